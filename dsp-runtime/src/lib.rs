@@ -1,0 +1,2 @@
+//! The DSP runtime.
+#![cfg_attr(not(feature = "host"), no_std)]

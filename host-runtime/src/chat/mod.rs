@@ -1,0 +1,1 @@
+//! chat (to be written).

@@ -1,0 +1,2 @@
+//! The `hexflash` command.
+fn main() {}

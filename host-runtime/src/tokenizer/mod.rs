@@ -1,0 +1,1 @@
+//! tokenizer (to be written).

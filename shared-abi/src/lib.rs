@@ -1,0 +1,2 @@
+//! Every byte that crosses between host and DSP.
+#![no_std]
