@@ -1,0 +1,339 @@
+//! Requests and responses: fixed-size messages, one response for every request.
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::ids::{BufferId, Fd, ProgramId, Seq};
+use crate::status::{ErrorCode, Fault, Status};
+use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC};
+
+wire_enum! {
+    /// What a request asks for.
+    pub enum MessageKind: u32 {
+        /// Compare ABIs and report the session's resources.
+        Ping = 1 "Ping",
+        /// Map shared memory as a buffer.
+        Map = 2 "Map",
+        /// Drop a mapping.
+        Unmap = 3 "Unmap",
+        /// Validate a program and keep it.
+        Load = 4 "Load",
+        /// Run a kept program.
+        Exec = 5 "Exec",
+        /// Validate a program, run it once and forget it.
+        Run = 6 "Run",
+        /// Forget a kept program.
+        Unload = 7 "Unload",
+    }
+}
+
+/// A range of a mapped buffer, as the host alleges it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Range {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// Length in bytes.
+    pub len: u32,
+    /// First byte.
+    pub offset: u64,
+}
+const _: () = assert!(size_of::<Range>() == 16);
+
+/// A request as it crosses the queue: 48 bytes, whatever its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// Echoed by the response.
+    pub seq: Seq,
+    /// A [`MessageKind`].
+    pub kind: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// The body of that kind; bytes past it must be zero.
+    pub body: [u8; BODY_BYTES],
+}
+/// Bytes of the largest body.
+pub const BODY_BYTES: usize = 32;
+const _: () = assert!(size_of::<Request>() == 48 && offset_of!(Request, body) == 16);
+
+/// Body of `Ping`: what the host was built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Ping {
+    /// [`MAGIC`].
+    pub magic: u32,
+    /// [`ABI_VERSION`].
+    pub abi_version: u32,
+    /// [`LAYOUT_HASH`].
+    pub layout_hash: u64,
+}
+const _: () = assert!(size_of::<Ping>() == 16);
+
+impl Ping {
+    /// The ping of this build.
+    pub const OURS: Self = Self { magic: MAGIC, abi_version: ABI_VERSION, layout_hash: LAYOUT_HASH };
+}
+
+/// Body of `Map`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Map {
+    /// Id that the host gives the buffer.
+    pub buffer: BufferId,
+    /// The shared memory.
+    pub fd: Fd,
+    /// Bytes to map, from the start of the memory.
+    pub size: u64,
+    /// [`MapFlags`].
+    pub flags: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<Map>() == 24);
+
+bitflags::bitflags! {
+    /// How a buffer is mapped.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct MapFlags: u32 {
+        /// Programs may not write it: weights.
+        const READ_ONLY = 1;
+    }
+}
+
+/// Body of `Unmap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Unmap {
+    /// The buffer to drop.
+    pub buffer: BufferId,
+}
+
+/// Body of `Load`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Id that the host gives the program.
+    pub program: ProgramId,
+    /// Must be zero.
+    pub reserved: u32,
+    /// Where the program block lies.
+    pub block: Range,
+}
+const _: () = assert!(size_of::<Load>() == 24);
+
+/// Body of `Exec`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Exec {
+    /// The program to run.
+    pub program: ProgramId,
+    /// Must be zero.
+    pub reserved: u32,
+    /// Where the step registers lie.
+    pub registers: Range,
+}
+const _: () = assert!(size_of::<Exec>() == 24);
+
+/// Body of `Run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Run {
+    /// Where the program block lies.
+    pub block: Range,
+    /// Where the step registers lie.
+    pub registers: Range,
+}
+const _: () = assert!(size_of::<Run>() == BODY_BYTES);
+
+/// Body of `Unload`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Unload {
+    /// The program to forget.
+    pub program: ProgramId,
+}
+
+/// A request, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Compare ABIs.
+    Ping(Ping),
+    /// Map a buffer.
+    Map(Map),
+    /// Drop a mapping.
+    Unmap(Unmap),
+    /// Validate and keep a program.
+    Load(Load),
+    /// Run a kept program.
+    Exec(Exec),
+    /// Validate and run once.
+    Run(Run),
+    /// Forget a program.
+    Unload(Unload),
+}
+
+impl Message {
+    /// The kind that goes with the body.
+    pub const fn kind(&self) -> MessageKind {
+        match self {
+            Self::Ping(_) => MessageKind::Ping,
+            Self::Map(_) => MessageKind::Map,
+            Self::Unmap(_) => MessageKind::Unmap,
+            Self::Load(_) => MessageKind::Load,
+            Self::Exec(_) => MessageKind::Exec,
+            Self::Run(_) => MessageKind::Run,
+            Self::Unload(_) => MessageKind::Unload,
+        }
+    }
+
+    /// The request that carries this message.
+    pub fn encode(&self, seq: Seq) -> Request {
+        let mut body = [0; BODY_BYTES];
+        let bytes = match self {
+            Self::Ping(b) => b.as_bytes(),
+            Self::Map(b) => b.as_bytes(),
+            Self::Unmap(b) => b.as_bytes(),
+            Self::Load(b) => b.as_bytes(),
+            Self::Exec(b) => b.as_bytes(),
+            Self::Run(b) => b.as_bytes(),
+            Self::Unload(b) => b.as_bytes(),
+        };
+        body[..bytes.len()].copy_from_slice(bytes);
+        Request { seq, kind: self.kind().wire(), reserved: 0, body }
+    }
+
+    /// Decodes a request: kind known, reserved bytes zero. Nothing else is checked here.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownMessage`] or [`ErrorCode::ReservedNotZero`].
+    pub fn decode(request: &Request) -> Result<Self, Fault> {
+        let kind =
+            MessageKind::parse(request.kind).ok_or(Fault::new(ErrorCode::UnknownMessage, request.kind))?;
+        if request.reserved != 0 {
+            return Err(Fault::new(ErrorCode::ReservedNotZero, request.reserved));
+        }
+        let message = match kind {
+            MessageKind::Ping => Self::Ping(body(request)?),
+            MessageKind::Map => {
+                let map: Map = body(request)?;
+                zero(map.reserved)?;
+                Self::Map(map)
+            }
+            MessageKind::Unmap => Self::Unmap(body(request)?),
+            MessageKind::Load => {
+                let load: Load = body(request)?;
+                zero(load.reserved)?;
+                Self::Load(load)
+            }
+            MessageKind::Exec => {
+                let exec: Exec = body(request)?;
+                zero(exec.reserved)?;
+                Self::Exec(exec)
+            }
+            MessageKind::Run => Self::Run(body(request)?),
+            MessageKind::Unload => Self::Unload(body(request)?),
+        };
+        Ok(message)
+    }
+}
+
+fn zero(reserved: u32) -> Result<(), Fault> {
+    if reserved == 0 { Ok(()) } else { Err(Fault::new(ErrorCode::ReservedNotZero, reserved)) }
+}
+
+fn body<T: FromBytes>(request: &Request) -> Result<T, Fault> {
+    let (head, tail) = request.body.split_at(size_of::<T>());
+    if let Some(i) = tail.iter().position(|&b| b != 0) {
+        return Err(Fault::new(ErrorCode::ReservedNotZero, (size_of::<T>() + i) as u32));
+    }
+    T::read_from_bytes(head).map_err(|_| Fault::new(ErrorCode::BadMessage, head.len() as u32))
+}
+
+/// A response as it crosses the queue: 64 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Response {
+    /// Sequence number of the request.
+    pub seq: Seq,
+    /// A [`Status`].
+    pub status: u32,
+    /// An [`ErrorCode`], or zero when the status is `Ok`.
+    pub code: u32,
+    /// The op at fault, or `u32::MAX`.
+    pub op: u32,
+    /// Detail word of the code.
+    pub detail: u32,
+    /// Nanoseconds between reading the request and writing the response.
+    pub elapsed_ns: u64,
+    /// Bytes that the DMA engines moved.
+    pub dma_bytes: u64,
+    /// Answer of `Ping` (see [`PingInfo`]); zero otherwise.
+    pub info: [u32; 6],
+}
+const _: () = assert!(size_of::<Response>() == 64 && offset_of!(Response, info) == 40);
+
+/// What a session says of itself in answer to `Ping`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PingInfo {
+    /// [`ABI_VERSION`] of the DSP side.
+    pub abi_version: u32,
+    /// Low word of its [`LAYOUT_HASH`].
+    pub layout_hash_low: u32,
+    /// Threads that run kernels.
+    pub n_threads: u32,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: u32,
+    /// Hexagon architecture (0x73, 0x75, ...), 0 on the host's own processor.
+    pub arch: u32,
+    /// Bytes of the program arena.
+    pub arena_bytes: u32,
+}
+const _: () = assert!(size_of::<PingInfo>() == 24);
+
+impl Response {
+    /// A success with nothing to add.
+    pub const fn ok(seq: Seq) -> Self {
+        Self {
+            seq,
+            status: Status::Ok.wire(),
+            code: 0,
+            op: u32::MAX,
+            detail: 0,
+            elapsed_ns: 0,
+            dma_bytes: 0,
+            info: [0; 6],
+        }
+    }
+
+    /// A failure.
+    pub const fn fault(seq: Seq, status: Status, fault: Fault) -> Self {
+        let mut response = Self::ok(seq);
+        response.status = status.wire();
+        response.code = fault.code.wire();
+        response.op = fault.op.0;
+        response.detail = fault.detail;
+        response
+    }
+
+    /// What the response says: success, or the status and the fault. A response whose status or code is not in
+    /// the closed lists is itself a fault ([`ErrorCode::BadMessage`]): its sender is not to be trusted.
+    pub fn outcome(&self) -> Result<(), (Status, Fault)> {
+        let bad = Fault::new(ErrorCode::BadMessage, self.status);
+        match Status::parse(self.status) {
+            Some(Status::Ok) => Ok(()),
+            Some(status) => {
+                let code = ErrorCode::parse(self.code).unwrap_or(ErrorCode::BadMessage);
+                Err((status, Fault { op: crate::OpIndex(self.op), code, detail: self.detail }))
+            }
+            None => Err((Status::Fatal, bad)),
+        }
+    }
+
+    /// The answer of a `Ping`.
+    pub fn ping_info(&self) -> PingInfo {
+        zerocopy::transmute!(self.info)
+    }
+}

@@ -1,0 +1,234 @@
+//! Shape rules: one function per op (or family), on operands whose types and layouts were checked already.
+
+use super::params::{self, RopeMode, Visibility};
+use crate::dtype::DType;
+use crate::program::{MAX_DST, MAX_SRC, OpDesc, ProgramHeader, TensorDesc};
+use crate::status::{ErrorCode, Fault};
+
+/// The operands of one op, resolved from their indices.
+pub struct Operands<'a> {
+    /// Inputs with their parsed types.
+    pub src: [Option<(&'a TensorDesc, DType)>; MAX_SRC],
+    /// Outputs with their parsed types.
+    pub dst: [Option<(&'a TensorDesc, DType)>; MAX_DST],
+    /// The op itself, for its parameters.
+    pub op: &'a OpDesc,
+    /// The program's header, for its bounds.
+    pub header: &'a ProgramHeader,
+}
+
+/// Operand number of output `i` in a fault's detail.
+pub(crate) const DST: usize = 16;
+
+type Shape = [u32; 4];
+
+impl Operands<'_> {
+    /// Shape of input `i`, which the op table calls required.
+    fn src(&self, i: usize) -> Result<Shape, Fault> {
+        self.opt(i).ok_or(Fault::new(ErrorCode::BadOperand, i as u32))
+    }
+
+    fn opt(&self, i: usize) -> Option<Shape> {
+        self.src[i].map(|(t, _)| t.ne)
+    }
+
+    fn dst(&self) -> Result<Shape, Fault> {
+        self.dst[0].map(|(t, _)| t.ne).ok_or(Fault::new(ErrorCode::BadOperand, DST as u32))
+    }
+
+    fn params<T: zerocopy::FromBytes>(&self) -> T {
+        self.op.params()
+    }
+}
+
+fn shape(ok: bool, operand: usize) -> Result<(), Fault> {
+    if ok { Ok(()) } else { Err(Fault::new(ErrorCode::BadShape, operand as u32)) }
+}
+
+fn param(ok: bool, index: usize) -> Result<(), Fault> {
+    if ok { Ok(()) } else { Err(Fault::new(ErrorCode::BadParam, index as u32)) }
+}
+
+fn same(o: &Operands<'_>, operand: usize, a: Shape) -> Result<(), Fault> {
+    shape(a == o.dst()?, operand)
+}
+
+/// Whether `b` repeats over `a` a whole number of times on every axis.
+fn repeats(b: Shape, a: Shape) -> bool {
+    core::iter::zip(b, a).all(|(b, a)| a % b == 0)
+}
+
+/// dst has the shape of input 0.
+pub(super) fn same_shape(o: &Operands<'_>) -> Result<(), Fault> {
+    same(o, 0, o.src(0)?)
+}
+
+pub(super) fn rms_norm(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    if let Some(w) = o.opt(1) {
+        shape(w == [o.src(0)?[0], 1, 1, 1], 1)?;
+    }
+    eps(o)
+}
+
+pub(super) fn l2_norm(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    eps(o)
+}
+
+fn eps(o: &Operands<'_>) -> Result<(), Fault> {
+    let p: params::Norm = o.params();
+    param(p.eps.is_finite() && p.eps >= 0.0, 0)
+}
+
+pub(super) fn mul_mat(o: &Operands<'_>) -> Result<(), Fault> {
+    let (w, x, y) = (o.src(0)?, o.src(1)?, o.dst()?);
+    shape(x[0] == w[0] && x[2] % w[2] == 0 && x[3] % w[3] == 0, 1)?;
+    shape(y == [w[1], x[1], x[2], x[3]], DST)?;
+    let quantized = |i: usize| o.src[i].map(|(_, t)| t.wants_q8_activations() || t == DType::Q8Act);
+    if quantized(0) == quantized(1) { Ok(()) } else { Err(Fault::new(ErrorCode::BadType, 1)) }
+}
+
+pub(super) fn get_rows(o: &Operands<'_>) -> Result<(), Fault> {
+    let (table, ids, y) = (o.src(0)?, o.src(1)?, o.dst()?);
+    shape(ids[1] == table[2] && ids[2] == table[3] && ids[3] == 1, 1)?;
+    shape(y == [table[0], ids[0], ids[1], ids[2]], DST)
+}
+
+pub(super) fn set_rows(o: &Operands<'_>) -> Result<(), Fault> {
+    let (x, ids, y) = (o.src(0)?, o.src(1)?, o.dst()?);
+    shape(ids[0] == x[1] && x[2] % ids[1] == 0 && x[3] % ids[2] == 0 && ids[3] == 1, 1)?;
+    shape(y[0] == x[0] && y[2] == x[2] && y[3] == x[3], DST)
+}
+
+pub(super) fn binary(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    shape(repeats(o.src(1)?, o.src(0)?), 1)
+}
+
+pub(super) fn scale(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    let p: params::Scale = o.params();
+    param(!p.scale.is_nan(), 0)?;
+    param(!p.bias.is_nan(), 1)
+}
+
+pub(super) fn swiglu(o: &Operands<'_>) -> Result<(), Fault> {
+    let (a, y) = (o.src(0)?, o.dst()?);
+    let p: params::Swiglu = o.params();
+    match o.opt(1) {
+        Some(b) => {
+            shape(a == y, 0)?;
+            shape(b == y, 1)?;
+            param(p.swapped == 0, 0)
+        }
+        None => {
+            shape(a[0].is_multiple_of(2) && [a[0] / 2, a[1], a[2], a[3]] == y, 0)?;
+            param(p.swapped <= 1, 0)
+        }
+    }
+}
+
+pub(super) fn rope(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    let x = o.src(0)?;
+    let p: params::Rope = o.params();
+    param(p.n_dims.is_multiple_of(2) && (2..=x[0]).contains(&p.n_dims), 0)?;
+    let mode = RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::BadParam, 1))?;
+    param(p.freq_base.is_finite() && p.freq_base > 0.0, 3)?;
+    for (i, v) in [p.freq_scale, p.ext_factor, p.attn_factor, p.beta_fast, p.beta_slow].iter().enumerate() {
+        param(v.is_finite(), 4 + i)?;
+    }
+    if matches!(mode, RopeMode::Mrope | RopeMode::Imrope) {
+        let total = p.sections.iter().try_fold(0u32, |sum, &s| sum.checked_add(s));
+        param(total.is_some_and(|t| (1..=x[0]).contains(&t)), 9)?;
+    }
+    if let Some(positions) = o.opt(1) {
+        let sections = if matches!(mode, RopeMode::Mrope | RopeMode::Imrope) { 4 } else { 1 };
+        shape(positions == [x[2], sections, 1, 1], 1)?;
+    }
+    if let Some(factors) = o.opt(2) {
+        shape(factors == [p.n_dims / 2, 1, 1, 1], 2)?;
+    }
+    Ok(())
+}
+
+pub(super) fn ssm_conv(o: &Operands<'_>) -> Result<(), Fault> {
+    let (x, w, ring) = (o.src(0)?, o.src(1)?, o.src(2)?);
+    same_shape(o)?;
+    shape(x[3] == 1, 0)?;
+    shape(w[0] == x[0] && (1..=32).contains(&w[1]) && w[2] == 1 && w[3] == 1, 1)?;
+    // Fewer rows than taps would overwrite history that the step still reads.
+    shape(ring[0] == x[0] && ring[1] >= w[1] && ring[2] == x[2] && ring[3] == 1, 2)
+}
+
+/// Largest state of GATED_DELTA_NET: key and value width of a head.
+pub const MAX_STATE: u32 = 128;
+
+pub(super) fn gated_delta_net(o: &Operands<'_>) -> Result<(), Fault> {
+    let (q, k, v) = (o.src(0)?, o.src(1)?, o.src(2)?);
+    let (g, beta, state) = (o.src(3)?, o.src(4)?, o.src(5)?);
+    let [s, h, t, b] = v;
+    shape((1..=MAX_STATE).contains(&s), 2)?;
+    shape(q[0] == s && h % q[1] == 0 && q[2] == t && b % q[3] == 0, 0)?;
+    shape(k == q, 1)?;
+    shape((g[0] == 1 || g[0] == s) && g[1..] == v[1..], 3)?;
+    shape(beta == [1, h, t, b], 4)?;
+    shape(state == [s, s, h, b], 5)?;
+    same(o, DST, v)
+}
+
+pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
+    let (q, kc, vc, y) = (o.src(0)?, o.src(1)?, o.src(2)?, o.dst()?);
+    let [d, h, t, b] = q;
+    shape(d <= 512, 0)?;
+    shape(kc[0] == d && kc[1] >= o.header.n_ctx && h % kc[2] == 0 && kc[3] == b, 1)?;
+    shape(vc[0] <= 512 && vc[1] == kc[1] && vc[2] == kc[2] && vc[3] == b, 2)?;
+    shape(y == [vc[0], h, t, b], DST)?;
+    match (o.opt(3), o.opt(4)) {
+        (Some(k), Some(v)) => {
+            shape(k == [d, kc[2], t, b], 3)?;
+            shape(v == [vc[0], kc[2], t, b], 4)?;
+        }
+        (None, None) => {}
+        (_, other) => return Err(Fault::new(ErrorCode::BadOperand, if other.is_some() { 3 } else { 4 })),
+    }
+    if let Some(mask) = o.opt(5) {
+        shape(mask[0] >= o.header.n_ctx && mask[1] >= t && h % mask[2] == 0 && b % mask[3] == 0, 5)?;
+    }
+    if let Some(sinks) = o.opt(6) {
+        shape(sinks == [h, 1, 1, 1], 6)?;
+    }
+    let p: params::FlashAttn = o.params();
+    param(p.scale.is_finite(), 0)?;
+    param(Visibility::parse(p.visibility).is_some(), 1)?;
+    param(p.softcap.is_finite() && p.softcap >= 0.0, 3)?;
+    param(p.max_bias.is_finite() && p.max_bias >= 0.0, 4)
+}
+
+pub(super) fn argmax(o: &Operands<'_>) -> Result<(), Fault> {
+    let x = o.src(0)?;
+    shape(x[2] == 1 && x[3] == 1 && x[0] <= i32::MAX as u32, 0)?;
+    same(o, DST, [x[1], 1, 1, 1])
+}
+
+pub(super) fn cpy(o: &Operands<'_>) -> Result<(), Fault> {
+    same_shape(o)?;
+    let dtype = |slot: Option<(&TensorDesc, DType)>| slot.map(|(_, t)| t);
+    let (from, to) = (dtype(o.src[0]), dtype(o.dst[0]));
+    let integer = |t: Option<DType>| t == Some(DType::I32);
+    // I32 holds ids, which no float copy preserves.
+    if integer(from) == integer(to) { Ok(()) } else { Err(Fault::new(ErrorCode::BadType, DST as u32)) }
+}
+
+pub(super) fn concat(o: &Operands<'_>) -> Result<(), Fault> {
+    let (a, b) = (o.src(0)?, o.src(1)?);
+    let axis = o.params::<params::Concat>().axis as usize;
+    param(axis < 4, 0)?;
+    let mut joined = a;
+    joined[axis] = a[axis].checked_add(b[axis]).ok_or(Fault::new(ErrorCode::BadShape, 1))?;
+    let mut other = b;
+    other[axis] = a[axis];
+    shape(other == a, 1)?;
+    same(o, DST, joined)
+}

@@ -1,0 +1,169 @@
+//! An op batch in shared memory: a header, then buffers, tensors and ops as plain arrays.
+//!
+//! ```text
+//! ProgramHeader | BufferRef x n_buffers | TensorDesc x n_tensors | OpDesc x n_ops
+//! ```
+//! The DSP copies the block into memory that the host cannot reach before it looks at it.
+
+use core::mem::{offset_of, size_of};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::ids::{BufferId, TensorIndex};
+
+/// Buffers that a session may have mapped, and that a program may name.
+pub const MAX_BUFFERS: usize = 64;
+/// Programs that a session keeps.
+pub const MAX_PROGRAMS: usize = 32;
+/// Tensors of a program.
+pub const MAX_TENSORS: usize = 16 * 1024;
+/// Ops of a program.
+pub const MAX_OPS: usize = 8 * 1024;
+/// Inputs of an op.
+pub const MAX_SRC: usize = 8;
+/// Outputs of an op.
+pub const MAX_DST: usize = 4;
+/// Words of parameters of an op.
+pub const MAX_PARAMS: usize = 16;
+/// Rows of the token axis of a program.
+pub const MAX_TOKENS: u32 = 4096;
+
+/// First bytes of a program block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ProgramHeader {
+    /// [`crate::MAGIC`].
+    pub magic: u32,
+    /// [`crate::ABI_VERSION`].
+    pub abi_version: u32,
+    /// [`crate::LAYOUT_HASH`].
+    pub layout_hash: u64,
+    /// Bytes of the whole block.
+    pub total_bytes: u32,
+    /// Entries of the buffer array.
+    pub n_buffers: u32,
+    /// Entries of the tensor array.
+    pub n_tensors: u32,
+    /// Entries of the op array.
+    pub n_ops: u32,
+    /// Length of the token axis: the bound of the register `n_tokens`.
+    pub max_tokens: u32,
+    /// Length of every KV cache: the bound of `n_past + n_tokens`.
+    pub n_ctx: u32,
+    /// Must be zero.
+    pub reserved: [u32; 6],
+}
+const _: () = assert!(size_of::<ProgramHeader>() == 64);
+
+/// A buffer that the program uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct BufferRef {
+    /// Id under which the buffer is mapped.
+    pub buffer: BufferId,
+    /// Must be zero.
+    pub reserved: u32,
+}
+const _: () = assert!(size_of::<BufferRef>() == 8);
+
+/// No axis of the tensor is the token axis.
+pub const NO_TOKEN_AXIS: u8 = 0xff;
+
+bitflags::bitflags! {
+    /// Who touches a tensor besides the ops of its program.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct TensorFlags: u8 {
+        /// The host writes it before a step: the DSP's caches are invalidated before the program runs.
+        const HOST_WRITES = 1;
+        /// The host reads it after a step: the DSP's caches are flushed when the program has run.
+        const HOST_READS = 2;
+        /// Never written: weights and tables.
+        const CONST = 4;
+    }
+}
+
+/// A tensor: a strided view of a buffer, up to four axes, ggml's order (`ne[0]` is the fastest).
+///
+/// For row-major types `nb` holds strides in bytes. For tiled types `nb` is `[group, strip, matrix, outer]` bytes:
+/// `nb[1]` is the stride of 32-row strips. For `Q8_ACT`, `ne[0]` is the number of values and `nb[0]` is 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct TensorDesc {
+    /// First byte, from the start of the buffer.
+    pub offset: u64,
+    /// Index into the program's buffer array.
+    pub buffer: u16,
+    /// A [`crate::DType`].
+    pub dtype: u16,
+    /// Axis whose length is `max_tokens` and of which a step uses the first `n_tokens`; [`NO_TOKEN_AXIS`] if none.
+    pub token_axis: u8,
+    /// [`TensorFlags`].
+    pub flags: u8,
+    /// Must be zero.
+    pub reserved: u16,
+    /// Elements per axis.
+    pub ne: [u32; 4],
+    /// Bytes per step along an axis.
+    pub nb: [u32; 4],
+}
+const _: () = assert!(size_of::<TensorDesc>() == 48 && offset_of!(TensorDesc, ne) == 16);
+
+/// An op: opcode, operands, parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OpDesc {
+    /// A [`crate::Op`].
+    pub opcode: u16,
+    /// Must be zero.
+    pub reserved: u16,
+    /// Inputs; absent ones are [`TensorIndex::NONE`].
+    pub src: [TensorIndex; MAX_SRC],
+    /// Outputs; absent ones are [`TensorIndex::NONE`].
+    pub dst: [TensorIndex; MAX_DST],
+    /// Must be zero.
+    pub reserved2: u32,
+    /// The op's parameter struct (see [`crate::op`]), zero-padded.
+    pub params: [u32; MAX_PARAMS],
+}
+const _: () = assert!(size_of::<OpDesc>() == 96 && offset_of!(OpDesc, params) == 32);
+
+impl OpDesc {
+    /// The parameters as the op's own struct.
+    pub fn params<T: FromBytes>(&self) -> T {
+        const { assert!(size_of::<T>() <= MAX_PARAMS * 4) };
+        match T::read_from_prefix(self.params.as_bytes()) {
+            Ok((params, _)) => params,
+            // read_from_prefix fails only on a length that the assertion above excludes.
+            Err(_) => unreachable!(),
+        }
+    }
+
+    /// Stores `params`, zero-padded.
+    pub fn set_params<T: IntoBytes + Immutable>(&mut self, params: &T) {
+        const { assert!(size_of::<T>() <= MAX_PARAMS * 4) };
+        self.params = [0; MAX_PARAMS];
+        self.params.as_mut_bytes()[..size_of::<T>()].copy_from_slice(params.as_bytes());
+    }
+}
+
+impl TensorDesc {
+    /// Bytes from the first to one past the last that the tensor touches; `None` on overflow.
+    ///
+    /// Row-major: the last element's end. Tiled: whole strips. Activation rows: whole rows.
+    pub fn extent(&self, dtype: crate::DType) -> Option<u64> {
+        let reach = |n: u32, stride: u32| u64::from(n.checked_sub(1)?).checked_mul(u64::from(stride));
+        let outer = reach(self.ne[2], self.nb[2])?.checked_add(reach(self.ne[3], self.nb[3])?)?;
+        let k = self.ne[0] as usize;
+        if let Some(group) = dtype.tile_group() {
+            let strips = self.ne[1].div_ceil(crate::dtype::TILE_ROWS as u32);
+            let strip = group.count(k) as u64 * group.bytes as u64;
+            outer.checked_add(reach(strips, self.nb[1])?)?.checked_add(strip)
+        } else {
+            let (last, row) = match dtype.element_bytes() {
+                Some(bytes) => (bytes as u64, reach(self.ne[0], self.nb[0])?),
+                None => (crate::dtype::ActivationRow::new(k).bytes() as u64, 0),
+            };
+            outer.checked_add(reach(self.ne[1], self.nb[1])?)?.checked_add(row)?.checked_add(last)
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The ring that carries messages where there is no `dspqueue`: the `inproc` and `qemu` devices.
+//!
+//! Memory layout of the vendor's queue (`dspqueue_shared.h` of the public FastRPC sources): a header, then per
+//! direction a ring of packets and two state lines, one written by each side. A packet is a 64-bit header and a
+//! body, padded to 8 bytes, never wrapped: where the end of the ring is too short, the header is written there as
+//! a skip mark and the packet starts at 0. Both sides map the same memory; neither trusts the other's words.
+//!
+//! One writer and one reader per ring. Waiting is the caller's business: [`Reader::doorbell`] is a word that
+//! changes with every packet, fit for a futex; [`Writer::write`] says whether somebody waits on it.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// Version word of the queue header.
+pub const QUEUE_VERSION: u32 = 2;
+/// Flag: readers count themselves in `wait_count` before they sleep.
+pub const FLAG_WAIT_COUNTS: u32 = 1;
+/// Alignment of every section of the queue memory.
+pub const SECTION_ALIGN: usize = 256;
+/// Largest message.
+pub const MAX_MESSAGE: usize = 1024;
+
+const HEADER_WORDS: usize = 12;
+const PACKET_HEADER: usize = 8;
+
+/// Where one direction lies in the queue memory, in bytes from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Section {
+    ring: usize,
+    ring_bytes: usize,
+    read_state: usize,
+    write_state: usize,
+}
+
+/// Geometry of a queue: a pure function of the two ring sizes, so that neither side reads offsets from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLayout {
+    requests: Section,
+    responses: Section,
+}
+
+impl QueueLayout {
+    /// A queue whose rings hold `request_bytes` and `response_bytes`, rounded up to whole sections.
+    pub const fn new(request_bytes: usize, response_bytes: usize) -> Self {
+        let requests = Self::section(SECTION_ALIGN, request_bytes);
+        let responses = Self::section(requests.write_state + SECTION_ALIGN, response_bytes);
+        Self { requests, responses }
+    }
+
+    const fn section(at: usize, bytes: usize) -> Section {
+        let ring_bytes = bytes.next_multiple_of(SECTION_ALIGN);
+        let read_state = at + ring_bytes;
+        Section { ring: at, ring_bytes, read_state, write_state: read_state + SECTION_ALIGN }
+    }
+
+    /// Bytes of queue memory.
+    pub const fn bytes(&self) -> usize {
+        self.responses.write_state + SECTION_ALIGN
+    }
+}
+
+/// Queue memory that both sides can see.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueMemory<'m> {
+    base: NonNull<u8>,
+    layout: QueueLayout,
+    memory: PhantomData<&'m ()>,
+}
+
+// SAFETY: the memory is only touched through atomics and through rings whose single writer and single reader are
+// separate values; see `QueueMemory::new` for what its caller promises.
+unsafe impl Send for QueueMemory<'_> {}
+
+impl QueueMemory<'_> {
+    /// Takes zeroed or initialised queue memory.
+    ///
+    /// # Safety
+    /// 1. `base` is aligned to [`SECTION_ALIGN`] and valid for reads and writes of `layout.bytes()` for `'m`.
+    /// 2. Per ring at most one [`Writer`] and one [`Reader`] exist at a time, over all who map the memory.
+    /// 3. Nobody holds a Rust reference to the memory.
+    pub const unsafe fn new(base: NonNull<u8>, layout: QueueLayout) -> Self {
+        Self { base, layout, memory: PhantomData }
+    }
+
+    fn word(&self, byte: usize) -> &AtomicU32 {
+        debug_assert!(byte.is_multiple_of(4) && byte + 4 <= self.layout.bytes());
+        // SAFETY: inside the memory (callers use offsets of the layout), aligned, and per `new` (1) alive for 'm;
+        // atomics allow concurrent access from the other side.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(byte).cast()) }
+    }
+
+    /// Writes the header of an empty queue. The creating side calls it once, before the other attaches.
+    pub fn initialise(&self) {
+        let s = |s: Section| [s.ring, s.ring_bytes, s.read_state, s.write_state].map(|v| v as u32);
+        let (q, p) = (s(self.layout.requests), s(self.layout.responses));
+        let words = [QUEUE_VERSION, 0, FLAG_WAIT_COUNTS, q[0], q[1], q[2], q[3], p[0], p[1], p[2], p[3], 1];
+        for section in [self.layout.requests, self.layout.responses] {
+            for state in [section.read_state, section.write_state] {
+                for word in 0..3 {
+                    self.word(state + 4 * word).store(0, Ordering::Relaxed);
+                }
+            }
+        }
+        for (i, &word) in words.iter().enumerate().skip(1) {
+            self.word(4 * i).store(word, Ordering::Relaxed);
+        }
+        // Release: who sees the version sees the rest of the header.
+        self.word(0).store(words[0], Ordering::Release);
+        const { assert!(HEADER_WORDS * 4 <= SECTION_ALIGN) };
+    }
+
+    /// Whether the other side has initialised a queue of this very layout.
+    pub fn is_initialised(&self) -> bool {
+        // Acquire: pairs with the release in `initialise`.
+        self.word(0).load(Ordering::Acquire) == QUEUE_VERSION
+            && self.word(12).load(Ordering::Relaxed) == self.layout.requests.ring as u32
+            && self.word(16).load(Ordering::Relaxed) == self.layout.requests.ring_bytes as u32
+            && self.word(32).load(Ordering::Relaxed) == self.layout.responses.ring_bytes as u32
+    }
+}
+
+impl<'m> QueueMemory<'m> {
+    /// The host's ends: it writes requests and reads responses.
+    pub fn host_ends(self) -> (Writer<'m>, Reader<'m>) {
+        (Writer::new(self, self.layout.requests), Reader::new(self, self.layout.responses))
+    }
+
+    /// The DSP's ends: it reads requests and writes responses.
+    pub fn dsp_ends(self) -> (Reader<'m>, Writer<'m>) {
+        (Reader::new(self, self.layout.requests), Writer::new(self, self.layout.responses))
+    }
+}
+
+/// What a ring operation found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueError {
+    /// No room; try again when the reader has read.
+    Full,
+    /// The message can never fit.
+    TooLarge,
+    /// The other side wrote nonsense into the queue memory; the session is lost.
+    Corrupt,
+}
+
+/// Words of a state line.
+const POSITION: usize = 0;
+const COUNT: usize = 4;
+const WAITING: usize = 8;
+
+/// The writing end of a ring.
+pub struct Writer<'m> {
+    memory: QueueMemory<'m>,
+    section: Section,
+    position: u32,
+    count: u32,
+}
+
+/// The reading end of a ring.
+pub struct Reader<'m> {
+    memory: QueueMemory<'m>,
+    section: Section,
+    position: u32,
+    count: u32,
+}
+
+impl<'m> Writer<'m> {
+    fn new(memory: QueueMemory<'m>, section: Section) -> Self {
+        Self { memory, section, position: 0, count: 0 }
+    }
+
+    /// Writes one message. Returns whether the reader sleeps and must be woken through its doorbell.
+    ///
+    /// # Errors
+    /// [`QueueError`], with the ring unchanged.
+    pub fn write(&mut self, message: &[u8]) -> Result<bool, QueueError> {
+        let len = PACKET_HEADER + message.len();
+        let padded = len.next_multiple_of(8);
+        let ring = self.section.ring_bytes;
+        if message.len() > MAX_MESSAGE || padded > ring - PACKET_HEADER {
+            return Err(QueueError::TooLarge);
+        }
+        // Acquire: the reader is done with the bytes before the position that it published.
+        let read = self.state(self.section.read_state, POSITION).load(Ordering::Acquire) as usize;
+        let read_count = self.state(self.section.read_state, COUNT).load(Ordering::Acquire);
+        if read >= ring || !read.is_multiple_of(8) {
+            return Err(QueueError::Corrupt);
+        }
+        let at = self.position as usize;
+        let empty = read_count == self.count;
+        let start = if at >= read || empty {
+            // Free: at..ring, then 0..read. Equal positions mean full unless the counts say empty.
+            if at == read && !empty {
+                return Err(QueueError::Full);
+            }
+            if padded <= ring - at {
+                at
+            } else if padded < read || (empty && padded <= at) {
+                self.put_header(at, len, message.len());
+                0
+            } else {
+                return Err(QueueError::Full);
+            }
+        } else if padded <= read - at {
+            at
+        } else {
+            return Err(QueueError::Full);
+        };
+        self.put_header(start, len, message.len());
+        // SAFETY: start + padded is inside the ring (checked above), which `QueueMemory::new` (1) vouches for; the
+        // reader does not touch these bytes before the count below is published.
+        unsafe {
+            let body = self.memory.base.as_ptr().add(self.section.ring + start + PACKET_HEADER);
+            core::ptr::copy_nonoverlapping(message.as_ptr(), body, message.len());
+        }
+        self.position = ((start + padded) % ring) as u32;
+        self.count = self.count.wrapping_add(1);
+        self.state(self.section.write_state, POSITION).store(self.position, Ordering::Release);
+        // SeqCst with the load of the waiting count: either we see the waiter, or it sees the new packet.
+        self.state(self.section.write_state, COUNT).store(self.count, Ordering::SeqCst);
+        Ok(self.state(self.section.write_state, WAITING).load(Ordering::SeqCst) > 0)
+    }
+
+    /// The word that the reader sleeps on.
+    pub fn doorbell(&self) -> &AtomicU32 {
+        self.state(self.section.write_state, COUNT)
+    }
+
+    fn put_header(&self, at: usize, len: usize, message: usize) {
+        // len | flags (1 = carries a message) << 32 | buffers << 48 | sequence << 56
+        let flags = u32::from(message > 0);
+        self.memory.word(self.section.ring + at).store(len as u32, Ordering::Relaxed);
+        self.memory
+            .word(self.section.ring + at + 4)
+            .store(flags | (self.count & 0xff) << 24, Ordering::Relaxed);
+    }
+
+    fn state(&self, line: usize, word: usize) -> &AtomicU32 {
+        self.memory.word(line + word)
+    }
+}
+
+impl<'m> Reader<'m> {
+    fn new(memory: QueueMemory<'m>, section: Section) -> Self {
+        Self { memory, section, position: 0, count: 0 }
+    }
+
+    /// Reads the next message into `out`; `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`QueueError::Corrupt`] if the packet is not one that our writer could have written.
+    pub fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, QueueError> {
+        // Acquire: pairs with the publication of the count; the packet's bytes are visible.
+        if self.doorbell().load(Ordering::Acquire) == self.count {
+            return Ok(None);
+        }
+        let ring = self.section.ring_bytes;
+        let mut at = self.position as usize;
+        let mut len = self.memory.word(self.section.ring + at).load(Ordering::Relaxed) as usize;
+        let padded = |len: usize| len.next_multiple_of(8);
+        if len > MAX_MESSAGE + PACKET_HEADER {
+            return Err(QueueError::Corrupt);
+        }
+        if padded(len) > ring - at {
+            // A skip mark: the packet lies at the start.
+            at = 0;
+            len = self.memory.word(self.section.ring).load(Ordering::Relaxed) as usize;
+        }
+        // Read once above, checked here, used below: the writer may change the word under our feet.
+        if !(PACKET_HEADER..=MAX_MESSAGE + PACKET_HEADER).contains(&len) || padded(len) > ring - at {
+            return Err(QueueError::Corrupt);
+        }
+        let body = len - PACKET_HEADER;
+        if body > out.len() {
+            return Err(QueueError::Corrupt);
+        }
+        // SAFETY: at + len is inside the ring (checked above), which `QueueMemory::new` (1) vouches for. A hostile
+        // writer may race with the copy; the bytes are plain data, checked by whoever decodes them.
+        unsafe {
+            let from = self.memory.base.as_ptr().add(self.section.ring + at + PACKET_HEADER);
+            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), body);
+        }
+        self.position = ((at + padded(len)) % ring) as u32;
+        self.count = self.count.wrapping_add(1);
+        // Release: our reads of the packet are done before the writer may reuse its bytes.
+        self.memory.word(self.section.read_state + POSITION).store(self.position, Ordering::Release);
+        self.memory.word(self.section.read_state + COUNT).store(self.count, Ordering::Release);
+        Ok(Some(body))
+    }
+
+    /// The word that changes when a packet arrives: sleep on it while it equals [`seen`](Self::seen).
+    pub fn doorbell(&self) -> &AtomicU32 {
+        self.memory.word(self.section.write_state + COUNT)
+    }
+
+    /// Value of the doorbell when everything has been read.
+    pub fn seen(&self) -> u32 {
+        self.count
+    }
+
+    /// Announces that the reader is about to sleep (`true`) or is awake again (`false`).
+    pub fn set_waiting(&self, waiting: bool) {
+        // SeqCst: see `Writer::write`.
+        self.memory.word(self.section.write_state + WAITING).store(u32::from(waiting), Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,254 @@
+//! From bytes and buffer sizes to "safe to run": everything about a program that does not depend on a step.
+//!
+//! Pure functions of their arguments, run by the DSP on its own copy of the block at `Load` and `Run`, and by the
+//! host on what it is about to send. What passes has every tensor inside its buffer, every operand of a type,
+//! layout and shape that its op takes, and no output that another operand reads. What varies per step (registers,
+//! row ids) is checked when it is used.
+
+mod layout;
+
+use core::mem::size_of;
+
+use zerocopy::FromBytes;
+
+use crate::dtype::DType;
+use crate::ids::BufferId;
+use crate::op::{Op, OpSpec, Operands};
+use crate::program::{
+    BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SRC, MAX_TENSORS, MAX_TOKENS, NO_TOKEN_AXIS,
+    OpDesc, ProgramHeader, TensorDesc, TensorFlags,
+};
+use crate::registers::{REGISTER_COUNT, Register, StepRegisters};
+use crate::status::{ErrorCode, Fault};
+use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC, TensorIndex};
+
+/// Operand number of output `i` in a fault's detail is `DST_OPERAND + i`.
+pub const DST_OPERAND: usize = 16;
+
+/// What validation must know of a mapped buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferInfo {
+    /// Bytes mapped.
+    pub size: u64,
+    /// Programs may not write it.
+    pub read_only: bool,
+}
+
+/// A program block split into its arrays; counts and lengths checked, contents not.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The header.
+    pub header: &'a ProgramHeader,
+    /// The buffers it names.
+    pub buffers: &'a [BufferRef],
+    /// Its tensors.
+    pub tensors: &'a [TensorDesc],
+    /// Its ops, in order.
+    pub ops: &'a [OpDesc],
+}
+
+const fn fail<T>(code: ErrorCode, detail: u64) -> Result<T, Fault> {
+    Err(Fault::new(code, detail as u32))
+}
+
+/// Bytes of a block with these counts; `None` if a count is over its limit.
+pub const fn block_bytes(n_buffers: usize, n_tensors: usize, n_ops: usize) -> Option<usize> {
+    if n_buffers > MAX_BUFFERS || n_tensors > MAX_TENSORS || n_ops > MAX_OPS {
+        return None;
+    }
+    // At most 64 + 64 * 8 + 16384 * 48 + 8192 * 96 bytes: no overflow on 32 bits.
+    Some(
+        size_of::<ProgramHeader>()
+            + n_buffers * size_of::<BufferRef>()
+            + n_tensors * size_of::<TensorDesc>()
+            + n_ops * size_of::<OpDesc>(),
+    )
+}
+
+impl<'a> Program<'a> {
+    /// Splits `block`, which must be aligned to 8 bytes and exactly as long as its header says.
+    ///
+    /// # Errors
+    /// Magic, version, layout, counts, bounds and reserved fields of the header, in that order.
+    pub fn parse(block: &'a [u8]) -> Result<Self, Fault> {
+        let Ok((header, rest)) = ProgramHeader::ref_from_prefix(block) else {
+            return fail(ErrorCode::BadMessage, block.len() as u64);
+        };
+        if header.magic != MAGIC {
+            return fail(ErrorCode::BadMagic, header.magic.into());
+        }
+        if header.abi_version != ABI_VERSION {
+            return fail(ErrorCode::AbiVersion, header.abi_version.into());
+        }
+        if header.layout_hash != LAYOUT_HASH {
+            return fail(ErrorCode::LayoutHash, header.layout_hash);
+        }
+        let counts = [header.n_buffers, header.n_tensors, header.n_ops].map(|n| n as usize);
+        let Some(expected) = block_bytes(counts[0], counts[1], counts[2]) else {
+            return fail(ErrorCode::BadCount, counts.iter().copied().max().unwrap_or(0) as u64);
+        };
+        if header.total_bytes as usize != expected || block.len() != expected {
+            return fail(ErrorCode::BadCount, header.total_bytes.into());
+        }
+        if !(1..=MAX_TOKENS).contains(&header.max_tokens) {
+            return fail(ErrorCode::BadCount, header.max_tokens.into());
+        }
+        if header.n_ctx < header.max_tokens || header.n_ctx > i32::MAX as u32 {
+            return fail(ErrorCode::BadCount, header.n_ctx.into());
+        }
+        if header.reserved != [0; 6] {
+            return fail(ErrorCode::ReservedNotZero, 0);
+        }
+        let bad = |_| Fault::new(ErrorCode::Misaligned, 0);
+        let short = |_| Fault::new(ErrorCode::BadCount, header.total_bytes);
+        let (buffers, rest) = rest.split_at(counts[0] * size_of::<BufferRef>());
+        let (tensors, ops) = rest.split_at(counts[1] * size_of::<TensorDesc>());
+        Ok(Self {
+            header,
+            buffers: <[BufferRef]>::ref_from_bytes(buffers).map_err(bad)?,
+            tensors: <[TensorDesc]>::ref_from_bytes(tensors)
+                .map_err(|_| Fault::new(ErrorCode::Misaligned, 1))?,
+            ops: <[OpDesc]>::ref_from_bytes(ops).map_err(short)?,
+        })
+    }
+
+    /// Checks everything that [`parse`](Self::parse) did not. `buffer` tells what is mapped under an id.
+    ///
+    /// # Errors
+    /// The first thing wrong, blamed on its op where there is one.
+    pub fn check(&self, buffer: impl Fn(BufferId) -> Option<BufferInfo>) -> Result<(), Fault> {
+        let mut infos = [None; MAX_BUFFERS];
+        for (slot, reference) in infos.iter_mut().zip(self.buffers) {
+            if reference.reserved != 0 {
+                return fail(ErrorCode::ReservedNotZero, reference.reserved.into());
+            }
+            *slot = buffer(reference.buffer);
+            if slot.is_none() {
+                return fail(ErrorCode::UnknownBuffer, reference.buffer.0.into());
+            }
+        }
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            layout::check_tensor(i as u32, tensor, self.header, &infos)?;
+        }
+        for (i, op) in self.ops.iter().enumerate() {
+            self.check_op(op, &infos).map_err(|fault| fault.at(i))?;
+        }
+        Ok(())
+    }
+
+    /// The tensor at `index`; `None` if the operand is absent or out of range.
+    pub fn tensor(&self, index: TensorIndex) -> Option<&'a TensorDesc> {
+        self.tensors.get(index.0 as usize)
+    }
+
+    fn check_op(&self, op: &OpDesc, infos: &[Option<BufferInfo>; MAX_BUFFERS]) -> Result<(), Fault> {
+        let Some(opcode) = Op::parse(op.opcode) else {
+            return fail(ErrorCode::UnknownOp, op.opcode.into());
+        };
+        if op.reserved != 0 || op.reserved2 != 0 {
+            return fail(ErrorCode::ReservedNotZero, op.reserved2.max(op.reserved.into()).into());
+        }
+        let spec = opcode.spec();
+        if let Some(i) = op.params[spec.params.div_ceil(4)..MAX_PARAMS].iter().position(|&p| p != 0) {
+            return fail(ErrorCode::BadParam, (spec.params.div_ceil(4) + i) as u64);
+        }
+        let mut operands = Operands { src: [None; MAX_SRC], dst: [None; MAX_DST], op, header: self.header };
+        for i in 0..MAX_SRC {
+            operands.src[i] = self.operand(op.src[i], spec.src.get(i), i)?;
+        }
+        for i in 0..MAX_DST {
+            operands.dst[i] = self.operand(op.dst[i], spec.dst.get(i), DST_OPERAND + i)?;
+        }
+        check_writes(&spec, &operands, infos)?;
+        (spec.check)(&operands)
+    }
+
+    /// Resolves one operand and checks it against its slot in the op table.
+    fn operand(
+        &self,
+        index: TensorIndex,
+        slot: Option<&crate::op::Slot>,
+        number: usize,
+    ) -> Result<Option<(&'a TensorDesc, DType)>, Fault> {
+        let Some(slot) = slot.filter(|_| index != TensorIndex::NONE) else {
+            let fine = if slot.is_some_and(|s| !s.optional) { false } else { index == TensorIndex::NONE };
+            return if fine { Ok(None) } else { fail(ErrorCode::BadOperand, number as u64) };
+        };
+        let Some(tensor) = self.tensor(index) else {
+            return fail(ErrorCode::BadTensorIndex, index.0.into());
+        };
+        // check_tensor has parsed it already.
+        let Some(dtype) = DType::parse(tensor.dtype) else {
+            return fail(ErrorCode::UnknownType, tensor.dtype.into());
+        };
+        if !slot.types.contains(&dtype) {
+            return fail(ErrorCode::BadType, number as u64);
+        }
+        if !layout::fits(slot, tensor, dtype) {
+            return fail(ErrorCode::BadStride, number as u64);
+        }
+        Ok(Some((tensor, dtype)))
+    }
+}
+
+/// Operands by number: inputs from 0, outputs from [`DST_OPERAND`], with whether the op writes them.
+fn numbered<'o>(
+    spec: &'o OpSpec,
+    o: &'o Operands<'_>,
+) -> impl Iterator<Item = (usize, bool, &'o TensorDesc, DType)> + 'o {
+    let src = o.src.iter().zip(spec.src).enumerate();
+    let dst = o.dst.iter().zip(spec.dst).enumerate().map(|(i, slot)| (DST_OPERAND + i, slot));
+    src.chain(dst).filter_map(|(n, (operand, slot))| operand.map(|(t, dtype)| (n, slot.written, t, dtype)))
+}
+
+/// No write to constant memory, and no operand that overlaps one that is written, except in place where allowed.
+fn check_writes(
+    spec: &OpSpec,
+    o: &Operands<'_>,
+    infos: &[Option<BufferInfo>; MAX_BUFFERS],
+) -> Result<(), Fault> {
+    for (n, written, t, dtype) in numbered(spec, o) {
+        if !written {
+            continue;
+        }
+        let constant = t.flags & TensorFlags::CONST.bits() != 0;
+        if constant || infos[t.buffer as usize].is_none_or(|b| b.read_only) {
+            return fail(ErrorCode::WriteToConst, n as u64);
+        }
+        for (m, _, other, other_dtype) in numbered(spec, o) {
+            if m == n || !layout::overlap(t, dtype, other, other_dtype) {
+                continue;
+            }
+            let in_place = spec.in_place && n == DST_OPERAND && m < 2;
+            if !(in_place && layout::same_place(t, other)) {
+                return fail(ErrorCode::BadAlias, m as u64);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks a register block against a program's bounds, before each run.
+///
+/// # Errors
+/// [`ErrorCode::BadRegister`] with the register's number.
+pub fn check_registers(header: &ProgramHeader, registers: &StepRegisters) -> Result<(), Fault> {
+    let n_tokens = registers.get(Register::NTokens);
+    if !(1..=header.max_tokens).contains(&n_tokens) {
+        return fail(ErrorCode::BadRegister, Register::NTokens.wire().into());
+    }
+    let end = registers.get(Register::NPast).checked_add(n_tokens);
+    if end.is_none_or(|end| end > header.n_ctx) {
+        return fail(ErrorCode::BadRegister, Register::NPast.wire().into());
+    }
+    // No op of this ABI version reads the others.
+    match (2..REGISTER_COUNT).find(|&i| registers.values[i] != 0) {
+        Some(i) => fail(ErrorCode::BadRegister, i as u64),
+        None => Ok(()),
+    }
+}
+
+/// Whether `axis` is a token axis of `tensor`, for readers of descriptors.
+pub const fn is_token_axis(tensor: &TensorDesc, axis: usize) -> bool {
+    tensor.token_axis != NO_TOKEN_AXIS && tensor.token_axis as usize == axis
+}
