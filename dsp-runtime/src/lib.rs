@@ -1,2 +1,21 @@
-//! The DSP runtime.
+//! The DSP side of hexflash: it validates op batches, keeps them as programs, and runs them with HVX kernels.
+//!
+//! * [`session`]: the message loop, and what a session keeps (buffers, programs),
+//! * [`program`]: the arena of loaded programs,
+//! * [`kernels`]: one file per op, against the vector layer [`hvx`],
+//! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
+//! * [`platform`]: what differs between operating systems.
+//!
+//! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing else.
 #![cfg_attr(not(feature = "host"), no_std)]
+
+pub mod dma;
+pub mod hvx;
+pub mod kernels;
+pub mod memory;
+pub mod platform;
+pub mod pool;
+pub mod row;
+#[cfg(test)]
+mod testing;
+pub mod vtcm;

@@ -1,0 +1,194 @@
+//! The DMA queue of a worker: typed descriptors, tickets, and completion that must be waited for.
+//!
+//! A DSP has one user-DMA engine per hardware thread, so each worker has a queue of its own. Descriptors of a queue
+//! may complete in any order, early or late: a kernel may touch the bytes of a transfer only after
+//! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software engine
+//! shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use heapless::Deque;
+use hexflash_abi::{ErrorCode, Fault};
+
+/// A transfer: `rows` rows of `row_bytes`, each side with its stride. One row is a linear copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// First byte to read.
+    pub src: *const u8,
+    /// First byte to write.
+    pub dst: *mut u8,
+    /// Bytes of a row.
+    pub row_bytes: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Bytes from row to row at the source.
+    pub src_stride: usize,
+    /// Bytes from row to row at the destination.
+    pub dst_stride: usize,
+}
+
+impl Transfer {
+    /// A linear copy.
+    pub const fn linear(src: *const u8, dst: *mut u8, bytes: usize) -> Self {
+        Self { src, dst, row_bytes: bytes, rows: 1, src_stride: bytes, dst_stride: bytes }
+    }
+
+    /// Bytes moved.
+    pub const fn bytes(&self) -> usize {
+        self.row_bytes * self.rows
+    }
+}
+
+/// Names a pushed transfer until it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a transfer that nobody waits for may not have happened"]
+pub struct Ticket(u32);
+
+/// When the software engine executes descriptors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DmaMode {
+    /// When they are pushed.
+    #[default]
+    AtOnce,
+    /// When they are waited for, oldest first, and not before.
+    AtWait,
+    /// When any is waited for: all that are pending, newest first.
+    OutOfOrder,
+}
+
+/// Transfers that may be in flight per queue.
+pub const DEPTH: usize = 32;
+
+/// A worker's DMA queue, executed in software.
+#[derive(Debug)]
+pub struct DmaQueue {
+    mode: DmaMode,
+    pending: Deque<(u32, Transfer), DEPTH>,
+    next: u32,
+    moved: u64,
+}
+
+// SAFETY: the pointers of pending transfers are used only by the worker that owns the queue.
+unsafe impl Send for DmaQueue {}
+
+impl DmaQueue {
+    /// An idle queue.
+    pub const fn new(mode: DmaMode) -> Self {
+        Self { mode, pending: Deque::new(), next: 0, moved: 0 }
+    }
+
+    /// Bytes moved since the last call.
+    pub fn take_moved(&mut self) -> u64 {
+        core::mem::take(&mut self.moved)
+    }
+
+    /// Starts a transfer. When the queue is full, the oldest transfer is waited for first.
+    ///
+    /// # Safety
+    /// Until the ticket has been waited for (or [`finish`](Self::finish) was called):
+    /// 1. the source is readable and the destination writable, for every row;
+    /// 2. nobody writes the source, and nobody reads or writes the destination.
+    pub unsafe fn push(&mut self, transfer: Transfer) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next = self.next.wrapping_add(1);
+        self.moved += transfer.bytes() as u64;
+        if self.mode == DmaMode::AtOnce {
+            execute(&transfer);
+            return ticket;
+        }
+        if self.pending.is_full()
+            && let Some((_, oldest)) = self.pending.pop_front()
+        {
+            execute(&oldest);
+        }
+        // There is room: a full queue gave up its oldest entry.
+        let _ = self.pending.push_back((ticket.0, transfer));
+        ticket
+    }
+
+    /// Waits until the transfer is done. Waiting twice is allowed.
+    ///
+    /// # Errors
+    /// What the engine reports; the software engine has nothing to report.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<(), Fault> {
+        let is_pending = |(t, _): &(u32, Transfer)| *t == ticket.0;
+        if !self.pending.iter().any(is_pending) {
+            return Ok(());
+        }
+        match self.mode {
+            DmaMode::AtOnce => {}
+            DmaMode::AtWait => {
+                while let Some((t, transfer)) = self.pending.pop_front() {
+                    execute(&transfer);
+                    if t == ticket.0 {
+                        break;
+                    }
+                }
+            }
+            DmaMode::OutOfOrder => {
+                while let Some((_, transfer)) = self.pending.pop_back() {
+                    execute(&transfer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for everything that is pending: the end of a kernel.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn finish(&mut self) -> Result<(), Fault> {
+        while let Some(&(t, _)) = self.pending.back() {
+            self.wait(Ticket(t))?;
+        }
+        Ok(())
+    }
+}
+
+fn execute(t: &Transfer) {
+    for row in 0..t.rows {
+        // SAFETY: the promise of `push` (1, 2): readable, writable, and not touched by anybody else. Source and
+        // destination of one transfer never overlap: one of them is a region of VTCM, the other is not.
+        unsafe {
+            core::ptr::copy_nonoverlapping(
+                t.src.wrapping_add(row * t.src_stride),
+                t.dst.wrapping_add(row * t.dst_stride),
+                t.row_bytes,
+            );
+        }
+    }
+}
+
+/// The first fault that any worker reports, kept for the response.
+#[derive(Debug, Default)]
+pub struct FaultSlot {
+    /// Zero for none, else the code.
+    code: AtomicU32,
+    detail: AtomicU32,
+}
+
+impl FaultSlot {
+    /// No fault yet.
+    pub const fn new() -> Self {
+        Self { code: AtomicU32::new(0), detail: AtomicU32::new(0) }
+    }
+
+    /// Keeps `fault` if it is the first. (Relaxed: the barrier at the end of a kernel orders it with the reader.)
+    pub fn report(&self, fault: Fault) {
+        if self.code.compare_exchange(0, fault.code.wire(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.detail.store(fault.detail, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the fault, leaving none.
+    pub fn take(&self) -> Result<(), Fault> {
+        match self.code.swap(0, Ordering::Relaxed) {
+            0 => Ok(()),
+            code => {
+                let code = ErrorCode::parse(code).unwrap_or(ErrorCode::Internal);
+                Err(Fault::new(code, self.detail.load(Ordering::Relaxed)))
+            }
+        }
+    }
+}

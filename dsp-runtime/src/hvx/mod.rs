@@ -1,0 +1,217 @@
+//! The vector layer: what kernels are written against.
+//!
+//! An [`Hvx`] back end gives 128-byte vectors as three types: `F` (32 f32 lanes), `I` (32 i32 lanes) and `B`
+//! (128 bytes). Every operation is defined here, once, to the bit: single precision, IEEE, one rounding per
+//! operation, no contraction. So a kernel gives the same bits on every back end that does IEEE arithmetic, and
+//! [`portable`] is the definition that the others are tested against.
+//!
+//! Back ends are chosen at run time ([`Isa::detect`]); a kernel is compiled once per back end, with that back
+//! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
+//! same trait with HVX instructions.
+
+pub mod math;
+pub mod portable;
+#[cfg(target_arch = "x86_64")]
+pub mod x86;
+
+/// f32 lanes of a vector.
+pub const LANES: usize = 32;
+/// Bytes of a vector.
+pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
+
+/// A vector instruction set: 32-lane operations on 128-byte vectors.
+///
+/// Loads and stores take any address; aligned ones (multiples of 128) are faster on a DSP. The order of a
+/// reduction is part of its definition.
+pub trait Hvx: Copy + Send + Sync + 'static {
+    /// 32 lanes of f32.
+    type F: Copy;
+    /// 32 lanes of i32.
+    type I: Copy;
+    /// 128 bytes.
+    type B: Copy;
+
+    /// Vectors that the register file holds: how far a kernel should block.
+    const REGISTERS: usize;
+
+    /// Loads 32 floats.
+    ///
+    /// # Safety
+    /// `p` is valid for reading 128 bytes.
+    unsafe fn load(p: *const f32) -> Self::F;
+    /// Loads the first `n` (1 to 32) floats; the other lanes are zero.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `n` floats.
+    unsafe fn load_n(p: *const f32, n: usize) -> Self::F;
+    /// Stores 32 floats.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 128 bytes.
+    unsafe fn store(p: *mut f32, v: Self::F);
+    /// Stores the first `n` (1 to 32) lanes.
+    ///
+    /// # Safety
+    /// `p` is valid for writing `n` floats.
+    unsafe fn store_n(p: *mut f32, v: Self::F, n: usize);
+    /// Loads 128 bytes.
+    ///
+    /// # Safety
+    /// `p` is valid for reading 128 bytes.
+    unsafe fn load_b(p: *const u8) -> Self::B;
+    /// Stores 128 bytes.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 128 bytes.
+    unsafe fn store_b(p: *mut u8, v: Self::B);
+
+    /// All lanes `x`.
+    fn splat(x: f32) -> Self::F;
+    /// All lanes `x`.
+    fn splat_i(x: i32) -> Self::I;
+    /// All bytes `x`.
+    fn splat_b(x: u8) -> Self::B;
+
+    /// a + b.
+    fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// a - b.
+    fn sub(a: Self::F, b: Self::F) -> Self::F;
+    /// a * b.
+    fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// a / b, correctly rounded. (A back end without division may be off by an ulp and must say so.)
+    fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// a if a > b, else b: the second operand where they compare equal or unordered.
+    fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// a if a < b, else b: the second operand where they compare equal or unordered.
+    fn min(a: Self::F, b: Self::F) -> Self::F;
+    /// x where a > b, else y (also where unordered).
+    fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
+
+    /// Nearest integer, ties to even. Defined for |x| < 2^31.
+    fn to_int(x: Self::F) -> Self::I;
+    /// i32 to nearest f32.
+    fn to_float(x: Self::I) -> Self::F;
+    /// The bits of the floats.
+    fn bits(x: Self::F) -> Self::I;
+    /// The floats with these bits.
+    fn from_bits(x: Self::I) -> Self::F;
+    /// The vector's words.
+    fn words(x: Self::B) -> Self::I;
+    /// The words' bytes.
+    fn bytes(x: Self::I) -> Self::B;
+
+    /// a + b, wrapping.
+    fn add_i(a: Self::I, b: Self::I) -> Self::I;
+    /// a - b, wrapping.
+    fn sub_i(a: Self::I, b: Self::I) -> Self::I;
+    /// a * b, wrapping.
+    fn mul_i(a: Self::I, b: Self::I) -> Self::I;
+    /// Bitwise and.
+    fn and_i(a: Self::I, b: Self::I) -> Self::I;
+    /// Bitwise or.
+    fn or_i(a: Self::I, b: Self::I) -> Self::I;
+    /// a << N.
+    fn shl_i<const N: i32>(a: Self::I) -> Self::I;
+    /// a >> N, zeros shifted in.
+    fn shr_i<const N: i32>(a: Self::I) -> Self::I;
+    /// a >> N, the sign shifted in.
+    fn sar_i<const N: i32>(a: Self::I) -> Self::I;
+
+    /// Per lane r: acc + sum over b of (unsigned) w[4r+b] * (signed) a[b], `a` packed in a word, byte 0 lowest.
+    fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
+
+    /// Sum of the lanes: halves folded onto each other (i with i + 16, then 8, 4, 2, 1).
+    fn sum(x: Self::F) -> f32;
+    /// Maximum of the lanes, folded in the same order with [`Hvx::max`].
+    fn max_lane(x: Self::F) -> f32;
+
+    /// Bitwise and.
+    #[inline(always)]
+    fn and_b(a: Self::B, b: Self::B) -> Self::B {
+        Self::bytes(Self::and_i(Self::words(a), Self::words(b)))
+    }
+    /// Bitwise or.
+    #[inline(always)]
+    fn or_b(a: Self::B, b: Self::B) -> Self::B {
+        Self::bytes(Self::or_i(Self::words(a), Self::words(b)))
+    }
+    /// Low and high nibbles of every byte, each 0 to 15.
+    #[inline(always)]
+    fn nibbles(x: Self::B) -> (Self::B, Self::B) {
+        let mask = Self::splat_i(0x0f0f_0f0f);
+        let words = Self::words(x);
+        let high = Self::and_i(Self::shr_i::<4>(words), mask);
+        (Self::bytes(Self::and_i(words, mask)), Self::bytes(high))
+    }
+    /// Low and high halves of every word, each an f16, as f32: exact, infinities and NaN included.
+    #[inline(always)]
+    fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
+        let words = Self::words(x);
+        (math::f16_bits_to_f32::<Self>(Self::shl_i::<16>(words)), math::f16_bits_to_f32::<Self>(words))
+    }
+}
+
+/// A body of work that is compiled for every back end.
+pub trait WithHvx {
+    /// What the work gives.
+    type Output;
+    /// Does the work. Implementations are `#[inline(always)]`, so that they are compiled with `H`'s instructions.
+    fn with<H: Hvx>(self) -> Self::Output;
+}
+
+/// The vector instruction set that a session runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isa {
+    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline.
+    Portable,
+    /// AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, VL and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The best instruction set of this processor.
+    #[cfg(feature = "host")]
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if x86::has_avx512() {
+                return Self::Avx512;
+            }
+            if std::arch::is_x86_feature_detected!("avx2") {
+                return Self::Avx2;
+            }
+        }
+        Self::Portable
+    }
+
+    /// Name for `devices` and traces.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512-vnni",
+        }
+    }
+
+    /// Runs `work` with this instruction set.
+    #[inline]
+    pub fn run<W: WithHvx>(self, work: W) -> W::Output {
+        match self {
+            Self::Portable => work.with::<portable::Portable>(),
+            // SAFETY: `detect` gives these values only where the processor has the features, and the tests that
+            // name them check first.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { x86::run_avx2(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { x86::run_avx512(work) },
+        }
+    }
+}

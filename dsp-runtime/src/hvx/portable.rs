@@ -1,0 +1,240 @@
+//! The back end that defines the others: plain loops over lanes.
+
+use super::{BYTES, Hvx, LANES};
+
+/// Arrays of lanes; the compiler vectorizes them for the target's baseline.
+#[derive(Clone, Copy, Debug)]
+pub struct Portable;
+
+/// 32 lanes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub struct Lanes<T>([T; LANES]);
+
+/// 128 bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub struct Bytes([u8; BYTES]);
+
+#[inline(always)]
+fn map<T: Copy, U>(a: Lanes<T>, f: impl Fn(T) -> U) -> Lanes<U> {
+    Lanes(core::array::from_fn(|i| f(a.0[i])))
+}
+
+#[inline(always)]
+fn zip<T: Copy, U>(a: Lanes<T>, b: Lanes<T>, f: impl Fn(T, T) -> U) -> Lanes<U> {
+    Lanes(core::array::from_fn(|i| f(a.0[i], b.0[i])))
+}
+
+/// Folds the upper half onto the lower until one lane is left.
+#[inline(always)]
+pub(super) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = f(lanes[i], lanes[i + half]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+impl Hvx for Portable {
+    type F = Lanes<f32>;
+    type I = Lanes<i32>;
+    type B = Bytes;
+
+    const REGISTERS: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        Lanes(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn load_n(p: *const f32, n: usize) -> Self::F {
+        let mut v = [0.0; LANES];
+        // SAFETY: the caller's promise; n <= LANES.
+        unsafe { core::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n.min(LANES)) };
+        Lanes(v)
+    }
+
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[f32; LANES]>().write_unaligned(v.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_n(p: *mut f32, v: Self::F, n: usize) {
+        // SAFETY: the caller's promise; n <= LANES.
+        unsafe { core::ptr::copy_nonoverlapping(v.0.as_ptr(), p, n.min(LANES)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_b(p: *const u8) -> Self::B {
+        // SAFETY: the caller's promise.
+        Bytes(unsafe { p.cast::<[u8; BYTES]>().read_unaligned() })
+    }
+
+    #[inline(always)]
+    unsafe fn store_b(p: *mut u8, v: Self::B) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u8; BYTES]>().write_unaligned(v.0) }
+    }
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self::F {
+        Lanes([x; LANES])
+    }
+
+    #[inline(always)]
+    fn splat_i(x: i32) -> Self::I {
+        Lanes([x; LANES])
+    }
+
+    #[inline(always)]
+    fn splat_b(x: u8) -> Self::B {
+        Bytes([x; BYTES])
+    }
+
+    #[inline(always)]
+    fn add(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn sub(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a - b)
+    }
+
+    #[inline(always)]
+    fn mul(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn div(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| a / b)
+    }
+
+    #[inline(always)]
+    fn max(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn min(a: Self::F, b: Self::F) -> Self::F {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        Lanes(core::array::from_fn(|i| if a.0[i] > b.0[i] { x.0[i] } else { y.0[i] }))
+    }
+
+    #[inline(always)]
+    fn to_int(x: Self::F) -> Self::I {
+        // Adding 1.5 * 2^23 rounds to an integer, ties to even, in the current (only) rounding mode; beyond 2^22
+        // floats need no such help.
+        const MAGIC: f32 = 12_582_912.0;
+        map(x, |x| if x.abs() < 4_194_304.0 { ((x + MAGIC) - MAGIC) as i32 } else { round_large(x) })
+    }
+
+    #[inline(always)]
+    fn to_float(x: Self::I) -> Self::F {
+        map(x, |x| x as f32)
+    }
+
+    #[inline(always)]
+    fn bits(x: Self::F) -> Self::I {
+        map(x, |x| x.to_bits() as i32)
+    }
+
+    #[inline(always)]
+    fn from_bits(x: Self::I) -> Self::F {
+        map(x, |x| f32::from_bits(x as u32))
+    }
+
+    #[inline(always)]
+    fn words(x: Self::B) -> Self::I {
+        Lanes(core::array::from_fn(|i| i32::from_le_bytes(core::array::from_fn(|b| x.0[4 * i + b]))))
+    }
+
+    #[inline(always)]
+    fn bytes(x: Self::I) -> Self::B {
+        Bytes(core::array::from_fn(|i| x.0[i / 4].to_le_bytes()[i % 4]))
+    }
+
+    #[inline(always)]
+    fn add_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, i32::wrapping_add)
+    }
+
+    #[inline(always)]
+    fn sub_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, i32::wrapping_sub)
+    }
+
+    #[inline(always)]
+    fn mul_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, i32::wrapping_mul)
+    }
+
+    #[inline(always)]
+    fn and_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, |a, b| a & b)
+    }
+
+    #[inline(always)]
+    fn or_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, |a, b| a | b)
+    }
+
+    #[inline(always)]
+    fn shl_i<const N: i32>(a: Self::I) -> Self::I {
+        map(a, |a| a << N)
+    }
+
+    #[inline(always)]
+    fn shr_i<const N: i32>(a: Self::I) -> Self::I {
+        map(a, |a| (a as u32 >> N) as i32)
+    }
+
+    #[inline(always)]
+    fn sar_i<const N: i32>(a: Self::I) -> Self::I {
+        map(a, |a| a >> N)
+    }
+
+    #[inline(always)]
+    fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I {
+        let a = a.to_le_bytes().map(|byte| i32::from(byte as i8));
+        Lanes(core::array::from_fn(|r| {
+            (0..4).fold(acc.0[r], |sum, b| sum.wrapping_add(i32::from(w.0[4 * r + b]) * a[b]))
+        }))
+    }
+
+    #[inline(always)]
+    fn sum(x: Self::F) -> f32 {
+        fold(x.0, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn max_lane(x: Self::F) -> f32 {
+        fold(x.0, |a, b| if a > b { a } else { b })
+    }
+}
+
+/// Above 2^22 the ulp is at least one half: truncate, then look at the half that is left.
+#[inline]
+fn round_large(x: f32) -> i32 {
+    let whole = x as i32;
+    let rest = x - whole as f32;
+    let odd = whole & 1 == 1;
+    if rest.abs() > 0.5 || (rest.abs() == 0.5 && odd) {
+        whole.wrapping_add(rest.signum() as i32)
+    } else {
+        whole
+    }
+}

@@ -1,0 +1,145 @@
+//! Elementwise ops: ADD, MUL, SCALE, SILU, SIGMOID, SOFTPLUS, EXP.
+
+use hexflash_abi::op::{Op, params};
+use hexflash_abi::{ErrorCode, Fault};
+
+use super::OpRun;
+use crate::hvx::{Hvx, LANES, math};
+use crate::memory::View;
+use crate::platform::Platform;
+use crate::pool::{Kernel, Worker};
+
+/// y = op(x), row by row.
+struct Unary {
+    op: Op,
+    x: View,
+    y: View,
+    scale: params::Scale,
+}
+
+/// ADD, MUL: `b` repeats over `a`.
+struct Binary {
+    op: Op,
+    a: View,
+    b: View,
+    y: View,
+}
+
+/// SCALE and the unary functions: x{n,..} -> y{n,..}.
+///
+/// # Errors
+/// None that validation lets through.
+pub fn unary<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    // The other ops have no parameters: their words are zero, and nothing reads them.
+    let kernel = Unary { op, x: run.src(0)?, y: run.dst()?, scale: run.params() };
+    run.parallel(&kernel)
+}
+
+/// ADD and MUL: a{n,..}, b{n|1,..} -> y{n,..}.
+///
+/// # Errors
+/// None that validation lets through.
+pub fn binary<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let kernel = Binary { op, a: run.src(0)?, b: run.src(1)?, y: run.dst()? };
+    run.parallel(&kernel)
+}
+
+impl Kernel for Unary {
+    fn units(&self) -> usize {
+        self.y.rows()
+    }
+
+    fn work(&self) -> usize {
+        // An exponential is some 20 operations.
+        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 20
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let (scale, bias) = (H::splat(self.scale.scale), H::splat(self.scale.bias));
+        while let Some(r) = worker.claim() {
+            let i = self.y.unravel(r);
+            let x = self.x.row(i);
+            // SAFETY: row r was claimed by this worker alone.
+            let mut y = unsafe { self.y.row_mut(i) };
+            match self.op {
+                Op::Scale => y.map::<H>(x, |v| H::add(H::mul(v, scale), bias)),
+                Op::Silu => y.map::<H>(x, math::silu::<H>),
+                Op::Sigmoid => y.map::<H>(x, math::sigmoid::<H>),
+                Op::Softplus => y.map::<H>(x, math::softplus::<H>),
+                Op::Exp => y.map::<H>(x, math::exp::<H>),
+                _ => return Err(Fault::new(ErrorCode::Internal, line!())),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Binary {
+    fn units(&self) -> usize {
+        self.y.rows()
+    }
+
+    fn work(&self) -> usize {
+        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 4
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let add = self.op == Op::Add;
+        while let Some(r) = worker.claim() {
+            let i = self.y.unravel(r);
+            let a = self.a.row(i);
+            let b = self.b.row([i[0] % self.b.ne[1], i[1] % self.b.ne[2], i[2] % self.b.ne[3]]);
+            // SAFETY: row r was claimed by this worker alone.
+            let mut y = unsafe { self.y.row_mut(i) };
+            if b.len() == 1 {
+                let b = H::splat(b.get(0));
+                y.map::<H>(a, |a| if add { H::add(a, b) } else { H::mul(a, b) });
+            } else if b.len() == a.len() {
+                y.zip::<H>(a, b, |a, b| if add { H::add(a, b) } else { H::mul(a, b) });
+            } else {
+                // A row that repeats within the row: rare, so plain.
+                for j in 0..a.len() {
+                    let (a, b) = (a.get(j), b.get(j % b.len()));
+                    y.set(j, if add { a + b } else { a * b });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hexflash_abi::op::Op;
+    use hexflash_abi::registers::StepRegisters;
+
+    use crate::testing::{Batch, nmse, random, setups};
+
+    /// Every unary op against libm, at lengths around a vector, on values that reach the limits.
+    #[test]
+    fn unary_functions_match_libm() {
+        let reference: [(Op, fn(f64) -> f64); 4] = [
+            (Op::Silu, |x| x / (1.0 + (-x).exp())),
+            (Op::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+            (Op::Softplus, |x| if x > 20.0 { x } else { x.exp().ln_1p() }),
+            (Op::Exp, f64::exp),
+        ];
+        for setup in setups() {
+            for (op, f) in reference {
+                for n in [1, 31, 32, 33, 100] {
+                    let mut batch = Batch::new(1, 1);
+                    let mut values = random(n as u64, n * 3, -30.0, 30.0);
+                    values[0] = -200.0;
+                    let x = batch.f32([n as u32, 3, 1, 1], &values);
+                    let y = batch.f32([n as u32, 3, 1, 1], &vec![7.0; n * 3]);
+                    batch.run(setup, op, &[x], &[y], &[0u32; 0], StepRegisters::step(0, 1)).unwrap();
+                    let expected: Vec<f32> = values.iter().map(|&v| f(v.into()) as f32).collect();
+                    let error = nmse(&batch.floats(y), &expected);
+                    assert!(error < 1e-12, "{op} n={n} {setup:?}: {error}");
+                }
+            }
+        }
+    }
+}

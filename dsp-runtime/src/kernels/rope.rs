@@ -1,0 +1,8 @@
+//! To be written.
+use super::OpRun;
+use crate::platform::Platform;
+use hexflash_abi::Fault;
+/// Runs the op.
+pub fn run<P: Platform>(_run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    unimplemented!()
+}

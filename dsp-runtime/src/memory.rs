@@ -1,0 +1,203 @@
+//! Mapped buffers, and tensors as validated views of them.
+
+use core::ptr::NonNull;
+
+use hexflash_abi::program::{MAX_BUFFERS, NO_TOKEN_AXIS, TensorDesc};
+use hexflash_abi::validate::BufferInfo;
+use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd};
+
+use crate::row::{Row, RowMut};
+
+/// A buffer as the platform mapped it.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapping {
+    /// First byte.
+    pub base: NonNull<u8>,
+    /// What validation needs to know.
+    pub info: BufferInfo,
+    /// The shared memory behind it.
+    pub fd: Fd,
+}
+
+/// The buffers of a session, by id.
+#[derive(Debug)]
+pub struct BufferTable {
+    slots: [Option<Mapping>; MAX_BUFFERS],
+}
+
+// SAFETY: the table only names memory; who reads or writes through it obeys the contract of `View`.
+unsafe impl Send for BufferTable {}
+// SAFETY: as above.
+unsafe impl Sync for BufferTable {}
+
+impl BufferTable {
+    /// No buffers.
+    pub const fn new() -> Self {
+        Self { slots: [None; MAX_BUFFERS] }
+    }
+
+    /// The buffer under `id`, if there is one.
+    pub fn get(&self, id: BufferId) -> Option<&Mapping> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Every mapped buffer.
+    pub fn iter(&self) -> impl Iterator<Item = (BufferId, &Mapping)> {
+        self.slots.iter().enumerate().filter_map(|(i, m)| Some((BufferId(i as u32), m.as_ref()?)))
+    }
+
+    /// Whether `id` can take a new mapping.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownBuffer`] out of range, [`ErrorCode::BufferInUse`] if taken.
+    pub fn vacant(&self, id: BufferId) -> Result<(), Fault> {
+        match self.slots.get(id.0 as usize) {
+            None => Err(Fault::new(ErrorCode::UnknownBuffer, id.0)),
+            Some(Some(_)) => Err(Fault::new(ErrorCode::BufferInUse, id.0)),
+            Some(None) => Ok(()),
+        }
+    }
+
+    /// Puts a mapping under a vacant id.
+    pub fn insert(&mut self, id: BufferId, mapping: Mapping) -> Result<(), Fault> {
+        self.vacant(id)?;
+        self.slots[id.0 as usize] = Some(mapping);
+        Ok(())
+    }
+
+    /// Takes the mapping out from under `id`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownBuffer`].
+    pub fn remove(&mut self, id: BufferId) -> Result<Mapping, Fault> {
+        let slot = self.slots.get_mut(id.0 as usize).and_then(Option::take);
+        slot.ok_or(Fault::new(ErrorCode::UnknownBuffer, id.0))
+    }
+
+    /// Bytes `offset..offset + len` of a buffer.
+    ///
+    /// # Errors
+    /// [`ErrorCode::UnknownBuffer`], [`ErrorCode::OutOfBounds`] with the buffer's id.
+    pub fn range(&self, range: hexflash_abi::message::Range) -> Result<NonNull<u8>, Fault> {
+        let id = range.buffer;
+        let mapping = self.get(id).ok_or(Fault::new(ErrorCode::UnknownBuffer, id.0))?;
+        let end = range.offset.checked_add(range.len.into());
+        if end.is_none_or(|end| end > mapping.info.size) {
+            return Err(Fault::new(ErrorCode::OutOfBounds, id.0));
+        }
+        // SAFETY: offset is inside the mapping, per the line above.
+        Ok(unsafe { mapping.base.add(range.offset as usize) })
+    }
+}
+
+impl Default for BufferTable {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
+///
+/// Invariant, established by validation: every element with indices below the *full* shape lies inside its
+/// mapped buffer, for as long as the program is loaded. Shapes seen here are never larger than that.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    base: *mut u8,
+    /// Element type.
+    pub dtype: DType,
+    /// Elements per axis in this step.
+    pub ne: [usize; 4],
+    /// Bytes per step along an axis (see [`TensorDesc::nb`]).
+    pub nb: [usize; 4],
+}
+
+// SAFETY: a view is an address range; access through it is unsafe or goes through rows whose contract covers it.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// The view of `tensor` in the buffer that starts at `base`.
+    ///
+    /// # Safety
+    /// `tensor` was validated against a buffer of that size mapped at `base`, and the mapping outlives the view.
+    pub unsafe fn new(base: NonNull<u8>, tensor: &TensorDesc, dtype: DType, n_tokens: u32) -> Self {
+        let mut ne = tensor.ne.map(|n| n as usize);
+        if tensor.token_axis != NO_TOKEN_AXIS {
+            let axis = usize::from(tensor.token_axis);
+            ne[axis] = ne[axis].min(n_tokens as usize);
+        }
+        // SAFETY: the tensor lies inside the buffer.
+        let base = unsafe { base.as_ptr().add(tensor.offset as usize) };
+        Self { base, dtype, ne, nb: tensor.nb.map(|n| n as usize) }
+    }
+
+    /// Rows: everything but axis 0.
+    pub fn rows(&self) -> usize {
+        self.ne[1] * self.ne[2] * self.ne[3]
+    }
+
+    /// Elements.
+    pub fn elements(&self) -> usize {
+        self.ne[0] * self.rows()
+    }
+
+    /// Row number `r` as indices of axes 1, 2 and 3.
+    #[inline]
+    pub fn unravel(&self, r: usize) -> [usize; 3] {
+        let (i1, rest) = (r % self.ne[1], r / self.ne[1]);
+        [i1, rest % self.ne[2], rest / self.ne[2]]
+    }
+
+    /// Address of the row (or, for tiled types, of the 32-row strip) at these indices.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[inline]
+    pub fn at(&self, i: [usize; 3]) -> *mut u8 {
+        let rows = if self.dtype.tile_group().is_some() {
+            self.ne[1].div_ceil(hexflash_abi::dtype::TILE_ROWS)
+        } else {
+            self.ne[1]
+        };
+        assert!(i[0] < rows && i[1] < self.ne[2] && i[2] < self.ne[3]);
+        self.base.wrapping_add(i[0] * self.nb[1] + i[1] * self.nb[2] + i[2] * self.nb[3])
+    }
+
+    /// The F32 row at indices of axes 1 to 3; its elements must be adjacent.
+    ///
+    /// # Panics
+    /// If an index is out of range, or the tensor is not F32 with adjacent elements.
+    #[inline]
+    pub fn row(&self, i: [usize; 3]) -> Row<'_> {
+        assert!(self.dtype == DType::F32 && self.nb[0] == 4);
+        // SAFETY: the row is inside the buffer (invariant; indices checked by `at`) and aligned (validation).
+        unsafe { Row::new(self.at(i).cast(), self.ne[0]) }
+    }
+
+    /// The F32 row at indices of axes 1 to 3, to write.
+    ///
+    /// # Safety
+    /// No other worker touches the row while the value lives: each row is claimed by one worker.
+    ///
+    /// # Panics
+    /// As [`row`](Self::row).
+    #[inline]
+    pub unsafe fn row_mut(&self, i: [usize; 3]) -> RowMut<'_> {
+        assert!(self.dtype == DType::F32 && self.nb[0] == 4);
+        // SAFETY: as in `row`; exclusive by the caller's promise.
+        unsafe { RowMut::new(self.at(i).cast(), self.ne[0]) }
+    }
+
+    /// The I32 element at these indices of axes 0 to 3.
+    ///
+    /// # Panics
+    /// If an index is out of range or the tensor is not I32.
+    #[inline]
+    pub fn int(&self, i: [usize; 4]) -> i32 {
+        assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
+        // SAFETY: inside the buffer and aligned (invariant, indices checked). Volatile: the host may write it at
+        // any time; it is read once, then checked, then used.
+        unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().read_volatile() }
+    }
+}

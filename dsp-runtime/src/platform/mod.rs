@@ -1,0 +1,41 @@
+//! What differs between the DSP's operating systems: threads that sleep and wake, time, mapping, caches.
+
+#[cfg(feature = "host")]
+pub mod host;
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use hexflash_abi::{Fault, Fd};
+
+/// A range operation on the data cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheOp {
+    /// Write dirty lines back, so that the host sees what we wrote.
+    Flush,
+    /// Drop lines, so that we see what the host wrote.
+    Invalidate,
+}
+
+/// The seam to the operating system.
+pub trait Platform: Sync {
+    /// Sleeps while `*word == expected`; may wake early.
+    fn futex_wait(&self, word: &AtomicU32, expected: u32);
+    /// Wakes all who sleep on `word`.
+    fn futex_wake(&self, word: &AtomicU32);
+    /// Monotonic nanoseconds.
+    fn now_ns(&self) -> u64;
+    /// Maps `size` bytes of shared memory, aligned to 128 bytes at least.
+    ///
+    /// # Errors
+    /// [`hexflash_abi::ErrorCode::MapFailed`] with the platform's own error as the detail.
+    fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault>;
+    /// Drops a mapping made by [`map`](Self::map).
+    fn unmap(&self, fd: Fd, base: NonNull<u8>, size: u64);
+    /// Cache maintenance of a range of shared memory.
+    fn cache(&self, op: CacheOp, base: *const u8, bytes: usize);
+    /// Hint that the caller spins.
+    fn relax(&self) {
+        core::hint::spin_loop();
+    }
+}

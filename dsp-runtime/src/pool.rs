@@ -1,0 +1,289 @@
+//! The worker pool: every worker runs the same kernel and claims units of work from a counter.
+//!
+//! Worker 0 is the thread that dispatches. The others wait for the epoch to change, run the kernel, and count
+//! themselves out; the dispatcher waits for the last. Waiting spins for a while, then sleeps on the word.
+//!
+//! The pool owns no threads: the platform gives each worker one, which calls [`Pool::serve`].
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+
+use hexflash_abi::Fault;
+
+use crate::dma::{DmaMode, DmaQueue, FaultSlot};
+use crate::hvx::{Hvx, Isa, WithHvx};
+use crate::platform::Platform;
+use crate::vtcm::{Vtcm, VtcmPlan};
+
+/// Most workers of a session, the dispatcher included.
+pub const MAX_WORKERS: usize = 10;
+
+/// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds away;
+/// between programs it is not.
+const SPINS: u32 = 20_000;
+
+/// Vector operations below which a job is not worth sharing: a few microseconds.
+pub const ALONE: usize = 4096;
+
+/// A kernel: what every worker runs for one op, or for one phase of it.
+pub trait Kernel: Sync {
+    /// Units of work that workers may claim.
+    fn units(&self) -> usize;
+
+    /// About how many vector operations the whole job takes. Below [`ALONE`] the dispatcher does it by itself:
+    /// waking the others and waiting for them would cost more than they save.
+    fn work(&self) -> usize;
+
+    /// Claims units until there are none.
+    ///
+    /// Implementations are `#[inline(always)]`, so that they are compiled with `H`'s instructions.
+    ///
+    /// # Errors
+    /// The first fault ends the program.
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault>;
+}
+
+/// What a kernel sees of the worker that runs it.
+pub struct Worker<'p> {
+    /// The worker's own DMA queue.
+    pub dma: &'p mut DmaQueue,
+    /// 0 for the dispatcher.
+    pub id: usize,
+    counter: &'p AtomicUsize,
+    units: usize,
+    vtcm: Vtcm,
+    plan: VtcmPlan,
+}
+
+impl Worker<'_> {
+    /// The next unit of work, or `None` when all are taken.
+    #[inline]
+    pub fn claim(&self) -> Option<usize> {
+        // Relaxed: units are independent; the barrier at the end orders their results.
+        let unit = self.counter.fetch_add(1, Ordering::Relaxed);
+        (unit < self.units).then_some(unit)
+    }
+
+    /// The region of VTCM that all workers share.
+    pub fn shared_vtcm(&self) -> *mut u8 {
+        self.vtcm.region(0, self.plan.shared).as_ptr()
+    }
+
+    /// This worker's own region of VTCM.
+    pub fn own_vtcm(&self) -> *mut u8 {
+        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own).as_ptr()
+    }
+
+    /// Bytes of each worker's own region.
+    pub fn own_bytes(&self) -> usize {
+        self.plan.own
+    }
+}
+
+/// A job as the workers find it: the kernel with its type erased.
+#[derive(Clone, Copy)]
+struct Job {
+    call: unsafe fn(*const (), &mut Worker<'_>, Isa) -> Result<(), Fault>,
+    kernel: *const (),
+    units: usize,
+    plan: VtcmPlan,
+}
+
+/// The pool. `P` supplies sleeping and waking.
+pub struct Pool<'p, P: Platform> {
+    platform: &'p P,
+    isa: Isa,
+    vtcm: Vtcm,
+    workers: usize,
+    queues: [UnsafeCell<DmaQueue>; MAX_WORKERS],
+    job: UnsafeCell<Option<Job>>,
+    /// Counts jobs; workers wait for it to change.
+    epoch: AtomicU32,
+    /// Workers that have not finished the job yet, the dispatcher excluded.
+    running: AtomicU32,
+    /// Threads asleep on `epoch` or `running`, so that nobody pays for waking spinners.
+    sleepers: AtomicU32,
+    counter: AtomicUsize,
+    fault: FaultSlot,
+    stop: AtomicBool,
+    dispatched: AtomicBool,
+}
+
+// SAFETY: `job` is written by the dispatcher only while no worker runs (running == 0) and read by workers only after
+// the epoch that publishes it; `queues[i]` is used by worker i alone, except that the dispatcher reads counters
+// while no worker runs. Kernels are `Sync` and outlive the job: `run` returns after the last worker has.
+unsafe impl<P: Platform> Sync for Pool<'_, P> {}
+// SAFETY: the raw kernel pointer is only set while `run` is on the stack.
+unsafe impl<P: Platform> Send for Pool<'_, P> {}
+
+struct Call<'a, 'w, 'p, K>(&'a K, &'w mut Worker<'p>);
+
+impl<K: Kernel> WithHvx for Call<'_, '_, '_, K> {
+    type Output = Result<(), Fault>;
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) -> Self::Output {
+        self.0.run::<H>(self.1)
+    }
+}
+
+/// # Safety
+/// `kernel` points to a live `K`.
+unsafe fn call<K: Kernel>(kernel: *const (), worker: &mut Worker<'_>, isa: Isa) -> Result<(), Fault> {
+    // SAFETY: the caller's promise.
+    let kernel = unsafe { &*kernel.cast::<K>() };
+    isa.run(Call(kernel, worker))
+}
+
+impl<'p, P: Platform> Pool<'p, P> {
+    /// A pool of `workers` workers (at least 1, at most [`MAX_WORKERS`]).
+    pub fn new(platform: &'p P, isa: Isa, vtcm: Vtcm, workers: usize, dma: DmaMode) -> Self {
+        Self {
+            platform,
+            isa,
+            vtcm,
+            workers: workers.clamp(1, MAX_WORKERS),
+            queues: core::array::from_fn(|_| UnsafeCell::new(DmaQueue::new(dma))),
+            job: UnsafeCell::new(None),
+            epoch: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            sleepers: AtomicU32::new(0),
+            counter: AtomicUsize::new(0),
+            fault: FaultSlot::new(),
+            stop: AtomicBool::new(false),
+            dispatched: AtomicBool::new(false),
+        }
+    }
+
+    /// The right to run jobs, which one thread has at a time. `None` if it is taken.
+    pub fn dispatcher(&self) -> Option<Dispatcher<'_, 'p, P>> {
+        // Acquire pairs with the release of the dispatcher that was dropped.
+        (!self.dispatched.swap(true, Ordering::Acquire)).then_some(Dispatcher { pool: self })
+    }
+
+    /// The loop of worker `id` (1 and up); returns after [`stop`](Self::stop).
+    ///
+    /// # Panics
+    /// If `id` is not a worker's number.
+    pub fn serve(&self, id: usize) {
+        assert!((1..self.workers).contains(&id));
+        let mut seen = 0;
+        loop {
+            seen = self.wait_until(&self.epoch, |epoch| epoch != seen);
+            if self.stop.load(Ordering::Acquire) {
+                return;
+            }
+            // SAFETY: the epoch publishes the job, and the dispatcher leaves it alone until we count ourselves out.
+            if let Some(job) = unsafe { *self.job.get() } {
+                self.work(id, &job);
+            }
+            // At least release: our results are visible to the dispatcher.
+            if self.running.fetch_sub(1, Ordering::SeqCst) == 1 {
+                self.wake(&self.running);
+            }
+        }
+    }
+
+    /// Ends the workers' loops.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        self.wake(&self.epoch);
+    }
+
+    /// Wakes the sleepers on `word`, if there are any. SeqCst on both sides (here, and in `wait_until`): either we
+    /// see the sleeper, or the sleeper sees the new word.
+    fn wake(&self, word: &AtomicU32) {
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.platform.futex_wake(word);
+        }
+    }
+
+    fn work(&self, id: usize, job: &Job) {
+        // SAFETY: queue `id` belongs to this worker.
+        let dma = unsafe { &mut *self.queues[id].get() };
+        let (counter, vtcm) = (&self.counter, self.vtcm);
+        let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
+        // SAFETY: the kernel lives until `run` returns, which waits for us.
+        let mut outcome = unsafe { (job.call)(job.kernel, &mut worker, self.isa) };
+        // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
+        outcome = outcome.and(worker.dma.finish());
+        if let Err(fault) = outcome {
+            self.fault.report(fault);
+        }
+    }
+
+    /// Waits for `word` to satisfy `done`; gives the value that did.
+    fn wait_until(&self, word: &AtomicU32, done: impl Fn(u32) -> bool) -> u32 {
+        let mut spins = 0;
+        loop {
+            let value = word.load(Ordering::Acquire);
+            if done(value) {
+                return value;
+            }
+            if spins < SPINS {
+                spins += 1;
+                self.platform.relax();
+            } else {
+                self.sleepers.fetch_add(1, Ordering::SeqCst);
+                self.platform.futex_wait(word, value);
+                self.sleepers.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// The right to run jobs on a pool.
+pub struct Dispatcher<'a, 'p, P: Platform> {
+    pool: &'a Pool<'p, P>,
+}
+
+impl<P: Platform> Dispatcher<'_, '_, P> {
+    /// Workers, the dispatcher included.
+    pub fn workers(&self) -> usize {
+        self.pool.workers
+    }
+
+    /// Bytes of VTCM.
+    pub fn vtcm_bytes(&self) -> usize {
+        self.pool.vtcm.bytes()
+    }
+
+    /// Bytes that all DMA queues have moved since the last call. Only between jobs.
+    pub fn take_moved(&mut self) -> u64 {
+        // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its queue.
+        self.pool.queues.iter().map(|q| unsafe { (*q.get()).take_moved() }).sum()
+    }
+
+    /// Runs a kernel on all workers and waits for the last; small jobs stay with the dispatcher.
+    ///
+    /// # Errors
+    /// The first fault that a worker reported.
+    pub fn run<K: Kernel>(&mut self, kernel: &K, plan: VtcmPlan) -> Result<(), Fault> {
+        let pool = self.pool;
+        let units = kernel.units();
+        let job = Job { call: call::<K>, kernel: (&raw const *kernel).cast(), units, plan };
+        // Relaxed: published by the epoch below, or used by this thread only.
+        pool.counter.store(0, Ordering::Relaxed);
+        if units <= 1 || pool.workers == 1 || kernel.work() < ALONE {
+            pool.work(0, &job);
+            return pool.fault.take();
+        }
+        // SAFETY: no worker runs (the previous job's `running` reached 0), so nobody reads the job.
+        unsafe { *pool.job.get() = Some(job) };
+        pool.running.store(pool.workers as u32 - 1, Ordering::Relaxed);
+        // At least release: workers that see the new epoch see the job, the counter and what was written before.
+        pool.epoch.fetch_add(1, Ordering::SeqCst);
+        pool.wake(&pool.epoch);
+        pool.work(0, &job);
+        // Acquire: the workers' results are visible after the last of them counted itself out.
+        pool.wait_until(&pool.running, |running| running == 0);
+        pool.fault.take()
+    }
+}
+
+impl<P: Platform> Drop for Dispatcher<'_, '_, P> {
+    fn drop(&mut self) {
+        self.pool.dispatched.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,75 @@
+//! VTCM: laid out per op at `Load`, so that no op runs out at run time.
+
+use core::ptr::NonNull;
+
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+
+/// The scratchpad of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct Vtcm {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a VTCM is an address range; regions of it are handed out disjointly (see `VtcmPlan`).
+unsafe impl Send for Vtcm {}
+// SAFETY: as above.
+unsafe impl Sync for Vtcm {}
+
+impl Vtcm {
+    /// The scratchpad at `base`.
+    ///
+    /// # Safety
+    /// `base` is aligned to 128 bytes, valid for reads and writes of `bytes` as long as the session lives, and
+    /// used by nobody else.
+    pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
+        Self { base, bytes }
+    }
+
+    /// Bytes of the scratchpad.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The region at `offset`.
+    ///
+    /// # Panics
+    /// If the region leaves the scratchpad, which a plan never makes it do.
+    pub fn region(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+        assert!(offset <= self.bytes && bytes <= self.bytes - offset);
+        // SAFETY: inside the scratchpad, per the line above.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+/// How an op uses VTCM: one region that all workers share, then one of equal size per worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VtcmPlan {
+    /// Bytes of the shared region, which starts at 0.
+    pub shared: usize,
+    /// Bytes of each worker's own region.
+    pub own: usize,
+}
+
+impl VtcmPlan {
+    /// A plan whose regions are rounded up to whole vectors.
+    pub const fn new(shared: usize, own: usize) -> Self {
+        Self { shared: shared.next_multiple_of(VECTOR_BYTES), own: own.next_multiple_of(VECTOR_BYTES) }
+    }
+
+    /// Bytes needed by `workers` workers; `None` on overflow.
+    pub fn total(&self, workers: usize) -> Option<usize> {
+        self.own.checked_mul(workers)?.checked_add(self.shared)
+    }
+
+    /// Checks that the plan fits.
+    ///
+    /// # Errors
+    /// [`ErrorCode::VtcmTooSmall`] with the bytes needed.
+    pub fn fit(self, workers: usize, vtcm_bytes: usize) -> Result<Self, Fault> {
+        match self.total(workers) {
+            Some(total) if total <= vtcm_bytes => Ok(self),
+            total => Err(Fault::new(ErrorCode::VtcmTooSmall, total.map_or(u32::MAX, |t| t as u32))),
+        }
+    }
+}
