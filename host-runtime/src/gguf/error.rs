@@ -132,7 +132,9 @@ pub enum Cause {
     // Counts and lengths.
     #[error("truncated: {place} ends at byte {end} but the file has {len}; download it again")]
     Truncated { place: Place, end: u64, len: u64 },
-    #[error("corrupt: {count} {what} cannot fit in the {left} bytes that follow; download it again")]
+    #[error(
+        "truncated or corrupt: {count} {what} cannot fit in the {left} bytes that follow; download it again"
+    )]
     CountBeyondFile { what: &'static str, count: u64, left: u64 },
     #[error("too many {what}: {count}, at most {limit} are supported; download it again or use another file")]
     TooMany { what: &'static str, count: u64, limit: u64 },
@@ -173,12 +175,14 @@ pub enum Cause {
     #[error("tensor {} has {}; {}", Clean(name), TypeId(*id), TypeRemedy(*id))]
     UnknownTensorType { name: String, id: u32 },
     #[error(
-        "corrupt: tensor {} has rows of {ne0} values, not whole {ggml_type} blocks of {}; convert the model again",
+        "corrupt: tensor {} has rows of {ne0} values, not whole {ggml_type} blocks of {}; \
+         convert the model again",
         Clean(name), ggml_type.block_len()
     )]
     PartialBlock { name: String, ne0: u64, ggml_type: GgmlType },
     #[error(
-        "corrupt: tensor {} begins at offset {offset}, not a multiple of {alignment}; convert the model again",
+        "corrupt: tensor {} begins at offset {offset}, not a multiple of {alignment}; \
+         convert the model again",
         Clean(name)
     )]
     Misaligned { name: String, offset: u64, alignment: u64 },
@@ -229,7 +233,8 @@ impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(QUOTED_CHARS) {
-            // Besides controls: line and paragraph separators break lines, and bidirectional marks reorder them.
+            // Besides controls: line and paragraph separators break lines, and bidirectional marks reorder
+            // them.
             let breaks =
                 matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
             if c.is_control() || breaks { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }

@@ -1,8 +1,8 @@
 //! Bounds on what a GGUF file may claim.
 //!
-//! A model file is downloaded from strangers, so every count in it is an allegation. Each bound is far above what
-//! real models use and far below what would hurt; a count is also checked against the bytes left in the file, so
-//! memory use stays proportional to bytes that exist.
+//! A model file is downloaded from strangers, so every count in it is an allegation. Each bound is far above
+//! what real models use and far below what would hurt; a count is also checked against the bytes left in the
+//! file, so memory use stays proportional to bytes that exist.
 
 /// Key-value pairs in one file. Real models have 25 to 100.
 pub const MAX_KEYS: u64 = 1 << 16;
@@ -28,7 +28,8 @@ pub const MAX_DIMS: u32 = 4;
 /// Smallest `general.alignment` in bytes. The format demands a multiple of 8.
 pub const MIN_ALIGNMENT: u64 = 8;
 
-/// Largest `general.alignment` in bytes. Above a huge page nothing gains; a wild value would hide missing data.
+/// Largest `general.alignment` in bytes. Above a huge page nothing gains; a wild value would hide missing
+/// data.
 pub const MAX_ALIGNMENT: u64 = 2 << 20;
 
 /// `general.alignment` in bytes where the key is absent.
@@ -43,5 +44,11 @@ pub const MAX_LAYERS: usize = 1024;
 /// Fewest bytes a key-value pair takes: length, one byte of key, type, one byte of value.
 pub(super) const MIN_KEY_BYTES: u64 = 8 + 1 + 4 + 1;
 
-/// Fewest bytes a tensor's entry takes: length, one byte of name, dimension count, one dimension, type, offset.
+/// Fewest bytes a tensor's entry takes: length, one byte of name, dimension count, one dimension, type,
+/// offset.
 pub(super) const MIN_TENSOR_BYTES: u64 = 8 + 1 + 4 + 8 + 4 + 8;
+
+/// Whether tensor data may be aligned to this many bytes.
+pub(super) const fn is_alignment(bytes: u64) -> bool {
+    bytes.is_power_of_two() && bytes >= MIN_ALIGNMENT && bytes <= MAX_ALIGNMENT
+}

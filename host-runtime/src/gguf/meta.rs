@@ -12,9 +12,9 @@ type Result<T> = std::result::Result<T, GgufError>;
 
 /// A model's key-value pairs, owned and independent of the mapped file.
 ///
-/// Integers convert between widths and signs where the value fits, since converters disagree on them; nothing else
-/// converts. Accessors returning an `Option` give `None` for an absent key only: a present key of a wrong type is
-/// always an error.
+/// Integers convert between widths and signs where the value fits, since converters disagree on them; nothing
+/// else converts. Accessors returning an `Option` give `None` for an absent key only: a present key of a
+/// wrong type is always an error.
 #[derive(Debug)]
 pub struct Metadata {
     path: PathBuf,

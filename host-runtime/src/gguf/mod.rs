@@ -1,12 +1,12 @@
 //! GGUF model files: reading with every claim checked, and writing.
 //!
-//! [`Gguf::open`] maps a file (and the other shards of a split model), verifies its whole structure once, and hands
-//! out [`Metadata`] and tensor bytes that need no further checks. Nothing is copied but the metadata. Opening costs
-//! one pass over the header, a few milliseconds for a vocabulary of a quarter million; data pages are read by the
-//! kernel on first touch.
+//! [`Gguf::open`] maps a file (and the other shards of a split model), verifies its whole structure once, and
+//! hands out [`Metadata`] and tensor bytes that need no further checks. Nothing is copied but the metadata.
+//! Opening costs one pass over the header, some 20 ms for a vocabulary of a quarter million; data pages are
+//! read by the kernel on first touch.
 //!
-//! A file is not trusted: see [`limits`] for what it may claim. It is trusted not to change while it is open, since
-//! no check survives that; see [`Gguf`].
+//! A file is not trusted: see [`limits`] for what it may claim. It is trusted not to change while it is open,
+//! since no check survives that; see [`Gguf`].
 
 mod error;
 pub mod limits;
@@ -35,9 +35,9 @@ pub use value::{Array, Kind, StringArray, Value, ValueType};
 
 /// An open model: metadata and tensors of a GGUF file, or of all shards of a split one.
 ///
-/// The files stay mapped while this lives. They must not be modified or truncated meanwhile: touching a page that
-/// a shrunken file no longer has ends the process with SIGBUS, which cannot be turned into an error. Replacing a
-/// model by renaming another over it is safe.
+/// The files stay mapped while this lives. They must not be modified or truncated meanwhile: touching a page
+/// that a shrunken file no longer has ends the process with SIGBUS, which cannot be turned into an error.
+/// Replacing a model by renaming another over it is safe.
 #[derive(Debug)]
 pub struct Gguf {
     version: u32,
@@ -166,8 +166,9 @@ fn map_file(path: &Path) -> Result<Mmap, Cause> {
         return Err(Cause::Empty);
     }
     let file = File::open(path).map_err(cannot)?;
-    // SAFETY: the mapping is read-only and private to this module, which hands out shared slices bounded by its
-    // length. That the file neither changes nor shrinks while mapped cannot be enforced; it is required of the user
-    // (see `Gguf`), as by every program that maps its models, because copying gigabytes is the worse choice.
+    // SAFETY: the mapping is read-only and private to this module, which hands out shared slices bounded by
+    // its length. That the file neither changes nor shrinks while mapped cannot be enforced; it is required
+    // of the user (see `Gguf`), as by every program that maps its models, because copying gigabytes is the
+    // worse choice.
     unsafe { Mmap::map(&file) }.map_err(cannot)
 }

@@ -1,7 +1,8 @@
 //! Parsing of one file's header, metadata and tensor table.
 //!
-//! Layout, all little-endian: magic `GGUF`, version u32, tensor count u64, key count u64; then the key-value pairs;
-//! then the tensor table; then, at the next multiple of the alignment, the data. Strings are a u64 length and bytes.
+//! Layout, all little-endian: magic `GGUF`, version u32, tensor count u64, key count u64; then the key-value
+//! pairs; then the tensor table; then, at the next multiple of the alignment, the data. Strings are a u64
+//! length and bytes.
 
 use std::path::Path;
 
@@ -14,6 +15,9 @@ use super::value::{Array, StringArray, Value, ValueType};
 
 /// First four bytes of every file.
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
+
+/// Alignment of tensor data in bytes, where it is not the default.
+pub(super) const KEY_ALIGNMENT: &str = "general.alignment";
 
 /// Versions with 64-bit lengths. Version 3 only added big-endian files; version 1 had 32-bit lengths.
 pub(super) const VERSIONS: [u32; 2] = [2, 3];
@@ -155,7 +159,8 @@ fn read_numbers<T, const N: usize>(
 }
 
 fn read_strings(cursor: &mut Cursor<'_>, key: &str, len: u64) -> Result<StringArray, Cause> {
-    // Each string takes at least its length prefix; checked first, so the reservation is backed by real bytes.
+    // Each string takes at least its length prefix; checked first, so the reservation is backed by real
+    // bytes.
     const LEAST: u64 = 8;
     if len * LEAST > cursor.left() {
         let end = cursor.pos as u64 + len * LEAST;
@@ -208,18 +213,20 @@ fn read_tensor(cursor: &mut Cursor<'_>, index: u64, shard: usize) -> Result<Tens
 }
 
 fn alignment(meta: &Metadata) -> Result<u64, Cause> {
-    const KEY: &str = "general.alignment";
-    let Some(value) = meta.get(KEY) else { return Ok(DEFAULT_ALIGNMENT) };
-    let wrong = || Cause::WrongType { key: KEY.to_owned(), expected: "u32", found: value.kind() };
+    let Some(value) = meta.get(KEY_ALIGNMENT) else { return Ok(DEFAULT_ALIGNMENT) };
+    let wrong = || Cause::WrongType { key: KEY_ALIGNMENT.to_owned(), expected: "u32", found: value.kind() };
     let n = value.as_integer().ok_or_else(wrong)?;
     match u64::try_from(n) {
-        Ok(n) if n.is_power_of_two() && (MIN_ALIGNMENT..=MAX_ALIGNMENT).contains(&n) => Ok(n),
+        Ok(n) if is_alignment(n) => Ok(n),
         Ok(value) => Err(Cause::BadAlignment { value }),
-        Err(_) => Err(Cause::OutOfRange { place: Place::Key(KEY.to_owned()), expected: "u32", value: n }),
+        Err(_) => {
+            Err(Cause::OutOfRange { place: Place::Key(KEY_ALIGNMENT.to_owned()), expected: "u32", value: n })
+        }
     }
 }
 
-/// A position in the file. Each read says, lazily, what it was reading, for the message if the file ends there.
+/// A position in the file. Each read says, lazily, what it was reading, for the message if the file ends
+/// there.
 struct Cursor<'a> {
     bytes: &'a [u8],
     pos: usize,

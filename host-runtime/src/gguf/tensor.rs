@@ -9,8 +9,8 @@ use super::types::GgmlType;
 pub struct TensorInfo {
     /// Name, such as `blk.0.attn_q.weight`.
     pub name: String,
-    /// Number of values per dimension in ggml order: `ne[0]` is contiguous (a matrix's inputs), `ne[1]` counts
-    /// rows (its outputs). Dimensions from `n_dims` on are 1.
+    /// Number of values per dimension in ggml order: `ne[0]` is contiguous (a matrix's inputs), `ne[1]`
+    /// counts rows (its outputs). Dimensions from `n_dims` on are 1.
     pub ne: [u64; 4],
     /// Number of dimensions stored in the file, 1 to 4.
     pub n_dims: u32,
@@ -41,8 +41,8 @@ impl TensorInfo {
     }
 }
 
-/// Turns offsets relative to the data section into offsets in the file, and checks that all tensors are aligned,
-/// inside the file and disjoint. `table_end` and `file_len` are in bytes.
+/// Turns offsets relative to the data section into offsets in the file, and checks that all tensors are
+/// aligned, inside the file and disjoint. `table_end` and `file_len` are in bytes.
 pub(super) fn place_in_file(
     tensors: &mut [TensorInfo],
     alignment: u64,

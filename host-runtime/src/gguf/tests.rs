@@ -118,6 +118,23 @@ fn dimensions_beyond_the_stored_ones_are_one() {
 }
 
 #[test]
+fn copying_all_keys_and_tensors_gives_the_same_file() {
+    let dir = TempDir::new().unwrap();
+    let mut original = GgufWriter::new();
+    original.kv("general.architecture", "qwen35").kv("words", ["a", "b"].as_slice()).alignment(64).unwrap();
+    original.tensor("t", GgmlType::I8, &[3], vec![1; 3]).unwrap();
+    original.tensor("u", GgmlType::I8, &[3], vec![2; 3]).unwrap();
+    let path = save(&dir, "m.gguf", &original);
+    let gguf = Gguf::open(&path).unwrap();
+    let mut copy = GgufWriter::new();
+    gguf.meta().iter().for_each(|(k, v)| _ = copy.kv(k, v.clone()));
+    for t in gguf.tensors() {
+        copy.tensor(&t.name, t.ggml_type, t.shape(), gguf.data(t)).unwrap();
+    }
+    assert_eq!(fs::read(save(&dir, "copy.gguf", &copy)).unwrap(), fs::read(&path).unwrap());
+}
+
+#[test]
 fn streamed_tensors_must_keep_their_size() {
     let mut writer = GgufWriter::new();
     writer.tensor_with("t", GgmlType::I8, &[5], |out| out.write_all(b"hello")).unwrap();

@@ -103,7 +103,8 @@ impl GgmlType {
 
     /// Bytes of a tensor with dimensions `ne` (ggml order, `ne[0]` is the contiguous row).
     ///
-    /// `None` if a row is not a whole number of blocks or the size does not fit in an `i64`, ggml's own limit.
+    /// `None` if a row is not a whole number of blocks or the size does not fit in an `i64`, ggml's own
+    /// limit.
     pub fn tensor_bytes(self, ne: &[u64]) -> Option<u64> {
         let (&row, rest) = ne.split_first()?;
         if row % self.block_len() != 0 {

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::limits::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_DIMS, MIN_ALIGNMENT};
-use super::reader::MAGIC;
+use super::limits::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_DIMS, MIN_ALIGNMENT, is_alignment};
+use super::reader::{KEY_ALIGNMENT, MAGIC};
 use super::types::GgmlType;
 use super::value::{Array, Value, ValueType};
 
@@ -74,17 +74,20 @@ impl<'a> GgufWriter<'a> {
 
     /// Sets the alignment of tensor data in bytes, and `general.alignment` with it.
     pub fn alignment(&mut self, alignment: u32) -> Result<&mut Self, WriteError> {
-        let bytes = u64::from(alignment);
-        if !bytes.is_power_of_two() || !(MIN_ALIGNMENT..=MAX_ALIGNMENT).contains(&bytes) {
+        if !is_alignment(alignment.into()) {
             return Err(WriteError::Alignment { alignment });
         }
-        self.alignment = bytes;
-        Ok(self.kv("general.alignment", alignment))
+        Ok(self.kv(KEY_ALIGNMENT, alignment))
     }
 
-    /// Sets a key; a later value replaces an earlier one. The data's alignment is set by [`Self::alignment`] only.
+    /// Sets a key; a later value replaces an earlier one.
     pub fn kv(&mut self, key: &str, value: impl Into<Value>) -> &mut Self {
         let value = value.into();
+        // Data must follow the key even where all keys of another model are copied with this method.
+        let bytes = value.as_integer().and_then(|n| u64::try_from(n).ok()).filter(|&n| is_alignment(n));
+        if let (KEY_ALIGNMENT, Some(bytes)) = (key, bytes) {
+            self.alignment = bytes;
+        }
         match self.meta.iter_mut().find(|(k, _)| k == key) {
             Some(entry) => entry.1 = value,
             None => self.meta.push((key.to_owned(), value)),
