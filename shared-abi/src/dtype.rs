@@ -16,8 +16,8 @@
 //! * `Q4_0`: byte 4r+b of vector v holds row r: low nibble k = 4v + b, high nibble k = 16 + 4v + b, both q + 8.
 //! * scales: f16, word r of scale vector s: low half tile 2s, high half tile 2s+1, row r.
 //! * `Q6_K`: q + 32 in 6 bits; nibbles as in `Q4_0`; bits 2i..2i+1 of byte 4r+b of high vector h (0 or 1) belong to
-//!   k = 16h + 4i + b. Block scales: byte 32s + r of the four vectors is the int8 scale of row r for the 16 k from
-//!   16s. The last vector: f16 d of row r in the low half of word r.
+//!   k = 16h + 4i + b. Block scales: byte 4r+i of vector s is the int8 scale of row r for the 16 k from 16(4s+i).
+//!   The last vector: f16 d of row r in the low half of word r.
 
 /// Version of the tile layouts; part of the key of the repack cache.
 pub const TILE_LAYOUT_VERSION: u32 = 1;

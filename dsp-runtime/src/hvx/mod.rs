@@ -135,6 +135,19 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn or_b(a: Self::B, b: Self::B) -> Self::B {
         Self::bytes(Self::or_i(Self::words(a), Self::words(b)))
     }
+    /// Stores the low byte of each word: 32 bytes.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 32 bytes.
+    #[inline(always)]
+    unsafe fn store_low_bytes(p: *mut u8, v: Self::I) {
+        let mut words = [0u8; BYTES];
+        // SAFETY: `words` holds a vector.
+        unsafe { Self::store_b(words.as_mut_ptr(), Self::bytes(v)) };
+        let low: [u8; LANES] = core::array::from_fn(|i| words[4 * i]);
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u8; LANES]>().write_unaligned(low) }
+    }
     /// Low and high nibbles of every byte, each 0 to 15.
     #[inline(always)]
     fn nibbles(x: Self::B) -> (Self::B, Self::B) {

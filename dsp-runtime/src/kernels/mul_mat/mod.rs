@@ -1,0 +1,226 @@
+//! MUL_MAT: tiled weights times activations, y = W x per row of x.
+//!
+//! A unit of work is a strip of 32 output rows for up to [`ROWS`] rows of x. The strip streams from DDR into the
+//! worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the next
+//! claimed one) is on its way. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
+//! register, so they need no vector form.
+//!
+//! Bytes moved: every weight byte once per [`ROWS`] rows. Partial sums of a strip wait in VTCM between pieces, so
+//! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
+
+mod float;
+mod q4_0;
+mod q6_k;
+mod q8_0;
+
+use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
+use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
+
+use super::{OpRun, OpShapes};
+use crate::dma::{Ticket, Transfer};
+use crate::hvx::{Hvx, LANES};
+use crate::memory::View;
+use crate::platform::Platform;
+use crate::pool::{Kernel, Worker};
+use crate::vtcm::VtcmPlan;
+
+/// Rows of x that share one pass over the weights.
+const ROWS: usize = 64;
+/// Bytes of a piece of a strip; two are in VTCM per worker.
+const PIECE: usize = 64 * 1024;
+/// Vectors of partial sums per row: the float types keep even and odd k apart.
+const PARTIAL: usize = 2;
+
+struct MulMat {
+    w: View,
+    x: View,
+    y: View,
+    group: TileGroup,
+    /// Groups of a strip, and of a piece.
+    groups: usize,
+    piece_groups: usize,
+}
+
+/// Bytes of partial sums.
+const SUMS: usize = ROWS * PARTIAL * VECTOR_BYTES;
+
+/// Per worker: partial sums, then two pieces.
+pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
+    let Some((w, Some(group))) = shapes.src[0].map(|(w, dtype)| (w, dtype.tile_group())) else {
+        return VtcmPlan::default();
+    };
+    let strip = group.strip_bytes(w.ne[0] as usize);
+    let room = (shapes.vtcm_bytes / shapes.workers).saturating_sub(SUMS) / 2;
+    // At least a group; if even that does not fit, `fit` says so.
+    let piece = strip.min(PIECE).min(room) / group.bytes;
+    VtcmPlan::new(0, SUMS + 2 * piece.max(1) * group.bytes)
+}
+
+/// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}.
+///
+/// # Errors
+/// A failed transfer.
+pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
+    let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+    let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;
+    let kernel = MulMat { w, x, y, group, groups: group.count(w.ne[0]), piece_groups };
+    run.parallel(&kernel)
+}
+
+/// A claimed unit: which strip, which rows of x.
+#[derive(Clone, Copy)]
+struct Unit {
+    strip: usize,
+    /// Indices of axes 2 and 3 of x.
+    batch: [usize; 2],
+    /// First row of x, and how many.
+    row: usize,
+    rows: usize,
+}
+
+/// A piece of a unit's strip on its way to VTCM.
+#[derive(Clone, Copy)]
+struct Piece {
+    unit: Unit,
+    /// First group of the strip in this piece, and how many.
+    first: usize,
+    groups: usize,
+    ticket: Ticket,
+    slot: usize,
+}
+
+impl MulMat {
+    fn strips(&self) -> usize {
+        self.w.ne[1].div_ceil(TILE_ROWS)
+    }
+
+    fn unit(&self, number: usize) -> Unit {
+        let (strip, rest) = (number % self.strips(), number / self.strips());
+        let chunks = self.x.ne[1].div_ceil(ROWS);
+        let (chunk, batch) = (rest % chunks, rest / chunks);
+        let row = chunk * ROWS;
+        let rows = ROWS.min(self.x.ne[1] - row);
+        Unit { strip, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
+    }
+
+    /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
+    fn fetch(&self, worker: &mut Worker<'_>, previous: Option<&Piece>) -> Option<Piece> {
+        let (unit, first, slot) = match previous {
+            Some(p) if p.first + p.groups < self.groups => (p.unit, p.first + p.groups, 1 - p.slot),
+            _ => (self.unit(worker.claim()?), 0, previous.map_or(0, |p| 1 - p.slot)),
+        };
+        let groups = self.piece_groups.min(self.groups - first);
+        let repeat = [self.x.ne[2] / self.w.ne[2], self.x.ne[3] / self.w.ne[3]];
+        let strip = self.w.at([unit.strip, unit.batch[0] / repeat[0], unit.batch[1] / repeat[1]]);
+        let src = strip.wrapping_add(first * self.group.bytes);
+        let transfer = Transfer::linear(src, self.slot(worker, slot), groups * self.group.bytes);
+        // SAFETY: the source is part of a validated strip that nothing writes during the op; the slot is this
+        // worker's own, and the piece that it held was multiplied before this call (two slots, used in turn).
+        let ticket = unsafe { worker.dma.push(transfer) };
+        Some(Piece { unit, first, groups, ticket, slot })
+    }
+
+    fn slot(&self, worker: &Worker<'_>, slot: usize) -> *mut u8 {
+        let bytes = self.piece_groups * self.group.bytes;
+        worker.own_vtcm().wrapping_add(worker.own_bytes() - (2 - slot) * bytes)
+    }
+
+    /// Multiplies one piece for all rows of its unit.
+    ///
+    /// # Safety
+    /// The piece has arrived in its slot, and `sums` is this worker's own and has room for the unit's rows.
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: *const u8, sums: *mut f32) {
+        let block = if H::REGISTERS >= 16 { 4 } else { 2 };
+        let mut done = 0;
+        while done < piece.unit.rows {
+            let left = piece.unit.rows - done;
+            let taken = if left >= block { block } else { 1 };
+            // SAFETY: the caller's promise; rows done..done + taken are rows of the unit.
+            unsafe {
+                match taken {
+                    4 => self.rows::<H, 4>(piece, weights, sums, done),
+                    2 => self.rows::<H, 2>(piece, weights, sums, done),
+                    _ => self.rows::<H, 1>(piece, weights, sums, done),
+                }
+            }
+            done += taken;
+        }
+    }
+
+    /// One piece for `R` rows of the unit from `at`.
+    ///
+    /// # Safety
+    /// As [`multiply`](Self::multiply).
+    #[inline(always)]
+    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: *const u8, sums: *mut f32, at: usize) {
+        let unit = &p.unit;
+        let x: [*const u8; R] = core::array::from_fn(|r| {
+            let [b2, b3] = unit.batch;
+            self.x.at([unit.row + at + r, b2, b3]).cast_const()
+        });
+        let sums = sums.wrapping_add(at * PARTIAL * LANES);
+        // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+        let load = |r: usize, i: usize| unsafe { H::load(sums.add((r * PARTIAL + i) * LANES)) };
+        let mut acc: [[H::F; PARTIAL]; R] = if p.first == 0 {
+            [[H::splat(0.0); PARTIAL]; R]
+        } else {
+            core::array::from_fn(|r| core::array::from_fn(|i| load(r, i)))
+        };
+        let k = (p.first * self.group.k, self.x.ne[0]);
+        let layout = ActivationRow::new(k.1);
+        // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, as F32 or as
+        // activation rows, whichever the type wants (validation).
+        unsafe {
+            match self.w.dtype {
+                DType::Q8_0x32 => q8_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q4_0x32 => q4_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q6Kx32 => q6_k::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::F16x32 => float::f16::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
+                _ => float::f32::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
+            }
+        }
+        let last = p.first + p.groups == self.groups;
+        let columns = (self.w.ne[1] - unit.strip * TILE_ROWS).min(TILE_ROWS);
+        for (r, acc) in acc.into_iter().enumerate() {
+            // SAFETY: `sums` as above; the columns of the strip lie inside row `r` of y, which only this unit writes.
+            unsafe {
+                if !last {
+                    for (i, v) in acc.into_iter().enumerate() {
+                        H::store(sums.add((r * PARTIAL + i) * LANES), v);
+                    }
+                    continue;
+                }
+                let y = self.y.at([unit.row + at + r, unit.batch[0], unit.batch[1]]).cast::<f32>();
+                let y = y.add(unit.strip * TILE_ROWS);
+                let v = H::add(acc[0], acc[1]);
+                if columns == LANES { H::store(y, v) } else { H::store_n(y, v, columns) }
+            }
+        }
+    }
+}
+
+impl Kernel for MulMat {
+    fn units(&self) -> usize {
+        self.strips() * self.x.ne[1].div_ceil(ROWS) * self.x.ne[2] * self.x.ne[3]
+    }
+
+    fn work(&self) -> usize {
+        self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES) * self.x.rows()
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let sums = worker.own_vtcm().cast::<f32>();
+        let mut next = self.fetch(worker, None);
+        while let Some(piece) = next {
+            next = self.fetch(worker, Some(&piece));
+            worker.dma.wait(piece.ticket)?;
+            let weights = self.slot(worker, piece.slot);
+            // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.
+            unsafe { self.multiply::<H>(&piece, weights, sums) };
+        }
+        Ok(())
+    }
+}

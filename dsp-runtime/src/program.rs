@@ -1,0 +1,277 @@
+//! Loaded programs: private copies in an arena of fixed size, out of the host's reach.
+
+use core::mem::size_of;
+use core::ptr::NonNull;
+
+use hexflash_abi::op::Op;
+use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc, TensorFlags};
+use hexflash_abi::validate::Program;
+use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
+use heapless::Vec;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::kernels::{self, OpShapes};
+use crate::memory::BufferTable;
+use crate::vtcm::VtcmPlan;
+
+/// Alignment of blocks in the arena.
+const ALIGN: usize = 64;
+/// Blocks that the arena holds: every program that a session may keep, and the one of a `Run`.
+const MAX_BLOCKS: usize = hexflash_abi::program::MAX_PROGRAMS + 1;
+
+/// A piece of the arena, by offset and length. Only its owner looks inside.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Block {
+    offset: usize,
+    bytes: usize,
+}
+
+/// Memory for programs.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Blocks in use, by offset.
+    used: Vec<(usize, usize), MAX_BLOCKS>,
+}
+
+// SAFETY: the arena owns its memory (see `new`).
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// An arena on `bytes` at `base`.
+    ///
+    /// # Safety
+    /// `base` is aligned to 64 bytes, valid for reads and writes of `bytes` as long as the arena lives, used by
+    /// nobody else, and not writable by the host.
+    pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
+        Self { base, bytes, used: Vec::new() }
+    }
+
+    /// Bytes of the arena.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first gap that holds `bytes`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ProgramTooLarge`] with the bytes needed.
+    pub fn allocate(&mut self, bytes: usize) -> Result<Block, Fault> {
+        let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
+        let bytes = bytes.next_multiple_of(ALIGN);
+        let mut at = 0;
+        let mut place = self.used.len();
+        for (i, &(offset, len)) in self.used.iter().enumerate() {
+            if offset - at >= bytes {
+                place = i;
+                break;
+            }
+            at = offset + len;
+        }
+        if bytes > self.bytes || at > self.bytes - bytes {
+            return Err(full);
+        }
+        self.used.insert(place, (at, bytes)).map_err(|_| full)?;
+        Ok(Block { offset: at, bytes })
+    }
+
+    /// Gives a block back.
+    pub fn free(&mut self, block: Block) {
+        self.used.retain(|&(offset, _)| offset != block.offset);
+    }
+
+    /// The bytes of a block.
+    pub fn get(&self, block: &Block) -> &[u8] {
+        // SAFETY: blocks are disjoint parts of the arena's memory, and this one is borrowed with the arena.
+        unsafe { core::slice::from_raw_parts(self.base.as_ptr().add(block.offset), block.bytes) }
+    }
+
+    /// The bytes of a block, to write.
+    pub fn get_mut(&mut self, block: &Block) -> &mut [u8] {
+        // SAFETY: as in `get`, borrowed exclusively.
+        unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr().add(block.offset), block.bytes) }
+    }
+}
+
+/// A VTCM plan as it lies in the arena.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct StoredPlan {
+    shared: u32,
+    own: u32,
+}
+
+/// A validated program: the block, then a VTCM plan per op, then the indices of tensors that the host touches.
+#[derive(Debug)]
+pub struct Loaded {
+    block: Block,
+    block_bytes: usize,
+    n_ops: usize,
+    n_io: usize,
+}
+
+/// A loaded program, opened for a run.
+pub struct Open<'a> {
+    /// The validated program.
+    pub program: Program<'a>,
+    plans: &'a [StoredPlan],
+    /// Tensors that the host writes or reads, by index.
+    pub io: &'a [TensorIndex],
+}
+
+impl Open<'_> {
+    /// VTCM plan of op `i`.
+    pub fn plan(&self, i: usize) -> VtcmPlan {
+        let plan = self.plans[i];
+        VtcmPlan { shared: plan.shared as usize, own: plan.own as usize }
+    }
+}
+
+impl Loaded {
+    /// Copies `bytes` at `shared` into the arena, validates the copy and plans its ops.
+    ///
+    /// # Safety
+    /// `shared` is valid for reading `bytes`. The host may write there at the same time.
+    ///
+    /// # Errors
+    /// Whatever validation or planning finds; nothing stays allocated.
+    pub unsafe fn load(
+        arena: &mut Arena,
+        shared: NonNull<u8>,
+        bytes: usize,
+        buffers: &BufferTable,
+        resources: Resources,
+    ) -> Result<Self, Fault> {
+        // The arrays behind the block are as long as the counts say, which are read from the copy.
+        let block = arena.allocate(bytes)?;
+        // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other bytes.
+        unsafe {
+            core::ptr::copy_nonoverlapping(shared.as_ptr(), arena.get_mut(&block).as_mut_ptr(), bytes);
+        }
+        let sizes = Program::parse(&arena.get(&block)[..bytes]).map(|program| {
+            let io = program.tensors.iter().filter(|t| is_io(t)).count();
+            (program.ops.len(), io)
+        });
+        let (n_ops, n_io) = match sizes {
+            Ok(sizes) => sizes,
+            Err(fault) => {
+                arena.free(block);
+                return Err(fault);
+            }
+        };
+        let block = match grow(arena, block, bytes, side_bytes(bytes, n_ops, n_io)) {
+            Ok(block) => block,
+            Err(fault) => return Err(fault),
+        };
+        let loaded = Self { block, block_bytes: bytes, n_ops, n_io };
+        match loaded.validate(arena, buffers, resources) {
+            Ok(()) => Ok(loaded),
+            Err(fault) => {
+                loaded.unload(arena);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Frees the program's memory.
+    pub fn unload(self, arena: &mut Arena) {
+        arena.free(self.block);
+    }
+
+    /// Opens the program for a run.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Internal`]: the arena was overwritten.
+    pub fn open<'a>(&self, arena: &'a Arena) -> Result<Open<'a>, Fault> {
+        let internal = |_| Fault::new(ErrorCode::Internal, line!());
+        let bytes = arena.get(&self.block);
+        let (block, side) = bytes.split_at(self.block_bytes);
+        let (plans, side) = <[StoredPlan]>::ref_from_prefix_with_elems(
+            &side[self.block_bytes.next_multiple_of(8) - self.block_bytes..],
+            self.n_ops,
+        )
+        .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io)
+            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        let program = Program::parse(block).map_err(|f| internal(f.code))?;
+        Ok(Open { program, plans, io })
+    }
+
+    fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {
+        let at = self.block_bytes.next_multiple_of(8);
+        let (block, side) = arena.get_mut(&self.block).split_at_mut(at);
+        let program = Program::parse(&block[..self.block_bytes])?;
+        program.check(|id| buffers.get(id).map(|m| m.info))?;
+        let (plans, side) = <[StoredPlan]>::mut_from_prefix_with_elems(side, self.n_ops)
+            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        for (i, (op, stored)) in program.ops.iter().zip(plans).enumerate() {
+            let (opcode, shapes) = shapes(&program, op, resources)?;
+            let plan = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
+            *stored = StoredPlan { shared: plan.shared as u32, own: plan.own as u32 };
+        }
+        let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io)
+            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        let indices = program.tensors.iter().enumerate().filter(|(_, t)| is_io(t)).map(|(i, _)| i);
+        for (slot, index) in io.iter_mut().zip(indices) {
+            *slot = TensorIndex(index as u16);
+        }
+        Ok(())
+    }
+}
+
+/// What plans depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Resources {
+    /// Workers of the pool.
+    pub workers: usize,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: usize,
+}
+
+fn is_io(t: &TensorDesc) -> bool {
+    t.flags & (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits() != 0
+}
+
+/// Bytes of a block with the arrays behind it.
+const fn side_bytes(block: usize, n_ops: usize, n_io: usize) -> usize {
+    block.next_multiple_of(8) + n_ops * size_of::<StoredPlan>() + n_io * size_of::<TensorIndex>()
+}
+
+/// A block of `bytes` with the first `keep` bytes of `old`, which is freed, also when this fails.
+fn grow(arena: &mut Arena, old: Block, keep: usize, bytes: usize) -> Result<Block, Fault> {
+    let new = arena.allocate(bytes);
+    if let Ok(new) = &new {
+        let (from, to) = (old.offset, new.offset);
+        let all = Block { offset: 0, bytes: arena.bytes };
+        arena.get_mut(&all).copy_within(from..from + keep, to);
+    }
+    arena.free(old);
+    new
+}
+
+/// An op of a validated program with its operands.
+fn shapes<'a>(
+    program: &Program<'a>,
+    op: &OpDesc,
+    resources: Resources,
+) -> Result<(Op, OpShapes<'a>), Fault> {
+    let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::UnknownOp, op.opcode.into()))?;
+    let operand = |&index: &TensorIndex| {
+        let tensor = program.tensor(index)?;
+        Some((tensor, DType::parse(tensor.dtype)?))
+    };
+    let mut shapes = OpShapes {
+        src: [None; MAX_SRC],
+        dst: [None; MAX_DST],
+        workers: resources.workers,
+        vtcm_bytes: resources.vtcm_bytes,
+    };
+    for (slot, index) in shapes.src.iter_mut().zip(&op.src) {
+        *slot = operand(index);
+    }
+    for (slot, index) in shapes.dst.iter_mut().zip(&op.dst) {
+        *slot = operand(index);
+    }
+    Ok((opcode, shapes))
+}
