@@ -1,0 +1,230 @@
+//! Templates of the shapes that models ship, written for these tests.
+
+use super::*;
+use serde_json::json;
+
+const CHATML: &str = "\
+{% for message in messages %}
+<|im_start|>{{ message['role'] }}
+{{ message['content'] }}<|im_end|>
+{% endfor %}
+{% if add_generation_prompt %}
+<|im_start|>assistant
+{% endif %}
+";
+
+/// Thinking is kept only in answers after the last question, and `enable_thinking=false` writes an empty one.
+const THINKING: &str = r#"
+{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\n' + messages[0].content + '<|im_end|>\n' }}
+{%- endif %}
+{%- set ns = namespace(searching=true, last=messages|length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- set index = (messages|length - 1) - loop.index0 %}
+    {%- if ns.searching and message.role == "user" and message.content is string and not (message.content.startswith('<tool_response>') and message.content.endswith('</tool_response>')) %}
+        {%- set ns.searching = false %}
+        {%- set ns.last = index %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == "user" or (message.role == "system" and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+    {%- elif message.role == "assistant" %}
+        {%- set content = message.content %}
+        {%- set thought = '' %}
+        {%- if message.reasoning_content is defined and message.reasoning_content is not none %}
+            {%- set thought = message.reasoning_content %}
+        {%- elif '</think>' in content %}
+            {%- set thought = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\n') %}
+        {%- endif %}
+        {{- '<|im_start|>' + message.role + '\n' }}
+        {%- if loop.index0 > ns.last and (loop.last or thought) %}
+            {{- '<think>\n' + thought.strip('\n') + '\n</think>\n\n' }}
+        {%- endif %}
+        {{- content.lstrip('\n') + '<|im_end|>\n' }}
+    {%- elif message.role == "system" %}
+    {%- else %}
+        {{- raise_exception('Unexpected role ' + message.role) }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\n' }}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think>\n\n</think>\n\n' }}
+    {%- endif %}
+{%- endif %}
+"#;
+
+/// Channels, a system block with the date and an effort, tools, and macros.
+const HARMONY: &str = r#"
+{%- macro signature(tool) -%}
+type {{ tool.name }} = ({% for name, spec in tool.parameters.items() %}{{ name }}: {{ spec.type }}{{ ", " if not loop.last }}{% endfor %}) => any;
+{%- endmacro -%}
+{{- "<|start|>system<|message|>Current date: " ~ strftime_now("%Y-%m-%d") ~ "\n\nReasoning: " ~ (reasoning_effort or "medium") ~ "<|end|>" }}
+{%- if tools is defined and tools %}
+    {{- "<|start|>developer<|message|># Tools\n\n" }}
+    {%- for tool in tools %}
+        {{- signature(tool.function) + "\n" }}
+    {%- endfor %}
+    {{- "<|end|>" }}
+{%- endif %}
+{%- for message in messages -%}
+    {%- if message.role == "assistant" -%}
+        {%- if "thinking" in message %}
+            {{- "<|start|>assistant<|channel|>analysis<|message|>" + message.thinking + "<|end|>" }}
+        {%- endif %}
+        {%- generation %}
+        {{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|return|>" }}
+        {%- endgeneration %}
+    {%- else -%}
+        {{- "<|start|>" + message.role + "<|message|>" + message.content + "<|end|>" }}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|start|>assistant
+{%- endif -%}
+"#;
+
+fn compile(source: &str) -> ChatTemplate {
+    ChatTemplate::new(source, "<s>", "</s>").unwrap()
+}
+
+fn render(source: &str, options: &RenderOptions) -> Result<String, ChatError> {
+    let result = compile(source).render(&[Message::new("user", "hi")], options);
+    if let Err(error) = &result {
+        assert!(!error.to_string().contains('\n'), "{error}");
+    }
+    result
+}
+
+#[test]
+fn chatml() {
+    let messages = [Message::new("system", "Be brief."), Message::new("user", "  <b>&\n")];
+    let turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n  <b>&\n<|im_end|>\n";
+    let template = compile(CHATML);
+    assert_eq!(template.render(&messages, &RenderOptions::default()).unwrap(), turns);
+    let answer = template.render(&messages, &RenderOptions::for_answer()).unwrap();
+    assert_eq!(answer, format!("{turns}<|im_start|>assistant\n"));
+}
+
+#[test]
+fn thinking_blocks() {
+    let mut reasoned = Message::new("assistant", "4");
+    reasoned.extra.insert("reasoning_content".to_owned(), json!("\neasy\n"));
+    let messages = [
+        Message::new("system", "S"),
+        Message::new("user", "1+1?"),
+        Message::new("assistant", "<think>\nold\n</think>\n\n2"),
+        Message::new("user", "2+2?"),
+        reasoned,
+    ];
+    let template = compile(THINKING);
+    let head = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n\
+                <|im_start|>assistant\n2<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n";
+    let whole = template.render(&messages, &RenderOptions::default()).unwrap();
+    assert_eq!(whole, format!("{head}<|im_start|>assistant\n<think>\neasy\n</think>\n\n4<|im_end|>\n"));
+
+    let question = |options: RenderOptions| template.render(&messages[..4], &options).unwrap();
+    assert_eq!(question(RenderOptions::for_answer()), format!("{head}<|im_start|>assistant\n"));
+    assert_eq!(
+        question(RenderOptions::for_answer().with("enable_thinking", true)),
+        format!("{head}<|im_start|>assistant\n")
+    );
+    assert_eq!(
+        question(RenderOptions::for_answer().with("enable_thinking", false)),
+        format!("{head}<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    );
+}
+
+#[test]
+fn harmony() {
+    let mut answer = Message::new("assistant", "Hello.");
+    answer.extra.insert("thinking".to_owned(), json!("Greet."));
+    let messages = [Message::new("user", "hi"), answer, Message::new("user", "bye")];
+    let tools = json!([{"type": "function", "function": {"name": "look", "parameters": {"where": {"type": "string"}, "at": {"type": "number"}}}}]);
+    let mut options = RenderOptions::for_answer().with("tools", tools);
+    options.now = Some(951_782_400);
+    let expected = "<|start|>system<|message|>Current date: 2000-02-29\n\nReasoning: medium<|end|>\
+        <|start|>developer<|message|># Tools\n\ntype look = (where: string, at: number) => any;\n<|end|>\
+        <|start|>user<|message|>hi<|end|>\
+        <|start|>assistant<|channel|>analysis<|message|>Greet.<|end|>\
+        <|start|>assistant<|channel|>final<|message|>Hello.<|return|>\
+        <|start|>user<|message|>bye<|end|><|start|>assistant";
+    let template = compile(HARMONY);
+    assert_eq!(template.render(&messages, &options).unwrap(), expected);
+    let high = template.render(&[], &options.with("reasoning_effort", "high")).unwrap();
+    assert!(high.contains("Reasoning: high<|end|>"), "{high}");
+}
+
+#[test]
+fn token_texts_are_given_and_replaceable() {
+    let options = RenderOptions::default();
+    assert_eq!(render("{{ bos_token }}a{{ eos_token }}", &options).unwrap(), "<s>a</s>");
+    assert_eq!(render("{{ bos_token }}", &options.with("bos_token", "B")).unwrap(), "B");
+}
+
+#[test]
+fn json_is_pythons() {
+    let value = json!({"b": [1, 2.5, true, null], "a": "é<\"\n", "e": {}});
+    let with = |source: &str| render(source, &RenderOptions::default().with("x", value.clone())).unwrap();
+    assert_eq!(with("{{ x | tojson }}"), r#"{"b": [1, 2.5, true, null], "a": "é<\"\n", "e": {}}"#);
+    assert_eq!(
+        with("{{ x | tojson(sort_keys=true, ensure_ascii=true) }}"),
+        r#"{"a": "\u00e9<\"\n", "b": [1, 2.5, true, null], "e": {}}"#
+    );
+    assert_eq!(with("{{ x.b | tojson(separators=(',', ':')) }}"), "[1,2.5,true,null]");
+    assert_eq!(with("{{ {'k': [1]} | tojson(indent=2) }}"), "{\n  \"k\": [\n    1\n  ]\n}");
+}
+
+#[test]
+fn values_print_as_in_python() {
+    let source = "{{ true }} {{ none }} {{ x | string }} {{ 1.0 }} {{ missing }}";
+    assert_eq!(render(source, &RenderOptions::default().with("x", false)).unwrap(), "True None False 1.0 ");
+}
+
+#[test]
+fn loops_can_be_left() {
+    let source = "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}";
+    assert_eq!(render(source, &RenderOptions::default()).unwrap(), "02");
+}
+
+#[test]
+fn generation_tags_are_transparent() {
+    let source = "a {%- generation -%} b {%- endgeneration %} {% generation %}c{% endgeneration %}";
+    assert_eq!(render(source, &RenderOptions::default()).unwrap(), "ab c");
+    assert_eq!(python::without_generation_tags("x {% generation"), "x {% generation");
+}
+
+#[test]
+fn refusals_carry_the_templates_words() {
+    let error = compile(THINKING).render(&[Message::new("pirate", "arr")], &RenderOptions::default());
+    assert_eq!(error, Err(ChatError::Refused { message: "Unexpected role pirate".to_owned() }));
+    let nested = "{% macro m() %}{{ raise_exception('two\nlines') }}{% endmacro %}{{ m() }}";
+    let error = render(nested, &RenderOptions::default());
+    assert_eq!(error, Err(ChatError::Refused { message: "two lines".to_owned() }));
+}
+
+#[test]
+fn endless_templates_stop() {
+    let looping = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    assert_eq!(render(looping, &RenderOptions::default()), Err(ChatError::OutOfFuel));
+    let writing = "{% set x = 'x' * 1000000 %}{% for a in range(99) %}{{ x }}{% endfor %}";
+    assert_eq!(render(writing, &RenderOptions::default()), Err(ChatError::OutputTooLong));
+    let recursing = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+    assert!(matches!(render(recursing, &RenderOptions::default()), Err(ChatError::Render { .. })));
+}
+
+#[test]
+fn errors_name_the_line_and_a_remedy() {
+    let syntax = ChatTemplate::new("a\n{% if %}", "", "").unwrap_err();
+    assert!(matches!(&syntax, ChatError::Syntax { line: 2, .. }), "{syntax}");
+    let render_error = render("a\n\n{{ messages.nothing.more }}", &RenderOptions::default()).unwrap_err();
+    assert!(matches!(&render_error, ChatError::Render { line: 3, .. }), "{render_error}");
+    let clock = render("{{ strftime_now('%Q') }}", &RenderOptions::default()).unwrap_err();
+    assert!(clock.to_string().contains("%Q"), "{clock}");
+    let long = ChatTemplate::new(&"x".repeat(MAX_SOURCE + 1), "", "").unwrap_err();
+    assert_eq!(long, ChatError::SourceTooLong { bytes: MAX_SOURCE + 1 });
+    let reserved = render("", &RenderOptions::default().with("messages", 1)).unwrap_err();
+    assert_eq!(reserved, ChatError::ReservedArgument { name: "messages".to_owned() });
+}
