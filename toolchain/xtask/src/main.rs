@@ -8,12 +8,12 @@
 
 mod apt;
 mod failure;
+mod hexagon;
 mod process;
 mod setup;
 mod steps;
 mod suite;
 mod test;
-#[allow(dead_code, reason = "the verb that builds for Hexagon comes with the next commit")]
 mod toolchain;
 
 use clap::{Parser, Subcommand};
@@ -33,12 +33,15 @@ enum Verb {
     Setup(setup::Arguments),
     /// Run the checks that CI runs, and list what failed at the end
     Test(test::Arguments),
+    /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
+    Hexagon(hexagon::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
+        Verb::Hexagon(arguments) => hexagon::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
