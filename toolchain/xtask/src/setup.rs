@@ -104,6 +104,12 @@ const HEXAGON: &[Item] = &[
         component: None,
     },
     Item {
+        what: "llvm-objdump that knows the latest Hexagon (reads what was built)",
+        present: || process::find_program(&["llvm-objdump-22"]).is_some(),
+        packages: &["llvm-22"],
+        component: None,
+    },
+    Item {
         what: "qemu-hexagon (runs Hexagon programs)",
         present: || process::find_program(&["qemu-hexagon"]).is_some(),
         packages: &["qemu-user"],
