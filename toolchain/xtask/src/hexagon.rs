@@ -1,0 +1,236 @@
+//! `cargo xtask hexagon`: the DSP runtime as Hexagon machine code.
+//!
+//! One source, five products: a static image for the emulator, and a skel library per architecture that
+//! phones have. The crate is compiled to an archive and linked here by hand: as a `cdylib` it would crash the
+//! compiler, and the link has its own rules (`linker/`).
+//!
+//! Each architecture has a target directory of its own. The flags differ, so in a shared one every change of
+//! architecture would rebuild `core` and all dependencies.
+
+use crate::failure::{Failure, Result};
+use crate::process;
+use crate::setup::{self, Set};
+use crate::toolchain::{Origin, TARGET, Toolchain};
+use clap::ValueEnum;
+use std::env;
+use std::fmt;
+use std::fs;
+use std::path::{self, Path, PathBuf};
+use std::process::Command;
+
+/// The crate that becomes Hexagon code.
+const PACKAGE: &str = "hexflash-dsp";
+/// The archive that the compiler makes of it.
+const ARCHIVE: &str = "libhexflash_dsp.a";
+/// Where the emulator's image begins.
+const IMAGE_ENTRY: &str = "_start";
+/// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
+const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
+
+/// Arguments of `cargo xtask hexagon`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The architecture to build for
+    #[arg(long, value_enum, default_value_t = Choice::All)]
+    arch: Choice,
+    /// The compiler to use (the first of the two that is there, when not given)
+    #[arg(long, value_enum)]
+    toolchain: Option<Origin>,
+}
+
+/// One architecture, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// The image that runs under qemu-hexagon
+    V67,
+    /// The skel for Snapdragon 8 Gen 2
+    V73,
+    /// The skel for Snapdragon 8 Gen 3
+    V75,
+    /// The skel for Snapdragon 8 Elite
+    V79,
+    /// The skel for Snapdragon 8 Elite Gen 5
+    V81,
+    /// Everything
+    All,
+}
+
+impl Choice {
+    fn archs(self) -> &'static [Arch] {
+        match self {
+            Self::V67 => &[Arch::V67],
+            Self::V73 => &[Arch::V73],
+            Self::V75 => &[Arch::V75],
+            Self::V79 => &[Arch::V79],
+            Self::V81 => &[Arch::V81],
+            Self::All => &[Arch::V67, Arch::V73, Arch::V75, Arch::V79, Arch::V81],
+        }
+    }
+}
+
+/// A version of the Hexagon architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arch {
+    V67,
+    V73,
+    V75,
+    V79,
+    V81,
+}
+
+impl Arch {
+    /// Flags for rustc, separated by blanks.
+    ///
+    /// The emulator knows no HVX float at all, so its image is made for the last HVX without it; the skels
+    /// have qfloat. LLVM knows `hvxv81` but this rustc does not, so v81 also names the version below:
+    /// `cfg(target_feature)` in our code sees only what rustc knows.
+    fn rustflags(self) -> &'static str {
+        match self {
+            Self::V67 => {
+                "-Ctarget-cpu=hexagonv67 -Ctarget-feature=+hvxv66,+hvx-length128b -Crelocation-model=static"
+            }
+            Self::V73 => "-Ctarget-cpu=hexagonv73 -Ctarget-feature=+hvxv73,+hvx-length128b,+hvx-qfloat",
+            Self::V75 => "-Ctarget-cpu=hexagonv75 -Ctarget-feature=+hvxv75,+hvx-length128b,+hvx-qfloat",
+            Self::V79 => "-Ctarget-cpu=hexagonv79 -Ctarget-feature=+hvxv79,+hvx-length128b,+hvx-qfloat",
+            Self::V81 => {
+                "-Ctarget-cpu=hexagonv81 -Ctarget-feature=+hvxv79,+hvxv81,+hvx-length128b,+hvx-qfloat"
+            }
+        }
+    }
+
+    /// File name of what is built for it.
+    fn product(self) -> String {
+        match self {
+            Self::V67 => format!("hexflash-{self}"),
+            _ => format!("libhexflash_skel_{self}.so"),
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V67 => "v67",
+            Self::V73 => "v73",
+            Self::V75 => "v75",
+            Self::V79 => "v79",
+            Self::V81 => "v81",
+        })
+    }
+}
+
+/// The verb: sets up, then compiles and links for each architecture.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    setup::ensure(Set::Base)?;
+    setup::ensure(Set::Hexagon)?;
+    let toolchain = Toolchain::find(arguments.toolchain).ok_or_else(|| {
+        Failure::unusable(
+            "the chosen Rust compiler for Hexagon is not there",
+            "leave --toolchain out, or see `cargo xtask setup --check hexagon`",
+        )
+    })?;
+    eprintln!("hexagon: using {toolchain}");
+    let root = process::workspace_root()?;
+    let out = output_dir(&root)?;
+    for arch in arguments.arch.archs() {
+        let archive = compile(&toolchain, *arch, &root, &out)?;
+        let product = out.join(arch.product());
+        process::run(&mut link(&toolchain, *arch, &root, &archive, &product)?).map_err(|_| {
+            Failure::failed(
+                format!("{} was compiled for {arch} but does not link", PACKAGE),
+                "the linker's message above names the symbol or section",
+            )
+        })?;
+        let size = fs::metadata(&product).map_or(0, |data| data.len());
+        println!("{arch}: {} ({} KiB)", product.display(), size.div_ceil(1024));
+    }
+    Ok(())
+}
+
+/// Where the products go, and below it a target directory per architecture.
+///
+/// As with cargo itself, a relative `CARGO_TARGET_DIR` counts from the working directory.
+fn output_dir(root: &Path) -> Result<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    path::absolute(target.join("hexagon")).map_err(|error| {
+        Failure::unusable(format!("CARGO_TARGET_DIR is not a usable path ({error})"), "set it to a directory")
+    })
+}
+
+/// Compiles the runtime for this architecture and returns the archive.
+fn compile(toolchain: &Toolchain, arch: Arch, root: &Path, out: &Path) -> Result<PathBuf> {
+    let target_dir = out.join(arch.to_string());
+    let mut cargo = toolchain.cargo();
+    cargo
+        .current_dir(root)
+        .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
+        .args(["--package", PACKAGE, "--no-default-features"])
+        .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
+        // One unit, optimised as a whole: kernels must inline across crates.
+        .args(["--config", "profile.release.lto=\"fat\""])
+        .args(["--config", "profile.release.codegen-units=1"])
+        .args(["--config", "profile.release.panic=\"abort\""])
+        .env("CARGO_TARGET_DIR", &target_dir)
+        .env("RUSTFLAGS", arch.rustflags());
+    process::run(&mut cargo).map_err(|_| {
+        Failure::failed(
+            format!("{PACKAGE} does not compile for {arch}"),
+            "the compiler's message above says why",
+        )
+    })?;
+    Ok(target_dir.join(TARGET).join("release").join(ARCHIVE))
+}
+
+/// The command that links the archive to the architecture's product.
+fn link(toolchain: &Toolchain, arch: Arch, root: &Path, archive: &Path, product: &Path) -> Result<Command> {
+    let mut linker = toolchain.linker()?;
+    // Warnings are errors: the linker only warns when the entry is missing.
+    linker.args(["--gc-sections", "--fatal-warnings"]);
+    match arch {
+        Arch::V67 => {
+            linker.args(["-static", "--orphan-handling=error", "--entry", IMAGE_ENTRY]);
+            linker.args(["--undefined", IMAGE_ENTRY]);
+            linker.arg("--script").arg(root.join("linker/qemu.ld"));
+        }
+        Arch::V73 | Arch::V75 | Arch::V79 | Arch::V81 => {
+            // What stays undefined (qurt_*, HAP_*, dspqueue_*) is resolved by the DSP's loader.
+            linker.args(["-shared", "-Bsymbolic", "--undefined", SKEL_ENTRY]);
+            linker.arg("--version-script").arg(root.join("linker/skel.map"));
+            linker.arg("-soname").arg(arch.product());
+            // The loader maps whole 4 KiB pages, reads the classic hash table, and knows nothing of RELRO.
+            linker.args(["-z", "max-page-size=4096", "-z", "separate-loadable-segments"]);
+            linker.args(["--hash-style=sysv", "-z", "norelro"]);
+        }
+    }
+    linker.arg("-o").arg(product).arg(archive);
+    Ok(linker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_architecture_is_compiled_for_itself() {
+        for arch in Choice::All.archs() {
+            let cpu = format!("-Ctarget-cpu=hexagon{arch} ");
+            assert!(arch.rustflags().starts_with(&cpu), "{arch}");
+            assert!(arch.rustflags().contains("+hvx-length128b"), "{arch}");
+            // The emulator raises SIGILL on HVX float.
+            assert_eq!(arch.rustflags().contains("qfloat"), *arch != Arch::V67, "{arch}");
+        }
+    }
+
+    #[test]
+    fn products_are_named_as_the_host_asks_for_them() {
+        assert_eq!(Arch::V67.product(), "hexflash-v67");
+        assert_eq!(Arch::V73.product(), "libhexflash_skel_v73.so");
+    }
+
+    #[test]
+    fn the_version_script_exports_the_entry() {
+        let root = process::workspace_root().unwrap();
+        let map = fs::read_to_string(root.join("linker/skel.map")).unwrap();
+        assert!(map.lines().any(|line| line.trim() == format!("{SKEL_ENTRY};")));
+    }
+}

@@ -1,0 +1,125 @@
+//! Child processes: how they are started, shown and judged.
+
+use crate::failure::{Failure, Result};
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the workspace that this xtask belongs to.
+///
+/// `cargo run` sets `CARGO_MANIFEST_DIR` for the process; without it (the binary started by hand) the
+/// nearest ancestor of the working directory that holds `toolchain/xtask` is taken.
+pub fn workspace_root() -> Result<PathBuf> {
+    let start = match env::var_os("CARGO_MANIFEST_DIR") {
+        Some(manifest) => PathBuf::from(manifest),
+        None => env::current_dir().map_err(|error| {
+            Failure::unusable(format!("the working directory is unknown ({error})"), "change to the checkout")
+        })?,
+    };
+    start
+        .ancestors()
+        .find(|dir| dir.join("toolchain/xtask/Cargo.toml").is_file())
+        .map(Path::to_path_buf)
+        .ok_or_else(|| {
+            Failure::unusable("this is not a checkout of hexflash", "run `cargo xtask` inside of one")
+        })
+}
+
+/// The cargo that runs this xtask, so that no step uses another toolchain than the caller's.
+pub fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A verb of this xtask as a child process.
+///
+/// It goes through cargo: a step before may have rebuilt the binary that is running.
+#[expect(dead_code, reason = "no step of `cargo xtask test` is a verb yet")]
+pub fn xtask(arguments: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
+    command
+}
+
+/// The command as a person would type it, for messages.
+pub fn typed(command: &Command) -> String {
+    let quoted = |word: &OsStr| {
+        let word = word.to_string_lossy();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+        if !word.is_empty() && word.chars().all(plain) {
+            word.into_owned()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    std::iter::once(name).chain(command.get_args()).map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Runs the command with its output shown, and turns anything but success into a failure.
+pub fn run(command: &mut Command) -> Result<()> {
+    let typed = typed(command);
+    let status = command.status().map_err(|error| not_started(command, &error))?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::failed(format!("`{typed}` ended with {status}"), "its output above says why"))
+    }
+}
+
+/// Runs the command quietly and returns its standard output, or nothing when it could not run or failed.
+pub fn output(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The full path of the first of these programs that is found on `PATH`.
+pub fn find_program(names: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let dirs: Vec<PathBuf> = env::split_paths(&path).collect();
+    names.iter().find_map(|name| dirs.iter().map(|dir| dir.join(name)).find(|file| is_executable(file)))
+}
+
+#[cfg(unix)]
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_executable(file: &Path) -> bool {
+    file.is_file()
+}
+
+fn not_started(command: &Command, error: &std::io::Error) -> Failure {
+    Failure::unusable(
+        format!("`{}` could not be started ({error})", command.get_program().to_string_lossy()),
+        "`cargo xtask setup` installs what is missing",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_so_that_they_can_be_typed() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command.args(["test", "--", "a b", "it's", ""]);
+        assert_eq!(typed(&command), r"cargo test -- 'a b' 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_failing_child_is_a_failure_that_names_it() {
+        let error = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err().to_string();
+        assert!(error.contains("sh -c") && error.contains('3'), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_not_started() {
+        assert!(run(&mut Command::new("hexflash-no-such-program")).is_err());
+        assert!(output(&mut Command::new("hexflash-no-such-program")).is_none());
+        assert!(find_program(&["hexflash-no-such-program", "sh"]).is_some_and(|sh| sh.ends_with("sh")));
+    }
+}

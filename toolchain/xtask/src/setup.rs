@@ -1,0 +1,232 @@
+//! `cargo xtask setup`: what each kind of work needs on this machine, and how it gets there.
+//!
+//! A [`Set`] is a list of [`Item`]s. An item is present when its probe says so, however it was installed;
+//! only what is missing is installed, so the verb may be run again at any time.
+
+use crate::apt;
+use crate::failure::{Failure, Result};
+use crate::process;
+use crate::toolchain::Toolchain;
+use clap::ValueEnum;
+use std::path::Path;
+use std::process::Command;
+
+/// Arguments of `cargo xtask setup`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only report; exit with 1 if something is missing
+    #[arg(long)]
+    check: bool,
+    /// Only these sets (all of them when none is named)
+    #[arg(value_enum)]
+    sets: Vec<Set>,
+}
+
+/// What one kind of work needs. A verb asks for the sets it needs and no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Set {
+    /// Building for the host: a C compiler to link with
+    Base,
+    /// Checking the code's form: rustfmt and clippy
+    Lint,
+    /// Building llama.cpp, which our results are compared with
+    Oracle,
+    /// Building for Hexagon and running under emulation
+    Hexagon,
+}
+
+/// One tool: how to see whether it is there, and where it comes from.
+struct Item {
+    /// Name and purpose, for people.
+    what: &'static str,
+    /// Whether it is there.
+    present: fn() -> bool,
+    /// Debian packages that bring it.
+    packages: &'static [&'static str],
+    /// The component that brings it when cargo is rustup's.
+    component: Option<&'static str>,
+}
+
+const BASE: &[Item] = &[Item {
+    what: "C compiler (links host programs)",
+    present: || process::find_program(&["cc"]).is_some(),
+    packages: &["gcc", "libc6-dev"],
+    component: None,
+}];
+
+const LINT: &[Item] = &[
+    Item {
+        what: "rustfmt",
+        present: || process::output(process::cargo().args(["fmt", "--version"])).is_some(),
+        packages: &["rustfmt-web"],
+        component: Some("rustfmt"),
+    },
+    Item {
+        what: "clippy",
+        present: || process::output(process::cargo().args(["clippy", "--version"])).is_some(),
+        packages: &["rust-web-clippy"],
+        component: Some("clippy"),
+    },
+];
+
+const ORACLE: &[Item] = &[
+    Item {
+        what: "cmake (builds llama.cpp)",
+        present: || process::find_program(&["cmake"]).is_some(),
+        packages: &["cmake", "make"],
+        component: None,
+    },
+    Item {
+        what: "C++ compiler (builds llama.cpp)",
+        present: || process::find_program(&["c++", "g++", "clang++"]).is_some(),
+        packages: &["g++"],
+        component: None,
+    },
+    Item {
+        what: "libclang (bindgen reads headers with it)",
+        present: has_libclang,
+        packages: &["libclang-dev"],
+        component: None,
+    },
+];
+
+const HEXAGON: &[Item] = &[
+    Item {
+        what: "Rust compiler for Hexagon with library source",
+        present: || Toolchain::find(None).is_some(),
+        packages: &["rustc-web", "cargo-web", "rust-web-src"],
+        component: None,
+    },
+    Item {
+        what: "ELF linker for Hexagon (ld.lld)",
+        present: Toolchain::has_linker,
+        packages: &["lld-19"],
+        component: None,
+    },
+    Item {
+        what: "llvm-objdump that knows the latest Hexagon (reads what was built)",
+        present: || process::find_program(&["llvm-objdump-22"]).is_some(),
+        packages: &["llvm-22"],
+        component: None,
+    },
+    Item {
+        what: "qemu-hexagon (runs Hexagon programs)",
+        present: || process::find_program(&["qemu-hexagon"]).is_some(),
+        packages: &["qemu-user"],
+        component: None,
+    },
+];
+
+impl Set {
+    fn items(self) -> &'static [Item] {
+        match self {
+            Self::Base => BASE,
+            Self::Lint => LINT,
+            Self::Oracle => ORACLE,
+            Self::Hexagon => HEXAGON,
+        }
+    }
+
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// The verb: reports every item of the sets, and without `--check` installs what is missing.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let sets = if arguments.sets.is_empty() { Set::value_variants() } else { &arguments.sets };
+    let mut missing = 0;
+    for set in sets {
+        for item in set.items() {
+            let present = (item.present)();
+            missing += usize::from(!present);
+            println!("{:8} {:8} {}", set.name(), if present { "present" } else { "missing" }, item.what);
+        }
+    }
+    if sets.contains(&Set::Hexagon)
+        && let Some(toolchain) = Toolchain::find(None)
+    {
+        println!("Hexagon builds use {toolchain}");
+    }
+    match (missing, arguments.check) {
+        (0, _) => Ok(()),
+        (missing, true) => {
+            Err(Failure::failed(format!("{missing} missing"), "`cargo xtask setup` installs what it can"))
+        }
+        (_, false) => {
+            sets.iter().try_for_each(|set| ensure(*set))?;
+            println!("all is present now");
+            Ok(())
+        }
+    }
+}
+
+/// Makes sure that everything in the set is there, installing what is not.
+///
+/// Prints nothing when there is nothing to do: steps call this every time they run.
+pub fn ensure(set: Set) -> Result<()> {
+    let absent = || set.items().iter().filter(|item| !(item.present)());
+    let (components, packages): (Vec<_>, Vec<_>) =
+        absent().partition(|item| item.component.is_some() && cargo_is_rustups());
+    let components: Vec<_> = components.iter().filter_map(|item| item.component).collect();
+    let packages: Vec<_> = packages.iter().flat_map(|item| item.packages).copied().collect();
+    if !components.is_empty() {
+        let mut rustup = Command::new("rustup");
+        rustup.args(["component", "add"]).args(&components);
+        eprintln!("setup: {}", process::typed(&rustup));
+        process::run(&mut rustup)?;
+    }
+    if !packages.is_empty() {
+        apt::install(&packages).map_err(|failure| with_nightly_hint(set, failure))?;
+    }
+    match absent().next() {
+        None => Ok(()),
+        Some(item) => Err(Failure::unusable(
+            format!("{} is still missing after installing", item.what),
+            format!("see that {} is on PATH and works", item.packages.join(", ")),
+        )),
+    }
+}
+
+/// The Hexagon compiler can also come from rustup; say so where apt could not help.
+fn with_nightly_hint(set: Set, failure: Failure) -> Failure {
+    if set == Set::Hexagon && Toolchain::find(None).is_none() {
+        Failure::unusable(
+            failure.to_string(),
+            "or use rustup's: rustup toolchain install nightly --component rust-src",
+        )
+    } else {
+        failure
+    }
+}
+
+/// Whether the cargo that runs us was started by rustup, which then brings the components.
+fn cargo_is_rustups() -> bool {
+    std::env::var_os("RUSTUP_TOOLCHAIN").is_some() && process::find_program(&["rustup"]).is_some()
+}
+
+/// Whether bindgen would find libclang: told by `LIBCLANG_PATH`, or where Debian and Fedora put it.
+///
+/// Only the unversioned name counts: it comes with the development package, and so do the compiler's headers
+/// that bindgen needs as well.
+fn has_libclang() -> bool {
+    if std::env::var_os("LIBCLANG_PATH").is_some() {
+        return true;
+    }
+    let llvm_dirs = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut places = llvm_dirs.map(|dir| dir.path().join("lib/libclang.so"));
+    places.any(|file| file.exists()) || Path::new("/usr/lib64/libclang.so").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_can_be_installed() {
+        for set in Set::value_variants() {
+            assert!(!set.items().is_empty());
+            assert!(set.items().iter().all(|item| !item.packages.is_empty()), "{}", set.name());
+        }
+    }
+}

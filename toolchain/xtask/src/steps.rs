@@ -1,0 +1,60 @@
+//! The table of what `cargo xtask test` runs: one entry per step, in order.
+//!
+//! To add a check, add an entry. A check that is a verb of this xtask is started with [`process::xtask`].
+
+use crate::process;
+use crate::setup::Set;
+use crate::suite::Step;
+use std::process::Command;
+
+/// All steps: the cheap ones first, so that a slip shows early.
+pub const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        about: "rustfmt would change nothing",
+        needs: &[Set::Lint],
+        command: || cargo("fmt --all --check"),
+    },
+    Step {
+        name: "clippy",
+        about: "no compiler or clippy warnings, tests included",
+        needs: &[Set::Base, Set::Lint],
+        command: || cargo("clippy --workspace --all-targets -- -D warnings"),
+    },
+    Step {
+        name: "docs",
+        about: "the documentation builds without warnings",
+        needs: &[Set::Base],
+        command: || {
+            let mut command = cargo("doc --workspace --no-deps");
+            command.env("RUSTDOCFLAGS", "-D warnings");
+            command
+        },
+    },
+    Step {
+        name: "unit",
+        about: "unit and integration tests of every crate",
+        needs: &[Set::Base],
+        command: || cargo("test --workspace"),
+    },
+];
+
+/// A command of the cargo that runs this xtask; the words are separated by blanks.
+fn cargo(words: &str) -> Command {
+    let mut command = process::cargo();
+    command.args(words.split_whitespace());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::STEPS;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_unique_words() {
+        let names: HashSet<_> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), STEPS.len());
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+}
