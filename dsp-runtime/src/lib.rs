@@ -15,7 +15,10 @@ pub mod kernels;
 pub mod memory;
 pub mod platform;
 pub mod pool;
+pub mod program;
 pub mod row;
+pub mod serve;
+pub mod session;
 #[cfg(test)]
 mod testing;
 pub mod vtcm;

@@ -3,11 +3,11 @@
 use core::mem::size_of;
 use core::ptr::NonNull;
 
+use heapless::Vec;
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc, TensorFlags};
 use hexflash_abi::validate::Program;
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
-use heapless::Vec;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::kernels::{self, OpShapes};
@@ -143,26 +143,21 @@ impl Loaded {
         buffers: &BufferTable,
         resources: Resources,
     ) -> Result<Self, Fault> {
-        // The arrays behind the block are as long as the counts say, which are read from the copy.
-        let block = arena.allocate(bytes)?;
+        let block = arena.allocate(with_side_arrays(bytes))?;
         // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other bytes.
         unsafe {
             core::ptr::copy_nonoverlapping(shared.as_ptr(), arena.get_mut(&block).as_mut_ptr(), bytes);
         }
-        let sizes = Program::parse(&arena.get(&block)[..bytes]).map(|program| {
+        let counts = Program::parse(&arena.get(&block)[..bytes]).map(|program| {
             let io = program.tensors.iter().filter(|t| is_io(t)).count();
             (program.ops.len(), io)
         });
-        let (n_ops, n_io) = match sizes {
-            Ok(sizes) => sizes,
+        let (n_ops, n_io) = match counts {
+            Ok(counts) => counts,
             Err(fault) => {
                 arena.free(block);
                 return Err(fault);
             }
-        };
-        let block = match grow(arena, block, bytes, side_bytes(bytes, n_ops, n_io)) {
-            Ok(block) => block,
-            Err(fault) => return Err(fault),
         };
         let loaded = Self { block, block_bytes: bytes, n_ops, n_io };
         match loaded.validate(arena, buffers, resources) {
@@ -184,34 +179,29 @@ impl Loaded {
     /// # Errors
     /// [`ErrorCode::Internal`]: the arena was overwritten.
     pub fn open<'a>(&self, arena: &'a Arena) -> Result<Open<'a>, Fault> {
-        let internal = |_| Fault::new(ErrorCode::Internal, line!());
-        let bytes = arena.get(&self.block);
-        let (block, side) = bytes.split_at(self.block_bytes);
-        let (plans, side) = <[StoredPlan]>::ref_from_prefix_with_elems(
-            &side[self.block_bytes.next_multiple_of(8) - self.block_bytes..],
-            self.n_ops,
-        )
-        .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
-        let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io)
-            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
-        let program = Program::parse(block).map_err(|f| internal(f.code))?;
+        let internal = Fault::new(ErrorCode::Internal, line!());
+        let (block, side) = arena.get(&self.block).split_at(self.block_bytes.next_multiple_of(8));
+        let program = Program::parse(&block[..self.block_bytes])?;
+        let (plans, side) =
+            <[StoredPlan]>::ref_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
+        let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
         Ok(Open { program, plans, io })
     }
 
     fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {
+        let internal = Fault::new(ErrorCode::Internal, line!());
         let at = self.block_bytes.next_multiple_of(8);
         let (block, side) = arena.get_mut(&self.block).split_at_mut(at);
         let program = Program::parse(&block[..self.block_bytes])?;
         program.check(|id| buffers.get(id).map(|m| m.info))?;
-        let (plans, side) = <[StoredPlan]>::mut_from_prefix_with_elems(side, self.n_ops)
-            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        let (plans, side) =
+            <[StoredPlan]>::mut_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         for (i, (op, stored)) in program.ops.iter().zip(plans).enumerate() {
             let (opcode, shapes) = shapes(&program, op, resources)?;
             let plan = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
             *stored = StoredPlan { shared: plan.shared as u32, own: plan.own as u32 };
         }
-        let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io)
-            .map_err(|_| Fault::new(ErrorCode::Internal, line!()))?;
+        let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
         let indices = program.tensors.iter().enumerate().filter(|(_, t)| is_io(t)).map(|(i, _)| i);
         for (slot, index) in io.iter_mut().zip(indices) {
             *slot = TensorIndex(index as u16);
@@ -233,29 +223,16 @@ fn is_io(t: &TensorDesc) -> bool {
     t.flags & (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits() != 0
 }
 
-/// Bytes of a block with the arrays behind it.
-const fn side_bytes(block: usize, n_ops: usize, n_io: usize) -> usize {
-    block.next_multiple_of(8) + n_ops * size_of::<StoredPlan>() + n_io * size_of::<TensorIndex>()
-}
-
-/// A block of `bytes` with the first `keep` bytes of `old`, which is freed, also when this fails.
-fn grow(arena: &mut Arena, old: Block, keep: usize, bytes: usize) -> Result<Block, Fault> {
-    let new = arena.allocate(bytes);
-    if let Ok(new) = &new {
-        let (from, to) = (old.offset, new.offset);
-        let all = Block { offset: 0, bytes: arena.bytes };
-        arena.get_mut(&all).copy_within(from..from + keep, to);
-    }
-    arena.free(old);
-    new
+/// Bytes of a block with the arrays behind it, whatever its counts turn out to be: a plan per op, an index per
+/// tensor.
+const fn with_side_arrays(block: usize) -> usize {
+    let plans = block / size_of::<OpDesc>() * size_of::<StoredPlan>();
+    let io = block / size_of::<TensorDesc>() * size_of::<TensorIndex>();
+    block.next_multiple_of(8) + plans + io
 }
 
 /// An op of a validated program with its operands.
-fn shapes<'a>(
-    program: &Program<'a>,
-    op: &OpDesc,
-    resources: Resources,
-) -> Result<(Op, OpShapes<'a>), Fault> {
+fn shapes<'a>(program: &Program<'a>, op: &OpDesc, resources: Resources) -> Result<(Op, OpShapes<'a>), Fault> {
     let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::UnknownOp, op.opcode.into()))?;
     let operand = |&index: &TensorIndex| {
         let tensor = program.tensor(index)?;

@@ -69,7 +69,8 @@ pub(super) unsafe fn multiply<H: Hvx, const R: usize>(
             let block = (k + g * 256) / TILE_K + tile;
             // SAFETY: inside the group.
             let scales = unsafe { H::words(H::load_b(group.add(q6k::SCALES + tile / 2 * VECTOR_BYTES))) };
-            let scales: [H::I; 2] = core::array::from_fn(|half| signed_byte::<H>(scales, tile % 2 * 2 + half));
+            let scales: [H::I; 2] =
+                core::array::from_fn(|half| signed_byte::<H>(scales, tile % 2 * 2 + half));
             // SAFETY: inside the group.
             let high: [H::B; 2] = core::array::from_fn(|half| unsafe {
                 H::load_b(group.add(q6k::HIGH + tile * q6k::HIGH_TILE + half * VECTOR_BYTES))

@@ -1,0 +1,270 @@
+//! A session: mapped buffers, kept programs, and the answer to every message.
+//!
+//! The host is not trusted. A request is copied before it is looked at, ids and ranges are checked against what is
+//! mapped, programs are validated on a private copy, registers are read once. Every request gets one response.
+
+use core::mem::size_of;
+use core::ptr::NonNull;
+
+use hexflash_abi::message::{
+    Exec, Load, Map, MapFlags, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
+};
+use hexflash_abi::op::Op;
+use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, OpDesc, TensorFlags};
+use hexflash_abi::registers::{Register, StepRegisters};
+use hexflash_abi::validate::{BufferInfo, check_registers};
+use hexflash_abi::{
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status, TensorIndex,
+};
+use zerocopy::{FromBytes, transmute};
+
+use crate::kernels::{self, OpRun};
+use crate::memory::{BufferTable, Mapping, View};
+use crate::platform::{CacheOp, Platform};
+use crate::pool::Dispatcher;
+use crate::program::{Arena, Loaded, Open, Resources};
+
+/// The state behind one queue.
+pub struct Session<'d, 'p, P: Platform> {
+    platform: &'p P,
+    pool: Dispatcher<'d, 'p, P>,
+    arena: Arena,
+    buffers: BufferTable,
+    programs: [Option<Loaded>; MAX_PROGRAMS],
+    arch: u32,
+}
+
+/// How far a message got before it failed, which is what its status says.
+enum Failure {
+    /// Nothing ran.
+    Refused(Fault),
+    /// An op failed.
+    Failed(Fault),
+}
+
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self::Refused(fault)
+    }
+}
+
+impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
+    /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere.
+    pub fn new(platform: &'p P, pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
+        let programs = [const { None }; MAX_PROGRAMS];
+        Self { platform, pool, arena, buffers: BufferTable::new(), programs, arch }
+    }
+
+    /// Answers one request, given as the bytes that arrived.
+    pub fn handle(&mut self, bytes: &[u8]) -> Response {
+        let start = self.platform.now_ns();
+        let mut response = match Request::read_from_bytes(bytes) {
+            Ok(request) => self.answer(&request),
+            // There is no sequence number to echo in something that is not a request.
+            Err(_) => {
+                let fault = Fault::new(ErrorCode::BadMessage, bytes.len() as u32);
+                Response::fault(Seq(u64::MAX), Status::Refused, fault)
+            }
+        };
+        response.elapsed_ns = self.platform.now_ns() - start;
+        response.dma_bytes = self.pool.take_moved();
+        response
+    }
+
+    fn answer(&mut self, request: &Request) -> Response {
+        let seq = request.seq;
+        let outcome = Message::decode(request).map_err(Failure::from).and_then(|message| match message {
+            Message::Ping(ping) => self.ping(&ping).map(Some),
+            Message::Map(map) => self.map(&map).map(|()| None),
+            Message::Unmap(unmap) => self.unmap(&unmap).map(|()| None),
+            Message::Load(load) => self.load(&load).map(|()| None),
+            Message::Exec(exec) => self.exec(&exec).map(|()| None),
+            Message::Run(run) => self.run(&run).map(|()| None),
+            Message::Unload(unload) => self.unload(&unload).map(|()| None),
+        });
+        match outcome {
+            Ok(info) => {
+                let info = info.map_or([0; 6], |info: PingInfo| transmute!(info));
+                Response { info, ..Response::ok(seq) }
+            }
+            Err(Failure::Refused(fault)) => Response::fault(seq, Status::Refused, fault),
+            Err(Failure::Failed(fault)) => Response::fault(seq, Status::Failed, fault),
+        }
+    }
+
+    fn ping(&self, ping: &Ping) -> Result<PingInfo, Failure> {
+        let refuse = |code, detail| Err(Failure::Refused(Fault::new(code, detail)));
+        if ping.magic != MAGIC {
+            return refuse(ErrorCode::BadMagic, ping.magic);
+        }
+        if ping.abi_version != ABI_VERSION {
+            // The detail is our version: the host knows its own.
+            return refuse(ErrorCode::AbiVersion, ABI_VERSION);
+        }
+        if ping.layout_hash != LAYOUT_HASH {
+            return refuse(ErrorCode::LayoutHash, LAYOUT_HASH as u32);
+        }
+        Ok(PingInfo {
+            abi_version: ABI_VERSION,
+            layout_hash_low: LAYOUT_HASH as u32,
+            n_threads: self.pool.workers() as u32,
+            vtcm_bytes: self.pool.vtcm_bytes() as u32,
+            arch: self.arch,
+            arena_bytes: self.arena.bytes() as u32,
+        })
+    }
+
+    fn map(&mut self, map: &Map) -> Result<(), Failure> {
+        self.buffers.vacant(map.buffer)?;
+        let flags =
+            MapFlags::from_bits(map.flags).ok_or(Fault::new(ErrorCode::ReservedNotZero, map.flags))?;
+        let base = self.platform.map(map.fd, map.size)?;
+        let info = BufferInfo { size: map.size, read_only: flags.contains(MapFlags::READ_ONLY) };
+        Ok(self.buffers.insert(map.buffer, Mapping { base, info, fd: map.fd })?)
+    }
+
+    fn unmap(&mut self, unmap: &Unmap) -> Result<(), Failure> {
+        for (id, loaded) in self.programs.iter().enumerate() {
+            let Some(loaded) = loaded else { continue };
+            if loaded.open(&self.arena)?.program.buffers.iter().any(|b| b.buffer == unmap.buffer) {
+                return Err(Fault::new(ErrorCode::BufferBusy, id as u32).into());
+            }
+        }
+        let mapping = self.buffers.remove(unmap.buffer)?;
+        self.platform.unmap(mapping.fd, mapping.base, mapping.info.size);
+        Ok(())
+    }
+
+    fn resources(&self) -> Resources {
+        Resources { workers: self.pool.workers(), vtcm_bytes: self.pool.vtcm_bytes() }
+    }
+
+    fn load(&mut self, load: &Load) -> Result<(), Failure> {
+        let id = load.program.0;
+        match self.programs.get(id as usize) {
+            None => return Err(Fault::new(ErrorCode::UnknownProgram, id).into()),
+            Some(Some(_)) => return Err(Fault::new(ErrorCode::ProgramInUse, id).into()),
+            Some(None) => {}
+        }
+        let loaded = self.load_block(load.block)?;
+        self.programs[id as usize] = Some(loaded);
+        Ok(())
+    }
+
+    fn load_block(&mut self, block: Range) -> Result<Loaded, Fault> {
+        let shared = self.buffers.range(block)?;
+        let bytes = block.len as usize;
+        self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
+        let resources = self.resources();
+        // SAFETY: `range` found the bytes inside a mapping.
+        unsafe { Loaded::load(&mut self.arena, shared, bytes, &self.buffers, resources) }
+    }
+
+    fn unload(&mut self, unload: &Unload) -> Result<(), Failure> {
+        let ProgramId(id) = unload.program;
+        let loaded = self.programs.get_mut(id as usize).and_then(Option::take);
+        loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?.unload(&mut self.arena);
+        Ok(())
+    }
+
+    fn exec(&mut self, exec: &Exec) -> Result<(), Failure> {
+        let registers = self.read_registers(exec.registers)?;
+        let ProgramId(id) = exec.program;
+        let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
+        let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
+        let open = loaded.open(&self.arena)?;
+        execute(self.platform, &mut self.pool, &self.buffers, &open, &registers)
+    }
+
+    fn run(&mut self, run: &Run) -> Result<(), Failure> {
+        let registers = self.read_registers(run.registers)?;
+        let loaded = self.load_block(run.block)?;
+        let outcome = loaded
+            .open(&self.arena)
+            .map_err(Failure::from)
+            .and_then(|open| execute(self.platform, &mut self.pool, &self.buffers, &open, &registers));
+        loaded.unload(&mut self.arena);
+        outcome
+    }
+
+    /// Reads a register block, once.
+    fn read_registers(&self, range: Range) -> Result<StepRegisters, Fault> {
+        if range.len as usize != size_of::<StepRegisters>() {
+            return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
+        }
+        if !range.offset.is_multiple_of(4) {
+            return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
+        }
+        let shared = self.buffers.range(range)?;
+        self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
+        // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is aligned.
+        // Volatile: the host may write them at any time; the copy is what is checked and used.
+        Ok(unsafe { shared.cast::<StepRegisters>().read_volatile() })
+    }
+}
+
+/// Runs an opened program.
+fn execute<P: Platform>(
+    platform: &P,
+    pool: &mut Dispatcher<'_, '_, P>,
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    registers: &StepRegisters,
+) -> Result<(), Failure> {
+    let program = &open.program;
+    check_registers(program.header, registers)?;
+    maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
+    for (i, op) in program.ops.iter().enumerate() {
+        let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
+        let (src, dst) = operands(buffers, open, op, registers);
+        let plan = open.plan(i);
+        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers, plan };
+        kernels::run(opcode, &mut run).map_err(|fault| Failure::Failed(fault.at(i)))?;
+    }
+    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush);
+    Ok(())
+}
+
+/// The operands of an op as views of this step.
+fn operands(
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    op: &OpDesc,
+    registers: &StepRegisters,
+) -> ([Option<View>; MAX_SRC], [Option<View>; MAX_DST]) {
+    let n_tokens = registers.get(Register::NTokens);
+    let view = |index: TensorIndex| {
+        let tensor = open.program.tensor(index)?;
+        let base = base_of(buffers, open, tensor.buffer)?;
+        // SAFETY: the program was validated against these buffers, and a buffer that a loaded program names is not
+        // unmapped.
+        Some(unsafe { View::new(base, tensor, DType::parse(tensor.dtype)?, n_tokens) })
+    };
+    (op.src.map(view), op.dst.map(view))
+}
+
+fn base_of(buffers: &BufferTable, open: &Open<'_>, index: u16) -> Option<NonNull<u8>> {
+    let id: BufferId = open.program.buffers.get(usize::from(index))?.buffer;
+    Some(buffers.get(id)?.base)
+}
+
+/// Cache maintenance of the tensors that the host touches.
+fn maintain<P: Platform>(
+    platform: &P,
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    flag: TensorFlags,
+    op: CacheOp,
+) {
+    for &index in open.io {
+        let Some(tensor) = open.program.tensor(index) else { continue };
+        let (Some(base), Some(dtype)) = (base_of(buffers, open, tensor.buffer), DType::parse(tensor.dtype))
+        else {
+            continue;
+        };
+        if tensor.flags & flag.bits() != 0 {
+            let at = base.as_ptr().wrapping_add(tensor.offset as usize);
+            platform.cache(op, at, tensor.extent(dtype).unwrap_or(0) as usize);
+        }
+    }
+}
