@@ -155,6 +155,11 @@ impl<'p, P: Platform> Pool<'p, P> {
         }
     }
 
+    /// Workers, the dispatcher included.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
     /// The right to run jobs, which one thread has at a time. `None` if it is taken.
     pub fn dispatcher(&self) -> Option<Dispatcher<'_, 'p, P>> {
         // Acquire pairs with the release of the dispatcher that was dropped.
@@ -204,8 +209,10 @@ impl<'p, P: Platform> Pool<'p, P> {
         let dma = unsafe { &mut *self.queues[id].get() };
         let (counter, vtcm) = (&self.counter, self.vtcm);
         let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
-        // SAFETY: the kernel lives until `run` returns, which waits for us.
-        let mut outcome = unsafe { (job.call)(job.kernel, &mut worker, self.isa) };
+        let mut outcome = contain(|| {
+            // SAFETY: the kernel lives until `run` returns, which waits for us.
+            unsafe { (job.call)(job.kernel, &mut worker, self.isa) }
+        });
         // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
         outcome = outcome.and(worker.dma.finish());
         if let Err(fault) = outcome {
@@ -233,6 +240,19 @@ impl<'p, P: Platform> Pool<'p, P> {
     }
 }
 
+/// On the host, a kernel that panics is a bug that ends its program, not the process: the fault says so. A DSP has
+/// no unwinding; there a panic ends the session.
+#[cfg(feature = "host")]
+fn contain(work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or(Err(Fault::new(hexflash_abi::ErrorCode::Internal, line!())))
+}
+
+#[cfg(not(feature = "host"))]
+fn contain(work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
+    work()
+}
+
 /// The right to run jobs on a pool.
 pub struct Dispatcher<'a, 'p, P: Platform> {
     pool: &'a Pool<'p, P>,
@@ -241,7 +261,7 @@ pub struct Dispatcher<'a, 'p, P: Platform> {
 impl<P: Platform> Dispatcher<'_, '_, P> {
     /// Workers, the dispatcher included.
     pub fn workers(&self) -> usize {
-        self.pool.workers
+        self.pool.workers()
     }
 
     /// Bytes of VTCM.

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hexflash_abi::{ErrorCode, Fault, Fd};
 
@@ -54,6 +54,15 @@ impl HostPlatform {
     /// Takes back what [`share`](Self::share) gave.
     pub fn revoke(&self, fd: Fd) {
         self.registry().retain(|s| s.fd != fd);
+    }
+
+    /// As [`Platform::futex_wait`], but for no longer than `timeout`.
+    pub fn futex_wait_for(&self, word: &AtomicU32, expected: u32, timeout: Duration) {
+        let guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        // The waker changes the word before it takes the lock, so the change is seen here or the wake is.
+        if word.load(Ordering::SeqCst) == expected {
+            drop(self.wake.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner));
+        }
     }
 
     fn registry(&self) -> std::sync::MutexGuard<'_, Vec<Shared>> {

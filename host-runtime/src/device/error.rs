@@ -1,0 +1,101 @@
+//! What can go wrong with a device, in the user's words.
+
+use std::time::Duration;
+
+use hexflash_abi::message::MessageKind;
+use hexflash_abi::{ErrorCode, Fault, Seq, Status};
+
+/// A device failed, or refused a request.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// No such device.
+    #[error("unknown device \"{name}\": this build has {}; choose one with --device", known())]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A setting is out of range.
+    #[error("{what} must be {allowed}, not {found}")]
+    Setting {
+        /// The setting.
+        what: &'static str,
+        /// Its range.
+        allowed: String,
+        /// What was asked for.
+        found: usize,
+    },
+    /// Memory could not be had.
+    #[error("cannot allocate {bytes} bytes of shared memory ({source}); use a smaller model or context (-c)")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a device thread ({source}); lower --threads")]
+    Thread {
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Every buffer id is taken.
+    #[error("the session has no free buffer id (limit {limit}); free a buffer first")]
+    TooManyBuffers {
+        /// Ids of a session.
+        limit: usize,
+    },
+    /// The request ring is full.
+    #[error("too many requests in flight; read a response before sending the next request")]
+    QueueFull,
+    /// The device did not answer in time.
+    #[error("the device did not answer within {} ms; it may hang: reset it and try again", .0.as_millis())]
+    Timeout(Duration),
+    /// The session ended.
+    #[error("the device session ended unexpectedly ({reason}); reset the device and try again")]
+    Lost {
+        /// What is known of it.
+        reason: String,
+    },
+    /// Responses do not match requests.
+    #[error("response {found} arrived for request {expected}: the session is out of step; reset the device")]
+    OutOfOrder {
+        /// What should have come.
+        expected: Seq,
+        /// What came.
+        found: Seq,
+    },
+    /// The device refused or failed a request.
+    #[error("{request} was {status} by the device: {fault}{}", hint(.fault))]
+    Fault {
+        /// The request.
+        request: MessageKind,
+        /// Refused before it ran, or failed while running.
+        status: Status,
+        /// Op, code and detail.
+        fault: Fault,
+    },
+}
+
+fn known() -> String {
+    let names: Vec<_> = super::DEVICES.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
+/// What a user can do about a fault, where there is something.
+fn hint(fault: &Fault) -> String {
+    let text = match fault.code {
+        ErrorCode::AbiVersion | ErrorCode::LayoutHash => {
+            return format!(
+                "; this host speaks ABI version {} (layout {:08x}): install host and DSP library of the same release",
+                hexflash_abi::ABI_VERSION,
+                hexflash_abi::LAYOUT_HASH as u32,
+            );
+        }
+        ErrorCode::VtcmTooSmall => "; raise --vtcm or lower --threads",
+        ErrorCode::ProgramTooLarge => "; use a smaller --batch-size, or raise the device's program arena",
+        ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
+        _ => "",
+    };
+    text.to_owned()
+}

@@ -1,0 +1,322 @@
+//! `inproc`: the DSP runtime on threads of this process, behind the same queue and messages as on a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::program::MAX_BUFFERS;
+use hexflash_abi::queue::{QueueError, QueueLayout, QueueMemory, Reader, Writer};
+use hexflash_abi::{BufferId, Fd, Seq};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::Platform;
+use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::pool::{MAX_WORKERS, Pool};
+use hexflash_dsp::program::Arena;
+use hexflash_dsp::serve::serve;
+use hexflash_dsp::session::Session;
+use hexflash_dsp::vtcm::Vtcm;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::memory::Pages;
+use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake};
+
+/// Default VTCM: what v73 to v81 have.
+const VTCM_BYTES: usize = 8 << 20;
+/// Bytes for loaded programs: a 64-layer model needs about a megabyte.
+const ARENA_BYTES: usize = 8 << 20;
+/// Rings as ggml-hexagon sizes them: dozens of messages.
+const QUEUE: QueueLayout = QueueLayout::new(4096, 8192);
+/// How long opening may take; it is microseconds unless the machine is overloaded.
+const START: Duration = Duration::from_secs(10);
+/// Turns of the wait loop before the host sleeps. Short: on few cores a spinning host takes time from kernels.
+const SPINS: u32 = 200;
+
+/// A session's thread and what it runs on.
+struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    requests: Writer<'static>,
+    responses: Reader<'static>,
+}
+
+/// What the host and the session's threads share. Fields are dropped after the thread has ended.
+struct Shared {
+    platform: HostPlatform,
+    stop: AtomicBool,
+    ended: AtomicBool,
+    queue: Pages,
+    vtcm: Pages,
+    arena: Pages,
+}
+
+/// The in-process device.
+pub struct Inproc {
+    info: DeviceInfo,
+    settings: Settings,
+    running: Running,
+    buffers: Vec<Option<SharedMemory>>,
+    next_seq: u64,
+    next_fd: i32,
+}
+
+/// Settings that tests reach for besides the public options.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Kernel threads.
+    pub threads: usize,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: usize,
+    /// When the software DMA engine executes.
+    pub dma: DmaMode,
+    /// Vector back end.
+    pub isa: Isa,
+}
+
+impl Settings {
+    /// Checks the options and fills in what they leave open.
+    ///
+    /// # Errors
+    /// [`DeviceError::Setting`].
+    pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.threads.unwrap_or(cores.min(8));
+        if !(1..=MAX_WORKERS).contains(&threads) {
+            let allowed = format!("1 to {MAX_WORKERS}");
+            return Err(DeviceError::Setting { what: "the number of threads", allowed, found: threads });
+        }
+        let vtcm_bytes = options.vtcm_bytes.unwrap_or(VTCM_BYTES);
+        if !(64 << 10..=256 << 20).contains(&vtcm_bytes) || vtcm_bytes % 4096 != 0 {
+            let allowed = "a multiple of 4096 from 65536 (64 KiB) to 268435456 (256 MiB)".to_owned();
+            return Err(DeviceError::Setting { what: "the size of VTCM", allowed, found: vtcm_bytes });
+        }
+        Ok(Self { threads, vtcm_bytes, dma: DmaMode::AtOnce, isa: Isa::detect() })
+    }
+}
+
+impl Inproc {
+    /// Starts a session.
+    ///
+    /// # Errors
+    /// A setting out of range, or no memory or threads.
+    pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        Self::with_settings(Settings::from_options(options)?)
+    }
+
+    /// Starts a session with these very settings.
+    ///
+    /// # Errors
+    /// No memory or threads.
+    pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
+        let info = DeviceInfo {
+            name: "inproc".to_owned(),
+            description: format!("{}, vectors: {}", super::DEVICES[0].1, settings.isa.name()),
+            threads: settings.threads as u32,
+            vtcm_bytes: settings.vtcm_bytes as u32,
+            arena_bytes: ARENA_BYTES as u32,
+        };
+        let running = Running::start(settings)?;
+        let mut device = Self { info, settings, running, buffers: Vec::new(), next_seq: 0, next_fd: 0 };
+        handshake(&mut device, START)?;
+        Ok(device)
+    }
+
+    fn map(&mut self, memory: SharedMemory) -> Result<Buffer, DeviceError> {
+        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
+        if free >= MAX_BUFFERS {
+            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
+        }
+        let (id, fd) = (BufferId(free as u32), Fd(self.next_fd));
+        self.next_fd += 1;
+        let size = memory.len() as u64;
+        // SAFETY: (1) `Memory` promises address and validity while the handle in `buffers` lives, which is until
+        // `free` has unmapped it or the session has ended; (2) `Memory` excludes references.
+        unsafe { self.running.shared.platform.share(fd, memory.memory().base(), size) };
+        let flags = if memory.memory().writable() { MapFlags::empty() } else { MapFlags::READ_ONLY };
+        let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
+        (self as &mut dyn Device).call(&Message::Map(map), START)?;
+        if free == self.buffers.len() {
+            self.buffers.push(None);
+        }
+        self.buffers[free] = Some(memory.clone());
+        // The session keeps its own mapping; the name is not needed again.
+        self.running.shared.platform.revoke(fd);
+        Ok(Buffer { id, memory })
+    }
+}
+
+impl Device for Inproc {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        let pages = usize::try_from(bytes).map_err(std::io::Error::other).and_then(Pages::zeroed);
+        let pages = pages.map_err(|source| DeviceError::Memory { bytes, source })?;
+        self.map(SharedMemory::new(Arc::new(pages)))
+    }
+
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        self.map(SharedMemory::new(memory))
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        let unmap = Message::Unmap(Unmap { buffer: buffer.id });
+        (self as &mut dyn Device).call(&unmap, START)?;
+        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        let seq = Seq(self.next_seq);
+        let running = &mut self.running;
+        match running.requests.write(message.encode(seq).as_bytes()) {
+            Ok(wake) => {
+                if wake {
+                    running.shared.platform.futex_wake(running.requests.doorbell());
+                }
+                self.next_seq += 1;
+                Ok(seq)
+            }
+            Err(QueueError::Full) => Err(DeviceError::QueueFull),
+            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        let mut response = Response::new_zeroed();
+        let mut deadline = None;
+        let mut spins = 0;
+        loop {
+            // Read before `ended` is looked at: the last response may have come just before the end.
+            let ended = self.running.shared.ended.load(Ordering::SeqCst);
+            let read = self.running.responses.read(response.as_mut_bytes());
+            match read.map_err(|e| DeviceError::Lost { reason: format!("response queue: {e:?}") })? {
+                Some(len) if len == size_of::<Response>() => return Ok(response),
+                Some(len) => {
+                    return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") });
+                }
+                None if ended => {
+                    return Err(DeviceError::Lost { reason: "its thread ended".to_owned() });
+                }
+                None if spins < SPINS => {
+                    spins += 1;
+                    std::hint::spin_loop();
+                }
+                None => {
+                    let now = Instant::now();
+                    let deadline = *deadline.get_or_insert(now + timeout);
+                    let left = deadline.saturating_duration_since(now);
+                    if left.is_zero() {
+                        return Err(DeviceError::Timeout(timeout));
+                    }
+                    let (shared, responses) = (&self.running.shared, &self.running.responses);
+                    responses.set_waiting(true);
+                    if !shared.ended.load(Ordering::SeqCst) {
+                        shared.platform.futex_wait_for(responses.doorbell(), responses.seen(), left);
+                    }
+                    responses.set_waiting(false);
+                }
+            }
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.running.stop();
+        self.buffers.clear();
+        self.running = Running::start(self.settings)?;
+        self.next_seq = 0;
+        handshake(self, START)?;
+        Ok(())
+    }
+}
+
+impl Drop for Inproc {
+    fn drop(&mut self) {
+        // Before the buffers that its kernels use are dropped.
+        self.running.stop();
+    }
+}
+
+impl Running {
+    fn start(settings: Settings) -> Result<Self, DeviceError> {
+        let pages = |bytes| Pages::zeroed(bytes).map_err(|source| memory_error(bytes, source));
+        let shared = Arc::new(Shared {
+            platform: HostPlatform::new(),
+            stop: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            queue: pages(QUEUE.bytes())?,
+            vtcm: pages(settings.vtcm_bytes)?,
+            arena: pages(ARENA_BYTES)?,
+        });
+        // SAFETY: (1) page-aligned memory of that size; `Shared` outlives both ends, since the thread and this value
+        // each hold it; (2) the ends are made once per session, here for the host and below for the DSP; (3) `Pages`
+        // gives out no references.
+        let queue: QueueMemory<'static> = unsafe { QueueMemory::new(shared.queue.base(), QUEUE) };
+        queue.initialise();
+        let (requests, responses) = queue.host_ends();
+        let (dsp_requests, dsp_responses) = queue.dsp_ends();
+        let session = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("hexflash-dsp".to_owned())
+            .spawn(move || dsp_main(&session, settings, dsp_requests, dsp_responses))
+            .map_err(|source| DeviceError::Thread { source })?;
+        Ok(Self { shared, thread: Some(thread), requests, responses })
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.platform.futex_wake(self.requests.doorbell());
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has set `ended`; there is nothing more to learn from it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn memory_error(bytes: usize, source: std::io::Error) -> DeviceError {
+    DeviceError::Memory { bytes: bytes as u64, source }
+}
+
+/// Runs when a scope ends, by return or by panic.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// The DSP side: its main thread dispatches, the others are workers.
+fn dsp_main(shared: &Shared, settings: Settings, mut requests: Reader<'_>, mut responses: Writer<'_>) {
+    let platform = &shared.platform;
+    let _ended = OnDrop(|| {
+        shared.ended.store(true, Ordering::SeqCst);
+        platform.futex_wake(&std::sync::atomic::AtomicU32::new(0));
+    });
+    // SAFETY: page-aligned memory of that size, which this session alone uses and `Shared` keeps.
+    let vtcm = unsafe { Vtcm::new(shared.vtcm.base(), settings.vtcm_bytes) };
+    // SAFETY: as above; the host has no name for it.
+    let arena = unsafe { Arena::new(shared.arena.base(), ARENA_BYTES) };
+    let pool = Pool::new(platform, settings.isa, vtcm, settings.threads, settings.dma);
+    std::thread::scope(|scope| {
+        let _stop = OnDrop(|| pool.stop());
+        for id in 1..pool.workers() {
+            let pool = &pool;
+            let worker = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
+            if worker.spawn_scoped(scope, move || pool.serve(id)).is_err() {
+                tracing::error!("cannot start worker {id}; lower --threads");
+                return;
+            }
+        }
+        let Some(dispatcher) = pool.dispatcher() else { return };
+        let mut session = Session::new(platform, dispatcher, arena, 0);
+        if let Err(error) = serve(&mut session, platform, &mut requests, &mut responses, &shared.stop) {
+            tracing::error!("the request queue is corrupt: {error:?}");
+        }
+    });
+}

@@ -1,0 +1,117 @@
+//! Memory that the host and a device share.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Memory that can be shared with a device: it stays where it is until dropped.
+///
+/// # Safety
+/// `base` gives the same page-aligned address, valid for reading `len` bytes (and for writing, if `writable`) by
+/// any thread, until the value is dropped. No Rust reference to the bytes exists while a device may write them.
+pub unsafe trait Memory: Send + Sync {
+    /// First byte.
+    fn base(&self) -> NonNull<u8>;
+    /// Bytes.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Whether it may be written.
+    fn writable(&self) -> bool;
+}
+
+/// Zeroed pages of this process.
+pub(super) struct Pages {
+    base: NonNull<u8>,
+    map: memmap2::MmapMut,
+}
+
+// SAFETY: the pointer belongs to the map, which is Send and Sync; who uses it obeys `Memory`.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// `bytes` zeroed bytes, at least one page.
+    pub(super) fn zeroed(bytes: usize) -> std::io::Result<Self> {
+        let mut map = memmap2::MmapMut::map_anon(bytes.max(1))?;
+        // The pointer is taken once; after this no reference to the bytes is made.
+        let base = NonNull::from(&mut map[..]).cast();
+        Ok(Self { base, map })
+    }
+}
+
+// SAFETY: an anonymous map is page-aligned, readable, writable and does not move; `Pages` hands out no references.
+unsafe impl Memory for Pages {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    fn writable(&self) -> bool {
+        true
+    }
+}
+
+/// A counted handle to shared memory, with bounds-checked copies in and out.
+///
+/// The device may touch the memory whenever a program runs that uses it. Copies made meanwhile may be torn, which
+/// is the caller's business to avoid: it knows which requests are in flight.
+#[derive(Clone)]
+pub struct SharedMemory(Arc<dyn Memory>);
+
+impl std::fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SharedMemory({} bytes)", self.0.len())
+    }
+}
+
+impl SharedMemory {
+    /// Wraps memory.
+    pub fn new(memory: Arc<dyn Memory>) -> Self {
+        Self(memory)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Copies `data` in at `offset`.
+    ///
+    /// # Panics
+    /// If the range leaves the memory or the memory is read-only: offsets are the caller's own layout.
+    pub fn write(&self, offset: usize, data: &[u8]) {
+        assert!(self.0.writable() && offset <= self.len() && data.len() <= self.len() - offset);
+        // SAFETY: in range and writable (line above); `Memory` excludes references to the bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.as_ptr(), self.0.base().as_ptr().add(offset), data.len());
+        }
+    }
+
+    /// Copies `data.len()` bytes out from `offset`.
+    ///
+    /// # Panics
+    /// If the range leaves the memory.
+    pub fn read(&self, offset: usize, data: &mut [u8]) {
+        assert!(offset <= self.len() && data.len() <= self.len() - offset);
+        // SAFETY: in range (line above); `Memory` excludes references to the bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.0.base().as_ptr().add(offset), data.as_mut_ptr(), data.len());
+        }
+    }
+
+    /// The memory itself.
+    pub(super) fn memory(&self) -> &Arc<dyn Memory> {
+        &self.0
+    }
+}

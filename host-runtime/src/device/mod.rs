@@ -1,0 +1,131 @@
+//! Devices: where the DSP side runs. One trait, and the same messages, on all of them.
+
+mod error;
+pub mod inproc;
+mod memory;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hexflash_abi::message::{Message, PingInfo, Response};
+use hexflash_abi::{BufferId, Seq};
+
+pub use error::DeviceError;
+pub use memory::{Memory, SharedMemory};
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct DeviceInfo {
+    /// Name as `--device` takes it.
+    pub name: String,
+    /// One line for people.
+    pub description: String,
+    /// Threads that run kernels.
+    pub threads: u32,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: u32,
+    /// Bytes for loaded programs.
+    pub arena_bytes: u32,
+}
+
+/// A mapped buffer: its id on the device, its memory on the host.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Id in programs and messages.
+    pub id: BufferId,
+    /// The memory, as the host sees it.
+    pub memory: SharedMemory,
+}
+
+/// A place where programs run.
+///
+/// Requests are answered in order. A device that failed fatally answers nothing more until [`reset`](Self::reset).
+pub trait Device: Send {
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Allocates zeroed memory that both sides see, and maps it.
+    ///
+    /// # Errors
+    /// No memory, no free buffer id, or a refusal of the device.
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError>;
+
+    /// Maps memory that the host already has, for reading only: weights.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate).
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError>;
+
+    /// Unmaps a buffer and drops its memory once nobody on the host holds it.
+    ///
+    /// # Errors
+    /// The buffer is unknown, or a loaded program uses it.
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError>;
+
+    /// Sends a request without waiting for its response.
+    ///
+    /// # Errors
+    /// The session is gone, or too many requests are in flight.
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError>;
+
+    /// The next response, in the order of the requests.
+    ///
+    /// # Errors
+    /// [`DeviceError::Timeout`], or the session is gone.
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError>;
+
+    /// Ends the session and starts a new one with nothing mapped or loaded.
+    ///
+    /// # Errors
+    /// The device cannot be started.
+    fn reset(&mut self) -> Result<(), DeviceError>;
+}
+
+impl dyn Device + '_ {
+    /// Sends a request and waits for its answer, which must be a success.
+    ///
+    /// # Errors
+    /// The device's, or the fault that the response carries.
+    pub fn call(&mut self, message: &Message, timeout: Duration) -> Result<Response, DeviceError> {
+        let seq = self.submit(message)?;
+        let response = self.wait(timeout)?;
+        if response.seq != seq {
+            return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq });
+        }
+        match response.outcome() {
+            Ok(()) => Ok(response),
+            Err((status, fault)) => Err(DeviceError::Fault { request: message.kind(), status, fault }),
+        }
+    }
+}
+
+/// Asks a fresh session who it is, and refuses one that was built for another ABI.
+pub(crate) fn handshake(device: &mut dyn Device, timeout: Duration) -> Result<PingInfo, DeviceError> {
+    use hexflash_abi::message::Ping;
+    let response = device.call(&Message::Ping(Ping::OURS), timeout)?;
+    Ok(response.ping_info())
+}
+
+/// Names that [`open`] takes, with a line each.
+pub const DEVICES: &[(&str, &str)] =
+    &[("inproc", "the DSP runtime on this machine's own processor, in this process")];
+
+/// Settings of a device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceOptions {
+    /// Threads that run kernels; `None` for as many as the machine has cores, at most 8.
+    pub threads: Option<usize>,
+    /// Bytes of VTCM; `None` for 8 MiB.
+    pub vtcm_bytes: Option<usize>,
+}
+
+/// Opens the device called `name`.
+///
+/// # Errors
+/// [`DeviceError::Unknown`], or what the device says.
+pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
+    match name {
+        "inproc" => Ok(Box::new(inproc::Inproc::open(options)?)),
+        _ => Err(DeviceError::Unknown { name: name.to_owned() }),
+    }
+}

@@ -1,0 +1,118 @@
+//! Memory that outlives a step: caches, recurrent states, inputs and outputs.
+
+use hexflash_abi::DType;
+use hexflash_abi::registers::StepRegisters;
+
+use super::{Config, Mixer};
+use crate::record::packed_bytes;
+
+/// Tokens of the widest step that may later be taken back in part (verify).
+pub const MAX_VERIFY: u32 = 16;
+
+/// Where a layer's state lies in the state buffer, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerState {
+    /// Full attention: K cache (tiled F16) and V cache (F16).
+    Attention {
+        /// First byte of the K cache, `{key_dim, n_ctx, n_head_kv}`.
+        k: u64,
+        /// First byte of the V cache, `{value_dim, n_ctx, n_head_kv}`.
+        v: u64,
+    },
+    /// Linear attention: ring of raw convolution inputs, and S.
+    Linear {
+        /// First byte of the ring, `{channels, ring_rows}`.
+        ring: u64,
+        /// First byte of S, `{state, state, n_head_v}`.
+        state: u64,
+    },
+}
+
+/// The state buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateLayout {
+    /// Per layer of the trunk.
+    pub layers: Vec<LayerState>,
+    /// Positions of every cache.
+    pub n_ctx: u32,
+    /// Rows of a convolution ring: history, and the widest step that may be taken back.
+    pub ring_rows: u32,
+    /// Bytes of KV caches.
+    pub kv_bytes: u64,
+    /// Bytes of recurrent state and rings.
+    pub recurrent_bytes: u64,
+}
+
+impl StateLayout {
+    /// The state of `config` for `n_ctx` positions.
+    pub fn new(config: &Config, n_ctx: u32) -> Self {
+        let (a, l) = (&config.attention, &config.linear);
+        let ring_rows = l.conv_kernel - 1 + MAX_VERIFY;
+        let mut at = 0;
+        let (mut kv_bytes, mut recurrent_bytes) = (0, 0);
+        let mut place = |dtype, ne, total: &mut u64| {
+            let bytes = packed_bytes(dtype, ne).next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+            *total += bytes;
+            at += bytes;
+            at - bytes
+        };
+        let layers = config
+            .mixers
+            .iter()
+            .map(|mixer| match mixer {
+                Mixer::Full => LayerState::Attention {
+                    k: place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
+                    v: place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
+                },
+                Mixer::Linear => LayerState::Linear {
+                    ring: place(DType::F32, [l.channels(), ring_rows, 1, 1], &mut recurrent_bytes),
+                    state: place(DType::F32, [l.state, l.state, l.n_head_v, 1], &mut recurrent_bytes),
+                },
+            })
+            .collect();
+        Self { layers, n_ctx, ring_rows, kv_bytes, recurrent_bytes }
+    }
+
+    /// Bytes of the state buffer.
+    pub fn bytes(&self) -> u64 {
+        self.kv_bytes + self.recurrent_bytes
+    }
+}
+
+/// The buffer that host and device hand inputs and outputs over in; byte offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IoLayout {
+    /// Token ids, I32 `{max_tokens}`.
+    pub tokens: u64,
+    /// Row of the step whose logits are wanted, I32 `{1}`, where a program gives only one row.
+    pub row: u64,
+    /// Best token per row of logits, I32 `{rows}`.
+    pub argmax: u64,
+    /// Logits, F32 `{n_vocab, rows}`.
+    pub logits: u64,
+    /// Residual stream at the taps, F32 `{n_embd, max_tokens}` each.
+    pub taps: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+impl IoLayout {
+    /// Registers lie at the start.
+    pub const REGISTERS: u64 = 0;
+
+    /// A layout for steps of up to `max_tokens` tokens with `taps` taps.
+    pub fn new(config: &Config, max_tokens: u32, taps: usize) -> Self {
+        let mut at = size_of::<StepRegisters>() as u64;
+        let mut place = |bytes: u64| {
+            let start = at.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+            at = start + bytes;
+            start
+        };
+        let tokens = place(4 * u64::from(max_tokens));
+        let row = place(4);
+        let argmax = place(4 * u64::from(MAX_VERIFY));
+        let logits = place(4 * u64::from(MAX_VERIFY) * u64::from(config.n_vocab));
+        let taps = place(4 * u64::from(config.n_embd) * u64::from(max_tokens) * taps as u64);
+        Self { tokens, row, argmax, logits, taps, bytes: at }
+    }
+}

@@ -1,0 +1,198 @@
+//! Which weights a model needs, in which form, and which of them are multiplied together.
+
+use std::collections::HashMap;
+
+use hexflash_abi::{BufferId, DType};
+
+use super::{Config, Mixer, ModelError};
+use crate::gguf::Gguf;
+use crate::weights::{Form, WeightImage, WeightSpec};
+
+/// Matrices that read the same activations: neighbours of one type are stored, and multiplied, as one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Projection {
+    /// Per output, in the order asked for: label of the stored matrix, first row, rows.
+    pub outputs: Vec<(String, u32, u32)>,
+}
+
+/// The weights of a model, before they are loaded.
+#[derive(Debug, Default)]
+pub struct WeightPlan {
+    /// What to store.
+    pub specs: Vec<WeightSpec>,
+    /// Projections by name.
+    pub projections: HashMap<String, Projection>,
+}
+
+/// Where a loaded weight lies on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightPlace {
+    /// The buffer.
+    pub buffer: BufferId,
+    /// First byte.
+    pub offset: u64,
+    /// Type and layout.
+    pub dtype: DType,
+    /// Elements per axis.
+    pub ne: [u32; 4],
+}
+
+/// The weights of a model on a device, by label.
+#[derive(Debug)]
+pub struct WeightMap {
+    places: HashMap<String, WeightPlace>,
+    projections: HashMap<String, Projection>,
+}
+
+impl WeightMap {
+    /// The weights of `image`, mapped as `buffer`.
+    pub fn new(plan: WeightPlan, image: &WeightImage, buffer: BufferId) -> Self {
+        let place = |spec: &WeightSpec| {
+            let entry = image.entry(&spec.name)?;
+            let place = WeightPlace { buffer, offset: entry.offset, dtype: entry.dtype, ne: entry.ne };
+            Some((spec.name.clone(), place))
+        };
+        Self { places: plan.specs.iter().filter_map(place).collect(), projections: plan.projections }
+    }
+
+    /// The weight called `label`.
+    ///
+    /// # Panics
+    /// If the plan has no such weight: graph and plan of a model are written together.
+    pub fn get(&self, label: &str) -> WeightPlace {
+        *self.places.get(label).unwrap_or_else(|| panic!("the weight plan lacks {label}"))
+    }
+
+    /// The projection called `name`.
+    ///
+    /// # Panics
+    /// As [`get`](Self::get).
+    pub fn projection(&self, name: &str) -> &Projection {
+        self.projections.get(name).unwrap_or_else(|| panic!("the weight plan lacks {name}"))
+    }
+}
+
+/// Collects a plan and checks every tensor's shape on the way.
+struct Planner<'g> {
+    gguf: &'g Gguf,
+    plan: WeightPlan,
+}
+
+impl Planner<'_> {
+    fn check(&self, name: &str, ne: &[u64]) -> Result<(), ModelError> {
+        let tensor = self.gguf.require_tensor(name)?;
+        let mut expected = [1; 4];
+        expected[..ne.len()].copy_from_slice(ne);
+        if tensor.ne == expected {
+            return Ok(());
+        }
+        Err(ModelError::Shape {
+            path: self.gguf.path().to_path_buf(),
+            name: name.to_owned(),
+            found: tensor.shape().to_vec(),
+            expected: ne.to_vec(),
+        })
+    }
+
+    fn add(&mut self, name: &str, ne: &[u64], form: Form) -> Result<(), ModelError> {
+        self.check(name, ne)?;
+        self.plan.specs.push(WeightSpec { name: name.to_owned(), sources: vec![name.to_owned()], form });
+        Ok(())
+    }
+
+    fn values(&mut self, label: &str, values: Vec<f32>) {
+        let form = Form::Values(values);
+        self.plan.specs.push(WeightSpec { name: label.to_owned(), sources: Vec::new(), form });
+    }
+
+    /// Matrices of `k` columns that read the same activations.
+    fn project(&mut self, name: &str, k: u32, parts: &[(String, u32)]) -> Result<(), ModelError> {
+        let mut outputs = Vec::new();
+        let mut open: Option<(WeightSpec, _, u32)> = None;
+        for (source, rows) in parts {
+            self.check(source, &[k.into(), (*rows).into()])?;
+            let kind = self.gguf.require_tensor(source)?.ggml_type;
+            let fits = open.as_ref().is_some_and(|(_, open_kind, _)| *open_kind == kind);
+            if !fits {
+                self.plan.specs.extend(open.take().map(|(spec, ..)| spec));
+                let label = format!("{name}.{}", outputs.len());
+                let spec = WeightSpec { name: label, sources: Vec::new(), form: Form::Tiled };
+                open = Some((spec, kind, 0));
+            }
+            if let Some((spec, _, at)) = &mut open {
+                spec.sources.push(source.clone());
+                outputs.push((spec.name.clone(), *at, *rows));
+                *at += rows;
+            }
+        }
+        self.plan.specs.extend(open.map(|(spec, ..)| spec));
+        self.plan.projections.insert(name.to_owned(), Projection { outputs });
+        Ok(())
+    }
+}
+
+/// The weights that `config` implies, with their shapes checked against the file.
+///
+/// # Errors
+/// A tensor is missing or has another shape.
+pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelError> {
+    let mut p = Planner { gguf, plan: WeightPlan::default() };
+    let (e, f) = (config.n_embd, config.n_ff);
+    let wide = |n: u32| [u64::from(n)];
+    p.add("token_embd.weight", &[e.into(), config.n_vocab.into()], Form::Tiled)?;
+    if !config.tied {
+        p.add("output.weight", &[e.into(), config.n_vocab.into()], Form::Tiled)?;
+    }
+    p.add("output_norm.weight", &wide(e), Form::Plain)?;
+    let (a, l) = (&config.attention, &config.linear);
+    for (i, mixer) in config.mixers.iter().enumerate() {
+        let name = |suffix: &str| format!("blk.{i}.{suffix}");
+        p.add(&name("attn_norm.weight"), &wide(e), Form::Plain)?;
+        p.add(&name("post_attention_norm.weight"), &wide(e), Form::Plain)?;
+        match mixer {
+            Mixer::Full => {
+                let parts = [
+                    (name("attn_q.weight"), 2 * a.n_head * a.key_dim),
+                    (name("attn_k.weight"), a.n_head_kv * a.key_dim),
+                    (name("attn_v.weight"), a.n_head_kv * a.value_dim),
+                ];
+                p.project(&name("qkv"), e, &parts)?;
+                p.add(&name("attn_q_norm.weight"), &wide(a.key_dim), Form::Plain)?;
+                p.add(&name("attn_k_norm.weight"), &wide(a.key_dim), Form::Plain)?;
+                let output = [u64::from(a.n_head) * u64::from(a.value_dim), e.into()];
+                p.add(&name("attn_output.weight"), &output, Form::Tiled)?;
+            }
+            Mixer::Linear => {
+                let parts = [
+                    (name("attn_qkv.weight"), l.channels()),
+                    (name("attn_gate.weight"), l.value_width()),
+                    (name("ssm_beta.weight"), l.n_head_v),
+                    (name("ssm_alpha.weight"), l.n_head_v),
+                ];
+                p.project(&name("in"), e, &parts)?;
+                let conv = [u64::from(l.conv_kernel), l.channels().into()];
+                p.add(&name("ssm_conv1d.weight"), &conv, Form::Transposed)?;
+                p.add(&name("ssm_a"), &wide(l.n_head_v), Form::Plain)?;
+                p.add(&name("ssm_dt.bias"), &wide(l.n_head_v), Form::Plain)?;
+                p.add(&name("ssm_norm.weight"), &wide(l.state), Form::Plain)?;
+                p.add(&name("ssm_out.weight"), &[l.value_width().into(), e.into()], Form::Tiled)?;
+            }
+        }
+        let parts = [(name("ffn_gate.weight"), f), (name("ffn_up.weight"), f)];
+        p.project(&name("ffn_in"), e, &parts)?;
+        p.add(&name("ffn_down.weight"), &[f.into(), e.into()], Form::Tiled)?;
+    }
+    // x / sqrt(sum x^2 + eps) is RMS_NORM with eps / n and every weight 1 / sqrt(n).
+    p.values("unit_norm", vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
+    Ok(p.plan)
+}
+
+impl WeightPlan {
+    /// The weights of the model in `gguf`.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another shape.
+    pub fn of(gguf: &Gguf, config: &Config) -> Result<Self, ModelError> {
+        plan(gguf, config)
+    }
+}

@@ -1,0 +1,323 @@
+//! Recording: ops and tensors become a program block, once per shape.
+//!
+//! A [`Recorder`] collects tensors and ops in order. Tensors live in persistent buffers (weights, caches, inputs and
+//! outputs) or are *activations*, which live from the op that writes them to the last op that reads them; the
+//! planner gives activations that are never alive together the same memory.
+
+mod planner;
+
+use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
+use hexflash_abi::program::{
+    BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc, TensorFlags,
+};
+use hexflash_abi::validate::{BufferInfo, Program, block_bytes};
+use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, LAYOUT_HASH, MAGIC, Op, TensorIndex};
+use zerocopy::{Immutable, IntoBytes};
+
+use planner::{Lifetime, Planner};
+
+/// A tensor of the program under construction: shape and strides as recorded, memory decided later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tensor(usize);
+
+/// Where a tensor's bytes come from.
+#[derive(Clone, Copy, Debug)]
+enum Home {
+    /// A persistent buffer.
+    Buffer(BufferId),
+    /// Activation number, by order of creation; offsets are relative to it.
+    Activation(usize),
+}
+
+/// What the recorder knows of a tensor.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    home: Home,
+    desc: TensorDesc,
+    dtype: DType,
+}
+
+/// Strides of a packed tensor of `ne` elements, in bytes, as [`TensorDesc::nb`] wants them.
+///
+/// # Panics
+/// If a stride exceeds 32 bits, which no tensor that fits a device does.
+pub fn packed_strides(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
+    let k = ne[0] as usize;
+    let (nb0, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
+        (Some(group), _) => (group.bytes, group.strip_bytes(k), ne[1].div_ceil(TILE_ROWS as u32)),
+        (None, Some(bytes)) => (bytes, bytes * k, ne[1]),
+        (None, None) => (1, ActivationRow::new(k).bytes(), ne[1]),
+    };
+    let matrix = row as u64 * u64::from(rows);
+    let outer = matrix * u64::from(ne[2]);
+    [nb0 as u64, row as u64, matrix, if ne[3] > 1 { outer } else { 0 }]
+        .map(|nb| u32::try_from(nb).unwrap_or_else(|_| panic!("a stride of {nb} bytes of {dtype} {ne:?}")))
+}
+
+/// Bytes of a packed tensor.
+pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> u64 {
+    let nb = packed_strides(dtype, ne);
+    u64::from(nb[2]) * u64::from(ne[2]) * u64::from(ne[3])
+}
+
+/// Records a program.
+#[derive(Debug)]
+pub struct Recorder {
+    max_tokens: u32,
+    n_ctx: u32,
+    tensors: Vec<Entry>,
+    ops: Vec<OpDesc>,
+    activations: Vec<Lifetime>,
+}
+
+/// A recorded program: its block, and the activation memory it needs.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    tensors: Vec<Entry>,
+    ops: Vec<OpDesc>,
+    max_tokens: u32,
+    n_ctx: u32,
+    offsets: Vec<u64>,
+    /// Bytes of activation memory.
+    pub activation_bytes: u64,
+    /// Bytes that activations would need without reuse.
+    pub activation_bytes_unshared: u64,
+}
+
+impl Recorder {
+    /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
+    pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
+        Self { max_tokens, n_ctx, tensors: Vec::new(), ops: Vec::new(), activations: Vec::new() }
+    }
+
+    /// Length of the token axis.
+    pub fn max_tokens(&self) -> u32 {
+        self.max_tokens
+    }
+
+    /// Ops so far.
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether nothing was recorded.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// A packed tensor in a persistent buffer.
+    pub fn tensor(
+        &mut self,
+        buffer: BufferId,
+        offset: u64,
+        dtype: DType,
+        ne: [u32; 4],
+        flags: TensorFlags,
+    ) -> Tensor {
+        self.push(Home::Buffer(buffer), offset, dtype, ne, flags)
+    }
+
+    /// A packed activation.
+    pub fn activation(&mut self, dtype: DType, ne: [u32; 4]) -> Tensor {
+        let number = self.activations.len();
+        self.activations.push(Lifetime::unused(packed_bytes(dtype, ne)));
+        self.push(Home::Activation(number), 0, dtype, ne, TensorFlags::empty())
+    }
+
+    fn push(&mut self, home: Home, offset: u64, dtype: DType, ne: [u32; 4], flags: TensorFlags) -> Tensor {
+        let desc = TensorDesc {
+            offset,
+            buffer: 0,
+            dtype: dtype.wire(),
+            token_axis: NO_TOKEN_AXIS,
+            flags: flags.bits(),
+            reserved: 0,
+            ne,
+            nb: packed_strides(dtype, ne),
+        };
+        self.add(Entry { home, desc, dtype })
+    }
+
+    fn add(&mut self, entry: Entry) -> Tensor {
+        self.tensors.push(entry);
+        Tensor(self.tensors.len() - 1)
+    }
+
+    /// Says that axis `axis` of `tensor` is the token axis: a step uses its first `n_tokens` entries.
+    pub fn tokens_on(&mut self, tensor: Tensor, axis: u8) -> Tensor {
+        self.tensors[tensor.0].desc.token_axis = axis;
+        tensor
+    }
+
+    /// A view of a row-major tensor: `offset` bytes in, `ne` elements with strides `nb` (bytes).
+    pub fn view(
+        &mut self,
+        of: Tensor,
+        offset: u64,
+        ne: [u32; 4],
+        nb: [u32; 4],
+        token_axis: Option<u8>,
+    ) -> Tensor {
+        let mut entry = self.tensors[of.0];
+        entry.desc.offset += offset;
+        entry.desc.ne = ne;
+        entry.desc.nb = nb;
+        entry.desc.token_axis = token_axis.unwrap_or(NO_TOKEN_AXIS);
+        self.add(entry)
+    }
+
+    /// Elements per axis.
+    pub fn ne(&self, tensor: Tensor) -> [u32; 4] {
+        self.tensors[tensor.0].desc.ne
+    }
+
+    /// Bytes per step along an axis.
+    pub fn nb(&self, tensor: Tensor) -> [u32; 4] {
+        self.tensors[tensor.0].desc.nb
+    }
+
+    /// The token axis, or [`NO_TOKEN_AXIS`].
+    pub fn token_axis(&self, tensor: Tensor) -> u8 {
+        self.tensors[tensor.0].desc.token_axis
+    }
+
+    /// Element type.
+    pub fn dtype(&self, tensor: Tensor) -> DType {
+        self.tensors[tensor.0].dtype
+    }
+
+    /// Records an op without parameters.
+    pub fn op(&mut self, op: Op, src: &[Tensor], dst: Tensor) {
+        self.op_with(op, &src.iter().copied().map(Some).collect::<Vec<_>>(), dst, &[0u32; 0]);
+    }
+
+    /// Records an op; absent operands are `None`.
+    pub fn op_with<P: IntoBytes + Immutable>(
+        &mut self,
+        op: Op,
+        src: &[Option<Tensor>],
+        dst: Tensor,
+        params: &P,
+    ) {
+        let index = self.ops.len();
+        let mut desc = OpDesc {
+            opcode: op.wire(),
+            reserved: 0,
+            src: [TensorIndex::NONE; MAX_SRC],
+            dst: [TensorIndex::NONE; MAX_DST],
+            reserved2: 0,
+            params: [0; 16],
+        };
+        desc.set_params(params);
+        for (slot, tensor) in desc.src.iter_mut().zip(src) {
+            if let Some(tensor) = tensor {
+                *slot = self.used(*tensor, index);
+            }
+        }
+        desc.dst[0] = self.used(dst, index);
+        self.ops.push(desc);
+    }
+
+    fn used(&mut self, tensor: Tensor, op: usize) -> TensorIndex {
+        if let Home::Activation(number) = self.tensors[tensor.0].home {
+            self.activations[number].extend(op);
+        }
+        // More tensors than an index holds are refused by `block_bytes` at the end.
+        TensorIndex(tensor.0 as u16)
+    }
+
+    /// Plans the activations.
+    pub fn finish(self) -> Recorded {
+        let plan = Planner::plan(&self.activations);
+        Recorded {
+            tensors: self.tensors,
+            ops: self.ops,
+            max_tokens: self.max_tokens,
+            n_ctx: self.n_ctx,
+            offsets: plan.offsets,
+            activation_bytes: plan.bytes,
+            activation_bytes_unshared: self.activations.iter().map(|a| a.bytes).sum(),
+        }
+    }
+}
+
+impl Recorded {
+    /// Ops of the program.
+    pub fn ops(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// The program block, with activations in the buffer `activations`. It is validated as the device will do it,
+    /// so that a mistake in recording shows here, with the op's name.
+    ///
+    /// # Errors
+    /// What validation finds.
+    pub fn block(
+        &self,
+        activations: BufferId,
+        buffer: impl Fn(BufferId) -> Option<BufferInfo>,
+    ) -> Result<Vec<u8>, RecordError> {
+        let mut buffers: Vec<BufferRef> = Vec::new();
+        let mut index_of = |id: BufferId| {
+            buffers.iter().position(|b| b.buffer == id).unwrap_or_else(|| {
+                buffers.push(BufferRef { buffer: id, reserved: 0 });
+                buffers.len() - 1
+            })
+        };
+        let tensors: Vec<TensorDesc> = self
+            .tensors
+            .iter()
+            .map(|entry| {
+                let (id, offset) = match entry.home {
+                    Home::Buffer(id) => (id, 0),
+                    Home::Activation(number) => (activations, self.offsets[number]),
+                };
+                let buffer = index_of(id) as u16;
+                TensorDesc { buffer, offset: entry.desc.offset + offset, ..entry.desc }
+            })
+            .collect();
+        let counts = [buffers.len(), tensors.len(), self.ops.len()];
+        let total = block_bytes(counts[0], counts[1], counts[2]).ok_or(RecordError::TooLarge { counts })?;
+        let header = ProgramHeader {
+            magic: MAGIC,
+            abi_version: ABI_VERSION,
+            layout_hash: LAYOUT_HASH,
+            total_bytes: total as u32,
+            n_buffers: counts[0] as u32,
+            n_tensors: counts[1] as u32,
+            n_ops: counts[2] as u32,
+            max_tokens: self.max_tokens,
+            n_ctx: self.n_ctx,
+            reserved: [0; 6],
+        };
+        let program = Program { header: &header, buffers: &buffers, tensors: &tensors, ops: &self.ops };
+        program.check(buffer).map_err(|fault| {
+            let op = self.ops.get(fault.op.0 as usize).and_then(|op| Op::parse(op.opcode));
+            RecordError::Invalid { op, fault }
+        })?;
+        let parts = [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), self.ops.as_bytes()];
+        Ok(parts.concat())
+    }
+}
+
+/// A program that cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// More buffers, tensors or ops than the ABI allows.
+    #[error(
+        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; split the model",
+        counts[0], counts[1], counts[2]
+    )]
+    TooLarge {
+        /// Buffers, tensors, ops.
+        counts: [usize; 3],
+    },
+    /// The device would refuse it: a bug in hexflash, or a model with dimensions that an op does not support.
+    #[error("the model's shape is not supported by {}: {fault}", op.map_or("the program", |op| op.name()))]
+    Invalid {
+        /// The op concerned.
+        op: Option<Op>,
+        /// What validation found.
+        fault: Fault,
+    },
+}
