@@ -26,7 +26,7 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
     ));
     let nf = H::to_float(n);
     // ln 2 in two parts, so that n * high is exact.
-    let r = H::sub(x, H::mul(nf, H::splat(0.693_359_375)));
+    let r = H::sub(x, H::mul(nf, H::splat(355.0 / 512.0)));
     let r = H::sub(r, H::mul(nf, H::splat(-2.121_944_4e-4)));
     let mut p = H::splat(1.987_569_2e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {

@@ -2,15 +2,20 @@
 //!
 //! An [`Hvx`] back end gives 128-byte vectors as three types: `F` (32 f32 lanes), `I` (32 i32 lanes) and `B`
 //! (128 bytes). Every operation is defined here, once, to the bit: single precision, IEEE, one rounding per
-//! operation, no contraction. So a kernel gives the same bits on every back end that does IEEE arithmetic, and
-//! [`portable`] is the definition that the others are tested against.
+//! operation, no contraction. (Which NaN arithmetic gives is left open.) So a kernel gives the same bits on every
+//! back end that does IEEE arithmetic, and [`portable`] is the definition that the others are tested against.
 //!
 //! Back ends are chosen at run time ([`Isa::detect`]); a kernel is compiled once per back end, with that back
 //! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
 //! same trait with HVX instructions.
 
+#[cfg(target_arch = "x86_64")]
+#[macro_use]
+mod chunks;
 pub mod math;
 pub mod portable;
+#[cfg(test)]
+mod tests;
 #[cfg(target_arch = "x86_64")]
 pub mod x86;
 
@@ -195,7 +200,7 @@ impl Isa {
             if x86::has_avx512() {
                 return Self::Avx512;
             }
-            if std::arch::is_x86_feature_detected!("avx2") {
+            if x86::has_avx2() {
                 return Self::Avx2;
             }
         }

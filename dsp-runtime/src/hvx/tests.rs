@@ -1,0 +1,304 @@
+//! Every operation of every back end against [`Portable`].
+
+use half::f16;
+
+use super::portable::Portable;
+use super::{BYTES, Hvx, Isa, LANES, WithHvx};
+use crate::testing::isas;
+
+/// The bits of a vector.
+type Bits = [u32; LANES];
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) as u32
+    }
+
+    fn bits(&mut self) -> Bits {
+        core::array::from_fn(|_| self.word())
+    }
+
+    fn pick(&mut self, from: &[u32]) -> Bits {
+        core::array::from_fn(|_| from[self.word() as usize % from.len()])
+    }
+}
+
+/// Floats at the borders of everything, both signs: NaNs (quiet, signalling, with payloads) included.
+fn edges() -> Vec<u32> {
+    let values = [0.0, f32::MIN_POSITIVE, 0.5, 1.0, 1.000_000_1, 1.5, 2.5, 3.0, 65504.0, 65536.0, 1e30];
+    let mut bits: Vec<u32> = values.map(f32::to_bits).into();
+    bits.extend([1, 2, 0x007f_ffff, 0x3eff_ffff, 0x4a80_0001, 0x4b00_0001, 0x7f7f_ffff, 0x7f80_0000]);
+    bits.extend([0x7f80_0001, 0x7fa5_5a5a, 0x7fc0_0000, 0x7fff_ffff]);
+    bits.iter().flat_map(|&b| [b, b | 1 << 31]).collect()
+}
+
+/// Floats that `to_int` is defined for: where rounding ties, and around the powers of two where its method may change.
+fn roundable(random: &mut Random) -> Vec<u32> {
+    let mut values = vec![2_147_483_520.0, 2_147_483_392.0, 16_777_215.0, 16_777_218.0, 0.499_999_97];
+    for power in [0, 1, 8, 20, 21, 22, 23, 24] {
+        let whole = (1_u32 << power) as f32;
+        values
+            .extend([-1.5, -1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5].map(|d| whole + d));
+    }
+    values.extend(
+        (0..400).map(|_| f32::from_bits(random.word() & 0x7fff_ffff)).filter(|x| *x < 2_147_483_648.0),
+    );
+    values.iter().flat_map(|x: &f32| [x.to_bits(), (-x).to_bits()]).chain([1, 0x8000_0001]).collect()
+}
+
+fn f<H: Hvx>(bits: &Bits) -> H::F {
+    // SAFETY: 128 bytes.
+    unsafe { H::load(bits.as_ptr().cast()) }
+}
+
+fn b<H: Hvx>(bits: &Bits) -> H::B {
+    // SAFETY: 128 bytes.
+    unsafe { H::load_b(bits.as_ptr().cast()) }
+}
+
+fn out_f<H: Hvx>(v: H::F) -> Bits {
+    let mut bits = [0; LANES];
+    // SAFETY: 128 bytes.
+    unsafe { H::store(bits.as_mut_ptr().cast(), v) };
+    bits
+}
+
+fn out_b<H: Hvx>(v: H::B) -> Bits {
+    let mut bits = [0; LANES];
+    // SAFETY: 128 bytes.
+    unsafe { H::store_b(bits.as_mut_ptr().cast(), v) };
+    bits
+}
+
+/// What an operation gave. Which NaN arithmetic gives is not defined; all else is.
+struct Outcome {
+    op: &'static str,
+    arithmetic: bool,
+    bits: Bits,
+}
+
+/// One input for every operation.
+struct Operations {
+    floats: [Bits; 4],
+    roundable: Bits,
+    words: [Bits; 2],
+}
+
+impl WithHvx for &Operations {
+    type Output = Vec<Outcome>;
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) -> Self::Output {
+        let [x, y, u, v] = [0, 1, 2, 3].map(|i| f::<H>(&self.floats[i]));
+        let [i, j] = [0, 1].map(|k| H::words(b::<H>(&self.words[k])));
+        let bytes = H::bytes(i);
+        let scalar = self.words[1][0];
+        let (low, high) = H::nibbles(bytes);
+        let (even, odd) = H::widen_f16(bytes);
+        let float = |op, v| Outcome { op, arithmetic: true, bits: out_f::<H>(v) };
+        let same = |op, v| Outcome { op, arithmetic: false, bits: out_f::<H>(v) };
+        let int = |op, v| Outcome { op, arithmetic: false, bits: out_b::<H>(H::bytes(v)) };
+        let byte = |op, v| Outcome { op, arithmetic: false, bits: out_b::<H>(v) };
+        let lane = |op, v: f32, arithmetic| Outcome { op, arithmetic, bits: [v.to_bits(); LANES] };
+        vec![
+            float("add", H::add(x, y)),
+            float("sub", H::sub(x, y)),
+            float("mul", H::mul(x, y)),
+            float("div", H::div(x, y)),
+            same("load, store", x),
+            same("max", H::max(x, y)),
+            same("min", H::min(x, y)),
+            same("select_gt", H::select_gt(x, y, u, v)),
+            same("splat", H::splat(f32::from_bits(scalar))),
+            int("splat_i", H::splat_i(scalar as i32)),
+            byte("splat_b", H::splat_b(scalar as u8)),
+            int("to_int", H::to_int(f::<H>(&self.roundable))),
+            same("to_float", H::to_float(i)),
+            int("bits", H::bits(x)),
+            same("from_bits", H::from_bits(i)),
+            byte("load_b, store_b, words, bytes", bytes),
+            int("add_i", H::add_i(i, j)),
+            int("sub_i", H::sub_i(i, j)),
+            int("mul_i", H::mul_i(i, j)),
+            int("and_i", H::and_i(i, j)),
+            int("or_i", H::or_i(i, j)),
+            byte("and_b", H::and_b(bytes, H::bytes(j))),
+            byte("or_b", H::or_b(bytes, H::bytes(j))),
+            int("shl_i 1", H::shl_i::<1>(i)),
+            int("shl_i 23", H::shl_i::<23>(i)),
+            int("shl_i 31", H::shl_i::<31>(i)),
+            int("shr_i 1", H::shr_i::<1>(i)),
+            int("shr_i 4", H::shr_i::<4>(i)),
+            int("shr_i 31", H::shr_i::<31>(i)),
+            int("sar_i 1", H::sar_i::<1>(i)),
+            int("sar_i 23", H::sar_i::<23>(i)),
+            int("sar_i 31", H::sar_i::<31>(i)),
+            int("vrmpy", H::vrmpy(j, bytes, scalar as i32)),
+            int("vrmpy, largest", H::vrmpy(j, bytes, 0x7f7f_7f7f)),
+            int("vrmpy, smallest", H::vrmpy(j, bytes, 0x8080_8080_u32 as i32)),
+            lane("sum", H::sum(x), true),
+            lane("sum of finite", H::sum(f::<H>(&self.roundable)), true),
+            lane("max_lane", H::max_lane(x), false),
+            byte("nibbles, low", low),
+            byte("nibbles, high", high),
+            same("widen_f16, low", even),
+            same("widen_f16, high", odd),
+        ]
+    }
+}
+
+fn agree(want: u32, got: u32, arithmetic: bool) -> bool {
+    want == got || (arithmetic && f32::from_bits(want).is_nan() && f32::from_bits(got).is_nan())
+}
+
+#[test]
+fn operations_match_portable() {
+    let mut random = Random(1);
+    let edges = edges();
+    let roundable = roundable(&mut random);
+    let extremes =
+        [0, 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0xff00_ff00, 0x00ff_00ff, 0x8080_8080, 0x7f7f_7f7f];
+    let mut cases = Vec::new();
+    // Every pair of edges, for the comparisons.
+    let pairs: Vec<_> = edges.iter().flat_map(|&a| edges.iter().map(move |&b| (a, b))).collect();
+    for (n, pairs) in pairs.chunks(LANES).enumerate() {
+        let lane = |k: usize| pairs[k.min(pairs.len() - 1)];
+        let [x, y] = [core::array::from_fn(|k| lane(k).0), core::array::from_fn(|k| lane(k).1)];
+        let roundable = core::array::from_fn(|k| roundable[(n * LANES + k) % roundable.len()]);
+        let words = [random.pick(&extremes), random.pick(&extremes)];
+        cases.push(Operations { floats: [x, y, random.pick(&edges), random.pick(&edges)], roundable, words });
+    }
+    for _ in 0..3000 {
+        let floats = core::array::from_fn(|_| random.bits());
+        let words = [random.bits(), random.bits()];
+        cases.push(Operations { floats, roundable: random.pick(&roundable), words });
+    }
+    for case in &cases {
+        let want = case.with::<Portable>();
+        for isa in isas() {
+            let got = isa.run(case);
+            assert_eq!(got.len(), want.len());
+            for (got, want) in got.iter().zip(&want) {
+                for lane in 0..LANES {
+                    let (op, arithmetic) = (want.op, want.arithmetic);
+                    let (got, want) = (got.bits[lane], want.bits[lane]);
+                    let (x, y) = (case.floats[0][lane], case.floats[1][lane]);
+                    let (i, j) = (case.words[0][lane], case.words[1][lane]);
+                    assert!(
+                        agree(want, got, arithmetic),
+                        "{isa:?} {op} lane {lane}: {got:08x}, not {want:08x}, of {x:08x} {y:08x}, {i:08x} {j:08x}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn to_int_rounds_ties_to_even() {
+    let mut random = Random(2);
+    let values = roundable(&mut random);
+    for chunk in values.chunks_exact(LANES) {
+        let roundable = chunk.try_into().unwrap();
+        let case = Operations { floats: [[0; LANES]; 4], roundable, words: [[0; LANES]; 2] };
+        for isa in isas() {
+            let got = isa.run(&case).into_iter().find(|outcome| outcome.op == "to_int").unwrap().bits;
+            let want = roundable.map(|x| f32::from_bits(x).round_ties_even() as i32 as u32);
+            assert_eq!(got, want, "{isa:?}");
+        }
+    }
+}
+
+struct WidenF16<'a>(&'a [u16; BYTES / 2]);
+
+impl WithHvx for WidenF16<'_> {
+    type Output = (Bits, Bits);
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) -> Self::Output {
+        // SAFETY: 128 bytes.
+        let (low, high) = H::widen_f16(unsafe { H::load_b(self.0.as_ptr().cast()) });
+        (out_f::<H>(low), out_f::<H>(high))
+    }
+}
+
+#[test]
+fn widen_f16_is_exact_for_every_f16() {
+    for first in (0..=u16::MAX).step_by(BYTES / 2) {
+        let halves = core::array::from_fn(|i| first + i as u16);
+        let portable = WidenF16(&halves).with::<Portable>();
+        for isa in isas() {
+            let got = isa.run(WidenF16(&halves));
+            assert_eq!(got, portable, "{isa:?}");
+            for lane in 0..LANES {
+                for (bits, got) in [(halves[2 * lane], got.0[lane]), (halves[2 * lane + 1], got.1[lane])] {
+                    let want = f16::from_bits(bits).to_f32().to_bits();
+                    assert!(agree(want, got, true), "{isa:?} {bits:04x}: {got:08x}, not {want:08x}");
+                }
+            }
+        }
+    }
+}
+
+struct Partial<'a> {
+    from: &'a [f32],
+    to: &'a mut [f32],
+}
+
+impl WithHvx for Partial<'_> {
+    type Output = Bits;
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) -> Bits {
+        // SAFETY: the slices have as many floats.
+        unsafe {
+            let v = H::load_n(self.from.as_ptr(), self.from.len());
+            H::store_n(self.to.as_mut_ptr(), v, self.to.len());
+            out_f::<H>(v)
+        }
+    }
+}
+
+#[test]
+fn partial_loads_and_stores_keep_to_their_floats() {
+    const CANARY: f32 = -7.5;
+    let numbers: Vec<f32> = (1..=3 * LANES).map(|i| i as f32).collect();
+    for isa in isas() {
+        for n in 1..=LANES {
+            for at in [LANES, LANES + 1, 2 * LANES - n] {
+                let mut memory = [CANARY; 3 * LANES];
+                let from = &numbers[at..at + n];
+                let loaded = isa.run(Partial { from, to: &mut memory[at..at + n] }).map(f32::from_bits);
+                assert_eq!(loaded[..n], *from, "{isa:?} {n}");
+                assert!(loaded[n..].iter().all(|x| x.to_bits() == 0), "{isa:?} {n}: {loaded:?}");
+                for (i, &x) in memory.iter().enumerate() {
+                    let want = if (at..at + n).contains(&i) { numbers[i] } else { CANARY };
+                    assert_eq!(x, want, "{isa:?} {n} at {at}: float {i}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn detected_instruction_set_is_the_best_that_runs() {
+    struct Registers;
+    impl WithHvx for Registers {
+        type Output = usize;
+        #[inline(always)]
+        fn with<H: Hvx>(self) -> usize {
+            H::REGISTERS
+        }
+    }
+    assert_eq!(isas().last(), Some(&Isa::detect()));
+    for isa in isas() {
+        let want = if isa.name() == "avx512-vnni" { 16 } else { 4 };
+        assert_eq!(isa.run(Registers), want, "{isa:?} runs another back end");
+    }
+}

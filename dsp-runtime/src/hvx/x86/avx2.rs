@@ -1,0 +1,107 @@
+//! AVX2: a vector is 4 `ymm` registers.
+
+use core::arch::x86_64::*;
+
+/// The AVX2 back end. Only [`run_avx2`](super::run_avx2) names it.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2;
+
+backend!(Avx2: 4 chunks, 4 registers, folds [0 2, 1 3, 0 1]);
+
+type F = __m256;
+type I = __m256i;
+const WIDTH: usize = 8;
+
+/// Activations 0 and 2 in every pair of 16-bit lanes; activations 1 and 3.
+type Activations = (__m256i, __m256i);
+
+intrinsics! {
+    fn splat(x: f32) -> F = _mm256_set1_ps(x);
+    fn splat_i(x: i32) -> I = _mm256_set1_epi32(x);
+
+    fn add(a: F, b: F) -> F = _mm256_add_ps(a, b);
+    fn sub(a: F, b: F) -> F = _mm256_sub_ps(a, b);
+    fn mul(a: F, b: F) -> F = _mm256_mul_ps(a, b);
+    fn div(a: F, b: F) -> F = _mm256_div_ps(a, b);
+    fn max(a: F, b: F) -> F = _mm256_max_ps(a, b);
+    fn min(a: F, b: F) -> F = _mm256_min_ps(a, b);
+    fn select_gt(a: F, b: F, x: F, y: F) -> F = _mm256_blendv_ps(y, x, _mm256_cmp_ps::<_CMP_GT_OQ>(a, b));
+
+    fn to_int(x: F) -> I = _mm256_cvtps_epi32(x);
+    fn to_float(x: I) -> F = _mm256_cvtepi32_ps(x);
+    fn bits(x: F) -> I = _mm256_castps_si256(x);
+    fn from_bits(x: I) -> F = _mm256_castsi256_ps(x);
+
+    fn add_i(a: I, b: I) -> I = _mm256_add_epi32(a, b);
+    fn sub_i(a: I, b: I) -> I = _mm256_sub_epi32(a, b);
+    fn mul_i(a: I, b: I) -> I = _mm256_mullo_epi32(a, b);
+    fn and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
+    fn or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
+    fn shl_i<const N: i32>(a: I) -> I = _mm256_slli_epi32::<N>(a);
+    fn shr_i<const N: i32>(a: I) -> I = _mm256_srli_epi32::<N>(a);
+    fn sar_i<const N: i32>(a: I) -> I = _mm256_srai_epi32::<N>(a);
+
+    // `maddubs` would saturate at 16 bits. So bytes are widened in place: even ones by a mask, odd ones by a shift.
+    fn activations(a: i32) -> Activations = {
+        let a = _mm256_set1_epi32(a);
+        (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(a)), _mm256_srai_epi16::<8>(a))
+    };
+    fn vrmpy(acc: I, w: I, a: Activations) -> I = {
+        let even = _mm256_madd_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0xff)), a.0);
+        let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(w), a.1);
+        _mm256_add_epi32(acc, _mm256_add_epi32(even, odd))
+    };
+
+    // All ones in the first `n` lanes.
+    fn mask(n: i32) -> I = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+use super::{max8 as max_lane, sum8 as sum};
+
+/// # Safety
+/// `p` is valid for reading 8 floats.
+#[inline(always)]
+unsafe fn load(p: *const f32) -> F {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm256_loadu_ps(p) }
+}
+
+/// # Safety
+/// `p` is valid for reading `n` floats.
+#[inline(always)]
+unsafe fn load_n(p: *const f32, n: i32) -> F {
+    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not read.
+    unsafe { _mm256_maskload_ps(p, mask(n)) }
+}
+
+/// # Safety
+/// `p` is valid for writing 8 floats.
+#[inline(always)]
+unsafe fn store(p: *mut f32, v: F) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm256_storeu_ps(p, v) }
+}
+
+/// # Safety
+/// `p` is valid for writing `n` floats.
+#[inline(always)]
+unsafe fn store_n(p: *mut f32, v: F, n: i32) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not written.
+    unsafe { _mm256_maskstore_ps(p, mask(n), v) }
+}
+
+/// # Safety
+/// `p` is valid for reading 32 bytes.
+#[inline(always)]
+unsafe fn load_b(p: *const u8) -> I {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm256_loadu_si256(p.cast()) }
+}
+
+/// # Safety
+/// `p` is valid for writing 32 bytes.
+#[inline(always)]
+unsafe fn store_b(p: *mut u8, v: I) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm256_storeu_si256(p.cast(), v) }
+}

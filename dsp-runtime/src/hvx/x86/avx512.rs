@@ -1,0 +1,105 @@
+//! AVX-512 F, BW, VL and VNNI: a vector is 2 `zmm` registers.
+
+use core::arch::x86_64::*;
+
+/// The AVX-512 back end. Only [`run_avx512`](super::run_avx512) names it.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+backend!(Avx512: 2 chunks, 16 registers, folds [0 1]);
+
+type F = __m512;
+type I = __m512i;
+const WIDTH: usize = 16;
+
+intrinsics! {
+    fn splat(x: f32) -> F = _mm512_set1_ps(x);
+    fn splat_i(x: i32) -> I = _mm512_set1_epi32(x);
+
+    fn add(a: F, b: F) -> F = _mm512_add_ps(a, b);
+    fn sub(a: F, b: F) -> F = _mm512_sub_ps(a, b);
+    fn mul(a: F, b: F) -> F = _mm512_mul_ps(a, b);
+    fn div(a: F, b: F) -> F = _mm512_div_ps(a, b);
+    fn max(a: F, b: F) -> F = _mm512_max_ps(a, b);
+    fn min(a: F, b: F) -> F = _mm512_min_ps(a, b);
+    fn select_gt(a: F, b: F, x: F, y: F) -> F =
+        _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), y, x);
+
+    fn to_int(x: F) -> I = _mm512_cvtps_epi32(x);
+    fn to_float(x: I) -> F = _mm512_cvtepi32_ps(x);
+    fn bits(x: F) -> I = _mm512_castps_si512(x);
+    fn from_bits(x: I) -> F = _mm512_castsi512_ps(x);
+
+    fn add_i(a: I, b: I) -> I = _mm512_add_epi32(a, b);
+    fn sub_i(a: I, b: I) -> I = _mm512_sub_epi32(a, b);
+    fn mul_i(a: I, b: I) -> I = _mm512_mullo_epi32(a, b);
+    fn and_i(a: I, b: I) -> I = _mm512_and_si512(a, b);
+    fn or_i(a: I, b: I) -> I = _mm512_or_si512(a, b);
+    // The immediate forms take a u32 parameter, which N cannot become; with constant counts these compile to them.
+    fn shl_i<const N: i32>(a: I) -> I = _mm512_sllv_epi32(a, _mm512_set1_epi32(N));
+    fn shr_i<const N: i32>(a: I) -> I = _mm512_srlv_epi32(a, _mm512_set1_epi32(N));
+    fn sar_i<const N: i32>(a: I) -> I = _mm512_srav_epi32(a, _mm512_set1_epi32(N));
+
+    fn activations(a: i32) -> I = _mm512_set1_epi32(a);
+    // VPDPBUSD, the one that does not saturate.
+    fn vrmpy(acc: I, w: I, a: I) -> I = _mm512_dpbusd_epi32(acc, w, a);
+
+    fn upper8(x: F) -> __m256 = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x)));
+    fn lower8(x: F) -> __m256 = _mm512_castps512_ps256(x);
+    fn sum(x: F) -> f32 = super::sum8(_mm256_add_ps(lower8(x), upper8(x)));
+    fn max_lane(x: F) -> f32 = super::max8(_mm256_max_ps(lower8(x), upper8(x)));
+}
+
+/// Ones for the first `n` lanes.
+#[inline(always)]
+fn mask(n: i32) -> __mmask16 {
+    ((1_u32 << n.clamp(0, WIDTH as i32)) - 1) as __mmask16
+}
+
+/// # Safety
+/// `p` is valid for reading 16 floats.
+#[inline(always)]
+unsafe fn load(p: *const f32) -> F {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm512_loadu_ps(p) }
+}
+
+/// # Safety
+/// `p` is valid for reading `n` floats.
+#[inline(always)]
+unsafe fn load_n(p: *const f32, n: i32) -> F {
+    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not read.
+    unsafe { _mm512_maskz_loadu_ps(mask(n), p) }
+}
+
+/// # Safety
+/// `p` is valid for writing 16 floats.
+#[inline(always)]
+unsafe fn store(p: *mut f32, v: F) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm512_storeu_ps(p, v) }
+}
+
+/// # Safety
+/// `p` is valid for writing `n` floats.
+#[inline(always)]
+unsafe fn store_n(p: *mut f32, v: F, n: i32) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not written.
+    unsafe { _mm512_mask_storeu_ps(p, mask(n), v) }
+}
+
+/// # Safety
+/// `p` is valid for reading 64 bytes.
+#[inline(always)]
+unsafe fn load_b(p: *const u8) -> I {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm512_loadu_si512(p.cast()) }
+}
+
+/// # Safety
+/// `p` is valid for writing 64 bytes.
+#[inline(always)]
+unsafe fn store_b(p: *mut u8, v: I) {
+    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    unsafe { _mm512_storeu_si512(p.cast(), v) }
+}

@@ -1,0 +1,74 @@
+//! x86 back ends.
+//!
+//! They give the bits of [`portable`](super::portable) because the instructions are IEEE operations with the same
+//! conventions: `maxps` and `minps` give the second operand where the operands compare equal or unordered,
+//! `cvtps2dq` rounds to nearest even (the rounding mode is never changed), and nothing is contracted to FMA.
+//!
+//! [`widen_f16`](super::Hvx::widen_f16) stays with the default: `vcvtph2ps` makes signalling NaNs quiet, the
+//! definition does not.
+
+mod avx2;
+mod avx512;
+
+use core::arch::x86_64::*;
+
+use super::WithHvx;
+
+/// Whether the processor (and the operating system) has all that [`run_avx2`] needs.
+#[cfg(feature = "host")]
+pub fn has_avx2() -> bool {
+    std::arch::is_x86_feature_detected!("avx2")
+}
+
+/// Whether the processor (and the operating system) has all that [`run_avx512`] needs.
+#[cfg(feature = "host")]
+pub fn has_avx512() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512bw")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+        && std::arch::is_x86_feature_detected!("avx512vnni")
+}
+
+/// Runs with AVX2.
+///
+/// # Safety
+/// The processor has AVX2.
+#[target_feature(enable = "avx2")]
+pub unsafe fn run_avx2<W: WithHvx>(work: W) -> W::Output {
+    work.with::<avx2::Avx2>()
+}
+
+/// Runs with AVX-512.
+///
+/// # Safety
+/// The processor has AVX-512 F, BW, VL and VNNI.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub unsafe fn run_avx512<W: WithHvx>(work: W) -> W::Output {
+    work.with::<avx512::Avx512>()
+}
+
+intrinsics! {
+    fn add4(a: __m128, b: __m128) -> __m128 = _mm_add_ps(a, b);
+    fn max4(a: __m128, b: __m128) -> __m128 = _mm_max_ps(a, b);
+    fn upper4(x: __m256) -> __m128 = _mm256_extractf128_ps::<1>(x);
+    fn lower4(x: __m256) -> __m128 = _mm256_castps256_ps128(x);
+    fn upper2(x: __m128) -> __m128 = _mm_movehl_ps(x, x);
+    fn lane1(x: __m128) -> __m128 = _mm_movehdup_ps(x);
+    fn lane0(x: __m128) -> f32 = _mm_cvtss_f32(x);
+}
+
+/// Sum of 8 lanes in the order of the trait.
+#[inline(always)]
+fn sum8(x: __m256) -> f32 {
+    let x = add4(lower4(x), upper4(x));
+    let x = add4(x, upper2(x));
+    lane0(add4(x, lane1(x)))
+}
+
+/// Maximum of 8 lanes in the order of the trait.
+#[inline(always)]
+fn max8(x: __m256) -> f32 {
+    let x = max4(lower4(x), upper4(x));
+    let x = max4(x, upper2(x));
+    lane0(max4(x, lane1(x)))
+}
