@@ -1,2 +1,7 @@
 //! The `hexflash` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hexflash::cli::main()
+}

@@ -1,0 +1,149 @@
+//! `hexflash bench`: prefill and decode speed, in the manner of llama-bench.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::CliError;
+use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use crate::engine::{Engine, EngineError};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Tokens of the prompt (pp); 0 skips the test
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 256)]
+    n_prompt: usize,
+    /// Tokens to generate (tg); 0 skips the test
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
+    n_gen: usize,
+    /// Runs of each test, after one that does not count
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+    /// Print a JSON object instead
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// One test's figures.
+#[derive(Serialize)]
+struct Row {
+    test: String,
+    tokens: usize,
+    repetitions: usize,
+    /// Tokens per second: mean, standard deviation, best.
+    mean: f64,
+    stddev: f64,
+    best: f64,
+    /// Host time per message, in microseconds.
+    host_us_per_step: f64,
+    /// Bytes per token that the DMA engines moved.
+    dma_bytes_per_token: f64,
+}
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    model: String,
+    file_bytes: u64,
+    device: crate::device::DeviceInfo,
+    n_ctx: u32,
+    tests: Vec<Row>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let gguf = args.model.open()?;
+    let mut engine = args.engine.load(&gguf, args.device.open()?)?;
+    let longest = args.n_prompt.max(args.n_gen);
+    if longest > engine.n_ctx() as usize {
+        let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
+        return Err(EngineError::Setting { what: "the length of a test", allowed, found: longest as u64 }.into());
+    }
+    let n_vocab = engine.config().n_vocab;
+    // Any tokens will do; these are spread over the vocabulary and the same in every run.
+    let tokens: Vec<u32> = (0..longest as u64).map(|i| (i * 2_654_435_761 % u64::from(n_vocab)) as u32).collect();
+    let mut tests = Vec::new();
+    if args.n_prompt > 0 {
+        let prompt = &tokens[..args.n_prompt];
+        let once = |engine: &mut Engine| engine.prefill(prompt, |_| {});
+        tests.push(measure(&mut engine, format!("pp{}", args.n_prompt), prompt.len(), args.repetitions, once)?);
+    }
+    if args.n_gen > 0 {
+        let n = args.n_gen;
+        let once = |engine: &mut Engine| tokens[..n].iter().try_for_each(|&t| engine.decode(t));
+        tests.push(measure(&mut engine, format!("tg{n}"), n, args.repetitions, once)?);
+    }
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        model: gguf.path().display().to_string(),
+        file_bytes: gguf.files().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum(),
+        device: engine.device().info().clone(),
+        n_ctx: engine.n_ctx(),
+        tests,
+    };
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?);
+    } else {
+        print(&report);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a test once to warm up, then `repetitions` times from an empty context.
+fn measure(
+    engine: &mut Engine,
+    test: String,
+    tokens: usize,
+    repetitions: u32,
+    once: impl Fn(&mut Engine) -> Result<(), EngineError>,
+) -> Result<Row, EngineError> {
+    engine.reset();
+    once(engine)?;
+    engine.reset_stats();
+    let mut speeds = Vec::new();
+    for _ in 0..repetitions {
+        engine.reset();
+        let start = Instant::now();
+        once(engine)?;
+        speeds.push(tokens as f64 / start.elapsed().as_secs_f64());
+    }
+    let n = speeds.len() as f64;
+    let mean = speeds.iter().sum::<f64>() / n;
+    let variance = speeds.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
+    let stats = engine.stats();
+    Ok(Row {
+        test,
+        tokens,
+        repetitions: speeds.len(),
+        mean,
+        stddev: variance.sqrt(),
+        best: speeds.iter().copied().fold(0.0, f64::max),
+        host_us_per_step: stats.host.as_secs_f64() * 1e6 / stats.steps.max(1) as f64,
+        dma_bytes_per_token: stats.dma_bytes as f64 / (tokens as f64 * n),
+    })
+}
+
+fn print(report: &Report) {
+    let d = &report.device;
+    println!("{} ({:.2} MiB), {} with {} threads", report.model, report.file_bytes as f64 / 1048576.0, d.name, d.threads);
+    println!("{}", d.description);
+    println!("| {:<8} | {:>19} | {:>9} | {:>12} | {:>13} |", "test", "tok/s", "best", "host us/step", "DMA KiB/token");
+    println!("|{:-<10}|{:->21}|{:->11}|{:->14}|{:->15}|", "", "", "", "", "");
+    for row in &report.tests {
+        println!(
+            "| {:<8} | {:>9.2} ± {:>7.2} | {:>9.2} | {:>12.2} | {:>13.1} |",
+            row.test,
+            row.mean,
+            row.stddev,
+            row.best,
+            row.host_us_per_step,
+            row.dma_bytes_per_token / 1024.0
+        );
+    }
+}

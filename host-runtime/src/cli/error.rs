@@ -1,0 +1,104 @@
+//! Errors of the command line, and the exit codes that go with them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::chat::ChatError;
+use crate::device::DeviceError;
+use crate::engine::EngineError;
+use crate::generate::GenerateError;
+use crate::gguf::GgufError;
+use crate::model::ModelError;
+use crate::sampler::SamplerError;
+use crate::text::TextError;
+use crate::tokenizer::TokenizerError;
+
+/// A command failed. Every message is one line with a cause and a remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// The model file.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Its text side.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// Sampling settings.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The generation.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The prompt cannot be read.
+    #[error("cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument", path.display())]
+    Prompt {
+        /// The file, or `-`.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The prompt is not text.
+    #[error("the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids", path.display())]
+    PromptEncoding {
+        /// The file, or `-`.
+        path: PathBuf,
+        /// First byte that is wrong.
+        at: usize,
+    },
+    /// A token id is not a number.
+    #[error("--prompt-ids: \"{found}\" is not a token id; give numbers separated by commas or spaces")]
+    PromptIds {
+        /// What was given.
+        found: String,
+    },
+    /// No prompt.
+    #[error("there is no prompt; give one as an argument, with -f FILE, or on standard input with -f -")]
+    NoPrompt,
+    /// `--chat` without a template.
+    #[error("{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or chatml)", path.display())]
+    NoChatTemplate {
+        /// The model.
+        path: PathBuf,
+    },
+    /// The shipped model is not where it should be.
+    #[error("the model that ships with hexflash was not found ({}); give a model with -m FILE", path.display())]
+    NoModel {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// Standard output.
+    #[error("cannot write the output: {0}; check the disk, or where the output is piped to")]
+    Output(#[from] std::io::Error),
+}
+
+impl CliError {
+    /// 1 where the device or the system failed, 2 where the input is at fault.
+    pub fn exit_code(&self) -> ExitCode {
+        let device = |error: &DeviceError| {
+            !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. })
+        };
+        let engine = |error: &EngineError| matches!(error, EngineError::Device(e) if device(e));
+        let system = match self {
+            Self::Device(error) => device(error),
+            Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
+            Self::Output(_) => true,
+            _ => false,
+        };
+        ExitCode::from(if system { 1 } else { 2 })
+    }
+}

@@ -1,0 +1,133 @@
+//! `hexflash info`: what a model file holds, and how much memory it takes.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::CliError;
+use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use crate::engine::{MemoryPlan, plan};
+use crate::gguf::{Gguf, Value};
+use crate::model::{Config, Mixer};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// List every tensor
+    #[arg(long)]
+    tensors: bool,
+    /// Print a JSON object instead (always with every tensor)
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Elements of an array that are shown.
+const SHOWN: usize = 8;
+
+#[derive(Serialize)]
+struct Tensor<'g> {
+    name: &'g str,
+    r#type: &'static str,
+    ne: &'g [u64],
+    bytes: u64,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let gguf = args.model.open()?;
+    let config = Config::read(&gguf)?;
+    let device = args.device.open()?;
+    let memory = plan(&gguf, &config, &args.engine.options(), device.info())?;
+    let tensors: Vec<_> = gguf
+        .tensors()
+        .map(|t| Tensor { name: &t.name, r#type: t.ggml_type.name(), ne: t.shape(), bytes: t.size })
+        .collect();
+    if args.json {
+        let metadata: Map<String, Json> = gguf.meta().iter().map(|(k, v)| (k.to_owned(), value(v))).collect();
+        let report = json!({
+            "model": gguf.path().display().to_string(),
+            "version": gguf.version(),
+            "metadata": metadata,
+            "tensors": tensors,
+            "memory": memory,
+        });
+        println!("{}", serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?);
+    } else {
+        print(&gguf, &config, &tensors, &memory, args.tensors);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A metadata value; long arrays and texts are cut.
+fn value(v: &Value) -> Json {
+    if let Some(text) = v.as_str() {
+        return json!(text);
+    }
+    if let Some(flag) = v.as_bool() {
+        return json!(flag);
+    }
+    if let Some(integer) = v.as_integer() {
+        return json!(i64::try_from(integer).map_or_else(|_| json!(integer.to_string()), |i| json!(i)));
+    }
+    if let Some(float) = v.as_f32() {
+        return json!(float);
+    }
+    if let Some(integers) = v.integers().filter(|i| i.len() <= SHOWN) {
+        return integers.map(|i| i as i64).collect();
+    }
+    v.as_array().map_or(Json::Null, |a| json!(format!("array of {} elements", a.len())))
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:>10.2} MiB", bytes as f64 / 1048576.0)
+}
+
+fn print(gguf: &Gguf, config: &Config, tensors: &[Tensor<'_>], memory: &MemoryPlan, all: bool) {
+    println!("{}: GGUF version {}, {} tensors", gguf.path().display(), gguf.version(), tensors.len());
+    println!("\nmetadata");
+    for (key, v) in gguf.meta().iter() {
+        let text = match value(v) {
+            Json::String(s) => s.lines().next().unwrap_or_default().chars().take(80).collect(),
+            other => other.to_string(),
+        };
+        println!("  {key:<44} {text}");
+    }
+    let full = config.mixers.iter().filter(|&&m| m == Mixer::Full).count();
+    println!("\nmodel");
+    println!("  {} layers: {} linear (Gated DeltaNet), {full} full attention", config.mixers.len(), config.mixers.len() - full);
+    println!("  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff, config.n_vocab);
+    println!("\ntensors");
+    let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for t in tensors {
+        let entry = types.entry(t.r#type).or_default();
+        *entry = (entry.0 + 1, entry.1 + t.bytes);
+        if all {
+            println!("  {:<40} {:<6} {:?}", t.name, t.r#type, t.ne);
+        }
+    }
+    for (name, (count, bytes)) in types {
+        println!("  {name:<8} {count:>5} tensors {}", mib(bytes));
+    }
+    println!("\nmemory for a context of {}", memory.n_ctx);
+    let file: u64 = tensors.iter().map(|t| t.bytes).sum();
+    let rows = [
+        ("weights in the file", file),
+        ("weights, repacked", memory.weights),
+        ("KV caches", memory.kv),
+        ("recurrent state", memory.recurrent),
+        ("activations", memory.activations),
+        ("  without reuse", memory.activations_unshared),
+        ("inputs and outputs", memory.io),
+        ("programs", memory.programs),
+        ("VTCM", memory.vtcm),
+    ];
+    for (name, bytes) in rows {
+        println!("  {name:<20} {}", mib(bytes));
+    }
+}

@@ -1,0 +1,282 @@
+//! `hexflash run`: a prompt in, text out.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+use super::CliError;
+use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::progress::Progress;
+use crate::chat::{Message, RenderOptions};
+use crate::generate::{Finish, Generated, Limits, generate};
+use crate::sampler::{Sampler, SamplerOverrides};
+use crate::text::{CHATML, TextModel};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The prompt
+    #[arg(conflicts_with_all = ["file", "prompt_ids"])]
+    prompt: Option<String>,
+    /// Read the prompt from FILE (- for standard input)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt_ids")]
+    file: Option<PathBuf>,
+    /// Token ids instead of text, separated by commas or spaces
+    #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1..)]
+    prompt_ids: Vec<String>,
+    /// Treat the prompt as a user's message and apply the model's chat template
+    #[arg(long, conflicts_with = "prompt_ids")]
+    chat: bool,
+    /// System message for --chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Chat template to use instead of the model's: a file, or chatml
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    chat_template: Option<PathBuf>,
+    /// Ask the template for an answer without a thinking block
+    #[arg(long, requires = "chat")]
+    no_thinking: bool,
+    /// Tokens to generate [default: 128]; -1 until the context is full
+    #[arg(short = 'n', long = "predict", value_name = "N", allow_hyphen_values = true, value_parser = count)]
+    predict: Option<i64>,
+    /// Text that ends the generation (may be given several times)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after an end-of-generation token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print one JSON object instead of streaming text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Sampling (defaults: the model's own, else llama.cpp's)")]
+struct SamplingArgs {
+    /// Temperature; 0 always takes the best token [default: 0.8]
+    #[arg(long, alias = "temperature", value_name = "T", allow_hyphen_values = true)]
+    temp: Option<f32>,
+    /// Choose among the K best tokens; 0 for all [default: 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Choose among the best tokens that have probability P together [default: 0.95]
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    top_p: Option<f32>,
+    /// Choose among tokens at least P times as probable as the best [default: 0.05]
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    min_p: Option<f32>,
+    /// Divide the logits of recent tokens by this [default: 1.0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    repeat_penalty: Option<f32>,
+    /// How many tokens count as recent [default: 64]
+    #[arg(long, value_name = "N")]
+    repeat_last_n: Option<usize>,
+    /// Subtract this from the logits of recent tokens [default: 0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    presence_penalty: Option<f32>,
+    /// Subtract this for every recent occurrence of a token [default: 0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    frequency_penalty: Option<f32>,
+    /// Seed of the random choices [default: a new one each time]
+    #[arg(short, long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Parses `-n`: a positive count, or -1.
+fn count(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(n) if n == -1 || n > 0 => Ok(n),
+        _ => Err("give a positive number of tokens, or -1 to fill the context".to_owned()),
+    }
+}
+
+/// Tokens when the user gives no `-n`.
+const DEFAULT_PREDICT: i64 = 128;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    model: String,
+    device: &'a str,
+    prompt_tokens: usize,
+    prompt_ids: &'a [u32],
+    seed: Option<u64>,
+    #[serde(flatten)]
+    generated: &'a Generated,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    // Cheap checks first: nobody should wait for a model to learn of a typo.
+    let ids = prompt_ids(&args.prompt_ids)?;
+    let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
+    let gguf = args.model.open()?;
+    let model = TextModel::read(&gguf)?;
+    let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
+    let mut sampler = Sampler::new(params)?;
+    let prompt = match (ids, text) {
+        (Some(ids), _) => ids,
+        (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), &text)?,
+        (None, text) => model.tokenizer.encode(&text.unwrap_or_default(), true, true)?,
+    };
+    if prompt.is_empty() {
+        return Err(CliError::NoPrompt);
+    }
+    let mut engine = args.engine.load(&gguf, args.device.open()?)?;
+
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&interrupted);
+    // A second Ctrl-C ends the process at once.
+    let handler = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    });
+    if let Err(error) = handler {
+        tracing::warn!("Ctrl-C will end the process without statistics: {error}");
+    }
+    let limits = Limits {
+        max_tokens: usize::try_from(args.predict.unwrap_or(DEFAULT_PREDICT)).ok(),
+        stop: args.stop.iter().filter(|s| !s.is_empty()).cloned().collect(),
+        ignore_eos: args.ignore_eos,
+    };
+    let mut out = std::io::stdout().lock();
+    if !args.json && args.prompt.is_some() && !args.chat {
+        write!(out, "{}", args.prompt.as_deref().unwrap_or_default())?;
+        out.flush()?;
+    }
+    let mut failed = None;
+    let bar = Progress::tokens("reading the prompt", prompt.len());
+    let generated = generate(
+        &mut engine,
+        &model.tokenizer,
+        &mut sampler,
+        &prompt,
+        &limits,
+        |done| if done < prompt.len() { bar.at(done as u64) } else { bar.set(done as u64, done as u64) },
+        |piece| {
+            if !args.json {
+                failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
+            }
+            failed.is_none() && !interrupted.load(Ordering::Relaxed)
+        },
+    )?;
+    bar.finish();
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    if args.json {
+        let report = Report {
+            model: gguf.path().display().to_string(),
+            device: &engine.device().info().name,
+            prompt_tokens: prompt.len(),
+            prompt_ids: &prompt,
+            seed: (!sampler.is_greedy()).then(|| sampler.seed()),
+            generated: &generated,
+        };
+        serde_json::to_writer(&mut out, &report).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out)?;
+        out.flush()?;
+        eprintln!("{}", statistics(&generated, engine.n_ctx()));
+    }
+    let interrupted = generated.finish_reason == Finish::Interrupted;
+    Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+}
+
+fn overrides(args: &SamplingArgs) -> SamplerOverrides {
+    SamplerOverrides {
+        temperature: args.temp,
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repeat_penalty: args.repeat_penalty,
+        repeat_last_n: args.repeat_last_n,
+        presence_penalty: args.presence_penalty,
+        frequency_penalty: args.frequency_penalty,
+        seed: args.seed,
+    }
+}
+
+/// `--prompt-ids`, if given.
+fn prompt_ids(given: &[String]) -> Result<Option<Vec<u32>>, CliError> {
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let words = given.iter().flat_map(|ids| ids.split_whitespace());
+    let ids = words.map(|id| id.parse().map_err(|_| CliError::PromptIds { found: id.to_owned() }));
+    ids.collect::<Result<Vec<u32>, _>>().map(Some)
+}
+
+/// The prompt as text, from the argument, a file or standard input.
+fn prompt_text(args: &Args) -> Result<String, CliError> {
+    let path = match (&args.prompt, &args.file) {
+        (Some(prompt), _) => return Ok(prompt.clone()),
+        (None, Some(path)) => path.as_path(),
+        (None, None) => return Err(CliError::NoPrompt),
+    };
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
+    } else {
+        std::fs::read(path).map(|read| bytes = read)
+    };
+    read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        CliError::PromptEncoding { path: path.to_owned(), at }
+    })
+}
+
+/// The prompt as a user's message in the model's chat format.
+fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Result<Vec<u32>, CliError> {
+    let source = match &args.chat_template {
+        Some(name) if name == Path::new("chatml") => CHATML.to_owned(),
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|source| CliError::Prompt { path: file.clone(), source })?,
+        None => {
+            let missing = || CliError::NoChatTemplate { path: path.to_owned() };
+            model.chat_template.clone().ok_or_else(missing)?
+        }
+    };
+    let mut messages: Vec<Message> = args.system.iter().map(|s| Message::new("system", s)).collect();
+    messages.push(Message::new("user", text));
+    let mut options = RenderOptions::for_answer();
+    if args.no_thinking {
+        options = options.with("enable_thinking", false);
+    }
+    let rendered = model.chat(&source)?.render(&messages, &options)?;
+    Ok(model.tokenizer.encode_prompt(&rendered)?)
+}
+
+/// The line after the text.
+fn statistics(g: &Generated, n_ctx: u32) -> String {
+    let s = &g.stats;
+    let reason = match g.finish_reason {
+        Finish::Eog => "end of text",
+        Finish::Length => "length",
+        Finish::Stop => "stop text",
+        Finish::Context => "context full",
+        Finish::Interrupted => "interrupted",
+    };
+    format!(
+        "[{reason}; prompt {} tokens, {:.1} tok/s; generated {} tokens, {:.1} tok/s; host {:.1} us/step; context {}/{n_ctx}]",
+        s.prompt_tokens,
+        s.prompt_per_second,
+        s.generated_tokens,
+        s.generated_per_second,
+        s.host_us_per_step,
+        s.prompt_tokens + s.generated_tokens,
+    )
+}

@@ -1,0 +1,92 @@
+//! The text side of a model file: tokenizer, chat template and recommended sampling, from GGUF metadata.
+
+use crate::chat::{ChatError, ChatTemplate};
+use crate::gguf::{Gguf, GgufError};
+use crate::sampler::{SamplerError, SamplerParams};
+use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerSpec};
+
+/// Tokenizer and templates of a model.
+pub struct TextModel {
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Source of the chat template, if the file has one.
+    pub chat_template: Option<String>,
+    /// Sampling defaults: the model's own where it recommends some.
+    pub sampling: SamplerParams,
+}
+
+/// Metadata that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TextError {
+    /// The file itself, or a missing key.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The chat template.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// Sampling settings.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+}
+
+/// The template of models that come without one, when the user asks for it by name.
+pub const CHATML: &str = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+    {%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{% endif -%}";
+
+impl TextModel {
+    /// Reads the text side of a model file.
+    ///
+    /// # Errors
+    /// A key is missing or wrong, or the tokenizer is of a kind that hexflash does not know.
+    pub fn read(gguf: &Gguf) -> Result<Self, TextError> {
+        let meta = gguf.meta();
+        let id = |name: &str| meta.u32_opt(&format!("tokenizer.ggml.{name}_token_id"));
+        let add_bos = match meta.get("tokenizer.ggml.add_bos_token") {
+            Some(_) => Some(meta.bool_or("tokenizer.ggml.add_bos_token", false)?),
+            None => None,
+        };
+        let spec = TokenizerSpec {
+            model: meta.require_str("tokenizer.ggml.model")?,
+            pre: meta.str_opt("tokenizer.ggml.pre")?.unwrap_or("default"),
+            tokens: meta.require_strings("tokenizer.ggml.tokens")?.iter().collect(),
+            token_types: meta.array_i32("tokenizer.ggml.token_type")?.unwrap_or_default(),
+            merges: meta.strings("tokenizer.ggml.merges")?.map(|m| m.iter().collect()).unwrap_or_default(),
+            bos: id("bos")?,
+            eos: id("eos")?,
+            eot: id("eot")?,
+            eom: id("eom")?,
+            unk: id("unknown")?,
+            pad: id("padding")?,
+            mask: id("mask")?,
+            add_bos,
+            add_eos: meta.bool_or("tokenizer.ggml.add_eos_token", false)?,
+            ..TokenizerSpec::default()
+        };
+        let number = |key: &str| {
+            let value = meta.get(key)?;
+            value.as_f32().map(f64::from).or_else(|| value.as_integer().map(|i| i as f64))
+        };
+        Ok(Self {
+            tokenizer: Tokenizer::new(&spec)?,
+            chat_template: meta.str_opt("tokenizer.chat_template")?.map(str::to_owned),
+            sampling: SamplerParams::with_defaults_from(number)?,
+        })
+    }
+
+    /// The chat template `source`, with this tokenizer's special tokens.
+    ///
+    /// # Errors
+    /// The template does not compile.
+    pub fn chat(&self, source: &str) -> Result<ChatTemplate, TextError> {
+        let special = self.tokenizer.special_ids();
+        let text = |id: Option<u32>| {
+            let bytes = id.and_then(|id| self.tokenizer.token_bytes(id).ok()).unwrap_or_default();
+            String::from_utf8_lossy(bytes).into_owned()
+        };
+        Ok(ChatTemplate::new(source, &text(special.bos), &text(special.eos))?)
+    }
+}
