@@ -1,7 +1,7 @@
 //! Back ends whose registers are shorter than a vector: a vector is an array of them, its chunks.
 //!
-//! Such a back end is a file that defines the operations of one chunk ([`intrinsics!`]) and derives the
-//! [`Hvx`](super::Hvx) implementation from them ([`backend!`]). Arrays are spelled out element by element: with
+//! Such a back end is a file that defines the operations of one chunk (`intrinsics!`) and derives the
+//! [`Hvx`](super::Hvx) implementation from them (`backend!`). Arrays are spelled out element by element: with
 //! loops or closures it would be up to the optimizer whether the intrinsics end up in the function that has
 //! their target features.
 

@@ -9,10 +9,12 @@
 //! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
 //! same trait with HVX instructions.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
 pub mod math;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
 pub mod portable;
 #[cfg(test)]
 mod tests;
@@ -122,7 +124,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// a >> N, the sign shifted in.
     fn sar_i<const N: i32>(a: Self::I) -> Self::I;
 
-    /// Per lane r: acc + sum over b of (unsigned) w[4r+b] * (signed) a[b], `a` packed in a word, byte 0 lowest.
+    /// Per lane r: acc + sum over b of (unsigned) `w[4r+b]` * (signed) `a[b]`, wrapping. `a` is packed in a word, byte 0
+    /// lowest.
     fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
 
     /// Sum of the lanes: halves folded onto each other (i with i + 16, then 8, 4, 2, 1).
@@ -173,7 +176,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 pub trait WithHvx {
     /// What the work gives.
     type Output;
-    /// Does the work. Implementations are `#[inline(always)]`, so that they are compiled with `H`'s instructions.
+    /// Does the work. Implementations are `#[inline(always)]`, and so is what they call with vectors, so that all of it
+    /// is compiled with `H`'s instructions.
     fn with<H: Hvx>(self) -> Self::Output;
 }
 
@@ -189,6 +193,9 @@ pub enum Isa {
     /// AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// NEON.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 impl Isa {
@@ -204,6 +211,9 @@ impl Isa {
                 return Self::Avx2;
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        return Self::Neon;
+        #[cfg(not(target_arch = "aarch64"))]
         Self::Portable
     }
 
@@ -215,6 +225,8 @@ impl Isa {
             Self::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "avx512-vnni",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => "neon",
         }
     }
 
@@ -230,6 +242,8 @@ impl Isa {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => unsafe { x86::run_avx512(work) },
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => neon::run_neon(work),
         }
     }
 }
