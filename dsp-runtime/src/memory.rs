@@ -200,4 +200,18 @@ impl View {
         // any time; it is read once, then checked, then used.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().read_volatile() }
     }
+
+    /// Writes the I32 element at these indices of axes 0 to 3.
+    ///
+    /// # Safety
+    /// No other worker touches the element at the same time: each is claimed by one worker.
+    ///
+    /// # Panics
+    /// As [`int`](Self::int).
+    #[inline]
+    pub unsafe fn set_int(&self, i: [usize; 4], value: i32) {
+        assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
+        // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's promise.
+        unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().write(value) }
+    }
 }

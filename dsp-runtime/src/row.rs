@@ -5,7 +5,9 @@
 
 use core::marker::PhantomData;
 
-use crate::hvx::{Hvx, LANES};
+use hexflash_abi::DType;
+
+use crate::hvx::{Hvx, LANES, math};
 
 /// A row of f32 to read.
 #[derive(Clone, Copy)]
@@ -87,6 +89,25 @@ impl<'m> Row<'m> {
         }
         acc
     }
+
+    /// [`fold`](Self::fold) with four accumulators, so that one addition need not wait for the last: vector i goes
+    /// to accumulator i mod 4.
+    #[inline(always)]
+    pub fn fold4<H: Hvx, A: Copy>(self, mut acc: [A; 4], mut f: impl FnMut(A, H::F, usize) -> A) -> [A; 4] {
+        let blocks = self.len / (4 * LANES);
+        for i in 0..blocks {
+            for (j, acc) in acc.iter_mut().enumerate() {
+                // SAFETY: the block's four vectors are inside the row.
+                *acc = f(*acc, unsafe { H::load(self.ptr.add((4 * i + j) * LANES)) }, LANES);
+            }
+        }
+        let mut j = 0;
+        self.part(blocks * 4 * LANES, self.len % (4 * LANES)).fold::<H, ()>((), |(), v, lanes| {
+            acc[j] = f(acc[j], v, lanes);
+            j += 1;
+        });
+        acc
+    }
 }
 
 impl<'m> RowMut<'m> {
@@ -135,6 +156,28 @@ impl<'m> RowMut<'m> {
         unsafe { self.ptr.add(i).write(value) }
     }
 
+    /// Part of the row.
+    ///
+    /// # Panics
+    /// If the part leaves the row.
+    #[inline(always)]
+    pub fn part(&mut self, at: usize, len: usize) -> RowMut<'_> {
+        assert!(at <= self.len && len <= self.len - at);
+        // SAFETY: inside this row, which is borrowed exclusively for as long as the part lives.
+        unsafe { RowMut::new(self.ptr.add(at), len) }
+    }
+
+    /// Writes the first lanes of `v` to the whole row.
+    ///
+    /// # Panics
+    /// If the row is empty or longer than a vector.
+    #[inline(always)]
+    pub fn put<H: Hvx>(&mut self, v: H::F) {
+        assert!((1..=LANES).contains(&self.len));
+        // SAFETY: `len` floats are inside the row.
+        unsafe { if self.len == LANES { H::store(self.ptr, v) } else { H::store_n(self.ptr, v, self.len) } }
+    }
+
     /// y = f(x), vector by vector; `x` may be this very row.
     ///
     /// # Panics
@@ -178,5 +221,46 @@ impl<'m> RowMut<'m> {
                 H::store_n(self.ptr.add(at), y, rest);
             }
         }
+    }
+}
+
+/// Copies `n` adjacent elements: between F32 and F16 with conversion (to nearest, ties to even), otherwise as they
+/// are.
+///
+/// # Safety
+/// 1. `src` is aligned for `from` and valid for reading `n` elements.
+/// 2. `dst` is aligned for `to` and valid for writing `n` elements, and no other thread of the DSP side touches them.
+/// 3. The two do not overlap.
+/// 4. Both types are row-major; unless one is F32 and the other F16, they are equal.
+#[inline(always)]
+pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut u8, n: usize) {
+    let (full, rest) = (n / LANES * LANES, n % LANES);
+    match (from, to) {
+        (DType::F32, DType::F16) => {
+            let (src, dst) = (src.cast::<f32>(), dst.cast::<u16>());
+            // SAFETY: vectors and rest are inside the `n` elements of 1 and 2.
+            unsafe {
+                for i in (0..full).step_by(LANES) {
+                    math::store_f16::<H>(dst.add(i), H::load(src.add(i)));
+                }
+                if rest > 0 {
+                    math::store_f16_n::<H>(dst.add(full), H::load_n(src.add(full), rest), rest);
+                }
+            }
+        }
+        (DType::F16, DType::F32) => {
+            let (src, dst) = (src.cast::<u16>(), dst.cast::<f32>());
+            // SAFETY: vectors and rest are inside the `n` elements of 1 and 2.
+            unsafe {
+                for i in (0..full).step_by(LANES) {
+                    H::store(dst.add(i), math::load_f16::<H>(src.add(i)));
+                }
+                if rest > 0 {
+                    H::store_n(dst.add(full), math::load_f16_n::<H>(src.add(full), rest), rest);
+                }
+            }
+        }
+        // SAFETY: 1 to 4; where the types are equal, so are the sizes of their elements.
+        _ => unsafe { core::ptr::copy_nonoverlapping(src, dst, n * to.element_bytes().unwrap_or(0)) },
     }
 }

@@ -59,6 +59,16 @@ pub fn setups() -> Vec<Setup> {
     all
 }
 
+/// What `case` gives in every setup: the same bits, or the test fails.
+pub fn everywhere<T: IntoBytes + Immutable>(case: impl Fn(Setup) -> Vec<T>) -> Vec<T> {
+    let mut setups = setups().into_iter();
+    let first = setups.next().map(&case).unwrap();
+    for setup in setups {
+        assert_eq!(case(setup).as_bytes(), first.as_bytes(), "{setup:?}");
+    }
+    first
+}
+
 /// Tensors in one buffer, with canaries between them, and the means to run ops on them.
 pub struct Batch {
     header: ProgramHeader,

@@ -1,6 +1,6 @@
 //! Functions on vectors, built from [`Hvx`] operations: the same bits on every back end.
 
-use super::Hvx;
+use super::{Hvx, LANES};
 
 /// f16 in the high half of each word to f32: exact, subnormals, infinities and NaN included.
 #[inline(always)]
@@ -13,6 +13,87 @@ pub fn f16_bits_to_f32<H: Hvx>(high_half: H::I) -> H::F {
     let special = H::from_bits(H::or_i(H::bits(value), H::splat_i(0x7f80_0000)));
     let value = H::select_gt(H::splat(65536.0), value, value, special);
     H::from_bits(H::or_i(H::bits(value), sign))
+}
+
+/// f32 to f16 in the low half of each word, to nearest, ties to even; above the range infinity, any NaN a quiet one.
+#[inline(always)]
+pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
+    let bits = H::bits(x);
+    let sign = H::and_i(H::shr_i::<16>(bits), H::splat_i(0x8000));
+    let magnitude = H::and_i(bits, H::splat_i(0x7fff_ffff));
+    let size = H::from_bits(magnitude);
+    // Normal: round the 13 bits that go away, then rebias the exponent. A carry moves into it, as it should.
+    let odd = H::and_i(H::shr_i::<13>(magnitude), H::splat_i(1));
+    let rounded = H::shr_i::<13>(H::add_i(H::add_i(magnitude, H::splat_i(0x0fff)), odd));
+    let normal = H::sub_i(rounded, H::splat_i((127 - 15) << 10));
+    // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one.
+    let half = 0.5f32;
+    let subnormal = H::sub_i(H::bits(H::add(size, H::splat(half))), H::splat_i(half.to_bits() as i32));
+    let select = |a, b, x, y| H::bits(H::select_gt(a, b, H::from_bits(x), H::from_bits(y)));
+    let value = select(H::splat(1.0 / 16384.0), size, subnormal, normal);
+    // From 65520 on, the nearest is infinity: compare with the float before it.
+    let largest = H::splat(f32::from_bits(65520.0f32.to_bits() - 1));
+    let value = select(size, largest, H::splat_i(0x7c00), value);
+    let value = select(size, H::splat(-1.0), value, H::splat_i(0x7e00));
+    H::or_i(value, sign)
+}
+
+/// The words of a vector in memory.
+#[repr(C, align(128))]
+struct Words([i32; LANES]);
+
+/// Loads 32 f16 as f32, in order.
+///
+/// # Safety
+/// `p` is valid for reading 32 f16.
+#[inline(always)]
+pub unsafe fn load_f16<H: Hvx>(p: *const u16) -> H::F {
+    // SAFETY: the caller's promise.
+    let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+    let words = Words(halves.map(|half| i32::from(half) << 16));
+    // SAFETY: `words` is a vector.
+    f16_bits_to_f32::<H>(H::words(unsafe { H::load_b(words.0.as_ptr().cast()) }))
+}
+
+/// Loads the first `n` (1 to 32) f16 as f32; the other lanes are zero.
+///
+/// # Safety
+/// `p` is valid for reading `n` f16.
+#[inline(always)]
+pub unsafe fn load_f16_n<H: Hvx>(p: *const u16, n: usize) -> H::F {
+    let mut halves = [0; LANES];
+    // SAFETY: the caller's promise; `halves` holds 32 f16.
+    unsafe {
+        core::ptr::copy_nonoverlapping(p, halves.as_mut_ptr(), n.min(LANES));
+        load_f16::<H>(halves.as_ptr())
+    }
+}
+
+/// Stores 32 lanes as f16, in order.
+///
+/// # Safety
+/// `p` is valid for writing 32 f16.
+#[inline(always)]
+pub unsafe fn store_f16<H: Hvx>(p: *mut u16, v: H::F) {
+    let mut words = Words([0; LANES]);
+    // SAFETY: `words` is a vector.
+    unsafe { H::store_b(words.0.as_mut_ptr().cast(), H::bytes(f32_to_f16_bits::<H>(v))) };
+    // SAFETY: the caller's promise.
+    unsafe { p.cast::<[u16; LANES]>().write_unaligned(words.0.map(|word| word as u16)) };
+}
+
+/// Stores the first `n` (1 to 32) lanes as f16.
+///
+/// # Safety
+/// `p` is valid for writing `n` f16.
+#[inline(always)]
+pub unsafe fn store_f16_n<H: Hvx>(p: *mut u16, v: H::F, n: usize) {
+    let mut halves = [0; LANES];
+    // SAFETY: the caller's promise; `halves` holds 32 f16.
+    unsafe {
+        store_f16::<H>(halves.as_mut_ptr(), v);
+        core::ptr::copy_nonoverlapping(halves.as_ptr(), p, n.min(LANES));
+    }
 }
 
 /// e^x, within 1 ulp for results in the normal range; 0 below -87.3, infinity above 88.7, NaN for NaN.
@@ -93,4 +174,70 @@ pub fn softplus<H: Hvx>(x: H::F) -> H::F {
 pub fn tanh<H: Hvx>(x: H::F) -> H::F {
     let e = exp::<H>(H::add(x, x));
     H::sub(H::splat(1.0), H::div(H::splat(2.0), H::add(e, H::splat(1.0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+
+    use super::*;
+    use crate::hvx::WithHvx;
+    use crate::testing::isas;
+
+    struct Narrow<'a>(&'a [f32]);
+
+    impl WithHvx for Narrow<'_> {
+        type Output = Vec<u16>;
+
+        #[inline(always)]
+        fn with<H: Hvx>(self) -> Vec<u16> {
+            let mut halves = vec![0; self.0.len()];
+            for (x, y) in self.0.chunks_exact(LANES).zip(halves.chunks_exact_mut(LANES)) {
+                // SAFETY: both chunks have 32 elements.
+                unsafe { store_f16::<H>(y.as_mut_ptr(), H::load(x.as_ptr())) };
+            }
+            halves
+        }
+    }
+
+    struct Widen<'a>(&'a [u16]);
+
+    impl WithHvx for Widen<'_> {
+        type Output = Vec<f32>;
+
+        #[inline(always)]
+        fn with<H: Hvx>(self) -> Vec<f32> {
+            let mut floats = vec![0.0; self.0.len()];
+            for (x, y) in self.0.chunks_exact(LANES).zip(floats.chunks_exact_mut(LANES)) {
+                // SAFETY: both chunks have 32 elements.
+                unsafe { H::store(y.as_mut_ptr(), load_f16::<H>(x.as_ptr())) };
+            }
+            floats
+        }
+    }
+
+    /// Every f16 comes back from f32, and around it the floats next to every boundary round as they should.
+    #[test]
+    fn f16_conversions_match_the_half_crate() {
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        let exact: Vec<f32> = all.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
+        let mut inputs = exact.clone();
+        for pair in exact.windows(2) {
+            let middle = (pair[0] + pair[1]) / 2.0;
+            inputs.extend([middle, middle.next_up(), middle.next_down(), pair[0].next_up()]);
+        }
+        inputs.extend([65519.996, 65520.0, 65536.0, 1e9, f32::MAX, f32::INFINITY, 1e-45, 1e-30]);
+        inputs.resize(inputs.len().next_multiple_of(LANES), 0.0);
+        for isa in isas() {
+            let widened = isa.run(Widen(&all));
+            for (w, e) in widened.iter().zip(&exact) {
+                assert!(w.to_bits() == e.to_bits() || (w.is_nan() && e.is_nan()), "{isa:?}: {w} {e}");
+            }
+            for (&bits, &x) in isa.run(Narrow(&inputs)).iter().zip(&inputs) {
+                let expected = f16::from_f32(x);
+                let nan = f16::from_bits(bits).is_nan() && expected.is_nan();
+                assert!(nan || bits == expected.to_bits(), "{isa:?} {x:e}: {bits:#x} {expected:?}");
+            }
+        }
+    }
 }
