@@ -71,6 +71,21 @@ impl<'m> Row<'m> {
         unsafe { Self::new(self.ptr.add(at), len) }
     }
 
+    /// Vector `v` of the row; lanes past its end are zero.
+    ///
+    /// # Panics
+    /// If the row ends before the vector.
+    #[inline(always)]
+    pub fn vector<H: Hvx>(self, v: usize) -> H::F {
+        let at = v * LANES;
+        assert!(at < self.len);
+        // SAFETY: as many floats as the row has from `at`, at most a vector.
+        unsafe {
+            let p = self.ptr.add(at);
+            if self.len - at >= LANES { H::load(p) } else { H::load_n(p, self.len - at) }
+        }
+    }
+
     /// Folds the row's vectors into `acc`; in a last vector that is not full, missing lanes are zero. `f` gets the
     /// number of valid lanes.
     #[inline(always)]
@@ -133,6 +148,21 @@ impl<'m> RowMut<'m> {
         assert!(i < self.len);
         // SAFETY: in range per the line above, writable per `new`.
         unsafe { self.ptr.add(i).write(value) }
+    }
+
+    /// Writes vector `v` of the row; lanes past its end are dropped.
+    ///
+    /// # Panics
+    /// If the row ends before the vector.
+    #[inline(always)]
+    pub fn set_vector<H: Hvx>(&mut self, v: usize, value: H::F) {
+        let at = v * LANES;
+        assert!(at < self.len);
+        // SAFETY: as many floats as the row has from `at`, at most a vector.
+        unsafe {
+            let p = self.ptr.add(at);
+            if self.len - at >= LANES { H::store(p, value) } else { H::store_n(p, value, self.len - at) }
+        }
     }
 
     /// y = f(x), vector by vector; `x` may be this very row.
