@@ -142,7 +142,7 @@ impl Kernel for GatedDeltaNet {
 
     fn work(&self) -> usize {
         let tile = Tile::new(self.y.ne[0]);
-        self.units() * tile.size * tile.vectors * (2 + 8 * self.tokens)
+        (self.units() * tile.size * tile.vectors).saturating_mul(2 + 8 * self.tokens)
     }
 
     #[inline(always)]
@@ -214,7 +214,7 @@ impl GatedDeltaNet {
     /// 2. This worker alone has claimed the head.
     #[inline(always)]
     unsafe fn head<H: Hvx>(&self, tile: Tile, state: *mut f32, head: &Head) {
-        // SAFETY (all): the caller's promises; the widths divide the tile's vectors.
+        // SAFETY: for all of them, the caller's promises; the widths divide the tile's vectors.
         unsafe {
             if H::REGISTERS >= 24 && tile.vectors.is_multiple_of(4) {
                 self.gated::<H, 4>(tile, state, head);
@@ -255,7 +255,7 @@ impl GatedDeltaNet {
         // The decays per key of a token, and of the one before it; unused with one gate.
         let mut decays = [[0.0f32; MAX_STATE]; 2];
         let mut token = self.token::<H, EACH>(0, head, &mut decays[0]);
-        // SAFETY (here and below): the caller's promise.
+        // SAFETY: (here and below) the caller's promise.
         let mut sums = unsafe { block.pass::<H, EACH>(None, Some((token, &decays[0]))) };
         for t in 0..self.tokens {
             let update = self.outputs::<H, J, EACH>(t, head, &token, block.first, &sums);
@@ -313,13 +313,13 @@ impl GatedDeltaNet {
         // SAFETY: the rows of a head belong to the worker that claimed it.
         let mut y = unsafe { self.y.row_mut(at) };
         let mut delta = [H::splat(0.0); J];
-        for j in 0..J {
+        for (j, delta) in delta.iter_mut().enumerate() {
             let (mut a, mut b) = (sums.a[j], sums.b[j]);
             if !EACH {
                 (a, b) = (H::mul(token.decay, a), H::mul(token.decay, b));
             }
-            delta[j] = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
-            y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(delta[j], token.kq))));
+            *delta = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
+            y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(*delta, token.kq))));
         }
         Update { k: token.k, decay: token.decay, delta }
     }
@@ -381,17 +381,17 @@ impl<const J: usize> Block<J> {
         for i in 0..size {
             let p = self.state.wrapping_add(i * stride);
             let mut s = zero;
-            for j in 0..J {
+            for (j, s) in s.iter_mut().enumerate() {
                 // SAFETY: vector j of key i of the block.
-                s[j] = unsafe { H::load(p.wrapping_add(j * LANES)) };
+                *s = unsafe { H::load(p.wrapping_add(j * LANES)) };
             }
             if let Some((u, k, decays)) = update {
                 let decay = if EACH { H::splat(decays[i]) } else { u.decay };
                 let k = H::splat(k.get(i));
-                for j in 0..J {
-                    s[j] = advance::<H>(s[j], decay, u.delta[j], k);
+                for (j, s) in s.iter_mut().enumerate() {
+                    *s = advance::<H>(*s, decay, u.delta[j], k);
                     // SAFETY: as above.
-                    unsafe { H::store(p.wrapping_add(j * LANES), s[j]) };
+                    unsafe { H::store(p.wrapping_add(j * LANES), *s) };
                 }
             }
             if let Some((_, k, q, decays)) = sums {

@@ -102,7 +102,7 @@ impl Kernel for SsmConv {
         assert!(worker.own_bytes() >= 2 * slot_bytes);
         let slots = [worker.own_vtcm(), worker.own_vtcm().wrapping_add(slot_bytes)];
         let mut slot = 0;
-        // SAFETY (here and below): a slot is K + K - 1 rows of this worker's own VTCM, and the block that used it
+        // SAFETY: (here and below) a slot is K + K - 1 rows of this worker's own VTCM, and the block that used it
         // before has been computed.
         let mut next = unsafe { self.fetch::<H>(worker, slots[slot]) };
         while let Some(block) = next.take() {
