@@ -189,6 +189,21 @@ impl View {
         unsafe { RowMut::new(self.at(i).cast(), self.ne[0]) }
     }
 
+    /// Floats `at..at + len` of the F32 row at indices of axes 1 to 3, to write.
+    ///
+    /// # Safety
+    /// No other worker touches these floats while the value lives; the rest of the row may be others'.
+    ///
+    /// # Panics
+    /// As [`row`](Self::row), and if the part leaves the row.
+    #[inline]
+    pub unsafe fn part_mut(&self, i: [usize; 3], at: usize, len: usize) -> RowMut<'_> {
+        assert!(self.dtype == DType::F32 && self.nb[0] == 4);
+        assert!(at <= self.ne[0] && len <= self.ne[0] - at);
+        // SAFETY: inside the row; exclusive by the caller's promise.
+        unsafe { RowMut::new(self.at(i).cast::<f32>().add(at), len) }
+    }
+
     /// The I32 element at these indices of axes 0 to 3.
     ///
     /// # Panics

@@ -73,6 +73,21 @@ impl<'m> Row<'m> {
         unsafe { Self::new(self.ptr.add(at), len) }
     }
 
+    /// Vector `v` of the row; lanes past its end are zero.
+    ///
+    /// # Panics
+    /// If the row ends before the vector.
+    #[inline(always)]
+    pub fn vector<H: Hvx>(self, v: usize) -> H::F {
+        let at = v * LANES;
+        assert!(at < self.len);
+        // SAFETY: as many floats as the row has from `at`, at most a vector.
+        unsafe {
+            let p = self.ptr.add(at);
+            if self.len - at >= LANES { H::load(p) } else { H::load_n(p, self.len - at) }
+        }
+    }
+
     /// Folds the row's vectors into `acc`; in a last vector that is not full, missing lanes are zero. `f` gets the
     /// number of valid lanes.
     #[inline(always)]
@@ -176,6 +191,21 @@ impl<'m> RowMut<'m> {
         assert!((1..=LANES).contains(&self.len));
         // SAFETY: `len` floats are inside the row.
         unsafe { if self.len == LANES { H::store(self.ptr, v) } else { H::store_n(self.ptr, v, self.len) } }
+    }
+
+    /// Writes vector `v` of the row; lanes past its end are dropped.
+    ///
+    /// # Panics
+    /// If the row ends before the vector.
+    #[inline(always)]
+    pub fn set_vector<H: Hvx>(&mut self, v: usize, value: H::F) {
+        let at = v * LANES;
+        assert!(at < self.len);
+        // SAFETY: as many floats as the row has from `at`, at most a vector.
+        unsafe {
+            let p = self.ptr.add(at);
+            if self.len - at >= LANES { H::store(p, value) } else { H::store_n(p, value, self.len - at) }
+        }
     }
 
     /// y = f(x), vector by vector; `x` may be this very row.

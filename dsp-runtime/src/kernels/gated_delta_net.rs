@@ -1,12 +1,648 @@
-//! To be written.
-use super::OpRun;
+//! GATED_DELTA_NET: the gated delta rule, one recurrent state per head.
+//!
+//! q,k{S,Hk,T,B'}, v{S,H,T,B}, g{1|S,H,T,B}, beta{1,H,T,B}, state{S values j, S keys i, H, B} -> y{S,H,T,B}.
+//! Head h reads q and k of head h mod Hk, sequence b those of sequence b / (B/B'), as ggml has it. Per token, with
+//! e = exp(g), or e_i = exp(g_i) per key index (design.md, section 6; ggml's `ggml_compute_forward_gated_delta_net`):
+//!
+//! ```text
+//! a_j = sum_i S_ij k_i    b_j = sum_i S_ij q_i                 (vector gate: of e_i S_ij)
+//! delta_j = beta (v_j - e a_j)                                 (vector gate: beta (v_j - a_j))
+//! y_j = (e b_j + delta_j (k.q)) / sqrt(S)                      (vector gate: (b_j + ..))
+//! S_ij <- e S_ij + delta_j k_i
+//! ```
+//!
+//! The value index j is in the lanes: one vector is 32 values of one key row, k_i and q_i are splats, and nothing is
+//! summed across lanes. a and b are summed over i from 0 up, one product at a time; so the result does not depend on
+//! how many vectors of j are worked on at once. The update for token t and the sums for token t + 1 share a pass over
+//! the state (one load, one store per vector and token) and are the same operations as in two passes: tokens may be
+//! grouped into steps in any way, bit for bit.
+//!
+//! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on its way
+//! meanwhile. With `n_past` = 0 the state is zeros, whatever its memory holds.
+
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+
+use super::{OpRun, OpShapes};
+use crate::dma::{Ticket, Transfer};
+use crate::hvx::{Hvx, LANES, math};
+use crate::memory::View;
 use crate::platform::Platform;
-use hexflash_abi::Fault;
-/// Runs the op.
-pub fn run<P: Platform>(_run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
-    unimplemented!()
+use crate::pool::{Kernel, Worker};
+use crate::row::Row;
+use crate::vtcm::VtcmPlan;
+
+/// Largest S that validation lets through.
+const MAX_STATE: usize = 128;
+
+struct GatedDeltaNet {
+    q: View,
+    k: View,
+    v: View,
+    g: View,
+    beta: View,
+    state: View,
+    y: View,
+    tokens: usize,
+    /// 1 / sqrt(S).
+    scale: f32,
+    /// No tokens before this step: the state is zeros.
+    fresh: bool,
+    /// Whether there are units enough to claim one ahead.
+    ahead: bool,
 }
-/// VTCM.
-pub fn plan(_shapes: &super::OpShapes<'_>) -> crate::vtcm::VtcmPlan {
-    unimplemented!()
+
+/// GATED_DELTA_NET.
+///
+/// # Errors
+/// A transfer that fails; shapes that the token axis has cut apart.
+pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let (q, k, v, g) = (run.src(0)?, run.src(1)?, run.src(2)?, run.src(3)?);
+    let (beta, state, y) = (run.src(4)?, run.src(5)?, run.dst()?);
+    let (s, h, b) = (y.ne[0], y.ne[1], y.ne[3]);
+    let sound = (1..=MAX_STATE).contains(&s)
+        && [q.ne[0], k.ne[0], v.ne[0], state.ne[0], state.ne[1]] == [s; 5]
+        && (g.ne[0] == 1 || g.ne[0] == s)
+        && [v.ne[1], g.ne[1], beta.ne[1], state.ne[2]] == [h; 4]
+        && [v.ne[3], g.ne[3], beta.ne[3], state.ne[3]] == [b; 4]
+        && k.ne[1] == q.ne[1]
+        && k.ne[3] == q.ne[3]
+        && h.is_multiple_of(q.ne[1])
+        && b.is_multiple_of(q.ne[3]);
+    let tokens = [q, k, v, g, beta].iter().fold(y.ne[2], |t, view| t.min(view.ne[2]));
+    if !sound || tokens == 0 {
+        return Err(Fault::new(ErrorCode::BadShape, 0));
+    }
+    let ahead = h * b >= 2 * run.pool.workers();
+    let (scale, fresh) = (inverse_sqrt(s), run.n_past() == 0);
+    let kernel = GatedDeltaNet { q, k, v, g, beta, state, y, tokens, scale, fresh, ahead };
+    run.parallel(&kernel)
+}
+
+/// One or two states per worker, as they fit.
+pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
+    let tile = Tile::new(shapes.src[5].map_or(1, |(state, _)| state.ne[0] as usize));
+    let two = VtcmPlan::new(0, 2 * tile.bytes);
+    if two.fit(shapes.workers, shapes.vtcm_bytes).is_ok() { two } else { VtcmPlan::new(0, tile.bytes) }
+}
+
+/// A state in VTCM: a row of whole vectors per key. Lanes past S hold anything: no lane ever meets another.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// Keys, and values.
+    size: usize,
+    /// Vectors of values of a key.
+    vectors: usize,
+    bytes: usize,
+}
+
+impl Tile {
+    const fn new(size: usize) -> Self {
+        let vectors = size.div_ceil(LANES);
+        Self { size, vectors, bytes: size * vectors * VECTOR_BYTES }
+    }
+
+    /// The transfer between a tile and a packed state, each `row` bytes from key to key.
+    fn transfer(self, src: *const u8, dst: *mut u8, src_stride: usize, dst_stride: usize) -> Transfer {
+        if src_stride == dst_stride {
+            return Transfer::linear(src, dst, self.bytes);
+        }
+        Transfer { src, dst, row_bytes: self.size * 4, rows: self.size, src_stride, dst_stride }
+    }
+
+    const fn stride(self) -> usize {
+        self.vectors * VECTOR_BYTES
+    }
+}
+
+/// A claimed head, and the transfer that brings its state (none if it is zeros).
+struct Head {
+    h: usize,
+    b: usize,
+    slot: usize,
+    ticket: Option<Ticket>,
+}
+
+/// A worker's places for states, and the write-backs that still read them.
+struct Slots {
+    base: *mut u8,
+    tile: Tile,
+    back: [Option<Ticket>; 2],
+}
+
+impl Slots {
+    fn at(&self, slot: usize) -> *mut u8 {
+        self.base.wrapping_add(slot * self.tile.bytes)
+    }
+}
+
+impl Kernel for GatedDeltaNet {
+    fn units(&self) -> usize {
+        self.y.ne[1] * self.y.ne[3]
+    }
+
+    fn work(&self) -> usize {
+        let tile = Tile::new(self.y.ne[0]);
+        (self.units() * tile.size * tile.vectors).saturating_mul(2 + 8 * self.tokens)
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let tile = Tile::new(self.y.ne[0]);
+        let count = (worker.own_bytes() / tile.bytes).min(2);
+        assert!(count > 0);
+        let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
+        let ahead = self.ahead && count == 2;
+        let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
+        while let Some(head) = next.take() {
+            let other = (head.slot + 1) % count;
+            if ahead {
+                next = self.fetch::<H>(worker, &mut slots, other)?;
+            }
+            if let Some(ticket) = head.ticket {
+                worker.dma.wait(ticket)?;
+            }
+            let state = slots.at(head.slot);
+            // SAFETY: the state is in the slot and nothing else uses it; this worker alone has claimed the head.
+            unsafe { self.head::<H>(tile, state.cast(), &head) };
+            let home = self.state.at([0, head.h, head.b]);
+            let transfer = tile.transfer(state, home, tile.stride(), tile.size * 4);
+            // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker has claimed;
+            // the slot is left alone until `fetch` or the end of this function has waited.
+            slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
+            if !ahead {
+                next = self.fetch::<H>(worker, &mut slots, other)?;
+            }
+        }
+        worker.dma.finish()
+    }
+}
+
+impl GatedDeltaNet {
+    /// Claims a head and starts to bring its state to a slot, after the slot's last state has left.
+    #[inline(always)]
+    fn fetch<H: Hvx>(
+        &self,
+        worker: &mut Worker<'_>,
+        slots: &mut Slots,
+        slot: usize,
+    ) -> Result<Option<Head>, Fault> {
+        let Some(unit) = worker.claim() else { return Ok(None) };
+        let (h, b) = (unit % self.y.ne[1], unit / self.y.ne[1]);
+        if let Some(ticket) = slots.back[slot].take() {
+            worker.dma.wait(ticket)?;
+        }
+        let (tile, place) = (slots.tile, slots.at(slot));
+        if self.fresh {
+            for v in 0..tile.size * tile.vectors {
+                // SAFETY: a vector of the slot, which is free: its write-back was waited for.
+                unsafe { H::store(place.add(v * VECTOR_BYTES).cast(), H::splat(0.0)) };
+            }
+            return Ok(Some(Head { h, b, slot, ticket: None }));
+        }
+        let transfer = tile.transfer(self.state.at([0, h, b]), place, tile.size * 4, tile.stride());
+        // SAFETY: the slot is free and stays alone until the ticket is waited for; the state is packed, and nobody
+        // but this worker writes it.
+        let ticket = Some(unsafe { worker.dma.push(transfer) });
+        Ok(Some(Head { h, b, slot, ticket }))
+    }
+
+    /// Runs a head's tokens over its state, as many vectors of values at once as registers allow: a, b and delta of
+    /// each live in registers, next to the splats.
+    ///
+    /// # Safety
+    /// 1. `state` is a tile in VTCM that nobody else uses.
+    /// 2. This worker alone has claimed the head.
+    #[inline(always)]
+    unsafe fn head<H: Hvx>(&self, tile: Tile, state: *mut f32, head: &Head) {
+        // SAFETY: for all of them, the caller's promises; the widths divide the tile's vectors.
+        unsafe {
+            if H::REGISTERS >= 24 && tile.vectors.is_multiple_of(4) {
+                self.gated::<H, 4>(tile, state, head);
+            } else if H::REGISTERS >= 8 && tile.vectors.is_multiple_of(2) {
+                self.gated::<H, 2>(tile, state, head);
+            } else {
+                self.gated::<H, 1>(tile, state, head);
+            }
+        }
+    }
+
+    /// Picks the gate's shape, then goes through the blocks of J vectors of values.
+    ///
+    /// # Safety
+    /// As [`head`](Self::head); J divides the tile's vectors.
+    #[inline(always)]
+    unsafe fn gated<H: Hvx, const J: usize>(&self, tile: Tile, state: *mut f32, head: &Head) {
+        for first in (0..tile.vectors).step_by(J) {
+            // SAFETY: J vectors from `first` are inside the tile's rows.
+            let block = Block::<J> { state: unsafe { state.add(first * LANES) }, tile, first };
+            // S = 1 has one gate either way.
+            if self.g.ne[0] == 1 {
+                // SAFETY: the caller's promises.
+                unsafe { self.block::<H, J, false>(block, head) };
+            } else {
+                // SAFETY: the caller's promises.
+                unsafe { self.block::<H, J, true>(block, head) };
+            }
+        }
+    }
+
+    /// All tokens of the step over one block of values. EACH: a gate per key index.
+    ///
+    /// # Safety
+    /// As [`head`](Self::head), for the block's part of the tile.
+    #[inline(always)]
+    unsafe fn block<H: Hvx, const J: usize, const EACH: bool>(&self, block: Block<J>, head: &Head) {
+        // The decays per key of a token, and of the one before it; unused with one gate.
+        let mut decays = [[0.0f32; MAX_STATE]; 2];
+        let mut token = self.token::<H, EACH>(0, head, &mut decays[0]);
+        // SAFETY: (here and below) the caller's promise.
+        let mut sums = unsafe { block.pass::<H, EACH>(None, Some((token, &decays[0]))) };
+        for t in 0..self.tokens {
+            let update = self.outputs::<H, J, EACH>(t, head, &token, block.first, &sums);
+            let [even, odd] = &mut decays;
+            let (old, new) = if t % 2 == 0 { (even, odd) } else { (odd, even) };
+            if t + 1 == self.tokens {
+                // SAFETY: as above.
+                unsafe { block.pass::<H, EACH>(Some((update, old)), None) };
+                break;
+            }
+            token = self.token::<H, EACH>(t + 1, head, new);
+            // SAFETY: as above.
+            sums = unsafe { block.pass::<H, EACH>(Some((update, old)), Some((token, new))) };
+        }
+    }
+
+    /// Token t of a head: its key and query, its decay. With EACH, the decays per key go to `decays`.
+    #[inline(always)]
+    fn token<H: Hvx, const EACH: bool>(
+        &self,
+        t: usize,
+        head: &Head,
+        decays: &mut [f32; MAX_STATE],
+    ) -> Token<'_, H> {
+        let from = [head.h % self.q.ne[1], t, head.b / (self.y.ne[3] / self.q.ne[3])];
+        let (q, k) = (self.q.row(from), self.k.row(from));
+        let g = self.g.row([head.h, t, head.b]);
+        let decay = if EACH { H::splat(1.0) } else { math::exp::<H>(H::splat(g.get(0))) };
+        if EACH {
+            for (v, part) in decays.chunks_exact_mut(LANES).enumerate().take(g.len().div_ceil(LANES)) {
+                // SAFETY: a part is a vector's worth of floats.
+                unsafe { H::store(part.as_mut_ptr(), math::exp::<H>(g.vector::<H>(v))) };
+            }
+        }
+        let mut kq = H::splat(0.0);
+        for v in 0..k.len().div_ceil(LANES) {
+            kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
+        }
+        Token { q, k, decay, kq: H::splat(H::sum(kq)) }
+    }
+
+    /// From a token's sums over the old state: its outputs, and what it changes.
+    #[inline(always)]
+    fn outputs<'t, H: Hvx, const J: usize, const EACH: bool>(
+        &self,
+        t: usize,
+        head: &Head,
+        token: &Token<'t, H>,
+        first: usize,
+        sums: &Sums<H, J>,
+    ) -> Update<'t, H, J> {
+        let at = [head.h, t, head.b];
+        let v = self.v.row(at);
+        let (beta, scale) = (H::splat(self.beta.row(at).get(0)), H::splat(self.scale));
+        // SAFETY: the rows of a head belong to the worker that claimed it.
+        let mut y = unsafe { self.y.row_mut(at) };
+        let mut delta = [H::splat(0.0); J];
+        for (j, delta) in delta.iter_mut().enumerate() {
+            let (mut a, mut b) = (sums.a[j], sums.b[j]);
+            if !EACH {
+                (a, b) = (H::mul(token.decay, a), H::mul(token.decay, b));
+            }
+            *delta = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
+            y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(*delta, token.kq))));
+        }
+        Update { k: token.k, decay: token.decay, delta }
+    }
+}
+
+/// A token as one head sees it.
+#[derive(Clone, Copy)]
+struct Token<'t, H: Hvx> {
+    q: Row<'t>,
+    k: Row<'t>,
+    /// exp(g) in every lane; 1 with a gate per key.
+    decay: H::F,
+    /// k.q in every lane.
+    kq: H::F,
+}
+
+/// What a token changes in a block of the state: an entry of a factor tape, as long as it lives in registers.
+#[derive(Clone, Copy)]
+struct Update<'t, H: Hvx, const J: usize> {
+    k: Row<'t>,
+    decay: H::F,
+    delta: [H::F; J],
+}
+
+/// a and b of a token, before the gate if there is only one.
+struct Sums<H: Hvx, const J: usize> {
+    a: [H::F; J],
+    b: [H::F; J],
+}
+
+/// J vectors of values of every key.
+#[derive(Clone, Copy)]
+struct Block<const J: usize> {
+    /// The block's first vector of key 0.
+    state: *mut f32,
+    tile: Tile,
+    /// The block's first vector in rows of values.
+    first: usize,
+}
+
+impl<const J: usize> Block<J> {
+    /// One pass over the block: applies the update of one token, then sums for the next one; each if there is one.
+    /// Decays per key come with them.
+    ///
+    /// # Safety
+    /// The block lies inside a tile that nobody else uses.
+    #[inline(always)]
+    unsafe fn pass<H: Hvx, const EACH: bool>(
+        self,
+        update: Option<(Update<'_, H, J>, &[f32; MAX_STATE])>,
+        sums: Option<(Token<'_, H>, &[f32; MAX_STATE])>,
+    ) -> Sums<H, J> {
+        let (size, stride) = (self.tile.size, self.tile.vectors * LANES);
+        let zero = [H::splat(0.0); J];
+        let (mut a, mut b) = (zero, zero);
+        // Rows of exactly `size`, so that the loop needs no bounds checks.
+        let update = update.map(|(u, decays)| (u, u.k.part(0, size), &decays[..size]));
+        let sums = sums.map(|(t, decays)| (t, t.k.part(0, size), t.q.part(0, size), &decays[..size]));
+        for i in 0..size {
+            let p = self.state.wrapping_add(i * stride);
+            let mut s = zero;
+            for (j, s) in s.iter_mut().enumerate() {
+                // SAFETY: vector j of key i of the block.
+                *s = unsafe { H::load(p.wrapping_add(j * LANES)) };
+            }
+            if let Some((u, k, decays)) = update {
+                let decay = if EACH { H::splat(decays[i]) } else { u.decay };
+                let k = H::splat(k.get(i));
+                for (j, s) in s.iter_mut().enumerate() {
+                    *s = advance::<H>(*s, decay, u.delta[j], k);
+                    // SAFETY: as above.
+                    unsafe { H::store(p.wrapping_add(j * LANES), *s) };
+                }
+            }
+            if let Some((_, k, q, decays)) = sums {
+                let (k, q) = (H::splat(k.get(i)), H::splat(q.get(i)));
+                for j in 0..J {
+                    let x = if EACH { H::mul(H::splat(decays[i]), s[j]) } else { s[j] };
+                    a[j] = H::add(a[j], H::mul(x, k));
+                    b[j] = H::add(b[j], H::mul(x, q));
+                }
+            }
+        }
+        Sums { a, b }
+    }
+}
+
+/// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.
+#[inline(always)]
+fn advance<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::F {
+    H::add(H::mul(decay, s), H::mul(delta, k))
+}
+
+/// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for any head.
+fn inverse_sqrt(n: usize) -> f32 {
+    let n = n as f64;
+    let root = (0..10).fold(n, |r, _| (r + n / r) / 2.0);
+    (1.0 / root) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use hexflash_abi::op::Op;
+    use hexflash_abi::registers::StepRegisters;
+    use zerocopy::IntoBytes;
+
+    use crate::testing::{Batch, Setup, nmse, random, setups};
+
+    struct Case {
+        size: usize,
+        key_heads: usize,
+        /// Value heads per key head.
+        ratio: usize,
+        sequences: usize,
+        /// Sequences of v per sequence of q and k.
+        shared: usize,
+        tokens: usize,
+        /// A gate per key.
+        each: bool,
+        gates: (f32, f32),
+    }
+
+    /// A plain case.
+    const CASE: Case = Case {
+        size: 32,
+        key_heads: 2,
+        ratio: 1,
+        sequences: 1,
+        shared: 1,
+        tokens: 16,
+        each: false,
+        gates: (-4.0, -1e-4),
+    };
+
+    /// The inputs of a whole sequence, each {n,h,T,b}.
+    struct Inputs {
+        q: Vec<f32>,
+        k: Vec<f32>,
+        v: Vec<f32>,
+        g: Vec<f32>,
+        beta: Vec<f32>,
+    }
+
+    impl Case {
+        fn heads(&self) -> usize {
+            self.key_heads * self.ratio
+        }
+
+        fn inputs(&self) -> Inputs {
+            let (s, n) = (self.size, self.heads() * self.tokens * self.sequences);
+            let keys = self.key_heads * self.tokens * (self.sequences / self.shared);
+            let unit = |seed| {
+                let mut rows = random(seed, s * keys, -1.0, 1.0);
+                for row in rows.chunks_mut(s) {
+                    let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+                    row.iter_mut().for_each(|x| *x /= norm);
+                }
+                rows
+            };
+            let gates = if self.each { s } else { 1 };
+            let mut g = random(4, gates * n, self.gates.0, self.gates.1);
+            // Full memory and none, now and then.
+            g.iter_mut().step_by(7).for_each(|g| *g = 0.0);
+            g.iter_mut().step_by(11).for_each(|g| *g = -1e4);
+            Inputs { q: unit(1), k: unit(2), v: random(3, s * n, -0.3, 5.0), g, beta: random(5, n, 0.0, 1.0) }
+        }
+
+        /// y {S,H,T,B} and the final states, after feeding the tokens in steps.
+        fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
+            let &Case { size: s, sequences, tokens, .. } = self;
+            assert_eq!(steps.iter().sum::<usize>(), tokens);
+            let most = steps.iter().copied().max().unwrap();
+            let inputs = self.inputs();
+            let mut batch = Batch::new(most as u32, tokens as u32);
+            let (h, hk, bk) = (self.heads(), self.key_heads, sequences / self.shared);
+            let gates = if self.each { s } else { 1 };
+            // Sources with the values of each step; (row length x heads, sequences) to slice them.
+            let shapes =
+                [(s, hk, bk), (s, hk, bk), (s, h, sequences), (gates, h, sequences), (1, h, sequences)];
+            let mut tensor = |(n, h, b): (usize, usize, usize)| {
+                let ne = [n as u32, h as u32, most as u32, b as u32];
+                let whole = batch.f32(ne, &vec![f32::NAN; n * h * most * b]);
+                batch.view(whole, |t| t.token_axis = 2)
+            };
+            let mut src: Vec<_> = shapes.into_iter().map(&mut tensor).collect();
+            let y = tensor((s, h, sequences));
+            let state = batch.f32(
+                [s as u32, s as u32, h as u32, sequences as u32],
+                &vec![f32::NAN; s * s * h * sequences],
+            );
+            src.push(state);
+            let values = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta];
+            let (row, mut out, mut past) = (s * h, vec![0.0; s * h * tokens * sequences], 0);
+            for &n in steps {
+                for ((&(width, h, b), values), &index) in shapes.iter().zip(values).zip(&src) {
+                    let row = width * h;
+                    let mut part = vec![f32::NAN; row * most * b];
+                    for b in 0..b {
+                        let from = &values[(b * tokens + past) * row..][..n * row];
+                        part[b * most * row..][..n * row].copy_from_slice(from);
+                    }
+                    batch.write(index, part.as_bytes());
+                }
+                let step = StepRegisters::step(past as u32, n as u32);
+                batch.run(setup, Op::GatedDeltaNet, &src, &[y], &[0u32; 0], step).unwrap();
+                let part = batch.floats(y);
+                for b in 0..sequences {
+                    let from = &part[b * most * row..][..n * row];
+                    out[(b * tokens + past) * row..][..n * row].copy_from_slice(from);
+                }
+                past += n;
+            }
+            (out, batch.floats(state))
+        }
+
+        /// The recurrence as the op's definition has it, in f64.
+        fn expected(&self) -> (Vec<f32>, Vec<f32>) {
+            let &Case { size: s, sequences, tokens, .. } = self;
+            let (h, hk) = (self.heads(), self.key_heads);
+            let Inputs { q, k, v, g, beta } = self.inputs();
+            let (mut y, mut states) = (vec![0.0; s * h * tokens * sequences], Vec::new());
+            for b in 0..sequences {
+                for head in 0..h {
+                    let mut state = vec![0.0f64; s * s];
+                    for t in 0..tokens {
+                        let key = ((b / self.shared * tokens + t) * hk + head % hk) * s;
+                        let (q, k) = (&q[key..][..s], &k[key..][..s]);
+                        let at = (b * tokens + t) * h + head;
+                        for i in 0..s {
+                            let gate = if self.each { g[at * s + i] } else { g[at] };
+                            state[i * s..][..s].iter_mut().for_each(|x| *x *= f64::from(gate).exp());
+                        }
+                        for j in 0..s {
+                            let dot = |x: &[f32], state: &[f64]| {
+                                (0..s).map(|i| state[i * s + j] * f64::from(x[i])).sum::<f64>()
+                            };
+                            let delta = f64::from(beta[at]) * (f64::from(v[at * s + j]) - dot(k, &state));
+                            (0..s).for_each(|i| state[i * s + j] += delta * f64::from(k[i]));
+                            y[at * s + j] = (dot(q, &state) / (s as f64).sqrt()) as f32;
+                        }
+                    }
+                    states.extend(state.iter().map(|&x| x as f32));
+                }
+            }
+            (y, states)
+        }
+
+        /// Against the definition, in one step.
+        fn check(&self, setup: Setup) {
+            let (y, state) = self.run(setup, &[self.tokens]);
+            let (expected_y, expected_state) = self.expected();
+            let name = format!("S={} T={} each={} {setup:?}", self.size, self.tokens, self.each);
+            let error = nmse(&y, &expected_y);
+            assert!(error <= 1e-10, "y, {name}: {error}");
+            let error = nmse(&state, &expected_state);
+            assert!(error <= 1e-10, "state, {name}: {error}");
+        }
+    }
+
+    #[test]
+    fn matches_the_recurrence() {
+        for setup in setups() {
+            for each in [false, true] {
+                for size in [1, 16, 33, 64, 96, 128] {
+                    for tokens in [1, 2, 5] {
+                        Case { size, tokens, each, ..CASE }.check(setup);
+                    }
+                }
+                for (ratio, sequences, shared) in [(2, 2, 1), (3, 2, 2), (1, 4, 2)] {
+                    for tokens in [3, 16, 40] {
+                        Case { ratio, sequences, shared, tokens, each, ..CASE }.check(setup);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gates_at_their_limits() {
+        for each in [false, true] {
+            for gates in [(0.0, 0.0), (-1e4, -1e4), (-120.0, -60.0)] {
+                Case { size: 64, each, gates, ..CASE }.check(setups()[0]);
+            }
+        }
+    }
+
+    /// The same bits from every setup, and however the tokens are grouped into steps.
+    #[test]
+    fn grouping_does_not_matter() {
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        for each in [false, true] {
+            for (size, ratio, sequences) in [(128, 2, 1), (64, 3, 2), (33, 2, 2), (16, 1, 1)] {
+                let case = Case { size, ratio, sequences, each, ..CASE };
+                let (y, state) = case.run(setups()[0], &[16]);
+                for setup in setups() {
+                    for steps in [&[16][..], &[1; 16], &[2; 8], &[5, 3, 8], &[3, 2, 1, 10]] {
+                        let (y2, state2) = case.run(setup, steps);
+                        assert_eq!(bits(&y), bits(&y2), "y, S={size} {setup:?} {steps:?}");
+                        assert_eq!(bits(&state), bits(&state2), "state, S={size} {setup:?} {steps:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// One state per worker, where two do not fit.
+    #[test]
+    fn little_vtcm() {
+        let case = Case { size: 128, key_heads: 8, tokens: 3, ..CASE };
+        for setup in setups() {
+            case.check(Setup { vtcm_bytes: setup.workers * (64 << 10), ..setup });
+        }
+        let y = case.run(setups()[0], &[1, 2]);
+        for setup in setups() {
+            let tight = Setup { vtcm_bytes: setup.workers * (64 << 10), ..setup };
+            assert_eq!(case.run(tight, &[2, 1]), y);
+        }
+    }
+
+    #[test]
+    fn square_roots() {
+        for n in [1usize, 2, 16, 33, 64, 128] {
+            assert_eq!(super::inverse_sqrt(n), (1.0 / (n as f64).sqrt()) as f32);
+        }
+    }
 }

@@ -1,0 +1,70 @@
+//! The step's K and V rows, rounded to f16 (to nearest, ties to even), into their caches.
+
+use half::f16;
+use hexflash_abi::{Fault, VECTOR_BYTES};
+
+use super::TILE;
+use crate::hvx::Hvx;
+use crate::memory::View;
+use crate::pool::{Kernel, Worker};
+
+/// k{D,Hk,T,B} -> k_cache at positions n_past.., v{Dv,Hk,T,B} likewise.
+pub(super) struct Append {
+    pub k: View,
+    pub v: View,
+    pub k_cache: View,
+    pub v_cache: View,
+    pub n_past: usize,
+    pub tokens: usize,
+}
+
+impl Kernel for Append {
+    fn units(&self) -> usize {
+        self.k_cache.ne[2] * self.k_cache.ne[3]
+    }
+
+    fn work(&self) -> usize {
+        self.units() * self.tokens * (self.k.ne[0] + self.v.ne[0])
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        while let Some(unit) = worker.claim() {
+            let (head, sequence) = (unit % self.k_cache.ne[2], unit / self.k_cache.ne[2]);
+            for t in 0..self.tokens {
+                self.key(head, sequence, t);
+                self.value(head, sequence, t);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Append {
+    /// One key into its lane of a tile.
+    #[inline(always)]
+    fn key(&self, head: usize, sequence: usize, t: usize) {
+        let k = self.k.row([head, t, sequence]);
+        let position = self.n_past + t;
+        let strip = self.k_cache.at([position / TILE, head, sequence]);
+        let half = |i: usize| if i < k.len() { f16::from_f32(k.get(i)).to_bits() } else { 0 };
+        for pair in 0..k.len().div_ceil(2) {
+            let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
+            let at = pair * VECTOR_BYTES + position % TILE * 4;
+            // SAFETY: the strip has a vector per pair of k, `position` is inside the cache (`run` checked it, and so
+            // did `at`), and this worker alone has claimed the head's cache.
+            unsafe { strip.add(at).cast::<u32>().write(word) };
+        }
+    }
+
+    /// One row of values.
+    #[inline(always)]
+    fn value(&self, head: usize, sequence: usize, t: usize) {
+        let v = self.v.row([head, t, sequence]);
+        let row = self.v_cache.at([self.n_past + t, head, sequence]).cast::<u16>();
+        for i in 0..v.len() {
+            // SAFETY: the cache's rows are as long as v (checked by `run`); claimed as above.
+            unsafe { row.add(i).write(f16::from_f32(v.get(i)).to_bits()) };
+        }
+    }
+}

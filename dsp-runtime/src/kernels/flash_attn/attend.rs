@@ -1,0 +1,253 @@
+//! Attention over the caches: online softmax, tile by tile.
+
+use hexflash_abi::Fault;
+use hexflash_abi::op::params::FlashAttn;
+
+use super::tile::Weights;
+use super::{MAX_ROWS, Stage, TILE};
+use crate::dma::{Ticket, Transfer};
+use crate::hvx::{Hvx, LANES, math};
+use crate::memory::View;
+use crate::pool::{Kernel, Worker};
+
+/// See the module's documentation for the operands.
+pub(super) struct Attend {
+    pub q: View,
+    pub k_cache: View,
+    pub v_cache: View,
+    pub mask: Option<View>,
+    pub sinks: Option<View>,
+    pub y: View,
+    pub params: FlashAttn,
+    pub causal: bool,
+    pub n_past: usize,
+    /// Positions that the step's last token sees.
+    pub seen: usize,
+    pub tokens: usize,
+    /// Query heads per kv head.
+    pub group: usize,
+    /// Query rows of a unit. Row r of a kv head is token r / group, head r % group of the group.
+    pub rows: usize,
+    pub stage: Stage,
+}
+
+/// A block of query rows of a kv head, and the positions that any of them may see.
+#[derive(Clone, Copy)]
+pub(super) struct Unit {
+    kv_head: usize,
+    pub sequence: usize,
+    /// First row.
+    first: usize,
+    pub rows: usize,
+    pub from: usize,
+    pub to: usize,
+}
+
+/// A query row: where it comes from, and the positions that it may see.
+#[derive(Clone, Copy)]
+pub(super) struct Query {
+    pub token: usize,
+    pub head: usize,
+    pub from: usize,
+    pub to: usize,
+}
+
+/// A worker's VTCM.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    pub slots: [*mut u8; 2],
+    /// A tile of K, f32\[d\]\[position\], or of V, f32\[position\]\[value\].
+    pub wide: *mut f32,
+    /// Per row: maximum, sums, accumulators.
+    rows: *mut f32,
+}
+
+impl Kernel for Attend {
+    fn units(&self) -> usize {
+        self.blocks() * self.k_cache.ne[2] * self.k_cache.ne[3]
+    }
+
+    fn work(&self) -> usize {
+        let rows = self.tokens * self.y.ne[1] * self.y.ne[3];
+        // Saturating: a long prefill is more than 32 bits count.
+        rows.saturating_mul(self.seen.div_ceil(TILE)).saturating_mul(2 * (self.q.ne[0] + self.y.ne[0]))
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        assert!(self.rows <= MAX_ROWS && worker.own_bytes() >= self.stage.bytes(self.rows));
+        let Some(first) = worker.claim() else { return Ok(()) };
+        let base = worker.own_vtcm();
+        let slot = self.stage.slot();
+        let wide = base.wrapping_add(2 * slot);
+        let rows = wide.wrapping_add(self.stage.wide).cast();
+        let places = Places { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
+        let mut weights = [Weights::NONE; MAX_ROWS];
+
+        let mut unit = self.unit(first);
+        let mut tile = unit.from / TILE;
+        let mut slot = 0;
+        // SAFETY: (here and in the loop) a slot is fetched into when nothing reads it: at the start, or when the tile
+        // before the current one, whose slot it was, has been computed.
+        let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
+        // SAFETY: (this and every block below) the places are this worker's own VTCM, laid out by `Stage` with room
+        // for `self.rows` rows, and each stays inside its part.
+        unsafe { self.clear::<H>(places, &unit) };
+        loop {
+            // What follows: the unit's next tile, or the first one of another unit.
+            let ends = (tile + 1) * TILE >= unit.to;
+            let next = if ends { worker.claim().map(|u| self.unit(u)) } else { Some(unit) };
+            let next = next.map(|u| (u, if ends { u.from / TILE } else { tile + 1 }));
+            let other = places.slots[slot ^ 1];
+            // SAFETY: as above.
+            let coming = next.map(|(unit, tile)| unsafe { self.fetch(worker, other, &unit, tile) });
+            worker.dma.wait(tickets[0])?;
+            // SAFETY: as above; K is there.
+            unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut weights) };
+            worker.dma.wait(tickets[1])?;
+            // SAFETY: as above; V is there.
+            unsafe { self.accumulate::<H>(places, slot, &unit, tile, &weights) };
+            if ends {
+                // SAFETY: as above; this worker alone has claimed the unit's rows of y.
+                unsafe { self.finish::<H>(places, &unit) };
+            }
+            let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
+            (unit, tile) = after;
+            (tickets, slot) = (transfers, slot ^ 1);
+            if ends {
+                // SAFETY: as above.
+                unsafe { self.clear::<H>(places, &unit) };
+            }
+        }
+    }
+}
+
+impl Attend {
+    /// Blocks of rows of a kv head.
+    fn blocks(&self) -> usize {
+        (self.tokens * self.group).div_ceil(self.rows)
+    }
+
+    /// Unit number `u`: late tokens, which see most, come first.
+    fn unit(&self, u: usize) -> Unit {
+        let heads = self.k_cache.ne[2];
+        let block = self.blocks() - 1 - u / (heads * self.k_cache.ne[3]);
+        let first = block * self.rows;
+        let rows = (self.tokens * self.group - first).min(self.rows);
+        let unit = Unit {
+            kv_head: u % heads,
+            sequence: u / heads % self.k_cache.ne[3],
+            first,
+            rows,
+            from: 0,
+            to: 0,
+        };
+        // Both ends of what a token sees grow with the token; every token sees itself.
+        let (from, to) = (self.query(&unit, 0).from, self.query(&unit, rows - 1).to);
+        Unit { from, to, ..unit }
+    }
+
+    /// Row `i` of a unit.
+    #[inline(always)]
+    pub(super) fn query(&self, unit: &Unit, i: usize) -> Query {
+        let row = unit.first + i;
+        let token = row / self.group;
+        let after = self.n_past + token + 1;
+        Query {
+            token,
+            head: unit.kv_head * self.group + row % self.group,
+            from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
+            to: if self.causal { after } else { self.seen },
+        }
+    }
+
+    /// Starts to bring a tile of K, and those rows of V that the unit may see.
+    ///
+    /// # Safety
+    /// `slot` is a slot of the worker's VTCM that is left alone until the tickets have been waited for.
+    #[inline(always)]
+    unsafe fn fetch(&self, worker: &mut Worker<'_>, slot: *mut u8, unit: &Unit, tile: usize) -> [Ticket; 2] {
+        let strip = self.k_cache.at([tile, unit.kv_head, unit.sequence]);
+        // SAFETY: a strip has at least a vector per pair of k; nobody writes the caches during this kernel.
+        let k = unsafe { worker.dma.push(Transfer::linear(strip, slot, self.stage.k_tile)) };
+        let start = tile * TILE;
+        let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
+        let transfer = Transfer {
+            src: self.v_cache.at([from, unit.kv_head, unit.sequence]),
+            dst: slot.wrapping_add(self.stage.k_tile + (from - start) * self.stage.v_row),
+            row_bytes: self.v_cache.ne[0] * 2,
+            rows: to - from,
+            src_stride: self.v_cache.nb[1],
+            dst_stride: self.stage.v_row,
+        };
+        // SAFETY: rows `from..to` are inside the cache (`to` is at most `seen`, which `run` checked).
+        [k, unsafe { worker.dma.push(transfer) }]
+    }
+
+    /// State of row `i`: the maximum, then the sums, then the accumulators.
+    #[inline(always)]
+    pub(super) fn state(&self, places: Places, i: usize) -> *mut f32 {
+        places.rows.wrapping_add(i * self.stage.row / 4)
+    }
+
+    /// Starts the unit's rows: nothing seen.
+    ///
+    /// # Safety
+    /// The places are the worker's own and have room for the unit's rows.
+    #[inline(always)]
+    unsafe fn clear<H: Hvx>(&self, places: Places, unit: &Unit) {
+        for i in 0..unit.rows {
+            let state = self.state(places, i);
+            // SAFETY: 2 + v_vectors vectors per row, and the caller's promise.
+            unsafe {
+                H::store(state, H::splat(f32::NEG_INFINITY));
+                for v in 1..2 + self.stage.v_vectors {
+                    H::store(state.add(v * LANES), H::splat(0.0));
+                }
+            }
+        }
+    }
+
+    /// Divides the unit's rows by their sums, sinks included, and writes them.
+    ///
+    /// # Safety
+    /// The places are the worker's own; it alone has claimed the unit.
+    #[inline(always)]
+    unsafe fn finish<H: Hvx>(&self, places: Places, unit: &Unit) {
+        for i in 0..unit.rows {
+            let (query, state) = (self.query(unit, i), self.state(places, i));
+            // SAFETY: the row's state.
+            let (highest, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
+            let sum = H::splat(H::sum(sums));
+            let factor = if H::max_lane(highest) == f32::NEG_INFINITY {
+                // Nothing seen: the accumulators are zero.
+                H::splat(0.0)
+            } else if let Some(sinks) = &self.sinks {
+                let sink = H::splat(sinks.row([0; 3]).get(query.head));
+                let top = H::max(sink, highest);
+                let shrink = math::exp::<H>(H::sub(highest, top));
+                H::div(shrink, H::add(H::mul(sum, shrink), math::exp::<H>(H::sub(sink, top))))
+            } else {
+                H::div(H::splat(1.0), sum)
+            };
+            // SAFETY: a row of a claimed unit.
+            let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
+            let len = y.len();
+            for chunk in 0..self.stage.v_vectors / 2 {
+                // Even values in one vector, odd ones in the next.
+                let mut halves = [[0.0f32; LANES]; 2];
+                for (h, half) in halves.iter_mut().enumerate() {
+                    // SAFETY: the row's accumulators; a vector's worth of floats.
+                    unsafe {
+                        let value = H::load(state.add((2 + 2 * chunk + h) * LANES));
+                        H::store(half.as_mut_ptr(), H::mul(value, factor));
+                    }
+                }
+                let start = chunk * 2 * LANES;
+                for j in start..len.min(start + 2 * LANES) {
+                    y.set(j, halves[j % 2][(j - start) / 2]);
+                }
+            }
+        }
+    }
+}

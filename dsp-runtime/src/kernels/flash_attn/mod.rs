@@ -1,0 +1,155 @@
+//! FLASH_ATTN_EXT: appends K and V of the step to their caches, then attends with an online softmax.
+//!
+//! q{D,H,T,B}, k_cache{D,N,Hk,B} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B} (F16 rows), k{D,Hk,T,B} and
+//! v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}. As in
+//! ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//!
+//! ```text
+//! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
+//! y = sum_p exp(x_p) v_p / (sum_p exp(x_p) + exp(sink))                  0 if nothing is visible and no sink
+//! ```
+//!
+//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t stands at position n_past + t and sees keys up to
+//! itself, or up to the step's last token (`Visibility::Block`), fewer with a window or where the mask is -inf.
+//! What a cache holds at other positions, NaN included, has no influence.
+//!
+//! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to multiples of
+//! 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum per query; the sum of
+//! exponentials per lane, folded at the end; values by position from low to high. Tiles in which it sees nothing do
+//! not touch it. So a query's result depends on its own keys only.
+//!
+//! * [`append`]: rounds new rows to f16; a unit is a (kv head, sequence), because neighbours share words.
+//! * [`attend`]: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
+//!   buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
+
+mod append;
+mod attend;
+#[cfg(test)]
+mod tests;
+mod tile;
+
+use hexflash_abi::op::params::{FlashAttn, Visibility};
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+
+use super::{OpRun, OpShapes};
+use crate::platform::Platform;
+use crate::vtcm::VtcmPlan;
+
+/// Positions of a tile.
+const TILE: usize = hexflash_abi::dtype::TILE_ROWS;
+
+/// Most query rows of a unit: what a worker's stack holds the weights of.
+const MAX_ROWS: usize = 32;
+
+/// FLASH_ATTN_EXT.
+///
+/// # Errors
+/// A transfer that fails; registers past the cache; shapes that the token axis has cut apart.
+pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let (q, k_cache, v_cache, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
+    let (k, v, mask, sinks) = (run.src[3], run.src[4], run.src[5], run.src[6]);
+    let params: FlashAttn = run.params();
+    let n_past = run.n_past();
+    let seen = n_past + run.n_tokens();
+    let tokens = [Some(q), k, v, Some(y)].iter().flatten().fold(run.n_tokens(), |t, view| t.min(view.ne[2]));
+
+    let (d, heads, dv) = (q.ne[0], q.ne[1], v_cache.ne[0]);
+    let (kv_heads, sequences) = (k_cache.ne[2], k_cache.ne[3]);
+    let new =
+        |view: &crate::memory::View, n| view.ne[0] == n && view.ne[1] == kv_heads && view.ne[3] == sequences;
+    let sound = tokens > 0
+        && k_cache.ne[0] == d
+        && v_cache.ne[1..] == k_cache.ne[1..]
+        && heads.is_multiple_of(kv_heads)
+        && q.ne[3] == sequences
+        && [y.ne[0], y.ne[1], y.ne[3]] == [dv, heads, sequences]
+        && k.is_none_or(|k| new(&k, d))
+        && v.is_none_or(|v| new(&v, dv))
+        && mask.is_none_or(|mask| mask.ne[0] >= seen && mask.ne[1] >= tokens)
+        && sinks.is_none_or(|sinks| sinks.ne[0] == heads);
+    if !sound {
+        return Err(Fault::new(ErrorCode::BadShape, 0));
+    }
+    if seen > k_cache.ne[1] {
+        return Err(Fault::new(ErrorCode::BadRegister, 0));
+    }
+
+    if let (Some(k), Some(v)) = (k, v) {
+        run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens })?;
+    }
+    let stage = Stage::new(d, dv);
+    let group = heads / kv_heads;
+    let causal = params.visibility == Visibility::Causal.wire();
+    // Enough units for all workers, but the heads of a group together.
+    let blocks = run.pool.workers().div_ceil(kv_heads * sequences);
+    let rows = (tokens * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.own));
+    let kernel = attend::Attend {
+        q,
+        k_cache,
+        v_cache,
+        mask,
+        sinks,
+        y,
+        params,
+        causal,
+        n_past,
+        seen,
+        tokens,
+        group,
+        rows: rows.max(1),
+        stage,
+    };
+    run.parallel(&kernel)
+}
+
+/// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.
+pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
+    let width = |i: usize| shapes.src[i].map_or(1, |(t, _)| t.ne[0] as usize);
+    let stage = Stage::new(width(1), width(2));
+    let plan = |rows| VtcmPlan::new(0, stage.bytes(rows));
+    let mut rows = MAX_ROWS;
+    while rows > 1 && plan(rows).fit(shapes.workers, shapes.vtcm_bytes).is_err() {
+        rows /= 2;
+    }
+    plan(rows)
+}
+
+/// How a worker uses its VTCM: slot 0, slot 1, the widened tile, then the query rows. All in whole vectors.
+#[derive(Clone, Copy)]
+struct Stage {
+    /// Bytes of a staged K tile: a vector per pair of k.
+    k_tile: usize,
+    /// Bytes of a staged row of V.
+    v_row: usize,
+    /// Vectors of f32 for a row of V: an even and an odd one per 64 values.
+    v_vectors: usize,
+    /// Bytes of a K or V tile widened to f32.
+    wide: usize,
+    /// Bytes of a query row's state: running maximum, sum, accumulators.
+    row: usize,
+}
+
+impl Stage {
+    const fn new(d: usize, dv: usize) -> Self {
+        let k_tile = d.div_ceil(2) * VECTOR_BYTES;
+        let v_row = (2 * dv).next_multiple_of(VECTOR_BYTES);
+        let v_vectors = 2 * v_row / VECTOR_BYTES;
+        let (wide_k, wide_v) = (2 * k_tile, TILE * v_vectors * VECTOR_BYTES);
+        let wide = if wide_k > wide_v { wide_k } else { wide_v };
+        Self { k_tile, v_row, v_vectors, wide, row: (2 + v_vectors) * VECTOR_BYTES }
+    }
+
+    const fn slot(self) -> usize {
+        self.k_tile + TILE * self.v_row
+    }
+
+    /// Bytes with room for `rows` query rows.
+    const fn bytes(self, rows: usize) -> usize {
+        2 * self.slot() + self.wide + rows * self.row
+    }
+
+    /// Query rows that `bytes` have room for.
+    fn rows(self, bytes: usize) -> usize {
+        (bytes.saturating_sub(self.bytes(0)) / self.row).min(MAX_ROWS)
+    }
+}

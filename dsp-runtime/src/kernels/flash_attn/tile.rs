@@ -1,0 +1,303 @@
+//! What happens in one tile of 32 positions: scores, weights, values.
+
+use half::f16;
+use hexflash_abi::VECTOR_BYTES;
+
+use super::attend::{Attend, Places, Query, Unit};
+use super::{MAX_ROWS, TILE};
+use crate::hvx::{Hvx, LANES, math};
+use crate::memory::View;
+
+const _: () = assert!(TILE == LANES);
+
+/// Lane numbers.
+static INDEX: [f32; LANES] = {
+    let mut index = [0.0; LANES];
+    let mut i = 0;
+    while i < LANES {
+        index[i] = i as f32;
+        i += 1;
+    }
+    index
+};
+
+/// What a row adds from a tile: exp(x - maximum) by lane, for lanes `from..to`, after shrinking what it had.
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+pub(super) struct Weights {
+    p: [f32; LANES],
+    shrink: f32,
+    from: usize,
+    to: usize,
+}
+
+impl Weights {
+    /// Nothing.
+    pub const NONE: Self = Self { p: [0.0; LANES], shrink: 0.0, from: 0, to: 0 };
+}
+
+/// The mask of one token in a tile, kept while the heads that share it pass by.
+struct MaskTile {
+    row: *const u8,
+    lanes: [f32; LANES],
+}
+
+impl Attend {
+    /// Scores of a tile for every row of the unit, and from them weights, new maxima and sums.
+    ///
+    /// # Safety
+    /// The places are the worker's own; the slot holds the tile of K.
+    #[inline(always)]
+    pub(super) unsafe fn weigh<H: Hvx>(
+        &self,
+        places: Places,
+        slot: usize,
+        unit: &Unit,
+        tile: usize,
+        weights: &mut [Weights; MAX_ROWS],
+    ) {
+        let mut mask = MaskTile { row: core::ptr::null(), lanes: [0.0; LANES] };
+        // SAFETY: a vector per pair of k in the slot, two in the widened tile.
+        unsafe { widen::<H>(places.slots[slot], places.wide, self.q.ne[0].div_ceil(2)) };
+        let mut i = 0;
+        while i < unit.rows {
+            // SAFETY: for all of them, the widened tile has a vector per k.
+            unsafe {
+                if H::REGISTERS >= 8 && i + 4 <= unit.rows {
+                    self.score::<H, 4>(places, unit, tile, i, &mut mask, weights);
+                    i += 4;
+                } else if i + 2 <= unit.rows {
+                    self.score::<H, 2>(places, unit, tile, i, &mut mask, weights);
+                    i += 2;
+                } else {
+                    self.score::<H, 1>(places, unit, tile, i, &mut mask, weights);
+                    i += 1;
+                }
+            }
+        }
+    }
+
+    /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes.
+    ///
+    /// # Safety
+    /// The widened tile of K is there; rows `i..i + R` are the unit's.
+    #[inline(always)]
+    unsafe fn score<H: Hvx, const R: usize>(
+        &self,
+        places: Places,
+        unit: &Unit,
+        tile: usize,
+        i: usize,
+        mask: &mut MaskTile,
+        weights: &mut [Weights; MAX_ROWS],
+    ) {
+        let d = self.q.ne[0];
+        let mut queries = [self.query(unit, i); R];
+        let mut rows = [self.q.row([queries[0].head, queries[0].token, unit.sequence]); R];
+        for r in 0..R {
+            queries[r] = self.query(unit, i + r);
+            // Exactly d floats, so that the loop needs no bounds checks.
+            rows[r] = self.q.row([queries[r].head, queries[r].token, unit.sequence]).part(0, d);
+        }
+        let mut x = [H::splat(0.0); R];
+        for k in 0..d {
+            // SAFETY: the caller's promise.
+            let keys = unsafe { H::load(places.wide.wrapping_add(k * LANES)) };
+            for r in 0..R {
+                x[r] = H::add(x[r], H::mul(keys, H::splat(rows[r].get(k))));
+            }
+        }
+        for r in 0..R {
+            let state = self.state(places, i + r);
+            // SAFETY: the row's state is the worker's own.
+            unsafe { self.weigh_row::<H>(&queries[r], unit, tile, x[r], mask, state, &mut weights[i + r]) };
+        }
+    }
+
+    /// A row's weights in a tile, from its q.k.
+    ///
+    /// # Safety
+    /// `state` is the row's state, in the worker's own VTCM.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // One row's everything; a struct for one call says no more.
+    unsafe fn weigh_row<H: Hvx>(
+        &self,
+        query: &Query,
+        unit: &Unit,
+        tile: usize,
+        x: H::F,
+        mask: &mut MaskTile,
+        state: *mut f32,
+        weights: &mut Weights,
+    ) {
+        let start = tile * TILE;
+        let within = |p: usize| p.clamp(start, start + TILE) - start;
+        let (from, to) = (within(query.from), within(query.to));
+        (weights.from, weights.to) = (0, 0);
+        if from == to {
+            return;
+        }
+        let hidden = H::splat(f32::NEG_INFINITY);
+        let mut x = H::mul(x, H::splat(self.params.scale));
+        if self.params.softcap > 0.0 {
+            let cap = H::splat(self.params.softcap);
+            x = H::mul(cap, math::tanh::<H>(H::div(x, cap)));
+        }
+        if let Some(view) = &self.mask {
+            mask.read(view, query, unit.sequence, start, (from, to));
+            // SAFETY: a vector's worth of floats.
+            let bias = unsafe { H::load(mask.lanes.as_ptr()) };
+            let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
+            // Where the mask is -inf the score goes, NaN or not.
+            x = H::select_gt(bias, H::splat(f32::MIN), biased, hidden);
+        }
+        // SAFETY: 32 floats.
+        let lane = unsafe { H::load(INDEX.as_ptr()) };
+        x = H::select_gt(H::splat(to as f32), lane, x, hidden);
+        x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
+        let highest = H::max_lane(x);
+        if highest == f32::NEG_INFINITY {
+            return;
+        }
+        // SAFETY: the caller's promise: the first two vectors of the state.
+        let (before, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
+        let now = H::max(H::splat(highest), before);
+        let shrink = math::exp::<H>(H::sub(before, now));
+        let p = math::exp::<H>(H::sub(x, now));
+        // SAFETY: as above; `p` and `shrink` have room for what is stored.
+        unsafe {
+            H::store(state, now);
+            H::store(state.add(LANES), H::add(H::mul(sums, shrink), p));
+            H::store(weights.p.as_mut_ptr(), p);
+            H::store_n(&raw mut weights.shrink, shrink, 1);
+        }
+        (weights.from, weights.to) = (from, to);
+    }
+
+    /// ALiBi's slope for a head, as ggml has it; 1 without `max_bias`.
+    #[inline(always)]
+    fn slope<H: Hvx>(&self, head: usize) -> H::F {
+        let bias = self.params.max_bias;
+        if bias <= 0.0 {
+            return H::splat(1.0);
+        }
+        // With n the power of two at or below the heads: 2^(-bias / n) to the power head + 1 for the first n, its
+        // square root to the odd powers for the others.
+        let n = 1usize << self.y.ne[1].ilog2();
+        let power = if head < n { 2 * (head + 1) } else { 2 * (head - n) + 1 };
+        math::exp::<H>(H::splat(-bias / (2 * n) as f32 * power as f32 * core::f32::consts::LN_2))
+    }
+
+    /// Adds the tile's values to every row of the unit by its weights.
+    ///
+    /// # Safety
+    /// The places are the worker's own; the slot holds the rows of V that the unit sees.
+    #[inline(always)]
+    pub(super) unsafe fn accumulate<H: Hvx>(
+        &self,
+        places: Places,
+        slot: usize,
+        unit: &Unit,
+        tile: usize,
+        weights: &[Weights; MAX_ROWS],
+    ) {
+        let vectors = self.stage.v_vectors;
+        let start = tile * TILE;
+        for position in unit.from.max(start) - start..unit.to.min(start + TILE) - start {
+            let row = places.slots[slot].wrapping_add(self.stage.k_tile + position * self.stage.v_row);
+            let wide = places.wide.wrapping_add(position * vectors * LANES);
+            // SAFETY: a staged row, and its place in the widened tile.
+            unsafe { widen::<H>(row, wide, vectors / 2) };
+        }
+        for (i, weights) in weights.iter().enumerate().take(unit.rows) {
+            if weights.from == weights.to {
+                continue;
+            }
+            let sums = self.state(places, i).wrapping_add(2 * LANES);
+            // SAFETY: for all of them, positions from..to are widened: the row sees them, so the unit does; the widths divide
+            // the vectors of a row.
+            unsafe {
+                if H::REGISTERS >= 24 && vectors.is_multiple_of(8) {
+                    add_values::<H, 8>(places.wide, vectors, weights, sums);
+                } else if H::REGISTERS >= 8 && vectors.is_multiple_of(4) {
+                    add_values::<H, 4>(places.wide, vectors, weights, sums);
+                } else {
+                    add_values::<H, 2>(places.wide, vectors, weights, sums);
+                }
+            }
+        }
+    }
+}
+
+impl MaskTile {
+    /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
+    #[inline(always)]
+    fn read(
+        &mut self,
+        mask: &View,
+        query: &Query,
+        sequence: usize,
+        start: usize,
+        (from, to): (usize, usize),
+    ) {
+        let row = mask.at([query.token, query.head % mask.ne[2], sequence % mask.ne[3]]).cast_const();
+        if row == self.row {
+            return;
+        }
+        self.row = row;
+        assert!(start + to <= mask.ne[0]);
+        for lane in from..to {
+            // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and aligned.
+            let bits = unsafe { row.add((start + lane) * 2).cast::<u16>().read() };
+            self.lanes[lane] = f16::from_bits(bits).to_f32();
+        }
+    }
+}
+
+/// Widens `n` vectors of f16 to 2 n of f32: vector 2i has the low halves of vector i, 2i + 1 the high halves.
+///
+/// # Safety
+/// `from` is valid for reading n vectors, `to` for writing 2 n.
+#[inline(always)]
+unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (low, high) = H::widen_f16(H::load_b(from.add(i * VECTOR_BYTES)));
+            H::store(to.add(2 * i * LANES), low);
+            H::store(to.add((2 * i + 1) * LANES), high);
+        }
+    }
+}
+
+/// sums <- shrink sums + sum over positions, from low to high, of p v; J vectors of a row at once. A position with
+/// p = 0 adds nothing, whatever it holds.
+///
+/// # Safety
+/// `wide` holds the rows of V at positions `from..to`, `vectors` each, `sums` as many vectors; J divides `vectors`.
+#[inline(always)]
+unsafe fn add_values<H: Hvx, const J: usize>(wide: *const f32, vectors: usize, w: &Weights, sums: *mut f32) {
+    let shrink = H::splat(w.shrink);
+    for first in (0..vectors).step_by(J) {
+        let mut sum = [shrink; J];
+        for (j, sum) in sum.iter_mut().enumerate() {
+            // SAFETY: vector first + j of `sums`.
+            *sum = H::mul(unsafe { H::load(sums.add((first + j) * LANES)) }, shrink);
+        }
+        for (position, &p) in w.p.iter().enumerate().take(w.to).skip(w.from) {
+            if p == 0.0 {
+                continue;
+            }
+            let p = H::splat(p);
+            for (j, sum) in sum.iter_mut().enumerate() {
+                // SAFETY: vector first + j of the row at `position`.
+                let value = unsafe { H::load(wide.add((position * vectors + first + j) * LANES)) };
+                *sum = H::add(*sum, H::mul(p, value));
+            }
+        }
+        for (j, sum) in sum.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { H::store(sums.add((first + j) * LANES), sum) };
+        }
+    }
+}
