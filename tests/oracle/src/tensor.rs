@@ -282,11 +282,11 @@ impl Tensor {
         if self.ne.iter().any(|&n| n < 1) {
             return malformed("an extent is below 1");
         }
-        if self.ne[0] as usize % self.ty.block_len() != 0 {
+        if !(self.ne[0] as usize).is_multiple_of(self.ty.block_len()) {
             return malformed("rows are not whole blocks");
         }
         let unit = if self.ty.is_quantized() { 1 } else { self.ty.block_bytes() };
-        if nb.iter().any(|&n| n % unit != 0) || self.offset() % unit != 0 {
+        if nb.iter().chain([&self.offset()]).any(|n| !n.is_multiple_of(unit)) {
             return malformed("a stride or the offset is not a multiple of the element's size");
         }
         let blocks = [self.ne[0] as usize / self.ty.block_len(), self.ne[1] as usize, self.ne[2] as usize];

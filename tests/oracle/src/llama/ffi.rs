@@ -104,6 +104,14 @@ impl RawModel {
         unsafe { sys::llama_vocab_get_add_bos(self.vocab()).then(|| sys::llama_vocab_bos(self.vocab())) }
     }
 
+    /// Whether some layers keep a state that cannot be cut at any position.
+    pub(super) fn is_recurrent(&self) -> bool {
+        // SAFETY: live model.
+        unsafe {
+            sys::llama_model_is_recurrent(self.0.as_ptr()) || sys::llama_model_is_hybrid(self.0.as_ptr())
+        }
+    }
+
     pub(super) fn mask_token(&self) -> i32 {
         // SAFETY: live vocabulary.
         unsafe { sys::llama_vocab_mask(self.vocab()) }
@@ -186,6 +194,7 @@ pub(super) enum Outputs {
 
 pub(super) struct RawContext<'m> {
     ctx: NonNull<sys::llama_context>,
+    pool: NonNull<sys::ggml_threadpool>,
     n_vocab: usize,
     model: PhantomData<&'m RawModel>,
 }
@@ -195,8 +204,12 @@ unsafe impl Send for RawContext<'_> {}
 
 impl Drop for RawContext<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `llama_init_from_model`, freed once.
-        unsafe { sys::llama_free(self.ctx.as_ptr()) }
+        // SAFETY: made by `llama_init_from_model` and `ggml_threadpool_new`, freed once; the pool's only user is
+        // the context, which goes first.
+        unsafe {
+            sys::llama_free(self.ctx.as_ptr());
+            sys::ggml_threadpool_free(self.pool.as_ptr());
+        }
     }
 }
 
@@ -238,7 +251,17 @@ impl<'m> RawContext<'m> {
             p.ctx_other = other;
             sys::llama_init_from_model(model.0.as_ptr(), p)
         };
-        NonNull::new(ctx).map(|ctx| Self { ctx, n_vocab: model.n_vocab(), model: PhantomData })
+        let ctx = NonNull::new(ctx)?;
+        // Without a pool of its own a context starts its threads anew for every graph, which costs more than a
+        // token of a small model. llama.cpp's tools attach one too.
+        // SAFETY: default parameters are valid; the pool is freed after the context.
+        let pool = unsafe {
+            let mut p = sys::ggml_threadpool_params_default(o.threads as i32);
+            let pool = NonNull::new(sys::ggml_threadpool_new(&mut p)).expect("no threads");
+            sys::llama_attach_threadpool(ctx.as_ptr(), pool.as_ptr(), pool.as_ptr());
+            pool
+        };
+        Some(Self { ctx, pool, n_vocab: model.n_vocab(), model: PhantomData })
     }
 
     /// One `llama_decode` of rows at positions from `pos`; llama.cpp's return code (0 is success).

@@ -210,13 +210,15 @@ pub struct Context<'m> {
     model: &'m Model,
     options: ContextOptions,
     n_past: usize,
+    /// First position that a recurrent state can still go back to.
+    floor: usize,
 }
 
 impl<'m> Context<'m> {
     /// An empty sequence.
     pub fn new(model: &'m Model, options: ContextOptions) -> Result<Self> {
         let raw = RawContext::new(&model.0, &options).ok_or(LlamaError::Context(options))?;
-        Ok(Self { raw, model, options, n_past: 0 })
+        Ok(Self { raw, model, options, n_past: 0, floor: 0 })
     }
 
     /// Tokens decoded so far.
@@ -227,17 +229,24 @@ impl<'m> Context<'m> {
     /// Forgets the sequence.
     pub fn clear(&mut self) {
         self.raw.clear();
-        self.n_past = 0;
+        (self.n_past, self.floor) = (0, 0);
     }
 
-    /// Goes back to the first `n` tokens. Recurrent layers can do this within [`ContextOptions::rollback`].
+    /// Goes back to the first `n` tokens. A model with recurrent layers can do this once after a decode, by at most
+    /// [`ContextOptions::rollback`] tokens, and must keep at least one token of that decode (of its last chunk):
+    /// llama.cpp accepts more and then goes on from a wrong state, so more is refused here.
     pub fn truncate(&mut self, n: usize) -> Result<()> {
-        if n < self.n_past {
-            if !self.raw.forget_from(n) {
-                return Err(LlamaError::Rollback(n));
-            }
-            self.n_past = n;
+        if n >= self.n_past {
+            return Ok(());
         }
+        if n == 0 {
+            self.clear();
+            return Ok(());
+        }
+        if self.model.0.is_recurrent() && n < self.floor || !self.raw.forget_from(n) {
+            return Err(LlamaError::Rollback(n));
+        }
+        (self.n_past, self.floor) = (n, n);
         Ok(())
     }
 
@@ -259,6 +268,7 @@ impl<'m> Context<'m> {
                 return Err(LlamaError::Decode { code, pos: self.n_past });
             }
             each(&mut self.raw, self.n_past, chunk.len());
+            self.floor = self.n_past + 1;
             self.n_past += chunk.len();
         }
         Ok(())

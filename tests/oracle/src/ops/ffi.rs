@@ -60,6 +60,7 @@ plain!(f32, i32, i64);
 
 macro_rules! ops {
     ($($name:ident = $ggml:ident($($arg:ident: $ty:ty),*);)*) => {
+        #[allow(clippy::too_many_arguments, reason = "ggml's")]
         impl Graph {
             $(pub(super) fn $name(&self, $($arg: $ty),*) -> Node {
                 // SAFETY: `ctx` is live as long as `self`. Nodes point into it. ggml checks types and shapes

@@ -426,7 +426,11 @@ pub struct DeltaNet<'a> {
 /// # Panics
 /// If the rows are not whole blocks, or for integer types.
 pub fn quantize(ty: GgmlType, rows: &[f32], n: usize) -> Vec<u8> {
-    assert!(n > 0 && rows.len() % n == 0 && n % ty.block_len() == 0, "rows of {n} in {} floats", rows.len());
+    assert!(
+        n > 0 && rows.len().is_multiple_of(n) && n.is_multiple_of(ty.block_len()),
+        "rows of {n} in {} floats",
+        rows.len()
+    );
     match ty {
         GgmlType::F32 => rows.iter().flat_map(|v| v.to_le_bytes()).collect(),
         GgmlType::I32 | GgmlType::I64 => panic!("integers are not quantized"),

@@ -35,7 +35,9 @@ pub(super) fn mul_mat(l: &mut List) {
         l.up(plain(ty, 2880, 32, 2880));
     }
     for a in BASE {
-        for b in [F32, F16] {
+        // ggml's CPU has no product of a quantized matrix and an F16 one.
+        for b in if a.is_quantized() { &[F32][..] } else { &[F32, F16] } {
+            let b = *b;
             for k in if a.is_quantized() { &[256][..] } else { &[256, 4] } {
                 let k = *k;
                 for (bs, nr) in [
