@@ -20,7 +20,7 @@ struct Net {
 }
 
 /// Outputs `[B][T][Hv][S]`, and the states after each token, each `[B][Hv][S rows j][S columns i]`.
-fn naive(n: &Net, x: &[Vec<f32>; 6]) -> (Vec<f32>, Vec<Vec<f32>>) {
+fn naive(n: &Net, x: &[Vec<f32>; 6]) -> Naive {
     let [q, k, v, g, beta, state] = x;
     let (mut s, mut out, mut planes) = (state.clone(), vec![0f32; S * n.hv * n.t * n.b], Vec::new());
     for t in 0..n.t {
@@ -47,7 +47,9 @@ fn naive(n: &Net, x: &[Vec<f32>; 6]) -> (Vec<f32>, Vec<Vec<f32>>) {
     (out, planes)
 }
 
-fn run(n: &Net, snapshots: i64) -> (Vec<f32>, (Vec<f32>, Vec<Vec<f32>>)) {
+type Naive = (Vec<f32>, Vec<Vec<f32>>);
+
+fn run(n: &Net, snapshots: i64) -> (Vec<f32>, Naive) {
     let gate = if n.kda { S } else { 1 };
     let ne = [
         [S, n.hk, n.t, n.b],

@@ -39,6 +39,11 @@ impl<'m> DFlash<'m> {
         if draft.meta("general.architecture").as_deref() != Some("dflash") || layers.is_empty() {
             return Err(LlamaError::Input("not a DFlash draft".to_owned()));
         }
+        // The width of the rows that the draft reads follows from its own width: it must be the target's.
+        let fits = (draft.n_embd(), draft.n_vocab()) == (target.n_embd(), target.n_vocab());
+        if !fits || layers.iter().any(|&l| l as usize >= target.0.n_layer()) {
+            return Err(LlamaError::Input("the draft was made for another target".to_owned()));
+        }
         let number = |key| draft.meta(key).and_then(|v| v.parse::<usize>().ok());
         let block = number("dflash.block_size").unwrap_or(16);
         let n_max = n_max.clamp(1, block - 1);

@@ -99,6 +99,11 @@ impl RawModel {
         unsafe { sys::llama_model_n_embd(self.0.as_ptr()) as usize }
     }
 
+    pub(super) fn n_layer(&self) -> usize {
+        // SAFETY: live model.
+        unsafe { sys::llama_model_n_layer(self.0.as_ptr()) as usize }
+    }
+
     pub(super) fn add_bos(&self) -> Option<i32> {
         // SAFETY: live vocabulary.
         unsafe { sys::llama_vocab_get_add_bos(self.vocab()).then(|| sys::llama_vocab_bos(self.vocab())) }
