@@ -1,0 +1,170 @@
+//! Element by element, and row by row: binary and unary operations, GLU, norms.
+
+use super::super::kind::{GluForm, Layout};
+use super::{CaseKind, List, MODELS, WIDTHS};
+use crate::ops::{Binary, Unary};
+use crate::tensor::GgmlType::{F16, F32};
+
+pub(super) fn binary(l: &mut List) {
+    const ONE: [i64; 4] = [1, 1, 1, 1];
+    let both = |l: &mut List, ty, ne, repeat, perm| {
+        for op in [Binary::Add, Binary::Mul] {
+            l.up(CaseKind::Binary { op, ty, ne, repeat, perm });
+        }
+    };
+    for ty in [F16, F32] {
+        for perm in [false, true] {
+            for (ne, nr) in [
+                ([1, 1, 8, 1], ONE),
+                ([1, 1, 1, 1], [32, 1, 1, 1]),
+                ([1, 1, 320, 320], ONE),
+                ([10, 5, 1, 1], ONE),
+                ([10, 5, 4, 1], ONE),
+                ([10, 5, 4, 3], ONE),
+                ([10, 5, 4, 3], [2, 1, 1, 1]),
+                ([10, 5, 4, 3], [1, 2, 1, 1]),
+                ([10, 5, 4, 3], [1, 1, 2, 1]),
+                ([10, 5, 4, 3], [1, 1, 1, 2]),
+                ([10, 5, 4, 3], [1, 1, 2, 2]),
+                ([10, 5, 4, 3], [1, 2, 2, 2]),
+                ([10, 5, 4, 3], [2, 2, 2, 2]),
+            ] {
+                both(l, ty, ne, nr, perm);
+            }
+        }
+        for (ne, nr) in [
+            ([1, 1, 65_536, 1], [256, 1, 1, 1]),
+            ([1280, 1, 1, 1], ONE),
+            ([1280, 1, 1, 1], [1, 16, 16, 1]),
+            ([1280, 16, 16, 1], ONE),
+            ([1280, 1, 1, 1], [1, 256, 1, 1]),
+            ([1, 1, 1280, 1], [16, 16, 1, 1]),
+            ([16, 16, 1280, 1], ONE),
+            ([1, 1, 1920, 1], [16, 16, 1, 1]),
+            ([1, 1, 2560, 1], [16, 16, 1, 1]),
+            ([1, 1, 1280, 1], [32, 32, 1, 1]),
+            ([1, 1, 1920, 1], [32, 32, 1, 1]),
+            ([1, 1, 640, 1], [32, 32, 1, 1]),
+            ([5120, 1, 1, 1], [1, 256, 1, 1]),
+            ([640, 1, 1, 1], ONE),
+            ([64, 262_144, 1, 1], ONE),
+        ] {
+            both(l, ty, ne, nr, false);
+        }
+    }
+    for op in [Binary::Add, Binary::Mul] {
+        for ne in [[16, 5, 4, 3], [1, 1, 1, 1], [31, 1, 1, 1], [33, 3, 1, 1]] {
+            l.edge(CaseKind::Binary { op, ty: F32, ne, repeat: ONE, perm: false });
+        }
+        for s in &MODELS {
+            for t in WIDTHS {
+                l.model(CaseKind::Binary {
+                    op,
+                    ty: F32,
+                    ne: [s.embd, 1, 1, 1],
+                    repeat: [1, t, 1, 1],
+                    perm: false,
+                });
+                l.model(CaseKind::Binary { op, ty: F32, ne: [s.embd, t, 1, 1], repeat: ONE, perm: false });
+            }
+        }
+    }
+    for (ne, s, b) in
+        [([10, 10, 10, 10], 2.0, 0.0), ([10, 10, 10, 10], 2.0, 1.0), ([100, 10, 10, 10], 2.0, 1.0)]
+    {
+        l.up(CaseKind::Scale { ne, s, b });
+    }
+    for (ne, s, b) in
+        [([1, 1, 1, 1], -0.5, 0.25), ([33, 1, 1, 1], 0.0, 3.0), ([128, 16, 3, 1], 0.088_388_35, 0.0)]
+    {
+        l.edge(CaseKind::Scale { ne, s, b });
+    }
+}
+
+pub(super) fn unary(l: &mut List) {
+    let ops = [Unary::Silu, Unary::Sigmoid, Unary::Softplus, Unary::Exp, Unary::Neg];
+    for ty in [F16, F32] {
+        for layout in [Layout::Dense, Layout::Padded] {
+            for op in ops {
+                for ne in [[128, 2, 2, 2], [5, 7, 11, 13]] {
+                    l.up(CaseKind::Unary { op, ty, ne, layout, min: -150.0, max: 150.0 });
+                }
+            }
+        }
+    }
+    // Over upstream's range the large values hide every error at the small ones.
+    for op in ops {
+        for (min, max) in [(-8.0, 8.0), (-1e-3, 1e-3), (-100.0, -10.0), (19.9, 20.1)] {
+            let (ty, layout) = (F32, Layout::Dense);
+            l.edge(CaseKind::Unary { op, ty, ne: [257, 3, 1, 1], layout, min, max });
+        }
+        l.edge(CaseKind::Unary { op, ty: F32, ne: [1, 1, 1, 1], layout: Layout::Dense, min: -1.0, max: 1.0 });
+    }
+    for ty in [F16, F32] {
+        for layout in [Layout::Dense, Layout::Padded] {
+            for form in [GluForm::Fused, GluForm::Swapped, GluForm::Split] {
+                l.up(CaseKind::SwiGlu { ty, ne: [128, 2, 2, 2], form, layout });
+                // Fused halves of an odd row: ggml takes floor(n / 2) and leaves the last element out.
+                l.up(CaseKind::SwiGlu { ty, ne: [5, 7, 11, 13], form, layout });
+            }
+        }
+    }
+    for form in [GluForm::Fused, GluForm::Swapped, GluForm::Split] {
+        for ne in [[2, 1, 1, 1], [62, 3, 1, 1], [66, 1, 1, 1]] {
+            l.edge(CaseKind::SwiGlu { ty: F32, ne, form, layout: Layout::Dense });
+        }
+    }
+    for s in &MODELS {
+        for t in WIDTHS {
+            let (ty, layout) = (F32, Layout::Dense);
+            l.model(CaseKind::SwiGlu { ty, ne: [s.ff, t, 1, 1], form: GluForm::Split, layout });
+            l.model(CaseKind::Unary {
+                op: Unary::Silu,
+                ty,
+                ne: [s.channels(), t, 1, 1],
+                layout,
+                min: -8.0,
+                max: 8.0,
+            });
+        }
+    }
+}
+
+pub(super) fn norms(l: &mut List) {
+    let rms = |ne, eps, layout| CaseKind::RmsNorm { ne, eps, weight: false, layout, amplitude: 1.0 };
+    let rms_mul =
+        |ne, eps| CaseKind::RmsNorm { ne, eps, weight: true, layout: Layout::Dense, amplitude: 10.0 };
+    let l2 = |ne, eps, layout| CaseKind::L2Norm { ne, eps, layout, amplitude: 1.0 };
+    for eps in [0.0, 1e-6, 1e-4, 1e-1, 10.0] {
+        for n in [64, 1025] {
+            for layout in [Layout::Dense, Layout::Padded] {
+                l.up(rms([n, 5, 4, 3], eps, layout));
+                l.up(l2([n, 5, 4, 3], eps, layout));
+            }
+        }
+    }
+    for eps in [0.0, 1e-6, 1e-4, 1e-1, 1.0] {
+        for n in [64, 1025] {
+            l.up(rms_mul([n, 5, 4, 3], eps));
+        }
+    }
+    for n in [1, 511, 1025, 8192, 33 * 512] {
+        l.up(rms_mul([n, 1, 1, 1], 1e-6));
+    }
+    // Rows so small that eps decides, and so large that a square overflows half precision.
+    for amplitude in [1e-6, 1e-3, 300.0] {
+        for n in [1, 31, 33, 128] {
+            let (ne, eps, layout) = ([n, 3, 1, 1], 1e-6, Layout::Dense);
+            l.edge(CaseKind::RmsNorm { ne, eps, weight: false, layout, amplitude });
+            l.edge(CaseKind::L2Norm { ne, eps, layout, amplitude });
+        }
+    }
+    for s in &MODELS {
+        for t in WIDTHS {
+            l.model(rms_mul([s.embd, t, 1, 1], 1e-6));
+            l.model(rms_mul([256, s.q_heads, t, 1], 1e-6));
+            l.model(rms_mul([128, s.k_heads * s.v_per_k, t, 1], 1e-6));
+            l.model(l2([128, s.k_heads, t, 1], 1e-6, Layout::Dense));
+        }
+    }
+}

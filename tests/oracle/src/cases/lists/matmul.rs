@@ -1,0 +1,225 @@
+//! MUL_MAT, GET_ROWS, SET_ROWS.
+
+use super::{ALL_TYPES, CaseKind, List, MODELS, WIDTHS};
+use crate::tensor::GgmlType::{self, BF16, F16, F32, I32, I64, MXFP4, Q4_0, Q4_1, Q4_K, Q6_K, Q8_0};
+
+/// Upstream's base types, less those that hexflash does not know.
+const BASE: [GgmlType; 7] = [F32, F16, Q8_0, Q4_0, Q4_1, Q4_K, MXFP4];
+const SAME: [usize; 4] = [0, 1, 2, 3];
+
+fn mm(
+    a: GgmlType,
+    b: GgmlType,
+    mnk: [i64; 3],
+    batch: [i64; 2],
+    repeat: [i64; 2],
+    perm: [usize; 4],
+) -> CaseKind {
+    let [m, n, k] = mnk;
+    CaseKind::MulMat { a, b, m, n, k, batch, repeat, perm, k_alloc: 0 }
+}
+
+fn plain(a: GgmlType, m: i64, n: i64, k: i64) -> CaseKind {
+    mm(a, F32, [m, n, k], [1, 1], [1, 1], SAME)
+}
+
+pub(super) fn mul_mat(l: &mut List) {
+    const ONE: [i64; 2] = [1, 1];
+    for ty in ALL_TYPES {
+        for n in 1..10 {
+            l.up(plain(ty, 16, n, 256));
+        }
+        l.up(plain(ty, 1, 64, 256));
+    }
+    for ty in [Q4_0, Q8_0, MXFP4] {
+        l.up(plain(ty, 2880, 32, 2880));
+    }
+    for a in BASE {
+        // ggml's CPU has no product of a quantized matrix and an F16 one.
+        for b in if a.is_quantized() { &[F32][..] } else { &[F32, F16] } {
+            let b = *b;
+            for k in if a.is_quantized() { &[256][..] } else { &[256, 4] } {
+                let k = *k;
+                for (bs, nr) in [
+                    ([1, 1], [1, 1]),
+                    ([1, 1], [2, 1]),
+                    ([1, 1], [1, 2]),
+                    ([3, 1], [1, 1]),
+                    ([3, 1], [2, 1]),
+                    ([3, 2], [1, 1]),
+                    ([3, 2], [2, 1]),
+                    ([3, 2], [1, 2]),
+                    ([3, 2], [2, 2]),
+                ] {
+                    l.up(mm(a, b, [16, 1, k], bs, nr, SAME));
+                    l.up(mm(a, b, [16, 16, k], bs, nr, SAME));
+                }
+                l.up(mm(a, b, [16, 4, k], [3, 2], [2, 2], SAME));
+                for perm in [[0, 2, 1, 3], [0, 1, 3, 2], [0, 3, 2, 1]] {
+                    for n in [1, 8, 16] {
+                        l.up(mm(a, b, [16, n, k], [2, 3], ONE, perm));
+                    }
+                }
+                l.up(mm(a, b, [16, 4, k], [2, 3], ONE, [0, 3, 2, 1]));
+            }
+            for n in [1, 8, 16] {
+                l.up(mm(a, b, [16, n, 1024], [3, 2], ONE, SAME));
+            }
+            l.up(mm(a, b, [16, 8, 256], [1536, 1], ONE, SAME));
+        }
+    }
+    for perm in [[0, 2, 1, 3], [0, 1, 3, 2], [0, 3, 2, 1]] {
+        for n in [1, 8, 16] {
+            l.up(mm(BF16, F32, [16, n, 256], [2, 3], ONE, perm));
+        }
+    }
+    for ty in ALL_TYPES.into_iter().filter(|t| t.is_quantized() && t.block_len() != 256) {
+        l.up(plain(ty, 16, 1, ty.block_len() as i64));
+    }
+    for (m, n, k, nr) in
+        [(64, 2, 128, 1), (83, 2, 128, 4), (64, 2, 64, 4), (83, 2, 64, 4), (64, 45, 128, 4), (128, 45, 64, 4)]
+    {
+        l.up(mm(F16, F32, [m, n, k], [8, 1], [nr, 1], SAME));
+    }
+    for k in [193, 67] {
+        l.up(mm(F16, F32, [1056, 1, k], ONE, [4, 1], [0, 2, 1, 3]));
+    }
+    l.up(CaseKind::MulMat {
+        a: F32,
+        b: F32,
+        m: 16,
+        n: 32,
+        k: 32,
+        batch: ONE,
+        repeat: ONE,
+        perm: SAME,
+        k_alloc: 64,
+    });
+    l.up(mm(F32, F32, [64, 77, 77], [12, 1], ONE, SAME));
+    l.up(plain(Q4_0, 576, 512, 576));
+    l.up(plain(Q4_0, 1, 2048, 8192));
+    l.up(plain(Q8_0, 6, 4096, 5120));
+    for bs2 in [1, 3] {
+        for bs in [1, 2, 4, 8] {
+            for nr in [1, 4] {
+                for (m, k) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                    for ty in [F16, BF16, F32] {
+                        l.up(mm(ty, F32, [1056 + m, 1, 128 + k], [bs, bs2], [nr, 1], [0, 2, 1, 3]));
+                        let (batch, repeat) = ([bs, bs2], [nr, 1]);
+                        let (m, k) = (128 + m, 1056 + k);
+                        let k_alloc = 2 * 1056 + k - 1056;
+                        l.up(CaseKind::MulMat {
+                            a: ty,
+                            b: F32,
+                            m,
+                            n: 1,
+                            k,
+                            batch,
+                            repeat,
+                            perm: SAME,
+                            k_alloc,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    for ty in [F32, F16, Q8_0, Q4_0, Q6_K] {
+        let k = ty.block_len() as i64;
+        for (m, n) in [(1, 1), (1, 17), (31, 1), (33, 3), (65, 2), (127, 5)] {
+            l.edge(plain(ty, m, n, k));
+            l.edge(plain(ty, m, n, 3 * k.max(32)));
+        }
+    }
+    for (m, n, k) in [(1, 1, 1), (3, 2, 31), (5, 1, 33), (7, 16, 127)] {
+        l.edge(plain(F32, m, n, k));
+        l.edge(plain(F16, m, n, k));
+    }
+    // Layers, at each width of a pass. The head is a slice: a whole one has 248,320 rows of the same.
+    for s in &MODELS {
+        let (q, kv) = (256 * s.q_heads, 256 * s.kv_heads);
+        let shapes = [
+            (s.channels(), s.embd),
+            (s.values(), s.embd),
+            (s.k_heads * s.v_per_k, s.embd),
+            (s.embd, s.values()),
+            (2 * q, s.embd),
+            (kv, s.embd),
+            (s.embd, q),
+            (s.ff, s.embd),
+            (s.embd, s.ff),
+            (8192, s.embd),
+        ];
+        for n in WIDTHS {
+            for (m, k) in shapes {
+                l.model(plain(Q8_0, m, n, k));
+                l.model(plain(Q4_0, m, n, k));
+            }
+            l.model(plain(Q6_K, 4096, n, s.embd));
+            l.model(plain(F16, 2 * q, n, s.embd));
+        }
+    }
+}
+
+pub(super) fn rows(l: &mut List) {
+    let get = |ty, n, m, r, b1, b2, view| CaseKind::GetRows { ty, n, m, r, b1, b2, view };
+    for ty in [F32, Q4_0] {
+        l.up(get(ty, 300 * 256, 5, 4, 1, 2, false));
+        l.up(get(ty, 256, 80_000, 70_000, 2, 1, false));
+        l.up(get(ty, 256, 5, 4, 700, 100, false));
+    }
+    l.up(get(F32, 1, 8, 2, 1, 1, false));
+    for ty in ALL_TYPES.into_iter().chain([I32]) {
+        for b1 in [1, 7] {
+            for view in [false, true] {
+                l.up(get(ty, 256, 5, 4, b1, 1, view));
+            }
+        }
+    }
+    for ty in [F32, F16, Q8_0, Q4_0, Q6_K] {
+        let n = ty.block_len() as i64;
+        l.edge(get(ty, n, 1, 1, 1, 1, false));
+        l.edge(get(ty, 3 * n, 7, 33, 1, 1, false));
+    }
+    for s in &MODELS {
+        for r in WIDTHS {
+            l.model(get(Q8_0, s.embd, 4096, r, 1, 1, false));
+            l.model(get(Q6_K, s.embd, 4096, r, 1, 1, false));
+        }
+    }
+
+    let set = |ty, idx, ne, repeat, r, view| CaseKind::SetRows { ty, idx, ne, repeat, r, view };
+    l.up(set(F32, I64, [1, 8, 1, 3], [1, 1], 2, false));
+    l.up(set(F32, I32, [1, 8, 1, 3], [1, 1], 2, false));
+    l.up(set(Q8_0, I32, [256, 5, 1, 3], [1, 1], 1, false));
+    // ggml has no SET_ROWS into k-quants with a quantizer that needs no search; upstream lists them all.
+    for ty in ALL_TYPES {
+        for b in [1, 7] {
+            for view in [false, true] {
+                // A view takes r / 2 rows: upstream's r = 1 would leave none.
+                if !view {
+                    l.up(set(ty, I64, [256, 5, b, 3], [1, 1], 1, false));
+                }
+                l.up(set(ty, I64, [256, 11, 1, b], [2, 3], 7, view));
+                l.up(set(ty, I64, [3 * ty.block_len() as i64, 3, b, 1], [2, 3], 2, view));
+                if !ty.is_quantized() {
+                    l.up(set(ty, I64, [31, 3, b, 1], [2, 3], 2, view));
+                    if !view {
+                        l.up(set(ty, I64, [33, 5, 1, b], [2, 3], 1, false));
+                    }
+                }
+            }
+        }
+    }
+    for ty in [F32, F16, Q8_0] {
+        l.edge(set(ty, I32, [ty.block_len() as i64, 1, 1, 1], [1, 1], 1, false));
+        l.edge(set(ty, I64, [256, 33, 1, 1], [1, 1], 33, false));
+    }
+    // Appending to a KV cache.
+    for s in &MODELS {
+        for r in WIDTHS {
+            l.model(set(F16, I64, [256 * s.kv_heads, 512, 1, 1], [1, 1], r, false));
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The unsafe half of `llama`: models, contexts and batches of llama.cpp.
+
+use std::ffi::{CString, c_char, c_void};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use llama_cpp_sys_2 as sys;
+
+static VERBOSE: AtomicBool = AtomicBool::new(false);
+
+/// Called by llama.cpp and ggml with each piece of a message.
+unsafe extern "C" fn log(_level: sys::ggml_log_level, text: *const c_char, _user: *mut c_void) {
+    // Relaxed: a flag of its own, no other memory depends on it.
+    if VERBOSE.load(Ordering::Relaxed) && !text.is_null() {
+        // SAFETY: llama.cpp passes a NUL-terminated string that lives for the call.
+        eprint!("{}", unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy());
+    }
+}
+
+pub(super) fn init() {
+    static INIT: Once = Once::new();
+    // SAFETY: global set-up, once, before any other call; `log` lives forever and takes no user data.
+    INIT.call_once(|| unsafe {
+        sys::llama_log_set(Some(log), std::ptr::null_mut());
+        sys::ggml_log_set(Some(log), std::ptr::null_mut());
+        sys::llama_backend_init();
+    });
+}
+
+pub(super) fn set_verbose(on: bool) {
+    VERBOSE.store(on, Ordering::Relaxed);
+}
+
+pub(super) fn system_info() -> String {
+    init();
+    // SAFETY: returns a NUL-terminated string in static storage, overwritten only by another call of the same
+    // function with the same contents.
+    unsafe { std::ffi::CStr::from_ptr(sys::llama_print_system_info()) }.to_string_lossy().into_owned()
+}
+
+// Declared in llama.cpp's own src/llama-ext.h, as C++: hence the mangled names (Itanium ABI, so not for MSVC).
+// The crate version is pinned, and with it these signatures.
+unsafe extern "C" {
+    #[link_name = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"]
+    fn llama_set_embeddings_layer_inp(ctx: *mut sys::llama_context, layer: u32, value: bool);
+    #[link_name = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"]
+    fn llama_get_embeddings_layer_inp(ctx: *mut sys::llama_context, layer: u32) -> *mut f32;
+    #[link_name = "_Z28llama_model_target_layer_idsPK11llama_model"]
+    fn llama_model_target_layer_ids(model: *const sys::llama_model) -> *const i32;
+    #[link_name = "_Z30llama_model_target_layer_ids_nPK11llama_model"]
+    fn llama_model_target_layer_ids_n(model: *const sys::llama_model) -> u32;
+    #[link_name = "_Z26llama_set_embeddings_nextnP13llama_contextbb"]
+    fn llama_set_embeddings_nextn(ctx: *mut sys::llama_context, value: bool, masked: bool);
+}
+
+pub(super) struct RawModel(NonNull<sys::llama_model>);
+
+// SAFETY: a loaded model is not written any more; llama.cpp lets several contexts on several threads share it.
+unsafe impl Send for RawModel {}
+// SAFETY: as above.
+unsafe impl Sync for RawModel {}
+
+impl Drop for RawModel {
+    fn drop(&mut self) {
+        // SAFETY: made by `llama_model_load_from_file`, freed once; contexts borrow the model.
+        unsafe { sys::llama_model_free(self.0.as_ptr()) }
+    }
+}
+
+impl RawModel {
+    pub(super) fn load(path: &Path, repack: bool) -> Option<Self> {
+        init();
+        let path = CString::new(path.as_os_str().as_encoded_bytes()).ok()?;
+        // SAFETY: default parameters are valid; `path` is NUL-terminated and lives for the call.
+        let model = unsafe {
+            let mut params = sys::llama_model_default_params();
+            params.n_gpu_layers = 0;
+            params.use_extra_bufts = repack;
+            sys::llama_model_load_from_file(path.as_ptr(), params)
+        };
+        NonNull::new(model).map(Self)
+    }
+
+    fn vocab(&self) -> *const sys::llama_vocab {
+        // SAFETY: live model.
+        unsafe { sys::llama_model_get_vocab(self.0.as_ptr()) }
+    }
+
+    pub(super) fn n_vocab(&self) -> usize {
+        // SAFETY: live model, and so live vocabulary.
+        unsafe { sys::llama_vocab_n_tokens(self.vocab()) as usize }
+    }
+
+    pub(super) fn n_embd(&self) -> usize {
+        // SAFETY: live model.
+        unsafe { sys::llama_model_n_embd(self.0.as_ptr()) as usize }
+    }
+
+    pub(super) fn n_layer(&self) -> usize {
+        // SAFETY: live model.
+        unsafe { sys::llama_model_n_layer(self.0.as_ptr()) as usize }
+    }
+
+    pub(super) fn add_bos(&self) -> Option<i32> {
+        // SAFETY: live vocabulary.
+        unsafe { sys::llama_vocab_get_add_bos(self.vocab()).then(|| sys::llama_vocab_bos(self.vocab())) }
+    }
+
+    /// Whether some layers keep a state that cannot be cut at any position.
+    pub(super) fn is_recurrent(&self) -> bool {
+        // SAFETY: live model.
+        unsafe {
+            sys::llama_model_is_recurrent(self.0.as_ptr()) || sys::llama_model_is_hybrid(self.0.as_ptr())
+        }
+    }
+
+    pub(super) fn mask_token(&self) -> i32 {
+        // SAFETY: live vocabulary.
+        unsafe { sys::llama_vocab_mask(self.vocab()) }
+    }
+
+    pub(super) fn is_eog(&self, token: i32) -> bool {
+        // SAFETY: live vocabulary; llama.cpp answers false for ids it does not know.
+        unsafe { sys::llama_vocab_is_eog(self.vocab(), token) }
+    }
+
+    pub(super) fn tokenize(&self, text: &str, special: bool) -> Option<Vec<i32>> {
+        let mut out = vec![0i32; text.len() + 8];
+        let (len, room) = (i32::try_from(text.len()).ok()?, i32::try_from(out.len()).ok()?);
+        // SAFETY: pointers and lengths of live buffers; the text needs no terminator.
+        let n = unsafe {
+            sys::llama_tokenize(
+                self.vocab(),
+                text.as_ptr().cast(),
+                len,
+                out.as_mut_ptr(),
+                room,
+                special,
+                special,
+            )
+        };
+        out.truncate(usize::try_from(n).ok()?);
+        Some(out)
+    }
+
+    pub(super) fn piece(&self, token: i32) -> Vec<u8> {
+        let mut out = vec![0u8; 256];
+        // SAFETY: pointer and length of a live buffer.
+        let n = unsafe {
+            sys::llama_token_to_piece(self.vocab(), token, out.as_mut_ptr().cast(), out.len() as i32, 0, true)
+        };
+        out.truncate(usize::try_from(n).unwrap_or(0));
+        out
+    }
+
+    pub(super) fn meta(&self, key: &str) -> Option<String> {
+        let key = CString::new(key).ok()?;
+        let mut out = vec![0u8; 256];
+        // SAFETY: terminated key; pointer and length of a live buffer.
+        let n = unsafe {
+            sys::llama_model_meta_val_str(self.0.as_ptr(), key.as_ptr(), out.as_mut_ptr().cast(), out.len())
+        };
+        out.truncate(usize::try_from(n).ok()?.min(255));
+        String::from_utf8(out).ok()
+    }
+
+    /// Layers of the target whose inputs a DFlash draft reads.
+    pub(super) fn target_layers(&self) -> Vec<u32> {
+        // SAFETY: live model; the array has as many entries as the second function says and lives with it.
+        unsafe {
+            let n = llama_model_target_layer_ids_n(self.0.as_ptr()) as usize;
+            let ids = llama_model_target_layer_ids(self.0.as_ptr());
+            if n == 0 || ids.is_null() {
+                return Vec::new();
+            }
+            std::slice::from_raw_parts(ids, n).iter().map(|&i| i as u32).collect()
+        }
+    }
+}
+
+/// What goes into a decode call.
+pub(super) enum Rows<'a> {
+    /// Token ids.
+    Tokens(&'a [i32]),
+    /// Embedding rows, one after the other, and their number.
+    Embd(&'a [f32], usize),
+}
+
+/// Which rows give logits.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Outputs {
+    None,
+    Last,
+    All,
+}
+
+pub(super) struct RawContext<'m> {
+    ctx: NonNull<sys::llama_context>,
+    pool: NonNull<sys::ggml_threadpool>,
+    n_vocab: usize,
+    model: PhantomData<&'m RawModel>,
+}
+
+// SAFETY: a context is used through `&mut` only, by one thread at a time; llama.cpp ties it to no thread.
+unsafe impl Send for RawContext<'_> {}
+
+impl Drop for RawContext<'_> {
+    fn drop(&mut self) {
+        // SAFETY: made by `llama_init_from_model` and `ggml_threadpool_new`, freed once; the pool's only user is
+        // the context, which goes first.
+        unsafe {
+            sys::llama_free(self.ctx.as_ptr());
+            sys::ggml_threadpool_free(self.pool.as_ptr());
+        }
+    }
+}
+
+impl<'m> RawContext<'m> {
+    pub(super) fn new(model: &'m RawModel, o: &super::ContextOptions) -> Option<Self> {
+        // SAFETY: no other context is handed over.
+        unsafe { Self::with_other(model, o, std::ptr::null_mut()) }
+    }
+
+    /// A draft's context, which uses the embeddings and the head of `target`.
+    ///
+    /// # Safety
+    /// `target` must outlive the result.
+    pub(super) unsafe fn draft(
+        model: &'m RawModel,
+        o: &super::ContextOptions,
+        target: &RawContext<'m>,
+    ) -> Option<Self> {
+        // SAFETY: `target` is live, and stays so as long as the result by this function's contract.
+        unsafe { Self::with_other(model, o, target.ctx.as_ptr()) }
+    }
+
+    /// # Safety
+    /// `other` must be null or a context that outlives the result.
+    unsafe fn with_other(
+        model: &'m RawModel,
+        o: &super::ContextOptions,
+        other: *mut sys::llama_context,
+    ) -> Option<Self> {
+        // SAFETY: default parameters are valid; the model outlives the context (lifetime 'm), `other` by contract.
+        let ctx = unsafe {
+            let mut p = sys::llama_context_default_params();
+            (p.n_ctx, p.n_batch, p.n_ubatch) = (o.n_ctx, o.n_batch, o.n_batch.min(512));
+            (p.n_threads, p.n_threads_batch) = (o.threads as i32, o.threads as i32);
+            p.n_rs_seq = o.rollback;
+            p.flash_attn_type = o.flash_attn as sys::llama_flash_attn_type;
+            (p.type_k, p.type_v) = (o.kv as sys::ggml_type, o.kv as sys::ggml_type);
+            p.no_perf = true;
+            p.ctx_other = other;
+            sys::llama_init_from_model(model.0.as_ptr(), p)
+        };
+        let ctx = NonNull::new(ctx)?;
+        // Without a pool of its own a context starts its threads anew for every graph, which costs more than a
+        // token of a small model. llama.cpp's tools attach one too.
+        // SAFETY: default parameters are valid; the pool is freed after the context.
+        let pool = unsafe {
+            let mut p = sys::ggml_threadpool_params_default(o.threads as i32);
+            let pool = NonNull::new(sys::ggml_threadpool_new(&mut p)).expect("no threads");
+            sys::llama_attach_threadpool(ctx.as_ptr(), pool.as_ptr(), pool.as_ptr());
+            pool
+        };
+        Some(Self { ctx, pool, n_vocab: model.n_vocab(), model: PhantomData })
+    }
+
+    /// One `llama_decode` of rows at positions from `pos`; llama.cpp's return code (0 is success).
+    pub(super) fn decode(&mut self, rows: Rows<'_>, pos: usize, outputs: Outputs) -> i32 {
+        let n = match rows {
+            Rows::Tokens(t) => t.len(),
+            Rows::Embd(e, n) => {
+                assert!(n > 0 && e.len() % n == 0, "ragged rows");
+                n
+            }
+        };
+        // Token batches have one position row. Embedding batches of M-RoPE models have four (t, h, w, e), one
+        // after the other; other models read the first row only.
+        let mut positions: Vec<i32> = (0..3).flat_map(|_| (pos..pos + n).map(|p| p as i32)).collect();
+        positions.resize(4 * n, 0);
+        let mut seq = [0i32];
+        let mut seqs = vec![seq.as_mut_ptr(); n];
+        let mut counts = vec![1i32; n];
+        let mut wanted = vec![i8::from(outputs == Outputs::All); n];
+        if let (Outputs::Last, Some(last)) = (outputs, wanted.last_mut()) {
+            *last = 1;
+        }
+        let (token, embd) = match rows {
+            Rows::Tokens(t) => (t.as_ptr().cast_mut(), std::ptr::null_mut()),
+            Rows::Embd(e, _) => (std::ptr::null_mut(), e.as_ptr().cast_mut()),
+        };
+        let batch = sys::llama_batch {
+            n_tokens: n as i32,
+            token,
+            embd,
+            pos: positions.as_mut_ptr(),
+            n_seq_id: counts.as_mut_ptr(),
+            seq_id: seqs.as_mut_ptr(),
+            logits: wanted.as_mut_ptr(),
+        };
+        // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it needs
+        // and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp; the width
+        // of a row is checked by `DFlash`, which knows the draft.
+        unsafe { sys::llama_decode(self.ctx.as_ptr(), batch) }
+    }
+
+    /// Logits of row `i` of the last batch, if it was an output.
+    pub(super) fn logits(&mut self, i: usize) -> Option<&[f32]> {
+        // SAFETY: llama.cpp returns null or a row of `n_vocab` floats, valid until the next decode, which needs
+        // `&mut self` again.
+        unsafe {
+            let p = sys::llama_get_logits_ith(self.ctx.as_ptr(), i as i32);
+            (!p.is_null()).then(|| std::slice::from_raw_parts(p, self.n_vocab))
+        }
+    }
+
+    pub(super) fn synchronize(&mut self) {
+        // SAFETY: live context.
+        unsafe { sys::llama_synchronize(self.ctx.as_ptr()) }
+    }
+
+    pub(super) fn clear(&mut self) {
+        // SAFETY: live context; its memory lives with it.
+        unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ctx.as_ptr()), true) }
+    }
+
+    /// Forgets positions from `pos` on; false if the memory cannot.
+    pub(super) fn forget_from(&mut self, pos: usize) -> bool {
+        // SAFETY: as in `clear`.
+        unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.ctx.as_ptr()), 0, pos as i32, -1) }
+    }
+
+    /// Keep the inputs of a layer for `layer_input`.
+    pub(super) fn tap_layer(&mut self, layer: u32) {
+        // SAFETY: live context; llama.cpp checks the layer's number.
+        unsafe { llama_set_embeddings_layer_inp(self.ctx.as_ptr(), layer, true) }
+    }
+
+    /// Inputs of a tapped layer for the `rows` rows of the last batch, `n_embd` floats each.
+    pub(super) fn layer_input(&mut self, layer: u32, rows: usize, n_embd: usize) -> Option<&[f32]> {
+        // SAFETY: llama.cpp keeps one row of the target's width per token of the last batch, or returns null;
+        // the caller passes that batch's size. Valid until the next decode, which needs `&mut self` again.
+        unsafe {
+            let p = llama_get_embeddings_layer_inp(self.ctx.as_ptr(), layer);
+            (!p.is_null()).then(|| std::slice::from_raw_parts(p, rows * n_embd))
+        }
+    }
+
+    /// Attention inside a block sees both ways, and the context keeps what its heads read.
+    pub(super) fn set_block_draft(&mut self, causal: bool) {
+        // SAFETY: live context; both only set flags for the next graph.
+        unsafe {
+            llama_set_embeddings_nextn(self.ctx.as_ptr(), true, true);
+            sys::llama_set_causal_attn(self.ctx.as_ptr(), causal);
+        }
+    }
+}
