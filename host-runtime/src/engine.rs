@@ -13,10 +13,11 @@ use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, ProgramId};
 use zerocopy::IntoBytes;
 
-use crate::device::{Buffer, Device, DeviceError};
+use crate::device::{Buffer, Device, DeviceError, DeviceInfo};
 use crate::gguf::Gguf;
 use crate::model::{
-    Buffers, Config, IoLayout, MAX_VERIFY, ModelError, Rows, Shape, StateLayout, WeightMap, WeightPlan, record,
+    Buffers, Config, IoLayout, MAX_VERIFY, ModelError, Rows, Shape, StateLayout, WeightMap, WeightPlan,
+    record,
 };
 use crate::record::{RecordError, Recorded};
 use crate::weights::{ImageOptions, WeightError, WeightImage};
@@ -198,6 +199,47 @@ impl Programs {
     fn activation_bytes(&self) -> u64 {
         self.recorded.iter().map(|r| r.activation_bytes).max().unwrap_or(0)
     }
+
+    fn memory(&self, weights: u64, state: &StateLayout, io: &IoLayout, device: &DeviceInfo) -> MemoryPlan {
+        MemoryPlan {
+            weights,
+            kv: state.kv_bytes,
+            recurrent: state.recurrent_bytes,
+            activations: self.activation_bytes(),
+            activations_unshared: self
+                .recorded
+                .iter()
+                .map(|r| r.activation_bytes_unshared)
+                .max()
+                .unwrap_or(0),
+            io: io.bytes,
+            programs: self.recorded.iter().map(Recorded::block_bytes).sum(),
+            vtcm: device.vtcm_bytes.into(),
+            n_ctx: state.n_ctx,
+        }
+    }
+}
+
+/// What a model would take on a device, without loading it.
+///
+/// # Errors
+/// As [`Engine::load`], as far as it can be known.
+pub fn plan(
+    gguf: &Gguf,
+    config: &Config,
+    options: &EngineOptions,
+    device: &DeviceInfo,
+) -> Result<MemoryPlan, EngineError> {
+    let n_ctx = context(config, options.n_ctx)?;
+    let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+    let weights = WeightPlan::of(gguf, config)?;
+    let (entries, bytes) = crate::weights::layout(gguf, &weights.specs)?;
+    let [weight_buffer, state, io] = [0, 1, 2].map(BufferId);
+    let map = WeightMap::new(weights, |label| entries.get(label).copied(), weight_buffer);
+    let state_layout = StateLayout::new(config, n_ctx);
+    let layout = IoLayout::new(config, options.batch.max(MAX_VERIFY), options.taps.len());
+    let programs = Programs::record(config, &map, &state_layout, &layout, Buffers { state, io }, options);
+    Ok(programs.memory(bytes, &state_layout, &layout, device))
 }
 
 impl Engine {
@@ -218,7 +260,7 @@ impl Engine {
         let weights = Arc::new(WeightImage::load(gguf, &plan.specs, image)?);
         let notes = weights.notes().to_vec();
         let weight_buffer = device.import(Arc::clone(&weights) as _)?;
-        let map = WeightMap::new(plan, &weights, weight_buffer.id);
+        let map = WeightMap::new(plan, |label| weights.entry(label).copied(), weight_buffer.id);
 
         let state_layout = StateLayout::new(&config, n_ctx);
         let layout = IoLayout::new(&config, options.batch.max(MAX_VERIFY), options.taps.len());
@@ -228,17 +270,7 @@ impl Engine {
         let programs = Programs::record(&config, &map, &state_layout, &layout, buffers, options);
         let activations = device.allocate(programs.activation_bytes())?;
 
-        let mut memory = MemoryPlan {
-            weights: weights.bytes(),
-            kv: state_layout.kv_bytes,
-            recurrent: state_layout.recurrent_bytes,
-            activations: programs.activation_bytes(),
-            activations_unshared: programs.recorded.iter().map(|r| r.activation_bytes_unshared).max().unwrap_or(0),
-            io: layout.bytes,
-            programs: 0,
-            vtcm: device.info().vtcm_bytes.into(),
-            n_ctx,
-        };
+        let memory = programs.memory(weights.bytes(), &state_layout, &layout, device.info());
         let sizes = |id: BufferId| {
             let all = [&weight_buffer, &state, &io, &activations];
             let buffer = all.into_iter().find(|b| b.id == id)?;
@@ -246,7 +278,6 @@ impl Engine {
         };
         for (id, recorded) in programs.recorded.iter().enumerate() {
             let block = recorded.block(activations.id, sizes)?;
-            memory.programs += block.len() as u64;
             load_program(&mut *device, ProgramId(id as u32), &block)?;
         }
         tracing::info!(?memory, "model loaded");

@@ -63,16 +63,25 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let longest = args.n_prompt.max(args.n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
-        return Err(EngineError::Setting { what: "the length of a test", allowed, found: longest as u64 }.into());
+        return Err(
+            EngineError::Setting { what: "the length of a test", allowed, found: longest as u64 }.into()
+        );
     }
     let n_vocab = engine.config().n_vocab;
     // Any tokens will do; these are spread over the vocabulary and the same in every run.
-    let tokens: Vec<u32> = (0..longest as u64).map(|i| (i * 2_654_435_761 % u64::from(n_vocab)) as u32).collect();
+    let tokens: Vec<u32> =
+        (0..longest as u64).map(|i| (i * 2_654_435_761 % u64::from(n_vocab)) as u32).collect();
     let mut tests = Vec::new();
     if args.n_prompt > 0 {
         let prompt = &tokens[..args.n_prompt];
         let once = |engine: &mut Engine| engine.prefill(prompt, |_| {});
-        tests.push(measure(&mut engine, format!("pp{}", args.n_prompt), prompt.len(), args.repetitions, once)?);
+        tests.push(measure(
+            &mut engine,
+            format!("pp{}", args.n_prompt),
+            prompt.len(),
+            args.repetitions,
+            once,
+        )?);
     }
     if args.n_gen > 0 {
         let n = args.n_gen;
@@ -131,9 +140,18 @@ fn measure(
 
 fn print(report: &Report) {
     let d = &report.device;
-    println!("{} ({:.2} MiB), {} with {} threads", report.model, report.file_bytes as f64 / 1048576.0, d.name, d.threads);
+    println!(
+        "{} ({:.2} MiB), {} with {} threads",
+        report.model,
+        report.file_bytes as f64 / 1048576.0,
+        d.name,
+        d.threads
+    );
     println!("{}", d.description);
-    println!("| {:<8} | {:>19} | {:>9} | {:>12} | {:>13} |", "test", "tok/s", "best", "host us/step", "DMA KiB/token");
+    println!(
+        "| {:<8} | {:>19} | {:>9} | {:>12} | {:>13} |",
+        "test", "tok/s", "best", "host us/step", "DMA KiB/token"
+    );
     println!("|{:-<10}|{:->21}|{:->11}|{:->14}|{:->15}|", "", "", "", "", "");
     for row in &report.tests {
         println!(

@@ -89,9 +89,8 @@ pub enum CliError {
 impl CliError {
     /// 1 where the device or the system failed, 2 where the input is at fault.
     pub fn exit_code(&self) -> ExitCode {
-        let device = |error: &DeviceError| {
-            !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. })
-        };
+        let device =
+            |error: &DeviceError| !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. });
         let engine = |error: &EngineError| matches!(error, EngineError::Device(e) if device(e));
         let system = match self {
             Self::Device(error) => device(error),

@@ -78,10 +78,11 @@ fn value(v: &Value) -> Json {
     if let Some(float) = v.as_f32() {
         return json!(float);
     }
-    if let Some(integers) = v.integers().filter(|i| i.len() <= SHOWN) {
-        return integers.map(|i| i as i64).collect();
+    let Some(array) = v.as_array() else { return Json::Null };
+    match array.integers().filter(|i| i.len() <= SHOWN) {
+        Some(integers) => integers.map(|i| i as i64).collect(),
+        None => json!(format!("array of {} elements", array.len())),
     }
-    v.as_array().map_or(Json::Null, |a| json!(format!("array of {} elements", a.len())))
 }
 
 fn mib(bytes: u64) -> String {
@@ -100,7 +101,11 @@ fn print(gguf: &Gguf, config: &Config, tensors: &[Tensor<'_>], memory: &MemoryPl
     }
     let full = config.mixers.iter().filter(|&&m| m == Mixer::Full).count();
     println!("\nmodel");
-    println!("  {} layers: {} linear (Gated DeltaNet), {full} full attention", config.mixers.len(), config.mixers.len() - full);
+    println!(
+        "  {} layers: {} linear (Gated DeltaNet), {full} full attention",
+        config.mixers.len(),
+        config.mixers.len() - full
+    );
     println!("  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff, config.n_vocab);
     println!("\ntensors");
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();

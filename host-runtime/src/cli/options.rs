@@ -28,7 +28,8 @@ impl ModelArgs {
             return Ok(path.clone());
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(SHIPPED);
-        let beside = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models").join(SHIPPED)));
+        let beside =
+            std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models").join(SHIPPED)));
         let found = beside.into_iter().chain([source.clone()]).find(|path| path.exists());
         found.map(|path| path.canonicalize().unwrap_or(path)).ok_or(CliError::NoModel { path: source })
     }

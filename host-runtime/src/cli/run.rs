@@ -243,8 +243,9 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
 fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Result<Vec<u32>, CliError> {
     let source = match &args.chat_template {
         Some(name) if name == Path::new("chatml") => CHATML.to_owned(),
-        Some(file) => std::fs::read_to_string(file)
-            .map_err(|source| CliError::Prompt { path: file.clone(), source })?,
+        Some(file) => {
+            std::fs::read_to_string(file).map_err(|source| CliError::Prompt { path: file.clone(), source })?
+        }
         None => {
             let missing = || CliError::NoChatTemplate { path: path.to_owned() };
             model.chat_template.clone().ok_or_else(missing)?

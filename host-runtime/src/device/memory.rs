@@ -115,3 +115,19 @@ impl SharedMemory {
         &self.0
     }
 }
+
+// SAFETY: an image is page-aligned, read-only after it was built, does not move, and lives in the map that the value
+// owns.
+unsafe impl Memory for crate::weights::WeightImage {
+    fn base(&self) -> NonNull<u8> {
+        NonNull::from(self.memory()).cast()
+    }
+
+    fn len(&self) -> usize {
+        self.memory().len()
+    }
+
+    fn writable(&self) -> bool {
+        false
+    }
+}

@@ -133,7 +133,11 @@ impl Config {
         let n_head = require("attention.head_count")?;
         let n_head_kv = or("attention.head_count_kv", n_head)?;
         if n_head % n_head_kv != 0 {
-            return Err(fail("attention.head_count_kv", n_head_kv.to_string(), "a divisor of the head count"));
+            return Err(fail(
+                "attention.head_count_kv",
+                n_head_kv.to_string(),
+                "a divisor of the head count",
+            ));
         }
         let key_dim = or("attention.key_length", n_embd / n_head)?;
         let value_dim = or("attention.value_length", n_embd / n_head)?;
@@ -158,7 +162,11 @@ impl Config {
             conv_kernel: require("ssm.conv_kernel")?,
         };
         if linear.n_head_v % linear.n_head_k != 0 {
-            return Err(fail("ssm.time_step_rank", linear.n_head_v.to_string(), "a multiple of ssm.group_count"));
+            return Err(fail(
+                "ssm.time_step_rank",
+                linear.n_head_v.to_string(),
+                "a multiple of ssm.group_count",
+            ));
         }
         let inner = require("ssm.inner_size")?;
         if u64::from(inner) != u64::from(linear.n_head_v) * u64::from(linear.state) {

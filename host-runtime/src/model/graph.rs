@@ -30,8 +30,7 @@ impl<'w> Graph<'w> {
             return tensor;
         }
         let place = self.weights.get(label);
-        let tensor =
-            self.rec.tensor(place.buffer, place.offset, place.dtype, place.ne, TensorFlags::CONST);
+        let tensor = self.rec.tensor(place.buffer, place.offset, place.dtype, place.ne, TensorFlags::CONST);
         self.known.insert(label.to_owned(), tensor);
         tensor
     }

@@ -6,7 +6,7 @@ use hexflash_abi::{BufferId, DType};
 
 use super::{Config, Mixer, ModelError};
 use crate::gguf::Gguf;
-use crate::weights::{Form, WeightImage, WeightSpec};
+use crate::weights::{Form, WeightEntry, WeightSpec};
 
 /// Matrices that read the same activations: neighbours of one type are stored, and multiplied, as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +45,10 @@ pub struct WeightMap {
 }
 
 impl WeightMap {
-    /// The weights of `image`, mapped as `buffer`.
-    pub fn new(plan: WeightPlan, image: &WeightImage, buffer: BufferId) -> Self {
+    /// The weights of an image whose places `entry` knows, mapped as `buffer`.
+    pub fn new(plan: WeightPlan, entry: impl Fn(&str) -> Option<WeightEntry>, buffer: BufferId) -> Self {
         let place = |spec: &WeightSpec| {
-            let entry = image.entry(&spec.name)?;
+            let entry = entry(&spec.name)?;
             let place = WeightPlace { buffer, offset: entry.offset, dtype: entry.dtype, ne: entry.ne };
             Some((spec.name.clone(), place))
         };

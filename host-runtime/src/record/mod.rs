@@ -247,6 +247,12 @@ impl Recorded {
         self.ops.len()
     }
 
+    /// Bytes of the program block, about: buffers are counted when the block is made.
+    pub fn block_bytes(&self) -> u64 {
+        (size_of::<ProgramHeader>() + size_of_val(&*self.ops) + self.tensors.len() * size_of::<TensorDesc>())
+            as u64
+    }
+
     /// The program block, with activations in the buffer `activations`. It is validated as the device will do it,
     /// so that a mistake in recording shows here, with the op's name.
     ///
