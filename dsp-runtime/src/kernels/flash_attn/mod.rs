@@ -18,8 +18,8 @@
 //! exponentials per lane, folded at the end; values by position from low to high. Tiles in which it sees nothing do
 //! not touch it. So a query's result depends on its own keys only.
 //!
-//! * [`append`]: rounds new rows to f16; a unit is a (kv head, sequence), because neighbours share words.
-//! * [`attend`]: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
+//! * `append`: rounds new rows to f16; a unit is a (kv head, sequence), because neighbours share words.
+//! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
 //!   buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
 mod append;

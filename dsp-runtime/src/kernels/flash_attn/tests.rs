@@ -354,3 +354,38 @@ fn grouping_does_not_matter() {
         }
     }
 }
+
+/// A mask with stride 0 serves every token: each must read its own part of the shared row.
+#[test]
+fn tokens_may_share_a_mask_row() {
+    let run = |setup, shared: bool| {
+        let (n_ctx, t) = (48, 9);
+        let mut batch = Batch::new(t, n_ctx);
+        let q = batch.f32([32, 1, t, 1], &random(1, 32 * t as usize, -1.0, 1.0));
+        let k_cache = batch.tensor(DType::F16x32, [32, n_ctx, 1, 1]);
+        let v_cache = batch.tensor(DType::F16, [32, n_ctx, 1, 1]);
+        let values = random(2, 32 * n_ctx as usize, -1.0, 1.0);
+        let halves: Vec<_> = values.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+        batch.write(v_cache, halves.as_bytes());
+        let row: Vec<_> =
+            values[..n_ctx as usize].iter().map(|&x| f16::from_f32(3.0 * x).to_bits()).collect();
+        let mask = if shared {
+            let one = batch.tensor(DType::F16, [n_ctx, 1, 1, 1]);
+            batch.write(one, row.as_bytes());
+            batch.view(one, |desc| (desc.ne[1], desc.nb[1]) = (t, 0))
+        } else {
+            let all = batch.tensor(DType::F16, [n_ctx, t, 1, 1]);
+            batch.write(all, row.repeat(t as usize).as_bytes());
+            all
+        };
+        let y = batch.f32([32, 1, t, 1], &vec![0.0; 32 * t as usize]);
+        let causal = Visibility::Causal.wire();
+        let params = FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0 };
+        let src = [q, k_cache, v_cache, TensorIndex::NONE, TensorIndex::NONE, mask];
+        batch.run(setup, Op::FlashAttnExt, &src, &[y], &params, StepRegisters::step(20, t)).unwrap();
+        batch.floats(y)
+    };
+    for setup in setups() {
+        assert_eq!(run(setup, true), run(setup, false), "{setup:?}");
+    }
+}

@@ -39,6 +39,8 @@ impl Weights {
 /// The mask of one token in a tile, kept while the heads that share it pass by.
 struct MaskTile {
     row: *const u8,
+    /// Lanes that were read.
+    range: (usize, usize),
     lanes: [f32; LANES],
 }
 
@@ -56,7 +58,7 @@ impl Attend {
         tile: usize,
         weights: &mut [Weights; MAX_ROWS],
     ) {
-        let mut mask = MaskTile { row: core::ptr::null(), lanes: [0.0; LANES] };
+        let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
         // SAFETY: a vector per pair of k in the slot, two in the widened tile.
         unsafe { widen::<H>(places.slots[slot], places.wide, self.q.ne[0].div_ceil(2)) };
         let mut i = 0;
@@ -241,10 +243,11 @@ impl MaskTile {
         (from, to): (usize, usize),
     ) {
         let row = mask.at([query.token, query.head % mask.ne[2], sequence % mask.ne[3]]).cast_const();
-        if row == self.row {
+        // Tokens may share a row (stride 0) and see different parts of it.
+        if (row, (from, to)) == (self.row, self.range) {
             return;
         }
-        self.row = row;
+        (self.row, self.range) = (row, (from, to));
         assert!(start + to <= mask.ne[0]);
         for lane in from..to {
             // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and aligned.

@@ -1,0 +1,222 @@
+//! The recurrence against its definition in f64, and bit for bit against itself.
+
+use hexflash_abi::op::Op;
+use hexflash_abi::registers::StepRegisters;
+use zerocopy::IntoBytes;
+
+use crate::testing::{Batch, Setup, nmse, random, setups};
+
+struct Case {
+    size: usize,
+    key_heads: usize,
+    /// Value heads per key head.
+    ratio: usize,
+    sequences: usize,
+    /// Sequences of v per sequence of q and k.
+    shared: usize,
+    tokens: usize,
+    /// A gate per key.
+    each: bool,
+    gates: (f32, f32),
+}
+
+/// A plain case.
+const CASE: Case = Case {
+    size: 32,
+    key_heads: 2,
+    ratio: 1,
+    sequences: 1,
+    shared: 1,
+    tokens: 16,
+    each: false,
+    gates: (-4.0, -1e-4),
+};
+
+/// The inputs of a whole sequence, each {n,h,T,b}.
+struct Inputs {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    g: Vec<f32>,
+    beta: Vec<f32>,
+}
+
+impl Case {
+    fn heads(&self) -> usize {
+        self.key_heads * self.ratio
+    }
+
+    fn inputs(&self) -> Inputs {
+        let (s, n) = (self.size, self.heads() * self.tokens * self.sequences);
+        let keys = self.key_heads * self.tokens * (self.sequences / self.shared);
+        let unit = |seed| {
+            let mut rows = random(seed, s * keys, -1.0, 1.0);
+            for row in rows.chunks_mut(s) {
+                let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+                row.iter_mut().for_each(|x| *x /= norm);
+            }
+            rows
+        };
+        let gates = if self.each { s } else { 1 };
+        let mut g = random(4, gates * n, self.gates.0, self.gates.1);
+        // Full memory and none, now and then.
+        g.iter_mut().step_by(7).for_each(|g| *g = 0.0);
+        g.iter_mut().step_by(11).for_each(|g| *g = -1e4);
+        Inputs { q: unit(1), k: unit(2), v: random(3, s * n, -0.3, 5.0), g, beta: random(5, n, 0.0, 1.0) }
+    }
+
+    /// y {S,H,T,B} and the final states, after feeding the tokens in steps.
+    fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
+        let &Case { size: s, sequences, tokens, .. } = self;
+        assert_eq!(steps.iter().sum::<usize>(), tokens);
+        let most = steps.iter().copied().max().unwrap();
+        let inputs = self.inputs();
+        let mut batch = Batch::new(most as u32, tokens as u32);
+        let (h, hk, bk) = (self.heads(), self.key_heads, sequences / self.shared);
+        let gates = if self.each { s } else { 1 };
+        // Sources with the values of each step; (row length x heads, sequences) to slice them.
+        let shapes = [(s, hk, bk), (s, hk, bk), (s, h, sequences), (gates, h, sequences), (1, h, sequences)];
+        let mut tensor = |(n, h, b): (usize, usize, usize)| {
+            let ne = [n as u32, h as u32, most as u32, b as u32];
+            let whole = batch.f32(ne, &vec![f32::NAN; n * h * most * b]);
+            batch.view(whole, |t| t.token_axis = 2)
+        };
+        let mut src: Vec<_> = shapes.into_iter().map(&mut tensor).collect();
+        let y = tensor((s, h, sequences));
+        let state = batch
+            .f32([s as u32, s as u32, h as u32, sequences as u32], &vec![f32::NAN; s * s * h * sequences]);
+        src.push(state);
+        let values = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta];
+        let (row, mut out, mut past) = (s * h, vec![0.0; s * h * tokens * sequences], 0);
+        for &n in steps {
+            for ((&(width, h, b), values), &index) in shapes.iter().zip(values).zip(&src) {
+                let row = width * h;
+                let mut part = vec![f32::NAN; row * most * b];
+                for b in 0..b {
+                    let from = &values[(b * tokens + past) * row..][..n * row];
+                    part[b * most * row..][..n * row].copy_from_slice(from);
+                }
+                batch.write(index, part.as_bytes());
+            }
+            let step = StepRegisters::step(past as u32, n as u32);
+            batch.run(setup, Op::GatedDeltaNet, &src, &[y], &[0u32; 0], step).unwrap();
+            let part = batch.floats(y);
+            for b in 0..sequences {
+                let from = &part[b * most * row..][..n * row];
+                out[(b * tokens + past) * row..][..n * row].copy_from_slice(from);
+            }
+            past += n;
+        }
+        (out, batch.floats(state))
+    }
+
+    /// The recurrence as the op's definition has it, in f64.
+    fn expected(&self) -> (Vec<f32>, Vec<f32>) {
+        let &Case { size: s, sequences, tokens, .. } = self;
+        let (h, hk) = (self.heads(), self.key_heads);
+        let Inputs { q, k, v, g, beta } = self.inputs();
+        let (mut y, mut states) = (vec![0.0; s * h * tokens * sequences], Vec::new());
+        for b in 0..sequences {
+            for head in 0..h {
+                let mut state = vec![0.0f64; s * s];
+                for t in 0..tokens {
+                    let key = ((b / self.shared * tokens + t) * hk + head % hk) * s;
+                    let (q, k) = (&q[key..][..s], &k[key..][..s]);
+                    let at = (b * tokens + t) * h + head;
+                    for i in 0..s {
+                        let gate = if self.each { g[at * s + i] } else { g[at] };
+                        state[i * s..][..s].iter_mut().for_each(|x| *x *= f64::from(gate).exp());
+                    }
+                    for j in 0..s {
+                        let dot = |x: &[f32], state: &[f64]| {
+                            (0..s).map(|i| state[i * s + j] * f64::from(x[i])).sum::<f64>()
+                        };
+                        let delta = f64::from(beta[at]) * (f64::from(v[at * s + j]) - dot(k, &state));
+                        (0..s).for_each(|i| state[i * s + j] += delta * f64::from(k[i]));
+                        y[at * s + j] = (dot(q, &state) / (s as f64).sqrt()) as f32;
+                    }
+                }
+                states.extend(state.iter().map(|&x| x as f32));
+            }
+        }
+        (y, states)
+    }
+
+    /// Against the definition, in one step.
+    fn check(&self, setup: Setup) {
+        let (y, state) = self.run(setup, &[self.tokens]);
+        let (expected_y, expected_state) = self.expected();
+        let name = format!("S={} T={} each={} {setup:?}", self.size, self.tokens, self.each);
+        let error = nmse(&y, &expected_y);
+        assert!(error <= 1e-10, "y, {name}: {error}");
+        let error = nmse(&state, &expected_state);
+        assert!(error <= 1e-10, "state, {name}: {error}");
+    }
+}
+
+#[test]
+fn matches_the_recurrence() {
+    for setup in setups() {
+        for each in [false, true] {
+            for size in [1, 16, 33, 64, 96, 128] {
+                for tokens in [1, 2, 5] {
+                    Case { size, tokens, each, ..CASE }.check(setup);
+                }
+            }
+            for (ratio, sequences, shared) in [(2, 2, 1), (3, 2, 2), (1, 4, 2)] {
+                for tokens in [3, 16, 40] {
+                    Case { ratio, sequences, shared, tokens, each, ..CASE }.check(setup);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn gates_at_their_limits() {
+    for each in [false, true] {
+        for gates in [(0.0, 0.0), (-1e4, -1e4), (-120.0, -60.0)] {
+            Case { size: 64, each, gates, ..CASE }.check(setups()[0]);
+        }
+    }
+}
+
+/// The same bits from every setup, and however the tokens are grouped into steps.
+#[test]
+fn grouping_does_not_matter() {
+    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    for each in [false, true] {
+        for (size, ratio, sequences) in [(128, 2, 1), (64, 3, 2), (33, 2, 2), (16, 1, 1)] {
+            let case = Case { size, ratio, sequences, each, ..CASE };
+            let (y, state) = case.run(setups()[0], &[16]);
+            for setup in setups() {
+                for steps in [&[16][..], &[1; 16], &[2; 8], &[5, 3, 8], &[3, 2, 1, 10]] {
+                    let (y2, state2) = case.run(setup, steps);
+                    assert_eq!(bits(&y), bits(&y2), "y, S={size} {setup:?} {steps:?}");
+                    assert_eq!(bits(&state), bits(&state2), "state, S={size} {setup:?} {steps:?}");
+                }
+            }
+        }
+    }
+}
+
+/// One state per worker, where two do not fit.
+#[test]
+fn little_vtcm() {
+    let case = Case { size: 128, key_heads: 8, tokens: 3, ..CASE };
+    for setup in setups() {
+        case.check(Setup { vtcm_bytes: setup.workers * (64 << 10), ..setup });
+    }
+    let y = case.run(setups()[0], &[1, 2]);
+    for setup in setups() {
+        let tight = Setup { vtcm_bytes: setup.workers * (64 << 10), ..setup };
+        assert_eq!(case.run(tight, &[2, 1]), y);
+    }
+}
+
+#[test]
+fn square_roots() {
+    for n in [1usize, 2, 16, 33, 64, 128] {
+        assert_eq!(super::inverse_sqrt(n), (1.0 / (n as f64).sqrt()) as f32);
+    }
+}
