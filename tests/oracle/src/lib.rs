@@ -11,7 +11,7 @@
 //! of ggml takes `GGML_NATIVE`; without it ggml is built for baseline x86-64 (SSE2) or ARMv8.0 and is several
 //! times slower. A binary therefore runs on the machine that built it, and perhaps on no other. The dev profile
 //! is optimised and has CMake's Release for llama.cpp: there is no need for `--release`, which would compile it
-//! all again. OpenMP is off: ggml's own thread pool serves.
+//! all again. OpenMP is off: with ggml's own pool generation is some 8 % faster on two cores, prompts the same.
 
 pub mod cases;
 pub mod llama;
