@@ -2,12 +2,18 @@
 
 use super::Inputs;
 use super::kind::{CaseKind, GluForm};
-use crate::ops::{Cpu, DeltaNet};
-use crate::tensor::{Error, Tensor};
+use crate::ops::{Cpu, DeltaNet, dequantize, quantize};
+use crate::tensor::{Error, GgmlType, Tensor};
 
 pub(super) fn expected(kind: &CaseKind, x: &Inputs, cpu: Cpu) -> Result<Tensor, Error> {
     match *kind {
         CaseKind::MulMat { .. } => cpu.mul_mat(x.get("a"), x.get("b")),
+        CaseKind::Quantize { .. } => {
+            // ggml has no such op, but its blocks: those of Q8_0.
+            let a = x.get("a");
+            let blocks = quantize(GgmlType::Q8_0, &a.to_f32(), a.ne[0] as usize);
+            Ok(Tensor::f32(a.ne, &dequantize(GgmlType::Q8_0, &blocks)))
+        }
         CaseKind::GetRows { .. } => cpu.get_rows(x.get("a"), x.get("rows")),
         CaseKind::SetRows { .. } => cpu.set_rows(x.get("dst"), x.get("src"), x.get("rows")),
         CaseKind::Binary { op, .. } => cpu.binary(op, x.get("a"), x.get("b")),

@@ -140,7 +140,7 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
                 m.push("weight", w);
             }
         }
-        CaseKind::L2Norm { ne, layout, amplitude, .. } => {
+        CaseKind::L2Norm { ne, layout, amplitude, .. } | CaseKind::Quantize { ne, layout, amplitude } => {
             let a = m.laid_out("a", F32, ne, layout, [3, 2, 1, 1], [-amplitude, amplitude]);
             m.push("a", a);
         }

@@ -86,6 +86,9 @@ pub enum CaseKind {
         perm: [usize; 4],
         k_alloc: i64,
     },
+    /// `a {ne}` F32, encoded as int8 with a scale per 32, as a product with quantized weights reads it. The result is
+    /// what the encoding is worth, F32.
+    Quantize { ne: [i64; 4], layout: Layout, amplitude: f32 },
     /// `a {n, m, b1, b2}`, `rows {r, b1, b2}` I32; of a `view` only the first r / 2 rows are taken.
     GetRows { ty: GgmlType, n: i64, m: i64, r: i64, b1: i64, b2: i64, view: bool },
     /// `dst {ne0, ne1, ne2 * repeat0, ne3 * repeat1}` of `ty`, `src` F32 with r rows, `rows {r, ne2, ne3}` of
@@ -175,6 +178,7 @@ impl CaseKind {
     pub fn op(&self) -> &'static str {
         match self {
             Self::MulMat { .. } => "MUL_MAT",
+            Self::Quantize { .. } => "QUANTIZE",
             Self::GetRows { .. } => "GET_ROWS",
             Self::SetRows { .. } => "SET_ROWS",
             Self::Binary { op: Binary::Add, .. } => "ADD",
@@ -211,6 +215,9 @@ impl CaseKind {
                 "a={},b={},m={m},n={n},k={k},bs={},nr={},perm={},k_alloc={k_alloc}",
                 a.name(), b.name(), list(batch), list(repeat), perm(p)
             ),
+            Self::Quantize { ne, layout, amplitude } => {
+                format!("ne={},layout={layout:?},amplitude={amplitude}", list(ne))
+            }
             Self::GetRows { ty, n, m, r, b1, b2, view } => {
                 format!("type={},n={n},m={m},r={r},b1={b1},b2={b2},view={}", ty.name(), u8::from(*view))
             }
@@ -283,7 +290,8 @@ impl CaseKind {
             Self::Binary { ne, repeat, .. } | Self::Repeat { ne, repeat, .. } => p(ne) * p(repeat),
             Self::SoftMax { ne, repeat, .. } => 8 * p(ne) * p(repeat),
             Self::Unary { ne, .. } | Self::SwiGlu { ne, .. } => 8 * p(ne),
-            Self::RmsNorm { ne, .. } | Self::L2Norm { ne, .. } | Self::Scale { ne, .. } => 2 * p(ne),
+            Self::RmsNorm { ne, .. } | Self::L2Norm { ne, .. } => 2 * p(ne),
+            Self::Scale { ne, .. } | Self::Quantize { ne, .. } => 2 * p(ne),
             Self::Rope { ne, .. } => 8 * p(ne),
             Self::SsmConv { taps, channels, t, seqs } => taps * channels * t * seqs,
             Self::GatedDeltaNet { heads, s, t, b, vrep, .. } => 4 * heads * vrep * s * s * t * b,

@@ -1,5 +1,6 @@
 //! MUL_MAT, GET_ROWS, SET_ROWS.
 
+use super::super::kind::Layout;
 use super::{ALL_TYPES, CaseKind, List, MODELS, WIDTHS};
 use crate::tensor::GgmlType::{self, BF16, F16, F32, I32, I64, MXFP4, Q4_0, Q4_1, Q4_K, Q6_K, Q8_0};
 
@@ -158,6 +159,24 @@ pub(super) fn mul_mat(l: &mut List) {
             }
             l.model(plain(Q6_K, 4096, n, s.embd));
             l.model(plain(F16, 2 * q, n, s.embd));
+        }
+    }
+}
+
+/// Activations of a product with quantized weights.
+pub(super) fn quantize(l: &mut List) {
+    for amplitude in [1.0, 1e-4, 1000.0] {
+        for layout in [Layout::Dense, Layout::Padded] {
+            l.edge(CaseKind::Quantize { ne: [32, 1, 1, 1], layout, amplitude });
+            l.edge(CaseKind::Quantize { ne: [256, 5, 1, 1], layout, amplitude });
+            l.edge(CaseKind::Quantize { ne: [96, 3, 2, 2], layout, amplitude });
+        }
+    }
+    // All zero: a scale of 0.
+    l.edge(CaseKind::Quantize { ne: [288, 2, 1, 1], layout: Layout::Dense, amplitude: 0.0 });
+    for s in &MODELS {
+        for t in WIDTHS {
+            l.model(CaseKind::Quantize { ne: [s.embd, t, 1, 1], layout: Layout::Dense, amplitude: 10.0 });
         }
     }
 }

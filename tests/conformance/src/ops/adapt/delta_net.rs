@@ -1,0 +1,123 @@
+//! GATED_DELTA_NET: the state with its value index fast, and ggml's snapshots as the states after prefixes.
+//!
+//! hexflash keeps one state. Plane s of ggml's result is the state s tokens before the end, which is what a step of
+//! T - s tokens leaves: it is run as such, in a program whose token axis is longer.
+
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{DType, Op};
+use hexflash_oracle::cases::{Case, CaseKind, Inputs};
+use hexflash_oracle::{GgmlType, Tensor};
+
+use super::super::plan::{POISON, Plan, dims};
+use super::{Failure, Outcome, Trial};
+
+/// One run: outputs and the state after it, both as ggml lays them out.
+struct Step {
+    y: Vec<u8>,
+    state: Vec<f32>,
+}
+
+/// A run of the case's first `tokens` in a program for `max_tokens`; without a state, of a new sequence.
+fn step(
+    trial: &mut Trial<'_>,
+    way: &'static str,
+    tokens: u32,
+    max_tokens: u32,
+    state: Option<&Tensor>,
+) -> Result<Step, Failure> {
+    let n_past = if state.is_some() { 5 } else { 0 };
+    let mut p = Plan::new(max_tokens, n_past + max_tokens);
+    let whole = tokens == max_tokens && i64::from(tokens) == trial.x.get("v").ne[2];
+    let src: Vec<_> = ["q", "k", "v", "g", "beta"]
+        .map(|name| {
+            let t = trial.x.get(name);
+            // As the case has them where possible: permuted inputs are rows with other strides.
+            if whole {
+                let t = p.input(t);
+                p.on_tokens(t, 2)
+            } else {
+                p.tokens(t, 2)
+            }
+        })
+        .map(Some)
+        .into();
+    let v = dims(trial.x.get("v").ne);
+    let [s, h, _, b] = v;
+    let bytes = match state {
+        Some(t) => transposed(&t.to_f32(), s as usize).iter().flat_map(|v| v.to_le_bytes()).collect(),
+        None => vec![POISON; (s * s * h * b * 4) as usize],
+    };
+    let kept = p.state(DType::F32, [s, s, h, b], &bytes);
+    let y = p.token_output(v, 2);
+    let src: Vec<_> = src.into_iter().chain([Some(kept)]).collect();
+    p.op(Op::GatedDeltaNet, &src, y, &[0u32; 0]);
+    let memory = trial.run(way, &p, &StepRegisters::step(n_past, tokens))?;
+    let kept = p.tensor(&memory, kept, 1).to_f32();
+    Ok(Step { y: p.tensor(&memory, y, tokens).data, state: transposed(&kept, s as usize) })
+}
+
+/// Exchanges the axes of each `s` x `s` matrix.
+fn transposed(state: &[f32], s: usize) -> Vec<f32> {
+    let mut out = Vec::with_capacity(state.len());
+    for matrix in state.chunks_exact(s * s) {
+        out.extend((0..s * s).map(|i| matrix[i % s * s + i / s]));
+    }
+    out
+}
+
+/// ggml's result: the outputs, then the planes; what ggml leaves alone is zero.
+fn assemble(case: &Case, want: &Tensor, y: &[u8], planes: &[Vec<f32>]) -> Tensor {
+    let mut data = y.to_vec();
+    data.extend(planes.iter().flatten().flat_map(|v| v.to_le_bytes()));
+    debug_assert_eq!(data.len(), 4 * case.defined());
+    data.resize(4 * want.len(), 0);
+    Tensor::new(GgmlType::F32, want.ne, data)
+}
+
+/// The case with all its snapshots; and where a sequence starts.
+pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
+    const WAY: &str = "steps";
+    let CaseKind::GatedDeltaNet { t, snapshots, .. } = trial.case.kind else {
+        unreachable!("called for GATED_DELTA_NET only")
+    };
+    let (t, snapshots) = (t as u32, snapshots as u32);
+    let state = trial.x.get("state").clone();
+    let whole = step(trial, WAY, t, t, Some(&state))?;
+    let mut planes = vec![whole.state];
+    for back in 1..snapshots.min(t) {
+        planes.push(step(trial, WAY, t - back, t, Some(&state))?.state);
+    }
+    let got = assemble(trial.case, trial.want, &whole.y, &planes);
+    trial.verdict(WAY, &got)?;
+    if !trial.thorough() || snapshots > 1 {
+        return Ok(());
+    }
+    part(trial, &state)?;
+    fresh(trial)
+}
+
+/// A step that uses part of the token axis.
+fn part(trial: &mut Trial<'_>, state: &Tensor) -> Outcome {
+    const WAY: &str = "part of the token axis";
+    let t = trial.x.get("v").ne[2] as u32;
+    let got = step(trial, WAY, t, t + 3, Some(state))?;
+    let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
+    trial.verdict(WAY, &got)
+}
+
+/// A new sequence: the state is zeros, whatever its memory holds.
+fn fresh(trial: &mut Trial<'_>) -> Outcome {
+    const WAY: &str = "new sequence";
+    let mut inputs = Inputs(trial.x.0.clone());
+    for (name, input) in &mut inputs.0 {
+        if *name == "state" {
+            *input = Tensor::zeros(GgmlType::F32, input.ne);
+        }
+    }
+    let want = trial.case.expected_from(&inputs, trial.cpu);
+    let want = want.map_err(|e| Failure { way: WAY, why: e.to_string(), nmse: None })?;
+    let t = trial.x.get("v").ne[2] as u32;
+    let got = step(trial, WAY, t, t, None)?;
+    let got = assemble(trial.case, &want, &got.y, &[got.state]);
+    trial.verdict_against(WAY, &want, &got)
+}

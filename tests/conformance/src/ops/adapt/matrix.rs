@@ -1,0 +1,95 @@
+//! MUL_MAT, QUANTIZE, GET_ROWS, SET_ROWS.
+
+use hexflash_abi::dtype::{ActivationRow, TILE_K};
+use hexflash_abi::{DType, Op};
+use hexflash_oracle::{GgmlType, Tensor};
+
+use super::super::plan::{Plan, T, dims, plain};
+use super::super::tiles::{pack, tiled};
+use super::{Outcome, STEP, Trial};
+
+const NONE: [u32; 0] = [];
+
+/// Weights of a case as tiles.
+fn weights(plan: &mut Plan, a: &Tensor) -> T {
+    let dtype = tiled(a.ty).expect("`skip` has checked the type");
+    plan.packed(dtype, dims(a.ne), &pack(a))
+}
+
+/// Tiled weights; int8 activations through QUANTIZE where the weights want them.
+pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
+    let (a, b) = (trial.x.get("a"), trial.x.get("b"));
+    let mut p = Plan::new(1, 1);
+    let w = weights(&mut p, a);
+    let x = p.input(b);
+    let mut x = p.f32_rows(x);
+    if tiled(a.ty).is_some_and(DType::wants_q8_activations) {
+        let q = p.output(DType::Q8Act, p.ne(x));
+        p.op(Op::Quantize, &[Some(x)], q, &NONE);
+        x = q;
+    }
+    let [_, m, b2, b3] = dims(b.ne);
+    let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
+    p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
+    trial.result("tiles", &p, y)
+}
+
+/// The int8 values times their scales; and the sums per 16 of them, which must be exact.
+pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
+    const WAY: &str = "decoded";
+    let a = trial.x.get("a");
+    let mut p = Plan::new(1, 1);
+    let x = p.input(a);
+    let y = p.output(DType::Q8Act, dims(a.ne));
+    p.op(Op::Quantize, &[Some(x)], y, &NONE);
+    let memory = trial.run(WAY, &p, &STEP)?;
+    let k = a.ne[0] as usize;
+    let layout = ActivationRow::new(k);
+    let (mut values, mut sums, mut expected_sums) = (Vec::new(), Vec::new(), Vec::new());
+    for row in p.bytes(&memory, y).chunks_exact(layout.bytes()) {
+        let quants = &row[..layout.padded_k];
+        let (scales, ends) = row[layout.scales()..].split_at(layout.sums() - layout.scales());
+        let scale = |i: usize| f32::from_le_bytes(scales.as_chunks::<4>().0[i]);
+        values.extend((0..k).map(|i| f32::from(quants[i] as i8) * scale(i / TILE_K)));
+        sums.extend_from_slice(&ends[..layout.padded_k / 4]);
+        let sum = |part: &[u8; 16]| part.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
+        expected_sums.extend(quants.as_chunks::<16>().0.iter().flat_map(|part| sum(part).to_le_bytes()));
+    }
+    trial.same_bytes(WAY, "the sums of the values", &expected_sums, &sums)?;
+    trial.verdict(WAY, &Tensor::f32(a.ne, &values))
+}
+
+/// From tiles, and from plain rows where the type has them.
+pub fn get_rows(trial: &mut Trial<'_>) -> Outcome {
+    let (a, rows) = (trial.x.get("a"), trial.x.get("rows"));
+    for (way, table_in_rows) in [("tiles", false), ("rows", true)] {
+        if table_in_rows && plain(a.ty).is_none() {
+            continue;
+        }
+        let mut p = Plan::new(1, 1);
+        let table = if table_in_rows { p.input(a) } else { weights(&mut p, a) };
+        let ids = p.input(rows);
+        let [r, b1, b2, _] = dims(rows.ne);
+        let y = p.output(DType::F32, [a.ne[0] as u32, r, b1, b2]);
+        p.op(Op::GetRows, &[Some(table), Some(ids)], y, &NONE);
+        trial.result(way, &p, y)?;
+    }
+    Ok(())
+}
+
+/// Indices as I32, as the host writes them; the rest of the table must stay.
+pub fn set_rows(trial: &mut Trial<'_>) -> Outcome {
+    let (dst, src, rows) = (trial.x.get("dst"), trial.x.get("src"), trial.x.get("rows"));
+    let mut p = Plan::new(1, 1);
+    let x = p.input(src);
+    let ids = if rows.ty == GgmlType::I64 {
+        let narrow: Vec<i32> = rows.to_f32().iter().map(|&v| v as i32).collect();
+        p.input(&Tensor::i32(rows.ne, &narrow))
+    } else {
+        p.input(rows)
+    };
+    let dtype = plain(dst.ty).expect("`skip` has checked the type");
+    let y = p.state(dtype, dims(dst.ne), &dst.contiguous().data);
+    p.op(Op::SetRows, &[Some(x), Some(ids)], y, &NONE);
+    trial.result("rows", &p, y)
+}

@@ -1,0 +1,107 @@
+//! Chooses cases, runs them, reports.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use hexflash_oracle::cases::{self, Case, Origin};
+use hexflash_oracle::ops::Cpu;
+use regex::Regex;
+
+use super::adapt::{self, Failure, Trial};
+use super::lab::Lab;
+use super::report::{Report, Status};
+
+/// Runs conformance cases on a device: each against ggml's own result.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// The device, as `hexflash devices` names it
+    #[arg(long, default_value = "inproc", value_name = "NAME")]
+    device: String,
+    /// Threads of the device [default: its own choice]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Only ops that match this regular expression, as a whole
+    #[arg(long, value_name = "RE")]
+    op: Option<String>,
+    /// Only cases whose name matches this regular expression anywhere
+    #[arg(long, value_name = "RE")]
+    case: Option<String>,
+    /// One JSON object per case, and one for the totals
+    #[arg(long)]
+    json: bool,
+    /// All cases; without it, a part of upstream's largest groups and none of its largest tensors
+    #[arg(long)]
+    full: bool,
+    /// Do not print the cases that pass or are skipped
+    #[arg(long, short)]
+    quiet: bool,
+    /// Stop after the first failure
+    #[arg(long)]
+    fail_fast: bool,
+    /// List the chosen cases and run none
+    #[arg(long)]
+    list: bool,
+}
+
+/// The verb.
+///
+/// # Errors
+/// What is wrong with the arguments or the device, in words.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let regex = |pattern: &str| Regex::new(pattern).map_err(|e| e.to_string());
+    let op = arguments.op.as_deref().map(|p| regex(&format!("^(?:{p})$"))).transpose()?;
+    let name = arguments.case.as_deref().map(regex).transpose()?;
+    let filtered = op.is_some() || name.is_some();
+    let wanted = |c: &Case| {
+        op.as_ref().is_none_or(|re| re.is_match(c.op))
+            && name.as_ref().is_none_or(|re| re.is_match(&c.name))
+            && (arguments.full || name.is_some() || representative(c))
+    };
+    let cases: Vec<Case> = cases::all().into_iter().filter(wanted).collect();
+    if arguments.list {
+        cases.iter().for_each(|c| println!("{}", c.name));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut lab = Lab::open(&arguments.device, arguments.threads).map_err(|e| e.to_string())?;
+    if !arguments.json {
+        println!("{} cases on {}", cases.len(), lab.description());
+    }
+    let start = Instant::now();
+    let mut report = Report::new(arguments.json, arguments.quiet);
+    for case in &cases {
+        let start = Instant::now();
+        let status = one(case, &mut lab);
+        report.add(case, &status, start.elapsed().as_secs_f64());
+        if arguments.fail_fast && matches!(status, Status::Fail(_)) {
+            break;
+        }
+    }
+    let fine = report.finish(!filtered, start.elapsed().as_secs_f64());
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether a case is in the part that runs by default: all but the slow ones.
+fn representative(c: &Case) -> bool {
+    let _ = Origin::Upstream;
+    c.kind.work() < 1 << 40
+}
+
+fn one(case: &Case, lab: &mut Lab) -> Status {
+    if let Some(why) = adapt::skip(case) {
+        return Status::Skip(why);
+    }
+    let cpu = Cpu::default();
+    let x = case.inputs();
+    let fail = |why| Status::Fail(Failure { way: "ggml", why, nmse: None });
+    let want = match case.expected_from(&x, cpu) {
+        Ok(want) => want,
+        Err(e) => return fail(e.to_string()),
+    };
+    let mut trial =
+        Trial { case, x: &x, want: &want, lab, cpu, nmse: 0.0, ways: Vec::new(), ops: BTreeSet::new() };
+    match adapt::attempt(&mut trial) {
+        Ok(()) => Status::Ok { nmse: trial.nmse, ways: trial.ways, ops: trial.ops },
+        Err(failure) => Status::Fail(failure),
+    }
+}
