@@ -181,8 +181,8 @@ mod tests {
     use half::f16;
 
     use super::*;
+    use crate::hvx::Isa;
     use crate::hvx::WithHvx;
-    use crate::testing::isas;
 
     struct Narrow<'a>(&'a [f32]);
 
@@ -228,7 +228,7 @@ mod tests {
         }
         inputs.extend([65519.996, 65520.0, 65536.0, 1e9, f32::MAX, f32::INFINITY, 1e-45, 1e-30]);
         inputs.resize(inputs.len().next_multiple_of(LANES), 0.0);
-        for isa in isas() {
+        for isa in Isa::available() {
             let widened = isa.run(Widen(&all));
             for (w, e) in widened.iter().zip(&exact) {
                 assert!(w.to_bits() == e.to_bits() || (w.is_nan() && e.is_nan()), "{isa:?}: {w} {e}");
