@@ -4,3 +4,4 @@ pub mod chat;
 pub mod gguf;
 pub mod sampler;
 pub mod tokenizer;
+pub mod weights;

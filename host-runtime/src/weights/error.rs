@@ -1,0 +1,115 @@
+//! What can be wrong with the weights of a model.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use super::tiles;
+use crate::gguf::{GgmlType, GgufError};
+
+/// Reasons that weights cannot be loaded; every message is one line with the cause and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightError {
+    /// A tensor is missing from the model.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A tensor's type has no form on the device.
+    #[error(
+        "tensor {tensor:?} has type {ggml_type}, which is not supported here; use a conversion with {}",
+        Supported(*.plain)
+    )]
+    UnsupportedType {
+        /// Name of the GGUF tensor.
+        tensor: String,
+        /// Its type.
+        ggml_type: GgmlType,
+        /// Whether plain F32 was wanted, rather than tiles.
+        plain: bool,
+    },
+    /// Tensors to be joined differ in type or row length.
+    #[error(
+        "tensors {first:?} ({}) and {second:?} ({}) cannot be joined; use a conversion that keeps them alike",
+        Brief(.kinds.0),
+        Brief(.kinds.1)
+    )]
+    CannotJoin {
+        /// First tensor of the weight.
+        first: String,
+        /// The tensor that differs from it.
+        second: String,
+        /// Type and row length of both.
+        kinds: ((GgmlType, u64), (GgmlType, u64)),
+    },
+    /// A tensor has too many dimensions for what is asked of it.
+    #[error("tensor {tensor:?} has dimensions {ne:?}, but {wanted} needs a matrix; convert the model again")]
+    NotAMatrix {
+        /// Name of the GGUF tensor.
+        tensor: String,
+        /// Its dimensions.
+        ne: [u64; 4],
+        /// What needs a matrix.
+        wanted: &'static str,
+    },
+    /// A dimension or a stride does not fit a tensor descriptor.
+    #[error("weight {label:?} of dimensions {ne:?} is too large for a device tensor; use a smaller model")]
+    TooLarge {
+        /// Label of the weight.
+        label: String,
+        /// Its dimensions.
+        ne: [u64; 4],
+    },
+    /// Two weights share a label.
+    #[error("two weights are labelled {label:?}; this is a bug in the model's graph, report it")]
+    DuplicateLabel {
+        /// The label.
+        label: String,
+    },
+    /// A weight without values.
+    #[error("weight {label:?} has no values; this is a bug in the model's graph, report it")]
+    Empty {
+        /// The label.
+        label: String,
+    },
+    /// No memory for the image.
+    #[error("cannot get {bytes} bytes of memory for the weights: {io}; free memory or use a smaller model")]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the system said.
+        io: io::Error,
+    },
+    /// A mapped cache does not hold what was written.
+    #[error("weight cache {} is damaged; delete it, it will be built again", .path.display())]
+    Damaged {
+        /// The cache file.
+        path: PathBuf,
+    },
+}
+
+/// The types that a form accepts.
+struct Supported(bool);
+
+impl fmt::Display for Supported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = if self.0 { tiles::PLAIN } else { tiles::TILED };
+        for (i, t) in list.iter().enumerate() {
+            let separator = match i {
+                0 => "",
+                _ if i + 1 == list.len() => " or ",
+                _ => ", ",
+            };
+            write!(f, "{separator}{t}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Type and row length in a message.
+struct Brief((GgmlType, u64));
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, rows of {}", self.0.0, self.0.1)
+    }
+}

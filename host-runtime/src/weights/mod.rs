@@ -1,0 +1,15 @@
+//! Weights in the form the device reads: repacked once, cached beside the model, mapped on the next start.
+//!
+//! * [`tiles`]: from ggml's blocks to the tiled layouts of [`hexflash_abi::dtype`], strip by strip,
+//! * [`image`]: all weights of a model back to back in one read-only block of memory, and
+//! * the cache: that block as a file, so that the second start costs a mapping instead of a repack.
+
+mod cache;
+mod error;
+pub mod image;
+mod plan;
+pub mod tiles;
+
+pub use error::WeightError;
+pub use image::{CachePolicy, ImageOptions, WeightImage};
+pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
