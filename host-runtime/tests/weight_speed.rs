@@ -1,0 +1,64 @@
+//! How fast weights load. Prints; run by hand, on an idle machine:
+//! `cargo test --release -p hexflash --test weight_speed -- --ignored --nocapture`
+
+mod common;
+
+use std::fs::{self, File, FileTimes};
+use std::io::BufWriter;
+use std::time::{Instant, SystemTime};
+
+use common::random_rows;
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::weights::{CachePolicy, Form, ImageOptions, WeightImage, WeightSpec};
+
+const K: u64 = 4096;
+const SOURCE_BYTES: u64 = 400 << 20;
+
+#[test]
+#[ignore = "a measurement, not a check"]
+fn repack_speed() {
+    for ggml_type in [GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K, GgmlType::F16] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        let row = random_rows(ggml_type, K as usize, 1, 1);
+        let n = SOURCE_BYTES / row.len() as u64;
+        let mut writer = GgufWriter::new();
+        let fill = |out: &mut dyn std::io::Write| (0..n).try_for_each(|_| out.write_all(&row));
+        writer.tensor_with("w", ggml_type, &[K, n], fill).unwrap();
+        writer.write_to(BufWriter::new(File::create(&path).unwrap())).unwrap();
+
+        let gguf = Gguf::open(&path).unwrap();
+        let gigabytes = gguf.tensor("w").unwrap().size as f64 / 1e9;
+        let specs = [WeightSpec::new("w", Form::Tiled)];
+        let measure = |what: &str, cache: CachePolicy| {
+            let start = Instant::now();
+            let image =
+                WeightImage::load(&gguf, &specs, &ImageOptions { cache, ..Default::default() }).unwrap();
+            let seconds = start.elapsed().as_secs_f64();
+            println!(
+                "{ggml_type}: {what}: {:.1} GB/s of model, {:.1} ms",
+                gigabytes / seconds,
+                seconds * 1e3
+            );
+            image
+        };
+        for _ in 0..2 {
+            measure("in memory", CachePolicy::Off);
+        }
+        for _ in 0..2 {
+            let _ = fs::remove_file(dir.path().join("model.gguf.hfcache"));
+            measure("into the cache", CachePolicy::Beside);
+        }
+        let image = measure("from the cache", CachePolicy::Beside);
+        let times = FileTimes::new().set_modified(SystemTime::now());
+        File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        measure("from the cache, model touched", CachePolicy::Beside);
+        let start = Instant::now();
+        image.verify().unwrap();
+        println!(
+            "{ggml_type}: verify: {:.1} GB/s",
+            image.bytes() as f64 / 1e9 / start.elapsed().as_secs_f64()
+        );
+    }
+}
