@@ -120,7 +120,8 @@ mod tests {
     /// Every unary op against libm, at lengths around a vector, on values that reach the limits.
     #[test]
     fn unary_functions_match_libm() {
-        let reference: [(Op, fn(f64) -> f64); 4] = [
+        type Reference = fn(f64) -> f64;
+        let reference: [(Op, Reference); 4] = [
             (Op::Silu, |x| x / (1.0 + (-x).exp())),
             (Op::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
             (Op::Softplus, |x| if x > 20.0 { x } else { x.exp().ln_1p() }),

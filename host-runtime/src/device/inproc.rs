@@ -88,7 +88,7 @@ impl Settings {
             return Err(DeviceError::Setting { what: "the number of threads", allowed, found: threads });
         }
         let vtcm_bytes = options.vtcm_bytes.unwrap_or(VTCM_BYTES);
-        if !(64 << 10..=256 << 20).contains(&vtcm_bytes) || vtcm_bytes % 4096 != 0 {
+        if !(64 << 10..=256 << 20).contains(&vtcm_bytes) || !vtcm_bytes.is_multiple_of(4096) {
             let allowed = "a multiple of 4096 from 65536 (64 KiB) to 268435456 (256 MiB)".to_owned();
             return Err(DeviceError::Setting { what: "the size of VTCM", allowed, found: vtcm_bytes });
         }

@@ -10,6 +10,19 @@ pub mod image;
 mod plan;
 pub mod tiles;
 
+use std::collections::HashMap;
+
+use crate::gguf::Gguf;
+
 pub use error::WeightError;
 pub use image::{CachePolicy, ImageOptions, WeightImage};
 pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
+
+/// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing any.
+///
+/// # Errors
+/// As [`WeightImage::load`] for the specs.
+pub fn layout(gguf: &Gguf, specs: &[WeightSpec]) -> Result<(HashMap<String, WeightEntry>, u64), WeightError> {
+    let plan = plan::Plan::new(gguf, specs)?;
+    Ok((plan.entries(specs)?, plan.bytes))
+}
