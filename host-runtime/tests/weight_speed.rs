@@ -4,16 +4,38 @@
 mod common;
 
 use std::fs::{self, File, FileTimes};
+use std::hint::black_box;
 use std::io::BufWriter;
 use std::time::{Instant, SystemTime};
 
 use common::random_rows;
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::weights::tiles::{TILED, pack_strip, tile_dtype};
 use hexflash::weights::{CachePolicy, Form, ImageOptions, WeightImage, WeightSpec};
+use hexflash_abi::DType;
 
 const K: u64 = 4096;
 const SOURCE_BYTES: u64 = 400 << 20;
+
+/// One strip on one core, the best of many: other programs hardly show in it.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn strip_speed() {
+    for &ggml_type in TILED {
+        let data = random_rows(ggml_type, K as usize, 32, 1);
+        let rows: Vec<&[u8]> = data.chunks_exact(data.len() / 32).collect();
+        let group = tile_dtype(ggml_type).and_then(DType::tile_group).unwrap();
+        let mut strip = vec![0; group.strip_bytes(K as usize)];
+        let best = (0..2000).map(|_| {
+            let start = Instant::now();
+            pack_strip(ggml_type, K as usize, &rows, black_box(&mut strip));
+            start.elapsed()
+        });
+        let seconds = best.min().unwrap().as_secs_f64();
+        println!("{ggml_type}: {:.1} GB/s of model per core", data.len() as f64 / 1e9 / seconds);
+    }
+}
 
 #[test]
 #[ignore = "a measurement, not a check"]
