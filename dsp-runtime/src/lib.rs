@@ -19,6 +19,7 @@ pub mod program;
 pub mod row;
 pub mod serve;
 pub mod session;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "host"))]
+#[doc(hidden)] // For tests here and in other crates.
+pub mod testing;
 pub mod vtcm;

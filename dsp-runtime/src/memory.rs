@@ -58,6 +58,20 @@ impl BufferTable {
         }
     }
 
+    /// The id of a mapping that shares bytes with `bytes` at `base`, where a program may write one of the two.
+    ///
+    /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an output
+    /// overlaps an input, or that it is read-only.
+    pub fn shares(&self, base: NonNull<u8>, info: BufferInfo) -> Option<BufferId> {
+        let range = |base: NonNull<u8>, size: u64| (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size));
+        let (start, end) = range(base, info.size);
+        let meets = |m: &Mapping| {
+            let (other, other_end) = range(m.base, m.info.size);
+            start < other_end && other < end && !(info.read_only && m.info.read_only)
+        };
+        self.iter().find(|(_, m)| meets(m)).map(|(id, _)| id)
+    }
+
     /// Puts a mapping under a vacant id.
     pub fn insert(&mut self, id: BufferId, mapping: Mapping) -> Result<(), Fault> {
         self.vacant(id)?;

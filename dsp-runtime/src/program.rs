@@ -5,8 +5,10 @@ use core::ptr::NonNull;
 
 use heapless::Vec;
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc, TensorFlags};
-use hexflash_abi::validate::Program;
+use hexflash_abi::program::{
+    MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_SRC, MAX_TENSORS, OpDesc, TensorDesc, TensorFlags,
+};
+use hexflash_abi::validate::{Program, block_bytes};
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,6 +20,12 @@ use crate::vtcm::VtcmPlan;
 const ALIGN: usize = 64;
 /// Blocks that the arena holds: every program that a session may keep, and the one of a `Run`.
 const MAX_BLOCKS: usize = hexflash_abi::program::MAX_PROGRAMS + 1;
+
+/// Bytes of the largest block that may be a program. (A longer one would overflow the sums below on 32 bits.)
+const MAX_BYTES: usize = match block_bytes(MAX_BUFFERS, MAX_TENSORS, MAX_OPS) {
+    Some(bytes) => bytes,
+    None => unreachable!(),
+};
 
 /// A piece of the arena, by offset and length. Only its owner looks inside.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +67,11 @@ impl Arena {
     /// [`ErrorCode::ProgramTooLarge`] with the bytes needed.
     pub fn allocate(&mut self, bytes: usize) -> Result<Block, Fault> {
         let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
-        let bytes = bytes.next_multiple_of(ALIGN);
+        if bytes > self.bytes {
+            return Err(full);
+        }
+        // At least one unit: an empty block would lie where another begins, and `free` tells them by their offsets.
+        let bytes = bytes.max(1).next_multiple_of(ALIGN);
         let mut at = 0;
         let mut place = self.used.len();
         for (i, &(offset, len)) in self.used.iter().enumerate() {
@@ -143,6 +155,9 @@ impl Loaded {
         buffers: &BufferTable,
         resources: Resources,
     ) -> Result<Self, Fault> {
+        if bytes > MAX_BYTES {
+            return Err(Fault::new(ErrorCode::ProgramTooLarge, bytes as u32));
+        }
         let block = arena.allocate(with_side_arrays(bytes))?;
         // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other bytes.
         unsafe {

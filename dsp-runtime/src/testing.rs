@@ -31,26 +31,11 @@ pub struct Setup {
     pub vtcm_bytes: usize,
 }
 
-/// The back ends that this processor has.
-pub fn isas() -> Vec<Isa> {
-    let mut isas = vec![Isa::Portable];
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx2") {
-            isas.push(Isa::Avx2);
-        }
-        if crate::hvx::x86::has_avx512() {
-            isas.push(Isa::Avx512);
-        }
-    }
-    isas
-}
-
 /// Every back end alone; then the best one with several workers and every DMA mode.
 pub fn setups() -> Vec<Setup> {
     let vtcm_bytes = 1 << 20;
     let alone = |isa| Setup { isa, workers: 1, dma: DmaMode::AtOnce, vtcm_bytes };
-    let mut all: Vec<_> = isas().into_iter().map(alone).collect();
+    let mut all: Vec<_> = Isa::available().map(alone).collect();
     for dma in [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder] {
         for workers in [1, 3] {
             all.push(Setup { workers, dma, ..alone(Isa::detect()) });

@@ -318,17 +318,19 @@ impl Response {
         response
     }
 
-    /// What the response says: success, or the status and the fault. A response whose status or code is not in
-    /// the closed lists is itself a fault ([`ErrorCode::BadMessage`]): its sender is not to be trusted.
+    /// What the response says: success, or the status and the fault.
+    ///
+    /// A response whose status or code is not in the closed lists, or that succeeds with a code, is itself a fault
+    /// ([`Status::Fatal`], [`ErrorCode::BadMessage`] with the offending word): its sender is not to be trusted.
     pub fn outcome(&self) -> Result<(), (Status, Fault)> {
-        let bad = Fault::new(ErrorCode::BadMessage, self.status);
-        match Status::parse(self.status) {
-            Some(Status::Ok) => Ok(()),
-            Some(status) => {
-                let code = ErrorCode::parse(self.code).unwrap_or(ErrorCode::BadMessage);
+        let bad = |word| Err((Status::Fatal, Fault::new(ErrorCode::BadMessage, word)));
+        match (Status::parse(self.status), ErrorCode::parse(self.code)) {
+            (None, _) => bad(self.status),
+            (Some(Status::Ok), _) if self.code == 0 => Ok(()),
+            (Some(Status::Ok), _) | (_, None) => bad(self.code),
+            (Some(status), Some(code)) => {
                 Err((status, Fault { op: crate::OpIndex(self.op), code, detail: self.detail }))
             }
-            None => Err((Status::Fatal, bad)),
         }
     }
 

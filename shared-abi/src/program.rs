@@ -55,7 +55,7 @@ pub struct ProgramHeader {
 }
 const _: () = assert!(size_of::<ProgramHeader>() == 64);
 
-/// A buffer that the program uses.
+/// A buffer that the program uses. Each is named once, so that tensors of different entries never overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BufferRef {
@@ -96,6 +96,7 @@ pub struct TensorDesc {
     /// A [`crate::DType`].
     pub dtype: u16,
     /// Axis whose length is `max_tokens` and of which a step uses the first `n_tokens`; [`NO_TOKEN_AXIS`] if none.
+    /// Axes that an op's shape rule makes equal are cut together or not at all.
     pub token_axis: u8,
     /// [`TensorFlags`].
     pub flags: u8,

@@ -1,16 +1,31 @@
 //! The ring that carries messages where there is no `dspqueue`: the `inproc` and `qemu` devices.
 //!
-//! Memory layout of the vendor's queue (`dspqueue_shared.h` of the public FastRPC sources): a header, then per
-//! direction a ring of packets and two state lines, one written by each side. A packet is a 64-bit header and a
-//! body, padded to 8 bytes, never wrapped: where the end of the ring is too short, the header is written there as
-//! a skip mark and the packet starts at 0. Both sides map the same memory; neither trusts the other's words.
+//! A queue is a header, then per direction a ring of packets and two state lines, one written by each side. A packet
+//! is a 64-bit header and a body, padded to 8 bytes, never wrapped: where the end of the ring is too short, the
+//! header is written there as a skip mark and the packet starts at 0. Both sides map the same memory; neither
+//! trusts the other's words.
 //!
 //! One writer and one reader per ring. Waiting is the caller's business: [`Reader::doorbell`] is a word that
 //! changes with every packet, fit for a futex; [`Writer::write`] says whether somebody waits on it.
+//!
+//! # Compared with the vendor's queue
+//!
+//! The layout is that of `dspqueue_shared.h` of the public FastRPC sources, header version 2: the twelve header
+//! words, the three words of a state line, the packet header `len | flags << 32 | buffers << 48 | seq << 56`, the
+//! reader's wait count in the line that the reader writes. What differs, and would have to change to talk to the
+//! vendor's own library:
+//!
+//! * Which section lies where is ours; the header says it in the vendor's words.
+//! * Packets carry no buffers and only the flag `MESSAGE`; the vendor's host adds `USER_READY` (0x10).
+//! * Equal positions mean full or empty as the packet counts say; the vendor keeps 8 bytes free instead.
+//! * A packet takes half a ring at most, so that an empty ring has room for it wherever its position is. The vendor
+//!   allows all but 8 bytes, and a writer may wait for room that no reader can make.
+//! * The writer does not wait for room through the ring: its own wait count stays 0.
+//! * No cache maintenance: both sides run on one coherent processor.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Version word of the queue header.
 pub const QUEUE_VERSION: u32 = 2;
@@ -18,11 +33,21 @@ pub const QUEUE_VERSION: u32 = 2;
 pub const FLAG_WAIT_COUNTS: u32 = 1;
 /// Alignment of every section of the queue memory.
 pub const SECTION_ALIGN: usize = 256;
-/// Largest message.
+/// Largest message; smaller rings take packets of up to half their bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
+/// Words of the queue header: version, error, flags; per ring its offset and length and the offsets of the reader's
+/// and of the writer's state; number of queues.
 const HEADER_WORDS: usize = 12;
+/// Header word that is published last.
+const VERSION: usize = 0;
+/// Header word that either side may set when the session fails.
+const ERROR: usize = 1;
+const _: () = assert!(HEADER_WORDS * 4 <= SECTION_ALIGN);
+
 const PACKET_HEADER: usize = 8;
+/// Packet flag: carries a message.
+const PACKET_MESSAGE: u32 = 1;
 
 /// Where one direction lies in the queue memory, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +56,17 @@ struct Section {
     ring_bytes: usize,
     read_state: usize,
     write_state: usize,
+}
+
+impl Section {
+    const fn header(&self) -> [u32; 4] {
+        [self.ring as u32, self.ring_bytes as u32, self.read_state as u32, self.write_state as u32]
+    }
+
+    /// Largest packet: an empty ring has room for it before its position or after.
+    const fn max_packet(&self) -> usize {
+        self.ring_bytes / 2
+    }
 }
 
 /// Geometry of a queue: a pure function of the two ring sizes, so that neither side reads offsets from memory.
@@ -52,6 +88,11 @@ impl QueueLayout {
         let ring_bytes = bytes.next_multiple_of(SECTION_ALIGN);
         let read_state = at + ring_bytes;
         Section { ring: at, ring_bytes, read_state, write_state: read_state + SECTION_ALIGN }
+    }
+
+    const fn header(&self) -> [u32; HEADER_WORDS] {
+        let (q, p) = (self.requests.header(), self.responses.header());
+        [QUEUE_VERSION, 0, FLAG_WAIT_COUNTS, q[0], q[1], q[2], q[3], p[0], p[1], p[2], p[3], 1]
     }
 
     /// Bytes of queue memory.
@@ -92,9 +133,6 @@ impl QueueMemory<'_> {
 
     /// Writes the header of an empty queue. The creating side calls it once, before the other attaches.
     pub fn initialise(&self) {
-        let s = |s: Section| [s.ring, s.ring_bytes, s.read_state, s.write_state].map(|v| v as u32);
-        let (q, p) = (s(self.layout.requests), s(self.layout.responses));
-        let words = [QUEUE_VERSION, 0, FLAG_WAIT_COUNTS, q[0], q[1], q[2], q[3], p[0], p[1], p[2], p[3], 1];
         for section in [self.layout.requests, self.layout.responses] {
             for state in [section.read_state, section.write_state] {
                 for word in 0..3 {
@@ -102,21 +140,21 @@ impl QueueMemory<'_> {
                 }
             }
         }
-        for (i, &word) in words.iter().enumerate().skip(1) {
+        let header = self.layout.header();
+        for (i, &word) in header.iter().enumerate().filter(|&(i, _)| i != VERSION) {
             self.word(4 * i).store(word, Ordering::Relaxed);
         }
         // Release: who sees the version sees the rest of the header.
-        self.word(0).store(words[0], Ordering::Release);
-        const { assert!(HEADER_WORDS * 4 <= SECTION_ALIGN) };
+        self.word(4 * VERSION).store(header[VERSION], Ordering::Release);
     }
 
     /// Whether the other side has initialised a queue of this very layout.
     pub fn is_initialised(&self) -> bool {
         // Acquire: pairs with the release in `initialise`.
-        self.word(0).load(Ordering::Acquire) == QUEUE_VERSION
-            && self.word(12).load(Ordering::Relaxed) == self.layout.requests.ring as u32
-            && self.word(16).load(Ordering::Relaxed) == self.layout.requests.ring_bytes as u32
-            && self.word(32).load(Ordering::Relaxed) == self.layout.responses.ring_bytes as u32
+        self.word(4 * VERSION).load(Ordering::Acquire) == QUEUE_VERSION
+            && self.layout.header().iter().enumerate().all(|(i, &word)| {
+                matches!(i, VERSION | ERROR) || self.word(4 * i).load(Ordering::Relaxed) == word
+            })
     }
 }
 
@@ -148,6 +186,11 @@ const POSITION: usize = 0;
 const COUNT: usize = 4;
 const WAITING: usize = 8;
 
+/// High word of a packet header: flags, no buffers, sequence.
+const fn header_high(message: usize, count: u32) -> u32 {
+    (if message > 0 { PACKET_MESSAGE } else { 0 }) | (count & 0xff) << 24
+}
+
 /// The writing end of a ring.
 pub struct Writer<'m> {
     memory: QueueMemory<'m>,
@@ -177,7 +220,7 @@ impl<'m> Writer<'m> {
         let len = PACKET_HEADER + message.len();
         let padded = len.next_multiple_of(8);
         let ring = self.section.ring_bytes;
-        if message.len() > MAX_MESSAGE || padded > ring - PACKET_HEADER {
+        if message.len() > MAX_MESSAGE || padded > self.section.max_packet() {
             return Err(QueueError::TooLarge);
         }
         // Acquire: the reader is done with the bytes before the position that it published.
@@ -189,13 +232,15 @@ impl<'m> Writer<'m> {
         let at = self.position as usize;
         let empty = read_count == self.count;
         let start = if at >= read || empty {
-            // Free: at..ring, then 0..read. Equal positions mean full unless the counts say empty.
+            // Free: at..ring, then 0..read; all if empty, and then `read`, loaded before the count, may be of old.
+            // Equal positions mean full unless the counts say empty.
             if at == read && !empty {
                 return Err(QueueError::Full);
             }
+            let wrapped_end = if empty { at } else { read };
             if padded <= ring - at {
                 at
-            } else if padded < read || (empty && padded <= at) {
+            } else if padded <= wrapped_end {
                 self.put_header(at, len, message.len());
                 0
             } else {
@@ -218,7 +263,7 @@ impl<'m> Writer<'m> {
         self.state(self.section.write_state, POSITION).store(self.position, Ordering::Release);
         // SeqCst with the load of the waiting count: either we see the waiter, or it sees the new packet.
         self.state(self.section.write_state, COUNT).store(self.count, Ordering::SeqCst);
-        Ok(self.state(self.section.write_state, WAITING).load(Ordering::SeqCst) > 0)
+        Ok(self.state(self.section.read_state, WAITING).load(Ordering::SeqCst) > 0)
     }
 
     /// The word that the reader sleeps on.
@@ -227,12 +272,10 @@ impl<'m> Writer<'m> {
     }
 
     fn put_header(&self, at: usize, len: usize, message: usize) {
-        // len | flags (1 = carries a message) << 32 | buffers << 48 | sequence << 56
-        let flags = u32::from(message > 0);
         self.memory.word(self.section.ring + at).store(len as u32, Ordering::Relaxed);
         self.memory
             .word(self.section.ring + at + 4)
-            .store(flags | (self.count & 0xff) << 24, Ordering::Relaxed);
+            .store(header_high(message, self.count), Ordering::Relaxed);
     }
 
     fn state(&self, line: usize, word: usize) -> &AtomicU32 {
@@ -251,10 +294,15 @@ impl<'m> Reader<'m> {
     /// [`QueueError::Corrupt`] if the packet is not one that our writer could have written.
     pub fn read(&mut self, out: &mut [u8]) -> Result<Option<usize>, QueueError> {
         // Acquire: pairs with the publication of the count; the packet's bytes are visible.
-        if self.doorbell().load(Ordering::Acquire) == self.count {
+        let pending = self.doorbell().load(Ordering::Acquire).wrapping_sub(self.count);
+        if pending == 0 {
             return Ok(None);
         }
         let ring = self.section.ring_bytes;
+        // More packets than fit: who drains the ring would otherwise read garbage up to 2^32 times.
+        if pending as usize > ring / PACKET_HEADER {
+            return Err(QueueError::Corrupt);
+        }
         let mut at = self.position as usize;
         let mut len = self.memory.word(self.section.ring + at).load(Ordering::Relaxed) as usize;
         let padded = |len: usize| len.next_multiple_of(8);
@@ -271,7 +319,8 @@ impl<'m> Reader<'m> {
             return Err(QueueError::Corrupt);
         }
         let body = len - PACKET_HEADER;
-        if body > out.len() {
+        let high = self.memory.word(self.section.ring + at + 4).load(Ordering::Relaxed);
+        if body > out.len() || high != header_high(body, self.count) {
             return Err(QueueError::Corrupt);
         }
         // SAFETY: at + len is inside the ring (checked above), which `QueueMemory::new` (1) vouches for. A hostile
@@ -300,7 +349,9 @@ impl<'m> Reader<'m> {
 
     /// Announces that the reader is about to sleep (`true`) or is awake again (`false`).
     pub fn set_waiting(&self, waiting: bool) {
-        // SeqCst: see `Writer::write`.
-        self.memory.word(self.section.write_state + WAITING).store(u32::from(waiting), Ordering::SeqCst);
+        // SeqCst, and a fence before the caller's next look at the doorbell, be that only an acquire: see
+        // `Writer::write`.
+        self.memory.word(self.section.read_state + WAITING).store(u32::from(waiting), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 }

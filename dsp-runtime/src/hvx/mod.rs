@@ -187,12 +187,12 @@ pub trait WithHvx {
 pub enum Isa {
     /// Arrays of lanes, as the compiler vectorizes them for the target's baseline.
     Portable,
-    /// AVX2.
+    /// AVX2, with the proof that the processor has it.
     #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// AVX-512 F, BW, VL and VNNI.
+    Avx2(x86::HasAvx2),
+    /// AVX-512 F, BW, VL and VNNI, with the proof that the processor has them.
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Avx512(x86::HasAvx512),
     /// NEON.
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -202,19 +202,19 @@ impl Isa {
     /// The best instruction set of this processor.
     #[cfg(feature = "host")]
     pub fn detect() -> Self {
+        Self::available().last().unwrap_or(Self::Portable)
+    }
+
+    /// The instruction sets of this processor, the best one last.
+    #[cfg(feature = "host")]
+    pub fn available() -> impl Iterator<Item = Self> {
         #[cfg(target_arch = "x86_64")]
-        {
-            if x86::has_avx512() {
-                return Self::Avx512;
-            }
-            if x86::has_avx2() {
-                return Self::Avx2;
-            }
-        }
+        let vectors = [x86::HasAvx2::detect().map(Self::Avx2), x86::HasAvx512::detect().map(Self::Avx512)];
         #[cfg(target_arch = "aarch64")]
-        return Self::Neon;
-        #[cfg(not(target_arch = "aarch64"))]
-        Self::Portable
+        let vectors = [Some(Self::Neon)];
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let vectors = [None];
+        core::iter::once(Self::Portable).chain(vectors.into_iter().flatten())
     }
 
     /// Name for `devices` and traces.
@@ -222,9 +222,9 @@ impl Isa {
         match self {
             Self::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => "avx2",
+            Self::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => "avx512-vnni",
+            Self::Avx512(_) => "avx512-vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
         }
@@ -235,13 +235,12 @@ impl Isa {
     pub fn run<W: WithHvx>(self, work: W) -> W::Output {
         match self {
             Self::Portable => work.with::<portable::Portable>(),
-            // SAFETY: `detect` gives these values only where the processor has the features, and the tests that
-            // name them check first.
+            // SAFETY: the variant's field proves that the processor has the features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { x86::run_avx2(work) },
+            Self::Avx2(_) => unsafe { x86::run_avx2(work) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { x86::run_avx512(work) },
+            Self::Avx512(_) => unsafe { x86::run_avx512(work) },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => neon::run_neon(work),
         }

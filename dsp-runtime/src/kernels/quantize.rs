@@ -58,12 +58,21 @@ impl Kernel for Quantize {
 unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: *mut u8, layout: ActivationRow) {
     let scales = y.wrapping_add(layout.scales()).cast::<f32>();
     let sums = y.wrapping_add(layout.sums()).cast::<i32>();
-    let blocks = x.fold::<H, _>(0, |block, v, _| {
-        let max = H::max_lane(H::max(v, H::sub(H::splat(0.0), v)));
-        // A row that is not finite must not turn into finite numbers: its scale says so.
-        let (scale, inverse) = if max > 0.0 { (max / 127.0, 127.0 / max) } else { (max, 0.0) };
-        let scale = if max.is_finite() { f16::from_f32(scale).to_f32() } else { f32::NAN };
-        let q = H::to_int(H::mul(v, H::splat(inverse)));
+    let blocks = x.vectors();
+    for block in 0..blocks {
+        let v = x.vector::<H>(block);
+        // A block that is not finite must not turn into finite numbers: its scale says so. A comparison with NaN picks
+        // the other operand, so NaN would be lost on its way through a maximum; infinity is not.
+        let infinity = H::splat(f32::INFINITY);
+        let size = H::max(v, H::sub(H::splat(0.0), v));
+        let max = H::max_lane(H::select_gt(infinity, size, size, infinity));
+        // Of a block so small that 127 / max overflows nothing is left: its scale is zero in f16.
+        let inverse = Some(127.0 / max).filter(|inverse| inverse.is_finite()).unwrap_or(0.0);
+        let (scale, q) = if max.is_finite() {
+            (f16::from_f32(max / 127.0).to_f32(), H::to_int(H::mul(v, H::splat(inverse))))
+        } else {
+            (f32::NAN, H::splat_i(0))
+        };
         let bytes = y.wrapping_add(block * TILE_K);
         // SAFETY: block `block` of the row, its scale and its two sums lie inside the row's bytes.
         unsafe {
@@ -74,8 +83,7 @@ unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: *mut u8, layout: ActivationRow) {
                 sums.add(2 * block + half).write(q.iter().map(|&q| i32::from(q)).sum());
             }
         }
-        block + 1
-    });
+    }
     // SAFETY: from the last block to the padded end, inside the row's bytes.
     unsafe {
         y.add(blocks * TILE_K).write_bytes(0, layout.padded_k - blocks * TILE_K);

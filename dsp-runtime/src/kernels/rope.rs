@@ -268,7 +268,7 @@ impl Kernel for Rope {
                     }
                     if first == 0 && x.as_ptr() != y.as_mut_ptr().cast_const() {
                         let rest = x.len() - n_dims;
-                        y.part(n_dims, rest).map::<H>(x.part(n_dims, rest), |v| v);
+                        y.part(n_dims, rest).copy::<H>(x.part(n_dims, rest));
                     }
                 }
             }

@@ -179,7 +179,7 @@ impl Kernel for GetRows {
                     // SAFETY: the strip of a checked id, whose groups cover k.
                     let values = unsafe { load_tile::<H>(dtype, strip, id % 32, tile) };
                     let at = tile * TILE_K;
-                    y.part(at, TILE_K.min(k - at)).put::<H>(values);
+                    y.part(at, TILE_K.min(k - at)).set_vector::<H>(0, values);
                 }
             } else {
                 let row = table.at([id, i[1], i[2]]).cast_const();

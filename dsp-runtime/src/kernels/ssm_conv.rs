@@ -206,7 +206,7 @@ impl SsmConv {
         for t in self.tokens.saturating_sub(size)..self.tokens {
             // SAFETY: as above.
             let mut ring = unsafe { self.ring.part_mut([(self.n_past + t) % size, sequence, 0], at, n) };
-            ring.map::<H>(x(t), |v| v);
+            ring.copy::<H>(x(t));
         }
     }
 }

@@ -50,7 +50,9 @@ impl Kernel for Swiglu {
             };
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
-            y.zip::<H>(a, b, |a, b| H::mul(math::silu::<H>(a), b));
+            for v in 0..a.vectors() {
+                y.set_vector::<H>(v, H::mul(math::silu::<H>(a.vector::<H>(v)), b.vector::<H>(v)));
+            }
         }
         Ok(())
     }

@@ -132,7 +132,7 @@ impl Config {
         let n_layer = blocks - mtp;
         let n_head = require("attention.head_count")?;
         let n_head_kv = or("attention.head_count_kv", n_head)?;
-        if n_head % n_head_kv != 0 {
+        if !n_head.is_multiple_of(n_head_kv) {
             return Err(fail(
                 "attention.head_count_kv",
                 n_head_kv.to_string(),
@@ -161,7 +161,7 @@ impl Config {
             state: require("ssm.state_size")?,
             conv_kernel: require("ssm.conv_kernel")?,
         };
-        if linear.n_head_v % linear.n_head_k != 0 {
+        if !linear.n_head_v.is_multiple_of(linear.n_head_k) {
             return Err(fail(
                 "ssm.time_step_rank",
                 linear.n_head_v.to_string(),
@@ -214,7 +214,7 @@ impl Config {
             return Ok(flags[..n_layer as usize].iter().map(mixer).collect());
         }
         let interval = meta.u32_or(&key("full_attention_interval"), 4)?.max(1);
-        let mixer = |i: u32| if (i + 1) % interval == 0 { Mixer::Full } else { Mixer::Linear };
+        let mixer = |i: u32| if (i + 1).is_multiple_of(interval) { Mixer::Full } else { Mixer::Linear };
         Ok((0..n_layer).map(mixer).collect())
     }
 

@@ -10,13 +10,13 @@ pub mod image;
 mod plan;
 pub mod tiles;
 
-pub use error::WeightError;
-pub use image::{CachePolicy, ImageOptions, WeightImage};
-pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
-
 use std::collections::HashMap;
 
 use crate::gguf::Gguf;
+
+pub use error::WeightError;
+pub use image::{CachePolicy, ImageOptions, WeightImage};
+pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
 
 /// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing any.
 ///

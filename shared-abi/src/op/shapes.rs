@@ -20,7 +20,45 @@ pub struct Operands<'a> {
 /// Operand number of output `i` in a fault's detail.
 pub(crate) const DST: usize = 16;
 
-type Shape = [u32; 4];
+/// Length of an axis, and whether a step cuts it to its `n_tokens`.
+///
+/// Kernels see the cut shapes. Comparing lengths together with their cut makes a shape rule that holds for the full
+/// shapes hold for those of every step: no row of one operand is without its partner in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Len {
+    n: u32,
+    cut: bool,
+}
+
+impl Len {
+    const ONE: Self = Self::fixed(1);
+
+    const fn fixed(n: u32) -> Self {
+        Self { n, cut: false }
+    }
+
+    /// Whether `self` divides `other` in every step.
+    const fn divides(self, other: Self) -> bool {
+        match (self.cut, other.cut) {
+            (false, false) => other.n.is_multiple_of(self.n),
+            (false, true) => self.n == 1,
+            (true, true) => self.n == other.n,
+            (true, false) => false,
+        }
+    }
+
+    /// Whether it is at least `other` in every step.
+    const fn covers(self, other: Self) -> bool {
+        self.n >= other.n && (other.cut || !self.cut)
+    }
+
+    /// Whether every step sees it whole, and at most `max` long.
+    const fn fixed_up_to(self, max: u32) -> bool {
+        !self.cut && self.n <= max
+    }
+}
+
+type Shape = [Len; 4];
 
 impl Operands<'_> {
     /// Shape of input `i`, which the op table calls required.
@@ -29,11 +67,23 @@ impl Operands<'_> {
     }
 
     fn opt(&self, i: usize) -> Option<Shape> {
-        self.src[i].map(|(t, _)| t.ne)
+        self.src[i].map(|(t, _)| self.lens(t))
     }
 
     fn dst(&self) -> Result<Shape, Fault> {
-        self.dst[0].map(|(t, _)| t.ne).ok_or(Fault::new(ErrorCode::BadOperand, DST as u32))
+        self.dst[0].map(|(t, _)| self.lens(t)).ok_or(Fault::new(ErrorCode::BadOperand, DST as u32))
+    }
+
+    fn lens(&self, t: &TensorDesc) -> Shape {
+        // With one token at most there is nothing to cut.
+        let cut = |axis| self.header.max_tokens > 1 && usize::from(t.token_axis) == axis;
+        core::array::from_fn(|axis| Len { n: t.ne[axis], cut: cut(axis) })
+    }
+
+    /// Length of the token axis itself.
+    fn tokens(&self) -> Len {
+        let n = self.header.max_tokens;
+        Len { n, cut: n > 1 }
     }
 
     fn params<T: zerocopy::FromBytes>(&self) -> T {
@@ -55,7 +105,7 @@ fn same(o: &Operands<'_>, operand: usize, a: Shape) -> Result<(), Fault> {
 
 /// Whether `b` repeats over `a` a whole number of times on every axis.
 fn repeats(b: Shape, a: Shape) -> bool {
-    core::iter::zip(b, a).all(|(b, a)| a % b == 0)
+    core::iter::zip(b, a).all(|(b, a)| b.divides(a))
 }
 
 /// dst has the shape of input 0.
@@ -66,7 +116,7 @@ pub(super) fn same_shape(o: &Operands<'_>) -> Result<(), Fault> {
 pub(super) fn rms_norm(o: &Operands<'_>) -> Result<(), Fault> {
     same_shape(o)?;
     if let Some(w) = o.opt(1) {
-        shape(w == [o.src(0)?[0], 1, 1, 1], 1)?;
+        shape(w == [o.src(0)?[0], Len::ONE, Len::ONE, Len::ONE], 1)?;
     }
     eps(o)
 }
@@ -83,7 +133,7 @@ fn eps(o: &Operands<'_>) -> Result<(), Fault> {
 
 pub(super) fn mul_mat(o: &Operands<'_>) -> Result<(), Fault> {
     let (w, x, y) = (o.src(0)?, o.src(1)?, o.dst()?);
-    shape(x[0] == w[0] && x[2] % w[2] == 0 && x[3] % w[3] == 0, 1)?;
+    shape(x[0] == w[0] && w[2].divides(x[2]) && w[3].divides(x[3]), 1)?;
     shape(y == [w[1], x[1], x[2], x[3]], DST)?;
     let quantized = |i: usize| o.src[i].map(|(_, t)| t.wants_q8_activations() || t == DType::Q8Act);
     if quantized(0) == quantized(1) { Ok(()) } else { Err(Fault::new(ErrorCode::BadType, 1)) }
@@ -91,13 +141,16 @@ pub(super) fn mul_mat(o: &Operands<'_>) -> Result<(), Fault> {
 
 pub(super) fn get_rows(o: &Operands<'_>) -> Result<(), Fault> {
     let (table, ids, y) = (o.src(0)?, o.src(1)?, o.dst()?);
-    shape(ids[1] == table[2] && ids[2] == table[3] && ids[3] == 1, 1)?;
+    shape(ids[1] == table[2] && ids[2] == table[3] && ids[3] == Len::ONE, 1)?;
     shape(y == [table[0], ids[0], ids[1], ids[2]], DST)
 }
 
 pub(super) fn set_rows(o: &Operands<'_>) -> Result<(), Fault> {
     let (x, ids, y) = (o.src(0)?, o.src(1)?, o.dst()?);
-    shape(ids[0] == x[1] && x[2] % ids[1] == 0 && x[3] % ids[2] == 0 && ids[3] == 1, 1)?;
+    let repeated = ids[1].divides(x[2]) && ids[2].divides(x[3]) && ids[3] == Len::ONE;
+    shape(ids[0] == x[1] && repeated, 1)?;
+    // With stride 0 a few bytes can be any number of rows: the output bounds the work.
+    shape(x[1].n <= y[1].n, 0)?;
     shape(y[0] == x[0] && y[2] == x[2] && y[3] == x[3], DST)
 }
 
@@ -123,7 +176,8 @@ pub(super) fn swiglu(o: &Operands<'_>) -> Result<(), Fault> {
             param(p.swapped == 0, 0)
         }
         None => {
-            shape(a[0].is_multiple_of(2) && [a[0] / 2, a[1], a[2], a[3]] == y, 0)?;
+            let half = Len::fixed(a[0].n / 2);
+            shape(Len::fixed(2).divides(a[0]) && [half, a[1], a[2], a[3]] == y, 0)?;
             param(p.swapped <= 1, 0)
         }
     }
@@ -133,7 +187,8 @@ pub(super) fn rope(o: &Operands<'_>) -> Result<(), Fault> {
     same_shape(o)?;
     let x = o.src(0)?;
     let p: params::Rope = o.params();
-    param(p.n_dims.is_multiple_of(2) && (2..=x[0]).contains(&p.n_dims), 0)?;
+    shape(!x[0].cut, 0)?;
+    param(p.n_dims.is_multiple_of(2) && (2..=x[0].n).contains(&p.n_dims), 0)?;
     let mode = RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::BadParam, 1))?;
     param(p.freq_base.is_finite() && p.freq_base > 0.0, 3)?;
     for (i, v) in [p.freq_scale, p.ext_factor, p.attn_factor, p.beta_fast, p.beta_slow].iter().enumerate() {
@@ -141,25 +196,28 @@ pub(super) fn rope(o: &Operands<'_>) -> Result<(), Fault> {
     }
     if matches!(mode, RopeMode::Mrope | RopeMode::Imrope) {
         let total = p.sections.iter().try_fold(0u32, |sum, &s| sum.checked_add(s));
-        param(total.is_some_and(|t| (1..=x[0]).contains(&t)), 9)?;
+        param(total.is_some_and(|t| (1..=x[0].n).contains(&t)), 9)?;
     }
     if let Some(positions) = o.opt(1) {
         let sections = if matches!(mode, RopeMode::Mrope | RopeMode::Imrope) { 4 } else { 1 };
-        shape(positions == [x[2], sections, 1, 1], 1)?;
+        shape(positions == [x[2], Len::fixed(sections), Len::ONE, Len::ONE], 1)?;
     }
     if let Some(factors) = o.opt(2) {
-        shape(factors == [p.n_dims / 2, 1, 1, 1], 2)?;
+        shape(factors == [Len::fixed(p.n_dims / 2), Len::ONE, Len::ONE, Len::ONE], 2)?;
     }
     Ok(())
 }
 
+/// Most taps of SSM_CONV.
+const MAX_TAPS: u32 = 32;
+
 pub(super) fn ssm_conv(o: &Operands<'_>) -> Result<(), Fault> {
     let (x, w, ring) = (o.src(0)?, o.src(1)?, o.src(2)?);
     same_shape(o)?;
-    shape(x[3] == 1, 0)?;
-    shape(w[0] == x[0] && (1..=32).contains(&w[1]) && w[2] == 1 && w[3] == 1, 1)?;
+    shape(x[3] == Len::ONE, 0)?;
+    shape(w[0] == x[0] && w[1].fixed_up_to(MAX_TAPS) && w[2] == Len::ONE && w[3] == Len::ONE, 1)?;
     // Fewer rows than taps would overwrite history that the step still reads.
-    shape(ring[0] == x[0] && ring[1] >= w[1] && ring[2] == x[2] && ring[3] == 1, 2)
+    shape(ring[0] == x[0] && ring[1].covers(w[1]) && ring[2] == x[2] && ring[3] == Len::ONE, 2)
 }
 
 /// Largest state of GATED_DELTA_NET: key and value width of a head.
@@ -169,21 +227,26 @@ pub(super) fn gated_delta_net(o: &Operands<'_>) -> Result<(), Fault> {
     let (q, k, v) = (o.src(0)?, o.src(1)?, o.src(2)?);
     let (g, beta, state) = (o.src(3)?, o.src(4)?, o.src(5)?);
     let [s, h, t, b] = v;
-    shape((1..=MAX_STATE).contains(&s), 2)?;
-    shape(q[0] == s && h % q[1] == 0 && q[2] == t && b % q[3] == 0, 0)?;
+    shape(s.fixed_up_to(MAX_STATE), 2)?;
+    shape(q[0] == s && q[1].divides(h) && q[2] == t && q[3].divides(b), 0)?;
     shape(k == q, 1)?;
-    shape((g[0] == 1 || g[0] == s) && g[1..] == v[1..], 3)?;
-    shape(beta == [1, h, t, b], 4)?;
+    shape((g[0] == Len::ONE || g[0] == s) && g[1..] == v[1..], 3)?;
+    shape(beta == [Len::ONE, h, t, b], 4)?;
     shape(state == [s, s, h, b], 5)?;
     same(o, DST, v)
 }
 
+/// Widest head of FLASH_ATTN_EXT.
+const MAX_HEAD: u32 = 512;
+
 pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
     let (q, kc, vc, y) = (o.src(0)?, o.src(1)?, o.src(2)?, o.dst()?);
     let [d, h, t, b] = q;
-    shape(d <= 512, 0)?;
-    shape(kc[0] == d && kc[1] >= o.header.n_ctx && h % kc[2] == 0 && kc[3] == b, 1)?;
-    shape(vc[0] <= 512 && vc[1] == kc[1] && vc[2] == kc[2] && vc[3] == b, 2)?;
+    let n_ctx = Len::fixed(o.header.n_ctx);
+    // Token i is at position n_past + i, which the registers keep below n_ctx for the token axis and nothing else.
+    shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), 0)?;
+    shape(kc[0] == d && kc[1].covers(n_ctx) && kc[2].divides(h) && kc[3] == b, 1)?;
+    shape(vc[0].fixed_up_to(MAX_HEAD) && vc[1] == kc[1] && vc[2] == kc[2] && vc[3] == b, 2)?;
     shape(y == [vc[0], h, t, b], DST)?;
     match (o.opt(3), o.opt(4)) {
         (Some(k), Some(v)) => {
@@ -194,10 +257,11 @@ pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
         (_, other) => return Err(Fault::new(ErrorCode::BadOperand, if other.is_some() { 3 } else { 4 })),
     }
     if let Some(mask) = o.opt(5) {
-        shape(mask[0] >= o.header.n_ctx && mask[1] >= t && h % mask[2] == 0 && b % mask[3] == 0, 5)?;
+        let repeated = mask[2].divides(h) && mask[3].divides(b);
+        shape(mask[0].covers(n_ctx) && mask[1].covers(t) && repeated, 5)?;
     }
     if let Some(sinks) = o.opt(6) {
-        shape(sinks == [h, 1, 1, 1], 6)?;
+        shape(sinks == [h, Len::ONE, Len::ONE, Len::ONE], 6)?;
     }
     let p: params::FlashAttn = o.params();
     param(p.scale.is_finite(), 0)?;
@@ -208,8 +272,8 @@ pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
 
 pub(super) fn argmax(o: &Operands<'_>) -> Result<(), Fault> {
     let x = o.src(0)?;
-    shape(x[2] == 1 && x[3] == 1 && x[0] <= i32::MAX as u32, 0)?;
-    same(o, DST, [x[1], 1, 1, 1])
+    shape(x[2] == Len::ONE && x[3] == Len::ONE, 0)?;
+    same(o, DST, [x[1], Len::ONE, Len::ONE, Len::ONE])
 }
 
 pub(super) fn cpy(o: &Operands<'_>) -> Result<(), Fault> {
@@ -226,7 +290,9 @@ pub(super) fn concat(o: &Operands<'_>) -> Result<(), Fault> {
     let axis = o.params::<params::Concat>().axis as usize;
     param(axis < 4, 0)?;
     let mut joined = a;
-    joined[axis] = a[axis].checked_add(b[axis]).ok_or(Fault::new(ErrorCode::BadShape, 1))?;
+    shape(!a[axis].cut && !b[axis].cut, 1)?;
+    // Lengths are below 2^31: no overflow.
+    joined[axis] = Len::fixed(a[axis].n + b[axis].n);
     let mut other = b;
     other[axis] = a[axis];
     shape(other == a, 1)?;

@@ -2,7 +2,7 @@
 
 use super::{BufferInfo, fail};
 use crate::VECTOR_BYTES;
-use crate::dtype::{ActivationRow, DType};
+use crate::dtype::{ActivationRow, DType, TILE_ROWS};
 use crate::op::{Layout, Slot};
 use crate::program::{MAX_BUFFERS, NO_TOKEN_AXIS, ProgramHeader, TensorDesc, TensorFlags};
 use crate::status::{ErrorCode, Fault};
@@ -50,10 +50,14 @@ pub(super) fn check_tensor(
 pub(super) fn fits(slot: &Slot, t: &TensorDesc, dtype: DType) -> bool {
     let row = match (dtype.tile_group(), dtype.element_bytes()) {
         (Some(group), _) => {
-            // Strips of a matrix follow each other, so that DMA and prefetch see one stream.
-            let strip = group.strip_bytes(t.ne[0] as usize) as u64;
+            // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the DSP the
+            // bytes of a strip that no buffer holds overflow a usize.
+            let strip = group.count(t.ne[0] as usize) as u64 * group.bytes as u64;
             let tiled = u64::from(t.nb[0]) == group.bytes as u64 && u64::from(t.nb[1]) == strip;
-            return tiled && matches!(slot.layout, Layout::Tiled | Layout::TiledOrRows);
+            if !tiled || !matches!(slot.layout, Layout::Tiled | Layout::TiledOrRows) {
+                return false;
+            }
+            strip
         }
         (None, Some(bytes)) => {
             if slot.layout == Layout::Tiled {
@@ -73,7 +77,11 @@ pub(super) fn fits(slot: &Slot, t: &TensorDesc, dtype: DType) -> bool {
     };
     let mut inner = row;
     for axis in 1..4 {
-        let (n, stride) = (u64::from(t.ne[axis]), u64::from(t.nb[axis]));
+        let mut n = u64::from(t.ne[axis]);
+        if axis == 1 && dtype.tile_group().is_some() {
+            n = n.div_ceil(TILE_ROWS as u64);
+        }
+        let stride = u64::from(t.nb[axis]);
         if n > 1 {
             // A written tensor must not overlap itself; a contiguous one has no gaps either.
             if slot.written && stride < inner {

@@ -85,7 +85,9 @@ impl<'a> Program<'a> {
         }
         let counts = [header.n_buffers, header.n_tensors, header.n_ops].map(|n| n as usize);
         let Some(expected) = block_bytes(counts[0], counts[1], counts[2]) else {
-            return fail(ErrorCode::BadCount, counts.iter().copied().max().unwrap_or(0) as u64);
+            let limits = [MAX_BUFFERS, MAX_TENSORS, MAX_OPS];
+            let over = counts.iter().zip(limits).find(|&(&count, limit)| count > limit);
+            return fail(ErrorCode::BadCount, over.map_or(0, |(&count, _)| count as u64));
         };
         if header.total_bytes as usize != expected || block.len() != expected {
             return fail(ErrorCode::BadCount, header.total_bytes.into());
@@ -118,9 +120,13 @@ impl<'a> Program<'a> {
     /// The first thing wrong, blamed on its op where there is one.
     pub fn check(&self, buffer: impl Fn(BufferId) -> Option<BufferInfo>) -> Result<(), Fault> {
         let mut infos = [None; MAX_BUFFERS];
-        for (slot, reference) in infos.iter_mut().zip(self.buffers) {
+        for (i, (slot, reference)) in infos.iter_mut().zip(self.buffers).enumerate() {
             if reference.reserved != 0 {
                 return fail(ErrorCode::ReservedNotZero, reference.reserved.into());
+            }
+            // Two names for one buffer would hide an overlap from `check_writes`.
+            if self.buffers[..i].iter().any(|earlier| earlier.buffer == reference.buffer) {
+                return fail(ErrorCode::BufferInUse, reference.buffer.0.into());
             }
             *slot = buffer(reference.buffer);
             if slot.is_none() {

@@ -1,7 +1,7 @@
 //! The functions of [`math`]: the same bits on every back end, and their distance from f64.
 
 use super::super::{Hvx, Isa, LANES, WithHvx, math};
-use super::{edges, isas};
+use super::edges;
 
 #[derive(Clone, Copy, Debug)]
 enum Function {
@@ -84,7 +84,7 @@ fn same_bits_on_every_back_end() {
     values.resize(values.len().next_multiple_of(LANES), 0.0);
     for function in [Exp, Sigmoid, Silu, Ln1p, Softplus, Tanh] {
         let want = function.apply(Isa::Portable, &values);
-        for isa in isas() {
+        for isa in Isa::available() {
             let got = function.apply(isa, &values);
             for ((x, got), want) in values.iter().zip(got).zip(&want) {
                 let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
@@ -164,7 +164,7 @@ fn limits() {
         (Tanh, NAN, NAN),
     ];
     for (function, x, want) in all {
-        for isa in isas() {
+        for isa in Isa::available() {
             let got = function.apply(isa, &[x; LANES])[0];
             let same = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
             assert!(same, "{isa:?} {function:?}({x:e}): {got:e}, not {want:e}");

@@ -14,19 +14,32 @@ use core::arch::x86_64::*;
 
 use super::WithHvx;
 
-/// Whether the processor (and the operating system) has all that [`run_avx2`] needs.
+/// Proof that the processor and the operating system have all that [`run_avx2`] needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HasAvx2(());
+
+/// Proof that the processor and the operating system have all that [`run_avx512`] needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HasAvx512(());
+
 #[cfg(feature = "host")]
-pub fn has_avx2() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
+impl HasAvx2 {
+    /// Asks the processor.
+    pub fn detect() -> Option<Self> {
+        std::arch::is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
 }
 
-/// Whether the processor (and the operating system) has all that [`run_avx512`] needs.
 #[cfg(feature = "host")]
-pub fn has_avx512() -> bool {
-    std::arch::is_x86_feature_detected!("avx512f")
-        && std::arch::is_x86_feature_detected!("avx512bw")
-        && std::arch::is_x86_feature_detected!("avx512vl")
-        && std::arch::is_x86_feature_detected!("avx512vnni")
+impl HasAvx512 {
+    /// Asks the processor.
+    pub fn detect() -> Option<Self> {
+        let has = std::arch::is_x86_feature_detected!("avx512f")
+            && std::arch::is_x86_feature_detected!("avx512bw")
+            && std::arch::is_x86_feature_detected!("avx512vl")
+            && std::arch::is_x86_feature_detected!("avx512vnni");
+        has.then_some(Self(()))
+    }
 }
 
 /// Runs with AVX2.

@@ -161,13 +161,13 @@ impl MulMat {
             self.x.at([unit.row + at + r, b2, b3]).cast_const()
         });
         let sums = sums.wrapping_add(at * PARTIAL * LANES);
-        // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-        let load = |r: usize, i: usize| unsafe { H::load(sums.add((r * PARTIAL + i) * LANES)) };
-        let mut acc: [[H::F; PARTIAL]; R] = if p.first == 0 {
-            [[H::splat(0.0); PARTIAL]; R]
-        } else {
-            core::array::from_fn(|r| core::array::from_fn(|i| load(r, i)))
-        };
+        let mut acc = [[H::splat(0.0); PARTIAL]; R];
+        if p.first > 0 {
+            for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
+                // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                *v = unsafe { H::load(sums.add(i * LANES)) };
+            }
+        }
         let k = (p.first * self.group.k, self.x.ne[0]);
         let layout = ActivationRow::new(k.1);
         // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, as F32 or as

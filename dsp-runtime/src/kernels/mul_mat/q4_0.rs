@@ -37,7 +37,11 @@ pub(super) unsafe fn multiply<H: Hvx, const R: usize>(
                 let tile = pair * 2 + half;
                 let block = (k + g * 128) / TILE_K + tile;
                 // SAFETY: the rows cover the block (activation rows are padded to 256 values).
-                let mut sum = x.map(|x| H::splat_i(unsafe { sum_of_32(x, layout, block) }.wrapping_mul(-8)));
+                let mut sum = [H::splat_i(0); R];
+                for r in 0..R {
+                    // SAFETY: as above.
+                    sum[r] = H::splat_i(unsafe { sum_of_32(x[r], layout, block) }.wrapping_mul(-8));
+                }
                 for v in 0..4 {
                     // SAFETY: inside the tile.
                     let w = unsafe { H::load_b(group.add(tile * q4_0::TILE + v * VECTOR_BYTES)) };

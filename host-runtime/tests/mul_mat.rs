@@ -1,0 +1,305 @@
+//! QUANTIZE and MUL_MAT on packed weights: against f64, and bit for bit against themselves.
+
+mod common;
+
+use common::{Random, dequantize, random_rows};
+use half::f16;
+use hexflash::gguf::GgmlType;
+use hexflash::weights::tiles::{pack_strip, tile_dtype};
+use hexflash_abi::dtype::ActivationRow;
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::testing::{Batch, Setup, nmse, setups};
+
+const TYPES: [GgmlType; 5] = [GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K];
+const WIDTHS: [u32; 6] = [1, 2, 3, 5, 16, 65];
+/// Error of f32 sums against f64 on the same numbers.
+const EXACT: f64 = 1e-10;
+/// Error that int8 activations may add: ggml's bound for MUL_MAT in test-backend-ops.
+const QUANTIZED: f64 = 5e-4;
+
+fn lengths(t: GgmlType) -> &'static [u32] {
+    if t == GgmlType::Q6_K { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
+}
+
+/// Weights {k, n, r2, r3}, activations {k, m, b2, b3}, in memory of the DSP side.
+struct Case {
+    batch: Batch,
+    w: TensorIndex,
+    /// What MUL_MAT reads: the activations as F32 or int8.
+    x: TensorIndex,
+    dtype: DType,
+    weights: Vec<f32>,
+    activations: Vec<f32>,
+    w_ne: [usize; 4],
+    x_ne: [usize; 4],
+}
+
+impl Case {
+    fn new(ggml_type: GgmlType, w_ne: [u32; 4], x_ne: [u32; 4]) -> Self {
+        let [k, n, r2, r3] = w_ne.map(|n| n as usize);
+        let dtype = tile_dtype(ggml_type).unwrap();
+        let group = dtype.tile_group().unwrap();
+        let data = random_rows(ggml_type, k, n * r2 * r3, (k + n) as u64);
+        let mut tiles = vec![0; group.matrix_bytes(k, n) * r2 * r3];
+        let strips = tiles.chunks_exact_mut(group.strip_bytes(k));
+        let matrices = data.chunks_exact(data.len() / (r2 * r3));
+        let rows: Vec<Vec<&[u8]>> = matrices
+            .flat_map(|matrix| {
+                let rows: Vec<&[u8]> = matrix.chunks_exact(matrix.len() / n).collect();
+                rows.chunks(32).map(<[&[u8]]>::to_vec).collect::<Vec<_>>()
+            })
+            .collect();
+        strips.zip(rows).for_each(|(strip, rows)| pack_strip(ggml_type, k, &rows, strip));
+
+        let mut random = Random::new(5);
+        let activations: Vec<f32> = (0..x_ne.iter().product()).map(|_| random.float()).collect();
+        let mut batch = Batch::new(4096, 4096);
+        let w = batch.tensor(dtype, w_ne);
+        batch.write(w, &tiles);
+        let mut x = batch.f32(x_ne, &activations);
+        if dtype.wants_q8_activations() {
+            let q = batch.tensor(DType::Q8Act, x_ne);
+            batch.run(setups()[0], Op::Quantize, &[x], &[q], &[0u32; 0], StepRegisters::default()).unwrap();
+            x = q;
+        }
+        let weights = dequantize(ggml_type, &data);
+        let (w_ne, x_ne) = (w_ne.map(|n| n as usize), x_ne.map(|n| n as usize));
+        Self { batch, w, x, dtype, weights, activations, w_ne, x_ne }
+    }
+
+    /// A result for the first `m` rows of x.
+    fn result(&mut self, m: u32) -> (TensorIndex, TensorIndex) {
+        let [_, _, b2, b3] = self.x_ne.map(|n| n as u32);
+        let x = self.batch.view(self.x, |x| x.ne[1] = m);
+        (x, self.batch.tensor(DType::F32, [self.w_ne[1] as u32, m, b2, b3]))
+    }
+
+    fn run(&mut self, setup: Setup, x: TensorIndex, y: TensorIndex) -> Vec<f32> {
+        let garbage = vec![0xcd; self.batch.read(y).len()];
+        self.batch.write(y, &garbage);
+        let step = StepRegisters::default();
+        self.batch.run(setup, Op::MulMat, &[self.w, x], &[y], &[0u32; 0], step).unwrap();
+        self.batch.floats(y)
+    }
+
+    /// The activations that the kernel sees, in f64.
+    fn seen(&self) -> Vec<f64> {
+        if !self.dtype.wants_q8_activations() {
+            return self.activations.iter().map(|&x| x.into()).collect();
+        }
+        let k = self.x_ne[0];
+        let layout = ActivationRow::new(k);
+        let rows = self.batch.read(self.x).chunks_exact(layout.bytes());
+        let value = |row: &[u8], i: usize| {
+            let scale = &row[layout.scales() + i / 32 * 4..][..4];
+            f64::from(row[i] as i8) * f64::from(f32::from_le_bytes(scale.try_into().unwrap()))
+        };
+        rows.flat_map(|row| (0..k).map(move |i| value(row, i))).collect()
+    }
+
+    /// The product in f64, rounded once.
+    fn product(&self, x: &[f64]) -> Vec<f32> {
+        let ([k, n, r2, r3], [_, m, b2, b3]) = (self.w_ne, self.x_ne);
+        let mut y = Vec::new();
+        for row in 0..m * b2 * b3 {
+            let (i2, i3) = (row / m % b2, row / m / b2);
+            let matrix = i2 / (b2 / r2) + i3 / (b3 / r3) * r2;
+            let w = &self.weights[matrix * n * k..][..n * k];
+            let x = &x[row * k..][..k];
+            y.extend(
+                w.chunks_exact(k)
+                    .map(|w| w.iter().zip(x).map(|(&w, x)| f64::from(w) * x).sum::<f64>() as f32),
+            );
+        }
+        y
+    }
+
+    fn check(&self, y: &[f32], what: &str) {
+        let error = nmse(y, &self.product(&self.seen()));
+        assert!(error < EXACT, "{what}: NMSE {error:e} on the same activations");
+        let plain: Vec<f64> = self.activations.iter().map(|&x| x.into()).collect();
+        let error = nmse(y, &self.product(&plain));
+        assert!(error < QUANTIZED, "{what}: NMSE {error:e}");
+    }
+
+    /// VTCM that holds one group per piece.
+    fn least_vtcm(&self, workers: usize) -> usize {
+        const SUMS: usize = 64 * 2 * 128;
+        workers * (SUMS + 2 * self.dtype.tile_group().unwrap().bytes)
+    }
+}
+
+fn bits(y: &[f32]) -> Vec<u32> {
+    y.iter().map(|y| y.to_bits()).collect()
+}
+
+/// Every k and n: right to f64, and the same bits for every width, back end, worker count, DMA mode and cut of the
+/// strips.
+fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
+    for &k in lengths(t) {
+        for n in [1, 8, 31, 32, 33, 100] {
+            let mut case = Case::new(t, [k, n, 1, 1], [k, 65, 1, 1]);
+            let (x, y) = case.result(65);
+            let expected = case.run(setups()[0], x, y);
+            case.check(&expected, &format!("{t} k={k} n={n}"));
+            let expected = bits(&expected);
+            for m in WIDTHS {
+                let (x, y) = case.result(m);
+                for setup in setups() {
+                    // DMA modes and widths do not meet in the kernel: not every pair of them is tried.
+                    if setup.dma == DmaMode::AtWait && m > 1 || setup.dma == DmaMode::OutOfOrder && m < 65 {
+                        continue;
+                    }
+                    let small = Setup { vtcm_bytes: case.least_vtcm(setup.workers), ..setup };
+                    for setup in [setup, small] {
+                        let same = bits(&case.run(setup, x, y)) == expected[..(m * n) as usize];
+                        assert!(same, "{t} k={k} n={n} m={m} {setup:?}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::F32);
+}
+
+#[test]
+fn f16_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::F16);
+}
+
+#[test]
+fn q8_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q8_0);
+}
+
+#[test]
+fn q4_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_0);
+}
+
+#[test]
+fn q6_k_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q6_K);
+}
+
+#[test]
+fn matrices_are_broadcast_over_the_batch() {
+    for t in TYPES {
+        for (r, b) in [([1, 1], [3, 2]), ([2, 1], [4, 3]), ([2, 3], [6, 3]), ([3, 2], [3, 2])] {
+            let mut case = Case::new(t, [256, 40, r[0], r[1]], [256, 5, b[0], b[1]]);
+            let (x, y) = case.result(5);
+            let expected = case.run(setups()[0], x, y);
+            case.check(&expected, &format!("{t} {r:?} over {b:?}"));
+            for setup in setups() {
+                assert_eq!(bits(&case.run(setup, x, y)), bits(&expected), "{t} {r:?} over {b:?} {setup:?}");
+            }
+        }
+    }
+}
+
+/// A strip longer than a piece, with whole pieces and a rest.
+#[test]
+fn long_rows_are_cut_without_a_trace() {
+    for t in TYPES {
+        let mut case = Case::new(t, [8960, 33, 1, 1], [8960, 3, 1, 1]);
+        let (x, y) = case.result(3);
+        let whole = case.run(Setup { vtcm_bytes: 8 << 20, ..setups()[0] }, x, y);
+        case.check(&whole, &format!("{t}"));
+        let least = case.least_vtcm(1);
+        for extra in [0, 5000, 20_000, 50_000] {
+            let setup = Setup { vtcm_bytes: (least + extra).next_multiple_of(128), ..setups()[0] };
+            assert_eq!(bits(&case.run(setup, x, y)), bits(&whole), "{t} {setup:?}");
+        }
+    }
+}
+
+#[test]
+fn vtcm_below_a_group_is_refused() {
+    for t in TYPES {
+        let mut case = Case::new(t, [256, 32, 1, 1], [256, 1, 1, 1]);
+        let (x, y) = case.result(1);
+        let setup = Setup { vtcm_bytes: case.least_vtcm(1) - 128, ..setups()[0] };
+        let step = StepRegisters::default();
+        let fault = case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err();
+        assert_eq!((fault.code, fault.detail as usize), (ErrorCode::VtcmTooSmall, case.least_vtcm(1)));
+    }
+}
+
+/// ggml's `quantize_row_q8_0` per block, then sums, then zeros.
+fn quantized(x: &[f32]) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+    let layout = ActivationRow::new(x.len());
+    let (mut q, mut scales) = (vec![0i8; layout.padded_k], vec![0.0; layout.padded_k / 32]);
+    for (block, x) in x.chunks(32).enumerate() {
+        let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        scales[block] = f16::from_f32(max / 127.0).to_f32();
+        for (q, x) in q[block * 32..].iter_mut().zip(x) {
+            *q = (x * (127.0 / max)).round_ties_even() as i8;
+        }
+    }
+    let sums = q.chunks(16).map(|q| q.iter().map(|&q| i32::from(q)).sum()).collect();
+    (q, scales, sums)
+}
+
+fn quantize(x: &[f32], setup: Setup) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+    let ne = [x.len() as u32, 1, 1, 1];
+    let mut batch = Batch::new(1, 1);
+    let (x, q) = (batch.f32(ne, x), batch.tensor(DType::Q8Act, ne));
+    let garbage = vec![0xcd; batch.read(q).len()];
+    batch.write(q, &garbage);
+    batch.run(setup, Op::Quantize, &[x], &[q], &[0u32; 0], StepRegisters::default()).unwrap();
+    let layout = ActivationRow::new(ne[0] as usize);
+    let row = batch.read(q);
+    let words = |from: usize, n: usize| row[from..][..4 * n].as_chunks::<4>().0.to_vec();
+    (
+        row[..layout.padded_k].iter().map(|&q| q as i8).collect(),
+        words(layout.scales(), layout.padded_k / 32).into_iter().map(f32::from_le_bytes).collect(),
+        words(layout.sums(), layout.padded_k / 16).into_iter().map(i32::from_le_bytes).collect(),
+    )
+}
+
+#[test]
+fn activations_are_ggmls() {
+    let mut random = Random::new(11);
+    for k in [1, 16, 31, 32, 33, 96, 255, 256, 257, 768] {
+        // Blocks of very different sizes, down to those whose scale is a subnormal f16 or zero.
+        let x: Vec<f32> = (0..k).map(|i| random.float() * 10f32.powi(4 - 3 * (i / 32 % 5))).collect();
+        for setup in setups() {
+            assert_eq!(quantize(&x, setup), quantized(&x), "k={k} {setup:?}");
+        }
+    }
+}
+
+#[test]
+fn tiny_activations_quantize_to_zero() {
+    for value in [1e-6, 1e-37, f32::MIN_POSITIVE, 1e-45] {
+        for setup in setups() {
+            let (q, scales, sums) = quantize(&[0.0, value, -value, 0.0], setup);
+            assert!(scales.iter().all(|&s| s == 0.0), "{value:e} {setup:?}");
+            // Where 127 / value is finite, quants are as ggml's, though nothing comes of them.
+            let expected = if value > 1e-36 { 127 } else { 0 };
+            assert_eq!((&q[..4], sums[0]), (&[0, expected, -expected, 0][..], 0), "{value:e} {setup:?}");
+        }
+    }
+}
+
+/// Wherever in a block a value is not finite, the block's scale is NaN, and no other block's.
+#[test]
+fn activations_that_are_not_finite_stay_so() {
+    for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for i in 0..96 {
+            let mut x = [1.0; 96];
+            x[i] = bad;
+            for setup in setups() {
+                let (_, scales, _) = quantize(&x, setup);
+                let nan: Vec<bool> = scales[..3].iter().map(|s| s.is_nan()).collect();
+                assert_eq!(nan, [i / 32 == 0, i / 32 == 1, i / 32 == 2], "{bad} at {i} {setup:?}");
+            }
+        }
+    }
+}

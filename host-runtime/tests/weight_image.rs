@@ -1,0 +1,197 @@
+//! Images of small models: layout, forms, errors.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use common::{TYPES, dequantize, random_rows, tile_value};
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::weights::{
+    CachePolicy, Form, ImageOptions, WEIGHT_ALIGNMENT, WeightEntry, WeightError, WeightImage, WeightSpec,
+};
+use hexflash_abi::DType;
+use tempfile::TempDir;
+
+struct Model {
+    dir: TempDir,
+    writer: GgufWriter<'static>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut writer = GgufWriter::new();
+        writer.kv("general.architecture", "test");
+        Self { dir: TempDir::new().unwrap(), writer }
+    }
+
+    /// Adds a tensor; gives its values.
+    fn add(&mut self, name: &str, ggml_type: GgmlType, ne: &[u64]) -> Vec<f32> {
+        let rows = ne[1..].iter().product::<u64>() as usize;
+        let data = random_rows(ggml_type, ne[0] as usize, rows, name.len() as u64);
+        let values = dequantize(ggml_type, &data);
+        self.writer.tensor(name, ggml_type, ne, data).unwrap();
+        values
+    }
+
+    fn open(&self) -> Gguf {
+        let path: PathBuf = self.dir.path().join("model.gguf");
+        let mut bytes = Vec::new();
+        self.writer.write_to(&mut bytes).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        Gguf::open(&path).unwrap()
+    }
+
+    fn load(&self, specs: &[WeightSpec]) -> Result<WeightImage, WeightError> {
+        WeightImage::load(
+            &self.open(),
+            specs,
+            &ImageOptions { cache: CachePolicy::Off, ..Default::default() },
+        )
+    }
+}
+
+fn spec(name: &str, sources: &[&str], form: Form) -> WeightSpec {
+    WeightSpec { name: name.to_owned(), sources: sources.iter().map(|&s| s.to_owned()).collect(), form }
+}
+
+fn floats(image: &WeightImage, entry: &WeightEntry) -> Vec<f32> {
+    image.data(entry).chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+#[test]
+fn every_form_lands_in_its_place() {
+    let mut model = Model::new();
+    let mut specs = Vec::new();
+    let mut tiled = Vec::new();
+    for t in TYPES {
+        let name = format!("w.{t}");
+        tiled.push((name.clone(), model.add(&name, t, &[256, 40])));
+        specs.push(WeightSpec::new(&name, Form::Tiled));
+    }
+    let norm = model.add("norm", GgmlType::F16, &[7]);
+    let conv = model.add("conv", GgmlType::BF16, &[4, 9]);
+    specs.push(WeightSpec::new("norm", Form::Plain));
+    specs.push(WeightSpec::new("conv", Form::Transposed));
+    specs.push(spec("ones", &[], Form::Values(vec![1.0, 2.0, 3.0])));
+
+    let image = model.load(&specs).unwrap();
+    assert_eq!(image.memory().len() as u64, image.bytes());
+    assert_eq!(image.memory().as_ptr() as usize % 4096, 0);
+    assert_eq!(image.entries().len(), specs.len());
+    let mut end = 0;
+    for s in &specs {
+        let e = image.entry(&s.name).unwrap();
+        assert_eq!(e.offset % WEIGHT_ALIGNMENT, 0);
+        assert!((end..end + WEIGHT_ALIGNMENT).contains(&e.offset), "{} is not back to back", s.name);
+        end = e.offset + e.bytes;
+    }
+    assert_eq!(image.bytes(), end.next_multiple_of(WEIGHT_ALIGNMENT));
+    for (name, values) in tiled {
+        let e = image.entry(&name).unwrap();
+        assert_eq!(e.ne, [256, 40, 1, 1]);
+        for (i, v) in values.iter().enumerate() {
+            assert_eq!(tile_value(e.dtype, image.data(e), 256, i / 256, i % 256), *v, "{name} {i}");
+        }
+    }
+    let e = image.entry("norm").unwrap();
+    assert_eq!((e.dtype, e.ne, e.strides()), (DType::F32, [7, 1, 1, 1], [4, 28, 28, 28]));
+    assert_eq!(floats(&image, e), norm);
+    let e = image.entry("conv").unwrap();
+    assert_eq!((e.ne, e.strides()), ([9, 4, 1, 1], [4, 36, 144, 144]));
+    let transposed: Vec<f32> = (0..36).map(|i| conv[i % 9 * 4 + i / 9]).collect();
+    assert_eq!(floats(&image, e), transposed);
+    assert_eq!(floats(&image, image.entry("ones").unwrap()), [1.0, 2.0, 3.0]);
+    image.verify().unwrap();
+}
+
+#[test]
+fn joined_rows_follow_each_other_without_padding() {
+    let mut model = Model::new();
+    let parts = [("a", 5), ("b", 33), ("c", 1), ("d", 40)];
+    let mut values = Vec::new();
+    for (name, n) in parts {
+        values.extend(model.add(name, GgmlType::Q8_0, &[96, n]));
+    }
+    let mut bias = model.add("a.bias", GgmlType::F32, &[5]);
+    bias.extend(model.add("b.bias2", GgmlType::F32, &[5]));
+    let specs =
+        [spec("abcd", &["a", "b", "c", "d"], Form::Tiled), spec("bias", &["a.bias", "b.bias2"], Form::Plain)];
+    let image = model.load(&specs).unwrap();
+    let e = image.entry("abcd").unwrap();
+    assert_eq!((e.ne, e.dtype), ([96, 79, 1, 1], DType::Q8_0x32));
+    for (i, v) in values.iter().enumerate() {
+        assert_eq!(tile_value(e.dtype, image.data(e), 96, i / 96, i % 96), *v, "row {} k {}", i / 96, i % 96);
+    }
+    let e = image.entry("bias").unwrap();
+    assert_eq!(e.ne, [5, 2, 1, 1]);
+    assert_eq!(floats(&image, e), bias);
+}
+
+#[test]
+fn matrices_of_a_tensor_follow_each_other_in_whole_strips() {
+    let mut model = Model::new();
+    let values = model.add("experts", GgmlType::Q4_0, &[64, 33, 3, 2]);
+    let image = model.load(&[WeightSpec::new("experts", Form::Tiled)]).unwrap();
+    let e = image.entry("experts").unwrap();
+    let [_, strip, matrix, outer] = e.strides();
+    assert_eq!((strip, matrix, outer), (2304, 2 * 2304, 6 * 2304));
+    assert_eq!(e.bytes, 12 * 2304);
+    for (i, v) in values.iter().enumerate() {
+        let (k, row) = (i % 64, i / 64);
+        let of_matrix = &image.data(e)[row / 33 * matrix as usize..];
+        assert_eq!(tile_value(e.dtype, of_matrix, 64, row % 33, k), *v, "row {row} k {k}");
+    }
+}
+
+#[test]
+fn mistakes_are_named_in_a_line() {
+    let mut model = Model::new();
+    model.add("w", GgmlType::Q8_0, &[32, 4]);
+    model.add("v", GgmlType::Q8_0, &[64, 4]);
+    model.add("f", GgmlType::F16, &[32, 4]);
+    model.add("cube", GgmlType::F16, &[32, 4, 2]);
+    model.writer.tensor("k-quant", GgmlType::Q4_K, &[256, 1], vec![0; 144]).unwrap();
+    let message = |specs: &[WeightSpec]| {
+        let message = model.load(specs).unwrap_err().to_string();
+        assert!(!message.contains('\n') && message.contains("; "), "{message}");
+        message
+    };
+    let one = |name: &str, form| message(&[WeightSpec::new(name, form)]);
+    let text = one("k-quant", Form::Tiled);
+    assert!(text.contains("\"k-quant\"") && text.contains("Q4_K"), "{text}");
+    assert!(text.contains("F32, F16, BF16, Q8_0, Q4_0 or Q6_K"), "{text}");
+    let text = one("w", Form::Plain);
+    assert!(text.contains("Q8_0") && text.ends_with("F32, F16 or BF16"), "{text}");
+    assert!(one("nowhere", Form::Tiled).contains("nowhere"));
+    assert!(one("cube", Form::Transposed).contains("transpose"));
+    assert!(message(&[spec("x", &["cube", "cube"], Form::Tiled)]).contains("joining"));
+    assert!(message(&[spec("x", &["w", "v"], Form::Tiled)]).contains("Q8_0, rows of 64"));
+    assert!(message(&[spec("x", &["w", "f"], Form::Tiled)]).contains("F16, rows of 32"));
+    assert!(message(&[spec("x", &[], Form::Tiled)]).contains("no values"));
+    assert!(message(&[spec("x", &[], Form::Values(Vec::new()))]).contains("no values"));
+    let twice = WeightSpec::new("w", Form::Tiled);
+    assert!(message(&[twice.clone(), twice]).contains("two weights"));
+}
+
+#[test]
+fn progress_reaches_the_total_once() {
+    let mut model = Model::new();
+    model.add("w", GgmlType::F32, &[64, 100]);
+    let seen = Mutex::new(Vec::new());
+    let progress = |done, total| seen.lock().unwrap().push((done, total));
+    let options = ImageOptions { cache: CachePolicy::Off, progress: &progress };
+    let image = WeightImage::load(&model.open(), &[WeightSpec::new("w", Form::Tiled)], &options).unwrap();
+    let mut seen = seen.into_inner().unwrap();
+    seen.sort();
+    assert_eq!(seen.len(), 4);
+    assert_eq!(seen.last(), Some(&(image.bytes(), image.bytes())));
+    assert_eq!(image.repacked_bytes(), image.bytes());
+}
+
+#[test]
+fn no_weights_make_an_empty_image() {
+    let image = Model::new().load(&[]).unwrap();
+    assert_eq!((image.bytes(), image.memory().len()), (0, 0));
+}

@@ -1,0 +1,206 @@
+//! Random damage: nothing panics, and what is accepted is safe by a recomputation that shares no code with it.
+
+mod common;
+
+use std::sync::LazyLock;
+
+use common::{Case, aligned, valid};
+use hexflash_abi::message::{Message, Request, Response};
+use hexflash_abi::op::Op;
+use hexflash_abi::program::{OpDesc, TensorDesc};
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::validate::{Program, check_registers};
+use hexflash_abi::{DType, Seq, Status, TensorIndex};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The valid case of every op, and its bytes.
+static CASES: LazyLock<Vec<(Case, Vec<u64>)>> = LazyLock::new(|| {
+    let cases = Op::ALL.iter().map(|&op| valid(op));
+    cases.map(|case| (case.clone(), case.block())).collect()
+});
+
+/// Bytes of a group, by the table in `dtype.rs`, and the k that it covers.
+fn group(dtype: DType) -> Option<(u128, u128)> {
+    Some(match dtype {
+        DType::F32x32 => (32, 32 * 128),
+        DType::F16x32 => (32, 16 * 128),
+        DType::Q8_0x32 => (128, 34 * 128),
+        DType::Q4_0x32 => (128, 18 * 128),
+        DType::Q6Kx32 => (256, 53 * 128),
+        _ => return None,
+    })
+}
+
+/// First byte and one past the last of everything that a kernel may touch of a tensor: its corner elements, or the
+/// corner strips of tiles, or the corner rows of activations, in integers that cannot overflow.
+fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
+    let [ne, nb] = [t.ne, t.nb].map(|a| a.map(u128::from));
+    assert!(ne.iter().all(|&n| n > 0));
+    let (unit, counts) = match (dtype, group(dtype)) {
+        (_, Some((k, bytes))) => (ne[0].div_ceil(k) * bytes, [1, ne[1].div_ceil(32), ne[2], ne[3]]),
+        (DType::Q8Act, _) => {
+            // int8 values, an f32 per 32, an i32 per 16; whole vectors.
+            let k = ne[0].div_ceil(256) * 256;
+            ((k + k / 32 * 4 + k / 16 * 4).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
+        }
+        (DType::F16, _) => (2, ne),
+        _ => (4, ne),
+    };
+    let corner =
+        |bits: usize| (0..4).filter(|i| bits >> i & 1 == 1).map(|i| (counts[i] - 1) * nb[i]).sum::<u128>();
+    let starts = (0..16).map(|bits| u128::from(t.offset) + corner(bits));
+    (u128::from(t.offset), starts.max().unwrap() + unit)
+}
+
+/// Asserts what validation promises of an accepted program.
+fn assert_safe(case: &Case, program: &Program<'_>) {
+    let info = |t: &TensorDesc| case.info(program.buffers[t.buffer as usize].buffer).unwrap();
+    let dtype = |t: &TensorDesc| DType::parse(t.dtype).unwrap();
+    for t in program.tensors {
+        assert!(touched(t, dtype(t)).1 <= u128::from(info(t).size), "outside its buffer: {t:?}");
+    }
+    for op in program.ops {
+        let spec = Op::parse(op.opcode).unwrap().spec();
+        for (i, slot) in spec.dst.iter().enumerate() {
+            assert_writable(program, op, op.dst[i], &info);
+            assert_eq!(op.dst[i] == TensorIndex::NONE, slot.optional);
+        }
+        for (i, _) in spec.src.iter().enumerate().filter(|(_, slot)| slot.written) {
+            assert_writable(program, op, op.src[i], &info);
+        }
+    }
+}
+
+fn assert_writable(
+    program: &Program<'_>,
+    op: &OpDesc,
+    index: TensorIndex,
+    info: &dyn Fn(&TensorDesc) -> hexflash_abi::validate::BufferInfo,
+) {
+    let t = program.tensor(index).unwrap();
+    assert!(!info(t).read_only);
+    let (start, end) = touched(t, DType::parse(t.dtype).unwrap());
+    let operands = op.src.iter().chain(&op.dst).filter_map(|&i| program.tensor(i));
+    let mut seen_itself = false;
+    for other in operands.filter(|o| program.buffers[o.buffer as usize] == program.buffers[t.buffer as usize])
+    {
+        let (other_start, other_end) = touched(other, DType::parse(other.dtype).unwrap());
+        if start < other_end && other_start < end {
+            assert_eq!((start, end, t.ne, t.nb), (other_start, other_end, other.ne, other.nb));
+            seen_itself = true;
+        }
+    }
+    assert!(seen_itself);
+}
+
+/// Integers around which rules change their mind.
+fn telling() -> impl Strategy<Value = u32> {
+    let edges = vec![0, 1, 2, 3, 4, 5, 8, 16, 31, 32, 33, 64, 127, 128, 256, 4096, 0xffff];
+    let far = vec![1 << 16, 1 << 24, i32::MAX as u32, 1 << 31, u32::MAX - 127, u32::MAX - 3, u32::MAX];
+    prop_oneof![4 => select(edges), 1 => select(far), 1 => any::<u32>(), 1 => (0..65536u32).prop_map(|n| n * 4)]
+}
+
+/// A write of `width` bytes somewhere.
+#[derive(Clone, Debug)]
+struct Damage {
+    at: prop::sample::Index,
+    width: usize,
+    value: u32,
+}
+
+impl Damage {
+    fn apply(&self, bytes: &mut [u8], from: usize) {
+        let at = from + self.at.index((bytes.len() - from) / self.width) * self.width;
+        bytes[at..at + self.width].copy_from_slice(&self.value.to_le_bytes()[..self.width]);
+    }
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let parts = (any::<prop::sample::Index>(), select(vec![1, 2, 4, 4]), telling());
+    parts.prop_map(|(at, width, value)| Damage { at, width, value })
+}
+
+fn config(cases: u32) -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+}
+
+proptest! {
+    #![proptest_config(config(50_000))]
+
+    #[test]
+    fn damaged_programs(op in 0..Op::ALL.len(), damage in vec(damage(), 1..4), anywhere in prop::bool::weighted(0.2)) {
+        let (case, block) = &CASES[op];
+        let mut block = block.clone();
+        // The header has few fields that may differ; most damage goes to the arrays.
+        damage.iter().for_each(|d| d.apply(block.as_mut_bytes(), if anywhere { 0 } else { 72 }));
+        if let Ok(program) = Program::parse(block.as_bytes()) && program.check(|id| case.info(id)).is_ok() {
+            assert_safe(case, &program);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config(10_000))]
+
+    #[test]
+    fn damaged_requests(kind in 0..9u32, body in vec(telling(), 8), used in 0..9usize, reserved in 0..20u32) {
+        let mut body = body;
+        body[used..].fill(0);
+        // Mostly none.
+        let reserved = reserved.saturating_sub(18);
+        let bytes = [&[7, 0, kind, reserved], &body[..]].concat();
+        let request = Request::read_from_bytes(bytes.as_bytes()).unwrap();
+        match Message::decode(&request) {
+            // What decodes says all there is: no byte is ignored.
+            Ok(message) => prop_assert_eq!(message.encode(Seq(7)), request),
+            Err(fault) => prop_assert!(fault.op == hexflash_abi::OpIndex::NONE),
+        }
+    }
+
+    #[test]
+    fn damaged_responses(words in vec(prop_oneof![0..40u32, any::<u32>()], 16)) {
+        let response = Response::read_from_bytes(words.as_bytes()).unwrap();
+        let success = response.status == Status::Ok.wire() && response.code == 0;
+        prop_assert_eq!(response.outcome().is_ok(), success);
+    }
+
+    #[test]
+    fn registers(past in telling(), tokens in telling(), max_tokens in 1..4097u32, more in telling()) {
+        let mut header = CASES[0].0.header;
+        (header.max_tokens, header.n_ctx) = (max_tokens, max_tokens.saturating_add(more).min(i32::MAX as u32));
+        let fine = tokens >= 1 && tokens <= max_tokens && u64::from(past) + u64::from(tokens) <= header.n_ctx.into();
+        prop_assert_eq!(check_registers(&header, &StepRegisters::step(past, tokens)).is_ok(), fine);
+    }
+
+    #[test]
+    fn noise(bytes in vec(any::<u8>(), 0..512)) {
+        let block = aligned(&bytes);
+        prop_assert!(Program::parse(block.as_bytes()).is_err());
+    }
+}
+
+#[test]
+fn damage_is_sometimes_accepted() {
+    // The property above would say nothing if no damaged block were ever accepted.
+    let mut runner = proptest::test_runner::TestRunner::new_with_rng(
+        config(2_000),
+        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+    );
+    let accepted = std::cell::Cell::new(0);
+    let strategy = (0..Op::ALL.len(), damage());
+    runner
+        .run(&strategy, |(op, damage)| {
+            let (case, block) = &CASES[op];
+            let mut block = block.clone();
+            damage.apply(block.as_mut_bytes(), 72);
+            let program = Program::parse(block.as_bytes());
+            accepted
+                .set(accepted.get() + u32::from(program.is_ok_and(|p| p.check(|id| case.info(id)).is_ok())));
+            Ok(())
+        })
+        .unwrap();
+    assert!(accepted.get() > 200, "{} of 2000", accepted.get());
+}

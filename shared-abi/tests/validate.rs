@@ -1,0 +1,292 @@
+//! The rules of validation that concern no single op: header, buffers, tensors by themselves, registers.
+//! `operands.rs` has the rules per operand, `shapes.rs` those per op.
+
+mod common;
+
+use common::{Case, N_CTX, OUT, TOKENS, packed, valid};
+use hexflash_abi::op::Op;
+use hexflash_abi::program::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, ProgramHeader};
+use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
+use hexflash_abi::validate::{Program, block_bytes, check_registers};
+use hexflash_abi::{DType, ErrorCode, Fault};
+use zerocopy::IntoBytes;
+
+/// A block whose header words are edited after they were filled in, parsed.
+#[track_caller]
+fn header_refused(edit: impl FnOnce(&mut ProgramHeader), code: ErrorCode, detail: u32) {
+    let mut block = valid(Op::Add).block();
+    let (header, _) = zerocopy::Ref::<_, ProgramHeader>::from_prefix(block.as_mut_bytes()).unwrap();
+    edit(zerocopy::Ref::into_mut(header));
+    assert_eq!(Program::parse(block.as_bytes()).unwrap_err(), Fault::new(code, detail));
+}
+
+#[test]
+fn magic_version_and_layout_hash() {
+    header_refused(|h| h.magic = 0x1234, ErrorCode::BadMagic, 0x1234);
+    header_refused(|h| h.abi_version = 99, ErrorCode::AbiVersion, 99);
+    header_refused(|h| h.layout_hash = 0xdead_beef_0000_0007, ErrorCode::LayoutHash, 7);
+}
+
+#[test]
+fn counts_over_their_limits() {
+    header_refused(|h| h.n_buffers = MAX_BUFFERS as u32 + 1, ErrorCode::BadCount, 65);
+    header_refused(|h| h.n_tensors = MAX_TENSORS as u32 + 1, ErrorCode::BadCount, 16385);
+    // The count at fault is told, not the largest one.
+    header_refused(
+        |h| (h.n_tensors, h.n_ops) = (MAX_TENSORS as u32, MAX_OPS as u32 + 1),
+        ErrorCode::BadCount,
+        8193,
+    );
+    for huge in [u32::MAX, u32::MAX / 48 + 1, 1 << 31] {
+        header_refused(|h| h.n_tensors = huge, ErrorCode::BadCount, huge);
+        header_refused(|h| h.n_ops = huge, ErrorCode::BadCount, huge);
+    }
+    assert_eq!(block_bytes(MAX_BUFFERS, MAX_TENSORS, MAX_OPS), Some(64 + 64 * 8 + 16384 * 48 + 8192 * 96));
+}
+
+#[test]
+fn counts_that_do_not_fill_the_block() {
+    let total = valid(Op::Add).block().as_bytes().len() as u32;
+    header_refused(|h| h.n_ops = 0, ErrorCode::BadCount, total);
+    header_refused(|h| h.n_tensors += 2, ErrorCode::BadCount, total);
+    header_refused(|h| h.total_bytes -= 8, ErrorCode::BadCount, total - 8);
+    // Both agree, but with more than there is.
+    header_refused(|h| (h.n_ops, h.total_bytes) = (2, h.total_bytes + 96), ErrorCode::BadCount, total + 96);
+}
+
+#[test]
+fn block_that_is_short_long_or_not_aligned() {
+    let block = valid(Op::Add).block();
+    let bytes = block.as_bytes();
+    let total = bytes.len() as u32;
+    let parse = |bytes| Program::parse(bytes).map(|_| ()).map_err(|fault| (fault.code, fault.detail));
+    assert_eq!(parse(&[]), Err((ErrorCode::BadMessage, 0)));
+    assert_eq!(parse(&bytes[..63]), Err((ErrorCode::BadMessage, 63)));
+    for len in (64..bytes.len()).step_by(8) {
+        assert_eq!(parse(&bytes[..len]), Err((ErrorCode::BadCount, total)));
+    }
+    let mut long = block.clone();
+    long.push(0);
+    assert_eq!(parse(long.as_bytes()), Err((ErrorCode::BadCount, total)));
+    assert_eq!(parse(&long.as_bytes()[4..]), Err((ErrorCode::BadMessage, total + 4)));
+}
+
+#[test]
+fn tokens_and_context() {
+    header_refused(|h| h.max_tokens = 0, ErrorCode::BadCount, 0);
+    header_refused(|h| h.max_tokens = MAX_TOKENS + 1, ErrorCode::BadCount, MAX_TOKENS + 1);
+    header_refused(|h| h.n_ctx = TOKENS - 1, ErrorCode::BadCount, TOKENS - 1);
+    header_refused(|h| h.n_ctx = 1 << 31, ErrorCode::BadCount, 1 << 31);
+    for i in 0..6 {
+        header_refused(|h| h.reserved[i] = 1, ErrorCode::ReservedNotZero, 0);
+    }
+}
+
+#[test]
+fn an_empty_program_is_valid() {
+    assert_eq!(Case::new().check(), Ok(()));
+}
+
+#[test]
+fn buffers() {
+    let mut case = valid(Op::Add);
+    case.buffers[0].buffer.0 = 7;
+    case.refused_early(ErrorCode::UnknownBuffer, 7);
+
+    let mut case = valid(Op::Add);
+    case.buffers[0].reserved = 3;
+    case.refused_early(ErrorCode::ReservedNotZero, 3);
+}
+
+/// A valid program whose tensor 0 is edited.
+fn tensor(edit: impl FnOnce(&mut hexflash_abi::program::TensorDesc)) -> Case {
+    let mut case = valid(Op::Add);
+    edit(&mut case.tensors[0]);
+    case
+}
+
+#[test]
+fn tensor_fields() {
+    tensor(|t| t.dtype = 0).refused_early(ErrorCode::UnknownType, 0);
+    tensor(|t| t.dtype = 21).refused_early(ErrorCode::UnknownType, 21);
+    tensor(|t| t.reserved = 1).refused_early(ErrorCode::ReservedNotZero, 0);
+    tensor(|t| t.flags = 8).refused_early(ErrorCode::ReservedNotZero, 0);
+    tensor(|t| t.buffer = 1).refused_early(ErrorCode::UnknownBuffer, 1);
+    tensor(|t| t.buffer = 64).refused_early(ErrorCode::UnknownBuffer, 64);
+    tensor(|t| t.buffer = u16::MAX).refused_early(ErrorCode::UnknownBuffer, 0xffff);
+    for axis in 0..4 {
+        // Zero is refused before any rule divides by it.
+        tensor(|t| t.ne[axis] = 0).refused_early(ErrorCode::BadShape, 0);
+        tensor(|t| t.ne[axis] = 1 << 31).refused_early(ErrorCode::BadShape, 0);
+    }
+}
+
+#[test]
+fn token_axis() {
+    tensor(|t| t.token_axis = 4).refused_early(ErrorCode::BadShape, 0);
+    tensor(|t| t.token_axis = 0xfe).refused_early(ErrorCode::BadShape, 0);
+    tensor(|t| t.token_axis = 0).refused_early(ErrorCode::BadShape, 0);
+    tensor(|t| t.ne[1] = TOKENS - 1).refused_early(ErrorCode::BadShape, 0);
+
+    // Rows of a strip and values of an activation row cannot be cut.
+    let mut case = Case::new();
+    case.cut(1, DType::F16x32, [32, TOKENS, 1, 1]);
+    case.refused_early(ErrorCode::BadShape, 0);
+    let mut case = Case::new();
+    case.cut(0, DType::Q8Act, [TOKENS, 1, 1, 1]);
+    case.refused_early(ErrorCode::BadShape, 0);
+    let mut case = Case::new();
+    case.cut(1, DType::Q8Act, [32, TOKENS, 1, 1]);
+    assert_eq!(case.check(), Ok(()));
+}
+
+#[test]
+fn alignment() {
+    for &dtype in DType::ALL {
+        let align = dtype.element_bytes().unwrap_or(128) as u64;
+        let mut aligned = Case::new();
+        let t = aligned.fixed(dtype, [64, 64, 2, 2]).0 as usize;
+        aligned.infos[0].size *= 2;
+        for step in [1, align / 2, align - 1, align] {
+            let mut case = aligned.clone();
+            case.tensors[t].offset += step;
+            let expected = if step % align == 0 { Ok(()) } else { Err(Fault::new(ErrorCode::Misaligned, 0)) };
+            assert_eq!(case.check(), expected, "{dtype} at {step}");
+            // The unit of axis 0 belongs to the op's slot for types that are not row-major.
+            for axis in usize::from(dtype.element_bytes().is_none())..4 {
+                let mut case = aligned.clone();
+                case.tensors[t].nb[axis] += step as u32;
+                assert_eq!(case.check(), expected, "{dtype}, stride {axis} + {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn out_of_bounds_by_one_byte() {
+    for &dtype in DType::ALL {
+        for ne in [[1, 1, 1, 1], [33, 1, 1, 1], [64, 33, 1, 1], [300, 70, 3, 2]] {
+            let mut case = Case::new();
+            case.fixed(dtype, [64, 32, 1, 1]);
+            case.fixed(dtype, ne);
+            assert_eq!(case.check(), Ok(()), "{dtype} up to the last byte");
+            case.infos[0].size -= 1;
+            case.refused_early(ErrorCode::OutOfBounds, 1);
+        }
+    }
+}
+
+#[test]
+fn strided_tensors_end_with_their_last_element() {
+    // Elements at 0, 12, 24; rows 8 apart, interleaved; matrices spread by 1000.
+    let mut case = Case::new();
+    case.fixed(DType::F32, [3, 2, 2, 2]);
+    case.tensors[0].nb = [12, 8, 1000, 100];
+    case.infos[0].size = 2 * 12 + 8 + 1000 + 100 + 4;
+    assert_eq!(case.check(), Ok(()));
+    case.infos[0].size -= 1;
+    case.refused_early(ErrorCode::OutOfBounds, 0);
+}
+
+#[test]
+fn tiled_tensors_end_with_their_last_strip() {
+    // 70 rows are 3 strips, 200 k are 2 groups; rows and k past the matrix are there, as zeros.
+    let mut case = Case::new();
+    case.fixed(DType::Q8_0x32, [200, 70, 2, 1]);
+    case.tensors[0].nb = [4352, 2 * 4352, 1 << 20, 0];
+    case.infos[0].size = (1 << 20) + 3 * 2 * 4352;
+    assert_eq!(case.check(), Ok(()));
+    case.infos[0].size -= 1;
+    case.refused_early(ErrorCode::OutOfBounds, 0);
+}
+
+#[test]
+fn extents_that_overflow() {
+    let big = i32::MAX as u32;
+    for &dtype in DType::ALL {
+        let mut case = Case::new();
+        case.fixed(dtype, [64, 2, 1, 1]);
+        case.infos[0].size = 1 << 31;
+        let valid = case.clone();
+        let refused = |offset, ne, nb| {
+            let mut case = valid.clone();
+            (case.tensors[0].offset, case.tensors[0].ne, case.tensors[0].nb) = (offset, ne, nb);
+            case.refused_early(ErrorCode::OutOfBounds, 0);
+        };
+        let nb = packed(dtype, [64, 2, 1, 1]);
+        let stride = u32::MAX - 127;
+        // Past u32: a sum that a 32-bit DSP would wrap.
+        refused(0, [64, 2, 2, 2], [nb[0], nb[1], 1 << 31, 1 << 31]);
+        // Past u64, by offset and by strides.
+        refused(u64::MAX - 127, [64, 2, 1, 1], nb);
+        refused(0, [1, 1, big, big], [nb[0], nb[1], stride, stride]);
+        refused(0, [1, big, big, big], [nb[0], stride, stride, stride]);
+        // k alone.
+        refused(0, [big, 1, 1, 1], packed(dtype, [64, 1, 1, 1]));
+    }
+}
+
+#[test]
+fn a_strip_longer_than_32_bits_is_no_short_strip() {
+    // 2^26 groups of 4096 bytes: 2^38, which is 0 in 32 bits.
+    let mut case = valid(Op::MulMat);
+    case.infos[0].size = 1 << 40;
+    let t = case.operand(0);
+    (t.dtype, t.offset) = (DType::F32x32.wire(), 0);
+    (t.ne, t.nb) = ([i32::MAX as u32, 32, 1, 1], [4096, 0, 0, 0]);
+    case.refused(ErrorCode::BadStride, 0);
+}
+
+#[test]
+fn op_fields() {
+    let op = |edit: fn(&mut hexflash_abi::program::OpDesc)| {
+        let mut case = valid(Op::Add);
+        edit(&mut case.ops[0]);
+        case
+    };
+    op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
+    op(|o| o.opcode = 22).refused(ErrorCode::UnknownOp, 22);
+    op(|o| o.reserved = 5).refused(ErrorCode::ReservedNotZero, 5);
+    op(|o| o.reserved2 = 6).refused(ErrorCode::ReservedNotZero, 6);
+}
+
+#[test]
+fn the_op_at_fault_is_named() {
+    let mut case = valid(Op::Add);
+    let (good, mut bad) = (case.ops[0], case.ops[0]);
+    bad.opcode = 0;
+    case.ops = vec![good, good, bad, good];
+    assert_eq!(case.check(), Err(Fault::new(ErrorCode::UnknownOp, 0).at(2)));
+    assert_eq!(case.check().unwrap_err().to_string(), "op 2: unknown op (detail 0)");
+}
+
+#[test]
+fn in_place_on_another_view_is_an_alias() {
+    let mut case = valid(Op::Silu);
+    let x = *case.operand(0);
+    *case.operand(OUT) = x;
+    assert_eq!(case.check(), Ok(()));
+    // Same start and shape, other strides.
+    case.operand(OUT).nb[1] += 4;
+    case.refused(ErrorCode::BadAlias, 0);
+}
+
+#[test]
+fn registers() {
+    let header = valid(Op::Add).header;
+    let check = |n_past, n_tokens| check_registers(&header, &StepRegisters::step(n_past, n_tokens));
+    let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
+    assert_eq!(check(0, 1), Ok(()));
+    assert_eq!(check(N_CTX - TOKENS, TOKENS), Ok(()));
+    assert_eq!(check(0, 0), bad(Register::NTokens));
+    assert_eq!(check(0, TOKENS + 1), bad(Register::NTokens));
+    assert_eq!(check(0, u32::MAX), bad(Register::NTokens));
+    assert_eq!(check(N_CTX - TOKENS + 1, TOKENS), bad(Register::NPast));
+    assert_eq!(check(u32::MAX, 1), bad(Register::NPast));
+    assert_eq!(check(u32::MAX - 3, TOKENS), bad(Register::NPast));
+    for i in 2..REGISTER_COUNT {
+        let mut registers = StepRegisters::step(0, 1);
+        registers.values[i] = 1;
+        assert_eq!(check_registers(&header, &registers), Err(Fault::new(ErrorCode::BadRegister, i as u32)));
+    }
+}

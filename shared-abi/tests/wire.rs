@@ -1,0 +1,496 @@
+//! The bytes on the wire: every enum value, one whole message of each kind, a response, a program block.
+
+mod common;
+
+use core::mem::{offset_of, size_of};
+
+use common::{Case, aligned};
+use hexflash_abi::message::{
+    BODY_BYTES, Exec, Load, Map, MapFlags, Message, MessageKind, Ping, PingInfo, Range, Request, Response,
+    Run, Unload, Unmap,
+};
+use hexflash_abi::op::Op;
+use hexflash_abi::op::params::{self, RopeMode, Visibility};
+use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
+use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
+use hexflash_abi::validate::{BufferInfo, Program};
+use hexflash_abi::{
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, OpIndex, ProgramId, Seq, Status,
+    TensorIndex,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Pins the number and the name of every value, and that no other number parses.
+macro_rules! pinned {
+    ($test:ident, $enum:ident, $($variant:ident = $value:literal $name:literal,)+) => {
+        #[test]
+        fn $test() {
+            let pinned = [$(($enum::$variant, $value, $name)),+];
+            assert_eq!(pinned.len(), $enum::ALL.len(), "a value without a pin");
+            for (value, wire, name) in pinned {
+                assert_eq!((value.wire(), value.name(), $enum::parse(wire)), (wire, name, Some(value)));
+            }
+            let strangers = (0..=u16::MAX).filter(|&n| !pinned.iter().any(|&(_, wire, _)| wire == n.into()));
+            assert!(strangers.into_iter().all(|n| $enum::parse(n.into()).is_none()));
+        }
+    };
+}
+
+pinned!(
+    message_kinds,
+    MessageKind,
+    Ping = 1 "Ping",
+    Map = 2 "Map",
+    Unmap = 3 "Unmap",
+    Load = 4 "Load",
+    Exec = 5 "Exec",
+    Run = 6 "Run",
+    Unload = 7 "Unload",
+);
+
+pinned!(
+    statuses,
+    Status,
+    Ok = 1 "ok",
+    Refused = 2 "refused",
+    Failed = 3 "failed",
+    Fatal = 4 "fatal",
+);
+
+pinned!(
+    dtypes,
+    DType,
+    F32 = 1 "F32",
+    F16 = 2 "F16",
+    I32 = 3 "I32",
+    Q8Act = 4 "Q8_ACT",
+    F32x32 = 16 "F32x32",
+    F16x32 = 17 "F16x32",
+    Q8_0x32 = 18 "Q8_0x32",
+    Q4_0x32 = 19 "Q4_0x32",
+    Q6Kx32 = 20 "Q6_Kx32",
+);
+
+pinned!(
+    registers,
+    Register,
+    NPast = 0 "n_past",
+    NTokens = 1 "n_tokens",
+    NAccept = 2 "n_accept",
+    NCommit = 3 "n_commit",
+);
+
+pinned!(
+    rope_modes,
+    RopeMode,
+    Norm = 0 "NORM",
+    Neox = 2 "NEOX",
+    Mrope = 8 "MROPE",
+    Imrope = 40 "IMROPE",
+);
+
+pinned!(
+    visibilities,
+    Visibility,
+    Causal = 1 "causal",
+    Block = 2 "block",
+);
+
+pinned!(
+    ops,
+    Op,
+    RmsNorm = 1 "RMS_NORM",
+    L2Norm = 2 "L2_NORM",
+    MulMat = 3 "MUL_MAT",
+    Quantize = 4 "QUANTIZE",
+    GetRows = 5 "GET_ROWS",
+    SetRows = 6 "SET_ROWS",
+    Add = 7 "ADD",
+    Mul = 8 "MUL",
+    Scale = 9 "SCALE",
+    Silu = 10 "SILU",
+    Sigmoid = 11 "SIGMOID",
+    Softplus = 12 "SOFTPLUS",
+    Exp = 13 "EXP",
+    Swiglu = 14 "SWIGLU",
+    Rope = 15 "ROPE",
+    SsmConv = 16 "SSM_CONV",
+    GatedDeltaNet = 17 "GATED_DELTA_NET",
+    FlashAttnExt = 18 "FLASH_ATTN_EXT",
+    Argmax = 19 "ARGMAX",
+    Cpy = 20 "CPY",
+    Concat = 21 "CONCAT",
+);
+
+pinned!(
+    error_codes,
+    ErrorCode,
+    BadMessage = 1 "malformed message",
+    UnknownMessage = 2 "unknown message kind",
+    BadMagic = 3 "bad magic",
+    AbiVersion = 4 "ABI version mismatch",
+    LayoutHash = 5 "ABI layout mismatch",
+    ReservedNotZero = 6 "reserved field is not zero",
+    UnknownBuffer = 7 "unknown buffer",
+    BufferInUse = 8 "buffer id in use",
+    BufferBusy = 9 "buffer still used by a loaded program",
+    MapFailed = 10 "mapping failed",
+    OutOfBounds = 11 "range outside its buffer",
+    Misaligned = 12 "misaligned",
+    UnknownProgram = 13 "unknown program",
+    ProgramInUse = 14 "program id in use",
+    ProgramTooLarge = 15 "program does not fit the arena",
+    BadCount = 16 "bad count in the program header",
+    UnknownOp = 17 "unknown op",
+    UnknownType = 18 "unknown element type",
+    BadTensorIndex = 19 "tensor index out of range",
+    BadOperand = 20 "operand missing or unexpected",
+    BadType = 21 "operand has an unsupported type",
+    BadShape = 22 "operand has an unsupported shape",
+    BadStride = 23 "operand has unsupported strides",
+    BadParam = 24 "parameter out of range",
+    BadAlias = 25 "output overlaps another operand",
+    WriteToConst = 26 "write to constant memory",
+    VtcmTooSmall = 27 "VTCM too small for the op",
+    BadRegister = 28 "step register out of bounds",
+    BadRowIndex = 29 "row index out of range",
+    DmaError = 30 "DMA transfer failed",
+    DmaTimeout = 31 "DMA transfer timed out",
+    Internal = 32 "internal error",
+);
+
+#[test]
+fn flags() {
+    assert_eq!(MapFlags::all().bits(), 1);
+    assert_eq!(MapFlags::READ_ONLY.bits(), 1);
+    assert_eq!(TensorFlags::all().bits(), 7);
+    let flags = [TensorFlags::HOST_WRITES, TensorFlags::HOST_READS, TensorFlags::CONST];
+    assert_eq!(flags.map(|f| f.bits()), [1, 2, 4]);
+}
+
+#[test]
+fn constants() {
+    assert_eq!(MAGIC.to_le_bytes(), *b"HXFL");
+    assert_eq!(ABI_VERSION, 1);
+    assert_eq!(TensorIndex::NONE, TensorIndex(0xffff));
+    assert_eq!(OpIndex::NONE, OpIndex(0xffff_ffff));
+}
+
+/// Changes whenever a size, a telling offset or the length of a closed list does: then bump [`ABI_VERSION`], or
+/// know that no build of this version is out.
+#[test]
+fn layout_hash() {
+    assert_eq!(LAYOUT_HASH, PINNED_HASH);
+}
+const PINNED_HASH: u64 = 0x7915_527b_764d_fb65;
+
+#[test]
+fn sizes_and_offsets() {
+    let sizes = [
+        size_of::<Request>(),
+        size_of::<Response>(),
+        size_of::<ProgramHeader>(),
+        size_of::<BufferRef>(),
+        size_of::<TensorDesc>(),
+        size_of::<OpDesc>(),
+        size_of::<StepRegisters>(),
+        size_of::<Range>(),
+    ];
+    assert_eq!(sizes, [48, 64, 64, 8, 48, 96, 64, 16]);
+    let bodies = [
+        size_of::<Ping>(),
+        size_of::<Map>(),
+        size_of::<Unmap>(),
+        size_of::<Load>(),
+        size_of::<Exec>(),
+        size_of::<Run>(),
+        size_of::<Unload>(),
+        size_of::<PingInfo>(),
+    ];
+    assert_eq!(bodies, [16, 24, 4, 24, 24, 32, 4, 24]);
+    let params = [
+        size_of::<params::Norm>(),
+        size_of::<params::Scale>(),
+        size_of::<params::Swiglu>(),
+        size_of::<params::Rope>(),
+        size_of::<params::FlashAttn>(),
+        size_of::<params::Concat>(),
+    ];
+    assert_eq!(params, [4, 8, 4, 52, 20, 4]);
+    assert_eq!([offset_of!(Request, kind), offset_of!(Request, body), BODY_BYTES], [8, 16, 32]);
+    assert_eq!([offset_of!(Response, status), offset_of!(Response, elapsed_ns)], [8, 24]);
+    assert_eq!([offset_of!(ProgramHeader, layout_hash), offset_of!(ProgramHeader, max_tokens)], [8, 32]);
+    assert_eq!([offset_of!(TensorDesc, token_axis), offset_of!(TensorDesc, nb)], [12, 32]);
+    assert_eq!(
+        [offset_of!(OpDesc, src), offset_of!(OpDesc, dst), offset_of!(OpDesc, reserved2)],
+        [4, 20, 28]
+    );
+    assert_eq!(REGISTER_COUNT, 16);
+}
+
+/// Pins the bytes of a message, and that they decode to it.
+#[track_caller]
+fn pin_message(message: Message, kind: u8, body: &[u8]) {
+    let mut bytes = [0; 48];
+    bytes[..8].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
+    bytes[8] = kind;
+    bytes[16..16 + body.len()].copy_from_slice(body);
+    let request = message.encode(Seq(0x0102_0304_0506_0708));
+    assert_eq!(request.as_bytes(), bytes);
+    assert_eq!(Message::decode(&Request::read_from_bytes(&bytes).unwrap()), Ok(message));
+    assert_eq!(u32::from(kind), message.kind().wire());
+}
+
+const RANGE: Range = Range { buffer: BufferId(3), len: 0x1234, offset: 0x0001_0000_0000 };
+
+#[test]
+fn ping() {
+    let ping = Ping { magic: MAGIC, abi_version: 1, layout_hash: 0x1122_3344_5566_7788 };
+    let body = [b'H', b'X', b'F', b'L', 1, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
+    pin_message(Message::Ping(ping), 1, &body);
+    assert_eq!(Ping::OURS, Ping { layout_hash: LAYOUT_HASH, ..ping });
+}
+
+#[test]
+fn map() {
+    let map = Map { buffer: BufferId(2), fd: Fd(-2), size: 0x1_0000_0080, flags: 1, reserved: 0 };
+    let body = [2, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0x80, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
+    pin_message(Message::Map(map), 2, &body);
+}
+
+#[test]
+fn unmap() {
+    pin_message(Message::Unmap(Unmap { buffer: BufferId(63) }), 3, &[63, 0, 0, 0]);
+}
+
+#[test]
+fn load() {
+    let load = Load { program: ProgramId(5), reserved: 0, block: RANGE };
+    let body = [5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    pin_message(Message::Load(load), 4, &body);
+}
+
+#[test]
+fn exec() {
+    let exec = Exec { program: ProgramId(5), reserved: 0, registers: RANGE };
+    let body = [5, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
+    pin_message(Message::Exec(exec), 5, &body);
+}
+
+#[test]
+fn run() {
+    let registers = Range { buffer: BufferId(4), len: 64, offset: 128 };
+    let body = [
+        [3, 0, 0, 0, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+        [4, 0, 0, 0, 64, 0, 0, 0, 128, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    pin_message(Message::Run(Run { block: RANGE, registers }), 6, body.as_flattened());
+}
+
+#[test]
+fn unload() {
+    pin_message(Message::Unload(Unload { program: ProgramId(31) }), 7, &[31, 0, 0, 0]);
+}
+
+/// One message of every kind.
+fn messages() -> [Message; 7] {
+    [
+        Message::Ping(Ping::OURS),
+        Message::Map(Map { buffer: BufferId(1), fd: Fd(7), size: 4096, flags: 1, reserved: 0 }),
+        Message::Unmap(Unmap { buffer: BufferId(1) }),
+        Message::Load(Load { program: ProgramId(1), reserved: 0, block: RANGE }),
+        Message::Exec(Exec { program: ProgramId(1), reserved: 0, registers: RANGE }),
+        Message::Run(Run { block: RANGE, registers: RANGE }),
+        Message::Unload(Unload { program: ProgramId(1) }),
+    ]
+}
+
+fn refused(request: &Request, code: ErrorCode, detail: u32) {
+    assert_eq!(Message::decode(request), Err(Fault::new(code, detail)));
+}
+
+#[test]
+fn unknown_kind() {
+    for kind in [0, 8, 0x100, u32::MAX] {
+        let mut request = messages()[0].encode(Seq(1));
+        request.kind = kind;
+        refused(&request, ErrorCode::UnknownMessage, kind);
+    }
+}
+
+#[test]
+fn zeroed_request_is_no_message() {
+    refused(&Request::read_from_bytes(&[0; 48]).unwrap(), ErrorCode::UnknownMessage, 0);
+}
+
+#[test]
+fn non_zero_reserved_word() {
+    for message in messages() {
+        let mut request = message.encode(Seq(1));
+        request.reserved = 9;
+        refused(&request, ErrorCode::ReservedNotZero, 9);
+    }
+    // The reserved words inside bodies: Map's last, Load's and Exec's second.
+    for (message, at) in [(messages()[1], 20), (messages()[3], 4), (messages()[4], 4)] {
+        let mut request = message.encode(Seq(1));
+        request.body[at] = 9;
+        refused(&request, ErrorCode::ReservedNotZero, 9);
+    }
+}
+
+#[test]
+fn non_zero_tail_byte() {
+    let lengths = [16, 24, 4, 24, 24, 32, 4];
+    for (message, len) in messages().into_iter().zip(lengths) {
+        for at in len..BODY_BYTES {
+            let mut request = message.encode(Seq(1));
+            request.body[at] = 1;
+            refused(&request, ErrorCode::ReservedNotZero, at as u32);
+        }
+    }
+}
+
+#[test]
+fn responses() {
+    let fault = Fault { op: OpIndex(0x1122), code: ErrorCode::OutOfBounds, detail: 0x3344 };
+    let mut response = Response::fault(Seq(0x0102_0304_0506_0708), Status::Refused, fault);
+    (response.elapsed_ns, response.dma_bytes, response.info) = (0x55, 0x66, [1, 2, 3, 4, 5, 6]);
+    let bytes = [
+        [8, 7, 6, 5, 4, 3, 2, 1, 2, 0, 0, 0, 11, 0, 0, 0],
+        [0x22, 0x11, 0, 0, 0x44, 0x33, 0, 0, 0x55, 0, 0, 0, 0, 0, 0, 0],
+        [0x66, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0],
+        [3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0],
+    ];
+    assert_eq!(response.as_bytes(), bytes.as_flattened());
+    assert_eq!(response.outcome(), Err((Status::Refused, fault)));
+    let info =
+        PingInfo { abi_version: 1, layout_hash_low: 2, n_threads: 3, vtcm_bytes: 4, arch: 5, arena_bytes: 6 };
+    assert_eq!(response.ping_info(), info);
+
+    let ok = Response::ok(Seq(1));
+    let bytes = [
+        [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+        [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        [0; 16],
+        [0; 16],
+    ];
+    assert_eq!(ok.as_bytes(), bytes.as_flattened());
+    assert_eq!(ok.outcome(), Ok(()));
+}
+
+/// A response whose sender is not to be trusted, for the word that shows it.
+fn untrusted(word: u32) -> Result<(), (Status, Fault)> {
+    Err((Status::Fatal, Fault::new(ErrorCode::BadMessage, word)))
+}
+
+#[test]
+fn zeroed_response_is_never_success() {
+    assert_eq!(Response::read_from_bytes(&[0; 64]).unwrap().outcome(), untrusted(0));
+}
+
+#[test]
+fn bad_status() {
+    for status in [0, 5, 0x101, u32::MAX] {
+        let response = Response { status, ..Response::ok(Seq(1)) };
+        assert_eq!(response.outcome(), untrusted(status));
+    }
+}
+
+#[test]
+fn bad_code() {
+    let fault = Response::fault(Seq(1), Status::Failed, Fault::new(ErrorCode::DmaError, 1));
+    for code in [0, 33, u32::MAX] {
+        assert_eq!(Response { code, ..fault }.outcome(), untrusted(code));
+    }
+}
+
+#[test]
+fn success_with_a_code_is_no_success() {
+    for code in [1, 32, 33] {
+        assert_eq!(Response { code, ..Response::ok(Seq(1)) }.outcome(), untrusted(code));
+    }
+}
+
+/// Two buffers, three tensors, two ops: SCALE of a cut tensor, then SILU in place.
+fn program() -> Case {
+    let mut case = Case::new();
+    let weights = case.buffer(4096, true);
+    let (x, y) = (case.cut(1, DType::F32, [32, 4, 1, 1]), case.cut(1, DType::F32, [32, 4, 1, 1]));
+    let unused = case.fixed(DType::F16x32, [32, 32, 1, 1]);
+    let t = &mut case.tensors[usize::from(unused.0)];
+    (t.buffer, t.offset, t.flags) = (weights, 2048, TensorFlags::CONST.bits());
+    case.op(Op::Scale, &[x], y, &params::Scale { scale: 2.0, bias: -1.0 });
+    case.op(Op::Silu, &[y], y, &[0u32; 0]);
+    case
+}
+
+#[rustfmt::skip]
+const PROGRAM: &[u8] = &[
+    // header: magic, version, hash (see `PINNED_HASH`), bytes, buffers, tensors, ops, tokens, context, reserved
+    b'H', b'X', b'F', b'L', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0xa0, 1, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+    4, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    // buffers: id, reserved
+    10, 0, 0, 0, 0, 0, 0, 0,
+    11, 0, 0, 0, 0, 0, 0, 0,
+    // tensor 0: offset, buffer, type F32, token axis, flags, reserved; ne; nb
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
+    32, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
+    4, 0, 0, 0, 128, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0,
+    // tensor 1
+    0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0,
+    32, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
+    4, 0, 0, 0, 128, 0, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0,
+    // tensor 2: F16x32 (17), no token axis, CONST, in buffer 1
+    0, 8, 0, 0, 0, 0, 0, 0, 1, 0, 17, 0, 0xff, 4, 0, 0,
+    32, 0, 0, 0, 32, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0,
+    0, 8, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0,
+    // op 0, SCALE: opcode, reserved, 8 inputs, 4 outputs, reserved; 16 words of parameters: 2.0, -1.0
+    9, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0,
+    0, 0, 0, 0x40, 0, 0, 0x80, 0xbf, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    // op 1, SILU
+    10, 0, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 1, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+#[test]
+fn program_block() {
+    let mut bytes = PROGRAM.to_vec();
+    bytes[8..16].copy_from_slice(&PINNED_HASH.to_le_bytes());
+    assert_eq!(program().block().as_bytes(), bytes);
+
+    let block = aligned(&bytes);
+    let parsed = Program::parse(block.as_bytes()).unwrap();
+    assert_eq!((parsed.buffers.len(), parsed.tensors.len(), parsed.ops.len()), (2, 3, 2));
+    assert_eq!(parsed.ops[0].params::<params::Scale>(), params::Scale { scale: 2.0, bias: -1.0 });
+    let info = |id: BufferId| Some(BufferInfo { size: 4096, read_only: id == BufferId(11) });
+    assert_eq!(parsed.check(info), Ok(()));
+    assert_eq!(parsed.tensor(TensorIndex::NONE), None);
+}
+
+#[test]
+fn another_layout_is_told_apart() {
+    let mut case = program();
+    case.header.layout_hash ^= 1;
+    case.refused_early(ErrorCode::LayoutHash, (PINNED_HASH ^ 1) as u32);
+    case.header.layout_hash = LAYOUT_HASH ^ 1 << 63;
+    case.refused_early(ErrorCode::LayoutHash, PINNED_HASH as u32);
+}
+
+#[test]
+fn register_block() {
+    let mut bytes = [0; 64];
+    bytes[..8].copy_from_slice(&[0x34, 0x12, 0, 0, 4, 0, 0, 0]);
+    let step = StepRegisters::step(0x1234, 4);
+    assert_eq!(step.as_bytes(), bytes);
+    assert_eq!((step.get(Register::NPast), step.get(Register::NTokens)), (0x1234, 4));
+}
