@@ -1,7 +1,8 @@
 //! Every kernel of hexflash against ggml's own result, every model against llama.cpp.
 //!
-//! Started by `cargo xtask conformance` and `cargo xtask compare-llama`; see there.
+//! Started by `cargo xtask conformance`, `cargo xtask compare-llama` and `cargo xtask random-model`; see there.
 
+mod compare;
 mod ops;
 
 use std::process::ExitCode;
@@ -19,11 +20,17 @@ struct Arguments {
 enum Verb {
     /// Run conformance cases on a device: each against ggml's own result
     Conformance(ops::Arguments),
+    /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
+    CompareLlama(compare::Arguments),
+    /// Make a model of the Qwen3.5 shape with random weights
+    RandomModel(compare::random::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Conformance(arguments) => ops::run(&arguments),
+        Verb::CompareLlama(arguments) => compare::run(&arguments),
+        Verb::RandomModel(arguments) => compare::random::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");

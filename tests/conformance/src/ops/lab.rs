@@ -78,11 +78,8 @@ impl Lab {
         data.memory.write(0, &plan.image);
         control.memory.write(0, &block);
         control.memory.write(registers_at, registers.as_bytes());
-        let range = |len: usize, offset: usize| Range {
-            buffer: control.id,
-            len: len as u32,
-            offset: offset as u64,
-        };
+        let range =
+            |len: usize, offset: usize| Range { buffer: control.id, len: len as u32, offset: offset as u64 };
         let registers = range(size_of::<StepRegisters>(), registers_at);
         let run = Run { block: range(block.len(), 0), registers };
         device.call(&Message::Run(run), TIMEOUT)?;

@@ -267,7 +267,8 @@ impl Plan {
             return None;
         }
         let at = expected.iter().zip(after).position(|(a, b)| a != b)?;
-        let near = self.tensors.iter().enumerate().filter(|(_, d)| d.offset <= at).max_by_key(|(_, d)| d.offset);
+        let near =
+            self.tensors.iter().enumerate().filter(|(_, d)| d.offset <= at).max_by_key(|(_, d)| d.offset);
         let near = near.map_or("the start".to_owned(), |(i, d)| {
             format!("{} into tensor {i}, {:?} {:?}", at - d.offset, d.dtype, d.ne)
         });

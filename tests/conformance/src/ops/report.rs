@@ -124,13 +124,17 @@ impl Report {
         let uncovered = if whole { self.uncovered() } else { Vec::new() };
         let fine = failed == 0 && passed > 0 && uncovered.is_empty();
         if self.json {
-            let ops: BTreeMap<_, _> = self.totals.iter().map(|(op, t)| {
-                let total = json!({
-                    "passed": t.passed, "failed": t.failed, "skipped": t.skipped,
-                    "worst_nmse": t.worst.1, "worst_share": t.worst.0, "seconds": t.seconds,
-                });
-                (op, total)
-            }).collect();
+            let ops: BTreeMap<_, _> = self
+                .totals
+                .iter()
+                .map(|(op, t)| {
+                    let total = json!({
+                        "passed": t.passed, "failed": t.failed, "skipped": t.skipped,
+                        "worst_nmse": t.worst.1, "worst_share": t.worst.0, "seconds": t.seconds,
+                    });
+                    (op, total)
+                })
+                .collect();
             let summary = json!({
                 "passed": passed, "failed": failed, "skipped": skipped, "seconds": seconds, "ops": ops,
                 "skip_reasons": self.reasons, "failures": self.failures, "op_table": self.covered,
@@ -140,12 +144,19 @@ impl Report {
             return fine;
         }
         println!();
-        println!("{:18} {:>6} {:>6} {:>6}  {:>10} {:>9} {:>8}", "op", "passed", "failed", "skip", "worst NMSE", "of limit", "seconds");
+        println!(
+            "{:18} {:>6} {:>6} {:>6}  {:>10} {:>9} {:>8}",
+            "op", "passed", "failed", "skip", "worst NMSE", "of limit", "seconds"
+        );
         for (op, t) in &self.totals {
             let (share, nmse) = t.worst;
             println!(
                 "{op:18} {:6} {:6} {:6}  {nmse:10.2e} {:8.2}% {:8.1}",
-                t.passed, t.failed, t.skipped, share * 100.0, t.seconds
+                t.passed,
+                t.failed,
+                t.skipped,
+                share * 100.0,
+                t.seconds
             );
         }
         if !self.reasons.is_empty() {

@@ -114,13 +114,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
 }
 
 /// Compares K caches where there are positions: what is in lanes past the last one is nobody's.
-fn same_keys(
-    trial: &Trial<'_>,
-    way: &'static str,
-    strip: usize,
-    [want, got]: [&[u8]; 2],
-    n: i64,
-) -> Outcome {
+fn same_keys(trial: &Trial<'_>, way: &'static str, strip: usize, [want, got]: [&[u8]; 2], n: i64) -> Outcome {
     let (n, strips) = (n as usize, (n as usize).div_ceil(TILE_ROWS));
     let clean = |bytes: &[u8]| -> Vec<u8> {
         let mut bytes = bytes.to_vec();
@@ -144,7 +138,9 @@ fn padded_mask(m: &Tensor, n: i64, max_tokens: i64) -> Tensor {
     let row = 2 * kv as usize;
     let c = m.contiguous();
     let mut data = vec![POISON; 2 * (n * max_tokens * h * b) as usize];
-    for (to, from) in data.chunks_exact_mut(2 * (n * max_tokens) as usize).zip(c.data.chunks_exact(row * nq as usize)) {
+    for (to, from) in
+        data.chunks_exact_mut(2 * (n * max_tokens) as usize).zip(c.data.chunks_exact(row * nq as usize))
+    {
         for (to, from) in to.chunks_exact_mut(2 * n as usize).zip(from.chunks_exact(row)) {
             to[..row].copy_from_slice(from);
         }

@@ -128,7 +128,9 @@ pub fn skip(case: &Case) -> Option<String> {
             Some(format!("the op table has no {}", case.op))
         }
         CaseKind::Unary { op: Unary::Neg, .. } => Some("the op table has no NEG".to_owned()),
-        CaseKind::SoftMax { .. } => Some("the op table has no SOFT_MAX: FLASH_ATTN_EXT has it inside".to_owned()),
+        CaseKind::SoftMax { .. } => {
+            Some("the op table has no SOFT_MAX: FLASH_ATTN_EXT has it inside".to_owned())
+        }
         CaseKind::Repeat { .. } => Some("the op table has no REPEAT: ADD and MUL broadcast".to_owned()),
         CaseKind::Binary { ty, .. } | CaseKind::Unary { ty, .. } | CaseKind::SwiGlu { ty, .. } => {
             f32_only("elementwise arithmetic", ty)

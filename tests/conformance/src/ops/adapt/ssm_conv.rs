@@ -42,8 +42,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let (x, w) = (trial.x.get("x").to_f32(), trial.x.get("w").to_f32());
     // Rows of a sequence: ggml has positions fast, hexflash channels.
     let row = |b: usize, i: usize| (0..channels).map(|c| x[(b * channels + c) * (history + t) + i]).collect();
-    let rows: Vec<Vec<Vec<f32>>> =
-        (0..seqs).map(|b| (0..history + t).map(|i| row(b, i)).collect()).collect();
+    let rows: Vec<Vec<Vec<f32>>> = (0..seqs).map(|b| (0..history + t).map(|i| row(b, i)).collect()).collect();
     let n_past = if way.fresh { 0 } else { history + way.before };
     let size = taps + way.more;
 
@@ -82,8 +81,11 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     if !way.fresh {
         return trial.verdict(way.name, &got);
     }
-    let want = without_history(trial, history, history + t)
-        .map_err(|why| Failure { way: way.name, why, nmse: None })?;
+    let want = without_history(trial, history, history + t).map_err(|why| Failure {
+        way: way.name,
+        why,
+        nmse: None,
+    })?;
     trial.verdict_against(way.name, &want, &got)
 }
 

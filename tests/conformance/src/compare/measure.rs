@@ -1,0 +1,147 @@
+//! Differences between two lists of logits, and perplexity, summed up chunk by chunk.
+
+use std::fmt;
+
+use hexflash_oracle::llama::Choice;
+
+/// Negative log likelihood of `token` under a row of logits.
+fn nll(row: &[f32], token: i32) -> f64 {
+    let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|&x| f64::from((x - max).exp())).sum();
+    sum.ln() - f64::from(row[token as usize] - max)
+}
+
+/// A position where the best tokens differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Parting {
+    /// Position in the text or, for greedy tokens, number of the generated token.
+    pub at: usize,
+    /// llama.cpp's choice.
+    pub llama: Choice,
+    /// hexflash's choice.
+    pub hexflash: Choice,
+}
+
+impl fmt::Display for Parting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "at {}: llama.cpp takes {} ({:.2e} above {}), hexflash {} ({:.2e} above {})",
+            self.at,
+            self.llama.id,
+            self.llama.gap,
+            self.llama.second,
+            self.hexflash.id,
+            self.hexflash.gap,
+            self.hexflash.second
+        )
+    }
+}
+
+/// What was found in some rows of logits.
+#[derive(Clone, Debug, Default)]
+pub struct Chunk {
+    /// Positions compared.
+    pub rows: usize,
+    /// Sum of squared differences, and of squares of llama.cpp's logits.
+    error: f64,
+    norm: f64,
+    /// The largest NMSE of a position.
+    pub worst: f64,
+    /// Where that is.
+    pub worst_at: usize,
+    /// Positions where the best token is the same.
+    pub agreed: usize,
+    /// Scored tokens, and their negative log likelihoods.
+    scored: usize,
+    llama: f64,
+    hexflash: f64,
+    /// First difference in the best token.
+    pub parting: Option<Parting>,
+    /// Where the best tokens differ, the largest lead that llama.cpp gave its own.
+    pub widest: f32,
+    /// Largest NMSE of the last row when the chunk is a prompt, run in batches.
+    pub prefill: f64,
+}
+
+impl Chunk {
+    /// Takes a position in; `next` is the token that follows, if it is scored.
+    pub fn add(&mut self, at: usize, llama: &[f32], hexflash: &[f32], next: Option<i32>) {
+        let (mut error, mut norm) = (0.0, 0.0);
+        for (&a, &b) in llama.iter().zip(hexflash) {
+            let d = f64::from(a) - f64::from(b);
+            error += d * d;
+            norm += f64::from(a) * f64::from(a);
+        }
+        let nmse = if error == 0.0 { 0.0 } else { error / norm };
+        // NaN counts as worst.
+        if !(nmse <= self.worst) {
+            (self.worst, self.worst_at) = (nmse, at);
+        }
+        self.rows += 1;
+        self.error += error;
+        self.norm += norm;
+        let (a, b) = (Choice::of(llama), Choice::of(hexflash));
+        if a.id == b.id {
+            self.agreed += 1;
+        } else {
+            self.parting.get_or_insert(Parting { at, llama: a, hexflash: b });
+            self.widest = self.widest.max(a.gap);
+        }
+        if let Some(next) = next {
+            self.scored += 1;
+            self.llama += nll(llama, next);
+            self.hexflash += nll(hexflash, next);
+        }
+    }
+
+    /// Adds another chunk.
+    pub fn join(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.error += other.error;
+        self.norm += other.norm;
+        if !(other.worst <= self.worst) {
+            (self.worst, self.worst_at) = (other.worst, other.worst_at);
+        }
+        self.agreed += other.agreed;
+        self.scored += other.scored;
+        self.llama += other.llama;
+        self.hexflash += other.hexflash;
+        self.parting = self.parting.or(other.parting);
+        self.widest = self.widest.max(other.widest);
+        self.prefill = self.prefill.max(other.prefill);
+    }
+
+    /// NMSE over all positions.
+    pub fn nmse(&self) -> f64 {
+        if self.error == 0.0 { 0.0 } else { self.error / self.norm }
+    }
+
+    /// Perplexities: llama.cpp's, hexflash's.
+    pub fn perplexity(&self) -> [f64; 2] {
+        [self.llama, self.hexflash].map(|nll| (nll / self.scored as f64).exp())
+    }
+
+    /// Relative difference of the perplexities.
+    pub fn perplexity_error(&self) -> f64 {
+        let [a, b] = self.perplexity();
+        (b / a - 1.0).abs()
+    }
+}
+
+impl fmt::Display for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b] = self.perplexity();
+        write!(
+            f,
+            "NMSE {:.2e} (position {} {:.2e}, prefill {:.2e}), best token the same in {} of {}, perplexity {a:.4} and {b:.4} ({:+.4} %)",
+            self.nmse(),
+            self.worst_at,
+            self.worst,
+            self.prefill,
+            self.agreed,
+            self.rows,
+            (b / a - 1.0) * 100.0
+        )
+    }
+}

@@ -1,0 +1,170 @@
+//! One model file, loaded by both.
+
+use std::path::Path;
+
+use hexflash::device::{DeviceOptions, open};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::model::MAX_VERIFY;
+use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_oracle::llama::{Choice, Context, ContextOptions, Model};
+use hexflash_oracle::nmse;
+
+use super::measure::{Chunk, Parting};
+
+/// Positions of a chunk when none are asked for.
+const CHUNK: u32 = 512;
+/// Bytes of logits that llama.cpp hands over at once, about.
+const LOGITS: usize = 64 << 20;
+/// Tokens of the prompt before greedy ones.
+const PROMPT: usize = 32;
+
+/// A model in llama.cpp and in hexflash.
+pub struct Pair {
+    gguf: Gguf,
+    llama: Model,
+    engine: Engine,
+    n_ctx: u32,
+}
+
+/// Greedy tokens of both.
+#[derive(Clone, Debug)]
+pub struct Greedy {
+    /// Tokens that are the same from the start.
+    pub same: usize,
+    /// Tokens generated.
+    pub of: usize,
+    /// Where they part.
+    pub parting: Option<Parting>,
+}
+
+impl Pair {
+    /// Loads `path` twice.
+    pub fn load(path: &Path, device: &str, n_ctx: Option<u32>) -> Result<Self, String> {
+        let gguf = Gguf::open(path).map_err(|e| e.to_string())?;
+        let config = hexflash::model::Config::read(&gguf).map_err(|e| e.to_string())?;
+        let n_ctx = n_ctx.unwrap_or(config.n_ctx_train.min(CHUNK));
+        if n_ctx < 4 {
+            return Err(format!("a context of {n_ctx} has nothing to compare; use at least 4"));
+        }
+        let device = open(device, &DeviceOptions::default()).map_err(|e| e.to_string())?;
+        let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let engine = Engine::load(&gguf, device, &options, &image).map_err(|e| e.to_string())?;
+        let llama = Model::load(path).map_err(|e| e.to_string())?;
+        if llama.n_vocab() != config.n_vocab as usize {
+            return Err(format!(
+                "llama.cpp has a vocabulary of {}, hexflash one of {}",
+                llama.n_vocab(),
+                config.n_vocab
+            ));
+        }
+        Ok(Self { gguf, llama, engine, n_ctx })
+    }
+
+    /// Positions of a chunk.
+    pub fn n_ctx(&self) -> u32 {
+        self.n_ctx
+    }
+
+    /// Whether any weight is quantized.
+    pub fn quantized(&self) -> bool {
+        self.gguf.tensors().any(|t| t.ggml_type.block_len() > 1)
+    }
+
+    /// Ids of a text, on which both must agree.
+    pub fn tokenize(&self, text: &str) -> Result<Vec<i32>, String> {
+        let theirs = self.llama.tokenize(text, true).map_err(|e| e.to_string())?;
+        let model = TextModel::read(&self.gguf).map_err(|e| e.to_string())?;
+        let ours = model.tokenizer.encode_prompt(text).map_err(|e| e.to_string())?;
+        let differ = theirs.iter().zip(&ours).position(|(&a, &b)| a as u32 != b);
+        match differ.or((theirs.len() != ours.len()).then_some(theirs.len().min(ours.len()))) {
+            None => Ok(theirs),
+            Some(at) => Err(format!(
+                "the tokenizers part at token {at}: llama.cpp {:?}, hexflash {:?}",
+                theirs.get(at),
+                ours.get(at)
+            )),
+        }
+    }
+
+    /// Logits after every token, chunk by chunk; the second half of each chunk is scored. Then the chunk as a prompt.
+    pub fn text(&mut self, tokens: &[i32], mut each: impl FnMut(&Chunk)) -> Result<Chunk, String> {
+        let n = self.n_ctx as usize;
+        if tokens.len() < n {
+            return Err(format!(
+                "{} tokens are less than a chunk of {n}; give a longer text or -c",
+                tokens.len()
+            ));
+        }
+        let Self { llama, engine, .. } = &mut *self;
+        let (mut context, rows) = context(llama, n)?;
+        let mut all = Chunk::default();
+        for (number, chunk) in tokens.chunks_exact(n).enumerate() {
+            let mut found = Chunk::default();
+            context.clear();
+            engine.reset();
+            let mut last = Vec::new();
+            let mut at = 0;
+            for part in chunk.chunks(rows) {
+                let logits = context.decode(part).map_err(|e| e.to_string())?;
+                let mut theirs = logits.rows();
+                for step in part.chunks(MAX_VERIFY as usize) {
+                    let ids: Vec<u32> = step.iter().map(|&t| t as u32).collect();
+                    engine.decode_many(&ids).map_err(|e| e.to_string())?;
+                    for i in 0..ids.len() {
+                        let row = theirs.next().ok_or("llama.cpp gave too few rows")?;
+                        let next = (at >= n / 2 && at + 1 < n).then(|| chunk[at + 1]);
+                        found.add(number * n + at, row, engine.logits(i), next);
+                        at += 1;
+                    }
+                }
+                last = logits.row(part.len() - 1).to_vec();
+            }
+            engine.reset();
+            let ids: Vec<u32> = chunk.iter().map(|&t| t as u32).collect();
+            engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
+            found.prefill = nmse(&last, engine.logits(0));
+            each(&found);
+            all.join(&found);
+        }
+        Ok(all)
+    }
+
+    /// Greedy tokens after the start of the text, by prefill and decode.
+    pub fn greedy(&mut self, tokens: &[i32], n: usize) -> Result<Greedy, String> {
+        let prompt = &tokens[..PROMPT.min(tokens.len()).min(self.n_ctx as usize / 2)];
+        let n = n.min(self.n_ctx as usize - prompt.len());
+        let theirs = context(&self.llama, self.n_ctx as usize)?
+            .0
+            .greedy(prompt, n, false)
+            .map_err(|e| e.to_string())?;
+        let engine = &mut self.engine;
+        engine.reset();
+        let ids: Vec<u32> = prompt.iter().map(|&t| t as u32).collect();
+        engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
+        for (at, llama) in theirs.iter().enumerate() {
+            let hexflash = Choice::of(engine.logits(0));
+            if engine.argmax(0) != hexflash.id as u32 {
+                return Err(format!("ARGMAX gives {}, the logits {}", engine.argmax(0), hexflash.id));
+            }
+            if llama.id != hexflash.id {
+                let parting = Some(Parting { at, llama: *llama, hexflash });
+                return Ok(Greedy { same: at, of: n, parting });
+            }
+            if at + 1 < n {
+                engine.decode(hexflash.id as u32).map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(Greedy { same: n, of: n, parting: None })
+    }
+}
+
+/// A context of llama.cpp, and the rows of logits that it hands over at once.
+fn context(llama: &Model, n_ctx: usize) -> Result<(Context<'_>, usize), String> {
+    let rows = (LOGITS / 4 / llama.n_vocab()).next_power_of_two().clamp(MAX_VERIFY as usize, 512);
+    let (n_ctx, n_batch) = (n_ctx as u32, rows as u32);
+    let options = ContextOptions { n_ctx, n_batch, ..ContextOptions::default() };
+    Ok((Context::new(llama, options).map_err(|e| e.to_string())?, rows))
+}

@@ -1,0 +1,280 @@
+//! Models of the Qwen3.5 shape with random weights, in any widths and weight types.
+//!
+//! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the logits
+//! then depend on everything. There is no tokenizer in such a file: token ids are all that it takes.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use hexflash::gguf::GgmlType as FileType;
+use hexflash::gguf::writer::GgufWriter;
+use hexflash_oracle::GgmlType;
+use hexflash_oracle::ops::quantize;
+use rand_core::RngCore;
+use rand_pcg::Pcg64Mcg;
+
+/// Weight types that hexflash runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Weights {
+    /// Single precision
+    F32,
+    /// Half precision
+    F16,
+    /// Upper half of single precision
+    Bf16,
+    /// 8-bit blocks of 32
+    Q8_0,
+    /// 4-bit blocks of 32
+    Q4_0,
+    /// 6-bit blocks of 256
+    Q6K,
+    /// Each matrix in another of them
+    Mixed,
+}
+
+/// A model's shape.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct Shape {
+    /// Layers
+    #[arg(long, default_value_t = 4)]
+    pub layers: u32,
+    /// Every n-th layer has full attention
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    pub interval: u32,
+    /// Width of the residual stream
+    #[arg(long, default_value_t = 1024)]
+    pub width: u32,
+    /// Width of the MLP
+    #[arg(long, default_value_t = 2048)]
+    pub ff: u32,
+    /// Query heads of full attention
+    #[arg(long, default_value_t = 8)]
+    pub heads: u32,
+    /// Key and value heads of full attention
+    #[arg(long, default_value_t = 2)]
+    pub kv_heads: u32,
+    /// Width of a head of full attention
+    #[arg(long, default_value_t = 256)]
+    pub head: u32,
+    /// Key heads of linear attention
+    #[arg(long, default_value_t = 16)]
+    pub key_heads: u32,
+    /// Value heads of linear attention
+    #[arg(long, default_value_t = 16)]
+    pub value_heads: u32,
+    /// Width of a head of linear attention
+    #[arg(long, default_value_t = 128)]
+    pub state: u32,
+    /// Taps of the convolution
+    #[arg(long, default_value_t = 4)]
+    pub taps: u32,
+    /// Entries of the vocabulary
+    #[arg(long, default_value_t = 512)]
+    pub vocab: u32,
+    /// Positions
+    #[arg(long, default_value_t = 512)]
+    pub context: u32,
+    /// Type of the matrices
+    #[arg(long = "type", value_enum, default_value_t = Weights::Q8_0, value_name = "TYPE")]
+    pub weights: Weights,
+    /// Give the model a head of its own, rather than the embedding
+    #[arg(long)]
+    pub untied: bool,
+    /// Another seed makes other weights
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Makes a model with random weights.
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// The file to write
+    #[arg(long, value_name = "GGUF")]
+    out: PathBuf,
+    #[command(flatten)]
+    shape: Shape,
+}
+
+/// The verb.
+///
+/// # Errors
+/// The file cannot be written, or the widths are not whole blocks of the type.
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    write(&arguments.shape, &arguments.out)?;
+    println!("{}", arguments.out.display());
+    Ok(())
+}
+
+/// Ids for a model that has no tokenizer.
+pub fn tokens(shape: &Shape, n: usize) -> Vec<i32> {
+    let mut rng = stream(shape.seed, "tokens");
+    (0..n).map(|_| (rng.next_u64() % u64::from(shape.vocab)) as i32).collect()
+}
+
+/// Numbers for one tensor: the same whatever else the model has.
+fn stream(seed: u64, name: &str) -> Pcg64Mcg {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    Pcg64Mcg::new(u128::from(hash) << 64 | u128::from(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+}
+
+/// `n` numbers around `mean`, uniform, with this standard deviation.
+fn numbers(seed: u64, name: &str, n: usize, mean: f32, deviation: f32) -> Vec<f32> {
+    let mut rng = stream(seed, name);
+    let half = deviation * 3f32.sqrt();
+    let mut next = || (rng.next_u32() >> 8) as f32 / (1u32 << 23) as f32 - 1.0;
+    (0..n).map(|_| mean + half * next()).collect()
+}
+
+/// What a tensor holds.
+#[derive(Clone, Copy)]
+enum Fill {
+    /// A matrix: rows keep the size of what they read, times this.
+    Matrix(f32),
+    /// Plain F32 around a mean, with a deviation.
+    Around(f32, f32),
+    /// Rates of decay: negative, slow to fast.
+    Decay,
+}
+
+/// The type of matrix `name` with rows of `k`.
+fn matrix_type(weights: Weights, name: &str, k: u64) -> GgmlType {
+    const ALL: [GgmlType; 5] = [GgmlType::Q8_0, GgmlType::F16, GgmlType::Q4_0, GgmlType::F32, GgmlType::Q6_K];
+    match weights {
+        Weights::F32 => GgmlType::F32,
+        Weights::F16 => GgmlType::F16,
+        Weights::Bf16 => GgmlType::BF16,
+        Weights::Q8_0 => GgmlType::Q8_0,
+        Weights::Q4_0 => GgmlType::Q4_0,
+        Weights::Q6K => GgmlType::Q6_K,
+        Weights::Mixed => {
+            let start = stream(0, name).next_u64() as usize;
+            let fits = |ty: &GgmlType| k.is_multiple_of(ty.block_len() as u64);
+            (0..ALL.len()).map(|i| ALL[(start + i) % ALL.len()]).find(fits).unwrap_or(GgmlType::F32)
+        }
+    }
+}
+
+/// The tensors of a model: name, dimensions, contents.
+fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
+    let [e, f, vocab] = [s.width, s.ff, s.vocab].map(u64::from);
+    let [state, hk, hv, taps] = [s.state, s.key_heads, s.value_heads, s.taps].map(u64::from);
+    let (channels, values) = ((2 * hk + hv) * state, hv * state);
+    let norm = Fill::Around(1.0, 0.1);
+    let mut out = vec![
+        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)),
+        ("output_norm.weight".to_owned(), vec![e], norm),
+    ];
+    if s.untied {
+        out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)));
+    }
+    for i in 0..s.layers {
+        let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
+        add("attn_norm.weight", &[e], norm);
+        add("post_attention_norm.weight", &[e], norm);
+        if (i + 1) % s.interval == 0 {
+            let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
+            add("attn_q.weight", &[e, 2 * q * head], Fill::Matrix(1.0));
+            add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
+            add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+            // Logits of some size, so that attention is not a plain mean.
+            add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
+            add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+            add("attn_output.weight", &[q * head, e], Fill::Matrix(1.0));
+        } else {
+            add("attn_qkv.weight", &[e, channels], Fill::Matrix(1.0));
+            add("attn_gate.weight", &[e, values], Fill::Matrix(1.0));
+            add("ssm_beta.weight", &[e, hv], Fill::Matrix(1.0));
+            add("ssm_alpha.weight", &[e, hv], Fill::Matrix(1.0));
+            add("ssm_conv1d.weight", &[taps, channels], Fill::Around(0.1, 0.5));
+            add("ssm_a", &[hv], Fill::Decay);
+            add("ssm_dt.bias", &[hv], Fill::Around(-2.0, 1.0));
+            add("ssm_norm.weight", &[state], norm);
+            add("ssm_out.weight", &[values, e], Fill::Matrix(1.0));
+        }
+        add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
+        add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
+        add("ffn_down.weight", &[f, e], Fill::Matrix(1.0));
+    }
+    out
+}
+
+/// The bytes of a tensor, and their type.
+fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, Vec<u8>), String> {
+    let n = ne.iter().product::<u64>() as usize;
+    let k = ne[0];
+    let (ty, values) = match fill {
+        Fill::Matrix(gain) => {
+            let ty = matrix_type(s.weights, name, k);
+            if !k.is_multiple_of(ty.block_len() as u64) {
+                let (len, ty) = (ty.block_len(), ty.name());
+                return Err(format!("rows of {k} in {name} are not whole blocks of {len}, as {ty} needs"));
+            }
+            (ty, numbers(s.seed, name, n, 0.0, gain / (k as f32).sqrt()))
+        }
+        Fill::Around(mean, deviation) => (GgmlType::F32, numbers(s.seed, name, n, mean, deviation)),
+        Fill::Decay => {
+            let exponents = numbers(s.seed, name, n, -1.0, 1.2);
+            (GgmlType::F32, exponents.into_iter().map(|v| -v.exp()).collect())
+        }
+    };
+    Ok((ty, quantize(ty, &values, k as usize)))
+}
+
+/// Writes a model.
+///
+/// # Errors
+/// As [`run`].
+pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
+    let mut w = GgufWriter::new();
+    let file_type = match s.weights {
+        Weights::F32 => 0u32,
+        Weights::Bf16 => 32,
+        Weights::Q8_0 => 7,
+        Weights::Q4_0 => 2,
+        Weights::Q6K => 18,
+        Weights::F16 | Weights::Mixed => 1,
+    };
+    w.kv("general.architecture", "qwen35")
+        .kv("general.name", "random weights")
+        .kv("general.quantization_version", 2u32)
+        .kv("general.file_type", file_type)
+        .kv("tokenizer.ggml.model", "no_vocab");
+    let rope = s.head / 4;
+    let sections: Vec<i32> =
+        [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
+    w.kv("qwen35.rope.dimension_sections", sections)
+        .kv("qwen35.rope.freq_base", 1e7f32)
+        .kv("qwen35.attention.layer_norm_rms_epsilon", 1e-6f32);
+    for (key, value) in [
+        ("block_count", s.layers),
+        ("context_length", s.context),
+        ("embedding_length", s.width),
+        ("feed_forward_length", s.ff),
+        ("vocab_size", s.vocab),
+        ("attention.head_count", s.heads),
+        ("attention.head_count_kv", s.kv_heads),
+        ("attention.key_length", s.head),
+        ("attention.value_length", s.head),
+        ("rope.dimension_count", rope),
+        ("ssm.conv_kernel", s.taps),
+        ("ssm.state_size", s.state),
+        ("ssm.group_count", s.key_heads),
+        ("ssm.time_step_rank", s.value_heads),
+        ("ssm.inner_size", s.value_heads * s.state),
+        ("full_attention_interval", s.interval),
+    ] {
+        w.kv(&format!("qwen35.{key}"), value);
+    }
+    for (name, ne, fill) in tensors(s) {
+        let (ty, bytes) = contents(s, &name, &ne, fill)?;
+        let file_type = FileType::from_id(ty as u32).ok_or("GGUF has no such type")?;
+        w.tensor(&name, file_type, &ne, bytes).map_err(|e| e.to_string())?;
+    }
+    let file = File::create(path).map_err(|e| format!("cannot create {}: {e}", path.display()))?;
+    let mut out = BufWriter::new(file);
+    w.write_to(&mut out).map_err(|e| e.to_string())?;
+    out.flush().map_err(|e| e.to_string())
+}

@@ -1,0 +1,110 @@
+//! The random models that are compared: real widths of Qwen3.5, few layers, a small vocabulary.
+
+use super::random::{Shape, Weights};
+
+/// A model with a name.
+pub struct Named {
+    /// For `--shape` and reports.
+    pub name: &'static str,
+    /// What it looks like.
+    pub model: Shape,
+    /// Tokens to compare on.
+    pub tokens: usize,
+}
+
+/// Linear layers as in the 0.8B: 16 heads of 128 x 128.
+const BASE: Shape = Shape {
+    layers: 4,
+    interval: 4,
+    width: 1024,
+    ff: 2048,
+    heads: 8,
+    kv_heads: 2,
+    head: 256,
+    key_heads: 16,
+    value_heads: 16,
+    state: 128,
+    taps: 4,
+    vocab: 512,
+    context: 256,
+    weights: Weights::Q8_0,
+    untied: false,
+    seed: 1,
+};
+
+/// Enough for two chunks.
+const TOKENS: usize = 512;
+
+/// All of them.
+pub const SHAPES: &[Named] = &[
+    Named { name: "16-heads-f32", model: Shape { weights: Weights::F32, ..BASE }, tokens: TOKENS },
+    Named {
+        name: "16-heads-f16-untied",
+        model: Shape { weights: Weights::F16, untied: true, ..BASE },
+        tokens: TOKENS,
+    },
+    Named {
+        name: "16-heads-bf16",
+        model: Shape { weights: Weights::Bf16, layers: 2, interval: 2, ..BASE },
+        tokens: TOKENS,
+    },
+    Named { name: "16-heads-q8_0", model: BASE, tokens: TOKENS },
+    // The 4B: twice as many value heads as key heads, 16 query heads on 4.
+    Named {
+        name: "32-heads-q4_0",
+        model: Shape {
+            width: 2560,
+            ff: 2048,
+            heads: 16,
+            kv_heads: 4,
+            value_heads: 32,
+            layers: 2,
+            interval: 2,
+            weights: Weights::Q4_0,
+            ..BASE
+        },
+        tokens: TOKENS,
+    },
+    // The 27B's three value heads per key head; an odd ratio of query heads.
+    Named {
+        name: "48-heads-q8_0-untied",
+        model: Shape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
+        tokens: TOKENS,
+    },
+    Named {
+        name: "32-heads-q6_k",
+        model: Shape { value_heads: 32, weights: Weights::Q6K, layers: 2, interval: 2, ..BASE },
+        tokens: TOKENS,
+    },
+    Named {
+        name: "48-heads-f16",
+        model: Shape { value_heads: 48, weights: Weights::F16, layers: 2, interval: 2, ..BASE },
+        tokens: TOKENS,
+    },
+    Named {
+        name: "16-heads-mixed-types",
+        model: Shape { weights: Weights::Mixed, untied: true, ..BASE },
+        tokens: TOKENS,
+    },
+    // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole strip.
+    Named {
+        name: "odd-f32",
+        model: Shape {
+            width: 352,
+            ff: 608,
+            heads: 7,
+            kv_heads: 1,
+            head: 64,
+            key_heads: 3,
+            value_heads: 9,
+            state: 64,
+            taps: 5,
+            vocab: 333,
+            layers: 4,
+            interval: 2,
+            weights: Weights::F32,
+            ..BASE
+        },
+        tokens: TOKENS,
+    },
+];

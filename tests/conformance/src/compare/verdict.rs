@@ -1,0 +1,80 @@
+//! Whether a comparison passes, in words and as JSON.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::measure::{Chunk, Parting};
+use super::pair::Greedy;
+
+/// How far apart the two may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// NMSE of the logits.
+    pub nmse: f64,
+    /// Relative difference of the perplexities.
+    pub perplexity: f64,
+}
+
+impl Limits {
+    /// Those of a model with or without quantized weights.
+    pub fn of(quantized: bool) -> Self {
+        if quantized { Self { nmse: 1e-4, perplexity: 5e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
+    }
+}
+
+/// The comparison of a model.
+pub struct Outcome {
+    /// Logits and perplexity over the text.
+    pub text: Chunk,
+    /// Greedy tokens.
+    pub greedy: Greedy,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+impl Outcome {
+    /// Whether logits and perplexity are within the limits. Greedy tokens may part where two logits are nearly equal.
+    pub fn passes(&self) -> bool {
+        let logits = self.text.nmse().max(self.text.prefill) <= self.limits.nmse;
+        logits && self.text.perplexity_error() <= self.limits.perplexity
+    }
+
+    /// As one JSON object.
+    pub fn json(&self, name: &str) -> Value {
+        let parting = |p: &Parting| {
+            json!({
+                "at": p.at,
+                "llama": { "id": p.llama.id, "second": p.llama.second, "gap": p.llama.gap },
+                "hexflash": { "id": p.hexflash.id, "second": p.hexflash.second, "gap": p.hexflash.gap },
+            })
+        };
+        let [llama, hexflash] = self.text.perplexity();
+        json!({
+            "model": name, "passes": self.passes(), "positions": self.text.rows,
+            "nmse": self.text.nmse(), "worst_nmse": self.text.worst, "worst_at": self.text.worst_at,
+            "prefill_nmse": self.text.prefill, "nmse_limit": self.limits.nmse,
+            "top1": self.text.agreed, "first_parting": self.text.parting.as_ref().map(parting),
+            "widest_lead_lost": self.text.widest,
+            "perplexity": { "llama": llama, "hexflash": hexflash, "limit": self.limits.perplexity },
+            "greedy": { "same": self.greedy.same, "of": self.greedy.of,
+                        "parting": self.greedy.parting.as_ref().map(parting) },
+        })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (t, l) = (&self.text, &self.limits);
+        writeln!(f, "  all: {t}")?;
+        if let Some(parting) = &t.parting {
+            writeln!(f, "  best tokens first part {parting}; widest lead lost {:.2e}", t.widest)?;
+        }
+        match &self.greedy.parting {
+            None => writeln!(f, "  greedy: {} tokens, all the same", self.greedy.of)?,
+            Some(parting) => writeln!(f, "  greedy: {} tokens, then part {parting}", self.greedy.same)?,
+        }
+        let verdict = if self.passes() { "ok" } else { "FAIL" };
+        writeln!(f, "  {verdict}: limits NMSE {:.0e}, perplexity {} %", l.nmse, l.perplexity * 100.0)
+    }
+}
