@@ -9,6 +9,8 @@
 mod apt;
 mod failure;
 mod hexagon;
+mod mutants;
+mod oracle;
 mod process;
 mod setup;
 mod steps;
@@ -33,6 +35,14 @@ enum Verb {
     Setup(setup::Arguments),
     /// Run the checks that CI runs, and list what failed at the end
     Test(test::Arguments),
+    /// Run conformance cases on a device: each against ggml's own result
+    Conformance(oracle::Arguments),
+    /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
+    CompareLlama(oracle::Arguments),
+    /// Make a model of the Qwen3.5 shape with random weights
+    RandomModel(oracle::Arguments),
+    /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
+    Mutants(mutants::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
 }
@@ -41,6 +51,10 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
+        Verb::Conformance(arguments) => oracle::run("conformance", &arguments),
+        Verb::CompareLlama(arguments) => oracle::run("compare-llama", &arguments),
+        Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
+        Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
     };
     match result {

@@ -60,6 +60,8 @@ pub struct Chunk {
     pub parting: Option<Parting>,
     /// Where the best tokens differ, the largest lead that llama.cpp gave its own.
     pub widest: f32,
+    /// NMSE of llama.cpp's own logits when it takes the chunk token by token, if that was asked for.
+    pub noise: Option<f64>,
     /// Largest NMSE of the last row when the chunk is a prompt, run in batches.
     pub prefill: f64,
 }
@@ -110,6 +112,7 @@ impl Chunk {
         self.parting = self.parting.or(other.parting);
         self.widest = self.widest.max(other.widest);
         self.prefill = self.prefill.max(other.prefill);
+        self.noise = self.noise.into_iter().chain(other.noise).reduce(f64::max);
     }
 
     /// NMSE over all positions.
@@ -142,6 +145,8 @@ impl fmt::Display for Chunk {
             self.agreed,
             self.rows,
             (b / a - 1.0) * 100.0
-        )
+        )?;
+        self.noise
+            .map_or(Ok(()), |noise| write!(f, "; llama.cpp against itself, token by token: {noise:.2e}"))
     }
 }

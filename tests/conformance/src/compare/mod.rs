@@ -44,6 +44,9 @@ pub struct Arguments {
     /// One JSON object per model
     #[arg(long)]
     json: bool,
+    /// Also compare llama.cpp with itself, fed token by token: what rounding alone does
+    #[arg(long)]
+    noise: bool,
     /// Make models with random weights in real widths, and compare those
     #[arg(long, conflicts_with_all = ["model", "file"])]
     random: bool,
@@ -112,9 +115,9 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
             println!("  {chunk}");
         }
     };
-    let text = pair.text(&tokens, each)?;
+    let text = pair.text(&tokens, arguments.noise, each)?;
     let greedy = pair.greedy(&tokens, arguments.greedy)?;
-    let outcome = Outcome { text, greedy, limits: Limits::of(pair.quantized()) };
+    let outcome = Outcome { text, greedy, limits: Limits::of(pair.coarse()) };
     if arguments.json {
         println!("{}", outcome.json(name));
     } else {

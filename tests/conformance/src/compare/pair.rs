@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hexflash::device::{DeviceOptions, open};
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::gguf::Gguf;
+use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::MAX_VERIFY;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
@@ -68,9 +68,9 @@ impl Pair {
         self.n_ctx
     }
 
-    /// Whether any weight is quantized.
-    pub fn quantized(&self) -> bool {
-        self.gguf.tensors().any(|t| t.ggml_type.block_len() > 1)
+    /// Whether some weights make llama.cpp round activations to 8 bits: quantized ones, and BF16.
+    pub fn coarse(&self) -> bool {
+        self.gguf.tensors().any(|t| t.ggml_type.block_len() > 1 || t.ggml_type == GgmlType::BF16)
     }
 
     /// Ids of a text, on which both must agree.
@@ -90,7 +90,12 @@ impl Pair {
     }
 
     /// Logits after every token, chunk by chunk; the second half of each chunk is scored. Then the chunk as a prompt.
-    pub fn text(&mut self, tokens: &[i32], mut each: impl FnMut(&Chunk)) -> Result<Chunk, String> {
+    pub fn text(
+        &mut self,
+        tokens: &[i32],
+        noise: bool,
+        mut each: impl FnMut(&Chunk),
+    ) -> Result<Chunk, String> {
         let n = self.n_ctx as usize;
         if tokens.len() < n {
             return Err(format!(
@@ -105,7 +110,7 @@ impl Pair {
             let mut found = Chunk::default();
             context.clear();
             engine.reset();
-            let mut last = Vec::new();
+            let (mut last, mut kept) = (Vec::new(), Vec::new());
             let mut at = 0;
             for part in chunk.chunks(rows) {
                 let logits = context.decode(part).map_err(|e| e.to_string())?;
@@ -121,11 +126,22 @@ impl Pair {
                     }
                 }
                 last = logits.row(part.len() - 1).to_vec();
+                if noise {
+                    kept.extend_from_slice(&logits.values);
+                }
             }
             engine.reset();
             let ids: Vec<u32> = chunk.iter().map(|&t| t as u32).collect();
             engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
             found.prefill = nmse(&last, engine.logits(0));
+            if noise {
+                context.clear();
+                let mut single = Vec::with_capacity(kept.len());
+                for token in chunk {
+                    single.extend(context.decode_last(&[*token]).map_err(|e| e.to_string())?);
+                }
+                found.noise = Some(nmse(&kept, &single));
+            }
             each(&found);
             all.join(&found);
         }

@@ -157,15 +157,22 @@ fn matrix_type(weights: Weights, name: &str, k: u64) -> GgmlType {
     }
 }
 
+/// What a layer adds to the residual stream, of what it could: as in trained models, less than what is there. With
+/// more, rounding of activations grows from layer to layer until llama.cpp differs from itself by more than the limits.
+const BRANCH: f32 = 0.3;
+
 /// The tensors of a model: name, dimensions, contents.
 fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
     let [e, f, vocab] = [s.width, s.ff, s.vocab].map(u64::from);
     let [state, hk, hv, taps] = [s.state, s.key_heads, s.value_heads, s.taps].map(u64::from);
     let (channels, values) = ((2 * hk + hv) * state, hv * state);
     let norm = Fill::Around(1.0, 0.1);
+    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / (e as f32).sqrt()) };
     let mut out = vec![
-        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)),
-        ("output_norm.weight".to_owned(), vec![e], norm),
+        // Elements of about one. Where the head has the same numbers, the norm before it brings logits down to size,
+        // and its signs keep a token from predicting itself.
+        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix((e as f32).sqrt())),
+        ("output_norm.weight".to_owned(), vec![e], last),
     ];
     if s.untied {
         out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)));
@@ -182,7 +189,7 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
             // Logits of some size, so that attention is not a plain mean.
             add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
             add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
-            add("attn_output.weight", &[q * head, e], Fill::Matrix(1.0));
+            add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
         } else {
             add("attn_qkv.weight", &[e, channels], Fill::Matrix(1.0));
             add("attn_gate.weight", &[e, values], Fill::Matrix(1.0));
@@ -192,11 +199,11 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
             add("ssm_a", &[hv], Fill::Decay);
             add("ssm_dt.bias", &[hv], Fill::Around(-2.0, 1.0));
             add("ssm_norm.weight", &[state], norm);
-            add("ssm_out.weight", &[values, e], Fill::Matrix(1.0));
+            add("ssm_out.weight", &[values, e], Fill::Matrix(BRANCH));
         }
         add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
-        add("ffn_down.weight", &[f, e], Fill::Matrix(1.0));
+        add("ffn_down.weight", &[f, e], Fill::Matrix(BRANCH));
     }
     out
 }
