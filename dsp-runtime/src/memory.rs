@@ -63,7 +63,9 @@ impl BufferTable {
     /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an output
     /// overlaps an input, or that it is read-only.
     pub fn shares(&self, base: NonNull<u8>, info: BufferInfo) -> Option<BufferId> {
-        let range = |base: NonNull<u8>, size: u64| (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size));
+        let range = |base: NonNull<u8>, size: u64| {
+            (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size))
+        };
         let (start, end) = range(base, info.size);
         let meets = |m: &Mapping| {
             let (other, other_end) = range(m.base, m.info.size);
