@@ -307,3 +307,6 @@ impl<P: Platform> Drop for Dispatcher<'_, '_, P> {
         self.pool.dispatched.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ use world::{Memories, Setup, Tally, World, with_session};
 
 /// Steps of a world, and worlds: with these, more than 100,000 messages.
 const STEPS: usize = 240;
-const WORLDS: u64 = 480;
+const WORLDS: u64 = 800;
 /// A world that takes longer hangs.
 const HANGS: Duration = Duration::from_secs(20);
 
@@ -107,6 +107,7 @@ fn hostile_messages() {
     println!("{total:?} in {:?}", start.elapsed());
     if setting("HOSTILE_SEED").is_none() && setting("HOSTILE_WORLDS").is_none() {
         assert!(total.messages >= 100_000 && total.programs >= 70_000, "{total:?}");
+        assert!(total.ops[1..].iter().all(|&n| n > 500), "an op is hardly ever run: {total:?}");
         // The damage is not so bad that everything is refused.
         assert!(total.sound * 4 > total.programs && total.ran * 5 > total.programs, "{total:?}");
     }

@@ -177,7 +177,12 @@ fn header(random: &mut Random, block: &mut [u8]) {
     if random.chance(50) {
         write(block, 32, 4, n);
     } else {
-        write(block, 36, 4, random.pick(&[tokens, context.wrapping_add(1), 2 * context, context / 2, i32::MAX as u64]));
+        write(
+            block,
+            36,
+            4,
+            random.pick(&[tokens, context.wrapping_add(1), 2 * context, context / 2, i32::MAX as u64]),
+        );
     }
 }
 
@@ -204,15 +209,18 @@ fn believable_tensor(random: &mut Random, block: &mut [u8], tensors: Array) {
     }
 }
 
-/// A register block: mostly within the bounds of some program.
-pub fn registers(random: &mut Random) -> [u32; 16] {
+/// A register block: mostly within the bounds of a program for `max_tokens` and `n_ctx`.
+pub fn registers(random: &mut Random, max_tokens: u32, n_ctx: u32) -> [u32; 16] {
     let mut values = [0; 16];
-    values[1] = 1 + random.below(4) as u32;
-    values[0] = random.below(40) as u32;
-    if random.chance(15) {
+    values[1] = 1 + random.below(max_tokens.clamp(1, 4096) as usize) as u32;
+    values[0] = random.below(n_ctx.saturating_sub(values[1]).min(1 << 20) as usize + 1) as u32;
+    if random.chance(10) {
+        values[0] = n_ctx.saturating_sub(values[1]);
+    }
+    if random.chance(5) {
         values[random.below(2)] = random.telling() as u32;
     }
-    if random.chance(3) {
+    if random.chance(2) {
         values[random.below(16)] = random.telling() as u32;
     }
     values

@@ -44,7 +44,7 @@ impl<'m> Vandal<'m> {
                 mutate::block(&mut self.random, &mut damaged);
                 self.put(BLOCK, &damaged);
                 self.put(BLOCK, &valid);
-                let registers = mutate::registers(&mut self.random);
+                let registers = mutate::registers(&mut self.random, 4, 40);
                 self.put(REGISTERS, registers.as_bytes());
             }
         }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
-use hexflash_abi::op::Op;
 use hexflash_abi::{BufferId, ErrorCode, Fd, OpIndex, ProgramId, Seq, Status};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
@@ -45,6 +44,8 @@ pub struct Tally {
     pub sound: u64,
     pub ran: u64,
     pub failed: u64,
+    /// Successful runs of each op, by opcode.
+    pub ops: [u64; 1 + hexflash_abi::Op::ALL.len()],
     pub longest: Duration,
 }
 
@@ -55,6 +56,7 @@ impl Tally {
         self.sound += other.sound;
         self.ran += other.ran;
         self.failed += other.failed;
+        self.ops.iter_mut().zip(other.ops).for_each(|(n, other)| *n += other);
         self.longest = self.longest.max(other.longest);
     }
 }
@@ -188,8 +190,15 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         memories: &'s mut Memories,
         random: Random,
     ) -> Self {
-        let mut world =
-            Self { random, session, memories, model: Model::new(), seq: 0, damage: false, tally: Tally::default() };
+        let mut world = Self {
+            random,
+            session,
+            memories,
+            model: Model::new(),
+            seq: 0,
+            damage: false,
+            tally: Tally::default(),
+        };
         usual_maps().for_each(|map| world.message(map));
         world.damage = true;
         world
@@ -295,7 +304,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             let memory = IDS.iter().position(|&i| i == id).unwrap();
             self.memories.shared[memory].write(at, &value.to_le_bytes());
         }
-        if self.random.chance(85) {
+        if self.random.chance(80) {
             mutate::block(&mut self.random, &mut block);
         }
         let at = BLOCK + self.random.pick(&[0, 0, 0, 1, 4, 8]);
@@ -313,15 +322,26 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         control(REGISTERS, 64)
     }
 
-    fn fresh_registers(&mut self) -> Range {
-        let values = mutate::registers(&mut self.random);
+    /// Registers for a program with these bounds.
+    fn fresh_registers(&mut self, (max_tokens, n_ctx): (u32, u32)) -> Range {
+        let values = mutate::registers(&mut self.random, max_tokens, n_ctx);
         let nonce = self.random.next();
         self.memories.shared[CONTROL].write(NONCE, &nonce.to_le_bytes()[..4]);
         self.registers(values)
     }
 
+    /// The bounds in the header of the block in the control memory.
+    fn bounds(&self, block: Range) -> (u32, u32) {
+        let word = |at| {
+            let bytes = self.memories.shared[CONTROL].bytes().get(block.offset as usize + at..)?;
+            Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
+        };
+        (word(32).unwrap_or(1), word(36).unwrap_or(1))
+    }
+
     fn run(&mut self) {
-        let (block, registers) = (self.block(), self.fresh_registers());
+        let block = self.block();
+        let registers = self.fresh_registers(self.bounds(block));
         self.message(Message::Run(Run { block, registers }));
     }
 
@@ -331,7 +351,10 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
     }
 
     fn exec(&mut self) {
-        let (program, registers) = (self.program_id(), self.fresh_registers());
+        let program = self.program_id();
+        let loaded = self.model.programs.get(program.0 as usize).and_then(Option::as_ref);
+        let header = loaded.and_then(|block| block.program().ok()).map(|program| *program.header);
+        let registers = self.fresh_registers(header.map_or((1, 1), |h| (h.max_tokens, h.n_ctx)));
         self.message(Message::Exec(Exec { program, reserved: 0, registers }));
     }
 
@@ -346,7 +369,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         let offset = self.random.pick(&[0, 2, 64, size - 64, size, size + 1, u64::MAX, u64::MAX - 63]);
         let len = self.random.pick(&[0, 1, 63, 64, 65, 128, u32::MAX]);
         let (odd, program) = (Range { buffer, len, offset }, self.program_id());
-        let registers = self.fresh_registers();
+        let registers = self.fresh_registers((1, 8));
         let message = match self.random.below(4) {
             0 => Message::Load(Load { program, reserved: 0, block: odd }),
             1 => Message::Exec(Exec { program, reserved: 0, registers: odd }),
@@ -390,7 +413,6 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
     /// Sends bytes, and checks the answer and the memory.
     fn send(&mut self, bytes: &[u8]) {
         let expect = self.model.answer(bytes, &self.memories.shared);
-        if std::env::var("HOSTILE_TRACE").is_ok() { eprintln!("{:?}", Request::read_from_bytes(bytes).map(|r| Message::decode(&r))); if let Expect::Runs(b, r) = &expect { let p = b.program().unwrap(); eprintln!("{r:?} {:?}", p.header); for o in p.ops { eprintln!("{} {:?}", Op::parse(o.opcode).unwrap(), o.params); for i in o.src.iter().chain(&o.dst) { if let Some(t) = p.tensor(*i) { eprintln!("    {t:?}"); } } } } }
         let (before, start) = (allocations(), Instant::now());
         let response = self.session.handle(bytes);
         let (allocated, took) = (allocations() - before, start.elapsed());
@@ -448,6 +470,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         match response.outcome() {
             Ok(()) => {
                 self.tally.ran += 1;
+                program.ops.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
                 let marks = upto(n_ops);
                 if self.gives_receipt(&program) {
                     let bytes = self.memories.shared[CONTROL].bytes();
