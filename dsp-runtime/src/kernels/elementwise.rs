@@ -51,7 +51,7 @@ impl Kernel for Unary {
 
     fn work(&self) -> usize {
         // An exponential is some 20 operations.
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 20
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 20)
     }
 
     #[inline(always)]
@@ -81,7 +81,7 @@ impl Kernel for Binary {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 4
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 4)
     }
 
     #[inline(always)]
@@ -120,7 +120,8 @@ mod tests {
     /// Every unary op against libm, at lengths around a vector, on values that reach the limits.
     #[test]
     fn unary_functions_match_libm() {
-        let reference: [(Op, fn(f64) -> f64); 4] = [
+        type Function = fn(f64) -> f64;
+        let reference: [(Op, Function); 4] = [
             (Op::Silu, |x| x / (1.0 + (-x).exp())),
             (Op::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
             (Op::Softplus, |x| if x > 20.0 { x } else { x.exp().ln_1p() }),

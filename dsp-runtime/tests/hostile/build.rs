@@ -63,7 +63,10 @@ type Tensor = Option<TensorIndex>;
 
 impl<'r> Builder<'r> {
     pub fn new(random: &'r mut Random, rooms: &[Room]) -> Self {
-        let max_tokens = random.pick(&[1, 1, 2, 3, 4, 7, 33]);
+        let max_tokens = match random.below(50) {
+            0 => random.pick(&[300, 4096]),
+            _ => random.pick(&[1, 1, 2, 3, 4, 7, 33]),
+        };
         let header = ProgramHeader {
             magic: MAGIC,
             abi_version: ABI_VERSION,

@@ -190,7 +190,7 @@ impl Model {
         if range.len as usize != size_of::<StepRegisters>() {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
         }
-        if range.offset % 4 != 0 {
+        if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
         Ok(StepRegisters::read_from_bytes(self.range(range, memories)?).unwrap())

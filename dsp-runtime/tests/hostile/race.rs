@@ -65,7 +65,7 @@ fn race(seed: u64, duration: Duration) -> u64 {
     let mut random = Random::new(seed);
     let setup = Setup {
         isa: Isa::detect(),
-        workers: if seed % 2 == 0 { 1 } else { 3 },
+        workers: if seed.is_multiple_of(2) { 1 } else { 3 },
         dma: random.pick(&[DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder]),
         vtcm_bytes: 1 << 20,
         arena_bytes: 64 << 10,

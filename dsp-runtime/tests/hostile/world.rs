@@ -75,7 +75,7 @@ impl Setup {
     pub fn random(seed: u64, random: &mut Random) -> Self {
         Self {
             isa: if random.chance(15) { Isa::Portable } else { Isa::detect() },
-            workers: if seed % 8 == 0 { 3 } else { 1 },
+            workers: if seed.is_multiple_of(8) { 3 } else { 1 },
             dma: random.pick(&[DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder]),
             vtcm_bytes: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
             arena_bytes: random.pick(&[4 << 10, 16 << 10, 64 << 10]),
