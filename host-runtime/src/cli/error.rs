@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::chat::ChatError;
 use crate::device::DeviceError;
 use crate::engine::EngineError;
 use crate::generate::GenerateError;
@@ -11,7 +10,6 @@ use crate::gguf::GgufError;
 use crate::model::ModelError;
 use crate::sampler::SamplerError;
 use crate::text::TextError;
-use crate::tokenizer::TokenizerError;
 
 /// A command failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +24,6 @@ pub enum CliError {
     /// Its text side.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The chat template.
-    #[error(transparent)]
-    Chat(#[from] ChatError),
     /// Sampling settings.
     #[error(transparent)]
     Sampler(#[from] SamplerError),

@@ -130,7 +130,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
         (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), &text)?,
-        (None, text) => model.tokenizer.encode(&text.unwrap_or_default(), true, true)?,
+        (None, text) => model.encode(&text.unwrap_or_default())?,
     };
     if prompt.is_empty() {
         return Err(CliError::NoPrompt);
@@ -259,8 +259,7 @@ fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Resul
     if args.no_thinking {
         options = options.with("enable_thinking", false);
     }
-    let rendered = model.chat(&source)?.render(&messages, &options)?;
-    Ok(model.tokenizer.encode_prompt(&rendered)?)
+    Ok(model.encode_chat(&source, &messages, &options)?)
 }
 
 /// The line after the text.

@@ -8,14 +8,15 @@
 //! Bytes moved: every weight byte once per [`ROWS`] rows. Partial sums of a strip wait in VTCM between pieces, so
 //! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
+mod activations;
 mod float;
-mod q4_0;
 mod q6_k;
-mod q8_0;
+mod scaled;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
+use self::scaled::{Q4_0, Q8_0};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES};
@@ -174,8 +175,8 @@ impl MulMat {
         // activation rows, whichever the type wants (validation).
         unsafe {
             match self.w.dtype {
-                DType::Q8_0x32 => q8_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q4_0x32 => q4_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q8_0x32 => scaled::multiply::<Q8_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q4_0x32 => scaled::multiply::<Q4_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
                 DType::Q6Kx32 => q6_k::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
                 DType::F16x32 => float::f16::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
                 _ => float::f32::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
@@ -207,7 +208,7 @@ impl Kernel for MulMat {
     }
 
     fn work(&self) -> usize {
-        self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES) * self.x.rows()
+        (self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES)).saturating_mul(self.x.rows())
     }
 
     #[inline(always)]

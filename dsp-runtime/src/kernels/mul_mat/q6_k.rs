@@ -4,23 +4,13 @@ use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{ActivationRow, DType, TILE_K, q6k};
 
 use super::PARTIAL;
-use super::q8_0::{packed, scale_of_32};
+use super::activations::{packed, scale_of_32, sum_of_16};
 use crate::hvx::Hvx;
 
 const GROUP: usize = match DType::Q6Kx32.tile_group() {
     Some(group) => group.bytes,
     None => unreachable!(),
 };
-
-/// Sum of the 16 activations of half-block `half`.
-///
-/// # Safety
-/// `x` is an activation row with that half-block.
-#[inline(always)]
-unsafe fn sum_of_16(x: *const u8, layout: ActivationRow, half: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { x.add(layout.sums() + half * 4).cast::<i32>().read() }
-}
 
 /// Byte `i` of every word, sign-extended.
 #[inline(always)]
