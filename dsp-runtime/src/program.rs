@@ -267,3 +267,89 @@ fn shapes<'a>(program: &Program<'a>, op: &OpDesc, resources: Resources) -> Resul
     }
     Ok((opcode, shapes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+
+    const BYTES: usize = 4096;
+
+    /// An arena whose memory nobody looks at.
+    fn arena() -> Arena {
+        // SAFETY: the tests use offsets only.
+        unsafe { Arena::new(NonNull::dangling(), BYTES) }
+    }
+
+    /// Random allocations and releases: blocks are aligned, inside, apart, and long enough.
+    #[test]
+    fn blocks_never_overlap() {
+        for seed in 0..200 {
+            let mut random = random(seed, 600, 0.0, 1.0).into_iter();
+            let mut number = |n: usize| ((random.next().unwrap() * n as f32) as usize).min(n - 1);
+            let (mut arena, mut blocks) = (arena(), std::vec::Vec::<Block>::new());
+            for _ in 0..200 {
+                if number(2) == 0 && !blocks.is_empty() {
+                    arena.free(blocks.swap_remove(number(blocks.len())));
+                } else {
+                    let bytes = number(700);
+                    let Ok(block) = arena.allocate(bytes) else { continue };
+                    assert!(block.offset % ALIGN == 0 && block.bytes >= bytes.max(1));
+                    assert!(block.offset + block.bytes <= BYTES);
+                    let apart = |b: &Block| {
+                        b.offset + b.bytes <= block.offset || block.offset + block.bytes <= b.offset
+                    };
+                    assert!(blocks.iter().all(apart), "seed {seed}: {block:?} {blocks:?}");
+                    blocks.push(block);
+                }
+                assert_eq!(arena.used.len(), blocks.len());
+            }
+            blocks.into_iter().for_each(|block| arena.free(block));
+            assert_eq!(arena.allocate(BYTES).unwrap(), Block { offset: 0, bytes: BYTES });
+        }
+    }
+
+    /// An empty block is a block of its own: to free it frees no other.
+    #[test]
+    fn empty_blocks_do_not_share_offsets() {
+        let mut arena = arena();
+        let (empty, block) = (arena.allocate(0).unwrap(), arena.allocate(64).unwrap());
+        let other = arena.allocate(0).unwrap();
+        arena.free(empty);
+        arena.free(other);
+        assert_eq!(arena.used.as_slice(), [(block.offset, block.bytes)]);
+    }
+
+    #[test]
+    fn too_much_is_refused_with_what_was_asked() {
+        let mut arena = arena();
+        for bytes in [BYTES + 1, usize::MAX, usize::MAX - 62] {
+            let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
+            assert_eq!(arena.allocate(bytes), Err(full));
+        }
+        let _half = arena.allocate(BYTES / 2).unwrap();
+        let full = Fault::new(ErrorCode::ProgramTooLarge, BYTES as u32 / 2 + 1);
+        assert_eq!(arena.allocate(BYTES / 2 + 1), Err(full));
+        arena.allocate(BYTES / 2).unwrap();
+    }
+
+    #[test]
+    fn there_is_a_block_for_every_program_and_one_run() {
+        let mut arena = arena();
+        assert!((0..MAX_BLOCKS).all(|_| arena.allocate(1).is_ok()));
+        assert_eq!(arena.allocate(1).unwrap_err().code, ErrorCode::ProgramTooLarge);
+    }
+
+    /// A gap between two blocks is used before the space behind them.
+    #[test]
+    fn gaps_are_reused() {
+        let mut arena = arena();
+        let [a, b, c] = [64, 128, 64].map(|bytes| arena.allocate(bytes).unwrap());
+        let offset = b.offset;
+        arena.free(b);
+        assert_eq!(arena.allocate(129).unwrap().offset, c.offset + 64);
+        assert_eq!(arena.allocate(128).unwrap().offset, offset);
+        arena.free(a);
+        assert_eq!(arena.allocate(64).unwrap().offset, 0);
+    }
+}

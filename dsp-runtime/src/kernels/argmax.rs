@@ -145,7 +145,7 @@ impl Kernel for Argmax {
     }
 
     fn work(&self) -> usize {
-        self.x.ne[1] * (self.x.ne[0].div_ceil(LANES) * 4 + 100)
+        self.x.ne[1].saturating_mul(self.x.ne[0].div_ceil(LANES) * 4 + 100)
     }
 
     #[inline(always)]

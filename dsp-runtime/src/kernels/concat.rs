@@ -33,7 +33,7 @@ impl Kernel for Concat {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * (self.y.ne[0].div_ceil(LANES) * 2 + 4)
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 2 + 4)
     }
 
     #[inline(always)]

@@ -51,7 +51,7 @@ impl Kernel for Unary {
 
     fn work(&self) -> usize {
         // An exponential is some 20 operations.
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 20
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 20)
     }
 
     #[inline(always)]
@@ -85,7 +85,7 @@ impl Kernel for Binary {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 4
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 4)
     }
 
     #[inline(always)]

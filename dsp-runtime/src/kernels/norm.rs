@@ -54,7 +54,7 @@ impl Kernel for Norm {
 
     fn work(&self) -> usize {
         // Two passes; the reduction, the root and the division of a row cost as much as some more vectors.
-        self.y.rows() * (self.y.ne[0].div_ceil(LANES) * 6 + 20)
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 6 + 20)
     }
 
     #[inline(always)]

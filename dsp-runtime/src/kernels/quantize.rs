@@ -34,7 +34,7 @@ impl Kernel for Quantize {
     }
 
     fn work(&self) -> usize {
-        self.x.rows() * self.x.ne[0].div_ceil(LANES) * 24
+        self.x.rows().saturating_mul(self.x.ne[0].div_ceil(LANES) * 24)
     }
 
     #[inline(always)]

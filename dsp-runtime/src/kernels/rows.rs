@@ -162,7 +162,7 @@ impl Kernel for GetRows {
     fn work(&self) -> usize {
         // A tile is taken apart by scalar instructions.
         let tiled = self.table.dtype.tile_group().is_some();
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * if tiled { 100 } else { 8 }
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * if tiled { 100 } else { 8 })
     }
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl Kernel for SetRows {
     }
 
     fn work(&self) -> usize {
-        self.x.rows() * (self.x.ne[0].div_ceil(LANES) * 8 + 4)
+        self.x.rows().saturating_mul(self.x.ne[0].div_ceil(LANES) * 8 + 4)
     }
 
     #[inline(always)]

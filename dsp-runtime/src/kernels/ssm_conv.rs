@@ -93,7 +93,7 @@ impl Kernel for SsmConv {
     }
 
     fn work(&self) -> usize {
-        self.units() * BLOCK_VECTORS * self.tokens * 2 * self.w.ne[1]
+        (self.units() * BLOCK_VECTORS).saturating_mul(self.tokens * 2 * self.w.ne[1])
     }
 
     #[inline(always)]

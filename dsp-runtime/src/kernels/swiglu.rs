@@ -34,7 +34,7 @@ impl Kernel for Swiglu {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 24
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 24)
     }
 
     #[inline(always)]

@@ -1,8 +1,9 @@
 //! `hexflash devices`.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use super::CliError;
+use super::{CliError, print_json};
 use crate::device::{self, DeviceInfo, DeviceOptions};
 
 #[derive(Debug, clap::Args)]
@@ -18,11 +19,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     };
     let infos = device::DEVICES.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&infos).map_err(std::io::Error::from)?);
+        print_json(&infos)?;
     } else {
-        println!("{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM");
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM")?;
         for d in &infos {
-            println!("{:<8} {:>7} {:>5} MiB  {}", d.name, d.threads, d.vtcm_bytes >> 20, d.description);
+            writeln!(out, "{:<8} {:>7} {:>5} MiB  {}", d.name, d.threads, d.vtcm_bytes >> 20, d.description)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -67,6 +67,17 @@ pub enum CliError {
         /// The model.
         path: PathBuf,
     },
+    /// The chat template cannot be read.
+    #[error("cannot read the chat template {}: {source}; check the path, or use --chat-template chatml", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A benchmark without tests.
+    #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
+    NothingToMeasure,
     /// The shipped model is not where it should be.
     #[error("the model that ships with hexflash was not found ({}); give a model with -m FILE", path.display())]
     NoModel {

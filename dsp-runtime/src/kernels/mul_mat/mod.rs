@@ -208,7 +208,7 @@ impl Kernel for MulMat {
     }
 
     fn work(&self) -> usize {
-        self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES) * self.x.rows()
+        (self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES)).saturating_mul(self.x.rows())
     }
 
     #[inline(always)]
