@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::failure::{Failure, Result};
+use crate::oracle;
 use crate::process;
 use crate::setup::{self, Set};
-use crate::oracle;
 
 /// Arguments of `cargo xtask mutants`.
 #[derive(clap::Args)]
@@ -68,7 +68,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let fate = build(&root, &tree).and_then(|()| check(&root, &tree, &[&mutant.case]));
         apply(&tree, &mutant.path, true)?;
         let fate = fate?;
-        println!("{:9} {:24} {} ({:.0} s)", format!("{fate:?}"), mutant.name, mutant.mistake, start.elapsed().as_secs_f32());
+        println!(
+            "{:9} {:24} {} ({:.0} s)",
+            format!("{fate:?}"),
+            mutant.name,
+            mutant.mistake,
+            start.elapsed().as_secs_f32()
+        );
         if fate == Fate::Survived {
             survivors.push(mutant.name.as_str());
         }
@@ -126,7 +132,9 @@ fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
             continue;
         }
         let made = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&to, bytes));
-        made.map_err(|e| Failure::unusable(format!("cannot write {} ({e})", to.display()), "check the disk"))?;
+        made.map_err(|e| {
+            Failure::unusable(format!("cannot write {} ({e})", to.display()), "check the disk")
+        })?;
     }
     Ok(())
 }
@@ -159,9 +167,14 @@ fn build(root: &Path, tree: &Path) -> Result<()> {
 fn check(root: &Path, tree: &Path, cases: &[&str]) -> Result<Fate> {
     let escaped: Vec<String> = cases.iter().map(|case| escape(case)).collect();
     let mut command = Command::new(target_dir(root).join("debug/hexflash-conformance"));
-    command.args(["conformance", "--quiet", "--case", &format!("^(?:{})$", escaped.join("|"))]).current_dir(tree);
+    command
+        .args(["conformance", "--quiet", "--case", &format!("^(?:{})$", escaped.join("|"))])
+        .current_dir(tree);
     let output = command.output().map_err(|error| {
-        Failure::unusable(format!("the conformance runner cannot be started ({error})"), "see the build above")
+        Failure::unusable(
+            format!("the conformance runner cannot be started ({error})"),
+            "see the build above",
+        )
     })?;
     // 2: the arguments or the device; anything else but 0 is a case that failed, or a crash, which is caught too.
     match output.status.code() {
@@ -171,7 +184,10 @@ fn check(root: &Path, tree: &Path, cases: &[&str]) -> Result<Fate> {
             "see the line `Case:` of the patch",
         )),
         _ if String::from_utf8_lossy(&output.stdout).contains("no case has such a name") => {
-            Err(Failure::failed(format!("there is no case {}", cases.join(" or ")), "see the line `Case:` of the patch"))
+            Err(Failure::failed(
+                format!("there is no case {}", cases.join(" or ")),
+                "see the line `Case:` of the patch",
+            ))
         }
         _ => {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -183,7 +199,11 @@ fn check(root: &Path, tree: &Path, cases: &[&str]) -> Result<Fate> {
 
 /// A case's name as a regular expression.
 fn escape(case: &str) -> String {
-    case.chars().flat_map(|c| (!c.is_ascii_alphanumeric() && !"_-,=:".contains(c)).then_some('\\').into_iter().chain([c])).collect()
+    case.chars()
+        .flat_map(|c| {
+            (!c.is_ascii_alphanumeric() && !"_-,=:".contains(c)).then_some('\\').into_iter().chain([c])
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use crate::process;
 use crate::setup::Set;
 use crate::suite::Step;
+use std::path::Path;
 use std::process::Command;
 
 /// All steps: the cheap ones first, so that a slip shows early.
@@ -37,7 +38,52 @@ pub const STEPS: &[Step] = &[
         needs: &[Set::Base],
         command: || cargo("test --workspace"),
     },
+    Step {
+        name: "oracle-clippy",
+        about: "no warnings in the crates that link llama.cpp",
+        needs: &[Set::Base, Set::Lint, Set::Oracle],
+        command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
+    },
+    Step {
+        name: "oracle-unit",
+        about: "ggml's operations against naive ones; llama.cpp's wrapper",
+        needs: &[Set::Base, Set::Oracle],
+        // The conformance step computes every case anyway.
+        command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
+    },
+    Step {
+        name: "conformance",
+        about: "every kernel against ggml's own result, all cases",
+        needs: &[Set::Base, Set::Oracle],
+        command: || process::xtask(&["conformance", "--full", "--quiet"]),
+    },
+    Step {
+        name: "compare-llama",
+        about: "the models of this repository against llama.cpp",
+        needs: &[Set::Base, Set::Oracle],
+        command: || {
+            let mut command = process::xtask(&["compare-llama"]);
+            for kind in ["f16", "q8_0", "q4_0"] {
+                command.arg("-m").arg(format!("models/tiny-hybrid-{kind}.gguf"));
+            }
+            command
+        },
+    },
+    Step {
+        name: "compare-random",
+        about: "models with random weights in real widths against llama.cpp",
+        needs: &[Set::Base, Set::Oracle],
+        command: || process::xtask(&["compare-llama", "--random"]),
+    },
 ];
+
+/// Cargo for the workspace of `tests/oracle`.
+fn oracle(verb: &str, words: &str) -> Command {
+    // Steps start in the root of the checkout.
+    let mut command = crate::oracle::cargo(Path::new("."), verb);
+    command.args(words.split_whitespace());
+    command
+}
 
 /// A command of the cargo that runs this xtask; the words are separated by blanks.
 fn cargo(words: &str) -> Command {

@@ -62,7 +62,7 @@ pub struct Chunk {
     pub widest: f32,
     /// NMSE of llama.cpp's own logits when it takes the chunk token by token, if that was asked for.
     pub noise: Option<f64>,
-    /// Largest NMSE of the last row when the chunk is a prompt, run in batches.
+    /// NMSE of hexflash's own last row when the chunk is a prompt, run in batches: nothing, as grouping must not matter.
     pub prefill: f64,
 }
 
@@ -76,8 +76,8 @@ impl Chunk {
             norm += f64::from(a) * f64::from(a);
         }
         let nmse = if error == 0.0 { 0.0 } else { error / norm };
-        // NaN counts as worst.
-        if !(nmse <= self.worst) {
+        // In this order NaN is above all.
+        if nmse.total_cmp(&self.worst).is_gt() {
             (self.worst, self.worst_at) = (nmse, at);
         }
         self.rows += 1;
@@ -102,7 +102,7 @@ impl Chunk {
         self.rows += other.rows;
         self.error += other.error;
         self.norm += other.norm;
-        if !(other.worst <= self.worst) {
+        if other.worst.total_cmp(&self.worst).is_gt() {
             (self.worst, self.worst_at) = (other.worst, other.worst_at);
         }
         self.agreed += other.agreed;
@@ -137,11 +137,10 @@ impl fmt::Display for Chunk {
         let [a, b] = self.perplexity();
         write!(
             f,
-            "NMSE {:.2e} (position {} {:.2e}, prefill {:.2e}), best token the same in {} of {}, perplexity {a:.4} and {b:.4} ({:+.4} %)",
+            "NMSE {:.2e} (position {} {:.2e}), best token the same in {} of {}, perplexity {a:.4} and {b:.4} ({:+.4} %)",
             self.nmse(),
             self.worst_at,
             self.worst,
-            self.prefill,
             self.agreed,
             self.rows,
             (b / a - 1.0) * 100.0

@@ -123,9 +123,11 @@ impl Pair {
                         let next = (at >= n / 2 && at + 1 < n).then(|| chunk[at + 1]);
                         found.add(number * n + at, row, engine.logits(i), next);
                         at += 1;
+                        if at == n {
+                            last = engine.logits(i).to_vec();
+                        }
                     }
                 }
-                last = logits.row(part.len() - 1).to_vec();
                 if noise {
                     kept.extend_from_slice(&logits.values);
                 }

@@ -78,6 +78,9 @@ pub struct Shape {
     /// Type of the matrices
     #[arg(long = "type", value_enum, default_value_t = Weights::Q8_0, value_name = "TYPE")]
     pub weights: Weights,
+    /// Type of the embedding, and of the head [default: that of the other matrices]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub embedding_type: Option<Weights>,
     /// Give the model a head of its own, rather than the embedding
     #[arg(long)]
     pub untied: bool,
@@ -214,7 +217,8 @@ fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, 
     let k = ne[0];
     let (ty, values) = match fill {
         Fill::Matrix(gain) => {
-            let ty = matrix_type(s.weights, name, k);
+            let outer = s.embedding_type.filter(|_| !name.starts_with("blk."));
+            let ty = matrix_type(outer.unwrap_or(s.weights), name, k);
             if !k.is_multiple_of(ty.block_len() as u64) {
                 let (len, ty) = (ty.block_len(), ty.name());
                 return Err(format!("rows of {k} in {name} are not whole blocks of {len}, as {ty} needs"));

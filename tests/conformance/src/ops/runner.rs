@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 /// its largest groups; none that takes long.
 fn representative(c: &Case) -> bool {
     let many = matches!(c.op, "MUL_MAT" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
-    c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed % 4 == 0)
+    c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
 }
 
 fn one(case: &Case, lab: &mut Lab) -> Status {
