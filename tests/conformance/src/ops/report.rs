@@ -171,7 +171,7 @@ impl Report {
             println!("NOT COVERED: {}", uncovered.join(", "));
         }
         for name in &self.failures {
-            println!("failed: {name}");
+            println!("failed; to repeat it: cargo xtask conformance --case '{name}'");
         }
         if passed + failed + skipped == 0 {
             println!("no case has such a name");

@@ -24,7 +24,7 @@ pub struct Arguments {
     /// Only ops that match this regular expression, as a whole
     #[arg(long, value_name = "RE")]
     op: Option<String>,
-    /// Only cases whose name matches this regular expression anywhere
+    /// Only cases whose name matches this regular expression anywhere, or the one with this very name
     #[arg(long, value_name = "RE")]
     case: Option<String>,
     /// One JSON object per case, and one for the totals
@@ -51,14 +51,17 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let regex = |pattern: &str| Regex::new(pattern).map_err(|e| e.to_string());
     let op = arguments.op.as_deref().map(|p| regex(&format!("^(?:{p})$"))).transpose()?;
-    let name = arguments.case.as_deref().map(regex).transpose()?;
+    let all = cases::all();
+    // A name as it was printed is no regular expression for itself: it has brackets.
+    let exact = |pattern: &str| all.iter().any(|c| c.name == pattern).then(|| format!("^{}$", regex::escape(pattern)));
+    let name = arguments.case.as_deref().map(|p| regex(exact(p).as_deref().unwrap_or(p))).transpose()?;
     let filtered = op.is_some() || name.is_some();
     let wanted = |c: &Case| {
         op.as_ref().is_none_or(|re| re.is_match(c.op))
             && name.as_ref().is_none_or(|re| re.is_match(&c.name))
             && (arguments.full || name.is_some() || representative(c))
     };
-    let cases: Vec<Case> = cases::all().into_iter().filter(wanted).collect();
+    let cases: Vec<Case> = all.into_iter().filter(wanted).collect();
     if arguments.list {
         cases.iter().for_each(|c| println!("{}", c.name));
         return Ok(ExitCode::SUCCESS);

@@ -200,6 +200,7 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
                     Values::Ties => (0..cols).map(|_| rng.below(4) as f32 - 2.0).collect(),
                     Values::Equal => vec![1.5; cols as usize],
                     Values::NegInf => vec![f32::NEG_INFINITY; cols as usize],
+                    Values::Last => (0..cols).map(|i| i as f32 - 7.5).collect(),
                 }
             };
             m.push("a", Tensor::f32([cols, rows, 1, 1], &(0..rows).flat_map(row).collect::<Vec<_>>()));

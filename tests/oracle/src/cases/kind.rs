@@ -56,6 +56,8 @@ pub enum Values {
     Equal,
     /// All -inf.
     NegInf,
+    /// Ascending: the maximum is the very last.
+    Last,
 }
 
 /// How an input lies in its data.

@@ -10,7 +10,7 @@ pub(super) fn argmax(l: &mut List) {
     }
     l.up(CaseKind::Argmax { cols: 32_000, rows: 64, values: Values::Unique });
     for cols in [1, 2, 31, 32, 33, 63, 65, 1000, 4099] {
-        for values in [Values::Unique, Values::Ties, Values::Equal, Values::NegInf] {
+        for values in [Values::Unique, Values::Ties, Values::Equal, Values::NegInf, Values::Last] {
             l.edge(CaseKind::Argmax { cols, rows: 3, values });
         }
     }
