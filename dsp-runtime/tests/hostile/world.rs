@@ -33,7 +33,7 @@ const NONCE: usize = 256;
 const RECEIPT: usize = 384;
 pub const BLOCK: usize = 512;
 /// Answering takes no longer: programs here are small, whatever they say.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// What a world has seen.
 #[derive(Clone, Copy, Default, Debug)]
