@@ -114,9 +114,20 @@ impl Device for Tap {
     }
 }
 
+/// Allocations, and their ends, that any thread makes during `work`.
+fn allocations_during(work: impl FnOnce()) -> u64 {
+    ALLOCATIONS.store(0, Ordering::SeqCst);
+    COUNTING.store(true, Ordering::SeqCst);
+    work();
+    COUNTING.store(false, Ordering::SeqCst);
+    ALLOCATIONS.load(Ordering::SeqCst)
+}
+
 /// The only test of this binary: others would allocate beside it.
 #[test]
 fn a_decode_step_is_one_message_and_no_allocation() {
+    let elsewhere = || drop(std::thread::spawn(|| std::hint::black_box(vec![1u8; 100])).join());
+    assert!(allocations_during(elsewhere) >= 2, "the counter sees other threads");
     for model in Model::ALL {
         let traffic = Arc::new(Traffic::default());
         let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
@@ -130,15 +141,13 @@ fn a_decode_step_is_one_message_and_no_allocation() {
         assert!(loading[1] > 0, "programs were loaded through the tap: {loading:?}");
 
         engine.reset_stats();
-        ALLOCATIONS.store(0, Ordering::Relaxed);
-        COUNTING.store(true, Ordering::SeqCst);
-        for _ in 0..STEPS {
-            let token = engine.argmax(0);
-            let _ = engine.logits(0);
-            engine.decode(token).unwrap();
-        }
-        COUNTING.store(false, Ordering::SeqCst);
-        let allocations = ALLOCATIONS.load(Ordering::SeqCst);
+        let allocations = allocations_during(|| {
+            for _ in 0..STEPS {
+                let token = engine.argmax(0);
+                let _ = engine.logits(0);
+                engine.decode(token).unwrap();
+            }
+        });
         let steps = u64::from(STEPS);
 
         assert_eq!(allocations, 0, "{model:?}: allocations in {STEPS} steps");

@@ -1,11 +1,11 @@
 //! MUL_MAT: tiled weights times activations, y = W x per row of x.
 //!
-//! A unit of work is a strip of 32 output rows for up to [`ROWS`] rows of x. The strip streams from DDR into the
+//! A unit of work is a strip of 32 output rows for up to `ROWS` rows of x. The strip streams from DDR into the
 //! worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the next
 //! claimed one) is on its way. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
 //! register, so they need no vector form.
 //!
-//! Bytes moved: every weight byte once per [`ROWS`] rows. Partial sums of a strip wait in VTCM between pieces, so
+//! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
 //! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
 mod activations;
