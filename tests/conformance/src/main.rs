@@ -5,6 +5,7 @@
 mod compare;
 mod ops;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -27,7 +28,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+    // llama.cpp's spelling, which clap would read as `-m d`.
+    let spelled = |a: OsString| if a == "-md" { "--model-draft".into() } else { a };
+    let result = match Arguments::parse_from(std::env::args_os().map(spelled)).verb {
         Verb::Conformance(arguments) => ops::run(&arguments),
         Verb::CompareLlama(arguments) => compare::run(&arguments),
         Verb::RandomModel(arguments) => compare::random::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -32,9 +32,9 @@ pub struct Arguments {
     /// Tokens of a chunk; each starts with an empty context [default: the model's context, at most 512]
     #[arg(short = 'c', long, value_name = "N")]
     ctx: Option<u32>,
-    /// Tokens of the text to compare
-    #[arg(long, value_name = "N", default_value_t = 4096)]
-    tokens: usize,
+    /// Tokens to compare [default: 4096 of a text, fewer for a random model]
+    #[arg(long, value_name = "N")]
+    tokens: Option<usize>,
     /// Tokens to generate greedily
     #[arg(long, value_name = "N", default_value_t = 64)]
     greedy: usize,
@@ -54,6 +54,9 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", requires = "random")]
     shape: Option<String>,
 }
+
+/// Tokens of a text.
+const TOKENS: usize = 4096;
 
 /// The text to compare on when none is given.
 const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/compare.txt");
@@ -81,7 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         for shape in shapes {
             let path = dir.path().join(format!("{}.gguf", shape.name));
             random::write(&shape.model, &path)?;
-            let tokens = random::tokens(&shape.model, shape.tokens.min(arguments.tokens));
+            let tokens = random::tokens(&shape.model, arguments.tokens.unwrap_or(shape.tokens));
             fine &= one(arguments, &path, Some(tokens), shape.name)?;
             // Models of real widths are large: one at a time.
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
@@ -103,7 +106,7 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
             let text = std::fs::read_to_string(&file);
             let text = text.map_err(|e| format!("cannot read {}: {e}", file.display()))?;
             let mut tokens = pair.tokenize(&text)?;
-            tokens.truncate(arguments.tokens);
+            tokens.truncate(arguments.tokens.unwrap_or(TOKENS));
             tokens
         }
     };

@@ -53,7 +53,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let op = arguments.op.as_deref().map(|p| regex(&format!("^(?:{p})$"))).transpose()?;
     let all = cases::all();
     // A name as it was printed is no regular expression for itself: it has brackets.
-    let exact = |pattern: &str| all.iter().any(|c| c.name == pattern).then(|| format!("^{}$", regex::escape(pattern)));
+    let exact = |pattern: &str| {
+        all.iter().any(|c| c.name == pattern).then(|| format!("^{}$", regex::escape(pattern)))
+    };
     let name = arguments.case.as_deref().map(|p| regex(exact(p).as_deref().unwrap_or(p))).transpose()?;
     let filtered = op.is_some() || name.is_some();
     let wanted = |c: &Case| {
