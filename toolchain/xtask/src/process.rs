@@ -34,7 +34,6 @@ pub fn cargo() -> Command {
 /// A verb of this xtask as a child process.
 ///
 /// It goes through cargo: a step before may have rebuilt the binary that is running.
-#[expect(dead_code, reason = "no step of `cargo xtask test` is a verb yet")]
 pub fn xtask(arguments: &[&str]) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
