@@ -58,6 +58,22 @@ impl BufferTable {
         }
     }
 
+    /// The id of a mapping that shares bytes with `bytes` at `base`, where a program may write one of the two.
+    ///
+    /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an output
+    /// overlaps an input, or that it is read-only.
+    pub fn shares(&self, base: NonNull<u8>, info: BufferInfo) -> Option<BufferId> {
+        let range = |base: NonNull<u8>, size: u64| {
+            (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size))
+        };
+        let (start, end) = range(base, info.size);
+        let meets = |m: &Mapping| {
+            let (other, other_end) = range(m.base, m.info.size);
+            start < other_end && other < end && !(info.read_only && m.info.read_only)
+        };
+        self.iter().find(|(_, m)| meets(m)).map(|(id, _)| id)
+    }
+
     /// Puts a mapping under a vacant id.
     pub fn insert(&mut self, id: BufferId, mapping: Mapping) -> Result<(), Fault> {
         self.vacant(id)?;
@@ -228,5 +244,90 @@ impl View {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
         // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's promise.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().write(value) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+
+    fn view(dtype: DType, ne: [u32; 4], nb: [u32; 4], token_axis: u8, n_tokens: u32) -> View {
+        let tensor = TensorDesc {
+            offset: 8,
+            buffer: 0,
+            dtype: dtype.wire(),
+            token_axis,
+            flags: 0,
+            reserved: 0,
+            ne,
+            nb,
+        };
+        // SAFETY: the tests use addresses only, except where they fail before.
+        unsafe { View::new(NonNull::dangling(), &tensor, dtype, n_tokens) }
+    }
+
+    #[test]
+    fn indices_are_checked_and_strides_followed() {
+        let v = view(DType::F32, [4, 3, 2, 2], [4, 16, 64, 256], NO_TOKEN_AXIS, 1);
+        let base = v.at([0; 3]) as usize;
+        assert_eq!(v.at([2, 1, 1]) as usize - base, 32 + 64 + 256);
+        for i in [[3, 0, 0], [0, 2, 0], [0, 0, 2], [usize::MAX, 0, 0]] {
+            assert!(catch_unwind(|| v.at(i)).is_err(), "{i:?}");
+        }
+        assert_eq!((v.rows(), v.elements()), (12, 48));
+        assert_eq!(v.unravel(7), [1, 0, 1]);
+    }
+
+    #[test]
+    fn the_token_axis_is_cut_and_never_grows() {
+        for (n_tokens, rows) in [(1, 1), (2, 2), (3, 3), (u32::MAX, 3)] {
+            let v = view(DType::F32, [4, 3, 1, 1], [4, 16, 48, 48], 1, n_tokens);
+            assert_eq!(v.ne, [4, rows, 1, 1]);
+            assert!(catch_unwind(|| v.at([rows, 0, 0])).is_err());
+        }
+    }
+
+    #[test]
+    fn tiled_rows_come_in_strips() {
+        let v = view(DType::F16x32, [32, 33, 1, 1], [2048, 2048, 4096, 4096], NO_TOKEN_AXIS, 1);
+        assert_eq!(v.at([1, 0, 0]) as usize - v.at([0; 3]) as usize, 2048);
+        assert!(catch_unwind(|| v.at([2, 0, 0])).is_err());
+    }
+
+    #[test]
+    fn rows_and_elements_are_of_their_types() {
+        let floats = view(DType::F32, [4, 1, 1, 1], [4; 4], NO_TOKEN_AXIS, 1);
+        let apart = view(DType::F32, [4, 1, 1, 1], [8; 4], NO_TOKEN_AXIS, 1);
+        let ids = view(DType::I32, [4, 1, 1, 1], [4; 4], NO_TOKEN_AXIS, 1);
+        assert_eq!(floats.row([0; 3]).len(), 4);
+        assert!(catch_unwind(|| apart.row([0; 3])).is_err());
+        assert!(catch_unwind(|| ids.row([0; 3])).is_err());
+        assert!(catch_unwind(|| floats.int([0; 4])).is_err());
+        assert!(catch_unwind(|| ids.int([4, 0, 0, 0])).is_err());
+        // SAFETY: it fails before it makes a row.
+        assert!(catch_unwind(|| unsafe { floats.part_mut([0; 3], 3, 2) }.len()).is_err());
+    }
+
+    #[test]
+    fn ranges_lie_inside_their_buffer() {
+        use hexflash_abi::message::Range;
+        let mut table = BufferTable::new();
+        let info = BufferInfo { size: 100, read_only: false };
+        table.insert(BufferId(5), Mapping { base: NonNull::dangling(), info, fd: Fd(1) }).unwrap();
+        let code = |buffer, offset, len| {
+            table.range(Range { buffer: BufferId(buffer), len, offset }).map(drop).map_err(|f| f.code)
+        };
+        for (offset, len) in [(0, 100), (100, 0), (99, 1), (0, 0)] {
+            assert_eq!(code(5, offset, len), Ok(()));
+        }
+        for (offset, len) in [(0, 101), (100, 1), (101, 0), (u64::MAX, 1), (u64::MAX, 0), (1, u32::MAX)] {
+            assert_eq!(code(5, offset, len), Err(ErrorCode::OutOfBounds));
+        }
+        for id in [0, 4, 6, 63, 64, u32::MAX] {
+            assert_eq!(code(id, 0, 0), Err(ErrorCode::UnknownBuffer));
+        }
+        assert_eq!(table.vacant(BufferId(5)).map_err(|f| f.code), Err(ErrorCode::BufferInUse));
     }
 }

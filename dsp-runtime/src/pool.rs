@@ -31,7 +31,8 @@ pub trait Kernel: Sync {
     fn units(&self) -> usize;
 
     /// About how many vector operations the whole job takes. Below [`ALONE`] the dispatcher does it by itself:
-    /// waking the others and waiting for them would cost more than they save.
+    /// waking the others and waiting for them would cost more than they save. Saturating, because on 32 bits the
+    /// work of a valid op may be more than a `usize` counts.
     fn work(&self) -> usize;
 
     /// Claims units until there are none.
@@ -307,3 +308,6 @@ impl<P: Platform> Drop for Dispatcher<'_, '_, P> {
         self.pool.dispatched.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests;

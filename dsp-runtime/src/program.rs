@@ -5,8 +5,10 @@ use core::ptr::NonNull;
 
 use heapless::Vec;
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc, TensorFlags};
-use hexflash_abi::validate::Program;
+use hexflash_abi::program::{
+    MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_SRC, MAX_TENSORS, OpDesc, TensorDesc, TensorFlags,
+};
+use hexflash_abi::validate::{Program, block_bytes};
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -18,6 +20,12 @@ use crate::vtcm::VtcmPlan;
 const ALIGN: usize = 64;
 /// Blocks that the arena holds: every program that a session may keep, and the one of a `Run`.
 const MAX_BLOCKS: usize = hexflash_abi::program::MAX_PROGRAMS + 1;
+
+/// Bytes of the largest block that may be a program. (A longer one would overflow the sums below on 32 bits.)
+const MAX_BYTES: usize = match block_bytes(MAX_BUFFERS, MAX_TENSORS, MAX_OPS) {
+    Some(bytes) => bytes,
+    None => unreachable!(),
+};
 
 /// A piece of the arena, by offset and length. Only its owner looks inside.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +67,11 @@ impl Arena {
     /// [`ErrorCode::ProgramTooLarge`] with the bytes needed.
     pub fn allocate(&mut self, bytes: usize) -> Result<Block, Fault> {
         let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
-        let bytes = bytes.next_multiple_of(ALIGN);
+        if bytes > self.bytes {
+            return Err(full);
+        }
+        // At least one unit: an empty block would lie where another begins, and `free` tells them by their offsets.
+        let bytes = bytes.max(1).next_multiple_of(ALIGN);
         let mut at = 0;
         let mut place = self.used.len();
         for (i, &(offset, len)) in self.used.iter().enumerate() {
@@ -143,6 +155,9 @@ impl Loaded {
         buffers: &BufferTable,
         resources: Resources,
     ) -> Result<Self, Fault> {
+        if bytes > MAX_BYTES {
+            return Err(Fault::new(ErrorCode::ProgramTooLarge, bytes as u32));
+        }
         let block = arena.allocate(with_side_arrays(bytes))?;
         // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other bytes.
         unsafe {
@@ -251,4 +266,90 @@ fn shapes<'a>(program: &Program<'a>, op: &OpDesc, resources: Resources) -> Resul
         *slot = operand(index);
     }
     Ok((opcode, shapes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+
+    const BYTES: usize = 4096;
+
+    /// An arena whose memory nobody looks at.
+    fn arena() -> Arena {
+        // SAFETY: the tests use offsets only.
+        unsafe { Arena::new(NonNull::dangling(), BYTES) }
+    }
+
+    /// Random allocations and releases: blocks are aligned, inside, apart, and long enough.
+    #[test]
+    fn blocks_never_overlap() {
+        for seed in 0..200 {
+            let mut random = random(seed, 600, 0.0, 1.0).into_iter();
+            let mut number = |n: usize| ((random.next().unwrap() * n as f32) as usize).min(n - 1);
+            let (mut arena, mut blocks) = (arena(), std::vec::Vec::<Block>::new());
+            for _ in 0..200 {
+                if number(2) == 0 && !blocks.is_empty() {
+                    arena.free(blocks.swap_remove(number(blocks.len())));
+                } else {
+                    let bytes = number(700);
+                    let Ok(block) = arena.allocate(bytes) else { continue };
+                    assert!(block.offset % ALIGN == 0 && block.bytes >= bytes.max(1));
+                    assert!(block.offset + block.bytes <= BYTES);
+                    let apart = |b: &Block| {
+                        b.offset + b.bytes <= block.offset || block.offset + block.bytes <= b.offset
+                    };
+                    assert!(blocks.iter().all(apart), "seed {seed}: {block:?} {blocks:?}");
+                    blocks.push(block);
+                }
+                assert_eq!(arena.used.len(), blocks.len());
+            }
+            blocks.into_iter().for_each(|block| arena.free(block));
+            assert_eq!(arena.allocate(BYTES).unwrap(), Block { offset: 0, bytes: BYTES });
+        }
+    }
+
+    /// An empty block is a block of its own: to free it frees no other.
+    #[test]
+    fn empty_blocks_do_not_share_offsets() {
+        let mut arena = arena();
+        let (empty, block) = (arena.allocate(0).unwrap(), arena.allocate(64).unwrap());
+        let other = arena.allocate(0).unwrap();
+        arena.free(empty);
+        arena.free(other);
+        assert_eq!(arena.used.as_slice(), [(block.offset, block.bytes)]);
+    }
+
+    #[test]
+    fn too_much_is_refused_with_what_was_asked() {
+        let mut arena = arena();
+        for bytes in [BYTES + 1, usize::MAX, usize::MAX - 62] {
+            let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
+            assert_eq!(arena.allocate(bytes), Err(full));
+        }
+        let _half = arena.allocate(BYTES / 2).unwrap();
+        let full = Fault::new(ErrorCode::ProgramTooLarge, BYTES as u32 / 2 + 1);
+        assert_eq!(arena.allocate(BYTES / 2 + 1), Err(full));
+        arena.allocate(BYTES / 2).unwrap();
+    }
+
+    #[test]
+    fn there_is_a_block_for_every_program_and_one_run() {
+        let mut arena = arena();
+        assert!((0..MAX_BLOCKS).all(|_| arena.allocate(1).is_ok()));
+        assert_eq!(arena.allocate(1).unwrap_err().code, ErrorCode::ProgramTooLarge);
+    }
+
+    /// A gap between two blocks is used before the space behind them.
+    #[test]
+    fn gaps_are_reused() {
+        let mut arena = arena();
+        let [a, b, c] = [64, 128, 64].map(|bytes| arena.allocate(bytes).unwrap());
+        let offset = b.offset;
+        arena.free(b);
+        assert_eq!(arena.allocate(129).unwrap().offset, c.offset + 64);
+        assert_eq!(arena.allocate(128).unwrap().offset, offset);
+        arena.free(a);
+        assert_eq!(arena.allocate(64).unwrap().offset, 0);
+    }
 }

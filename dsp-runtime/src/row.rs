@@ -2,6 +2,9 @@
 //!
 //! A row is a pointer and a length that validation has vouched for. It is not a slice, because the host may write
 //! the same memory at any time: values may be torn, but no access leaves the row.
+//!
+//! Kernels walk rows with plain loops over [`Row::vector`] and [`RowMut::set_vector`]: a closure would not be compiled
+//! with the back end's instructions.
 
 use core::marker::PhantomData;
 
@@ -73,6 +76,12 @@ impl<'m> Row<'m> {
         unsafe { Self::new(self.ptr.add(at), len) }
     }
 
+    /// Vectors that hold the row, the last one perhaps in part.
+    #[inline(always)]
+    pub fn vectors(self) -> usize {
+        self.len.div_ceil(LANES)
+    }
+
     /// Vector `v` of the row; lanes past its end are zero.
     ///
     /// # Panics
@@ -86,42 +95,6 @@ impl<'m> Row<'m> {
             let p = self.ptr.add(at);
             if self.len - at >= LANES { H::load(p) } else { H::load_n(p, self.len - at) }
         }
-    }
-
-    /// Folds the row's vectors into `acc`; in a last vector that is not full, missing lanes are zero. `f` gets the
-    /// number of valid lanes.
-    #[inline(always)]
-    pub fn fold<H: Hvx, A>(self, mut acc: A, mut f: impl FnMut(A, H::F, usize) -> A) -> A {
-        let full = self.len / LANES;
-        for i in 0..full {
-            // SAFETY: vector i is inside the row.
-            acc = f(acc, unsafe { H::load(self.ptr.add(i * LANES)) }, LANES);
-        }
-        let rest = self.len % LANES;
-        if rest > 0 {
-            // SAFETY: the last `rest` floats are inside the row.
-            acc = f(acc, unsafe { H::load_n(self.ptr.add(full * LANES), rest) }, rest);
-        }
-        acc
-    }
-
-    /// [`fold`](Self::fold) with four accumulators, so that one addition need not wait for the last: vector i goes
-    /// to accumulator i mod 4.
-    #[inline(always)]
-    pub fn fold4<H: Hvx, A: Copy>(self, mut acc: [A; 4], mut f: impl FnMut(A, H::F, usize) -> A) -> [A; 4] {
-        let blocks = self.len / (4 * LANES);
-        for i in 0..blocks {
-            for (j, acc) in acc.iter_mut().enumerate() {
-                // SAFETY: the block's four vectors are inside the row.
-                *acc = f(*acc, unsafe { H::load(self.ptr.add((4 * i + j) * LANES)) }, LANES);
-            }
-        }
-        let mut j = 0;
-        self.part(blocks * 4 * LANES, self.len % (4 * LANES)).fold::<H, ()>((), |(), v, lanes| {
-            acc[j] = f(acc[j], v, lanes);
-            j += 1;
-        });
-        acc
     }
 }
 
@@ -182,17 +155,6 @@ impl<'m> RowMut<'m> {
         unsafe { RowMut::new(self.ptr.add(at), len) }
     }
 
-    /// Writes the first lanes of `v` to the whole row.
-    ///
-    /// # Panics
-    /// If the row is empty or longer than a vector.
-    #[inline(always)]
-    pub fn put<H: Hvx>(&mut self, v: H::F) {
-        assert!((1..=LANES).contains(&self.len));
-        // SAFETY: `len` floats are inside the row.
-        unsafe { if self.len == LANES { H::store(self.ptr, v) } else { H::store_n(self.ptr, v, self.len) } }
-    }
-
     /// Writes vector `v` of the row; lanes past its end are dropped.
     ///
     /// # Panics
@@ -208,48 +170,15 @@ impl<'m> RowMut<'m> {
         }
     }
 
-    /// y = f(x), vector by vector; `x` may be this very row.
+    /// Copies `x`, which may be this very row.
     ///
     /// # Panics
     /// If the lengths differ.
     #[inline(always)]
-    pub fn map<H: Hvx>(&mut self, x: Row<'_>, mut f: impl FnMut(H::F) -> H::F) {
+    pub fn copy<H: Hvx>(&mut self, x: Row<'_>) {
         assert!(x.len == self.len);
-        let full = self.len / LANES;
-        for i in 0..full {
-            let at = i * LANES;
-            // SAFETY: vector i is inside both rows.
-            unsafe { H::store(self.ptr.add(at), f(H::load(x.ptr.add(at)))) };
-        }
-        let rest = self.len % LANES;
-        if rest > 0 {
-            let at = full * LANES;
-            // SAFETY: the last `rest` floats are inside both rows.
-            unsafe { H::store_n(self.ptr.add(at), f(H::load_n(x.ptr.add(at), rest)), rest) };
-        }
-    }
-
-    /// y = f(a, b), vector by vector; `a` or `b` may be this very row.
-    ///
-    /// # Panics
-    /// If the lengths differ.
-    #[inline(always)]
-    pub fn zip<H: Hvx>(&mut self, a: Row<'_>, b: Row<'_>, mut f: impl FnMut(H::F, H::F) -> H::F) {
-        assert!(a.len == self.len && b.len == self.len);
-        let full = self.len / LANES;
-        for i in 0..full {
-            let at = i * LANES;
-            // SAFETY: vector i is inside the three rows.
-            unsafe { H::store(self.ptr.add(at), f(H::load(a.ptr.add(at)), H::load(b.ptr.add(at)))) };
-        }
-        let rest = self.len % LANES;
-        if rest > 0 {
-            let at = full * LANES;
-            // SAFETY: the last `rest` floats are inside the three rows.
-            unsafe {
-                let y = f(H::load_n(a.ptr.add(at), rest), H::load_n(b.ptr.add(at), rest));
-                H::store_n(self.ptr.add(at), y, rest);
-            }
+        for v in 0..x.vectors() {
+            self.set_vector::<H>(v, x.vector::<H>(v));
         }
     }
 }

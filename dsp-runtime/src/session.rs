@@ -66,7 +66,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
                 Response::fault(Seq(u64::MAX), Status::Refused, fault)
             }
         };
-        response.elapsed_ns = self.platform.now_ns() - start;
+        response.elapsed_ns = self.platform.now_ns().saturating_sub(start);
         response.dma_bytes = self.pool.take_moved();
         response
     }
@@ -118,8 +118,12 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         self.buffers.vacant(map.buffer)?;
         let flags =
             MapFlags::from_bits(map.flags).ok_or(Fault::new(ErrorCode::ReservedNotZero, map.flags))?;
-        let base = self.platform.map(map.fd, map.size)?;
         let info = BufferInfo { size: map.size, read_only: flags.contains(MapFlags::READ_ONLY) };
+        let base = self.platform.map(map.fd, map.size)?;
+        if let Some(other) = self.buffers.shares(base, info) {
+            self.platform.unmap(map.fd, base, map.size);
+            return Err(Fault::new(ErrorCode::BufferInUse, other.0).into());
+        }
         Ok(self.buffers.insert(map.buffer, Mapping { base, info, fd: map.fd })?)
     }
 

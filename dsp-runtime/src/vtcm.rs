@@ -73,3 +73,38 @@ impl VtcmPlan {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_whole_vectors_and_must_fit() {
+        assert_eq!(VtcmPlan::new(1, 129), VtcmPlan { shared: 128, own: 256 });
+        let plan = VtcmPlan::new(128, 256);
+        assert_eq!(plan.total(3), Some(896));
+        assert_eq!(plan.fit(3, 896), Ok(plan));
+        assert_eq!(plan.fit(3, 895), Err(Fault::new(ErrorCode::VtcmTooSmall, 896)));
+        assert_eq!(VtcmPlan::default().fit(10, 0), Ok(VtcmPlan::default()));
+    }
+
+    #[test]
+    fn a_plan_that_overflows_does_not_fit() {
+        for plan in [VtcmPlan { shared: 0, own: usize::MAX / 2 }, VtcmPlan { shared: usize::MAX, own: 1 }] {
+            assert_eq!(plan.fit(3, usize::MAX), Err(Fault::new(ErrorCode::VtcmTooSmall, u32::MAX)));
+        }
+    }
+
+    #[test]
+    fn regions_end_with_the_scratchpad() {
+        let mut memory = [0u8; 256];
+        let base = NonNull::from(&mut memory).cast();
+        // SAFETY: only addresses are looked at.
+        let vtcm = unsafe { Vtcm::new(base, 256) };
+        assert_eq!(vtcm.region(256, 0).as_ptr(), base.as_ptr().wrapping_add(256));
+        assert_eq!(vtcm.region(128, 128).as_ptr(), base.as_ptr().wrapping_add(128));
+        for (offset, bytes) in [(0, 257), (129, 128), (257, 0), (1, usize::MAX)] {
+            assert!(std::panic::catch_unwind(|| vtcm.region(offset, bytes)).is_err());
+        }
+    }
+}

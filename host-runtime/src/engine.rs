@@ -258,7 +258,7 @@ impl Engine {
         let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
         let plan = WeightPlan::of(gguf, &config)?;
         let weights = Arc::new(WeightImage::load(gguf, &plan.specs, image)?);
-        let notes = weights.notes().to_vec();
+        let notes = weights.warnings().to_vec();
         let weight_buffer = device.import(Arc::clone(&weights) as _)?;
         let map = WeightMap::new(plan, |label| weights.entry(label).copied(), weight_buffer.id);
 
@@ -310,7 +310,7 @@ impl Engine {
         &self.plan
     }
 
-    /// What happened while loading that users may want to know.
+    /// What happened while loading that users should know: a weight cache that was rebuilt or cannot be used.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,6 +1,6 @@
 //! The text side of a model file: tokenizer, chat template and recommended sampling, from GGUF metadata.
 
-use crate::chat::{ChatError, ChatTemplate};
+use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
 use crate::gguf::{Gguf, GgufError};
 use crate::sampler::{SamplerError, SamplerParams};
 use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerSpec};
@@ -77,16 +77,30 @@ impl TextModel {
         })
     }
 
-    /// The chat template `source`, with this tokenizer's special tokens.
+    /// A prompt's tokens; special tokens are recognised by their text.
     ///
     /// # Errors
-    /// The template does not compile.
-    pub fn chat(&self, source: &str) -> Result<ChatTemplate, TextError> {
+    /// The text cannot be split.
+    pub fn encode(&self, prompt: &str) -> Result<Vec<u32>, TextError> {
+        Ok(self.tokenizer.encode(prompt, true, true)?)
+    }
+
+    /// The tokens of a conversation in the chat format of the template `source`.
+    ///
+    /// # Errors
+    /// The template does not compile, or refuses the messages.
+    pub fn encode_chat(
+        &self,
+        source: &str,
+        messages: &[Message],
+        options: &RenderOptions,
+    ) -> Result<Vec<u32>, TextError> {
         let special = self.tokenizer.special_ids();
         let text = |id: Option<u32>| {
             let bytes = id.and_then(|id| self.tokenizer.token_bytes(id).ok()).unwrap_or_default();
             String::from_utf8_lossy(bytes).into_owned()
         };
-        Ok(ChatTemplate::new(source, &text(special.bos), &text(special.eos))?)
+        let template = ChatTemplate::new(source, &text(special.bos), &text(special.eos))?;
+        Ok(self.tokenizer.encode_prompt(&template.render(messages, options)?)?)
     }
 }

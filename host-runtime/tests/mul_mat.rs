@@ -268,7 +268,7 @@ fn activations_are_ggmls() {
     let mut random = Random::new(11);
     for k in [1, 16, 31, 32, 33, 96, 255, 256, 257, 768] {
         // Blocks of very different sizes, down to those whose scale is a subnormal f16 or zero.
-        let x: Vec<f32> = (0..k).map(|i| random.float() * 10f32.powi(4 - 3 * (i as i32 / 32 % 5))).collect();
+        let x: Vec<f32> = (0..k).map(|i| random.float() * 10f32.powi(4 - 3 * (i / 32 % 5))).collect();
         for setup in setups() {
             assert_eq!(quantize(&x, setup), quantized(&x), "k={k} {setup:?}");
         }

@@ -29,12 +29,11 @@ pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
     // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one.
     let half = 0.5f32;
     let subnormal = H::sub_i(H::bits(H::add(size, H::splat(half))), H::splat_i(half.to_bits() as i32));
-    let select = |a, b, x, y| H::bits(H::select_gt(a, b, H::from_bits(x), H::from_bits(y)));
-    let value = select(H::splat(1.0 / 16384.0), size, subnormal, normal);
+    let value = select_i::<H>(H::splat(1.0 / 16384.0), size, subnormal, normal);
     // From 65520 on, the nearest is infinity: compare with the float before it.
     let largest = H::splat(f32::from_bits(65520.0f32.to_bits() - 1));
-    let value = select(size, largest, H::splat_i(0x7c00), value);
-    let value = select(size, H::splat(-1.0), value, H::splat_i(0x7e00));
+    let value = select_i::<H>(size, largest, H::splat_i(0x7c00), value);
+    let value = select_i::<H>(size, H::splat(-1.0), value, H::splat_i(0x7e00));
     H::or_i(value, sign)
 }
 
@@ -96,6 +95,18 @@ pub unsafe fn store_f16_n<H: Hvx>(p: *mut u16, v: H::F, n: usize) {
     }
 }
 
+/// 2^n for -126 <= n <= 127.
+#[inline(always)]
+fn power_of_2<H: Hvx>(n: H::I) -> H::F {
+    H::from_bits(H::shl_i::<23>(H::add_i(n, H::splat_i(127))))
+}
+
+/// [`Hvx::select_gt`] between integers.
+#[inline(always)]
+fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
+    H::bits(H::select_gt(a, b, H::from_bits(x), H::from_bits(y)))
+}
+
 /// e^x, within 1 ulp for results in the normal range; 0 below -87.3, infinity above 88.7, NaN for NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the degree-6 polynomial of the Cephes library (S. Moshier, `expf`).
@@ -116,8 +127,7 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
     let p = H::add(H::add(H::mul(H::mul(r, r), p), r), H::splat(1.0));
     // 2^n in two factors: n reaches 128, which one exponent field does not hold.
     let half = H::sar_i::<1>(n);
-    let power = |n| H::from_bits(H::shl_i::<23>(H::add_i(n, H::splat_i(127))));
-    let y = H::mul(H::mul(p, power(half)), power(H::sub_i(n, half)));
+    let y = H::mul(H::mul(p, power_of_2::<H>(half)), power_of_2::<H>(H::sub_i(n, half)));
     let y = H::select_gt(H::splat(-87.336_54), x, H::splat(0.0), y);
     H::select_gt(x, H::splat(88.722_83), H::splat(f32::INFINITY), y)
 }

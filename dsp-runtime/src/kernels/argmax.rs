@@ -105,16 +105,23 @@ fn find<H: Hvx>(row: Row<'_>, start: usize) -> Best {
     let lane: [f32; LANES] = core::array::from_fn(|i| i as f32);
     // SAFETY: `lane` holds a vector.
     let lane = unsafe { H::load(lane.as_ptr()) };
-    let mut vector = 0;
     // Per lane the largest value so far and the number of its vector, -1 while nothing is above -infinity.
-    let best = row.fold4::<H, _>([(lowest, H::splat_i(-1)); 4], |(value, at), v, lanes| {
-        let v = if lanes < LANES { H::select_gt(H::splat(lanes as f32), lane, v, lowest) } else { v };
-        let here = H::from_bits(H::splat_i(vector));
-        vector += 1;
-        // Strictly greater: the first stays, and NaN never comes in.
-        let at = H::bits(H::select_gt(v, value, here, H::from_bits(at)));
-        (H::select_gt(v, value, v, value), at)
-    });
+    let mut best = [(lowest, H::splat_i(-1)); 4];
+    for first in (0..row.vectors()).step_by(4) {
+        for (j, best) in best.iter_mut().enumerate() {
+            let i = first + j;
+            if i >= row.vectors() {
+                break;
+            }
+            let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
+            let v = if lanes < LANES { H::select_gt(H::splat(lanes as f32), lane, v, lowest) } else { v };
+            let here = H::from_bits(H::splat_i(i as i32));
+            // Strictly greater: the first stays, and NaN never comes in.
+            let (value, at) = *best;
+            let at = H::bits(H::select_gt(v, value, here, H::from_bits(at)));
+            *best = (H::select_gt(v, value, v, value), at);
+        }
+    }
     let mut found = None;
     for (value, at) in best {
         let (mut values, mut vectors) = ([0.0f32; LANES], [0i32; LANES]);
@@ -138,7 +145,7 @@ impl Kernel for Argmax {
     }
 
     fn work(&self) -> usize {
-        self.x.ne[1] * (self.x.ne[0].div_ceil(LANES) * 4 + 100)
+        self.x.ne[1].saturating_mul(self.x.ne[0].div_ceil(LANES) * 4 + 100)
     }
 
     #[inline(always)]

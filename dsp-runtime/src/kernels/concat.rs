@@ -33,7 +33,7 @@ impl Kernel for Concat {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * (self.y.ne[0].div_ceil(LANES) * 2 + 4)
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 2 + 4)
     }
 
     #[inline(always)]
@@ -44,13 +44,13 @@ impl Kernel for Concat {
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
             if self.axis == 0 {
-                y.part(0, first).map::<H>(self.a.row(i), |v| v);
-                y.part(first, self.b.ne[0]).map::<H>(self.b.row(i), |v| v);
+                y.part(0, first).copy::<H>(self.a.row(i));
+                y.part(first, self.b.ne[0]).copy::<H>(self.b.row(i));
             } else if let Some(past) = i[self.axis - 1].checked_sub(first) {
                 i[self.axis - 1] = past;
-                y.map::<H>(self.b.row(i), |v| v);
+                y.copy::<H>(self.b.row(i));
             } else {
-                y.map::<H>(self.a.row(i), |v| v);
+                y.copy::<H>(self.a.row(i));
             }
         }
         Ok(())

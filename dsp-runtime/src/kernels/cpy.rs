@@ -45,7 +45,7 @@ impl Kernel for Cpy {
         let vectors = self.y.ne[0].div_ceil(LANES);
         // Gathering is one scalar load and store per element.
         let row = if self.adjacent() { vectors * 8 } else { self.y.ne[0] * 2 };
-        self.y.rows() * (row + 4)
+        self.y.rows().saturating_mul(row + 4)
     }
 
     #[inline(always)]

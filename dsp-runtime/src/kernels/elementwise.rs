@@ -51,7 +51,7 @@ impl Kernel for Unary {
 
     fn work(&self) -> usize {
         // An exponential is some 20 operations.
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 20
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 20)
     }
 
     #[inline(always)]
@@ -62,13 +62,17 @@ impl Kernel for Unary {
             let x = self.x.row(i);
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
-            match self.op {
-                Op::Scale => y.map::<H>(x, |v| H::add(H::mul(v, scale), bias)),
-                Op::Silu => y.map::<H>(x, math::silu::<H>),
-                Op::Sigmoid => y.map::<H>(x, math::sigmoid::<H>),
-                Op::Softplus => y.map::<H>(x, math::softplus::<H>),
-                Op::Exp => y.map::<H>(x, math::exp::<H>),
-                _ => return Err(Fault::new(ErrorCode::Internal, line!())),
+            for i in 0..x.vectors() {
+                let v = x.vector::<H>(i);
+                let v = match self.op {
+                    Op::Scale => H::add(H::mul(v, scale), bias),
+                    Op::Silu => math::silu::<H>(v),
+                    Op::Sigmoid => math::sigmoid::<H>(v),
+                    Op::Softplus => math::softplus::<H>(v),
+                    Op::Exp => math::exp::<H>(v),
+                    _ => return Err(Fault::new(ErrorCode::Internal, line!())),
+                };
+                y.set_vector::<H>(i, v);
             }
         }
         Ok(())
@@ -81,7 +85,7 @@ impl Kernel for Binary {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 4
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 4)
     }
 
     #[inline(always)]
@@ -93,11 +97,13 @@ impl Kernel for Binary {
             let b = self.b.row([i[0] % self.b.ne[1], i[1] % self.b.ne[2], i[2] % self.b.ne[3]]);
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
-            if b.len() == 1 {
-                let b = H::splat(b.get(0));
-                y.map::<H>(a, |a| if add { H::add(a, b) } else { H::mul(a, b) });
-            } else if b.len() == a.len() {
-                y.zip::<H>(a, b, |a, b| if add { H::add(a, b) } else { H::mul(a, b) });
+            if b.len() == 1 || b.len() == a.len() {
+                let one = H::splat(b.get(0));
+                for v in 0..a.vectors() {
+                    let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
+                    let a = a.vector::<H>(v);
+                    y.set_vector::<H>(v, if add { H::add(a, b) } else { H::mul(a, b) });
+                }
             } else {
                 // A row that repeats within the row: rare, so plain.
                 for j in 0..a.len() {

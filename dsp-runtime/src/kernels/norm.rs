@@ -33,7 +33,17 @@ pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fa
 /// Sum of squares, in an order that only the length decides.
 #[inline(always)]
 fn sum_squares<H: Hvx>(x: Row<'_>) -> f32 {
-    let [a, b, c, d] = x.fold4::<H, _>([H::splat(0.0); 4], |sum, v, _| H::add(sum, H::mul(v, v)));
+    // Vector i goes to sum i mod 4, so that no addition waits for the last.
+    let mut sums = [H::splat(0.0); 4];
+    for i in (0..x.vectors()).step_by(4) {
+        for (j, sum) in sums.iter_mut().enumerate() {
+            if i + j < x.vectors() {
+                let v = x.vector::<H>(i + j);
+                *sum = H::add(*sum, H::mul(v, v));
+            }
+        }
+    }
+    let [a, b, c, d] = sums;
     H::sum(H::add(H::add(a, b), H::add(c, d)))
 }
 
@@ -44,7 +54,7 @@ impl Kernel for Norm {
 
     fn work(&self) -> usize {
         // Two passes; the reduction, the root and the division of a row cost as much as some more vectors.
-        self.y.rows() * (self.y.ne[0].div_ceil(LANES) * 6 + 20)
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 6 + 20)
     }
 
     #[inline(always)]
@@ -60,10 +70,12 @@ impl Kernel for Norm {
                 _ => libm::sqrtf(sum / x.len() as f32 + self.eps),
             };
             let factor = H::splat(1.0 / size);
-            match &self.w {
+            let w = self.w.as_ref().map(|w| w.row([0; 3]));
+            for i in 0..x.vectors() {
+                let v = H::mul(x.vector::<H>(i), factor);
                 // Two roundings, as RMS_NORM and MUL have them.
-                Some(w) => y.zip::<H>(x, w.row([0; 3]), |x, w| H::mul(H::mul(x, factor), w)),
-                None => y.map::<H>(x, |x| H::mul(x, factor)),
+                let v = if let Some(w) = w { H::mul(v, w.vector::<H>(i)) } else { v };
+                y.set_vector::<H>(i, v);
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ impl Kernel for Quantize {
     }
 
     fn work(&self) -> usize {
-        self.x.rows() * self.x.ne[0].div_ceil(LANES) * 24
+        self.x.rows().saturating_mul(self.x.ne[0].div_ceil(LANES) * 24)
     }
 
     #[inline(always)]
@@ -58,7 +58,9 @@ impl Kernel for Quantize {
 unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: *mut u8, layout: ActivationRow) {
     let scales = y.wrapping_add(layout.scales()).cast::<f32>();
     let sums = y.wrapping_add(layout.sums()).cast::<i32>();
-    let blocks = x.fold::<H, _>(0, |block, v, _| {
+    let blocks = x.vectors();
+    for block in 0..blocks {
+        let v = x.vector::<H>(block);
         // A block that is not finite must not turn into finite numbers: its scale says so. A comparison with NaN picks
         // the other operand, so NaN would be lost on its way through a maximum; infinity is not.
         let infinity = H::splat(f32::INFINITY);
@@ -81,8 +83,7 @@ unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: *mut u8, layout: ActivationRow) {
                 sums.add(2 * block + half).write(q.iter().map(|&q| i32::from(q)).sum());
             }
         }
-        block + 1
-    });
+    }
     // SAFETY: from the last block to the padded end, inside the row's bytes.
     unsafe {
         y.add(blocks * TILE_K).write_bytes(0, layout.padded_k - blocks * TILE_K);

@@ -242,7 +242,7 @@ impl Kernel for Rope {
     fn work(&self) -> usize {
         let heads = self.y.ne[1] * self.y.ne[0].div_ceil(LANES) * 6;
         // A sine and a cosine are some 60 scalar operations in double precision.
-        self.units() * (heads + self.p.n_dims as usize / 2 * 60)
+        self.units().saturating_mul(heads.saturating_add((self.p.n_dims as usize / 2).saturating_mul(60)))
     }
 
     #[inline(always)]
@@ -268,7 +268,7 @@ impl Kernel for Rope {
                     }
                     if first == 0 && x.as_ptr() != y.as_mut_ptr().cast_const() {
                         let rest = x.len() - n_dims;
-                        y.part(n_dims, rest).map::<H>(x.part(n_dims, rest), |v| v);
+                        y.part(n_dims, rest).copy::<H>(x.part(n_dims, rest));
                     }
                 }
             }

@@ -3,7 +3,7 @@
 //! Ids come from memory that the host may write at any time: each is read once, checked, then used.
 
 use hexflash_abi::dtype::{TILE_K, q4_0, q6k, q8_0};
-use hexflash_abi::{DType, ErrorCode, Fault};
+use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
@@ -123,8 +123,9 @@ unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: u
             let d = half(q6k::D + lane * 4);
             // (d * scale) * q, the order of ggml.
             let scale = |s: usize| {
-                // SAFETY: byte 32s + lane of the block scales.
-                let scale = unsafe { group.add(q6k::SCALES + 32 * s + lane).cast::<i8>().read() };
+                let at = s / 4 * VECTOR_BYTES + 4 * lane + s % 4;
+                // SAFETY: byte 4 * lane + s % 4 of vector s / 4 of the block scales.
+                let scale = unsafe { group.add(q6k::SCALES + at).cast::<i8>().read() };
                 d * f32::from(scale)
             };
             let (first, second) = (scale(2 * tile), scale(2 * tile + 1));
@@ -161,7 +162,7 @@ impl Kernel for GetRows {
     fn work(&self) -> usize {
         // A tile is taken apart by scalar instructions.
         let tiled = self.table.dtype.tile_group().is_some();
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * if tiled { 100 } else { 8 }
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * if tiled { 100 } else { 8 })
     }
 
     #[inline(always)]
@@ -179,7 +180,7 @@ impl Kernel for GetRows {
                     // SAFETY: the strip of a checked id, whose groups cover k.
                     let values = unsafe { load_tile::<H>(dtype, strip, id % 32, tile) };
                     let at = tile * TILE_K;
-                    y.part(at, TILE_K.min(k - at)).put::<H>(values);
+                    y.part(at, TILE_K.min(k - at)).set_vector::<H>(0, values);
                 }
             } else {
                 let row = table.at([id, i[1], i[2]]).cast_const();
@@ -205,7 +206,7 @@ impl Kernel for SetRows {
     }
 
     fn work(&self) -> usize {
-        self.x.rows() * (self.x.ne[0].div_ceil(LANES) * 8 + 4)
+        self.x.rows().saturating_mul(self.x.ne[0].div_ceil(LANES) * 8 + 4)
     }
 
     #[inline(always)]
@@ -303,7 +304,8 @@ mod tests {
                         put(512 * tile + 128 * (t % 16 / 4) + 4 * lane + t % 4, &[(q & 15) << (t / 16 * 4)]);
                         let high = 4096 + 256 * tile + 128 * (t / 16) + 4 * lane + t % 4;
                         put(high, &[(q >> 4) << (2 * (t % 16 / 4))]);
-                        put(6144 + 32 * (at % 256 / 16) + lane, &[block as u8]);
+                        let number = at % 256 / 16;
+                        put(6144 + 128 * (number / 4) + 4 * lane + number % 4, &[block as u8]);
                         put(6656 + 4 * lane, &d.to_bits().to_le_bytes());
                         d.to_f32() * f32::from(block) * (i32::from(q) - 32) as f32
                     }

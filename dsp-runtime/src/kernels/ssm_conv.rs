@@ -93,7 +93,7 @@ impl Kernel for SsmConv {
     }
 
     fn work(&self) -> usize {
-        self.units() * BLOCK_VECTORS * self.tokens * 2 * self.w.ne[1]
+        (self.units() * BLOCK_VECTORS).saturating_mul(self.tokens * 2 * self.w.ne[1])
     }
 
     #[inline(always)]
@@ -206,7 +206,7 @@ impl SsmConv {
         for t in self.tokens.saturating_sub(size)..self.tokens {
             // SAFETY: as above.
             let mut ring = unsafe { self.ring.part_mut([(self.n_past + t) % size, sequence, 0], at, n) };
-            ring.map::<H>(x(t), |v| v);
+            ring.copy::<H>(x(t));
         }
     }
 }

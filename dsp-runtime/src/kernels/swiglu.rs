@@ -34,7 +34,7 @@ impl Kernel for Swiglu {
     }
 
     fn work(&self) -> usize {
-        self.y.rows() * self.y.ne[0].div_ceil(LANES) * 24
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 24)
     }
 
     #[inline(always)]
@@ -50,7 +50,9 @@ impl Kernel for Swiglu {
             };
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
-            y.zip::<H>(a, b, |a, b| H::mul(math::silu::<H>(a), b));
+            for v in 0..a.vectors() {
+                y.set_vector::<H>(v, H::mul(math::silu::<H>(a.vector::<H>(v)), b.vector::<H>(v)));
+            }
         }
         Ok(())
     }

@@ -1,13 +1,21 @@
 //! The `host` platform: the DSP side on threads of the host process.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hexflash_abi::queue::{QueueError, Reader, Writer};
 use hexflash_abi::{ErrorCode, Fault, Fd};
 
 use super::{CacheOp, Platform};
+use crate::dma::DmaMode;
+use crate::hvx::Isa;
+use crate::pool::Pool;
+use crate::program::Arena;
+use crate::serve::serve;
+use crate::session::Session;
+use crate::vtcm::Vtcm;
 
 /// Memory that the host shares with the session, under a made-up fd.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +76,75 @@ impl HostPlatform {
     fn registry(&self) -> std::sync::MutexGuard<'_, Vec<Shared>> {
         // A panic elsewhere leaves the list whole: every change to it is a single call.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a session on the host runs its kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Workers {
+    /// Threads, the session's own included.
+    pub threads: usize,
+    /// Vector back end.
+    pub isa: Isa,
+    /// When the software DMA engine executes.
+    pub dma: DmaMode,
+}
+
+/// A session that cannot start or go on.
+#[derive(Debug)]
+pub enum SessionError {
+    /// A worker's thread could not be started.
+    Thread(std::io::Error),
+    /// The host wrote nonsense into the queue memory.
+    Queue(QueueError),
+}
+
+impl std::fmt::Display for SessionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Thread(error) => write!(f, "cannot start a worker ({error}); lower the number of threads"),
+            Self::Queue(error) => write!(f, "the request queue is corrupt ({error:?})"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+/// Runs a session on this thread, with its workers on threads of their own, until `stop` is set and the request
+/// doorbell rung.
+///
+/// # Errors
+/// [`SessionError`]; all threads have ended.
+pub fn run_session(
+    platform: &HostPlatform,
+    vtcm: Vtcm,
+    arena: Arena,
+    workers: Workers,
+    mut requests: Reader<'_>,
+    mut responses: Writer<'_>,
+    stop: &AtomicBool,
+) -> Result<(), SessionError> {
+    let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&pool);
+        for id in 1..pool.workers() {
+            let pool = &pool;
+            let thread = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
+            thread.spawn_scoped(scope, move || pool.serve(id)).map_err(SessionError::Thread)?;
+        }
+        // The pool is new: nobody else dispatches.
+        let Some(dispatcher) = pool.dispatcher() else { return Ok(()) };
+        let mut session = Session::new(platform, dispatcher, arena, 0);
+        serve(&mut session, platform, &mut requests, &mut responses, stop).map_err(SessionError::Queue)
+    })
+}
+
+/// Ends the workers when the session ends, also by panic: the scope waits for them.
+struct StopOnDrop<'a, 'p>(&'a Pool<'p, HostPlatform>);
+
+impl Drop for StopOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

@@ -1,12 +1,13 @@
 //! `hexflash bench`: prefill and decode speed, in the manner of llama-bench.
 
+use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use serde::Serialize;
 
-use super::CliError;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::{CliError, print_json};
 use crate::engine::{Engine, EngineError};
 
 #[derive(Debug, clap::Args)]
@@ -58,6 +59,9 @@ struct Report {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.n_prompt == 0 && args.n_gen == 0 {
+        return Err(CliError::NothingToMeasure);
+    }
     let gguf = args.model.open()?;
     let mut engine = args.engine.load(&gguf, args.device.open()?)?;
     let longest = args.n_prompt.max(args.n_gen);
@@ -97,9 +101,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         tests,
     };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?);
+        print_json(&report)?;
     } else {
-        print(&report);
+        print(&mut std::io::stdout().lock(), &report)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,23 +142,26 @@ fn measure(
     })
 }
 
-fn print(report: &Report) {
+fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
     let d = &report.device;
-    println!(
+    writeln!(
+        out,
         "{} ({:.2} MiB), {} with {} threads",
         report.model,
         report.file_bytes as f64 / 1048576.0,
         d.name,
         d.threads
-    );
-    println!("{}", d.description);
-    println!(
+    )?;
+    writeln!(out, "{}", d.description)?;
+    writeln!(
+        out,
         "| {:<8} | {:>19} | {:>9} | {:>12} | {:>13} |",
         "test", "tok/s", "best", "host us/step", "DMA KiB/token"
-    );
-    println!("|{:-<10}|{:->21}|{:->11}|{:->14}|{:->15}|", "", "", "", "", "");
+    )?;
+    writeln!(out, "|{:-<10}|{:->21}|{:->11}|{:->14}|{:->15}|", "", "", "", "", "")?;
     for row in &report.tests {
-        println!(
+        writeln!(
+            out,
             "| {:<8} | {:>9.2} ± {:>7.2} | {:>9.2} | {:>12.2} | {:>13.1} |",
             row.test,
             row.mean,
@@ -162,6 +169,7 @@ fn print(report: &Report) {
             row.best,
             row.host_us_per_step,
             row.dma_bytes_per_token / 1024.0
-        );
+        )?;
     }
+    Ok(())
 }

@@ -1,8 +1,9 @@
 //! `hexflash devices`.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use super::CliError;
+use super::{CliError, print_json};
 use crate::device::{self, DeviceError, DeviceInfo, DeviceOptions};
 
 #[derive(Debug, clap::Args)]
@@ -32,23 +33,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     };
     let entries = device::DEVICES.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&entries).map_err(std::io::Error::from)?);
-    } else {
-        println!("{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM");
-        for entry in &entries {
-            match entry {
-                Entry::Available(d) => {
-                    println!(
-                        "{:<8} {:>7} {:>5} MiB  {}",
-                        d.name,
-                        d.threads,
-                        d.vtcm_bytes >> 20,
-                        d.description
-                    );
-                }
-                Entry::Unavailable { name, unavailable } => {
-                    println!("{name:<8} {:>7} {:>9}  not available: {unavailable}", "-", "-");
-                }
+        print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM")?;
+    for entry in &entries {
+        match entry {
+            Entry::Available(DeviceInfo { name, threads, vtcm_bytes, description, .. }) => {
+                writeln!(out, "{name:<8} {threads:>7} {:>5} MiB  {description}", vtcm_bytes >> 20)?;
+            }
+            Entry::Unavailable { name, unavailable } => {
+                writeln!(out, "{name:<8} {:>7} {:>9}  not available: {unavailable}", "-", "-")?;
             }
         }
     }

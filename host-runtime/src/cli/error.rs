@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::chat::ChatError;
 use crate::device::DeviceError;
 use crate::engine::EngineError;
 use crate::generate::GenerateError;
@@ -11,7 +10,6 @@ use crate::gguf::GgufError;
 use crate::model::ModelError;
 use crate::sampler::SamplerError;
 use crate::text::TextError;
-use crate::tokenizer::TokenizerError;
 
 /// A command failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -26,12 +24,6 @@ pub enum CliError {
     /// Its text side.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The chat template.
-    #[error(transparent)]
-    Chat(#[from] ChatError),
     /// Sampling settings.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
@@ -75,6 +67,17 @@ pub enum CliError {
         /// The model.
         path: PathBuf,
     },
+    /// The chat template cannot be read.
+    #[error("cannot read the chat template {}: {source}; check the path, or use --chat-template chatml", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A benchmark without tests.
+    #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
+    NothingToMeasure,
     /// The shipped model is not where it should be.
     #[error("the model that ships with hexflash was not found ({}); give a model with -m FILE", path.display())]
     NoModel {

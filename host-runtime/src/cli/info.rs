@@ -1,13 +1,14 @@
 //! `hexflash info`: what a model file holds, and how much memory it takes.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::CliError;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::{CliError, print_json};
 use crate::engine::{MemoryPlan, plan};
 use crate::gguf::{Gguf, Value};
 use crate::model::{Config, Mixer};
@@ -57,9 +58,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             "tensors": tensors,
             "memory": memory,
         });
-        println!("{}", serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?);
+        print_json(&report)?;
     } else {
-        print(&gguf, &config, &tensors, &memory, args.tensors);
+        print(&mut std::io::stdout().lock(), &gguf, &config, &tensors, &memory, args.tensors)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -89,37 +90,45 @@ fn mib(bytes: u64) -> String {
     format!("{:>10.2} MiB", bytes as f64 / 1048576.0)
 }
 
-fn print(gguf: &Gguf, config: &Config, tensors: &[Tensor<'_>], memory: &MemoryPlan, all: bool) {
-    println!("{}: GGUF version {}, {} tensors", gguf.path().display(), gguf.version(), tensors.len());
-    println!("\nmetadata");
+fn print(
+    out: &mut impl Write,
+    gguf: &Gguf,
+    config: &Config,
+    tensors: &[Tensor<'_>],
+    memory: &MemoryPlan,
+    all: bool,
+) -> std::io::Result<()> {
+    writeln!(out, "{}: GGUF version {}, {} tensors", gguf.path().display(), gguf.version(), tensors.len())?;
+    writeln!(out, "\nmetadata")?;
     for (key, v) in gguf.meta().iter() {
         let text = match value(v) {
             Json::String(s) => s.lines().next().unwrap_or_default().chars().take(80).collect(),
             other => other.to_string(),
         };
-        println!("  {key:<44} {text}");
+        writeln!(out, "  {key:<44} {text}")?;
     }
     let full = config.mixers.iter().filter(|&&m| m == Mixer::Full).count();
-    println!("\nmodel");
-    println!(
+    writeln!(out, "\nmodel")?;
+    writeln!(
+        out,
         "  {} layers: {} linear (Gated DeltaNet), {full} full attention",
         config.mixers.len(),
         config.mixers.len() - full
-    );
-    println!("  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff, config.n_vocab);
-    println!("\ntensors");
+    )?;
+    writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff, config.n_vocab)?;
+    writeln!(out, "\ntensors")?;
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for t in tensors {
         let entry = types.entry(t.r#type).or_default();
         *entry = (entry.0 + 1, entry.1 + t.bytes);
         if all {
-            println!("  {:<40} {:<6} {:?}", t.name, t.r#type, t.ne);
+            writeln!(out, "  {:<40} {:<6} {:?}", t.name, t.r#type, t.ne)?;
         }
     }
     for (name, (count, bytes)) in types {
-        println!("  {name:<8} {count:>5} tensors {}", mib(bytes));
+        writeln!(out, "  {name:<8} {count:>5} tensors {}", mib(bytes))?;
     }
-    println!("\nmemory for a context of {}", memory.n_ctx);
+    writeln!(out, "\nmemory for a context of {}", memory.n_ctx)?;
     let file: u64 = tensors.iter().map(|t| t.bytes).sum();
     let rows = [
         ("weights in the file", file),
@@ -133,6 +142,7 @@ fn print(gguf: &Gguf, config: &Config, tensors: &[Tensor<'_>], memory: &MemoryPl
         ("VTCM", memory.vtcm),
     ];
     for (name, bytes) in rows {
-        println!("  {name:<20} {}", mib(bytes));
+        writeln!(out, "  {name:<20} {}", mib(bytes))?;
     }
+    Ok(())
 }

@@ -10,9 +10,12 @@ mod options;
 mod progress;
 mod run;
 
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
 pub use error::CliError;
@@ -42,7 +45,10 @@ enum Command {
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     log(cli.verbose);
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
@@ -61,6 +67,36 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// What clap has to say: help as it is, a mistake as one line like all other errors.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nobody is left to tell if this fails.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.render().to_string();
+    let is_advice = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
+    let mut message = String::new();
+    for line in text.lines().map(str::trim).take_while(is_advice).filter(|line| !line.is_empty()) {
+        let separator = match message.chars().last() {
+            None => "",
+            Some(':') => " ",
+            Some(_) => "; ",
+        };
+        message.push_str(separator);
+        message.push_str(line);
+    }
+    eprintln!("{message}; see hexflash --help");
+    ExitCode::from(2)
+}
+
+/// Prints a value for programs to read.
+fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
 fn log(verbose: u8) {
     let level = match verbose {
         0 => "warn",
@@ -68,5 +104,10 @@ fn log(verbose: u8) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
 }

@@ -93,7 +93,7 @@ impl EngineArgs {
         progress.finish();
         let engine = engine?;
         for note in engine.notes() {
-            tracing::info!("{note}");
+            tracing::warn!("{note}");
         }
         Ok(engine)
     }

@@ -13,6 +13,7 @@ use super::options::{DeviceArgs, EngineArgs, ModelArgs};
 use super::progress::Progress;
 use crate::chat::{Message, RenderOptions};
 use crate::generate::{Finish, Generated, Limits, generate};
+use crate::model::Config;
 use crate::sampler::{Sampler, SamplerOverrides};
 use crate::text::{CHATML, TextModel};
 
@@ -121,13 +122,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let ids = prompt_ids(&args.prompt_ids)?;
     let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
     let gguf = args.model.open()?;
+    // Before the tokenizer, which differs where the architecture does: say what the matter is, not its consequence.
+    Config::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
     let mut sampler = Sampler::new(params)?;
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
         (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), &text)?,
-        (None, text) => model.tokenizer.encode(&text.unwrap_or_default(), true, true)?,
+        (None, text) => model.encode(&text.unwrap_or_default())?,
     };
     if prompt.is_empty() {
         return Err(CliError::NoPrompt);
@@ -243,9 +246,8 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
 fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Result<Vec<u32>, CliError> {
     let source = match &args.chat_template {
         Some(name) if name == Path::new("chatml") => CHATML.to_owned(),
-        Some(file) => {
-            std::fs::read_to_string(file).map_err(|source| CliError::Prompt { path: file.clone(), source })?
-        }
+        Some(file) => std::fs::read_to_string(file)
+            .map_err(|source| CliError::Template { path: file.clone(), source })?,
         None => {
             let missing = || CliError::NoChatTemplate { path: path.to_owned() };
             model.chat_template.clone().ok_or_else(missing)?
@@ -257,8 +259,7 @@ fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Resul
     if args.no_thinking {
         options = options.with("enable_thinking", false);
     }
-    let rendered = model.chat(&source)?.render(&messages, &options)?;
-    Ok(model.tokenizer.encode_prompt(&rendered)?)
+    Ok(model.encode_chat(&source, &messages, &options)?)
 }
 
 /// The line after the text.

@@ -1,7 +1,7 @@
 //! `inproc`: the DSP runtime on threads of this process, behind the same queue and messages as on a device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,9 @@ use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
-use hexflash_dsp::platform::host::HostPlatform;
-use hexflash_dsp::pool::{MAX_WORKERS, Pool};
+use hexflash_dsp::platform::host::{HostPlatform, Workers, run_session};
+use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
-use hexflash_dsp::serve::serve;
-use hexflash_dsp::session::Session;
 use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -291,32 +289,20 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// The DSP side: its main thread dispatches, the others are workers.
-fn dsp_main(shared: &Shared, settings: Settings, mut requests: Reader<'_>, mut responses: Writer<'_>) {
-    let platform = &shared.platform;
+/// The session's thread.
+fn dsp_main(shared: &Shared, settings: Settings, requests: Reader<'_>, responses: Writer<'_>) {
     let _ended = OnDrop(|| {
         shared.ended.store(true, Ordering::SeqCst);
-        platform.futex_wake(&std::sync::atomic::AtomicU32::new(0));
+        // All futexes of the platform share one bell, so any word will do.
+        shared.platform.futex_wake(&AtomicU32::new(0));
     });
     // SAFETY: page-aligned memory of that size, which this session alone uses and `Shared` keeps.
     let vtcm = unsafe { Vtcm::new(shared.vtcm.base(), settings.vtcm_bytes) };
     // SAFETY: as above; the host has no name for it.
     let arena = unsafe { Arena::new(shared.arena.base(), ARENA_BYTES) };
-    let pool = Pool::new(platform, settings.isa, vtcm, settings.threads, settings.dma);
-    std::thread::scope(|scope| {
-        let _stop = OnDrop(|| pool.stop());
-        for id in 1..pool.workers() {
-            let pool = &pool;
-            let worker = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
-            if worker.spawn_scoped(scope, move || pool.serve(id)).is_err() {
-                tracing::error!("cannot start worker {id}; lower --threads");
-                return;
-            }
-        }
-        let Some(dispatcher) = pool.dispatcher() else { return };
-        let mut session = Session::new(platform, dispatcher, arena, 0);
-        if let Err(error) = serve(&mut session, platform, &mut requests, &mut responses, &shared.stop) {
-            tracing::error!("the request queue is corrupt: {error:?}");
-        }
-    });
+    let workers = Workers { threads: settings.threads, isa: settings.isa, dma: settings.dma };
+    if let Err(error) = run_session(&shared.platform, vtcm, arena, workers, requests, responses, &shared.stop)
+    {
+        tracing::error!("the session ended: {error}");
+    }
 }

@@ -72,6 +72,7 @@ struct Inner {
     bytes: u64,
     entries: HashMap<String, WeightEntry>,
     notes: Vec<String>,
+    warnings: Vec<String>,
     repacked: u64,
     /// The cache behind the memory, and the hash that its image should have.
     cache: Option<(PathBuf, u64)>,
@@ -99,15 +100,17 @@ impl WeightImage {
     ) -> Result<WeightImage, WeightError> {
         let plan = Plan::new(gguf, specs)?;
         let entries = plan.entries(specs)?;
-        let mut loader = Loader { plan: &plan, progress: options.progress, notes: Vec::new() };
+        let mut loader =
+            Loader { plan: &plan, progress: options.progress, notes: Vec::new(), warnings: Vec::new() };
         let cache = Cache::of(gguf, specs, plan.bytes, &options.cache).unwrap_or_else(|io| {
-            loader.note(format!("no weight cache: {io}; weights stay in memory"));
+            loader.warn(format!("no weight cache: {io}; weights stay in memory"));
             None
         });
         let cached = cache.and_then(|cache| loader.through(&cache));
         let Loaded { memory, repacked, cache } = cached.map_or_else(|| loader.in_memory(), Ok)?;
-        let notes = loader.notes;
-        Ok(Self { inner: Arc::new(Inner { memory, bytes: plan.bytes, entries, notes, repacked, cache }) })
+        let (notes, warnings) = (loader.notes, loader.warnings);
+        let inner = Inner { memory, bytes: plan.bytes, entries, notes, warnings, repacked, cache };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The weight of this label.
@@ -138,6 +141,11 @@ impl WeightImage {
     /// What happened with the cache, for the user to read: a line each.
     pub fn notes(&self) -> &[String] {
         &self.inner.notes
+    }
+
+    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be used.
+    pub fn warnings(&self) -> &[String] {
+        &self.inner.warnings
     }
 
     /// Bytes that were packed by this load: 0 if a cache was reused.
@@ -198,11 +206,18 @@ struct Loader<'a> {
     plan: &'a Plan<'a>,
     progress: &'a (dyn Fn(u64, u64) + Sync),
     notes: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl<'a> Loader<'a> {
     fn note(&mut self, note: String) {
-        tracing::debug!("{note}");
+        tracing::info!("{note}");
+        self.notes.push(note);
+    }
+
+    /// A note that users should see: who asked for the weights shows it.
+    fn warn(&mut self, note: String) {
+        self.warnings.push(note.clone());
         self.notes.push(note);
     }
 
@@ -218,7 +233,7 @@ impl<'a> Loader<'a> {
             Found::Nothing => None,
             Found::Stale(why) => Some(why.to_owned()),
             Found::Foreign(why) => {
-                self.note(format!(
+                self.warn(format!(
                     "{shown} is left alone because {why}; weights stay in memory (move it, or cache elsewhere)"
                 ));
                 return None;
@@ -249,15 +264,17 @@ impl<'a> Loader<'a> {
         };
         match self.build(cache) {
             Ok((loaded, kept)) => {
-                self.note(match (stale, kept) {
-                    (None, Ok(())) => format!("weight cache {shown} written"),
-                    (Some(why), Ok(())) => format!("weight cache {shown} rebuilt because {why}"),
-                    (_, Err(why)) => format!("weight cache {shown} not kept because {why}; move that file"),
-                });
+                match (stale, kept) {
+                    (None, Ok(())) => self.note(format!("weight cache {shown} written")),
+                    (Some(why), Ok(())) => self.warn(format!("weight cache {shown} rebuilt because {why}")),
+                    (_, Err(why)) => {
+                        self.warn(format!("weight cache {shown} not kept because {why}; move that file"));
+                    }
+                }
                 Some(loaded)
             }
             Err(io) => {
-                self.note(format!("weight cache {shown} cannot be written: {io}; weights stay in memory"));
+                self.warn(format!("weight cache {shown} cannot be written: {io}; weights stay in memory"));
                 None
             }
         }

@@ -379,6 +379,7 @@ fn tokens_may_share_a_mask_row() {
             all
         };
         let y = batch.f32([32, 1, t, 1], &vec![0.0; 32 * t as usize]);
+        let [q, y] = [q, y].map(|of| batch.view(of, |desc| desc.token_axis = 2));
         let causal = Visibility::Causal.wire();
         let params = FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0 };
         let src = [q, k_cache, v_cache, TensorIndex::NONE, TensorIndex::NONE, mask];

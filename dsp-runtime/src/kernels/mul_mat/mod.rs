@@ -1,21 +1,22 @@
 //! MUL_MAT: tiled weights times activations, y = W x per row of x.
 //!
-//! A unit of work is a strip of 32 output rows for up to [`ROWS`] rows of x. The strip streams from DDR into the
+//! A unit of work is a strip of 32 output rows for up to `ROWS` rows of x. The strip streams from DDR into the
 //! worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the next
 //! claimed one) is on its way. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
 //! register, so they need no vector form.
 //!
-//! Bytes moved: every weight byte once per [`ROWS`] rows. Partial sums of a strip wait in VTCM between pieces, so
+//! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
 //! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
+mod activations;
 mod float;
-mod q4_0;
 mod q6_k;
-mod q8_0;
+mod scaled;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
+use self::scaled::{Q4_0, Q8_0};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES};
@@ -161,21 +162,21 @@ impl MulMat {
             self.x.at([unit.row + at + r, b2, b3]).cast_const()
         });
         let sums = sums.wrapping_add(at * PARTIAL * LANES);
-        // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-        let load = |r: usize, i: usize| unsafe { H::load(sums.add((r * PARTIAL + i) * LANES)) };
-        let mut acc: [[H::F; PARTIAL]; R] = if p.first == 0 {
-            [[H::splat(0.0); PARTIAL]; R]
-        } else {
-            core::array::from_fn(|r| core::array::from_fn(|i| load(r, i)))
-        };
+        let mut acc = [[H::splat(0.0); PARTIAL]; R];
+        if p.first > 0 {
+            for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
+                // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                *v = unsafe { H::load(sums.add(i * LANES)) };
+            }
+        }
         let k = (p.first * self.group.k, self.x.ne[0]);
         let layout = ActivationRow::new(k.1);
         // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, as F32 or as
         // activation rows, whichever the type wants (validation).
         unsafe {
             match self.w.dtype {
-                DType::Q8_0x32 => q8_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q4_0x32 => q4_0::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q8_0x32 => scaled::multiply::<Q8_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
+                DType::Q4_0x32 => scaled::multiply::<Q4_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
                 DType::Q6Kx32 => q6_k::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
                 DType::F16x32 => float::f16::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
                 _ => float::f32::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
@@ -207,7 +208,7 @@ impl Kernel for MulMat {
     }
 
     fn work(&self) -> usize {
-        self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES) * self.x.rows()
+        (self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES)).saturating_mul(self.x.rows())
     }
 
     #[inline(always)]

@@ -4,23 +4,13 @@ use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{ActivationRow, DType, TILE_K, q6k};
 
 use super::PARTIAL;
-use super::q8_0::{packed, scale_of_32};
+use super::activations::{packed, scale_of_32, sum_of_16};
 use crate::hvx::Hvx;
 
 const GROUP: usize = match DType::Q6Kx32.tile_group() {
     Some(group) => group.bytes,
     None => unreachable!(),
 };
-
-/// Sum of the 16 activations of half-block `half`.
-///
-/// # Safety
-/// `x` is an activation row with that half-block.
-#[inline(always)]
-unsafe fn sum_of_16(x: *const u8, layout: ActivationRow, half: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { x.add(layout.sums() + half * 4).cast::<i32>().read() }
-}
 
 /// Byte `i` of every word, sign-extended.
 #[inline(always)]
@@ -36,12 +26,12 @@ fn signed_byte<H: Hvx>(words: H::I, i: usize) -> H::I {
 /// Bits 2i, 2i+1 of every byte, moved to bits 4 and 5.
 #[inline(always)]
 fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
-    let masked = |mask: i32| H::and_i(H::words(x), H::splat_i(mask));
+    let masked = H::and_i(H::words(x), H::splat_i((0x0303_0303_u32 << (2 * i)) as i32));
     H::bytes(match i {
-        0 => H::shl_i::<4>(masked(0x0303_0303)),
-        1 => H::shl_i::<2>(masked(0x0c0c_0c0c)),
-        2 => masked(0x3030_3030),
-        _ => H::shr_i::<2>(masked(0xc0c0_c0c0_u32 as i32)),
+        0 => H::shl_i::<4>(masked),
+        1 => H::shl_i::<2>(masked),
+        2 => masked,
+        _ => H::shr_i::<2>(masked),
     })
 }
 
@@ -69,16 +59,19 @@ pub(super) unsafe fn multiply<H: Hvx, const R: usize>(
             let block = (k + g * 256) / TILE_K + tile;
             // SAFETY: inside the group.
             let scales = unsafe { H::words(H::load_b(group.add(q6k::SCALES + tile / 2 * VECTOR_BYTES))) };
-            let scales: [H::I; 2] =
-                core::array::from_fn(|half| signed_byte::<H>(scales, tile % 2 * 2 + half));
+            let first = tile % 2 * 2;
+            let scales = [signed_byte::<H>(scales, first), signed_byte::<H>(scales, first + 1)];
+            let at = group.wrapping_add(q6k::HIGH + tile * q6k::HIGH_TILE);
             // SAFETY: inside the group.
-            let high: [H::B; 2] = core::array::from_fn(|half| unsafe {
-                H::load_b(group.add(q6k::HIGH + tile * q6k::HIGH_TILE + half * VECTOR_BYTES))
-            });
-            // SAFETY: the rows cover the block.
-            let start = |x, half| unsafe { sum_of_16(x, layout, 2 * block + half) }.wrapping_mul(-32);
-            let mut sums: [[H::I; 2]; R] =
-                core::array::from_fn(|r| core::array::from_fn(|half| H::splat_i(start(x[r], half))));
+            let high = unsafe { [H::load_b(at), H::load_b(at.add(VECTOR_BYTES))] };
+            let mut sums = [[H::splat_i(0); 2]; R];
+            for (sums, x) in sums.iter_mut().zip(x) {
+                for (half, sum) in sums.iter_mut().enumerate() {
+                    // SAFETY: the rows cover the block.
+                    let activations = unsafe { sum_of_16(x, layout, 2 * block + half) };
+                    *sum = H::splat_i(activations.wrapping_mul(-32));
+                }
+            }
             for v in 0..4 {
                 // SAFETY: inside the tile.
                 let nibbles =

@@ -1,0 +1,522 @@
+//! A session in guarded memory, a model of it, and a stream of hostile messages.
+
+use std::time::{Duration, Instant};
+
+use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
+use hexflash_abi::{BufferId, ErrorCode, Fd, OpIndex, ProgramId, Seq, Status};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::pool::Pool;
+use hexflash_dsp::program::Arena;
+use hexflash_dsp::session::Session;
+use hexflash_dsp::vtcm::Vtcm;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::build::{Builder, Room};
+use crate::counting::allocations;
+use crate::memory::{Guarded, Marks};
+use crate::model::{Block, Expect, FIRST_FD, Model};
+use crate::mutate;
+use crate::random::Random;
+
+/// Sizes of the memories; odd ones, so that ends are not page ends.
+const SIZES: [usize; 4] = [160 * 1024 + 4, 96 * 1024 + 2, 128 * 1024, 24 * 1024];
+/// Ids under which they are usually mapped.
+const IDS: [BufferId; 4] = [BufferId(3), BufferId(0), BufferId(17), BufferId(63)];
+/// The memory that is usually read-only, and the one for blocks and registers.
+const READ_ONLY: usize = 2;
+const CONTROL: usize = 3;
+/// Places in the control memory: registers, the word that a receipt copies, the receipt.
+pub const REGISTERS: usize = 64;
+const NONCE: usize = 256;
+const RECEIPT: usize = 384;
+pub const BLOCK: usize = 512;
+/// Answering takes no longer: programs here are small, whatever they say.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// What a world has seen.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    pub messages: u64,
+    pub programs: u64,
+    /// Programs that were found sound (at `Load` and `Run`).
+    pub sound: u64,
+    pub ran: u64,
+    pub failed: u64,
+    /// Successful runs of each op, by opcode.
+    pub ops: [u64; 1 + hexflash_abi::Op::ALL.len()],
+    pub longest: Duration,
+}
+
+impl Tally {
+    pub fn add(&mut self, other: &Self) {
+        self.messages += other.messages;
+        self.programs += other.programs;
+        self.sound += other.sound;
+        self.ran += other.ran;
+        self.failed += other.failed;
+        self.ops.iter_mut().zip(other.ops).for_each(|(n, other)| *n += other);
+        self.longest = self.longest.max(other.longest);
+    }
+}
+
+/// How a session is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub isa: Isa,
+    pub workers: usize,
+    pub dma: DmaMode,
+    pub vtcm_bytes: usize,
+    pub arena_bytes: usize,
+}
+
+impl Setup {
+    pub fn random(seed: u64, random: &mut Random) -> Self {
+        Self {
+            isa: if random.chance(15) { Isa::Portable } else { Isa::detect() },
+            workers: if seed.is_multiple_of(8) { 3 } else { 1 },
+            dma: random.pick(&[DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder]),
+            vtcm_bytes: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
+            arena_bytes: random.pick(&[4 << 10, 16 << 10, 64 << 10]),
+        }
+    }
+}
+
+/// Memory that a session is built on.
+pub struct Memories {
+    pub shared: Vec<Guarded>,
+    arena: Guarded,
+    vtcm: Guarded,
+}
+
+impl Memories {
+    pub fn new(setup: &Setup, random: &mut Random) -> Self {
+        let mut shared: Vec<_> = SIZES.iter().map(|&size| Guarded::new(size)).collect();
+        shared.iter_mut().for_each(|memory| memory.fill(random));
+        Self { shared, arena: Guarded::new(setup.arena_bytes), vtcm: Guarded::new(setup.vtcm_bytes) }
+    }
+
+    pub fn guarded(&self) -> bool {
+        self.shared.iter().chain([&self.arena, &self.vtcm]).all(Guarded::guarded)
+    }
+}
+
+/// Runs `work` with a session on these memories.
+pub fn with_session<T>(
+    setup: Setup,
+    memories: &Memories,
+    work: impl FnOnce(&mut Session<'_, '_, HostPlatform>) -> T,
+) -> T {
+    let platform = HostPlatform::new();
+    for (i, memory) in memories.shared.iter().enumerate() {
+        // SAFETY: aligned to 128; it outlives the session; the tests make references to the bytes between messages only.
+        unsafe { platform.share(Fd(FIRST_FD + i as i32), memory.base(), memory.size() as u64) };
+    }
+    // SAFETY: aligned to 128, and for this session alone.
+    let (vtcm, arena) = unsafe {
+        (
+            Vtcm::new(memories.vtcm.base(), setup.vtcm_bytes),
+            Arena::new(memories.arena.base(), setup.arena_bytes),
+        )
+    };
+    let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
+    std::thread::scope(|scope| {
+        for id in 1..setup.workers {
+            let pool = &pool;
+            scope.spawn(move || pool.serve(id));
+        }
+        // Also when an assertion fails: the scope waits for the workers.
+        let _stop = Stop(&pool);
+        let dispatcher = pool.dispatcher().unwrap();
+        work(&mut Session::new(&platform, dispatcher, arena, 0))
+    })
+}
+
+struct Stop<'a, 'p>(&'a Pool<'p, HostPlatform>);
+
+impl Drop for Stop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// The usual mappings.
+pub fn usual_maps() -> impl Iterator<Item = Message> {
+    IDS.iter().enumerate().map(|(i, &buffer)| {
+        let flags = u32::from(i == READ_ONLY);
+        Message::Map(Map { buffer, fd: Fd(FIRST_FD + i as i32), size: SIZES[i] as u64, flags, reserved: 0 })
+    })
+}
+
+pub fn control(offset: usize, len: usize) -> Range {
+    Range { buffer: IDS[CONTROL], len: len as u32, offset: offset as u64 }
+}
+
+/// A valid program, with the ids that it reads.
+pub fn valid_program(random: &mut Random) -> (Vec<u8>, Vec<(BufferId, usize, i32)>) {
+    let room = |i: usize| Room { id: IDS[i], size: SIZES[i], writable: i != READ_ONLY };
+    let mut builder = Builder::new(random, &[room(0), room(1), room(READ_ONLY)]);
+    builder.program();
+    (builder.block(), builder.ids)
+}
+
+/// As [`valid_program`], with a last op that proves that it ran.
+fn receipt_program(random: &mut Random) -> (Vec<u8>, Vec<(BufferId, usize, i32)>) {
+    let room = |i: usize| Room { id: IDS[i], size: SIZES[i], writable: i != READ_ONLY };
+    // The control memory is named, and too small for anything else.
+    let small = Room { size: 0, ..room(CONTROL) };
+    let mut builder = Builder::new(random, &[room(0), room(1), room(READ_ONLY), small]);
+    builder.program();
+    builder.receipt(3, NONCE, RECEIPT);
+    (builder.block(), builder.ids)
+}
+
+/// A stream of messages, answered and checked.
+pub struct World<'a, 's, 'd, 'p> {
+    pub random: Random,
+    session: &'a mut Session<'d, 'p, HostPlatform>,
+    memories: &'s mut Memories,
+    model: Model,
+    seq: u64,
+    /// Whether requests are damaged on the way.
+    damage: bool,
+    pub tally: Tally,
+}
+
+impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
+    pub fn new(
+        session: &'a mut Session<'d, 'p, HostPlatform>,
+        memories: &'s mut Memories,
+        random: Random,
+    ) -> Self {
+        let mut world = Self {
+            random,
+            session,
+            memories,
+            model: Model::new(),
+            seq: 0,
+            damage: false,
+            tally: Tally::default(),
+        };
+        usual_maps().for_each(|map| world.message(map));
+        world.damage = true;
+        world
+    }
+
+    /// One message, or a few that belong together.
+    pub fn step(&mut self) {
+        match self.random.below(100) {
+            0..=59 => self.run(),
+            60..=69 => self.load(),
+            70..=85 => self.exec(),
+            86..=90 => {
+                let program = self.program_id();
+                self.message(Message::Unload(Unload { program }));
+            }
+            91..=94 => self.remap(),
+            95 => {
+                let mut ping = Ping::OURS;
+                if self.random.chance(50) {
+                    ping.magic ^= u32::from(self.random.chance(30));
+                    ping.abi_version ^= self.random.telling() as u32;
+                }
+                self.message(Message::Ping(ping));
+            }
+            96 => {
+                let noise: Vec<u8> = (0..self.random.below(100)).map(|_| self.random.next() as u8).collect();
+                self.send(&noise);
+            }
+            _ => self.odd_ranges(),
+        }
+    }
+
+    /// Everything given back: a session that has seen all this holds as large a program as a new one.
+    pub fn finish(mut self) -> (Tally, usize) {
+        self.damage = false;
+        for id in 0..hexflash_abi::program::MAX_PROGRAMS as u32 {
+            if self.model.programs[id as usize].is_some() {
+                self.message(Message::Unload(Unload { program: ProgramId(id) }));
+            }
+        }
+        for buffer in (0..64).map(BufferId) {
+            if self.model.info(buffer).is_some() {
+                self.message(Message::Unmap(Unmap { buffer }));
+            }
+        }
+        usual_maps().for_each(|map| self.message(map));
+        (self.tally, self.capacity())
+    }
+
+    /// Tensors that fit the arena: found by trying.
+    pub fn capacity(&mut self) -> usize {
+        let (mut low, mut high) = (0usize, 2000);
+        while low < high {
+            let n = (low + high).div_ceil(2);
+            let header = hexflash_abi::program::ProgramHeader {
+                magic: hexflash_abi::MAGIC,
+                abi_version: hexflash_abi::ABI_VERSION,
+                layout_hash: hexflash_abi::LAYOUT_HASH,
+                total_bytes: 64 + 48 * n as u32,
+                n_buffers: 0,
+                n_tensors: n as u32,
+                n_ops: 0,
+                max_tokens: 1,
+                n_ctx: 1,
+                reserved: [0; 6],
+            };
+            // The tensors are noise: refused as such if they fit the arena.
+            let mut block = header.as_bytes().to_vec();
+            block.resize(header.total_bytes as usize, 0);
+            if block.len() > SIZES[0] {
+                return 0;
+            }
+            self.memories.shared[0].write(0, &block);
+            let block = Range { buffer: IDS[0], len: block.len() as u32, offset: 0 };
+            self.registers([0; 16]);
+            let run = Run { block, registers: control(REGISTERS, 64) };
+            let response = self.session.handle(Message::Run(run).encode(Seq(0)).as_bytes());
+            match ErrorCode::parse(response.code).unwrap() {
+                ErrorCode::ProgramTooLarge => high = n - 1,
+                ErrorCode::UnknownType => low = n,
+                other => panic!("{other}"),
+            }
+        }
+        low
+    }
+
+    fn program_id(&mut self) -> ProgramId {
+        ProgramId(if self.random.chance(95) {
+            self.random.below(6) as u32
+        } else {
+            self.random.telling() as u32
+        })
+    }
+
+    /// Writes a program, damaged or not, into the control memory; where it lies.
+    fn block(&mut self) -> Range {
+        let (mut block, ids) = if self.random.chance(60) {
+            receipt_program(&mut self.random)
+        } else {
+            valid_program(&mut self.random)
+        };
+        for (id, at, value) in ids {
+            let memory = IDS.iter().position(|&i| i == id).unwrap();
+            self.memories.shared[memory].write(at, &value.to_le_bytes());
+        }
+        if self.random.chance(80) {
+            mutate::block(&mut self.random, &mut block);
+        }
+        let at = BLOCK + self.random.pick(&[0, 0, 0, 1, 4, 8]);
+        self.memories.shared[CONTROL].write(at, &block);
+        let mut range = control(at, block.len());
+        if self.random.chance(2) {
+            range.len = range.len.wrapping_add(self.random.pick(&[1, 8, u32::MAX, u32::MAX - 7]));
+        }
+        self.tally.programs += 1;
+        range
+    }
+
+    fn registers(&mut self, values: [u32; 16]) -> Range {
+        self.memories.shared[CONTROL].write(REGISTERS, values.as_bytes());
+        control(REGISTERS, 64)
+    }
+
+    /// Registers for a program with these bounds.
+    fn fresh_registers(&mut self, (max_tokens, n_ctx): (u32, u32)) -> Range {
+        let values = mutate::registers(&mut self.random, max_tokens, n_ctx);
+        let nonce = self.random.next();
+        self.memories.shared[CONTROL].write(NONCE, &nonce.to_le_bytes()[..4]);
+        self.registers(values)
+    }
+
+    /// The bounds in the header of the block in the control memory.
+    fn bounds(&self, block: Range) -> (u32, u32) {
+        let word = |at| {
+            let bytes = self.memories.shared[CONTROL].bytes().get(block.offset as usize + at..)?;
+            Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
+        };
+        (word(32).unwrap_or(1), word(36).unwrap_or(1))
+    }
+
+    fn run(&mut self) {
+        let block = self.block();
+        let registers = self.fresh_registers(self.bounds(block));
+        self.message(Message::Run(Run { block, registers }));
+    }
+
+    fn load(&mut self) {
+        let (program, block) = (self.program_id(), self.block());
+        self.message(Message::Load(Load { program, reserved: 0, block }));
+    }
+
+    fn exec(&mut self) {
+        let program = self.program_id();
+        let loaded = self.model.programs.get(program.0 as usize).and_then(Option::as_ref);
+        let header = loaded.and_then(|block| block.program().ok()).map(|program| *program.header);
+        let registers = self.fresh_registers(header.map_or((1, 1), |h| (h.max_tokens, h.n_ctx)));
+        self.message(Message::Exec(Exec { program, reserved: 0, registers }));
+    }
+
+    /// Ranges that are empty, misplaced, or somebody else's.
+    fn odd_ranges(&mut self) {
+        let buffer = if self.random.chance(80) {
+            self.random.pick(&IDS)
+        } else {
+            BufferId(self.random.telling() as u32)
+        };
+        let size = self.random.pick(&SIZES) as u64;
+        let offset = self.random.pick(&[0, 2, 64, size - 64, size, size + 1, u64::MAX, u64::MAX - 63]);
+        let len = self.random.pick(&[0, 1, 63, 64, 65, 128, u32::MAX]);
+        let (odd, program) = (Range { buffer, len, offset }, self.program_id());
+        let registers = self.fresh_registers((1, 8));
+        let message = match self.random.below(4) {
+            0 => Message::Load(Load { program, reserved: 0, block: odd }),
+            1 => Message::Exec(Exec { program, reserved: 0, registers: odd }),
+            2 => Message::Run(Run { block: odd, registers }),
+            _ => Message::Run(Run { block: self.block(), registers: odd }),
+        };
+        self.message(message);
+    }
+
+    /// Takes a mapping away, or adds one; mostly the usual ones come back.
+    fn remap(&mut self) {
+        let i = self.random.below(4);
+        let telling = BufferId(self.random.telling() as u32);
+        let buffer = if self.random.chance(80) { IDS[i] } else { telling };
+        self.message(Message::Unmap(Unmap { buffer }));
+        let fd = Fd(FIRST_FD + self.random.below(6) as i32 - 1);
+        let size = if self.random.chance(50) { SIZES[i] as u64 } else { self.random.telling() };
+        let flags = self.random.pick(&[0, 0, 1, 1, 2]);
+        self.message(Message::Map(Map { buffer, fd, size, flags, reserved: 0 }));
+        if self.random.chance(80) {
+            for id in (0..64).map(BufferId) {
+                let usual = IDS.contains(&id);
+                if !usual && self.model.info(id).is_some() {
+                    self.message(Message::Unmap(Unmap { buffer: id }));
+                }
+            }
+            self.message(Message::Unmap(Unmap { buffer: IDS[i] }));
+            usual_maps().for_each(|map| self.message(map));
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        self.seq += 1;
+        let mut bytes = message.encode(Seq(self.seq)).as_bytes().to_vec();
+        if self.damage && self.random.chance(2) {
+            mutate::request(&mut self.random, &mut bytes);
+        }
+        self.send(&bytes);
+    }
+
+    /// Sends bytes, and checks the answer and the memory.
+    fn send(&mut self, bytes: &[u8]) {
+        let expect = self.model.answer(bytes, &self.memories.shared);
+        let (before, start) = (allocations(), Instant::now());
+        let response = self.session.handle(bytes);
+        let (allocated, took) = (allocations() - before, start.elapsed());
+        assert_eq!(allocated, 0, "answering allocates");
+        self.tally.messages += 1;
+        self.tally.longest = self.tally.longest.max(took);
+        assert!(took < LONGEST, "{took:?}");
+
+        let request = Request::read_from_bytes(bytes).ok();
+        assert_eq!(response.seq, request.map_or(Seq(u64::MAX), |r| r.seq));
+        let message = request.and_then(|r| Message::decode(&r).ok());
+        let outcome = response.outcome();
+        let none = vec![Marks::default(); SIZES.len()];
+        let (marks, loaded) = match expect {
+            Expect::Done => {
+                assert_eq!(outcome, Ok(()), "{message:?}");
+                (none, None)
+            }
+            Expect::Refused(fault) => {
+                // Room in the arena is looked for before the block is looked at, VTCM before registers are checked.
+                let no_room = no_room(&response)
+                    && matches!(message, Some(Message::Load(_) | Message::Run(_)))
+                    && (response.code == ErrorCode::ProgramTooLarge.wire()
+                        || fault.code == ErrorCode::BadRegister);
+                let right = outcome == Err((Status::Refused, fault));
+                assert!(right || no_room, "{outcome:?}, not {fault:?}: {message:?}");
+                (none, None)
+            }
+            Expect::Loads(id, block) => {
+                self.tally.sound += 1;
+                let fine = outcome.is_ok() || no_room(&response);
+                assert!(fine, "{outcome:?}");
+                (none, outcome.is_ok().then_some((id, block)))
+            }
+            Expect::Runs(block, registers) => {
+                self.tally.sound += u64::from(matches!(message, Some(Message::Run(_))));
+                (self.ran(&response, &block, registers.values[1]), None)
+            }
+        };
+        for (i, memory) in self.memories.shared.iter_mut().enumerate() {
+            let stray = memory.stray_write(&marks[i]);
+            assert_eq!(stray, None, "memory {i} was written where it must not: {message:?} {outcome:?}");
+        }
+        assert!(self.memories.guarded(), "a write outside: {message:?}");
+        if let (Ok(()), Some(message)) = (outcome, message) {
+            self.model.apply(&message, loaded);
+        }
+    }
+
+    /// Checks the answer of a sound program's run; what it may have written.
+    fn ran(&mut self, response: &Response, block: &Block, n_tokens: u32) -> Vec<Marks> {
+        let program = block.program().unwrap();
+        let n_ops = program.ops.len();
+        let upto = |n| self.model.may_write(&program, n, n_tokens, SIZES.len());
+        match response.outcome() {
+            Ok(()) => {
+                self.tally.ran += 1;
+                program.ops.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
+                let marks = upto(n_ops);
+                if self.gives_receipt(&program) {
+                    let bytes = self.memories.shared[CONTROL].bytes();
+                    let untouched = upto(n_ops - 1);
+                    if !untouched[CONTROL].meets(NONCE, RECEIPT + 4) {
+                        assert_eq!(bytes[NONCE..][..4], bytes[RECEIPT..][..4], "success, but it did not run");
+                    }
+                }
+                marks
+            }
+            Err((Status::Failed, fault)) => {
+                self.tally.failed += 1;
+                assert_eq!(
+                    fault.code,
+                    ErrorCode::BadRowIndex,
+                    "{fault}: {:?}",
+                    program.ops.get(fault.op.0 as usize)
+                );
+                upto(fault.op.0 as usize + 1)
+            }
+            Err((Status::Refused, _)) if no_room(response) => upto(0),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Whether the program's last op copies the nonce.
+    fn gives_receipt(&self, program: &hexflash_abi::validate::Program<'_>) -> bool {
+        let Some(op) = program.ops.last() else { return false };
+        let place = |i| {
+            let t = program.tensor(i)?;
+            let buffer = program.buffers[t.buffer as usize].buffer;
+            Some((self.model.buffers[buffer.0 as usize]?.memory, t.offset as usize, t.dtype, t.ne))
+        };
+        let word = |at| Some((CONTROL, at, hexflash_abi::DType::I32.wire(), [1; 4]));
+        op.opcode == hexflash_abi::Op::Cpy.wire()
+            && place(op.src[0]) == word(NONCE)
+            && place(op.dst[0]) == word(RECEIPT)
+    }
+}
+
+/// Refused because arena or VTCM is too small, which the model does not know.
+fn no_room(response: &Response) -> bool {
+    let Err((Status::Refused, fault)) = response.outcome() else { return false };
+    match fault.code {
+        ErrorCode::ProgramTooLarge => fault.op == OpIndex::NONE,
+        ErrorCode::VtcmTooSmall => fault.op != OpIndex::NONE,
+        _ => false,
+    }
+}

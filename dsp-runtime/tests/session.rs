@@ -1,0 +1,520 @@
+//! A session, message by message: every way in which each may be refused or fail, by name.
+
+use std::ptr::NonNull;
+
+use hexflash_abi::ErrorCode::*;
+use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Response, Run, Unload, Unmap};
+use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::validate::block_bytes;
+use hexflash_abi::{
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, Op, OpIndex, ProgramId, Seq,
+    Status, TensorIndex,
+};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::pool::Pool;
+use hexflash_dsp::program::Arena;
+use hexflash_dsp::session::Session;
+use hexflash_dsp::vtcm::Vtcm;
+use zerocopy::IntoBytes;
+
+/// Bytes of each of the two shared memories, fds 1 and 2.
+const SIZE: usize = 8192;
+const ARENA: usize = 2048;
+const VTCM: usize = 64 << 10;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+/// Memory by address, as the two sides share it.
+struct Shared(NonNull<Line>, usize);
+
+impl Shared {
+    fn new(bytes: usize) -> Self {
+        let lines = vec![Line([0; 128]); bytes / 128].into_boxed_slice();
+        Self(NonNull::from(Box::leak(lines)).cast(), bytes)
+    }
+
+    fn base(&self) -> NonNull<u8> {
+        self.0.cast()
+    }
+
+    fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.1);
+        // SAFETY: inside, and the session runs only while it answers.
+        unsafe { self.base().add(at).copy_from(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        assert!(at + 4 <= self.1);
+        // SAFETY: as above.
+        unsafe { self.base().add(at).cast::<u32>().read_unaligned() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `new`; the session is gone.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.0.as_ptr(), self.1 / 128)) });
+    }
+}
+
+/// A session and the memory that it shares. Blocks lie at 1024 of memory 0, registers at 0.
+struct Host<'a, 'd, 'p> {
+    session: &'a mut Session<'d, 'p, HostPlatform>,
+    memory: &'a [Shared; 2],
+}
+
+const A: BufferId = BufferId(4);
+const B: BufferId = BufferId(63);
+const BLOCK: usize = 1024;
+
+fn with_host(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
+    let memory = [Shared::new(SIZE), Shared::new(SIZE)];
+    let (arena, vtcm) = (Shared::new(ARENA), Shared::new(VTCM));
+    let platform = HostPlatform::new();
+    for (fd, memory) in [(1, &memory[0]), (2, &memory[1])] {
+        // SAFETY: aligned, and alive until the session is gone.
+        unsafe { platform.share(Fd(fd), memory.base(), SIZE as u64) };
+    }
+    // SAFETY: aligned, alive, and the session's alone.
+    let (vtcm, arena) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
+    let pool = Pool::new(&platform, Isa::detect(), vtcm, 1, DmaMode::AtOnce);
+    let mut session = Session::new(&platform, pool.dispatcher().unwrap(), arena, 0x73);
+    work(&mut Host { session: &mut session, memory: &memory });
+}
+
+/// As [`with_host`], with memory 0 mapped as A and memory 1 as B, both to be written.
+fn with_maps(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
+    with_host(|host| {
+        host.ok(map(A, 1, SIZE, 0));
+        host.ok(map(B, 2, SIZE, 0));
+        work(host);
+    });
+}
+
+fn map(buffer: BufferId, fd: i32, size: usize, flags: u32) -> Message {
+    Message::Map(Map { buffer, fd: Fd(fd), size: size as u64, flags, reserved: 0 })
+}
+
+fn unmap(buffer: BufferId) -> Message {
+    Message::Unmap(Unmap { buffer })
+}
+
+fn range(offset: usize, len: usize) -> Range {
+    Range { buffer: A, len: len as u32, offset: offset as u64 }
+}
+
+fn registers() -> Range {
+    range(0, 64)
+}
+
+fn load(program: u32, block: Range) -> Message {
+    Message::Load(Load { program: ProgramId(program), reserved: 0, block })
+}
+
+fn exec(program: u32, registers: Range) -> Message {
+    Message::Exec(Exec { program: ProgramId(program), reserved: 0, registers })
+}
+
+fn unload(program: u32) -> Message {
+    Message::Unload(Unload { program: ProgramId(program) })
+}
+
+impl Host<'_, '_, '_> {
+    fn send(&mut self, message: Message) -> Response {
+        let response = self.session.handle(message.encode(Seq(77)).as_bytes());
+        assert_eq!(response.seq, Seq(77));
+        response
+    }
+
+    #[track_caller]
+    fn ok(&mut self, message: Message) {
+        assert_eq!(self.send(message).outcome(), Ok(()));
+    }
+
+    #[track_caller]
+    fn refused(&mut self, message: Message, code: ErrorCode, detail: u32) {
+        assert_eq!(self.send(message).outcome(), Err((Status::Refused, Fault::new(code, detail))));
+    }
+
+    /// Writes a block where programs are expected.
+    fn block(&mut self, block: &[u8]) -> Range {
+        self.memory[0].write(BLOCK, block);
+        range(BLOCK, block.len())
+    }
+
+    fn step(&mut self, n_past: u32, n_tokens: u32) {
+        self.memory[0].write(0, StepRegisters::step(n_past, n_tokens).as_bytes());
+    }
+}
+
+/// A word tensor at `offset` of buffer `buffer` (0: A, 1: B).
+fn word(dtype: DType, buffer: u16, offset: u64) -> TensorDesc {
+    let (ne, nb) = ([1; 4], [4; 4]);
+    TensorDesc {
+        offset,
+        buffer,
+        dtype: dtype.wire(),
+        token_axis: NO_TOKEN_AXIS,
+        flags: 0,
+        reserved: 0,
+        ne,
+        nb,
+    }
+}
+
+fn op(op: Op, src: &[u16], dst: u16) -> OpDesc {
+    let mut desc = OpDesc {
+        opcode: op.wire(),
+        reserved: 0,
+        src: [TensorIndex::NONE; MAX_SRC],
+        dst: [TensorIndex::NONE; MAX_DST],
+        reserved2: 0,
+        params: [0; 16],
+    };
+    src.iter().zip(&mut desc.src).for_each(|(&i, slot)| *slot = TensorIndex(i));
+    desc.dst[0] = TensorIndex(dst);
+    desc
+}
+
+/// A block over A and B, for up to 4 tokens in a context of 10.
+fn program(tensors: &[TensorDesc], ops: &[OpDesc]) -> Vec<u8> {
+    let header = ProgramHeader {
+        magic: MAGIC,
+        abi_version: ABI_VERSION,
+        layout_hash: LAYOUT_HASH,
+        total_bytes: block_bytes(2, tensors.len(), ops.len()).unwrap() as u32,
+        n_buffers: 2,
+        n_tensors: tensors.len() as u32,
+        n_ops: ops.len() as u32,
+        max_tokens: 4,
+        n_ctx: 10,
+        reserved: [0; 6],
+    };
+    let buffers = [A, B].map(|buffer| BufferRef { buffer, reserved: 0 });
+    [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()].concat()
+}
+
+/// Copies the word at byte `from` of B to byte `to`.
+fn copies(from: u64, to: u64) -> Vec<u8> {
+    program(&[word(DType::I32, 1, from), word(DType::I32, 1, to)], &[op(Op::Cpy, &[0], 1)])
+}
+
+#[test]
+fn ping_compares_builds() {
+    with_host(|host| {
+        let response = host.send(Message::Ping(Ping::OURS));
+        assert_eq!(response.outcome(), Ok(()));
+        let info = response.ping_info();
+        assert_eq!((info.abi_version, info.layout_hash_low), (ABI_VERSION, LAYOUT_HASH as u32));
+        assert_eq!((info.n_threads, info.vtcm_bytes), (1, VTCM as u32));
+        assert_eq!((info.arch, info.arena_bytes), (0x73, ARENA as u32));
+        host.refused(Message::Ping(Ping { magic: 1, ..Ping::OURS }), BadMagic, 1);
+        host.refused(Message::Ping(Ping { abi_version: 9, ..Ping::OURS }), AbiVersion, ABI_VERSION);
+        host.refused(Message::Ping(Ping { layout_hash: 9, ..Ping::OURS }), LayoutHash, LAYOUT_HASH as u32);
+    });
+}
+
+#[test]
+fn what_is_no_request_is_answered_too() {
+    with_host(|host| {
+        for len in [0, 1, 47, 49, 1000] {
+            let response = host.session.handle(&vec![7; len]);
+            assert_eq!(response.seq, Seq(u64::MAX));
+            let fault = Fault::new(BadMessage, len as u32);
+            assert_eq!(response.outcome(), Err((Status::Refused, fault)));
+        }
+        let mut request = unmap(A).encode(Seq(77));
+        request.kind = 99;
+        let outcome = host.session.handle(request.as_bytes()).outcome();
+        assert_eq!(outcome, Err((Status::Refused, Fault::new(UnknownMessage, 99))));
+        let mut request = unmap(A).encode(Seq(77));
+        request.body[31] = 1;
+        let outcome = host.session.handle(request.as_bytes()).outcome();
+        assert_eq!(outcome, Err((Status::Refused, Fault::new(ReservedNotZero, 31))));
+    });
+}
+
+#[test]
+fn map_wants_a_free_id_and_memory_that_exists() {
+    with_host(|host| {
+        host.refused(map(BufferId(64), 1, SIZE, 0), UnknownBuffer, 64);
+        host.refused(map(BufferId(u32::MAX), 1, SIZE, 0), UnknownBuffer, u32::MAX);
+        host.refused(map(A, 1, SIZE, 2), ReservedNotZero, 2);
+        host.refused(map(A, 3, SIZE, 0), MapFailed, 3);
+        host.refused(map(A, -1, SIZE, 0), MapFailed, u32::MAX);
+        host.refused(map(A, 1, 0, 0), MapFailed, 1);
+        host.refused(map(A, 1, SIZE + 1, 0), MapFailed, 1);
+        host.ok(map(A, 1, SIZE, 0));
+        host.refused(map(A, 2, SIZE, 0), BufferInUse, A.0);
+    });
+}
+
+/// The same memory under two ids would hide from validation that an output overlaps an input.
+#[test]
+fn memory_has_one_name_unless_nobody_writes_it() {
+    with_host(|host| {
+        host.ok(map(A, 1, SIZE, 0));
+        host.refused(map(B, 1, SIZE, 0), BufferInUse, A.0);
+        host.refused(map(B, 1, 128, 1), BufferInUse, A.0);
+        host.ok(unmap(A));
+        host.ok(map(A, 1, SIZE, 1));
+        host.ok(map(B, 1, 128, 1));
+        host.refused(map(BufferId(0), 1, 128, 0), BufferInUse, A.0);
+        host.ok(unmap(A));
+        host.refused(map(A, 1, 1, 0), BufferInUse, B.0);
+        host.ok(unmap(B));
+        host.ok(map(A, 1, SIZE, 0));
+    });
+}
+
+#[test]
+fn unmap_wants_a_mapped_buffer_that_no_program_uses() {
+    with_maps(|host| {
+        host.refused(unmap(BufferId(5)), UnknownBuffer, 5);
+        host.refused(unmap(BufferId(64)), UnknownBuffer, 64);
+        let block = host.block(&copies(0, 4));
+        host.ok(load(9, block));
+        host.refused(unmap(A), BufferBusy, 9);
+        host.refused(unmap(B), BufferBusy, 9);
+        host.ok(unload(9));
+        host.ok(unmap(B));
+        host.refused(unmap(B), UnknownBuffer, B.0);
+        // The program's buffer is gone: it can be loaded no more.
+        host.refused(load(9, block), UnknownBuffer, B.0);
+        host.ok(unmap(A));
+        host.refused(load(9, block), UnknownBuffer, A.0);
+    });
+}
+
+#[test]
+fn load_wants_a_free_id_and_a_range() {
+    with_maps(|host| {
+        let block = host.block(&copies(0, 4));
+        host.refused(load(32, block), UnknownProgram, 32);
+        host.ok(load(31, block));
+        host.refused(load(31, block), ProgramInUse, 31);
+        host.refused(load(0, Range { buffer: BufferId(7), ..block }), UnknownBuffer, 7);
+        host.refused(load(0, range(SIZE, 1)), OutOfBounds, A.0);
+        host.refused(load(0, Range { offset: u64::MAX, ..block }), OutOfBounds, A.0);
+        host.refused(load(0, range(SIZE, 0)), BadMessage, 0);
+        host.refused(load(0, Range { len: block.len - 1, ..block }), BadCount, block.len);
+        host.refused(load(0, Range { len: block.len + 8, ..block }), BadCount, block.len);
+        host.refused(load(0, Range { offset: block.offset + 4, ..block }), BadMagic, ABI_VERSION);
+        host.ok(load(0, block));
+    });
+}
+
+/// An empty block used to lie where the first program's block began, and to free that with itself.
+#[test]
+fn an_empty_load_leaves_other_programs_alone() {
+    with_maps(|host| {
+        host.step(0, 1);
+        let block = host.block(&copies(0, 4));
+        host.ok(load(0, block));
+        for _ in 0..3 {
+            host.refused(load(1, range(BLOCK, 0)), BadMessage, 0);
+        }
+        let other = host.block(&copies(0, 8));
+        host.ok(load(1, other));
+        host.memory[1].write(0, &5u32.to_le_bytes());
+        host.ok(exec(0, registers()));
+        assert_eq!([4, 8].map(|at| host.memory[1].word(at)), [5, 0]);
+        host.ok(exec(1, registers()));
+        assert_eq!(host.memory[1].word(8), 5);
+    });
+}
+
+#[test]
+fn a_loaded_program_is_a_copy() {
+    with_maps(|host| {
+        host.step(0, 1);
+        host.memory[1].write(0, &5u32.to_le_bytes());
+        let block = host.block(&copies(0, 4));
+        host.ok(load(0, block));
+        host.memory[0].write(BLOCK, &[0xff; 1024]);
+        host.ok(exec(0, registers()));
+        assert_eq!(host.memory[1].word(4), 5);
+    });
+}
+
+#[test]
+fn exec_and_unload_want_a_loaded_program() {
+    with_maps(|host| {
+        host.step(0, 1);
+        for id in [0, 31, 32, u32::MAX] {
+            host.refused(exec(id, registers()), UnknownProgram, id);
+            host.refused(unload(id), UnknownProgram, id);
+        }
+        let block = host.block(&copies(0, 4));
+        host.ok(load(3, block));
+        host.ok(exec(3, registers()));
+        host.ok(unload(3));
+        host.refused(exec(3, registers()), UnknownProgram, 3);
+        host.refused(unload(3), UnknownProgram, 3);
+    });
+}
+
+#[test]
+fn registers_are_a_block_of_their_size() {
+    with_maps(|host| {
+        host.step(0, 1);
+        let block = host.block(&copies(0, 4));
+        host.ok(load(0, block));
+        for (bad, code, detail) in [
+            (range(0, 63), OutOfBounds, A.0),
+            (range(0, 65), OutOfBounds, A.0),
+            (range(0, 0), OutOfBounds, A.0),
+            (range(2, 64), Misaligned, 2),
+            (range(SIZE - 60, 64), OutOfBounds, A.0),
+            (Range { buffer: BufferId(9), ..registers() }, UnknownBuffer, 9),
+            (Range { offset: u64::MAX - 3, ..registers() }, OutOfBounds, A.0),
+        ] {
+            host.refused(exec(0, bad), code, detail);
+            host.refused(Message::Run(Run { block, registers: bad }), code, detail);
+        }
+        host.memory[0].write(4, StepRegisters::step(0, 1).as_bytes());
+        host.ok(exec(0, range(4, 64)));
+    });
+}
+
+#[test]
+fn registers_stay_within_the_programs_bounds() {
+    with_maps(|host| {
+        let block = host.block(&copies(0, 4));
+        host.ok(load(0, block));
+        host.memory[1].write(0, &5u32.to_le_bytes());
+        for (n_past, n_tokens, register) in
+            [(0, 0, 1), (0, 5, 1), (0, u32::MAX, 1), (7, 4, 0), (10, 1, 0), (u32::MAX, 1, 0)]
+        {
+            host.step(n_past, n_tokens);
+            host.refused(exec(0, registers()), BadRegister, register);
+            host.refused(Message::Run(Run { block, registers: registers() }), BadRegister, register);
+        }
+        for register in 2..16 {
+            host.step(0, 1);
+            host.memory[0].write(4 * register, &[1]);
+            host.refused(exec(0, registers()), BadRegister, register as u32);
+        }
+        assert_eq!(host.memory[1].word(4), 0, "it ran");
+        host.step(6, 4);
+        host.ok(exec(0, registers()));
+        assert_eq!(host.memory[1].word(4), 5);
+    });
+}
+
+#[test]
+fn read_only_buffers_are_not_written() {
+    with_host(|host| {
+        host.ok(map(A, 1, SIZE, 0));
+        host.ok(map(B, 2, SIZE, 1));
+        host.step(0, 1);
+        let block = host.block(&copies(0, 4));
+        let refused = Err((Status::Refused, Fault { op: OpIndex(0), code: WriteToConst, detail: 16 }));
+        assert_eq!(host.send(load(0, block)).outcome(), refused);
+        assert_eq!(host.send(Message::Run(Run { block, registers: registers() })).outcome(), refused);
+        assert_eq!(host.memory[1].word(4), 0);
+    });
+}
+
+#[test]
+fn a_smaller_mapping_is_a_smaller_buffer() {
+    with_host(|host| {
+        host.ok(map(A, 1, SIZE, 0));
+        host.ok(map(B, 2, 128, 0));
+        let block = host.block(&copies(0, 124));
+        host.ok(load(0, block));
+        let block = host.block(&copies(0, 128));
+        host.refused(load(1, block), OutOfBounds, 1);
+    });
+}
+
+#[test]
+fn the_arena_fills_up_and_empties() {
+    with_maps(|host| {
+        let block = host.block(&copies(0, 4));
+        let loaded = (0..32).take_while(|&id| host.send(load(id, block)).outcome().is_ok()).count() as u32;
+        assert!((3..32).contains(&loaded), "{loaded}");
+        let Err((Status::Refused, fault)) = host.send(load(loaded, block)).outcome() else { panic!() };
+        assert_eq!((fault.op, fault.code), (OpIndex::NONE, ProgramTooLarge));
+        host.step(0, 1);
+        let run = Message::Run(Run { block, registers: registers() });
+        assert_eq!(host.send(run).outcome(), Err((Status::Refused, fault)));
+        // Any one of them makes room for another, and what fails leaves nothing behind.
+        for id in 0..loaded {
+            host.ok(unload(id));
+            for _ in 0..10 {
+                host.ok(run);
+                host.refused(load(id, Range { len: 64, ..block }), BadCount, block.len);
+            }
+            host.ok(load(id, block));
+            host.ok(exec(id, registers()));
+        }
+    });
+}
+
+#[test]
+fn run_keeps_nothing() {
+    with_maps(|host| {
+        host.step(0, 1);
+        host.memory[1].write(0, &5u32.to_le_bytes());
+        let block = host.block(&copies(0, 4));
+        host.ok(Message::Run(Run { block, registers: registers() }));
+        assert_eq!(host.memory[1].word(4), 5);
+        (0..32).for_each(|id| host.refused(exec(id, registers()), UnknownProgram, id));
+        // No program holds its buffers.
+        host.ok(unmap(B));
+    });
+}
+
+/// Three ops, the second one with an id out of range: the first has run, the third has not, the answer says which.
+#[test]
+fn a_failing_op_is_named_and_ends_the_program() {
+    with_maps(|host| {
+        let table = TensorDesc { ne: [1, 4, 1, 1], nb: [4, 4, 16, 16], ..word(DType::F32, 1, 0) };
+        let tensors = [
+            table,
+            word(DType::I32, 1, 128),
+            word(DType::F32, 1, 256),
+            word(DType::I32, 1, 260),
+            word(DType::I32, 1, 264),
+        ];
+        let ops = [op(Op::Cpy, &[1], 3), op(Op::GetRows, &[0, 1], 2), op(Op::Cpy, &[1], 4)];
+        let block = host.block(&program(&tensors, &ops));
+        host.step(0, 1);
+        host.ok(load(0, block));
+        for id in [4, -1, i32::MIN, i32::MAX] {
+            host.memory[1].write(128, &id.to_le_bytes());
+            host.memory[1].write(256, &[0; 12]);
+            for message in [exec(0, registers()), Message::Run(Run { block, registers: registers() })] {
+                let fault = Fault { op: OpIndex(1), code: BadRowIndex, detail: id as u32 };
+                assert_eq!(host.send(message).outcome(), Err((Status::Failed, fault)));
+            }
+            assert_eq!([256, 260, 264].map(|at| host.memory[1].word(at)), [0, id as u32, 0]);
+        }
+        host.memory[1].write(128, &3u32.to_le_bytes());
+        host.ok(exec(0, registers()));
+        assert_eq!(host.memory[1].word(264), 3);
+    });
+}
+
+#[test]
+fn an_op_that_vtcm_cannot_hold_is_refused_at_load() {
+    with_maps(|host| {
+        // 32 taps: 2 * 63 KiB of staging.
+        let rows = |n, offset| TensorDesc {
+            ne: [1, n, 1, 1],
+            nb: [4, 4, 4 * n, 4 * n],
+            ..word(DType::F32, 1, offset)
+        };
+        let x = TensorDesc { token_axis: 1, ..rows(4, 0) };
+        let tensors = [x, rows(32, 128), rows(32, 256), TensorDesc { offset: 512, ..x }];
+        let block = host.block(&program(&tensors, &[op(Op::SsmConv, &[0, 1, 2], 3)]));
+        let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 63 * 1024 };
+        assert_eq!(host.send(load(0, block)).outcome(), Err((Status::Refused, fault)));
+    });
+}

@@ -1,0 +1,209 @@
+//! Model files that cannot be run: each is refused with one line and exit code 2, by every command that opens it.
+
+use std::fs;
+use std::path::Path;
+
+use hexflash::gguf::{GgmlType, Value};
+use tempfile::TempDir;
+
+use super::support::{Change, Outcome, changed_model, hexflash, model, run, text};
+
+/// All commands that load a model refuse this one.
+#[track_caller]
+fn refused(path: &Path, cause: &str, remedy: &str) {
+    let path = text(path);
+    run(&["-m", path, "-n", "1", "x"]).failed(2, cause, remedy);
+    hexflash(&["info", "-m", path]).failed(2, cause, remedy);
+    let bench = ["bench", "--no-repack-cache", "-m", path, "-p", "1", "-n", "1", "-r", "1"];
+    hexflash(&bench).failed(2, cause, remedy);
+}
+
+/// The model with a change, and what `run` says of it.
+fn run_changed(change: &Change<'_>) -> Outcome {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("changed.gguf");
+    changed_model(&path, change);
+    run(&["-m", text(&path), "-n", "1", "x"])
+}
+
+#[track_caller]
+fn refused_changed(change: &Change<'_>, cause: &str, remedy: &str) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("changed.gguf");
+    changed_model(&path, change);
+    refused(&path, cause, remedy);
+}
+
+/// Writes bytes as a model file and has it refused.
+#[track_caller]
+fn refused_bytes(bytes: &[u8], cause: &str, remedy: &str) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("model.gguf");
+    fs::write(&path, bytes).unwrap();
+    refused(&path, cause, remedy);
+}
+
+#[test]
+fn missing_file() {
+    refused(Path::new("/nonexistent/model.gguf"), "no such file", "check the path");
+}
+
+#[test]
+fn directory() {
+    refused(TempDir::new().unwrap().path(), "is a directory", "name a .gguf file");
+}
+
+#[test]
+fn empty_file() {
+    refused_bytes(b"", "empty file", "download it again");
+}
+
+#[test]
+fn truncated_file() {
+    let whole = fs::read(model("tiny-hybrid-q4_0.gguf")).unwrap();
+    for len in [3, 20, 1000, 100_000, whole.len() / 2, whole.len() - 64] {
+        refused_bytes(&whole[..len], "", "download it again");
+    }
+}
+
+/// A few by hand; `gguf_corruption.rs` has many more.
+#[test]
+fn corrupted_file() {
+    let whole = fs::read(model("tiny-hybrid-q4_0.gguf")).unwrap();
+    let damaged = |at: usize, bytes: &[u8]| {
+        let mut file = whole.clone();
+        file[at..at + bytes.len()].copy_from_slice(bytes);
+        file
+    };
+    refused_bytes(&damaged(0, b"GGML"), "not a GGUF file", "download it again");
+    refused_bytes(&damaged(4, &99u32.to_le_bytes()), "version 99", "convert the model");
+    refused_bytes(&damaged(8, &u64::MAX.to_le_bytes()), "tensors", "download it again");
+    refused_bytes(&damaged(16, &u64::MAX.to_le_bytes()), "keys", "download it again");
+    refused_bytes(&damaged(24, &u64::MAX.to_le_bytes()), "corrupt", "download it again");
+    refused_bytes(b"<!DOCTYPE html><html>404 Not Found</html>", "web page", "download the model file");
+}
+
+#[test]
+fn other_architecture() {
+    let change = Change::Key("general.architecture", Value::from("llama"));
+    refused_changed(&change, "architecture \"llama\" is not supported", "runs qwen35");
+}
+
+/// Models of other architectures have other tokenizers; what is named is the architecture.
+#[test]
+fn other_architecture_without_a_known_tokenizer() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("llama.gguf");
+    let mut writer = hexflash::gguf::writer::GgufWriter::new();
+    writer.kv("general.architecture", "llama").kv("tokenizer.ggml.model", "llama");
+    writer.tensor("token_embd.weight", GgmlType::F32, &[8, 4], vec![0; 128]).unwrap();
+    writer.write_to(fs::File::create(&path).unwrap()).unwrap();
+    refused(&path, "architecture \"llama\" is not supported", "runs qwen35");
+}
+
+#[test]
+fn draft_model_as_target() {
+    refused(&model("tiny-hybrid-dflash-f16.gguf"), "DFlash draft model", "give the target model with -m");
+}
+
+#[test]
+fn unsupported_tensor_type() {
+    let types = [
+        ("blk.0.ffn_down.weight", GgmlType::Q4_K, [768, 256]),
+        ("blk.1.ffn_gate.weight", GgmlType::IQ4_XS, [256, 768]),
+        ("token_embd.weight", GgmlType::Q5_K, [256, 4096]),
+    ];
+    for (name, kind, ne) in types {
+        let cause = format!("\"{name}\" has type {kind}, which is not supported");
+        refused_changed(&Change::Tensor(name, kind, &ne), &cause, "use a conversion with");
+    }
+    // A norm of the wrong type: those are never quantized.
+    let change = Change::Tensor("output_norm.weight", GgmlType::Q8_0, &[256]);
+    refused_changed(&change, "output_norm.weight", "use a conversion with F32");
+}
+
+#[test]
+fn missing_tensor() {
+    for name in [
+        "output_norm.weight",
+        "blk.3.attn_q.weight",
+        "blk.0.ssm_a",
+        "blk.7.ffn_down.weight",
+        "token_embd.weight",
+    ] {
+        refused_changed(&Change::NoTensor(name), &format!("missing tensor {name}"), "complete model");
+    }
+}
+
+#[test]
+fn wrong_tensor_shape() {
+    let shapes: [(&str, GgmlType, &[u64]); 6] = [
+        ("blk.0.ffn_gate.weight", GgmlType::Q4_0, &[256, 512]),
+        ("blk.0.ffn_down.weight", GgmlType::Q4_0, &[256, 768]),
+        ("blk.0.attn_norm.weight", GgmlType::F32, &[255]),
+        ("blk.3.attn_v.weight", GgmlType::Q4_0, &[256, 64]),
+        ("blk.2.ssm_conv1d.weight", GgmlType::F32, &[3, 1024]),
+        ("token_embd.weight", GgmlType::Q6_K, &[512, 4096]),
+    ];
+    for (name, kind, ne) in shapes {
+        let cause = format!("tensor {name} has shape {ne:?}, expected");
+        refused_changed(&Change::Tensor(name, kind, ne), &cause, "convert the model again");
+    }
+}
+
+/// Hyper-parameters that are missing, out of range, or do not fit the tensors.
+#[test]
+fn wrong_hyper_parameters() {
+    let number = |key, value: u32| Change::Key(key, Value::from(value));
+    let missing = [
+        "general.architecture",
+        "qwen35.block_count",
+        "qwen35.context_length",
+        "qwen35.embedding_length",
+        "qwen35.ssm.state_size",
+        "qwen35.attention.layer_norm_rms_epsilon",
+    ];
+    for key in missing {
+        refused_changed(&Change::NoKey(key), &format!("missing key {key}"), "convert the model again");
+    }
+    let wrong = [
+        number("qwen35.block_count", 0),
+        number("qwen35.block_count", 9),
+        number("qwen35.block_count", u32::MAX),
+        number("qwen35.context_length", 0),
+        number("qwen35.embedding_length", 0),
+        number("qwen35.embedding_length", 128),
+        number("qwen35.feed_forward_length", 0),
+        number("qwen35.attention.head_count", 0),
+        number("qwen35.attention.head_count", 3),
+        number("qwen35.attention.key_length", 63),
+        number("qwen35.rope.dimension_count", 15),
+        number("qwen35.rope.dimension_count", 128),
+        number("qwen35.ssm.conv_kernel", 0),
+        number("qwen35.ssm.conv_kernel", 5),
+        number("qwen35.ssm.state_size", 129),
+        number("qwen35.ssm.group_count", 0),
+        number("qwen35.ssm.time_step_rank", 7),
+        number("qwen35.full_attention_interval", 3),
+        Change::Key("qwen35.block_count", Value::from("eight")),
+        Change::Key("qwen35.attention.layer_norm_rms_epsilon", Value::from(f32::NAN)),
+    ];
+    for change in &wrong {
+        refused_changed(change, "", "");
+    }
+}
+
+/// What only `run` needs: the text side.
+#[test]
+fn wrong_text_side() {
+    let key = |key, value: &str| Change::Key(key, Value::from(value));
+    let pre = key("tokenizer.ggml.pre", "made-up");
+    run_changed(&pre).failed(2, "pre-tokenizer \"made-up\" is not supported", "use a model file with one of");
+    let kind = key("tokenizer.ggml.model", "bert");
+    run_changed(&kind).failed(2, "tokenizer model \"bert\" is not supported", "use a model file with one of");
+    run_changed(&Change::NoKey("tokenizer.ggml.tokens")).failed(2, "tokenizer.ggml.tokens", "convert");
+    let eos = Change::Key("tokenizer.ggml.eos_token_id", Value::from(4096u32));
+    run_changed(&eos).failed(2, "outside the vocabulary", "fix tokenizer.ggml.eos_token_id");
+    let temp = Change::Key("general.sampling.temp", Value::from(f32::NAN));
+    run_changed(&temp).failed(2, "general.sampling.temp", "set the option yourself");
+}

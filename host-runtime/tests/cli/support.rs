@@ -1,0 +1,137 @@
+//! Running the command, and making the files that it is given.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType, Gguf, Value};
+
+/// What the command did. Failures print all of it.
+#[derive(Debug)]
+pub struct Outcome {
+    #[allow(dead_code, reason = "read by Debug")]
+    pub arguments: String,
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The command itself; logging as users have it who never set anything.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hexflash"));
+    command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// `hexflash ARGUMENTS`.
+pub fn hexflash(arguments: &[&str]) -> Outcome {
+    hexflash_reading(b"", arguments)
+}
+
+/// `hexflash ARGUMENTS` with `input` on standard input.
+pub fn hexflash_reading(input: &[u8], arguments: &[&str]) -> Outcome {
+    let mut command = command(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A command that fails early does not read.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    Outcome {
+        arguments: arguments.join(" "),
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// `hexflash run --no-repack-cache ARGUMENTS`.
+pub fn run(arguments: &[&str]) -> Outcome {
+    hexflash(&[&["run", "--no-repack-cache"], arguments].concat())
+}
+
+impl Outcome {
+    /// It did what was asked.
+    #[track_caller]
+    pub fn succeeded(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        assert!(!self.stderr.contains("panicked"), "{self:?}");
+        self
+    }
+
+    /// It failed with this code, and one line that names a cause and a remedy.
+    #[track_caller]
+    pub fn failed(self, code: i32, cause: &str, remedy: &str) {
+        assert_eq!(self.code, Some(code), "exit code of {self:#?}");
+        assert_eq!(self.stderr.lines().count(), 1, "one line: {self:#?}");
+        assert!(self.stderr.starts_with("error: ") && self.stderr.ends_with('\n'), "{self:#?}");
+        assert!(self.stderr.contains(cause), "no cause {cause:?} in {self:#?}");
+        assert!(self.stderr.contains(remedy), "no remedy {remedy:?} in {self:#?}");
+        assert_eq!(self.stdout, "", "{self:#?}");
+    }
+
+    /// Standard output as one JSON value.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
+    }
+}
+
+/// A file of the repository's `models`.
+pub fn model(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name)
+}
+
+/// The path as an argument; all paths of these tests are UTF-8.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A change to a model file.
+pub enum Change<'a> {
+    /// Sets a key.
+    Key(&'a str, Value),
+    /// Removes a key.
+    NoKey(&'a str),
+    /// Replaces a tensor by zeros of another type or shape.
+    Tensor(&'a str, GgmlType, &'a [u64]),
+    /// Removes a tensor.
+    NoTensor(&'a str),
+}
+
+/// Writes the shipped Q4_0 model with a change.
+pub fn changed_model(path: &Path, change: &Change<'_>) {
+    let model = Gguf::open(&model("tiny-hybrid-q4_0.gguf")).unwrap();
+    let mut writer = GgufWriter::new();
+    for (key, value) in model.meta().iter() {
+        match change {
+            Change::NoKey(name) if *name == key => {}
+            _ => drop(writer.kv(key, value.clone())),
+        }
+    }
+    if let Change::Key(key, value) = change {
+        writer.kv(key, value.clone());
+    }
+    let mut found = matches!(change, Change::Key(..) | Change::NoKey(_));
+    for tensor in model.tensors() {
+        let (mut kind, mut ne, mut data) =
+            (tensor.ggml_type, tensor.shape(), Cow::Borrowed(model.data(tensor)));
+        match change {
+            Change::NoTensor(name) if *name == tensor.name => {
+                found = true;
+                continue;
+            }
+            Change::Tensor(name, other, shape) if *name == tensor.name => {
+                found = true;
+                (kind, ne) = (*other, shape);
+                data = vec![0; other.tensor_bytes(shape).unwrap() as usize].into();
+            }
+            _ => {}
+        }
+        writer.tensor(&tensor.name, kind, ne, data).unwrap();
+    }
+    assert!(found, "there is no such tensor to change");
+    writer.write_to(BufWriter::new(File::create(path).unwrap())).unwrap();
+}

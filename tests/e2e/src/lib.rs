@@ -1,0 +1,117 @@
+//! What the end-to-end tests share: the models of the repository, reference outputs, comparisons.
+
+pub mod npy;
+pub mod reference;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use hexflash::device::Device;
+use hexflash::device::inproc::{Inproc, Settings};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+
+/// A file of the repository.
+pub fn repo_file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Prints a figure even where the test passes: standard error itself is not captured.
+pub fn report(line: impl std::fmt::Display) {
+    // A closed standard error is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "    {line}");
+}
+
+/// A target model that ships in the repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// Weights in half precision.
+    F16,
+    /// 8-bit blocks.
+    Q8_0,
+    /// 4-bit blocks; the tied embedding is Q6_K.
+    Q4_0,
+}
+
+impl Model {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F16, Self::Q8_0, Self::Q4_0];
+
+    /// As in file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Q8_0 => "q8_0",
+            Self::Q4_0 => "q4_0",
+        }
+    }
+
+    /// The model file.
+    pub fn path(self) -> PathBuf {
+        repo_file(&format!("models/tiny-hybrid-{}.gguf", self.name()))
+    }
+
+    /// The open file.
+    ///
+    /// # Panics
+    /// If it is not a model.
+    pub fn gguf(self) -> Gguf {
+        Gguf::open(&self.path()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// An engine on a device, without a repack cache.
+    ///
+    /// # Panics
+    /// If it cannot be loaded.
+    pub fn engine(self, device: impl Device + 'static, options: &EngineOptions) -> Engine {
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        Engine::load(&self.gguf(), Box::new(device), options, &image)
+            .unwrap_or_else(|e| panic!("{self:?}: {e}"))
+    }
+}
+
+/// What the tests run on where nothing else is said: two threads, 8 MiB of VTCM, the best instruction set.
+pub fn settings() -> Settings {
+    Settings { threads: 2, vtcm_bytes: 8 << 20, dma: DmaMode::AtOnce, isa: Isa::detect() }
+}
+
+/// The in-process device.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn inproc(settings: Settings) -> Inproc {
+    Inproc::with_settings(settings).unwrap_or_else(|e| panic!("{settings:?}: {e}"))
+}
+
+/// Normalised mean squared error: the squared distance over the squared norm of `expected`.
+///
+/// # Panics
+/// If the lengths differ or `expected` is zero.
+pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
+    assert_eq!(found.len(), expected.len());
+    let square = |x: f64| x * x;
+    let distance: f64 = found.iter().zip(expected).map(|(&a, &b)| square(f64::from(a) - f64::from(b))).sum();
+    let norm: f64 = expected.iter().map(|&b| square(f64::from(b))).sum();
+    assert!(norm > 0.0, "the reference is zero");
+    distance / norm
+}
+
+/// The best and second logits: ids and values.
+///
+/// # Panics
+/// If there are fewer than two.
+pub fn best_two(logits: &[f32]) -> [(u32, f32); 2] {
+    assert!(logits.len() >= 2);
+    let mut best = [(0, f32::NEG_INFINITY); 2];
+    for (id, &logit) in logits.iter().enumerate() {
+        if logit > best[0].1 {
+            best = [(id as u32, logit), best[0]];
+        } else if logit > best[1].1 {
+            best[1] = (id as u32, logit);
+        }
+    }
+    best
+}

@@ -1,0 +1,75 @@
+//! Reference outputs in `tests/data`, made by llama.cpp and transformers.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Model, npy, repo_file};
+
+/// Greedy generation by llama.cpp.
+#[derive(Deserialize)]
+pub struct Greedy {
+    /// One per prompt.
+    pub cases: Vec<GreedyCase>,
+}
+
+/// One prompt's greedy generation.
+#[derive(Deserialize)]
+pub struct GreedyCase {
+    /// The prompt as text, or a description with a leading `@` where only its ids are known.
+    pub prompt: String,
+    /// Its ids.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// Their text.
+    pub text: String,
+    /// Whether the last one ends the text.
+    pub eog: bool,
+}
+
+/// A text and its ids.
+#[derive(Deserialize)]
+pub struct TokenizerCase {
+    /// The text.
+    pub text: String,
+    /// Its ids.
+    pub ids: Vec<u32>,
+}
+
+/// The prompt of the stored logits and hidden states.
+#[derive(Deserialize)]
+pub struct LogitsPrompt {
+    /// Its ids.
+    pub ids: Vec<u32>,
+}
+
+fn json<T: DeserializeOwned>(name: &str) -> T {
+    let path = repo_file("tests/data/expected").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// llama.cpp's greedy generations from `model`.
+pub fn greedy(model: Model) -> Greedy {
+    json(&format!("greedy-{}.json", model.name()))
+}
+
+/// Texts that llama.cpp and the `tokenizers` library encode alike.
+pub fn tokenizer_cases() -> Vec<TokenizerCase> {
+    json("tokenizer-cases.json")
+}
+
+/// The prompt that [`logits`] and [`hidden_states`] belong to.
+pub fn logits_prompt() -> Vec<u32> {
+    json::<LogitsPrompt>("logits-prompt.json").ids
+}
+
+/// Logits of the F16 model by transformers in single precision: `[32, 4096]`.
+pub fn logits() -> npy::Array {
+    npy::Array::read(&repo_file("tests/data/logits/hf-f16-weights.npy"))
+}
+
+/// Embedding, outputs of all layers but the last, and the final norm's output: `[9, 32, 256]`.
+pub fn hidden_states() -> npy::Array {
+    npy::Array::read(&repo_file("tests/data/logits/hf-hidden-states.npy"))
+}

@@ -1,0 +1,168 @@
+//! What a decode step costs: one message, no allocation on either side, a few microseconds of the host's time.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hexflash::device::inproc::Inproc;
+use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Memory};
+use hexflash::engine::EngineOptions;
+use hexflash_abi::Seq;
+use hexflash_abi::message::{Message, MessageKind, Response};
+use hexflash_e2e::{Model, inproc, report, settings};
+
+/// Steps before anything is counted, and steps that count.
+const WARM_UP: u32 = 8;
+const STEPS: u32 = 64;
+
+/// Counts what any thread of the process allocates while `COUNTING`. The in-process DSP side is threads of this
+/// process, so its allocations count too.
+struct Counting;
+
+static COUNTING: AtomicBool = AtomicBool::new(false);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn count() {
+    if COUNTING.load(Ordering::Relaxed) {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // Freeing means that something was allocated before, so it counts as much.
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+/// Messages and responses that passed a [`Tap`].
+#[derive(Default)]
+struct Traffic {
+    execs: AtomicU64,
+    others: AtomicU64,
+    responses: AtomicU64,
+}
+
+impl Traffic {
+    fn take(&self) -> [u64; 3] {
+        [&self.execs, &self.others, &self.responses].map(|count| count.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// The in-process device, with its traffic counted.
+struct Tap {
+    device: Inproc,
+    traffic: Arc<Traffic>,
+}
+
+impl Device for Tap {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.device.allocate(bytes)
+    }
+
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        self.device.import(memory)
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        self.device.free(buffer)
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        let exec = message.kind() == MessageKind::Exec;
+        let count = if exec { &self.traffic.execs } else { &self.traffic.others };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.device.submit(message)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        self.traffic.responses.fetch_add(1, Ordering::Relaxed);
+        self.device.wait(timeout)
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.device.reset()
+    }
+}
+
+/// Allocations, and their ends, that any thread makes during `work`.
+fn allocations_during(work: impl FnOnce()) -> u64 {
+    ALLOCATIONS.store(0, Ordering::SeqCst);
+    COUNTING.store(true, Ordering::SeqCst);
+    work();
+    COUNTING.store(false, Ordering::SeqCst);
+    ALLOCATIONS.load(Ordering::SeqCst)
+}
+
+/// The only test of this binary: others would allocate beside it.
+#[test]
+fn a_decode_step_is_one_message_and_no_allocation() {
+    let elsewhere = || drop(std::thread::spawn(|| std::hint::black_box(vec![1u8; 100])).join());
+    assert!(allocations_during(elsewhere) >= 2, "the counter sees other threads");
+    for model in Model::ALL {
+        let traffic = Arc::new(Traffic::default());
+        let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
+        let mut engine = model.engine(device, &EngineOptions::default());
+        engine.prefill(&[585, 1525, 1361], |_| {}).unwrap();
+        for _ in 0..WARM_UP {
+            let token = engine.argmax(0);
+            engine.decode(token).unwrap();
+        }
+        let loading = traffic.take();
+        assert!(loading[1] > 0, "programs were loaded through the tap: {loading:?}");
+
+        engine.reset_stats();
+        let allocations = allocations_during(|| {
+            for _ in 0..STEPS {
+                let token = engine.argmax(0);
+                let _ = engine.logits(0);
+                engine.decode(token).unwrap();
+            }
+        });
+        let steps = u64::from(STEPS);
+
+        assert_eq!(allocations, 0, "{model:?}: allocations in {STEPS} steps");
+        assert_eq!(traffic.take(), [steps, 0, steps], "{model:?}: Exec, other messages, responses");
+        let stats = engine.stats();
+        assert_eq!(
+            (stats.steps, stats.messages),
+            (steps, steps),
+            "{model:?}: what the engine says of itself"
+        );
+        assert!(stats.dma_bytes > 0, "{model:?}: weights come through DMA");
+        report(format!(
+            "{model:?}: host {:.2} us/step, {} KiB by DMA per step",
+            stats.host.as_secs_f64() * 1e6 / f64::from(STEPS),
+            stats.dma_bytes / steps / 1024
+        ));
+    }
+}
