@@ -151,12 +151,40 @@ fn execute(t: &Transfer) {
         // SAFETY: the promise of `push` (1, 2): readable, writable, and not touched by anybody else. Source and
         // destination of one transfer never overlap: one of them is a region of VTCM, the other is not.
         unsafe {
-            core::ptr::copy_nonoverlapping(
-                t.src.wrapping_add(row * t.src_stride),
-                t.dst.wrapping_add(row * t.dst_stride),
-                t.row_bytes,
-            );
+            copy(t.src.wrapping_add(row * t.src_stride), t.dst.wrapping_add(row * t.dst_stride), t.row_bytes);
         }
+    }
+}
+
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`].
+#[cfg(not(target_arch = "hexagon"))]
+unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { core::ptr::copy_nonoverlapping(src, dst, bytes) };
+}
+
+/// Under emulation most of a run would be this copy, if the library's `memcpy` (a loop over words) or vectors (which
+/// the emulator stores byte by byte) made it.
+///
+/// # Safety
+/// As [`core::ptr::copy_nonoverlapping`].
+#[cfg(target_arch = "hexagon")]
+unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
+    const WORDS: usize = 16;
+    let aligned = (src.addr() | dst.addr()) % size_of::<u64>() == 0;
+    let blocks = if aligned { bytes / (WORDS * size_of::<u64>()) } else { 0 };
+    let done = blocks * WORDS * size_of::<u64>();
+    // SAFETY: the caller's promise; aligned as checked. Volatile, or the compiler would put a `memcpy` here.
+    unsafe {
+        let (from, to) = (src.cast::<u64>(), dst.cast::<u64>());
+        for block in 0..blocks {
+            for word in 0..WORDS {
+                let i = block * WORDS + word;
+                to.add(i).write_volatile(from.add(i).read_volatile());
+            }
+        }
+        core::ptr::copy_nonoverlapping(src.add(done), dst.add(done), bytes - done);
     }
 }
 

@@ -8,6 +8,8 @@
 //!
 //! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing else.
 #![cfg_attr(not(feature = "host"), no_std)]
+// The compiler of the Hexagon builds (`cargo xtask hexagon`) is told to allow these.
+#![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch, portable_simd, stdarch_hexagon))]
 
 pub mod dma;
 pub mod hvx;

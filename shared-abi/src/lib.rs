@@ -9,7 +9,8 @@
 //! * [`registers`]: what varies from step to step,
 //! * [`status`]: how a message ended,
 //! * [`validate`]: the pure function from bytes and buffer sizes to "safe to run" or a [`Fault`],
-//! * [`queue`]: the ring that carries messages where there is no `dspqueue`.
+//! * [`queue`]: the ring that carries messages where there is no `dspqueue`,
+//! * [`guest`]: how the `qemu` device starts its image.
 //!
 //! Rules: `#[repr(C)]`, little-endian, fixed width; sizes and offsets asserted beside each struct; enums cross
 //! as integers and are parsed, never transmuted; no pointer and no `usize` on the wire.
@@ -22,6 +23,7 @@ compile_error!("the ABI is little-endian, and so is every machine that hexflash 
 mod wire_enum;
 
 pub mod dtype;
+pub mod guest;
 pub mod ids;
 pub mod message;
 pub mod op;

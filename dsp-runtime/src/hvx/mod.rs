@@ -12,6 +12,8 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
+#[cfg(target_arch = "hexagon")]
+pub mod hexagon;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
@@ -185,8 +187,13 @@ pub trait WithHvx {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline.
+    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline. (Not on a DSP, where it would only
+    /// make the library twice as large.)
+    #[cfg(not(target_arch = "hexagon"))]
     Portable,
+    /// HVX, of the version that the crate was compiled for.
+    #[cfg(target_arch = "hexagon")]
+    Hexagon,
     /// AVX2, with the proof that the processor has it.
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::HasAvx2),
@@ -220,7 +227,10 @@ impl Isa {
     /// Name for `devices` and traces.
     pub const fn name(self) -> &'static str {
         match self {
+            #[cfg(not(target_arch = "hexagon"))]
             Self::Portable => "portable",
+            #[cfg(target_arch = "hexagon")]
+            Self::Hexagon => "hvx",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => "avx2",
             #[cfg(target_arch = "x86_64")]
@@ -234,7 +244,10 @@ impl Isa {
     #[inline]
     pub fn run<W: WithHvx>(self, work: W) -> W::Output {
         match self {
+            #[cfg(not(target_arch = "hexagon"))]
             Self::Portable => work.with::<portable::Portable>(),
+            #[cfg(target_arch = "hexagon")]
+            Self::Hexagon => work.with::<hexagon::Hexagon>(),
             // SAFETY: the variant's field proves that the processor has the features.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => unsafe { x86::run_avx2(work) },

@@ -136,10 +136,7 @@ impl Hvx for Portable {
 
     #[inline(always)]
     fn to_int(x: Self::F) -> Self::I {
-        // Adding 1.5 * 2^23 rounds to an integer, ties to even, in the current (only) rounding mode; beyond 2^22
-        // floats need no such help.
-        const MAGIC: f32 = 12_582_912.0;
-        map(x, |x| if x.abs() < 4_194_304.0 { ((x + MAGIC) - MAGIC) as i32 } else { round_large(x) })
+        map(x, round)
     }
 
     #[inline(always)]
@@ -224,6 +221,15 @@ impl Hvx for Portable {
     fn max_lane(x: Self::F) -> f32 {
         fold(x.0, |a, b| if a > b { a } else { b })
     }
+}
+
+/// Nearest integer, ties to even.
+#[inline(always)]
+pub(super) fn round(x: f32) -> i32 {
+    // Adding 1.5 * 2^23 rounds to an integer, ties to even, in the current (only) rounding mode; beyond 2^22
+    // floats need no such help.
+    const MAGIC: f32 = 12_582_912.0;
+    if x.abs() < 4_194_304.0 { ((x + MAGIC) - MAGIC) as i32 } else { round_large(x) }
 }
 
 /// Above 2^22 the ulp is at least one half: truncate, then look at the half that is left.

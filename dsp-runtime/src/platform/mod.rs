@@ -2,6 +2,8 @@
 
 #[cfg(feature = "host")]
 pub mod host;
+#[cfg(all(target_arch = "hexagon", feature = "linux"))]
+pub mod linux;
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;

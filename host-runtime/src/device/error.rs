@@ -15,6 +15,16 @@ pub enum DeviceError {
         /// What was asked for.
         name: String,
     },
+    /// The device cannot be had on this machine as it is.
+    #[error("device {device}: {reason}; {remedy}")]
+    Unavailable {
+        /// Its name.
+        device: &'static str,
+        /// What is missing.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A setting is out of range.
     #[error("{what} must be {allowed}, not {found}")]
     Setting {

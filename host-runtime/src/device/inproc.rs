@@ -110,7 +110,7 @@ impl Inproc {
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
         let info = DeviceInfo {
             name: "inproc".to_owned(),
-            description: format!("{}, vectors: {}", super::DEVICES[0].1, settings.isa.name()),
+            description: format!("{}, vectors: {}", super::describe("inproc"), settings.isa.name()),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             arena_bytes: ARENA_BYTES as u32,

@@ -3,6 +3,8 @@
 mod error;
 pub mod inproc;
 mod memory;
+#[cfg(target_os = "linux")]
+pub mod qemu;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,8 +109,16 @@ pub(crate) fn handshake(device: &mut dyn Device, timeout: Duration) -> Result<Pi
 }
 
 /// Names that [`open`] takes, with a line each.
-pub const DEVICES: &[(&str, &str)] =
-    &[("inproc", "the DSP runtime on this machine's own processor, in this process")];
+pub const DEVICES: &[(&str, &str)] = &[
+    ("inproc", "the DSP runtime on this machine's own processor, in this process"),
+    #[cfg(target_os = "linux")]
+    ("qemu", "the DSP runtime as Hexagon machine code, under qemu-hexagon"),
+];
+
+/// The line of a device.
+fn describe(name: &str) -> &'static str {
+    DEVICES.iter().find(|(known, _)| *known == name).map_or("", |(_, line)| line)
+}
 
 /// Settings of a device.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +136,8 @@ pub struct DeviceOptions {
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     match name {
         "inproc" => Ok(Box::new(inproc::Inproc::open(options)?)),
+        #[cfg(target_os = "linux")]
+        "qemu" => Ok(Box::new(qemu::Qemu::open(options)?)),
         _ => Err(DeviceError::Unknown { name: name.to_owned() }),
     }
 }

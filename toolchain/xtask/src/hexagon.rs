@@ -11,6 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain};
+use crate::{disassembly, skel};
 use clap::ValueEnum;
 use std::env;
 use std::fmt;
@@ -18,10 +19,10 @@ use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
-/// The crate that becomes Hexagon code.
-const PACKAGE: &str = "hexflash-dsp";
+/// The crate that becomes Hexagon code: entry points around `hexflash-dsp`.
+const PACKAGE: &str = "hexflash-image";
 /// The archive that the compiler makes of it.
-const ARCHIVE: &str = "libhexflash_dsp.a";
+const ARCHIVE: &str = "libhexflash_image.a";
 /// Where the emulator's image begins.
 const IMAGE_ENTRY: &str = "_start";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
@@ -98,6 +99,36 @@ impl Arch {
         }
     }
 
+    /// The architecture as a skel's header says it; `None` for the image.
+    fn skel_flags(self) -> Option<u32> {
+        match self {
+            Self::V67 => None,
+            Self::V73 => Some(0x73),
+            Self::V75 => Some(0x75),
+            Self::V79 => Some(0x79),
+            Self::V81 => Some(0x81),
+        }
+    }
+
+    /// What the disassembler must be told, or it does not know the vector instructions.
+    fn attributes(self) -> &'static str {
+        match self {
+            Self::V67 => "+hvxv66,+hvx-length128b",
+            Self::V73 => "+hvxv73,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
+            Self::V75 => "+hvxv75,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
+            Self::V79 => "+hvxv79,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
+            Self::V81 => "+hvxv81,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
+        }
+    }
+
+    /// The feature of [`PACKAGE`] that has the entry point.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::V67 => "qemu",
+            _ => "skel",
+        }
+    }
+
     /// File name of what is built for it.
     fn product(self) -> String {
         match self {
@@ -141,6 +172,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 "the linker's message above names the symbol or section",
             )
         })?;
+        if let Some(flags) = arch.skel_flags() {
+            skel::check(&product, flags, SKEL_ENTRY)?;
+            disassembly::check(&product, arch.attributes())?;
+        }
         let size = fs::metadata(&product).map_or(0, |data| data.len());
         println!("{arch}: {} ({} KiB)", product.display(), size.div_ceil(1024));
     }
@@ -164,7 +199,7 @@ fn compile(toolchain: &Toolchain, arch: Arch, root: &Path, out: &Path) -> Result
     cargo
         .current_dir(root)
         .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
-        .args(["--package", PACKAGE, "--no-default-features"])
+        .args(["--package", PACKAGE, "--no-default-features", "--features", arch.feature()])
         .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
         // One unit, optimised as a whole: kernels must inline across crates.
         .args(["--config", "profile.release.lto=\"fat\""])

@@ -7,12 +7,14 @@
 //! carried out as given (a wrong argument, or a tool that is missing and cannot be installed from here).
 
 mod apt;
+mod disassembly;
 mod failure;
 mod hexagon;
 mod mutants;
 mod oracle;
 mod process;
 mod setup;
+mod skel;
 mod steps;
 mod suite;
 mod test;

@@ -33,10 +33,20 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "hexagon",
+        about: "image and skels build, and the skels are what a DSP loads",
+        needs: &[Set::Base, Set::Hexagon],
+        command: || process::xtask(&["hexagon"]),
+    },
+    Step {
         name: "unit",
-        about: "unit and integration tests of every crate",
-        needs: &[Set::Base],
-        command: || cargo("test --workspace"),
+        about: "unit and integration tests of every crate, device qemu included (after hexagon)",
+        needs: &[Set::Base, Set::Hexagon],
+        command: || {
+            let mut command = cargo("test --workspace");
+            command.env("HEXFLASH_QEMU_REQUIRED", "1");
+            command
+        },
     },
     Step {
         name: "oracle-clippy",

@@ -1,0 +1,84 @@
+//! The image for qemu in user mode: `IMAGE serve FD-DIR FD`, see [`hexflash_abi::guest`]; `IMAGE check` holds the
+//! vector operations against their definitions.
+//!
+//! Exit codes: 0 told to stop; 1 the session was lost; 2 called in a way that cannot work; 101 a panic.
+
+mod serve;
+
+use core::arch::global_asm;
+use core::ffi::{CStr, c_char};
+use core::fmt::Write;
+
+use hexflash_dsp::platform::linux::{Stderr, exit};
+
+// The entry: the stack pointer as the argument, then aligned for vectors on the stack.
+global_asm!(
+    ".section .text._start,\"ax\",@progbits",
+    ".globl _start",
+    ".p2align 4",
+    ".type _start,@function",
+    "_start:",
+    "{{ r0 = r29",
+    "   r30 = #0",
+    "   r31 = #0 }}",
+    "r29 = and(r29,#-128)",
+    "call {main}",
+    "1: jump 1b",
+    ".size _start, .-_start",
+    ".text",
+    main = sym main,
+);
+
+/// Why the image cannot go on: an exit code and a line for the host to show.
+struct Failure {
+    code: u32,
+    what: &'static str,
+    errno: u32,
+}
+
+const fn unusable(what: &'static str) -> Failure {
+    Failure { code: 2, what, errno: 0 }
+}
+
+/// # Safety
+/// `sp` is the stack pointer at the process's start: the count of arguments lies there, then their addresses.
+unsafe extern "C" fn main(sp: *const u32) -> ! {
+    // SAFETY: the caller's promise; arguments are texts that live as long as the process.
+    let argument = |i: u32| unsafe {
+        (i < sp.read()).then(|| {
+            let text = sp.add(1 + i as usize).cast::<*const c_char>().read();
+            CStr::from_ptr(text).to_str().unwrap_or_default()
+        })
+    };
+    end(match (argument(1), argument(2), argument(3)) {
+        (Some("serve"), Some(files), Some(fd)) => serve::run(files, fd),
+        (Some("check"), None, None) => match hexflash_dsp::hvx::hexagon::check::run(300) {
+            Ok(()) => Ok(()),
+            Err(difference) => {
+                let _ = writeln!(Stderr, "{difference:x?}");
+                Err(Failure { code: 1, what: "a vector operation differs from its definition", errno: 0 })
+            }
+        },
+        _ => Err(unusable("usage: serve FD-DIR FD, or check")),
+    })
+}
+
+/// Ends the process.
+fn end(result: Result<(), Failure>) -> ! {
+    match result {
+        Ok(()) => exit(0),
+        Err(Failure { code, what, errno }) => {
+            let _ = match errno {
+                0 => writeln!(Stderr, "{what}"),
+                errno => writeln!(Stderr, "{what} (errno {errno})"),
+            };
+            exit(code)
+        }
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+    let _ = writeln!(Stderr, "{info}");
+    exit(101)
+}

@@ -1,0 +1,90 @@
+//! A session under qemu: the same pool, session and message loop as everywhere, on the `linux` platform.
+
+use core::sync::atomic::AtomicBool;
+
+use hexflash_abi::Fd;
+use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
+use hexflash_abi::queue::QueueMemory;
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::linux::{Errno, LinuxPlatform, guarded, spawn};
+use hexflash_dsp::pool::{MAX_WORKERS, Pool};
+use hexflash_dsp::program::Arena;
+use hexflash_dsp::session::Session;
+use hexflash_dsp::vtcm::Vtcm;
+
+use super::{Failure, end, unusable};
+
+/// The architecture that the emulator's image is built for, as the host is told.
+const ARCH: u32 = 0x67;
+
+/// What a worker's thread is given.
+#[derive(Clone, Copy)]
+struct Start<'a> {
+    pool: &'a Pool<'a, LinuxPlatform<'a>>,
+    id: usize,
+}
+
+extern "C" fn worker(start: *mut ()) {
+    // SAFETY: `run` passes a `Start` that lives until the process ends.
+    let Start { pool, id } = unsafe { *start.cast::<Start<'_>>() };
+    pool.serve(id);
+}
+
+fn failed(what: &'static str) -> impl Fn(Errno) -> Failure {
+    move |Errno(errno)| Failure { code: 1, what, errno }
+}
+
+/// Serves until the host says stop, and then ends the process; returns only what is wrong before that.
+pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
+    let platform = LinuxPlatform::new(files);
+    let fd = Fd(fd.parse().map_err(|_| unusable("the file's number is not a number"))?);
+    let file =
+        platform.map_file(fd, QUEUE_OFFSET as u64).map_err(failed("cannot map the first shared file"))?;
+    // SAFETY: the mapping is page-aligned, at least this long, and plain data. Volatile: it is the host's memory too;
+    // read once, then checked, then used.
+    let config = unsafe { file.cast::<GuestConfig>().read_volatile() };
+    if config.magic != GUEST_MAGIC || config.version != GUEST_VERSION {
+        return Err(unusable("host and image are of different releases: build both from the same source"));
+    }
+    let dma = match config.dma {
+        0 => DmaMode::AtOnce,
+        1 => DmaMode::AtWait,
+        2 => DmaMode::OutOfOrder,
+        _ => return Err(unusable("no such DMA mode")),
+    };
+    let workers = config.threads as usize;
+    if !(1..=MAX_WORKERS).contains(&workers) {
+        return Err(unusable("too few or too many threads"));
+    }
+    let file = platform.map_file(fd, config.file_bytes()).map_err(failed("cannot map the queue"))?;
+    let (vtcm_bytes, arena_bytes) = (config.vtcm_bytes as usize, config.arena_bytes as usize);
+    let vtcm = guarded(vtcm_bytes).map_err(failed("no memory for VTCM"))?;
+    let arena = guarded(arena_bytes).map_err(failed("no memory for programs"))?;
+    // SAFETY: new memory of this size, aligned to vectors, that nobody else knows.
+    let (vtcm, arena) = unsafe { (Vtcm::new(vtcm, vtcm_bytes), Arena::new(arena, arena_bytes)) };
+    // SAFETY: (1) page-aligned, in the file; (2) the host made its own ends, and only this process the others; (3) no
+    // reference is made to the memory.
+    let queue = unsafe { QueueMemory::new(file.add(QUEUE_OFFSET), config.queue()) };
+    if !queue.is_initialised() {
+        return Err(unusable("the queue is not initialised"));
+    }
+    let (mut requests, mut responses) = queue.dsp_ends();
+    // SAFETY: in the file; the host writes 0 or 1, atomically.
+    let stop = unsafe { AtomicBool::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };
+
+    let pool = Pool::new(&platform, Isa::Hexagon, vtcm, workers, dma);
+    let starts: [Start<'_>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });
+    for start in &starts[1..workers] {
+        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from here on this
+        // function does not return.
+        let started = unsafe { spawn(worker, (&raw const *start).cast_mut().cast()) };
+        if let Err(error) = started {
+            end(Err(failed("cannot start a thread")(error)));
+        }
+    }
+    let Some(dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
+    let mut session = Session::new(&platform, dispatcher, arena, ARCH);
+    let served = hexflash_dsp::serve::serve(&mut session, &platform, &mut requests, &mut responses, stop);
+    end(served.map_err(|_| Failure { code: 1, what: "the request queue is corrupt", errno: 0 }))
+}

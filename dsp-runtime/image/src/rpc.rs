@@ -1,0 +1,258 @@
+//! The FastRPC interface `hexflash`, as the bytes that reach the skel: which method, which buffers, and their checks.
+//!
+//! The calling side is not trusted: counts and lengths are checked against the method before anything is read. Input
+//! structs are read byte by byte, for nothing is promised about their alignment.
+//!
+//! | method | name | input | output |
+//! |---|---|---|---|
+//! | 0 | open | length of the URI, the URI with its NUL | a handle |
+//! | 1 | close | the handle | |
+//! | 2 | start | [`Start`] | |
+//! | 3 | stop | | |
+//! | 4 | info | | [`Info`] |
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// An error code as FastRPC gives it, offset included on a DSP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AeeError(u32);
+
+impl AeeError {
+    /// DSP images add this to every code, so that they are told from the host's.
+    const OFFSET: u32 = if cfg!(target_arch = "hexagon") { 0x8000_0400 } else { 0 };
+
+    /// Failed, and nothing more is known.
+    pub const FAILED: Self = Self(Self::OFFSET + 0x1);
+    /// No memory.
+    pub const NO_MEMORY: Self = Self(Self::OFFSET + 0x2);
+    /// Not in this state.
+    pub const BAD_STATE: Self = Self(Self::OFFSET + 0xd);
+    /// An argument is wrong.
+    pub const BAD_PARAMETER: Self = Self(Self::OFFSET + 0xe);
+    /// No such method.
+    pub const UNSUPPORTED: Self = Self(Self::OFFSET + 0x14);
+    /// Already done.
+    pub const ALREADY: Self = Self(Self::OFFSET + 0x1a);
+
+    /// The code, as an invocation returns it.
+    pub const fn code(self) -> i32 {
+        self.0 as i32
+    }
+}
+
+/// Arguments of `start`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Start {
+    /// The exported `dspqueue`.
+    pub queue: u64,
+    /// Kernel threads.
+    pub threads: u32,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: u32,
+}
+
+/// What `info` gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Info {
+    /// Version of the ABI.
+    pub abi_version: u32,
+    /// Architecture that the library was built for, 0x73 and up.
+    pub arch: u32,
+    /// Hash of the ABI's layout.
+    pub layout_hash: u64,
+}
+
+/// What the methods do.
+pub trait Interface {
+    /// Opens a session for the URI; gives its handle.
+    fn open(&mut self, uri: &[u8]) -> Result<u64, AeeError>;
+    /// Closes it.
+    fn close(&mut self, handle: u64) -> Result<(), AeeError>;
+    /// Starts serving a queue.
+    fn start(&mut self, handle: u64, start: &Start) -> Result<(), AeeError>;
+    /// Stops serving.
+    fn stop(&mut self, handle: u64) -> Result<(), AeeError>;
+    /// Says what the library is.
+    fn info(&mut self) -> Info;
+}
+
+/// A buffer of an invocation.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RemoteBuffer {
+    data: *mut u8,
+    bytes: usize,
+}
+
+/// An argument of an invocation: 8 bytes on a DSP, 16 on a 64-bit host.
+#[derive(Clone, Copy)]
+#[repr(C, align(8))]
+pub union RemoteArg {
+    buffer: RemoteBuffer,
+    handle: u64,
+}
+
+const _: () = assert!(size_of::<RemoteArg>() == 2 * size_of::<usize>());
+
+/// The word that says which method is called with how many arguments of each kind.
+const fn scalars(method: u32, inputs: u32, outputs: u32, handles_in: u32, handles_out: u32) -> u32 {
+    method << 24 | inputs << 16 | outputs << 8 | handles_in << 4 | handles_out
+}
+
+const OPEN: u32 = scalars(0, 2, 0, 0, 1);
+const CLOSE: u32 = scalars(1, 0, 0, 1, 0);
+const START: u32 = scalars(2, 1, 0, 0, 0);
+const STOP: u32 = scalars(3, 0, 0, 0, 0);
+const INFO: u32 = scalars(4, 0, 1, 0, 0);
+
+/// Answers an invocation.
+///
+/// # Errors
+/// [`AeeError::UNSUPPORTED`] for an unknown method, [`AeeError::BAD_PARAMETER`] for arguments that it does not take, or
+/// what the method says.
+///
+/// # Safety
+/// 1. `args` points to as many arguments as `sc` says, in the order input buffers, output buffers, input handles,
+///    output handles, which nobody else touches.
+/// 2. Each buffer is valid for its length, input for reading and output for writing.
+pub unsafe fn invoke(
+    interface: &mut impl Interface,
+    handle: u64,
+    sc: u32,
+    args: *mut RemoteArg,
+) -> Result<(), AeeError> {
+    // SAFETY: (1), for the `i` that the arms below use: their constants say how many there are; (2).
+    let input = |i: usize| unsafe { bytes((*args.add(i)).buffer) };
+    match sc {
+        OPEN => {
+            let length = u32::read_from_prefix(input(0)).map_err(|_| AeeError::BAD_PARAMETER)?.0;
+            match input(1) {
+                [uri @ .., 0] if uri.len() + 1 == length as usize => {
+                    // SAFETY: (1): three arguments, the last a handle to give.
+                    unsafe { (*args.add(2)).handle = interface.open(uri)? };
+                    Ok(())
+                }
+                _ => Err(AeeError::BAD_PARAMETER),
+            }
+        }
+        // SAFETY: (1): one argument, a handle.
+        CLOSE => interface.close(unsafe { (*args).handle }),
+        START => match Start::read_from_prefix(input(0)) {
+            Ok((start, _)) => interface.start(handle, &start),
+            Err(_) => Err(AeeError::BAD_PARAMETER),
+        },
+        STOP => interface.stop(handle),
+        INFO => {
+            // SAFETY: (1): one argument, a buffer.
+            let output = unsafe { (*args).buffer };
+            if output.data.is_null() || output.bytes < size_of::<Info>() {
+                return Err(AeeError::BAD_PARAMETER);
+            }
+            // SAFETY: (2), and the length was checked.
+            unsafe { output.data.cast::<Info>().write_unaligned(interface.info()) };
+            Ok(())
+        }
+        _ if sc >> 24 & 0x1f > 4 => Err(AeeError::UNSUPPORTED),
+        _ => Err(AeeError::BAD_PARAMETER),
+    }
+}
+
+/// # Safety
+/// The buffer is valid for reading its length, while the result is used.
+unsafe fn bytes<'a>(buffer: RemoteBuffer) -> &'a [u8] {
+    if buffer.data.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { core::slice::from_raw_parts(buffer.data, buffer.bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Fake {
+        started: Option<Start>,
+        closed: u64,
+    }
+
+    impl Interface for Fake {
+        fn open(&mut self, uri: &[u8]) -> Result<u64, AeeError> {
+            if uri == b"file:///x" { Ok(7) } else { Err(AeeError::FAILED) }
+        }
+        fn close(&mut self, handle: u64) -> Result<(), AeeError> {
+            self.closed = handle;
+            Ok(())
+        }
+        fn start(&mut self, _: u64, start: &Start) -> Result<(), AeeError> {
+            self.started = Some(*start);
+            Ok(())
+        }
+        fn stop(&mut self, _: u64) -> Result<(), AeeError> {
+            Err(AeeError::BAD_STATE)
+        }
+        fn info(&mut self) -> Info {
+            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708 }
+        }
+    }
+
+    fn buffer(data: &mut [u8]) -> RemoteArg {
+        RemoteArg { buffer: RemoteBuffer { data: data.as_mut_ptr(), bytes: data.len() } }
+    }
+
+    fn call(fake: &mut Fake, sc: u32, args: &mut [RemoteArg]) -> Result<(), AeeError> {
+        // SAFETY: the tests give the arguments that `sc` names.
+        unsafe { invoke(fake, 7, sc, args.as_mut_ptr()) }
+    }
+
+    #[test]
+    fn scalars_are_those_of_the_interface() {
+        assert_eq!(
+            [OPEN, CLOSE, START, STOP, INFO],
+            [0x2_0001, 0x100_0010, 0x201_0000, 0x300_0000, 0x400_0100]
+        );
+    }
+
+    #[test]
+    fn open_checks_the_uri() {
+        let open = |length: u32, uri: &[u8]| {
+            let (mut length, mut uri) = (length.to_le_bytes(), uri.to_vec());
+            let mut args = [buffer(&mut length), buffer(&mut uri), RemoteArg { handle: 0 }];
+            call(&mut Fake::default(), OPEN, &mut args)?;
+            // SAFETY: the method gave a handle.
+            Ok(unsafe { args[2].handle })
+        };
+        assert_eq!(open(10, b"file:///x\0"), Ok(7));
+        assert_eq!(open(10, b"file:///xx"), Err(AeeError::BAD_PARAMETER));
+        assert_eq!(open(11, b"file:///x\0"), Err(AeeError::BAD_PARAMETER));
+        assert_eq!(open(0, b""), Err(AeeError::BAD_PARAMETER));
+    }
+
+    #[test]
+    fn start_reads_its_struct_from_any_address() {
+        let start = Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20 };
+        let mut data = [0; 17];
+        data[1..].copy_from_slice(start.as_bytes());
+        let mut fake = Fake::default();
+        assert_eq!(call(&mut fake, START, &mut [buffer(&mut data[1..])]), Ok(()));
+        assert_eq!(fake.started, Some(start));
+        assert_eq!(call(&mut fake, START, &mut [buffer(&mut data[2..])]), Err(AeeError::BAD_PARAMETER));
+    }
+
+    #[test]
+    fn the_rest() {
+        let mut fake = Fake::default();
+        assert_eq!(call(&mut fake, CLOSE, &mut [RemoteArg { handle: 9 }]), Ok(()));
+        assert_eq!(fake.closed, 9);
+        assert_eq!(call(&mut fake, STOP, &mut []), Err(AeeError::BAD_STATE));
+        let mut out = [0; 16];
+        assert_eq!(call(&mut fake, INFO, &mut [buffer(&mut out)]), Ok(()));
+        assert_eq!(out, [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(call(&mut fake, INFO, &mut [buffer(&mut out[1..])]), Err(AeeError::BAD_PARAMETER));
+        assert_eq!(call(&mut fake, 0x1f00_0000, &mut []), Err(AeeError::UNSUPPORTED));
+        assert_eq!(call(&mut fake, START & !0xff_0000, &mut []), Err(AeeError::BAD_PARAMETER));
+    }
+}

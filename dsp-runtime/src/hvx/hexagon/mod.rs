@@ -1,0 +1,260 @@
+//! Hexagon HVX: a vector is one register.
+//!
+//! Integer operations are the same instructions on every version. Float operations are chosen when the crate is
+//! compiled, by the target's features: scalar code below v68 and HVX float above.
+//!
+//! Where an instruction takes or gives a vector predicate, the compiler's intrinsics are unusable (they abort it);
+//! there [`core::simd`] masks, which it selects well, or assembly.
+
+#[cfg(not(target_feature = "hvx-qfloat"))]
+pub mod check;
+#[cfg(not(target_feature = "hvx-qfloat"))]
+#[path = "scalar.rs"]
+mod float;
+#[cfg(target_feature = "hvx-qfloat")]
+#[path = "qfloat.rs"]
+mod float;
+mod partial;
+
+use core::arch::hexagon::v128::*;
+use core::simd::Simd;
+
+use super::{BYTES, Hvx, LANES};
+
+/// A vector register.
+type V = HvxVector;
+/// The same, as words that operators work on.
+type Words = Simd<i32, LANES>;
+
+/// The Hexagon back end.
+#[derive(Clone, Copy, Debug)]
+pub struct Hexagon;
+
+/// # Safety (of the expansion)
+/// HVX intrinsics need HVX of the version that they name, in 128-byte mode. The whole crate is compiled for a
+/// processor that has it, so that nothing here can run on one that has not.
+macro_rules! hvx {
+    ($intrinsic:ident($($x:expr),*)) => {{
+        // SAFETY: see the macro.
+        unsafe { $intrinsic($($x),*) }
+    }};
+}
+use hvx;
+
+#[inline(always)]
+fn words(v: V) -> Words {
+    // SAFETY: 128 bytes of plain data each.
+    unsafe { core::mem::transmute(v) }
+}
+
+#[inline(always)]
+fn vector(w: Words) -> V {
+    // SAFETY: 128 bytes of plain data each.
+    unsafe { core::mem::transmute(w) }
+}
+
+/// Folds the upper half onto the lower until one lane is left.
+#[inline(always)]
+fn fold(mut x: V, f: impl Fn(V, V) -> V) -> f32 {
+    for distance in [64, 32, 16, 8, 4] {
+        x = f(x, hvx!(q6_v_vror_vr(x, distance)));
+    }
+    f32::from_bits(hvx!(q6_r_vextract_vr(x, 0)) as u32)
+}
+
+impl Hvx for Hexagon {
+    type F = V;
+    type I = V;
+    type B = V;
+
+    const REGISTERS: usize = 32;
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn load_n(p: *const f32, n: usize) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { partial::load(p.cast(), n.min(LANES) * 4) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: V) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_n(p: *mut f32, v: V, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { partial::store(p.cast(), v, n.min(LANES) * 4) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_b(p: *const u8) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().read_unaligned() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_b(p: *mut u8, v: V) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().write_unaligned(v) }
+    }
+
+    #[inline(always)]
+    fn splat(x: f32) -> V {
+        Self::splat_i(x.to_bits() as i32)
+    }
+
+    #[inline(always)]
+    fn splat_i(x: i32) -> V {
+        hvx!(q6_v_vsplat_r(x))
+    }
+
+    #[inline(always)]
+    fn splat_b(x: u8) -> V {
+        Self::splat_i(i32::from_ne_bytes([x; 4]))
+    }
+
+    #[inline(always)]
+    fn add(a: V, b: V) -> V {
+        float::add(a, b)
+    }
+
+    #[inline(always)]
+    fn sub(a: V, b: V) -> V {
+        float::sub(a, b)
+    }
+
+    #[inline(always)]
+    fn mul(a: V, b: V) -> V {
+        float::mul(a, b)
+    }
+
+    #[inline(always)]
+    fn div(a: V, b: V) -> V {
+        float::div(a, b)
+    }
+
+    #[inline(always)]
+    fn max(a: V, b: V) -> V {
+        float::select_gt(a, b, a, b)
+    }
+
+    #[inline(always)]
+    fn min(a: V, b: V) -> V {
+        float::select_gt(b, a, a, b)
+    }
+
+    #[inline(always)]
+    fn select_gt(a: V, b: V, x: V, y: V) -> V {
+        float::select_gt(a, b, x, y)
+    }
+
+    #[inline(always)]
+    fn to_int(x: V) -> V {
+        float::to_int(x)
+    }
+
+    #[inline(always)]
+    fn to_float(x: V) -> V {
+        float::to_float(x)
+    }
+
+    #[inline(always)]
+    fn bits(x: V) -> V {
+        x
+    }
+
+    #[inline(always)]
+    fn from_bits(x: V) -> V {
+        x
+    }
+
+    #[inline(always)]
+    fn words(x: V) -> V {
+        x
+    }
+
+    #[inline(always)]
+    fn bytes(x: V) -> V {
+        x
+    }
+
+    #[inline(always)]
+    fn add_i(a: V, b: V) -> V {
+        vector(words(a) + words(b))
+    }
+
+    #[inline(always)]
+    fn sub_i(a: V, b: V) -> V {
+        vector(words(a) - words(b))
+    }
+
+    #[inline(always)]
+    fn mul_i(a: V, b: V) -> V {
+        vector(words(a) * words(b))
+    }
+
+    #[inline(always)]
+    fn and_i(a: V, b: V) -> V {
+        vector(words(a) & words(b))
+    }
+
+    #[inline(always)]
+    fn or_i(a: V, b: V) -> V {
+        vector(words(a) | words(b))
+    }
+
+    #[inline(always)]
+    fn shl_i<const N: i32>(a: V) -> V {
+        hvx!(q6_vw_vasl_vwr(a, N))
+    }
+
+    #[inline(always)]
+    fn shr_i<const N: i32>(a: V) -> V {
+        hvx!(q6_vuw_vlsr_vuwr(a, N))
+    }
+
+    #[inline(always)]
+    fn sar_i<const N: i32>(a: V) -> V {
+        hvx!(q6_vw_vasr_vwr(a, N))
+    }
+
+    #[inline(always)]
+    fn vrmpy(acc: V, w: V, a: i32) -> V {
+        hvx!(q6_vw_vrmpyacc_vwvubrb(acc, w, a))
+    }
+
+    #[inline(always)]
+    fn sum(x: V) -> f32 {
+        float::sum(x)
+    }
+
+    #[inline(always)]
+    fn max_lane(x: V) -> f32 {
+        fold(x, Self::max)
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_bytes(p: *mut u8, v: V) {
+        let halves = hvx!(q6_vh_vpacke_vwvw(v, v));
+        let bytes = hvx!(q6_vb_vpacke_vhvh(halves, halves));
+        // SAFETY: the caller's promise.
+        unsafe { partial::store(p, bytes, LANES) }
+    }
+
+    #[inline(always)]
+    fn nibbles(x: V) -> (V, V) {
+        (vector(words(x) & Words::splat(0x0f0f_0f0f)), hvx!(q6_vub_vlsr_vubr(x, 4)))
+    }
+
+    #[inline(always)]
+    fn widen_f16(x: V) -> (V, V) {
+        float::widen_f16(x)
+    }
+}

@@ -1,0 +1,184 @@
+//! The `linux` platform: Hexagon code under qemu in user mode, on nothing but system calls.
+//!
+//! Buffers are files of the host process, opened by number in its directory of open files. VTCM and thread stacks are
+//! mappings of their own between guard pages, so that a kernel that leaves them ends the process rather than going on
+//! with wrong bytes.
+
+mod sys;
+
+use core::fmt::Write;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use hexflash_abi::guest::FILE_ALIGN;
+use hexflash_abi::{ErrorCode, Fault, Fd};
+use sys::Call;
+pub use sys::Errno;
+
+use super::{CacheOp, Platform};
+
+/// Pages of the emulated machine; guards are one page.
+const PAGE: usize = FILE_ALIGN as usize;
+const READ: u32 = 1;
+const READ_WRITE: u32 = 3;
+const SHARED: u32 = 1;
+/// Private, anonymous, no reservation.
+const ANONYMOUS: u32 = 0x4022;
+const NO_FILE: u32 = u32::MAX;
+/// Bytes of a thread's stack: kernels keep vectors on it, and call nothing deep.
+const STACK: usize = 512 << 10;
+
+/// Time, futexes and the host's shared files.
+#[derive(Debug)]
+pub struct LinuxPlatform<'a> {
+    /// The host's directory of open files.
+    files: &'a str,
+}
+
+impl<'a> LinuxPlatform<'a> {
+    /// A platform that finds shared files in the directory `files`.
+    pub const fn new(files: &'a str) -> Self {
+        Self { files }
+    }
+
+    /// Maps the first `size` bytes of a file: to read and write, or only to read where the host allows no more.
+    ///
+    /// # Errors
+    /// The system's reason, or [`FILE_TOO_SHORT`](Self::FILE_TOO_SHORT).
+    pub fn map_file(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Errno> {
+        let mut path = heapless::String::<64>::new();
+        write!(path, "{}/{}\0", self.files, fd.0).map_err(|_| Self::FILE_TOO_SHORT)?;
+        self.map_path(&path, READ_WRITE, size).or_else(|error| match error {
+            sys::EACCES | sys::EPERM => self.map_path(&path, READ, size),
+            error => Err(error),
+        })
+    }
+
+    /// A range that the file does not have (ENXIO). The emulator would fall over it.
+    pub const FILE_TOO_SHORT: Errno = Errno(6);
+
+    fn map_path(&self, path: &str, protection: u32, size: u64) -> Result<NonNull<u8>, Errno> {
+        const CURRENT_DIR: u32 = -100_i32 as u32;
+        const END: u32 = 2;
+        let open = if protection == READ { 0 } else { 2 };
+        // SAFETY: the path ends in NUL.
+        let fd = unsafe { sys::call(Call::OpenAt, [CURRENT_DIR, path.as_ptr() as u32, open, 0, 0, 0])? };
+        let mut end = 0_u64;
+        // SAFETY: the result goes to `end`.
+        let seek = unsafe { sys::call(Call::Seek, [fd, 0, 0, (&raw mut end) as u32, END, 0]) };
+        let bytes = size.checked_next_multiple_of(FILE_ALIGN).filter(|&bytes| size > 0 && bytes <= end);
+        let map = seek.and_then(|_| {
+            let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok()).ok_or(Self::FILE_TOO_SHORT)?;
+            // SAFETY: a new mapping, where the system likes; inside the file.
+            unsafe { sys::call(Call::Map, [0, bytes, protection, SHARED, fd, 0]) }
+        });
+        // SAFETY: the mapping keeps the file.
+        let _ = unsafe { sys::call(Call::Close, [fd, 0, 0, 0, 0, 0]) };
+        // The system gives no mapping at 0.
+        NonNull::new(core::ptr::with_exposed_provenance_mut(map? as usize)).ok_or(Self::FILE_TOO_SHORT)
+    }
+}
+
+impl Platform for LinuxPlatform<'_> {
+    fn futex_wait(&self, word: &AtomicU32, expected: u32) {
+        const WAIT: u32 = 0;
+        // SAFETY: the word lives through the call. It may be the host's too, so the futex is a shared one.
+        let _ = unsafe { sys::call(Call::Futex, [word.as_ptr() as u32, WAIT, expected, 0, 0, 0]) };
+    }
+
+    fn futex_wake(&self, word: &AtomicU32) {
+        const WAKE: u32 = 1;
+        // SAFETY: the address is only compared.
+        let _ = unsafe { sys::call(Call::Futex, [word.as_ptr() as u32, WAKE, i32::MAX as u32, 0, 0, 0]) };
+    }
+
+    fn now_ns(&self) -> u64 {
+        const MONOTONIC: u32 = 1;
+        // The emulator's timespec is two 32-bit words.
+        let mut time = [0_u32; 2];
+        // SAFETY: the result goes to `time`.
+        let _ = unsafe { sys::call(Call::ClockGettime, [MONOTONIC, (&raw mut time) as u32, 0, 0, 0, 0]) };
+        u64::from(time[0]) * 1_000_000_000 + u64::from(time[1])
+    }
+
+    fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
+        self.map_file(fd, size).map_err(|Errno(errno)| Fault::new(ErrorCode::MapFailed, errno))
+    }
+
+    fn unmap(&self, _fd: Fd, base: NonNull<u8>, size: u64) {
+        let bytes = size.next_multiple_of(FILE_ALIGN) as u32;
+        // SAFETY: `map` made this mapping, and the session uses it no more.
+        let _ = unsafe { sys::call(Call::Unmap, [base.addr().get() as u32, bytes, 0, 0, 0, 0]) };
+    }
+
+    fn cache(&self, _op: CacheOp, _base: *const u8, _bytes: usize) {
+        // The emulator has no caches.
+    }
+}
+
+/// Zeroed memory between two guard pages, for the life of the process.
+///
+/// # Errors
+/// The system's reason.
+pub fn guarded(bytes: usize) -> Result<NonNull<u8>, Errno> {
+    const NOTHING: u32 = 0;
+    const ENOMEM: Errno = Errno(12);
+    let inner = bytes.checked_next_multiple_of(PAGE).ok_or(ENOMEM)?;
+    let all = inner.checked_add(2 * PAGE).ok_or(ENOMEM)?;
+    // SAFETY: a new mapping, where the system likes.
+    let base = unsafe { sys::call(Call::Map, [0, all as u32, NOTHING, ANONYMOUS, NO_FILE, 0])? };
+    // The end on the guard page, not the start: what runs over is caught at the byte.
+    let start = base as usize + PAGE + (inner - bytes) / 128 * 128;
+    // SAFETY: the middle of the new mapping.
+    unsafe { sys::call(Call::Protect, [base + PAGE as u32, inner as u32, READ_WRITE, 0, 0, 0])? };
+    NonNull::new(core::ptr::with_exposed_provenance_mut(start)).ok_or(ENOMEM)
+}
+
+/// Starts a thread that runs `entry(argument)` and ends when it returns.
+///
+/// # Errors
+/// The system's reason.
+///
+/// # Safety
+/// `entry` may be called with `argument` on another thread, at any time until the process ends.
+pub unsafe fn spawn(entry: extern "C" fn(*mut ()), argument: *mut ()) -> Result<(), Errno> {
+    /// Memory, file system, files, signals, thread group, semaphores: all shared.
+    const THREAD: u32 = 0x50f00;
+    let stack = guarded(STACK)?;
+    // SAFETY: the last words of the new stack: the argument, the function, and room to stay aligned.
+    unsafe {
+        let top = stack.as_ptr().add(STACK - 16).cast::<u32>();
+        top.write(argument.expose_provenance() as u32);
+        let null = core::ptr::null();
+        match sys::hexflash_clone(THREAD, top, null, null, 0, entry) {
+            error if error < 0 => Err(Errno(error.unsigned_abs())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Ends the process.
+pub fn exit(code: u32) -> ! {
+    loop {
+        // SAFETY: ends the process.
+        let _ = unsafe { sys::call(Call::ExitGroup, [code, 0, 0, 0, 0, 0]) };
+    }
+}
+
+/// Standard error, unbuffered: messages outlive a crash.
+#[derive(Clone, Copy, Debug)]
+pub struct Stderr;
+
+impl Write for Stderr {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            // SAFETY: reads the bytes of `rest`.
+            let written =
+                unsafe { sys::call(Call::Write, [2, rest.as_ptr() as u32, rest.len() as u32, 0, 0, 0]) };
+            let written = written.map_err(|_| core::fmt::Error)? as usize;
+            rest = rest.get(written.max(1)..).unwrap_or(&[]);
+        }
+        Ok(())
+    }
+}

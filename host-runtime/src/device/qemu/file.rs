@@ -1,0 +1,79 @@
+//! Files without a name, mapped by both sides.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+
+use hexflash_abi::guest::FILE_ALIGN;
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::super::Memory;
+
+/// A new file of at least `bytes` zeroed bytes, a whole number of the emulator's pages.
+fn create(bytes: u64) -> io::Result<File> {
+    let file =
+        File::from(rustix::fs::memfd_create("hexflash", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+    let bytes = bytes.max(1).checked_next_multiple_of(FILE_ALIGN).ok_or(io::ErrorKind::OutOfMemory)?;
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+/// Memory that the emulator maps as a file. It is gone when both sides have dropped it, however they ended.
+pub(super) struct SharedFile {
+    base: NonNull<u8>,
+    map: memmap2::MmapMut,
+    bytes: usize,
+    file: File,
+}
+
+// SAFETY: the pointer belongs to the map, which is Send and Sync; who uses it obeys `Memory`.
+unsafe impl Send for SharedFile {}
+// SAFETY: as above.
+unsafe impl Sync for SharedFile {}
+
+impl SharedFile {
+    /// `bytes` zeroed bytes.
+    pub(super) fn zeroed(bytes: u64) -> io::Result<Self> {
+        let file = create(bytes)?;
+        let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+        // SAFETY: the file has no name and only the emulator opens it, which never changes its length. What it writes
+        // is plain data to us.
+        let mut map = unsafe { memmap2::MmapMut::map_mut(&file)? };
+        // The pointer is taken once; after this no reference to the bytes is made.
+        let base = NonNull::from(&mut map[..]).cast();
+        Ok(Self { base, map, bytes, file })
+    }
+
+    /// The number by which the emulator opens it.
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+// SAFETY: the map is page-aligned, readable, writable and does not move; `SharedFile` hands out no references.
+unsafe impl Memory for SharedFile {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        debug_assert!(self.bytes <= self.map.len());
+        self.bytes
+    }
+
+    fn writable(&self) -> bool {
+        true
+    }
+}
+
+/// A copy of `memory` that the emulator can read and nobody can write. The host keeps no mapping of it.
+pub(super) fn sealed_copy(memory: &dyn Memory) -> io::Result<File> {
+    use std::io::Write;
+    let mut file = create(memory.len() as u64)?;
+    // SAFETY: readable while `memory` lives; it is read-only, so nothing writes it meanwhile.
+    let bytes = unsafe { std::slice::from_raw_parts(memory.base().as_ptr(), memory.len()) };
+    file.write_all(bytes)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
+}

@@ -1,0 +1,304 @@
+//! `qemu`: the DSP runtime as Hexagon machine code, under qemu-hexagon in user mode.
+//!
+//! The queue, the messages and the programs are those of every device. Shared memory is files without a name; the
+//! doorbells are futexes in them. Weights are copied into such a file, sealed against writing.
+
+mod file;
+mod process;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
+use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::program::MAX_BUFFERS;
+use hexflash_abi::queue::{QueueError, QueueMemory, Reader, Writer};
+use hexflash_abi::{BufferId, Fd, Seq};
+use hexflash_dsp::dma::DmaMode;
+use rustix::thread::futex;
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::file::SharedFile;
+use self::process::{Process, Programs};
+use super::{
+    Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+};
+
+/// Bytes for loaded programs, as on `inproc`.
+const ARENA_BYTES: u32 = 8 << 20;
+const REQUEST_BYTES: u32 = 4096;
+const RESPONSE_BYTES: u32 = 8192;
+/// How long the emulator may take to start, or to map a buffer.
+const START: Duration = Duration::from_secs(20);
+/// How long the image may take to end by itself when told to.
+const STOP: Duration = Duration::from_millis(300);
+/// Longest sleep between two looks at whether the emulator still lives.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Settings that tests reach for besides the public options.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Kernel threads.
+    pub threads: usize,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: usize,
+    /// When the software DMA engine executes.
+    pub dma: DmaMode,
+}
+
+impl Settings {
+    /// Checks the options and fills in what they leave open, as `inproc` does.
+    ///
+    /// # Errors
+    /// [`DeviceError::Setting`].
+    pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        let inproc::Settings { threads, vtcm_bytes, dma, .. } = inproc::Settings::from_options(options)?;
+        Ok(Self { threads, vtcm_bytes, dma })
+    }
+
+    fn config(self) -> GuestConfig {
+        GuestConfig {
+            magic: GUEST_MAGIC,
+            version: GUEST_VERSION,
+            request_bytes: REQUEST_BYTES,
+            response_bytes: RESPONSE_BYTES,
+            threads: self.threads as u32,
+            vtcm_bytes: self.vtcm_bytes as u32,
+            arena_bytes: ARENA_BYTES,
+            dma: match self.dma {
+                DmaMode::AtOnce => 0,
+                DmaMode::AtWait => 1,
+                DmaMode::OutOfOrder => 2,
+            },
+            stop: 0,
+        }
+    }
+}
+
+/// A running image. Fields are dropped in this order: the queue's memory goes last.
+struct Running {
+    process: Process,
+    requests: Writer<'static>,
+    responses: Reader<'static>,
+    shared: SharedFile,
+}
+
+/// What keeps a mapped buffer's file open.
+enum Backing {
+    Shared(#[expect(dead_code, reason = "kept, not used")] Arc<SharedFile>),
+    Sealed(#[expect(dead_code, reason = "kept, not used")] File),
+}
+
+/// The emulated device.
+pub struct Qemu {
+    info: DeviceInfo,
+    settings: Settings,
+    programs: Programs,
+    running: Running,
+    buffers: Vec<Option<Backing>>,
+    next_seq: u64,
+}
+
+/// Has the image hold its vector operations against their definitions.
+///
+/// # Errors
+/// No emulator or image, or an operation that differs.
+pub fn check() -> Result<(), DeviceError> {
+    let unavailable = |reason| DeviceError::Unavailable {
+        device: "qemu",
+        reason,
+        remedy: "the emulator or the image is broken: build it again, or use another qemu-hexagon",
+    };
+    let outcome = Programs::find()?.check().map_err(|error| unavailable(error.to_string()))?;
+    outcome.map_err(unavailable)
+}
+
+impl Qemu {
+    /// Starts a session.
+    ///
+    /// # Errors
+    /// A setting out of range, no emulator or image, or one that does not start.
+    pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        Self::with_settings(Settings::from_options(options)?)
+    }
+
+    /// Starts a session with these very settings.
+    ///
+    /// # Errors
+    /// No emulator or image, or one that does not start.
+    pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
+        let programs = Programs::find()?;
+        let info = DeviceInfo {
+            name: "qemu".to_owned(),
+            description: super::describe("qemu").to_owned(),
+            threads: settings.threads as u32,
+            vtcm_bytes: settings.vtcm_bytes as u32,
+            arena_bytes: ARENA_BYTES,
+        };
+        let running = Running::start(settings, &programs)?;
+        let mut device = Self { info, settings, programs, running, buffers: Vec::new(), next_seq: 0 };
+        handshake(&mut device, START)?;
+        Ok(device)
+    }
+
+    /// The emulator's process id.
+    pub fn process_id(&self) -> u32 {
+        self.running.process.id()
+    }
+
+    fn map(
+        &mut self,
+        fd: i32,
+        size: u64,
+        flags: MapFlags,
+        backing: Backing,
+    ) -> Result<BufferId, DeviceError> {
+        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
+        if free >= MAX_BUFFERS {
+            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
+        }
+        let id = BufferId(free as u32);
+        let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
+        (self as &mut dyn Device).call(&Message::Map(map), START)?;
+        if free == self.buffers.len() {
+            self.buffers.push(None);
+        }
+        self.buffers[free] = Some(backing);
+        Ok(id)
+    }
+}
+
+impl Device for Qemu {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        let file = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;
+        let (fd, file) = (file.fd(), Arc::new(file));
+        let backing = Backing::Shared(Arc::clone(&file));
+        let id = self.map(fd, bytes, MapFlags::empty(), backing)?;
+        Ok(Buffer { id, memory: SharedMemory::new(file) })
+    }
+
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        let bytes = memory.len() as u64;
+        let file = file::sealed_copy(&*memory).map_err(|source| DeviceError::Memory { bytes, source })?;
+        let id = self.map(file.as_raw_fd(), bytes, MapFlags::READ_ONLY, Backing::Sealed(file))?;
+        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        let unmap = Message::Unmap(Unmap { buffer: buffer.id });
+        (self as &mut dyn Device).call(&unmap, START)?;
+        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        let seq = Seq(self.next_seq);
+        let running = &mut self.running;
+        if let Some(reason) = running.process.end() {
+            return Err(DeviceError::Lost { reason });
+        }
+        match running.requests.write(message.encode(seq).as_bytes()) {
+            Ok(wake) => {
+                if wake {
+                    ring(running.requests.doorbell());
+                }
+                self.next_seq += 1;
+                Ok(seq)
+            }
+            Err(QueueError::Full) => Err(DeviceError::QueueFull),
+            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        let Running { process, responses, .. } = &mut self.running;
+        let mut response = Response::new_zeroed();
+        let deadline = Instant::now() + timeout;
+        loop {
+            // Looked up before the queue is: the last response may have come just before the end.
+            let end = process.end();
+            let read = responses.read(response.as_mut_bytes());
+            match read.map_err(|e| DeviceError::Lost { reason: format!("response queue: {e:?}") })? {
+                Some(len) if len == size_of::<Response>() => return Ok(response),
+                Some(len) => return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") }),
+                None => {}
+            }
+            if let Some(reason) = end {
+                return Err(DeviceError::Lost { reason });
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(DeviceError::Timeout(timeout));
+            }
+            responses.set_waiting(true);
+            sleep(responses.doorbell(), responses.seen(), left.min(LOOK));
+            responses.set_waiting(false);
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.running.stop();
+        self.buffers.clear();
+        self.running = Running::start(self.settings, &self.programs)?;
+        self.next_seq = 0;
+        handshake(self, START)?;
+        Ok(())
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        self.running.stop();
+    }
+}
+
+impl Running {
+    fn start(settings: Settings, programs: &Programs) -> Result<Self, DeviceError> {
+        let config = settings.config();
+        let bytes = config.file_bytes();
+        let shared = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;
+        let base = shared.base();
+        // SAFETY: the start of a new mapping of at least this size, which nobody else has yet.
+        unsafe { base.cast::<GuestConfig>().write(config) };
+        // SAFETY: (1) page-aligned and inside the file, which `Running` drops after both ends; (2) the ends are made
+        // once, here for the host and in the image for the DSP; (3) `SharedFile` gives out no references.
+        let queue: QueueMemory<'static> = unsafe { QueueMemory::new(base.add(QUEUE_OFFSET), config.queue()) };
+        queue.initialise();
+        let (requests, responses) = queue.host_ends();
+        let process = Process::start(programs, shared.fd())?;
+        Ok(Self { process, requests, responses, shared })
+    }
+
+    /// Ends the image and the emulator.
+    fn stop(&mut self) {
+        // SAFETY: inside the mapping, aligned; atomic, for the image reads it.
+        let stop = unsafe { AtomicU32::from_ptr(self.shared.base().as_ptr().add(GuestConfig::STOP).cast()) };
+        // SeqCst: before the look at who sleeps.
+        stop.store(1, Ordering::SeqCst);
+        ring(self.requests.doorbell());
+        self.process.stop(STOP);
+    }
+}
+
+/// Wakes who sleeps on the word, here or in the emulator.
+fn ring(word: &AtomicU32) {
+    // It cannot fail on a word that exists.
+    let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+}
+
+/// Sleeps while the word is `seen`, for no longer than `timeout`.
+fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
+    let timeout =
+        rustix::fs::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    // Whatever ends the sleep, the caller looks again.
+    let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
+}

@@ -1,0 +1,223 @@
+//! The emulator as a child process: how it is found, started, watched and ended.
+//!
+//! A thread of its own starts the child and waits for it. The child is told to die with that thread, which lives as
+//! long as the child does unless this whole process is killed: so no emulator outlives its host.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+
+use super::super::DeviceError;
+
+/// Bytes of the child's last words that an error shows.
+const LAST_WORDS: u64 = 600;
+
+/// Emulator and image.
+#[derive(Clone, Debug)]
+pub(super) struct Programs {
+    emulator: PathBuf,
+    image: PathBuf,
+}
+
+impl Programs {
+    /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else the emulator on `PATH`, and the image
+    /// beside this program or where `cargo xtask hexagon` puts it.
+    pub(super) fn find() -> Result<Self, DeviceError> {
+        let unavailable =
+            |reason: String, remedy| DeviceError::Unavailable { device: "qemu", reason, remedy };
+        let emulator = match env::var_os("HEXFLASH_QEMU").map(PathBuf::from) {
+            Some(path) if path.is_file() => path,
+            Some(path) => {
+                let reason = format!("HEXFLASH_QEMU names {}, which is no file", path.display());
+                return Err(unavailable(reason, "set it to the path of qemu-hexagon, or unset it"));
+            }
+            None => env::var_os("PATH")
+                .and_then(|path| {
+                    env::split_paths(&path).map(|dir| dir.join("qemu-hexagon")).find(|file| file.is_file())
+                })
+                .ok_or_else(|| {
+                    let remedy = "install it (Debian: qemu-user; in a checkout: cargo xtask setup hexagon)";
+                    unavailable("qemu-hexagon is not on PATH".to_owned(), remedy)
+                })?,
+        };
+        let image = match env::var_os("HEXFLASH_QEMU_IMAGE").map(PathBuf::from) {
+            Some(path) if path.is_file() => path,
+            Some(path) => {
+                let reason = format!("HEXFLASH_QEMU_IMAGE names {}, which is no file", path.display());
+                return Err(unavailable(reason, "set it to the path of hexflash-v67, or unset it"));
+            }
+            None => Self::image().ok_or_else(|| {
+                let reason = "the emulator's image hexflash-v67 is not there".to_owned();
+                unavailable(reason, "build it (cargo xtask hexagon --arch v67), or set HEXFLASH_QEMU_IMAGE")
+            })?,
+        };
+        Ok(Self { emulator, image })
+    }
+
+    /// Has the image check its vector operations; gives what it says against them.
+    pub(super) fn check(&self) -> io::Result<Result<(), String>> {
+        let output =
+            Command::new(&self.emulator).arg(&self.image).arg("check").stdin(Stdio::null()).output()?;
+        let words = || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        Ok(if output.status.success() { Ok(()) } else { Err(words()) })
+    }
+
+    /// This program lies in TARGET/PROFILE or TARGET/PROFILE/deps, the image in TARGET/hexagon.
+    fn image() -> Option<PathBuf> {
+        let program = env::current_exe().ok()?;
+        let beside = program.with_file_name("hexflash-v67");
+        let built = program.ancestors().skip(1).take(4).map(|dir| dir.join("hexagon/hexflash-v67"));
+        std::iter::once(beside).chain(built).find(|file| file.is_file())
+    }
+}
+
+/// What is known of a child.
+#[derive(Debug, Default)]
+struct Fate {
+    ended: Mutex<Option<ExitStatus>>,
+    changed: Condvar,
+}
+
+impl Fate {
+    fn status(&self) -> Option<ExitStatus> {
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running emulator.
+#[derive(Debug)]
+pub(super) struct Process {
+    fate: Arc<Fate>,
+    /// Names the child, and never another process.
+    handle: OwnedFd,
+    id: u32,
+    words: File,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Process {
+    /// Starts the emulator on the image, which serves the shared file `fd`.
+    pub(super) fn start(programs: &Programs, fd: i32) -> Result<Self, DeviceError> {
+        let failed = |source: io::Error| DeviceError::Unavailable {
+            device: "qemu",
+            reason: format!("{} cannot be started ({source})", programs.emulator.display()),
+            remedy: "see that it runs by itself, and that this machine has memory and processes left",
+        };
+        // Kept in memory, and read when the child has ended.
+        let words = rustix::fs::memfd_create("hexflash-messages", rustix::fs::MemfdFlags::CLOEXEC);
+        let words = File::from(words.map_err(|e| failed(e.into()))?);
+        let mut command = Command::new(&programs.emulator);
+        let host = std::process::id();
+        command.arg(&programs.image).args(["serve", &format!("/proc/{host}/fd"), &fd.to_string()]);
+        command.stdin(Stdio::null());
+        command.stdout(words.try_clone().map_err(failed)?).stderr(words.try_clone().map_err(failed)?);
+        // Ctrl-C is for the host, which then ends the child.
+        command.process_group(0);
+        let die_with_host = move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            // The host may have ended before it took effect.
+            let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
+            if parent == Some(host) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+        };
+        // SAFETY: between fork and exec it makes two system calls and allocates nothing.
+        unsafe { command.pre_exec(die_with_host) };
+
+        let fate = Arc::new(Fate::default());
+        let (report, started) = sync_channel(1);
+        let watched = Arc::clone(&fate);
+        let watcher = std::thread::Builder::new()
+            .name("hexflash-qemu".to_owned())
+            .spawn(move || match spawn(&mut command) {
+                Ok((mut child, handle)) => {
+                    let _ = report.send(Ok((child.id(), handle)));
+                    let status = child.wait().unwrap_or(ExitStatus::from_raw(-1));
+                    *watched.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+                    watched.changed.notify_all();
+                }
+                Err(error) => drop(report.send(Err(error))),
+            })
+            .map_err(|source| DeviceError::Thread { source })?;
+        let lost = |_| io::Error::other("the thread that starts it ended");
+        let (id, handle) = started.recv().map_err(lost).flatten().map_err(failed)?;
+        Ok(Self { fate, handle, id, words, watcher: Some(watcher) })
+    }
+
+    /// The child's process id.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// How the child ended, if it has.
+    pub(super) fn end(&self) -> Option<String> {
+        let status = self.fate.status()?;
+        let mut reason = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("the emulator exited with code {code}"),
+            (_, Some(signal)) => format!("the emulator was ended by signal {signal}"),
+            _ => "the emulator ended".to_owned(),
+        };
+        if let Some(words) = self.last_words() {
+            reason.push_str(": ");
+            reason.push_str(&words);
+        }
+        Some(reason)
+    }
+
+    /// The end of what the child has printed, on one line.
+    fn last_words(&self) -> Option<String> {
+        let mut file = self.words.try_clone().ok()?;
+        let end = file.metadata().ok()?.len();
+        file.seek(io::SeekFrom::Start(end.saturating_sub(LAST_WORDS))).ok()?;
+        let mut words = Vec::new();
+        file.take(LAST_WORDS).read_to_end(&mut words).ok()?;
+        let words = String::from_utf8_lossy(&words);
+        let lines: Vec<_> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        (!lines.is_empty()).then(|| lines.join(" / "))
+    }
+
+    /// Waits until the child has ended, for no longer than `timeout`.
+    fn wait(&self, timeout: Duration) -> bool {
+        let ended = self.fate.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = self.fate.changed.wait_timeout_while(ended, timeout, |ended| ended.is_none());
+        wait.unwrap_or_else(PoisonError::into_inner).0.is_some()
+    }
+
+    /// Ends the child: by itself if it does so within `patience`, else by force.
+    pub(super) fn stop(&mut self, patience: Duration) {
+        let Some(watcher) = self.watcher.take() else { return };
+        if !self.wait(patience) {
+            // It fails only if the child has ended meanwhile.
+            let _ = rustix::process::pidfd_send_signal(&self.handle, Signal::KILL);
+        }
+        let _ = watcher.join();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}
+
+/// Starts the child, with a handle to it that stays its own.
+fn spawn(command: &mut Command) -> io::Result<(Child, OwnedFd)> {
+    let mut child = command.spawn()?;
+    let id = Pid::from_child(&child);
+    match rustix::process::pidfd_open(id, PidfdFlags::empty()) {
+        Ok(handle) => Ok((child, handle)),
+        Err(error) => {
+            child.kill()?;
+            child.wait()?;
+            Err(error.into())
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The `qemu` device: the Hexagon image gives the bits of `inproc`, and its failures are seen, said and survived.
+//!
+//! Without the emulator or the image the tests are skipped, and say so; where `HEXFLASH_QEMU_REQUIRED` is set (as
+//! `cargo xtask test` does), they fail instead.
+#![cfg(target_os = "linux")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hexflash::device::qemu::{Qemu, Settings};
+use hexflash::device::{Device, DeviceError, DeviceOptions, inproc};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_abi::message::{Message, Ping};
+use hexflash_dsp::dma::DmaMode;
+
+/// How soon an end must be noticed.
+const SOON: Duration = Duration::from_secs(2);
+
+fn settings(threads: usize, dma: DmaMode) -> Settings {
+    Settings { threads, vtcm_bytes: 8 << 20, dma }
+}
+
+/// The device, or why the test is skipped.
+fn qemu(threads: usize, dma: DmaMode) -> Option<Qemu> {
+    match Qemu::with_settings(settings(threads, dma)) {
+        Ok(device) => Some(device),
+        Err(error @ DeviceError::Unavailable { .. })
+            if std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none() =>
+        {
+            // Written past the test harness, which hides what a passing test prints.
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn model(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name)
+}
+
+fn engine(model: &Path, device: Box<dyn Device>) -> Engine {
+    let gguf = Gguf::open(model).unwrap();
+    let options = EngineOptions { n_ctx: Some(128), batch: 32, ..EngineOptions::default() };
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    Engine::load(&gguf, device, &options, &image).unwrap()
+}
+
+/// Prefill, decode and verify; the bits of all logits.
+fn transcript(mut engine: Engine, prompt: usize) -> Vec<u32> {
+    let mut bits = Vec::new();
+    let mut keep = |engine: &mut Engine, rows: usize| {
+        for row in 0..rows {
+            bits.extend(engine.logits(row).iter().map(|x| x.to_bits()));
+        }
+        engine.argmax(rows - 1)
+    };
+    engine.prefill(&[1, 45, 320, 7, 99][..prompt], |_| {}).unwrap();
+    let mut token = keep(&mut engine, 1);
+    engine.decode(token).unwrap();
+    token = keep(&mut engine, 1);
+    engine.decode_many(&[token, 17, 4]).unwrap();
+    keep(&mut engine, 3);
+    bits
+}
+
+fn inproc_transcript(model: &Path, prompt: usize) -> Vec<u32> {
+    let device = inproc::Inproc::open(&DeviceOptions { threads: Some(1), vtcm_bytes: None }).unwrap();
+    transcript(engine(model, Box::new(device)), prompt)
+}
+
+#[test]
+fn vector_operations_are_as_defined() {
+    if qemu(1, DmaMode::AtOnce).is_some() {
+        hexflash::device::qemu::check().unwrap();
+    }
+}
+
+#[test]
+fn logits_are_those_of_inproc_bit_for_bit() {
+    for (name, prompt) in
+        [("tiny-hybrid-q8_0.gguf", 5), ("tiny-hybrid-q4_0.gguf", 1), ("tiny-hybrid-f16.gguf", 1)]
+    {
+        let Some(device) = qemu(1, DmaMode::AtOnce) else { return };
+        let model = model(name);
+        let want = inproc_transcript(&model, prompt);
+        assert!(want == transcript(engine(&model, Box::new(device)), prompt), "{name}");
+    }
+}
+
+#[test]
+fn threads_and_dma_modes_change_no_bit() {
+    let model = model("tiny-hybrid-q8_0.gguf");
+    let want = inproc_transcript(&model, 1);
+    for (threads, dma) in [(2, DmaMode::AtOnce), (3, DmaMode::AtWait), (8, DmaMode::OutOfOrder)] {
+        let Some(device) = qemu(threads, dma) else { return };
+        assert!(want == transcript(engine(&model, Box::new(device)), 1), "{threads} threads, {dma:?}");
+    }
+}
+
+fn signal(process: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &process.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_killed_emulator_is_lost_soon_and_works_after_reset() {
+    let Some(mut device) = qemu(2, DmaMode::AtOnce) else { return };
+    let buffer = device.allocate(1000).unwrap();
+    signal(device.process_id(), "-KILL");
+    let start = Instant::now();
+    let error = loop {
+        let ping = Message::Ping(Ping::OURS);
+        if let Err(error) = (&mut device as &mut dyn Device).call(&ping, Duration::from_secs(60)) {
+            break error;
+        }
+    };
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    let text = error.to_string();
+    assert!(matches!(error, DeviceError::Lost { .. }) && text.contains("signal 9"), "{text}");
+    device.reset().unwrap();
+    let again = device.allocate(1000).unwrap();
+    assert_eq!(again.id, buffer.id);
+    device.free(again).unwrap();
+}
+
+#[test]
+fn a_generation_whose_emulator_is_killed_fails_soon() {
+    let Some(device) = qemu(2, DmaMode::AtOnce) else { return };
+    let process = device.process_id();
+    let mut engine = engine(&model("tiny-hybrid-q8_0.gguf"), Box::new(device));
+    engine.prefill(&[1, 2, 3], |_| {}).unwrap();
+    signal(process, "-KILL");
+    let start = Instant::now();
+    let error = (0..100).find_map(|_| engine.decode(5).err()).unwrap().to_string();
+    assert!(start.elapsed() < SOON && error.contains("signal 9") && error.contains("reset"), "{error}");
+}
+
+#[test]
+fn a_hanging_emulator_is_a_timeout_and_works_after_reset() {
+    let Some(mut device) = qemu(1, DmaMode::AtOnce) else { return };
+    signal(device.process_id(), "-STOP");
+    let _ = device.submit(&Message::Ping(Ping::OURS)).unwrap();
+    let error = device.wait(Duration::from_millis(300)).unwrap_err();
+    assert!(matches!(error, DeviceError::Timeout(_)), "{error}");
+    device.reset().unwrap();
+}
+
+#[test]
+fn starts_and_stops_leave_nothing_behind() {
+    let open_files = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let Some(device) = qemu(3, DmaMode::AtOnce) else { return };
+    drop(device);
+    let mut processes = Vec::new();
+    let before = open_files();
+    let rounds = std::env::var("HEXFLASH_QEMU_ROUNDS").map_or(10, |n| n.parse().unwrap());
+    for _ in 0..rounds {
+        let mut device = qemu(3, DmaMode::AtOnce).unwrap();
+        let _buffer = device.allocate(1 << 20).unwrap();
+        processes.push(device.process_id());
+    }
+    // Other tests of this process open files meanwhile: a leak would be one per round and more.
+    assert!(open_files() < before + rounds, "{before} {}", open_files());
+    for process in processes {
+        assert!(!Path::new(&format!("/proc/{process}")).exists(), "{process}");
+    }
+}
+
+/// Processes whose parent is `parent`.
+fn children(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers
+        .filter(|process| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            status.lines().any(|line| line == format!("PPid:\t{parent}"))
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_outlives_a_killed_host() {
+    if qemu(1, DmaMode::AtOnce).is_none() {
+        return;
+    }
+    for kill in ["-KILL", "-INT"] {
+        let mut host = Command::new(env!("CARGO_BIN_EXE_hexflash"));
+        let model = model("tiny-hybrid-q8_0.gguf");
+        host.args(["run", "--device", "qemu", "--threads", "2", "--ignore-eos", "-n", "400", "-m"]);
+        host.arg(&model).arg("pub fn").stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut host = host.spawn().unwrap();
+        // Its first output: the emulator is at work.
+        let mut byte = [0; 64];
+        let _ = std::io::Read::read(host.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let emulators = children(host.id());
+        assert_eq!(emulators.len(), 1, "{kill}");
+        signal(host.id(), kill);
+        drop(host.stdout.take());
+        host.wait().unwrap();
+        let start = Instant::now();
+        while Path::new(&format!("/proc/{}/exe", emulators[0])).exists() {
+            assert!(start.elapsed() < SOON, "{kill}: the emulator still runs");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_with_a_remedy() {
+    let run = |name: &str, value: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hexflash"));
+        command.arg("devices").env(name, value);
+        let output = command.output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run("HEXFLASH_QEMU", "/nowhere/qemu-hexagon");
+    assert!(text.contains("not available: device qemu: HEXFLASH_QEMU names /nowhere/qemu-hexagon"), "{text}");
+    let text = run("PATH", "/nowhere");
+    assert!(text.contains("qemu-hexagon is not on PATH") && text.contains("install it"), "{text}");
+}

@@ -1,0 +1,136 @@
+//! What the inner loops of the kernels became: read from the disassembly of a skel library.
+
+use crate::failure::{Failure, Result};
+use crate::process;
+use std::path::Path;
+use std::process::Command;
+
+/// A kernel whose inner loops are checked.
+struct Kernel {
+    /// Name for people.
+    name: &'static str,
+    /// Part of the name of the function that it is compiled into.
+    function: &'static str,
+    /// Each must occur in some hardware loop that has no call.
+    looped: &'static [&'static str],
+    /// Each must occur somewhere.
+    anywhere: &'static [&'static str],
+}
+
+/// Float multiplication: qfloat, or the IEEE instruction from v79 on.
+const MULTIPLY: &str = "vmpy(v?.sf,v?.sf)";
+
+const KERNELS: &[Kernel] = &[
+    Kernel {
+        name: "MUL_MAT",
+        function: "mul_mat6MulMat",
+        looped: &["vrmpy(v?.ub,r?.b)", MULTIPLY],
+        anywhere: &[],
+    },
+    Kernel { name: "GATED_DELTA_NET", function: "13GatedDeltaNet", looped: &[MULTIPLY], anywhere: &[] },
+    // Its loops hold the case of a partial vector, so that the compiler branches in them: still to be taken apart.
+    Kernel { name: "RMS_NORM and L2_NORM", function: "4norm4Norm", looped: &[], anywhere: &[MULTIPLY] },
+    Kernel { name: "FLASH_ATTN_EXT", function: "6attend6Attend", looped: &[MULTIPLY], anywhere: &[] },
+];
+
+/// Checks the library; `features` are the attributes that the disassembler needs to know all instructions.
+pub fn check(file: &Path, features: &str) -> Result<()> {
+    let mut objdump = Command::new("llvm-objdump-22");
+    objdump.args(["-d", "--no-show-raw-insn", "--no-leading-addr"]).arg(format!("--mattr={features}"));
+    let listing = process::output(objdump.arg(file)).ok_or_else(|| {
+        Failure::unusable("llvm-objdump-22 could not read the library", "run `cargo xtask setup hexagon`")
+    })?;
+    let flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
+    if flaws.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        format!("{}: {}", file.display(), flaws.join("; ")),
+        format!("look at it: llvm-objdump-22 -d --mattr={features} {}", file.display()),
+    ))
+}
+
+impl Kernel {
+    fn flaws(&self, listing: &str) -> Vec<String> {
+        let bodies: Vec<_> = functions(listing)
+            .filter(|(name, _)| name.contains(self.function) && name.contains("4pool4call"))
+            .map(|(_, body)| body)
+            .collect();
+        if bodies.is_empty() {
+            return vec![format!("{} is not there", self.name)];
+        }
+        let text = |lines: &[&str]| lines.iter().map(|line| anonymous(line)).collect::<String>();
+        let loops: Vec<_> = bodies.iter().flat_map(|body| loops(body)).map(|lines| text(&lines)).collect();
+        let calls = |code: &String| code.contains("call ") || code.contains("callr ");
+        let no_loop = |wanted: &&&str| !loops.iter().any(|code| code.contains(**wanted) && !calls(code));
+        let nowhere = |wanted: &&&str| !bodies.iter().any(|body| anonymous(body).contains(**wanted));
+        let looped = self.looped.iter().filter(no_loop);
+        let anywhere = self.anywhere.iter().filter(nowhere);
+        looped
+            .map(|wanted| format!("no hardware loop of {} without a call has {wanted}", self.name))
+            .chain(anywhere.map(|wanted| format!("{} has no {wanted}", self.name)))
+            .collect()
+    }
+}
+
+/// The functions of a listing: name and instructions.
+fn functions(listing: &str) -> impl Iterator<Item = (&str, &str)> {
+    listing.split("\n\n").filter_map(|text| {
+        let (head, body) = text.trim_start().split_once('\n')?;
+        Some((head.trim_start_matches('<').strip_suffix(">:")?, body))
+    })
+}
+
+/// The bodies of innermost hardware loops: from the packet after the last loop set-up or loop end to an `endloop0`.
+/// Where code before the loop has no such mark, it counts as part of it.
+fn loops(body: &str) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    let mut lines = Vec::new();
+    for line in body.lines() {
+        lines.push(line);
+        if line.contains(":endloop0") {
+            found.push(std::mem::take(&mut lines));
+        } else if line.contains("loop0(") || line.contains("endloop") {
+            lines.clear();
+        }
+    }
+    found
+}
+
+/// The line with `?` for the numbers of vector and scalar registers.
+fn anonymous(line: &str) -> String {
+    let mut text = String::new();
+    let mut chars = line.chars().peekable();
+    let mut word = false;
+    while let Some(c) = chars.next() {
+        text.push(c);
+        if !word && matches!(c, 'v' | 'r') && chars.next_if(char::is_ascii_digit).is_some() {
+            while chars.next_if(char::is_ascii_digit).is_some() {}
+            text.push('?');
+        }
+        word = c.is_ascii_alphanumeric();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_lose_their_numbers() {
+        assert_eq!(anonymous("v4.w += vrmpy(v18.ub,r2.b)"), "v?.w += vrmpy(v?.ub,r?.b)");
+        assert_eq!(anonymous("vmem(r29+#0x40)"), "vmem(r?+#0x40)");
+    }
+
+    #[test]
+    fn loops_are_cut_at_their_ends() {
+        let listing =
+            "\n<f>:\n{ loop0(0x10,r1) }\n{ v4.w += vrmpy(v8.ub,r2.b) }\n{ nop } :endloop0\n\n<g>:\n{ nop }\n";
+        let all: Vec<_> = functions(listing).collect();
+        assert_eq!(all.len(), 2);
+        let (name, body) = all[0];
+        assert_eq!(name, "f");
+        assert_eq!(loops(body), [["{ v4.w += vrmpy(v8.ub,r2.b) }", "{ nop } :endloop0"]]);
+    }
+}
