@@ -121,6 +121,7 @@ pub struct Loaded {
     block_bytes: usize,
     n_ops: usize,
     n_io: usize,
+    advances: bool,
 }
 
 /// A loaded program, opened for a run.
@@ -130,6 +131,8 @@ pub struct Open<'a> {
     plans: &'a [StoredPlan],
     /// Tensors that the host writes or reads, by index.
     pub io: &'a [TensorIndex],
+    /// Whether it has ACCEPT, and so leaves its registers behind for the next run.
+    pub advances: bool,
 }
 
 impl Open<'_> {
@@ -165,16 +168,17 @@ impl Loaded {
         }
         let counts = Program::parse(&arena.get(&block)[..bytes]).map(|program| {
             let io = program.tensors.iter().filter(|t| is_io(t)).count();
-            (program.ops.len(), io)
+            let advances = program.ops.iter().any(|op| op.opcode == Op::Accept.wire());
+            (program.ops.len(), io, advances)
         });
-        let (n_ops, n_io) = match counts {
+        let (n_ops, n_io, advances) = match counts {
             Ok(counts) => counts,
             Err(fault) => {
                 arena.free(block);
                 return Err(fault);
             }
         };
-        let loaded = Self { block, block_bytes: bytes, n_ops, n_io };
+        let loaded = Self { block, block_bytes: bytes, n_ops, n_io, advances };
         match loaded.validate(arena, buffers, resources) {
             Ok(()) => Ok(loaded),
             Err(fault) => {
@@ -200,7 +204,7 @@ impl Loaded {
         let (plans, side) =
             <[StoredPlan]>::ref_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
-        Ok(Open { program, plans, io })
+        Ok(Open { program, plans, io, advances: self.advances })
     }
 
     fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {

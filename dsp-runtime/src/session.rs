@@ -10,8 +10,8 @@ use hexflash_abi::message::{
     Exec, Load, Map, MapFlags, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
 };
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, OpDesc, TensorFlags};
-use hexflash_abi::registers::{Register, StepRegisters};
+use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, OpDesc, PARTS, TensorFlags};
+use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, check_registers};
 use hexflash_abi::{
     ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status, TensorIndex,
@@ -74,18 +74,17 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     fn answer(&mut self, request: &Request) -> Response {
         let seq = request.seq;
         let outcome = Message::decode(request).map_err(Failure::from).and_then(|message| match message {
-            Message::Ping(ping) => self.ping(&ping).map(Some),
+            Message::Ping(ping) => self.ping(&ping).map(|info| Some(transmute!(info))),
             Message::Map(map) => self.map(&map).map(|()| None),
             Message::Unmap(unmap) => self.unmap(&unmap).map(|()| None),
             Message::Load(load) => self.load(&load).map(|()| None),
-            Message::Exec(exec) => self.exec(&exec).map(|()| None),
-            Message::Run(run) => self.run(&run).map(|()| None),
+            Message::Exec(exec) => self.exec(&exec).map(Some),
+            Message::Run(run) => self.run(&run).map(Some),
             Message::Unload(unload) => self.unload(&unload).map(|()| None),
         });
         match outcome {
             Ok(info) => {
-                let info = info.map_or([0; 6], |info: PingInfo| transmute!(info));
-                Response { info, ..Response::ok(seq) }
+                Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) }
             }
             Err(Failure::Refused(fault)) => Response::fault(seq, Status::Refused, fault),
             Err(Failure::Failed(fault)) => Response::fault(seq, Status::Failed, fault),
@@ -171,28 +170,28 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Ok(())
     }
 
-    fn exec(&mut self, exec: &Exec) -> Result<(), Failure> {
-        let registers = self.read_registers(exec.registers)?;
+    fn exec(&mut self, exec: &Exec) -> Result<PartTimes, Failure> {
+        let block = self.read_registers(exec.registers)?;
         let ProgramId(id) = exec.program;
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
-        execute(self.platform, &mut self.pool, &self.buffers, &open, &registers)
+        execute(self.platform, &mut self.pool, &self.buffers, &open, block)
     }
 
-    fn run(&mut self, run: &Run) -> Result<(), Failure> {
-        let registers = self.read_registers(run.registers)?;
+    fn run(&mut self, run: &Run) -> Result<PartTimes, Failure> {
+        let block = self.read_registers(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded
             .open(&self.arena)
             .map_err(Failure::from)
-            .and_then(|open| execute(self.platform, &mut self.pool, &self.buffers, &open, &registers));
+            .and_then(|open| execute(self.platform, &mut self.pool, &self.buffers, &open, block));
         loaded.unload(&mut self.arena);
         outcome
     }
 
     /// Reads a register block, once.
-    fn read_registers(&self, range: Range) -> Result<StepRegisters, Fault> {
+    fn read_registers(&self, range: Range) -> Result<RegisterBlock, Fault> {
         if range.len as usize != size_of::<StepRegisters>() {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
         }
@@ -203,30 +202,77 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
         // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is aligned.
         // Volatile: the host may write them at any time; the copy is what is checked and used.
-        Ok(unsafe { shared.cast::<StepRegisters>().read_volatile() })
+        let values = unsafe { shared.cast::<StepRegisters>().read_volatile() };
+        let read_only = self.buffers.get(range.buffer).is_none_or(|m| m.info.read_only);
+        Ok(RegisterBlock { values, home: (!read_only).then_some(shared.cast()), buffer: range.buffer })
     }
 }
 
-/// Runs an opened program.
+/// Nanoseconds per part of a program.
+type PartTimes = [u32; PARTS];
+
+/// The registers of a step, and where they came from.
+struct RegisterBlock {
+    values: StepRegisters,
+    /// The block in shared memory, unless programs may not write there.
+    home: Option<NonNull<StepRegisters>>,
+    buffer: BufferId,
+}
+
+/// Runs an opened program, or nothing if the registers say that rounds have ended. A program with ACCEPT leaves the
+/// registers in shared memory as they are at its end, for the next round, which may have been sent already.
 fn execute<P: Platform>(
     platform: &P,
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
     open: &Open<'_>,
-    registers: &StepRegisters,
-) -> Result<(), Failure> {
+    block: RegisterBlock,
+) -> Result<PartTimes, Failure> {
     let program = &open.program;
-    check_registers(program.header, registers)?;
+    let mut registers = block.values;
+    let mut times = [0; PARTS];
+    if registers.halted() && Halt::parse(registers.get(Register::Halt)).is_some() {
+        return Ok(times);
+    }
+    check_registers(program.header, &registers)?;
+    if open.advances && block.home.is_none() {
+        return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
+    }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
+    let (mut part, mut since) = (0, platform.now_ns());
     for (i, op) in program.ops.iter().enumerate() {
+        if op.part != part {
+            let now = platform.now_ns();
+            spend(&mut times, part, now.saturating_sub(since));
+            (part, since) = (op.part, now);
+        }
         let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
-        let (src, dst) = operands(buffers, open, op, registers);
+        let (src, dst) = operands(buffers, open, op, &registers);
         let plan = open.plan(i);
-        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers, plan };
+        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
         kernels::run(opcode, &mut run).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        if matches!(opcode, Op::Accept | Op::SetTokens) {
+            if registers.halted() {
+                break;
+            }
+            check_registers(program.header, &registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        }
+    }
+    spend(&mut times, part, platform.now_ns().saturating_sub(since));
+    if let Some(home) = block.home.filter(|_| open.advances) {
+        // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
+        // host may read it at any time.
+        unsafe { home.write_volatile(registers) };
+        platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush);
-    Ok(())
+    Ok(times)
+}
+
+fn spend(times: &mut PartTimes, part: u16, ns: u64) {
+    if let Some(time) = times.get_mut(usize::from(part)) {
+        *time = time.saturating_add(u32::try_from(ns).unwrap_or(u32::MAX));
+    }
 }
 
 /// The operands of an op as views of this step.

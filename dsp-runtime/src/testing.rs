@@ -183,9 +183,22 @@ impl Batch {
         params: &T,
         step: StepRegisters,
     ) -> Result<(), Fault> {
+        self.advance(setup, opcode, src, dst, params, step).map(drop)
+    }
+
+    /// As [`run`](Self::run), and gives the registers as the op left them.
+    pub fn advance<T: IntoBytes + Immutable>(
+        &mut self,
+        setup: Setup,
+        opcode: Op,
+        src: &[TensorIndex],
+        dst: &[TensorIndex],
+        params: &T,
+        step: StepRegisters,
+    ) -> Result<StepRegisters, Fault> {
         let mut op = OpDesc {
             opcode: opcode.wire(),
-            reserved: 0,
+            part: 0,
             src: [TensorIndex::NONE; MAX_SRC],
             dst: [TensorIndex::NONE; MAX_DST],
             reserved2: 0,
@@ -222,6 +235,7 @@ impl Batch {
         // SAFETY: validated above against this very memory, which outlives the run.
         let view = |(t, dtype): (&TensorDesc, DType)| unsafe { View::new(base, t, dtype, step.values[1]) };
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));
+        let mut registers = step;
         let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
         let outcome = std::thread::scope(|scope| {
             for id in 1..setup.workers {
@@ -229,13 +243,13 @@ impl Batch {
                 scope.spawn(move || pool.serve(id));
             }
             let mut dispatcher = pool.dispatcher().unwrap();
-            let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, registers: &step, plan };
+            let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, registers: &mut registers, plan };
             let outcome = kernels::run(opcode, &mut run);
             pool.stop();
             outcome
         });
         self.check_canaries();
-        outcome
+        outcome.map(|()| registers)
     }
 
     fn check_canaries(&self) {

@@ -170,7 +170,7 @@ fn word(dtype: DType, buffer: u16, offset: u64) -> TensorDesc {
 fn op(op: Op, src: &[u16], dst: u16) -> OpDesc {
     let mut desc = OpDesc {
         opcode: op.wire(),
-        reserved: 0,
+        part: 0,
         src: [TensorIndex::NONE; MAX_SRC],
         dst: [TensorIndex::NONE; MAX_DST],
         reserved2: 0,

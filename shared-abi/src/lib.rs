@@ -7,6 +7,7 @@
 //! * [`op`]: the op table, which says per op what it takes, gives and checks,
 //! * [`dtype`]: element types and the tiled weight layouts,
 //! * [`registers`]: what varies from step to step,
+//! * [`accept`]: what a speculative round tells the host,
 //! * [`status`]: how a message ended,
 //! * [`validate`]: the pure function from bytes and buffer sizes to "safe to run" or a [`Fault`],
 //! * [`queue`]: the ring that carries messages where there is no `dspqueue`,
@@ -22,6 +23,7 @@ compile_error!("the ABI is little-endian, and so is every machine that hexflash 
 #[macro_use]
 mod wire_enum;
 
+pub mod accept;
 pub mod dtype;
 pub mod guest;
 pub mod ids;
@@ -71,6 +73,10 @@ const fn layout_hash() -> u64 {
         dtype::DType::ALL.len(),
         status::ErrorCode::ALL.len(),
         message::MessageKind::ALL.len(),
+        registers::Register::ALL.len(),
+        registers::Halt::ALL.len(),
+        accept::HEAD,
+        accept::SLOTS,
         dtype::TILE_LAYOUT_VERSION as usize,
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;

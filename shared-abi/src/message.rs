@@ -269,10 +269,12 @@ pub struct Response {
     pub elapsed_ns: u64,
     /// Bytes that the DMA engines moved.
     pub dma_bytes: u64,
-    /// Answer of `Ping` (see [`PingInfo`]); zero otherwise.
+    /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` the nanoseconds that each part of the program took,
+    /// 2^32 - 1 at most; zero otherwise.
     pub info: [u32; 6],
 }
 const _: () = assert!(size_of::<Response>() == 64 && offset_of!(Response, info) == 40);
+const _: () = assert!(crate::program::PARTS == 6);
 
 /// What a session says of itself in answer to `Ping`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

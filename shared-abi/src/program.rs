@@ -25,6 +25,8 @@ pub const MAX_SRC: usize = 8;
 pub const MAX_DST: usize = 4;
 /// Words of parameters of an op.
 pub const MAX_PARAMS: usize = 16;
+/// Parts whose times a response carries.
+pub const PARTS: usize = 6;
 /// Rows of the token axis of a program.
 pub const MAX_TOKENS: u32 = 4096;
 
@@ -115,8 +117,8 @@ const _: () = assert!(size_of::<TensorDesc>() == 48 && offset_of!(TensorDesc, ne
 pub struct OpDesc {
     /// A [`crate::Op`].
     pub opcode: u16,
-    /// Must be zero.
-    pub reserved: u16,
+    /// Part of the program that the op belongs to, below [`PARTS`]: the response says how long each took.
+    pub part: u16,
     /// Inputs; absent ones are [`TensorIndex::NONE`].
     pub src: [TensorIndex; MAX_SRC],
     /// Outputs; absent ones are [`TensorIndex::NONE`].

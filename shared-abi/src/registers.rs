@@ -11,17 +11,40 @@ wire_enum! {
         NPast = 0 "n_past",
         /// Valid rows of the program's token axis, 1 to `ProgramHeader::max_tokens`.
         NTokens = 1 "n_tokens",
-        /// Drafted tokens that the last verify pass accepted.
+        /// Drafted tokens that the last ACCEPT kept.
         NAccept = 2 "n_accept",
-        /// Tokens on the factor tape that the next pass commits to the recurrent state.
+        /// Tokens on the factor tape that the next pass commits to the recurrent state. They count in `n_past`.
         NCommit = 3 "n_commit",
+        /// Tokens to draft for the next block.
+        NDraft = 4 "n_draft",
+        /// The most that `n_draft` may be.
+        DraftMax = 5 "draft_max",
+        /// Tokens that rounds may still emit.
+        NLeft = 6 "n_left",
+        /// Rounds so far, modulo 2^32.
+        Round = 7 "round",
+        /// A [`Halt`]: unless it is 0, a program runs no (further) op.
+        Halt = 8 "halt",
+    }
+}
+
+wire_enum! {
+    /// Why rounds stopped, in the register `halt`.
+    pub enum Halt: u32 {
+        /// They go on.
+        Running = 0 "running",
+        /// A stop token came, the budget is used up, or the context is full.
+        Finished = 1 "finished",
+        /// The context has no room for another drafted block: plain steps can go on.
+        NoRoom = 2 "no room for a block",
     }
 }
 
 /// Number of registers in a block; the ones without a name are reserved and must be zero.
 pub const REGISTER_COUNT: usize = 16;
 
-/// The register block in shared memory: written by the host before a step, read once by the DSP.
+/// The register block in shared memory: written by the host before a step, read once by the DSP. A program with
+/// ACCEPT advances them, and the DSP writes the block back when it has run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StepRegisters {
@@ -38,6 +61,23 @@ impl StepRegisters {
         values[Register::NPast as usize] = n_past;
         values[Register::NTokens as usize] = n_tokens;
         Self { values }
+    }
+
+    /// Sets one register.
+    pub const fn set(&mut self, register: Register, value: u32) {
+        self.values[register as usize] = value;
+    }
+
+    /// A block with one register changed.
+    #[must_use]
+    pub const fn with(mut self, register: Register, value: u32) -> Self {
+        self.set(register, value);
+        self
+    }
+
+    /// Whether a program has nothing (more) to do.
+    pub const fn halted(&self) -> bool {
+        self.get(Register::Halt) != Halt::Running as u32
     }
 
     /// The value of one register.

@@ -7,6 +7,7 @@
 //! Batch invariance: what a kernel computes for a row depends on that row alone, in an order that does not depend
 //! on how many rows there are.
 
+pub mod accept;
 pub mod argmax;
 pub mod concat;
 pub mod cpy;
@@ -42,7 +43,7 @@ pub struct OpRun<'a, 'd, 'p, P: Platform> {
     /// The op, for its parameters.
     pub op: &'a OpDesc,
     /// This step's registers.
-    pub registers: &'a StepRegisters,
+    pub registers: &'a mut StepRegisters,
     /// VTCM layout made at `Load`.
     pub plan: VtcmPlan,
 }
@@ -61,7 +62,15 @@ impl<P: Platform> OpRun<'_, '_, '_, P> {
     /// # Errors
     /// As [`src`](Self::src).
     pub fn dst(&self) -> Result<View, Fault> {
-        self.dst[0].ok_or(Fault::new(ErrorCode::Internal, line!()))
+        self.dst_at(0)
+    }
+
+    /// Output `i`.
+    ///
+    /// # Errors
+    /// As [`src`](Self::src).
+    pub fn dst_at(&self, i: usize) -> Result<View, Fault> {
+        self.dst[i].ok_or(Fault::new(ErrorCode::Internal, line!()))
     }
 
     /// The op's parameters.
@@ -136,5 +145,8 @@ pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fa
         Op::Argmax => argmax::run(run),
         Op::Cpy => cpy::run(run),
         Op::Concat => concat::run(run),
+        Op::Accept => accept::accept(run),
+        Op::SetTokens => accept::set_tokens(run),
+        Op::KvAppend => flash_attn::kv_append(run),
     }
 }

@@ -30,7 +30,7 @@ struct SetRows {
 }
 
 /// GET_ROWS: table{k,n,b2,b3}, ids{m,b2,b3} -> y{k,m,b2,b3}, as F32. Quantized rows come out as ggml dequantizes
-/// them, to the bit.
+/// them, to the bit. Integers stay integers.
 ///
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of the table.
@@ -172,7 +172,14 @@ impl Kernel for GetRows {
         while let Some(r) = worker.claim() {
             let i = self.y.unravel(r);
             let id = row_id(&self.ids, i, table)?;
-            // SAFETY: row r was claimed by this worker alone.
+            if dtype == DType::I32 {
+                for j in 0..k {
+                    // SAFETY: row r was claimed by this worker alone.
+                    unsafe { self.y.set_int([j, i[0], i[1], i[2]], table.int([j, id, i[1], i[2]])) };
+                }
+                continue;
+            }
+            // SAFETY: as above.
             let mut y = unsafe { self.y.row_mut(i) };
             if dtype.tile_group().is_some() {
                 let strip = table.at([id / 32, i[1], i[2]]).cast_const();

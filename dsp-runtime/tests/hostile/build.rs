@@ -226,7 +226,7 @@ impl<'r> Builder<'r> {
     fn op(&mut self, op: Op, src: &[Tensor], dst: TensorIndex, params: &(impl IntoBytes + Immutable)) {
         let mut desc = OpDesc {
             opcode: op.wire(),
-            reserved: 0,
+            part: 0,
             src: [TensorIndex::NONE; MAX_SRC],
             dst: [TensorIndex::NONE; MAX_DST],
             reserved2: 0,

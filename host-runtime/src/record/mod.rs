@@ -8,7 +8,7 @@ mod planner;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::program::{
-    BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc, TensorFlags,
+    BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
 };
 use hexflash_abi::validate::{BufferInfo, Program, block_bytes};
 use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, LAYOUT_HASH, MAGIC, Op, TensorIndex};
@@ -68,6 +68,7 @@ pub struct Recorder {
     tensors: Vec<Entry>,
     ops: Vec<OpDesc>,
     activations: Vec<Lifetime>,
+    part: u16,
 }
 
 /// A recorded program: its block, and the activation memory it needs.
@@ -87,7 +88,7 @@ pub struct Recorded {
 impl Recorder {
     /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        Self { max_tokens, n_ctx, tensors: Vec::new(), ops: Vec::new(), activations: Vec::new() }
+        Self { max_tokens, n_ctx, tensors: Vec::new(), ops: Vec::new(), activations: Vec::new(), part: 0 }
     }
 
     /// Length of the token axis.
@@ -186,9 +187,18 @@ impl Recorder {
         self.tensors[tensor.0].dtype
     }
 
+    /// Ops recorded from here on belong to part `part` of the program, whose time the device tells.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn part(&mut self, part: usize) {
+        assert!(part < PARTS);
+        self.part = part as u16;
+    }
+
     /// Records an op without parameters.
     pub fn op(&mut self, op: Op, src: &[Tensor], dst: Tensor) {
-        self.op_with(op, &src.iter().copied().map(Some).collect::<Vec<_>>(), dst, &[0u32; 0]);
+        self.op_with(op, &src.iter().copied().map(Some).collect::<Vec<_>>(), &[dst], &[0u32; 0]);
     }
 
     /// Records an op; absent operands are `None`.
@@ -196,13 +206,13 @@ impl Recorder {
         &mut self,
         op: Op,
         src: &[Option<Tensor>],
-        dst: Tensor,
+        dst: &[Tensor],
         params: &P,
     ) {
         let index = self.ops.len();
         let mut desc = OpDesc {
             opcode: op.wire(),
-            reserved: 0,
+            part: self.part,
             src: [TensorIndex::NONE; MAX_SRC],
             dst: [TensorIndex::NONE; MAX_DST],
             reserved2: 0,
@@ -214,7 +224,9 @@ impl Recorder {
                 *slot = self.used(*tensor, index);
             }
         }
-        desc.dst[0] = self.used(dst, index);
+        for (slot, tensor) in desc.dst.iter_mut().zip(dst) {
+            *slot = self.used(*tensor, index);
+        }
         self.ops.push(desc);
     }
 

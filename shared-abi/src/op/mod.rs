@@ -43,7 +43,7 @@ wire_enum! {
         Rope = 15 "ROPE",
         /// Causal convolution per channel over a ring of past rows.
         SsmConv = 16 "SSM_CONV",
-        /// Gated delta rule, recurrent.
+        /// Gated delta rule, recurrent; with a factor tape for tokens that may be taken back.
         GatedDeltaNet = 17 "GATED_DELTA_NET",
         /// Appends K and V to their caches, then attends.
         FlashAttnExt = 18 "FLASH_ATTN_EXT",
@@ -53,6 +53,12 @@ wire_enum! {
         Cpy = 20 "CPY",
         /// Two tensors joined along an axis.
         Concat = 21 "CONCAT",
+        /// Keeps the drafted tokens that the target agrees with, and advances the step registers.
+        Accept = 22 "ACCEPT",
+        /// Sets `n_tokens` to another register's value plus a constant.
+        SetTokens = 23 "SET_TOKENS",
+        /// Appends K and V rows to their caches.
+        KvAppend = 24 "KV_APPEND",
     }
 }
 
@@ -106,7 +112,8 @@ const INDEX: &[DType] = &[I32];
 const PLAIN: &[DType] = &[F32, F16, I32];
 const ROWS: &[DType] = &[F32, F16];
 const WEIGHTS: &[DType] = &[F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32];
-const TABLES: &[DType] = &[F32, F16, F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32];
+const TABLES: &[DType] = &[F32, F16, I32, F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32];
+const VALUES: &[DType] = &[F32, I32];
 
 const fn slot(name: &'static str, types: &'static [DType], layout: Layout) -> Slot {
     Slot { name, types, layout, optional: false, written: false }
@@ -176,10 +183,10 @@ impl Op {
                 in_place: false,
                 check: shapes::same_shape,
             },
-            // table{k,n,b2,b3}, ids{m,b2,b3} -> y{k,m,b2,b3}
+            // table{k,n,b2,b3}, ids{m,b2,b3} -> y{k,m,b2,b3}, I32 if the table is
             Self::GetRows => OpSpec {
                 src: const { &[slot("table", TABLES, TiledOrRows), slot("ids", INDEX, Strided)] },
-                dst: const { &[out("y", F, Rows)] },
+                dst: const { &[out("y", VALUES, Rows)] },
                 params: 0,
                 in_place: false,
                 check: shapes::get_rows,
@@ -225,7 +232,9 @@ impl Op {
                 check: shapes::ssm_conv,
             },
             // q,k{s,hk,t,b'}, v{s,h,t,b}, g{1|s,h,t,b}, beta{1,h,t,b},
-            // state{s values, s keys, h, b} (the value index is the fast one) -> y{s,h,t,b}
+            // state{s values, s keys, h, b} (the value index is the fast one) -> y{s,h,t,b}; optional, together:
+            // the factor tape tape_k{s,hk,n,b'}, tape_delta{s,h,n,b}, tape_g{1|s,h,n,b}, read and (if params.defer)
+            // written
             Self::GatedDeltaNet => OpSpec {
                 src: const {
                     &[
@@ -237,8 +246,15 @@ impl Op {
                         state(slot("state", F, Contiguous)),
                     ]
                 },
-                dst: const { &[out("y", F, Rows)] },
-                params: 0,
+                dst: const {
+                    &[
+                        out("y", F, Rows),
+                        optional(out("tape_k", F, Contiguous)),
+                        optional(out("tape_delta", F, Contiguous)),
+                        optional(out("tape_g", F, Contiguous)),
+                    ]
+                },
+                params: params_of::<params::DeltaNet>(),
                 in_place: false,
                 check: shapes::gated_delta_net,
             },
@@ -284,6 +300,35 @@ impl Op {
                 params: params_of::<params::Concat>(),
                 in_place: false,
                 check: shapes::concat,
+            },
+            // best{t}, tokens{t}, stops{s} -> out{4 + t, 2} (see `crate::accept`), anchor{1}
+            Self::Accept => OpSpec {
+                src: const {
+                    &[
+                        slot("best", INDEX, Contiguous),
+                        slot("tokens", INDEX, Contiguous),
+                        slot("stops", INDEX, Contiguous),
+                    ]
+                },
+                dst: const { &[out("out", INDEX, Rows), out("anchor", INDEX, Contiguous)] },
+                params: params_of::<params::Accept>(),
+                in_place: false,
+                check: shapes::accept,
+            },
+            Self::SetTokens => OpSpec {
+                src: const { &[] },
+                dst: const { &[] },
+                params: params_of::<params::SetTokens>(),
+                in_place: false,
+                check: shapes::set_tokens,
+            },
+            // k{d,hk,t,b}, v{dv,hk,t,b} -> rows n_past.. of k_cache{d,n,hk,b} (tiled), v_cache{dv,n,hk,b}
+            Self::KvAppend => OpSpec {
+                src: const { &[slot("k", F, Rows), slot("v", F, Rows)] },
+                dst: const { &[out("k_cache", &[F16x32], Tiled), out("v_cache", &[F16], Rows)] },
+                params: 0,
+                in_place: false,
+                check: shapes::kv_append,
             },
         }
     }

@@ -111,3 +111,31 @@ params!(
         axis: u32,
     }
 );
+
+params!(
+    /// GATED_DELTA_NET.
+    DeltaNet {
+        /// 1 to leave the state as the last commit has it and put the step's tokens on the tape; 0 to advance it.
+        defer: u32,
+    }
+);
+
+params!(
+    /// ACCEPT.
+    Accept {
+        /// Tokens of a drafted block, anchor included: what `n_tokens` becomes. At least 2.
+        block: u32,
+        /// The program's `n_ctx`.
+        n_ctx: u32,
+    }
+);
+
+params!(
+    /// SET_TOKENS.
+    SetTokens {
+        /// The [`Register`](crate::registers::Register) to take.
+        register: u32,
+        /// Added to its value.
+        plus: u32,
+    }
+);

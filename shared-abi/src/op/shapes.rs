@@ -3,6 +3,7 @@
 use super::params::{self, RopeMode, Visibility};
 use crate::dtype::DType;
 use crate::program::{MAX_DST, MAX_SRC, OpDesc, ProgramHeader, TensorDesc};
+use crate::registers::Register;
 use crate::status::{ErrorCode, Fault};
 
 /// The operands of one op, resolved from their indices.
@@ -68,6 +69,10 @@ impl Operands<'_> {
 
     fn opt(&self, i: usize) -> Option<Shape> {
         self.src[i].map(|(t, _)| self.lens(t))
+    }
+
+    fn dst_opt(&self, i: usize) -> Option<Shape> {
+        self.dst[i].map(|(t, _)| self.lens(t))
     }
 
     fn dst(&self) -> Result<Shape, Fault> {
@@ -142,6 +147,10 @@ pub(super) fn mul_mat(o: &Operands<'_>) -> Result<(), Fault> {
 pub(super) fn get_rows(o: &Operands<'_>) -> Result<(), Fault> {
     let (table, ids, y) = (o.src(0)?, o.src(1)?, o.dst()?);
     shape(ids[1] == table[2] && ids[2] == table[3] && ids[3] == Len::ONE, 1)?;
+    let integers = |slot: Option<(&TensorDesc, DType)>| slot.is_some_and(|(_, t)| t == DType::I32);
+    if integers(o.src[0]) != integers(o.dst[0]) {
+        return Err(Fault::new(ErrorCode::BadType, DST as u32));
+    }
     shape(y == [table[0], ids[0], ids[1], ids[2]], DST)
 }
 
@@ -233,7 +242,23 @@ pub(super) fn gated_delta_net(o: &Operands<'_>) -> Result<(), Fault> {
     shape((g[0] == Len::ONE || g[0] == s) && g[1..] == v[1..], 3)?;
     shape(beta == [Len::ONE, h, t, b], 4)?;
     shape(state == [s, s, h, b], 5)?;
-    same(o, DST, v)
+    same(o, DST, v)?;
+    let p: params::DeltaNet = o.params();
+    match (o.dst_opt(1), o.dst_opt(2), o.dst_opt(3)) {
+        (None, None, None) => param(p.defer == 0, 0),
+        (Some(tape_k), Some(tape_delta), Some(tape_g)) => {
+            param(p.defer <= 1, 0)?;
+            let n = tape_k[2];
+            shape(!n.cut && (p.defer == 0 || n.n >= t.n), DST + 1)?;
+            shape(tape_k == [s, q[1], n, q[3]], DST + 1)?;
+            shape(tape_delta == [s, h, n, b], DST + 2)?;
+            shape(tape_g == [g[0], h, n, b], DST + 3)
+        }
+        (k, delta, _) => {
+            let missing = if k.is_none() { 1 } else if delta.is_none() { 2 } else { 3 };
+            Err(Fault::new(ErrorCode::BadOperand, (DST + missing) as u32))
+        }
+    }
 }
 
 /// Widest head of FLASH_ATTN_EXT.
@@ -297,4 +322,39 @@ pub(super) fn concat(o: &Operands<'_>) -> Result<(), Fault> {
     other[axis] = a[axis];
     shape(other == a, 1)?;
     same(o, DST, joined)
+}
+
+/// Most ids that end a generation.
+const MAX_STOPS: u32 = 64;
+
+pub(super) fn accept(o: &Operands<'_>) -> Result<(), Fault> {
+    let (best, tokens, stops, out) = (o.src(0)?, o.src(1)?, o.src(2)?, o.dst()?);
+    let one = [Len::ONE; 3];
+    shape(best[0] == o.tokens() && best[1..] == one, 0)?;
+    shape(tokens == best, 1)?;
+    shape(stops[0].fixed_up_to(MAX_STOPS) && stops[1..] == one, 2)?;
+    let row = crate::accept::HEAD as u32 + o.header.max_tokens;
+    shape(out == [Len::fixed(row), Len::fixed(crate::accept::SLOTS as u32), Len::ONE, Len::ONE], DST)?;
+    shape(o.dst_opt(1) == Some([Len::ONE; 4]), DST + 1)?;
+    let p: params::Accept = o.params();
+    param((2..=o.header.max_tokens).contains(&p.block), 0)?;
+    param(p.n_ctx == o.header.n_ctx, 1)
+}
+
+pub(super) fn set_tokens(o: &Operands<'_>) -> Result<(), Fault> {
+    let p: params::SetTokens = o.params();
+    param(Register::parse(p.register).is_some(), 0)?;
+    param(p.plus <= o.header.max_tokens, 1)
+}
+
+pub(super) fn kv_append(o: &Operands<'_>) -> Result<(), Fault> {
+    let (k, v, kc) = (o.src(0)?, o.src(1)?, o.dst()?);
+    let vc = o.dst_opt(1).ok_or(Fault::new(ErrorCode::BadOperand, DST as u32 + 1))?;
+    let [d, hk, t, b] = k;
+    let n_ctx = Len::fixed(o.header.n_ctx);
+    // As in FLASH_ATTN_EXT: positions are bounded for the token axis and nothing else.
+    shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), 0)?;
+    shape(v[0].fixed_up_to(MAX_HEAD) && v[1..] == k[1..], 1)?;
+    shape(kc[1].covers(n_ctx) && kc == [d, kc[1], hk, b], DST)?;
+    shape(vc == [v[0], kc[1], hk, b], DST + 1)
 }

@@ -16,9 +16,9 @@ use crate::ids::BufferId;
 use crate::op::{Op, OpSpec, Operands};
 use crate::program::{
     BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SRC, MAX_TENSORS, MAX_TOKENS, NO_TOKEN_AXIS,
-    OpDesc, ProgramHeader, TensorDesc, TensorFlags,
+    OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
 };
-use crate::registers::{REGISTER_COUNT, Register, StepRegisters};
+use crate::registers::{Halt, REGISTER_COUNT, Register, StepRegisters};
 use crate::status::{ErrorCode, Fault};
 use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC, TensorIndex};
 
@@ -151,8 +151,11 @@ impl<'a> Program<'a> {
         let Some(opcode) = Op::parse(op.opcode) else {
             return fail(ErrorCode::UnknownOp, op.opcode.into());
         };
-        if op.reserved != 0 || op.reserved2 != 0 {
-            return fail(ErrorCode::ReservedNotZero, op.reserved2.max(op.reserved.into()).into());
+        if op.reserved2 != 0 {
+            return fail(ErrorCode::ReservedNotZero, op.reserved2.into());
+        }
+        if usize::from(op.part) >= PARTS {
+            return fail(ErrorCode::BadCount, op.part.into());
         }
         let spec = opcode.spec();
         if let Some(i) = op.params[spec.params.div_ceil(4)..MAX_PARAMS].iter().position(|&p| p != 0) {
@@ -247,8 +250,20 @@ pub fn check_registers(header: &ProgramHeader, registers: &StepRegisters) -> Res
     if end.is_none_or(|end| end > header.n_ctx) {
         return fail(ErrorCode::BadRegister, Register::NPast.wire().into());
     }
-    // No op of this ABI version reads the others.
-    match (2..REGISTER_COUNT).find(|&i| registers.values[i] != 0) {
+    let draft_max = registers.get(Register::DraftMax);
+    let bounds = [
+        (Register::NAccept, header.max_tokens),
+        (Register::NCommit, registers.get(Register::NPast)),
+        (Register::NDraft, draft_max),
+        (Register::DraftMax, header.max_tokens - 1),
+    ];
+    if let Some((register, _)) = bounds.iter().find(|&&(register, most)| registers.get(register) > most) {
+        return fail(ErrorCode::BadRegister, register.wire().into());
+    }
+    if Halt::parse(registers.get(Register::Halt)).is_none() {
+        return fail(ErrorCode::BadRegister, Register::Halt.wire().into());
+    }
+    match (Register::ALL.len()..REGISTER_COUNT).find(|&i| registers.values[i] != 0) {
         Some(i) => fail(ErrorCode::BadRegister, i as u64),
         None => Ok(()),
     }

@@ -107,7 +107,7 @@ impl Case {
     ) {
         let mut desc = OpDesc {
             opcode: op.wire(),
-            reserved: 0,
+            part: 0,
             src: [TensorIndex::NONE; MAX_SRC],
             dst: [TensorIndex::NONE; MAX_DST],
             reserved2: 0,

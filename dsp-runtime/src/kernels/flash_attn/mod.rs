@@ -18,6 +18,8 @@
 //! exponentials per lane, folded at the end; values by position from low to high. Tiles in which it sees nothing do
 //! not touch it. So a query's result depends on its own keys only.
 //!
+//! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
+//!
 //! * `append`: rounds new rows to f16; a unit is a (kv head, sequence), because neighbours share words.
 //! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
 //!   buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
@@ -100,6 +102,29 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
         stage,
     };
     run.parallel(&kernel)
+}
+
+/// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the caches, as FLASH_ATTN_EXT appends them.
+///
+/// # Errors
+/// Registers past the cache; shapes that the token axis has cut apart.
+pub fn kv_append<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let (k, v, k_cache, v_cache) = (run.src(0)?, run.src(1)?, run.dst()?, run.dst_at(1)?);
+    let tokens = run.n_tokens().min(k.ne[2]).min(v.ne[2]);
+    let heads = [k.ne[1], k.ne[3]];
+    let sound = tokens > 0
+        && k_cache.ne[0] == k.ne[0]
+        && v_cache.ne[0] == v.ne[0]
+        && v_cache.ne[1] == k_cache.ne[1]
+        && [&v, &k_cache, &v_cache].iter().zip([1, 2, 2]).all(|(view, h)| [view.ne[h], view.ne[3]] == heads);
+    if !sound {
+        return Err(Fault::new(ErrorCode::BadShape, 0));
+    }
+    let n_past = run.n_past();
+    if n_past + tokens > k_cache.ne[1] {
+        return Err(Fault::new(ErrorCode::BadRegister, 0));
+    }
+    run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens })
 }
 
 /// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.

@@ -18,11 +18,19 @@
 //! grouped into steps in any way, bit for bit.
 //!
 //! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on its way
-//! meanwhile. With `n_past` = 0 the state is zeros, whatever its memory holds.
+//! meanwhile. At position 0 the state is zeros, whatever its memory holds.
+//!
+//! With a factor tape (design.md, section 6) the state may lag behind `n_past` by the `n_commit` tokens that the tape
+//! holds: tape_k{S,Hk,N,B'}, tape_delta{S,H,N,B}, tape_g{1|S,H,N,B}. Every step first folds them, by the very
+//! operations with which plain decoding advances a state, so that the bits are the same. With `defer` the state then
+//! goes home as folded, the step's tokens advance a scratch copy that is dropped, and their factors replace those on
+//! the tape. Folding happens when it is known how many of the tokens count.
 
 #[cfg(test)]
 mod tests;
 
+use hexflash_abi::op::params::DeltaNet;
+use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use super::{OpRun, OpShapes};
@@ -48,8 +56,13 @@ struct GatedDeltaNet {
     tokens: usize,
     /// 1 / sqrt(S).
     scale: f32,
-    /// No tokens before this step: the state is zeros.
+    /// No tokens in the state: it is zeros.
     fresh: bool,
+    tape: Option<Tape>,
+    /// Tokens on the tape to fold.
+    commit: usize,
+    /// Leave the state as folded, and put the step's tokens on the tape.
+    defer: bool,
     /// Whether there are units enough to claim one ahead.
     ahead: bool,
 }
@@ -75,17 +88,82 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     if !sound || tokens == 0 {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }
+    let tape = Tape::of(run);
+    let defer = run.params::<DeltaNet>().defer != 0;
+    let commit = run.registers.get(Register::NCommit) as usize;
+    // A commit of more than was taped would be a guess; so would none where the state lags behind.
+    let room = tape.map_or(0, |tape| tape.delta.ne[2]);
+    if commit > room || commit > run.n_past() {
+        return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
+    }
+    if defer && tokens > room {
+        return Err(Fault::new(ErrorCode::BadShape, 0));
+    }
     let ahead = h * b >= 2 * run.pool.workers();
-    let (scale, fresh) = (inverse_sqrt(s), run.n_past() == 0);
-    let kernel = GatedDeltaNet { q, k, v, g, beta, state, y, tokens, scale, fresh, ahead };
-    run.parallel(&kernel)
+    let (scale, fresh) = (inverse_sqrt(s), run.n_past() == commit);
+    let kernel =
+        GatedDeltaNet { q, k, v, g, beta, state, y, tokens, scale, fresh, tape, commit, defer, ahead };
+    run.parallel(&kernel)?;
+    match tape {
+        // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old ones.
+        Some(tape) if defer => run.parallel(&Record { k, g, tape, tokens }),
+        _ => Ok(()),
+    }
 }
 
-/// One or two states per worker, as they fit.
+/// One or two states per worker, as they fit, and a scratch copy of one if there is a tape.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let tile = Tile::new(shapes.src[5].map_or(1, |(state, _)| state.ne[0] as usize));
-    let two = VtcmPlan::new(0, 2 * tile.bytes);
-    if two.fit(shapes.workers, shapes.vtcm_bytes).is_ok() { two } else { VtcmPlan::new(0, tile.bytes) }
+    let scratch = usize::from(shapes.dst[1].is_some());
+    let two = VtcmPlan::new(0, (2 + scratch) * tile.bytes);
+    let fits = two.fit(shapes.workers, shapes.vtcm_bytes).is_ok();
+    if fits { two } else { VtcmPlan::new(0, (1 + scratch) * tile.bytes) }
+}
+
+/// The factor tape.
+#[derive(Clone, Copy)]
+struct Tape {
+    k: View,
+    delta: View,
+    g: View,
+}
+
+impl Tape {
+    fn of<P: Platform>(run: &OpRun<'_, '_, '_, P>) -> Option<Self> {
+        Some(Self { k: run.dst[1]?, delta: run.dst[2]?, g: run.dst[3]? })
+    }
+}
+
+/// Keys and gates of the step, onto the tape. A unit is a token of a sequence.
+struct Record {
+    k: View,
+    g: View,
+    tape: Tape,
+    tokens: usize,
+}
+
+impl Kernel for Record {
+    fn units(&self) -> usize {
+        self.tokens * self.g.ne[3]
+    }
+
+    fn work(&self) -> usize {
+        self.units() * (self.k.ne[0] * self.k.ne[1] + self.g.ne[0] * self.g.ne[1]) / 16
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        while let Some(unit) = worker.claim() {
+            let (t, b) = (unit % self.tokens, unit / self.tokens);
+            for (from, to) in [(&self.k, &self.tape.k), (&self.g, &self.tape.g)] {
+                for h in 0..if b < from.ne[3] { from.ne[1] } else { 0 } {
+                    // SAFETY: token t of sequence b was claimed by this worker alone.
+                    unsafe { to.row_mut([h, t, b]) }.copy::<H>(from.row([h, t, b]));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A state in VTCM: a row of whole vectors per key. Lanes past S hold anything: no lane ever meets another.
@@ -151,8 +229,10 @@ impl Kernel for GatedDeltaNet {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let tile = Tile::new(self.y.ne[0]);
-        let count = (worker.own_bytes() / tile.bytes).min(2);
-        assert!(count > 0);
+        let scratch = usize::from(self.tape.is_some());
+        let places = worker.own_bytes() / tile.bytes;
+        assert!(places > scratch);
+        let count = (places - scratch).min(2);
         let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
         let ahead = self.ahead && count == 2;
         let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
@@ -165,13 +245,27 @@ impl Kernel for GatedDeltaNet {
                 worker.dma.wait(ticket)?;
             }
             let state = slots.at(head.slot);
-            // SAFETY: the state is in the slot and nothing else uses it; this worker alone has claimed the head.
-            unsafe { self.head::<H>(tile, state.cast(), &head) };
+            if let Some(tape) = self.tape.filter(|_| self.commit > 0) {
+                // SAFETY: the state is in the slot and nothing else uses it; this worker alone has claimed the head.
+                unsafe { self.fold::<H>(tile, state.cast(), &head, &tape) };
+            }
             let home = self.state.at([0, head.h, head.b]);
             let transfer = tile.transfer(state, home, tile.stride(), tile.size * 4);
-            // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker has claimed;
-            // the slot is left alone until `fetch` or the end of this function has waited.
-            slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
+            if self.defer {
+                if self.commit > 0 {
+                    // SAFETY: as below; from here on the slot is only read.
+                    slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
+                }
+                let spare = slots.at(count);
+                // SAFETY: as above, and the scratch place behind the slots is this worker's own.
+                unsafe { self.head::<H>(tile, state.cast(), Some(spare.cast()), &head) };
+            } else {
+                // SAFETY: as above.
+                unsafe { self.head::<H>(tile, state.cast(), None, &head) };
+                // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker has
+                // claimed; the slot is left alone until `fetch` or the end of this function has waited.
+                slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
+            }
             if !ahead {
                 next = self.fetch::<H>(worker, &mut slots, other)?;
             }
@@ -209,22 +303,51 @@ impl GatedDeltaNet {
         Ok(Some(Head { h, b, slot, ticket }))
     }
 
-    /// Runs a head's tokens over its state, as many vectors of values at once as registers allow: a, b and delta of
-    /// each live in registers, next to the splats.
+    /// Advances a head's state by the committed tokens on the tape.
     ///
     /// # Safety
-    /// 1. `state` is a tile in VTCM that nobody else uses.
-    /// 2. This worker alone has claimed the head.
+    /// As [`head`](Self::head), without `scratch`.
     #[inline(always)]
-    unsafe fn head<H: Hvx>(&self, tile: Tile, state: *mut f32, head: &Head) {
+    unsafe fn fold<H: Hvx>(&self, tile: Tile, state: *mut f32, head: &Head, tape: &Tape) {
+        let (key_head, from) = (head.h % self.q.ne[1], head.b / (self.y.ne[3] / self.q.ne[3]));
+        for c in 0..self.commit {
+            let (k, g) = (tape.k.row([key_head, c, from]), tape.g.row([head.h, c, head.b]));
+            let delta = tape.delta.row([head.h, c, head.b]);
+            let mut decays = [0.0f32; MAX_STATE];
+            let each = g.len() > 1;
+            let decay = if each { exp_each::<H>(g, &mut decays) } else { math::exp::<H>(H::splat(g.get(0))) };
+            let k = k.part(0, tile.size);
+            let decays = &decays[..tile.size];
+            for v in 0..tile.vectors {
+                let delta = delta.vector::<H>(v);
+                for i in 0..tile.size {
+                    let decay = if each { H::splat(decays[i]) } else { decay };
+                    let p = state.wrapping_add((i * tile.vectors + v) * LANES);
+                    // SAFETY: vector v of key i of the tile, which is this worker's.
+                    unsafe { H::store(p, advance::<H>(H::load(p), decay, delta, H::splat(k.get(i)))) };
+                }
+            }
+        }
+    }
+
+    /// Runs a head's tokens over its state, as many vectors of values at once as registers allow: a, b and delta of
+    /// each live in registers, next to the splats. With `scratch` the state is only read, and what the tokens make of
+    /// it goes there.
+    ///
+    /// # Safety
+    /// 1. `state` is a tile in VTCM that nobody else writes, and nobody else reads unless there is a `scratch`.
+    /// 2. `scratch` is another tile, which nobody else uses.
+    /// 3. This worker alone has claimed the head.
+    #[inline(always)]
+    unsafe fn head<H: Hvx>(&self, tile: Tile, state: *mut f32, scratch: Option<*mut f32>, head: &Head) {
         // SAFETY: for all of them, the caller's promises; the widths divide the tile's vectors.
         unsafe {
             if H::REGISTERS >= 24 && tile.vectors.is_multiple_of(4) {
-                self.gated::<H, 4>(tile, state, head);
+                self.gated::<H, 4>(tile, state, scratch, head);
             } else if H::REGISTERS >= 8 && tile.vectors.is_multiple_of(2) {
-                self.gated::<H, 2>(tile, state, head);
+                self.gated::<H, 2>(tile, state, scratch, head);
             } else {
-                self.gated::<H, 1>(tile, state, head);
+                self.gated::<H, 1>(tile, state, scratch, head);
             }
         }
     }
@@ -234,10 +357,17 @@ impl GatedDeltaNet {
     /// # Safety
     /// As [`head`](Self::head); J divides the tile's vectors.
     #[inline(always)]
-    unsafe fn gated<H: Hvx, const J: usize>(&self, tile: Tile, state: *mut f32, head: &Head) {
+    unsafe fn gated<H: Hvx, const J: usize>(
+        &self,
+        tile: Tile,
+        state: *mut f32,
+        scratch: Option<*mut f32>,
+        head: &Head,
+    ) {
         for first in (0..tile.vectors).step_by(J) {
-            // SAFETY: J vectors from `first` are inside the tile's rows.
-            let block = Block::<J> { state: unsafe { state.add(first * LANES) }, tile, first };
+            // J vectors from `first` are inside the tile's rows.
+            let (state, scratch) = (state.wrapping_add(first * LANES), scratch.unwrap_or(state));
+            let block = Block::<J> { state, scratch: scratch.wrapping_add(first * LANES), tile, first };
             // S = 1 has one gate either way.
             if self.g.ne[0] == 1 {
                 // SAFETY: the caller's promises.
@@ -260,18 +390,23 @@ impl GatedDeltaNet {
         let mut token = self.token::<H, EACH>(0, head, &mut decays[0]);
         // SAFETY: (here and below) the caller's promise.
         let mut sums = unsafe { block.pass::<H, EACH>(None, Some((token, &decays[0]))) };
+        let mut block = block;
         for t in 0..self.tokens {
             let update = self.outputs::<H, J, EACH>(t, head, &token, block.first, &sums);
             let [even, odd] = &mut decays;
             let (old, new) = if t % 2 == 0 { (even, odd) } else { (odd, even) };
             if t + 1 == self.tokens {
-                // SAFETY: as above.
-                unsafe { block.pass::<H, EACH>(Some((update, old)), None) };
+                // What would be dropped need not be computed.
+                if !self.defer {
+                    // SAFETY: as above.
+                    unsafe { block.pass::<H, EACH>(Some((update, old)), None) };
+                }
                 break;
             }
             token = self.token::<H, EACH>(t + 1, head, new);
             // SAFETY: as above.
             sums = unsafe { block.pass::<H, EACH>(Some((update, old)), Some((token, new))) };
+            block.state = block.scratch;
         }
     }
 
@@ -286,13 +421,7 @@ impl GatedDeltaNet {
         let from = [head.h % self.q.ne[1], t, head.b / (self.y.ne[3] / self.q.ne[3])];
         let (q, k) = (self.q.row(from), self.k.row(from));
         let g = self.g.row([head.h, t, head.b]);
-        let decay = if EACH { H::splat(1.0) } else { math::exp::<H>(H::splat(g.get(0))) };
-        if EACH {
-            for (v, part) in decays.chunks_exact_mut(LANES).enumerate().take(g.len().div_ceil(LANES)) {
-                // SAFETY: a part is a vector's worth of floats.
-                unsafe { H::store(part.as_mut_ptr(), math::exp::<H>(g.vector::<H>(v))) };
-            }
-        }
+        let decay = if EACH { exp_each::<H>(g, decays) } else { math::exp::<H>(H::splat(g.get(0))) };
         let mut kq = H::splat(0.0);
         for v in 0..k.len().div_ceil(LANES) {
             kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
@@ -324,6 +453,13 @@ impl GatedDeltaNet {
             *delta = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
             y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(*delta, token.kq))));
         }
+        if let Some(tape) = self.tape.filter(|_| self.defer) {
+            // SAFETY: as above; this head's old factors have been folded.
+            let mut row = unsafe { tape.delta.row_mut(at) };
+            for (j, &delta) in delta.iter().enumerate() {
+                row.set_vector::<H>(first + j, delta);
+            }
+        }
         Update { k: token.k, decay: token.decay, delta }
     }
 }
@@ -339,7 +475,7 @@ struct Token<'t, H: Hvx> {
     kq: H::F,
 }
 
-/// What a token changes in a block of the state: an entry of a factor tape, as long as it lives in registers.
+/// What a token changes in a block of the state: an entry of the factor tape, in registers.
 #[derive(Clone, Copy)]
 struct Update<'t, H: Hvx, const J: usize> {
     k: Row<'t>,
@@ -358,6 +494,8 @@ struct Sums<H: Hvx, const J: usize> {
 struct Block<const J: usize> {
     /// The block's first vector of key 0.
     state: *mut f32,
+    /// Likewise where updates go; the same, unless the state is to stay.
+    scratch: *mut f32,
     tile: Tile,
     /// The block's first vector in rows of values.
     first: usize,
@@ -368,7 +506,7 @@ impl<const J: usize> Block<J> {
     /// Decays per key come with them.
     ///
     /// # Safety
-    /// The block lies inside a tile that nobody else uses.
+    /// The block lies inside a tile that nobody else writes, and its scratch in one that nobody else uses.
     #[inline(always)]
     unsafe fn pass<H: Hvx, const EACH: bool>(
         self,
@@ -382,7 +520,7 @@ impl<const J: usize> Block<J> {
         let update = update.map(|(u, decays)| (u, u.k.part(0, size), &decays[..size]));
         let sums = sums.map(|(t, decays)| (t, t.k.part(0, size), t.q.part(0, size), &decays[..size]));
         for i in 0..size {
-            let p = self.state.wrapping_add(i * stride);
+            let (p, to) = (self.state.wrapping_add(i * stride), self.scratch.wrapping_add(i * stride));
             let mut s = zero;
             for (j, s) in s.iter_mut().enumerate() {
                 // SAFETY: vector j of key i of the block.
@@ -394,7 +532,7 @@ impl<const J: usize> Block<J> {
                 for (j, s) in s.iter_mut().enumerate() {
                     *s = advance::<H>(*s, decay, u.delta[j], k);
                     // SAFETY: as above.
-                    unsafe { H::store(p.wrapping_add(j * LANES), *s) };
+                    unsafe { H::store(to.wrapping_add(j * LANES), *s) };
                 }
             }
             if let Some((_, k, q, decays)) = sums {
@@ -408,6 +546,16 @@ impl<const J: usize> Block<J> {
         }
         Sums { a, b }
     }
+}
+
+/// exp(g) per key, into `decays`; gives 1, the decay that all keys share.
+#[inline(always)]
+fn exp_each<H: Hvx>(g: Row<'_>, decays: &mut [f32; MAX_STATE]) -> H::F {
+    for (v, part) in decays.chunks_exact_mut(LANES).enumerate().take(g.len().div_ceil(LANES)) {
+        // SAFETY: a part is a vector's worth of floats.
+        unsafe { H::store(part.as_mut_ptr(), math::exp::<H>(g.vector::<H>(v))) };
+    }
+    H::splat(1.0)
 }
 
 /// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.

@@ -230,7 +230,7 @@ impl Plan {
             .collect();
         for s in &self.steps {
             let src: Vec<_> = s.src.iter().map(|t| t.map(|t| tensors[t.0])).collect();
-            rec.op_with(s.op, &src, tensors[s.dst.0], &s.params);
+            rec.op_with(s.op, &src, &[tensors[s.dst.0]], &s.params);
         }
         rec
     }

@@ -1,0 +1,97 @@
+//! ACCEPT and SET_TOKENS: what moves the step registers while a program runs.
+//!
+//! ACCEPT ends the verify part of a speculative round. Token 0 of the block is the anchor, which had been emitted
+//! before; `best[i]` is what the target puts after token i. Drafts are kept as long as they are just that, and the
+//! target's own token after the last of them comes on top, so that what is emitted is what plain greedy decoding
+//! emits. A stop token, the budget and the end of the context cut it exactly.
+
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::op::params;
+use hexflash_abi::registers::{Halt, Register};
+use hexflash_abi::{ErrorCode, Fault};
+
+use super::OpRun;
+use crate::platform::Platform;
+
+/// ACCEPT: best{t}, tokens{t}, stops{s} -> out{4 + max_tokens, 2}, anchor{1}, I32 all.
+///
+/// With e tokens emitted: `n_past += e`, `n_commit = e`, `n_accept = e - 1`, `n_left -= e`, `round += 1`; for the draft
+/// that follows, `n_tokens = block` and `n_draft` is at most `draft_max` and no more than the budget has use for. Where
+/// nothing may follow, `halt` says why.
+///
+/// # Errors
+/// [`ErrorCode::BadRegister`]: no budget. [`ErrorCode::BadShape`]: operands that the token axis has cut apart.
+pub fn accept<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let (best, tokens, stops) = (run.src(0)?, run.src(1)?, run.src(2)?);
+    let (out, anchor) = (run.dst()?, run.dst_at(1)?);
+    let params::Accept { block, n_ctx } = run.params();
+    let (block, n_ctx) = (block as usize, n_ctx as usize);
+    let n = run.n_tokens();
+    if [best.ne[0], tokens.ne[0]] != [n; 2] || out.ne[0] < HEAD + n || out.ne[1] != SLOTS {
+        return Err(Fault::new(ErrorCode::BadShape, 0));
+    }
+    let get = |run: &OpRun<'_, '_, '_, P>, register| run.registers.get(register);
+    let left = get(run, Register::NLeft) as usize;
+    if left == 0 {
+        return Err(Fault::new(ErrorCode::BadRegister, Register::NLeft.wire()));
+    }
+    let round = get(run, Register::Round);
+    let row = round as usize % SLOTS;
+    // SAFETY: (all four) only the dispatcher's thread runs this op.
+    let write = |word: usize, value: i32| unsafe { out.set_int([word, row, 0, 0], value) };
+
+    let (mut emitted, mut stopped, mut last) = (0, false, 0);
+    while emitted < n.min(left) && !stopped {
+        last = best.int([emitted, 0, 0, 0]);
+        write(HEAD + emitted, last);
+        emitted += 1;
+        stopped = (0..stops.ne[0]).any(|i| stops.int([i, 0, 0, 0]) == last);
+        if emitted == n || tokens.int([emitted, 0, 0, 0]) != last {
+            break;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { anchor.set_int([0; 4], last) };
+
+    let (past, left) = (run.n_past() + emitted, left - emitted);
+    let halt = if stopped || left == 0 || past >= n_ctx {
+        Halt::Finished
+    } else if n_ctx - past < block {
+        Halt::NoRoom
+    } else {
+        Halt::Running
+    };
+    write(ROUND, round as i32);
+    write(DRAFTED, n as i32 - 1);
+    write(EMITTED, emitted as i32);
+    write(HALT, halt.wire() as i32);
+
+    let most = (get(run, Register::DraftMax) as usize).min(block - 1);
+    let draft = left.saturating_sub(1).min(most).max(1);
+    for (register, value) in [
+        (Register::NPast, past),
+        (Register::NTokens, block),
+        (Register::NAccept, emitted - 1),
+        (Register::NCommit, emitted),
+        (Register::NDraft, draft),
+        (Register::NLeft, left),
+        (Register::Round, round.wrapping_add(1) as usize),
+        (Register::Halt, halt as usize),
+    ] {
+        run.registers.set(register, value as u32);
+    }
+    Ok(())
+}
+
+/// SET_TOKENS: `n_tokens` becomes a register's value plus a constant.
+///
+/// # Errors
+/// [`ErrorCode::BadRegister`] with the register's number; the caller checks the new value against the program.
+pub fn set_tokens<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+    let p: params::SetTokens = run.params();
+    let bad = Fault::new(ErrorCode::BadRegister, p.register);
+    let register = Register::parse(p.register).ok_or(bad)?;
+    let tokens = run.registers.get(register).checked_add(p.plus).ok_or(bad)?;
+    run.registers.set(Register::NTokens, tokens);
+    Ok(())
+}
