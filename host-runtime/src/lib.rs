@@ -9,6 +9,7 @@ pub mod gguf;
 pub mod model;
 pub mod record;
 pub mod sampler;
+pub mod speculation;
 pub mod text;
 pub mod tokenizer;
 pub mod weights;

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::NothingToMeasure);
     }
     let gguf = args.model.open()?;
-    let mut engine = args.engine.load(&gguf, args.device.open()?)?;
+    let mut engine = args.engine.load(&gguf, None, false, args.device.open()?)?;
     let longest = args.n_prompt.max(args.n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());

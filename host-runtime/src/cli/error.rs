@@ -75,6 +75,11 @@ pub enum CliError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A drafter without its model.
+    #[error(
+        "--spec-type draft-dflash needs a draft model; give one with -md FILE, or use --spec-type ngram-simple"
+    )]
+    NoDraft,
     /// A benchmark without tests.
     #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
     NothingToMeasure,

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
-use crate::engine::{MemoryPlan, plan};
+use crate::engine::{EngineOptions, MemoryPlan, plan};
 use crate::gguf::{Gguf, Value};
 use crate::model::{Config, Mixer};
 
@@ -23,6 +23,8 @@ pub(super) struct Args {
     json: bool,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -44,7 +46,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let gguf = args.model.open()?;
     let config = Config::read(&gguf)?;
     let device = args.device.open()?;
-    let memory = plan(&gguf, &config, &args.engine.options(), device.info())?;
+    let draft = args.spec.open()?;
+    let options = EngineOptions { speculate: args.spec.speculates()?, ..args.engine.options() };
+    let memory = plan(&gguf, draft.as_ref(), &options, device.info())?;
     let tensors: Vec<_> = gguf
         .tensors()
         .map(|t| Tensor { name: &t.name, r#type: t.ggml_type.name(), ne: t.shape(), bytes: t.size })
@@ -143,6 +147,25 @@ fn print(
     ];
     for (name, bytes) in rows {
         writeln!(out, "  {name:<20} {}", mib(bytes))?;
+    }
+    if let Some(s) = &memory.speculation {
+        writeln!(out, "\nspeculation, on top of that")?;
+        let rows = [
+            ("factor tapes", s.tape),
+            ("convolution rows", s.conv_rows),
+            ("draft KV cache", s.draft_kv),
+            ("draft weights", s.draft_weights),
+            ("other", s.other),
+        ];
+        for (name, bytes) in rows {
+            writeln!(out, "  {name:<20} {}", mib(bytes))?;
+        }
+        let share = 100.0 * s.rollback() as f64 / s.state_copies.max(1) as f64;
+        writeln!(
+            out,
+            "  tapes and rows take {share:.2} % of a copy of the states per token ({})",
+            mib(s.state_copies).trim()
+        )?;
     }
     Ok(())
 }

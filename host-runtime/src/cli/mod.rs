@@ -45,7 +45,9 @@ enum Command {
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // llama.cpp's -md, which clap would take for -m d.
+    let args = std::env::args_os().map(|arg| if arg == "-md" { "--model-draft".into() } else { arg });
+    let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

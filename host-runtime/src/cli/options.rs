@@ -9,6 +9,8 @@ use super::progress::Progress;
 use crate::device::{self, Device, DeviceOptions};
 use crate::engine::{Engine, EngineOptions};
 use crate::gguf::Gguf;
+use crate::model::MAX_VERIFY;
+use crate::speculation::{DraftLength, NGram, Source, Speculation};
 use crate::weights::{CachePolicy, ImageOptions};
 
 /// Name of the model that ships in the repository.
@@ -36,6 +38,82 @@ impl ModelArgs {
 
     pub(super) fn open(&self) -> Result<Gguf, CliError> {
         Ok(Gguf::open(&self.path()?)?)
+    }
+}
+
+/// Drafters, by llama.cpp's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SpecType {
+    /// No speculation
+    None,
+    /// A DFlash draft model (-md)
+    #[value(name = "draft-dflash", alias = "dflash")]
+    DraftDflash,
+    /// What followed earlier in the text
+    #[value(name = "ngram-simple", alias = "ngram")]
+    NgramSimple,
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Speculation (never changes the text)")]
+pub(super) struct SpecArgs {
+    /// DFlash draft model (GGUF); -md for short
+    #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
+    pub(super) model_draft: Option<PathBuf>,
+    /// Who drafts [default: the draft model if there is one]
+    #[arg(long, value_name = "TYPE")]
+    spec_type: Option<SpecType>,
+    /// Tokens to draft per round, or auto: as many as pay
+    #[arg(
+        long = "draft-max",
+        aliases = ["draft", "draft-n", "spec-draft-n-max"],
+        value_name = "N",
+        default_value = "auto",
+        value_parser = draft_length
+    )]
+    length: DraftLength,
+}
+
+/// Parses `--draft-max`.
+fn draft_length(text: &str) -> Result<DraftLength, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(DraftLength::Auto),
+        Ok(n) if (1..MAX_VERIFY).contains(&n) => Ok(DraftLength::Fixed(n)),
+        _ => Err(format!("give 1 to {} tokens, or auto", MAX_VERIFY - 1)),
+    }
+}
+
+impl SpecArgs {
+    fn kind(&self) -> Result<SpecType, CliError> {
+        match (self.spec_type, &self.model_draft) {
+            (None, Some(_)) => Ok(SpecType::DraftDflash),
+            (None, None) => Ok(SpecType::None),
+            (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
+            (Some(kind), _) => Ok(kind),
+        }
+    }
+
+    /// Whether tokens will be taken back.
+    pub(super) fn speculates(&self) -> Result<bool, CliError> {
+        Ok(self.kind()? != SpecType::None)
+    }
+
+    /// The draft model, if it is to be used.
+    pub(super) fn open(&self) -> Result<Option<Gguf>, CliError> {
+        match (self.kind()?, &self.model_draft) {
+            (SpecType::DraftDflash, Some(path)) => Ok(Some(Gguf::open(path)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Speculation as asked for.
+    pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
+        let source = match self.kind()? {
+            SpecType::None => Source::None,
+            SpecType::DraftDflash => Source::Model,
+            SpecType::NgramSimple => Source::Host(Box::new(NGram::default())),
+        };
+        Ok(Speculation::new(source, self.length))
     }
 }
 
@@ -80,7 +158,13 @@ impl EngineArgs {
         EngineOptions { n_ctx: self.n_ctx, batch: self.batch_size, ..EngineOptions::default() }
     }
 
-    pub(super) fn load(&self, gguf: &Gguf, device: Box<dyn Device>) -> Result<Engine, CliError> {
+    pub(super) fn load(
+        &self,
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        speculate: bool,
+        device: Box<dyn Device>,
+    ) -> Result<Engine, CliError> {
         let progress = Progress::bytes("repacking weights");
         let report = |done, total| progress.set(done, total);
         let cache = match (&self.cache_dir, self.no_repack_cache) {
@@ -89,7 +173,8 @@ impl EngineArgs {
             (None, false) => CachePolicy::Beside,
         };
         let image = ImageOptions { cache, progress: &report };
-        let engine = Engine::load(gguf, device, &self.options(), &image);
+        let options = EngineOptions { speculate, ..self.options() };
+        let engine = Engine::load_with(gguf, draft, device, &options, &image);
         progress.finish();
         let engine = engine?;
         for note in engine.notes() {

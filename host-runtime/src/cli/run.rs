@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 
 use super::CliError;
-use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
 use crate::chat::{Message, RenderOptions};
 use crate::generate::{Finish, Generated, Limits, generate};
 use crate::model::Config;
 use crate::sampler::{Sampler, SamplerOverrides};
+use crate::speculation::SpecStats;
 use crate::text::{CHATML, TextModel};
 
 #[derive(Debug, clap::Args)]
@@ -56,6 +57,8 @@ pub(super) struct Args {
     sampling: SamplingArgs,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
     #[command(flatten)]
     engine: EngineArgs,
     #[command(flatten)]
@@ -135,7 +138,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if prompt.is_empty() {
         return Err(CliError::NoPrompt);
     }
-    let mut engine = args.engine.load(&gguf, args.device.open()?)?;
+    let draft = args.spec.open()?;
+    let mut speculation = args.spec.speculation()?;
+    let mut engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), args.device.open()?)?;
 
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);
@@ -164,6 +169,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         &mut engine,
         &model.tokenizer,
         &mut sampler,
+        &mut speculation,
         &prompt,
         &limits,
         |done| if done < prompt.len() { bar.at(done as u64) } else { bar.set(done as u64, done as u64) },
@@ -193,6 +199,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         writeln!(out)?;
         out.flush()?;
         eprintln!("{}", statistics(&generated, engine.n_ctx()));
+        if let Some(stats) = &generated.stats.speculation {
+            eprintln!("{}", drafting(stats));
+        }
     }
     let interrupted = generated.finish_reason == Finish::Interrupted;
     Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
@@ -260,6 +269,21 @@ fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Resul
         options = options.with("enable_thinking", false);
     }
     Ok(model.encode_chat(&source, &messages, &options)?)
+}
+
+/// The line about speculation.
+fn drafting(s: &SpecStats) -> String {
+    let at: Vec<String> = s.acceptance_at().map(|share| format!("{:.0}", 100.0 * share)).collect();
+    format!(
+        "[drafted {}, accepted {} ({:.1} %) in {} rounds and {} plain steps; mean accepted length {:.2}; % by position {}]",
+        s.drafted,
+        s.accepted,
+        100.0 * s.acceptance(),
+        s.rounds,
+        s.steps,
+        s.mean_accepted_length(),
+        at.join(" "),
+    )
 }
 
 /// The line after the text.

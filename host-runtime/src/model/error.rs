@@ -28,6 +28,14 @@ pub enum ModelError {
         /// The file.
         path: PathBuf,
     },
+    /// A draft that cannot be used, or not with this target.
+    #[error("{}: {error}", path.display())]
+    Draft {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: super::DraftError,
+    },
     /// A hyper-parameter is out of range.
     #[error("{}: {key} is {found}, expected {expected}; convert the model again", path.display())]
     Value {

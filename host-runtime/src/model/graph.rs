@@ -6,7 +6,7 @@ use hexflash_abi::op::params;
 use hexflash_abi::program::{NO_TOKEN_AXIS, TensorFlags};
 use hexflash_abi::{DType, Op};
 
-use super::WeightMap;
+use super::{RopeConfig, WeightMap};
 use crate::record::{Recorder, Tensor};
 
 /// A graph under construction.
@@ -59,7 +59,7 @@ impl<'w> Graph<'w> {
     /// rms_norm(x) * w per row, into `y`, which may be `x`.
     pub(super) fn rms_norm_into(&mut self, x: Tensor, weight: &str, eps: f32, y: Tensor) {
         let w = self.weight(weight);
-        self.rec.op_with(Op::RmsNorm, &[Some(x), Some(w)], y, &params::Norm { eps });
+        self.rec.op_with(Op::RmsNorm, &[Some(x), Some(w)], &[y], &params::Norm { eps });
     }
 
     /// W x per row of x{k,t}: a new activation {n,t}.
@@ -121,6 +121,52 @@ impl<'w> Graph<'w> {
         let row = self.rec.nb(x)[1];
         let axis = self.rows_axis(x).map(|_| 2);
         self.rec.view(x, offset, [d, h, t, 1], [4, stride, row, 0], axis)
+    }
+
+    /// down(silu(gate a) * up a), a{n_embd,t}.
+    pub(super) fn mlp(&mut self, a: Tensor, n_ff: u32, name: &dyn Fn(&str) -> String) -> Tensor {
+        let parts = self.project(a, &name("ffn_in"));
+        let y = self.activation([n_ff, self.rec.ne(a)[1], 1, 1], self.rows_axis(a));
+        let src = [Some(parts[0]), Some(parts[1])];
+        self.rec.op_with(Op::Swiglu, &src, &[y], &params::Swiglu { swapped: 0 });
+        self.linear(y, &name("ffn_down.weight"))
+    }
+
+    /// Rotary embedding of x{d,h,t} by absolute position, in place. For text the position rows of a (interleaved)
+    /// M-RoPE are equal, which makes it plain NEOX.
+    pub(super) fn rope(&mut self, x: Tensor, c: &RopeConfig) {
+        let rope = params::Rope {
+            n_dims: c.n_dims,
+            mode: params::RopeMode::Neox.wire(),
+            n_ctx_orig: c.n_ctx_orig,
+            freq_base: c.freq_base,
+            freq_scale: c.freq_scale,
+            ext_factor: c.ext_factor,
+            attn_factor: 1.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            sections: [0; 4],
+        };
+        self.rec.op_with(Op::Rope, &[Some(x)], &[x], &rope);
+    }
+
+    /// Appends k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}.
+    pub(super) fn attend(
+        &mut self,
+        [q, k, v]: [Tensor; 3],
+        [k_cache, v_cache]: [Tensor; 2],
+        attn: params::FlashAttn,
+    ) -> Tensor {
+        let ([_, h, t, _], [dv, ..]) = (self.rec.ne(q), self.rec.ne(v));
+        let y = self.activation([dv, h, t, 1], Some(2));
+        self.rec.op_with(Op::FlashAttnExt, &[q, k_cache, v_cache, k, v].map(Some), &[y], &attn);
+        y
+    }
+
+    /// Heads {d,h,t} as rows {d*h,t}.
+    pub(super) fn joined(&mut self, x: Tensor) -> Tensor {
+        let [d, h, t, _] = self.rec.ne(x);
+        self.rec.view(x, 0, [d * h, t, 1, 1], [4, 4 * d * h, 0, 0], Some(1))
     }
 
     /// y = op(x) in place.

@@ -1,13 +1,20 @@
 //! Memory that outlives a step: caches, recurrent states, inputs and outputs.
 
 use hexflash_abi::DType;
+use hexflash_abi::accept::{HEAD, SLOTS};
 use hexflash_abi::registers::StepRegisters;
 
-use super::{Config, Mixer};
+use super::{Config, DraftConfig, Mixer};
 use crate::record::packed_bytes;
 
 /// Tokens of the widest step that may later be taken back in part (verify).
 pub const MAX_VERIFY: u32 = 16;
+
+/// Ids that may end a generation on the device.
+pub const MAX_STOPS: u32 = 32;
+
+/// Words of a round's report.
+pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
 
 /// Where a layer's state lies in the state buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +51,10 @@ pub struct StateLayout {
 }
 
 impl StateLayout {
-    /// The state of `config` for `n_ctx` positions.
-    pub fn new(config: &Config, n_ctx: u32) -> Self {
+    /// The state of `config` for `n_ctx` positions; `speculate` makes room for tokens that may be taken back.
+    pub fn new(config: &Config, n_ctx: u32, speculate: bool) -> Self {
         let (a, l) = (&config.attention, &config.linear);
-        let ring_rows = l.conv_kernel - 1 + MAX_VERIFY;
+        let ring_rows = if speculate { l.conv_kernel - 1 + MAX_VERIFY } else { l.conv_kernel };
         let mut at = 0;
         let (mut kv_bytes, mut recurrent_bytes) = (0, 0);
         let mut place = |dtype, ne, total: &mut u64| {
@@ -79,6 +86,97 @@ impl StateLayout {
     }
 }
 
+/// Features of plain steps that the draft has yet to read: as many tokens at most.
+pub const MAX_PENDING: u32 = 32;
+
+/// Where the factor tape of a linear layer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapePlace {
+    /// First byte of the keys, `{state, n_head_k, MAX_VERIFY}`.
+    pub k: u64,
+    /// First byte of the deltas, `{state, n_head_v, MAX_VERIFY}`.
+    pub delta: u64,
+    /// First byte of the log decays, `{1, n_head_v, MAX_VERIFY}`.
+    pub g: u64,
+}
+
+/// What a draft model keeps on the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftPlaces {
+    /// First bytes of the K and V cache of each layer.
+    pub kv: Vec<(u64, u64)>,
+    /// The block to verify: anchor, then drafts, I32 `{1 + MAX_VERIFY}`.
+    pub block: u64,
+    /// The block to draft from: anchor, then masks, I32 `{MAX_VERIFY}`.
+    pub noise: u64,
+    /// 1, 2, .., I32 `{MAX_VERIFY}`: rows of the block that are drafts.
+    pub rows: u64,
+    /// Target ids of a reduced head, I32 `{1, rows}`.
+    pub d2t: Option<u64>,
+    /// Taps that wait to be read, F32 `{tap width, MAX_PENDING}`.
+    pub pending: u64,
+}
+
+/// The buffer that speculation adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecLayout {
+    /// Tape per layer of the trunk; `None` for full attention.
+    pub tapes: Vec<Option<TapePlace>>,
+    /// The draft model's, if there is one.
+    pub draft: Option<DraftPlaces>,
+    /// Bytes of factor tapes.
+    pub tape_bytes: u64,
+    /// Bytes of the draft's KV cache.
+    pub draft_kv_bytes: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+impl SpecLayout {
+    /// What `target` needs for speculation over `n_ctx` positions, with `draft` if there is one.
+    pub fn new(target: &Config, draft: Option<&DraftConfig>, n_ctx: u32) -> Self {
+        let mut at = 0;
+        let mut place = |dtype, ne, total: &mut u64| {
+            let bytes = packed_bytes(dtype, ne).next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+            *total += bytes;
+            at += bytes;
+            at - bytes
+        };
+        let (mut tape_bytes, mut draft_kv_bytes, mut rest) = (0, 0, 0);
+        let l = &target.linear;
+        let mut tape = |heads, width| place(DType::F32, [width, heads, MAX_VERIFY, 1], &mut tape_bytes);
+        let tapes = target
+            .mixers
+            .iter()
+            .map(|mixer| {
+                (*mixer == Mixer::Linear).then(|| TapePlace {
+                    k: tape(l.n_head_k, l.state),
+                    delta: tape(l.n_head_v, l.state),
+                    g: tape(l.n_head_v, 1),
+                })
+            })
+            .collect();
+        let draft = draft.map(|d| {
+            let a = &d.attention;
+            let kv = d.windows.iter().map(|_| {
+                let k = place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut draft_kv_bytes);
+                (k, place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut draft_kv_bytes))
+            });
+            let kv = kv.collect();
+            let mut ints = |n| place(DType::I32, [n, 1, 1, 1], &mut rest);
+            DraftPlaces {
+                kv,
+                block: ints(1 + MAX_VERIFY),
+                noise: ints(MAX_VERIFY),
+                rows: ints(MAX_VERIFY),
+                d2t: d.d2t.as_ref().map(|ids| ints(ids.len() as u32)),
+                pending: place(DType::F32, [d.tap_width(target), MAX_PENDING, 1, 1], &mut rest),
+            }
+        });
+        Self { tapes, draft, tape_bytes, draft_kv_bytes, bytes: at }
+    }
+}
+
 /// The buffer that host and device hand inputs and outputs over in; byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLayout {
@@ -92,6 +190,10 @@ pub struct IoLayout {
     pub logits: u64,
     /// Residual stream at the taps, F32 `{n_embd, max_tokens}` each.
     pub taps: u64,
+    /// Ids that end a generation, I32 `{MAX_STOPS}`, padded with -1.
+    pub stops: u64,
+    /// What rounds tell, I32 `{ROUND_WORDS, SLOTS}` (see [`hexflash_abi::accept`]).
+    pub rounds: u64,
     /// Bytes in all.
     pub bytes: u64,
 }
@@ -113,6 +215,8 @@ impl IoLayout {
         let argmax = place(4 * u64::from(MAX_VERIFY));
         let logits = place(4 * u64::from(MAX_VERIFY) * u64::from(config.n_vocab));
         let taps = place(4 * u64::from(config.n_embd) * u64::from(max_tokens) * taps as u64);
-        Self { tokens, row, argmax, logits, taps, bytes: at }
+        let stops = place(4 * u64::from(MAX_STOPS));
+        let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
+        Self { tokens, row, argmax, logits, taps, stops, rounds, bytes: at }
     }
 }

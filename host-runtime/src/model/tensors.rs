@@ -55,6 +55,14 @@ impl WeightMap {
         Self { places: plan.specs.iter().filter_map(place).collect(), projections: plan.projections }
     }
 
+    /// The weights of both maps.
+    #[must_use]
+    pub fn with(mut self, other: Self) -> Self {
+        self.places.extend(other.places);
+        self.projections.extend(other.projections);
+        self
+    }
+
     /// The weight called `label`.
     ///
     /// # Panics
@@ -73,12 +81,22 @@ impl WeightMap {
 }
 
 /// Collects a plan and checks every tensor's shape on the way.
-struct Planner<'g> {
+pub(super) struct Planner<'g> {
     gguf: &'g Gguf,
+    prefix: &'static str,
     plan: WeightPlan,
 }
 
-impl Planner<'_> {
+impl<'g> Planner<'g> {
+    /// A planner whose labels begin with `prefix`.
+    pub(super) fn new(gguf: &'g Gguf, prefix: &'static str) -> Self {
+        Self { gguf, prefix, plan: WeightPlan::default() }
+    }
+
+    pub(super) fn finish(self) -> WeightPlan {
+        self.plan
+    }
+
     fn check(&self, name: &str, ne: &[u64]) -> Result<(), ModelError> {
         let tensor = self.gguf.require_tensor(name)?;
         let mut expected = [1; 4];
@@ -94,9 +112,11 @@ impl Planner<'_> {
         })
     }
 
-    fn add(&mut self, name: &str, ne: &[u64], form: Form) -> Result<(), ModelError> {
+    /// One tensor, labelled with its own name.
+    pub(super) fn add(&mut self, name: &str, ne: &[u64], form: Form) -> Result<(), ModelError> {
         self.check(name, ne)?;
-        self.plan.specs.push(WeightSpec { name: name.to_owned(), sources: vec![name.to_owned()], form });
+        let label = format!("{}{name}", self.prefix);
+        self.plan.specs.push(WeightSpec { name: label, sources: vec![name.to_owned()], form });
         Ok(())
     }
 
@@ -106,7 +126,8 @@ impl Planner<'_> {
     }
 
     /// Matrices of `k` columns that read the same activations.
-    fn project(&mut self, name: &str, k: u32, parts: &[(String, u32)]) -> Result<(), ModelError> {
+    pub(super) fn project(&mut self, name: &str, k: u32, parts: &[(String, u32)]) -> Result<(), ModelError> {
+        let name = format!("{}{name}", self.prefix);
         let mut outputs = Vec::new();
         let mut open: Option<(WeightSpec, _, u32)> = None;
         for (source, rows) in parts {
@@ -126,7 +147,7 @@ impl Planner<'_> {
             }
         }
         self.plan.specs.extend(open.map(|(spec, ..)| spec));
-        self.plan.projections.insert(name.to_owned(), Projection { outputs });
+        self.plan.projections.insert(name, Projection { outputs });
         Ok(())
     }
 }
@@ -136,7 +157,7 @@ impl Planner<'_> {
 /// # Errors
 /// A tensor is missing or has another shape.
 pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelError> {
-    let mut p = Planner { gguf, plan: WeightPlan::default() };
+    let mut p = Planner::new(gguf, "");
     let (e, f) = (config.n_embd, config.n_ff);
     let wide = |n: u32| [u64::from(n)];
     p.add("token_embd.weight", &[e.into(), config.n_vocab.into()], Form::Tiled)?;
@@ -184,7 +205,7 @@ pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelErro
     }
     // x / sqrt(sum x^2 + eps) is RMS_NORM with eps / n and every weight 1 / sqrt(n).
     p.values("unit_norm", vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
-    Ok(p.plan)
+    Ok(p.finish())
 }
 
 impl WeightPlan {

@@ -1,0 +1,81 @@
+//! What an engine cannot do.
+
+use crate::device::DeviceError;
+use crate::model::ModelError;
+use crate::record::RecordError;
+use crate::weights::WeightError;
+
+/// What an engine cannot do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The model.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Its weights.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// Its programs.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A setting is out of range.
+    #[error("{what} must be {allowed}, not {found}")]
+    Setting {
+        /// The setting.
+        what: &'static str,
+        /// Its range.
+        allowed: String,
+        /// What was asked for.
+        found: u64,
+    },
+    /// The context is full.
+    #[error(
+        "{wanted} tokens do not fit the context of {n_ctx} with {n_past} in it; \
+         shorten the prompt or raise the context with -c (the model was trained for {n_ctx_train})"
+    )]
+    ContextFull {
+        /// Tokens to add.
+        wanted: usize,
+        /// Tokens in the context.
+        n_past: u32,
+        /// Positions of the context.
+        n_ctx: u32,
+        /// Positions of the training.
+        n_ctx_train: u32,
+    },
+    /// A token id is not in the vocabulary.
+    #[error("token id {token} is outside the vocabulary of {n_vocab}; use ids of this model's tokenizer")]
+    Token {
+        /// The id.
+        token: u32,
+        /// Entries of the vocabulary.
+        n_vocab: u32,
+    },
+    /// More tokens would be kept than the last verification has.
+    #[error(
+        "{wanted} of {verified} verified tokens cannot be kept; this is a bug of the caller, and nothing was changed"
+    )]
+    Commit {
+        /// Tokens to keep.
+        wanted: usize,
+        /// Tokens that were verified and not decided about.
+        verified: usize,
+    },
+    /// The engine was loaded without what the call needs.
+    #[error("this needs {what}, which the engine was loaded without")]
+    Without {
+        /// What it lacks.
+        what: &'static str,
+    },
+    /// An earlier step failed half-way.
+    #[error(
+        "an earlier step failed half-way, so the context is lost; start again from the beginning of the text"
+    )]
+    Broken,
+    /// A step without tokens.
+    #[error("there are no tokens to run; give a prompt of at least one token")]
+    NoTokens,
+}

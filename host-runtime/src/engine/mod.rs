@@ -1,0 +1,558 @@
+//! The engine: a model on a device, fed with tokens, giving logits.
+//!
+//! Loading records and loads one program per shape; a step writes token ids and registers into shared memory and
+//! sends one `Exec`. Nothing is allocated, rebuilt or re-sent per step.
+//!
+//! With speculation (see [`rounds`](self)) the recurrent states may lag behind the context by the tokens that the last
+//! verification kept: `n_commit` of the next step folds them. All that a step needs to know is in its registers.
+
+mod error;
+mod programs;
+mod rounds;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hexflash_abi::message::{Exec, Load, Message, MessageKind, Range, Response};
+use hexflash_abi::program::{MAX_TOKENS, PARTS};
+use hexflash_abi::registers::{Register, StepRegisters};
+use hexflash_abi::validate::BufferInfo;
+use hexflash_abi::{BufferId, ProgramId, Seq};
+use zerocopy::IntoBytes;
+
+use crate::device::{Buffer, Device, DeviceError};
+use crate::gguf::Gguf;
+use crate::model::{
+    Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightMap, WeightPlan,
+};
+use crate::weights::{ImageOptions, WeightImage};
+
+pub use error::EngineError;
+use programs::{Layouts, Program, Programs};
+pub use programs::{MemoryPlan, SpeculationMemory, plan};
+pub use rounds::{RoundLimits, RoundReport};
+
+/// How long a step may take before the device counts as hung.
+const STEP_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Settings of an engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Positions of the caches; `None` for the model's, at most 4096.
+    pub n_ctx: Option<u32>,
+    /// Tokens of a prefill step.
+    pub batch: u32,
+    /// Layers whose input is kept for the host (see [`Shape::taps`](crate::model::Shape::taps)).
+    pub taps: Vec<u32>,
+    /// Make room to take tokens back, for drafters without a model. A draft model implies it.
+    pub speculate: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { n_ctx: None, batch: 256, taps: Vec::new(), speculate: false }
+    }
+}
+
+/// Context length when the user names none: a quarter of a million positions of cache is not a sensible default.
+const DEFAULT_CTX: u32 = 4096;
+
+/// What steps cost the host and the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StepStats {
+    /// Steps since the last reset of the statistics.
+    pub steps: u64,
+    /// Messages sent for them.
+    pub messages: u64,
+    /// Host time for packing, submitting and reading; waiting excluded.
+    pub host: Duration,
+    /// Bytes that the device's DMA engines moved.
+    pub dma_bytes: u64,
+    /// Bytes that the host wrote into and read from shared memory.
+    pub host_bytes: u64,
+    /// Time of each [`Part`](crate::model::Part) on the device.
+    pub parts: [Duration; PARTS],
+}
+
+/// A model on a device.
+pub struct Engine {
+    device: Box<dyn Device>,
+    config: Config,
+    plan: MemoryPlan,
+    notes: Vec<String>,
+    io: Buffer,
+    layout: IoLayout,
+    /// Layout of the state buffer.
+    pub state_layout: StateLayout,
+    state: Buffer,
+    spec: Option<Spec>,
+    batch: u32,
+    n_past: u32,
+    /// Tokens of the context that are on the tape and not in the recurrent states.
+    n_commit: u32,
+    /// Tokens that were verified and not decided about.
+    verified: u32,
+    /// A step failed half-way: states and caches are anything.
+    broken: bool,
+    /// Rows of logits of the last step.
+    rows: usize,
+    logits: Vec<f32>,
+    tokens: Vec<i32>,
+    stats: StepStats,
+    /// The images' memory is mapped on the device.
+    _weights: Vec<Arc<WeightImage>>,
+}
+
+/// What speculation adds to an engine.
+struct Spec {
+    draft: Option<DraftConfig>,
+    layout: SpecLayout,
+    buffer: Buffer,
+    /// Tokens whose features wait for the draft, the last of the context.
+    pending: u32,
+    rounds: rounds::State,
+}
+
+impl Engine {
+    /// Loads a model onto a device.
+    ///
+    /// # Errors
+    /// The model is not one that hexflash runs, a setting is out of range, or the device has no room.
+    pub fn load(
+        gguf: &Gguf,
+        device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        Self::load_with(gguf, None, device, options, image)
+    }
+
+    /// Loads a model onto a device, with a draft model if there is one.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and what is wrong with the draft or between the two.
+    pub fn load_with(
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        mut device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        let config = Config::read(gguf)?;
+        let n_ctx = context(&config, options.n_ctx)?;
+        let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+        let draft = draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, &config)?)));
+        let draft = draft.transpose()?;
+        if let Some((_, draft)) = draft.as_ref().filter(|(_, draft)| draft.block > n_ctx) {
+            let allowed = format!("at least {}, a block of the draft", draft.block);
+            return Err(EngineError::Setting {
+                what: "the context length (-c)",
+                allowed,
+                found: n_ctx.into(),
+            });
+        }
+        let mut images = Vec::new();
+        let (mut map, mut mapped) =
+            load_weights(gguf, WeightPlan::of(gguf, &config)?, &mut *device, image, &mut images)?;
+        let mut read_only = vec![mapped.id];
+        let weight_bytes = images[0].bytes();
+        let mut draft_bytes = 0;
+        let mut buffers = vec![mapped];
+        if let Some((gguf, draft)) = &draft {
+            let plan = draft.weights(gguf, &config)?;
+            let (more, buffer) = load_weights(gguf, plan, &mut *device, image, &mut images)?;
+            (map, mapped, draft_bytes) = (map.with(more), buffer, images[1].bytes());
+            read_only.push(mapped.id);
+            buffers.push(mapped);
+        }
+        let draft = draft.map(|(_, draft)| draft);
+
+        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options);
+        let state = device.allocate(layouts.state.bytes())?;
+        let io = device.allocate(layouts.io.bytes)?;
+        let spec = layouts.spec.as_ref().map(|spec| device.allocate(spec.bytes)).transpose()?;
+        let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
+        let ids = Buffers { state: state.id, io: io.id, spec: spec_id };
+        let programs = Programs::record(&layouts.model(&config, &map, draft.as_ref(), ids), options);
+        let activations = device.allocate(programs.activation_bytes())?;
+
+        let memory = programs.memory(&config, &layouts, (weight_bytes, draft_bytes), device.info());
+        buffers.extend([state.clone(), io.clone(), activations.clone()]);
+        buffers.extend(spec.clone());
+        let sizes = |id: BufferId| {
+            let buffer = buffers.iter().find(|b| b.id == id)?;
+            Some(BufferInfo { size: buffer.memory.len() as u64, read_only: read_only.contains(&id) })
+        };
+        let spec = spec.zip(layouts.spec).map(|(buffer, layout)| {
+            let rounds = rounds::State::default();
+            Spec { draft, layout, buffer, pending: 0, rounds }
+        });
+        if let Some(spec) = &spec {
+            spec.write_tables();
+        }
+        for (id, recorded) in programs.recorded.iter().enumerate() {
+            let block = recorded.block(activations.id, sizes)?;
+            load_program(&mut *device, ProgramId(id as u32), &block)?;
+        }
+        tracing::info!(?memory, "model loaded");
+        Ok(Self {
+            logits: vec![0.0; config.n_vocab as usize],
+            tokens: Vec::with_capacity(options.batch.max(MAX_VERIFY) as usize),
+            batch: options.batch,
+            plan: memory,
+            notes: images.iter().flat_map(|image| image.warnings().to_vec()).collect(),
+            io,
+            layout: layouts.io,
+            state,
+            state_layout: layouts.state,
+            spec,
+            device,
+            config,
+            n_past: 0,
+            n_commit: 0,
+            verified: 0,
+            broken: false,
+            rows: 0,
+            stats: StepStats::default(),
+            _weights: images,
+        })
+    }
+
+    /// Hyper-parameters of the model.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Hyper-parameters of the draft, if there is one.
+    pub fn draft_config(&self) -> Option<&DraftConfig> {
+        self.spec.as_ref()?.draft.as_ref()
+    }
+
+    /// Whether tokens can be verified and taken back.
+    pub fn speculates(&self) -> bool {
+        self.spec.is_some()
+    }
+
+    /// Bytes that the model takes.
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.plan
+    }
+
+    /// What happened while loading that users should know: a weight cache that was rebuilt or cannot be used.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The device.
+    pub fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// Positions of the context.
+    pub fn n_ctx(&self) -> u32 {
+        self.state_layout.n_ctx
+    }
+
+    /// Tokens in the context.
+    pub fn n_past(&self) -> u32 {
+        self.n_past
+    }
+
+    /// What steps have cost since [`reset_stats`](Self::reset_stats).
+    pub fn stats(&self) -> StepStats {
+        self.stats
+    }
+
+    /// Starts counting anew.
+    pub fn reset_stats(&mut self) {
+        self.stats = StepStats::default();
+    }
+
+    /// Forgets all tokens. Nothing is cleared: states are taken as zero at position 0.
+    pub fn reset(&mut self) {
+        while self.rounds_in_flight() > 0 {
+            // Whatever they say, nobody wants to know.
+            if self.next_round().is_err() {
+                break;
+            }
+        }
+        (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
+        if let Some(spec) = &mut self.spec {
+            spec.pending = 0;
+        }
+    }
+
+    /// Runs a prompt, a batch at a time; afterwards row 0 has the logits after its last token. `progress` gets the
+    /// tokens done.
+    ///
+    /// # Errors
+    /// The context is too small, a token is not in the vocabulary, or the device failed.
+    pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
+        self.admit(tokens)?;
+        self.inject()?;
+        let mut done = 0;
+        for chunk in tokens.chunks(self.batch as usize) {
+            self.step(Program::Prefill, chunk)?;
+            self.advance(chunk.len() as u32);
+            done += chunk.len();
+            progress(done);
+        }
+        self.rows = 1;
+        Ok(())
+    }
+
+    /// Runs one token; afterwards row 0 has the logits after it.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn decode(&mut self, token: u32) -> Result<(), EngineError> {
+        self.admit(&[token])?;
+        if self.spec.as_ref().is_some_and(|spec| spec.pending == crate::model::MAX_PENDING) {
+            self.inject()?;
+        }
+        self.step(Program::Decode, &[token])?;
+        self.advance(1);
+        if let Some(spec) = self.spec.as_mut().filter(|spec| spec.draft.is_some()) {
+            spec.pending += 1;
+        }
+        self.rows = 1;
+        Ok(())
+    }
+
+    /// Runs up to [`MAX_VERIFY`] tokens; afterwards row i has the logits after token i.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill), and too many tokens.
+    pub fn decode_many(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.wide_step(tokens)?;
+        let n = tokens.len() as u32;
+        if self.spec.is_some() { self.commit(n) } else { Ok(self.advance(n)) }
+    }
+
+    /// As [`decode_many`](Self::decode_many), but the tokens do not count before [`commit`](Self::commit) says how many
+    /// of them do. A token cannot be verified and decoded: whatever else comes next takes all back that was not kept.
+    ///
+    /// # Errors
+    /// As [`decode_many`](Self::decode_many); the engine was loaded without speculation.
+    pub fn verify(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.spec()?;
+        self.wide_step(tokens)?;
+        self.verified = tokens.len() as u32;
+        Ok(())
+    }
+
+    /// Keeps the first `n` tokens of the last [`verify`](Self::verify); the others are as if they had never been. The
+    /// recurrent states follow in the next step.
+    ///
+    /// # Errors
+    /// [`EngineError::Commit`]: there are not so many; nothing has changed.
+    pub fn commit(&mut self, n: u32) -> Result<(), EngineError> {
+        if n > self.verified {
+            return Err(EngineError::Commit { wanted: n as usize, verified: self.verified as usize });
+        }
+        self.verified = 0;
+        self.n_past += n;
+        self.n_commit = n;
+        Ok(())
+    }
+
+    fn wide_step(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        if tokens.len() > MAX_VERIFY as usize {
+            let allowed = format!("at most {MAX_VERIFY}");
+            let found = tokens.len() as u64;
+            return Err(EngineError::Setting { what: "the width of a step", allowed, found });
+        }
+        self.admit(tokens)?;
+        self.inject()?;
+        self.step(Program::Verify, tokens)?;
+        self.n_commit = 0;
+        self.rows = tokens.len();
+        Ok(())
+    }
+
+    /// All tokens of a step are in the states.
+    fn advance(&mut self, n: u32) {
+        (self.n_past, self.n_commit) = (self.n_past + n, 0);
+    }
+
+    fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+        self.usable()?;
+        if tokens.is_empty() {
+            return Err(EngineError::NoTokens);
+        }
+        let n_vocab = self.config.n_vocab;
+        if let Some(&token) = tokens.iter().find(|&&t| t >= n_vocab) {
+            return Err(EngineError::Token { token, n_vocab });
+        }
+        let n_ctx = self.n_ctx();
+        if tokens.len() > (n_ctx - self.n_past) as usize {
+            let (wanted, n_past) = (tokens.len(), self.n_past);
+            let n_ctx_train = self.config.n_ctx_train;
+            return Err(EngineError::ContextFull { wanted, n_past, n_ctx, n_ctx_train });
+        }
+        self.verified = 0;
+        if let Some(spec) = &mut self.spec {
+            spec.rounds.leave()?;
+        }
+        Ok(())
+    }
+
+    fn usable(&self) -> Result<(), EngineError> {
+        if self.broken { Err(EngineError::Broken) } else { Ok(()) }
+    }
+
+    /// One message: token ids and registers into shared memory, `Exec`, response.
+    fn step(&mut self, program: Program, tokens: &[u32]) -> Result<(), EngineError> {
+        let start = Instant::now();
+        self.tokens.clear();
+        // Ids are below n_vocab, which is below 2^20.
+        self.tokens.extend(tokens.iter().map(|&t| t as i32));
+        let (ids, at) = (self.tokens.as_bytes(), &self.layout);
+        self.stats.host_bytes += ids.len() as u64;
+        self.io.memory.write(at.tokens as usize, ids);
+        let row = match program {
+            Program::Prefill => Some(tokens.len() as u32 - 1),
+            Program::Decode => self.spec.as_ref().map(|spec| spec.pending),
+            _ => None,
+        };
+        if let Some(row) = row {
+            self.stats.host_bytes += 4;
+            self.io.memory.write(at.row as usize, row.as_bytes());
+        }
+        let registers = StepRegisters::step(self.n_past, tokens.len() as u32);
+        self.stats.host += start.elapsed();
+        self.exec(program, registers.with(Register::NCommit, self.n_commit))
+    }
+
+    /// Writes the registers, sends `program` and waits for it.
+    fn exec(&mut self, program: Program, registers: StepRegisters) -> Result<(), EngineError> {
+        let start = Instant::now();
+        self.write_registers(&registers);
+        let seq = self.submit(program)?;
+        self.stats.host += start.elapsed();
+        self.finish(seq)?;
+        Ok(())
+    }
+
+    fn write_registers(&mut self, registers: &StepRegisters) {
+        self.io.memory.write(IoLayout::REGISTERS as usize, registers.as_bytes());
+        self.stats.host_bytes += size_of::<StepRegisters>() as u64;
+    }
+
+    /// Sends `program` with the registers as they are in shared memory when it is its turn.
+    fn submit(&mut self, program: Program) -> Result<Seq, EngineError> {
+        let range =
+            Range { buffer: self.io.id, len: size_of::<StepRegisters>() as u32, offset: IoLayout::REGISTERS };
+        let exec = Exec { program: ProgramId(program as u32), reserved: 0, registers: range };
+        self.stats.messages += 1;
+        Ok(self.device.submit(&Message::Exec(exec))?)
+    }
+
+    /// Waits for the answer to `seq`, which must be a success. A failure leaves the context lost.
+    fn finish(&mut self, seq: Seq) -> Result<Response, EngineError> {
+        // Until the answer says that all went well.
+        self.broken = true;
+        let response = self.device.wait(STEP_TIMEOUT)?;
+        let start = Instant::now();
+        if response.seq != seq {
+            return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq }.into());
+        }
+        if let Err((status, fault)) = response.outcome() {
+            return Err(DeviceError::Fault { request: MessageKind::Exec, status, fault }.into());
+        }
+        self.broken = false;
+        self.stats.steps += 1;
+        self.stats.dma_bytes += response.dma_bytes;
+        for (sum, ns) in self.stats.parts.iter_mut().zip(response.info) {
+            *sum += Duration::from_nanos(ns.into());
+        }
+        self.stats.host += start.elapsed();
+        Ok(response)
+    }
+
+    /// The best token of a row of the last step: the first maximum, found on the device.
+    ///
+    /// # Panics
+    /// If the last step has no such row.
+    pub fn argmax(&mut self, row: usize) -> u32 {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let start = Instant::now();
+        let mut best = [0; 4];
+        self.io.memory.read(self.layout.argmax as usize + 4 * row, &mut best);
+        self.stats.host_bytes += 4;
+        self.stats.host += start.elapsed();
+        i32::from_le_bytes(best) as u32
+    }
+
+    /// The logits of a row of the last step, `n_vocab` of them.
+    ///
+    /// # Panics
+    /// If the last step has no such row.
+    pub fn logits(&mut self, row: usize) -> &[f32] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        let at = self.layout.logits as usize + 4 * row * self.logits.len();
+        self.io.memory.read(at, self.logits.as_mut_bytes());
+        self.stats.host_bytes += 4 * self.logits.len() as u64;
+        &self.logits
+    }
+
+    /// The residual stream at tap `tap` for the `n` rows of the last prefill step, `{n_embd, n}`.
+    pub fn tap(&self, tap: usize, n: usize) -> Vec<f32> {
+        let mut values = vec![0.0f32; self.config.n_embd as usize * n];
+        let stride = 4 * self.config.n_embd as usize * self.batch as usize;
+        self.io.memory.read(self.layout.taps as usize + tap * stride, values.as_mut_bytes());
+        values
+    }
+
+    /// The state buffer's bytes: caches and recurrent states, as [`StateLayout`] lays them out. For tests.
+    pub fn state_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.state_layout.bytes() as usize];
+        self.state.memory.read(0, &mut bytes);
+        bytes
+    }
+}
+
+fn context(config: &Config, asked: Option<u32>) -> Result<u32, EngineError> {
+    match asked {
+        None => Ok(config.n_ctx_train.min(DEFAULT_CTX)),
+        Some(n) if (1..=config.n_ctx_train).contains(&n) => Ok(n),
+        Some(n) => {
+            let allowed = format!("1 to {}, which the model was trained for", config.n_ctx_train);
+            Err(EngineError::Setting { what: "the context length (-c)", allowed, found: n.into() })
+        }
+    }
+}
+
+fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {
+    if !(1..=MAX_TOKENS).contains(&asked) {
+        let allowed = format!("1 to {MAX_TOKENS}");
+        return Err(EngineError::Setting { what: "the batch size", allowed, found: asked.into() });
+    }
+    Ok(asked.min(n_ctx))
+}
+
+/// Repacks or maps the weights of a plan, and maps them on the device.
+fn load_weights(
+    gguf: &Gguf,
+    plan: WeightPlan,
+    device: &mut dyn Device,
+    options: &ImageOptions<'_>,
+    images: &mut Vec<Arc<WeightImage>>,
+) -> Result<(WeightMap, Buffer), EngineError> {
+    let image = Arc::new(WeightImage::load(gguf, &plan.specs, options)?);
+    let buffer = device.import(Arc::clone(&image) as _)?;
+    let map = WeightMap::new(plan, |label| image.entry(label).copied(), buffer.id);
+    images.push(image);
+    Ok((map, buffer))
+}
+
+/// Loads one program; its block is only needed until the device has its own copy.
+fn load_program(device: &mut dyn Device, program: ProgramId, block: &[u8]) -> Result<(), EngineError> {
+    let buffer = device.allocate(block.len() as u64)?;
+    buffer.memory.write(0, block);
+    let range = Range { buffer: buffer.id, len: block.len() as u32, offset: 0 };
+    let loaded = device.call(&Message::Load(Load { program, reserved: 0, block: range }), STEP_TIMEOUT);
+    device.free(buffer)?;
+    loaded?;
+    Ok(())
+}

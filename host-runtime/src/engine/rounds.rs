@@ -1,0 +1,308 @@
+//! Speculative rounds: a block is drafted, verified and accepted on the device, one message a round.
+//!
+//! The device advances the registers itself, so that the next round can be sent before this one has been read. What a
+//! round emits stands in shared memory, in two places by turns (see [`hexflash_abi::accept`]).
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::registers::{Halt, Register, StepRegisters};
+use hexflash_abi::{ErrorCode, Fault, Seq, Status};
+use zerocopy::IntoBytes;
+
+use super::programs::Program;
+use super::{Engine, EngineError, Spec};
+use crate::device::DeviceError;
+use crate::model::{DraftConfig, IoLayout, MAX_STOPS, ROUND_WORDS};
+
+/// What bounds rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct RoundLimits<'a> {
+    /// Tokens to draft per round, at most a block less one.
+    pub draft_max: u32,
+    /// Tokens to emit in all; at least 1.
+    pub tokens: u32,
+    /// Ids that end the generation.
+    pub stops: &'a [u32],
+}
+
+/// What a round gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoundReport {
+    /// Drafts that were verified.
+    pub drafted: u32,
+    /// Tokens emitted: the drafts accepted, and the target's next one.
+    pub tokens: Vec<u32>,
+    /// Whether there can be more rounds.
+    pub halt: Halt,
+}
+
+/// Rounds under way.
+pub(super) struct State {
+    in_flight: VecDeque<Seq>,
+    /// Number of the next round to be read.
+    next: u32,
+    halt: Halt,
+    draft_max: u32,
+    /// Tokens of the last report that may still be taken back.
+    emitted: u32,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            in_flight: VecDeque::with_capacity(SLOTS),
+            next: 0,
+            halt: Halt::Finished,
+            draft_max: 0,
+            emitted: 0,
+        }
+    }
+}
+
+impl State {
+    /// Something else than a round comes next.
+    pub(super) fn leave(&mut self) -> Result<(), EngineError> {
+        let found = self.in_flight.len() as u64;
+        if found > 0 {
+            let what = "the number of rounds in flight";
+            return Err(EngineError::Setting { what, allowed: "0".to_owned(), found });
+        }
+        (self.emitted, self.halt) = (0, Halt::Finished);
+        Ok(())
+    }
+}
+
+impl Spec {
+    /// Fills the tables that programs only read.
+    pub(super) fn write_tables(&self) {
+        let (Some(draft), Some(at)) = (&self.draft, &self.layout.draft) else { return };
+        let write = |at: u64, values: &[u32]| self.buffer.memory.write(at as usize, values.as_bytes());
+        let n = crate::model::MAX_VERIFY;
+        write(at.noise, &vec![draft.mask; n as usize]);
+        write(at.rows, &(1..=n).collect::<Vec<_>>());
+        if let (Some(to), Some(ids)) = (at.d2t, &draft.d2t) {
+            write(to, ids);
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn spec(&mut self) -> Result<&mut Spec, EngineError> {
+        self.spec.as_mut().ok_or(EngineError::Without { what: "speculation" })
+    }
+
+    fn draft_model(&mut self) -> Result<(u32, &mut Spec), EngineError> {
+        let block = self.draft_config().map(|draft: &DraftConfig| draft.block);
+        let block = block.ok_or(EngineError::Without { what: "a draft model" })?;
+        Ok((block, self.spec()?))
+    }
+
+    /// Hands features that wait to the draft.
+    pub(super) fn inject(&mut self) -> Result<(), EngineError> {
+        let Some(pending) = self.spec.as_ref().map(|spec| spec.pending).filter(|&n| n > 0) else {
+            return Ok(());
+        };
+        self.exec(Program::Inject, StepRegisters::step(self.n_past - pending, pending))?;
+        self.spec()?.pending = 0;
+        Ok(())
+    }
+
+    /// Most tokens that can be drafted now: none where the context has no room for a block.
+    pub fn draft_room(&self) -> u32 {
+        match self.draft_config() {
+            Some(draft) if self.n_ctx() - self.n_past >= draft.block => draft.block - 1,
+            _ => 0,
+        }
+    }
+
+    /// Guesses `n` tokens after `anchor`, the last token of the text, which is not in the context yet.
+    ///
+    /// # Errors
+    /// There is no draft, or `n` is not 1 to [`draft_room`](Self::draft_room); the device failed.
+    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Vec<u32>, EngineError> {
+        self.run_draft(anchor, n)?;
+        let at = self.spec()?.layout.draft.as_ref().map_or(0, |draft| draft.block) as usize + 4;
+        let mut drafts = vec![0u32; n as usize];
+        let spec = self.spec()?;
+        spec.buffer.memory.read(at, drafts.as_mut_bytes());
+        self.stats.host_bytes += 4 * u64::from(n);
+        Ok(drafts)
+    }
+
+    /// Drafts on the device, for a round or for [`draft`](Self::draft).
+    fn run_draft(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
+        let (block, _) = self.draft_model()?;
+        self.admit(&[anchor])?;
+        let room = self.draft_room();
+        if !(1..=room).contains(&n) {
+            let allowed = format!("1 to {room}");
+            return Err(EngineError::Setting { what: "the draft length", allowed, found: n.into() });
+        }
+        self.inject()?;
+        self.io.memory.write(self.layout.tokens as usize, anchor.as_bytes());
+        self.stats.host_bytes += 4;
+        let registers = StepRegisters::step(self.n_past, block);
+        self.exec(Program::Draft, registers.with(Register::DraftMax, n).with(Register::NDraft, n))
+    }
+
+    /// Prepares rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the first
+    /// block. `false` if the context has no room for one.
+    ///
+    /// # Errors
+    /// There is no draft, a limit is out of range, or the device failed.
+    pub fn begin_rounds(&mut self, anchor: u32, limits: &RoundLimits<'_>) -> Result<bool, EngineError> {
+        let (block, _) = self.draft_model()?;
+        let setting = |what, allowed: String, found: u64| Err(EngineError::Setting { what, allowed, found });
+        if limits.tokens == 0 {
+            return setting("the number of tokens", "at least 1".to_owned(), 0);
+        }
+        if limits.stops.len() > MAX_STOPS as usize {
+            let allowed = format!("at most {MAX_STOPS}");
+            return setting("the number of stop tokens", allowed, limits.stops.len() as u64);
+        }
+        if self.draft_room() == 0 {
+            return Ok(false);
+        }
+        let most = limits.draft_max.min(block - 1);
+        let n = limits.tokens.saturating_sub(1).min(most).max(1);
+        self.run_draft(anchor, n)?;
+
+        let mut stops = [-1i32; MAX_STOPS as usize];
+        for (slot, &id) in stops.iter_mut().zip(limits.stops) {
+            *slot = id as i32;
+        }
+        self.io.memory.write(self.layout.stops as usize, stops.as_bytes());
+        self.stats.host_bytes += size_of_val(&stops) as u64;
+        let registers = StepRegisters::step(self.n_past, 1 + n)
+            .with(Register::NCommit, self.n_commit)
+            .with(Register::NDraft, n)
+            .with(Register::DraftMax, most)
+            .with(Register::NLeft, limits.tokens);
+        self.write_registers(&registers);
+        let rounds = &mut self.spec()?.rounds;
+        (rounds.next, rounds.halt, rounds.draft_max, rounds.emitted) = (0, Halt::Running, most, 0);
+        Ok(true)
+    }
+
+    /// Sends a round; up to two may be in flight.
+    ///
+    /// # Errors
+    /// Rounds were not begun or have ended, too many are in flight, or the device failed.
+    pub fn submit_round(&mut self) -> Result<(), EngineError> {
+        self.usable()?;
+        let start = Instant::now();
+        let rounds = &self.spec()?.rounds;
+        if rounds.halt != Halt::Running {
+            return Err(EngineError::Without { what: "rounds that go on" });
+        }
+        if rounds.in_flight.len() == SLOTS {
+            let allowed = format!("at most {SLOTS}");
+            let what = "the number of rounds in flight";
+            return Err(EngineError::Setting { what, allowed, found: SLOTS as u64 + 1 });
+        }
+        let seq = self.submit(Program::Round)?;
+        self.spec()?.rounds.in_flight.push_back(seq);
+        self.stats.host += start.elapsed();
+        Ok(())
+    }
+
+    /// Rounds that were sent and not read.
+    pub fn rounds_in_flight(&self) -> usize {
+        self.spec.as_ref().map_or(0, |spec| spec.rounds.in_flight.len())
+    }
+
+    /// Waits for the next round and gives what it emitted: nothing if rounds had ended before it.
+    ///
+    /// # Errors
+    /// No round is in flight, or the device failed; then the context is lost.
+    pub fn next_round(&mut self) -> Result<RoundReport, EngineError> {
+        let Some(seq) = self.spec()?.rounds.in_flight.pop_front() else {
+            return Err(EngineError::Without { what: "a round in flight" });
+        };
+        if let Err(error) = self.finish(seq) {
+            self.spec()?.rounds.in_flight.clear();
+            return Err(error);
+        }
+        let start = Instant::now();
+        let rounds = &self.spec()?.rounds;
+        let (number, halt) = (rounds.next, rounds.halt);
+        if halt != Halt::Running {
+            return Ok(RoundReport { drafted: 0, tokens: Vec::new(), halt });
+        }
+        let mut words = [0u32; ROUND_WORDS as usize];
+        let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
+        self.io.memory.read(at, words.as_mut_bytes());
+        self.stats.host_bytes += size_of_val(&words) as u64;
+        let emitted = words[EMITTED];
+        let halt = Halt::parse(words[HALT]);
+        let sound = words[ROUND] == number
+            && (1..=words[DRAFTED].saturating_add(1)).contains(&emitted)
+            && HEAD as u32 + emitted <= ROUND_WORDS;
+        let Some(halt) = halt.filter(|_| sound) else {
+            self.broken = true;
+            let fault = Fault::new(ErrorCode::BadMessage, words[ROUND]);
+            let request = hexflash_abi::message::MessageKind::Exec;
+            return Err(DeviceError::Fault { request, status: Status::Fatal, fault }.into());
+        };
+        let report =
+            RoundReport { drafted: words[DRAFTED], tokens: words[HEAD..][..emitted as usize].to_vec(), halt };
+        let rounds = &mut self.spec()?.rounds;
+        (rounds.next, rounds.halt, rounds.emitted) = (number.wrapping_add(1), halt, emitted);
+        self.n_past += emitted;
+        self.n_commit = emitted;
+        self.rows = 0;
+        self.stats.host += start.elapsed();
+        Ok(report)
+    }
+
+    /// Changes how many tokens the rounds after the next one draft.
+    ///
+    /// # Errors
+    /// A round is in flight, or none was begun.
+    pub fn set_draft_max(&mut self, n: u32) -> Result<(), EngineError> {
+        let (block, spec) = self.draft_model()?;
+        let (busy, old) = (spec.rounds.in_flight.len(), spec.rounds.draft_max);
+        if busy > 0 {
+            let what = "the number of rounds in flight";
+            return Err(EngineError::Setting { what, allowed: "0".to_owned(), found: busy as u64 });
+        }
+        let most = n.clamp(1, block - 1);
+        if most == old {
+            return Ok(());
+        }
+        spec.rounds.draft_max = most;
+        let mut registers = StepRegisters::default();
+        let at = IoLayout::REGISTERS as usize;
+        self.io.memory.read(at, registers.as_mut_bytes());
+        let drafted = registers.get(Register::NDraft).min(most);
+        // A block that was drafted already can be cut, not made longer.
+        let registers = registers
+            .with(Register::DraftMax, most)
+            .with(Register::NDraft, drafted)
+            .with(Register::NTokens, 1 + drafted);
+        self.write_registers(&registers);
+        Ok(())
+    }
+
+    /// Ends rounds of which none is in flight, keeping the first `n` tokens that the last one emitted: where a
+    /// generation stops in the middle of what a round gave. Plain steps and new rounds go on from there.
+    ///
+    /// # Errors
+    /// A round is in flight, or the last one emitted fewer tokens; nothing has changed.
+    pub fn end_rounds(&mut self, n: u32) -> Result<(), EngineError> {
+        let rounds = &mut self.spec()?.rounds;
+        let emitted = rounds.emitted;
+        if !rounds.in_flight.is_empty() || n > emitted {
+            return Err(EngineError::Commit { wanted: n as usize, verified: emitted as usize });
+        }
+        (rounds.emitted, rounds.halt) = (0, Halt::Finished);
+        // Without a round, what there was to commit before is still there.
+        if emitted > 0 {
+            self.n_past -= emitted - n;
+            self.n_commit = n;
+        }
+        Ok(())
+    }
+}

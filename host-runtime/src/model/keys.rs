@@ -1,0 +1,118 @@
+//! Hyper-parameters under the keys of one architecture, range checks included.
+
+use std::fmt::Display;
+
+use super::{AttentionConfig, ModelError, RopeConfig};
+use crate::gguf::{Gguf, Metadata};
+
+/// Layers, heads and widths above this are not models but mistakes; sums of products then fit 32 bits.
+const LIMIT: u32 = 1 << 20;
+
+/// The metadata of a model, its keys prefixed with its architecture.
+pub(super) struct Keys<'g> {
+    gguf: &'g Gguf,
+    arch: &'g str,
+}
+
+impl<'g> Keys<'g> {
+    pub(super) fn new(gguf: &'g Gguf) -> Result<Self, ModelError> {
+        Ok(Self { gguf, arch: gguf.meta().require_str("general.architecture")? })
+    }
+
+    pub(super) fn arch(&self) -> &'g str {
+        self.arch
+    }
+
+    pub(super) fn meta(&self) -> &'g Metadata {
+        self.gguf.meta()
+    }
+
+    /// The full key.
+    pub(super) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.arch)
+    }
+
+    /// The error that `name` is `found`.
+    pub(super) fn bad(&self, name: &str, found: impl Display, expected: &str) -> ModelError {
+        ModelError::Value {
+            path: self.gguf.path().to_path_buf(),
+            key: self.key(name),
+            found: found.to_string(),
+            expected: expected.to_owned(),
+        }
+    }
+
+    pub(super) fn bounded(&self, name: &str, value: u32) -> Result<u32, ModelError> {
+        match value {
+            1..=LIMIT => Ok(value),
+            _ => Err(self.bad(name, value, "1 to 1048576")),
+        }
+    }
+
+    /// A count that the file must name.
+    pub(super) fn require(&self, name: &str) -> Result<u32, ModelError> {
+        self.bounded(name, self.meta().require_u32(&self.key(name))?)
+    }
+
+    fn or(&self, name: &str, default: u32) -> Result<u32, ModelError> {
+        self.bounded(name, self.meta().u32_or(&self.key(name), default)?)
+    }
+
+    pub(super) fn context_length(&self) -> Result<u32, ModelError> {
+        let n = self.meta().require_u32(&self.key("context_length"))?;
+        match n {
+            1..=0x7fff_ffff => Ok(n),
+            _ => Err(self.bad("context_length", n, "1 to 2147483647")),
+        }
+    }
+
+    pub(super) fn rms_eps(&self) -> Result<f32, ModelError> {
+        let name = "attention.layer_norm_rms_epsilon";
+        let eps = self.meta().require_f32(&self.key(name))?;
+        if eps.is_finite() && eps >= 0.0 {
+            Ok(eps)
+        } else {
+            Err(self.bad(name, eps, "a small positive number"))
+        }
+    }
+
+    /// Full attention and its rotary embedding.
+    pub(super) fn attention(&self, n_embd: u32, n_ctx_train: u32) -> Result<AttentionConfig, ModelError> {
+        let n_head = self.require("attention.head_count")?;
+        let n_head_kv = self.or("attention.head_count_kv", n_head)?;
+        if !n_head.is_multiple_of(n_head_kv) {
+            return Err(self.bad("attention.head_count_kv", n_head_kv, "a divisor of the head count"));
+        }
+        let key_dim = self.or("attention.key_length", n_embd / n_head)?;
+        let value_dim = self.or("attention.value_length", n_embd / n_head)?;
+        let n_dims = self.or("rope.dimension_count", key_dim)?;
+        if n_dims > key_dim || n_dims % 2 != 0 {
+            return Err(self.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));
+        }
+        let rope = RopeConfig {
+            n_dims,
+            freq_base: self.meta().f32_or(&self.key("rope.freq_base"), 10_000.0)?,
+            ..self.scaling(n_ctx_train)?
+        };
+        Ok(AttentionConfig { n_head, n_head_kv, key_dim, value_dim, rope })
+    }
+
+    /// Rope scaling; the other fields are filled in by the caller.
+    fn scaling(&self, n_ctx_train: u32) -> Result<RopeConfig, ModelError> {
+        let meta = self.meta();
+        let kind = meta.str_opt(&self.key("rope.scaling.type"))?.unwrap_or("none");
+        let factor = meta.f32_or(&self.key("rope.scaling.factor"), 1.0)?;
+        let n_ctx_orig = meta.u32_or(&self.key("rope.scaling.original_context_length"), n_ctx_train)?;
+        let (freq_scale, ext_factor) = match kind {
+            "none" => (1.0, 0.0),
+            "linear" if factor > 0.0 => (1.0 / factor, 0.0),
+            "yarn" if factor > 0.0 => (1.0 / factor, 1.0),
+            _ => {
+                let found = format!("{kind} with factor {factor}");
+                let expected = "none, linear or yarn, with a positive factor";
+                return Err(self.bad("rope.scaling.type", found, expected));
+            }
+        };
+        Ok(RopeConfig { n_dims: 0, freq_base: 0.0, freq_scale, ext_factor, n_ctx_orig })
+    }
+}

@@ -1,0 +1,107 @@
+//! Speculation: who drafts, how many tokens, and what came of it.
+
+mod length;
+mod ngram;
+mod stats;
+
+use std::time::Duration;
+
+pub use length::DraftLength;
+pub use ngram::NGram;
+pub use stats::SpecStats;
+
+use length::Controller;
+
+/// Guesses tokens without a model.
+pub trait Drafter {
+    /// Appends up to `most` tokens to `out` that may follow `text`, prompt and generated tokens so far.
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>);
+}
+
+/// Where drafts come from.
+pub enum Source {
+    /// Nowhere: plain decoding.
+    None,
+    /// The engine's draft model.
+    Model,
+    /// A drafter on the host.
+    Host(Box<dyn Drafter>),
+}
+
+/// The state of speculation over a generation, or several.
+pub struct Speculation {
+    source: Source,
+    controller: Controller,
+    stats: SpecStats,
+    text: Vec<u32>,
+}
+
+impl Speculation {
+    /// No speculation.
+    pub fn off() -> Self {
+        Self::new(Source::None, DraftLength::Fixed(0))
+    }
+
+    /// Drafts from `source`, `length` tokens at a time.
+    pub fn new(source: Source, length: DraftLength) -> Self {
+        Self { source, controller: Controller::new(length), stats: SpecStats::default(), text: Vec::new() }
+    }
+
+    /// Whether anything is drafted at all.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.source, Source::None)
+    }
+
+    /// What the last generation's speculation did.
+    pub fn stats(&self) -> &SpecStats {
+        &self.stats
+    }
+
+    pub(crate) fn is_model(&self) -> bool {
+        matches!(self.source, Source::Model)
+    }
+
+    /// Whether the length changes from round to round.
+    pub(crate) fn is_adaptive(&self) -> bool {
+        self.controller.is_auto()
+    }
+
+    /// Another prompt comes, at the beginning of a `fresh` context or after what was there.
+    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool) {
+        self.stats = SpecStats::default();
+        if fresh {
+            self.text.clear();
+        }
+        if matches!(self.source, Source::Host(_)) {
+            self.text.extend_from_slice(prompt);
+        }
+    }
+
+    /// What the drafter on the host guesses.
+    pub(crate) fn guess(&mut self, most: usize, out: &mut Vec<u32>) {
+        if let Source::Host(drafter) = &mut self.source {
+            drafter.draft(&self.text, most, out);
+        }
+    }
+
+    pub(crate) fn push(&mut self, token: u32) {
+        if matches!(self.source, Source::Host(_)) {
+            self.text.push(token);
+        }
+    }
+
+    /// Tokens to draft next, at most `most`; 0 for a plain step.
+    pub(crate) fn length(&mut self, most: u32) -> u32 {
+        if self.is_on() && most > 0 { self.controller.length(most) } else { 0 }
+    }
+
+    pub(crate) fn stepped(&mut self, time: Duration) {
+        self.stats.steps += 1;
+        self.controller.stepped(time);
+    }
+
+    pub(crate) fn rounded(&mut self, drafted: u32, accepted: usize, time: Duration) {
+        self.stats.round(drafted as usize, accepted);
+        self.controller.rounded(drafted as usize, accepted, time);
+    }
+}
