@@ -2,6 +2,7 @@
 
 pub mod npy;
 pub mod reference;
+pub mod state;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,47 @@ impl Model {
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         Engine::load(&self.gguf(), Box::new(device), options, &image)
             .unwrap_or_else(|e| panic!("{self:?}: {e}"))
+    }
+}
+
+/// A draft that ships in the repository; both belong to every [`Model`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draft {
+    /// Weights in half precision.
+    F16,
+    /// 8-bit blocks.
+    Q8_0,
+}
+
+impl Draft {
+    /// The open file.
+    ///
+    /// # Panics
+    /// If it is not a GGUF file.
+    pub fn gguf(self) -> Gguf {
+        let name = match self {
+            Self::F16 => "f16",
+            Self::Q8_0 => "q8_0",
+        };
+        Gguf::open(&repo_file(&format!("models/tiny-hybrid-dflash-{name}.gguf")))
+            .unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// An engine with a draft, or one that can take tokens back without one.
+    ///
+    /// # Panics
+    /// If it cannot be loaded.
+    pub fn engine(
+        draft: Option<Self>,
+        model: Model,
+        device: impl Device + 'static,
+        n_ctx: Option<u32>,
+    ) -> Engine {
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let options = EngineOptions { n_ctx, speculate: true, ..EngineOptions::default() };
+        let draft = draft.map(Self::gguf);
+        Engine::load_with(&model.gguf(), draft.as_ref(), Box::new(device), &options, &image)
+            .unwrap_or_else(|e| panic!("{model:?}: {e}"))
     }
 }
 

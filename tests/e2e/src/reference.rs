@@ -27,6 +27,27 @@ pub struct GreedyCase {
     pub eog: bool,
 }
 
+/// DFlash by llama.cpp, or by the reference without caches.
+#[derive(Deserialize)]
+pub struct DFlash {
+    /// One per prompt.
+    pub cases: Vec<DFlashCase>,
+}
+
+/// One prompt's speculative generation.
+#[derive(Deserialize)]
+pub struct DFlashCase {
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// Accepted drafts of each round.
+    pub accepted_per_step: Vec<usize>,
+    /// Drafts of each round; only of the reference.
+    #[serde(default)]
+    pub drafts: Vec<Vec<u32>>,
+}
+
 /// A text and its ids.
 #[derive(Deserialize)]
 pub struct TokenizerCase {
@@ -52,6 +73,11 @@ fn json<T: DeserializeOwned>(name: &str) -> T {
 /// llama.cpp's greedy generations from `model`.
 pub fn greedy(model: Model) -> Greedy {
     json(&format!("greedy-{}.json", model.name()))
+}
+
+/// DFlash with `name`, a file of `tests/data/expected` without its extension.
+pub fn dflash(name: &str) -> DFlash {
+    json(&format!("{name}.json"))
 }
 
 /// Texts that llama.cpp and the `tokenizers` library encode alike.

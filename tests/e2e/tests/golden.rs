@@ -4,6 +4,7 @@ use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Finish, Limits, generate};
 use hexflash::model::MAX_VERIFY;
 use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::Speculation;
 use hexflash::text::TextModel;
 use hexflash_e2e::reference::{self, GreedyCase};
 use hexflash_e2e::{Model, best_two, inproc, nmse, report, settings};
@@ -29,8 +30,17 @@ fn generates_the_same(engine: &mut Engine, text: &TextModel, case: &GreedyCase) 
     let limits = Limits { max_tokens: Some(case.ids.len()), stop: Vec::new(), ignore_eos: false };
     let tokenizer = &text.tokenizer;
     engine.reset();
-    let generated =
-        generate(engine, tokenizer, &mut sampler, &case.prompt_ids, &limits, |_| {}, |_| true).unwrap();
+    let generated = generate(
+        engine,
+        tokenizer,
+        &mut sampler,
+        &mut Speculation::off(),
+        &case.prompt_ids,
+        &limits,
+        |_| {},
+        |_| true,
+    )
+    .unwrap();
     if generated.tokens != case.ids {
         return false;
     }

@@ -1,0 +1,83 @@
+//! What of an engine's state later steps read.
+
+use hexflash::engine::Engine;
+use hexflash::model::LayerState;
+
+/// The parts of caches, rings and states that count at some position: all that any later step reads.
+#[derive(Clone, PartialEq)]
+pub struct Snapshot {
+    /// Position.
+    pub n_past: usize,
+    /// Bytes by what and where they are.
+    parts: Vec<(String, Vec<u8>)>,
+    /// Logits of the last step's row 0.
+    logits: Vec<u32>,
+}
+
+impl Snapshot {
+    /// The state of an engine after a plain step, which has left nothing on the tape.
+    pub fn of(engine: &mut Engine) -> Self {
+        let bytes = engine.state_bytes();
+        let n_past = engine.n_past() as usize;
+        let layout = engine.state_layout.clone();
+        let (a, l) = (engine.config().attention.clone(), engine.config().linear.clone());
+        let n_ctx = layout.n_ctx as usize;
+        let mut parts = Vec::new();
+        for (layer, state) in layout.layers.iter().enumerate() {
+            match *state {
+                LayerState::Attention { k, v } => {
+                    // Tiles of 32 positions: per pair of values a vector, in which each position has a word.
+                    let (pairs, heads) = (a.key_dim as usize / 2, a.n_head_kv as usize);
+                    let mut keys = Vec::new();
+                    let mut values = Vec::new();
+                    for head in 0..heads {
+                        for p in 0..n_past {
+                            let strip = (head * n_ctx.div_ceil(32) + p / 32) * pairs * 128;
+                            for pair in 0..pairs {
+                                keys.extend(&bytes[k as usize + strip + pair * 128 + p % 32 * 4..][..4]);
+                            }
+                            let row = 2 * a.value_dim as usize;
+                            values.extend(&bytes[v as usize + (head * n_ctx + p) * row..][..row]);
+                        }
+                    }
+                    parts.push((format!("K cache of layer {layer}"), keys));
+                    parts.push((format!("V cache of layer {layer}"), values));
+                }
+                LayerState::Linear { ring, state } => {
+                    let row = 4 * l.channels() as usize;
+                    let history = n_past.saturating_sub(l.conv_kernel as usize - 1)..n_past;
+                    let rows = history.flat_map(|p| {
+                        bytes[ring as usize + p % layout.ring_rows as usize * row..][..row].to_vec()
+                    });
+                    parts.push((format!("ring of layer {layer}"), rows.collect()));
+                    let size = 4 * (l.state * l.state * l.n_head_v) as usize;
+                    parts.push((
+                        format!("recurrent state of layer {layer}"),
+                        bytes[state as usize..][..size].to_vec(),
+                    ));
+                }
+            }
+        }
+        let logits = engine.logits(0).iter().map(|x| x.to_bits()).collect();
+        Self { n_past, parts, logits }
+    }
+
+    /// Fails with what differs.
+    ///
+    /// # Panics
+    /// That is how it fails.
+    pub fn assert_same(&self, other: &Self, what: &str) {
+        assert_eq!(self.n_past, other.n_past, "{what}: position");
+        for ((name, a), (_, b)) in self.parts.iter().zip(&other.parts) {
+            if let Some(at) = a.iter().zip(b).position(|(a, b)| a != b) {
+                panic!("{what}: the {name} differs from byte {at} of {}", a.len());
+            }
+        }
+        assert!(self == other, "{what}: the logits differ");
+    }
+
+    /// Bytes compared.
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, part)| part.len()).sum::<usize>() + 4 * self.logits.len()
+    }
+}

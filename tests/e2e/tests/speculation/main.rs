@@ -1,0 +1,7 @@
+//! Speculation changes nothing but the speed: texts and states are those of plain decoding, to the bit.
+
+mod adversary;
+mod common;
+mod reference;
+mod same;
+mod stops;

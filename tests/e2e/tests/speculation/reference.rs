@@ -1,0 +1,80 @@
+//! Drafts against an implementation without caches, and acceptance against llama.cpp.
+
+use hexflash_e2e::{Draft, Model, best_two, inproc, reference, report};
+
+use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
+
+/// Distance of the two best logits of the target up to which another choice counts as a near-tie.
+const NEAR_TIE: f32 = 2e-3;
+
+/// Every round's drafts and accepted count, on the F16 pair. Drafts have no logits to measure near-ties by, so a draft
+/// that differs is counted: at most a few per thousand may, where F16 caches round.
+#[test]
+fn drafts_and_accepted_counts_are_the_references() {
+    let mut engine = Draft::engine(Some(Draft::F16), Model::F16, inproc(quick()), None);
+    let (mut rounds, mut drafts, mut differ) = (0, 0, 0);
+    for (number, case) in reference::dflash("dflash-reference").cases.iter().enumerate() {
+        engine.reset();
+        engine.prefill(&case.prompt_ids, |_| {}).unwrap();
+        let mut anchor = engine.argmax(0);
+        assert_eq!(anchor, case.ids[0]);
+        let mut done = 1;
+        for (round, (expected, &accepted)) in case.drafts.iter().zip(&case.accepted_per_step).enumerate() {
+            let place = format!("case {number}, round {round}");
+            let found = engine.draft(anchor, 7).unwrap();
+            differ += found.iter().zip(expected).filter(|(a, b)| a != b).count();
+            if found != *expected {
+                report(format!("{place}: drafts {found:?} instead of {expected:?}"));
+            }
+            (rounds, drafts) = (rounds + 1, drafts + found.len());
+            // The reference's own block: what follows does not depend on a draft that differed.
+            let block: Vec<u32> = std::iter::once(anchor).chain(expected.iter().copied()).collect();
+            engine.verify(&block).unwrap();
+            let chosen: Vec<u32> = (0..block.len()).map(|row| engine.argmax(row)).collect();
+            let kept = chosen.iter().zip(expected).take_while(|(a, b)| a == b).count();
+            if kept != accepted {
+                let [best, second] = best_two(engine.logits(kept.min(accepted)));
+                let gap = best.1 - second.1;
+                report(format!("{place}: {kept} accepted instead of {accepted}, {gap:.5} apart"));
+                assert!(gap < NEAR_TIE, "{place}: not a near-tie");
+            }
+            engine.commit(accepted as u32 + 1).unwrap();
+            let next = case.ids.get(done + accepted);
+            assert!(next.is_none_or(|&id| kept != accepted || id == chosen[accepted]), "{place}");
+            anchor = next.copied().unwrap_or(chosen[accepted]);
+            done += accepted + 1;
+        }
+        assert!(done >= case.ids.len());
+    }
+    report(format!("{rounds} rounds, {differ} of {drafts} drafts differ"));
+    assert!(differ * 200 <= drafts, "{differ} of {drafts} drafts differ");
+}
+
+/// Tokens per round on llama.cpp's own cases, for every pair of files that it was run with.
+#[test]
+fn rounds_are_as_long_as_llama_cpps() {
+    let files = [
+        ("dflash-f16", Model::F16, Draft::F16),
+        ("dflash-q8_0", Model::Q8_0, Draft::F16),
+        ("dflash-q4_0", Model::Q4_0, Draft::F16),
+        ("dflash-f16-draft-q8_0", Model::F16, Draft::Q8_0),
+    ];
+    for (name, model, draft) in files {
+        let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+        let text = text(model);
+        let (mut ours, mut theirs) = ((0, 0), (0, 0));
+        for case in &reference::dflash(name).cases {
+            let mut speculation = model_drafts(7);
+            let params = greedy();
+            let limits = limits(case.ids.len());
+            let got = fresh(&mut engine, &text, &params, &mut speculation, &case.prompt_ids, &limits);
+            let stats = got.stats.speculation.unwrap();
+            ours = (ours.0 + stats.accepted, ours.1 + stats.rounds);
+            theirs.0 += case.accepted_per_step.iter().sum::<usize>();
+            theirs.1 += case.accepted_per_step.len();
+        }
+        let mean = |(accepted, rounds): (usize, usize)| 1.0 + accepted as f64 / rounds as f64;
+        report(format!("{name}: {:.3} tokens per round, llama.cpp {:.3}", mean(ours), mean(theirs)));
+        assert!(mean(ours) >= 0.98 * mean(theirs), "{name}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Texts and states equal plain decoding's, for every pair of files, draft length and way to draft.
+
+use hexflash::engine::Engine;
+use hexflash::generate::Finish;
+use hexflash::sampler::SamplerParams;
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash_e2e::{Draft, Model, inproc, reference, report};
+
+use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
+
+/// Any token will do to close a run with, as long as it is the same.
+const CLOSE: u32 = 11;
+
+fn speculations() -> Vec<(String, Speculation)> {
+    let fixed = (1..=7).map(|n| (format!("{n} drafts"), model_drafts(n)));
+    let auto = ("auto".to_owned(), Speculation::new(Source::Model, DraftLength::Auto));
+    let ngram = [1, 4, 15].map(|n| {
+        let source = Source::Host(Box::new(NGram::default()));
+        (format!("{n} by n-gram"), Speculation::new(source, DraftLength::Fixed(n)))
+    });
+    fixed.chain([auto]).chain(ngram).collect()
+}
+
+/// Greedy: all prompts of the reference, all lengths; tokens, then caches, rings, states and logits.
+fn greedy_is_the_same(model: Model, draft: Draft) {
+    let mut plain = Draft::engine(None, model, inproc(quick()), None);
+    let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+    let text = text(model);
+    let (mut runs, mut bytes, mut rounds) = (0, 0, 0);
+    for (i, case) in reference::greedy(model).cases.iter().enumerate() {
+        // Lengths that are no multiple of anything.
+        let limits = limits(50 + 3 * i);
+        let off = &mut Speculation::off();
+        let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits);
+        let state = closed(&mut plain, CLOSE);
+        for (name, mut speculation) in speculations() {
+            let what = format!("{model:?} with {draft:?}, {:?}, {name}", case.prompt);
+            let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
+            assert_eq!(found.tokens, expected.tokens, "{what}");
+            assert_eq!(found.text, expected.text, "{what}");
+            let found_state = closed(&mut engine, CLOSE);
+            state.assert_same(&found_state, &what);
+            (runs, bytes) = (runs + 1, bytes + state.bytes());
+            rounds += found.stats.speculation.unwrap().rounds;
+        }
+    }
+    report(format!("{model:?} with {draft:?}: {runs} runs, {rounds} rounds, {bytes} bytes of state equal"));
+}
+
+#[test]
+fn greedy_f16() {
+    greedy_is_the_same(Model::F16, Draft::F16);
+}
+
+#[test]
+fn greedy_q8_0() {
+    greedy_is_the_same(Model::Q8_0, Draft::Q8_0);
+}
+
+#[test]
+fn greedy_q4_0() {
+    greedy_is_the_same(Model::Q4_0, Draft::F16);
+}
+
+/// Up to the last position of the context: no token too many or too few, and nothing written behind it.
+#[test]
+fn until_the_context_is_full() {
+    for n_ctx in [64, 77] {
+        let mut plain = Draft::engine(None, Model::Q8_0, inproc(quick()), Some(n_ctx));
+        let mut engine = Draft::engine(Some(Draft::Q8_0), Model::Q8_0, inproc(quick()), Some(n_ctx));
+        let text = text(Model::Q8_0);
+        let mut limits = limits(0);
+        limits.max_tokens = None;
+        for case in &reference::greedy(Model::Q8_0).cases[..4] {
+            let prompt = &case.prompt_ids[..case.prompt_ids.len().min(40)];
+            let expected = fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), prompt, &limits);
+            assert_eq!(expected.finish_reason, Finish::Context);
+            for (name, mut speculation) in speculations() {
+                let found = fresh(&mut engine, &text, &greedy(), &mut speculation, prompt, &limits);
+                assert_eq!(found.tokens, expected.tokens, "{:?}, {n_ctx} positions, {name}", case.prompt);
+                assert_eq!(found.finish_reason, Finish::Context);
+                assert_eq!(engine.n_past(), n_ctx);
+            }
+        }
+    }
+}
+
+/// With temperature and penalties: the same draws in the same order.
+#[test]
+fn sampled_texts_are_the_same() {
+    let model = Model::Q8_0;
+    let mut plain = Draft::engine(None, model, inproc(quick()), None);
+    let mut engine = Draft::engine(Some(Draft::Q8_0), model, inproc(quick()), None);
+    let text = text(model);
+    let mut accepted = 0;
+    for (seed, case) in reference::greedy(model).cases.iter().enumerate() {
+        for (temperature, repeat_penalty) in [(0.8, 1.0), (1.5, 1.1), (0.0, 1.2)] {
+            let params = SamplerParams {
+                temperature,
+                repeat_penalty,
+                seed: Some(seed as u64),
+                ..SamplerParams::default()
+            };
+            let limits = limits(40);
+            let expected =
+                fresh(&mut plain, &text, &params, &mut Speculation::off(), &case.prompt_ids, &limits);
+            let state = closed(&mut plain, CLOSE);
+            for (name, mut speculation) in speculations() {
+                let what = format!("{:?} at {temperature}, {name}", case.prompt);
+                let found = fresh(&mut engine, &text, &params, &mut speculation, &case.prompt_ids, &limits);
+                assert_eq!(found.tokens, expected.tokens, "{what}");
+                state.assert_same(&closed(&mut engine, CLOSE), &what);
+                accepted += found.stats.speculation.unwrap().accepted;
+            }
+        }
+    }
+    report(format!("{accepted} drafts accepted by sampling"));
+    assert!(accepted > 0);
+}
+
+/// Prompts of one token, of exactly a batch, and around it; several requests in one session.
+#[test]
+fn prompts_of_any_length() {
+    let model = Model::F16;
+    let batch = 32;
+    let load = |draft: Option<Draft>| {
+        let image = hexflash::weights::ImageOptions {
+            cache: hexflash::weights::CachePolicy::Off,
+            ..hexflash::weights::ImageOptions::default()
+        };
+        let options = hexflash::engine::EngineOptions { batch, speculate: true, ..Default::default() };
+        let draft = draft.map(Draft::gguf);
+        Engine::load_with(&model.gguf(), draft.as_ref(), Box::new(inproc(quick())), &options, &image).unwrap()
+    };
+    let (mut plain, mut engine) = (load(None), load(Some(Draft::F16)));
+    let text = text(model);
+    let case = &reference::greedy(model).cases[9];
+    let tokens: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().collect();
+    for n in [1, 2, 13, 31, 32, 33, 64, 65, 100] {
+        let expected =
+            fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), &tokens[..n], &limits(30));
+        let found = fresh(&mut engine, &text, &greedy(), &mut model_drafts(7), &tokens[..n], &limits(30));
+        assert_eq!(found.tokens, expected.tokens, "{n} tokens");
+        closed(&mut plain, CLOSE).assert_same(&closed(&mut engine, CLOSE), &format!("{n} tokens"));
+    }
+}
+
+/// One message a round, and of what it computes only token ids leave the device.
+#[test]
+fn a_round_is_one_message_of_a_few_bytes() {
+    let mut engine = Draft::engine(Some(Draft::F16), Model::F16, inproc(quick()), None);
+    let text = text(Model::F16);
+    let case = &reference::greedy(Model::F16).cases[5];
+    let found = fresh(&mut engine, &text, &greedy(), &mut model_drafts(7), &case.prompt_ids, &limits(100));
+    let (stats, rounds) = (engine.stats(), found.stats.speculation.unwrap());
+    let (plain, rounds) = (rounds.steps as u64, rounds.rounds as u64);
+    report(format!(
+        "{rounds} rounds, {plain} plain steps: {} messages, {} bytes",
+        stats.messages, stats.host_bytes
+    ));
+    // One more drafts the first block; with two in flight, one may find that the text has ended.
+    assert!((rounds + plain + 1..=rounds + plain + 2).contains(&stats.messages));
+    // A round's report, and once registers and stops. A row of logits alone would be 16 KiB.
+    assert!(stats.host_bytes <= 512 + 100 * (rounds + plain), "{} bytes", stats.host_bytes);
+}
