@@ -255,7 +255,13 @@ pub(super) fn gated_delta_net(o: &Operands<'_>) -> Result<(), Fault> {
             shape(tape_g == [g[0], h, n, b], DST + 3)
         }
         (k, delta, _) => {
-            let missing = if k.is_none() { 1 } else if delta.is_none() { 2 } else { 3 };
+            let missing = if k.is_none() {
+                1
+            } else if delta.is_none() {
+                2
+            } else {
+                3
+            };
             Err(Fault::new(ErrorCode::BadOperand, (DST + missing) as u32))
         }
     }
