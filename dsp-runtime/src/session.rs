@@ -83,9 +83,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             Message::Unload(unload) => self.unload(&unload).map(|()| None),
         });
         match outcome {
-            Ok(info) => {
-                Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) }
-            }
+            Ok(info) => Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) },
             Err(Failure::Refused(fault)) => Response::fault(seq, Status::Refused, fault),
             Err(Failure::Failed(fault)) => Response::fault(seq, Status::Failed, fault),
         }
