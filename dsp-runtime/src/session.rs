@@ -237,7 +237,7 @@ fn execute<P: Platform>(
         return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
-    let (mut part, mut since) = (0, platform.now_ns());
+    let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.now_ns());
     for (i, op) in program.ops.iter().enumerate() {
         if op.part != part {
             let now = platform.now_ns();

@@ -59,6 +59,8 @@ pub struct Batch {
     header: ProgramHeader,
     tensors: Vec<TensorDesc>,
     memory: Vec<Line>,
+    /// Bytes that DMA moved in the last run.
+    pub moved: u64,
 }
 
 const CANARY: u8 = 0xa5;
@@ -77,7 +79,7 @@ impl Batch {
             n_ctx,
             reserved: [0; 6],
         };
-        Self { header, tensors: Vec::new(), memory: vec![Line([CANARY; 128])] }
+        Self { header, tensors: Vec::new(), memory: vec![Line([CANARY; 128])], moved: 0 }
     }
 
     /// A packed tensor of zero bytes.
@@ -237,7 +239,7 @@ impl Batch {
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));
         let mut registers = step;
         let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
-        let outcome = std::thread::scope(|scope| {
+        let (outcome, moved) = std::thread::scope(|scope| {
             for id in 1..setup.workers {
                 let pool = &pool;
                 scope.spawn(move || pool.serve(id));
@@ -245,9 +247,11 @@ impl Batch {
             let mut dispatcher = pool.dispatcher().unwrap();
             let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, registers: &mut registers, plan };
             let outcome = kernels::run(opcode, &mut run);
+            let moved = dispatcher.take_moved();
             pool.stop();
-            outcome
+            (outcome, moved)
         });
+        self.moved = moved;
         self.check_canaries();
         outcome.map(|()| registers)
     }

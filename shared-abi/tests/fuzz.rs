@@ -8,7 +8,7 @@ use common::{Case, aligned, valid};
 use hexflash_abi::message::{Message, Request, Response};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{OpDesc, TensorDesc};
-use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
 use hexflash_abi::validate::{Program, check_registers};
 use hexflash_abi::{DType, Seq, Status, TensorIndex};
 use proptest::collection::vec;
@@ -65,8 +65,11 @@ fn assert_safe(case: &Case, program: &Program<'_>) {
     for op in program.ops {
         let spec = Op::parse(op.opcode).unwrap().spec();
         for (i, slot) in spec.dst.iter().enumerate() {
-            assert_writable(program, op, op.dst[i], &info);
-            assert_eq!(op.dst[i] == TensorIndex::NONE, slot.optional);
+            if op.dst[i] != TensorIndex::NONE {
+                assert_writable(program, op, op.dst[i], &info);
+            } else {
+                assert!(slot.optional);
+            }
         }
         for (i, _) in spec.src.iter().enumerate().filter(|(_, slot)| slot.written) {
             assert_writable(program, op, op.src[i], &info);
@@ -173,6 +176,28 @@ proptest! {
         (header.max_tokens, header.n_ctx) = (max_tokens, max_tokens.saturating_add(more).min(i32::MAX as u32));
         let fine = tokens >= 1 && tokens <= max_tokens && u64::from(past) + u64::from(tokens) <= header.n_ctx.into();
         prop_assert_eq!(check_registers(&header, &StepRegisters::step(past, tokens)).is_ok(), fine);
+    }
+
+    /// The others, each around its bound or anywhere.
+    #[test]
+    fn registers_of_rounds(
+        near in vec(0..7u32, Register::ALL.len() - 2),
+        far in vec(prop_oneof![9 => Just(None), 1 => telling().prop_map(Some)], REGISTER_COUNT - 2),
+    ) {
+        let header = CASES[0].0.header;
+        let mut block = StepRegisters::step(4, 2);
+        block.values[2..Register::ALL.len()].copy_from_slice(&near);
+        for (value, far) in block.values[2..].iter_mut().zip(far) {
+            *value = far.unwrap_or(*value);
+        }
+        let [past, tokens, accept, commit, draft, most, _, _, halt, reserved @ ..] = block.values;
+        prop_assert_eq!((past, tokens), (4, 2));
+        let fine = accept <= header.max_tokens
+            && commit <= past
+            && (draft <= most && most < header.max_tokens)
+            && halt <= 2
+            && reserved == [0; 7];
+        prop_assert_eq!(check_registers(&header, &block).is_ok(), fine);
     }
 
     #[test]

@@ -49,6 +49,8 @@ fn required_operand_absent() {
             // K and V are appended together; the one left is blamed, or the one that lacks.
             (true, Op::FlashAttnExt, 3) => case.refused(ErrorCode::BadOperand, 3),
             (true, Op::FlashAttnExt, 4) => case.refused(ErrorCode::BadOperand, 4),
+            // A factor tape is there or not.
+            (true, Op::GatedDeltaNet, _) => case.refused(ErrorCode::BadOperand, n),
             (true, ..) => assert_eq!(case.check(), Ok(()), "{op} without operand {n}"),
         }
     });
@@ -73,12 +75,12 @@ fn unexpected_operand() {
 
 #[test]
 fn tensor_index_out_of_range() {
-    for &op in Op::ALL {
-        let mut case = valid(op);
+    every_operand(|_, mut case, n, _| {
         let past_the_end = case.tensors.len() as u16;
-        case.ops[0].src[0] = TensorIndex(past_the_end);
+        let index = if n >= OUT { &mut case.ops[0].dst[n - OUT] } else { &mut case.ops[0].src[n] };
+        *index = TensorIndex(past_the_end);
         case.refused(ErrorCode::BadTensorIndex, past_the_end.into());
-    }
+    });
 }
 
 #[test]

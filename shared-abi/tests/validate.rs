@@ -5,7 +5,7 @@ mod common;
 
 use common::{Case, N_CTX, OUT, TOKENS, packed, valid};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, ProgramHeader};
+use hexflash_abi::program::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, PARTS, ProgramHeader};
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
 use hexflash_abi::validate::{Program, block_bytes, check_registers};
 use hexflash_abi::{DType, ErrorCode, Fault};
@@ -245,8 +245,10 @@ fn op_fields() {
         case
     };
     op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
-    op(|o| o.opcode = 22).refused(ErrorCode::UnknownOp, 22);
-    op(|o| o.reserved = 5).refused(ErrorCode::ReservedNotZero, 5);
+    op(|o| o.opcode = 25).refused(ErrorCode::UnknownOp, 25);
+    op(|o| o.part = 6).refused(ErrorCode::BadCount, 6);
+    op(|o| o.part = u16::MAX).refused(ErrorCode::BadCount, 0xffff);
+    assert_eq!(op(|o| o.part = PARTS as u16 - 1).check(), Ok(()));
     op(|o| o.reserved2 = 6).refused(ErrorCode::ReservedNotZero, 6);
 }
 
@@ -284,9 +286,44 @@ fn registers() {
     assert_eq!(check(N_CTX - TOKENS + 1, TOKENS), bad(Register::NPast));
     assert_eq!(check(u32::MAX, 1), bad(Register::NPast));
     assert_eq!(check(u32::MAX - 3, TOKENS), bad(Register::NPast));
-    for i in 2..REGISTER_COUNT {
-        let mut registers = StepRegisters::step(0, 1);
-        registers.values[i] = 1;
-        assert_eq!(check_registers(&header, &registers), Err(Fault::new(ErrorCode::BadRegister, i as u32)));
+}
+
+/// What bounds each of the other registers, up to the last value that it takes.
+#[test]
+fn registers_of_rounds() {
+    use Register::*;
+    let header = valid(Op::Add).header;
+    let step = StepRegisters::step(30, 2).with(DraftMax, 2);
+    let check = |block| check_registers(&header, &block);
+    let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
+    for (register, most) in [(NAccept, TOKENS), (NCommit, 30), (NDraft, 2), (DraftMax, TOKENS - 1), (Halt, 2)]
+    {
+        assert_eq!(check(step.with(register, most)), Ok(()), "{register}");
+        for over in [most + 1, 1 << 31, u32::MAX] {
+            assert_eq!(check(step.with(register, over)), bad(register), "{register} = {over}");
+        }
     }
+    // A commit counts in n_past, and a draft in what may be drafted.
+    assert_eq!(check(step.with(NPast, 0).with(NCommit, 1)), bad(NCommit));
+    assert_eq!(check(step.with(DraftMax, 0).with(NDraft, 1)), bad(NDraft));
+    // Neither rounds nor the budget have a bound.
+    for any in [1, 1 << 31, u32::MAX] {
+        assert_eq!(check(step.with(NLeft, any).with(Round, any)), Ok(()));
+    }
+    for i in Register::ALL.len()..REGISTER_COUNT {
+        let mut block = step;
+        block.values[i] = 1;
+        assert_eq!(check(block), Err(Fault::new(ErrorCode::BadRegister, i as u32)));
+    }
+}
+
+/// One token at most: nothing can be drafted.
+#[test]
+fn registers_of_a_program_for_single_tokens() {
+    let header = ProgramHeader { max_tokens: 1, ..valid(Op::Add).header };
+    let step = StepRegisters::step(3, 1).with(Register::NCommit, 1);
+    assert_eq!(check_registers(&header, &step), Ok(()));
+    let drafts = step.with(Register::DraftMax, 1);
+    let fault = Fault::new(ErrorCode::BadRegister, Register::DraftMax.wire());
+    assert_eq!(check_registers(&header, &drafts), Err(fault));
 }

@@ -95,3 +95,6 @@ pub fn set_tokens<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fau
     run.registers.set(Register::NTokens, tokens);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

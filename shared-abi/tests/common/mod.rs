@@ -4,6 +4,7 @@
 use hexflash_abi::dtype::{ActivationRow, DType, TILE_ROWS};
 use hexflash_abi::op::{Op, params};
 use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::registers::Register;
 use hexflash_abi::validate::{BufferInfo, DST_OPERAND, Program, block_bytes};
 use hexflash_abi::{ABI_VERSION, BufferId, ErrorCode, Fault, LAYOUT_HASH, MAGIC, OpIndex, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -102,7 +103,7 @@ impl Case {
         &mut self,
         op: Op,
         src: &[TensorIndex],
-        dst: TensorIndex,
+        dst: &[TensorIndex],
         params: &(impl IntoBytes + Immutable),
     ) {
         let mut desc = OpDesc {
@@ -114,7 +115,7 @@ impl Case {
             params: [0; 16],
         };
         desc.src[..src.len()].copy_from_slice(src);
-        desc.dst[0] = dst;
+        desc.dst[..dst.len()].copy_from_slice(dst);
         desc.set_params(params);
         self.ops.push(desc);
     }
@@ -209,6 +210,11 @@ pub const ROPE: params::Rope = params::Rope {
 pub const FLASH: params::FlashAttn =
     params::FlashAttn { scale: 0.125, visibility: 1, window: 0, softcap: 0.0, max_bias: 0.0 };
 
+pub const ACCEPT: params::Accept = params::Accept { block: TOKENS, n_ctx: N_CTX };
+
+pub const SET_TOKENS: params::SetTokens =
+    params::SetTokens { register: Register::NDraft as u32, plus: TOKENS };
+
 /// A minimal valid program of one op, with every optional operand that can be there.
 pub fn valid(op: Op) -> Case {
     let mut c = Case::new();
@@ -217,60 +223,60 @@ pub fn valid(op: Op) -> Case {
         Op::RmsNorm => {
             let src = [c.cut(1, F32, [40, 4, 1, 1]), c.fixed(F32, [40, 1, 1, 1])];
             let y = c.cut(1, F32, [40, 4, 1, 1]);
-            c.op(op, &src, y, &params::Norm { eps: 1e-6 });
+            c.op(op, &src, &[y], &params::Norm { eps: 1e-6 });
         }
         Op::L2Norm => {
             let (x, y) = (c.cut(1, F32, [40, 4, 1, 1]), c.cut(1, F32, [40, 4, 1, 1]));
-            c.op(op, &[x], y, &params::Norm { eps: 1e-6 });
+            c.op(op, &[x], &[y], &params::Norm { eps: 1e-6 });
         }
         Op::MulMat => {
             let src = [c.fixed(Q4_0x32, [256, 64, 2, 1]), c.cut(1, Q8Act, [256, 4, 4, 1])];
             let y = c.cut(1, F32, [64, 4, 4, 1]);
-            c.op(op, &src, y, &none);
+            c.op(op, &src, &[y], &none);
         }
         Op::Quantize => {
             let (x, y) = (c.cut(1, F32, [256, 4, 1, 1]), c.cut(1, Q8Act, [256, 4, 1, 1]));
-            c.op(op, &[x], y, &none);
+            c.op(op, &[x], &[y], &none);
         }
         Op::GetRows => {
             let src = [c.fixed(Q8_0x32, [128, 96, 1, 1]), c.cut(0, I32, [4, 1, 1, 1])];
             let y = c.cut(1, F32, [128, 4, 1, 1]);
-            c.op(op, &src, y, &none);
+            c.op(op, &src, &[y], &none);
         }
         Op::SetRows => {
             let src = [c.cut(1, F32, [32, 4, 2, 1]), c.cut(0, I32, [4, 1, 1, 1])];
             let y = c.fixed(F16, [32, 64, 2, 1]);
-            c.op(op, &src, y, &none);
+            c.op(op, &src, &[y], &none);
         }
         Op::Add | Op::Mul => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.fixed(F32, [16, 1, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
-            c.op(op, &src, y, &none);
+            c.op(op, &src, &[y], &none);
         }
         Op::Scale => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
-            c.op(op, &[x], y, &params::Scale { scale: 2.0, bias: 0.0 });
+            c.op(op, &[x], &[y], &params::Scale { scale: 2.0, bias: 0.0 });
         }
         Op::Silu | Op::Sigmoid | Op::Softplus | Op::Exp => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
-            c.op(op, &[x], y, &none);
+            c.op(op, &[x], &[y], &none);
         }
         Op::Swiglu => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
-            c.op(op, &src, y, &params::Swiglu { swapped: 0 });
+            c.op(op, &src, &[y], &params::Swiglu { swapped: 0 });
         }
         Op::Rope => {
             let x = c.cut(2, F32, [64, 2, 4, 1]);
             let src = [x, c.cut(0, I32, [4, 1, 1, 1]), c.fixed(F32, [32, 1, 1, 1])];
             let y = c.cut(2, F32, [64, 2, 4, 1]);
-            c.op(op, &src, y, &ROPE);
+            c.op(op, &src, &[y], &ROPE);
         }
         Op::SsmConv => {
             let x = c.cut(1, F32, [32, 4, 1, 1]);
             let src = [x, c.fixed(F32, [32, 4, 1, 1]), c.fixed(F32, [32, 8, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
-            c.op(op, &src, y, &none);
+            c.op(op, &src, &[y], &none);
         }
         Op::GatedDeltaNet => {
             let (q, k) = (c.cut(2, F32, [16, 1, 4, 1]), c.cut(2, F32, [16, 1, 4, 1]));
@@ -278,7 +284,9 @@ pub fn valid(op: Op) -> Case {
             let (g, beta) = (c.cut(2, F32, [1, 2, 4, 1]), c.cut(2, F32, [1, 2, 4, 1]));
             let src = [q, k, v, g, beta, c.fixed(F32, [16, 16, 2, 1])];
             let y = c.cut(2, F32, [16, 2, 4, 1]);
-            c.op(op, &src, y, &none);
+            let (tape_k, tape_delta) = (c.fixed(F32, [16, 1, 4, 1]), c.fixed(F32, [16, 2, 4, 1]));
+            let tape_g = c.fixed(F32, [1, 2, 4, 1]);
+            c.op(op, &src, &[y, tape_k, tape_delta, tape_g], &params::DeltaNet { defer: 1 });
         }
         Op::FlashAttnExt => {
             let q = c.cut(2, F32, [64, 2, 4, 1]);
@@ -286,20 +294,32 @@ pub fn valid(op: Op) -> Case {
             let (k, v) = (c.cut(2, F32, [64, 1, 4, 1]), c.cut(2, F32, [64, 1, 4, 1]));
             let src = [q, kc, vc, k, v, c.cut(1, F16, [64, 4, 1, 1]), c.fixed(F32, [2, 1, 1, 1])];
             let y = c.cut(2, F32, [64, 2, 4, 1]);
-            c.op(op, &src, y, &FLASH);
+            c.op(op, &src, &[y], &FLASH);
         }
         Op::Argmax => {
             let (x, y) = (c.cut(1, F32, [100, 4, 1, 1]), c.cut(0, I32, [4, 1, 1, 1]));
-            c.op(op, &[x], y, &none);
+            c.op(op, &[x], &[y], &none);
         }
         Op::Cpy => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F16, [32, 4, 1, 1]));
-            c.op(op, &[x], y, &none);
+            c.op(op, &[x], &[y], &none);
         }
         Op::Concat => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [16, 4, 1, 1])];
             let y = c.cut(1, F32, [48, 4, 1, 1]);
-            c.op(op, &src, y, &params::Concat { axis: 0 });
+            c.op(op, &src, &[y], &params::Concat { axis: 0 });
+        }
+        Op::Accept => {
+            let (best, tokens) = (c.cut(0, I32, [4, 1, 1, 1]), c.cut(0, I32, [4, 1, 1, 1]));
+            let stops = c.fixed(I32, [4, 1, 1, 1]);
+            let (out, anchor) = (c.fixed(I32, [8, 2, 1, 1]), c.fixed(I32, [1, 1, 1, 1]));
+            c.op(op, &[best, tokens, stops], &[out, anchor], &ACCEPT);
+        }
+        Op::SetTokens => c.op(op, &[], &[], &SET_TOKENS),
+        Op::KvAppend => {
+            let (k, v) = (c.cut(2, F32, [64, 1, 4, 1]), c.cut(2, F32, [64, 1, 4, 1]));
+            let (kc, vc) = (c.fixed(F16x32, [64, 64, 1, 1]), c.fixed(F16, [64, 64, 1, 1]));
+            c.op(op, &[k, v], &[kc, vc], &none);
         }
     }
     c

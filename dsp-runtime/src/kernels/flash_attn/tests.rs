@@ -1,14 +1,13 @@
 //! Attention against its definition in f64, and bit for bit against itself.
 
 use half::f16;
-use hexflash_abi::DType;
-use hexflash_abi::TensorIndex;
 use hexflash_abi::op::Op;
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{DType, ErrorCode, TensorIndex};
 use zerocopy::IntoBytes;
 
-use crate::testing::{Batch, Setup, nmse, random, setups};
+use crate::testing::{Batch, Setup, everywhere, nmse, random, setups};
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -388,5 +387,74 @@ fn tokens_may_share_a_mask_row() {
     };
     for setup in setups() {
         assert_eq!(run(setup, true), run(setup, false), "{setup:?}");
+    }
+}
+
+/// KV_APPEND leaves in the caches what FLASH_ATTN_EXT does, and not a bit elsewhere; attention over them is the same.
+#[test]
+fn kv_append_is_the_first_half() {
+    for (d, dv, kv_heads, sequences) in [(64, 64, 2, 1), (33, 48, 3, 2), (1, 1, 1, 1), (256, 100, 1, 3)] {
+        for n_past in [0, 1, 30, 33, 64] {
+            for tokens in [1usize, 2, 5, 16] {
+                let case = Case { d, dv, kv_heads, sequences, n_past, tokens, ..CASE };
+                let [fused, split] =
+                    [false, true].map(|split| everywhere(|setup| case.appended(setup, split)));
+                assert_eq!(fused, split, "{case:?}");
+            }
+        }
+    }
+}
+
+impl Case {
+    /// y and both caches, as bytes, after a step of fewer tokens than the program's, by one op or by two.
+    fn appended(&self, setup: Setup, split: bool) -> Vec<u8> {
+        let &Case { d, dv, kv_heads, sequences, n_past, tokens, .. } = self;
+        let (heads, most, n_ctx) = (self.heads(), tokens + 2, self.end() + 7);
+        let mut batch = Batch::new(most as u32, n_ctx as u32);
+        let ne = |a: usize, b: usize, c: usize| [a as u32, b as u32, c as u32, sequences as u32];
+        let mut rows = |seed, width: usize, heads: usize| {
+            let values = random(seed, width * heads * most * sequences, -1.0, 1.0);
+            let whole = batch.f32(ne(width, heads, most), &values);
+            batch.view(whole, |t| t.token_axis = 2)
+        };
+        let (q, k, v) = (rows(1, d, heads), rows(2, d, kv_heads), rows(3, dv, kv_heads));
+        let y = rows(4, dv, heads);
+        let k_cache = batch.tensor(DType::F16x32, ne(d, n_ctx, kv_heads));
+        let v_cache = batch.tensor(DType::F16, ne(dv, n_ctx, kv_heads));
+        for (seed, cache) in [(5, k_cache), (6, v_cache)] {
+            let halves: Vec<_> = random(seed, batch.read(cache).len() / 2, -1.0, 1.0)
+                .into_iter()
+                .map(|x| f16::from_f32(x).to_bits())
+                .collect();
+            batch.write(cache, halves.as_bytes());
+        }
+        let causal = Visibility::Causal.wire();
+        let params = FlashAttn { scale: 0.2, visibility: causal, window: 0, softcap: 0.0, max_bias: 0.0 };
+        let step = StepRegisters::step(n_past as u32, tokens as u32);
+        let mut src = vec![q, k_cache, v_cache];
+        if split {
+            batch.run(setup, Op::KvAppend, &[k, v], &[k_cache, v_cache], &[0u32; 0], step).unwrap();
+        } else {
+            src.extend([k, v]);
+        }
+        batch.run(setup, Op::FlashAttnExt, &src, &[y], &params, step).unwrap();
+        [y, k_cache, v_cache].iter().flat_map(|&t| batch.read(t)).copied().collect()
+    }
+}
+
+/// Positions past the caches, which validation and registers exclude: nothing is written.
+#[test]
+fn kv_append_past_the_cache() {
+    for n_past in [13, 16, 17, u32::MAX - 8] {
+        let mut batch = Batch::new(4, 16);
+        let k = batch.f32([32, 1, 4, 1], &[1.0; 128]);
+        let k = batch.view(k, |t| t.token_axis = 2);
+        let v = batch.view(k, |_| ());
+        let k_cache = batch.tensor(DType::F16x32, [32, 16, 1, 1]);
+        let v_cache = batch.tensor(DType::F16, [32, 16, 1, 1]);
+        let (src, dst, step) = ([k, v], [k_cache, v_cache], StepRegisters::step(n_past, 4));
+        let fault = batch.run(setups()[0], Op::KvAppend, &src, &dst, &[0u32; 0], step).unwrap_err();
+        assert_eq!((fault.code, fault.detail), (ErrorCode::BadRegister, 0));
+        assert!(dst.iter().all(|&t| batch.read(t).iter().all(|&b| b == 0)));
     }
 }

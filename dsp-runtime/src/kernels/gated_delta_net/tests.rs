@@ -1,7 +1,12 @@
 //! The recurrence against its definition in f64, and bit for bit against itself.
 
+mod tape;
+
 use hexflash_abi::op::Op;
+use hexflash_abi::op::params::DeltaNet;
+use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{Fault, TensorIndex};
 use zerocopy::IntoBytes;
 
 use crate::testing::{Batch, Setup, nmse, random, setups};
@@ -67,47 +72,20 @@ impl Case {
 
     /// y {S,H,T,B} and the final states, after feeding the tokens in steps.
     fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
-        let &Case { size: s, sequences, tokens, .. } = self;
+        let &Case { size, sequences, tokens, .. } = self;
         assert_eq!(steps.iter().sum::<usize>(), tokens);
-        let most = steps.iter().copied().max().unwrap();
-        let inputs = self.inputs();
-        let mut batch = Batch::new(most as u32, tokens as u32);
-        let (h, hk, bk) = (self.heads(), self.key_heads, sequences / self.shared);
-        let gates = if self.each { s } else { 1 };
-        // Sources with the values of each step; (row length x heads, sequences) to slice them.
-        let shapes = [(s, hk, bk), (s, hk, bk), (s, h, sequences), (gates, h, sequences), (1, h, sequences)];
-        let mut tensor = |(n, h, b): (usize, usize, usize)| {
-            let ne = [n as u32, h as u32, most as u32, b as u32];
-            let whole = batch.f32(ne, &vec![f32::NAN; n * h * most * b]);
-            batch.view(whole, |t| t.token_axis = 2)
-        };
-        let mut src: Vec<_> = shapes.into_iter().map(&mut tensor).collect();
-        let y = tensor((s, h, sequences));
-        let state = batch
-            .f32([s as u32, s as u32, h as u32, sequences as u32], &vec![f32::NAN; s * s * h * sequences]);
-        src.push(state);
-        let values = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta];
-        let (row, mut out, mut past) = (s * h, vec![0.0; s * h * tokens * sequences], 0);
+        let mut bench = Bench::new(self, steps.iter().copied().max().unwrap(), 0);
+        let (row, mut out, mut past) = (size * self.heads(), vec![0.0; self.inputs().v.len()], 0);
         for &n in steps {
-            for ((&(width, h, b), values), &index) in shapes.iter().zip(values).zip(&src) {
-                let row = width * h;
-                let mut part = vec![f32::NAN; row * most * b];
-                for b in 0..b {
-                    let from = &values[(b * tokens + past) * row..][..n * row];
-                    part[b * most * row..][..n * row].copy_from_slice(from);
-                }
-                batch.write(index, part.as_bytes());
-            }
+            let rows: Vec<_> = (past..past + n).collect();
             let step = StepRegisters::step(past as u32, n as u32);
-            batch.run(setup, Op::GatedDeltaNet, &src, &[y], &[0u32; 0], step).unwrap();
-            let part = batch.floats(y);
+            let part = bench.step(setup, &rows, step, None).unwrap();
             for b in 0..sequences {
-                let from = &part[b * most * row..][..n * row];
-                out[(b * tokens + past) * row..][..n * row].copy_from_slice(from);
+                out[(b * tokens + past) * row..][..n * row].copy_from_slice(&part[b * n * row..][..n * row]);
             }
             past += n;
         }
-        (out, batch.floats(state))
+        (out, bench.state())
     }
 
     /// The recurrence as the op's definition has it, in f64.
@@ -154,6 +132,86 @@ impl Case {
     }
 }
 
+/// The op's operands in memory, NaN wherever nothing has been put.
+struct Bench {
+    inputs: Inputs,
+    batch: Batch,
+    /// Row length x heads and sequences of each input.
+    shapes: [(usize, usize); 5],
+    src: Vec<TensorIndex>,
+    y: TensorIndex,
+    /// Rows of the token axis.
+    most: usize,
+    /// Tokens of a sequence.
+    tokens: usize,
+    /// The factor tape, if it has any depth.
+    tape: Vec<TensorIndex>,
+}
+
+impl Bench {
+    /// For steps of up to `most` tokens.
+    fn new(case: &Case, most: usize, depth: usize) -> Self {
+        let &Case { size: s, sequences: b, tokens, .. } = case;
+        let (h, hk, bk) = (case.heads(), case.key_heads, b / case.shared);
+        let gates = if case.each { s } else { 1 };
+        let mut batch = Batch::new(most as u32, (2 * tokens) as u32);
+        let mut tensor = |ne: [usize; 4], axis| {
+            let whole = batch.f32(ne.map(|n| n as u32), &vec![f32::NAN; ne.iter().product()]);
+            batch.view(whole, |t| t.token_axis = axis)
+        };
+        let keys = [s, hk, most, bk];
+        let values = |n| [n, h, most, b];
+        let ne = [keys, keys, values(s), values(gates), values(1)];
+        let mut src: Vec<_> = ne.iter().map(|&ne| tensor(ne, 2)).collect();
+        let y = tensor(values(s), 2);
+        src.push(tensor([s, s, h, b], NO_TOKEN_AXIS));
+        let tape = [[s, hk, depth, bk], [s, h, depth, b], [gates, h, depth, b]];
+        let tape = tape.iter().filter(|_| depth > 0).map(|&ne| tensor(ne, NO_TOKEN_AXIS)).collect();
+        let shapes = ne.map(|[n, h, _, b]| (n * h, b));
+        Self { inputs: case.inputs(), batch, shapes, src, y, most, tokens, tape }
+    }
+
+    /// y {S,H,n,B} of a step over these tokens of the sequences. `defer` is told to those who have a tape.
+    fn step(
+        &mut self,
+        setup: Setup,
+        rows: &[usize],
+        step: StepRegisters,
+        defer: Option<bool>,
+    ) -> Result<Vec<f32>, Fault> {
+        let Self { inputs, batch, most, tokens, .. } = self;
+        let values = [&inputs.q, &inputs.k, &inputs.v, &inputs.g, &inputs.beta];
+        for ((&(row, sequences), values), &index) in self.shapes.iter().zip(values).zip(&self.src) {
+            let mut part = vec![f32::NAN; row * *most * sequences];
+            for (b, (i, t)) in (0..sequences).flat_map(|b| rows.iter().enumerate().map(move |r| (b, r))) {
+                let from = &values[(b * *tokens + t) * row..][..row];
+                part[(b * *most + i) * row..][..row].copy_from_slice(from);
+            }
+            batch.write(index, part.as_bytes());
+        }
+        let mut dst = vec![self.y];
+        if let Some(defer) = defer {
+            dst.extend(&self.tape);
+            let params = DeltaNet { defer: defer.into() };
+            batch.run(setup, Op::GatedDeltaNet, &self.src, &dst, &params, step)?;
+        } else {
+            batch.run(setup, Op::GatedDeltaNet, &self.src, &dst, &[0u32; 0], step)?;
+        }
+        let (row, sequences) = self.shapes[2];
+        let y = batch.floats(self.y);
+        let of = |b: usize| &y[b * *most * row..][..rows.len() * row];
+        Ok((0..sequences).flat_map(of).copied().collect())
+    }
+
+    fn state(&self) -> Vec<f32> {
+        self.batch.floats(self.src[5])
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
 #[test]
 fn matches_the_recurrence() {
     for setup in setups() {
@@ -184,7 +242,6 @@ fn gates_at_their_limits() {
 /// The same bits from every setup, and however the tokens are grouped into steps.
 #[test]
 fn grouping_does_not_matter() {
-    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     for each in [false, true] {
         for (size, ratio, sequences) in [(128, 2, 1), (64, 3, 2), (33, 2, 2), (16, 1, 1)] {
             let case = Case { size, ratio, sequences, each, ..CASE };

@@ -1,0 +1,261 @@
+//! Rows by id, of every type, to the bit.
+
+use half::f16;
+use hexflash_abi::op::Op;
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{DType, ErrorCode};
+
+use crate::testing::{Batch, everywhere, random, setups};
+
+const STEP: StepRegisters = StepRegisters::step(0, 1);
+
+/// A matrix{k,n} of a type: its bytes, and its values as ggml dequantizes them.
+fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
+    let values = random(seed, k * n, -2.0, 2.0);
+    let quants: Vec<u32> = random(seed + 1, k * n, 0.0, 65536.0).iter().map(|&v| v as u32).collect();
+    let group_k = dtype.tile_group().map_or(1, |g| g.k);
+    let bytes = match dtype.tile_group() {
+        Some(group) => group.matrix_bytes(k, n),
+        None => k * n * dtype.element_bytes().unwrap(),
+    };
+    let mut data = vec![0u8; bytes];
+    let mut exact = vec![0.0; k * n];
+    for row in 0..n {
+        for at in 0..k {
+            let e = row * k + at;
+            let (lane, tile, t) = (row % 32, at / 32 % (group_k / 32).max(1), at % 32);
+            let group =
+                dtype.tile_group().map_or(0, |g| row / 32 * g.strip_bytes(k) + at / group_k * g.bytes);
+            // One scale per 32 values, and per 16 in Q6_K, where one d per 256 comes on top.
+            let scale = f16::from_f32(values[row * k + at / 32 * 32]);
+            // Adds bits to bytes that may have others already.
+            let mut put = |at: usize, bytes: &[u8]| {
+                data[group + at..].iter_mut().zip(bytes).for_each(|(to, from)| *to |= from);
+            };
+            let scale_at = |scales: usize| scales + 128 * (tile / 2) + 4 * lane + 2 * (tile % 2);
+            exact[e] = match dtype {
+                DType::F32 => {
+                    put(4 * e, &values[e].to_le_bytes());
+                    values[e]
+                }
+                DType::F16 => {
+                    let half = f16::from_f32(values[e]);
+                    put(2 * e, &half.to_bits().to_le_bytes());
+                    half.to_f32()
+                }
+                DType::F32x32 => {
+                    put(128 * t + 4 * lane, &values[e].to_le_bytes());
+                    values[e]
+                }
+                DType::F16x32 => {
+                    let half = f16::from_f32(values[e]);
+                    put(128 * (t / 2) + 4 * lane + 2 * (t % 2), &half.to_bits().to_le_bytes());
+                    half.to_f32()
+                }
+                DType::Q8_0x32 => {
+                    let q = quants[e] as u8;
+                    put(1024 * tile + 128 * (t / 4) + 4 * lane + t % 4, &[q]);
+                    put(scale_at(4096), &scale.to_bits().to_le_bytes());
+                    (i32::from(q) - 128) as f32 * scale.to_f32()
+                }
+                DType::Q4_0x32 => {
+                    let q = quants[e] as u8 & 15;
+                    put(512 * tile + 128 * (t % 16 / 4) + 4 * lane + t % 4, &[q << (t / 16 * 4)]);
+                    put(scale_at(2048), &scale.to_bits().to_le_bytes());
+                    (i32::from(q) - 8) as f32 * scale.to_f32()
+                }
+                _ => {
+                    let q = quants[e] as u8 & 63;
+                    let d = f16::from_f32(values[row * k + at / 256 * 256]);
+                    let block = quants[row * k + at / 16 * 16] as i8;
+                    put(512 * tile + 128 * (t % 16 / 4) + 4 * lane + t % 4, &[(q & 15) << (t / 16 * 4)]);
+                    let high = 4096 + 256 * tile + 128 * (t / 16) + 4 * lane + t % 4;
+                    put(high, &[(q >> 4) << (2 * (t % 16 / 4))]);
+                    let number = at % 256 / 16;
+                    put(6144 + 128 * (number / 4) + 4 * lane + number % 4, &[block as u8]);
+                    put(6656 + 4 * lane, &d.to_bits().to_le_bytes());
+                    d.to_f32() * f32::from(block) * (i32::from(q) - 32) as f32
+                }
+            };
+        }
+    }
+    (data, exact)
+}
+
+const TABLES: [DType; 7] =
+    [DType::F32, DType::F16, DType::F32x32, DType::F16x32, DType::Q8_0x32, DType::Q4_0x32, DType::Q6Kx32];
+
+/// Every type, widths that do and do not fill a group, ids in any order and repeated: to the bit.
+#[test]
+fn rows_of_every_type() {
+    for dtype in TABLES {
+        for (k, n) in [(1, 3), (31, 33), (33, 5), (100, 70), (256, 40), (1024, 33)] {
+            let (data, values) = matrix(dtype, k, n, k as u64);
+            let last = n as i32 - 1;
+            let mut ids = vec![0, last, last / 2, 0, last];
+            // Enough for several workers.
+            ids.extend((0..60).map(|i| i * 7 % n as i32));
+            let actual = everywhere(|setup| {
+                let mut batch = Batch::new(1, 1);
+                let table = batch.tensor(dtype, [k as u32, n as u32, 1, 1]);
+                batch.write(table, &data);
+                let m = ids.len() as u32;
+                let ids = batch.i32([m, 1, 1, 1], &ids);
+                let y = batch.f32([k as u32, m, 1, 1], &vec![7.0; k * m as usize]);
+                batch.run(setup, Op::GetRows, &[table, ids], &[y], &[0u32; 0], STEP).unwrap();
+                batch.floats(y)
+            });
+            for (row, &id) in actual.chunks_exact(k).zip(&ids) {
+                assert_eq!(row, &values[id as usize * k..][..k], "{dtype} k={k} id={id}");
+            }
+        }
+    }
+}
+
+/// Each matrix has its own ids; ids strided; the step has fewer tokens than the program.
+#[test]
+fn several_matrices_and_the_token_axis() {
+    let (k, n) = (40usize, 35usize);
+    for dtype in TABLES {
+        let matrices: Vec<_> = (0..6).map(|i| matrix(dtype, k, n, i)).collect();
+        let all: Vec<u8> = matrices.iter().flat_map(|(data, _)| data.iter().copied()).collect();
+        let ids: Vec<i32> = (0..4 * 6).map(|i| i * 11 % n as i32).collect();
+        let actual = everywhere(|setup| {
+            let mut batch = Batch::new(4, 8);
+            let table = batch.tensor(dtype, [k as u32, n as u32, 3, 2]);
+            batch.write(table, &all);
+            let ids = batch.i32([3, 2, 4, 1], &ids);
+            let ids = batch.view(ids, |t| {
+                (t.ne, t.nb) = ([4, 3, 2, 1], [24, 4, 12, 96]);
+                t.token_axis = 0;
+            });
+            let y = batch.f32([k as u32, 4, 3, 2], &vec![7.0; k * 24]);
+            let out = batch.view(y, |t| t.token_axis = 1);
+            let step = StepRegisters::step(0, 3);
+            batch.run(setup, Op::GetRows, &[table, ids], &[out], &[0u32; 0], step).unwrap();
+            batch.floats(y)
+        });
+        for (r, row) in actual.chunks_exact(k).enumerate() {
+            let (m, matrix) = (r % 4, r / 4);
+            let id = ids[m * 6 + matrix] as usize;
+            let expected = if m < 3 { matrices[matrix].1[id * k..][..k].to_vec() } else { vec![7.0; k] };
+            assert_eq!(row, expected, "{dtype} row {r}");
+        }
+    }
+}
+
+/// Ids stay ids: every bit of them, which no float holds. Rows apart, several matrices, the token axis.
+#[test]
+fn rows_of_integers() {
+    let words = |n: usize| (0..n as u32).map(|i| i.wrapping_mul(0x9e37_79b9) as i32).collect::<Vec<_>>();
+    for (k, n) in [(1usize, 1usize), (1, 300), (16, 5), (33, 40)] {
+        let values = words(k * n * 2);
+        let ids: Vec<i32> = (0..2 * 60).map(|i| i * 7 % n as i32).collect();
+        let actual = everywhere(|setup| {
+            let mut batch = Batch::new(60, 60);
+            let table = batch.i32([k as u32, 2, n as u32, 1], &values);
+            let table = batch.view(table, |t| {
+                t.ne.swap(1, 2);
+                t.nb.swap(1, 2);
+            });
+            let ids = batch.i32([60, 2, 1, 1], &ids);
+            let ids = batch.view(ids, |t| t.token_axis = 0);
+            let y = batch.i32([k as u32, 60, 2, 1], &vec![-7; k * 120]);
+            let out = batch.view(y, |t| t.token_axis = 1);
+            let step = StepRegisters::step(0, 59);
+            batch.run(setup, Op::GetRows, &[table, ids], &[out], &[0u32; 0], step).unwrap();
+            batch.ints(y)
+        });
+        for (r, row) in actual.chunks_exact(k).enumerate() {
+            let (m, matrix, id) = (r % 60, r / 60, ids[r] as usize);
+            let of = |j| values[(2 * id + matrix) * k + j];
+            let expected: Vec<_> = (0..k).map(|j| if m < 59 { of(j) } else { -7 }).collect();
+            assert_eq!(row, expected, "k={k} n={n} row {r}");
+        }
+    }
+}
+
+#[test]
+fn bad_ids_are_refused() {
+    for id in [-1, i32::MIN, 33, i32::MAX] {
+        for setup in setups() {
+            for dtype in TABLES {
+                let mut batch = Batch::new(1, 1);
+                let table = batch.tensor(dtype, [40, 33, 1, 1]);
+                let ids = batch.i32([3, 1, 1, 1], &[32, id, 0]);
+                let y = batch.f32([40, 3, 1, 1], &[7.0; 120]);
+                let fault = batch.run(setup, Op::GetRows, &[table, ids], &[y], &[0u32; 0], STEP).unwrap_err();
+                assert_eq!((fault.code, fault.detail), (ErrorCode::BadRowIndex, id as u32));
+            }
+            for dtype in [DType::F32, DType::F16] {
+                let mut batch = Batch::new(1, 1);
+                let x = batch.f32([40, 3, 1, 1], &[7.0; 120]);
+                let ids = batch.i32([3, 1, 1, 1], &[32, id, 0]);
+                let y = batch.tensor(dtype, [40, 33, 1, 1]);
+                let fault = batch.run(setup, Op::SetRows, &[x, ids], &[y], &[0u32; 0], STEP).unwrap_err();
+                assert_eq!((fault.code, fault.detail), (ErrorCode::BadRowIndex, id as u32));
+            }
+        }
+    }
+}
+
+/// Rows land where ids say, the last of equals stays, the others are left alone; ids shared by the matrices.
+#[test]
+fn rows_are_set() {
+    for dtype in [DType::F32, DType::F16] {
+        for (k, m) in [(1usize, 4usize), (31, 4), (33, 3), (100, 5), (3000, 40)] {
+            let n = 50;
+            let x = random(k as u64, k * m * 4, -3.0, 3.0);
+            // {m, c2 = 1, c3 = 2} over {k, m, 2, 2}; the last two rows go to the same place.
+            let mut ids: Vec<i32> = (0..2 * m as i32).map(|i| (i * 13 + 5) % n as i32).collect();
+            ids[m - 2] = ids[m - 1];
+            let actual = everywhere(|setup| {
+                let mut batch = Batch::new(1, 1);
+                let x = batch.f32([k as u32, m as u32, 2, 2], &x);
+                let ids = batch.i32([m as u32, 1, 2, 1], &ids);
+                let y = batch.tensor(dtype, [k as u32, n, 2, 2]);
+                batch.run(setup, Op::SetRows, &[x, ids], &[y], &[0u32; 0], STEP).unwrap();
+                batch.read(y).to_vec()
+            });
+            let mut expected = vec![0.0; k * n as usize * 4];
+            for matrix in 0..4 {
+                for i in 0..m {
+                    let id = ids[matrix / 2 * m + i] as usize;
+                    let from = (matrix * m + i) * k;
+                    let to = (matrix * n as usize + id) * k;
+                    expected[to..to + k].copy_from_slice(&x[from..from + k]);
+                }
+            }
+            let encoded: Vec<u8> = match dtype {
+                DType::F16 => {
+                    expected.iter().flat_map(|&v| f16::from_f32(v).to_bits().to_le_bytes()).collect()
+                }
+                _ => expected.iter().flat_map(|&v| v.to_le_bytes()).collect(),
+            };
+            assert!(actual == encoded, "{dtype} k={k}");
+        }
+    }
+}
+
+/// Rows of x apart, and a step with fewer tokens than the program.
+#[test]
+fn setting_views_and_the_token_axis() {
+    let values = random(1, 50 * 4, -1.0, 1.0);
+    let actual = everywhere(|setup| {
+        let mut batch = Batch::new(4, 8);
+        let x = batch.f32([50, 4, 1, 1], &values);
+        let x = batch.view(x, |t| (t.ne[0], t.offset, t.token_axis) = (33, t.offset + 40, 1));
+        // The last id is out of range, but no token of the step.
+        let ids = batch.i32([4, 1, 1, 1], &[6, 0, 3, 99]);
+        let ids = batch.view(ids, |t| t.token_axis = 0);
+        let y = batch.f32([33, 7, 1, 1], &[7.0; 33 * 7]);
+        batch.run(setup, Op::SetRows, &[x, ids], &[y], &[0u32; 0], StepRegisters::step(0, 3)).unwrap();
+        batch.floats(y)
+    });
+    for (r, row) in actual.chunks_exact(33).enumerate() {
+        match [6, 0, 3].iter().position(|&id| id == r) {
+            Some(t) => assert_eq!(row, &values[50 * t + 10..][..33]),
+            None => assert_eq!(row, [7.0; 33]),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A session and the memory that it shares, for tests that talk to it in messages.
+#![allow(dead_code, reason = "each test crate uses its part")]
+
+use std::ptr::NonNull;
+
+use hexflash_abi::message::{Exec, Load, Map, Message, Range, Response, Unload, Unmap};
+use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::validate::block_bytes;
+use hexflash_abi::{
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, Op, ProgramId, Seq, Status,
+    TensorIndex,
+};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::pool::Pool;
+use hexflash_dsp::program::Arena;
+use hexflash_dsp::session::Session;
+use hexflash_dsp::vtcm::Vtcm;
+use zerocopy::IntoBytes;
+
+/// Bytes of each of the two shared memories, fds 1 and 2.
+pub const SIZE: usize = 8192;
+pub const ARENA: usize = 4096;
+pub const VTCM: usize = 64 << 10;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+/// Memory by address, as the two sides share it.
+pub struct Shared(NonNull<Line>, usize);
+
+impl Shared {
+    pub fn new(bytes: usize) -> Self {
+        let lines = vec![Line([0; 128]); bytes / 128].into_boxed_slice();
+        Self(NonNull::from(Box::leak(lines)).cast(), bytes)
+    }
+
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.cast()
+    }
+
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at + bytes.len() <= self.1);
+        // SAFETY: inside, and the session runs only while it answers.
+        unsafe { self.base().add(at).copy_from(NonNull::from(bytes).cast(), bytes.len()) };
+    }
+
+    pub fn word(&self, at: usize) -> u32 {
+        assert!(at + 4 <= self.1);
+        // SAFETY: as above.
+        unsafe { self.base().add(at).cast::<u32>().read_unaligned() }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `new`; the session is gone.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.0.as_ptr(), self.1 / 128)) });
+    }
+}
+
+/// A session and the memory that it shares. Blocks lie at 1024 of memory 0, registers at 0.
+pub struct Host<'a, 'd, 'p> {
+    pub session: &'a mut Session<'d, 'p, HostPlatform>,
+    pub memory: &'a [Shared; 2],
+}
+
+pub const A: BufferId = BufferId(4);
+pub const B: BufferId = BufferId(63);
+pub const BLOCK: usize = 1024;
+
+pub fn with_host(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
+    let memory = [Shared::new(SIZE), Shared::new(SIZE)];
+    let (arena, vtcm) = (Shared::new(ARENA), Shared::new(VTCM));
+    let platform = HostPlatform::new();
+    for (fd, memory) in [(1, &memory[0]), (2, &memory[1])] {
+        // SAFETY: aligned, and alive until the session is gone.
+        unsafe { platform.share(Fd(fd), memory.base(), SIZE as u64) };
+    }
+    // SAFETY: aligned, alive, and the session's alone.
+    let (vtcm, arena) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
+    let pool = Pool::new(&platform, Isa::detect(), vtcm, 1, DmaMode::AtOnce);
+    let mut session = Session::new(&platform, pool.dispatcher().unwrap(), arena, 0x73);
+    work(&mut Host { session: &mut session, memory: &memory });
+}
+
+/// As [`with_host`], with memory 0 mapped as A and memory 1 as B, both to be written.
+pub fn with_maps(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
+    with_host(|host| {
+        host.ok(map(A, 1, SIZE, 0));
+        host.ok(map(B, 2, SIZE, 0));
+        work(host);
+    });
+}
+
+pub fn map(buffer: BufferId, fd: i32, size: usize, flags: u32) -> Message {
+    Message::Map(Map { buffer, fd: Fd(fd), size: size as u64, flags, reserved: 0 })
+}
+
+pub fn unmap(buffer: BufferId) -> Message {
+    Message::Unmap(Unmap { buffer })
+}
+
+pub fn range(offset: usize, len: usize) -> Range {
+    Range { buffer: A, len: len as u32, offset: offset as u64 }
+}
+
+pub fn registers() -> Range {
+    range(0, 64)
+}
+
+pub fn load(program: u32, block: Range) -> Message {
+    Message::Load(Load { program: ProgramId(program), reserved: 0, block })
+}
+
+pub fn exec(program: u32, registers: Range) -> Message {
+    Message::Exec(Exec { program: ProgramId(program), reserved: 0, registers })
+}
+
+pub fn unload(program: u32) -> Message {
+    Message::Unload(Unload { program: ProgramId(program) })
+}
+
+impl Host<'_, '_, '_> {
+    pub fn send(&mut self, message: Message) -> Response {
+        let response = self.session.handle(message.encode(Seq(77)).as_bytes());
+        assert_eq!(response.seq, Seq(77));
+        response
+    }
+
+    #[track_caller]
+    pub fn ok(&mut self, message: Message) {
+        assert_eq!(self.send(message).outcome(), Ok(()));
+    }
+
+    #[track_caller]
+    pub fn refused(&mut self, message: Message, code: ErrorCode, detail: u32) {
+        assert_eq!(self.send(message).outcome(), Err((Status::Refused, Fault::new(code, detail))));
+    }
+
+    /// Writes a block where programs are expected.
+    pub fn block(&mut self, block: &[u8]) -> Range {
+        self.memory[0].write(BLOCK, block);
+        range(BLOCK, block.len())
+    }
+
+    pub fn step(&mut self, n_past: u32, n_tokens: u32) {
+        self.put(StepRegisters::step(n_past, n_tokens));
+    }
+
+    /// Writes a register block where it is expected.
+    pub fn put(&mut self, values: StepRegisters) {
+        self.memory[0].write(0, values.as_bytes());
+    }
+
+    /// The register block as it is now.
+    pub fn values(&self) -> StepRegisters {
+        StepRegisters { values: std::array::from_fn(|i| self.memory[0].word(4 * i)) }
+    }
+
+    /// Everything that both sides can see.
+    pub fn everything(&self) -> Vec<u32> {
+        self.memory.iter().flat_map(|m| (0..SIZE / 4).map(|i| m.word(4 * i))).collect()
+    }
+}
+
+/// A word tensor at `offset` of buffer `buffer` (0: A, 1: B).
+pub fn word(dtype: DType, buffer: u16, offset: u64) -> TensorDesc {
+    let (ne, nb) = ([1; 4], [4; 4]);
+    TensorDesc {
+        offset,
+        buffer,
+        dtype: dtype.wire(),
+        token_axis: NO_TOKEN_AXIS,
+        flags: 0,
+        reserved: 0,
+        ne,
+        nb,
+    }
+}
+
+pub fn op(op: Op, src: &[u16], dst: u16) -> OpDesc {
+    let mut desc = OpDesc {
+        opcode: op.wire(),
+        part: 0,
+        src: [TensorIndex::NONE; MAX_SRC],
+        dst: [TensorIndex::NONE; MAX_DST],
+        reserved2: 0,
+        params: [0; 16],
+    };
+    src.iter().zip(&mut desc.src).for_each(|(&i, slot)| *slot = TensorIndex(i));
+    desc.dst[0] = TensorIndex(dst);
+    desc
+}
+
+/// A block over A and B, for up to 4 tokens in a context of 10.
+pub fn program(tensors: &[TensorDesc], ops: &[OpDesc]) -> Vec<u8> {
+    let header = ProgramHeader {
+        magic: MAGIC,
+        abi_version: ABI_VERSION,
+        layout_hash: LAYOUT_HASH,
+        total_bytes: block_bytes(2, tensors.len(), ops.len()).unwrap() as u32,
+        n_buffers: 2,
+        n_tensors: tensors.len() as u32,
+        n_ops: ops.len() as u32,
+        max_tokens: 4,
+        n_ctx: 10,
+        reserved: [0; 6],
+    };
+    let buffers = [A, B].map(|buffer| BufferRef { buffer, reserved: 0 });
+    [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()].concat()
+}
+
+/// Copies the word at byte `from` of B to byte `to`.
+pub fn copies(from: u64, to: u64) -> Vec<u8> {
+    program(&[word(DType::I32, 1, from), word(DType::I32, 1, to)], &[op(Op::Cpy, &[0], 1)])
+}
