@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use hexflash::device::qemu::{Qemu, Settings};
 use hexflash::device::{Device, DeviceError, DeviceOptions, inproc};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::message::{Message, Ping};
@@ -100,6 +100,42 @@ fn threads_and_dma_modes_change_no_bit() {
         let Some(device) = qemu(threads, dma) else { return };
         assert!(want == transcript(engine(&model, Box::new(device)), 1), "{threads} threads, {dma:?}");
     }
+}
+
+/// "def __repr__(self):\n        return ", which goes on as drafted.
+const PROMPT: [u32; 9] = [585, 623, 1896, 689, 281, 336, 269, 355, 220];
+
+/// Two speculative rounds, both in flight: the tokens, and the bits of the logits after a closing step.
+fn rounds(device: Box<dyn Device>) -> (Vec<u32>, Vec<u32>) {
+    let [gguf, draft] =
+        ["tiny-hybrid-q8_0.gguf", "tiny-hybrid-dflash-q8_0.gguf"].map(|n| Gguf::open(&model(n)).unwrap());
+    let options = EngineOptions { n_ctx: Some(128), batch: 32, ..EngineOptions::default() };
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let mut engine = Engine::load_with(&gguf, Some(&draft), device, &options, &image).unwrap();
+    engine.prefill(&PROMPT, |_| {}).unwrap();
+    let mut tokens = vec![engine.argmax(0)];
+    let limits = RoundLimits { draft_max: 7, tokens: 100, stops: &[] };
+    assert!(engine.begin_rounds(tokens[0], &limits).unwrap());
+    for _ in 0..2 {
+        engine.submit_round().unwrap();
+    }
+    for _ in 0..2 {
+        tokens.extend(engine.next_round().unwrap().tokens);
+    }
+    engine.decode(9).unwrap();
+    let bits = engine.logits(0).iter().map(|x| x.to_bits()).collect();
+    (tokens, bits)
+}
+
+#[test]
+fn speculative_rounds_are_those_of_inproc() {
+    let Some(device) = qemu(2, DmaMode::AtWait) else { return };
+    let host = inproc::Inproc::open(&DeviceOptions { threads: Some(1), vtcm_bytes: None }).unwrap();
+    let (tokens, bits) = rounds(Box::new(host));
+    assert!(tokens.len() > 4, "{tokens:?}: hardly anything was accepted");
+    let (found, found_bits) = rounds(Box::new(device));
+    assert_eq!(found, tokens);
+    assert!(found_bits == bits, "the logits after the rounds differ");
 }
 
 fn signal(process: u32, signal: &str) {

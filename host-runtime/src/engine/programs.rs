@@ -220,3 +220,43 @@ pub fn plan(
         Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options);
     Ok(programs.memory(config, &layouts, (bytes, draft_bytes), device))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{AttentionConfig, LinearConfig, Mixer, RopeConfig};
+
+    /// Qwen3.5-4B: 24 linear and 8 full layers, 16 key and 32 value heads of 128.
+    fn qwen35_4b() -> Config {
+        let rope =
+            RopeConfig { n_dims: 64, freq_base: 1e7, freq_scale: 1.0, ext_factor: 0.0, n_ctx_orig: 262_144 };
+        Config {
+            arch: "qwen35".to_owned(),
+            n_embd: 2560,
+            n_ff: 9216,
+            n_vocab: 248_320,
+            n_ctx_train: 262_144,
+            rms_eps: 1e-6,
+            mixers: (1..=32).map(|i| if i % 4 == 0 { Mixer::Full } else { Mixer::Linear }).collect(),
+            attention: AttentionConfig { n_head: 16, n_head_kv: 4, key_dim: 256, value_dim: 256, rope },
+            linear: LinearConfig { n_head_k: 16, n_head_v: 32, state: 128, conv_kernel: 4 },
+            tied: true,
+        }
+    }
+
+    /// Against a copy of all states per token of a block, 804 MiB for this model.
+    #[test]
+    fn tapes_are_small() {
+        let config = qwen35_4b();
+        let state = StateLayout::new(&config, 4096, true);
+        let memory = SpeculationMemory::new(&config, &state, &SpecLayout::new(&config, None, 4096), 0);
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        assert_eq!(mib(memory.state_copies).round(), 804.0);
+        assert!(mib(memory.tape) < 9.1, "{}", mib(memory.tape));
+        assert!(mib(memory.conv_rows) < 11.3, "{}", mib(memory.conv_rows));
+        assert_eq!(memory.other, 0);
+        // Plain decoding has neither.
+        let plain = StateLayout::new(&config, 4096, false);
+        assert_eq!(state.recurrent_bytes - plain.recurrent_bytes, memory.conv_rows);
+    }
+}

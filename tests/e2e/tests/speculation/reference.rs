@@ -64,14 +64,16 @@ fn rounds_are_as_long_as_llama_cpps() {
         let text = text(model);
         let (mut ours, mut theirs) = ((0, 0), (0, 0));
         for case in &reference::dflash(name).cases {
-            let mut speculation = model_drafts(7);
-            let params = greedy();
-            let limits = limits(case.ids.len());
-            let got = fresh(&mut engine, &text, &params, &mut speculation, &case.prompt_ids, &limits);
-            let stats = got.stats.speculation.unwrap();
-            ours = (ours.0 + stats.accepted, ours.1 + stats.rounds);
+            let rounds = case.accepted_per_step.len();
+            // Theirs are not cut by the number of tokens, so that some more are wanted of ours.
+            let limits = limits(case.ids.len() + 8);
+            let drafts = &mut model_drafts(7);
+            let got = fresh(&mut engine, &text, &greedy(), drafts, &case.prompt_ids, &limits);
+            let accepted = got.stats.speculation.unwrap().accepted_per_round;
+            let accepted = &accepted[..accepted.len().min(rounds)];
+            ours = (ours.0 + accepted.iter().sum::<usize>(), ours.1 + accepted.len());
             theirs.0 += case.accepted_per_step.iter().sum::<usize>();
-            theirs.1 += case.accepted_per_step.len();
+            theirs.1 += rounds;
         }
         let mean = |(accepted, rounds): (usize, usize)| 1.0 + accepted as f64 / rounds as f64;
         report(format!("{name}: {:.3} tokens per round, llama.cpp {:.3}", mean(ours), mean(theirs)));
