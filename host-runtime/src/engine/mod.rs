@@ -289,7 +289,7 @@ impl Engine {
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
         self.admit(tokens)?;
-        self.inject()?;
+        self.catch_up()?;
         let mut done = 0;
         for chunk in tokens.chunks(self.batch as usize) {
             self.step(Program::Prefill, chunk)?;
@@ -308,7 +308,7 @@ impl Engine {
     pub fn decode(&mut self, token: u32) -> Result<(), EngineError> {
         self.admit(&[token])?;
         if self.spec.as_ref().is_some_and(|spec| spec.pending == crate::model::MAX_PENDING) {
-            self.inject()?;
+            self.catch_up()?;
         }
         self.step(Program::Decode, &[token])?;
         self.advance(1);
@@ -363,7 +363,7 @@ impl Engine {
             return Err(EngineError::Setting { what: "the width of a step", allowed, found });
         }
         self.admit(tokens)?;
-        self.inject()?;
+        self.catch_up()?;
         self.step(Program::Verify, tokens)?;
         self.n_commit = 0;
         self.rows = tokens.len();

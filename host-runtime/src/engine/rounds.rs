@@ -99,8 +99,11 @@ impl Engine {
         Ok((block, self.spec()?))
     }
 
-    /// Hands features that wait to the draft.
-    pub(super) fn inject(&mut self) -> Result<(), EngineError> {
+    /// Hands the features of plain steps to the draft, which the next step that drafts or verifies would do as well.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn catch_up(&mut self) -> Result<(), EngineError> {
         let Some(pending) = self.spec.as_ref().map(|spec| spec.pending).filter(|&n| n > 0) else {
             return Ok(());
         };
@@ -140,7 +143,7 @@ impl Engine {
             let allowed = format!("1 to {room}");
             return Err(EngineError::Setting { what: "the draft length", allowed, found: n.into() });
         }
-        self.inject()?;
+        self.catch_up()?;
         self.io.memory.write(self.layout.tokens as usize, anchor.as_bytes());
         self.stats.host_bytes += 4;
         let registers = StepRegisters::step(self.n_past, block);

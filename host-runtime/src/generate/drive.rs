@@ -9,7 +9,7 @@ use super::{Finish, GenerateError};
 use crate::engine::{Engine, RoundLimits};
 use crate::model::{MAX_STOPS, MAX_VERIFY};
 use crate::sampler::Sampler;
-use crate::speculation::Speculation;
+use crate::speculation::{Choice, Speculation};
 
 /// The parties of a generation. Between methods, the last token of the text is emitted and not in the context.
 pub(super) struct Drive<'a, 't, F> {
@@ -31,12 +31,11 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 return Ok(Finish::Context);
             }
             let most = self.most_drafts();
-            let length = self.speculation.length(most);
             let on_device = self.sampler.is_argmax() && self.speculation.is_model();
-            let finish = match length {
-                0 => self.step(&mut last)?,
-                length if on_device => self.rounds(&mut last, length)?,
-                length => self.checked(&mut last, length)?,
+            let finish = match self.speculation.choose(most) {
+                Choice::Plain => self.step(&mut last)?,
+                Choice::Rounds(length) if on_device => self.rounds(&mut last, length)?,
+                Choice::Probe(length) | Choice::Rounds(length) => self.checked(&mut last, length)?,
             };
             if let Some(finish) = finish {
                 return Ok(finish);
@@ -84,6 +83,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
 
     /// A block whose drafts the host checks against what it samples, row by row.
     fn checked(&mut self, last: &mut u32, length: u32) -> Result<Option<Finish>, GenerateError> {
+        self.engine.catch_up()?;
         let start = Instant::now();
         let mut block = vec![*last];
         if self.speculation.is_model() {
@@ -118,10 +118,10 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         let (stops, only) = self.out.stops(MAX_STOPS as usize);
         let left = self.out.left().and_then(|left| u32::try_from(left).ok());
         let limits = RoundLimits { draft_max: length, tokens: left.unwrap_or(u32::MAX), stops: &stops };
-        let mut start = Instant::now();
         if !self.engine.begin_rounds(*last, &limits)? {
             return Ok(None);
         }
+        let mut start = Instant::now();
         // What only the host can see may end the text in the middle of a round: then none may be under way beyond it.
         let depth = if only && !self.speculation.is_adaptive() { 2 } else { 1 };
         let mut interrupted = false;
@@ -159,9 +159,9 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 return Ok(Some(Finish::Interrupted));
             }
             if self.speculation.is_adaptive() {
-                match self.speculation.length(self.most_drafts()) {
-                    0 => return Ok(None),
-                    length => self.engine.set_draft_max(length)?,
+                match self.speculation.choose(self.most_drafts()) {
+                    Choice::Rounds(length) => self.engine.set_draft_max(length)?,
+                    Choice::Plain | Choice::Probe(_) => return Ok(None),
                 }
             }
         }

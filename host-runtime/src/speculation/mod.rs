@@ -6,6 +6,7 @@ mod stats;
 
 use std::time::Duration;
 
+pub(crate) use length::Choice;
 pub use length::DraftLength;
 pub use ngram::NGram;
 pub use stats::SpecStats;
@@ -71,6 +72,7 @@ impl Speculation {
         self.stats = SpecStats::default();
         if fresh {
             self.text.clear();
+            self.controller.begin();
         }
         if matches!(self.source, Source::Host(_)) {
             self.text.extend_from_slice(prompt);
@@ -90,9 +92,9 @@ impl Speculation {
         }
     }
 
-    /// Tokens to draft next, at most `most`; 0 for a plain step.
-    pub(crate) fn length(&mut self, most: u32) -> u32 {
-        if self.is_on() && most > 0 { self.controller.length(most) } else { 0 }
+    /// What to do next, with `most` drafts at most.
+    pub(crate) fn choose(&self, most: u32) -> Choice {
+        if self.is_on() { self.controller.choose(most) } else { Choice::Plain }
     }
 
     pub(crate) fn stepped(&mut self, time: Duration) {
