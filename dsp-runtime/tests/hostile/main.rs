@@ -8,11 +8,13 @@
 
 mod build;
 mod counting;
+mod course;
 mod memory;
 mod model;
 mod mutate;
 mod race;
 mod random;
+mod setup;
 mod world;
 
 use std::panic::AssertUnwindSafe;
@@ -21,7 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use random::Random;
-use world::{Memories, Setup, Tally, World, with_session};
+use setup::{Memories, Setup, with_session};
+use world::{Tally, World};
 
 /// Steps of a world, and worlds: with these, more than 100,000 messages.
 const STEPS: usize = 240;
@@ -108,6 +111,7 @@ fn hostile_messages() {
     if setting("HOSTILE_SEED").is_none() && setting("HOSTILE_WORLDS").is_none() {
         assert!(total.messages >= 100_000 && total.programs >= 70_000, "{total:?}");
         assert!(total.ops[1..].iter().all(|&n| n > 500), "an op is hardly ever run: {total:?}");
+        assert!(total.halted > 500 && total.ended > 200, "hardly a program ends early: {total:?}");
         // The damage is not so bad that everything is refused.
         assert!(total.sound * 4 > total.programs && total.ran * 5 > total.programs, "{total:?}");
     }

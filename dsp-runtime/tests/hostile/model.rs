@@ -6,11 +6,12 @@ use hexflash_abi::dtype::TILE_ROWS;
 use hexflash_abi::message::{Message, Ping, Range, Request};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{MAX_BUFFERS, MAX_PROGRAMS, OpDesc, TensorDesc};
-use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, Program, check_registers};
 use hexflash_abi::{ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::course::Moment;
 use crate::memory::{Guarded, Marks};
 
 /// Fd of memory `i`.
@@ -58,7 +59,16 @@ pub enum Expect {
     /// A sound program is to be loaded: success, or no room for it.
     Loads(usize, Block),
     /// A sound program is to be run: success, no room for it, or a failure of an op for its data.
-    Runs(Block, StepRegisters),
+    Runs(Block, Step),
+}
+
+/// The registers of a run, and where they lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub registers: StepRegisters,
+    pub memory: usize,
+    pub at: usize,
+    buffer: BufferId,
 }
 
 impl Model {
@@ -135,18 +145,15 @@ impl Model {
                 Ok(Expect::Loads(id as usize, self.sound(self.range(load.block, memories)?)?))
             }
             Message::Exec(exec) => {
-                let registers = self.registers(exec.registers, memories)?;
+                let step = self.registers(exec.registers, memories)?;
                 let id = exec.program.0;
                 let block = self.programs.get(id as usize).and_then(Option::as_ref);
                 let block = block.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
-                check_registers(block.program()?.header, &registers)?;
-                Ok(Expect::Runs(block.clone(), registers))
+                self.runs(block.clone(), step)
             }
             Message::Run(run) => {
-                let registers = self.registers(run.registers, memories)?;
-                let block = self.sound(self.range(run.block, memories)?)?;
-                check_registers(block.program()?.header, &registers)?;
-                Ok(Expect::Runs(block, registers))
+                let step = self.registers(run.registers, memories)?;
+                self.runs(self.sound(self.range(run.block, memories)?)?, step)
             }
             Message::Unload(unload) => match self.programs.get(unload.program.0 as usize) {
                 Some(Some(_)) => Ok(Expect::Done),
@@ -186,14 +193,29 @@ impl Model {
         Ok(&memories[mapped.memory].bytes()[start as usize..end as usize])
     }
 
-    fn registers(&self, range: Range, memories: &[Guarded]) -> Result<StepRegisters, Fault> {
+    /// Registers that have halted need not make sense; those that a program advances must lie where it may write.
+    fn runs(&self, block: Block, step: Step) -> Result<Expect, Fault> {
+        let program = block.program()?;
+        if !(1..=2).contains(&step.registers.get(Register::Halt)) {
+            check_registers(program.header, &step.registers)?;
+            let advances = program.ops.iter().any(|op| op.opcode == Op::Accept.wire());
+            if advances && self.info(step.buffer).is_some_and(|info| info.read_only) {
+                return Err(Fault::new(ErrorCode::WriteToConst, step.buffer.0));
+            }
+        }
+        Ok(Expect::Runs(block, step))
+    }
+
+    fn registers(&self, range: Range, memories: &[Guarded]) -> Result<Step, Fault> {
         if range.len as usize != size_of::<StepRegisters>() {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
         }
         if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
-        Ok(StepRegisters::read_from_bytes(self.range(range, memories)?).unwrap())
+        let registers = StepRegisters::read_from_bytes(self.range(range, memories)?).unwrap();
+        let memory = self.slot(range.buffer)?.map_or(0, |mapped| mapped.memory);
+        Ok(Step { registers, memory, at: range.offset as usize, buffer: range.buffer })
     }
 
     fn sound(&self, bytes: &[u8]) -> Result<Block, Fault> {
@@ -202,15 +224,15 @@ impl Model {
         Ok(block)
     }
 
-    /// What the first `n` ops of a sound program may write in `n_tokens` rows, per memory.
-    pub fn may_write(&self, program: &Program<'_>, n: usize, n_tokens: u32, memories: usize) -> Vec<Marks> {
+    /// What the first ops of a sound program may write in these moments, per memory.
+    pub fn may_write(&self, program: &Program<'_>, moments: &[Moment], memories: usize) -> Vec<Marks> {
         let mut marks = vec![Marks::default(); memories];
-        for op in &program.ops[..n] {
+        for (op, moment) in program.ops.iter().zip(moments) {
             for t in written(program, op) {
                 let id = program.buffers[t.buffer as usize].buffer;
                 let mapped = self.buffers[id.0 as usize].expect("a sound program's buffers are mapped");
                 assert!(!mapped.info.read_only);
-                rows(t, n_tokens, &mut marks[mapped.memory].0);
+                rows(t, moment.tokens, &mut marks[mapped.memory].0);
             }
         }
         marks

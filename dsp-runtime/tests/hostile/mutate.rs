@@ -52,6 +52,8 @@ const OP: Fields = &[
     (18, 2),
     (20, 2),
     (22, 2),
+    (24, 2),
+    (26, 2),
     (28, 4),
     (32, 4),
     (36, 4),
@@ -161,7 +163,7 @@ fn operand_swap(random: &mut Random, block: &mut [u8], ops: Array) {
     if ops.n == 0 {
         return;
     }
-    let mut place = || ops.at + random.below(ops.n) * ops.size + 4 + 2 * random.below(9);
+    let mut place = || ops.at + random.below(ops.n) * ops.size + 4 + 2 * random.below(12);
     let (a, b) = (place(), place());
     let (x, y) = (read(block, a, 2), read(block, b, 2));
     write(block, a, 2, y);
@@ -217,6 +219,7 @@ pub fn registers(random: &mut Random, max_tokens: u32, n_ctx: u32) -> [u32; 16] 
     if random.chance(10) {
         values[0] = n_ctx.saturating_sub(values[1]);
     }
+    rounds(random, max_tokens, &mut values);
     if random.chance(5) {
         values[random.below(2)] = random.telling() as u32;
     }
@@ -224,6 +227,30 @@ pub fn registers(random: &mut Random, max_tokens: u32, n_ctx: u32) -> [u32; 16] 
         values[random.below(16)] = random.telling() as u32;
     }
     values
+}
+
+/// The registers of rounds, mostly such that they go on.
+fn rounds(random: &mut Random, max_tokens: u32, values: &mut [u32; 16]) {
+    let upto = |random: &mut Random, n: u32| random.below(n.min(1 << 20) as usize + 1) as u32;
+    if random.chance(70) {
+        values[5] = upto(random, max_tokens.saturating_sub(1));
+        values[4] = upto(random, values[5]);
+    }
+    if random.chance(10) {
+        values[2] = upto(random, max_tokens);
+    }
+    if random.chance(25) {
+        values[3] = upto(random, values[0].min(4));
+    }
+    if random.chance(90) {
+        values[6] = 1 + upto(random, 8);
+    }
+    if random.chance(50) {
+        values[7] = random.next() as u32;
+    }
+    if random.chance(3) {
+        values[8] = 1 + upto(random, 1);
+    }
 }
 
 /// Damages a request.

@@ -1,37 +1,27 @@
-//! A session in guarded memory, a model of it, and a stream of hostile messages.
+//! A session, a model of it, and a stream of hostile messages.
 
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
-use hexflash_abi::{BufferId, ErrorCode, Fd, OpIndex, ProgramId, Seq, Status};
-use hexflash_dsp::dma::DmaMode;
-use hexflash_dsp::hvx::Isa;
+use hexflash_abi::op::Op;
+use hexflash_abi::program::PARTS;
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{BufferId, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
 use hexflash_dsp::platform::host::HostPlatform;
-use hexflash_dsp::pool::Pool;
-use hexflash_dsp::program::Arena;
 use hexflash_dsp::session::Session;
-use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::build::{Builder, Room};
 use crate::counting::allocations;
-use crate::memory::{Guarded, Marks};
-use crate::model::{Block, Expect, FIRST_FD, Model};
+use crate::course::{Fate, course, follows};
+use crate::memory::Marks;
+use crate::model::{Block, Expect, FIRST_FD, Model, Step};
 use crate::mutate;
 use crate::random::Random;
+use crate::setup::{
+    BLOCK, CONTROL, IDS, Memories, NONCE, READ_ONLY, RECEIPT, REGISTERS, SIZES, control, usual_maps,
+};
 
-/// Sizes of the memories; odd ones, so that ends are not page ends.
-const SIZES: [usize; 4] = [160 * 1024 + 4, 96 * 1024 + 2, 128 * 1024, 24 * 1024];
-/// Ids under which they are usually mapped.
-const IDS: [BufferId; 4] = [BufferId(3), BufferId(0), BufferId(17), BufferId(63)];
-/// The memory that is usually read-only, and the one for blocks and registers.
-const READ_ONLY: usize = 2;
-const CONTROL: usize = 3;
-/// Places in the control memory: registers, the word that a receipt copies, the receipt.
-pub const REGISTERS: usize = 64;
-const NONCE: usize = 256;
-const RECEIPT: usize = 384;
-pub const BLOCK: usize = 512;
 /// Answering takes no longer: programs here are small, whatever they say.
 const LONGEST: Duration = Duration::from_secs(30);
 
@@ -43,9 +33,12 @@ pub struct Tally {
     /// Programs that were found sound (at `Load` and `Run`).
     pub sound: u64,
     pub ran: u64,
+    /// Programs whose registers had halted, and those that an ACCEPT ended.
+    pub halted: u64,
+    pub ended: u64,
     pub failed: u64,
     /// Successful runs of each op, by opcode.
-    pub ops: [u64; 1 + hexflash_abi::Op::ALL.len()],
+    pub ops: [u64; 1 + Op::ALL.len()],
     pub longest: Duration,
 }
 
@@ -55,102 +48,12 @@ impl Tally {
         self.programs += other.programs;
         self.sound += other.sound;
         self.ran += other.ran;
+        self.halted += other.halted;
+        self.ended += other.ended;
         self.failed += other.failed;
         self.ops.iter_mut().zip(other.ops).for_each(|(n, other)| *n += other);
         self.longest = self.longest.max(other.longest);
     }
-}
-
-/// How a session is set up.
-#[derive(Clone, Copy, Debug)]
-pub struct Setup {
-    pub isa: Isa,
-    pub workers: usize,
-    pub dma: DmaMode,
-    pub vtcm_bytes: usize,
-    pub arena_bytes: usize,
-}
-
-impl Setup {
-    pub fn random(seed: u64, random: &mut Random) -> Self {
-        Self {
-            isa: if random.chance(15) { Isa::Portable } else { Isa::detect() },
-            workers: if seed.is_multiple_of(8) { 3 } else { 1 },
-            dma: random.pick(&[DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder]),
-            vtcm_bytes: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
-            arena_bytes: random.pick(&[4 << 10, 16 << 10, 64 << 10]),
-        }
-    }
-}
-
-/// Memory that a session is built on.
-pub struct Memories {
-    pub shared: Vec<Guarded>,
-    arena: Guarded,
-    vtcm: Guarded,
-}
-
-impl Memories {
-    pub fn new(setup: &Setup, random: &mut Random) -> Self {
-        let mut shared: Vec<_> = SIZES.iter().map(|&size| Guarded::new(size)).collect();
-        shared.iter_mut().for_each(|memory| memory.fill(random));
-        Self { shared, arena: Guarded::new(setup.arena_bytes), vtcm: Guarded::new(setup.vtcm_bytes) }
-    }
-
-    pub fn guarded(&self) -> bool {
-        self.shared.iter().chain([&self.arena, &self.vtcm]).all(Guarded::guarded)
-    }
-}
-
-/// Runs `work` with a session on these memories.
-pub fn with_session<T>(
-    setup: Setup,
-    memories: &Memories,
-    work: impl FnOnce(&mut Session<'_, '_, HostPlatform>) -> T,
-) -> T {
-    let platform = HostPlatform::new();
-    for (i, memory) in memories.shared.iter().enumerate() {
-        // SAFETY: aligned to 128; it outlives the session; the tests make references to the bytes between messages only.
-        unsafe { platform.share(Fd(FIRST_FD + i as i32), memory.base(), memory.size() as u64) };
-    }
-    // SAFETY: aligned to 128, and for this session alone.
-    let (vtcm, arena) = unsafe {
-        (
-            Vtcm::new(memories.vtcm.base(), setup.vtcm_bytes),
-            Arena::new(memories.arena.base(), setup.arena_bytes),
-        )
-    };
-    let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
-    std::thread::scope(|scope| {
-        for id in 1..setup.workers {
-            let pool = &pool;
-            scope.spawn(move || pool.serve(id));
-        }
-        // Also when an assertion fails: the scope waits for the workers.
-        let _stop = Stop(&pool);
-        let dispatcher = pool.dispatcher().unwrap();
-        work(&mut Session::new(&platform, dispatcher, arena, 0))
-    })
-}
-
-struct Stop<'a, 'p>(&'a Pool<'p, HostPlatform>);
-
-impl Drop for Stop<'_, '_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-/// The usual mappings.
-pub fn usual_maps() -> impl Iterator<Item = Message> {
-    IDS.iter().enumerate().map(|(i, &buffer)| {
-        let flags = u32::from(i == READ_ONLY);
-        Message::Map(Map { buffer, fd: Fd(FIRST_FD + i as i32), size: SIZES[i] as u64, flags, reserved: 0 })
-    })
-}
-
-pub fn control(offset: usize, len: usize) -> Range {
-    Range { buffer: IDS[CONTROL], len: len as u32, offset: offset as u64 }
 }
 
 /// A valid program, with the ids that it reads.
@@ -435,8 +338,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 // Room in the arena is looked for before the block is looked at, VTCM before registers are checked.
                 let no_room = no_room(&response)
                     && matches!(message, Some(Message::Load(_) | Message::Run(_)))
-                    && (response.code == ErrorCode::ProgramTooLarge.wire()
-                        || fault.code == ErrorCode::BadRegister);
+                    && (response.code == ErrorCode::ProgramTooLarge.wire() || of_registers(&fault));
                 let right = outcome == Err((Status::Refused, fault));
                 assert!(right || no_room, "{outcome:?}, not {fault:?}: {message:?}");
                 (none, None)
@@ -447,9 +349,9 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 assert!(fine, "{outcome:?}");
                 (none, outcome.is_ok().then_some((id, block)))
             }
-            Expect::Runs(block, registers) => {
+            Expect::Runs(block, step) => {
                 self.tally.sound += u64::from(matches!(message, Some(Message::Run(_))));
-                (self.ran(&response, &block, registers.values[1]), None)
+                (self.ran(&response, &block, &step), None)
             }
         };
         for (i, memory) in self.memories.shared.iter_mut().enumerate() {
@@ -463,18 +365,42 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
     }
 
     /// Checks the answer of a sound program's run; what it may have written.
-    fn ran(&mut self, response: &Response, block: &Block, n_tokens: u32) -> Vec<Marks> {
+    fn ran(&mut self, response: &Response, block: &Block, step: &Step) -> Vec<Marks> {
         let program = block.program().unwrap();
-        let n_ops = program.ops.len();
-        let upto = |n| self.model.may_write(&program, n, n_tokens, SIZES.len());
+        if step.registers.halted() {
+            self.tally.halted += 1;
+            assert!(response.outcome().is_ok() || no_room(response), "{response:?}");
+            assert_eq!(response.info, [0; PARTS]);
+            return self.model.may_write(&program, &[], SIZES.len());
+        }
+        let moments = course(&program, &step.registers);
+        let upto = |n| self.model.may_write(&program, &moments[..n], SIZES.len());
+        let doomed = moments.iter().position(|moment| matches!(moment.fate, Fate::Fails(_)));
         match response.outcome() {
             Ok(()) => {
                 self.tally.ran += 1;
                 program.ops.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
-                let marks = upto(n_ops);
-                if self.gives_receipt(&program) {
+                assert!(!program.ops.is_empty() || response.info[1..] == [0; PARTS - 1]);
+                let idle = |part: usize| program.ops.iter().all(|op| usize::from(op.part) != part);
+                let timed = (0..PARTS).all(|part| response.info[part] == 0 || !idle(part));
+                assert!(timed || program.ops.is_empty(), "{:?}", response.info);
+                let (mut marks, mut ended) = (upto(program.ops.len()), false);
+                let accepts = program.ops.iter().filter(|op| op.opcode == Op::Accept.wire()).count() as u32;
+                if accepts > 0 {
+                    let home = &self.memories.shared[step.memory].bytes()[step.at..][..64];
+                    let after = StepRegisters::read_from_bytes(home).unwrap();
+                    assert!(follows(&program, &step.registers, &after, accepts), "{after:?} after {step:?}");
+                    marks[step.memory].0.push((step.at, step.at + 64));
+                    ended = after.halted();
+                    self.tally.ended += u64::from(ended);
+                }
+                if let Some(doomed) = doomed {
+                    assert!(ended && moments[doomed].accepted, "success of {:?}", moments[doomed]);
+                }
+                if self.gives_receipt(&program) && !ended {
                     let bytes = self.memories.shared[CONTROL].bytes();
-                    let untouched = upto(n_ops - 1);
+                    let mut untouched = upto(program.ops.len() - 1);
+                    untouched[step.memory].0.push((step.at, step.at + 64));
                     if !untouched[CONTROL].meets(NONCE, RECEIPT + 4) {
                         assert_eq!(bytes[NONCE..][..4], bytes[RECEIPT..][..4], "success, but it did not run");
                     }
@@ -483,13 +409,17 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             }
             Err((Status::Failed, fault)) => {
                 self.tally.failed += 1;
-                assert_eq!(
-                    fault.code,
-                    ErrorCode::BadRowIndex,
-                    "{fault}: {:?}",
-                    program.ops.get(fault.op.0 as usize)
-                );
-                upto(fault.op.0 as usize + 1)
+                let at = fault.op.0 as usize;
+                assert!(doomed.is_none_or(|doomed| at <= doomed), "{fault}, after {doomed:?}");
+                let right = match (fault.code, moments[at].fate) {
+                    (ErrorCode::BadRowIndex, fate) => fate == Fate::Fine,
+                    (ErrorCode::BadRegister, Fate::Fails(expected)) => fault == expected.at(at),
+                    (ErrorCode::BadRegister, fate) => fate == Fate::Unknown,
+                    _ => false,
+                };
+                assert!(right, "{fault}, not {:?}: {:?}", moments[at], program.ops[at]);
+                assert_eq!(response.info, [0; PARTS]);
+                upto(at + 1)
             }
             Err((Status::Refused, _)) if no_room(response) => upto(0),
             Err(other) => panic!("{other:?}"),
@@ -505,10 +435,14 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             Some((self.model.buffers[buffer.0 as usize]?.memory, t.offset as usize, t.dtype, t.ne))
         };
         let word = |at| Some((CONTROL, at, hexflash_abi::DType::I32.wire(), [1; 4]));
-        op.opcode == hexflash_abi::Op::Cpy.wire()
-            && place(op.src[0]) == word(NONCE)
-            && place(op.dst[0]) == word(RECEIPT)
+        op.opcode == Op::Cpy.wire() && place(op.src[0]) == word(NONCE) && place(op.dst[0]) == word(RECEIPT)
     }
+}
+
+/// Refused for registers, their values or their place.
+fn of_registers(fault: &Fault) -> bool {
+    let codes = [ErrorCode::BadRegister, ErrorCode::WriteToConst];
+    fault.op == OpIndex::NONE && codes.contains(&fault.code)
 }
 
 /// Refused because arena or VTCM is too small, which the model does not know.

@@ -320,8 +320,8 @@ impl GatedDeltaNet {
             let decays = &decays[..tile.size];
             for v in 0..tile.vectors {
                 let delta = delta.vector::<H>(v);
-                for i in 0..tile.size {
-                    let decay = if each { H::splat(decays[i]) } else { decay };
+                for (i, &own) in decays.iter().enumerate() {
+                    let decay = if each { H::splat(own) } else { decay };
                     let p = state.wrapping_add((i * tile.vectors + v) * LANES);
                     // SAFETY: vector v of key i of the tile, which is this worker's.
                     unsafe { H::store(p, advance::<H>(H::load(p), decay, delta, H::splat(k.get(i)))) };

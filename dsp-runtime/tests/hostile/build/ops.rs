@@ -1,0 +1,307 @@
+//! A random valid form of every op.
+
+use hexflash_abi::DType::*;
+use hexflash_abi::accept::{HEAD, SLOTS};
+use hexflash_abi::op::{Op, params};
+use hexflash_abi::program::NO_TOKEN_AXIS;
+use hexflash_abi::registers::Register;
+
+use super::{Builder, Shape, Use};
+
+impl Builder<'_> {
+    /// Adds an op; `None` if there is no room for its operands.
+    pub(super) fn add(&mut self, op: Op) -> Option<()> {
+        const NOTHING: [u32; 0] = [];
+        match op {
+            Op::RmsNorm | Op::L2Norm | Op::Scale | Op::Silu | Op::Sigmoid | Op::Softplus | Op::Exp => {
+                let n = self.length();
+                let shape = self.rows(n);
+                let x = self.input(shape)?;
+                let weighted = op == Op::RmsNorm && self.random.chance(50);
+                let w = if weighted {
+                    Some(self.put(F32, Shape::fixed([n, 1, 1, 1]), Use::Packed)?)
+                } else {
+                    None
+                };
+                let y = self.like(x, shape)?;
+                match op {
+                    Op::RmsNorm | Op::L2Norm => self.op(op, &[Some(x), w], &[y], &params::Norm { eps: 1e-6 }),
+                    Op::Scale => self.op(op, &[Some(x)], &[y], &params::Scale { scale: 2.0, bias: 0.5 }),
+                    _ => self.op(op, &[Some(x)], &[y], &NOTHING),
+                }
+            }
+            Op::Add | Op::Mul => {
+                let n = self.length();
+                let shape = self.rows(n);
+                let mut other = shape;
+                if self.random.chance(50) {
+                    let axis = self.random.below(4);
+                    other.0[axis] = 1;
+                    if other.1 == axis as u8 {
+                        other.1 = NO_TOKEN_AXIS;
+                    }
+                }
+                let (a, b) = (self.input(shape)?, self.input(other)?);
+                let y = self.like(a, shape)?;
+                // In place of one is refused if the other overlaps it otherwise.
+                self.op(op, &[Some(a), Some(b)], &[y], &NOTHING);
+            }
+            Op::Swiglu => {
+                let n = self.length();
+                let mut shape = self.rows(n);
+                if self.random.chance(50) {
+                    let (a, b) = (self.input(shape)?, self.input(shape)?);
+                    let y = self.like(b, shape)?;
+                    self.op(op, &[Some(a), Some(b)], &[y], &params::Swiglu { swapped: 0 });
+                } else {
+                    shape.0[0] = 2 * n;
+                    let a = self.input(shape)?;
+                    shape.0[0] = n;
+                    let y = self.put(F32, shape, Use::Output)?;
+                    let swapped = self.random.below(2) as u32;
+                    self.op(op, &[Some(a)], &[y], &params::Swiglu { swapped });
+                }
+            }
+            Op::Quantize => {
+                let n = self.length();
+                let shape = self.rows(n);
+                let x = self.input(shape)?;
+                let y = self.put(Q8Act, shape, Use::Output)?;
+                self.op(op, &[Some(x)], &[y], &NOTHING);
+            }
+            Op::MulMat => {
+                let (k, n) = (self.length(), self.length());
+                let x_shape = self.rows(k);
+                let mut w = [k, n, 1, 1];
+                for axis in 2..4 {
+                    if x_shape.1 != axis && self.random.chance(40) {
+                        w[axis as usize] = x_shape.0[axis as usize];
+                    }
+                }
+                let dtype = self.random.pick(&[F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32]);
+                let w = self.put(dtype, Shape::fixed(w), Use::Input)?;
+                let x = if dtype.wants_q8_activations() {
+                    let from = self.input(x_shape)?;
+                    let x = self.put(Q8Act, x_shape, Use::Output)?;
+                    self.op(Op::Quantize, &[Some(from)], &[x], &NOTHING);
+                    x
+                } else {
+                    self.input(x_shape)?
+                };
+                let [_, m, b2, b3] = x_shape.0;
+                // The quantized rows stay, whatever follows.
+                let y = self.put(F32, Shape([n, m, b2, b3], x_shape.1), Use::Output);
+                if y.is_none() && dtype.wants_q8_activations() {
+                    self.ops.pop();
+                }
+                self.op(op, &[Some(w), Some(x)], &[y?], &NOTHING);
+            }
+            Op::GetRows => {
+                let (k, n, b2, b3) = (self.length(), self.length(), self.few(), self.few());
+                let dtype = self.random.pick(&[F32, F16, I32, F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32]);
+                let table = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Input)?;
+                let cut = self.random.chance(50);
+                let m = if cut { self.header.max_tokens } else { self.few() };
+                let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
+                let ids = self.ids(Shape([m, b2, b3, 1], axis(0)), n)?;
+                let rows = if dtype == I32 { I32 } else { F32 };
+                let y = self.put(rows, Shape([k, m, b2, b3], axis(1)), Use::Output)?;
+                self.op(op, &[Some(table), Some(ids)], &[y], &NOTHING);
+            }
+            Op::SetRows => {
+                let (k, b2, b3) = (self.length(), self.few(), self.few());
+                let cut = self.random.chance(50);
+                let m = if cut { self.header.max_tokens } else { self.few() };
+                let n = m + self.few();
+                let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
+                let x = self.input(Shape([k, m, b2, b3], axis(1)))?;
+                let c2 = self.random.pick(&[1, b2]);
+                let ids = self.ids(Shape([m, c2, 1, 1], axis(0)), n)?;
+                let dtype = self.random.pick(&[F32, F16]);
+                let y = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Output)?;
+                self.op(op, &[Some(x), Some(ids)], &[y], &NOTHING);
+            }
+            Op::Rope => self.rope()?,
+            Op::SsmConv => {
+                let (c, t, b, taps) = (self.length(), self.header.max_tokens, self.few(), 1 + self.few());
+                let rows = Shape([c, t, b, 1], 1);
+                let x = self.input(rows)?;
+                let w = self.put(F32, Shape::fixed([c, taps, 1, 1]), Use::Packed)?;
+                let size = taps + self.few() - 1;
+                let ring = self.put(F32, Shape::fixed([c, size, b, 1]), Use::State)?;
+                let y = self.put(F32, rows, Use::Output)?;
+                self.op(op, &[Some(x), Some(w), Some(ring)], &[y], &NOTHING);
+            }
+            Op::GatedDeltaNet => self.gated_delta_net()?,
+            Op::FlashAttnExt => self.flash_attn()?,
+            Op::KvAppend => self.kv_append()?,
+            Op::Accept => self.accept()?,
+            Op::SetTokens => self.set_tokens(),
+            Op::Argmax => {
+                let n = self.length() * self.few();
+                let cut = self.random.chance(50);
+                let m = if cut { self.header.max_tokens } else { self.few() };
+                let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
+                let x = self.input(Shape([n, m, 1, 1], axis(1)))?;
+                let y = self.put(I32, Shape([m, 1, 1, 1], axis(0)), Use::State)?;
+                self.op(op, &[Some(x)], &[y], &NOTHING);
+            }
+            Op::Cpy => {
+                let n = self.length();
+                let shape = self.rows(n);
+                let (from, to) =
+                    self.random.pick(&[(F32, F32), (F32, F16), (F16, F32), (F16, F16), (I32, I32)]);
+                let x = self.put(from, shape, Use::Input)?;
+                let y = self.put(to, shape, Use::Output)?;
+                if self.random.chance(30) && shape.1 == NO_TOKEN_AXIS {
+                    // A transposed view.
+                    let (a, b) = (self.random.below(4), self.random.below(4));
+                    let x = &mut self.tensors[x.0 as usize];
+                    x.nb.swap(a, b);
+                    if x.ne[a] != x.ne[b] {
+                        x.nb.swap(a, b);
+                    }
+                }
+                self.op(op, &[Some(x)], &[y], &NOTHING);
+            }
+            Op::Concat => {
+                let n = self.length();
+                let a = self.rows(n);
+                let axis = (0..4).find(|&axis| a.1 != axis && self.random.chance(40)).unwrap_or(0);
+                let (mut b, mut y) = (a, a);
+                b.0[axis as usize] = self.few();
+                y.0[axis as usize] += b.0[axis as usize];
+                let (a, b) = (self.input(a)?, self.input(b)?);
+                let y = self.put(F32, y, Use::Output)?;
+                self.op(op, &[Some(a), Some(b)], &[y], &params::Concat { axis: axis.into() });
+            }
+        }
+        Some(())
+    }
+
+    fn rope(&mut self) -> Option<()> {
+        let (half, h, b) = (self.length(), self.few(), self.few());
+        let d = 2 * half + self.random.pick(&[0, 0, 1, 5]);
+        let cut = self.random.chance(70);
+        let t = if cut { self.header.max_tokens } else { self.few() };
+        let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
+        let shape = Shape([d, h, t, b], axis(2));
+        let x = self.input(shape)?;
+        let mode = self.random.pick(&[0, 2, 8, 40]);
+        let rows = if mode >= 8 { 4 } else { 1 };
+        let positions = self.random.chance(60);
+        let positions =
+            if positions { Some(self.ids(Shape([t, rows, 1, 1], axis(0)), 1 << 20)?) } else { None };
+        let factors = self.random.chance(30);
+        let factors =
+            if factors { Some(self.put(F32, Shape::fixed([half, 1, 1, 1]), Use::Packed)?) } else { None };
+        let y = self.like(x, shape)?;
+        let p = params::Rope {
+            n_dims: 2 * half,
+            mode,
+            n_ctx_orig: self.random.telling() as u32,
+            freq_base: self.random.pick(&[10000.0, 1e-30, 1.0]),
+            freq_scale: self.random.pick(&[1.0, 0.0, -3.0]),
+            ext_factor: self.random.pick(&[0.0, 1.0, -1e30]),
+            attn_factor: 1.0,
+            beta_fast: self.random.pick(&[32.0, 0.0]),
+            beta_slow: 1.0,
+            sections: self.random.pick(&[[1, 0, 0, 0], [0, 0, 0, 1], [1, 0, 0, 1]]),
+        };
+        self.op(Op::Rope, &[Some(x), positions, factors], &[y], &p);
+        Some(())
+    }
+
+    fn gated_delta_net(&mut self) -> Option<()> {
+        let s = self.random.pick(&[1, 2, 16, 31, 32, 33, 64, 128]);
+        let (hk, bk, t) = (self.few(), self.few(), self.header.max_tokens);
+        let (h, b) = (hk * self.few(), bk * self.random.pick(&[1, 1, 2]));
+        let cut = |ne| Shape(ne, 2);
+        let (q, k) = (self.input(cut([s, hk, t, bk]))?, self.input(cut([s, hk, t, bk]))?);
+        let v = self.input(cut([s, h, t, b]))?;
+        let gates = self.random.pick(&[1, s]);
+        let (g, beta) = (self.input(cut([gates, h, t, b]))?, self.input(cut([1, h, t, b]))?);
+        let state = self.put(F32, Shape::fixed([s, s, h, b]), Use::State)?;
+        let y = self.put(F32, cut([s, h, t, b]), Use::Output)?;
+        let src = [q, k, v, g, beta, state].map(Some);
+        let mut dst = vec![y];
+        let defer = self.random.below(2) as u32;
+        let taped = self.random.chance(60);
+        if taped {
+            let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
+            for ne in [[s, hk, n, bk], [s, h, n, b], [gates, h, n, b]] {
+                dst.push(self.put(F32, Shape::fixed(ne), Use::State)?);
+            }
+        }
+        self.op(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer: if taped { defer } else { 0 } });
+        Some(())
+    }
+
+    fn kv_append(&mut self) -> Option<()> {
+        let (d, dv, hk, b) = (self.length(), self.length(), self.few(), self.few());
+        let (t, n) = (self.header.max_tokens, self.header.n_ctx + self.few() - 1);
+        let (k, v) = (self.input(Shape([d, hk, t, b], 2))?, self.input(Shape([dv, hk, t, b], 2))?);
+        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, b]), Use::State)?;
+        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Output)?;
+        self.op(Op::KvAppend, &[Some(k), Some(v)], &[k_cache, v_cache], &[0u32; 0]);
+        Some(())
+    }
+
+    /// Few words, so that drafts are kept and generations end.
+    fn accept(&mut self) -> Option<()> {
+        let t = self.header.max_tokens;
+        if t == 1 {
+            return None;
+        }
+        let words = 1 + self.few();
+        let best = self.ids(Shape([t, 1, 1, 1], 0), words)?;
+        let tokens = self.ids(Shape([t, 1, 1, 1], 0), words)?;
+        let n = self.random.pick(&[1, 2, 64]);
+        let stops = self.ids(Shape::fixed([n, 1, 1, 1]), 40 * n)?;
+        let out = self.put(I32, Shape::fixed([HEAD as u32 + t, SLOTS as u32, 1, 1]), Use::Output)?;
+        let anchor = self.put(I32, Shape::fixed([1; 4]), Use::State)?;
+        let params =
+            params::Accept { block: 2 + self.random.below(t as usize - 1) as u32, n_ctx: self.header.n_ctx };
+        self.op(Op::Accept, &[Some(best), Some(tokens), Some(stops)], &[out, anchor], &params);
+        Some(())
+    }
+
+    fn set_tokens(&mut self) {
+        let (register, plus) = if self.random.chance(50) {
+            (Register::NDraft, self.random.below(2))
+        } else {
+            (self.random.pick(Register::ALL), self.random.below(self.header.max_tokens as usize + 1))
+        };
+        let params = params::SetTokens { register: register.wire(), plus: plus as u32 };
+        self.op(Op::SetTokens, &[], &[], &params);
+    }
+
+    fn flash_attn(&mut self) -> Option<()> {
+        let (d, dv) = (self.length(), self.length());
+        let (hk, b, t, n_ctx) = (self.few(), self.few(), self.header.max_tokens, self.header.n_ctx);
+        let h = hk * self.random.pick(&[1, 2, 3, 40]);
+        let n = n_ctx + self.few() - 1;
+        let cut = |ne| Shape(ne, 2);
+        let q = self.input(cut([d, h, t, b]))?;
+        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, b]), Use::State)?;
+        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Output)?;
+        let append = self.random.chance(70);
+        let k = if append { Some(self.input(cut([d, hk, t, b]))?) } else { None };
+        let v = if append { Some(self.input(cut([dv, hk, t, b]))?) } else { None };
+        let masked = self.random.chance(40);
+        let (mh, mb) = (self.random.pick(&[1, h]), self.random.pick(&[1, b]));
+        let mask = if masked { Some(self.put(F16, Shape([n_ctx, t, mh, mb], 1), Use::Input)?) } else { None };
+        let sunk = self.random.chance(30);
+        let sinks = if sunk { Some(self.put(F32, Shape::fixed([h, 1, 1, 1]), Use::Packed)?) } else { None };
+        let y = self.put(F32, cut([dv, h, t, b]), Use::Output)?;
+        let p = params::FlashAttn {
+            scale: 0.125,
+            visibility: self.random.pick(&[1, 2]),
+            window: self.random.pick(&[0, 0, 1, 5, u32::MAX]),
+            softcap: self.random.pick(&[0.0, 30.0, 1e-40]),
+            max_bias: self.random.pick(&[0.0, 8.0, 1e38]),
+        };
+        self.op(Op::FlashAttnExt, &[Some(q), Some(k_cache), Some(v_cache), k, v, mask, sinks], &[y], &p);
+        Some(())
+    }
+}
