@@ -80,6 +80,94 @@ pub enum CliError {
         "--spec-type draft-dflash needs a draft model; give one with -md FILE, or use --spec-type ngram-simple"
     )]
     NoDraft,
+    /// Two drafters at once.
+    #[error(
+        "--spec-type ngram-simple drafts without a model; drop -md, or use --spec-type draft-dflash with it"
+    )]
+    TwoDrafters,
+    /// Speculation without a drafter.
+    #[error("{what} needs someone who drafts; give a draft model with -md FILE, or --spec-type ngram-simple")]
+    NoDrafter {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A drafter where none is measured.
+    #[error("bench measures speculation with --draft only; add --draft, or drop -md and --spec-type")]
+    BenchWithoutDraft,
+    /// The prompts of a sweep cannot be read.
+    #[error("cannot read prompts from {}: {source}; check the path given with --prompts", path.display())]
+    Prompts {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A line of the prompts is no prompt.
+    #[error("{}, line {line}: {what}; give text, a JSON string or a JSON array of token ids on each line", path.display())]
+    PromptLine {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// There are no prompts.
+    #[error("there are no prompts in {}; give one on each line: text, a JSON string or a JSON array of token ids", path.display())]
+    NoPrompts {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A prompt of a sweep is too long.
+    #[error(
+        "prompt {number} has {tokens} tokens, which with {n_gen} to generate do not fit the context of {n_ctx}; \
+         shorten it, lower -n, or raise the context with -c"
+    )]
+    PromptTooLong {
+        /// Its number, from 1.
+        number: usize,
+        /// Its tokens.
+        tokens: usize,
+        /// Tokens to generate.
+        n_gen: usize,
+        /// Positions of the context.
+        n_ctx: u32,
+    },
+    /// Speculation changed the text.
+    #[error(
+        "prompt {number} ({prompt:?}), draft length {length}: token {at} is {found}, but {expected} in plain decoding; \
+         speculation must never change the text: please report this, with both models"
+    )]
+    Differs {
+        /// The prompt's number, from 1.
+        number: usize,
+        /// The prompt.
+        prompt: String,
+        /// Tokens to draft, or auto.
+        length: String,
+        /// Position of the first other token, from 0.
+        at: usize,
+        /// What is there.
+        found: String,
+        /// What plain decoding has there.
+        expected: String,
+    },
+    /// The plot cannot be written.
+    #[error("cannot write the plot {}: {source}; check the path given with --plot", path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An option that llama.cpp has.
+    #[error("{flag} of llama.cpp is not supported: {instead}")]
+    Foreign {
+        /// The option.
+        flag: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// A benchmark without tests.
     #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
     NothingToMeasure,
@@ -103,7 +191,7 @@ impl CliError {
         let system = match self {
             Self::Device(error) => device(error),
             Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
-            Self::Output(_) => true,
+            Self::Output(_) | Self::Differs { .. } => true,
             _ => false,
         };
         ExitCode::from(if system { 1 } else { 2 })

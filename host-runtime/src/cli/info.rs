@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let gguf = args.model.open()?;
     let config = Config::read(&gguf)?;
     let device = args.device.open()?;
-    let draft = args.spec.open()?;
+    let draft = args.spec.drafter.open()?;
     let options = EngineOptions { speculate: args.spec.speculates()?, ..args.engine.options() };
     let memory = plan(&gguf, draft.as_ref(), &options, device.info())?;
     let tensors: Vec<_> = gguf

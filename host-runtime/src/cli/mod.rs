@@ -6,6 +6,7 @@ mod bench;
 mod devices;
 mod error;
 mod info;
+mod llama;
 mod options;
 mod progress;
 mod run;
@@ -45,9 +46,7 @@ enum Command {
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    // llama.cpp's -md, which clap would take for -m d.
-    let args = std::env::args_os().map(|arg| if arg == "-md" { "--model-draft".into() } else { arg });
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match Cli::try_parse_from(llama::long_form(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -62,11 +61,14 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         // Whoever read our output has gone away: not an error worth words.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            error.exit_code()
-        }
+        Err(error) => report(&error),
     }
+}
+
+/// Says what the matter is.
+fn report(error: &CliError) -> ExitCode {
+    eprintln!("error: {error}");
+    error.exit_code()
 }
 
 /// What clap has to say: help as it is, a mistake as one line like all other errors.
@@ -75,6 +77,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         // Nobody is left to tell if this fails.
         let _ = error.print();
         return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    if let Some(error) = llama::foreign(error) {
+        return report(&error);
     }
     let text = error.render().to_string();
     let is_advice = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");

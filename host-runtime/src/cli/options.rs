@@ -54,48 +54,33 @@ pub(super) enum SpecType {
     NgramSimple,
 }
 
+/// Who drafts.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Speculation (never changes the text)")]
-pub(super) struct SpecArgs {
+#[command(next_help_heading = SPECULATION)]
+pub(super) struct DrafterArgs {
     /// DFlash draft model (GGUF); -md for short
     #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
     pub(super) model_draft: Option<PathBuf>,
     /// Who drafts [default: the draft model if there is one]
     #[arg(long, value_name = "TYPE")]
-    spec_type: Option<SpecType>,
-    /// Tokens to draft per round, or auto: as many as pay
-    #[arg(
-        long = "draft-max",
-        aliases = ["draft", "draft-n", "spec-draft-n-max"],
-        value_name = "N",
-        default_value = "auto",
-        value_parser = draft_length
-    )]
-    length: DraftLength,
+    pub(super) spec_type: Option<SpecType>,
 }
 
-/// Parses `--draft-max`.
-fn draft_length(text: &str) -> Result<DraftLength, String> {
-    match text.parse() {
-        _ if text == "auto" => Ok(DraftLength::Auto),
-        Ok(n) if (1..MAX_VERIFY).contains(&n) => Ok(DraftLength::Fixed(n)),
-        _ => Err(format!("give 1 to {} tokens, or auto", MAX_VERIFY - 1)),
+const SPECULATION: &str = "Speculation (never changes the text)";
+
+impl DrafterArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.model_draft.is_some() || self.spec_type.is_some_and(|kind| kind != SpecType::None)
     }
-}
 
-impl SpecArgs {
-    fn kind(&self) -> Result<SpecType, CliError> {
+    pub(super) fn kind(&self) -> Result<SpecType, CliError> {
         match (self.spec_type, &self.model_draft) {
             (None, Some(_)) => Ok(SpecType::DraftDflash),
             (None, None) => Ok(SpecType::None),
             (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
+            (Some(SpecType::NgramSimple), Some(_)) => Err(CliError::TwoDrafters),
             (Some(kind), _) => Ok(kind),
         }
-    }
-
-    /// Whether tokens will be taken back.
-    pub(super) fn speculates(&self) -> Result<bool, CliError> {
-        Ok(self.kind()? != SpecType::None)
     }
 
     /// The draft model, if it is to be used.
@@ -106,14 +91,62 @@ impl SpecArgs {
         }
     }
 
-    /// Speculation as asked for.
-    pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
+    /// Speculation from its beginning, with drafts of `length`.
+    pub(super) fn speculation(&self, length: DraftLength) -> Result<Speculation, CliError> {
         let source = match self.kind()? {
             SpecType::None => Source::None,
             SpecType::DraftDflash => Source::Model,
             SpecType::NgramSimple => Source::Host(Box::new(NGram::default())),
         };
-        Ok(Speculation::new(source, self.length))
+        Ok(Speculation::new(source, length))
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(super) struct SpecArgs {
+    #[command(flatten)]
+    pub(super) drafter: DrafterArgs,
+    /// Tokens to draft per round, or auto: as many as pay [default: auto]
+    #[arg(
+        long = "draft-max",
+        aliases = ["draft", "draft-n", "spec-draft-n-max"],
+        value_name = "N",
+        value_parser = draft_length
+    )]
+    length: Option<DraftLength>,
+}
+
+/// Parses `--draft-max`.
+fn draft_length(text: &str) -> Result<DraftLength, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(DraftLength::Auto),
+        Ok(n) if (1..MAX_VERIFY).contains(&n) => Ok(DraftLength::Fixed(n)),
+        _ => Err(format!("give 1 to {} tokens, or auto; --spec-type none drafts nothing", MAX_VERIFY - 1)),
+    }
+}
+
+impl SpecArgs {
+    /// Whether tokens will be taken back.
+    pub(super) fn speculates(&self) -> Result<bool, CliError> {
+        match (self.drafter.kind()?, self.drafter.spec_type, self.length) {
+            (SpecType::None, None, Some(_)) => Err(CliError::NoDrafter { what: "--draft-max" }),
+            (kind, ..) => Ok(kind != SpecType::None),
+        }
+    }
+
+    /// Speculation as asked for.
+    pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
+        self.speculates()?;
+        self.drafter.speculation(self.length.unwrap_or(DraftLength::Auto))
+    }
+
+    /// What users should know who asked for more drafts than a block has.
+    pub(super) fn note(&self, engine: &Engine) -> Option<String> {
+        let (DraftLength::Fixed(n), most) = (self.length?, engine.draft_config()?.block - 1) else {
+            return None;
+        };
+        (n > most).then(|| format!("--draft-max {n} counts as {most}: a block of this draft has no more"))
     }
 }
 

@@ -138,9 +138,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if prompt.is_empty() {
         return Err(CliError::NoPrompt);
     }
-    let draft = args.spec.open()?;
+    let draft = args.spec.drafter.open()?;
     let mut speculation = args.spec.speculation()?;
     let mut engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), args.device.open()?)?;
+    if let Some(note) = args.spec.note(&engine) {
+        tracing::warn!("{note}");
+    }
 
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&interrupted);

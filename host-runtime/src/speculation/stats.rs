@@ -1,7 +1,9 @@
 //! Statistics in llama.cpp's terms.
 
-/// What speculation did in a generation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+/// What speculation did in a generation. As JSON it has the shares and the mean, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecStats {
     /// Blocks that were verified.
     pub rounds: usize,
@@ -47,5 +49,45 @@ impl SpecStats {
     pub fn acceptance_at(&self) -> impl Iterator<Item = f64> + '_ {
         let share = |(&drafted, &accepted): (&usize, &usize)| accepted as f64 / drafted.max(1) as f64;
         self.drafted_at.iter().zip(&self.accepted_at).map(share)
+    }
+}
+
+impl Serialize for SpecStats {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("SpecStats", 10)?;
+        out.serialize_field("rounds", &self.rounds)?;
+        out.serialize_field("steps", &self.steps)?;
+        out.serialize_field("drafted", &self.drafted)?;
+        out.serialize_field("accepted", &self.accepted)?;
+        out.serialize_field("acceptance", &self.acceptance())?;
+        out.serialize_field("mean_accepted_length", &self.mean_accepted_length())?;
+        out.serialize_field("acceptance_at", &self.acceptance_at().collect::<Vec<_>>())?;
+        out.serialize_field("drafted_at", &self.drafted_at)?;
+        out.serialize_field("accepted_at", &self.accepted_at)?;
+        out.serialize_field("accepted_per_round", &self.accepted_per_round)?;
+        out.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_means() {
+        let mut stats = SpecStats::default();
+        assert_eq!((stats.mean_accepted_length(), stats.acceptance()), (0.0, 0.0));
+        stats.round(3, 3);
+        stats.round(3, 1);
+        stats.round(2, 0);
+        assert_eq!(stats.mean_accepted_length(), 1.0 + 4.0 / 3.0);
+        assert_eq!(stats.acceptance(), 0.5);
+        assert_eq!(stats.drafted_at, [3, 3, 2]);
+        assert_eq!(stats.accepted_at, [2, 1, 1]);
+        let json = serde_json::to_value(&stats).unwrap();
+        assert_eq!(json["accepted_per_round"], serde_json::json!([3, 1, 0]));
+        assert_eq!(json["acceptance_at"][2], 0.5);
+        assert_eq!(json["acceptance"], 0.5);
+        assert!(json["mean_accepted_length"].as_f64().unwrap() > 2.3);
     }
 }

@@ -1,4 +1,9 @@
-//! `hexflash bench`: prefill and decode speed, in the manner of llama-bench.
+//! `hexflash bench`: prefill and decode speed, in the manner of llama-bench; with `--draft`, what speculation gives.
+
+mod plot;
+mod prompts;
+mod sweep;
+mod table;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -6,9 +11,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::options::{DeviceArgs, EngineArgs, ModelArgs};
+use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs};
 use super::{CliError, print_json};
 use crate::engine::{Engine, EngineError};
+use crate::gguf::Gguf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -24,6 +30,13 @@ pub(super) struct Args {
     /// Print a JSON object instead
     #[arg(long)]
     json: bool,
+    /// Measure speculation: plain decoding, draft lengths and auto by turns, on several prompts; -n is per prompt
+    #[arg(long, conflicts_with = "n_prompt")]
+    draft: bool,
+    #[command(flatten)]
+    sweep: sweep::SweepArgs,
+    #[command(flatten)]
+    drafter: DrafterArgs,
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
@@ -59,6 +72,12 @@ struct Report {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    if args.draft {
+        return sweep::run(args);
+    }
+    if args.drafter.is_given() {
+        return Err(CliError::BenchWithoutDraft);
+    }
     if args.n_prompt == 0 && args.n_gen == 0 {
         return Err(CliError::NothingToMeasure);
     }
@@ -95,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
-        file_bytes: gguf.files().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum(),
+        file_bytes: file_bytes(&gguf),
         device: engine.device().info().clone(),
         n_ctx: engine.n_ctx(),
         tests,
@@ -106,6 +125,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         print(&mut std::io::stdout().lock(), &report)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn file_bytes(gguf: &Gguf) -> u64 {
+    gguf.files().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
 }
 
 /// Runs a test once to warm up, then `repetitions` times from an empty context.

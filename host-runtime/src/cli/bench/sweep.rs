@@ -1,0 +1,455 @@
+//! `hexflash bench --draft`: plain decoding against every draft length and `auto`, prompt by prompt.
+//!
+//! All ways of decoding take turns, there and back, so that what slows the machine down for a while slows all of them.
+//! Plain decoding has an engine of its own, without anything that speculation adds. Every text is compared.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hexflash_abi::program::PARTS;
+use serde::{Serialize, Serializer};
+
+use super::prompts::Prompt;
+use super::{Args, plot, table};
+use crate::cli::options::SpecType;
+use crate::cli::progress::Progress;
+use crate::cli::{CliError, print_json};
+use crate::engine::{Engine, EngineError};
+use crate::generate::{Finish, Generated, Limits, generate};
+use crate::model::{Config, MAX_VERIFY, Part};
+use crate::sampler::{Sampler, SamplerParams};
+use crate::speculation::{DraftLength, SpecStats, Speculation};
+use crate::text::TextModel;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "With --draft")]
+pub(super) struct SweepArgs {
+    /// Draft lengths [default: 1 to the draft's block less one; for n-grams 1,2,3,5,7,11,15]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', requires = "draft",
+        value_parser = clap::value_parser!(u32).range(1..i64::from(MAX_VERIFY)))]
+    lengths: Vec<u32>,
+    /// Prompts, one a line: text, a JSON string or a JSON array of token ids [default: some for the shipped models]
+    #[arg(long, value_name = "FILE", requires = "draft")]
+    prompts: Option<PathBuf>,
+    /// Draw tokens per round and speed-up against draft length into FILE
+    #[arg(long, value_name = "FILE.svg", requires = "draft")]
+    plot: Option<PathBuf>,
+}
+
+/// Lengths for n-grams: a step of 16 tokens is the widest.
+const NGRAM_LENGTHS: [u32; 7] = [1, 2, 3, 5, 7, 11, 15];
+
+/// A way of decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Plain,
+    Fixed(u32),
+    Auto,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain => f.pad("plain"),
+            Self::Fixed(n) => fmt::Display::fmt(n, f),
+            Self::Auto => f.pad("auto"),
+        }
+    }
+}
+
+impl Serialize for Mode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Fixed(n) => serializer.serialize_u32(*n),
+            other => serializer.collect_str(other),
+        }
+    }
+}
+
+/// Microseconds of a round by part; of a step, where there are plain steps.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct RoundTime {
+    pub verify: f64,
+    pub lm_head: f64,
+    pub accept: f64,
+    pub taps: f64,
+    pub draft: f64,
+    pub draft_head: f64,
+    /// Messages, and the host.
+    pub rest: f64,
+}
+
+impl RoundTime {
+    pub(super) const NAMES: [&str; PARTS + 1] =
+        ["verify", "LM head", "accept", "taps", "draft", "draft head", "rest"];
+
+    fn new(parts: &[Duration; PARTS], seconds: f64, rounds: usize) -> Self {
+        let per_round = |seconds: f64| 1e6 * seconds / rounds.max(1) as f64;
+        let part = |part: Part| per_round(parts[part as usize].as_secs_f64());
+        let known: Duration = parts.iter().sum();
+        Self {
+            verify: part(Part::Verify),
+            lm_head: part(Part::LmHead),
+            accept: part(Part::Accept),
+            taps: part(Part::Taps),
+            draft: part(Part::Draft),
+            draft_head: part(Part::DraftHead),
+            rest: per_round((seconds - known.as_secs_f64()).max(0.0)),
+        }
+    }
+
+    /// In the order of [`NAMES`](Self::NAMES).
+    pub(super) fn values(&self) -> [f64; PARTS + 1] {
+        [self.verify, self.lm_head, self.accept, self.taps, self.draft, self.draft_head, self.rest]
+    }
+}
+
+/// A way of decoding on one prompt.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    pub drafts: Mode,
+    /// Tokens per second: the best run, the median, and all.
+    pub best: f64,
+    pub median: f64,
+    pub runs: Vec<f64>,
+    /// Best run against plain decoding's best run.
+    pub speedup: f64,
+    /// Of the best run.
+    pub us_per_round: RoundTime,
+    /// Of the best run; absent for plain decoding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speculation: Option<SpecStats>,
+}
+
+impl Row {
+    /// Tokens per round, where there were rounds; 1 in plain decoding.
+    pub(super) fn tokens_per_round(&self) -> Option<f64> {
+        match &self.speculation {
+            None => Some(1.0),
+            Some(stats) => (stats.rounds > 0).then(|| stats.mean_accepted_length()),
+        }
+    }
+}
+
+/// All ways of decoding on one prompt.
+#[derive(Debug, Serialize)]
+pub(super) struct PromptRows {
+    pub prompt: String,
+    pub prompt_tokens: usize,
+    pub generated_tokens: usize,
+    pub finish_reason: Finish,
+    /// Speed of `auto` against the better of plain decoding and the best fixed length.
+    pub auto_against_best: f64,
+    pub rows: Vec<Row>,
+}
+
+/// A way of decoding, over all prompts.
+#[derive(Debug, Serialize)]
+pub(super) struct MeanRow {
+    pub drafts: Mode,
+    /// Geometric mean.
+    pub speedup: f64,
+    /// Mean over the prompts that had rounds.
+    pub mean_accepted_length: Option<f64>,
+    pub acceptance: Option<f64>,
+    pub us_per_round: RoundTime,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub version: &'static str,
+    pub model: String,
+    pub draft: Option<String>,
+    pub drafter: &'static str,
+    pub device: crate::device::DeviceInfo,
+    pub n_ctx: u32,
+    pub n_gen: usize,
+    pub repetitions: u32,
+    /// Every run gave plain decoding's tokens: a run that does not ends the sweep.
+    pub same_as_plain: bool,
+    pub prompts: Vec<PromptRows>,
+    pub mean: Vec<MeanRow>,
+}
+
+/// What the sweep runs on.
+struct Bench<'a> {
+    plain: Engine,
+    speculative: Engine,
+    model: &'a TextModel,
+    limits: Limits,
+    args: &'a Args,
+}
+
+/// A way of decoding, and its runs so far.
+struct Runs {
+    mode: Mode,
+    speeds: Vec<f64>,
+    best: Option<(Generated, [Duration; PARTS])>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let kind = args.drafter.kind()?;
+    if kind == SpecType::None {
+        return Err(CliError::NoDrafter { what: "bench --draft" });
+    }
+    if args.n_gen < 2 {
+        let allowed = "at least 2 with --draft".to_owned();
+        let found = args.n_gen as u64;
+        return Err(EngineError::Setting { what: "the number of tokens (-n)", allowed, found }.into());
+    }
+    let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
+    if let Some(path) = &args.sweep.plot {
+        // Nobody should wait for a sweep to learn of a typo.
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|source| CliError::Plot { path: path.clone(), source })?;
+    }
+    let gguf = args.model.open()?;
+    Config::read(&gguf)?;
+    let model = &TextModel::read(&gguf)?;
+    let draft = args.drafter.open()?;
+    let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?)?;
+    let lengths = lengths(&args.sweep.lengths, &speculative)?;
+    let n_ctx = speculative.n_ctx();
+    let prompts = prompts.into_iter().enumerate().map(|(i, prompt)| {
+        let ids = prompt.ids(model)?;
+        // The last token needs no place.
+        if ids.len() + args.n_gen - 1 > n_ctx as usize {
+            let (number, tokens) = (i + 1, ids.len());
+            return Err(CliError::PromptTooLong { number, tokens, n_gen: args.n_gen, n_ctx });
+        }
+        Ok((prompt.to_string(), ids))
+    });
+    let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
+    let limits = Limits { max_tokens: Some(args.n_gen), stop: Vec::new(), ignore_eos: false };
+    let plain = args.engine.load(&gguf, None, false, args.device.open()?)?;
+    let mut bench = Bench { plain, speculative, model, limits, args };
+
+    let modes: Vec<Mode> =
+        [Mode::Plain].into_iter().chain(lengths.into_iter().map(Mode::Fixed)).chain([Mode::Auto]).collect();
+    let runs_each = modes.len() * (1 + args.repetitions as usize);
+    let bar = Progress::tokens("measuring", prompts.len() * runs_each);
+    let mut measured = Vec::new();
+    for (i, (prompt, ids)) in prompts.into_iter().enumerate() {
+        let done = |runs: usize| bar.at((i * runs_each + runs) as u64);
+        measured.push(bench.measure(i + 1, prompt, &ids, &modes, done)?);
+    }
+    bar.finish();
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        model: gguf.path().display().to_string(),
+        draft: draft.map(|draft| draft.path().display().to_string()),
+        drafter: if kind == SpecType::DraftDflash { "draft-dflash" } else { "ngram-simple" },
+        device: bench.speculative.device().info().clone(),
+        n_ctx,
+        n_gen: args.n_gen,
+        repetitions: args.repetitions,
+        same_as_plain: true,
+        mean: (0..modes.len()).map(|i| mean(&measured, i)).collect(),
+        prompts: measured,
+    };
+    if let Some(path) = &args.sweep.plot {
+        let svg = plot::sweep(&report);
+        std::fs::write(path, svg).map_err(|source| CliError::Plot { path: path.clone(), source })?;
+    }
+    if args.json {
+        print_json(&report)?;
+    } else {
+        table::print(&mut std::io::stdout().lock(), &report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The lengths asked for, in order, or all that make sense.
+fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
+    let most = engine.draft_config().map(|draft| draft.block - 1);
+    if asked.is_empty() {
+        return Ok(most.map_or(NGRAM_LENGTHS.to_vec(), |most| (1..=most).collect()));
+    }
+    let most = most.unwrap_or(MAX_VERIFY - 1);
+    if let Some(&found) = asked.iter().find(|&&n| n > most) {
+        let allowed = format!("1 to {most}, a block of the draft less its first token");
+        return Err(EngineError::Setting {
+            what: "a draft length (--lengths)",
+            allowed,
+            found: found.into(),
+        });
+    }
+    let mut lengths = asked.to_vec();
+    lengths.sort_unstable();
+    lengths.dedup();
+    Ok(lengths)
+}
+
+impl Bench<'_> {
+    /// Runs everything once to warm up, then by turns.
+    fn measure(
+        &mut self,
+        number: usize,
+        prompt: String,
+        ids: &[u32],
+        modes: &[Mode],
+        done: impl Fn(usize),
+    ) -> Result<PromptRows, CliError> {
+        let mut all: Vec<Runs> =
+            modes.iter().map(|&mode| Runs { mode, speeds: Vec::new(), best: None }).collect();
+        let expected = self.once(Mode::Plain, ids)?.0;
+        let mut count = 0;
+        for turn in 0..=self.args.repetitions {
+            let there = 0..all.len();
+            let order: Vec<usize> = if turn % 2 == 0 { there.collect() } else { there.rev().collect() };
+            for i in order {
+                let mode = all[i].mode;
+                let (generated, parts) = self.once(mode, ids)?;
+                if let Some(at) = difference(&expected.tokens, &generated.tokens) {
+                    let token = |tokens: &[u32]| tokens.get(at).map_or("missing".to_owned(), u32::to_string);
+                    return Err(CliError::Differs {
+                        number,
+                        prompt,
+                        length: mode.to_string(),
+                        at,
+                        found: token(&generated.tokens),
+                        expected: token(&expected.tokens),
+                    });
+                }
+                if turn > 0 {
+                    all[i].add(generated, parts);
+                }
+                count += 1;
+                done(count);
+            }
+        }
+        let speed = |mode: fn(Mode) -> bool| {
+            let speeds = all.iter().filter(|runs| mode(runs.mode)).flat_map(|runs| &runs.speeds);
+            speeds.copied().fold(0.0, f64::max)
+        };
+        let (plain, auto) = (speed(|mode| mode == Mode::Plain), speed(|mode| mode == Mode::Auto));
+        let best = speed(|mode| mode != Mode::Auto);
+        let rows = all.into_iter().map(|runs| runs.row(plain)).collect();
+        Ok(PromptRows {
+            prompt,
+            prompt_tokens: ids.len(),
+            generated_tokens: expected.tokens.len(),
+            finish_reason: expected.finish_reason,
+            auto_against_best: auto / best,
+            rows,
+        })
+    }
+
+    /// One generation from an empty context, with speculation that knows nothing yet.
+    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [Duration; PARTS]), CliError> {
+        let (engine, mut speculation) = match mode {
+            Mode::Plain => (&mut self.plain, Speculation::off()),
+            Mode::Fixed(n) => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Fixed(n))?),
+            Mode::Auto => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Auto)?),
+        };
+        let mut sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() })?;
+        engine.reset();
+        let generated = generate(
+            engine,
+            &self.model.tokenizer,
+            &mut sampler,
+            &mut speculation,
+            ids,
+            &self.limits,
+            |_| {},
+            |_| true,
+        )?;
+        Ok((generated, engine.stats().parts))
+    }
+}
+
+impl Runs {
+    fn add(&mut self, generated: Generated, parts: [Duration; PARTS]) {
+        let speed = generated.stats.generated_per_second;
+        if self.speeds.iter().all(|&other| speed > other) {
+            self.best = Some((generated, parts));
+        }
+        self.speeds.push(speed);
+    }
+
+    fn row(self, plain: f64) -> Row {
+        let mut sorted = self.speeds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        let median = if n == 0 { 0.0 } else { (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0 };
+        let best = sorted.last().copied().unwrap_or(0.0);
+        let (mut us_per_round, mut speculation) = (RoundTime::default(), None);
+        if let Some((generated, parts)) = self.best {
+            let stats = generated.stats;
+            let rounds = match &stats.speculation {
+                Some(spec) => spec.rounds + spec.steps,
+                None => stats.generated_tokens - 1,
+            };
+            us_per_round = RoundTime::new(&parts, stats.generated_seconds, rounds);
+            speculation = stats.speculation;
+        }
+        Row {
+            drafts: self.mode,
+            best,
+            median,
+            runs: self.speeds,
+            speedup: best / plain,
+            us_per_round,
+            speculation,
+        }
+    }
+}
+
+/// First position where two texts differ.
+fn difference(a: &[u32], b: &[u32]) -> Option<usize> {
+    let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    (same < a.len().max(b.len())).then_some(same)
+}
+
+/// Row `i` over all prompts.
+fn mean(prompts: &[PromptRows], i: usize) -> MeanRow {
+    let rows = || prompts.iter().map(|prompt| &prompt.rows[i]);
+    let average = |values: &mut dyn Iterator<Item = f64>| {
+        let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+        (n > 0.0).then(|| sum / n)
+    };
+    let part =
+        |part: fn(&RoundTime) -> f64| average(&mut rows().map(|row| part(&row.us_per_round))).unwrap_or(0.0);
+    let with_drafts = || rows().filter_map(|row| row.speculation.as_ref()).filter(|stats| stats.drafted > 0);
+    MeanRow {
+        drafts: prompts[0].rows[i].drafts,
+        speedup: average(&mut rows().map(|row| row.speedup.ln())).map_or(0.0, f64::exp),
+        mean_accepted_length: average(&mut rows().filter_map(Row::tokens_per_round)),
+        acceptance: average(&mut with_drafts().map(SpecStats::acceptance)),
+        us_per_round: RoundTime {
+            verify: part(|t| t.verify),
+            lm_head: part(|t| t.lm_head),
+            accept: part(|t| t.accept),
+            taps: part(|t| t.taps),
+            draft: part(|t| t.draft),
+            draft_head: part(|t| t.draft_head),
+            rest: part(|t| t.rest),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_found_at_their_place() {
+        assert_eq!(difference(&[1, 2, 3], &[1, 2, 3]), None);
+        assert_eq!(difference(&[1, 2, 3], &[1, 5, 3]), Some(1));
+        assert_eq!(difference(&[1, 2, 3], &[1, 2]), Some(2));
+        assert_eq!(difference(&[1, 2], &[1, 2, 3]), Some(2));
+        assert_eq!(difference(&[], &[]), None);
+    }
+
+    #[test]
+    fn times_of_a_round_add_up() {
+        let mut parts = [Duration::ZERO; PARTS];
+        parts[Part::Verify as usize] = Duration::from_micros(600);
+        parts[Part::DraftHead as usize] = Duration::from_micros(200);
+        let time = RoundTime::new(&parts, 1e-3, 10);
+        assert_eq!((time.verify, time.draft_head), (60.0, 20.0));
+        assert!((time.values().iter().sum::<f64>() - 100.0).abs() < 1e-9);
+    }
+}

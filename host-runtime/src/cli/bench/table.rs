@@ -1,0 +1,114 @@
+//! A sweep as tables.
+
+use std::io::{Result, Write};
+
+use super::sweep::{Mode, Report, RoundTime, Row};
+
+pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
+    let d = &report.device;
+    let drafter = report.draft.as_deref().unwrap_or(report.drafter);
+    writeln!(out, "{} with {drafter}, {} with {} threads", report.model, d.name, d.threads)?;
+    writeln!(out, "{}", d.description)?;
+    writeln!(
+        out,
+        "up to {} tokens after each prompt, {} runs of each way by turns; speed-up: best run against best run",
+        report.n_gen, report.repetitions
+    )?;
+    writeln!(out, "every run gave the tokens of plain decoding")?;
+    for (i, prompt) in report.prompts.iter().enumerate() {
+        writeln!(
+            out,
+            "\n{}. {:?}: {} tokens, then {}",
+            i + 1,
+            shortened(&prompt.prompt, 60),
+            prompt.prompt_tokens,
+            prompt.generated_tokens
+        )?;
+        heading(
+            out,
+            &[
+                ("drafts", 6),
+                ("tok/s", 9),
+                ("median", 9),
+                ("speed-up", 8),
+                ("tokens/round", 12),
+                ("accepted", 8),
+            ],
+        )?;
+        for row in &prompt.rows {
+            writeln!(
+                out,
+                "| {:>6} | {:>9.1} | {:>9.1} | {:>8.2} | {:>12} | {:>8} |",
+                row.drafts,
+                row.best,
+                row.median,
+                row.speedup,
+                figure(row.tokens_per_round().filter(|_| row.drafts != Mode::Plain), ""),
+                figure(acceptance(row), " %"),
+            )?;
+        }
+    }
+
+    writeln!(out, "\nmean of {} prompts (of speed-ups: geometric)", report.prompts.len())?;
+    heading(out, &[("drafts", 6), ("speed-up", 8), ("tokens/round", 12), ("accepted", 8)])?;
+    for row in &report.mean {
+        writeln!(
+            out,
+            "| {:>6} | {:>8.2} | {:>12} | {:>8} |",
+            row.drafts,
+            row.speedup,
+            figure(row.mean_accepted_length.filter(|_| row.drafts != Mode::Plain), ""),
+            figure(row.acceptance.map(|share| 100.0 * share), " %"),
+        )?;
+    }
+    let worst = report.prompts.iter().enumerate();
+    let worst = worst.min_by(|(_, a), (_, b)| a.auto_against_best.total_cmp(&b.auto_against_best));
+    if let Some((i, prompt)) = worst {
+        let share = 100.0 * (prompt.auto_against_best - 1.0);
+        writeln!(
+            out,
+            "auto against the better of plain and the best length: {share:+.1} % at worst, on prompt {}",
+            i + 1
+        )?;
+    }
+
+    writeln!(
+        out,
+        "\nmicroseconds of a round (plain: of a step; auto: of rounds and steps), mean of best runs"
+    )?;
+    let columns = RoundTime::NAMES.map(|name| (name, 10));
+    heading(out, &[&[("drafts", 6)], &columns[..], &[("sum", 10)]].concat())?;
+    for row in &report.mean {
+        let values = row.us_per_round.values();
+        write!(out, "| {:>6} |", row.drafts)?;
+        for value in values.into_iter().chain([values.iter().sum()]) {
+            write!(out, " {value:>10.1} |")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn heading(out: &mut impl Write, columns: &[(&str, usize)]) -> Result<()> {
+    let names: Vec<String> = columns.iter().map(|(name, width)| format!(" {name:>width$} ")).collect();
+    let lines: Vec<String> = columns.iter().map(|(_, width)| format!("{}:", "-".repeat(width + 1))).collect();
+    writeln!(out, "|{}|\n|{}|", names.join("|"), lines.join("|"))
+}
+
+/// Per cent of the drafts.
+fn acceptance(row: &Row) -> Option<f64> {
+    let stats = row.speculation.as_ref().filter(|stats| stats.drafted > 0)?;
+    Some(100.0 * stats.acceptance())
+}
+
+fn figure(value: Option<f64>, unit: &str) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.*}{unit}", if unit.is_empty() { 2 } else { 1 }))
+}
+
+/// The beginning of a long text.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
+}
