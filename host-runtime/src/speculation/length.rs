@@ -121,7 +121,7 @@ impl Controller {
         if gain > 1.0 {
             Choice::Rounds(best)
         } else if self.steps >= self.pause {
-            Choice::Probe(best)
+            Choice::Probe(best.max(FIRST_DRAFTS).min(most))
         } else {
             Choice::Plain
         }
