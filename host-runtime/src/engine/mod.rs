@@ -326,7 +326,12 @@ impl Engine {
     pub fn decode_many(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.wide_step(tokens)?;
         let n = tokens.len() as u32;
-        if self.spec.is_some() { self.commit(n) } else { Ok(self.advance(n)) }
+        if self.spec.is_some() {
+            self.verified = n;
+            return self.commit(n);
+        }
+        self.advance(n);
+        Ok(())
     }
 
     /// As [`decode_many`](Self::decode_many), but the tokens do not count before [`commit`](Self::commit) says how many

@@ -1,7 +1,10 @@
 //! The `hexflash` command from outside: arguments in; exit code, standard output and standard error out.
 
+mod bad_drafts;
 mod bad_input;
 mod bad_models;
+mod bench_draft;
 mod cache;
 mod good;
+mod speculation;
 mod support;

@@ -99,39 +99,53 @@ pub enum Change<'a> {
     Tensor(&'a str, GgmlType, &'a [u64]),
     /// Removes a tensor.
     NoTensor(&'a str),
+    /// Adds a tensor that was not there.
+    NewTensor(&'a str, GgmlType, &'a [u64], Vec<u8>),
 }
 
 /// Writes the shipped Q4_0 model with a change.
 pub fn changed_model(path: &Path, change: &Change<'_>) {
-    let model = Gguf::open(&model("tiny-hybrid-q4_0.gguf")).unwrap();
+    changed("tiny-hybrid-q4_0.gguf", path, std::slice::from_ref(change));
+}
+
+/// Writes a model of `models` with changes.
+pub fn changed(name: &str, path: &Path, changes: &[Change<'_>]) {
+    let model = Gguf::open(&model(name)).unwrap();
     let mut writer = GgufWriter::new();
-    for (key, value) in model.meta().iter() {
-        match change {
-            Change::NoKey(name) if *name == key => {}
-            _ => drop(writer.kv(key, value.clone())),
-        }
-    }
-    if let Change::Key(key, value) = change {
+    let removed = |key: &str| changes.iter().any(|c| matches!(c, Change::NoKey(name) if *name == key));
+    for (key, value) in model.meta().iter().filter(|(key, _)| !removed(key)) {
         writer.kv(key, value.clone());
     }
-    let mut found = matches!(change, Change::Key(..) | Change::NoKey(_));
-    for tensor in model.tensors() {
-        let (mut kind, mut ne, mut data) =
-            (tensor.ggml_type, tensor.shape(), Cow::Borrowed(model.data(tensor)));
-        match change {
-            Change::NoTensor(name) if *name == tensor.name => {
-                found = true;
-                continue;
-            }
-            Change::Tensor(name, other, shape) if *name == tensor.name => {
-                found = true;
-                (kind, ne) = (*other, shape);
-                data = vec![0; other.tensor_bytes(shape).unwrap() as usize].into();
-            }
-            _ => {}
+    for change in changes {
+        if let Change::Key(key, value) = change {
+            writer.kv(key, value.clone());
         }
-        writer.tensor(&tensor.name, kind, ne, data).unwrap();
     }
-    assert!(found, "there is no such tensor to change");
+    let of_tensor = |name: &str| {
+        changes.iter().find(|c| matches!(c, Change::Tensor(n, ..) | Change::NoTensor(n) if *n == name))
+    };
+    for change in changes {
+        if let Change::Tensor(name, ..) | Change::NoTensor(name) = change {
+            assert!(model.tensor(name).is_some(), "there is no tensor {name} to change");
+        }
+    }
+    for tensor in model.tensors() {
+        match of_tensor(&tensor.name) {
+            Some(Change::Tensor(name, kind, shape)) => {
+                let zeros = vec![0; kind.tensor_bytes(shape).unwrap() as usize];
+                writer.tensor(name, *kind, shape, zeros).unwrap();
+            }
+            Some(_) => {}
+            None => {
+                let data = Cow::Borrowed(model.data(tensor));
+                writer.tensor(&tensor.name, tensor.ggml_type, tensor.shape(), data).unwrap();
+            }
+        }
+    }
+    for change in changes {
+        if let Change::NewTensor(name, kind, shape, data) = change {
+            writer.tensor(name, *kind, shape, data.clone()).unwrap();
+        }
+    }
     writer.write_to(BufWriter::new(File::create(path).unwrap())).unwrap();
 }

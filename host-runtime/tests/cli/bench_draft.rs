@@ -1,0 +1,142 @@
+//! `bench --draft`: a sweep as tables, as JSON and as a picture.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::support::{Outcome, hexflash, model, text};
+
+fn bench(arguments: &[&str]) -> Outcome {
+    hexflash(&[&["bench", "--no-repack-cache"], arguments].concat())
+}
+
+/// With the shipped draft, as short as can be.
+fn sweep(arguments: &[&str]) -> Outcome {
+    let draft = model("tiny-hybrid-dflash-f16.gguf");
+    bench(&[&["--draft", "-md", text(&draft), "-n", "12", "-r", "1"], arguments].concat())
+}
+
+#[test]
+fn a_sweep_in_all_its_forms() {
+    let dir = TempDir::new().unwrap();
+    let (prompts, plot) = (dir.path().join("prompts.txt"), dir.path().join("sweep.svg"));
+    fs::write(&prompts, "import os\n\n\"<def> &\\n\"\n[585, 1525, 1361, 82, 433, 7]\n").unwrap();
+    let given = ["--prompts", text(&prompts), "--lengths", "7,1,1"];
+    let table = sweep(&[&given[..], &["--plot", text(&plot)]].concat()).succeeded().stdout;
+    for part in [
+        "every run gave the tokens of plain decoding",
+        "1. \"import os\": ",
+        "2. \"<def> &\\n\": ",
+        "3. \"[585, 1525, 1361, 82, 433, 7]\": 6 tokens, then 12",
+        "|  plain |",
+        "|      1 |",
+        "|      7 |",
+        "|   auto |",
+        "mean of 3 prompts",
+        "draft head",
+        "auto against the better of plain and the best length: ",
+    ] {
+        assert!(table.contains(part), "{part:?} in {table}");
+    }
+    let svg = fs::read_to_string(&plot).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
+    for part in ["tokens per round", "speed-up", "&lt;def&gt; &amp;↵", ">mean<", ">auto<", ">7<"] {
+        assert!(svg.contains(part), "{part:?} in {svg}");
+    }
+
+    let report = sweep(&[&given[..], &["--json"]].concat()).succeeded().json();
+    assert_eq!((&report["drafter"], &report["same_as_plain"]), (&"draft-dflash".into(), &true.into()));
+    let prompts = report["prompts"].as_array().unwrap();
+    assert_eq!(prompts.len(), 3);
+    for prompt in prompts {
+        assert_eq!(prompt["generated_tokens"], 12);
+        assert!(prompt["auto_against_best"].as_f64().unwrap() > 0.0);
+        let rows = prompt["rows"].as_array().unwrap();
+        let drafts: Vec<_> = rows.iter().map(|row| row["drafts"].clone()).collect();
+        assert_eq!(drafts, ["plain".into(), 1.into(), 7.into(), serde_json::Value::from("auto")]);
+        assert_eq!(rows[0]["speedup"], 1.0);
+        assert_eq!(rows[0].get("speculation"), None);
+        for row in rows {
+            assert_eq!(row["runs"].as_array().unwrap().len(), 1);
+            assert_eq!(row["best"], row["median"], "of one run");
+            assert!(row["us_per_round"]["verify"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        let seven = &rows[2];
+        for part in ["lm_head", "accept", "taps", "draft", "draft_head"] {
+            assert!(seven["us_per_round"][part].as_f64().unwrap() > 0.0, "{part} of {seven}");
+        }
+        assert!(seven["speculation"]["mean_accepted_length"].as_f64().unwrap() >= 1.0);
+    }
+    assert_eq!(report["mean"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn lengths_follow_the_drafter() {
+    let dir = TempDir::new().unwrap();
+    let prompts = dir.path().join("prompts.txt");
+    fs::write(&prompts, "import os").unwrap();
+    let drafts = |outcome: Outcome| -> Vec<String> {
+        let report = outcome.succeeded().json();
+        report["mean"].as_array().unwrap().iter().map(|row| row["drafts"].to_string()).collect()
+    };
+    let given = ["--prompts", text(&prompts), "--json"];
+    let model = drafts(sweep(&given));
+    assert_eq!(model, ["\"plain\"", "1", "2", "3", "4", "5", "6", "7", "\"auto\""]);
+    let flags = ["--draft", "--spec-type", "ngram-simple", "-n", "8", "-r", "1"];
+    let ngram = drafts(bench(&[&flags[..], &given].concat()));
+    assert_eq!(ngram, ["\"plain\"", "1", "2", "3", "5", "7", "11", "15", "\"auto\""]);
+}
+
+#[test]
+fn sweeps_that_cannot_be() {
+    let draft = model("tiny-hybrid-dflash-f16.gguf");
+    let draft = text(&draft);
+    let add = "add --draft, or drop -md";
+    bench(&["-md", draft]).failed(2, "bench measures speculation with --draft only", add);
+    bench(&["--spec-type", "ngram"]).failed(2, "bench measures speculation with --draft only", add);
+    for kind in [&["--draft"][..], &["--draft", "--spec-type", "none", "-md", draft]] {
+        bench(kind).failed(
+            2,
+            "bench --draft needs someone who drafts",
+            "-md FILE, or --spec-type ngram-simple",
+        );
+    }
+    bench(&["--draft", "--spec-type", "draft-dflash"]).failed(2, "needs a draft model", "-md FILE");
+    sweep(&["--lengths", "1,8"]).failed(
+        2,
+        "a draft length (--lengths) must be 1 to 7, a block of the draft",
+        "not 8",
+    );
+    for lengths in ["0", "16", "1,x", ""] {
+        sweep(&["--lengths", lengths]).failed(2, "invalid value", "--lengths");
+    }
+    sweep(&["-n", "1"]).failed(2, "cannot be used multiple times", "see hexflash --help");
+    let one = bench(&["--draft", "-md", draft, "-n", "1"]);
+    one.failed(2, "the number of tokens (-n) must be at least 2 with --draft", "not 1");
+    sweep(&["-p", "4"]).failed(2, "cannot be used with", "see hexflash --help");
+    for flag in [["--lengths", "3"], ["--prompts", "x"], ["--plot", "x.svg"]] {
+        bench(&flag).failed(2, "--draft", "see hexflash --help");
+    }
+    sweep(&["--plot", "/nonexistent/x.svg"]).failed(2, "cannot write the plot", "--plot");
+}
+
+#[test]
+fn prompts_that_are_none() {
+    let dir = TempDir::new().unwrap();
+    let with = |bytes: &[u8]| {
+        let path = dir.path().join("prompts.txt");
+        fs::write(&path, bytes).unwrap();
+        sweep(&["--prompts", text(&path)])
+    };
+    with(b"").failed(2, "there are no prompts in", "one on each line");
+    with(b"\n \n").failed(2, "there are no prompts in", "one on each line");
+    with(b"good\nbad \xff\n").failed(2, "prompts.txt, line 2: byte 9 is not UTF-8", "give text");
+    with(b"[1, \"x\"]").failed(2, "line 1: \"x\" is not a token id", "give text");
+    with(b"x\n\"\"").failed(2, "line 2: the prompt is empty", "give text");
+    with(b"[4096]").failed(2, "4096 is outside the vocabulary of 4096", "this model's tokenizer");
+    let long = format!("x\n{:?}", vec![1; 502]);
+    let cause = "prompt 2 has 502 tokens, which with 12 to generate do not fit the context of 512";
+    with(long.as_bytes()).failed(2, cause, "shorten it, lower -n, or raise the context with -c");
+    sweep(&["--prompts", "/nonexistent/prompts"]).failed(2, "cannot read prompts from", "--prompts");
+    sweep(&["--prompts", text(dir.path())]).failed(2, "Is a directory", "check the path");
+}
