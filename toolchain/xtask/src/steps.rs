@@ -5,6 +5,7 @@
 use crate::process;
 use crate::setup::Set;
 use crate::suite::Step;
+use std::path::Path;
 use std::process::Command;
 
 /// All steps: the cheap ones first, so that a slip shows early.
@@ -48,6 +49,19 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "oracle-clippy",
+        about: "no warnings in the crates that link llama.cpp",
+        needs: &[Set::Base, Set::Lint, Set::Oracle],
+        command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
+    },
+    Step {
+        name: "oracle-unit",
+        about: "ggml's operations against naive ones; llama.cpp's wrapper",
+        needs: &[Set::Base, Set::Oracle],
+        // The conformance step computes every case anyway.
+        command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
+    },
+    Step {
         name: "conformance",
         about: "every kernel against ggml's own result, all cases",
         needs: &[Set::Base, Set::Oracle],
@@ -65,7 +79,21 @@ pub const STEPS: &[Step] = &[
             command
         },
     },
+    Step {
+        name: "compare-random",
+        about: "models with random weights in real widths against llama.cpp",
+        needs: &[Set::Base, Set::Oracle],
+        command: || process::xtask(&["compare-llama", "--random"]),
+    },
 ];
+
+/// Cargo for the workspace of `tests/oracle`.
+fn oracle(verb: &str, words: &str) -> Command {
+    // Steps start in the root of the checkout.
+    let mut command = crate::oracle::cargo(Path::new("."), verb);
+    command.args(words.split_whitespace());
+    command
+}
 
 /// A command of the cargo that runs this xtask; the words are separated by blanks.
 fn cargo(words: &str) -> Command {
