@@ -25,6 +25,8 @@ const PACKAGE: &str = "hexflash-image";
 const ARCHIVE: &str = "libhexflash_image.a";
 /// Where the emulator's image begins.
 const IMAGE_ENTRY: &str = "_start";
+/// File name of the emulator's image.
+pub const IMAGE: &str = "hexflash-v67";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
 const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 
@@ -190,7 +192,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Where the products go, and below it a target directory per architecture.
 ///
 /// As with cargo itself, a relative `CARGO_TARGET_DIR` counts from the working directory.
-fn output_dir(root: &Path) -> Result<PathBuf> {
+pub fn output_dir(root: &Path) -> Result<PathBuf> {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     path::absolute(target.join("hexagon")).map_err(|error| {
         Failure::unusable(format!("CARGO_TARGET_DIR is not a usable path ({error})"), "set it to a directory")
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn products_are_named_as_the_host_asks_for_them() {
-        assert_eq!(Arch::V67.product(), "hexflash-v67");
+        assert_eq!(Arch::V67.product(), IMAGE);
         assert_eq!(Arch::V73.product(), "libhexflash_skel_v73.so");
     }
 

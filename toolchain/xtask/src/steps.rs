@@ -68,6 +68,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
     },
     Step {
+        name: "conformance-qemu",
+        about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
+        needs: &[Set::Base, Set::Hexagon, Set::Oracle],
+        command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
+    },
+    Step {
         name: "compare-llama",
         about: "the models of this repository against llama.cpp",
         needs: &[Set::Base, Set::Oracle],
@@ -81,9 +87,9 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "compare-random",
-        about: "models with random weights in real widths against llama.cpp",
+        about: "models with random weights in real widths against llama.cpp, 512 tokens each (4,096 by hand)",
         needs: &[Set::Base, Set::Oracle],
-        command: || process::xtask(&["compare-llama", "--random"]),
+        command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
     },
 ];
 
