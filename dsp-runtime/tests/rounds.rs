@@ -368,7 +368,8 @@ fn fails(host: &mut Host<'_, '_, '_>, message: Message, op: u32, code: ErrorCode
     assert_eq!(response.info, [0; PARTS]);
 }
 
-/// A round that fails, at ACCEPT or after it, leaves its registers as they were: sent again, it says the same again.
+/// A round that fails, at ACCEPT or after it, leaves its registers as they were: sent again, it says the same again
+/// (here, where the model has no state that the failed one may have changed).
 #[test]
 fn a_round_that_fails_does_not_count() {
     with_maps(|host| {

@@ -121,6 +121,24 @@ impl Inproc {
         Ok(device)
     }
 
+    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
+    ///
+    /// # Errors
+    /// As [`submit`](Device::submit).
+    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        let running = &mut self.running;
+        match running.requests.write(request) {
+            Ok(wake) => {
+                if wake {
+                    running.shared.platform.futex_wake(running.requests.doorbell());
+                }
+                Ok(())
+            }
+            Err(QueueError::Full) => Err(DeviceError::QueueFull),
+            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        }
+    }
+
     fn map(&mut self, memory: SharedMemory) -> Result<Buffer, DeviceError> {
         let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
         if free >= MAX_BUFFERS {
@@ -171,18 +189,9 @@ impl Device for Inproc {
 
     fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
         let seq = Seq(self.next_seq);
-        let running = &mut self.running;
-        match running.requests.write(message.encode(seq).as_bytes()) {
-            Ok(wake) => {
-                if wake {
-                    running.shared.platform.futex_wake(running.requests.doorbell());
-                }
-                self.next_seq += 1;
-                Ok(seq)
-            }
-            Err(QueueError::Full) => Err(DeviceError::QueueFull),
-            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
-        }
+        self.submit_bytes(message.encode(seq).as_bytes())?;
+        self.next_seq += 1;
+        Ok(seq)
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {

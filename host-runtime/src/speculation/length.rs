@@ -50,9 +50,13 @@ struct Mean {
 }
 
 impl Mean {
+    fn fade(&mut self) {
+        (self.sum, self.weight) = (self.sum * FADE, self.weight * FADE);
+    }
+
     fn push(&mut self, value: f64) {
-        self.sum = self.sum * FADE + value;
-        self.weight = self.weight * FADE + 1.0;
+        self.fade();
+        (self.sum, self.weight) = (self.sum + value, self.weight + 1.0);
     }
 
     fn get(&self) -> Option<f64> {
@@ -117,7 +121,7 @@ impl Controller {
         if gain > 1.0 {
             Choice::Rounds(best)
         } else if self.steps >= self.pause {
-            Choice::Probe(best)
+            Choice::Probe(best.max(FIRST_DRAFTS).min(most))
         } else {
             Choice::Plain
         }
@@ -151,9 +155,15 @@ impl Controller {
     }
 
     pub(super) fn rounded(&mut self, drafted: usize, accepted: usize, time: Duration) {
+        tracing::debug!(drafted, accepted, us = time.as_micros() as u64, steps = self.steps, step_us = self.step.get().map(|s| s * 1e6), "round");
         self.rounds[drafted].push(time.as_secs_f64());
-        for (i, mean) in self.accepted.iter_mut().enumerate().take(drafted.min(accepted + 1)) {
-            mean.push(f64::from(u8::from(i < accepted)));
+        // Positions that were not drafted fade as well: what is not seen any more may have changed, and is tried again.
+        for (i, mean) in self.accepted.iter_mut().enumerate() {
+            if i < drafted.min(accepted + 1) {
+                mean.push(f64::from(u8::from(i < accepted)));
+            } else {
+                mean.fade();
+            }
         }
         // Each look in vain makes the next one later.
         self.pause = if accepted > 0 { PAUSE.0 } else { (2 * self.pause).min(PAUSE.1) };

@@ -5,6 +5,7 @@
 use crate::process;
 use crate::setup::Set;
 use crate::suite::Step;
+use std::path::Path;
 use std::process::Command;
 
 /// All steps: the cheap ones first, so that a slip shows early.
@@ -48,10 +49,29 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "oracle-clippy",
+        about: "no warnings in the crates that link llama.cpp",
+        needs: &[Set::Base, Set::Lint, Set::Oracle],
+        command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
+    },
+    Step {
+        name: "oracle-unit",
+        about: "ggml's operations against naive ones; llama.cpp's wrapper",
+        needs: &[Set::Base, Set::Oracle],
+        // The conformance step computes every case anyway.
+        command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
+    },
+    Step {
         name: "conformance",
         about: "every kernel against ggml's own result, all cases",
         needs: &[Set::Base, Set::Oracle],
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
+    },
+    Step {
+        name: "conformance-qemu",
+        about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
+        needs: &[Set::Base, Set::Hexagon, Set::Oracle],
+        command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
         name: "compare-llama",
@@ -65,7 +85,21 @@ pub const STEPS: &[Step] = &[
             command
         },
     },
+    Step {
+        name: "compare-random",
+        about: "models with random weights in real widths against llama.cpp, 512 tokens each (4,096 by hand)",
+        needs: &[Set::Base, Set::Oracle],
+        command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
+    },
 ];
+
+/// Cargo for the workspace of `tests/oracle`.
+fn oracle(verb: &str, words: &str) -> Command {
+    // Steps start in the root of the checkout.
+    let mut command = crate::oracle::cargo(Path::new("."), verb);
+    command.args(words.split_whitespace());
+    command
+}
 
 /// A command of the cargo that runs this xtask; the words are separated by blanks.
 fn cargo(words: &str) -> Command {

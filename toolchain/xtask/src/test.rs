@@ -20,7 +20,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let steps = suite::select(STEPS, &arguments.only)?;
     if arguments.list {
         for step in steps {
-            println!("{:12} {}", step.name, step.about);
+            println!("{:17} {}", step.name, step.about);
         }
         return Ok(());
     }

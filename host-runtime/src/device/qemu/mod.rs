@@ -149,6 +149,27 @@ impl Qemu {
         self.running.process.id()
     }
 
+    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
+    ///
+    /// # Errors
+    /// As [`submit`](Device::submit).
+    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        let running = &mut self.running;
+        if let Some(reason) = running.process.end() {
+            return Err(DeviceError::Lost { reason });
+        }
+        match running.requests.write(request) {
+            Ok(wake) => {
+                if wake {
+                    ring(running.requests.doorbell());
+                }
+                Ok(())
+            }
+            Err(QueueError::Full) => Err(DeviceError::QueueFull),
+            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        }
+    }
+
     fn map(
         &mut self,
         fd: i32,
@@ -202,21 +223,9 @@ impl Device for Qemu {
 
     fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
         let seq = Seq(self.next_seq);
-        let running = &mut self.running;
-        if let Some(reason) = running.process.end() {
-            return Err(DeviceError::Lost { reason });
-        }
-        match running.requests.write(message.encode(seq).as_bytes()) {
-            Ok(wake) => {
-                if wake {
-                    ring(running.requests.doorbell());
-                }
-                self.next_seq += 1;
-                Ok(seq)
-            }
-            Err(QueueError::Full) => Err(DeviceError::QueueFull),
-            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
-        }
+        self.submit_bytes(message.encode(seq).as_bytes())?;
+        self.next_seq += 1;
+        Ok(seq)
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {

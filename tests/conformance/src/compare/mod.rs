@@ -23,8 +23,9 @@ pub struct Arguments {
     /// The model; given more than once, one after the other
     #[arg(short, long, value_name = "GGUF", required_unless_present = "random", action = ArgAction::Append)]
     model: Vec<PathBuf>,
-    /// A draft model: hexflash does not speculate yet, so this is refused
-    #[arg(long = "model-draft", visible_alias = "md", value_name = "GGUF")]
+    /// A DFlash draft of the model: llama.cpp's tokens with it against those of both without (hexflash does not
+    /// speculate yet)
+    #[arg(long = "model-draft", visible_alias = "md", value_name = "GGUF", conflicts_with = "random")]
     model_draft: Option<PathBuf>,
     /// The text [default: the one in tests/data]
     #[arg(short, long, value_name = "TEXT")]
@@ -32,9 +33,9 @@ pub struct Arguments {
     /// Tokens of a chunk; each starts with an empty context [default: the model's context, at most 512]
     #[arg(short = 'c', long, value_name = "N")]
     ctx: Option<u32>,
-    /// Tokens to compare [default: 4096 of a text, fewer for a random model]
-    #[arg(long, value_name = "N")]
-    tokens: Option<usize>,
+    /// Tokens to compare
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    tokens: usize,
     /// Tokens to generate greedily
     #[arg(long, value_name = "N", default_value_t = 64)]
     greedy: usize,
@@ -55,9 +56,6 @@ pub struct Arguments {
     shape: Option<String>,
 }
 
-/// Tokens of a text.
-const TOKENS: usize = 4096;
-
 /// The text to compare on when none is given.
 const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/compare.txt");
 
@@ -66,12 +64,6 @@ const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/compare.txt");
 /// # Errors
 /// What cannot be loaded or read, in words.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
-    if let Some(draft) = &arguments.model_draft {
-        return Err(format!(
-            "hexflash does not speculate yet, so {} cannot be compared; leave -md out to compare the target alone",
-            draft.display()
-        ));
-    }
     let mut fine = true;
     if arguments.random {
         let dir = tempfile::tempdir().map_err(|e| format!("cannot make a temporary directory: {e}"))?;
@@ -84,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         for shape in shapes {
             let path = dir.path().join(format!("{}.gguf", shape.name));
             random::write(&shape.model, &path)?;
-            let tokens = random::tokens(&shape.model, arguments.tokens.unwrap_or(shape.tokens));
+            let tokens = random::tokens(&shape.model, arguments.tokens);
             fine &= one(arguments, &path, Some(tokens), shape.name)?;
             // Models of real widths are large: one at a time.
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
@@ -106,7 +98,7 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
             let text = std::fs::read_to_string(&file);
             let text = text.map_err(|e| format!("cannot read {}: {e}", file.display()))?;
             let mut tokens = pair.tokenize(&text)?;
-            tokens.truncate(arguments.tokens.unwrap_or(TOKENS));
+            tokens.truncate(arguments.tokens);
             tokens
         }
     };
@@ -120,7 +112,9 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
     };
     let text = pair.text(&tokens, arguments.noise, each)?;
     let greedy = pair.greedy(&tokens, arguments.greedy)?;
-    let outcome = Outcome { text, greedy, limits: Limits::of(pair.coarse()) };
+    let draft = arguments.model_draft.as_deref();
+    let speculation = draft.map(|draft| pair.speculate(draft, &tokens, arguments.greedy)).transpose()?;
+    let outcome = Outcome { text, greedy, speculation, limits: Limits::of(pair.coarse()) };
     if arguments.json {
         println!("{}", outcome.json(name));
     } else {

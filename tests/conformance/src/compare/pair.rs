@@ -8,7 +8,7 @@ use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::MAX_VERIFY;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_oracle::llama::{Choice, Context, ContextOptions, Model};
+use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, Model};
 use hexflash_oracle::nmse;
 
 use super::measure::{Chunk, Parting};
@@ -37,6 +37,23 @@ pub struct Greedy {
     pub of: usize,
     /// Where they part.
     pub parting: Option<Parting>,
+}
+
+/// Greedy tokens of llama.cpp with a draft, against those without one.
+#[derive(Clone, Debug)]
+pub struct Speculation {
+    /// Tokens generated.
+    pub of: usize,
+    /// Runs of the target after the prompt.
+    pub rounds: usize,
+    /// Drafts that the target confirmed.
+    pub accepted: usize,
+    /// Drafts made.
+    pub drafted: usize,
+    /// Tokens that are those of llama.cpp without the draft, from the start.
+    pub same_as_plain: usize,
+    /// Tokens that are those of hexflash, which does not speculate yet.
+    pub same_as_hexflash: usize,
 }
 
 impl Pair {
@@ -152,30 +169,60 @@ impl Pair {
 
     /// Greedy tokens after the start of the text, by prefill and decode.
     pub fn greedy(&mut self, tokens: &[i32], n: usize) -> Result<Greedy, String> {
+        let (prompt, n) = self.prompt(tokens, n);
+        let theirs = context(&self.llama, self.n_ctx as usize)?.0.greedy(prompt, n, false);
+        let (theirs, ours) = (theirs.map_err(|e| e.to_string())?, self.decoded(prompt, n)?);
+        let same = theirs.iter().zip(&ours).take_while(|(a, b)| a.id == b.id).count();
+        let parting = (same < n).then(|| Parting { at: same, llama: theirs[same], hexflash: ours[same] });
+        Ok(Greedy { same, of: n, parting })
+    }
+
+    /// The same tokens with a DFlash draft.
+    pub fn speculate(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Speculation, String> {
+        let (prompt, n) = self.prompt(tokens, n);
+        let draft = Model::load(draft).map_err(|e| e.to_string())?;
+        let options = ContextOptions { n_ctx: self.n_ctx, ..ContextOptions::default() };
+        let plain = Context::new(&self.llama, options).and_then(|mut c| c.greedy(prompt, n, false));
+        // As many drafts per round as the draft was trained for.
+        let drafted =
+            DFlash::new(&self.llama, &draft, options, usize::MAX).and_then(|mut d| d.generate(prompt, n));
+        let (plain, drafted) = (plain.map_err(|e| e.to_string())?, drafted.map_err(|e| e.to_string())?);
+        let ours = self.decoded(prompt, n)?;
+        let same = |ids: &[Choice]| drafted.ids.iter().zip(ids).take_while(|(a, b)| **a == b.id).count();
+        Ok(Speculation {
+            of: n,
+            rounds: drafted.accepted.len(),
+            accepted: drafted.accepted.iter().sum(),
+            drafted: drafted.drafted,
+            same_as_plain: same(&plain),
+            same_as_hexflash: same(&ours),
+        })
+    }
+
+    /// The start of the text, and how many tokens fit after it.
+    fn prompt<'t>(&self, tokens: &'t [i32], n: usize) -> (&'t [i32], usize) {
         let prompt = &tokens[..PROMPT.min(tokens.len()).min(self.n_ctx as usize / 2)];
-        let n = n.min(self.n_ctx as usize - prompt.len());
-        let theirs = context(&self.llama, self.n_ctx as usize)?
-            .0
-            .greedy(prompt, n, false)
-            .map_err(|e| e.to_string())?;
+        (prompt, n.min(self.n_ctx as usize - prompt.len()))
+    }
+
+    /// hexflash's greedy tokens, one by one.
+    fn decoded(&mut self, prompt: &[i32], n: usize) -> Result<Vec<Choice>, String> {
         let engine = &mut self.engine;
         engine.reset();
         let ids: Vec<u32> = prompt.iter().map(|&t| t as u32).collect();
         engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
-        for (at, llama) in theirs.iter().enumerate() {
-            let hexflash = Choice::of(engine.logits(0));
-            if engine.argmax(0) != hexflash.id as u32 {
-                return Err(format!("ARGMAX gives {}, the logits {}", engine.argmax(0), hexflash.id));
+        let mut out = Vec::with_capacity(n);
+        while out.len() < n {
+            let choice = Choice::of(engine.logits(0));
+            if engine.argmax(0) != choice.id as u32 {
+                return Err(format!("ARGMAX gives {}, the logits {}", engine.argmax(0), choice.id));
             }
-            if llama.id != hexflash.id {
-                let parting = Some(Parting { at, llama: *llama, hexflash });
-                return Ok(Greedy { same: at, of: n, parting });
-            }
-            if at + 1 < n {
-                engine.decode(hexflash.id as u32).map_err(|e| e.to_string())?;
+            out.push(choice);
+            if out.len() < n {
+                engine.decode(choice.id as u32).map_err(|e| e.to_string())?;
             }
         }
-        Ok(Greedy { same: n, of: n, parting: None })
+        Ok(out)
     }
 }
 

@@ -8,8 +8,6 @@ pub struct Named {
     pub name: &'static str,
     /// What it looks like.
     pub model: Shape,
-    /// Tokens to compare on.
-    pub tokens: usize,
 }
 
 /// Linear layers as in the 0.8B: 16 heads of 128 x 128.
@@ -33,23 +31,12 @@ const BASE: Shape = Shape {
     seed: 1,
 };
 
-/// Enough for two chunks.
-const TOKENS: usize = 512;
-
 /// All of them.
 pub const SHAPES: &[Named] = &[
-    Named { name: "16-heads-f32", model: Shape { weights: Weights::F32, ..BASE }, tokens: TOKENS },
-    Named {
-        name: "16-heads-f16-untied",
-        model: Shape { weights: Weights::F16, untied: true, ..BASE },
-        tokens: TOKENS,
-    },
-    Named {
-        name: "16-heads-bf16",
-        model: Shape { weights: Weights::Bf16, layers: 2, interval: 2, ..BASE },
-        tokens: TOKENS,
-    },
-    Named { name: "16-heads-q8_0", model: BASE, tokens: TOKENS },
+    Named { name: "16-heads-f32", model: Shape { weights: Weights::F32, ..BASE } },
+    Named { name: "16-heads-f16-untied", model: Shape { weights: Weights::F16, untied: true, ..BASE } },
+    Named { name: "16-heads-bf16", model: Shape { weights: Weights::Bf16, layers: 2, interval: 2, ..BASE } },
+    Named { name: "16-heads-q8_0", model: BASE },
     // The 4B: twice as many value heads as key heads, 16 query heads on 4.
     Named {
         name: "32-heads-q4_0",
@@ -64,13 +51,11 @@ pub const SHAPES: &[Named] = &[
             weights: Weights::Q4_0,
             ..BASE
         },
-        tokens: TOKENS,
     },
     // The 27B's three value heads per key head; an odd ratio of query heads.
     Named {
         name: "48-heads-q8_0-untied",
         model: Shape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
-        tokens: TOKENS,
     },
     // llama.cpp and hexflash round activations differently for Q6_K (per 256, per 32): with a head of that type as well
     // this alone comes to 1.2e-4.
@@ -84,18 +69,12 @@ pub const SHAPES: &[Named] = &[
             interval: 2,
             ..BASE
         },
-        tokens: TOKENS,
     },
     Named {
         name: "48-heads-f16",
         model: Shape { value_heads: 48, weights: Weights::F16, layers: 2, interval: 2, ..BASE },
-        tokens: TOKENS,
     },
-    Named {
-        name: "16-heads-mixed-types",
-        model: Shape { weights: Weights::Mixed, untied: true, ..BASE },
-        tokens: TOKENS,
-    },
+    Named { name: "16-heads-mixed-types", model: Shape { weights: Weights::Mixed, untied: true, ..BASE } },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole strip.
     Named {
         name: "odd-f32",
@@ -115,6 +94,5 @@ pub const SHAPES: &[Named] = &[
             weights: Weights::F32,
             ..BASE
         },
-        tokens: TOKENS,
     },
 ];

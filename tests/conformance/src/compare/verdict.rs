@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::measure::{Chunk, Parting};
-use super::pair::Greedy;
+use super::pair::{Greedy, Speculation};
 
 /// How far apart the two may be.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,8 @@ pub struct Outcome {
     pub text: Chunk,
     /// Greedy tokens.
     pub greedy: Greedy,
+    /// Greedy tokens with a draft, if there is one.
+    pub speculation: Option<Speculation>,
     /// Its limits.
     pub limits: Limits,
 }
@@ -60,6 +62,10 @@ impl Outcome {
             "perplexity": { "llama": llama, "hexflash": hexflash, "limit": self.limits.perplexity },
             "greedy": { "same": self.greedy.same, "of": self.greedy.of,
                         "parting": self.greedy.parting.as_ref().map(parting) },
+            "speculation": self.speculation.as_ref().map(|s| json!({
+                "of": s.of, "rounds": s.rounds, "accepted": s.accepted, "drafted": s.drafted,
+                "same_as_plain": s.same_as_plain, "same_as_hexflash": s.same_as_hexflash,
+            })),
         })
     }
 }
@@ -81,6 +87,19 @@ impl fmt::Display for Outcome {
         match &self.greedy.parting {
             None => writeln!(f, "  greedy: {} tokens, all the same", self.greedy.of)?,
             Some(parting) => writeln!(f, "  greedy: {} tokens, then part {parting}", self.greedy.same)?,
+        }
+        if let Some(s) = &self.speculation {
+            writeln!(
+                f,
+                "  llama.cpp with the draft: {:.2} tokens per round ({} drafts of {} accepted); of {} tokens the first {} \
+                 are those without it, the first {} hexflash's",
+                (s.accepted + s.rounds) as f64 / s.rounds.max(1) as f64,
+                s.accepted,
+                s.drafted,
+                s.of,
+                s.same_as_plain,
+                s.same_as_hexflash
+            )?;
         }
         let verdict = if self.passes() { "ok" } else { "FAIL" };
         writeln!(f, "  {verdict}: limits NMSE {:.0e}, perplexity {} %", l.nmse, l.perplexity * 100.0)

@@ -1,20 +1,108 @@
-//! Where plans run: a device, a buffer for operands and one for the program.
+//! Where plans run: sessions of a device, each with a buffer for operands and one for the program.
+//!
+//! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable vectors and
+//! DMA that executes at once. Every device does IEEE single precision in the same order: a difference is a bug.
 
+use std::fmt;
+use std::ops::Range as Span;
 use std::time::Duration;
 
-use hexflash::device::{Buffer, Device, DeviceError, DeviceOptions, open};
+#[cfg(target_os = "linux")]
+use hexflash::device::qemu;
+use hexflash::device::{Buffer, Device, DeviceError, inproc, open};
+use hexflash::device::{DeviceInfo, DeviceOptions};
 use hexflash_abi::message::{Message, Range, Run};
-use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
 use zerocopy::IntoBytes;
 
 use super::plan::Plan;
 
-/// How long a program may take.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// How long a program may take: much longer than any does, also under emulation on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// Larger operand buffers are given back after a run: every session of a lab has its own.
+const KEPT: usize = 4 << 20;
+/// Kernel threads that results must not depend on.
+const THREADS: Span<usize> = 1..9;
+
+/// When the software DMA engine executes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Dma {
+    /// When a transfer is pushed
+    AtOnce,
+    /// When it is waited for
+    AtWait,
+    /// When any is waited for: all of them, newest first
+    OutOfOrder,
+}
+
+impl From<Dma> for DmaMode {
+    fn from(dma: Dma) -> Self {
+        match dma {
+            Dma::AtOnce => Self::AtOnce,
+            Dma::AtWait => Self::AtWait,
+            Dma::OutOfOrder => Self::OutOfOrder,
+        }
+    }
+}
+
+/// What results must not depend on; `None` for the device's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// Kernel threads.
+    pub threads: Option<usize>,
+    /// When DMA executes.
+    pub dma: Option<Dma>,
+}
+
+impl Setting {
+    /// All of 1 to 8 threads with all ways of DMA, in an order in which neighbours differ in both.
+    pub fn all() -> Vec<Self> {
+        let dma = [Dma::AtOnce, Dma::AtWait, Dma::OutOfOrder];
+        let of =
+            |turn: usize| THREADS.map(move |n| Self { threads: Some(n), dma: Some(dma[(n + turn) % 3]) });
+        (0..3).flat_map(of).collect()
+    }
+
+    fn open(self, name: &str) -> Result<Box<dyn Device>, DeviceError> {
+        let options = DeviceOptions { threads: self.threads, ..DeviceOptions::default() };
+        let Some(dma) = self.dma.map(DmaMode::from) else { return open(name, &options) };
+        match name {
+            "inproc" => {
+                let settings = inproc::Settings::from_options(&options)?;
+                Ok(Box::new(inproc::Inproc::with_settings(inproc::Settings { dma, ..settings })?))
+            }
+            #[cfg(target_os = "linux")]
+            "qemu" => {
+                let settings = qemu::Settings::from_options(&options)?;
+                Ok(Box::new(qemu::Qemu::with_settings(qemu::Settings { dma, ..settings })?))
+            }
+            // Where DMA is real there is nothing to choose.
+            _ => open(name, &options),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.threads {
+            None => f.write_str("default threads")?,
+            Some(1) => f.write_str("1 thread")?,
+            Some(n) => write!(f, "{n} threads")?,
+        }
+        match self.dma {
+            None => Ok(()),
+            Some(Dma::AtOnce) => f.write_str(", DMA at once"),
+            Some(Dma::AtWait) => f.write_str(", DMA at the wait"),
+            Some(Dma::OutOfOrder) => f.write_str(", DMA out of order"),
+        }
+    }
+}
 
 /// A device with memory.
-pub struct Lab {
+struct Session {
     device: Box<dyn Device>,
     data: Option<Buffer>,
     control: Option<Buffer>,
@@ -34,39 +122,12 @@ fn room(device: &mut dyn Device, slot: &mut Option<Buffer>, bytes: usize) -> Res
     }
 }
 
-impl Lab {
-    /// Opens a device.
-    ///
-    /// # Errors
-    /// What the device says.
-    pub fn open(name: &str, threads: Option<usize>) -> Result<Self, DeviceError> {
-        let device = open(name, &DeviceOptions { threads, ..DeviceOptions::default() })?;
-        Ok(Self { device, data: None, control: None })
+impl Session {
+    fn new(device: Box<dyn Device>) -> Self {
+        Self { device, data: None, control: None }
     }
 
-    /// The device, for messages.
-    pub fn description(&self) -> String {
-        let info = self.device.info();
-        format!("{} ({}), {} threads", info.name, info.description, info.threads)
-    }
-
-    /// Runs a plan's program in one `Run` message and returns the memory after it. What was not to be written is
-    /// unchanged.
-    ///
-    /// # Errors
-    /// The program is refused or fails, or writes where it must not; in words.
-    pub fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, String> {
-        self.try_run(plan, registers).map_err(|e| e.to_string()).and_then(|after| {
-            let n_tokens = registers.get(hexflash_abi::registers::Register::NTokens);
-            plan.strayed(&after, n_tokens).map_or(Ok(after), Err)
-        })
-    }
-
-    fn try_run(
-        &mut self,
-        plan: &Plan,
-        registers: &StepRegisters,
-    ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let device = &mut *self.device;
         let data = room(device, &mut self.data, plan.image.len())?;
         let recorded = plan.record(data.id).finish();
@@ -85,6 +146,95 @@ impl Lab {
         device.call(&Message::Run(run), TIMEOUT)?;
         let mut after = vec![0; plan.image.len()];
         data.memory.read(0, &mut after);
+        if data.memory.len() > KEPT {
+            drop(data);
+            self.data.take().map_or(Ok(()), |buffer| device.free(buffer))?;
+        }
         Ok(after)
+    }
+}
+
+/// Sessions of one device in some settings.
+pub struct Lab {
+    name: String,
+    info: DeviceInfo,
+    sessions: Vec<(Setting, Option<Session>)>,
+    /// Those that run the present case.
+    chosen: Span<usize>,
+    each: bool,
+    /// What gives the bits.
+    twin: Session,
+}
+
+impl Lab {
+    /// Opens a device. With several settings the cases take turns, or each runs in all of them if `each`.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn open(name: &str, settings: &[Setting], each: bool) -> Result<Self, DeviceError> {
+        let twin = inproc::Settings {
+            isa: Isa::Portable,
+            dma: DmaMode::AtOnce,
+            ..inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?
+        };
+        let twin = Session::new(Box::new(inproc::Inproc::with_settings(twin)?));
+        let first = settings[0].open(name)?;
+        let info = first.info().clone();
+        let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
+        sessions[0].1 = Some(Session::new(first));
+        let chosen = 0..if each { sessions.len() } else { 1 };
+        Ok(Self { name: name.to_owned(), info, sessions, chosen, each, twin })
+    }
+
+    /// The device, for messages.
+    pub fn description(&self) -> String {
+        let (info, n) = (&self.info, self.sessions.len());
+        let settings = match (n, self.each) {
+            (1, _) => format!("{} threads", info.threads),
+            (_, false) => format!("{n} settings of threads and DMA in turn"),
+            (_, true) => format!("each in {n} settings of threads and DMA"),
+        };
+        format!("{} ({}), {settings}", info.name, info.description)
+    }
+
+    /// Whether the device is an emulator.
+    pub fn emulates(&self) -> bool {
+        self.name == "qemu"
+    }
+
+    /// Chooses the setting for a case by its seed: the same one whatever other cases are run.
+    pub fn turn(&mut self, seed: u64) {
+        if !self.each {
+            let turn = (seed % self.sessions.len() as u64) as usize;
+            self.chosen = turn..turn + 1;
+        }
+    }
+
+    /// Runs a plan's program in one `Run` message and returns the memory after it. What was not to be written is
+    /// unchanged, the rest has the twin's bits.
+    ///
+    /// # Errors
+    /// The program is refused or fails, writes where it must not, or gives other bits; in words.
+    pub fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, String> {
+        let n_tokens = registers.get(Register::NTokens);
+        let want = self.twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?;
+        for (setting, slot) in &mut self.sessions[self.chosen.clone()] {
+            let blame = |why: String| format!("{setting}: {why}");
+            let session = match slot {
+                Some(session) => session,
+                None => {
+                    slot.insert(Session::new(setting.open(&self.name).map_err(|e| blame(e.to_string()))?))
+                }
+            };
+            let after = session.run(plan, registers).map_err(|error| {
+                // The device may be gone, and what it has mapped is not known.
+                *slot = None;
+                blame(error.to_string())
+            })?;
+            if let Some(why) = plan.strayed(&after, n_tokens).or_else(|| plan.differs(&want, &after)) {
+                return Err(blame(why));
+            }
+        }
+        Ok(want)
     }
 }

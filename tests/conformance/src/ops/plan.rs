@@ -267,12 +267,25 @@ impl Plan {
             return None;
         }
         let at = expected.iter().zip(after).position(|(a, b)| a != b)?;
+        Some(format!("wrote where it must not: {}", self.place_of(at)))
+    }
+
+    /// The first byte in which two outcomes differ.
+    pub fn differs(&self, want: &[u8], got: &[u8]) -> Option<String> {
+        let at = want.iter().zip(got).position(|(a, b)| a != b)?;
+        let word = |m: &[u8]| m[at & !3..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let words = format!("{:#010x} instead of {:#010x}", word(got), word(want));
+        Some(format!("other bits than inproc's: {words} at {}", self.place_of(at)))
+    }
+
+    /// A byte of the image in words.
+    fn place_of(&self, at: usize) -> String {
         let near =
             self.tensors.iter().enumerate().filter(|(_, d)| d.offset <= at).max_by_key(|(_, d)| d.offset);
         let near = near.map_or("the start".to_owned(), |(i, d)| {
             format!("{} into tensor {i}, {:?} {:?}", at - d.offset, d.dtype, d.ne)
         });
-        Some(format!("wrote where it must not: byte {at}, {near}"))
+        format!("byte {at}, {near}")
     }
 
     /// Bytes of a packed tensor in a copy of the memory.

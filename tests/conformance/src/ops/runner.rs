@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use hexflash_oracle::cases::{self, Case, Origin};
+use hexflash_oracle::cases::{self, Case, CaseKind, Origin};
 use hexflash_oracle::ops::Cpu;
 use regex::Regex;
 
 use super::adapt::{self, Failure, Trial};
-use super::lab::Lab;
+use super::lab::{Dma, Lab, Setting};
 use super::report::{Report, Status};
 
 /// Runs conformance cases on a device: each against ggml's own result.
@@ -18,9 +18,15 @@ pub struct Arguments {
     /// The device, as `hexflash devices` names it
     #[arg(long, default_value = "inproc", value_name = "NAME")]
     device: String,
-    /// Threads of the device [default: its own choice]
+    /// Threads of the device [default: its own choice; on qemu, all of 1 to 8 and all --dma in turn]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
+    /// When DMA executes, where it is done in software [default: at once]
+    #[arg(long, value_enum, value_name = "WHEN")]
+    dma: Option<Dma>,
+    /// Run each case with all of 1 to 8 threads and all --dma
+    #[arg(long, conflicts_with_all = ["threads", "dma"])]
+    each_setting: bool,
     /// Only ops that match this regular expression, as a whole
     #[arg(long, value_name = "RE")]
     op: Option<String>,
@@ -68,15 +74,20 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         cases.iter().for_each(|c| println!("{}", c.name));
         return Ok(ExitCode::SUCCESS);
     }
-    let mut lab = Lab::open(&arguments.device, arguments.threads).map_err(|e| e.to_string())?;
+    let lab = Lab::open(&arguments.device, &settings(arguments), arguments.each_setting);
+    let mut lab = lab.map_err(|e| e.to_string())?;
     if !arguments.json {
         println!("{} cases on {}", cases.len(), lab.description());
     }
     let start = Instant::now();
     let mut report = Report::new(arguments.json, arguments.quiet);
+    let patience = (lab.emulates() && name.is_none()).then_some(if arguments.full { MINUTE } else { MOMENT });
     for case in &cases {
         let start = Instant::now();
-        let status = one(case, &mut lab);
+        let status = match patience.filter(|p| emulated_seconds(case) > p.seconds) {
+            Some(patience) => Status::Skip(patience.reason.to_owned()),
+            None => one(case, &mut lab),
+        };
         report.add(case, &status, start.elapsed().as_secs_f64());
         if arguments.fail_fast && matches!(status, Status::Fail(_)) {
             break;
@@ -86,11 +97,37 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The settings that cases take turns in. Emulated code is the only one with its own vectors and futexes whose
+/// DMA can be told when to execute: there all of them are worth their time.
+fn settings(arguments: &Arguments) -> Vec<Setting> {
+    let given = Setting { threads: arguments.threads, dma: arguments.dma };
+    let all = arguments.each_setting || (arguments.device == "qemu" && given == Setting::default());
+    if all { Setting::all() } else { vec![given] }
+}
+
 /// Whether a case is in the part that runs by default: all of our own, upstream's where there are few, every fourth of
 /// its largest groups; none that takes long.
 fn representative(c: &Case) -> bool {
     let many = matches!(c.op, "MUL_MAT" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
     c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
+}
+
+/// How long a case may take under emulation.
+#[derive(Clone, Copy)]
+struct Patience {
+    seconds: f64,
+    reason: &'static str,
+}
+
+const MOMENT: Patience =
+    Patience { seconds: 1.0, reason: "it takes too long under emulation for every change: --full runs it" };
+const MINUTE: Patience = Patience { seconds: 60.0, reason: "it takes more than a minute under emulation" };
+
+/// About how long a case takes under emulation: measured on one busy core. The emulated HVX has no floating point, so
+/// that 32 lanes are 32 scalar operations; products of int8 are whole vectors.
+fn emulated_seconds(c: &Case) -> f64 {
+    let whole = matches!(c.kind, CaseKind::MulMat { a, .. } if a.is_quantized());
+    c.kind.work() as f64 / if whole { 2e7 } else { 1e6 }
 }
 
 fn one(case: &Case, lab: &mut Lab) -> Status {
@@ -100,6 +137,7 @@ fn one(case: &Case, lab: &mut Lab) -> Status {
     let cpu = Cpu::default();
     let x = case.inputs();
     let fail = |why| Status::Fail(Failure { way: "ggml", why, nmse: None });
+    lab.turn(case.seed);
     let want = match case.expected_from(&x, cpu) {
         Ok(want) => want,
         Err(e) => return fail(e.to_string()),
