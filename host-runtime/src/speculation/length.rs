@@ -155,7 +155,14 @@ impl Controller {
     }
 
     pub(super) fn rounded(&mut self, drafted: usize, accepted: usize, time: Duration) {
-        tracing::debug!(drafted, accepted, us = time.as_micros() as u64, steps = self.steps, step_us = self.step.get().map(|s| s * 1e6), "round");
+        tracing::debug!(
+            drafted,
+            accepted,
+            us = time.as_micros() as u64,
+            steps = self.steps,
+            step_us = self.step.get().map(|s| s * 1e6),
+            "round"
+        );
         self.rounds[drafted].push(time.as_secs_f64());
         // Positions that were not drafted fade as well: what is not seen any more may have changed, and is tried again.
         for (i, mean) in self.accepted.iter_mut().enumerate() {

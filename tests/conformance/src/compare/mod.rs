@@ -23,8 +23,7 @@ pub struct Arguments {
     /// The model; given more than once, one after the other
     #[arg(short, long, value_name = "GGUF", required_unless_present = "random", action = ArgAction::Append)]
     model: Vec<PathBuf>,
-    /// A DFlash draft of the model: llama.cpp's tokens with it against those of both without (hexflash does not
-    /// speculate yet)
+    /// A DFlash draft of the model: the tokens of both with it, against those without
     #[arg(long = "model-draft", visible_alias = "md", value_name = "GGUF", conflicts_with = "random")]
     model_draft: Option<PathBuf>,
     /// The text [default: the one in tests/data]

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use hexflash::device::{DeviceOptions, open};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::MAX_VERIFY;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_abi::registers::Halt;
 use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, Model};
 use hexflash_oracle::nmse;
 
@@ -39,7 +40,7 @@ pub struct Greedy {
     pub parting: Option<Parting>,
 }
 
-/// Greedy tokens of llama.cpp with a draft, against those without one.
+/// Greedy tokens of both with a draft, against those without one.
 #[derive(Clone, Debug)]
 pub struct Speculation {
     /// Tokens generated.
@@ -52,8 +53,12 @@ pub struct Speculation {
     pub drafted: usize,
     /// Tokens that are those of llama.cpp without the draft, from the start.
     pub same_as_plain: usize,
-    /// Tokens that are those of hexflash, which does not speculate yet.
+    /// Tokens that are those of hexflash with the draft, from the start.
     pub same_as_hexflash: usize,
+    /// hexflash's rounds, and the drafts that its target confirmed.
+    pub hexflash: (usize, usize),
+    /// Whether hexflash gives the same tokens with and without the draft, which it must.
+    pub lossless: bool,
 }
 
 impl Pair {
@@ -180,15 +185,18 @@ impl Pair {
     /// The same tokens with a DFlash draft.
     pub fn speculate(&mut self, draft: &Path, tokens: &[i32], n: usize) -> Result<Speculation, String> {
         let (prompt, n) = self.prompt(tokens, n);
-        let draft = Model::load(draft).map_err(|e| e.to_string())?;
+        let path = draft;
+        let draft = Model::load(path).map_err(|e| e.to_string())?;
         let options = ContextOptions { n_ctx: self.n_ctx, ..ContextOptions::default() };
         let plain = Context::new(&self.llama, options).and_then(|mut c| c.greedy(prompt, n, false));
         // As many drafts per round as the draft was trained for.
         let drafted =
             DFlash::new(&self.llama, &draft, options, usize::MAX).and_then(|mut d| d.generate(prompt, n));
         let (plain, drafted) = (plain.map_err(|e| e.to_string())?, drafted.map_err(|e| e.to_string())?);
-        let ours = self.decoded(prompt, n)?;
-        let same = |ids: &[Choice]| drafted.ids.iter().zip(ids).take_while(|(a, b)| **a == b.id).count();
+        let plain_ours: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
+        let (ours, hexflash) = self.rounds(path, prompt, n)?;
+        let plain: Vec<i32> = plain.iter().map(|choice| choice.id).collect();
+        let same = |ids: &[i32]| drafted.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         Ok(Speculation {
             of: n,
             rounds: drafted.accepted.len(),
@@ -196,6 +204,8 @@ impl Pair {
             drafted: drafted.drafted,
             same_as_plain: same(&plain),
             same_as_hexflash: same(&ours),
+            hexflash,
+            lossless: ours == plain_ours,
         })
     }
 
@@ -203,6 +213,36 @@ impl Pair {
     fn prompt<'t>(&self, tokens: &'t [i32], n: usize) -> (&'t [i32], usize) {
         let prompt = &tokens[..PROMPT.min(tokens.len()).min(self.n_ctx as usize / 2)];
         (prompt, n.min(self.n_ctx as usize - prompt.len()))
+    }
+
+    /// hexflash's greedy tokens by speculative rounds; rounds and accepted drafts.
+    fn rounds(&self, draft: &Path, prompt: &[i32], n: usize) -> Result<(Vec<i32>, (usize, usize)), String> {
+        let draft = Gguf::open(draft).map_err(|e| e.to_string())?;
+        let name = &self.engine.device().info().name;
+        let device = open(name, &DeviceOptions::default()).map_err(|e| e.to_string())?;
+        let options = EngineOptions { n_ctx: Some(self.n_ctx), ..EngineOptions::default() };
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let engine = Engine::load_with(&self.gguf, Some(&draft), device, &options, &image);
+        let mut engine = engine.map_err(|e| e.to_string())?;
+        let ids: Vec<u32> = prompt.iter().map(|&t| t as u32).collect();
+        engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
+        let mut out = vec![engine.argmax(0)];
+        let (mut rounds, mut accepted) = (0, 0);
+        let limits = RoundLimits { draft_max: MAX_VERIFY, tokens: n.max(2) as u32 - 1, stops: &[] };
+        let mut more = n > 1 && engine.begin_rounds(out[0], &limits).map_err(|e| e.to_string())?;
+        while more {
+            engine.submit_round().map_err(|e| e.to_string())?;
+            let report = engine.next_round().map_err(|e| e.to_string())?;
+            (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
+            out.extend(&report.tokens);
+            more = report.halt == Halt::Running;
+        }
+        // The end of the context has no room for a block.
+        while out.len() < n {
+            engine.decode(out[out.len() - 1]).map_err(|e| e.to_string())?;
+            out.push(engine.argmax(0));
+        }
+        Ok((out.into_iter().map(|id| id as i32).collect(), (rounds, accepted)))
     }
 
     /// hexflash's greedy tokens, one by one.

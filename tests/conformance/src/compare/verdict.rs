@@ -40,7 +40,8 @@ impl Outcome {
     /// Whether logits, taken together, and perplexity are within the limits. Greedy tokens may part where two logits are nearly equal.
     pub fn passes(&self) -> bool {
         let logits = self.text.nmse() <= self.limits.nmse && self.text.prefill == 0.0;
-        logits && self.text.perplexity_error() <= self.limits.perplexity
+        let lossless = self.speculation.as_ref().is_none_or(|s| s.lossless);
+        logits && lossless && self.text.perplexity_error() <= self.limits.perplexity
     }
 
     /// As one JSON object.
@@ -65,9 +66,15 @@ impl Outcome {
             "speculation": self.speculation.as_ref().map(|s| json!({
                 "of": s.of, "rounds": s.rounds, "accepted": s.accepted, "drafted": s.drafted,
                 "same_as_plain": s.same_as_plain, "same_as_hexflash": s.same_as_hexflash,
+                "hexflash": { "rounds": s.hexflash.0, "accepted": s.hexflash.1, "same_as_plain": s.lossless },
             })),
         })
     }
+}
+
+/// The accepted drafts and one of the target's own.
+fn tokens_per_round(rounds: usize, accepted: usize) -> f64 {
+    (accepted + rounds) as f64 / rounds.max(1) as f64
 }
 
 impl fmt::Display for Outcome {
@@ -93,12 +100,19 @@ impl fmt::Display for Outcome {
                 f,
                 "  llama.cpp with the draft: {:.2} tokens per round ({} drafts of {} accepted); of {} tokens the first {} \
                  are those without it, the first {} hexflash's",
-                (s.accepted + s.rounds) as f64 / s.rounds.max(1) as f64,
+                tokens_per_round(s.rounds, s.accepted),
                 s.accepted,
                 s.drafted,
                 s.of,
                 s.same_as_plain,
                 s.same_as_hexflash
+            )?;
+            let (rounds, accepted) = s.hexflash;
+            writeln!(
+                f,
+                "  hexflash with the draft: {:.2} tokens per round; the tokens are {}those without it",
+                tokens_per_round(rounds, accepted),
+                if s.lossless { "" } else { "NOT " },
             )?;
         }
         let verdict = if self.passes() { "ok" } else { "FAIL" };
