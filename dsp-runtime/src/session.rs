@@ -14,7 +14,8 @@ use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, OpDesc, PARTS, Tenso
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, check_registers};
 use hexflash_abi::{
-    ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status, TensorIndex,
+    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status,
+    TensorIndex,
 };
 use zerocopy::{FromBytes, transmute};
 
@@ -32,7 +33,22 @@ pub struct Session<'d, 'p, P: Platform> {
     buffers: BufferTable,
     programs: [Option<Loaded>; MAX_PROGRAMS],
     arch: u32,
+    told: Told,
 }
+
+/// Memory that the last message wrote for the host to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostRange {
+    /// The shared memory.
+    pub fd: Fd,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// What one message may tell: more than any program of ours has. (What finds no room is flushed all the same.)
+type Told = heapless::Vec<HostRange, 16>;
 
 /// How far a message got before it failed, which is what its status says.
 enum Failure {
@@ -52,12 +68,19 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere.
     pub fn new(platform: &'p P, pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
-        Self { platform, pool, arena, buffers: BufferTable::new(), programs, arch }
+        Self { platform, pool, arena, buffers: BufferTable::new(), programs, arch, told: Told::new() }
+    }
+
+    /// What the last message wrote for the host to read, all of it written back: for transports whose host has caches
+    /// of its own to care for.
+    pub fn told(&self) -> &[HostRange] {
+        &self.told
     }
 
     /// Answers one request, given as the bytes that arrived.
     pub fn handle(&mut self, bytes: &[u8]) -> Response {
         let start = self.platform.now_ns();
+        self.told.clear();
         let mut response = match Request::read_from_bytes(bytes) {
             Ok(request) => self.answer(&request),
             // There is no sequence number to echo in something that is not a request.
@@ -136,6 +159,18 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Ok(())
     }
 
+    /// Gives back every mapping, and forgets what was loaded: the end of a session on a process that may see another.
+    pub fn unmap_all(&mut self) {
+        for loaded in self.programs.iter_mut().filter_map(Option::take) {
+            loaded.unload(&mut self.arena);
+        }
+        for id in (0..hexflash_abi::program::MAX_BUFFERS as u32).map(BufferId) {
+            if let Ok(mapping) = self.buffers.remove(id) {
+                self.platform.unmap(mapping.fd, mapping.base, mapping.info.size);
+            }
+        }
+    }
+
     fn resources(&self) -> Resources {
         Resources { workers: self.pool.workers(), vtcm_bytes: self.pool.vtcm_bytes() }
     }
@@ -174,16 +209,15 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
-        execute(self.platform, &mut self.pool, &self.buffers, &open, block)
+        execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
     }
 
     fn run(&mut self, run: &Run) -> Result<PartTimes, Failure> {
         let block = self.read_registers(run.registers)?;
         let loaded = self.load_block(run.block)?;
-        let outcome = loaded
-            .open(&self.arena)
-            .map_err(Failure::from)
-            .and_then(|open| execute(self.platform, &mut self.pool, &self.buffers, &open, block));
+        let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
+            execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
+        });
         loaded.unload(&mut self.arena);
         outcome
     }
@@ -225,6 +259,7 @@ fn execute<P: Platform>(
     buffers: &BufferTable,
     open: &Open<'_>,
     block: RegisterBlock,
+    told: &mut Told,
 ) -> Result<PartTimes, Failure> {
     let program = &open.program;
     let mut registers = block.values;
@@ -236,35 +271,54 @@ fn execute<P: Platform>(
     if open.advances && block.home.is_none() {
         return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
     }
-    maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
+    maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
+    let outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut times);
+    if let Some(home) = block.home.filter(|_| open.advances && outcome.is_ok()) {
+        // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
+        // host may read it at any time.
+        unsafe { home.write_volatile(registers) };
+        platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
+        if let Some(mapping) = buffers.get(block.buffer) {
+            let offset = home.addr().get() - mapping.base.addr().get();
+            tell(told, mapping.fd, offset as u64, size_of::<StepRegisters>() as u64);
+        }
+    }
+    // After a failure, too: what the ops before it did is there to be seen, on all devices alike.
+    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(told));
+    outcome.map(|()| times)
+}
+
+/// Runs the ops in order, until one fails or says that rounds have ended.
+fn run_ops<P: Platform>(
+    platform: &P,
+    pool: &mut Dispatcher<'_, '_, P>,
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    registers: &mut StepRegisters,
+    times: &mut PartTimes,
+) -> Result<(), Failure> {
+    let program = &open.program;
     let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.now_ns());
     for (i, op) in program.ops.iter().enumerate() {
         if op.part != part {
             let now = platform.now_ns();
-            spend(&mut times, part, now.saturating_sub(since));
+            spend(times, part, now.saturating_sub(since));
             (part, since) = (op.part, now);
         }
         let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
-        let (src, dst) = operands(buffers, open, op, &registers);
+        let (src, dst) = operands(buffers, open, op, registers);
         let plan = open.plan(i);
-        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
+        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers: &mut *registers, plan };
         kernels::run(opcode, &mut run).map_err(|fault| Failure::Failed(fault.at(i)))?;
         if matches!(opcode, Op::Accept | Op::SetTokens) {
             if registers.halted() {
                 break;
             }
-            check_registers(program.header, &registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
+            check_registers(program.header, registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
         }
     }
-    spend(&mut times, part, platform.now_ns().saturating_sub(since));
-    if let Some(home) = block.home.filter(|_| open.advances) {
-        // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
-        // host may read it at any time.
-        unsafe { home.write_volatile(registers) };
-        platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
-    }
-    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush);
-    Ok(times)
+    spend(times, part, platform.now_ns().saturating_sub(since));
+    Ok(())
 }
 
 fn spend(times: &mut PartTimes, part: u16, ns: u64) {
@@ -296,6 +350,10 @@ fn base_of(buffers: &BufferTable, open: &Open<'_>, index: u16) -> Option<NonNull
     Some(buffers.get(id)?.base)
 }
 
+fn tell(told: &mut Told, fd: Fd, offset: u64, bytes: u64) {
+    let _ = told.push(HostRange { fd, offset, bytes });
+}
+
 /// Cache maintenance of the tensors that the host touches.
 fn maintain<P: Platform>(
     platform: &P,
@@ -303,6 +361,7 @@ fn maintain<P: Platform>(
     open: &Open<'_>,
     flag: TensorFlags,
     op: CacheOp,
+    mut told: Option<&mut Told>,
 ) {
     for &index in open.io {
         let Some(tensor) = open.program.tensor(index) else { continue };
@@ -312,7 +371,12 @@ fn maintain<P: Platform>(
         };
         if tensor.flags & flag.bits() != 0 {
             let at = base.as_ptr().wrapping_add(tensor.offset as usize);
-            platform.cache(op, at, tensor.extent(dtype).unwrap_or(0) as usize);
+            let bytes = tensor.extent(dtype).unwrap_or(0);
+            platform.cache(op, at, bytes as usize);
+            let fd = open.program.buffers.get(usize::from(tensor.buffer)).and_then(|b| buffers.get(b.buffer));
+            if let (Some(told), Some(mapping)) = (told.as_deref_mut(), fd) {
+                tell(told, mapping.fd, tensor.offset, bytes);
+            }
         }
     }
 }

@@ -83,6 +83,8 @@ wire_enum! {
         DmaTimeout = 31 "DMA transfer timed out",
         /// Code that should be unreachable was reached. Detail: source line.
         Internal = 32 "internal error",
+        /// Another client of the device holds VTCM and did not give it back in time. Detail: microseconds waited.
+        VtcmBusy = 33 "VTCM is held by another client",
     }
 }
 

@@ -172,6 +172,7 @@ pinned!(
     DmaError = 30 "DMA transfer failed",
     DmaTimeout = 31 "DMA transfer timed out",
     Internal = 32 "internal error",
+    VtcmBusy = 33 "VTCM is held by another client",
 );
 
 #[test]

@@ -13,13 +13,13 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// An error code as FastRPC gives it, offset included on a DSP.
+/// An error code as a DSP gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AeeError(u32);
 
 impl AeeError {
     /// DSP images add this to every code, so that they are told from the host's.
-    const OFFSET: u32 = if cfg!(target_arch = "hexagon") { 0x8000_0400 } else { 0 };
+    const OFFSET: u32 = 0x8000_0400;
 
     /// Failed, and nothing more is known.
     pub const FAILED: Self = Self(Self::OFFSET + 0x1);
@@ -29,6 +29,14 @@ impl AeeError {
     pub const BAD_STATE: Self = Self(Self::OFFSET + 0xd);
     /// An argument is wrong.
     pub const BAD_PARAMETER: Self = Self(Self::OFFSET + 0xe);
+    /// Somebody else has it.
+    pub const ITEM_BUSY: Self = Self(Self::OFFSET + 0x20);
+    /// No such memory or queue.
+    pub const NO_SUCH_MAP: Self = Self(Self::OFFSET + 0x48);
+    /// A thread could not be started.
+    pub const THREAD_CREATE: Self = Self(Self::OFFSET + 0x14b);
+    /// All are in use.
+    pub const BUSY: Self = Self(Self::OFFSET + 0x183);
     /// No such method.
     pub const UNSUPPORTED: Self = Self(Self::OFFSET + 0x14);
     /// Already done.
@@ -50,6 +58,10 @@ pub struct Start {
     pub threads: u32,
     /// Bytes of VTCM.
     pub vtcm_bytes: u32,
+    /// Power: 0 burst, 1 balanced, 2 efficient.
+    pub power: u32,
+    /// Must be zero.
+    pub reserved: u32,
 }
 
 /// What `info` gives.
@@ -62,6 +74,10 @@ pub struct Info {
     pub arch: u32,
     /// Hash of the ABI's layout.
     pub layout_hash: u64,
+    /// What the first vote for power that was refused gave; 0 if none was, or nothing runs.
+    pub power: i32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What the methods do.
@@ -95,6 +111,28 @@ pub union RemoteArg {
 }
 
 const _: () = assert!(size_of::<RemoteArg>() == 2 * size_of::<usize>());
+
+/// For who calls the skel: FastRPC's part in tests.
+impl RemoteArg {
+    /// A buffer to read or to write.
+    pub fn buffer(data: &mut [u8]) -> Self {
+        Self { buffer: RemoteBuffer { data: data.as_mut_ptr(), bytes: data.len() } }
+    }
+
+    /// A handle.
+    pub const fn of_handle(handle: u64) -> Self {
+        Self { handle }
+    }
+
+    /// The handle.
+    ///
+    /// # Safety
+    /// It was made as a handle, or written as one.
+    pub const unsafe fn as_handle(&self) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { self.handle }
+    }
+}
 
 /// The word that says which method is called with how many arguments of each kind.
 const fn scalars(method: u32, inputs: u32, outputs: u32, handles_in: u32, handles_out: u32) -> u32 {
@@ -195,12 +233,8 @@ mod tests {
             Err(AeeError::BAD_STATE)
         }
         fn info(&mut self) -> Info {
-            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708 }
+            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708, power: -1, reserved: 0 }
         }
-    }
-
-    fn buffer(data: &mut [u8]) -> RemoteArg {
-        RemoteArg { buffer: RemoteBuffer { data: data.as_mut_ptr(), bytes: data.len() } }
     }
 
     fn call(fake: &mut Fake, sc: u32, args: &mut [RemoteArg]) -> Result<(), AeeError> {
@@ -220,7 +254,8 @@ mod tests {
     fn open_checks_the_uri() {
         let open = |length: u32, uri: &[u8]| {
             let (mut length, mut uri) = (length.to_le_bytes(), uri.to_vec());
-            let mut args = [buffer(&mut length), buffer(&mut uri), RemoteArg { handle: 0 }];
+            let mut args =
+                [RemoteArg::buffer(&mut length), RemoteArg::buffer(&mut uri), RemoteArg { handle: 0 }];
             call(&mut Fake::default(), OPEN, &mut args)?;
             // SAFETY: the method gave a handle.
             Ok(unsafe { args[2].handle })
@@ -233,13 +268,17 @@ mod tests {
 
     #[test]
     fn start_reads_its_struct_from_any_address() {
-        let start = Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20 };
-        let mut data = [0; 17];
+        let start =
+            Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20, power: 2, reserved: 0 };
+        let mut data = [0; 25];
         data[1..].copy_from_slice(start.as_bytes());
         let mut fake = Fake::default();
-        assert_eq!(call(&mut fake, START, &mut [buffer(&mut data[1..])]), Ok(()));
+        assert_eq!(call(&mut fake, START, &mut [RemoteArg::buffer(&mut data[1..])]), Ok(()));
         assert_eq!(fake.started, Some(start));
-        assert_eq!(call(&mut fake, START, &mut [buffer(&mut data[2..])]), Err(AeeError::BAD_PARAMETER));
+        assert_eq!(
+            call(&mut fake, START, &mut [RemoteArg::buffer(&mut data[2..])]),
+            Err(AeeError::BAD_PARAMETER)
+        );
     }
 
     #[test]
@@ -248,10 +287,14 @@ mod tests {
         assert_eq!(call(&mut fake, CLOSE, &mut [RemoteArg { handle: 9 }]), Ok(()));
         assert_eq!(fake.closed, 9);
         assert_eq!(call(&mut fake, STOP, &mut []), Err(AeeError::BAD_STATE));
-        let mut out = [0; 16];
-        assert_eq!(call(&mut fake, INFO, &mut [buffer(&mut out)]), Ok(()));
-        assert_eq!(out, [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1]);
-        assert_eq!(call(&mut fake, INFO, &mut [buffer(&mut out[1..])]), Err(AeeError::BAD_PARAMETER));
+        let mut out = [0; 24];
+        assert_eq!(call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out)]), Ok(()));
+        let expected = [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 255, 255, 255, 255, 0, 0, 0, 0];
+        assert_eq!(out, expected);
+        assert_eq!(
+            call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out[1..])]),
+            Err(AeeError::BAD_PARAMETER)
+        );
         assert_eq!(call(&mut fake, 0x1f00_0000, &mut []), Err(AeeError::UNSUPPORTED));
         assert_eq!(call(&mut fake, START & !0xff_0000, &mut []), Err(AeeError::BAD_PARAMETER));
     }

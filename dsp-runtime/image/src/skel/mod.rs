@@ -2,6 +2,7 @@
 //!
 //! One session per process: a process on the DSP belongs to one host process, and has one VTCM.
 
+mod machine;
 mod qurt;
 mod session;
 
@@ -9,16 +10,11 @@ use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
 use hexflash_dsp::pool::MAX_WORKERS;
 
 use crate::rpc::{self, AeeError, Info, Interface, RemoteArg, Start};
+use qurt::Profile;
 use session::Running;
 
-/// The architecture that the library is built for. (The compiler does not name v81: its flag is that of v79.)
-const ARCH: u32 = if cfg!(target_feature = "hvxv79") {
-    0x79
-} else if cfg!(target_feature = "hvxv75") {
-    0x75
-} else {
-    0x73
-};
+/// VTCM is granted in pages of this size.
+const VTCM_UNIT: u32 = 4096;
 
 /// The only handle that `open` gives. Not zero: nobody has it by accident.
 const HANDLE: u64 = u64::from_le_bytes(*b"hexflash");
@@ -56,10 +52,15 @@ impl Interface for Skel {
         if self.running.is_some() {
             return Err(AeeError::ALREADY);
         }
-        if !(1..=MAX_WORKERS as u32).contains(&start.threads) {
+        let profile = Profile::parse(start.power).ok_or(AeeError::BAD_PARAMETER)?;
+        let sound = (1..=MAX_WORKERS as u32).contains(&start.threads)
+            && start.reserved == 0
+            && start.vtcm_bytes > 0
+            && start.vtcm_bytes.is_multiple_of(VTCM_UNIT);
+        if !sound {
             return Err(AeeError::BAD_PARAMETER);
         }
-        self.running = Some(Running::start(start)?);
+        self.running = Some(Running::start(start, profile)?);
         Ok(())
     }
 
@@ -70,7 +71,8 @@ impl Interface for Skel {
     }
 
     fn info(&mut self) -> Info {
-        Info { abi_version: ABI_VERSION, arch: ARCH, layout_hash: LAYOUT_HASH }
+        let power = self.running.as_ref().map_or(0, Running::power);
+        Info { abi_version: ABI_VERSION, arch: machine::arch(), layout_hash: LAYOUT_HASH, power, reserved: 0 }
     }
 }
 
@@ -88,6 +90,7 @@ pub unsafe extern "C" fn hexflash_skel_handle_invoke(handle: u64, sc: u32, args:
 }
 
 /// Nothing unwinds on the DSP: the process ends, and the host learns that the session is lost.
+#[cfg(target_arch = "hexagon")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: ends the process.

@@ -1,32 +1,36 @@
 //! A session on the DSP: a thread that answers the queue's messages, and the workers.
+//!
+//! While messages come, the session holds the scratchpad (unless another client asks for it, which gets it between two
+//! messages) and has its votes for clocks up. After a while without any, it gives up both.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
+use hexflash_abi::message::{Request, Response};
 use hexflash_abi::queue::MAX_MESSAGE;
+use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 use hexflash_dsp::dma::DmaMode;
-use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::session::Session;
 use hexflash_dsp::vtcm::Vtcm;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::ARCH;
-use super::qurt::{self, Queue, QurtPlatform, Thread, VectorUnit, VtcmGrant};
+use super::machine;
+use super::qurt::{
+    Power, Profile, Queue, QueueEnd, QurtPlatform, TIMEOUT_IDLE_US, Thread, VectorUnit, VtcmGrant,
+};
 use crate::rpc::{AeeError, Start};
 
 /// Bytes for loaded programs, as on the other devices.
 const ARENA_BYTES: usize = 8 << 20;
 /// Bytes of a thread's stack: kernels keep vectors on it, and call nothing deep.
 const STACK_BYTES: usize = 64 << 10;
-/// How long a read of the queue waits before it looks whether to stop.
-const READ_TIMEOUT_US: u32 = 50_000;
-/// How long a response may wait for room.
-const WRITE_TIMEOUT_US: u32 = 1_000_000;
+/// Empty reads of the queue after which scratchpad and clocks are given up: half a second.
+const IDLE_READS: u32 = 500_000 / TIMEOUT_IDLE_US;
 
 /// Memory for one session at a time, which [`Running`] stands for.
 #[repr(C, align(128))]
@@ -42,16 +46,49 @@ static STACKS: [Reserved<STACK_BYTES>; MAX_WORKERS] =
 /// What the session's thread needs, and what it says.
 struct Shared {
     stop: AtomicBool,
-    /// [`STARTING`], then [`SERVING`] or [`FAILED`].
+    /// [`STARTING`], then [`SERVING`] or a [`Failure`].
     state: AtomicU32,
+    /// What the first vote for power that was refused gave.
+    power: AtomicI32,
     queue: u64,
     threads: u32,
     vtcm_bytes: u32,
+    profile: Profile,
 }
 
 const STARTING: u32 = 0;
 const SERVING: u32 = 1;
-const FAILED: u32 = 2;
+
+/// Why a session did not start; the number is its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Failure {
+    Queue = 2,
+    VectorUnit = 3,
+    Vtcm = 4,
+    Thread = 5,
+    Internal = 6,
+}
+
+impl Failure {
+    fn parse(state: u32) -> Self {
+        [Self::Queue, Self::VectorUnit, Self::Vtcm, Self::Thread]
+            .into_iter()
+            .find(|failure| *failure as u32 == state)
+            .unwrap_or(Self::Internal)
+    }
+
+    /// What the host is told: a code of its own for each.
+    const fn error(self) -> AeeError {
+        match self {
+            Self::Queue => AeeError::NO_SUCH_MAP,
+            Self::VectorUnit => AeeError::BUSY,
+            Self::Vtcm => AeeError::ITEM_BUSY,
+            Self::Thread => AeeError::THREAD_CREATE,
+            Self::Internal => AeeError::FAILED,
+        }
+    }
+}
 
 /// Written by [`Running::start`] before the thread exists, and then only read, but for its atomics.
 struct Slot(UnsafeCell<Shared>);
@@ -62,9 +99,11 @@ unsafe impl Sync for Slot {}
 static SHARED: Slot = Slot(UnsafeCell::new(Shared {
     stop: AtomicBool::new(false),
     state: AtomicU32::new(STARTING),
+    power: AtomicI32::new(0),
     queue: 0,
     threads: 0,
     vtcm_bytes: 0,
+    profile: Profile::Balanced,
 }));
 
 fn shared() -> &'static Shared {
@@ -85,11 +124,12 @@ impl Running {
     /// Starts the session's thread, and waits until it serves the queue.
     ///
     /// The caller holds no other `Running`.
-    pub(super) fn start(start: &Start) -> Result<Self, AeeError> {
-        let Start { queue, threads, vtcm_bytes } = *start;
+    pub(super) fn start(start: &Start, profile: Profile) -> Result<Self, AeeError> {
+        let Start { queue, threads, vtcm_bytes, .. } = *start;
         let (stop, state) = (AtomicBool::new(false), AtomicU32::new(STARTING));
+        let power = AtomicI32::new(0);
         // SAFETY: no session runs, so nobody reads it.
-        unsafe { SHARED.0.get().write(Shared { stop, state, queue, threads, vtcm_bytes }) };
+        unsafe { SHARED.0.get().write(Shared { stop, state, power, queue, threads, vtcm_bytes, profile }) };
         // SAFETY: `serve` may be called once at a time, and the stack is its own.
         let thread = unsafe { Thread::start(stack(0), serve, core::ptr::null_mut()) };
         let thread = thread.ok_or(AeeError::NO_MEMORY)?;
@@ -97,11 +137,18 @@ impl Running {
         while state.load(Ordering::Acquire) == STARTING {
             QurtPlatform.futex_wait(state, STARTING);
         }
-        if state.load(Ordering::Acquire) == FAILED {
-            thread.join();
-            return Err(AeeError::FAILED);
+        match state.load(Ordering::Acquire) {
+            SERVING => Ok(Self { thread }),
+            failure => {
+                thread.join();
+                Err(Failure::parse(failure).error())
+            }
         }
-        Ok(Self { thread })
+    }
+
+    /// What the first vote for power that was refused gave, or 0.
+    pub(super) fn power(&self) -> i32 {
+        shared().power.load(Ordering::Relaxed)
     }
 
     /// Ends the session.
@@ -118,8 +165,8 @@ fn report(state: u32) {
 }
 
 unsafe extern "C" fn serve(_: *mut c_void) {
-    if session(shared()).is_none() {
-        report(FAILED);
+    if let Err(failure) = session(shared()) {
+        report(failure as u32);
     }
 }
 
@@ -135,92 +182,118 @@ struct WorkerStart<'a> {
 unsafe extern "C" fn worker(start: *mut c_void) {
     // SAFETY: the caller's promise.
     let WorkerStart { pool, id } = unsafe { *start.cast::<WorkerStart<'_>>() };
-    // A worker without a vector unit would fault in its first kernel; waiting for one is all that it can do.
-    let _unit = VectorUnit::lock();
+    // A worker without a vector unit would fault in its first kernel. It may have to wait for one, and the session
+    // serves only when all have theirs.
+    let Some(_unit) = VectorUnit::lock() else { return };
+    // Release: nothing is published; the session only counts.
+    READY.fetch_add(1, Ordering::Release);
     pool.serve(id);
 }
 
-/// `None` if it could not start.
-fn session(shared: &Shared) -> Option<()> {
-    let mut queue: Queue = core::ptr::null_mut();
-    let null = core::ptr::null();
-    // SAFETY: the handle goes to `queue`; without callbacks, reads block.
-    let error =
-        unsafe { qurt::dspqueue_import(shared.queue, null, null, core::ptr::null_mut(), &raw mut queue) };
-    if error != 0 {
-        return None;
+/// Workers that have a vector unit.
+static READY: AtomicU32 = AtomicU32::new(0);
+/// How long they may wait for it: other clients of the DSP may have it.
+const UNITS_NS: u64 = 2_000_000_000;
+
+/// Waits until all workers have a vector unit; `false` if they do not get it in time.
+fn all_ready(platform: QurtPlatform, workers: usize) -> bool {
+    let start = platform.now_ns();
+    while (READY.load(Ordering::Acquire) as usize) < workers - 1 {
+        if platform.now_ns() - start > UNITS_NS {
+            return false;
+        }
+        platform.relax();
     }
-    let served = serve_queue(shared, queue);
-    // SAFETY: imported above, and used no more.
-    unsafe { qurt::dspqueue_close(queue) };
-    served
+    true
 }
 
-fn serve_queue(shared: &Shared, queue: Queue) -> Option<()> {
-    let _unit = VectorUnit::lock()?;
-    let grant = VtcmGrant::acquire(shared.vtcm_bytes)?;
-    // SAFETY: the grant lives longer than the pool.
+/// Runs the session; the failure is why it could not start.
+fn session(shared: &Shared) -> Result<(), Failure> {
+    let mut queue = Queue::import(shared.queue).ok_or(Failure::Queue)?;
+    let unit = VectorUnit::lock().ok_or(Failure::VectorUnit)?;
+    let mut power = Power::new(shared.profile);
+    power.raise();
+    shared.power.store(power.refused(), Ordering::Relaxed);
+    let mut grant = VtcmGrant::acquire(shared.vtcm_bytes).ok_or(Failure::Vtcm)?;
+    // SAFETY: the grant lives longer than the pool, and `answer` holds it while it runs kernels.
     let vtcm = unsafe { Vtcm::new(grant.base, grant.bytes) };
+    let arena = NonNull::new(ARENA.0.get().cast()).ok_or(Failure::Internal)?;
     // SAFETY: static memory, aligned, that only the one session uses; the host has no mapping of it.
-    let arena = unsafe { Arena::new(NonNull::new(ARENA.0.get().cast())?, ARENA_BYTES) };
+    let arena = unsafe { Arena::new(arena, ARENA_BYTES) };
     let platform = QurtPlatform;
-    let pool = Pool::new(&platform, Isa::Hexagon, vtcm, shared.threads as usize, DmaMode::AtOnce);
+    let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, DmaMode::AtOnce);
     let starts: [WorkerStart<'_>; MAX_WORKERS] = core::array::from_fn(|id| WorkerStart { pool: &pool, id });
     let mut threads = [const { None::<Thread> }; MAX_WORKERS];
-    let mut complete = true;
+    let mut outcome = Ok(());
+    READY.store(0, Ordering::Release);
     for (start, thread) in starts.iter().zip(&mut threads).take(pool.workers()).skip(1) {
         // SAFETY: pool and starts outlive the threads, which are joined below; each stack has one thread.
         *thread = unsafe { Thread::start(stack(start.id), worker, (&raw const *start).cast_mut().cast()) };
-        complete &= thread.is_some();
+        if thread.is_none() {
+            outcome = Err(Failure::Thread);
+        }
     }
-    if complete && let Some(dispatcher) = pool.dispatcher() {
-        report(SERVING);
-        answer(shared, queue, Session::new(&platform, dispatcher, arena, ARCH));
+    if outcome.is_ok() && !all_ready(platform, pool.workers()) {
+        outcome = Err(Failure::VectorUnit);
+    }
+    match pool.dispatcher() {
+        Some(dispatcher) if outcome.is_ok() => {
+            report(SERVING);
+            let mut session = Session::new(&platform, dispatcher, arena, machine::arch());
+            answer(&shared.stop, &mut queue, &mut session, &mut grant, &mut power);
+            session.unmap_all();
+        }
+        Some(_) => {}
+        None => outcome = Err(Failure::Internal),
     }
     pool.stop();
+    // Those that still wait for a vector unit get ours.
+    drop(unit);
     threads.into_iter().flatten().for_each(Thread::join);
-    complete.then_some(())
+    outcome
 }
 
 /// Answers messages until told to stop, or until the host is gone.
-fn answer(shared: &Shared, queue: Queue, mut session: Session<'_, '_, QurtPlatform>) {
-    const AEE_EXPIRED: u32 = 0xc;
-    const AEE_OFFSET: u32 = 0x8000_0400;
-    const AEE_INTERRUPTED: i32 = 46;
+fn answer(
+    stop: &AtomicBool,
+    queue: &mut Queue,
+    session: &mut Session<'_, '_, QurtPlatform>,
+    grant: &mut VtcmGrant,
+    power: &mut Power,
+) {
     let mut message = [0; MAX_MESSAGE];
-    while !shared.stop.load(Ordering::Acquire) {
-        let (mut flags, mut buffers, mut bytes) = (0, 0, 0);
-        let null = core::ptr::null_mut();
-        // SAFETY: the queue is open, results go to the variables above, the message to `message`.
-        let error = unsafe {
-            qurt::dspqueue_read(
-                queue,
-                &raw mut flags,
-                0,
-                &raw mut buffers,
-                null,
-                MAX_MESSAGE as u32,
-                &raw mut bytes,
-                message.as_mut_ptr(),
-                READ_TIMEOUT_US,
-            )
+    let mut idle = 0;
+    // Acquire: pairs with the release of `Running::stop`.
+    while !stop.load(Ordering::Acquire) {
+        let bytes = match queue.read(&mut message) {
+            Ok(read) => read,
+            Err(QueueEnd::Idle) => {
+                idle += 1;
+                let idle = idle >= IDLE_READS;
+                grant.lend(idle);
+                if idle {
+                    power.lower();
+                }
+                continue;
+            }
+            Err(QueueEnd::Lost) => return,
         };
-        match error {
-            0 => {}
-            AEE_INTERRUPTED => return,
-            error if error as u32 == AEE_OFFSET + AEE_EXPIRED => continue,
-            _ => return,
-        }
-        let Some(request) = message.get(..bytes as usize) else { return };
-        let response = session.handle(request);
-        let response = response.as_bytes();
-        // SAFETY: the queue is open; reads the response.
-        let error = unsafe {
-            let bytes = response.len() as u32;
-            qurt::dspqueue_write(queue, 0, 0, null, bytes, response.as_ptr(), WRITE_TIMEOUT_US)
-        };
-        if error != 0 {
+        idle = 0;
+        power.raise();
+        let request = &message[..bytes];
+        let held = grant.hold();
+        let response = if held { session.handle(request) } else { vtcm_is_busy(request) };
+        let told = if held { session.told() } else { &[] };
+        if queue.write(response.as_bytes(), told).is_err() {
             return;
         }
+        grant.lend(false);
     }
+}
+
+/// The answer to a message for which there was no scratchpad.
+fn vtcm_is_busy(request: &[u8]) -> Response {
+    let seq = Request::read_from_bytes(request).map_or(Seq(u64::MAX), |request| request.seq);
+    let fault = Fault::new(ErrorCode::VtcmBusy, super::qurt::HOLD_US);
+    Response::fault(seq, Status::Refused, fault)
 }

@@ -1,0 +1,82 @@
+//! Memory of the host: mapped by its fd, and kept coherent by hand.
+
+use core::ptr::NonNull;
+
+use hexflash_abi::{ErrorCode, Fault, Fd, VECTOR_BYTES};
+
+use super::sys;
+
+/// What is done to the lines of a range.
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum Clean {
+    /// Dirty lines are written back.
+    Flush = 0,
+    /// Lines are dropped.
+    Invalidate = 1,
+    /// Both.
+    FlushInvalidate = 2,
+}
+
+/// Cache maintenance of a range of a mapping.
+pub(super) fn clean(op: Clean, base: *const u8, bytes: usize) {
+    const DATA: u32 = 1;
+    if bytes == 0 {
+        return;
+    }
+    // SAFETY: a range of a mapping; what `Invalidate` drops is the host's to write.
+    unsafe { sys::qurt_mem_cache_clean(base.addr(), bytes, op as u32, DATA) };
+}
+
+/// Read and write.
+const ACCESS: i32 = 3;
+
+/// Maps `size` bytes of what the host announced under `fd`. FastRPC maps no more than the memory has, so that the size
+/// is a fact from here on.
+///
+/// # Errors
+/// [`ErrorCode::MapFailed`]: there is no such memory, it is smaller, or the address space is used up. The image gives no
+/// reason, so the detail is the size in KiB.
+pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
+    let failed = Fault::new(ErrorCode::MapFailed, u32::try_from(size >> 10).unwrap_or(u32::MAX));
+    if size == 0 {
+        return Err(failed);
+    }
+    #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
+    // SAFETY: a new mapping wherever there is room.
+    let base = unsafe {
+        let size = i32::try_from(size).map_err(|_| failed)?;
+        sys::HAP_mmap(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
+    };
+    #[cfg(not(all(
+        target_arch = "hexagon",
+        not(any(target_feature = "hvxv75", target_feature = "hvxv79"))
+    )))]
+    // SAFETY: a new mapping wherever there is room.
+    let base = unsafe {
+        let size = usize::try_from(size).map_err(|_| failed)?;
+        sys::HAP_mmap2(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
+    };
+    let base = NonNull::new(base).filter(|base| base.addr().get() != usize::MAX).ok_or(failed)?;
+    if base.addr().get().is_multiple_of(VECTOR_BYTES) {
+        Ok(base)
+    } else {
+        unmap(base, size);
+        Err(failed)
+    }
+}
+
+/// Gives back what [`map`] gave.
+pub(super) fn unmap(base: NonNull<u8>, size: u64) {
+    let at = base.as_ptr().cast();
+    // SAFETY: mapped by `map` with this size, which fits; the session uses the memory no more.
+    unsafe {
+        #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
+        sys::HAP_munmap(at, size as i32);
+        #[cfg(not(all(
+            target_arch = "hexagon",
+            not(any(target_feature = "hvxv75", target_feature = "hvxv79"))
+        )))]
+        sys::HAP_munmap2(at, size as usize);
+    }
+}

@@ -1,0 +1,63 @@
+//! The `qurt` platform: QuRT's futexes and caches, FastRPC's memory. What else the image gives is in the files beside
+//! this one.
+
+mod memory;
+mod power;
+mod queue;
+mod sys;
+mod thread;
+mod vtcm;
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+
+use hexflash_abi::{Fault, Fd};
+use hexflash_dsp::platform::{CacheOp, Platform};
+
+use super::machine;
+
+pub(super) use power::{Power, Profile};
+pub(super) use queue::{Queue, QueueEnd, TIMEOUT_IDLE_US};
+#[cfg(target_arch = "hexagon")]
+pub(super) use sys::abort;
+pub(super) use thread::{Thread, VectorUnit};
+pub(super) use vtcm::{HOLD_US, VtcmGrant};
+
+/// QuRT's sleeping and waking, its timer, FastRPC's mappings.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QurtPlatform;
+
+impl Platform for QurtPlatform {
+    fn futex_wait(&self, word: &AtomicU32, expected: u32) {
+        // SAFETY: the word lives through the call.
+        unsafe { sys::qurt_futex_wait(word.as_ptr(), expected as i32) };
+    }
+
+    fn futex_wake(&self, word: &AtomicU32) {
+        // SAFETY: the address is only compared.
+        unsafe { sys::qurt_futex_wake(word.as_ptr(), i32::MAX) };
+    }
+
+    fn now_ns(&self) -> u64 {
+        // 625 / 12 ns per tick of 19.2 MHz; the product does not overflow for 17 years.
+        machine::ticks() * 625 / 12
+    }
+
+    fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
+        memory::map(fd, size)
+    }
+
+    fn unmap(&self, _fd: Fd, base: NonNull<u8>, size: u64) {
+        // What the caches still hold of it would be written back into memory that is somebody else's by then.
+        memory::clean(memory::Clean::FlushInvalidate, base.as_ptr(), size as usize);
+        memory::unmap(base, size);
+    }
+
+    fn cache(&self, op: CacheOp, base: *const u8, bytes: usize) {
+        let op = match op {
+            CacheOp::Flush => memory::Clean::Flush,
+            CacheOp::Invalidate => memory::Clean::Invalidate,
+        };
+        memory::clean(op, base, bytes);
+    }
+}
