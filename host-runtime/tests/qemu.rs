@@ -69,7 +69,8 @@ fn transcript(mut engine: Engine, prompt: usize) -> Vec<u32> {
 }
 
 fn inproc_transcript(model: &Path, prompt: usize) -> Vec<u32> {
-    let device = inproc::Inproc::open(&DeviceOptions { threads: Some(1), vtcm_bytes: None }).unwrap();
+    let device =
+        inproc::Inproc::open(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() }).unwrap();
     transcript(engine(model, Box::new(device)), prompt)
 }
 
@@ -130,7 +131,7 @@ fn rounds(device: Box<dyn Device>) -> (Vec<u32>, Vec<u32>) {
 #[test]
 fn speculative_rounds_are_those_of_inproc() {
     let Some(device) = qemu(2, DmaMode::AtWait) else { return };
-    let host = inproc::Inproc::open(&DeviceOptions { threads: Some(1), vtcm_bytes: None }).unwrap();
+    let host = inproc::Inproc::open(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() }).unwrap();
     let (tokens, bits) = rounds(Box::new(host));
     assert!(tokens.len() > 4, "{tokens:?}: hardly anything was accepted");
     let (found, found_bits) = rounds(Box::new(device));

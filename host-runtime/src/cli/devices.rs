@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use super::{CliError, print_json};
-use crate::device::{self, DeviceError, DeviceInfo, DeviceOptions};
+use crate::device::{self, DeviceInfo, DeviceOptions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -25,7 +25,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let open = |&(name, _): &(&'static str, &str)| -> Result<Entry, CliError> {
         match device::open(name, &DeviceOptions::default()) {
             Ok(device) => Ok(Entry::Available(device.info().clone())),
-            Err(error @ DeviceError::Unavailable { .. }) => {
+            Err(error) if error.is_absence() => {
                 Ok(Entry::Unavailable { name, unavailable: error.to_string() })
             }
             Err(error) => Err(error.into()),

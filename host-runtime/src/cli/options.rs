@@ -161,12 +161,48 @@ pub(super) struct DeviceArgs {
     /// Bytes of VTCM [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
+    /// Device htp: the vendor's library [default: where systems have it]
+    #[cfg(unix)]
+    #[arg(long, value_name = "FILE")]
+    htp_library: Option<PathBuf>,
+    /// Device htp: clocks while there is work
+    #[cfg(unix)]
+    #[arg(long, value_name = "PROFILE", default_value = "burst")]
+    power: Power,
+}
+
+/// Power profiles.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Power {
+    /// The highest clocks, and no sleep between messages
+    Burst,
+    /// High clocks that adapt
+    Balanced,
+    /// Low clocks that adapt
+    Efficient,
 }
 
 impl DeviceArgs {
     pub(super) fn open(&self) -> Result<Box<dyn Device>, CliError> {
-        let options = DeviceOptions { threads: self.threads, vtcm_bytes: self.vtcm };
+        let options = DeviceOptions {
+            threads: self.threads,
+            vtcm_bytes: self.vtcm,
+            #[cfg(unix)]
+            htp: Some(Box::new(self.htp())),
+        };
         Ok(device::open(&self.device, &options)?)
+    }
+
+    #[cfg(unix)]
+    fn htp(&self) -> device::htp::HtpOptions {
+        use device::htp::{HtpOptions, PowerProfile};
+        let power = match self.power {
+            Power::Burst => PowerProfile::Burst,
+            Power::Balanced => PowerProfile::Balanced,
+            Power::Efficient => PowerProfile::Efficient,
+        };
+        HtpOptions { library: self.htp_library.clone(), power, ..HtpOptions::default() }
     }
 }
 

@@ -25,6 +25,14 @@ pub enum DeviceError {
         /// What to do.
         remedy: &'static str,
     },
+    /// This machine has no Hexagon that hexflash could use.
+    #[cfg(unix)]
+    #[error(transparent)]
+    NoHardware(super::htp::error::HtpError),
+    /// The way to the Hexagon failed.
+    #[cfg(unix)]
+    #[error(transparent)]
+    Htp(super::htp::error::HtpError),
     /// A setting is out of range.
     #[error("{what} must be {allowed}, not {found}")]
     Setting {
@@ -85,6 +93,18 @@ pub enum DeviceError {
         /// Op, code and detail.
         fault: Fault,
     },
+}
+
+impl DeviceError {
+    /// Whether the device is simply not there, which is no failure of anything.
+    pub fn is_absence(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            #[cfg(unix)]
+            Self::NoHardware(_) => true,
+            _ => false,
+        }
+    }
 }
 
 fn known() -> String {

@@ -19,6 +19,8 @@ pub unsafe trait Memory: Send + Sync {
     }
     /// Whether it may be written.
     fn writable(&self) -> bool;
+    /// The host has written there: for devices that must be told.
+    fn written(&self, _offset: usize, _bytes: usize) {}
 }
 
 /// Zeroed pages of this process.
@@ -96,6 +98,7 @@ impl SharedMemory {
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr(), self.0.base().as_ptr().add(offset), data.len());
         }
+        self.0.written(offset, data.len());
     }
 
     /// Copies `data.len()` bytes out from `offset`.

@@ -1,6 +1,8 @@
 //! Devices: where the DSP side runs. One trait, and the same messages, on all of them.
 
 mod error;
+#[cfg(unix)]
+pub mod htp;
 pub mod inproc;
 mod memory;
 #[cfg(target_os = "linux")]
@@ -113,6 +115,8 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("inproc", "the DSP runtime on this machine's own processor, in this process"),
     #[cfg(target_os = "linux")]
     ("qemu", "the DSP runtime as Hexagon machine code, under qemu-hexagon"),
+    #[cfg(unix)]
+    ("htp", "the Hexagon processor of a Snapdragon, through the vendor's libcdsprpc.so"),
 ];
 
 /// The line of a device.
@@ -127,6 +131,9 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// Bytes of VTCM; `None` for 8 MiB.
     pub vtcm_bytes: Option<usize>,
+    /// What only `htp` has; `None` for its defaults.
+    #[cfg(unix)]
+    pub htp: Option<Box<htp::HtpOptions>>,
 }
 
 /// Opens the device called `name`.
@@ -138,6 +145,8 @@ pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, Devi
         "inproc" => Ok(Box::new(inproc::Inproc::open(options)?)),
         #[cfg(target_os = "linux")]
         "qemu" => Ok(Box::new(qemu::Qemu::open(options)?)),
+        #[cfg(unix)]
+        "htp" => Ok(Box::new(htp::Htp::open(options)?)),
         _ => Err(DeviceError::Unknown { name: name.to_owned() }),
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::qemu::Qemu;
 use hexflash::device::{Buffer, Device, DeviceError};
 use hexflash_abi::message::{Exec, Load, Message, Range, Response, Run, Unload};
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Op, ProgramId, Seq, Status, TensorIndex};
 use zerocopy::IntoBytes;
@@ -35,6 +36,12 @@ impl Target for Inproc {
 }
 
 impl Target for Qemu {
+    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        Self::submit_bytes(self, request)
+    }
+}
+
+impl Target for Htp {
     fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         Self::submit_bytes(self, request)
     }
@@ -199,7 +206,7 @@ pub fn tensor(dtype: DType, offset: u64, ne: [u32; 4]) -> TensorDesc {
         buffer,
         dtype: dtype.wire(),
         token_axis: NO_TOKEN_AXIS,
-        flags: 0,
+        flags: (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits(),
         reserved: 0,
         ne,
         nb,

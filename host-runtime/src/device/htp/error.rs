@@ -1,0 +1,185 @@
+//! What can go wrong with a device behind FastRPC: the call, the code in words, and what users can do.
+
+use std::path::PathBuf;
+
+use super::aee::AeeCode;
+
+/// Calls that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Call {
+    /// Asking for the DSP's version.
+    Arch,
+    /// Asking for the session's domain.
+    EffectiveDomain,
+    /// Reserving a session.
+    ReserveSession,
+    /// Asking for a process that runs unsigned libraries.
+    UnsignedModule,
+    /// Registering for the end of the process.
+    Notifications,
+    /// Loading the library on the DSP.
+    Open,
+    /// Asking the library what it is.
+    Info,
+    /// Starting the session.
+    Start,
+    /// Creating the queue.
+    QueueCreate,
+    /// Naming it for the DSP.
+    QueueExport,
+    /// Sending.
+    QueueWrite,
+    /// Receiving.
+    QueueRead,
+    /// Allocating shared memory.
+    Allocate,
+    /// Naming it for the DSP.
+    ToFd,
+    /// Mapping it.
+    Map,
+}
+
+impl Call {
+    /// The function, as the vendor's documents have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arch => "remote_handle_control(GET_DSP_INFO)",
+            Self::EffectiveDomain => "remote_session_control(GET_EFFECTIVE_DOMAIN_ID)",
+            Self::ReserveSession => "remote_session_control(RESERVE_NEW_SESSION)",
+            Self::UnsignedModule => "remote_session_control(UNSIGNED_MODULE)",
+            Self::Notifications => "remote_session_control(REGISTER_STATUS_NOTIFICATIONS)",
+            Self::Open => "remote_handle64_open",
+            Self::Info => "remote_handle64_invoke(info)",
+            Self::Start => "remote_handle64_invoke(start)",
+            Self::QueueCreate => "dspqueue_create",
+            Self::QueueExport => "dspqueue_export",
+            Self::QueueWrite => "dspqueue_write",
+            Self::QueueRead => "dspqueue_read",
+            Self::Allocate => "rpcmem_alloc",
+            Self::ToFd => "rpcmem_to_fd",
+            Self::Map => "fastrpc_mmap",
+        }
+    }
+
+    /// What it was for.
+    const fn purpose(self) -> &'static str {
+        match self {
+            Self::Arch => "cannot find out which Hexagon this machine has",
+            Self::EffectiveDomain | Self::ReserveSession => "cannot get a session on the DSP",
+            Self::UnsignedModule => "the DSP does not let unsigned libraries run",
+            Self::Notifications => "cannot watch the process on the DSP",
+            Self::Open => "cannot load hexflash's library on the DSP",
+            Self::Info => "the library on the DSP does not answer",
+            Self::Start => "the session on the DSP does not start",
+            Self::QueueCreate | Self::QueueExport => "cannot make the message queue",
+            Self::QueueWrite => "cannot send to the DSP",
+            Self::QueueRead => "cannot receive from the DSP",
+            Self::Allocate | Self::ToFd => "cannot get shared memory",
+            Self::Map => "cannot map memory on the DSP",
+        }
+    }
+
+    /// What users can do.
+    const fn remedy(self, code: AeeCode) -> &'static str {
+        match (self, code.base()) {
+            (Self::Open, AeeCode::UNABLE_TO_LOAD) => {
+                "see that the library for this architecture lies in a folder that DSP_LIBRARY_PATH names, that it is \
+                 of this release, and that the system lets unsigned libraries run"
+            }
+            (Self::Open, AeeCode::CONNECTION_REFUSED) => {
+                "see that this user may use the DSP (on Android: adb shell; on Linux: the group of /dev/fastrpc-cdsp), \
+                 and keep /vendor/lib64 out of LD_LIBRARY_PATH"
+            }
+            (Self::ReserveSession, _) => "close other programs that use the DSP, or use fewer sessions",
+            (Self::UnsignedModule, _) => {
+                "this chip or firmware wants signed libraries: use a device that allows unsigned ones, or sign the library"
+            }
+            (Self::Start, AeeCode::ITEM_BUSY) => "another program holds VTCM: close it, or lower --vtcm",
+            (Self::Start, AeeCode::BUSY) => {
+                "another program holds the vector units: close it, or lower --threads"
+            }
+            (Self::Start | Self::Info, _) => "lower --threads or --vtcm; if it stays so, restart the device",
+            (Self::Allocate | Self::ToFd | Self::Map, _) => {
+                "use a smaller model or context (-c), or close other programs that use the DSP"
+            }
+            (Self::QueueWrite | Self::QueueRead, _) => "reset the device and try again",
+            (_, AeeCode::UNSUPPORTED) => "update the system: its DSP firmware is older than hexflash needs",
+            _ => "see that no other program has all sessions of the DSP, and try again",
+        }
+    }
+}
+
+/// A device behind FastRPC cannot be used, or failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HtpError {
+    /// The vendor's library is not there.
+    #[error(
+        "libcdsprpc.so cannot be opened ({}); run on a Snapdragon device, or name the library with --htp-library",
+        tried.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect::<Vec<_>>().join("; ")
+    )]
+    NoLibrary {
+        /// Paths, and why each failed.
+        tried: Vec<(PathBuf, String)>,
+    },
+    /// It is there, but lacks a function.
+    #[error("{} has no function {symbol}; it is too old for hexflash: update the system, or name another with --htp-library", library.display())]
+    NoSymbol {
+        /// The library.
+        library: PathBuf,
+        /// The function.
+        symbol: &'static str,
+    },
+    /// A call failed.
+    #[error("{}: {} gave {code}; {}", call.purpose(), call.name(), call.remedy(*code))]
+    Call {
+        /// The call.
+        call: Call,
+        /// What it gave.
+        code: AeeCode,
+    },
+    /// The DSP is older than any that hexflash runs on.
+    #[error(
+        "this machine's Hexagon is v{found:x}; hexflash needs v73 or newer (Snapdragon 8 Gen 2 and later)"
+    )]
+    TooOld {
+        /// Its version.
+        found: u32,
+    },
+    /// The library on the DSP is of another build.
+    #[error(
+        "the library on the DSP speaks ABI version {version} (layout {layout:08x}), this host {} ({:08x}); \
+         install host and DSP library of the same release",
+        hexflash_abi::ABI_VERSION,
+        hexflash_abi::LAYOUT_HASH as u32
+    )]
+    OtherBuild {
+        /// Its version.
+        version: u32,
+        /// Low word of its layout's hash.
+        layout: u32,
+    },
+    /// The library on the DSP is for a newer architecture than the DSP's.
+    #[error(
+        "the library on the DSP is built for v{library:x}, and this machine's Hexagon is v{found:x}; \
+         install the library for it"
+    )]
+    OtherArch {
+        /// What it is built for.
+        library: u32,
+        /// The machine's.
+        found: u32,
+    },
+}
+
+impl HtpError {
+    pub(super) fn call(call: Call, code: i32) -> Self {
+        Self::Call { call, code: AeeCode(code) }
+    }
+}
+
+/// Turns what a call gave into a result.
+pub(super) fn check(call: Call, code: i32) -> Result<(), HtpError> {
+    if code == 0 { Ok(()) } else { Err(HtpError::call(call, code)) }
+}

@@ -1,0 +1,128 @@
+//! The vendor's library, opened at run time.
+//!
+//! hexflash is not linked with it: the same program runs where there is none. Its path differs from system to system,
+//! and what it exports from release to release.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
+
+use super::error::HtpError;
+use super::ffi::{QueueBuffer, RawQueue, RemoteArg};
+
+/// Where the library is looked for. Without a folder, the loader decides, which on Android is what works: programs may
+/// not open the vendor's folders themselves.
+const PATHS: &[&str] = &[
+    "libcdsprpc.so",
+    "libcdsprpc.so.1",
+    "/vendor/lib64/libcdsprpc.so",
+    "/system/vendor/lib64/libcdsprpc.so",
+    "/usr/lib/libcdsprpc.so",
+    "/usr/lib/aarch64-linux-gnu/libcdsprpc.so",
+];
+
+macro_rules! symbols {
+    (
+        required { $($name:ident: fn($($argument:ty),* $(,)?) -> $result:ty;)+ }
+        optional { $($extra:ident: fn($($extra_argument:ty),* $(,)?) -> $extra_result:ty;)+ }
+    ) => {
+        /// The library's functions.
+        #[derive(Debug)]
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> $result,)+
+            $(pub(super) $extra: Option<unsafe extern "C" fn($($extra_argument),*) -> $extra_result>,)+
+        }
+
+        impl Functions {
+            fn find(handle: &Handle, library: &Path) -> Result<Self, HtpError> {
+                // SAFETY: the types are those of the published interface.
+                unsafe {
+                    Ok(Self {
+                        $($name: *handle.get(concat!(stringify!($name), "\0").as_bytes()).map_err(|_| {
+                            HtpError::NoSymbol { library: library.to_owned(), symbol: stringify!($name) }
+                        })?,)+
+                        $($extra: handle
+                            .get(concat!(stringify!($extra), "\0").as_bytes())
+                            .ok()
+                            .map(|symbol| *symbol),)+
+                    })
+                }
+            }
+        }
+    };
+}
+
+symbols! {
+    required {
+        rpcmem_alloc: fn(c_int, u32, c_int) -> *mut c_void;
+        rpcmem_free: fn(*mut c_void) -> ();
+        rpcmem_to_fd: fn(*mut c_void) -> c_int;
+        fastrpc_mmap: fn(c_int, c_int, *mut c_void, c_int, usize, u32) -> c_int;
+        fastrpc_munmap: fn(c_int, c_int, *mut c_void, usize) -> c_int;
+        remote_session_control: fn(u32, *mut c_void, u32) -> c_int;
+        remote_handle_control: fn(u32, *mut c_void, u32) -> c_int;
+        remote_handle64_open: fn(*const c_char, *mut u64) -> c_int;
+        remote_handle64_invoke: fn(u64, u32, *mut RemoteArg) -> c_int;
+        remote_handle64_close: fn(u64) -> c_int;
+        dspqueue_create: fn(
+            c_int, u32, u32, u32, *const c_void, *const c_void, *mut c_void, *mut RawQueue,
+        ) -> c_int;
+        dspqueue_close: fn(RawQueue) -> c_int;
+        dspqueue_export: fn(RawQueue, *mut u64) -> c_int;
+        dspqueue_write: fn(RawQueue, u32, u32, *mut QueueBuffer, u32, *const u8, u32) -> c_int;
+        dspqueue_read: fn(
+            RawQueue, *mut u32, u32, *mut u32, *mut QueueBuffer, u32, *mut u32, *mut u8, u32,
+        ) -> c_int;
+    }
+    optional {
+        rpcmem_alloc2: fn(c_int, u32, usize) -> *mut c_void;
+        remote_handle64_control: fn(u64, u32, *mut c_void, u32) -> c_int;
+    }
+}
+
+/// The library. It stays open as long as anything of it is in use.
+#[derive(Debug)]
+pub(super) struct Library {
+    functions: Functions,
+    path: PathBuf,
+    _handle: Handle,
+}
+
+impl Library {
+    /// Opens the library: the one that is named, or the first of those that systems have.
+    pub(super) fn open(named: Option<&Path>) -> Result<Self, HtpError> {
+        let paths = match named {
+            Some(path) => vec![path.to_owned()],
+            None => PATHS.iter().map(PathBuf::from).collect(),
+        };
+        let mut tried = Vec::new();
+        for path in paths {
+            // SAFETY: the vendor's library, or the one that the user names: what it does when it is opened is up to it.
+            match unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
+                Ok(handle) => {
+                    let functions = Functions::find(&handle, &path)?;
+                    return Ok(Self { functions, path, _handle: handle });
+                }
+                Err(error) => tried.push((path, reason(&error))),
+            }
+        }
+        Err(HtpError::NoLibrary { tried })
+    }
+
+    /// Its functions.
+    pub(super) fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    /// Where it was found.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The loader's words, on one line.
+fn reason(error: &libloading::Error) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), ToString::to_string).replace('\n', " ")
+}

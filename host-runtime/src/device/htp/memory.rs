@@ -1,0 +1,179 @@
+//! Shared memory of FastRPC, and what the host has written in it since the DSP was last told.
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::super::Memory;
+use super::error::{Call, HtpError, check};
+use super::ffi::{CACHED, HEAP_SYSTEM, MAP_FD_DELAYED};
+use super::library::Library;
+
+/// What caches work on, on either side.
+const LINE: usize = 128;
+/// Separate ranges that are kept; more become one.
+const RANGES: usize = 8;
+
+/// Ranges of bytes, whole lines, that do not touch.
+#[derive(Debug, Default)]
+pub(super) struct Ranges(Vec<Range<usize>>);
+
+impl Ranges {
+    /// Adds a range.
+    fn add(&mut self, offset: usize, bytes: usize, limit: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let mut new = offset / LINE * LINE..(offset + bytes).next_multiple_of(LINE).min(limit);
+        self.0.retain(|old| {
+            let apart = old.end < new.start || new.end < old.start;
+            if !apart {
+                new = new.start.min(old.start)..new.end.max(old.end);
+            }
+            apart
+        });
+        self.0.push(new);
+        if self.0.len() > RANGES {
+            let start = self.0.iter().map(|r| r.start).min().unwrap_or(0);
+            let end = self.0.iter().map(|r| r.end).max().unwrap_or(0);
+            self.0.clear();
+            self.0.push(start..end);
+        }
+    }
+}
+
+/// A piece of shared memory.
+pub(super) struct RpcMemory {
+    library: Arc<Library>,
+    base: NonNull<u8>,
+    /// Bytes that users asked for, and that were allocated.
+    bytes: usize,
+    fd: c_int,
+    written: Mutex<Ranges>,
+}
+
+// SAFETY: an address range with a lock; who uses the memory obeys `Memory`.
+unsafe impl Send for RpcMemory {}
+// SAFETY: as above.
+unsafe impl Sync for RpcMemory {}
+
+impl RpcMemory {
+    /// `bytes` zeroed bytes.
+    pub(super) fn zeroed(library: &Arc<Library>, bytes: u64) -> Result<Self, HtpError> {
+        let none = || HtpError::call(Call::Allocate, super::aee::AeeCode::NO_MEMORY as i32);
+        let bytes = usize::try_from(bytes).map_err(|_| none())?.max(1);
+        let functions = library.functions();
+        // SAFETY: plain calls.
+        let base = unsafe {
+            match (functions.rpcmem_alloc2, c_int::try_from(bytes)) {
+                (Some(allocate), _) => allocate(HEAP_SYSTEM, CACHED, bytes),
+                (None, Ok(bytes)) => (functions.rpcmem_alloc)(HEAP_SYSTEM, CACHED, bytes),
+                // Older libraries count in an `int`.
+                (None, Err(_)) => return Err(none()),
+            }
+        };
+        let base = NonNull::new(base.cast::<u8>()).ok_or_else(none)?;
+        // SAFETY: new memory of that size.
+        unsafe { base.write_bytes(0, bytes) };
+        // SAFETY: allocated above.
+        let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
+        let written = Mutex::new(Ranges::default());
+        let memory = Self { library: Arc::clone(library), base, bytes, fd, written };
+        memory.written(0, bytes);
+        // Dropped, and thereby freed, if it has no fd.
+        if fd > 0 { Ok(memory) } else { Err(HtpError::call(Call::ToFd, fd)) }
+    }
+
+    /// Its file descriptor.
+    pub(super) fn fd(&self) -> c_int {
+        self.fd
+    }
+
+    /// What was written since the last call.
+    pub(super) fn take_written(&self) -> Vec<Range<usize>> {
+        std::mem::take(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner).0)
+    }
+}
+
+impl Drop for RpcMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed`, mapped nowhere any more (`Mapped` holds this), and used by nobody.
+        unsafe { (self.library.functions().rpcmem_free)(self.base.as_ptr().cast()) };
+    }
+}
+
+// SAFETY: FastRPC's memory is page-aligned, readable, writable and does not move; nobody is given references to it.
+unsafe impl Memory for RpcMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn writable(&self) -> bool {
+        true
+    }
+
+    fn written(&self, offset: usize, bytes: usize) {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).add(offset, bytes, self.bytes);
+    }
+}
+
+/// Shared memory that the DSP may map, until it is dropped.
+pub(super) struct Mapped {
+    memory: Arc<RpcMemory>,
+    domain: c_int,
+}
+
+impl Mapped {
+    /// Lets the DSP map the memory.
+    pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int) -> Result<Self, HtpError> {
+        let functions = memory.library.functions();
+        let (at, bytes) = (memory.base.as_ptr().cast::<c_void>(), memory.bytes);
+        // SAFETY: memory of the library's, with its own fd and size.
+        let code = unsafe { (functions.fastrpc_mmap)(domain, memory.fd, at, 0, bytes, MAP_FD_DELAYED) };
+        check(Call::Map, code)?;
+        Ok(Self { memory, domain })
+    }
+
+    /// The memory.
+    pub(super) fn memory(&self) -> &Arc<RpcMemory> {
+        &self.memory
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let memory = &self.memory;
+        let at = memory.base.as_ptr().cast::<c_void>();
+        // SAFETY: mapped in `new`, with the same words.
+        let code =
+            unsafe { (memory.library.functions().fastrpc_munmap)(self.domain, memory.fd, at, memory.bytes) };
+        if code != 0 {
+            // The mapping ends with its session at the latest.
+            tracing::debug!("fastrpc_munmap gave {}", super::aee::AeeCode(code));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_whole_lines_and_join_where_they_touch() {
+        let mut ranges = Ranges::default();
+        for (at, bytes) in [(130, 4), (1000, 0), (900, 30), (260, 1), (4000, 100)] {
+            ranges.add(at, bytes, 4050);
+        }
+        assert_eq!(ranges.0, [896..1024, 128..384, 3968..4050]);
+        for i in 0..9 {
+            ranges.add(10_000 + 1000 * i, 1, 100_000);
+        }
+        assert_eq!(ranges.0.len(), 3 + 9 - RANGES);
+        assert!(ranges.0.iter().any(|r| r.start == 128 && r.end >= 15_000));
+    }
+}

@@ -1,0 +1,313 @@
+//! `htp`: the Hexagon processor of a Snapdragon, through the vendor's FastRPC library.
+//!
+//! The queue is the vendor's `dspqueue`, shared memory is FastRPC's, and the other side is our library on the DSP
+//! (`libhexflash_skel_vNN.so`). Nothing of this has run on a phone yet; tests run it against a stand-in for the vendor's
+//! library (tests/cdsprpc).
+
+pub mod aee;
+pub mod error;
+mod ffi;
+mod library;
+mod memory;
+mod queue;
+mod session;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::program::MAX_BUFFERS;
+use hexflash_abi::{BufferId, Fd, Seq};
+use zerocopy::{FromZeros, IntoBytes};
+
+use self::error::HtpError;
+use self::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, WRITTEN_BY_SENDER};
+use self::library::Library;
+use self::memory::{Mapped, RpcMemory};
+use self::queue::QueueFailure;
+use self::session::{Session, Wanted};
+use super::{
+    Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+};
+
+/// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
+const THREADS: usize = 4;
+/// How long the DSP may take for a message that runs no program.
+const QUICK: Duration = Duration::from_secs(20);
+/// Longest wait between two looks at whether the process still lives.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How much power a session may ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PowerProfile {
+    /// The highest clocks, and no sleep between messages.
+    #[default]
+    Burst,
+    /// High clocks that adapt.
+    Balanced,
+    /// Low clocks that adapt.
+    Efficient,
+}
+
+/// Options that only this device has.
+#[derive(Clone, Debug, Default)]
+pub struct HtpOptions {
+    /// The vendor's library; `None` to look where systems have it.
+    pub library: Option<PathBuf>,
+    /// Power while there is work.
+    pub power: PowerProfile,
+    /// Use another session than the first, which other libraries in this process may have.
+    pub reserve: bool,
+}
+
+/// The device.
+pub struct Htp {
+    info: DeviceInfo,
+    wanted: Wanted,
+    arch: u32,
+    library: Arc<Library>,
+    /// `None` if it could not be started again.
+    session: Option<Session>,
+    /// Dropped before the session that they are mapped in is closed, see [`Htp::close`].
+    buffers: Vec<Option<Mapped>>,
+    /// Memory of which it is not known whether the DSP has it mapped: kept until the session ends.
+    unsure: Vec<Mapped>,
+    next_seq: u64,
+}
+
+impl From<HtpError> for DeviceError {
+    fn from(error: HtpError) -> Self {
+        match error {
+            // Not a failure where there is no such hardware.
+            HtpError::NoLibrary { .. } | HtpError::NoSymbol { .. } | HtpError::TooOld { .. } => {
+                Self::NoHardware(error)
+            }
+            error => Self::Htp(error),
+        }
+    }
+}
+
+impl Htp {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// A setting out of range, or [`HtpError`].
+    pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
+        let htp = options.htp.as_deref().cloned().unwrap_or_default();
+        let checked = DeviceOptions { threads: options.threads.or(Some(THREADS)), ..options.clone() };
+        let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
+        let library = Arc::new(Library::open(htp.library.as_deref())?);
+        let arch = session::arch(&library)?;
+        let wanted = Wanted {
+            threads: threads as u32,
+            vtcm_bytes: vtcm_bytes as u32,
+            power: htp.power as u32,
+            reserve: htp.reserve,
+        };
+        let session = Some(Session::open(&library, arch, wanted)?);
+        let description = format!("Hexagon v{arch:x}, through {}", library.path().display());
+        let info = DeviceInfo {
+            name: "htp".to_owned(),
+            description,
+            threads: wanted.threads,
+            vtcm_bytes: wanted.vtcm_bytes,
+            arena_bytes: 0,
+        };
+        let mut device = Self {
+            info,
+            wanted,
+            arch,
+            library,
+            session,
+            buffers: Vec::new(),
+            unsure: Vec::new(),
+            next_seq: 0,
+        };
+        device.info.arena_bytes = handshake(&mut device, QUICK)?.arena_bytes;
+        Ok(device)
+    }
+
+    fn session(&mut self) -> Result<&mut Session, DeviceError> {
+        let gone = || DeviceError::Lost { reason: "it could not be started again".to_owned() };
+        self.session.as_mut().ok_or_else(gone)
+    }
+
+    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
+    ///
+    /// # Errors
+    /// As [`submit`](Device::submit).
+    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        // With the memory that was written since the last one.
+        let mut buffers = Vec::with_capacity(MAX_QUEUE_BUFFERS);
+        for mapped in self.buffers.iter().flatten() {
+            let fd = mapped.memory().fd() as u32;
+            for range in mapped.memory().take_written() {
+                buffers.extend(packet_buffer(fd, range));
+            }
+        }
+        let session = self.session()?;
+        if let Some(reason) = session.end() {
+            return Err(DeviceError::Lost { reason: reason.to_owned() });
+        }
+        match session.queue().write(request, &mut buffers) {
+            Ok(()) => Ok(()),
+            Err(failure) => {
+                // Whoever sends next must tell of it again.
+                for mapped in self.buffers.iter().flatten() {
+                    let fd = mapped.memory().fd() as u32;
+                    for b in buffers.iter().filter(|b| b.fd == fd) {
+                        mapped.memory().written(b.offset as usize, b.size as usize);
+                    }
+                }
+                match failure {
+                    QueueFailure::NotYet => Err(DeviceError::QueueFull),
+                    QueueFailure::Lost(error) => Err(self.lost(error)),
+                }
+            }
+        }
+    }
+
+    /// What is known of a session whose queue failed.
+    fn lost(&mut self, error: HtpError) -> DeviceError {
+        if let Some(session) = &mut self.session {
+            session.give_up();
+        }
+        // The news of the process's end may come a moment after the queue's.
+        let patience = Instant::now() + LOOK;
+        let mut end = None;
+        while end.is_none() && Instant::now() < patience {
+            end = self.session.as_ref().and_then(Session::end);
+            if end.is_none() {
+                std::thread::sleep(LOOK / 20);
+            }
+        }
+        let reason = end.map_or_else(|| error.to_string(), |end| format!("{end}; {error}"));
+        DeviceError::Lost { reason }
+    }
+
+    fn map(&mut self, memory: RpcMemory, flags: MapFlags) -> Result<(BufferId, Arc<RpcMemory>), DeviceError> {
+        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
+        if free >= MAX_BUFFERS {
+            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
+        }
+        let memory = Arc::new(memory);
+        let mapped = Mapped::new(Arc::clone(&memory), self.session()?.domain())?;
+        let id = BufferId(free as u32);
+        let (fd, size) = (Fd(memory.fd()), memory.len() as u64);
+        let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
+        match (self as &mut dyn Device).call(&Message::Map(map), QUICK) {
+            Ok(_) => {}
+            Err(refused @ DeviceError::Fault { .. }) => return Err(refused),
+            Err(error) => {
+                self.unsure.push(mapped);
+                return Err(error);
+            }
+        }
+        // What was written before it was mapped is in no cache of the DSP.
+        drop(memory.take_written());
+        if free == self.buffers.len() {
+            self.buffers.push(None);
+        }
+        self.buffers[free] = Some(mapped);
+        Ok((id, memory))
+    }
+
+    /// Ends the session: serving first, then what is mapped, then the process.
+    fn close(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.stop();
+        }
+        self.buffers.clear();
+        self.unsure.clear();
+        self.session = None;
+    }
+}
+
+/// Written memory as packets name it; nothing if 32 bits cannot.
+fn packet_buffer(fd: u32, range: std::ops::Range<usize>) -> Option<QueueBuffer> {
+    let (offset, size) = (u32::try_from(range.start).ok()?, u32::try_from(range.len()).ok()?);
+    Some(QueueBuffer { fd, size, offset, flags: WRITTEN_BY_SENDER, address: 0 })
+}
+
+impl Device for Htp {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        let memory = RpcMemory::zeroed(&self.library, bytes)?;
+        let (id, memory) = self.map(memory, MapFlags::empty())?;
+        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+    }
+
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        // The DSP maps nothing but FastRPC's own memory: a copy.
+        let copy = RpcMemory::zeroed(&self.library, memory.len() as u64)?;
+        // SAFETY: both have that many bytes; nobody writes the source, which is read-only, and nobody else has the copy.
+        unsafe {
+            std::ptr::copy_nonoverlapping(memory.base().as_ptr(), copy.base().as_ptr(), memory.len());
+        }
+        let (id, _) = self.map(copy, MapFlags::READ_ONLY)?;
+        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        let unmap = Message::Unmap(Unmap { buffer: buffer.id });
+        (self as &mut dyn Device).call(&unmap, QUICK)?;
+        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
+            *slot = None;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        let seq = Seq(self.next_seq);
+        self.submit_bytes(message.encode(seq).as_bytes())?;
+        self.next_seq += 1;
+        Ok(seq)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        let deadline = Instant::now() + timeout;
+        let mut response = Response::new_zeroed();
+        loop {
+            let session = self.session()?;
+            // Looked up before the queue is: the last response may have come just before the end.
+            let end = session.end();
+            let left = deadline.saturating_duration_since(Instant::now());
+            let patience = if end.is_some() { Duration::ZERO } else { left.min(LOOK) };
+            match session.queue().read(response.as_mut_bytes(), patience) {
+                Ok(len) if len == size_of::<Response>() => return Ok(response),
+                Ok(len) => {
+                    session.give_up();
+                    return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") });
+                }
+                Err(QueueFailure::Lost(error)) => return Err(self.lost(error)),
+                Err(QueueFailure::NotYet) => {}
+            }
+            if let Some(reason) = end {
+                return Err(DeviceError::Lost { reason: reason.to_owned() });
+            }
+            if left.is_zero() {
+                session.give_up();
+                return Err(DeviceError::Timeout(timeout));
+            }
+        }
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.close();
+        self.session = Some(Session::open(&self.library, self.arch, self.wanted)?);
+        self.next_seq = 0;
+        handshake(self, QUICK)?;
+        Ok(())
+    }
+}
+
+impl Drop for Htp {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,127 @@
+//! The message queue, the host's end.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::aee::AeeCode;
+use super::error::{Call, HtpError, check};
+use super::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, RawQueue};
+use super::library::Library;
+
+/// Bytes of the two rings: dozens of messages with their buffers.
+const REQUESTS: u32 = 16 << 10;
+const RESPONSES: u32 = 16 << 10;
+/// How long a request may wait for room. The DSP reads a request when it has answered the one before it.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
+/// What a call with a time-out takes for: for ever.
+const FOREVER: u32 = u32::MAX;
+
+/// A queue, closed when it is dropped.
+pub(super) struct Queue {
+    library: Arc<Library>,
+    queue: RawQueue,
+}
+
+// SAFETY: the library's queues may be used by any thread, one at a time per end; `Queue` is used by `&mut`.
+unsafe impl Send for Queue {}
+
+/// Why a message was not sent or received.
+#[derive(Debug)]
+pub(super) enum QueueFailure {
+    /// There is no room, or nothing came in time.
+    NotYet,
+    /// The queue is of no use any more.
+    Lost(HtpError),
+}
+
+impl Queue {
+    /// Creates a queue. Without callbacks: we wait in calls, and the library starts no threads.
+    pub(super) fn create(library: &Arc<Library>, domain: c_int) -> Result<Self, HtpError> {
+        let mut queue = std::ptr::null_mut();
+        let (null, context) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: the handle goes to the variable.
+        let code = unsafe {
+            (library.functions().dspqueue_create)(
+                domain,
+                0,
+                REQUESTS,
+                RESPONSES,
+                null,
+                null,
+                context,
+                &raw mut queue,
+            )
+        };
+        check(Call::QueueCreate, code)?;
+        Ok(Self { library: Arc::clone(library), queue })
+    }
+
+    /// Its name for the DSP.
+    pub(super) fn export(&self) -> Result<u64, HtpError> {
+        let mut id = 0;
+        // SAFETY: an open queue; the name goes to the variable.
+        let code = unsafe { (self.library.functions().dspqueue_export)(self.queue, &raw mut id) };
+        check(Call::QueueExport, code)?;
+        Ok(id)
+    }
+
+    /// Sends a message with buffers.
+    pub(super) fn write(&mut self, message: &[u8], buffers: &mut [QueueBuffer]) -> Result<(), QueueFailure> {
+        // SAFETY: an open queue; message and buffers of their lengths.
+        let code = unsafe {
+            (self.library.functions().dspqueue_write)(
+                self.queue,
+                0,
+                buffers.len() as u32,
+                buffers.as_mut_ptr(),
+                message.len() as u32,
+                message.as_ptr(),
+                WRITE_TIMEOUT.as_micros() as u32,
+            )
+        };
+        outcome(Call::QueueWrite, code)
+    }
+
+    /// Receives a message; gives its length.
+    pub(super) fn read(&mut self, message: &mut [u8], timeout: Duration) -> Result<usize, QueueFailure> {
+        let mut buffers = [QueueBuffer::default(); MAX_QUEUE_BUFFERS];
+        let (mut flags, mut count, mut bytes) = (0, 0, 0);
+        let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
+        // SAFETY: an open queue; results go to the variables, buffers and message to memory of the sizes given.
+        let code = unsafe {
+            (self.library.functions().dspqueue_read)(
+                self.queue,
+                &raw mut flags,
+                buffers.len() as u32,
+                &raw mut count,
+                buffers.as_mut_ptr(),
+                message.len() as u32,
+                &raw mut bytes,
+                message.as_mut_ptr(),
+                timeout,
+            )
+        };
+        outcome(Call::QueueRead, code)?;
+        // The buffers come back as they went; what they say to the caches, the library has done.
+        Ok(bytes as usize)
+    }
+}
+
+fn outcome(call: Call, code: c_int) -> Result<(), QueueFailure> {
+    match AeeCode(code).base() {
+        0 => Ok(()),
+        AeeCode::EXPIRED | AeeCode::WOULD_BLOCK => Err(QueueFailure::NotYet),
+        _ => Err(QueueFailure::Lost(HtpError::call(call, code))),
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: open, and used no more.
+        let code = unsafe { (self.library.functions().dspqueue_close)(self.queue) };
+        if code != 0 {
+            tracing::debug!("dspqueue_close gave {}", AeeCode(code));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A session: a process on the DSP that has loaded our library and serves our queue.
+//!
+//! The order of calls is that of clients known to work: domain, unsigned libraries, URI, open, quality of service, queue,
+//! start. Closing goes the other way. Whatever fails in between, what was done before is undone.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
+
+use super::error::{Call, HtpError, check};
+use super::ffi::{
+    ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
+    Latency, ProcessKill, RemoteArg, ReserveSession, UnsignedModule, session,
+};
+use super::library::Library;
+use super::queue::Queue;
+use super::watch::Watch;
+
+/// Versions that libraries are built for, oldest first.
+const BUILT: &[u32] = &[0x73, 0x75, 0x79, 0x81];
+/// How long a call of the library on the DSP may take before its process is ended by force.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a session is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    /// Kernel threads.
+    pub threads: u32,
+    /// Bytes of VTCM.
+    pub vtcm_bytes: u32,
+    /// Number of the power profile.
+    pub power: u32,
+    /// Whether the domain's own session is taken, and another is to be reserved.
+    pub reserve: bool,
+}
+
+/// Calls `remote_session_control`.
+pub(super) fn control<T>(library: &Library, request: u32, data: &mut T) -> c_int {
+    let bytes = size_of::<T>() as u32;
+    // SAFETY: the struct of this request, per the callers here; its addresses live through the call.
+    unsafe { (library.functions().remote_session_control)(request, (&raw mut *data).cast(), bytes) }
+}
+
+/// The version of the DSP, 0x73 and up.
+pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
+    let mut query = Capability { domain: CDSP as u32, attribute: ARCH_VERSION, capability: 0 };
+    let bytes = size_of_val(&query) as u32;
+    // SAFETY: the struct of this request.
+    let code =
+        unsafe { (library.functions().remote_handle_control)(GET_DSP_INFO, (&raw mut query).cast(), bytes) };
+    check(Call::Arch, code)?;
+    // Other bits lie above.
+    let found = query.capability & 0xff;
+    if found < BUILT[0] { Err(HtpError::TooOld { found }) } else { Ok(found) }
+}
+
+/// The newest version that we build for and that this DSP runs.
+fn built_for(arch: u32) -> u32 {
+    BUILT.iter().copied().rfind(|&built| built <= arch).unwrap_or(BUILT[0])
+}
+
+/// Which session of the DSP, as the library names it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    domain: c_int,
+    session: u32,
+}
+
+impl Place {
+    fn find(library: &Library, reserve: bool) -> Result<Self, HtpError> {
+        let (domain_name, domain_name_length) = (CDSP_NAME.as_ptr().cast::<c_char>(), CDSP_NAME.len() as u32);
+        if reserve {
+            let name = b"hexflash";
+            let mut request = ReserveSession {
+                domain_name,
+                domain_name_length,
+                session_name: name.as_ptr().cast(),
+                session_name_length: name.len() as u32,
+                effective_domain_id: 0,
+                session_id: 0,
+            };
+            check(Call::ReserveSession, control(library, session::RESERVE_NEW_SESSION, &mut request))?;
+            return Ok(Self { domain: request.effective_domain_id as c_int, session: request.session_id });
+        }
+        let mut request =
+            EffectiveDomain { domain_name, domain_name_length, session_id: 0, effective_domain_id: 0 };
+        match control(library, session::GET_EFFECTIVE_DOMAIN_ID, &mut request) {
+            0 => Ok(Self { domain: request.effective_domain_id as c_int, session: 0 }),
+            // Older libraries do not know the request: there the only session is the domain itself.
+            code if super::aee::AeeCode(code).base() == super::aee::AeeCode::UNSUPPORTED => {
+                Ok(Self { domain: CDSP, session: 0 })
+            }
+            code => Err(HtpError::call(Call::EffectiveDomain, code)),
+        }
+    }
+
+    /// The URI of our library in this session.
+    fn uri(self, library: &Library, arch: u32) -> CString {
+        let module = format!(
+            "file:///libhexflash_skel_v{:x}.so?hexflash_skel_handle_invoke&_modver=1.0",
+            built_for(arch)
+        );
+        let mut uri = vec![0u8; module.len() + 64];
+        let mut request = GetUri {
+            domain_name: CDSP_NAME.as_ptr().cast(),
+            domain_name_length: CDSP_NAME.len() as u32,
+            session_id: self.session,
+            module_uri: module.as_ptr().cast(),
+            module_uri_length: module.len() as u32,
+            uri: uri.as_mut_ptr().cast(),
+            uri_length: uri.len() as u32,
+        };
+        let given = control(library, session::GET_URI, &mut request) == 0;
+        let given = given.then(|| std::ffi::CStr::from_bytes_until_nul(&uri).ok()).flatten();
+        // Older libraries do not know the request; this is what newer ones say.
+        let made = || match self.session {
+            0 => format!("{module}&_dom=cdsp"),
+            session => format!("{module}&_dom=cdsp&_session={session}"),
+        };
+        given.map_or_else(|| CString::new(made()).unwrap_or_default(), CString::from)
+    }
+}
+
+/// A running session.
+pub(super) struct Session {
+    library: Arc<Library>,
+    place: Place,
+    handle: u64,
+    /// `None` before it is made, and after it is closed.
+    queue: Option<Queue>,
+    started: bool,
+    watch: Option<&'static Watch>,
+    /// The process does not answer: it is not asked any more, but ended.
+    stuck: bool,
+}
+
+/// Arguments of `start` and answer of `info`, as the library on the DSP has them.
+#[derive(zerocopy::IntoBytes, zerocopy::Immutable)]
+#[repr(C)]
+struct Start {
+    queue: u64,
+    threads: u32,
+    vtcm_bytes: u32,
+    power: u32,
+    reserved: u32,
+}
+
+#[derive(Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
+#[repr(C)]
+struct Info {
+    abi_version: u32,
+    arch: u32,
+    layout_hash: u64,
+    power: i32,
+    reserved: u32,
+}
+
+const START: u32 = 2 << 24 | 1 << 16;
+const STOP: u32 = 3 << 24;
+const INFO: u32 = 4 << 24 | 1 << 8;
+
+impl Session {
+    /// Opens a session and starts serving.
+    pub(super) fn open(library: &Arc<Library>, arch: u32, wanted: Wanted) -> Result<Self, HtpError> {
+        let place = Place::find(library, wanted.reserve)?;
+        let mut unsigned = UnsignedModule { domain: place.domain, enable: 1 };
+        check(Call::UnsignedModule, control(library, session::UNSIGNED_MODULE, &mut unsigned))?;
+        // Without it, the end of the process shows when a call fails or times out.
+        let watch = match Watch::register(library, place.domain) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::warn!("{error}");
+                None
+            }
+        };
+        let uri = place.uri(library, arch);
+        let mut handle = 0;
+        // SAFETY: a text that ends with 0; the handle goes to the variable.
+        check(Call::Open, unsafe {
+            (library.functions().remote_handle64_open)(uri.as_ptr(), &raw mut handle)
+        })?;
+        let library = Arc::clone(library);
+        // From here on, dropping it closes what is open.
+        let mut session = Self { library, place, handle, queue: None, started: false, watch, stuck: false };
+        session.set_latency();
+        session.check_build(arch)?;
+        let queue = Queue::create(&session.library, place.domain)?;
+        let id = session.queue.insert(queue).export()?;
+        session.start(id, wanted)?;
+        Ok(session)
+    }
+
+    /// The domain that stands for the session.
+    pub(super) fn domain(&self) -> c_int {
+        self.place.domain
+    }
+
+    /// The queue.
+    ///
+    /// # Panics
+    /// If the session was stopped.
+    pub(super) fn queue(&mut self) -> &mut Queue {
+        self.queue.as_mut().expect("a session that was not stopped")
+    }
+
+    /// What has become of the process, if it has ended.
+    pub(super) fn end(&self) -> Option<&'static str> {
+        self.watch?.end()
+    }
+
+    /// The process does not answer any more.
+    pub(super) fn give_up(&mut self) {
+        self.stuck = true;
+    }
+
+    /// Keeps the CPU from dozing while the DSP works; without it messages only take longer.
+    fn set_latency(&self) {
+        let Some(control) = self.library.functions().remote_handle64_control else { return };
+        let mut latency = Latency { enable: 1, latency: 0 };
+        let bytes = size_of_val(&latency) as u32;
+        // SAFETY: the struct of this request.
+        let code = unsafe { control(self.handle, CONTROL_LATENCY, (&raw mut latency).cast(), bytes) };
+        if code != 0 {
+            tracing::warn!(
+                "remote_handle64_control(CONTROL_LATENCY) gave {}: messages may take longer",
+                super::aee::AeeCode(code)
+            );
+        }
+    }
+
+    /// Calls a method. A process that does not answer is ended, which ends the call.
+    fn invoke(&self, scalars: u32, args: &mut [RemoteArg]) -> c_int {
+        let (done, waiting) = channel::<()>();
+        let (library, domain) = (&self.library, self.place.domain);
+        std::thread::scope(|scope| {
+            let watchdog = std::thread::Builder::new().name("hexflash-call".to_owned());
+            let watchdog = watchdog.spawn_scoped(scope, move || {
+                if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                    kill(library, domain);
+                }
+            });
+            if let Err(error) = watchdog {
+                tracing::warn!("no thread to watch a call of the DSP: {error}");
+            }
+            // SAFETY: as many arguments as the scalars say, each of its length.
+            let code = unsafe {
+                (library.functions().remote_handle64_invoke)(self.handle, scalars, args.as_mut_ptr())
+            };
+            drop(done);
+            code
+        })
+    }
+
+    fn info(&self) -> Result<Info, HtpError> {
+        let mut info = Info::default();
+        let data = (&raw mut info).cast::<c_void>();
+        check(Call::Info, self.invoke(INFO, &mut [RemoteArg { data, bytes: size_of::<Info>() }]))?;
+        Ok(info)
+    }
+
+    /// Refuses a library of another build or for a newer DSP.
+    fn check_build(&self, arch: u32) -> Result<(), HtpError> {
+        let info = self.info()?;
+        if (info.abi_version, info.layout_hash) != (ABI_VERSION, LAYOUT_HASH) {
+            return Err(HtpError::OtherBuild { version: info.abi_version, layout: info.layout_hash as u32 });
+        }
+        if info.arch > arch {
+            return Err(HtpError::OtherArch { library: info.arch, found: arch });
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, queue: u64, wanted: Wanted) -> Result<(), HtpError> {
+        let Wanted { threads, vtcm_bytes, power, .. } = wanted;
+        let mut start = Start { queue, threads, vtcm_bytes, power, reserved: 0 };
+        let data = (&raw mut start).cast::<c_void>();
+        check(Call::Start, self.invoke(START, &mut [RemoteArg { data, bytes: size_of::<Start>() }]))?;
+        self.started = true;
+        let refused = self.info()?.power;
+        if refused != 0 {
+            tracing::warn!(
+                "the DSP refused a vote for power with {}: it may run slower",
+                super::aee::AeeCode(refused)
+            );
+        }
+        Ok(())
+    }
+
+    /// Ends serving; the process has nothing mapped afterwards. Does nothing the second time.
+    pub(super) fn stop(&mut self) {
+        if std::mem::take(&mut self.started) {
+            if self.stuck || self.end().is_some() {
+                kill(&self.library, self.place.domain);
+            } else {
+                let code = self.invoke(STOP, &mut []);
+                if code != 0 {
+                    tracing::debug!("stop gave {}", super::aee::AeeCode(code));
+                    kill(&self.library, self.place.domain);
+                }
+            }
+        }
+        self.queue = None;
+    }
+}
+
+/// Ends the process by force.
+fn kill(library: &Library, domain: c_int) {
+    let mut request = ProcessKill { domain };
+    let code = control(library, session::PROCESS_KILL, &mut request);
+    if code != 0 {
+        tracing::debug!("REMOTE_PROCESS_KILL gave {}", super::aee::AeeCode(code));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+        // SAFETY: opened in `open`, and used no more.
+        let code = unsafe { (self.library.functions().remote_handle64_close)(self.handle) };
+        if code != 0 {
+            tracing::debug!("remote_handle64_close gave {}", super::aee::AeeCode(code));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dsp_gets_the_newest_library_that_it_runs() {
+        assert_eq!([0x73, 0x75, 0x77, 0x79, 0x81, 0x85].map(built_for), [0x73, 0x75, 0x75, 0x79, 0x81, 0x81]);
+    }
+}
