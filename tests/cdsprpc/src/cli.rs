@@ -1,0 +1,7 @@
+//! `hexflash`, as it is.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hexflash::cli::main()
+}

@@ -1,0 +1,86 @@
+//! HAP: votes for power, mappings.
+
+use std::ffi::{c_long, c_void};
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use hexflash_fastrpc::aee;
+
+use crate::plan;
+use crate::state::{CONFIG, planned, violation};
+use crate::views;
+
+/// What is voted for: core, bus, vectors.
+static VOTES: Mutex<[u8; 3]> = Mutex::new([0; 3]);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]) -> i32 {
+    plan!("dsp.HAP_power_set");
+    if context.is_null() || request.is_null() {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    // SAFETY: the caller's promise.
+    let request = unsafe { request.read() };
+    let body = &request[8..];
+    let mut votes = VOTES.lock().unwrap_or_else(PoisonError::into_inner);
+    if CONFIG.text("forget") == Some("power") && request[0] == 2 && body[0] == 0 {
+        return 0;
+    }
+    match request[0] {
+        2 => votes[2] = body[0],
+        3 if body[0] == 4 => {}
+        12 => {
+            let corners = |at: usize| (body[at] == 1).then_some(&body[at + 4..at + 7]);
+            let (Some(core), Some(bus)) = (corners(8), corners(28)) else {
+                return aee::on_dsp(aee::BAD_PARAMETER);
+            };
+            for corners in [core, bus] {
+                if !(corners[1] <= corners[0] && corners[0] <= corners[2]) {
+                    return aee::on_dsp(aee::BAD_PARAMETER);
+                }
+            }
+            (votes[0], votes[1]) = (core[0], bus[0]);
+        }
+        _ => return aee::on_dsp(aee::UNSUPPORTED),
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn HAP_mmap2(
+    address: *mut c_void,
+    bytes: usize,
+    access: i32,
+    flags: i32,
+    fd: i32,
+    offset: c_long,
+) -> *mut u8 {
+    let failed = std::ptr::without_provenance_mut(usize::MAX);
+    if planned("dsp.HAP_mmap2").is_some() || !address.is_null() || access != 3 || flags != 0 || offset != 0 {
+        return failed;
+    }
+    views::map(fd, bytes).unwrap_or(failed)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn HAP_munmap2(address: *mut c_void, bytes: usize) -> i32 {
+    views::unmap(address.addr(), bytes)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
+    if op > 2 || kind != 1 {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    let forget = CONFIG.text("forget");
+    views::clean(address, bytes, op != 1 && forget != Some("flush"), op != 0 && forget != Some("invalidate"));
+    0
+}
+
+/// Votes must have been withdrawn at the end.
+pub(crate) fn check_end() {
+    let votes = *VOTES.lock().unwrap_or_else(PoisonError::into_inner);
+    if votes != [0; 3] {
+        violation(&format!("votes for power were not withdrawn: {votes:?}"));
+    }
+}

@@ -1,0 +1,212 @@
+//! `dspqueue_*` of the DSP, with the cache maintenance that packets ask for; and the end of the process where it is
+//! planned.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hexflash_fastrpc::aee;
+use hexflash_fastrpc::memory::Mapped;
+use hexflash_fastrpc::queue::{Buffer, Memory, Packet, Stuck};
+use rustix::process::Signal;
+
+use crate::plan;
+use crate::state::{CONFIG, HOST, planned, violation};
+use crate::{views, vtcm};
+
+const FLUSH_SENDER: u32 = 0x10;
+const INVALIDATE_SENDER: u32 = 0x20;
+const FLUSH_RECIPIENT: u32 = 0x40;
+const INVALIDATE_RECIPIENT: u32 = 0x80;
+
+/// A queue that the host told of.
+struct Announced {
+    id: u64,
+    memory: Memory,
+    imported: AtomicBool,
+    _mapped: Mapped,
+}
+
+static QUEUES: Mutex<Vec<Arc<Announced>>> = Mutex::new(Vec::new());
+
+fn queues() -> std::sync::MutexGuard<'static, Vec<Arc<Announced>>> {
+    QUEUES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn announce(id: u64, fd: i32, bytes: usize) -> io::Result<()> {
+    let file = File::options().read(true).write(true).open(format!("/proc/{}/fd/{fd}", *HOST))?;
+    let mapped = Mapped::new(&file, bytes)?;
+    // SAFETY: the queue's memory, which `Announced` keeps.
+    let memory = unsafe { Memory::new(mapped.base()) };
+    queues().push(Arc::new(Announced { id, memory, imported: AtomicBool::new(false), _mapped: mapped }));
+    Ok(())
+}
+
+/// Forgets a queue; whether it is still open here.
+pub(crate) fn withdraw(id: u64) -> bool {
+    let mut queues = queues();
+    let open = queues.iter().any(|queue| queue.id == id && queue.imported.load(Ordering::SeqCst));
+    queues.retain(|queue| queue.id != id);
+    open
+}
+
+pub(crate) fn check_end() {
+    if queues().iter().any(|queue| queue.imported.load(Ordering::SeqCst)) {
+        violation("a queue was not closed on the DSP");
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dspqueue_import(
+    id: u64,
+    packet: *const c_void,
+    error: *const c_void,
+    _context: *mut c_void,
+    out: *mut *const c_void,
+) -> i32 {
+    plan!("dsp.dspqueue_import");
+    if !packet.is_null() || !error.is_null() {
+        return aee::on_dsp(aee::UNSUPPORTED);
+    }
+    let Some(queue) = queues().iter().find(|queue| queue.id == id).cloned() else {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    };
+    if queue.imported.swap(true, Ordering::SeqCst) {
+        return aee::on_dsp(aee::ALREADY);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { out.write(Arc::into_raw(queue).cast()) };
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dspqueue_close(queue: *const c_void) -> i32 {
+    // SAFETY: made by `dspqueue_import`, per the caller.
+    let queue = unsafe { Arc::from_raw(queue.cast::<Announced>()) };
+    queue.imported.store(false, Ordering::SeqCst);
+    0
+}
+
+/// Messages read and answered so far.
+static READ: AtomicU64 = AtomicU64::new(0);
+static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+fn end(signal: Signal) {
+    let me = rustix::process::getpid();
+    let _ = rustix::process::kill_process(me, signal);
+    if signal == Signal::KILL {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// What is planned for the message that was just read.
+fn after_reading() {
+    let number = READ.fetch_add(1, Ordering::SeqCst) + 1;
+    let planned = |key| CONFIG.number(key) == Some(number);
+    if planned("crash") || planned("crash-every") {
+        end(Signal::KILL);
+    }
+    if planned("hang") {
+        end(Signal::STOP);
+    }
+    if planned("wanted") {
+        vtcm::somebody_wants_it();
+    }
+    let late = CONFIG.text("late").and_then(|text| text.split_once(','));
+    if let Some((at, ms)) = late
+        && at.parse() == Ok(number)
+        && let Ok(ms) = ms.parse()
+    {
+        std::thread::sleep(Duration::from_millis(ms));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dspqueue_read(
+    queue: *const c_void,
+    flags: *mut u32,
+    max_buffers: u32,
+    n: *mut u32,
+    buffers: *mut Buffer,
+    max_message: u32,
+    bytes: *mut u32,
+    message: *mut u8,
+    timeout_us: u32,
+) -> i32 {
+    plan!("dsp.dspqueue_read");
+    // SAFETY: made by `dspqueue_import`, and not closed, per the caller.
+    let ring = unsafe { &*queue.cast::<Announced>() }.memory.ring(false);
+    let (start, patience) = (Instant::now(), Duration::from_micros(timeout_us.into()));
+    let packet = loop {
+        match ring.receive(max_buffers, max_message) {
+            Ok(packet) => break packet,
+            Err(Stuck::Bad) => return aee::on_dsp(aee::BAD_ITEM),
+            Err(Stuck::WouldBlock) => {}
+        }
+        match patience.checked_sub(start.elapsed()) {
+            Some(left) if !left.is_zero() => ring.wait(true, left, || ring.is_empty()),
+            _ => return aee::on_dsp(aee::EXPIRED),
+        }
+    };
+    for b in &packet.buffers {
+        let flags = b.flags;
+        let forget = CONFIG.text("forget") == Some("invalidate");
+        views::clean_fd(b, flags & FLUSH_RECIPIENT != 0, flags & INVALIDATE_RECIPIENT != 0 && !forget);
+    }
+    // SAFETY: the caller's promise; `receive` keeps to the two limits.
+    unsafe {
+        flags.write(packet.flags);
+        n.write(packet.buffers.len() as u32);
+        bytes.write(packet.message.len() as u32);
+        std::ptr::copy_nonoverlapping(packet.buffers.as_ptr(), buffers, packet.buffers.len());
+        std::ptr::copy_nonoverlapping(packet.message.as_ptr(), message, packet.message.len());
+    }
+    after_reading();
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dspqueue_write(
+    queue: *const c_void,
+    flags: u32,
+    n: u32,
+    buffers: *const Buffer,
+    bytes: u32,
+    message: *const u8,
+    timeout_us: u32,
+) -> i32 {
+    if let Some(code) = planned("dsp.dspqueue_write") {
+        return code;
+    }
+    // SAFETY: the caller's promise.
+    let (queue, buffers, message) = unsafe {
+        let buffers = if n == 0 { &[] } else { std::slice::from_raw_parts(buffers, n as usize) };
+        (&*queue.cast::<Announced>(), buffers, std::slice::from_raw_parts(message, bytes as usize))
+    };
+    if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
+        end(Signal::KILL);
+    }
+    for b in buffers {
+        views::clean_fd(b, b.flags & FLUSH_SENDER != 0, b.flags & INVALIDATE_SENDER != 0);
+    }
+    views::check_answer(buffers.iter().filter(|b| b.flags & INVALIDATE_RECIPIENT != 0));
+    let packet = Packet { flags, buffers: buffers.to_vec(), message: message.to_vec() };
+    let ring = queue.memory.ring(true);
+    let (start, patience) = (Instant::now(), Duration::from_micros(timeout_us.into()));
+    loop {
+        match ring.send(&packet) {
+            Ok(()) => return 0,
+            Err(Stuck::Bad) => return aee::on_dsp(aee::BAD_PARAMETER),
+            Err(Stuck::WouldBlock) => {}
+        }
+        match patience.checked_sub(start.elapsed()) {
+            Some(left) if !left.is_zero() => ring.wait(false, left.min(Duration::from_millis(10)), || true),
+            _ => return aee::on_dsp(aee::EXPIRED),
+        }
+    }
+}

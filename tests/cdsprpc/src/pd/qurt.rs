@@ -1,0 +1,173 @@
+//! QuRT: threads on given stacks, futexes, vector contexts, the timer.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hexflash_fastrpc::aee;
+use rustix::thread::futex;
+
+use crate::plan;
+use crate::state::{CONFIG, violation};
+
+#[repr(C)]
+pub(crate) struct ThreadAttributes {
+    name: [c_char; 16],
+    tcb_partition: u8,
+    stid: u8,
+    priority: u16,
+    autostack: u8,
+    bus_priority: u8,
+    timetest_id: u16,
+    stack_bytes: u32,
+    stack: *mut c_void,
+    detach_state: u16,
+}
+
+/// A thread: its handle, and the stack that it was given.
+struct Thread {
+    join: JoinHandle<()>,
+    stack: (usize, usize),
+}
+
+static THREADS: LazyLock<Mutex<(u32, HashMap<u32, Thread>)>> =
+    LazyLock::new(|| Mutex::new((0x100, HashMap::new())));
+
+struct Argument(*mut c_void);
+// SAFETY: the creator promises that the entry may run elsewhere with it.
+unsafe impl Send for Argument {}
+
+/// Threads have stacks of this machine's size: code for it needs more than the DSP's. The given one is held to the
+/// rules: whole, of a sensible size, nobody else's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn qurt_thread_create(
+    id: *mut u32,
+    attributes: *const ThreadAttributes,
+    entry: unsafe extern "C" fn(*mut c_void),
+    argument: *mut c_void,
+) -> i32 {
+    plan!("dsp.qurt_thread_create");
+    // SAFETY: the caller's promise.
+    let attributes = unsafe { &*attributes };
+    let stack = (attributes.stack.addr(), attributes.stack_bytes as usize);
+    let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || attributes.priority == 0 {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    let meets = |other: &Thread| stack.0 < other.stack.0 + other.stack.1 && other.stack.0 < stack.0 + stack.1;
+    if threads.1.values().any(meets) {
+        violation("two threads were given the same stack");
+    }
+    let argument = Argument(argument);
+    let spawned = std::thread::Builder::new().spawn(move || {
+        let argument = argument;
+        // SAFETY: the creator's promise.
+        unsafe { entry(argument.0) };
+        if HVX.get() {
+            violation("a thread ended with a vector context");
+        }
+    });
+    let Ok(join) = spawned else { return aee::on_dsp(aee::FAILED) };
+    threads.0 += 1;
+    let number = threads.0;
+    threads.1.insert(number, Thread { join, stack });
+    // SAFETY: the caller's promise.
+    unsafe { id.write(number) };
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn qurt_thread_join(id: u32, _status: *mut i32) -> i32 {
+    let thread = THREADS.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&id);
+    let Some(thread) = thread else {
+        violation("a thread was joined twice");
+        return aee::on_dsp(aee::FAILED);
+    };
+    if thread.join.join().is_err() {
+        // A panic on a DSP ends the process.
+        std::process::abort();
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn qurt_futex_wait(word: *const u32, value: i32) -> i32 {
+    // SAFETY: the word lives through the call, per the caller.
+    let word = unsafe { AtomicU32::from_ptr(word.cast_mut()) };
+    // Whatever ends the sleep, the caller looks again.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, value as u32, None);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn qurt_futex_wake(word: *const u32, threads: i32) -> i32 {
+    // SAFETY: the word lives through the call, per the caller.
+    let word = unsafe { AtomicU32::from_ptr(word.cast_mut()) };
+    let _ = futex::wake(word, futex::Flags::PRIVATE, threads as u32);
+    0
+}
+
+thread_local! {
+    /// Whether this thread holds a vector context.
+    static HVX: Cell<bool> = const { Cell::new(false) };
+}
+
+static UNITS: AtomicU32 = AtomicU32::new(0);
+
+/// Waits for a vector context, of which there are few.
+#[unsafe(no_mangle)]
+extern "C" fn qurt_hvx_lock(mode: u32) -> i32 {
+    plan!("dsp.qurt_hvx_lock");
+    let most = CONFIG.number("hvx").unwrap_or(10) as u32;
+    if mode != 1 || HVX.get() {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    let start = Instant::now();
+    let take = |held: u32| (held < most).then_some(held + 1);
+    while UNITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+        if start.elapsed() > Duration::from_secs(2) {
+            violation("a thread waits for a vector context that nobody gives back");
+            return aee::on_dsp(aee::FAILED);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    HVX.set(true);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn qurt_hvx_unlock() -> i32 {
+    if !HVX.replace(false) {
+        violation("a vector context was given back that the thread does not hold");
+        return aee::on_dsp(aee::BAD_STATE);
+    }
+    UNITS.fetch_sub(1, Ordering::SeqCst);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hexflash_standin_ticks() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    (START.elapsed().as_nanos() * 12 / 625) as u64
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn hexflash_standin_arch() -> u32 {
+    CONFIG.arch()
+}
+
+/// Nothing may be left at the end.
+pub(crate) fn check_end() {
+    let threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner).1.len();
+    if threads > 0 {
+        violation(&format!("{threads} threads were not joined"));
+    }
+    let units = UNITS.load(Ordering::SeqCst);
+    if units > 0 {
+        violation(&format!("{units} vector contexts were not given back"));
+    }
+}

@@ -1,0 +1,261 @@
+//! What the DSP sees of the host's memory: a copy of its own, as if all of it lay in the caches, which is brought up to
+//! date and written back only where the skel says so. What goes wrong between the two is reported:
+//!
+//! * bytes that the CPU wrote are still old here when the answer to the message leaves,
+//! * bytes that the DSP wrote for the CPU to read are not written back by then,
+//! * dropping lines loses what the DSP wrote, or writing them back overwrites what the CPU wrote.
+//!
+//! To tell who wrote what, each view keeps the bytes as they were when both sides last agreed.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::sync::{Mutex, PoisonError};
+
+use hexflash_fastrpc::aee;
+use hexflash_fastrpc::memory::{Mapped, PAGE};
+use hexflash_fastrpc::queue::Buffer;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::state::{HOST, violation};
+
+/// Bytes of a line of the DSP's second-level cache.
+const LINE: usize = 128;
+/// The DSP has 32 bits of addresses; the first and the last are left out.
+const LOWEST: usize = 0x1000_0000;
+const HIGHEST: usize = 0xf000_0000;
+
+struct View {
+    fd: i32,
+    /// What the CPU sees.
+    memory: Mapped,
+    base: usize,
+    bytes: usize,
+    agreed: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Views {
+    announced: Vec<(i32, usize)>,
+    views: Vec<View>,
+    /// Addresses in use, views and others.
+    taken: Vec<(usize, usize)>,
+}
+
+static VIEWS: Mutex<Views> =
+    Mutex::new(Views { announced: Vec::new(), views: Vec::new(), taken: Vec::new() });
+
+fn views() -> std::sync::MutexGuard<'static, Views> {
+    VIEWS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Views {
+    fn low(&mut self, bytes: usize, flags: MapFlags, access: ProtFlags) -> Option<usize> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        self.taken.sort_unstable();
+        let mut at = LOWEST;
+        let mut gaps = Vec::new();
+        for &(start, length) in &self.taken {
+            if start.saturating_sub(at) >= bytes {
+                gaps.push(at);
+            }
+            at = at.max(start + length);
+        }
+        gaps.push(at);
+        for at in gaps.into_iter().filter(|at| at + bytes <= HIGHEST) {
+            let hint = std::ptr::without_provenance_mut::<c_void>(at);
+            let flags = flags | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: new memory, at an address where there is none.
+            let mapped = unsafe { rustix::mm::mmap_anonymous(hint, bytes, access, flags) };
+            if let Ok(base) = mapped {
+                self.taken.push((base.expose_provenance(), bytes));
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn free_low(&mut self, base: usize, bytes: usize) {
+        self.taken.retain(|&(start, _)| start != base);
+        let at = std::ptr::with_exposed_provenance_mut(base);
+        // SAFETY: mapped by `low`; who has the address uses it no more.
+        let _ = unsafe { rustix::mm::munmap(at, bytes.next_multiple_of(PAGE)) };
+    }
+}
+
+/// New memory that 32 bits can address.
+pub(crate) fn low(bytes: usize, flags: MapFlags, access: ProtFlags) -> Option<usize> {
+    views().low(bytes, flags, access)
+}
+
+/// Frees it.
+pub(crate) fn free_low(base: usize, bytes: usize) {
+    views().free_low(base, bytes);
+}
+
+impl View {
+    /// What the DSP sees, and what the CPU sees, of a line, for as long as the view is locked.
+    fn line<'l>(&self, at: usize) -> (&'l mut [u8], &'l mut [u8]) {
+        let bytes = LINE.min(self.bytes - at);
+        // SAFETY: inside view and memory. No kernel runs and the host waits while lines are looked at; if the host
+        // should write, the bytes are plain data.
+        unsafe {
+            let view = std::ptr::with_exposed_provenance_mut::<u8>(self.base + at);
+            let memory = self.memory.base().as_ptr().add(at);
+            (std::slice::from_raw_parts_mut(view, bytes), std::slice::from_raw_parts_mut(memory, bytes))
+        }
+    }
+
+    fn clean(&mut self, start: usize, bytes: usize, flush: bool, invalidate: bool) {
+        let end = (start + bytes).next_multiple_of(LINE).min(self.bytes);
+        let mut lines = start / LINE * LINE;
+        while lines < end {
+            let at = lines;
+            lines += LINE;
+            let (view, memory) = self.line(at);
+            let agreed = &self.agreed[at..at + view.len()];
+            let (by_dsp, by_cpu) = (view != agreed, memory != agreed);
+            if by_dsp && flush {
+                if by_cpu {
+                    violation(&format!(
+                        "fd {}: writing back the line at {at:#x} overwrites what the CPU wrote there",
+                        self.fd
+                    ));
+                }
+                memory.copy_from_slice(view);
+            } else if by_dsp && invalidate {
+                violation(&format!("fd {}: dropping the line at {at:#x} loses what the DSP wrote", self.fd));
+            }
+            if by_dsp && flush || invalidate {
+                view.copy_from_slice(memory);
+                self.agreed[at..at + view.len()].copy_from_slice(view);
+            }
+        }
+    }
+
+    /// The first byte where the CPU's (or the DSP's) differs from what was agreed.
+    fn differs(&self, range: std::ops::Range<usize>, dsp: bool) -> Option<usize> {
+        let base = if dsp {
+            std::ptr::with_exposed_provenance::<u8>(self.base)
+        } else {
+            self.memory.base().as_ptr().cast_const()
+        };
+        // SAFETY: as in `line`.
+        let bytes = unsafe { std::slice::from_raw_parts(base.add(range.start), range.len()) };
+        let agreed = &self.agreed[range.clone()];
+        if bytes == agreed {
+            return None;
+        }
+        bytes.iter().zip(agreed).position(|(a, b)| a != b).map(|at| range.start + at)
+    }
+}
+
+/// The host lets the DSP map memory.
+pub(crate) fn announce(fd: i32, bytes: usize) {
+    views().announced.push((fd, bytes));
+}
+
+/// It no longer does.
+pub(crate) fn withdraw(fd: i32) -> i32 {
+    let mut views = views();
+    views.announced.retain(|&(other, _)| other != fd);
+    if views.views.iter().any(|view| view.fd == fd) {
+        drop(views);
+        violation(&format!("fd {fd} was unmapped on the host while the DSP still had it mapped"));
+        return aee::ITEM_BUSY;
+    }
+    0
+}
+
+/// Maps `bytes` of announced memory, all of it old news: nothing of it is in the caches.
+pub(crate) fn map(fd: i32, bytes: usize) -> Option<*mut u8> {
+    let mut views = views();
+    let &(_, announced) = views.announced.iter().find(|&&(other, _)| other == fd)?;
+    if bytes == 0 || bytes > announced || views.views.iter().any(|view| view.fd == fd) {
+        return None;
+    }
+    let path = format!("/proc/{}/fd/{fd}", *HOST);
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    let memory = Mapped::new(&file, bytes).ok()?;
+    let base = views.low(bytes, MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE)?;
+    let view = std::ptr::with_exposed_provenance_mut::<u8>(base);
+    // SAFETY: both have that many bytes; the view is new, and the host waits for the answer to its message.
+    let agreed = unsafe {
+        std::ptr::copy_nonoverlapping(memory.base().as_ptr(), view, bytes);
+        std::slice::from_raw_parts(view, bytes).to_vec()
+    };
+    views.views.push(View { fd, memory, base, bytes, agreed });
+    Some(view)
+}
+
+/// Ends a mapping.
+pub(crate) fn unmap(base: usize, bytes: usize) -> i32 {
+    let mut views = views();
+    let Some(i) = views.views.iter().position(|view| view.base == base && view.bytes == bytes) else {
+        drop(views);
+        violation("memory was unmapped on the DSP that is not mapped");
+        return aee::on_dsp(aee::NO_SUCH_MAP);
+    };
+    let view = views.views.swap_remove(i);
+    views.free_low_after(&view);
+    0
+}
+
+impl Views {
+    fn free_low_after(&mut self, view: &View) {
+        if let Some(at) = view.differs(0..view.bytes, true) {
+            violation(&format!(
+                "fd {} was unmapped with bytes at {at:#x} that were not written back",
+                view.fd
+            ));
+        }
+        self.free_low(view.base, view.bytes);
+    }
+}
+
+/// Cache maintenance by address.
+pub(crate) fn clean(address: usize, bytes: usize, flush: bool, invalidate: bool) {
+    let mut views = views();
+    let inside = |view: &&mut View| view.base <= address && address + bytes <= view.base + view.bytes;
+    match views.views.iter_mut().find(inside) {
+        Some(view) => view.clean(address - view.base, bytes, flush, invalidate),
+        None => {
+            violation(&format!("cache maintenance of {bytes} bytes at {address:#x}, which are not mapped"))
+        }
+    }
+}
+
+/// Cache maintenance that a packet asks for.
+pub(crate) fn clean_fd(buffer: &Buffer, flush: bool, invalidate: bool) {
+    let mut views = views();
+    // Memory that the DSP has not mapped yet is not in its caches.
+    if let Some(view) = views.views.iter_mut().find(|view| view.fd == buffer.fd as i32) {
+        let start = (buffer.offset as usize).min(view.bytes);
+        let bytes = (buffer.size as usize).min(view.bytes - start);
+        view.clean(start, bytes, flush, invalidate);
+    }
+}
+
+/// An answer leaves; the CPU will read these buffers.
+pub(crate) fn check_answer<'b>(buffers: impl Iterator<Item = &'b Buffer>) {
+    let views = views();
+    for view in &views.views {
+        if let Some(at) = view.differs(0..view.bytes, false) {
+            violation(&format!("fd {}: the CPU wrote at {at:#x}, and the DSP still has old bytes", view.fd));
+        }
+    }
+    for b in buffers {
+        let Some(view) = views.views.iter().find(|view| view.fd == b.fd as i32) else { continue };
+        let (start, end) = (b.offset as usize, b.offset as usize + b.size as usize);
+        if let Some(at) = view.differs(start.min(view.bytes)..end.min(view.bytes), true) {
+            violation(&format!("fd {}: the DSP wrote at {at:#x} and did not write it back", view.fd));
+        }
+    }
+}
+
+/// Nothing may be left at the end.
+pub(crate) fn check_end() {
+    let views = views();
+    for view in &views.views {
+        violation(&format!("fd {} is still mapped on the DSP at its end", view.fd));
+    }
+}

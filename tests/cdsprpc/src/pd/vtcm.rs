@@ -1,0 +1,205 @@
+//! The resource manager: one scratchpad, granted, held, lent to others. Whoever touches it without holding it crashes.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use hexflash_fastrpc::aee;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+
+use crate::plan;
+use crate::state::{CONFIG, planned, violation};
+use crate::views;
+
+const CONTEXT: u32 = 0x77;
+/// Bytes, unless configured.
+const BYTES: u64 = 8 << 20;
+
+type Callback = unsafe extern "C" fn(u32, *mut c_void) -> i32;
+
+/// What a request asks for, in the words that its owner must not look at.
+#[repr(C)]
+pub(crate) struct Attributes {
+    magic: u64,
+    bytes: u64,
+    cached: u64,
+    callback: Option<Callback>,
+    argument: *mut c_void,
+    rest: [u64; 3],
+}
+const _: () = assert!(size_of::<Attributes>() == 64);
+
+const MAGIC: u64 = 0x7265_736f_7572_6365;
+
+struct Grant {
+    base: usize,
+    bytes: usize,
+    held: bool,
+    callback: Option<(Callback, usize)>,
+}
+
+static GRANT: Mutex<Option<Grant>> = Mutex::new(None);
+
+fn grant() -> std::sync::MutexGuard<'static, Option<Grant>> {
+    GRANT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn protect(base: usize, bytes: usize, open: bool) {
+    let flags = if open { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
+    let at = std::ptr::with_exposed_provenance_mut::<c_void>(base);
+    // SAFETY: the scratchpad, which this process mapped; who touches it while it is closed is meant to crash.
+    unsafe { rustix::mm::mprotect(at, bytes, flags) }.expect("the scratchpad's pages");
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> i32 {
+    plan!("dsp.compute_resource_attr_init");
+    let fresh = Attributes {
+        magic: MAGIC,
+        bytes: 0,
+        cached: 0,
+        callback: None,
+        argument: std::ptr::null_mut(),
+        rest: [0; 3],
+    };
+    // SAFETY: 64 bytes, per the caller.
+    unsafe { attributes.write(fresh) };
+    0
+}
+
+/// # Safety
+/// 64 bytes.
+unsafe fn set(attributes: *mut Attributes, set: impl FnOnce(&mut Attributes)) -> i32 {
+    // SAFETY: 64 bytes, per the caller.
+    let attributes = unsafe { &mut *attributes };
+    if attributes.magic != MAGIC {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    set(attributes);
+    0
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_set_serialize(attributes: *mut Attributes, _on: u8) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { set(attributes, |_| {}) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_set_cache_mode(attributes: *mut Attributes, on: u8) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { set(attributes, |a| a.cached = on.into()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
+    attributes: *mut Attributes,
+    bytes: u32,
+    page: u32,
+    least: u32,
+) -> i32 {
+    if bytes == 0 || page > bytes || least > bytes {
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { set(attributes, |a| a.bytes = bytes.into()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_set_release_callback(
+    attributes: *mut Attributes,
+    callback: Callback,
+    argument: *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    unsafe { set(attributes, |a| (a.callback, a.argument) = (Some(callback), argument)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_acquire(attributes: *mut Attributes, _timeout_us: u32) -> u32 {
+    if planned("dsp.compute_resource_acquire").is_some() {
+        return 0;
+    }
+    // SAFETY: 64 bytes, per the caller.
+    let attributes = unsafe { &mut *attributes };
+    let mut grant = grant();
+    let bytes = attributes.bytes;
+    if attributes.magic != MAGIC || grant.is_some() || bytes > CONFIG.number("vtcm").unwrap_or(BYTES) {
+        return 0;
+    }
+    let Some(base) = views::low(bytes as usize, MapFlags::PRIVATE, ProtFlags::empty()) else { return 0 };
+    let callback = attributes.callback.map(|callback| (callback, attributes.argument.expose_provenance()));
+    let held = attributes.cached == 0;
+    protect(base, bytes as usize, held);
+    *grant = Some(Grant { base, bytes: bytes as usize, held, callback });
+    CONTEXT
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn compute_resource_attr_get_vtcm_ptr_v2(
+    _attributes: *mut Attributes,
+    address: *mut *mut u8,
+    bytes: *mut u32,
+) -> i32 {
+    let grant = grant();
+    let Some(grant) = &*grant else { return aee::on_dsp(aee::BAD_STATE) };
+    // SAFETY: the caller's promise.
+    unsafe {
+        address.write(std::ptr::with_exposed_provenance_mut(grant.base));
+        bytes.write(grant.bytes as u32);
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn compute_resource_release(context: u32) -> i32 {
+    let Some(old) = grant().take().filter(|_| context == CONTEXT) else {
+        violation("a scratchpad was released that is not granted");
+        return aee::on_dsp(aee::BAD_PARAMETER);
+    };
+    views::free_low(old.base, old.bytes);
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_us: u32) -> i32 {
+    plan!("dsp.compute_resource_acquire_cached");
+    let mut grant = grant();
+    let Some(grant) = grant.as_mut().filter(|grant| context == CONTEXT && !grant.held) else {
+        return aee::on_dsp(aee::BAD_STATE);
+    };
+    protect(grant.base, grant.bytes, true);
+    grant.held = true;
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
+    let mut grant = grant();
+    let Some(grant) = grant.as_mut().filter(|grant| context == CONTEXT && grant.held) else {
+        violation("a scratchpad was lent that is not held");
+        return aee::on_dsp(aee::BAD_STATE);
+    };
+    // Others use it.
+    let at = std::ptr::with_exposed_provenance_mut::<u8>(grant.base);
+    // SAFETY: the scratchpad, which is open, and nobody's now.
+    unsafe { at.write_bytes(0xa5, grant.bytes) };
+    protect(grant.base, grant.bytes, false);
+    grant.held = false;
+    0
+}
+
+/// Somebody else asks for the scratchpad.
+pub(crate) fn somebody_wants_it() {
+    let callback = grant().as_ref().and_then(|grant| grant.callback);
+    if let Some((callback, argument)) = callback {
+        // SAFETY: registered for this, with this argument.
+        unsafe { callback(CONTEXT, std::ptr::with_exposed_provenance_mut(argument)) };
+    }
+}
+
+/// It must have been given back at the end.
+pub(crate) fn check_end() {
+    if grant().is_some() {
+        violation("the scratchpad was not released");
+    }
+}

@@ -1,0 +1,72 @@
+//! Whole generations: the tokens of `inproc`, with no rule broken.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::support::{StandIn, model};
+
+const PROMPT: &str = "def __repr__(self):";
+
+fn run(mut command: Command) -> Value {
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {stderr}");
+    assert_eq!(stderr, "", "{command:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Generates on both devices; gives the report of `htp`.
+fn same_tokens(standin: &StandIn, arguments: &[&str]) -> Value {
+    let (target, draft) = (model("tiny-hybrid-q8_0.gguf"), model("tiny-hybrid-dflash-q8_0.gguf"));
+    let mut all =
+        vec!["run", "--json", "--no-repack-cache", "-t", "2", "-m", target.to_str().unwrap(), PROMPT];
+    for argument in arguments {
+        all.push(if *argument == "DRAFT" { draft.to_str().unwrap() } else { argument });
+    }
+    let mut inproc = Command::new(env!("CARGO_BIN_EXE_hexflash-htp"));
+    inproc.args(&all).env_remove("RUST_LOG");
+    let (expected, found) = (run(inproc), run(standin.hexflash(&all)));
+    assert_eq!(found["tokens"], expected["tokens"], "{arguments:?}");
+    assert_eq!(found["device"], "htp");
+    assert_eq!(standin.violations(), Vec::<String>::new(), "{arguments:?}");
+    found
+}
+
+#[test]
+fn plain_decoding() {
+    let standin = StandIn::new("");
+    let report = same_tokens(&standin, &["--temp", "0", "-n", "40"]);
+    assert_eq!(report["tokens"].as_array().unwrap().len(), 40);
+    same_tokens(&standin, &["--temp", "0.8", "--seed", "11", "-n", "24", "--power", "efficient"]);
+}
+
+#[test]
+fn speculation_with_a_draft_model() {
+    let standin = StandIn::new("arch=79 skels=79");
+    let report = same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "7", "--temp", "0", "-n", "40"]);
+    assert!(report["stats"]["speculation"]["rounds"].as_u64().unwrap() > 2, "{report}");
+    same_tokens(&standin, &["-md", "DRAFT", "--temp", "0.7", "--seed", "5", "-n", "24"]);
+    same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
+}
+
+/// Another client takes the scratchpad between two messages, and leaves its own bytes there.
+#[test]
+fn the_scratchpad_is_lent_and_taken_back() {
+    for at in [3, 12, 30] {
+        let standin = StandIn::new(&format!("wanted={at}"));
+        same_tokens(&standin, &["--temp", "0", "-n", "16"]);
+    }
+}
+
+#[test]
+fn info_and_devices_name_it() {
+    let standin = StandIn::new("arch=81");
+    let output = standin.hexflash(&["info"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let output = Command::new(env!("CARGO_BIN_EXE_hexflash-htp")).arg("devices").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.starts_with("htp ")).unwrap();
+    assert!(line.contains("libcdsprpc.so"), "{line}");
+    assert_eq!(standin.violations(), Vec::<String>::new());
+}
