@@ -191,6 +191,7 @@ impl CliError {
         let system = match self {
             Self::Device(error) => device(error),
             Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
+            Self::Generate(GenerateError::Lost { .. }) => true,
             Self::Output(_) | Self::Differs { .. } => true,
             _ => false,
         };

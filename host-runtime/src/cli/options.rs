@@ -1,6 +1,7 @@
 //! Options that several commands share: the model, the device, the engine.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -169,6 +170,10 @@ pub(super) struct DeviceArgs {
     #[cfg(unix)]
     #[arg(long, value_name = "PROFILE", default_value = "burst")]
     power: Power,
+    /// Device htp: seconds that a step may take before the DSP counts as hung [default: 30]
+    #[cfg(unix)]
+    #[arg(long, value_name = "SECONDS")]
+    step_timeout: Option<u32>,
 }
 
 /// Power profiles.
@@ -202,7 +207,8 @@ impl DeviceArgs {
             Power::Balanced => PowerProfile::Balanced,
             Power::Efficient => PowerProfile::Efficient,
         };
-        HtpOptions { library: self.htp_library.clone(), power, ..HtpOptions::default() }
+        let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.max(1).into()));
+        HtpOptions { library: self.htp_library.clone(), power, patience, reserve: false }
     }
 }
 

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use serde_json::json;
 
 use super::CliError;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
 use crate::chat::{Message, RenderOptions};
-use crate::generate::{Finish, Generated, Limits, generate};
+use crate::generate::{Finish, GenerateError, Generated, Limits, generate};
 use crate::model::Config;
 use crate::sampler::{Sampler, SamplerOverrides};
 use crate::speculation::SpecStats;
@@ -182,8 +183,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             }
             failed.is_none() && !interrupted.load(Ordering::Relaxed)
         },
-    )?;
+    );
     bar.finish();
+    let generated = match generated {
+        Ok(generated) => generated,
+        Err(error) => {
+            if let GenerateError::Lost { tokens, text, .. } = &error {
+                if args.json {
+                    let kept = json!({ "tokens": tokens, "text": text, "error": error.to_string() });
+                    serde_json::to_writer(&mut out, &kept).map_err(std::io::Error::from)?;
+                }
+                writeln!(out)?;
+            }
+            return Err(error.into());
+        }
+    };
     if let Some(error) = failed {
         return Err(error.into());
     }

@@ -78,6 +78,11 @@ pub trait Device: Send {
     /// [`DeviceError::Timeout`], or the session is gone.
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError>;
 
+    /// How long a step may take before the device counts as hung.
+    fn patience(&self) -> Duration {
+        Duration::from_secs(600)
+    }
+
     /// Ends the session and starts a new one with nothing mapped or loaded.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 
 mod error;
 mod programs;
+mod recovery;
 mod rounds;
 
 use std::sync::Arc;
@@ -31,9 +32,6 @@ pub use error::EngineError;
 use programs::{Layouts, Program, Programs};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
 pub use rounds::{RoundLimits, RoundReport};
-
-/// How long a step may take before the device counts as hung.
-const STEP_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -100,7 +98,13 @@ pub struct Engine {
     tokens: Vec<i32>,
     stats: StepStats,
     /// The images' memory is mapped on the device.
-    _weights: Vec<Arc<WeightImage>>,
+    weights: Vec<Arc<WeightImage>>,
+    weight_buffers: Vec<Buffer>,
+    activations: Buffer,
+    /// The programs, by number.
+    blocks: Vec<Vec<u8>>,
+    /// The tokens of the context, `n_past` of them.
+    history: Vec<u32>,
 }
 
 /// What speculation adds to an engine.
@@ -157,13 +161,13 @@ impl Engine {
         let mut read_only = vec![mapped.id];
         let weight_bytes = images[0].bytes();
         let mut draft_bytes = 0;
-        let mut buffers = vec![mapped];
+        let mut weight_buffers = vec![mapped];
         if let Some((gguf, draft)) = &draft {
             let plan = draft.weights(gguf, &config)?;
             let (more, buffer) = load_weights(gguf, plan, &mut *device, image, &mut images)?;
             (map, mapped, draft_bytes) = (map.with(more), buffer, images[1].bytes());
             read_only.push(mapped.id);
-            buffers.push(mapped);
+            weight_buffers.push(mapped);
         }
         let draft = draft.map(|(_, draft)| draft);
 
@@ -177,6 +181,7 @@ impl Engine {
         let activations = device.allocate(programs.activation_bytes())?;
 
         let memory = programs.memory(&config, &layouts, (weight_bytes, draft_bytes), device.info());
+        let mut buffers = weight_buffers.clone();
         buffers.extend([state.clone(), io.clone(), activations.clone()]);
         buffers.extend(spec.clone());
         let sizes = |id: BufferId| {
@@ -190,9 +195,11 @@ impl Engine {
         if let Some(spec) = &spec {
             spec.write_tables();
         }
+        let mut blocks = Vec::with_capacity(programs.recorded.len());
         for (id, recorded) in programs.recorded.iter().enumerate() {
             let block = recorded.block(activations.id, sizes)?;
             load_program(&mut *device, ProgramId(id as u32), &block)?;
+            blocks.push(block);
         }
         tracing::info!(?memory, "model loaded");
         Ok(Self {
@@ -214,7 +221,11 @@ impl Engine {
             broken: false,
             rows: 0,
             stats: StepStats::default(),
-            _weights: images,
+            weights: images,
+            weight_buffers,
+            activations,
+            blocks,
+            history: Vec::with_capacity(n_ctx as usize),
         })
     }
 
@@ -277,6 +288,7 @@ impl Engine {
             }
         }
         (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
+        self.history.clear();
         if let Some(spec) = &mut self.spec {
             spec.pending = 0;
         }
@@ -293,7 +305,7 @@ impl Engine {
         let mut done = 0;
         for chunk in tokens.chunks(self.batch as usize) {
             self.step(Program::Prefill, chunk)?;
-            self.advance(chunk.len() as u32);
+            self.advance(chunk);
             done += chunk.len();
             progress(done);
         }
@@ -311,7 +323,7 @@ impl Engine {
             self.catch_up()?;
         }
         self.step(Program::Decode, &[token])?;
-        self.advance(1);
+        self.advance(&[token]);
         if let Some(spec) = self.spec.as_mut().filter(|spec| spec.draft.is_some()) {
             spec.pending += 1;
         }
@@ -330,7 +342,7 @@ impl Engine {
             self.verified = n;
             return self.commit(n);
         }
-        self.advance(n);
+        self.advance(tokens);
         Ok(())
     }
 
@@ -358,6 +370,8 @@ impl Engine {
         self.verified = 0;
         self.n_past += n;
         self.n_commit = n;
+        // The last step was the verification.
+        self.history.extend(self.tokens[..n as usize].iter().map(|&token| token as u32));
         Ok(())
     }
 
@@ -376,8 +390,9 @@ impl Engine {
     }
 
     /// All tokens of a step are in the states.
-    fn advance(&mut self, n: u32) {
-        (self.n_past, self.n_commit) = (self.n_past + n, 0);
+    fn advance(&mut self, tokens: &[u32]) {
+        (self.n_past, self.n_commit) = (self.n_past + tokens.len() as u32, 0);
+        self.history.extend(tokens);
     }
 
     fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
@@ -457,7 +472,10 @@ impl Engine {
     fn finish(&mut self, seq: Seq) -> Result<Response, EngineError> {
         // Until the answer says that all went well.
         self.broken = true;
-        let response = self.device.wait(STEP_TIMEOUT)?;
+        let response = {
+            let patience = self.device.patience();
+            self.device.wait(patience)?
+        };
         let start = Instant::now();
         if response.seq != seq {
             return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq }.into());
@@ -556,7 +574,8 @@ fn load_program(device: &mut dyn Device, program: ProgramId, block: &[u8]) -> Re
     let buffer = device.allocate(block.len() as u64)?;
     buffer.memory.write(0, block);
     let range = Range { buffer: buffer.id, len: block.len() as u32, offset: 0 };
-    let loaded = device.call(&Message::Load(Load { program, reserved: 0, block: range }), STEP_TIMEOUT);
+    let patience = device.patience();
+    let loaded = device.call(&Message::Load(Load { program, reserved: 0, block: range }), patience);
     device.free(buffer)?;
     loaded?;
     Ok(())

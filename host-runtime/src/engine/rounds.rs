@@ -47,6 +47,8 @@ pub(super) struct State {
     draft_max: u32,
     /// Tokens of the last report that may still be taken back.
     emitted: u32,
+    /// The last token of the text, which is not in the context yet.
+    anchor: u32,
 }
 
 impl Default for State {
@@ -57,6 +59,7 @@ impl Default for State {
             halt: Halt::Finished,
             draft_max: 0,
             emitted: 0,
+            anchor: 0,
         }
     }
 }
@@ -186,6 +189,7 @@ impl Engine {
         self.write_registers(&registers);
         let rounds = &mut self.spec()?.rounds;
         (rounds.next, rounds.halt, rounds.draft_max, rounds.emitted) = (0, Halt::Running, most, 0);
+        rounds.anchor = anchor;
         Ok(true)
     }
 
@@ -253,6 +257,10 @@ impl Engine {
             RoundReport { drafted: words[DRAFTED], tokens: words[HEAD..][..emitted as usize].to_vec(), halt };
         let rounds = &mut self.spec()?.rounds;
         (rounds.next, rounds.halt, rounds.emitted) = (number.wrapping_add(1), halt, emitted);
+        let last = report.tokens.last().copied().unwrap_or_default();
+        let anchor = std::mem::replace(&mut rounds.anchor, last);
+        self.history.push(anchor);
+        self.history.extend(&report.tokens[..report.tokens.len() - 1]);
         self.n_past += emitted;
         self.n_commit = emitted;
         self.rows = 0;
@@ -305,6 +313,7 @@ impl Engine {
         if emitted > 0 {
             self.n_past -= emitted - n;
             self.n_commit = n;
+            self.history.truncate(self.n_past as usize);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use hexflash_abi::registers::Halt;
 
 use super::emit::Emitter;
+use super::retries::Retries;
 use super::{Finish, GenerateError};
 use crate::engine::{Engine, RoundLimits};
 use crate::model::{MAX_STOPS, MAX_VERIFY};
@@ -17,10 +18,14 @@ pub(super) struct Drive<'a, 't, F> {
     pub sampler: &'a mut Sampler,
     pub speculation: &'a mut Speculation,
     pub out: &'a mut Emitter<'t, F>,
+    pub retries: Retries,
 }
 
 impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
     /// Generates until something ends it. Row 0 has the logits after the prompt.
+    ///
+    /// A device that is lost is started again (see [`Retries`]): what a method has emitted stands, the rest of it comes
+    /// again.
     pub(super) fn run(&mut self) -> Result<Finish, GenerateError> {
         let mut last = self.choose(0)?;
         if let Some(finish) = self.emit(last)? {
@@ -30,16 +35,25 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
             if self.engine.n_past() == self.engine.n_ctx() {
                 return Ok(Finish::Context);
             }
-            let most = self.most_drafts();
-            let on_device = self.sampler.is_argmax() && self.speculation.is_model();
-            let finish = match self.speculation.choose(most) {
-                Choice::Plain => self.step(&mut last)?,
-                Choice::Rounds(length) if on_device => self.rounds(&mut last, length)?,
-                Choice::Probe(length) | Choice::Rounds(length) => self.checked(&mut last, length)?,
-            };
-            if let Some(finish) = finish {
-                return Ok(finish);
+            match self.advance(&mut last) {
+                Ok(None) => {}
+                Ok(Some(finish)) => return Ok(finish),
+                Err(GenerateError::Engine(error)) if error.is_loss() => {
+                    self.retries.recover(self.engine, error, self.out.count())?;
+                }
+                Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// A step, a block or rounds.
+    fn advance(&mut self, last: &mut u32) -> Result<Option<Finish>, GenerateError> {
+        let most = self.most_drafts();
+        let on_device = self.sampler.is_argmax() && self.speculation.is_model();
+        match self.speculation.choose(most) {
+            Choice::Plain => self.step(last),
+            Choice::Rounds(length) if on_device => self.rounds(last, length),
+            Choice::Probe(length) | Choice::Rounds(length) => self.checked(last, length),
         }
     }
 
@@ -139,8 +153,15 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                         interrupted = true;
                     }
                     Some(finish) => {
-                        self.drain()?;
+                        let drained = self.drain();
                         self.engine.end_rounds(i as u32 + 1)?;
+                        // The text is complete, but who goes on with it needs its context.
+                        match drained {
+                            Err(GenerateError::Engine(error)) if error.is_loss() => {
+                                self.retries.recover(self.engine, error, self.out.count())?;
+                            }
+                            other => other?,
+                        }
                         self.speculation.rounded(report.drafted, i, start.elapsed());
                         return Ok(Some(finish));
                     }

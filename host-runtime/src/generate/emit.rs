@@ -52,6 +52,11 @@ impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
         piece.is_empty() || (self.on_text)(piece)
     }
 
+    /// Tokens so far.
+    pub(super) fn count(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Tokens that may still come, if that is limited.
     pub(super) fn left(&self) -> Option<usize> {
         self.limits.max_tokens.map(|max| max.saturating_sub(self.tokens.len()))

@@ -6,6 +6,7 @@
 
 mod drive;
 mod emit;
+mod retries;
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use crate::speculation::{SpecStats, Speculation};
 use crate::tokenizer::{Tokenizer, TokenizerError};
 use drive::Drive;
 use emit::Emitter;
+pub use retries::MAX_RETRIES;
+use retries::Retries;
 
 /// When to stop.
 #[derive(Clone, Debug)]
@@ -75,9 +78,16 @@ pub struct Stats {
     pub host_us_per_step: f64,
     /// Messages to the device per decode step, or per round.
     pub messages_per_step: f64,
+    /// How often the device was lost and started again; absent if never.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub restarts: u32,
     /// What speculation did; absent without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speculation: Option<SpecStats>,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// Cannot go on.
@@ -93,6 +103,18 @@ pub enum GenerateError {
     /// The tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// The device was lost, and starting it again did not help.
+    #[error(
+        "{source}; the device was started again {MAX_RETRIES} times in vain (the text up to here is kept)"
+    )]
+    Lost {
+        /// The last loss.
+        source: Box<EngineError>,
+        /// Tokens so far.
+        tokens: Vec<u32>,
+        /// Their text.
+        text: String,
+    },
 }
 
 /// Runs `prompt` and generates. `on_text` gets complete pieces of text as they come, and answers whether to go on;
@@ -117,7 +139,8 @@ pub fn generate(
 ) -> Result<Generated, GenerateError> {
     let start = Instant::now();
     speculation.begin(prompt, engine.n_past() == 0);
-    engine.prefill(prompt, on_prompt)?;
+    let mut retries = Retries::default();
+    prefill(engine, prompt, &mut retries, on_prompt)?;
     let prompt_time = start.elapsed();
     for &token in prompt {
         sampler.accept(token);
@@ -125,12 +148,42 @@ pub fn generate(
     engine.reset_stats();
     let start = Instant::now();
     let mut emitter = Emitter::new(tokenizer, limits, engine.n_ctx(), on_text);
-    let finish =
-        Drive { engine: &mut *engine, sampler, speculation: &mut *speculation, out: &mut emitter }.run()?;
+    let mut drive =
+        Drive { engine: &mut *engine, sampler, speculation: &mut *speculation, out: &mut emitter, retries };
+    let outcome = drive.run();
+    let restarts = drive.retries.total();
+    let finish = match outcome {
+        Ok(finish) => finish,
+        Err(GenerateError::Engine(source)) if source.is_loss() => {
+            // What was held back is text, too.
+            let (tokens, text) = emitter.end(Finish::Interrupted);
+            return Err(GenerateError::Lost { source: Box::new(source), tokens, text });
+        }
+        Err(error) => return Err(error),
+    };
     let (tokens, text) = emitter.end(finish);
     let speculation = speculation.is_on().then(|| speculation.stats().clone());
-    let stats = stats(engine, prompt.len(), prompt_time, tokens.len(), start.elapsed(), speculation);
+    let mut stats = stats(engine, prompt.len(), prompt_time, tokens.len(), start.elapsed(), speculation);
+    stats.restarts = restarts;
     Ok(Generated { tokens, text, finish_reason: finish, stats })
+}
+
+/// Runs the prompt, over losses of the device.
+fn prefill(
+    engine: &mut Engine,
+    prompt: &[u32],
+    retries: &mut Retries,
+    mut on_prompt: impl FnMut(usize),
+) -> Result<(), GenerateError> {
+    let before = engine.n_past();
+    loop {
+        let done = (engine.n_past() - before) as usize;
+        match engine.prefill(&prompt[done..], |more| on_prompt(done + more)) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_loss() => retries.recover(engine, error, done)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn stats(
@@ -153,6 +206,7 @@ fn stats(
         generated_per_second: per_second(generated, time),
         host_us_per_step: per_step(steps.host.as_secs_f64() * 1e6),
         messages_per_step: per_step(steps.messages as f64),
+        restarts: 0,
         speculation,
     }
 }

@@ -291,6 +291,12 @@ pub unsafe extern "C" fn hexflash_standin_configure(line: *const c_char) -> i32 
     }
 }
 
+/// Messages that were sent since the settings were made.
+#[unsafe(no_mangle)]
+pub extern "C" fn hexflash_standin_messages() -> u64 {
+    crate::state::MESSAGES.load(std::sync::atomic::Ordering::SeqCst)
+}
+
 /// Counts what is left: memory, mappings, handles, queues, processes.
 ///
 /// # Safety

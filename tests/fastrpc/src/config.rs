@@ -12,6 +12,7 @@
 //! | `crash-every=N` | each process ends when it reads its Nth message |
 //! | `late=N,MS` | message N is answered MS milliseconds late |
 //! | `wanted=N` | somebody else asks for VTCM while message N is handled |
+//! | `check=0` | both sides see the same memory, which is faster and finds no breaches of coherence |
 //! | `forget=flush`, `forget=invalidate`, `forget=power` | the DSP plays a skel that leaves that out |
 //! | `report=FILE`, `pd=FILE` | where breaches go; the program of the DSP's process |
 

@@ -36,6 +36,8 @@ use super::{
 const THREADS: usize = 4;
 /// How long the DSP may take for a message that runs no program.
 const QUICK: Duration = Duration::from_secs(20);
+/// How long a step may take, unless the user says otherwise: a prefill step of a large model takes seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait between two looks at whether the process still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -58,6 +60,8 @@ pub struct HtpOptions {
     pub library: Option<PathBuf>,
     /// Power while there is work.
     pub power: PowerProfile,
+    /// How long a step may take before the DSP counts as hung; `None` for half a minute.
+    pub patience: Option<Duration>,
     /// Use another session than the first, which other libraries in this process may have.
     pub reserve: bool,
 }
@@ -75,6 +79,7 @@ pub struct Htp {
     /// Memory of which it is not known whether the DSP has it mapped: kept until the session ends.
     unsure: Vec<Mapped>,
     next_seq: u64,
+    patience: Duration,
 }
 
 impl From<HtpError> for DeviceError {
@@ -106,6 +111,7 @@ impl Htp {
             power: htp.power as u32,
             reserve: htp.reserve,
         };
+        let patience = htp.patience.unwrap_or(PATIENCE);
         let session = Some(Session::open(&library, arch, wanted)?);
         let description = format!("Hexagon v{arch:x}, through {}", library.path().display());
         let info = DeviceInfo {
@@ -124,6 +130,7 @@ impl Htp {
             buffers: Vec::new(),
             unsure: Vec::new(),
             next_seq: 0,
+            patience,
         };
         device.info.arena_bytes = handshake(&mut device, QUICK)?.arena_bytes;
         Ok(device)
@@ -295,6 +302,10 @@ impl Device for Htp {
                 return Err(DeviceError::Timeout(timeout));
             }
         }
+    }
+
+    fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn reset(&mut self) -> Result<(), DeviceError> {

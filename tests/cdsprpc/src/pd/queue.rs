@@ -94,13 +94,12 @@ unsafe extern "C" fn dspqueue_close(queue: *const c_void) -> i32 {
 static READ: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
 
-fn end(signal: Signal) {
+fn end(signal: Signal) -> ! {
     let me = rustix::process::getpid();
     let _ = rustix::process::kill_process(me, signal);
-    if signal == Signal::KILL {
-        loop {
-            std::thread::park();
-        }
+    // The signal may take a moment; nothing more is to happen here.
+    loop {
+        std::thread::park();
     }
 }
 

@@ -8,6 +8,7 @@ mod bench;
 mod blocks;
 mod coherence;
 mod failures;
+mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]
 mod refusals;
 mod rules;

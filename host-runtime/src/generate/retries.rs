@@ -1,0 +1,51 @@
+//! How often a lost device is started again in the course of a generation.
+
+use super::GenerateError;
+use crate::engine::{Engine, EngineError};
+
+/// Restarts in a row without a token in between, after which a device counts as broken.
+pub const MAX_RETRIES: u32 = 3;
+
+/// Restarts of the device.
+#[derive(Debug, Default)]
+pub(super) struct Retries {
+    /// All of them.
+    total: u32,
+    /// Those since the text last grew.
+    in_a_row: u32,
+    /// Length of the text at the last one.
+    tokens: Option<usize>,
+}
+
+impl Retries {
+    /// Restarts since the beginning.
+    pub(super) fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Brings the engine back after `loss`, with `tokens` generated so far.
+    ///
+    /// # Errors
+    /// The last loss, when there were too many; or what is no loss.
+    pub(super) fn recover(
+        &mut self,
+        engine: &mut Engine,
+        mut loss: EngineError,
+        tokens: usize,
+    ) -> Result<(), GenerateError> {
+        if self.tokens.replace(tokens) != Some(tokens) {
+            self.in_a_row = 0;
+        }
+        while self.in_a_row < MAX_RETRIES {
+            self.in_a_row += 1;
+            self.total += 1;
+            tracing::warn!("{loss}; starting it again ({} of {MAX_RETRIES})", self.in_a_row);
+            match engine.recover() {
+                Ok(()) => return Ok(()),
+                Err(error) if error.is_loss() => loss = error,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(loss.into())
+    }
+}

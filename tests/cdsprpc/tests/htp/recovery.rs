@@ -1,0 +1,188 @@
+//! A process on the DSP that ends or stops in the middle of a text: the text is that of an undisturbed run.
+
+use std::time::Duration;
+
+use hexflash::device::Device;
+use hexflash::device::htp::Htp;
+use hexflash::device::inproc::Inproc;
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::generate::{GenerateError, Generated, Limits, MAX_RETRIES, generate};
+use hexflash::gguf::Gguf;
+use hexflash::sampler::{Sampler, SamplerOverrides};
+use hexflash::speculation::{DraftLength, Source, Speculation};
+use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
+
+use super::support::{StandIn, model};
+
+/// What is generated, and how.
+struct Setting {
+    target: Gguf,
+    draft: Option<Gguf>,
+    text: TextModel,
+    /// `None` takes the best token.
+    seed: Option<u64>,
+    tokens: usize,
+}
+
+impl Setting {
+    fn new(draft: bool, seed: Option<u64>, tokens: usize) -> Self {
+        let open = |name: &str| Gguf::open(&model(name)).unwrap();
+        let target = open("tiny-hybrid-q8_0.gguf");
+        let text = TextModel::read(&target).unwrap();
+        let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
+        Self { target, draft, text, seed, tokens }
+    }
+
+    fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        // Batches of 4: the prompt takes several messages.
+        let options = EngineOptions { batch: 4, n_ctx: Some(128), ..EngineOptions::default() };
+        let mut engine =
+            Engine::load_with(&self.target, self.draft.as_ref(), device, &options, &image).unwrap();
+        let source = if self.draft.is_some() { Source::Model } else { Source::None };
+        let mut speculation = Speculation::new(source, DraftLength::Fixed(5));
+        let temperature = Some(if self.seed.is_some() { 0.9 } else { 0.0 });
+        let overrides = SamplerOverrides { temperature, seed: self.seed, ..SamplerOverrides::default() };
+        let mut sampler = Sampler::new(self.text.sampling.clone().overridden_by(&overrides)).unwrap();
+        let prompt = self.text.encode("def __repr__(self):\n        return").unwrap();
+        assert!(prompt.len() > 4, "{prompt:?}");
+        let limits = Limits { max_tokens: Some(self.tokens), stop: Vec::new(), ignore_eos: true };
+        let text = &self.text.tokenizer;
+        generate(&mut engine, text, &mut sampler, &mut speculation, &prompt, &limits, |_| {}, |_| true)
+    }
+
+    fn undisturbed(&self) -> Generated {
+        self.run(Box::new(Inproc::open(&StandIn::new("").options()).unwrap())).unwrap()
+    }
+}
+
+/// A device whose process does not end before the model is loaded: what fails there is an error at once.
+fn open(standin: &mut StandIn, config: &str) -> Box<dyn Device> {
+    standin.configure(&format!("check=0 {config}"));
+    let mut options = standin.options();
+    if let Some(htp) = options.htp.as_deref_mut() {
+        // Long, but where it is to end: the machine may have other work.
+        htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 2 } else { 60 }));
+    }
+    Box::new(Htp::open(&options).unwrap())
+}
+
+/// Messages that an undisturbed run sends: until the model is loaded, and in all.
+fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
+    let sent = |standin: &StandIn| {
+        // SAFETY: the type is that of the function.
+        unsafe { standin.symbol::<unsafe extern "C" fn() -> u64>("hexflash_standin_messages")() }
+    };
+    let device = open(standin, "");
+    let generated = setting.run(device).unwrap();
+    let all = sent(standin);
+    let nothing = Setting { tokens: 1, ..Setting::new(setting.draft.is_some(), setting.seed, 1) };
+    let device = open(standin, "");
+    nothing.run(device).unwrap();
+    assert_eq!(generated.stats.restarts, 0);
+    // The prompt takes a message per batch of four.
+    (sent(standin) - generated.stats.prompt_tokens.div_ceil(4) as u64, all)
+}
+
+/// Ends the process at every `step`th message of a run, by `how`.
+fn at_messages(setting: &Setting, how: &str, step: usize) {
+    let expected = setting.undisturbed();
+    let mut standin = StandIn::new("");
+    let (loaded, all) = messages(&mut standin, setting);
+    assert!(all - loaded > setting.tokens as u64 / 6, "{loaded} of {all} messages");
+    for at in (loaded + 1..=all).step_by(step) {
+        let device = open(&mut standin, &format!("{how}={at}"));
+        let generated = setting.run(device).unwrap_or_else(|error| panic!("{how} at message {at}: {error}"));
+        assert_eq!(generated.tokens, expected.tokens, "{how} at message {at}");
+        assert_eq!(generated.text, expected.text, "{how} at message {at}");
+        assert_eq!(generated.stats.restarts, 1, "{how} at message {at}");
+        standin.is_clean();
+    }
+}
+
+#[test]
+fn a_crash_at_any_message_of_a_plain_generation() {
+    at_messages(&Setting::new(false, None, 64), "crash", 1);
+}
+
+#[test]
+fn a_crash_at_any_message_of_rounds() {
+    at_messages(&Setting::new(true, None, 64), "crash", 1);
+}
+
+#[test]
+fn a_crash_after_the_work_and_before_the_answer() {
+    at_messages(&Setting::new(true, None, 40), "crash-answer", 2);
+    at_messages(&Setting::new(false, None, 20), "crash-answer", 5);
+}
+
+#[test]
+fn a_crash_while_sampling() {
+    at_messages(&Setting::new(false, Some(3), 24), "crash", 4);
+    at_messages(&Setting::new(true, Some(3), 24), "crash", 5);
+}
+
+#[test]
+fn a_hang_is_a_loss_too() {
+    at_messages(&Setting::new(false, None, 8), "hang", 4);
+}
+
+/// A device that ends again and again, but gets on in between, finishes its text.
+#[test]
+fn a_device_that_crashes_now_and_then_gets_there() {
+    let setting = Setting::new(false, None, 64);
+    let expected = setting.undisturbed();
+    let mut standin = StandIn::new("");
+    let (loaded, _) = messages(&mut standin, &setting);
+    // Coming back takes as many messages as loading did, and the tokens so far.
+    let device = open(&mut standin, &format!("crash-every={}", loaded + 30));
+    let generated = setting.run(device).unwrap();
+    assert_eq!(generated.text, expected.text);
+    assert!(generated.stats.restarts > 1, "{}", generated.stats.restarts);
+    standin.is_clean();
+}
+
+/// A device that never gets on is given up, and what it wrote is kept.
+#[test]
+fn a_device_that_keeps_crashing_is_given_up_with_the_text_so_far() {
+    let setting = Setting::new(false, None, 64);
+    let expected = setting.undisturbed();
+    let mut standin = StandIn::new("");
+    let (loaded, _) = messages(&mut standin, &setting);
+    // With so few messages per process, the growing context soon leaves none for a new token.
+    let device = open(&mut standin, &format!("crash-every={}", loaded + 6));
+    let error = setting.run(device).expect_err("no device comes back from this");
+    let line = error.to_string();
+    assert!(line.contains(&format!("{MAX_RETRIES} times in vain")), "{line}");
+    let GenerateError::Lost { tokens, text, .. } = error else { panic!("{line}") };
+    assert!(!tokens.is_empty() && tokens.len() < 64, "{}", tokens.len());
+    assert_eq!(tokens, expected.tokens[..tokens.len()]);
+    assert!(!text.is_empty() && expected.text.starts_with(&text), "{text:?}");
+    standin.is_clean();
+}
+
+/// The command prints what it has, says what the matter is, and fails.
+#[test]
+fn the_command_keeps_the_text_of_a_device_that_does_not_come_back() {
+    let setting = Setting::new(false, None, 1);
+    let mut standin = StandIn::new("");
+    let (loaded, _) = messages(&mut standin, &setting);
+    standin.configure(&format!("check=0 crash={} remote_handle64_open=0x72@2+", loaded + 9));
+    let run = |extra: &[&str]| {
+        let arguments = ["run", "--no-repack-cache", "--temp", "0", "-n", "40", "def __repr__(self):"];
+        let output = standin.hexflash(&[&arguments, extra].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let last = stderr.lines().last().unwrap();
+        assert!(last.starts_with("error: ") && last.contains("AEE_ECONNREFUSED"), "{stderr}");
+        assert!(last.contains("3 times in vain"), "{stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let kept: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let text = kept["text"].as_str().unwrap();
+    assert_eq!(kept["tokens"].as_array().unwrap().len(), 8, "{kept}");
+    assert!(!text.is_empty() && kept["error"].as_str().unwrap().contains("in vain"), "{kept}");
+    assert_eq!(run(&[]), format!("def __repr__(self):{text}\n"));
+    assert_eq!(standin.violations(), Vec::<String>::new());
+}
