@@ -7,7 +7,9 @@
 //! carried out as given (a wrong argument, or a tool that is missing and cannot be installed from here).
 
 mod apt;
+mod arm64;
 mod disassembly;
+mod dist;
 mod failure;
 mod hexagon;
 mod mutants;
@@ -47,6 +49,10 @@ enum Verb {
     Mutants(mutants::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
+    /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that were built
+    Dist(dist::Arguments),
+    /// Run the host program for arm64 under emulation, against the stand-in for FastRPC
+    Arm64,
 }
 
 fn main() -> ExitCode {
@@ -58,6 +64,8 @@ fn main() -> ExitCode {
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
+        Verb::Dist(arguments) => dist::run(&arguments),
+        Verb::Arm64 => arm64::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

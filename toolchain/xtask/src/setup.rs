@@ -4,6 +4,7 @@
 //! only what is missing is installed, so the verb may be run again at any time.
 
 use crate::apt;
+use crate::dist;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::toolchain::Toolchain;
@@ -33,6 +34,8 @@ pub enum Set {
     Oracle,
     /// Building for Hexagon and running under emulation
     Hexagon,
+    /// Building host programs for arm64
+    Cross,
 }
 
 /// One tool: how to see whether it is there, and where it comes from.
@@ -117,6 +120,27 @@ const HEXAGON: &[Item] = &[
     },
 ];
 
+const CROSS: &[Item] = &[
+    Item {
+        what: "gcc for arm64 (links host programs)",
+        present: || process::find_program(&[dist::LINKER]).is_some(),
+        packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+        component: None,
+    },
+    Item {
+        what: "Rust's library for arm64",
+        present: has_arm64_library,
+        packages: &["libstd-rust-dev:arm64"],
+        component: Some("rust-std-aarch64-unknown-linux-gnu"),
+    },
+    Item {
+        what: "qemu-aarch64 (runs what was built)",
+        present: || process::find_program(&["qemu-aarch64"]).is_some(),
+        packages: &["qemu-user"],
+        component: None,
+    },
+];
+
 impl Set {
     fn items(self) -> &'static [Item] {
         match self {
@@ -124,6 +148,7 @@ impl Set {
             Self::Lint => LINT,
             Self::Oracle => ORACLE,
             Self::Hexagon => HEXAGON,
+            Self::Cross => CROSS,
         }
     }
 
@@ -203,6 +228,13 @@ fn with_nightly_hint(set: Set, failure: Failure) -> Failure {
 /// Whether the cargo that runs us was started by rustup, which then brings the components.
 fn cargo_is_rustups() -> bool {
     std::env::var_os("RUSTUP_TOOLCHAIN").is_some() && process::find_program(&["rustup"]).is_some()
+}
+
+/// Whether the compiler has its library for arm64.
+fn has_arm64_library() -> bool {
+    let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    process::output(rustc.args(["--print", "target-libdir", "--target", dist::TARGET]))
+        .is_some_and(|dir| Path::new(dir.trim()).is_dir())
 }
 
 /// Whether bindgen would find libclang: told by `LIBCLANG_PATH`, or where Debian and Fedora put it.

@@ -49,6 +49,12 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "arm64",
+        about: "the host program for arm64 on device htp, emulated, against the stand-in for FastRPC",
+        needs: &[Set::Base, Set::Cross],
+        command: || process::xtask(&["arm64"]),
+    },
+    Step {
         name: "oracle-clippy",
         about: "no warnings in the crates that link llama.cpp",
         needs: &[Set::Base, Set::Lint, Set::Oracle],

@@ -62,6 +62,11 @@ impl StandIn {
         assert_eq!(code, 0, "{config}");
     }
 
+    /// The settings, as a line.
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
     pub fn path(&self) -> PathBuf {
         self.dir.path().join("libcdsprpc.so")
     }

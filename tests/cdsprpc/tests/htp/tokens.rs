@@ -1,5 +1,7 @@
 //! Whole generations: the tokens of `inproc`, with no rule broken.
 
+use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -68,5 +70,31 @@ fn info_and_devices_name_it() {
     let text = String::from_utf8(output.stdout).unwrap();
     let line = text.lines().find(|line| line.starts_with("htp ")).unwrap();
     assert!(line.contains("libcdsprpc.so"), "{line}");
+    assert_eq!(standin.violations(), Vec::<String>::new());
+}
+
+/// The host program for arm64, as `cargo xtask arm64` builds it, under emulation; the DSP's process runs as it is.
+#[test]
+fn an_arm64_host_gives_the_same_tokens() {
+    let target = Path::new(env!("CARGO_BIN_EXE_hexflash-htp")).ancestors().nth(2).unwrap();
+    let built = target.join("aarch64-unknown-linux-gnu/debug");
+    let (program, library) = (built.join("hexflash-htp"), built.join("libcdsprpc.so"));
+    if !program.is_file() || !library.is_file() {
+        assert!(std::env::var_os("HEXFLASH_ARM64_REQUIRED").is_none(), "{} is not there", program.display());
+        // Written past the test harness, which hides what a passing test prints.
+        let _ =
+            writeln!(std::io::stderr(), "skipped: no host program for arm64: cargo xtask arm64 builds it");
+        return;
+    }
+    let standin = StandIn::new("");
+    let target = model("tiny-hybrid-q8_0.gguf");
+    let arguments = ["run", "--json", "--no-repack-cache", "-t", "2", "--temp", "0", "-n", "24", "-m"];
+    let arguments = arguments.into_iter().chain([target.to_str().unwrap(), PROMPT]);
+    let mut emulated = Command::new("qemu-aarch64");
+    emulated.arg(&program).args(arguments.clone()).args(["--device", "htp", "--htp-library"]).arg(&library);
+    emulated.env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu").env("HEXFLASH_STANDIN", standin.config());
+    let mut inproc = Command::new(env!("CARGO_BIN_EXE_hexflash-htp"));
+    inproc.args(arguments);
+    assert_eq!(run(emulated)["tokens"], run(inproc)["tokens"]);
     assert_eq!(standin.violations(), Vec::<String>::new());
 }
