@@ -49,7 +49,7 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
-        name: "arm64",
+        name: "emulated-host",
         about: "the host program for arm64 on device htp, emulated, against the stand-in for FastRPC",
         needs: &[Set::Base, Set::Cross],
         command: || process::xtask(&["arm64"]),
