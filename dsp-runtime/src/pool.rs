@@ -210,9 +210,9 @@ impl<'p, P: Platform> Pool<'p, P> {
         let dma = unsafe { &mut *self.queues[id].get() };
         let (counter, vtcm) = (&self.counter, self.vtcm);
         let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
-        let mut outcome = contain(|| {
+        let mut outcome = self.platform.observe(id, || {
             // SAFETY: the kernel lives until `run` returns, which waits for us.
-            unsafe { (job.call)(job.kernel, &mut worker, self.isa) }
+            contain(|| unsafe { (job.call)(job.kernel, &mut worker, self.isa) })
         });
         // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
         outcome = outcome.and(worker.dma.finish());
