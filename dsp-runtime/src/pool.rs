@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use hexflash_abi::Fault;
 
 use crate::dma::{DmaMode, DmaQueue, FaultSlot};
-use crate::hvx::{Hvx, Isa, WithHvx};
+use crate::hvx::{Hvx, Isa, Lines, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
@@ -66,13 +66,14 @@ impl Worker<'_> {
     }
 
     /// The region of VTCM that all workers share.
-    pub fn shared_vtcm(&self) -> *mut u8 {
-        self.vtcm.region(0, self.plan.shared).as_ptr()
+    pub fn shared_vtcm(&self) -> Lines {
+        self.vtcm.region(0, self.plan.shared)
     }
 
     /// This worker's own region of VTCM.
-    pub fn own_vtcm(&self) -> *mut u8 {
-        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own).as_ptr()
+    #[inline]
+    pub fn own_vtcm(&self) -> Lines {
+        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own)
     }
 
     /// Bytes of each worker's own region.

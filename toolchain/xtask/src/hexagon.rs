@@ -241,6 +241,7 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
         .args(["--config", "profile.release.codegen-units=1"])
         .args(["--config", "profile.release.panic=\"abort\""])
         .env("CARGO_TARGET_DIR", &target_dir)
+        .env("HEXFLASH_ARCH", format!("{:x}", arch.flags()))
         .env("RUSTFLAGS", format!("{} {SOUND_LOOPS}", arch.rustflags()));
     process::run(&mut cargo).map_err(|_| {
         Failure::failed(

@@ -15,9 +15,7 @@ use hexflash_dsp::session::Session;
 use hexflash_dsp::vtcm::Vtcm;
 
 use super::{Failure, end, unusable};
-
-/// The architecture that the emulator's image is built for, as the host is told.
-const ARCH: u32 = 0x67;
+use crate::ARCH;
 
 /// What a worker's thread is given.
 pub(super) struct Start<'a, P: Platform> {

@@ -20,14 +20,16 @@
 //! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on its way
 //! meanwhile. With `n_past` = 0 the state is zeros, whatever its memory holds.
 
+mod sweep;
 #[cfg(test)]
 mod tests;
 
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::sweep::{Change, Sweep, Wanted, advance};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, Lines, math};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
@@ -153,7 +155,7 @@ impl Kernel for GatedDeltaNet {
         let tile = Tile::new(self.y.ne[0]);
         let count = (worker.own_bytes() / tile.bytes).min(2);
         assert!(count > 0);
-        let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
+        let mut slots = Slots { base: worker.own_vtcm().get(), tile, back: [None; 2] };
         let ahead = self.ahead && count == 2;
         let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
         while let Some(head) = next.take() {
@@ -297,7 +299,7 @@ impl GatedDeltaNet {
         for v in 0..k.len().div_ceil(LANES) {
             kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
         }
-        Token { q, k, decay, kq: H::splat(H::sum(kq)) }
+        Token { q, k, decay, kq: H::sum_all(kq) }
     }
 
     /// From a token's sums over the old state: its outputs, and what it changes.
@@ -316,6 +318,19 @@ impl GatedDeltaNet {
         // SAFETY: the rows of a head belong to the worker that claimed it.
         let mut y = unsafe { self.y.row_mut(at) };
         let mut delta = [H::splat(0.0); J];
+        if !EACH && first + J <= v.whole().min(y.len() / LANES) {
+            // Whole vectors, without a branch for each: as below.
+            let mut out = [H::splat(0.0); J];
+            for (j, (delta, out)) in delta.iter_mut().zip(&mut out).enumerate() {
+                let (a, b) = (H::mul(token.decay, sums.a[j]), H::mul(token.decay, sums.b[j]));
+                *delta = H::mul(beta, H::sub(v.full::<H>(first + j), a));
+                *out = H::mul(scale, H::add(b, H::mul(*delta, token.kq)));
+            }
+            for (j, &out) in out.iter().enumerate() {
+                y.set_full::<H>(first + j, out);
+            }
+            return Update { k: token.k, decay: token.decay, delta };
+        }
         for (j, delta) in delta.iter_mut().enumerate() {
             let (mut a, mut b) = (sums.a[j], sums.b[j]);
             if !EACH {
@@ -370,13 +385,32 @@ impl<const J: usize> Block<J> {
     /// # Safety
     /// The block lies inside a tile that nobody else uses.
     #[inline(always)]
-    unsafe fn pass<H: Hvx, const EACH: bool>(
+    unsafe fn pass<'t, H: Hvx, const EACH: bool>(
         self,
-        update: Option<(Update<'_, H, J>, &[f32; MAX_STATE])>,
-        sums: Option<(Token<'_, H>, &[f32; MAX_STATE])>,
+        update: Option<(Update<'t, H, J>, &[f32; MAX_STATE])>,
+        sums: Option<(Token<'t, H>, &[f32; MAX_STATE])>,
     ) -> Sums<H, J> {
         let (size, stride) = (self.tile.size, self.tile.vectors * LANES);
         let zero = [H::splat(0.0); J];
+        let place = Lines::new(self.state.cast());
+        if let (Some(from), false, true) = (place, EACH, size.is_multiple_of(LANES)) {
+            let sweep = Sweep::<J> { from, to: from, stride: self.tile.vectors };
+            let change = |u: Update<'t, H, J>| Change { k: u.k, decay: u.decay, delta: u.delta };
+            let wanted = |t: Token<'t, H>| Wanted { k: t.k, q: t.q };
+            // SAFETY: for all of them, the caller's promise. What a sweep is not asked for it does not look at.
+            let [a, b] = unsafe {
+                match (update, sums) {
+                    (Some((u, _)), Some((t, _))) => sweep.run::<H, true, true>(change(u), wanted(t)),
+                    (Some((u, _)), None) => sweep.run::<H, true, false>(change(u), Wanted { k: u.k, q: u.k }),
+                    (None, Some((t, _))) => {
+                        let none = Change { k: t.k, decay: zero[0], delta: zero };
+                        sweep.run::<H, false, true>(none, wanted(t))
+                    }
+                    (None, None) => [zero; 2],
+                }
+            };
+            return Sums { a, b };
+        }
         let (mut a, mut b) = (zero, zero);
         // Rows of exactly `size`, so that the loop needs no bounds checks.
         let update = update.map(|(u, decays)| (u, u.k.part(0, size), &decays[..size]));
@@ -408,12 +442,6 @@ impl<const J: usize> Block<J> {
         }
         Sums { a, b }
     }
-}
-
-/// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.
-#[inline(always)]
-fn advance<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::F {
-    H::add(H::mul(decay, s), H::mul(delta, k))
 }
 
 /// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for any head.
