@@ -4,19 +4,27 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::{Op, params};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
-use crate::row::Row;
+use crate::row::{Row, RowMut};
+
+/// Vectors of a unit, about: short rows (heads) are claimed several at a time.
+const UNIT: usize = 64;
 
 /// y = x * factor(x) * w, row by row.
 struct Norm {
     op: Op,
     eps: f32,
+    /// 1 / n, and 1 / eps.
+    share: f32,
+    largest: f32,
     x: View,
     w: Option<View>,
     y: View,
+    /// Rows of a unit.
+    rows: usize,
 }
 
 /// RMS_NORM, x / sqrt(mean(x^2) + eps), and L2_NORM, x / max(sqrt(sum(x^2)), eps): x{n,..}, w{n} optional (only
@@ -26,56 +34,198 @@ struct Norm {
 /// None that validation lets through.
 pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let p: params::Norm = run.params();
-    let kernel = Norm { op, eps: p.eps, x: run.src(0)?, w: run.src[1], y: run.dst()? };
-    run.parallel(&kernel)
+    let (x, w, y) = (run.src(0)?, run.src[1], run.dst()?);
+    let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);
+    let (share, largest) = (1.0 / y.ne[0] as f32, 1.0 / p.eps);
+    run.parallel(&Norm { op, eps: p.eps, share, largest, x, w, y, rows })
 }
 
-/// Sum of squares, in an order that only the length decides.
+/// Sum of squares in all lanes, in an order that only the length decides.
 #[inline(always)]
-fn sum_squares<H: Hvx>(x: Row<'_>) -> f32 {
+fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
     // Vector i goes to sum i mod 4, so that no addition waits for the last.
-    let mut sums = [H::splat(0.0); 4];
-    for i in (0..x.vectors()).step_by(4) {
+    let mut sums = [H::zero_q(); 4];
+    let fours = x.whole() / 4;
+    for i in 0..fours {
         for (j, sum) in sums.iter_mut().enumerate() {
-            if i + j < x.vectors() {
-                let v = x.vector::<H>(i + j);
-                *sum = H::add(*sum, H::mul(v, v));
+            // SAFETY: below 4 * (whole / 4).
+            let v = unsafe { x.full_unchecked::<H>(4 * i + j) };
+            *sum = H::add_q(*sum, H::mul_q(v, v));
+        }
+    }
+    if 4 * fours < x.vectors() {
+        for (j, sum) in sums.iter_mut().enumerate() {
+            if 4 * fours + j < x.vectors() {
+                let v = x.vector::<H>(4 * fours + j);
+                *sum = H::add_q(*sum, H::mul_q(v, v));
             }
         }
     }
-    let [a, b, c, d] = sums;
-    H::sum(H::add(H::add(a, b), H::add(c, d)))
+    total::<H>(sums[0], sums[1], sums[2], sums[3])
+}
+
+/// The sum of four sums and of their lanes, in all lanes.
+#[inline(always)]
+fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::F {
+    H::sum_all_q(H::add_q(H::add_q(a, b), H::add_q(c, d)))
+}
+
+/// y = x * factor * w.
+#[inline(always)]
+fn scale<H: Hvx, const A: bool>(x: Row<'_, A>, factor: H::F, w: Option<Row<'_, A>>, y: &mut RowMut<'_, A>) {
+    assert!(y.len() == x.len() && w.is_none_or(|w| w.len() == x.len()));
+    // Two roundings, as RMS_NORM and MUL have them. Eight vectors are read before any is written: x may be y, so that
+    // the compiler could not move a load before a store.
+    let eights = x.whole() / 8;
+    for i in 0..eights {
+        let mut v = [factor; 8];
+        for (j, v) in v.iter_mut().enumerate() {
+            // SAFETY: below 8 * (whole / 8), of rows of one length.
+            *v = unsafe { H::mul(x.full_unchecked::<H>(8 * i + j), factor) };
+            if let Some(w) = w {
+                // SAFETY: as above.
+                *v = unsafe { H::mul(*v, w.full_unchecked::<H>(8 * i + j)) };
+            }
+        }
+        // (By reference, here and below: an array that is moved is copied by a call.)
+        for (j, &v) in v.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { y.set_full_unchecked::<H>(8 * i + j, v) };
+        }
+    }
+    for i in 8 * eights..x.whole() {
+        let v = H::mul(x.full::<H>(i), factor);
+        y.set_full::<H>(i, w.map_or(v, |w| H::mul(v, w.full::<H>(i))));
+    }
+    let last = x.whole();
+    if last < x.vectors() {
+        let v = H::mul(x.vector::<H>(last), factor);
+        y.set_vector::<H>(last, w.map_or(v, |w| H::mul(v, w.vector::<H>(last))));
+    }
+}
+
+/// Stores a row of four vectors.
+///
+/// # Safety
+/// The row is valid for writing.
+#[inline(always)]
+unsafe fn put<H: Hvx>(y: Lines, v: &[H::F; 4]) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        y.store::<H>(0, v[0]);
+        y.store::<H>(1, v[1]);
+        y.store::<H>(2, v[2]);
+        y.store::<H>(3, v[3]);
+    }
+}
+
+/// Rows of four vectors (heads of 128) that are done side by side: what one waits for, the others fill.
+const SIDE: usize = 4;
+
+impl Norm {
+    #[inline(always)]
+    fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
+        match self.op {
+            Op::L2Norm => H::min(H::rsqrt(sum), H::splat(self.largest)),
+            _ => {
+                let mean = H::mul(sum, H::splat(self.share));
+                H::rsqrt(H::add(mean, H::splat(self.eps)))
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn row<H: Hvx, const A: bool>(&self, x: Row<'_, A>, w: Option<Row<'_, A>>, y: &mut RowMut<'_, A>) {
+        scale::<H, A>(x, self.factor::<H>(sum_squares::<H, A>(x)), w, y);
+    }
+
+    /// A row of four whole vectors, without weights; as [`row`](Self::row), to the bit. Written out: arrays that loops go
+    /// over end up in memory, and copies of them in calls.
+    ///
+    /// # Safety
+    /// The row is valid for reading.
+    #[inline(always)]
+    unsafe fn four<H: Hvx>(&self, x: Lines) -> [H::F; 4] {
+        // SAFETY: the caller's promise.
+        let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
+        let zero = H::zero_q();
+        let sum = total::<H>(
+            H::add_q(zero, H::mul_q(a, a)),
+            H::add_q(zero, H::mul_q(b, b)),
+            H::add_q(zero, H::mul_q(c, c)),
+            H::add_q(zero, H::mul_q(d, d)),
+        );
+        let factor = self.factor::<H>(sum);
+        [H::mul(a, factor), H::mul(b, factor), H::mul(c, factor), H::mul(d, factor)]
+    }
+
+    /// As many of the rows as can be, side by side; gives how many that are.
+    ///
+    /// # Safety
+    /// This worker alone has claimed the rows.
+    #[inline(always)]
+    unsafe fn quads<H: Hvx>(&self, first: usize, rows: usize) -> usize {
+        if self.w.is_some() || self.y.ne[0] != 4 * LANES || rows < SIDE {
+            return 0;
+        }
+        let (Some(mut x), Some(mut y)) = (self.x.lines_from(first, rows), self.y.lines_from(first, rows))
+        else {
+            return 0;
+        };
+        for _ in 0..rows / SIDE {
+            let to = [y.step(), y.step(), y.step(), y.step()];
+            // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or apart. All
+            // are read before any is written, so that they can overlap in time.
+            unsafe {
+                let rows = [
+                    self.four::<H>(x.step()),
+                    self.four::<H>(x.step()),
+                    self.four::<H>(x.step()),
+                    self.four::<H>(x.step()),
+                ];
+                put::<H>(to[0], &rows[0]);
+                put::<H>(to[1], &rows[1]);
+                put::<H>(to[2], &rows[2]);
+                put::<H>(to[3], &rows[3]);
+            }
+        }
+        rows / SIDE * SIDE
+    }
 }
 
 impl Kernel for Norm {
     fn units(&self) -> usize {
-        self.y.rows()
+        self.y.rows().div_ceil(self.rows)
     }
 
     fn work(&self) -> usize {
-        // Two passes; the reduction, the root and the division of a row cost as much as some more vectors.
+        // Two passes; the reduction and the root of a row cost as much as some more vectors.
         self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 6 + 20)
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        while let Some(r) = worker.claim() {
-            let i = self.y.unravel(r);
-            let x = self.x.row(i);
-            // SAFETY: row r was claimed by this worker alone.
-            let mut y = unsafe { self.y.row_mut(i) };
-            let sum = sum_squares::<H>(x);
-            let size = match self.op {
-                Op::L2Norm => libm::sqrtf(sum).max(self.eps),
-                _ => libm::sqrtf(sum / x.len() as f32 + self.eps),
-            };
-            let factor = H::splat(1.0 / size);
-            let w = self.w.as_ref().map(|w| w.row([0; 3]));
-            for i in 0..x.vectors() {
-                let v = H::mul(x.vector::<H>(i), factor);
-                // Two roundings, as RMS_NORM and MUL have them.
-                let v = if let Some(w) = w { H::mul(v, w.vector::<H>(i)) } else { v };
-                y.set_vector::<H>(i, v);
+        let w = self.w.as_ref().map(|w| w.row([0; 3]));
+        while let Some(unit) = worker.claim() {
+            let first = unit * self.rows;
+            let rows = self.rows.min(self.y.rows() - first);
+            // SAFETY: the rows of the unit were claimed by this worker alone.
+            let done = unsafe { self.quads::<H>(first, rows) };
+            let (first, rows) = (first + done, rows - done);
+            if rows == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let written = unsafe { self.y.rows_mut_from(first, rows) };
+            for (x, mut y) in self.x.rows_from(first, rows).zip(written) {
+                let aligned = (x.aligned(), w.map(Row::aligned), y.aligned());
+                if let (Some(x), None, Some(mut y)) = aligned {
+                    self.row::<H, true>(x, None, &mut y);
+                } else if let (Some(x), Some(Some(w)), Some(mut y)) = aligned {
+                    self.row::<H, true>(x, Some(w), &mut y);
+                } else {
+                    self.row::<H, false>(x, w, &mut y);
+                }
             }
         }
         Ok(())

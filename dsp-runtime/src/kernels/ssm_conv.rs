@@ -100,7 +100,8 @@ impl Kernel for SsmConv {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let slot_bytes = slot_bytes(self.w.ne[1]);
         assert!(worker.own_bytes() >= 2 * slot_bytes);
-        let slots = [worker.own_vtcm(), worker.own_vtcm().wrapping_add(slot_bytes)];
+        let base = worker.own_vtcm().get();
+        let slots = [base, base.wrapping_add(slot_bytes)];
         let mut slot = 0;
         // SAFETY: (here and below) a slot is K + K - 1 rows of this worker's own VTCM, and the block that used it
         // before has been computed.

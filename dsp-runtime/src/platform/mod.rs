@@ -36,6 +36,10 @@ pub trait Platform: Sync {
     fn unmap(&self, fd: Fd, base: NonNull<u8>, size: u64);
     /// Cache maintenance of a range of shared memory.
     fn cache(&self, op: CacheOp, base: *const u8, bytes: usize);
+    /// Runs a worker's part of a kernel. A platform that counts what kernels cost does it here.
+    fn observe<R>(&self, _worker: usize, part: impl FnOnce() -> R) -> R {
+        part()
+    }
     /// Hint that the caller spins.
     fn relax(&self) {
         core::hint::spin_loop();

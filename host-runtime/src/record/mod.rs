@@ -6,7 +6,6 @@
 
 mod planner;
 
-use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::program::{
     BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
 };
@@ -42,16 +41,8 @@ struct Entry {
 /// # Panics
 /// If a stride exceeds 32 bits, which no tensor that fits a device does.
 pub fn packed_strides(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
-    let k = ne[0] as usize;
-    let (nb0, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
-        (Some(group), _) => (group.bytes, group.strip_bytes(k), ne[1].div_ceil(TILE_ROWS as u32)),
-        (None, Some(bytes)) => (bytes, bytes * k, ne[1]),
-        (None, None) => (1, ActivationRow::new(k).bytes(), ne[1]),
-    };
-    let matrix = row as u64 * u64::from(rows);
-    let outer = matrix * u64::from(ne[2]);
-    [nb0 as u64, row as u64, matrix, if ne[3] > 1 { outer } else { 0 }]
-        .map(|nb| u32::try_from(nb).unwrap_or_else(|_| panic!("a stride of {nb} bytes of {dtype} {ne:?}")))
+    TensorDesc::packed_strides(dtype, ne)
+        .unwrap_or_else(|| panic!("a stride of {dtype} {ne:?} exceeds 32 bits"))
 }
 
 /// Bytes of a packed tensor.

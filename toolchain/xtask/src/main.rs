@@ -12,6 +12,7 @@ mod failure;
 mod hexagon;
 mod mutants;
 mod oracle;
+mod packets;
 mod process;
 mod setup;
 mod skel;
@@ -47,6 +48,8 @@ enum Verb {
     Mutants(mutants::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
+    /// Count what kernels take, in packets of the processor, and compare with what is expected
+    Packets(packets::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
+        Verb::Packets(arguments) => packets::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

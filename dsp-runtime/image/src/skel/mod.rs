@@ -8,17 +8,9 @@ mod session;
 use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
 use hexflash_dsp::pool::MAX_WORKERS;
 
+use crate::ARCH;
 use crate::rpc::{self, AeeError, Info, Interface, RemoteArg, Start};
 use session::Running;
-
-/// The architecture that the library is built for. (The compiler does not name v81: its flag is that of v79.)
-const ARCH: u32 = if cfg!(target_feature = "hvxv79") {
-    0x79
-} else if cfg!(target_feature = "hvxv75") {
-    0x75
-} else {
-    0x73
-};
 
 /// The only handle that `open` gives. Not zero: nobody has it by accident.
 const HANDLE: u64 = u64::from_le_bytes(*b"hexflash");

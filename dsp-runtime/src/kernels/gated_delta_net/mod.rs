@@ -26,6 +26,7 @@
 //! goes home as folded, the step's tokens advance a scratch copy that is dropped, and their factors replace those on
 //! the tape. Folding happens when it is known how many of the tokens count.
 
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -33,9 +34,10 @@ use hexflash_abi::op::params::DeltaNet;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::sweep::{Change, Sweep, Wanted, advance};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, Lines, math};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
@@ -233,7 +235,7 @@ impl Kernel for GatedDeltaNet {
         let places = worker.own_bytes() / tile.bytes;
         assert!(places > scratch);
         let count = (places - scratch).min(2);
-        let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
+        let mut slots = Slots { base: worker.own_vtcm().get(), tile, back: [None; 2] };
         let ahead = self.ahead && count == 2;
         let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
         while let Some(head) = next.take() {
@@ -426,7 +428,7 @@ impl GatedDeltaNet {
         for v in 0..k.len().div_ceil(LANES) {
             kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
         }
-        Token { q, k, decay, kq: H::splat(H::sum(kq)) }
+        Token { q, k, decay, kq: H::sum_all(kq) }
     }
 
     /// From a token's sums over the old state: its outputs, and what it changes.
@@ -445,6 +447,20 @@ impl GatedDeltaNet {
         // SAFETY: the rows of a head belong to the worker that claimed it.
         let mut y = unsafe { self.y.row_mut(at) };
         let mut delta = [H::splat(0.0); J];
+        if !EACH && first + J <= v.whole().min(y.len() / LANES) {
+            // Whole vectors, without a branch for each: as below.
+            let mut out = [H::splat(0.0); J];
+            for (j, (delta, out)) in delta.iter_mut().zip(&mut out).enumerate() {
+                let (a, b) = (H::mul(token.decay, sums.a[j]), H::mul(token.decay, sums.b[j]));
+                *delta = H::mul(beta, H::sub(v.full::<H>(first + j), a));
+                *out = H::mul(scale, H::add(b, H::mul(*delta, token.kq)));
+            }
+            for (j, &out) in out.iter().enumerate() {
+                y.set_full::<H>(first + j, out);
+            }
+            self.record::<H, J>(at, first, &delta);
+            return Update { k: token.k, decay: token.decay, delta };
+        }
         for (j, delta) in delta.iter_mut().enumerate() {
             let (mut a, mut b) = (sums.a[j], sums.b[j]);
             if !EACH {
@@ -453,14 +469,20 @@ impl GatedDeltaNet {
             *delta = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
             y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(*delta, token.kq))));
         }
+        self.record::<H, J>(at, first, &delta);
+        Update { k: token.k, decay: token.decay, delta }
+    }
+
+    /// Puts J vectors of a token's delta onto the tape, if tokens go there.
+    #[inline(always)]
+    fn record<H: Hvx, const J: usize>(&self, at: [usize; 3], first: usize, delta: &[H::F; J]) {
         if let Some(tape) = self.tape.filter(|_| self.defer) {
-            // SAFETY: as above; this head's old factors have been folded.
+            // SAFETY: the rows of a head belong to the worker that claimed it, which has folded what was there.
             let mut row = unsafe { tape.delta.row_mut(at) };
             for (j, &delta) in delta.iter().enumerate() {
                 row.set_vector::<H>(first + j, delta);
             }
         }
-        Update { k: token.k, decay: token.decay, delta }
     }
 }
 
@@ -508,13 +530,32 @@ impl<const J: usize> Block<J> {
     /// # Safety
     /// The block lies inside a tile that nobody else writes, and its scratch in one that nobody else uses.
     #[inline(always)]
-    unsafe fn pass<H: Hvx, const EACH: bool>(
+    unsafe fn pass<'t, H: Hvx, const EACH: bool>(
         self,
-        update: Option<(Update<'_, H, J>, &[f32; MAX_STATE])>,
-        sums: Option<(Token<'_, H>, &[f32; MAX_STATE])>,
+        update: Option<(Update<'t, H, J>, &[f32; MAX_STATE])>,
+        sums: Option<(Token<'t, H>, &[f32; MAX_STATE])>,
     ) -> Sums<H, J> {
         let (size, stride) = (self.tile.size, self.tile.vectors * LANES);
         let zero = [H::splat(0.0); J];
+        let places = Lines::new(self.state.cast()).zip(Lines::new(self.scratch.cast()));
+        if let (Some((from, to)), false, true) = (places, EACH, size.is_multiple_of(LANES)) {
+            let sweep = Sweep::<J> { from, to, stride: self.tile.vectors };
+            let change = |u: Update<'t, H, J>| Change { k: u.k, decay: u.decay, delta: u.delta };
+            let wanted = |t: Token<'t, H>| Wanted { k: t.k, q: t.q };
+            // SAFETY: for all of them, the caller's promise. What a sweep is not asked for it does not look at.
+            let [a, b] = unsafe {
+                match (update, sums) {
+                    (Some((u, _)), Some((t, _))) => sweep.run::<H, true, true>(change(u), wanted(t)),
+                    (Some((u, _)), None) => sweep.run::<H, true, false>(change(u), Wanted { k: u.k, q: u.k }),
+                    (None, Some((t, _))) => {
+                        let none = Change { k: t.k, decay: zero[0], delta: zero };
+                        sweep.run::<H, false, true>(none, wanted(t))
+                    }
+                    (None, None) => [zero; 2],
+                }
+            };
+            return Sums { a, b };
+        }
         let (mut a, mut b) = (zero, zero);
         // Rows of exactly `size`, so that the loop needs no bounds checks.
         let update = update.map(|(u, decays)| (u, u.k.part(0, size), &decays[..size]));
@@ -556,12 +597,6 @@ fn exp_each<H: Hvx>(g: Row<'_>, decays: &mut [f32; MAX_STATE]) -> H::F {
         unsafe { H::store(part.as_mut_ptr(), math::exp::<H>(g.vector::<H>(v))) };
     }
     H::splat(1.0)
-}
-
-/// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.
-#[inline(always)]
-fn advance<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::F {
-    H::add(H::mul(decay, s), H::mul(delta, k))
 }
 
 /// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for any head.

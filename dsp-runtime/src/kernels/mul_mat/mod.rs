@@ -13,13 +13,16 @@ mod float;
 mod q6_k;
 mod scaled;
 
-use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
+use core::marker::PhantomData;
+
+use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
-use self::scaled::{Q4_0, Q8_0};
+use self::activations::Activations;
+use self::scaled::{Q4_0, Q8_0, Quants};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
@@ -32,10 +35,100 @@ const PIECE: usize = 64 * 1024;
 /// Vectors of partial sums per row: the float types keep even and odd k apart.
 const PARTIAL: usize = 2;
 
-struct MulMat {
+/// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have to do
+/// with the registers that the others leave.
+trait Weights: Sync {
+    /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
+    ///
+    /// # Safety
+    /// `weights` holds the groups; each `x` is a row of `k.1` values, as F32 or as an activation row, whichever the
+    /// type wants.
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    );
+}
+
+struct F32;
+struct F16;
+struct Q6K;
+
+impl Weights for F32 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { float::f32::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
+    }
+}
+
+impl Weights for F16 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { float::f16::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
+    }
+}
+
+impl Weights for Q6K {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { q6_k::multiply::<H, R>(weights, groups, &Activations::all(x, k), acc) }
+    }
+}
+
+impl<Q: Quants + Sync> Weights for Q {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { scaled::multiply::<Q, H, R>(weights, groups, &Activations::all(x, k), acc) }
+    }
+}
+
+struct MulMat<W> {
+    weights: PhantomData<W>,
+    shape: Shape,
+}
+
+impl<W> MulMat<W> {
+    fn new(shape: Shape) -> Self {
+        Self { weights: PhantomData, shape }
+    }
+}
+
+struct Shape {
     w: View,
     x: View,
     y: View,
+    /// Matrices of x, per axis, that read the same matrix of w.
+    repeat: [usize; 2],
     group: TileGroup,
     /// Groups of a strip, and of a piece.
     groups: usize,
@@ -65,8 +158,15 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;
-    let kernel = MulMat { w, x, y, group, groups: group.count(w.ne[0]), piece_groups };
-    run.parallel(&kernel)
+    let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
+    let shape = Shape { w, x, y, repeat, group, groups: group.count(w.ne[0]), piece_groups };
+    match w.dtype {
+        DType::Q8_0x32 => run.parallel(&MulMat::<Q8_0>::new(shape)),
+        DType::Q4_0x32 => run.parallel(&MulMat::<Q4_0>::new(shape)),
+        DType::Q6Kx32 => run.parallel(&MulMat::<Q6K>::new(shape)),
+        DType::F16x32 => run.parallel(&MulMat::<F16>::new(shape)),
+        _ => run.parallel(&MulMat::<F32>::new(shape)),
+    }
 }
 
 /// A claimed unit: which strip, which rows of x.
@@ -91,12 +191,17 @@ struct Piece {
     slot: usize,
 }
 
-impl MulMat {
+impl Shape {
     fn strips(&self) -> usize {
         self.w.ne[1].div_ceil(TILE_ROWS)
     }
 
+    #[inline(always)]
     fn unit(&self, number: usize) -> Unit {
+        if number < self.strips() && self.x.ne[1] <= ROWS {
+            // The usual case, without divisions, which are function calls on a DSP.
+            return Unit { strip: number, batch: [0; 2], row: 0, rows: self.x.ne[1] };
+        }
         let (strip, rest) = (number % self.strips(), number / self.strips());
         let chunks = self.x.ne[1].div_ceil(ROWS);
         let (chunk, batch) = (rest % chunks, rest / chunks);
@@ -106,33 +211,44 @@ impl MulMat {
     }
 
     /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
+    #[inline(always)]
     fn fetch(&self, worker: &mut Worker<'_>, previous: Option<&Piece>) -> Option<Piece> {
         let (unit, first, slot) = match previous {
             Some(p) if p.first + p.groups < self.groups => (p.unit, p.first + p.groups, 1 - p.slot),
             _ => (self.unit(worker.claim()?), 0, previous.map_or(0, |p| 1 - p.slot)),
         };
         let groups = self.piece_groups.min(self.groups - first);
-        let repeat = [self.x.ne[2] / self.w.ne[2], self.x.ne[3] / self.w.ne[3]];
-        let strip = self.w.at([unit.strip, unit.batch[0] / repeat[0], unit.batch[1] / repeat[1]]);
+        let matrix = match unit.batch {
+            [0, 0] => [0, 0],
+            [i, j] => [i / self.repeat[0], j / self.repeat[1]],
+        };
+        let strip = self.w.at([unit.strip, matrix[0], matrix[1]]);
         let src = strip.wrapping_add(first * self.group.bytes);
-        let transfer = Transfer::linear(src, self.slot(worker, slot), groups * self.group.bytes);
+        let transfer = Transfer::linear(src, self.slot(worker, slot).get(), groups * self.group.bytes);
         // SAFETY: the source is part of a validated strip that nothing writes during the op; the slot is this
         // worker's own, and the piece that it held was multiplied before this call (two slots, used in turn).
         let ticket = unsafe { worker.dma.push(transfer) };
         Some(Piece { unit, first, groups, ticket, slot })
     }
 
-    fn slot(&self, worker: &Worker<'_>, slot: usize) -> *mut u8 {
+    fn slot(&self, worker: &Worker<'_>, slot: usize) -> Lines {
         let bytes = self.piece_groups * self.group.bytes;
-        worker.own_vtcm().wrapping_add(worker.own_bytes() - (2 - slot) * bytes)
+        // Groups are whole vectors, and so is a worker's region.
+        worker.own_vtcm().skip((worker.own_bytes() - (2 - slot) * bytes) / VECTOR_BYTES)
     }
+}
 
+impl<W: Weights> MulMat<W> {
     /// Multiplies one piece for all rows of its unit.
     ///
     /// # Safety
     /// The piece has arrived in its slot, and `sums` is this worker's own and has room for the unit's rows.
     #[inline(always)]
-    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: *const u8, sums: *mut f32) {
+    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: Lines, sums: Lines) {
+        if piece.unit.rows == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.rows::<H, 1>(piece, weights, sums, 0) };
+        }
         let block = if H::REGISTERS >= 16 { 4 } else { 2 };
         let mut done = 0;
         while done < piece.unit.rows {
@@ -155,70 +271,62 @@ impl MulMat {
     /// # Safety
     /// As [`multiply`](Self::multiply).
     #[inline(always)]
-    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: *const u8, sums: *mut f32, at: usize) {
+    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: Lines, sums: Lines, at: usize) {
         let unit = &p.unit;
         let x: [*const u8; R] = core::array::from_fn(|r| {
             let [b2, b3] = unit.batch;
-            self.x.at([unit.row + at + r, b2, b3]).cast_const()
+            self.shape.x.at([unit.row + at + r, b2, b3]).cast_const()
         });
-        let sums = sums.wrapping_add(at * PARTIAL * LANES);
-        let mut acc = [[H::splat(0.0); PARTIAL]; R];
+        let sums = sums.skip(at * PARTIAL);
+        let mut acc = [[H::zero_q(); PARTIAL]; R];
         if p.first > 0 {
             for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
                 // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-                *v = unsafe { H::load(sums.add(i * LANES)) };
+                *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(i) });
             }
         }
-        let k = (p.first * self.group.k, self.x.ne[0]);
-        let layout = ActivationRow::new(k.1);
-        // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, as F32 or as
-        // activation rows, whichever the type wants (validation).
-        unsafe {
-            match self.w.dtype {
-                DType::Q8_0x32 => scaled::multiply::<Q8_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q4_0x32 => scaled::multiply::<Q4_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q6Kx32 => q6_k::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::F16x32 => float::f16::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
-                _ => float::f32::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
-            }
-        }
-        let last = p.first + p.groups == self.groups;
-        let columns = (self.w.ne[1] - unit.strip * TILE_ROWS).min(TILE_ROWS);
-        for (r, acc) in acc.into_iter().enumerate() {
+        let k = (p.first * self.shape.group.k, self.shape.x.ne[0]);
+        // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, of the type that these
+        // weights want (validation).
+        unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
+        let last = p.first + p.groups == self.shape.groups;
+        let columns = (self.shape.w.ne[1] - unit.strip * TILE_ROWS).min(TILE_ROWS);
+        for (r, &acc) in acc.iter().enumerate() {
             // SAFETY: `sums` as above; the columns of the strip lie inside row `r` of y, which only this unit writes.
             unsafe {
                 if !last {
-                    for (i, v) in acc.into_iter().enumerate() {
-                        H::store(sums.add((r * PARTIAL + i) * LANES), v);
+                    for (i, &v) in acc.iter().enumerate() {
+                        sums.store::<H>(r * PARTIAL + i, H::float(v));
                     }
                     continue;
                 }
-                let y = self.y.at([unit.row + at + r, unit.batch[0], unit.batch[1]]).cast::<f32>();
+                let y = self.shape.y.at([unit.row + at + r, unit.batch[0], unit.batch[1]]).cast::<f32>();
                 let y = y.add(unit.strip * TILE_ROWS);
-                let v = H::add(acc[0], acc[1]);
+                let v = H::float(H::add_q(acc[0], acc[1]));
                 if columns == LANES { H::store(y, v) } else { H::store_n(y, v, columns) }
             }
         }
     }
 }
 
-impl Kernel for MulMat {
+impl<W: Weights> Kernel for MulMat<W> {
     fn units(&self) -> usize {
-        self.strips() * self.x.ne[1].div_ceil(ROWS) * self.x.ne[2] * self.x.ne[3]
+        self.shape.strips() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
     }
 
     fn work(&self) -> usize {
-        (self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES)).saturating_mul(self.x.rows())
+        (self.shape.strips() * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
+            .saturating_mul(self.shape.x.rows())
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let sums = worker.own_vtcm().cast::<f32>();
-        let mut next = self.fetch(worker, None);
+        let sums = worker.own_vtcm();
+        let mut next = self.shape.fetch(worker, None);
         while let Some(piece) = next {
-            next = self.fetch(worker, Some(&piece));
+            next = self.shape.fetch(worker, Some(&piece));
             worker.dma.wait(piece.ticket)?;
-            let weights = self.slot(worker, piece.slot);
+            let weights = self.shape.slot(worker, piece.slot);
             // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.
             unsafe { self.multiply::<H>(&piece, weights, sums) };
         }

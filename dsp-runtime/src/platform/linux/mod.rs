@@ -165,17 +165,24 @@ pub fn exit(code: u32) -> ! {
     }
 }
 
-/// Standard error, unbuffered: messages outlive a crash.
+/// Where text goes, unbuffered: messages outlive a crash.
 #[derive(Clone, Copy, Debug)]
-pub struct Stderr;
+#[repr(u32)]
+pub enum Stream {
+    /// Standard output.
+    Out = 1,
+    /// Standard error.
+    Error = 2,
+}
 
-impl Write for Stderr {
+impl Write for Stream {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             // SAFETY: reads the bytes of `rest`.
-            let written =
-                unsafe { sys::call(Call::Write, [2, rest.as_ptr() as u32, rest.len() as u32, 0, 0, 0]) };
+            let written = unsafe {
+                sys::call(Call::Write, [*self as u32, rest.as_ptr() as u32, rest.len() as u32, 0, 0, 0])
+            };
             let written = written.map_err(|_| core::fmt::Error)? as usize;
             rest = rest.get(written.max(1)..).unwrap_or(&[]);
         }
