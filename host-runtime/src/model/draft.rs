@@ -247,7 +247,7 @@ impl DraftConfig {
         self.taps.len() as u32 * target.n_embd
     }
 
-    /// The weights of the draft, labelled with [`PREFIX`].
+    /// The weights of the draft, whose labels begin with `draft.`.
     ///
     /// # Errors
     /// A tensor is missing, has another shape, or is not one that the graph uses.
