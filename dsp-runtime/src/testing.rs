@@ -3,10 +3,10 @@
 use std::ptr::NonNull;
 
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{BufferInfo, Program};
-use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, LAYOUT_HASH, MAGIC, TensorIndex};
+use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::dma::DmaMode;
@@ -67,18 +67,7 @@ const CANARY: u8 = 0xa5;
 
 impl Batch {
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        let header = ProgramHeader {
-            magic: MAGIC,
-            abi_version: ABI_VERSION,
-            layout_hash: LAYOUT_HASH,
-            total_bytes: 0,
-            n_buffers: 1,
-            n_tensors: 0,
-            n_ops: 1,
-            max_tokens,
-            n_ctx,
-            reserved: [0; 6],
-        };
+        let header = ProgramHeader { n_buffers: 1, n_ops: 1, ..ProgramHeader::new(max_tokens, n_ctx) };
         Self { header, tensors: Vec::new(), memory: vec![Line([CANARY; 128])], moved: 0 }
     }
 
@@ -189,16 +178,7 @@ impl Batch {
         params: &T,
         step: StepRegisters,
     ) -> Result<StepRegisters, Fault> {
-        let mut op = OpDesc {
-            opcode: opcode.wire(),
-            part: 0,
-            src: [TensorIndex::NONE; MAX_SRC],
-            dst: [TensorIndex::NONE; MAX_DST],
-            reserved2: 0,
-            params: [0; 16],
-        };
-        op.src[..src.len()].copy_from_slice(src);
-        op.dst[..dst.len()].copy_from_slice(dst);
+        let mut op = OpDesc::new(opcode, src, dst);
         op.set_params(params);
         let size = self.bytes().len() as u64;
         let program = Program {

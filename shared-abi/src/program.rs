@@ -130,7 +130,47 @@ pub struct OpDesc {
 }
 const _: () = assert!(size_of::<OpDesc>() == 96 && offset_of!(OpDesc, params) == 32);
 
+impl ProgramHeader {
+    /// The header of this ABI's programs, without contents yet: see [`with_counts`](Self::with_counts).
+    pub const fn new(max_tokens: u32, n_ctx: u32) -> Self {
+        Self {
+            magic: crate::MAGIC,
+            abi_version: crate::ABI_VERSION,
+            layout_hash: crate::LAYOUT_HASH,
+            total_bytes: 0,
+            n_buffers: 0,
+            n_tensors: 0,
+            n_ops: 0,
+            max_tokens,
+            n_ctx,
+            reserved: [0; 6],
+        }
+    }
+
+    /// The header of a block with so many buffers, tensors and ops; `None` if there are too many.
+    pub fn with_counts(self, [buffers, tensors, ops]: [usize; 3]) -> Option<Self> {
+        let total_bytes = crate::validate::block_bytes(buffers, tensors, ops)? as u32;
+        let [n_buffers, n_tensors, n_ops] = [buffers, tensors, ops].map(|n| n as u32);
+        Some(Self { total_bytes, n_buffers, n_tensors, n_ops, ..self })
+    }
+}
+
 impl OpDesc {
+    /// An op without parameters, of part 0. Operands that the op can do without may be [`TensorIndex::NONE`].
+    pub fn new(op: crate::Op, src: &[TensorIndex], dst: &[TensorIndex]) -> Self {
+        let mut desc = Self {
+            opcode: op.wire(),
+            part: 0,
+            src: [TensorIndex::NONE; MAX_SRC],
+            dst: [TensorIndex::NONE; MAX_DST],
+            reserved2: 0,
+            params: [0; MAX_PARAMS],
+        };
+        desc.src[..src.len()].copy_from_slice(src);
+        desc.dst[..dst.len()].copy_from_slice(dst);
+        desc
+    }
+
     /// The parameters as the op's own struct.
     pub fn params<T: FromBytes>(&self) -> T {
         const { assert!(size_of::<T>() <= MAX_PARAMS * 4) };

@@ -4,13 +4,9 @@
 use std::ptr::NonNull;
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Range, Response, Unload, Unmap};
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::validate::block_bytes;
-use hexflash_abi::{
-    ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, Op, ProgramId, Seq, Status,
-    TensorIndex,
-};
+use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, Op, ProgramId, Seq, Status, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::host::HostPlatform;
@@ -183,33 +179,13 @@ pub fn word(dtype: DType, buffer: u16, offset: u64) -> TensorDesc {
 }
 
 pub fn op(op: Op, src: &[u16], dst: u16) -> OpDesc {
-    let mut desc = OpDesc {
-        opcode: op.wire(),
-        part: 0,
-        src: [TensorIndex::NONE; MAX_SRC],
-        dst: [TensorIndex::NONE; MAX_DST],
-        reserved2: 0,
-        params: [0; 16],
-    };
-    src.iter().zip(&mut desc.src).for_each(|(&i, slot)| *slot = TensorIndex(i));
-    desc.dst[0] = TensorIndex(dst);
-    desc
+    let src: Vec<_> = src.iter().copied().map(TensorIndex).collect();
+    OpDesc::new(op, &src, &[TensorIndex(dst)])
 }
 
 /// A block over A and B, for up to 4 tokens in a context of 10.
 pub fn program(tensors: &[TensorDesc], ops: &[OpDesc]) -> Vec<u8> {
-    let header = ProgramHeader {
-        magic: MAGIC,
-        abi_version: ABI_VERSION,
-        layout_hash: LAYOUT_HASH,
-        total_bytes: block_bytes(2, tensors.len(), ops.len()).unwrap() as u32,
-        n_buffers: 2,
-        n_tensors: tensors.len() as u32,
-        n_ops: ops.len() as u32,
-        max_tokens: 4,
-        n_ctx: 10,
-        reserved: [0; 6],
-    };
+    let header = ProgramHeader::new(4, 10).with_counts([2, tensors.len(), ops.len()]).unwrap();
     let buffers = [A, B].map(|buffer| BufferRef { buffer, reserved: 0 });
     [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()].concat()
 }

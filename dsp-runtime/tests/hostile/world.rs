@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::PARTS;
+use hexflash_abi::program::{PARTS, ProgramHeader};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
 use hexflash_dsp::platform::host::HostPlatform;
@@ -156,18 +156,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         let (mut low, mut high) = (0usize, 2000);
         while low < high {
             let n = (low + high).div_ceil(2);
-            let header = hexflash_abi::program::ProgramHeader {
-                magic: hexflash_abi::MAGIC,
-                abi_version: hexflash_abi::ABI_VERSION,
-                layout_hash: hexflash_abi::LAYOUT_HASH,
-                total_bytes: 64 + 48 * n as u32,
-                n_buffers: 0,
-                n_tensors: n as u32,
-                n_ops: 0,
-                max_tokens: 1,
-                n_ctx: 1,
-                reserved: [0; 6],
-            };
+            let header = ProgramHeader::new(1, 1).with_counts([0, n, 0]).unwrap();
             // The tensors are noise: refused as such if they fit the arena.
             let mut block = header.as_bytes().to_vec();
             block.resize(header.total_bytes as usize, 0);

@@ -7,10 +7,10 @@
 mod planner;
 
 use hexflash_abi::program::{
-    BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
+    BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
 };
-use hexflash_abi::validate::{BufferInfo, Program, block_bytes};
-use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, LAYOUT_HASH, MAGIC, Op, TensorIndex};
+use hexflash_abi::validate::{BufferInfo, Program};
+use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
 use planner::{Lifetime, Planner};
@@ -201,23 +201,12 @@ impl Recorder {
         params: &P,
     ) {
         let index = self.ops.len();
-        let mut desc = OpDesc {
-            opcode: op.wire(),
-            part: self.part,
-            src: [TensorIndex::NONE; MAX_SRC],
-            dst: [TensorIndex::NONE; MAX_DST],
-            reserved2: 0,
-            params: [0; 16],
-        };
+        let mut index_of = |tensor: &Tensor| self.used(*tensor, index);
+        let none = TensorIndex::NONE;
+        let src: Vec<_> = src.iter().map(|t| t.as_ref().map_or(none, &mut index_of)).collect();
+        let dst: Vec<_> = dst.iter().map(&mut index_of).collect();
+        let mut desc = OpDesc { part: self.part, ..OpDesc::new(op, &src, &dst) };
         desc.set_params(params);
-        for (slot, tensor) in desc.src.iter_mut().zip(src) {
-            if let Some(tensor) = tensor {
-                *slot = self.used(*tensor, index);
-            }
-        }
-        for (slot, tensor) in desc.dst.iter_mut().zip(dst) {
-            *slot = self.used(*tensor, index);
-        }
         self.ops.push(desc);
     }
 
@@ -286,19 +275,8 @@ impl Recorded {
             })
             .collect();
         let counts = [buffers.len(), tensors.len(), self.ops.len()];
-        let total = block_bytes(counts[0], counts[1], counts[2]).ok_or(RecordError::TooLarge { counts })?;
-        let header = ProgramHeader {
-            magic: MAGIC,
-            abi_version: ABI_VERSION,
-            layout_hash: LAYOUT_HASH,
-            total_bytes: total as u32,
-            n_buffers: counts[0] as u32,
-            n_tensors: counts[1] as u32,
-            n_ops: counts[2] as u32,
-            max_tokens: self.max_tokens,
-            n_ctx: self.n_ctx,
-            reserved: [0; 6],
-        };
+        let header = ProgramHeader::new(self.max_tokens, self.n_ctx).with_counts(counts);
+        let header = header.ok_or(RecordError::TooLarge { counts })?;
         let program = Program { header: &header, buffers: &buffers, tensors: &tensors, ops: &self.ops };
         program.check(buffer).map_err(|fault| {
             let op = self.ops.get(fault.op.0 as usize).and_then(|op| Op::parse(op.opcode));

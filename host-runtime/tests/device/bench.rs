@@ -7,13 +7,9 @@ use hexflash::device::inproc::Inproc;
 use hexflash::device::qemu::Qemu;
 use hexflash::device::{Buffer, Device, DeviceError};
 use hexflash_abi::message::{Exec, Load, Message, Range, Response, Run, Unload};
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::validate::block_bytes;
-use hexflash_abi::{
-    ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC, Op, ProgramId, Seq, Status,
-    TensorIndex,
-};
+use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Op, ProgramId, Seq, Status, TensorIndex};
 use zerocopy::IntoBytes;
 
 /// Bytes of each of the two buffers.
@@ -212,34 +208,15 @@ pub fn tensor(dtype: DType, offset: u64, ne: [u32; 4]) -> TensorDesc {
 
 /// An op with these operands; tensors by index.
 pub fn op(op: Op, src: &[u16], dst: u16, params: &[u32]) -> OpDesc {
-    let mut desc = OpDesc {
-        opcode: op.wire(),
-        part: 0,
-        src: [TensorIndex::NONE; MAX_SRC],
-        dst: [TensorIndex::NONE; MAX_DST],
-        reserved2: 0,
-        params: [0; 16],
-    };
-    src.iter().zip(&mut desc.src).for_each(|(&i, slot)| *slot = TensorIndex(i));
-    desc.dst[0] = TensorIndex(dst);
+    let src: Vec<_> = src.iter().copied().map(TensorIndex).collect();
+    let mut desc = OpDesc::new(op, &src, &[TensorIndex(dst)]);
     desc.params[..params.len()].copy_from_slice(params);
     desc
 }
 
 /// The header of a program over A and B, for up to 4 tokens in a context of 10.
 pub fn header(n_tensors: usize, n_ops: usize) -> ProgramHeader {
-    ProgramHeader {
-        magic: MAGIC,
-        abi_version: ABI_VERSION,
-        layout_hash: LAYOUT_HASH,
-        total_bytes: block_bytes(2, n_tensors, n_ops).unwrap() as u32,
-        n_buffers: 2,
-        n_tensors: n_tensors as u32,
-        n_ops: n_ops as u32,
-        max_tokens: 4,
-        n_ctx: 10,
-        reserved: [0; 6],
-    }
+    ProgramHeader::new(4, 10).with_counts([2, n_tensors, n_ops]).unwrap()
 }
 
 /// The bytes of a program over A and B.

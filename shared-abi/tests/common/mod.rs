@@ -6,7 +6,7 @@ use hexflash_abi::op::{Op, params};
 use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::Register;
 use hexflash_abi::validate::{BufferInfo, DST_OPERAND, Program, block_bytes};
-use hexflash_abi::{ABI_VERSION, BufferId, ErrorCode, Fault, LAYOUT_HASH, MAGIC, OpIndex, TensorIndex};
+use hexflash_abi::{BufferId, ErrorCode, Fault, OpIndex, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use DType::*;
@@ -42,18 +42,7 @@ pub fn packed(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
 
 impl Case {
     pub fn new() -> Self {
-        let header = ProgramHeader {
-            magic: MAGIC,
-            abi_version: ABI_VERSION,
-            layout_hash: LAYOUT_HASH,
-            total_bytes: 0,
-            n_buffers: 0,
-            n_tensors: 0,
-            n_ops: 0,
-            max_tokens: TOKENS,
-            n_ctx: N_CTX,
-            reserved: [0; 6],
-        };
+        let header = ProgramHeader::new(TOKENS, N_CTX);
         let mut case = Self { header, buffers: vec![], infos: vec![], tensors: vec![], ops: vec![] };
         case.buffer(0, false);
         case
@@ -106,16 +95,7 @@ impl Case {
         dst: &[TensorIndex],
         params: &(impl IntoBytes + Immutable),
     ) {
-        let mut desc = OpDesc {
-            opcode: op.wire(),
-            part: 0,
-            src: [TensorIndex::NONE; MAX_SRC],
-            dst: [TensorIndex::NONE; MAX_DST],
-            reserved2: 0,
-            params: [0; 16],
-        };
-        desc.src[..src.len()].copy_from_slice(src);
-        desc.dst[..dst.len()].copy_from_slice(dst);
+        let mut desc = OpDesc::new(op, src, dst);
         desc.set_params(params);
         self.ops.push(desc);
     }

@@ -2,14 +2,11 @@
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{
-    BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc,
-};
-use hexflash_abi::validate::block_bytes;
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc};
 use hexflash_abi::{
-    ABI_VERSION, BufferId,
+    BufferId,
     DType::{self, *},
-    LAYOUT_HASH, MAGIC, TensorIndex,
+    TensorIndex,
 };
 use zerocopy::{Immutable, IntoBytes};
 
@@ -71,18 +68,8 @@ impl<'r> Builder<'r> {
             0 => random.pick(&[300, 4096]),
             _ => random.pick(&[1, 1, 2, 3, 4, 7, 33]),
         };
-        let header = ProgramHeader {
-            magic: MAGIC,
-            abi_version: ABI_VERSION,
-            layout_hash: LAYOUT_HASH,
-            total_bytes: 0,
-            n_buffers: 0,
-            n_tensors: 0,
-            n_ops: 0,
-            max_tokens,
-            n_ctx: max_tokens + random.below(70) as u32,
-            reserved: [0; 6],
-        };
+        let n_ctx = max_tokens + random.below(70) as u32;
+        let header = ProgramHeader::new(max_tokens, n_ctx);
         let free = rooms.iter().map(|_| random.below(64) * 128).collect();
         let rooms = rooms.to_vec();
         Self { random, rooms, free, header, tensors: vec![], ops: vec![], ids: vec![] }
@@ -104,9 +91,7 @@ impl<'r> Builder<'r> {
     /// The block.
     pub fn block(&self) -> Vec<u8> {
         let counts = [self.rooms.len(), self.tensors.len(), self.ops.len()];
-        let mut header = self.header;
-        [header.n_buffers, header.n_tensors, header.n_ops] = counts.map(|n| n as u32);
-        header.total_bytes = block_bytes(counts[0], counts[1], counts[2]).unwrap() as u32;
+        let header = self.header.with_counts(counts).unwrap();
         let buffers: Vec<_> =
             self.rooms.iter().map(|room| BufferRef { buffer: room.id, reserved: 0 }).collect();
         [header.as_bytes(), buffers.as_bytes(), self.tensors.as_bytes(), self.ops.as_bytes()].concat()
@@ -228,18 +213,9 @@ impl<'r> Builder<'r> {
     }
 
     fn op(&mut self, op: Op, src: &[Tensor], dst: &[TensorIndex], params: &(impl IntoBytes + Immutable)) {
-        let mut desc = OpDesc {
-            opcode: op.wire(),
-            part: self.random.below(PARTS) as u16,
-            src: [TensorIndex::NONE; MAX_SRC],
-            dst: [TensorIndex::NONE; MAX_DST],
-            reserved2: 0,
-            params: [0; 16],
-        };
-        for (slot, index) in desc.src.iter_mut().zip(src) {
-            *slot = index.unwrap_or(TensorIndex::NONE);
-        }
-        desc.dst[..dst.len()].copy_from_slice(dst);
+        let src: Vec<_> = src.iter().map(|index| index.unwrap_or(TensorIndex::NONE)).collect();
+        let part = self.random.below(PARTS) as u16;
+        let mut desc = OpDesc { part, ..OpDesc::new(op, &src, dst) };
         desc.set_params(params);
         self.ops.push(desc);
     }

@@ -8,6 +8,10 @@ use serde_json::json;
 
 use super::adapt::{Failure, limit};
 
+/// Ops that ggml does not have. The tests of dsp-runtime hold them against naive ones: what moves step registers, and
+/// the first half of FLASH_ATTN_EXT alone, to the bit.
+const WITHOUT_GGML: [Op; 3] = [Op::Accept, Op::SetTokens, Op::KvAppend];
+
 /// How a case ended.
 pub enum Status {
     /// Every way is close enough.
@@ -110,9 +114,9 @@ impl Report {
         }
     }
 
-    /// Ops of the op table that no passing case has run.
+    /// Ops of the op table that no passing case has run, but for those that have no counterpart to compare with.
     fn uncovered(&self) -> Vec<&'static str> {
-        let ops = (1..=u16::MAX).map_while(Op::parse).map(Op::name);
+        let ops = (1..=u16::MAX).map_while(Op::parse).filter(|op| !WITHOUT_GGML.contains(op)).map(Op::name);
         ops.filter(|name| !self.covered.contains_key(name)).collect()
     }
 
@@ -167,6 +171,7 @@ impl Report {
         }
         let table: Vec<String> = self.covered.iter().map(|(op, n)| format!("{op} {n}")).collect();
         println!("\npassing cases by op of the op table: {}", table.join(", "));
+        println!("not in ggml, and tested elsewhere: {}", WITHOUT_GGML.map(Op::name).join(", "));
         if !uncovered.is_empty() {
             println!("NOT COVERED: {}", uncovered.join(", "));
         }
