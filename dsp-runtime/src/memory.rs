@@ -1,5 +1,6 @@
 //! Mapped buffers, and tensors as validated views of them.
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use hexflash_abi::program::{MAX_BUFFERS, NO_TOKEN_AXIS, TensorDesc};
@@ -284,6 +285,90 @@ impl View {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
         // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's promise.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().write(value) }
+    }
+}
+
+/// A view of F32 whose rows' elements are adjacent: known once, not asked again for every row.
+#[derive(Clone, Copy, Debug)]
+pub struct Floats(View);
+
+impl Floats {
+    /// The view.
+    ///
+    /// # Panics
+    /// If the view is not F32 with adjacent elements.
+    pub fn new(view: View) -> Self {
+        assert!(view.dtype == DType::F32 && view.nb[0] == 4);
+        Self(view)
+    }
+
+    /// The rows along axis 2 at these indices of axes 1 and 3.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[inline(always)]
+    pub fn column(&self, i1: usize, i3: usize) -> Column<'_> {
+        let View { base, ne, nb, .. } = self.0;
+        assert!(i1 < ne[1] && i3 < ne[3]);
+        let base = base.wrapping_add(i1 * nb[1] + i3 * nb[3]);
+        Column { base, len: ne[0], rows: ne[2], stride: nb[2], view: PhantomData }
+    }
+
+    /// As [`column`](Self::column), to write.
+    #[inline(always)]
+    pub fn column_mut(&self, i1: usize, i3: usize) -> ColumnMut<'_> {
+        ColumnMut(self.column(i1, i3))
+    }
+}
+
+impl core::ops::Deref for Floats {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.0
+    }
+}
+
+/// The F32 rows of a view along its axis 2: a head's, one per token.
+#[derive(Clone, Copy)]
+pub struct Column<'v> {
+    base: *mut u8,
+    len: usize,
+    rows: usize,
+    stride: usize,
+    view: PhantomData<&'v View>,
+}
+
+impl<'v> Column<'v> {
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub fn row(&self, i: usize) -> Row<'v> {
+        assert!(i < self.rows);
+        // SAFETY: a row of the view, by its invariant inside the buffer, and aligned (validation).
+        unsafe { Row::new(self.base.wrapping_add(i * self.stride).cast(), self.len) }
+    }
+}
+
+/// As [`Column`], to write.
+#[derive(Clone, Copy)]
+pub struct ColumnMut<'v>(Column<'v>);
+
+impl<'v> ColumnMut<'v> {
+    /// Row `i`.
+    ///
+    /// # Safety
+    /// No other worker touches the row while the value lives.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub unsafe fn row(&self, i: usize) -> RowMut<'v> {
+        assert!(i < self.0.rows);
+        // SAFETY: as in `Column::row`; exclusive by the caller's promise.
+        unsafe { RowMut::new(self.0.base.wrapping_add(i * self.0.stride).cast(), self.0.len) }
     }
 }
 

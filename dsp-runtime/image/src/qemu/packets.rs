@@ -348,7 +348,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     }
     let mut registers = StepRegisters::step(past, tokens);
     let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
-    let mut step = OpRun { pool: &mut dispatcher, src, dst, op: &program.op, registers: &mut registers, plan };
+    let mut step =
+        OpRun { pool: &mut dispatcher, src, dst, op: &program.op, registers: &mut registers, plan };
     if let Err(fault) = kernels::run(*op, &mut step) {
         end(Err(refused(fault)));
     }
