@@ -1,8 +1,8 @@
 //! MUL_MAT: tiled weights times activations, y = W x per row of x.
 //!
-//! A unit of work is a strip of 32 output rows for up to `ROWS` rows of x. The strip streams from DDR into the
-//! worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the next
-//! claimed one) is on its way. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
+//! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights stream from
+//! DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the
+//! next claimed one) is on its way. A piece is part of a strip, or all the strips of a unit. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
 //! register, so they need no vector form.
 //!
 //! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
@@ -32,6 +32,10 @@ use crate::vtcm::VtcmPlan;
 const ROWS: usize = 64;
 /// Bytes of a piece of a strip; two are in VTCM per worker.
 const PIECE: usize = 64 * 1024;
+/// Bytes of a piece of several strips.
+const STRIPS: usize = 160 * 1024;
+/// Units that a worker should find at least, so that none waits long for the last.
+const UNITS: usize = 8;
 /// Vectors of partial sums per row: the float types keep even and odd k apart.
 const PARTIAL: usize = 2;
 
@@ -133,6 +137,8 @@ struct Shape {
     /// Groups of a strip, and of a piece.
     groups: usize,
     piece_groups: usize,
+    /// Strips of a unit: one, or as many as a piece has.
+    strips: usize,
 }
 
 /// Bytes of partial sums.
@@ -145,8 +151,10 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     };
     let strip = group.strip_bytes(w.ne[0] as usize);
     let room = (shapes.vtcm_bytes / shapes.workers).saturating_sub(SUMS) / 2;
+    let share = (w.ne[1] as usize).div_ceil(TILE_ROWS) / (UNITS * shapes.workers);
+    let strips = (STRIPS.min(room) / strip).min(share);
     // At least a group; if even that does not fit, `fit` says so.
-    let piece = strip.min(PIECE).min(room) / group.bytes;
+    let piece = if strips > 1 { strips * strip } else { strip.min(PIECE).min(room) } / group.bytes;
     VtcmPlan::new(0, SUMS + 2 * piece.max(1) * group.bytes)
 }
 
@@ -159,7 +167,9 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;
     let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
-    let shape = Shape { w, x, y, repeat, group, groups: group.count(w.ne[0]), piece_groups };
+    let groups = group.count(w.ne[0]);
+    let strips = (piece_groups / groups).max(1);
+    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
     match w.dtype {
         DType::Q8_0x32 => run.parallel(&MulMat::<Q8_0>::new(shape)),
         DType::Q4_0x32 => run.parallel(&MulMat::<Q4_0>::new(shape)),
@@ -169,10 +179,12 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     }
 }
 
-/// A claimed unit: which strip, which rows of x.
+/// A claimed unit: which strips, which rows of x.
 #[derive(Clone, Copy)]
 struct Unit {
+    /// First strip, and how many.
     strip: usize,
+    strips: usize,
     /// Indices of axes 2 and 3 of x.
     batch: [usize; 2],
     /// First row of x, and how many.
@@ -180,11 +192,11 @@ struct Unit {
     rows: usize,
 }
 
-/// A piece of a unit's strip on its way to VTCM.
+/// A piece of a unit's weights on its way to VTCM.
 #[derive(Clone, Copy)]
 struct Piece {
     unit: Unit,
-    /// First group of the strip in this piece, and how many.
+    /// First group of the strip in this piece, and how many of each strip.
     first: usize,
     groups: usize,
     ticket: Ticket,
@@ -192,22 +204,28 @@ struct Piece {
 }
 
 impl Shape {
-    fn strips(&self) -> usize {
-        self.w.ne[1].div_ceil(TILE_ROWS)
+    /// Units of one pass over the weights.
+    fn turns(&self) -> usize {
+        self.w.ne[1].div_ceil(TILE_ROWS).div_ceil(self.strips)
     }
 
     #[inline(always)]
     fn unit(&self, number: usize) -> Unit {
-        if number < self.strips() && self.x.ne[1] <= ROWS {
+        let all = self.w.ne[1].div_ceil(TILE_ROWS);
+        let strip = number * self.strips;
+        if strip < all && self.x.ne[1] <= ROWS {
             // The usual case, without divisions, which are function calls on a DSP.
-            return Unit { strip: number, batch: [0; 2], row: 0, rows: self.x.ne[1] };
+            let strips = self.strips.min(all - strip);
+            return Unit { strip, strips, batch: [0; 2], row: 0, rows: self.x.ne[1] };
         }
-        let (strip, rest) = (number % self.strips(), number / self.strips());
+        let (turn, rest) = (number % self.turns(), number / self.turns());
+        let strip = turn * self.strips;
+        let strips = self.strips.min(all - strip);
         let chunks = self.x.ne[1].div_ceil(ROWS);
         let (chunk, batch) = (rest % chunks, rest / chunks);
         let row = chunk * ROWS;
         let rows = ROWS.min(self.x.ne[1] - row);
-        Unit { strip, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
+        Unit { strip, strips, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
     }
 
     /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
@@ -224,9 +242,10 @@ impl Shape {
         };
         let strip = self.w.at([unit.strip, matrix[0], matrix[1]]);
         let src = strip.wrapping_add(first * self.group.bytes);
-        let transfer = Transfer::linear(src, self.slot(worker, slot).get(), groups * self.group.bytes);
-        // SAFETY: the source is part of a validated strip that nothing writes during the op; the slot is this
-        // worker's own, and the piece that it held was multiplied before this call (two slots, used in turn).
+        let bytes = unit.strips * groups * self.group.bytes;
+        let transfer = Transfer::linear(src, self.slot(worker, slot).get(), bytes);
+        // SAFETY: the source is part of a validated strip that nothing writes during the op, or several strips, which have no gaps; the slot is this worker's own, and the piece that it held was multiplied before this call (two slots,
+        // used in turn).
         let ticket = unsafe { worker.dma.push(transfer) };
         Some(Piece { unit, first, groups, ticket, slot })
     }
@@ -272,50 +291,61 @@ impl<W: Weights> MulMat<W> {
     /// As [`multiply`](Self::multiply).
     #[inline(always)]
     unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: Lines, sums: Lines, at: usize) {
-        let unit = &p.unit;
-        let x: [*const u8; R] = core::array::from_fn(|r| {
-            let [b2, b3] = unit.batch;
-            self.shape.x.at([unit.row + at + r, b2, b3]).cast_const()
-        });
+        let (shape, unit) = (&self.shape, &p.unit);
+        let [b2, b3] = unit.batch;
+        let x: [*const u8; R] =
+            core::array::from_fn(|r| shape.x.at([unit.row + at + r, b2, b3]).cast_const());
+        let y: [*mut f32; R] = core::array::from_fn(|r| shape.y.at([unit.row + at + r, b2, b3]).cast());
         let sums = sums.skip(at * PARTIAL);
-        let mut acc = [[H::zero_q(); PARTIAL]; R];
-        if p.first > 0 {
-            for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
-                // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-                *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(i) });
+        let k = (p.first * shape.group.k, shape.x.ne[0]);
+        let vectors = p.groups * (shape.group.bytes / VECTOR_BYTES);
+        let last = p.first + p.groups == shape.groups;
+        let (mut weights, mut column) = (weights, unit.strip * TILE_ROWS);
+        for _ in 0..unit.strips {
+            let mut acc = [[H::zero_q(); PARTIAL]; R];
+            if p.first > 0 {
+                for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
+                    // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                    *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(i) });
+                }
             }
-        }
-        let k = (p.first * self.shape.group.k, self.shape.x.ne[0]);
-        // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, of the type that these
-        // weights want (validation).
-        unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
-        let last = p.first + p.groups == self.shape.groups;
-        let columns = (self.shape.w.ne[1] - unit.strip * TILE_ROWS).min(TILE_ROWS);
-        for (r, &acc) in acc.iter().enumerate() {
-            // SAFETY: `sums` as above; the columns of the strip lie inside row `r` of y, which only this unit writes.
-            unsafe {
-                if !last {
-                    for (i, &v) in acc.iter().enumerate() {
-                        sums.store::<H>(r * PARTIAL + i, H::float(v));
-                    }
+            // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the type that
+            // these weights want (validation).
+            unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
+            for (r, &acc) in acc.iter().enumerate() {
+                if last {
+                    // SAFETY: the columns of the strip lie inside row `r` of y, which only this unit writes.
+                    unsafe { self.finish::<H>(y[r].add(column), acc, shape.w.ne[1] - column) };
                     continue;
                 }
-                let y = self.shape.y.at([unit.row + at + r, unit.batch[0], unit.batch[1]]).cast::<f32>();
-                let y = y.add(unit.strip * TILE_ROWS);
-                let v = H::float(H::add_q(acc[0], acc[1]));
-                if columns == LANES { H::store(y, v) } else { H::store_n(y, v, columns) }
+                for (i, &v) in acc.iter().enumerate() {
+                    // SAFETY: as above. (A unit of several strips has them whole.)
+                    unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
+                }
             }
+            (weights, column) = (weights.skip(vectors), column + TILE_ROWS);
         }
+    }
+
+    /// Stores the sums of a strip in a row of y that has `left` columns from there on.
+    ///
+    /// # Safety
+    /// As many columns as the strip has are valid for writing at `y`.
+    #[inline(always)]
+    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: [H::Q; PARTIAL], left: usize) {
+        let v = H::float(H::add_q(acc[0], acc[1]));
+        // SAFETY: the caller's promise.
+        unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }
 }
 
 impl<W: Weights> Kernel for MulMat<W> {
     fn units(&self) -> usize {
-        self.shape.strips() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
+        self.shape.turns() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
     }
 
     fn work(&self) -> usize {
-        (self.shape.strips() * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
+        (self.shape.turns() * self.shape.strips * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
             .saturating_mul(self.shape.x.rows())
     }
 
