@@ -199,6 +199,16 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sum_all_q(x: Self::Q) -> Self::F {
         Self::sum_all(Self::float(x))
     }
+    /// [`Hvx::sum_all_q`] of four sums of products, in lanes 0, 8, 16 and 24; the other lanes are left open.
+    #[inline(always)]
+    fn sum_four(x: [Self::Q; 4]) -> Self::F {
+        let mut sums = [0.0; LANES];
+        for (x, sum) in x.into_iter().zip(sums.iter_mut().step_by(8)) {
+            *sum = Self::sum(Self::float(x));
+        }
+        // SAFETY: 32 floats.
+        unsafe { Self::load(sums.as_ptr()) }
+    }
     /// [`Hvx::widen_f16`] of `x`, times an f16 each: `factors` has the bits of the factor of the low halves in its low
     /// half, `same` has both as f32. A back end takes either. The products of two f16 are exact.
     #[inline(always)]

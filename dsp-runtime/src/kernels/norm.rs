@@ -43,79 +43,143 @@ pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fa
 /// Sum of squares in all lanes, in an order that only the length decides.
 #[inline(always)]
 fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
-    // Vector i goes to sum i mod 4, so that no addition waits for the last.
-    let mut sums = [H::zero_q(); 4];
+    // Vector i goes to sum i mod 4, so that no addition waits for the last. (By name: as an array they would be in
+    // memory.)
+    let (mut a, mut b, mut c, mut d) = (H::zero_q(), H::zero_q(), H::zero_q(), H::zero_q());
     let fours = x.whole() / 4;
     for i in 0..fours {
-        for (j, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: below 4 * (whole / 4).
-            let v = unsafe { x.full_unchecked::<H>(4 * i + j) };
-            *sum = H::add_q(*sum, H::mul_q(v, v));
-        }
+        // SAFETY: below 4 * (whole / 4).
+        let [v, w, x, y] = unsafe { four::<H, A>(x, i) };
+        a = H::add_q(a, H::mul_q(v, v));
+        b = H::add_q(b, H::mul_q(w, w));
+        c = H::add_q(c, H::mul_q(x, x));
+        d = H::add_q(d, H::mul_q(y, y));
     }
-    if 4 * fours < x.vectors() {
-        for (j, sum) in sums.iter_mut().enumerate() {
-            if 4 * fours + j < x.vectors() {
-                let v = x.vector::<H>(4 * fours + j);
-                *sum = H::add_q(*sum, H::mul_q(v, v));
-            }
-        }
+    for i in 4 * fours..x.vectors() {
+        let v = x.vector::<H>(i);
+        a = H::add_q(a, H::mul_q(v, v));
     }
-    total::<H>(sums[0], sums[1], sums[2], sums[3])
+    H::sum_all_q(total::<H>(a, b, c, d))
 }
 
-/// The sum of four sums and of their lanes, in all lanes.
+/// Vectors 4 i to 4 i + 3.
+///
+/// # Safety
+/// The row has them whole.
 #[inline(always)]
-fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::F {
-    H::sum_all_q(H::add_q(H::add_q(a, b), H::add_q(c, d)))
+unsafe fn four<H: Hvx, const A: bool>(x: Row<'_, A>, i: usize) -> [H::F; 4] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        [
+            x.full_unchecked::<H>(4 * i),
+            x.full_unchecked::<H>(4 * i + 1),
+            x.full_unchecked::<H>(4 * i + 2),
+            x.full_unchecked::<H>(4 * i + 3),
+        ]
+    }
+}
+
+/// The sum of four sums.
+#[inline(always)]
+fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::Q {
+    H::add_q(H::add_q(a, b), H::add_q(c, d))
+}
+
+/// Four vectors times a factor, on their way to memory.
+#[inline(always)]
+fn times<H: Hvx>(v: [H::F; 4], factor: H::F) -> [H::Q; 4] {
+    [H::mul_q(v[0], factor), H::mul_q(v[1], factor), H::mul_q(v[2], factor), H::mul_q(v[3], factor)]
 }
 
 /// y = x * factor * w.
 #[inline(always)]
 fn scale<H: Hvx, const A: bool>(x: Row<'_, A>, factor: H::F, w: Option<Row<'_, A>>, y: &mut RowMut<'_, A>) {
     assert!(y.len() == x.len() && w.is_none_or(|w| w.len() == x.len()));
-    // Two roundings, as RMS_NORM and MUL have them. Eight vectors are read before any is written: x may be y, so that
-    // the compiler could not move a load before a store.
-    let eights = x.whole() / 8;
-    for i in 0..eights {
-        let mut v = [factor; 8];
-        for (j, v) in v.iter_mut().enumerate() {
-            // SAFETY: below 8 * (whole / 8), of rows of one length.
-            *v = unsafe { H::mul(x.full_unchecked::<H>(8 * i + j), factor) };
-            if let Some(w) = w {
-                // SAFETY: as above.
-                *v = unsafe { H::mul(*v, w.full_unchecked::<H>(8 * i + j)) };
-            }
+    // Two roundings, as RMS_NORM and MUL have them.
+    let fours = x.whole() / 4;
+    if fours > 0 {
+        // Four vectors are read and multiplied before the four before them are written: x may be y, so that the compiler
+        // could not move a load before a store.
+        // SAFETY: below 4 * (whole / 4), of rows of one length; for all of them.
+        let mut product = unsafe { times::<H>(four::<H, A>(x, 0), factor) };
+        for i in 1..fours {
+            let next = unsafe { four::<H, A>(x, i) };
+            unsafe { put_four::<H, A>(y, w, i - 1, product) };
+            product = times::<H>(next, factor);
         }
-        // (By reference, here and below: an array that is moved is copied by a call.)
-        for (j, &v) in v.iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { y.set_full_unchecked::<H>(8 * i + j, v) };
-        }
+        unsafe { put_four::<H, A>(y, w, fours - 1, product) };
     }
-    for i in 8 * eights..x.whole() {
-        let v = H::mul(x.full::<H>(i), factor);
-        y.set_full::<H>(i, w.map_or(v, |w| H::mul(v, w.full::<H>(i))));
-    }
-    let last = x.whole();
-    if last < x.vectors() {
-        let v = H::mul(x.vector::<H>(last), factor);
-        y.set_vector::<H>(last, w.map_or(v, |w| H::mul(v, w.vector::<H>(last))));
+    for i in 4 * fours..x.vectors() {
+        let v = H::mul(x.vector::<H>(i), factor);
+        y.set_vector::<H>(i, w.map_or(v, |w| H::mul(v, w.vector::<H>(i))));
     }
 }
 
-/// Stores a row of four vectors.
+/// Writes vectors 4 i to 4 i + 3 of y: `v`, times w if there is one.
 ///
 /// # Safety
-/// The row is valid for writing.
+/// The rows have them whole.
 #[inline(always)]
-unsafe fn put<H: Hvx>(y: Lines, v: &[H::F; 4]) {
+unsafe fn put_four<H: Hvx, const A: bool>(
+    y: &mut RowMut<'_, A>,
+    w: Option<Row<'_, A>>,
+    i: usize,
+    v: [H::Q; 4],
+) {
+    let mut v = [H::float(v[0]), H::float(v[1]), H::float(v[2]), H::float(v[3])];
+    if let Some(w) = w {
+        // SAFETY: the caller's promise.
+        let w = unsafe { four::<H, A>(w, i) };
+        v = [H::mul(v[0], w[0]), H::mul(v[1], w[1]), H::mul(v[2], w[2]), H::mul(v[3], w[3])];
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        y.store::<H>(0, v[0]);
-        y.store::<H>(1, v[1]);
-        y.store::<H>(2, v[2]);
-        y.store::<H>(3, v[3]);
+        y.set_full_unchecked::<H>(4 * i, v[0]);
+        y.set_full_unchecked::<H>(4 * i + 1, v[1]);
+        y.set_full_unchecked::<H>(4 * i + 2, v[2]);
+        y.set_full_unchecked::<H>(4 * i + 3, v[3]);
+    }
+}
+
+/// A row of four vectors, and its sum of squares.
+#[derive(Clone, Copy)]
+struct Four<H: Hvx> {
+    v: [H::F; 4],
+    squares: H::Q,
+}
+
+impl<H: Hvx> Four<H> {
+    /// As [`sum_squares`], up to the last step.
+    ///
+    /// # Safety
+    /// The row is valid for reading.
+    #[inline(always)]
+    unsafe fn load(x: Lines) -> Self {
+        // SAFETY: the caller's promise.
+        let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
+        let zero = H::zero_q();
+        let squares = total::<H>(
+            H::add_q(zero, H::mul_q(a, a)),
+            H::add_q(zero, H::mul_q(b, b)),
+            H::add_q(zero, H::mul_q(c, c)),
+            H::add_q(zero, H::mul_q(d, d)),
+        );
+        Self { v: [a, b, c, d], squares }
+    }
+
+    /// Writes the row, times a factor.
+    ///
+    /// # Safety
+    /// The row is valid for writing.
+    #[inline(always)]
+    unsafe fn store(self, y: Lines, factor: H::F) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            y.store::<H>(0, H::mul(self.v[0], factor));
+            y.store::<H>(1, H::mul(self.v[1], factor));
+            y.store::<H>(2, H::mul(self.v[2], factor));
+            y.store::<H>(3, H::mul(self.v[3], factor));
+        }
     }
 }
 
@@ -139,26 +203,6 @@ impl Norm {
         scale::<H, A>(x, self.factor::<H>(sum_squares::<H, A>(x)), w, y);
     }
 
-    /// A row of four whole vectors, without weights; as [`row`](Self::row), to the bit. Written out: arrays that loops go
-    /// over end up in memory, and copies of them in calls.
-    ///
-    /// # Safety
-    /// The row is valid for reading.
-    #[inline(always)]
-    unsafe fn four<H: Hvx>(&self, x: Lines) -> [H::F; 4] {
-        // SAFETY: the caller's promise.
-        let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
-        let zero = H::zero_q();
-        let sum = total::<H>(
-            H::add_q(zero, H::mul_q(a, a)),
-            H::add_q(zero, H::mul_q(b, b)),
-            H::add_q(zero, H::mul_q(c, c)),
-            H::add_q(zero, H::mul_q(d, d)),
-        );
-        let factor = self.factor::<H>(sum);
-        [H::mul(a, factor), H::mul(b, factor), H::mul(c, factor), H::mul(d, factor)]
-    }
-
     /// As many of the rows as can be, side by side; gives how many that are.
     ///
     /// # Safety
@@ -177,16 +221,17 @@ impl Norm {
             // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or apart. All
             // are read before any is written, so that they can overlap in time.
             unsafe {
-                let rows = [
-                    self.four::<H>(x.step()),
-                    self.four::<H>(x.step()),
-                    self.four::<H>(x.step()),
-                    self.four::<H>(x.step()),
-                ];
-                put::<H>(to[0], &rows[0]);
-                put::<H>(to[1], &rows[1]);
-                put::<H>(to[2], &rows[2]);
-                put::<H>(to[3], &rows[3]);
+                let a = Four::<H>::load(x.step());
+                let b = Four::<H>::load(x.step());
+                let c = Four::<H>::load(x.step());
+                let d = Four::<H>::load(x.step());
+                // One root for all.
+                let sums = H::sum_four([a.squares, b.squares, c.squares, d.squares]);
+                let factors = H::lanes(self.factor::<H>(sums));
+                a.store(to[0], H::lane(factors, 0));
+                b.store(to[1], H::lane(factors, 8));
+                c.store(to[2], H::lane(factors, 16));
+                d.store(to[3], H::lane(factors, 24));
             }
         }
         rows / SIDE * SIDE

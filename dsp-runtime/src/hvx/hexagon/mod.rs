@@ -358,6 +358,21 @@ impl Hvx for Hexagon {
         float::sum_all(x)
     }
 
+    // Two vectors become one at each of the first two levels, of which the upper halves of all parts meet the lower ones.
+    #[inline(always)]
+    fn sum_four(x: [V; 4]) -> V {
+        let halves = |a: V, b: V, part: i32| {
+            let pair = hvx!(q6_w_vshuff_vvr(b, a, part));
+            Self::add_q(hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+        };
+        // Parts are of vectors 0, 1, 2, 3 in the end.
+        let mut sum = halves(halves(x[0], x[2], 64), halves(x[1], x[3], 64), 32);
+        for distance in [16, 8, 4] {
+            sum = Self::add_q(sum, hvx!(q6_v_vror_vr(sum, distance)));
+        }
+        Self::float(sum)
+    }
+
     #[inline(always)]
     fn max_lanes<X: Vectors<Self>>(x: &X) -> V {
         maxima_1(x, 0)
