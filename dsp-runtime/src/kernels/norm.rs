@@ -43,40 +43,35 @@ pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fa
 /// Sum of squares in all lanes, in an order that only the length decides.
 #[inline(always)]
 fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
-    // Vector i goes to sum i mod 4, so that no addition waits for the last. (By name: as an array they would be in
-    // memory.)
+    // Four sums, so that no addition waits for the last. (By name: as an array they would be in memory.)
     let (mut a, mut b, mut c, mut d) = (H::zero_q(), H::zero_q(), H::zero_q(), H::zero_q());
-    let fours = x.whole() / 4;
-    for i in 0..fours {
-        // SAFETY: below 4 * (whole / 4).
-        let [v, w, x, y] = unsafe { four::<H, A>(x, i) };
-        a = H::add_q(a, H::mul_q(v, v));
-        b = H::add_q(b, H::mul_q(w, w));
-        c = H::add_q(c, H::mul_q(x, x));
-        d = H::add_q(d, H::mul_q(y, y));
+    for i in 0..x.whole() / 8 {
+        // SAFETY: below 8 * (whole / 8).
+        let v = unsafe { eight::<H, A>(x, i) };
+        a = H::add_q(a, H::mul_q(v[0], v[0]));
+        b = H::add_q(b, H::mul_q(v[1], v[1]));
+        c = H::add_q(c, H::mul_q(v[2], v[2]));
+        d = H::add_q(d, H::mul_q(v[3], v[3]));
+        a = H::add_q(a, H::mul_q(v[4], v[4]));
+        b = H::add_q(b, H::mul_q(v[5], v[5]));
+        c = H::add_q(c, H::mul_q(v[6], v[6]));
+        d = H::add_q(d, H::mul_q(v[7], v[7]));
     }
-    for i in 4 * fours..x.vectors() {
+    let mut i = x.whole() / 8 * 8;
+    if i + 4 <= x.whole() {
+        let v = [x.full::<H>(i), x.full::<H>(i + 1), x.full::<H>(i + 2), x.full::<H>(i + 3)];
+        a = H::add_q(a, H::mul_q(v[0], v[0]));
+        b = H::add_q(b, H::mul_q(v[1], v[1]));
+        c = H::add_q(c, H::mul_q(v[2], v[2]));
+        d = H::add_q(d, H::mul_q(v[3], v[3]));
+        i += 4;
+    }
+    while i < x.vectors() {
         let v = x.vector::<H>(i);
         a = H::add_q(a, H::mul_q(v, v));
+        i += 1;
     }
     H::sum_all_q(total::<H>(a, b, c, d))
-}
-
-/// Vectors 4 i to 4 i + 3.
-///
-/// # Safety
-/// The row has them whole.
-#[inline(always)]
-unsafe fn four<H: Hvx, const A: bool>(x: Row<'_, A>, i: usize) -> [H::F; 4] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        [
-            x.full_unchecked::<H>(4 * i),
-            x.full_unchecked::<H>(4 * i + 1),
-            x.full_unchecked::<H>(4 * i + 2),
-            x.full_unchecked::<H>(4 * i + 3),
-        ]
-    }
 }
 
 /// The sum of four sums.
@@ -85,59 +80,87 @@ fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::Q {
     H::add_q(H::add_q(a, b), H::add_q(c, d))
 }
 
-/// Four vectors times a factor, on their way to memory.
-#[inline(always)]
-fn times<H: Hvx>(v: [H::F; 4], factor: H::F) -> [H::Q; 4] {
-    [H::mul_q(v[0], factor), H::mul_q(v[1], factor), H::mul_q(v[2], factor), H::mul_q(v[3], factor)]
-}
-
-/// y = x * factor * w.
-#[inline(always)]
-fn scale<H: Hvx, const A: bool>(x: Row<'_, A>, factor: H::F, w: Option<Row<'_, A>>, y: &mut RowMut<'_, A>) {
-    assert!(y.len() == x.len() && w.is_none_or(|w| w.len() == x.len()));
-    // Two roundings, as RMS_NORM and MUL have them.
-    let fours = x.whole() / 4;
-    if fours > 0 {
-        // Four vectors are read and multiplied before the four before them are written: x may be y, so that the compiler
-        // could not move a load before a store.
-        // SAFETY: below 4 * (whole / 4), of rows of one length; for all of them.
-        let mut product = unsafe { times::<H>(four::<H, A>(x, 0), factor) };
-        for i in 1..fours {
-            let next = unsafe { four::<H, A>(x, i) };
-            unsafe { put_four::<H, A>(y, w, i - 1, product) };
-            product = times::<H>(next, factor);
-        }
-        unsafe { put_four::<H, A>(y, w, fours - 1, product) };
-    }
-    for i in 4 * fours..x.vectors() {
-        let v = H::mul(x.vector::<H>(i), factor);
-        y.set_vector::<H>(i, w.map_or(v, |w| H::mul(v, w.vector::<H>(i))));
-    }
-}
-
-/// Writes vectors 4 i to 4 i + 3 of y: `v`, times w if there is one.
+/// Vectors 8 i to 8 i + 7.
 ///
 /// # Safety
-/// The rows have them whole.
+/// The row has them whole.
 #[inline(always)]
-unsafe fn put_four<H: Hvx, const A: bool>(
-    y: &mut RowMut<'_, A>,
-    w: Option<Row<'_, A>>,
-    i: usize,
-    v: [H::Q; 4],
-) {
-    let mut v = [H::float(v[0]), H::float(v[1]), H::float(v[2]), H::float(v[3])];
-    if let Some(w) = w {
-        // SAFETY: the caller's promise.
-        let w = unsafe { four::<H, A>(w, i) };
-        v = [H::mul(v[0], w[0]), H::mul(v[1], w[1]), H::mul(v[2], w[2]), H::mul(v[3], w[3])];
-    }
+unsafe fn eight<H: Hvx, const A: bool>(x: Row<'_, A>, i: usize) -> [H::F; 8] {
     // SAFETY: the caller's promise.
     unsafe {
-        y.set_full_unchecked::<H>(4 * i, v[0]);
-        y.set_full_unchecked::<H>(4 * i + 1, v[1]);
-        y.set_full_unchecked::<H>(4 * i + 2, v[2]);
-        y.set_full_unchecked::<H>(4 * i + 3, v[3]);
+        [
+            x.full_unchecked::<H>(8 * i),
+            x.full_unchecked::<H>(8 * i + 1),
+            x.full_unchecked::<H>(8 * i + 2),
+            x.full_unchecked::<H>(8 * i + 3),
+            x.full_unchecked::<H>(8 * i + 4),
+            x.full_unchecked::<H>(8 * i + 5),
+            x.full_unchecked::<H>(8 * i + 6),
+            x.full_unchecked::<H>(8 * i + 7),
+        ]
+    }
+}
+
+/// Eight vectors times a factor, on their way to memory.
+#[inline(always)]
+fn times<H: Hvx>(v: [H::F; 8], factor: H::F) -> [H::Q; 8] {
+    let mut product = [H::zero_q(); 8];
+    for (product, v) in product.iter_mut().zip(v) {
+        *product = H::mul_q(v, factor);
+    }
+    product
+}
+
+/// y = x * factor, and with W times w, in two roundings, as RMS_NORM and MUL have them.
+#[inline(always)]
+fn scale<H: Hvx, const A: bool, const W: bool>(
+    x: Row<'_, A>,
+    factor: H::F,
+    w: Row<'_, A>,
+    y: &mut RowMut<'_, A>,
+) {
+    assert!(y.len() == x.len() && (!W || w.len() == x.len()));
+    let eights = x.whole() / 8;
+    if eights > 0 {
+        // Eight vectors are read and multiplied before the eight before them are written: x may be y, so that the
+        // compiler could not move a load before a store.
+        // SAFETY: (for all of them) below 8 * (whole / 8), of rows of one length.
+        let mut product = unsafe { times::<H>(eight::<H, A>(x, 0), factor) };
+        for i in 1..eights {
+            // SAFETY: as above.
+            let next = unsafe { eight::<H, A>(x, i) };
+            // SAFETY: as above.
+            unsafe { put::<H, A, W>(y, w, i - 1, product) };
+            product = times::<H>(next, factor);
+        }
+        // SAFETY: as above.
+        unsafe { put::<H, A, W>(y, w, eights - 1, product) };
+    }
+    for i in 8 * eights..x.vectors() {
+        let v = H::mul(x.vector::<H>(i), factor);
+        y.set_vector::<H>(i, if W { H::mul(v, w.vector::<H>(i)) } else { v });
+    }
+}
+
+/// Writes vectors 8 i to 8 i + 7 of y: `product`, with W times w.
+///
+/// # Safety
+/// The rows that matter have them whole.
+#[inline(always)]
+unsafe fn put<H: Hvx, const A: bool, const W: bool>(
+    y: &mut RowMut<'_, A>,
+    w: Row<'_, A>,
+    i: usize,
+    product: [H::Q; 8],
+) {
+    for (j, product) in product.into_iter().enumerate() {
+        let mut v = H::float(product);
+        if W {
+            // SAFETY: the caller's promise.
+            v = H::mul(v, unsafe { w.full_unchecked::<H>(8 * i + j) });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { y.set_full_unchecked::<H>(8 * i + j, v) };
     }
 }
 
@@ -198,9 +221,11 @@ impl Norm {
         }
     }
 
-    #[inline(always)]
-    fn row<H: Hvx, const A: bool>(&self, x: Row<'_, A>, w: Option<Row<'_, A>>, y: &mut RowMut<'_, A>) {
-        scale::<H, A>(x, self.factor::<H>(sum_squares::<H, A>(x)), w, y);
+    /// A function of its own, where that costs no instructions: registers are then its alone.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    fn row<H: Hvx, const A: bool, const W: bool>(&self, x: Row<'_, A>, w: Row<'_, A>, y: &mut RowMut<'_, A>) {
+        scale::<H, A, W>(x, self.factor::<H>(sum_squares::<H, A>(x)), w, y);
     }
 
     /// As many of the rows as can be, side by side; gives how many that are.
@@ -263,13 +288,13 @@ impl Kernel for Norm {
             // SAFETY: as above.
             let written = unsafe { self.y.rows_mut_from(first, rows) };
             for (x, mut y) in self.x.rows_from(first, rows).zip(written) {
-                let aligned = (x.aligned(), w.map(Row::aligned), y.aligned());
-                if let (Some(x), None, Some(mut y)) = aligned {
-                    self.row::<H, true>(x, None, &mut y);
-                } else if let (Some(x), Some(Some(w)), Some(mut y)) = aligned {
-                    self.row::<H, true>(x, Some(w), &mut y);
-                } else {
-                    self.row::<H, false>(x, w, &mut y);
+                // Without weights the row stands in for them, unread.
+                let (weighted, w) = (w.is_some(), w.unwrap_or(x));
+                match (x.aligned(), w.aligned(), y.aligned()) {
+                    (Some(x), Some(w), Some(mut y)) if weighted => self.row::<H, true, true>(x, w, &mut y),
+                    (Some(x), Some(w), Some(mut y)) => self.row::<H, true, false>(x, w, &mut y),
+                    _ if weighted => self.row::<H, false, true>(x, w, &mut y),
+                    _ => self.row::<H, false, false>(x, w, &mut y),
                 }
             }
         }
