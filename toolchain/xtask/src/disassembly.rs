@@ -9,8 +9,8 @@ use std::process::Command;
 struct Kernel {
     /// Name for people.
     name: &'static str,
-    /// Part of the name of the function that it is compiled into.
-    function: &'static str,
+    /// Parts of the names of the functions that it is compiled into.
+    function: &'static [&'static str],
     /// Each must occur in some hardware loop that has no call and moves no vector from or to the stack.
     looped: &'static [&'static str],
 }
@@ -19,10 +19,10 @@ struct Kernel {
 const MULTIPLY: &str = "vmpy(v?.sf,v?.sf)";
 
 const KERNELS: &[Kernel] = &[
-    Kernel { name: "MUL_MAT", function: "mul_mat6MulMat", looped: &["vrmpy(v?.ub,r?.b)", MULTIPLY] },
-    Kernel { name: "GATED_DELTA_NET", function: "13GatedDeltaNet", looped: &[MULTIPLY] },
-    Kernel { name: "RMS_NORM and L2_NORM", function: "4norm4Norm", looped: &[MULTIPLY] },
-    Kernel { name: "FLASH_ATTN_EXT", function: "6attend6Attend", looped: &[MULTIPLY] },
+    Kernel { name: "MUL_MAT", function: &["mul_mat6MulMat"], looped: &["vrmpy(v?.ub,r?.b)", MULTIPLY] },
+    Kernel { name: "GATED_DELTA_NET", function: &["13GatedDeltaNet"], looped: &[MULTIPLY] },
+    Kernel { name: "RMS_NORM and L2_NORM", function: &["4norm", "4Norm"], looped: &[MULTIPLY] },
+    Kernel { name: "FLASH_ATTN_EXT", function: &["6attend6Attend"], looped: &[MULTIPLY] },
 ];
 
 /// Checks the library; `features` are the attributes that the disassembler needs to know all instructions.
@@ -45,7 +45,7 @@ pub fn check(file: &Path, features: &str) -> Result<()> {
 impl Kernel {
     fn flaws(&self, listing: &str) -> Vec<String> {
         let bodies: Vec<_> = functions(listing)
-            .filter(|(name, _)| name.contains(self.function) && name.contains("4pool4call"))
+            .filter(|(name, _)| self.function.iter().all(|part| name.contains(part)))
             .map(|(_, body)| body)
             .collect();
         if bodies.is_empty() {
