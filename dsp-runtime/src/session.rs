@@ -168,7 +168,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Ok(())
     }
 
-    fn exec(&mut self, exec: &Exec) -> Result<PartTimes, Failure> {
+    fn exec(&mut self, exec: &Exec) -> Result<PartCosts, Failure> {
         let block = self.read_registers(exec.registers)?;
         let ProgramId(id) = exec.program;
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
@@ -177,7 +177,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         execute(self.platform, &mut self.pool, &self.buffers, &open, block)
     }
 
-    fn run(&mut self, run: &Run) -> Result<PartTimes, Failure> {
+    fn run(&mut self, run: &Run) -> Result<PartCosts, Failure> {
         let block = self.read_registers(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded
@@ -206,8 +206,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 }
 
-/// Nanoseconds per part of a program.
-type PartTimes = [u32; PARTS];
+/// What each part of a program cost: see [`Platform::cost`].
+type PartCosts = [u32; PARTS];
 
 /// The registers of a step, and where they came from.
 struct RegisterBlock {
@@ -225,24 +225,23 @@ fn execute<P: Platform>(
     buffers: &BufferTable,
     open: &Open<'_>,
     block: RegisterBlock,
-) -> Result<PartTimes, Failure> {
+) -> Result<PartCosts, Failure> {
     let program = &open.program;
     let mut registers = block.values;
-    let mut times = [0; PARTS];
+    let mut costs = [0; PARTS];
     if registers.halted() && Halt::parse(registers.get(Register::Halt)).is_some() {
-        return Ok(times);
+        return Ok(costs);
     }
     check_registers(program.header, &registers)?;
     if open.advances && block.home.is_none() {
         return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate);
-    let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.now_ns());
+    let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.cost());
     for (i, op) in program.ops.iter().enumerate() {
         if op.part != part {
-            let now = platform.now_ns();
-            spend(&mut times, part, now.saturating_sub(since));
-            (part, since) = (op.part, now);
+            spend(&mut costs, part, platform.cost_since(since));
+            (part, since) = (op.part, platform.cost());
         }
         let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
         let (src, dst) = operands(buffers, open, op, &registers);
@@ -256,7 +255,7 @@ fn execute<P: Platform>(
             check_registers(program.header, &registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
         }
     }
-    spend(&mut times, part, platform.now_ns().saturating_sub(since));
+    spend(&mut costs, part, platform.cost_since(since));
     if let Some(home) = block.home.filter(|_| open.advances) {
         // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
         // host may read it at any time.
@@ -264,12 +263,12 @@ fn execute<P: Platform>(
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush);
-    Ok(times)
+    Ok(costs)
 }
 
-fn spend(times: &mut PartTimes, part: u16, ns: u64) {
-    if let Some(time) = times.get_mut(usize::from(part)) {
-        *time = time.saturating_add(u32::try_from(ns).unwrap_or(u32::MAX));
+fn spend(costs: &mut PartCosts, part: u16, more: u64) {
+    if let Some(cost) = costs.get_mut(usize::from(part)) {
+        *cost = cost.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
     }
 }
 

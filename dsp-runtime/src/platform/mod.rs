@@ -27,6 +27,14 @@ pub trait Platform: Sync {
     fn futex_wake(&self, word: &AtomicU32);
     /// Monotonic nanoseconds.
     fn now_ns(&self) -> u64;
+    /// What the parts of a program are measured in, from some start on: nanoseconds, unless the platform knows better.
+    fn cost(&self) -> u64 {
+        self.now_ns()
+    }
+    /// The cost since [`cost`](Self::cost) gave `start`.
+    fn cost_since(&self, start: u64) -> u64 {
+        self.cost().saturating_sub(start)
+    }
     /// Maps `size` bytes of shared memory, aligned to 128 bytes at least.
     ///
     /// # Errors

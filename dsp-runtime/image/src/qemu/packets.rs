@@ -5,7 +5,6 @@
 //!
 //! Output, per worker that took part: its number, then packets, instructions and HVX instructions.
 
-use core::arch::asm;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,7 +17,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::kernels::{self, OpRun, OpShapes};
 use hexflash_dsp::memory::View;
-use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, guarded, spawn};
+use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, spawn};
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::vtcm::Vtcm;
@@ -31,28 +30,6 @@ use super::{Failure, end, unusable};
 const VTCM: usize = 8 << 20;
 /// What VTCM holds: ones as f16, small positive numbers as f32, small quants. Nothing that a kernel branches on.
 const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
-
-/// Counters of a thread: packets, instructions, HVX instructions.
-type Counts = [u32; 3];
-
-/// Reads c20 to c22, which the assembler does not know.
-#[inline(always)]
-fn counters() -> Counts {
-    let [packets, instructions, vectors]: Counts;
-    // SAFETY: reads three control registers.
-    unsafe {
-        asm!(
-            ".word 0x6a14c000",
-            ".word 0x6a15c001",
-            ".word 0x6a16c002",
-            out("r0") packets,
-            out("r1") instructions,
-            out("r2") vectors,
-            options(nostack),
-        );
-    }
-    [packets, instructions, vectors]
-}
 
 /// The platform of the emulator, with what each worker's part took.
 struct Counting {
