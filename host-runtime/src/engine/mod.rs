@@ -30,7 +30,7 @@ use crate::weights::{ImageOptions, WeightImage};
 pub use error::EngineError;
 use programs::{Layouts, Program, Programs};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
-pub use rounds::{RoundLimits, RoundReport};
+pub use rounds::{Block, RoundLimits, RoundReport};
 
 /// How long a step may take before the device counts as hung.
 const STEP_TIMEOUT: Duration = Duration::from_secs(600);

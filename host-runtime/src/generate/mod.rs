@@ -10,6 +10,7 @@ mod emit;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, EngineError};
+use crate::model::MAX_VERIFY;
 use crate::sampler::{Sampler, SamplerError};
 use crate::speculation::{SpecStats, Speculation};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -125,8 +126,10 @@ pub fn generate(
     engine.reset_stats();
     let start = Instant::now();
     let mut emitter = Emitter::new(tokenizer, limits, engine.n_ctx(), on_text);
-    let finish =
-        Drive { engine: &mut *engine, sampler, speculation: &mut *speculation, out: &mut emitter }.run()?;
+    let block = Vec::with_capacity(MAX_VERIFY as usize);
+    let mut drive =
+        Drive { engine: &mut *engine, sampler, speculation: &mut *speculation, out: &mut emitter, block };
+    let finish = drive.run()?;
     let (tokens, text) = emitter.end(finish);
     let speculation = speculation.is_on().then(|| speculation.stats().clone());
     let stats = stats(engine, prompt.len(), prompt_time, tokens.len(), start.elapsed(), speculation);

@@ -192,6 +192,8 @@ pub struct IoLayout {
     pub taps: u64,
     /// Ids that end a generation, I32 `{MAX_STOPS}`, padded with -1.
     pub stops: u64,
+    /// How sure a draft is of each token, F32 `{MAX_VERIFY}`: how far its logit is above all others.
+    pub margins: u64,
     /// What rounds tell, I32 `{ROUND_WORDS, SLOTS}` (see [`hexflash_abi::accept`]).
     pub rounds: u64,
     /// Bytes in all.
@@ -217,6 +219,7 @@ impl IoLayout {
         let taps = place(4 * u64::from(config.n_embd) * u64::from(max_tokens) * taps as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
-        Self { tokens, row, argmax, logits, taps, stops, rounds, bytes: at }
+        let margins = place(4 * u64::from(MAX_VERIFY));
+        Self { tokens, row, argmax, logits, taps, stops, margins, rounds, bytes: at }
     }
 }

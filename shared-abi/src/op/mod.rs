@@ -47,7 +47,7 @@ wire_enum! {
         GatedDeltaNet = 17 "GATED_DELTA_NET",
         /// Appends K and V to their caches, then attends.
         FlashAttnExt = 18 "FLASH_ATTN_EXT",
-        /// Index of the first maximum of each row.
+        /// Index of the first maximum of each row, and how far it is above the second-best value.
         Argmax = 19 "ARGMAX",
         /// Copy with conversion; also CONT.
         Cpy = 20 "CPY",
@@ -277,10 +277,10 @@ impl Op {
                 in_place: false,
                 check: shapes::flash_attn,
             },
-            // x{n,m} -> y{m}
+            // x{n,m} -> y{m}, margin{m} optional
             Self::Argmax => OpSpec {
                 src: const { &[slot("x", F, Rows)] },
-                dst: const { &[out("y", INDEX, Contiguous)] },
+                dst: const { &[out("y", INDEX, Contiguous), optional(out("margin", F, Contiguous))] },
                 params: 0,
                 in_place: false,
                 check: shapes::argmax,

@@ -304,7 +304,9 @@ pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
 pub(super) fn argmax(o: &Operands<'_>) -> Result<(), Fault> {
     let x = o.src(0)?;
     shape(x[2] == Len::ONE && x[3] == Len::ONE, 0)?;
-    same(o, DST, [x[1], Len::ONE, Len::ONE, Len::ONE])
+    let rows = [x[1], Len::ONE, Len::ONE, Len::ONE];
+    same(o, DST, rows)?;
+    shape(o.dst_opt(1).is_none_or(|margin| margin == rows), DST + 1)
 }
 
 pub(super) fn cpy(o: &Operands<'_>) -> Result<(), Fault> {

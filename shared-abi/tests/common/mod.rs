@@ -278,7 +278,8 @@ pub fn valid(op: Op) -> Case {
         }
         Op::Argmax => {
             let (x, y) = (c.cut(1, F32, [100, 4, 1, 1]), c.cut(0, I32, [4, 1, 1, 1]));
-            c.op(op, &[x], &[y], &none);
+            let margin = c.cut(0, F32, [4, 1, 1, 1]);
+            c.op(op, &[x], &[y, margin], &none);
         }
         Op::Cpy => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F16, [32, 4, 1, 1]));

@@ -144,7 +144,12 @@ impl Builder<'_> {
                 let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
                 let x = self.input(Shape([n, m, 1, 1], axis(1)))?;
                 let y = self.put(I32, Shape([m, 1, 1, 1], axis(0)), Use::State)?;
-                self.op(op, &[Some(x)], &[y], &NOTHING);
+                if self.random.chance(50) {
+                    let margin = self.put(F32, Shape([m, 1, 1, 1], axis(0)), Use::State)?;
+                    self.op(op, &[Some(x)], &[y, margin], &NOTHING);
+                } else {
+                    self.op(op, &[Some(x)], &[y], &NOTHING);
+                }
             }
             Op::Cpy => {
                 let n = self.length();

@@ -23,7 +23,7 @@ fn drafts_and_accepted_counts_are_the_references() {
             let place = format!("case {number}, round {round}");
             let found = engine.draft(anchor, 7).unwrap();
             differ += found.iter().zip(expected).filter(|(a, b)| a != b).count();
-            if found != *expected {
+            if *found != **expected {
                 report(format!("{place}: drafts {found:?} instead of {expected:?}"));
             }
             (rounds, drafts) = (rounds + 1, drafts + found.len());

@@ -75,7 +75,7 @@ fn stop_tokens() {
                 engine.submit_round().unwrap();
             }
             let report = engine.next_round().unwrap();
-            emitted.extend(&report.tokens);
+            emitted.extend(&*report.tokens);
             if report.halt == Halt::Finished {
                 places.insert(report.tokens.len());
                 break;
