@@ -19,7 +19,9 @@ use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::memory::Pages;
-use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake};
+use super::{
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
+};
 
 /// Default VTCM: what v73 to v81 have.
 const VTCM_BYTES: usize = 8 << 20;
@@ -124,6 +126,7 @@ impl Inproc {
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             arena_bytes: ARENA_BYTES as u32,
+            cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
         let (patience, buffers) = (SPINS, Vec::new());

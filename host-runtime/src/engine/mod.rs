@@ -70,8 +70,8 @@ pub struct StepStats {
     pub dma_bytes: u64,
     /// Bytes that the host wrote into and read from shared memory.
     pub host_bytes: u64,
-    /// Time of each [`Part`](crate::model::Part) on the device.
-    pub parts: [Duration; PARTS],
+    /// What each [`Part`](crate::model::Part) cost the device, in its [`CostUnit`](crate::device::CostUnit).
+    pub parts: [u64; PARTS],
 }
 
 /// A model on a device.
@@ -468,8 +468,8 @@ impl Engine {
         self.broken = false;
         self.stats.steps += 1;
         self.stats.dma_bytes += response.dma_bytes;
-        for (sum, ns) in self.stats.parts.iter_mut().zip(response.info) {
-            *sum += Duration::from_nanos(ns.into());
+        for (sum, cost) in self.stats.parts.iter_mut().zip(response.info) {
+            *sum += u64::from(cost);
         }
         self.stats.host += start.elapsed();
         Ok(response)

@@ -62,11 +62,11 @@ fn a_sweep_in_all_its_forms() {
         for row in rows {
             assert_eq!(row["runs"].as_array().unwrap().len(), 1);
             assert_eq!(row["best"], row["median"], "of one run");
-            assert!(row["us_per_round"]["verify"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["cost_per_round"]["verify"].as_f64().unwrap() > 0.0, "{row}");
         }
         let seven = &rows[2];
         for part in ["lm_head", "accept", "taps", "draft", "draft_head"] {
-            assert!(seven["us_per_round"][part].as_f64().unwrap() > 0.0, "{part} of {seven}");
+            assert!(seven["cost_per_round"][part].as_f64().unwrap() > 0.0, "{part} of {seven}");
         }
         assert!(seven["speculation"]["mean_accepted_length"].as_f64().unwrap() >= 1.0);
     }

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use hexflash_abi::program::PARTS;
 use serde::{Serialize, Serializer};
@@ -16,6 +15,7 @@ use super::{Args, plot, table};
 use crate::cli::options::SpecType;
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, print_json};
+use crate::device::{CostUnit, DeviceInfo};
 use crate::engine::{Engine, EngineError};
 use crate::generate::{Finish, Generated, Limits, generate};
 use crate::model::{Config, MAX_VERIFY};
@@ -68,24 +68,29 @@ impl Serialize for Mode {
     }
 }
 
-/// Microseconds of a round, or of a step: by [`Part`], and the rest (messages, and the host).
+/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by [`Part`](crate::model::Part), and the rest
+/// (messages, and the host), where that has the same unit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RoundTime(pub [f64; PARTS + 1]);
+pub(super) struct RoundCost(pub [f64; PARTS + 1]);
 
-impl RoundTime {
+impl RoundCost {
     pub(super) const NAMES: [&str; PARTS + 1] =
         ["verify", "LM head", "accept", "taps", "draft", "draft head", "rest"];
 
-    fn new(parts: &[Duration; PARTS], seconds: f64, rounds: usize) -> Self {
-        let known: Duration = parts.iter().sum();
-        let all = parts.iter().map(Duration::as_secs_f64).chain([(seconds - known.as_secs_f64()).max(0.0)]);
-        let mut times = [0.0; PARTS + 1];
-        times.iter_mut().zip(all).for_each(|(time, seconds)| *time = 1e6 * seconds / rounds.max(1) as f64);
-        Self(times)
+    fn new(parts: &[u64; PARTS], unit: CostUnit, seconds: f64, rounds: usize) -> Self {
+        let known = parts.iter().map(|&cost| cost as f64);
+        let rest = match unit {
+            CostUnit::Nanoseconds => (1e9 * seconds - known.clone().sum::<f64>()).max(0.0),
+            CostUnit::Packets => 0.0,
+        };
+        let mut costs = [0.0; PARTS + 1];
+        let thousands = 1e3 * rounds.max(1) as f64;
+        costs.iter_mut().zip(known.chain([rest])).for_each(|(cost, all)| *cost = all / thousands);
+        Self(costs)
     }
 }
 
-impl Serialize for RoundTime {
+impl Serialize for RoundCost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer
             .collect_map(Self::NAMES.iter().map(|name| name.to_lowercase().replace(' ', "_")).zip(self.0))
@@ -103,7 +108,7 @@ pub(super) struct Row {
     /// Best run against plain decoding's best run.
     pub speedup: f64,
     /// Of the best run.
-    pub us_per_round: RoundTime,
+    pub cost_per_round: RoundCost,
     /// Of the best run; absent for plain decoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speculation: Option<SpecStats>,
@@ -143,7 +148,7 @@ pub(super) struct MeanRow {
     /// Mean over the prompts that had rounds.
     pub mean_accepted_length: Option<f64>,
     pub acceptance: Option<f64>,
-    pub us_per_round: RoundTime,
+    pub cost_per_round: RoundCost,
 }
 
 #[derive(Debug, Serialize)]
@@ -152,7 +157,7 @@ pub(super) struct Report {
     pub model: String,
     pub draft: Option<String>,
     pub drafter: &'static str,
-    pub device: crate::device::DeviceInfo,
+    pub device: DeviceInfo,
     pub n_ctx: u32,
     pub n_gen: usize,
     pub repetitions: u32,
@@ -177,7 +182,7 @@ struct Bench<'a> {
 struct Runs {
     mode: Mode,
     speeds: Vec<f64>,
-    best: Option<(Generated, [Duration; PARTS])>,
+    best: Option<(Generated, [u64; PARTS])>,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
@@ -321,7 +326,8 @@ impl Bench<'_> {
         let against: Vec<f64> =
             auto.speeds.iter().zip(&rival.speeds).map(|(auto, rival)| auto / rival).collect();
         let (best, auto_against_best, auto_error) = (rival.mode, median(&against), error_of_median(&against));
-        let rows = all.into_iter().map(|runs| runs.row(plain)).collect();
+        let unit = self.plain.device().info().cost_unit;
+        let rows = all.into_iter().map(|runs| runs.row(plain, unit)).collect();
         Ok(PromptRows {
             prompt,
             prompt_tokens: ids.len(),
@@ -335,7 +341,7 @@ impl Bench<'_> {
     }
 
     /// One generation from an empty context.
-    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [Duration; PARTS]), CliError> {
+    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [u64; PARTS]), CliError> {
         let mut other;
         let (engine, speculation) = match mode {
             Mode::Plain => {
@@ -365,7 +371,7 @@ impl Bench<'_> {
 }
 
 impl Runs {
-    fn add(&mut self, generated: Generated, parts: [Duration; PARTS]) {
+    fn add(&mut self, generated: Generated, parts: [u64; PARTS]) {
         let speed = generated.stats.generated_per_second;
         if self.speeds.iter().all(|&other| speed > other) {
             self.best = Some((generated, parts));
@@ -373,16 +379,16 @@ impl Runs {
         self.speeds.push(speed);
     }
 
-    fn row(self, plain: f64) -> Row {
+    fn row(self, plain: f64, unit: CostUnit) -> Row {
         let (best, median) = (best(&self.speeds), median(&self.speeds));
-        let (mut us_per_round, mut speculation) = (RoundTime::default(), None);
+        let (mut cost_per_round, mut speculation) = (RoundCost::default(), None);
         if let Some((generated, parts)) = self.best {
             let stats = generated.stats;
             let rounds = match &stats.speculation {
                 Some(spec) => spec.rounds + spec.steps,
                 None => stats.generated_tokens - 1,
             };
-            us_per_round = RoundTime::new(&parts, stats.generated_seconds, rounds);
+            cost_per_round = RoundCost::new(&parts, unit, stats.generated_seconds, rounds);
             speculation = stats.speculation;
         }
         Row {
@@ -391,7 +397,7 @@ impl Runs {
             median,
             runs: self.speeds,
             speedup: best / plain,
-            us_per_round,
+            cost_per_round,
             speculation,
         }
     }
@@ -434,8 +440,8 @@ fn mean(prompts: &[PromptRows], i: usize) -> MeanRow {
         speedup: average(&mut rows().map(|row| row.speedup.ln())).map_or(0.0, f64::exp),
         mean_accepted_length: average(&mut rows().filter_map(Row::tokens_per_round)),
         acceptance: average(&mut with_drafts().map(SpecStats::acceptance)),
-        us_per_round: RoundTime(std::array::from_fn(|part| {
-            average(&mut rows().map(|row| row.us_per_round.0[part])).unwrap_or(0.0)
+        cost_per_round: RoundCost(std::array::from_fn(|part| {
+            average(&mut rows().map(|row| row.cost_per_round.0[part])).unwrap_or(0.0)
         })),
     }
 }
@@ -455,13 +461,15 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_round_add_up() {
-        let mut parts = [Duration::ZERO; PARTS];
-        parts[Part::Verify as usize] = Duration::from_micros(600);
-        parts[Part::DraftHead as usize] = Duration::from_micros(200);
-        let RoundTime(times) = RoundTime::new(&parts, 1e-3, 10);
-        assert_eq!((times[Part::Verify as usize], times[Part::DraftHead as usize]), (60.0, 20.0));
-        assert!((times.iter().sum::<f64>() - 100.0).abs() < 1e-9);
+    fn costs_of_a_round_add_up() {
+        let mut parts = [0; PARTS];
+        parts[Part::Verify as usize] = 600_000;
+        parts[Part::DraftHead as usize] = 200_000;
+        for (unit, sum) in [(CostUnit::Nanoseconds, 100.0), (CostUnit::Packets, 80.0)] {
+            let RoundCost(costs) = RoundCost::new(&parts, unit, 1e-3, 10);
+            assert_eq!((costs[Part::Verify as usize], costs[Part::DraftHead as usize]), (60.0, 20.0));
+            assert!((costs.iter().sum::<f64>() - sum).abs() < 1e-9);
+        }
     }
 
     #[test]

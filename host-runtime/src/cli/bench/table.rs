@@ -2,7 +2,7 @@
 
 use std::io::{Result, Write};
 
-use super::sweep::{Mode, Report, RoundTime, Row};
+use super::sweep::{Mode, Report, RoundCost, Row};
 
 pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     let d = &report.device;
@@ -73,12 +73,13 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
 
     writeln!(
         out,
-        "\nmicroseconds of a round (plain: of a step; auto: of rounds and steps), mean of best runs"
+        "\n{} of a round (plain: of a step; auto: of rounds and steps), mean of best runs",
+        report.device.cost_unit.thousands()
     )?;
-    let columns = RoundTime::NAMES.map(|name| (name, 10));
+    let columns = RoundCost::NAMES.map(|name| (name, 10));
     heading(out, &[&[("drafts", 6)], &columns[..], &[("sum", 10)]].concat())?;
     for row in &report.mean {
-        let RoundTime(values) = row.us_per_round;
+        let RoundCost(values) = row.cost_per_round;
         write!(out, "| {:>6} |", row.drafts)?;
         for value in values.into_iter().chain([values.iter().sum()]) {
             write!(out, " {value:>10.1} |")?;
