@@ -191,7 +191,7 @@ impl Engine {
             spec.write_tables();
         }
         for (id, recorded) in programs.recorded.iter().enumerate() {
-            let block = recorded.block(activations.id, sizes)?;
+            let block = recorded.block(activations.id, programs.kept_at(), sizes)?;
             load_program(&mut *device, ProgramId(id as u32), &block)?;
         }
         tracing::info!(?memory, "model loaded");
@@ -289,9 +289,15 @@ impl Engine {
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
         self.admit(tokens)?;
-        self.catch_up()?;
         let mut done = 0;
-        for chunk in tokens.chunks(self.batch as usize) {
+        if self.n_commit > 0 {
+            // Prefill needs the memory of what is still to be committed: a plain step does that.
+            self.decode(tokens[0])?;
+            done = 1;
+            progress(done);
+        }
+        self.catch_up()?;
+        for chunk in tokens[done..].chunks(self.batch as usize) {
             self.step(Program::Prefill, chunk)?;
             self.advance(chunk.len() as u32);
             done += chunk.len();

@@ -21,7 +21,7 @@ use crate::model::{DraftConfig, IoLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 /// What bounds rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundLimits<'a> {
-    /// Tokens to draft per round, at most a block less one.
+    /// Tokens to draft per round, at least 1; more than a block less one counts as that.
     pub draft_max: u32,
     /// Tokens to emit in all; at least 1.
     pub tokens: u32,
@@ -189,6 +189,9 @@ impl Engine {
     pub fn begin_rounds(&mut self, anchor: u32, limits: &RoundLimits<'_>) -> Result<bool, EngineError> {
         let (block, _) = self.draft_model()?;
         let setting = |what, allowed: String, found: u64| Err(EngineError::Setting { what, allowed, found });
+        if limits.draft_max == 0 {
+            return setting("the draft length", "at least 1".to_owned(), 0);
+        }
         if limits.tokens == 0 {
             return setting("the number of tokens", "at least 1".to_owned(), 0);
         }

@@ -20,7 +20,7 @@ use crate::model::MAX_VERIFY;
 /// The number of tokens to draft per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftLength {
-    /// So many.
+    /// So many; none is plain decoding.
     Fixed(u32),
     /// As many as the measured acceptance and the measured costs say, or none.
     Auto,
@@ -122,7 +122,7 @@ impl Lengths {
     /// What to do next, with `most` drafts at most.
     pub fn choose(&self, most: u32) -> Choice {
         match self.length {
-            _ if most == 0 => Choice::Plain,
+            _ if most == 0 || self.length == DraftLength::Fixed(0) => Choice::Plain,
             DraftLength::Fixed(n) => Choice::Draft(n.min(most)),
             DraftLength::Auto if !self.costs.know_steps() => Choice::Plain,
             DraftLength::Auto if self.at_hand || self.steps >= self.pause || self.costs.draft() < FREE => {

@@ -41,7 +41,7 @@ wire_enum! {
         Swiglu = 14 "SWIGLU",
         /// Rotary position embedding.
         Rope = 15 "ROPE",
-        /// Causal convolution per channel over a ring of past rows.
+        /// Causal convolution per channel over a ring of past rows; with a tape for tokens that may be taken back.
         SsmConv = 16 "SSM_CONV",
         /// Gated delta rule, recurrent; with a factor tape for tokens that may be taken back.
         GatedDeltaNet = 17 "GATED_DELTA_NET",
@@ -223,11 +223,12 @@ impl Op {
                 in_place: true,
                 check: shapes::rope,
             },
-            // x{c,t,b}, w{c,k}, ring{c,r,b}: row of position p at p mod r -> y{c,t,b}
+            // x{c,t,b}, w{c,k}, ring{c,r,b}: row of position p at p mod r -> y{c,t,b}; optional tape_x{c,n,b}: rows that
+            // may be taken back, read and (if params.defer) written
             Self::SsmConv => OpSpec {
                 src: const { &[slot("x", F, Rows), slot("w", F, Contiguous), state(slot("ring", F, Contiguous))] },
-                dst: const { &[out("y", F, Rows)] },
-                params: 0,
+                dst: const { &[out("y", F, Rows), optional(out("tape_x", F, Contiguous))] },
+                params: params_of::<params::SsmConv>(),
                 in_place: false,
                 check: shapes::ssm_conv,
             },
