@@ -1,11 +1,13 @@
 //! Mapped buffers, and tensors as validated views of them.
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use hexflash_abi::program::{MAX_BUFFERS, NO_TOKEN_AXIS, TensorDesc};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd};
 
+use crate::hvx::{BYTES, Lines};
 use crate::row::{Row, RowMut};
 
 /// A buffer as the platform mapped it.
@@ -161,8 +163,47 @@ impl View {
     /// Row number `r` as indices of axes 1, 2 and 3.
     #[inline]
     pub fn unravel(&self, r: usize) -> [usize; 3] {
+        // Without a division, which is a function call on a DSP.
+        if r < self.ne[1] {
+            return [r, 0, 0];
+        }
         let (i1, rest) = (r % self.ne[1], r / self.ne[1]);
         [i1, rest % self.ne[2], rest / self.ne[2]]
+    }
+
+    /// The F32 rows `first..first + n`, checked once.
+    ///
+    /// # Panics
+    /// If the view has not as many, or is not F32 with adjacent elements.
+    #[inline(always)]
+    pub fn rows_from(&self, first: usize, n: usize) -> impl Iterator<Item = Row<'_>> {
+        let len = self.ne[0];
+        // SAFETY: the walk stays inside the view's rows, which are inside the buffer and aligned (validation).
+        Walk::new(self, first, n).map(move |at| unsafe { Row::new(at.cast(), len) })
+    }
+
+    /// The F32 rows `first..first + n`, to write.
+    ///
+    /// # Safety
+    /// No other worker touches these rows while the values live.
+    ///
+    /// # Panics
+    /// As [`rows_from`](Self::rows_from).
+    #[inline(always)]
+    pub unsafe fn rows_mut_from(&self, first: usize, n: usize) -> impl Iterator<Item = RowMut<'_>> {
+        let len = self.ne[0];
+        // SAFETY: as in `rows_from`; exclusive by the caller's promise.
+        Walk::new(self, first, n).map(move |at| unsafe { RowMut::new(at.cast(), len) })
+    }
+
+    /// The F32 rows `first..first + n`, if every row of the view starts at a whole vector.
+    ///
+    /// # Panics
+    /// As [`rows_from`](Self::rows_from).
+    #[inline(always)]
+    pub fn lines_from(&self, first: usize, n: usize) -> Option<LinesOfRows<'_>> {
+        let all = self.base.addr() | self.nb[1] | self.nb[2] | self.nb[3];
+        all.is_multiple_of(BYTES).then(|| LinesOfRows(Walk::new(self, first, n)))
     }
 
     /// Address of the row (or, for tiled types, of the 32-row strip) at these indices.
@@ -247,6 +288,142 @@ impl View {
     }
 }
 
+/// A view of F32 whose rows' elements are adjacent: known once, not asked again for every row.
+#[derive(Clone, Copy, Debug)]
+pub struct Floats(View);
+
+impl Floats {
+    /// The view.
+    ///
+    /// # Panics
+    /// If the view is not F32 with adjacent elements.
+    pub fn new(view: View) -> Self {
+        assert!(view.dtype == DType::F32 && view.nb[0] == 4);
+        Self(view)
+    }
+
+    /// The rows along axis 2 at these indices of axes 1 and 3.
+    ///
+    /// # Panics
+    /// If an index is out of range.
+    #[inline(always)]
+    pub fn column(&self, i1: usize, i3: usize) -> Column<'_> {
+        let View { base, ne, nb, .. } = self.0;
+        assert!(i1 < ne[1] && i3 < ne[3]);
+        let base = base.wrapping_add(i1 * nb[1] + i3 * nb[3]);
+        Column { base, len: ne[0], rows: ne[2], stride: nb[2], view: PhantomData }
+    }
+
+    /// As [`column`](Self::column), to write.
+    #[inline(always)]
+    pub fn column_mut(&self, i1: usize, i3: usize) -> ColumnMut<'_> {
+        ColumnMut(self.column(i1, i3))
+    }
+}
+
+impl core::ops::Deref for Floats {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        &self.0
+    }
+}
+
+/// The F32 rows of a view along its axis 2: a head's, one per token.
+#[derive(Clone, Copy)]
+pub struct Column<'v> {
+    base: *mut u8,
+    len: usize,
+    rows: usize,
+    stride: usize,
+    view: PhantomData<&'v View>,
+}
+
+impl<'v> Column<'v> {
+    /// Row `i`.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub fn row(&self, i: usize) -> Row<'v> {
+        assert!(i < self.rows);
+        // SAFETY: a row of the view, by its invariant inside the buffer, and aligned (validation).
+        unsafe { Row::new(self.base.wrapping_add(i * self.stride).cast(), self.len) }
+    }
+}
+
+/// As [`Column`], to write.
+#[derive(Clone, Copy)]
+pub struct ColumnMut<'v>(Column<'v>);
+
+impl<'v> ColumnMut<'v> {
+    /// Row `i`.
+    ///
+    /// # Safety
+    /// No other worker touches the row while the value lives.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline(always)]
+    pub unsafe fn row(&self, i: usize) -> RowMut<'v> {
+        assert!(i < self.0.rows);
+        // SAFETY: as in `Column::row`; exclusive by the caller's promise.
+        unsafe { RowMut::new(self.0.base.wrapping_add(i * self.0.stride).cast(), self.0.len) }
+    }
+}
+
+/// Addresses of adjacent rows of a view: an addition per row, where indices would take multiplications and checks.
+struct Walk<'v> {
+    view: &'v View,
+    at: *mut u8,
+    /// Of the row at `at`.
+    indices: [usize; 3],
+    left: usize,
+}
+
+impl<'v> Walk<'v> {
+    #[inline(always)]
+    fn new(view: &'v View, first: usize, n: usize) -> Self {
+        assert!(view.dtype == DType::F32 && view.nb[0] == 4);
+        assert!(n > 0 && first + n <= view.rows());
+        let indices = view.unravel(first);
+        Self { view, at: view.at(indices), indices, left: n }
+    }
+}
+
+/// The rows of a view of which each starts at a whole vector.
+pub struct LinesOfRows<'v>(Walk<'v>);
+
+impl LinesOfRows<'_> {
+    /// The next row; the last one again when there is no other.
+    #[inline(always)]
+    pub fn step(&mut self) -> Lines {
+        let at = self.0.at;
+        let _ = self.0.next();
+        // SAFETY: base and strides of the view are multiples of a vector's size (checked by `lines_from`).
+        unsafe { Lines::new_unchecked(at) }
+    }
+}
+
+impl Iterator for Walk<'_> {
+    type Item = *mut u8;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<*mut u8> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        let [i1, i2, i3] = self.indices;
+        if i1 + 1 < self.view.ne[1] {
+            self.indices[0] = i1 + 1;
+            self.at = at.wrapping_add(self.view.nb[1]);
+        } else if self.left > 0 {
+            self.indices = if i2 + 1 < self.view.ne[2] { [0, i2 + 1, i3] } else { [0, 0, i3 + 1] };
+            self.at = self.view.at(self.indices);
+        }
+        Some(at)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::panic::catch_unwind;
@@ -278,6 +455,7 @@ mod tests {
         }
         assert_eq!((v.rows(), v.elements()), (12, 48));
         assert_eq!(v.unravel(7), [1, 0, 1]);
+        assert!(Walk::new(&v, 2, 10).eq((2..12).map(|r| v.at(v.unravel(r)))));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use hexflash_abi::Fault;
 
 use crate::dma::{DmaMode, DmaQueue, FaultSlot};
-use crate::hvx::{Hvx, Isa, WithHvx};
+use crate::hvx::{Hvx, Isa, Lines, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
@@ -66,13 +66,14 @@ impl Worker<'_> {
     }
 
     /// The region of VTCM that all workers share.
-    pub fn shared_vtcm(&self) -> *mut u8 {
-        self.vtcm.region(0, self.plan.shared).as_ptr()
+    pub fn shared_vtcm(&self) -> Lines {
+        self.vtcm.region(0, self.plan.shared)
     }
 
     /// This worker's own region of VTCM.
-    pub fn own_vtcm(&self) -> *mut u8 {
-        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own).as_ptr()
+    #[inline]
+    pub fn own_vtcm(&self) -> Lines {
+        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own)
     }
 
     /// Bytes of each worker's own region.
@@ -210,9 +211,9 @@ impl<'p, P: Platform> Pool<'p, P> {
         let dma = unsafe { &mut *self.queues[id].get() };
         let (counter, vtcm) = (&self.counter, self.vtcm);
         let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
-        let mut outcome = contain(|| {
+        let mut outcome = self.platform.observe(id, || {
             // SAFETY: the kernel lives until `run` returns, which waits for us.
-            unsafe { (job.call)(job.kernel, &mut worker, self.isa) }
+            contain(|| unsafe { (job.call)(job.kernel, &mut worker, self.isa) })
         });
         // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
         outcome = outcome.and(worker.dma.finish());

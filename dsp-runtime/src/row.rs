@@ -10,18 +10,18 @@ use core::marker::PhantomData;
 
 use hexflash_abi::DType;
 
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{BYTES, Hvx, LANES, math};
 
-/// A row of f32 to read.
+/// A row of f32 to read. ALIGNED: it starts at a whole vector, which is loaded faster.
 #[derive(Clone, Copy)]
-pub struct Row<'m> {
+pub struct Row<'m, const ALIGNED: bool = false> {
     ptr: *const f32,
     len: usize,
     memory: PhantomData<&'m f32>,
 }
 
-/// A row of f32 to write (and read).
-pub struct RowMut<'m> {
+/// A row of f32 to write (and read). ALIGNED as in [`Row`].
+pub struct RowMut<'m, const ALIGNED: bool = false> {
     ptr: *mut f32,
     len: usize,
     memory: PhantomData<&'m mut f32>,
@@ -37,6 +37,26 @@ impl<'m> Row<'m> {
         Self { ptr, len, memory: PhantomData }
     }
 
+    /// The row, if it starts at a whole vector.
+    #[inline(always)]
+    pub fn aligned(self) -> Option<Row<'m, true>> {
+        let aligned = self.ptr.addr().is_multiple_of(BYTES);
+        aligned.then_some(Row { ptr: self.ptr, len: self.len, memory: PhantomData })
+    }
+
+    /// Part of the row.
+    ///
+    /// # Panics
+    /// If the part leaves the row.
+    #[inline(always)]
+    pub fn part(self, at: usize, len: usize) -> Self {
+        assert!(at <= self.len && len <= self.len - at);
+        // SAFETY: inside this row.
+        unsafe { Self::new(self.ptr.add(at), len) }
+    }
+}
+
+impl<const ALIGNED: bool> Row<'_, ALIGNED> {
     /// Floats in the row.
     #[inline(always)]
     pub fn len(self) -> usize {
@@ -65,21 +85,16 @@ impl<'m> Row<'m> {
         unsafe { self.ptr.add(i).read() }
     }
 
-    /// Part of the row.
-    ///
-    /// # Panics
-    /// If the part leaves the row.
-    #[inline(always)]
-    pub fn part(self, at: usize, len: usize) -> Self {
-        assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: inside this row.
-        unsafe { Self::new(self.ptr.add(at), len) }
-    }
-
     /// Vectors that hold the row, the last one perhaps in part.
     #[inline(always)]
     pub fn vectors(self) -> usize {
         self.len.div_ceil(LANES)
+    }
+
+    /// Vectors that the row has whole. What is left, a last one in part, is best handled outside of loops.
+    #[inline(always)]
+    pub fn whole(self) -> usize {
+        self.len / LANES
     }
 
     /// Vector `v` of the row; lanes past its end are zero.
@@ -90,10 +105,35 @@ impl<'m> Row<'m> {
     pub fn vector<H: Hvx>(self, v: usize) -> H::F {
         let at = v * LANES;
         assert!(at < self.len);
-        // SAFETY: as many floats as the row has from `at`, at most a vector.
+        if self.len - at >= LANES {
+            return self.full::<H>(v);
+        }
+        // SAFETY: as many floats as the row has from `at`.
+        unsafe { H::load_n(self.ptr.add(at), self.len - at) }
+    }
+
+    /// Vector `v` of the row, which is whole.
+    ///
+    /// # Panics
+    /// If it is not.
+    #[inline(always)]
+    pub fn full<H: Hvx>(self, v: usize) -> H::F {
+        assert!(v < self.whole());
+        // SAFETY: per the line above.
+        unsafe { self.full_unchecked::<H>(v) }
+    }
+
+    /// Vector `v` of the row, which is whole, for loops that a check would double.
+    ///
+    /// # Safety
+    /// `v` is below [`whole`](Self::whole).
+    #[inline(always)]
+    pub unsafe fn full_unchecked<H: Hvx>(self, v: usize) -> H::F {
+        debug_assert!(v < self.whole());
+        // SAFETY: a vector's worth of floats inside the row; whole vectors from an aligned start are aligned.
         unsafe {
-            let p = self.ptr.add(at);
-            if self.len - at >= LANES { H::load(p) } else { H::load_n(p, self.len - at) }
+            let p = self.ptr.add(v * LANES);
+            if ALIGNED { H::load_aligned(p) } else { H::load(p) }
         }
     }
 }
@@ -109,6 +149,13 @@ impl<'m> RowMut<'m> {
         Self { ptr, len, memory: PhantomData }
     }
 
+    /// The row, if it starts at a whole vector.
+    #[inline(always)]
+    pub fn aligned(&mut self) -> Option<RowMut<'_, true>> {
+        let aligned = self.ptr.addr().is_multiple_of(BYTES);
+        aligned.then_some(RowMut { ptr: self.ptr, len: self.len, memory: PhantomData })
+    }
+
     /// The row, to read.
     #[inline(always)]
     pub fn as_row(&self) -> Row<'_> {
@@ -116,6 +163,34 @@ impl<'m> RowMut<'m> {
         unsafe { Row::new(self.ptr, self.len) }
     }
 
+    /// Part of the row.
+    ///
+    /// # Panics
+    /// If the part leaves the row.
+    #[inline(always)]
+    pub fn part(&mut self, at: usize, len: usize) -> RowMut<'_> {
+        assert!(at <= self.len && len <= self.len - at);
+        // SAFETY: inside this row, which is borrowed exclusively for as long as the part lives.
+        unsafe { RowMut::new(self.ptr.add(at), len) }
+    }
+
+    /// Copies `x`, which may be this very row.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    #[inline(always)]
+    pub fn copy<H: Hvx>(&mut self, x: Row<'_>) {
+        assert!(x.len == self.len);
+        for v in 0..x.whole() {
+            self.set_full::<H>(v, x.full::<H>(v));
+        }
+        if x.whole() < x.vectors() {
+            self.set_vector::<H>(x.whole(), x.vector::<H>(x.whole()));
+        }
+    }
+}
+
+impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     /// First float's address.
     #[inline(always)]
     pub fn as_mut_ptr(&mut self) -> *mut f32 {
@@ -144,17 +219,6 @@ impl<'m> RowMut<'m> {
         unsafe { self.ptr.add(i).write(value) }
     }
 
-    /// Part of the row.
-    ///
-    /// # Panics
-    /// If the part leaves the row.
-    #[inline(always)]
-    pub fn part(&mut self, at: usize, len: usize) -> RowMut<'_> {
-        assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: inside this row, which is borrowed exclusively for as long as the part lives.
-        unsafe { RowMut::new(self.ptr.add(at), len) }
-    }
-
     /// Writes vector `v` of the row; lanes past its end are dropped.
     ///
     /// # Panics
@@ -163,22 +227,35 @@ impl<'m> RowMut<'m> {
     pub fn set_vector<H: Hvx>(&mut self, v: usize, value: H::F) {
         let at = v * LANES;
         assert!(at < self.len);
-        // SAFETY: as many floats as the row has from `at`, at most a vector.
-        unsafe {
-            let p = self.ptr.add(at);
-            if self.len - at >= LANES { H::store(p, value) } else { H::store_n(p, value, self.len - at) }
+        if self.len - at >= LANES {
+            return self.set_full::<H>(v, value);
         }
+        // SAFETY: as many floats as the row has from `at`.
+        unsafe { H::store_n(self.ptr.add(at), value, self.len - at) }
     }
 
-    /// Copies `x`, which may be this very row.
+    /// Writes vector `v` of the row, which is whole.
     ///
     /// # Panics
-    /// If the lengths differ.
+    /// If it is not.
     #[inline(always)]
-    pub fn copy<H: Hvx>(&mut self, x: Row<'_>) {
-        assert!(x.len == self.len);
-        for v in 0..x.vectors() {
-            self.set_vector::<H>(v, x.vector::<H>(v));
+    pub fn set_full<H: Hvx>(&mut self, v: usize, value: H::F) {
+        assert!(v < self.len / LANES);
+        // SAFETY: per the line above.
+        unsafe { self.set_full_unchecked::<H>(v, value) }
+    }
+
+    /// Writes vector `v` of the row, which is whole, for loops that a check would double.
+    ///
+    /// # Safety
+    /// The row has vector `v` whole.
+    #[inline(always)]
+    pub unsafe fn set_full_unchecked<H: Hvx>(&mut self, v: usize, value: H::F) {
+        debug_assert!(v < self.len / LANES);
+        // SAFETY: a vector's worth of floats inside the row; whole vectors from an aligned start are aligned.
+        unsafe {
+            let p = self.ptr.add(v * LANES);
+            if ALIGNED { H::store_aligned(p, value) } else { H::store(p, value) }
         }
     }
 }

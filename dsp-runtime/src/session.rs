@@ -203,7 +203,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Ok(())
     }
 
-    fn exec(&mut self, exec: &Exec) -> Result<PartTimes, Failure> {
+    fn exec(&mut self, exec: &Exec) -> Result<PartCosts, Failure> {
         let block = self.read_registers(exec.registers)?;
         let ProgramId(id) = exec.program;
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
@@ -212,7 +212,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
     }
 
-    fn run(&mut self, run: &Run) -> Result<PartTimes, Failure> {
+    fn run(&mut self, run: &Run) -> Result<PartCosts, Failure> {
         let block = self.read_registers(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
@@ -240,8 +240,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 }
 
-/// Nanoseconds per part of a program.
-type PartTimes = [u32; PARTS];
+/// What each part of a program cost: see [`Platform::cost`].
+type PartCosts = [u32; PARTS];
 
 /// The registers of a step, and where they came from.
 struct RegisterBlock {
@@ -260,19 +260,19 @@ fn execute<P: Platform>(
     open: &Open<'_>,
     block: RegisterBlock,
     told: &mut Told,
-) -> Result<PartTimes, Failure> {
+) -> Result<PartCosts, Failure> {
     let program = &open.program;
     let mut registers = block.values;
-    let mut times = [0; PARTS];
+    let mut costs = [0; PARTS];
     if registers.halted() && Halt::parse(registers.get(Register::Halt)).is_some() {
-        return Ok(times);
+        return Ok(costs);
     }
     check_registers(program.header, &registers)?;
     if open.advances && block.home.is_none() {
         return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
-    let outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut times);
+    let outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut costs);
     if let Some(home) = block.home.filter(|_| open.advances && outcome.is_ok()) {
         // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
         // host may read it at any time.
@@ -285,7 +285,7 @@ fn execute<P: Platform>(
     }
     // After a failure, too: what the ops before it did is there to be seen, on all devices alike.
     maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(told));
-    outcome.map(|()| times)
+    outcome.map(|()| costs)
 }
 
 /// Runs the ops in order, until one fails or says that rounds have ended.
@@ -295,15 +295,14 @@ fn run_ops<P: Platform>(
     buffers: &BufferTable,
     open: &Open<'_>,
     registers: &mut StepRegisters,
-    times: &mut PartTimes,
+    costs: &mut PartCosts,
 ) -> Result<(), Failure> {
     let program = &open.program;
-    let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.now_ns());
+    let (mut part, mut since) = (program.ops.first().map_or(0, |op| op.part), platform.cost());
     for (i, op) in program.ops.iter().enumerate() {
         if op.part != part {
-            let now = platform.now_ns();
-            spend(times, part, now.saturating_sub(since));
-            (part, since) = (op.part, now);
+            spend(costs, part, platform.cost_since(since));
+            (part, since) = (op.part, platform.cost());
         }
         let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
         let (src, dst) = operands(buffers, open, op, registers);
@@ -317,13 +316,13 @@ fn run_ops<P: Platform>(
             check_registers(program.header, registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
         }
     }
-    spend(times, part, platform.now_ns().saturating_sub(since));
+    spend(costs, part, platform.cost_since(since));
     Ok(())
 }
 
-fn spend(times: &mut PartTimes, part: u16, ns: u64) {
-    if let Some(time) = times.get_mut(usize::from(part)) {
-        *time = time.saturating_add(u32::try_from(ns).unwrap_or(u32::MAX));
+fn spend(costs: &mut PartCosts, part: u16, more: u64) {
+    if let Some(cost) = costs.get_mut(usize::from(part)) {
+        *cost = cost.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
     }
 }
 

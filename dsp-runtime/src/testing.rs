@@ -73,16 +73,7 @@ impl Batch {
 
     /// A packed tensor of zero bytes.
     pub fn tensor(&mut self, dtype: DType, ne: [u32; 4]) -> TensorIndex {
-        use hexflash_abi::dtype::ActivationRow;
-        let k = ne[0] as usize;
-        let (nb0, row) = match (dtype.tile_group(), dtype.element_bytes()) {
-            (Some(g), _) => (g.bytes, g.strip_bytes(k)),
-            (None, Some(bytes)) => (bytes, k * bytes),
-            (None, None) => (1, ActivationRow::new(k).bytes()),
-        };
-        let rows = if dtype.tile_group().is_some() { ne[1].div_ceil(32) } else { ne[1] };
-        let nb2 = row as u32 * rows;
-        let nb = [nb0 as u32, row as u32, nb2, nb2 * ne[2]];
+        let nb = TensorDesc::packed_strides(dtype, ne).unwrap();
         let offset = self.memory.len() as u64 * 128;
         let desc = TensorDesc {
             offset,

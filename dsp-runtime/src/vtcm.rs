@@ -4,6 +4,8 @@ use core::ptr::NonNull;
 
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use crate::hvx::Lines;
+
 /// The scratchpad of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Vtcm {
@@ -34,11 +36,12 @@ impl Vtcm {
     /// The region at `offset`.
     ///
     /// # Panics
-    /// If the region leaves the scratchpad, which a plan never makes it do.
-    pub fn region(&self, offset: usize, bytes: usize) -> NonNull<u8> {
+    /// If the region leaves the scratchpad or does not start at a whole vector, which a plan never makes it do.
+    pub fn region(&self, offset: usize, bytes: usize) -> Lines {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset);
-        // SAFETY: inside the scratchpad, per the line above.
-        unsafe { self.base.add(offset) }
+        let region = Lines::new(self.base.as_ptr().wrapping_add(offset));
+        // Plans are whole vectors, and so is the address of the scratchpad.
+        region.unwrap_or_else(|| panic!("VTCM at {offset} is not a vector"))
     }
 }
 
@@ -97,13 +100,15 @@ mod tests {
 
     #[test]
     fn regions_end_with_the_scratchpad() {
-        let mut memory = [0u8; 256];
-        let base = NonNull::from(&mut memory).cast();
+        #[repr(align(128))]
+        struct Memory([u8; 256]);
+        let mut memory = Memory([0; 256]);
+        let base = NonNull::from(&mut memory.0).cast();
         // SAFETY: only addresses are looked at.
         let vtcm = unsafe { Vtcm::new(base, 256) };
-        assert_eq!(vtcm.region(256, 0).as_ptr(), base.as_ptr().wrapping_add(256));
-        assert_eq!(vtcm.region(128, 128).as_ptr(), base.as_ptr().wrapping_add(128));
-        for (offset, bytes) in [(0, 257), (129, 128), (257, 0), (1, usize::MAX)] {
+        assert_eq!(vtcm.region(256, 0).get(), base.as_ptr().wrapping_add(256));
+        assert_eq!(vtcm.region(128, 128).get(), base.as_ptr().wrapping_add(128));
+        for (offset, bytes) in [(0, 257), (129, 128), (257, 0), (1, usize::MAX), (64, 64)] {
             assert!(std::panic::catch_unwind(|| vtcm.region(offset, bytes)).is_err());
         }
     }

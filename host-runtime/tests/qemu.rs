@@ -121,7 +121,7 @@ fn rounds(device: Box<dyn Device>) -> (Vec<u32>, Vec<u32>) {
         engine.submit_round().unwrap();
     }
     for _ in 0..2 {
-        tokens.extend(engine.next_round().unwrap().tokens);
+        tokens.extend(&*engine.next_round().unwrap().tokens);
     }
     engine.decode(9).unwrap();
     let bits = engine.logits(0).iter().map(|x| x.to_bits()).collect();

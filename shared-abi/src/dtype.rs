@@ -141,7 +141,8 @@ const _: () = assert!(q6k::D + 128 == 6784);
 /// Layout of one row of int8 activations (`Q8_ACT`), which QUANTIZE writes and MUL_MAT reads.
 ///
 /// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's Q8_0
-/// block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16.
+/// block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16, then the scales
+/// once more, as f16: HVX multiplies them with the weights' own in one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationRow {
     /// Values of the row, padding included.
@@ -164,8 +165,13 @@ impl ActivationRow {
         self.padded_k + self.padded_k / 8
     }
 
+    /// First byte of the scales as f16.
+    pub const fn halves(self) -> usize {
+        self.sums() + self.padded_k / 4
+    }
+
     /// Bytes from one row to the next: a multiple of [`crate::VECTOR_BYTES`].
     pub const fn bytes(self) -> usize {
-        (self.padded_k + self.padded_k / 8 + self.padded_k / 4).next_multiple_of(crate::VECTOR_BYTES)
+        (self.halves() + self.padded_k / 16).next_multiple_of(crate::VECTOR_BYTES)
     }
 }

@@ -78,6 +78,7 @@ const fn layout_hash() -> u64 {
         accept::HEAD,
         accept::SLOTS,
         dtype::TILE_LAYOUT_VERSION as usize,
+        dtype::ActivationRow::new(256).bytes(),
     ];
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut i = 0;

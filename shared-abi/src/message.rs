@@ -269,8 +269,8 @@ pub struct Response {
     pub elapsed_ns: u64,
     /// Bytes that the DMA engines moved.
     pub dma_bytes: u64,
-    /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` the nanoseconds that each part of the program took,
-    /// 2^32 - 1 at most; zero otherwise.
+    /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` what each part of the program cost, 2^32 - 1 at most:
+    /// nanoseconds, on an emulator packets; zero otherwise.
     pub info: [u32; 6],
 }
 const _: () = assert!(size_of::<Response>() == 64 && offset_of!(Response, info) == 40);

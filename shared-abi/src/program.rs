@@ -190,6 +190,22 @@ impl OpDesc {
 }
 
 impl TensorDesc {
+    /// Strides of a tensor without gaps, as [`nb`](Self::nb) has them; `None` where one exceeds 32 bits.
+    pub fn packed_strides(dtype: crate::DType, ne: [u32; 4]) -> Option<[u32; 4]> {
+        let k = ne[0] as usize;
+        let (unit, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
+            (Some(group), _) => {
+                (group.bytes, group.strip_bytes(k), ne[1].div_ceil(crate::dtype::TILE_ROWS as u32))
+            }
+            (None, Some(bytes)) => (bytes, k.checked_mul(bytes)?, ne[1]),
+            (None, None) => (1, crate::dtype::ActivationRow::new(k).bytes(), ne[1]),
+        };
+        let matrix = u32::try_from(row).ok()?.checked_mul(rows)?;
+        // A single matrix may be as large as 32 bits hold; the stride to the next one is never used.
+        let outer = if ne[3] > 1 { matrix.checked_mul(ne[2])? } else { 0 };
+        Some([unit as u32, row as u32, matrix, outer])
+    }
+
     /// Bytes from the first to one past the last that the tensor touches; `None` on overflow.
     ///
     /// Row-major: the last element's end. Tiled: whole strips. Activation rows: whole rows.

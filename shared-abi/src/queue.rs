@@ -223,7 +223,8 @@ impl<'m> Writer<'m> {
         if message.len() > MAX_MESSAGE || padded > self.section.max_packet() {
             return Err(QueueError::TooLarge);
         }
-        // Acquire: the reader is done with the bytes before the position that it published.
+        // Acquire: the reader is done with the bytes before the position that it published, and whoever sees a position
+        // sees the count that goes with it, or a later one.
         let read = self.state(self.section.read_state, POSITION).load(Ordering::Acquire) as usize;
         let read_count = self.state(self.section.read_state, COUNT).load(Ordering::Acquire);
         if read >= ring || !read.is_multiple_of(8) {
@@ -331,9 +332,10 @@ impl<'m> Reader<'m> {
         }
         self.position = ((at + padded(len)) % ring) as u32;
         self.count = self.count.wrapping_add(1);
-        // Release: our reads of the packet are done before the writer may reuse its bytes.
-        self.memory.word(self.section.read_state + POSITION).store(self.position, Ordering::Release);
+        // Release: our reads of the packet are done before the writer may reuse its bytes. The count comes first: a
+        // writer that sees the new position must not take an empty ring, where positions meet, for a full one.
         self.memory.word(self.section.read_state + COUNT).store(self.count, Ordering::Release);
+        self.memory.word(self.section.read_state + POSITION).store(self.position, Ordering::Release);
         Ok(Some(body))
     }
 

@@ -51,6 +51,8 @@ fn required_operand_absent() {
             (true, Op::FlashAttnExt, 4) => case.refused(ErrorCode::BadOperand, 4),
             // A factor tape is there or not.
             (true, Op::GatedDeltaNet, _) => case.refused(ErrorCode::BadOperand, n),
+            // Without a tape nothing can be deferred.
+            (true, Op::SsmConv, _) => case.refused(ErrorCode::BadParam, 0),
             (true, ..) => assert_eq!(case.check(), Ok(()), "{op} without operand {n}"),
         }
     });

@@ -67,6 +67,27 @@ fn tape_shapes() {
     assert_eq!(case.check(), Ok(()));
 }
 
+/// The tape of a convolution: as many channels and sequences as the step, and rows for all its tokens.
+#[test]
+fn tape_of_a_convolution() {
+    let tape = |defer: u32, ne: [u32; 4]| {
+        let mut case = valid(Op::SsmConv);
+        case.set_params(&params::SsmConv { defer });
+        case.reshape(OUT + 1, ne);
+        case
+    };
+    for ne in [[31, 4, 1, 1], [32, 3, 1, 1], [32, 4, 2, 1], [32, 4, 1, 2]] {
+        tape(1, ne).refused(ErrorCode::BadShape, OUT + 1);
+    }
+    assert_eq!(tape(1, [32, 16, 1, 1]).check(), Ok(()));
+    // A step that advances the ring commits what there is, be it less than a step.
+    assert_eq!(tape(0, [32, 1, 1, 1]).check(), Ok(()));
+    tape(2, [32, 4, 1, 1]).refused(ErrorCode::BadParam, 0);
+    let mut case = tape(0, [32, 4, 1, 1]);
+    case.operand(OUT + 1).token_axis = 1;
+    case.refused(ErrorCode::BadShape, OUT + 1);
+}
+
 /// Sequences of k on the tape are those of k, the others those of v.
 #[test]
 fn tape_of_several_sequences() {

@@ -395,7 +395,12 @@ fn argmax() {
     case.refused(ErrorCode::BadShape, 0);
     for y in [[5, 1, 1, 1], [4, 2, 1, 1], [4, 1, 2, 1], [4, 1, 1, 2]] {
         bad_shape(Op::Argmax, OUT, y, OUT);
+        bad_shape(Op::Argmax, OUT + 1, y, OUT + 1);
     }
+    // A step would cut the answers and not the margins.
+    let mut case = valid(Op::Argmax);
+    case.operand(OUT + 1).token_axis = 0xff;
+    case.refused(ErrorCode::BadShape, OUT + 1);
 }
 
 #[test]

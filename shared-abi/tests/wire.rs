@@ -231,11 +231,12 @@ fn sizes_and_offsets() {
         size_of::<params::Rope>(),
         size_of::<params::FlashAttn>(),
         size_of::<params::Concat>(),
+        size_of::<params::SsmConv>(),
         size_of::<params::DeltaNet>(),
         size_of::<params::Accept>(),
         size_of::<params::SetTokens>(),
     ];
-    assert_eq!(params, [4, 8, 4, 52, 20, 4, 4, 8, 8]);
+    assert_eq!(params, [4, 8, 4, 52, 20, 4, 4, 4, 8, 8]);
     assert_eq!([offset_of!(Request, kind), offset_of!(Request, body), BODY_BYTES], [8, 16, 32]);
     assert_eq!([offset_of!(Response, status), offset_of!(Response, elapsed_ns)], [8, 24]);
     assert_eq!([offset_of!(ProgramHeader, layout_hash), offset_of!(ProgramHeader, max_tokens)], [8, 32]);

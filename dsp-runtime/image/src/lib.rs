@@ -16,3 +16,14 @@ pub mod rpc;
     all(not(target_arch = "hexagon"), feature = "standin")
 ))]
 pub mod skel;
+
+/// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it: the compiler
+/// has no name for the newest.
+#[cfg(target_arch = "hexagon")]
+const ARCH: u32 = match option_env!("HEXFLASH_ARCH") {
+    Some(text) => match u32::from_str_radix(text, 16) {
+        Ok(arch) => arch,
+        Err(_) => panic!("HEXFLASH_ARCH is not an architecture"),
+    },
+    None => panic!("HEXFLASH_ARCH is not set: build with `cargo xtask hexagon`"),
+};

@@ -70,6 +70,8 @@ macro_rules! backend {
             type F = [F; $count];
             type I = [I; $count];
             type B = [I; $count];
+            type Lanes = [f32; $crate::hvx::LANES];
+            type Q = [F; $count];
 
             const REGISTERS: usize = $registers;
 
@@ -153,6 +155,31 @@ macro_rules! backend {
             }
 
             #[inline(always)]
+            fn mul_q(a: Self::F, b: Self::F) -> Self::Q {
+                <Self as $crate::hvx::Hvx>::mul(a, b)
+            }
+
+            #[inline(always)]
+            fn add_q(a: Self::Q, b: Self::Q) -> Self::Q {
+                <Self as $crate::hvx::Hvx>::add(a, b)
+            }
+
+            #[inline(always)]
+            fn add_qf(a: Self::Q, b: Self::F) -> Self::Q {
+                <Self as $crate::hvx::Hvx>::add(a, b)
+            }
+
+            #[inline(always)]
+            fn zero_q() -> Self::Q {
+                <Self as $crate::hvx::Hvx>::splat(0.0)
+            }
+
+            #[inline(always)]
+            fn float(x: Self::Q) -> Self::F {
+                x
+            }
+
+            #[inline(always)]
             fn words(x: Self::B) -> Self::I {
                 x
             }
@@ -166,6 +193,19 @@ macro_rules! backend {
             fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I {
                 let a = self::activations(a);
                 each!($count, K => self::vrmpy(acc[K], w[K], a))
+            }
+
+            #[inline(always)]
+            fn lanes(x: Self::F) -> Self::Lanes {
+                let mut lanes = [0.0; $crate::hvx::LANES];
+                // SAFETY: 32 floats.
+                unsafe { <Self as $crate::hvx::Hvx>::store(lanes.as_mut_ptr(), x) };
+                lanes
+            }
+
+            #[inline(always)]
+            fn lane(x: Self::Lanes, i: usize) -> Self::F {
+                [self::splat(x[i]); $count]
             }
 
             #[inline(always)]

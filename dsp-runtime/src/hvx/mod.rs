@@ -14,6 +14,7 @@
 mod chunks;
 #[cfg(target_arch = "hexagon")]
 pub mod hexagon;
+mod lines;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
@@ -23,6 +24,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 pub mod x86;
 
+pub use lines::Lines;
+
 /// f32 lanes of a vector.
 pub const LANES: usize = 32;
 /// Bytes of a vector.
@@ -30,7 +33,7 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
-/// Loads and stores take any address; aligned ones (multiples of 128) are faster on a DSP. The order of a
+/// Loads and stores take any address, those of [`Lines`] multiples of 128, which a DSP does faster. The order of a
 /// reduction is part of its definition.
 pub trait Hvx: Copy + Send + Sync + 'static {
     /// 32 lanes of f32.
@@ -39,6 +42,11 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     type I: Copy;
     /// 128 bytes.
     type B: Copy;
+    /// 32 floats that are wanted one by one: see [`Hvx::lanes`].
+    type Lanes: Copy;
+    /// 32 floats between operations of a sum of products: [`Hvx::F`], except on a DSP whose float unit has a form of
+    /// its own, which it takes an instruction per operation to leave.
+    type Q: Copy;
 
     /// Vectors that the register file holds: how far a kernel should block.
     const REGISTERS: usize;
@@ -63,6 +71,24 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for writing `n` floats.
     unsafe fn store_n(p: *mut f32, v: Self::F, n: usize);
+    /// As [`Hvx::load`], of an aligned address.
+    ///
+    /// # Safety
+    /// `p` is valid for reading 128 bytes, and a multiple of 128.
+    #[inline(always)]
+    unsafe fn load_aligned(p: *const f32) -> Self::F {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(p) }
+    }
+    /// As [`Hvx::store`], of an aligned address.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 128 bytes, and a multiple of 128.
+    #[inline(always)]
+    unsafe fn store_aligned(p: *mut f32, v: Self::F) {
+        // SAFETY: the caller's promise.
+        unsafe { Self::store(p, v) }
+    }
     /// Loads 128 bytes.
     ///
     /// # Safety
@@ -87,6 +113,16 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// a * b.
     fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// a * b, rounded as by [`Hvx::mul`].
+    fn mul_q(a: Self::F, b: Self::F) -> Self::Q;
+    /// a + b, rounded as by [`Hvx::add`].
+    fn add_q(a: Self::Q, b: Self::Q) -> Self::Q;
+    /// a + b of two of which one is a float.
+    fn add_qf(a: Self::Q, b: Self::F) -> Self::Q;
+    /// A zero to add to.
+    fn zero_q() -> Self::Q;
+    /// The floats.
+    fn float(x: Self::Q) -> Self::F;
     /// a / b, correctly rounded. (A back end without division may be off by an ulp and must say so.)
     fn div(a: Self::F, b: Self::F) -> Self::F;
     /// a if a > b, else b: the second operand where they compare equal or unordered.
@@ -135,6 +171,89 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Maximum of the lanes, folded in the same order with [`Hvx::max`].
     fn max_lane(x: Self::F) -> f32;
 
+    /// Prepares to take lanes out of `x`.
+    fn lanes(x: Self::F) -> Self::Lanes;
+    /// All lanes what lane `i` of `x` was.
+    fn lane(x: Self::Lanes, i: usize) -> Self::F;
+
+    /// [`Hvx::sum`] in all lanes.
+    #[inline(always)]
+    fn sum_all(x: Self::F) -> Self::F {
+        Self::splat(Self::sum(x))
+    }
+    /// Lane i: [`Hvx::max_lane`] of vector i. Of vectors without NaN and without zeros of both signs: the order of the
+    /// comparisons is left open.
+    #[inline(always)]
+    fn max_lanes<X: Vectors<Self>>(x: &X) -> Self::F {
+        let lanes: [f32; LANES] = core::array::from_fn(|i| Self::max_lane(x.get(i)));
+        // SAFETY: 32 floats.
+        unsafe { Self::load(lanes.as_ptr()) }
+    }
+    /// 1 / sqrt(x) as by [`math::rsqrt`].
+    #[inline(always)]
+    fn rsqrt(x: Self::F) -> Self::F {
+        math::rsqrt::<Self>(x)
+    }
+    /// [`Hvx::sum_all`] of a sum of products.
+    #[inline(always)]
+    fn sum_all_q(x: Self::Q) -> Self::F {
+        Self::sum_all(Self::float(x))
+    }
+    /// [`Hvx::sum_all_q`] of four sums of products, in lanes 0, 8, 16 and 24; the other lanes are left open.
+    #[inline(always)]
+    fn sum_four(x: [Self::Q; 4]) -> Self::F {
+        let mut sums = [0.0; LANES];
+        for (x, sum) in x.into_iter().zip(sums.iter_mut().step_by(8)) {
+            *sum = Self::sum(Self::float(x));
+        }
+        // SAFETY: 32 floats.
+        unsafe { Self::load(sums.as_ptr()) }
+    }
+    /// [`Hvx::widen_f16`] of `x`, times an f16 each: `factors` has the bits of the factor of the low halves in its low
+    /// half, `same` has both as f32. A back end takes either. The products of two f16 are exact.
+    #[inline(always)]
+    fn widen_f16_scaled(x: Self::B, _factors: i32, same: [f32; 2]) -> (Self::F, Self::F) {
+        let (low, high) = Self::widen_f16(x);
+        (Self::mul(low, Self::splat(same[0])), Self::mul(high, Self::splat(same[1])))
+    }
+    /// The low byte of every word of four vectors, in order.
+    #[inline(always)]
+    fn low_bytes(x: [Self::I; 4]) -> Self::B {
+        let mut bytes = [0u8; BYTES];
+        for (x, part) in x.into_iter().zip(bytes.chunks_exact_mut(LANES)) {
+            // SAFETY: a part is 32 bytes.
+            unsafe { Self::store_low_bytes(part.as_mut_ptr(), x) };
+        }
+        // SAFETY: 128 bytes.
+        unsafe { Self::load_b(bytes.as_ptr()) }
+    }
+    /// Sums of 16 adjacent signed bytes of four vectors, in order.
+    #[inline(always)]
+    fn sums_of_16(x: [Self::B; 4]) -> Self::I {
+        let mut sums = [0i32; LANES];
+        for (x, sums) in x.into_iter().zip(sums.chunks_exact_mut(8)) {
+            let mut bytes = [0i8; BYTES];
+            // SAFETY: 128 bytes.
+            unsafe { Self::store_b(bytes.as_mut_ptr().cast(), x) };
+            for (bytes, sum) in bytes.chunks_exact(16).zip(sums) {
+                *sum = bytes.iter().map(|&b| i32::from(b)).sum();
+            }
+        }
+        // SAFETY: 32 words.
+        Self::words(unsafe { Self::load_b(sums.as_ptr().cast()) })
+    }
+    /// Stores the low half of each word: 64 bytes.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 32 halves.
+    #[inline(always)]
+    unsafe fn store_low_halves(p: *mut u16, v: Self::I) {
+        let mut words = [0u32; LANES];
+        // SAFETY: `words` holds a vector.
+        unsafe { Self::store_b(words.as_mut_ptr().cast(), Self::bytes(v)) };
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(words.map(|word| word as u16)) }
+    }
     /// Bitwise and.
     #[inline(always)]
     fn and_b(a: Self::B, b: Self::B) -> Self::B {
@@ -172,6 +291,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let words = Self::words(x);
         (math::f16_bits_to_f32::<Self>(Self::shl_i::<16>(words)), math::f16_bits_to_f32::<Self>(words))
     }
+}
+
+/// 32 vectors, each made when it is wanted. (A closure would not be compiled with the back end's instructions.)
+pub trait Vectors<H: Hvx> {
+    /// Vector `i`. Implementations are `#[inline(always)]`.
+    fn get(&self, i: usize) -> H::F;
 }
 
 /// A body of work that is compiled for every back end.

@@ -43,6 +43,8 @@ impl Hvx for Portable {
     type F = Lanes<f32>;
     type I = Lanes<i32>;
     type B = Bytes;
+    type Lanes = Lanes<f32>;
+    type Q = Lanes<f32>;
 
     const REGISTERS: usize = 4;
 
@@ -112,6 +114,31 @@ impl Hvx for Portable {
     #[inline(always)]
     fn mul(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a * b)
+    }
+
+    #[inline(always)]
+    fn mul_q(a: Self::F, b: Self::F) -> Self::Q {
+        Self::mul(a, b)
+    }
+
+    #[inline(always)]
+    fn add_q(a: Self::Q, b: Self::Q) -> Self::Q {
+        Self::add(a, b)
+    }
+
+    #[inline(always)]
+    fn add_qf(a: Self::Q, b: Self::F) -> Self::Q {
+        Self::add(a, b)
+    }
+
+    #[inline(always)]
+    fn zero_q() -> Self::Q {
+        Self::splat(0.0)
+    }
+
+    #[inline(always)]
+    fn float(x: Self::Q) -> Self::F {
+        x
     }
 
     #[inline(always)]
@@ -210,6 +237,16 @@ impl Hvx for Portable {
         Lanes(core::array::from_fn(|r| {
             (0..4).fold(acc.0[r], |sum, b| sum.wrapping_add(i32::from(w.0[4 * r + b]) * a[b]))
         }))
+    }
+
+    #[inline(always)]
+    fn lanes(x: Self::F) -> Self::Lanes {
+        x
+    }
+
+    #[inline(always)]
+    fn lane(x: Self::Lanes, i: usize) -> Self::F {
+        Self::splat(x.0[i])
     }
 
     #[inline(always)]

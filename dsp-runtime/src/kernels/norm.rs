@@ -4,19 +4,27 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::{Op, params};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
-use crate::row::Row;
+use crate::row::{Row, RowMut};
+
+/// Vectors of a unit, about: short rows (heads) are claimed several at a time.
+const UNIT: usize = 64;
 
 /// y = x * factor(x) * w, row by row.
 struct Norm {
     op: Op,
     eps: f32,
+    /// 1 / n, and 1 / eps.
+    share: f32,
+    largest: f32,
     x: View,
     w: Option<View>,
     y: View,
+    /// Rows of a unit.
+    rows: usize,
 }
 
 /// RMS_NORM, x / sqrt(mean(x^2) + eps), and L2_NORM, x / max(sqrt(sum(x^2)), eps): x{n,..}, w{n} optional (only
@@ -26,56 +34,268 @@ struct Norm {
 /// None that validation lets through.
 pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let p: params::Norm = run.params();
-    let kernel = Norm { op, eps: p.eps, x: run.src(0)?, w: run.src[1], y: run.dst()? };
-    run.parallel(&kernel)
+    let (x, w, y) = (run.src(0)?, run.src[1], run.dst()?);
+    let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);
+    let (share, largest) = (1.0 / y.ne[0] as f32, 1.0 / p.eps);
+    run.parallel(&Norm { op, eps: p.eps, share, largest, x, w, y, rows })
 }
 
-/// Sum of squares, in an order that only the length decides.
+/// Sum of squares in all lanes, in an order that only the length decides.
 #[inline(always)]
-fn sum_squares<H: Hvx>(x: Row<'_>) -> f32 {
-    // Vector i goes to sum i mod 4, so that no addition waits for the last.
-    let mut sums = [H::splat(0.0); 4];
-    for i in (0..x.vectors()).step_by(4) {
-        for (j, sum) in sums.iter_mut().enumerate() {
-            if i + j < x.vectors() {
-                let v = x.vector::<H>(i + j);
-                *sum = H::add(*sum, H::mul(v, v));
+fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
+    // Four sums, so that no addition waits for the last. (By name: as an array they would be in memory.)
+    let (mut a, mut b, mut c, mut d) = (H::zero_q(), H::zero_q(), H::zero_q(), H::zero_q());
+    for i in 0..x.whole() / 8 {
+        // SAFETY: below 8 * (whole / 8).
+        let v = unsafe { eight::<H, A>(x, i) };
+        a = H::add_q(a, H::mul_q(v[0], v[0]));
+        b = H::add_q(b, H::mul_q(v[1], v[1]));
+        c = H::add_q(c, H::mul_q(v[2], v[2]));
+        d = H::add_q(d, H::mul_q(v[3], v[3]));
+        a = H::add_q(a, H::mul_q(v[4], v[4]));
+        b = H::add_q(b, H::mul_q(v[5], v[5]));
+        c = H::add_q(c, H::mul_q(v[6], v[6]));
+        d = H::add_q(d, H::mul_q(v[7], v[7]));
+    }
+    let mut i = x.whole() / 8 * 8;
+    if i + 4 <= x.whole() {
+        let v = [x.full::<H>(i), x.full::<H>(i + 1), x.full::<H>(i + 2), x.full::<H>(i + 3)];
+        a = H::add_q(a, H::mul_q(v[0], v[0]));
+        b = H::add_q(b, H::mul_q(v[1], v[1]));
+        c = H::add_q(c, H::mul_q(v[2], v[2]));
+        d = H::add_q(d, H::mul_q(v[3], v[3]));
+        i += 4;
+    }
+    while i < x.vectors() {
+        let v = x.vector::<H>(i);
+        a = H::add_q(a, H::mul_q(v, v));
+        i += 1;
+    }
+    H::sum_all_q(total::<H>(a, b, c, d))
+}
+
+/// The sum of four sums.
+#[inline(always)]
+fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::Q {
+    H::add_q(H::add_q(a, b), H::add_q(c, d))
+}
+
+/// Vectors 8 i to 8 i + 7.
+///
+/// # Safety
+/// The row has them whole.
+#[inline(always)]
+unsafe fn eight<H: Hvx, const A: bool>(x: Row<'_, A>, i: usize) -> [H::F; 8] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        [
+            x.full_unchecked::<H>(8 * i),
+            x.full_unchecked::<H>(8 * i + 1),
+            x.full_unchecked::<H>(8 * i + 2),
+            x.full_unchecked::<H>(8 * i + 3),
+            x.full_unchecked::<H>(8 * i + 4),
+            x.full_unchecked::<H>(8 * i + 5),
+            x.full_unchecked::<H>(8 * i + 6),
+            x.full_unchecked::<H>(8 * i + 7),
+        ]
+    }
+}
+
+/// Eight vectors times a factor, on their way to memory.
+#[inline(always)]
+fn times<H: Hvx>(v: [H::F; 8], factor: H::F) -> [H::Q; 8] {
+    let mut product = [H::zero_q(); 8];
+    for (product, v) in product.iter_mut().zip(v) {
+        *product = H::mul_q(v, factor);
+    }
+    product
+}
+
+/// y = x * factor, and with W times w, in two roundings, as RMS_NORM and MUL have them.
+#[inline(always)]
+fn scale<H: Hvx, const A: bool, const W: bool>(
+    x: Row<'_, A>,
+    factor: H::F,
+    w: Row<'_, A>,
+    y: &mut RowMut<'_, A>,
+) {
+    assert!(y.len() == x.len() && (!W || w.len() == x.len()));
+    let eights = x.whole() / 8;
+    if eights > 0 {
+        // Eight vectors are read and multiplied before the eight before them are written: x may be y, so that the
+        // compiler could not move a load before a store.
+        // SAFETY: (for all of them) below 8 * (whole / 8), of rows of one length.
+        let mut product = unsafe { times::<H>(eight::<H, A>(x, 0), factor) };
+        for i in 1..eights {
+            // SAFETY: as above.
+            let next = unsafe { eight::<H, A>(x, i) };
+            // SAFETY: as above.
+            unsafe { put::<H, A, W>(y, w, i - 1, product) };
+            product = times::<H>(next, factor);
+        }
+        // SAFETY: as above.
+        unsafe { put::<H, A, W>(y, w, eights - 1, product) };
+    }
+    for i in 8 * eights..x.vectors() {
+        let v = H::mul(x.vector::<H>(i), factor);
+        y.set_vector::<H>(i, if W { H::mul(v, w.vector::<H>(i)) } else { v });
+    }
+}
+
+/// Writes vectors 8 i to 8 i + 7 of y: `product`, with W times w.
+///
+/// # Safety
+/// The rows that matter have them whole.
+#[inline(always)]
+unsafe fn put<H: Hvx, const A: bool, const W: bool>(
+    y: &mut RowMut<'_, A>,
+    w: Row<'_, A>,
+    i: usize,
+    product: [H::Q; 8],
+) {
+    for (j, product) in product.into_iter().enumerate() {
+        let mut v = H::float(product);
+        if W {
+            // SAFETY: the caller's promise.
+            v = H::mul(v, unsafe { w.full_unchecked::<H>(8 * i + j) });
+        }
+        // SAFETY: the caller's promise.
+        unsafe { y.set_full_unchecked::<H>(8 * i + j, v) };
+    }
+}
+
+/// A row of four vectors, and its sum of squares.
+#[derive(Clone, Copy)]
+struct Four<H: Hvx> {
+    v: [H::F; 4],
+    squares: H::Q,
+}
+
+impl<H: Hvx> Four<H> {
+    /// As [`sum_squares`], up to the last step.
+    ///
+    /// # Safety
+    /// The row is valid for reading.
+    #[inline(always)]
+    unsafe fn load(x: Lines) -> Self {
+        // SAFETY: the caller's promise.
+        let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
+        let zero = H::zero_q();
+        let squares = total::<H>(
+            H::add_q(zero, H::mul_q(a, a)),
+            H::add_q(zero, H::mul_q(b, b)),
+            H::add_q(zero, H::mul_q(c, c)),
+            H::add_q(zero, H::mul_q(d, d)),
+        );
+        Self { v: [a, b, c, d], squares }
+    }
+
+    /// Writes the row, times a factor.
+    ///
+    /// # Safety
+    /// The row is valid for writing.
+    #[inline(always)]
+    unsafe fn store(self, y: Lines, factor: H::F) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            y.store::<H>(0, H::mul(self.v[0], factor));
+            y.store::<H>(1, H::mul(self.v[1], factor));
+            y.store::<H>(2, H::mul(self.v[2], factor));
+            y.store::<H>(3, H::mul(self.v[3], factor));
+        }
+    }
+}
+
+/// Rows of four vectors (heads of 128) that are done side by side: what one waits for, the others fill.
+const SIDE: usize = 4;
+
+impl Norm {
+    #[inline(always)]
+    fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
+        match self.op {
+            Op::L2Norm => H::min(H::rsqrt(sum), H::splat(self.largest)),
+            _ => {
+                let mean = H::mul(sum, H::splat(self.share));
+                H::rsqrt(H::add(mean, H::splat(self.eps)))
             }
         }
     }
-    let [a, b, c, d] = sums;
-    H::sum(H::add(H::add(a, b), H::add(c, d)))
+
+    /// A function of its own, where that costs no instructions: registers are then its alone.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    fn row<H: Hvx, const A: bool, const W: bool>(&self, x: Row<'_, A>, w: Row<'_, A>, y: &mut RowMut<'_, A>) {
+        scale::<H, A, W>(x, self.factor::<H>(sum_squares::<H, A>(x)), w, y);
+    }
+
+    /// As many of the rows as can be, side by side; gives how many that are.
+    ///
+    /// # Safety
+    /// This worker alone has claimed the rows.
+    #[inline(always)]
+    unsafe fn quads<H: Hvx>(&self, first: usize, rows: usize) -> usize {
+        if self.w.is_some() || self.y.ne[0] != 4 * LANES || rows < SIDE {
+            return 0;
+        }
+        let (Some(mut x), Some(mut y)) = (self.x.lines_from(first, rows), self.y.lines_from(first, rows))
+        else {
+            return 0;
+        };
+        for _ in 0..rows / SIDE {
+            let to = [y.step(), y.step(), y.step(), y.step()];
+            // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or apart. All
+            // are read before any is written, so that they can overlap in time.
+            unsafe {
+                let a = Four::<H>::load(x.step());
+                let b = Four::<H>::load(x.step());
+                let c = Four::<H>::load(x.step());
+                let d = Four::<H>::load(x.step());
+                // One root for all.
+                let sums = H::sum_four([a.squares, b.squares, c.squares, d.squares]);
+                let factors = H::lanes(self.factor::<H>(sums));
+                a.store(to[0], H::lane(factors, 0));
+                b.store(to[1], H::lane(factors, 8));
+                c.store(to[2], H::lane(factors, 16));
+                d.store(to[3], H::lane(factors, 24));
+            }
+        }
+        rows / SIDE * SIDE
+    }
 }
 
 impl Kernel for Norm {
     fn units(&self) -> usize {
-        self.y.rows()
+        self.y.rows().div_ceil(self.rows)
     }
 
     fn work(&self) -> usize {
-        // Two passes; the reduction, the root and the division of a row cost as much as some more vectors.
+        // Two passes; the reduction and the root of a row cost as much as some more vectors.
         self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 6 + 20)
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        while let Some(r) = worker.claim() {
-            let i = self.y.unravel(r);
-            let x = self.x.row(i);
-            // SAFETY: row r was claimed by this worker alone.
-            let mut y = unsafe { self.y.row_mut(i) };
-            let sum = sum_squares::<H>(x);
-            let size = match self.op {
-                Op::L2Norm => libm::sqrtf(sum).max(self.eps),
-                _ => libm::sqrtf(sum / x.len() as f32 + self.eps),
-            };
-            let factor = H::splat(1.0 / size);
-            let w = self.w.as_ref().map(|w| w.row([0; 3]));
-            for i in 0..x.vectors() {
-                let v = H::mul(x.vector::<H>(i), factor);
-                // Two roundings, as RMS_NORM and MUL have them.
-                let v = if let Some(w) = w { H::mul(v, w.vector::<H>(i)) } else { v };
-                y.set_vector::<H>(i, v);
+        let w = self.w.as_ref().map(|w| w.row([0; 3]));
+        while let Some(unit) = worker.claim() {
+            let first = unit * self.rows;
+            let rows = self.rows.min(self.y.rows() - first);
+            // SAFETY: the rows of the unit were claimed by this worker alone.
+            let done = unsafe { self.quads::<H>(first, rows) };
+            let (first, rows) = (first + done, rows - done);
+            if rows == 0 {
+                continue;
+            }
+            // SAFETY: as above.
+            let written = unsafe { self.y.rows_mut_from(first, rows) };
+            for (x, mut y) in self.x.rows_from(first, rows).zip(written) {
+                // Without weights the row stands in for them, unread.
+                let (weighted, w) = (w.is_some(), w.unwrap_or(x));
+                match (x.aligned(), w.aligned(), y.aligned()) {
+                    (Some(x), Some(w), Some(mut y)) if weighted => self.row::<H, true, true>(x, w, &mut y),
+                    (Some(x), Some(w), Some(mut y)) => self.row::<H, true, false>(x, w, &mut y),
+                    _ if weighted => self.row::<H, false, true>(x, w, &mut y),
+                    _ => self.row::<H, false, false>(x, w, &mut y),
+                }
             }
         }
         Ok(())

@@ -2,13 +2,15 @@
 //!
 //! The numbers are those of ggml's Q8_0 activations (`quantize_row_q8_0`): d = max|x| / 127 rounded to f16,
 //! q = x * (127 / max|x|) to the nearest integer, ties to even.
+//!
+//! Blocks are done 32 at a time, so that what is one number per block fills a vector: the maxima of 32 blocks are found
+//! together, and there is one division for all of them.
 
-use half::f16;
-use hexflash_abi::Fault;
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
+use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, Lines, Vectors, math};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
@@ -39,11 +41,11 @@ impl Kernel for Quantize {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        const { assert!(TILE_K == LANES) };
         let layout = ActivationRow::new(self.x.ne[0]);
         while let Some(r) = worker.claim() {
             let i = self.x.unravel(r);
-            let y = self.y.at(i);
+            // Activation rows are aligned to vectors (validation).
+            let y = Lines::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
             // SAFETY: the row's bytes are inside the buffer (validation counts `ActivationRow::bytes` per row), and
             // this worker alone has claimed the row.
             unsafe { quantize_row::<H>(self.x.row(i), y, layout) };
@@ -52,42 +54,134 @@ impl Kernel for Quantize {
     }
 }
 
+/// Blocks of a chunk: as many as a vector has lanes. Each is a vector.
+const CHUNK: usize = LANES;
+const _: () = assert!(TILE_K == LANES);
+
+/// A chunk in memory, for rows that end inside of it.
+struct Staged([f32; CHUNK * LANES]);
+
 /// # Safety
 /// `y` is valid for writing `layout.bytes()`, and nobody else touches them.
 #[inline(always)]
-unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: *mut u8, layout: ActivationRow) {
-    let scales = y.wrapping_add(layout.scales()).cast::<f32>();
-    let sums = y.wrapping_add(layout.sums()).cast::<i32>();
-    let blocks = x.vectors();
-    for block in 0..blocks {
-        let v = x.vector::<H>(block);
-        // A block that is not finite must not turn into finite numbers: its scale says so. A comparison with NaN picks
-        // the other operand, so NaN would be lost on its way through a maximum; infinity is not.
-        let infinity = H::splat(f32::INFINITY);
-        let size = H::max(v, H::sub(H::splat(0.0), v));
-        let max = H::max_lane(H::select_gt(infinity, size, size, infinity));
-        // Of a block so small that 127 / max overflows nothing is left: its scale is zero in f16.
-        let inverse = Some(127.0 / max).filter(|inverse| inverse.is_finite()).unwrap_or(0.0);
-        let (scale, q) = if max.is_finite() {
-            (f16::from_f32(max / 127.0).to_f32(), H::to_int(H::mul(v, H::splat(inverse))))
-        } else {
-            (f32::NAN, H::splat_i(0))
-        };
-        let bytes = y.wrapping_add(block * TILE_K);
-        // SAFETY: block `block` of the row, its scale and its two sums lie inside the row's bytes.
+unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: Lines, layout: ActivationRow) {
+    let all = layout.padded_k / TILE_K;
+    // The last chunk of a row without padding overlaps the one before, and does some blocks again: the same numbers.
+    let last = if x.len() == layout.padded_k { all.saturating_sub(CHUNK) } else { all };
+    for first in (0..all).step_by(CHUNK) {
+        let first = first.min(last);
+        let blocks = (all - first).min(CHUNK);
+        let out = Out { y, layout, first, blocks };
+        let start = first * TILE_K;
+        let here = x.part(start.min(x.len()), (x.len() - start.min(x.len())).min(CHUNK * LANES));
+        // SAFETY: for all of them, the caller's promise, for blocks below `padded_k`.
         unsafe {
-            H::store_low_bytes(bytes, q);
-            scales.add(block).write(scale);
-            for half in 0..2 {
-                let q = bytes.add(half * 16).cast::<[i8; 16]>().read();
-                sums.add(2 * block + half).write(q.iter().map(|&q| i32::from(q)).sum());
+            if here.whole() == CHUNK {
+                match here.aligned() {
+                    Some(here) => out.chunk::<H, true>(here),
+                    None => out.chunk::<H, false>(here),
+                }
+            } else {
+                // What the row does not have is zeros.
+                let mut staged = Staged([0.0; CHUNK * LANES]);
+                for v in 0..here.vectors() {
+                    H::store(staged.0.as_mut_ptr().add(v * LANES), here.vector::<H>(v));
+                }
+                out.chunk::<H, false>(Row::new(staged.0.as_ptr(), staged.0.len()));
             }
         }
     }
-    // SAFETY: from the last block to the padded end, inside the row's bytes.
-    unsafe {
-        y.add(blocks * TILE_K).write_bytes(0, layout.padded_k - blocks * TILE_K);
-        scales.add(blocks).write_bytes(0, layout.padded_k / 32 - blocks);
-        sums.add(2 * blocks).write_bytes(0, layout.padded_k / 16 - 2 * blocks);
+}
+
+/// The sizes of a chunk's blocks.
+struct Sizes<'m, const ALIGNED: bool>(Row<'m, ALIGNED>);
+
+impl<H: Hvx, const ALIGNED: bool> Vectors<H> for Sizes<'_, ALIGNED> {
+    #[inline(always)]
+    fn get(&self, i: usize) -> H::F {
+        // A block that is not finite must not turn into finite numbers. A comparison with NaN picks the other operand, so
+        // NaN would be lost on its way through a maximum; infinity is not.
+        let infinity = H::splat(f32::INFINITY);
+        let size = H::from_bits(H::and_i(H::bits(self.0.full::<H>(i)), H::splat_i(i32::MAX)));
+        H::select_gt(infinity, size, size, infinity)
     }
+}
+
+/// Where a chunk goes: blocks `first..first + blocks` of a row.
+struct Out {
+    y: Lines,
+    layout: ActivationRow,
+    first: usize,
+    blocks: usize,
+}
+
+impl Out {
+    /// Quantizes a chunk.
+    ///
+    /// # Safety
+    /// The row is valid for writing, and nobody else touches it; the blocks are blocks of it.
+    #[inline(always)]
+    unsafe fn chunk<H: Hvx, const ALIGNED: bool>(&self, x: Row<'_, ALIGNED>) {
+        let Self { layout, first, blocks, .. } = *self;
+        let (zero, infinity) = (H::splat(0.0), H::splat(f32::INFINITY));
+        // Lane i: block i.
+        let max = H::max_lanes(&Sizes(x));
+        // Of a block so small that 127 / max overflows nothing is left: its scale is zero in f16.
+        let inverse = H::div(H::splat(127.0), max);
+        let inverse = H::lanes(H::select_gt(infinity, inverse, inverse, zero));
+        // The scale of a block that is not finite says so.
+        let halves = math::f32_to_f16_bits::<H>(H::div(max, H::splat(127.0)));
+        let nan = H::from_bits(H::splat_i(0x7e00));
+        let halves = H::bits(H::select_gt(infinity, max, H::from_bits(halves), nan));
+        let scales = math::f16_bits_to_f32::<H>(H::shl_i::<16>(halves));
+
+        let row = self.y.get();
+        // SAFETY: the blocks' scales lie inside the row's bytes.
+        unsafe {
+            let scales_at = row.add(layout.scales()).cast::<f32>().add(first);
+            let halves_at = row.add(layout.halves()).cast::<u16>().add(first);
+            if blocks == CHUNK {
+                H::store(scales_at, scales);
+                H::store_low_halves(halves_at, halves);
+            } else {
+                let mut part = [0; CHUNK];
+                H::store_low_halves(part.as_mut_ptr(), halves);
+                H::store_n(scales_at, scales, blocks);
+                core::ptr::copy_nonoverlapping(part.as_ptr(), halves_at, blocks);
+            }
+        }
+        let mut block = 0;
+        while block < blocks {
+            // Sixteen blocks: four vectors of quants, and their sums fill one.
+            let mut quants = [H::splat_b(0); 4];
+            for (g, quants) in quants.iter_mut().enumerate() {
+                let four = block + 4 * g;
+                *quants = H::low_bytes([
+                    quantize::<H, ALIGNED>(x, inverse, four),
+                    quantize::<H, ALIGNED>(x, inverse, four + 1),
+                    quantize::<H, ALIGNED>(x, inverse, four + 2),
+                    quantize::<H, ALIGNED>(x, inverse, four + 3),
+                ]);
+                if four < blocks {
+                    // SAFETY: rows are padded to whole vectors of quants: four blocks each.
+                    unsafe { self.y.store_b::<H>((first + four) / 4, *quants) };
+                }
+            }
+            let sums = H::from_bits(H::sums_of_16(quants));
+            // SAFETY: two sums per block, inside the row's bytes.
+            unsafe {
+                let at = row.add(layout.sums()).cast::<f32>().add(2 * (first + block));
+                let n = 2 * (blocks - block);
+                if n >= LANES { H::store(at, sums) } else { H::store_n(at, sums, n) }
+            }
+            block += 16;
+        }
+    }
+}
+
+/// Block `i` as integers. What is no number, because its block is not finite, becomes zero.
+#[inline(always)]
+fn quantize<H: Hvx, const ALIGNED: bool>(x: Row<'_, ALIGNED>, inverse: H::Lanes, i: usize) -> H::I {
+    let v = H::mul(x.full::<H>(i), H::lane(inverse, i));
+    H::to_int(H::select_gt(H::splat(128.0), v, v, H::splat(0.0)))
 }

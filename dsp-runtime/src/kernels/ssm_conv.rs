@@ -8,9 +8,15 @@
 //! Row p lives in ring row p mod R. Rows before `n_past` come from the ring, the step's own from x; then the step's
 //! last min(T, R) rows go into the ring. Nothing is read for p < 0, so a new sequence needs no clearing.
 //!
+//! With a tape the ring may lag behind by the `n_commit` tokens that the last deferred step kept: their rows are the
+//! first of the tape, and go into the ring now. A deferred step (`defer` = 1) puts its own rows on the tape instead; so
+//! rows that are taken back never get into the ring, and it needs no more of them than plain decoding.
+//!
 //! A unit is a block of channels of one sequence: it has read its channels' history before it overwrites any of it,
 //! and no other unit touches them. Weights and history go through VTCM, x and y are streamed.
 
+use hexflash_abi::op::params;
+use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use super::{OpRun, OpShapes};
@@ -36,8 +42,13 @@ struct SsmConv {
     w: View,
     ring: View,
     y: View,
+    tape: Option<View>,
     n_past: usize,
     tokens: usize,
+    /// Tokens on the tape to commit.
+    commit: usize,
+    /// Put the step's rows on the tape.
+    defer: bool,
     /// Whether there are units enough to claim one ahead.
     ahead: bool,
 }
@@ -51,14 +62,15 @@ struct Block {
     n: usize,
     /// Where its rows are staged: K rows of weights, K - 1 rows of history.
     stage: *mut u8,
-    /// Weights, older part of the history, newer part (the ring wraps once at most).
-    tickets: [Option<Ticket>; 3],
+    /// Weights, older part of the history in the ring, newer part (the ring wraps once at most), part on the tape.
+    tickets: [Option<Ticket>; 4],
 }
 
 /// SSM_CONV.
 ///
 /// # Errors
-/// A transfer that fails; shapes that the token axis has cut apart.
+/// A transfer that fails; shapes that the token axis has cut apart. [`ErrorCode::BadRegister`]: more is to be committed
+/// than a tape holds.
 pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let (x, w, ring, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
     let sound = x.ne[0] == y.ne[0]
@@ -68,11 +80,20 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
         && ring.ne[1] >= w.ne[1]
         && x.ne[2] >= y.ne[2]
         && ring.ne[2] >= y.ne[2];
-    if !sound {
+    let tape = run.dst[1];
+    let sound = sound && tape.is_none_or(|tape| tape.ne[0] == y.ne[0] && tape.ne[2] >= y.ne[2]);
+    let (tokens, n_past) = (x.ne[1].min(y.ne[1]), run.n_past());
+    let defer = run.params::<params::SsmConv>().defer != 0;
+    let commit = run.registers.get(Register::NCommit) as usize;
+    // A commit of more than was taped would be a guess; so would none where the ring lags behind.
+    let room = tape.map_or(0, |tape| tape.ne[1]);
+    if commit > room || commit > n_past {
+        return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
+    }
+    if !sound || (defer && tokens > room) {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }
-    let tokens = x.ne[1].min(y.ne[1]);
-    let mut kernel = SsmConv { x, w, ring, y, n_past: run.n_past(), tokens, ahead: false };
+    let mut kernel = SsmConv { x, w, ring, y, tape, n_past, tokens, commit, defer, ahead: false };
     kernel.ahead = kernel.units() >= 2 * run.pool.workers();
     run.parallel(&kernel)
 }
@@ -100,7 +121,8 @@ impl Kernel for SsmConv {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let slot_bytes = slot_bytes(self.w.ne[1]);
         assert!(worker.own_bytes() >= 2 * slot_bytes);
-        let slots = [worker.own_vtcm(), worker.own_vtcm().wrapping_add(slot_bytes)];
+        let base = worker.own_vtcm().get();
+        let slots = [base, base.wrapping_add(slot_bytes)];
         let mut slot = 0;
         // SAFETY: (here and below) a slot is K + K - 1 rows of this worker's own VTCM, and the block that used it
         // before has been computed.
@@ -136,8 +158,8 @@ impl SsmConv {
         let (blocks, taps) = (self.y.ne[0].div_ceil(BLOCK), self.w.ne[1]);
         let (sequence, at) = (unit / blocks, unit % blocks * BLOCK);
         let n = (self.y.ne[0] - at).min(BLOCK);
-        let rows = |src: *mut u8, to_row: usize, rows: usize, stride: usize| Transfer {
-            src: src.cast_const().wrapping_add(at * 4),
+        let rows = |src: *const u8, to_row: usize, rows: usize, stride: usize| Transfer {
+            src: src.wrapping_add(at * 4),
             dst: stage.wrapping_add(to_row * ROW_BYTES),
             row_bytes: n * 4,
             rows,
@@ -146,7 +168,7 @@ impl SsmConv {
         };
         // Rows of history that exist; the older ones are zero.
         let known = (taps - 1).min(self.n_past);
-        let mut tickets = [None; 3];
+        let mut tickets = [None; 4];
         // SAFETY: K rows of n channels lie inside w, and the slot has K rows for them.
         tickets[0] = Some(unsafe { worker.dma.push(rows(self.w.at([0; 3]), 0, taps, self.w.nb[1])) });
         for row in taps..2 * taps - 1 - known {
@@ -155,22 +177,30 @@ impl SsmConv {
                 unsafe { H::store(stage.add(row * ROW_BYTES + v * VECTOR_BYTES).cast(), H::splat(0.0)) };
             }
         }
-        if known > 0 {
+        let to = 2 * taps - 1 - known;
+        // The last of them may still be on the tape.
+        let (taped, kept) = (known.min(self.commit), known - known.min(self.commit));
+        if kept > 0 {
             let size = self.ring.ne[1];
             let oldest = (self.n_past - known) % size;
-            // `known` < K <= R: at most one wrap, and no row twice.
-            let first = known.min(size - oldest);
-            let to = 2 * taps - 1 - known;
+            // `kept` < K <= R: at most one wrap, and no row twice.
+            let first = kept.min(size - oldest);
             let src = self.ring.at([oldest, sequence, 0]);
             // SAFETY: `first` rows from `oldest` lie inside the ring; this block alone writes its channels there,
             // after it has waited.
             tickets[1] = Some(unsafe { worker.dma.push(rows(src, to, first, self.ring.nb[1])) });
-            if first < known {
+            if first < kept {
                 let src = self.ring.at([0, sequence, 0]);
-                let transfer = rows(src, to + first, known - first, self.ring.nb[1]);
+                let transfer = rows(src, to + first, kept - first, self.ring.nb[1]);
                 // SAFETY: as above, for the rows from 0.
                 tickets[2] = Some(unsafe { worker.dma.push(transfer) });
             }
+        }
+        if let Some(tape) = self.tape.as_ref().filter(|_| taped > 0) {
+            let src = tape.at([self.commit - taped, sequence, 0]);
+            // SAFETY: `run` has made sure that the tape has `commit` rows; this block alone writes its channels there,
+            // after it has waited.
+            tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
         Some(Block { sequence, at, n, stage, tickets })
     }
@@ -203,128 +233,30 @@ impl SsmConv {
             }
         }
         let size = self.ring.ne[1];
-        for t in self.tokens.saturating_sub(size)..self.tokens {
+        let into_ring = |position: usize, row: Row<'_>| {
             // SAFETY: as above.
-            let mut ring = unsafe { self.ring.part_mut([(self.n_past + t) % size, sequence, 0], at, n) };
-            ring.copy::<H>(x(t));
+            let mut ring = unsafe { self.ring.part_mut([position % size, sequence, 0], at, n) };
+            ring.copy::<H>(row);
+        };
+        // What the ring holds at the end are the rows of the last R positions before this one.
+        let end = self.n_past + if self.defer { 0 } else { self.tokens };
+        if let Some(tape) = &self.tape {
+            let first = self.n_past - self.commit;
+            for position in first.max(end.saturating_sub(size))..self.n_past {
+                into_ring(position, tape.row([position - first, sequence, 0]).part(at, n));
+            }
+        }
+        for position in self.n_past.max(end.saturating_sub(size))..end {
+            into_ring(position, x(position - self.n_past));
+        }
+        if let Some(tape) = self.tape.as_ref().filter(|_| self.defer) {
+            for t in 0..self.tokens {
+                // SAFETY: as above; the old rows were read.
+                unsafe { tape.part_mut([t, sequence, 0], at, n) }.copy::<H>(x(t));
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use hexflash_abi::op::Op;
-    use hexflash_abi::registers::StepRegisters;
-
-    use crate::testing::{Batch, Setup, nmse, random, setups};
-
-    /// A convolution over a whole sequence, fed in steps.
-    struct Case {
-        channels: usize,
-        taps: usize,
-        ring: usize,
-        sequences: usize,
-        tokens: usize,
-    }
-
-    impl Case {
-        fn x(&self) -> Vec<f32> {
-            random(1, self.channels * self.tokens * self.sequences, -1.0, 1.0)
-        }
-
-        fn w(&self) -> Vec<f32> {
-            random(2, self.channels * self.taps, -1.0, 1.0)
-        }
-
-        /// y and the final ring, by [sequence][token][channel]. The ring starts with garbage.
-        fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
-            let &Case { channels, taps, ring, sequences, tokens } = self;
-            assert_eq!(steps.iter().sum::<usize>(), tokens);
-            let most = steps.iter().copied().max().unwrap();
-            let mut batch = Batch::new(most as u32, tokens as u32);
-            let ne = |n: usize| [channels as u32, n as u32, sequences as u32, 1];
-            // Room for the longest step; the token axis cuts it.
-            let tokened = |batch: &mut Batch| {
-                let whole = batch.f32(ne(most), &vec![f32::NAN; channels * most * sequences]);
-                batch.view(whole, |t| t.token_axis = 1)
-            };
-            let (x, y) = (tokened(&mut batch), tokened(&mut batch));
-            let w = batch.f32([channels as u32, taps as u32, 1, 1], &self.w());
-            let ring = batch.f32(ne(ring), &vec![f32::NAN; channels * ring * sequences]);
-            let (all, mut out, mut past) = (self.x(), vec![0.0; channels * tokens * sequences], 0);
-            for &n in steps {
-                let mut part = vec![f32::NAN; channels * most * sequences];
-                for b in 0..sequences {
-                    let (from, to) = ((b * tokens + past) * channels, b * most * channels);
-                    part[to..to + n * channels].copy_from_slice(&all[from..from + n * channels]);
-                }
-                batch.write(x, zerocopy::IntoBytes::as_bytes(&part[..]));
-                let step = StepRegisters::step(past as u32, n as u32);
-                batch.run(setup, Op::SsmConv, &[x, w, ring], &[y], &[0u32; 0], step).unwrap();
-                let part = batch.floats(y);
-                for b in 0..sequences {
-                    let (to, from) = ((b * tokens + past) * channels, b * most * channels);
-                    out[to..to + n * channels].copy_from_slice(&part[from..from + n * channels]);
-                }
-                past += n;
-            }
-            (out, batch.floats(ring))
-        }
-
-        fn expected(&self) -> Vec<f32> {
-            let &Case { channels, taps, sequences, tokens, .. } = self;
-            let (x, w) = (self.x(), self.w());
-            let mut y = Vec::new();
-            for b in 0..sequences {
-                for t in 0..tokens {
-                    y.extend((0..channels).map(|c| {
-                        let term = |j: usize| {
-                            let p = (t + j).checked_sub(taps - 1)?;
-                            Some(
-                                f64::from(w[j * channels + c])
-                                    * f64::from(x[(b * tokens + p) * channels + c]),
-                            )
-                        };
-                        (0..taps).filter_map(term).sum::<f64>() as f32
-                    }));
-                }
-            }
-            y
-        }
-    }
-
-    #[test]
-    fn matches_the_definition_however_it_is_fed() {
-        let cases = [
-            Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 16 },
-            Case { channels: 6 * 256 + 37, taps: 4, ring: 19, sequences: 2, tokens: 40 },
-            Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 5 },
-            Case { channels: 256, taps: 2, ring: 3, sequences: 3, tokens: 9 },
-            Case { channels: 64, taps: 32, ring: 33, sequences: 1, tokens: 70 },
-        ];
-        for case in cases {
-            let whole = case.run(setups()[0], &[case.tokens]);
-            let error = nmse(&whole.0, &case.expected());
-            assert!(error <= 1e-10, "C={} K={}: {error}", case.channels, case.taps);
-            // The last R rows that there are, each at its position mod R.
-            for p in case.tokens.saturating_sub(case.ring)..case.tokens {
-                let (x, at) = (case.x(), p % case.ring * case.channels);
-                assert_eq!(
-                    whole.1[at..at + case.channels],
-                    x[p * case.channels..][..case.channels],
-                    "row {p}"
-                );
-            }
-            let n = case.tokens;
-            let feeds = [vec![n], vec![1; n], vec![2, n - 3, 1], vec![n - 1, 1]];
-            for setup in setups() {
-                for steps in &feeds {
-                    let (y, ring) = case.run(setup, steps);
-                    let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-                    assert_eq!(bits(&y), bits(&whole.0), "C={} {setup:?} {steps:?}", case.channels);
-                    assert_eq!(bits(&ring), bits(&whole.1), "ring, C={} {setup:?} {steps:?}", case.channels);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -27,6 +27,14 @@ pub trait Platform: Sync {
     fn futex_wake(&self, word: &AtomicU32);
     /// Monotonic nanoseconds.
     fn now_ns(&self) -> u64;
+    /// What the parts of a program are measured in, from some start on: nanoseconds, unless the platform knows better.
+    fn cost(&self) -> u64 {
+        self.now_ns()
+    }
+    /// The cost since [`cost`](Self::cost) gave `start`.
+    fn cost_since(&self, start: u64) -> u64 {
+        self.cost().saturating_sub(start)
+    }
     /// Maps `size` bytes of shared memory, aligned to 128 bytes at least.
     ///
     /// # Errors
@@ -36,6 +44,10 @@ pub trait Platform: Sync {
     fn unmap(&self, fd: Fd, base: NonNull<u8>, size: u64);
     /// Cache maintenance of a range of shared memory.
     fn cache(&self, op: CacheOp, base: *const u8, bytes: usize);
+    /// Runs a worker's part of a kernel. A platform that counts what kernels cost does it here.
+    fn observe<R>(&self, _worker: usize, part: impl FnOnce() -> R) -> R {
+        part()
+    }
     /// Hint that the caller spins.
     fn relax(&self) {
         core::hint::spin_loop();

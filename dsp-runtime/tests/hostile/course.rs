@@ -48,8 +48,10 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
         let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
         let opcode = Op::parse(op.opcode).unwrap();
         let fate = match opcode {
-            Op::GatedDeltaNet => {
-                let tape = program.tensor(op.dst[2]).map_or(0, |tape| tape.ne[2]);
+            Op::GatedDeltaNet | Op::SsmConv => {
+                // Tokens are on axis 2 of a tape of deltas, and on axis 1 of one of rows.
+                let (operand, axis) = if opcode == Op::SsmConv { (1, 1) } else { (2, 2) };
+                let tape = program.tensor(op.dst[operand]).map_or(0, |tape| tape.ne[axis]);
                 match known.get(Register::NCommit) {
                     Some(commit) if commit > tape => fails(Register::NCommit),
                     Some(_) => Fate::Fine,

@@ -19,7 +19,9 @@ use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::memory::Pages;
-use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake};
+use super::{
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
+};
 
 /// Default VTCM: what v73 to v81 have.
 const VTCM_BYTES: usize = 8 << 20;
@@ -31,6 +33,9 @@ const QUEUE: QueueLayout = QueueLayout::new(4096, 8192);
 const START: Duration = Duration::from_secs(10);
 /// Turns of the wait loop before the host sleeps. Short: on few cores a spinning host takes time from kernels.
 const SPINS: u32 = 200;
+/// Turns after that in which it lets others run, where kernels leave a core free: some milliseconds, as an answer is
+/// seen at once then, and waking a sleeper on an idle core takes as long as a small op.
+const YIELDS: u32 = 10_000;
 
 /// A session's thread and what it runs on.
 struct Running {
@@ -55,6 +60,8 @@ pub struct Inproc {
     info: DeviceInfo,
     settings: Settings,
     running: Running,
+    /// Turns of the wait loop before the host sleeps.
+    patience: u32,
     buffers: Vec<Option<SharedMemory>>,
     next_seq: u64,
     next_fd: i32,
@@ -100,7 +107,12 @@ impl Inproc {
     /// # Errors
     /// A setting out of range, or no memory or threads.
     pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        Self::with_settings(Settings::from_options(options)?)
+        let settings = Settings::from_options(options)?;
+        let mut device = Self::with_settings(settings)?;
+        if std::thread::available_parallelism().is_ok_and(|cores| settings.threads < cores.get()) {
+            device.patience = SPINS + YIELDS;
+        }
+        Ok(device)
     }
 
     /// Starts a session with these very settings.
@@ -114,9 +126,11 @@ impl Inproc {
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             arena_bytes: ARENA_BYTES as u32,
+            cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
-        let mut device = Self { info, settings, running, buffers: Vec::new(), next_seq: 0, next_fd: 0 };
+        let (patience, buffers) = (SPINS, Vec::new());
+        let mut device = Self { info, settings, running, patience, buffers, next_seq: 0, next_fd: 0 };
         handshake(&mut device, START)?;
         Ok(device)
     }
@@ -210,9 +224,9 @@ impl Device for Inproc {
                 None if ended => {
                     return Err(DeviceError::Lost { reason: "its thread ended".to_owned() });
                 }
-                None if spins < SPINS => {
+                None if spins < self.patience => {
                     spins += 1;
-                    std::hint::spin_loop();
+                    if spins > SPINS { std::thread::yield_now() } else { std::hint::spin_loop() }
                 }
                 None => {
                     let now = Instant::now();

@@ -30,6 +30,28 @@ pub struct DeviceInfo {
     pub vtcm_bytes: u32,
     /// Bytes for loaded programs.
     pub arena_bytes: u32,
+    /// What it measures the parts of a program in.
+    pub cost_unit: CostUnit,
+}
+
+/// What a device measures the parts of a program in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostUnit {
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Packets of the processor's thread that dispatches: all of them with one thread. Time means nothing there.
+    Packets,
+}
+
+impl CostUnit {
+    /// A thousand of them, for people.
+    pub const fn thousands(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "microseconds",
+            Self::Packets => "thousand packets",
+        }
+    }
 }
 
 /// A mapped buffer: its id on the device, its memory on the host.

@@ -31,7 +31,7 @@ use crate::weights::{ImageOptions, WeightImage};
 pub use error::EngineError;
 use programs::{Layouts, Program, Programs};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
-pub use rounds::{RoundLimits, RoundReport};
+pub use rounds::{Block, RoundLimits, RoundReport};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -68,8 +68,8 @@ pub struct StepStats {
     pub dma_bytes: u64,
     /// Bytes that the host wrote into and read from shared memory.
     pub host_bytes: u64,
-    /// Time of each [`Part`](crate::model::Part) on the device.
-    pub parts: [Duration; PARTS],
+    /// What each [`Part`](crate::model::Part) cost the device, in its [`CostUnit`](crate::device::CostUnit).
+    pub parts: [u64; PARTS],
 }
 
 /// A model on a device.
@@ -197,7 +197,7 @@ impl Engine {
         }
         let mut blocks = Vec::with_capacity(programs.recorded.len());
         for (id, recorded) in programs.recorded.iter().enumerate() {
-            let block = recorded.block(activations.id, sizes)?;
+            let block = recorded.block(activations.id, programs.kept_at(), sizes)?;
             load_program(&mut *device, ProgramId(id as u32), &block)?;
             blocks.push(block);
         }
@@ -301,9 +301,15 @@ impl Engine {
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
         self.admit(tokens)?;
-        self.catch_up()?;
         let mut done = 0;
-        for chunk in tokens.chunks(self.batch as usize) {
+        if self.n_commit > 0 {
+            // Prefill needs the memory of what is still to be committed: a plain step does that.
+            self.decode(tokens[0])?;
+            done = 1;
+            progress(done);
+        }
+        self.catch_up()?;
+        for chunk in tokens[done..].chunks(self.batch as usize) {
             self.step(Program::Prefill, chunk)?;
             self.advance(chunk);
             done += chunk.len();
@@ -486,8 +492,8 @@ impl Engine {
         self.broken = false;
         self.stats.steps += 1;
         self.stats.dma_bytes += response.dma_bytes;
-        for (sum, ns) in self.stats.parts.iter_mut().zip(response.info) {
-            *sum += Duration::from_nanos(ns.into());
+        for (sum, cost) in self.stats.parts.iter_mut().zip(response.info) {
+            *sum += u64::from(cost);
         }
         self.stats.host += start.elapsed();
         Ok(response)

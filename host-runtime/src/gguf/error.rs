@@ -19,7 +19,7 @@ pub struct GgufError {
 }
 
 impl GgufError {
-    pub(super) fn new(path: &Path, cause: Cause) -> Self {
+    pub(crate) fn new(path: &Path, cause: Cause) -> Self {
         Self { path: path.to_owned(), cause: Box::new(cause) }
     }
 }

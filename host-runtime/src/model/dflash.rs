@@ -125,12 +125,18 @@ impl Recording<'_> {
         let drafts =
             self.g.rec.tensor(self.model.buffers.spec, at.block + 4, DType::I32, [t, 1, 1, 1], flags);
         self.g.rec.tokens_on(drafts, 0);
+        let margins =
+            self.g.rec.tensor(io, self.model.io.margins, DType::F32, [t, 1, 1, 1], TensorFlags::HOST_READS);
+        self.g.rec.tokens_on(margins, 0);
+        let argmax = |m: &mut Self, best| {
+            m.g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);
+        };
         match at.d2t {
-            None => self.g.rec.op(Op::Argmax, &[logits], drafts),
+            None => argmax(self, drafts),
             Some(table) => {
                 let best = self.g.rec.activation(DType::I32, [t, 1, 1, 1]);
                 self.g.rec.tokens_on(best, 0);
-                self.g.rec.op(Op::Argmax, &[logits], best);
+                argmax(self, best);
                 let table = self.spec(table, DType::I32, [1, n_vocab, 1, 1]);
                 let drafts = self.g.rec.view(drafts, 0, [1, t, 1, 1], [4, 4, 0, 0], Some(1));
                 self.g.rec.op(Op::GetRows, &[table, best], drafts);

@@ -149,6 +149,12 @@ impl DraftConfig {
             return Err(keys.bad("hidden_activation", activation, "silu"));
         }
         config.belongs_to(target).map_err(wrap)?;
+        let (fc, width) = (gguf.require_tensor("fc.weight")?.ne[0], config.tap_width(target));
+        if fc != u64::from(width) {
+            let what = "the width of the tapped layers together (fc.weight)";
+            let target = format!("{width} ({} layers of {})", config.taps.len(), target.n_embd);
+            return Err(wrap(DraftError::Mismatch { what, draft: fc.to_string(), target }));
+        }
         let d2t = config.reduced_vocabulary(gguf, target)?;
         Ok(Self { d2t, ..config })
     }
@@ -180,7 +186,9 @@ impl DraftConfig {
 
     fn taps(keys: &Keys<'_>) -> Result<Vec<u32>, ModelError> {
         let name = "target_layers";
-        let layers = keys.meta().array_i32(&keys.key(name))?.unwrap_or_default();
+        let Some(layers) = keys.meta().array_i32(&keys.key(name))? else {
+            return Err(keys.missing(name));
+        };
         let rising = layers.windows(2).all(|pair| pair[0] < pair[1]);
         let taps: Option<Vec<u32>> = layers.iter().map(|&l| u32::try_from(l).ok()).collect();
         match taps {

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use super::{AttentionConfig, ModelError, RopeConfig};
-use crate::gguf::{Gguf, Metadata};
+use crate::gguf::{Cause, Gguf, GgufError, Metadata};
 
 /// Layers, heads and widths above this are not models but mistakes; sums of products then fit 32 bits.
 const LIMIT: u32 = 1 << 20;
@@ -40,6 +40,11 @@ impl<'g> Keys<'g> {
             found: found.to_string(),
             expected: expected.to_owned(),
         }
+    }
+
+    /// The error that there is no `name`.
+    pub(super) fn missing(&self, name: &str) -> ModelError {
+        GgufError::new(self.gguf.path(), Cause::MissingKey { key: self.key(name) }).into()
     }
 
     pub(super) fn bounded(&self, name: &str, value: u32) -> Result<u32, ModelError> {

@@ -42,7 +42,7 @@ pub struct StateLayout {
     pub layers: Vec<LayerState>,
     /// Positions of every cache.
     pub n_ctx: u32,
-    /// Rows of a convolution ring: history, and the widest step that may be taken back.
+    /// Rows of a convolution ring: as many as it has taps.
     pub ring_rows: u32,
     /// Bytes of KV caches.
     pub kv_bytes: u64,
@@ -51,10 +51,10 @@ pub struct StateLayout {
 }
 
 impl StateLayout {
-    /// The state of `config` for `n_ctx` positions; `speculate` makes room for tokens that may be taken back.
-    pub fn new(config: &Config, n_ctx: u32, speculate: bool) -> Self {
+    /// The state of `config` for `n_ctx` positions.
+    pub fn new(config: &Config, n_ctx: u32) -> Self {
         let (a, l) = (&config.attention, &config.linear);
-        let ring_rows = if speculate { l.conv_kernel - 1 + MAX_VERIFY } else { l.conv_kernel };
+        let ring_rows = l.conv_kernel;
         let mut at = 0;
         let (mut kv_bytes, mut recurrent_bytes) = (0, 0);
         let mut place = |dtype, ne, total: &mut u64| {
@@ -98,6 +98,9 @@ pub struct TapePlace {
     pub delta: u64,
     /// First byte of the log decays, `{1, n_head_v, MAX_VERIFY}`.
     pub g: u64,
+    /// First byte of the convolution's inputs, `{channels, MAX_VERIFY}`, behind the activations: between two rounds
+    /// nothing else uses the memory that prefill needs.
+    pub x: u64,
 }
 
 /// What a draft model keeps on the device.
@@ -126,6 +129,8 @@ pub struct SpecLayout {
     pub draft: Option<DraftPlaces>,
     /// Bytes of factor tapes.
     pub tape_bytes: u64,
+    /// Bytes of tapes behind the activations.
+    pub kept_bytes: u64,
     /// Bytes of the draft's KV cache.
     pub draft_kv_bytes: u64,
     /// Bytes in all.
@@ -142,17 +147,23 @@ impl SpecLayout {
             at += bytes;
             at - bytes
         };
-        let (mut tape_bytes, mut draft_kv_bytes, mut rest) = (0, 0, 0);
+        let (mut tape_bytes, mut kept_bytes, mut draft_kv_bytes, mut rest) = (0, 0, 0, 0);
         let l = &target.linear;
         let mut tape = |heads, width| place(DType::F32, [width, heads, MAX_VERIFY, 1], &mut tape_bytes);
         let tapes = target
             .mixers
             .iter()
             .map(|mixer| {
-                (*mixer == Mixer::Linear).then(|| TapePlace {
-                    k: tape(l.n_head_k, l.state),
-                    delta: tape(l.n_head_v, l.state),
-                    g: tape(l.n_head_v, 1),
+                (*mixer == Mixer::Linear).then(|| {
+                    let x = kept_bytes;
+                    kept_bytes += packed_bytes(DType::F32, [l.channels(), MAX_VERIFY, 1, 1])
+                        .next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+                    TapePlace {
+                        k: tape(l.n_head_k, l.state),
+                        delta: tape(l.n_head_v, l.state),
+                        g: tape(l.n_head_v, 1),
+                        x,
+                    }
                 })
             })
             .collect();
@@ -173,7 +184,7 @@ impl SpecLayout {
                 pending: place(DType::F32, [d.tap_width(target), MAX_PENDING, 1, 1], &mut rest),
             }
         });
-        Self { tapes, draft, tape_bytes, draft_kv_bytes, bytes: at }
+        Self { tapes, draft, tape_bytes, kept_bytes, draft_kv_bytes, bytes: at }
     }
 }
 
@@ -192,6 +203,8 @@ pub struct IoLayout {
     pub taps: u64,
     /// Ids that end a generation, I32 `{MAX_STOPS}`, padded with -1.
     pub stops: u64,
+    /// How sure a draft is of each token, F32 `{MAX_VERIFY}`: how far its logit is above all others.
+    pub margins: u64,
     /// What rounds tell, I32 `{ROUND_WORDS, SLOTS}` (see [`hexflash_abi::accept`]).
     pub rounds: u64,
     /// Bytes in all.
@@ -217,6 +230,7 @@ impl IoLayout {
         let taps = place(4 * u64::from(config.n_embd) * u64::from(max_tokens) * taps as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
-        Self { tokens, row, argmax, logits, taps, stops, rounds, bytes: at }
+        let margins = place(4 * u64::from(MAX_VERIFY));
+        Self { tokens, row, argmax, logits, taps, stops, margins, rounds, bytes: at }
     }
 }

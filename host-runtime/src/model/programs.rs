@@ -40,8 +40,11 @@ pub struct Shape {
     pub rows: Rows,
     /// Layers whose input (the residual stream) the host wants; the number of layers means the last one's output.
     pub taps: Vec<u32>,
-    /// Whether the tokens may be taken back: they go onto the factor tape.
+    /// Whether the tokens may be taken back: they go onto the tapes.
     pub defer: bool,
+    /// Whether the convolutions commit what is on their tapes, which lie behind the activations: not where activations
+    /// need that memory.
+    pub commit: bool,
     /// What becomes of a draft's features.
     pub features: Features,
 }
@@ -136,7 +139,7 @@ impl<'a> Model<'a> {
         let drafter = self.drafter();
         let features = drafter.map(|d| m.features(d, shape.features));
         let defer = shape.defer && self.spec.is_some();
-        let x = m.trunk(tokens, defer, |m, layer, x| {
+        let x = m.trunk(tokens, defer, shape.commit, |m, layer, x| {
             m.observe(shape, layer, x);
             if let (Some((draft, _)), Some(features)) = (drafter, features) {
                 m.tap(draft, layer, x, features, (shape.features == Features::Keep).then_some(row));
@@ -179,7 +182,7 @@ impl<'a> Model<'a> {
         let tokens = m.spec(at.block, DType::I32, [t, 1, 1, 1]);
         m.g.rec.tokens_on(tokens, 0);
         let features = m.features(drafter, Features::Inject);
-        let x = m.trunk(tokens, true, |m, layer, x| m.tap(draft, layer, x, features, None));
+        let x = m.trunk(tokens, true, true, |m, layer, x| m.tap(draft, layer, x, features, None));
         m.part(Part::LmHead);
         let logits = m.io(self.io.logits, DType::F32, [self.config.n_vocab, t, 1, 1], TensorFlags::empty());
         m.g.rec.tokens_on(logits, 1);
@@ -266,6 +269,12 @@ impl Recording<'_> {
         let none = TensorFlags::empty();
         let k = self.g.rec.tensor(buffer, k, DType::F16x32, [c.key_dim, n_ctx, c.n_head_kv, 1], none);
         [k, self.g.rec.tensor(buffer, v, DType::F16, [c.value_dim, n_ctx, c.n_head_kv, 1], none)]
+    }
+
+    /// The convolution's tape of a linear layer.
+    pub(super) fn conv_tape(&mut self, layer: usize) -> Option<Tensor> {
+        let at = self.model.spec?.tapes[layer]?.x;
+        Some(self.g.rec.kept(at, DType::F32, [self.model.config.linear.channels(), MAX_VERIFY, 1, 1]))
     }
 
     /// The factor tape of a linear layer.

@@ -1,7 +1,7 @@
 //! Qwen3.5: layers of Gated DeltaNet and gated full attention, each followed by a SwiGLU MLP.
 
 use hexflash_abi::Op;
-use hexflash_abi::op::params::{DeltaNet, FlashAttn, Norm, Swiglu, Visibility};
+use hexflash_abi::op::params::{DeltaNet, FlashAttn, Norm, SsmConv, Swiglu, Visibility};
 
 use super::programs::Recording;
 use super::{LayerState, Mixer};
@@ -9,11 +9,13 @@ use crate::record::Tensor;
 
 impl Recording<'_> {
     /// The trunk: tokens{t} to the last layer's output {n_embd,t}. `tap` sees the residual stream as it enters each
-    /// layer, and what leaves the last one. With `defer` the tokens go onto the tape and not into recurrent states.
+    /// layer, and what leaves the last one. With `defer` the tokens go onto the tapes and not into recurrent states; with
+    /// `commit` convolutions take up what is on their tapes.
     pub(super) fn trunk(
         &mut self,
         tokens: Tensor,
         defer: bool,
+        commit: bool,
         mut tap: impl FnMut(&mut Self, usize, Tensor),
     ) -> Tensor {
         let config = self.model.config;
@@ -26,7 +28,7 @@ impl Recording<'_> {
             let a = self.g.rms_norm(x, &name("attn_norm.weight"), config.rms_eps);
             let y = match mixer {
                 Mixer::Full => self.gated_attention(a, i, &name),
-                Mixer::Linear => self.delta_net(a, i, &name, defer),
+                Mixer::Linear => self.delta_net(a, i, &name, defer, commit),
             };
             self.g.update(Op::Add, x, y);
             let a = self.g.rms_norm(x, &name("post_attention_norm.weight"), config.rms_eps);
@@ -72,7 +74,14 @@ impl Recording<'_> {
     }
 
     /// Gated DeltaNet of a{n_embd,t}.
-    fn delta_net(&mut self, a: Tensor, layer: usize, name: &dyn Fn(&str) -> String, defer: bool) -> Tensor {
+    fn delta_net(
+        &mut self,
+        a: Tensor,
+        layer: usize,
+        name: &dyn Fn(&str) -> String,
+        defer: bool,
+        commit: bool,
+    ) -> Tensor {
         let LayerState::Linear { ring, state } = self.model.state.layers[layer] else {
             unreachable!("layout and graph follow the same list of mixers");
         };
@@ -92,7 +101,10 @@ impl Recording<'_> {
         let conv = self.g.activation([c.channels(), t, 1, 1], Some(1));
         let w = self.g.weight(&name("ssm_conv1d.weight"));
         let ring = self.state(ring, [c.channels(), self.model.state.ring_rows, 1, 1]);
-        self.g.rec.op(Op::SsmConv, &[u, w, ring], conv);
+        let mut dst = vec![conv];
+        dst.extend(self.conv_tape(layer).filter(|_| commit));
+        let params = SsmConv { defer: defer.into() };
+        self.g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &params);
         self.g.apply(Op::Silu, conv);
 
         // q and k, all heads in one go, to unit length: x / sqrt(sum x^2 + eps).

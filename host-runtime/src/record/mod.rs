@@ -2,11 +2,11 @@
 //!
 //! A [`Recorder`] collects tensors and ops in order. Tensors live in persistent buffers (weights, caches, inputs and
 //! outputs) or are *activations*, which live from the op that writes them to the last op that reads them; the
-//! planner gives activations that are never alive together the same memory.
+//! planner gives activations that are never alive together the same memory. *Kept* tensors lie in the activations'
+//! buffer, too, but behind all that their programs use there, so that they live from one program to another.
 
 mod planner;
 
-use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::program::{
     BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
 };
@@ -27,6 +27,8 @@ enum Home {
     Buffer(BufferId),
     /// Activation number, by order of creation; offsets are relative to it.
     Activation(usize),
+    /// The activations' buffer, behind the activations.
+    Kept,
 }
 
 /// What the recorder knows of a tensor.
@@ -42,16 +44,8 @@ struct Entry {
 /// # Panics
 /// If a stride exceeds 32 bits, which no tensor that fits a device does.
 pub fn packed_strides(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
-    let k = ne[0] as usize;
-    let (nb0, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
-        (Some(group), _) => (group.bytes, group.strip_bytes(k), ne[1].div_ceil(TILE_ROWS as u32)),
-        (None, Some(bytes)) => (bytes, bytes * k, ne[1]),
-        (None, None) => (1, ActivationRow::new(k).bytes(), ne[1]),
-    };
-    let matrix = row as u64 * u64::from(rows);
-    let outer = matrix * u64::from(ne[2]);
-    [nb0 as u64, row as u64, matrix, if ne[3] > 1 { outer } else { 0 }]
-        .map(|nb| u32::try_from(nb).unwrap_or_else(|_| panic!("a stride of {nb} bytes of {dtype} {ne:?}")))
+    TensorDesc::packed_strides(dtype, ne)
+        .unwrap_or_else(|| panic!("a stride of {dtype} {ne:?} exceeds 32 bits"))
 }
 
 /// Bytes of a packed tensor.
@@ -116,6 +110,11 @@ impl Recorder {
         flags: TensorFlags,
     ) -> Tensor {
         self.push(Home::Buffer(buffer), offset, dtype, ne, flags)
+    }
+
+    /// A packed tensor that lives on after the program, `offset` bytes behind the activations.
+    pub fn kept(&mut self, offset: u64, dtype: DType, ne: [u32; 4]) -> Tensor {
+        self.push(Home::Kept, offset, dtype, ne, TensorFlags::empty())
     }
 
     /// A packed activation.
@@ -254,7 +253,8 @@ impl Recorded {
             as u64
     }
 
-    /// The program block, with activations in the buffer `activations`. It is validated as the device will do it,
+    /// The program block, with activations in the buffer `activations`, and kept tensors there from byte `kept_at` on,
+    /// which should be at least [`activation_bytes`](Self::activation_bytes). It is validated as the device will do it,
     /// so that a mistake in recording shows here, with the op's name.
     ///
     /// # Errors
@@ -262,6 +262,7 @@ impl Recorded {
     pub fn block(
         &self,
         activations: BufferId,
+        kept_at: u64,
         buffer: impl Fn(BufferId) -> Option<BufferInfo>,
     ) -> Result<Vec<u8>, RecordError> {
         let mut buffers: Vec<BufferRef> = Vec::new();
@@ -278,6 +279,7 @@ impl Recorded {
                 let (id, offset) = match entry.home {
                     Home::Buffer(id) => (id, 0),
                     Home::Activation(number) => (activations, self.offsets[number]),
+                    Home::Kept => (activations, kept_at),
                 };
                 let buffer = index_of(id) as u16;
                 TensorDesc { buffer, offset: entry.desc.offset + offset, ..entry.desc }

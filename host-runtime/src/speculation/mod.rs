@@ -1,17 +1,16 @@
 //! Speculation: who drafts, how many tokens, and what came of it.
 
+mod cost;
 mod length;
 mod ngram;
+mod odds;
 mod stats;
 
 use std::time::Duration;
 
-pub(crate) use length::Choice;
-pub use length::DraftLength;
+pub use length::{Choice, DraftLength, Lengths};
 pub use ngram::NGram;
 pub use stats::SpecStats;
-
-use length::Controller;
 
 /// Guesses tokens without a model.
 pub trait Drafter {
@@ -32,7 +31,7 @@ pub enum Source {
 /// The state of speculation over a generation, or several.
 pub struct Speculation {
     source: Source,
-    controller: Controller,
+    lengths: Lengths,
     stats: SpecStats,
     text: Vec<u32>,
 }
@@ -45,7 +44,7 @@ impl Speculation {
 
     /// Drafts from `source`, `length` tokens at a time.
     pub fn new(source: Source, length: DraftLength) -> Self {
-        Self { source, controller: Controller::new(length), stats: SpecStats::default(), text: Vec::new() }
+        Self { source, lengths: Lengths::new(length), stats: SpecStats::default(), text: Vec::new() }
     }
 
     /// Whether anything is drafted at all.
@@ -64,7 +63,7 @@ impl Speculation {
 
     /// Whether the length changes from round to round.
     pub(crate) fn is_adaptive(&self) -> bool {
-        self.controller.is_auto()
+        self.lengths.is_auto()
     }
 
     /// Another prompt comes, at the beginning of a `fresh` context or after what was there.
@@ -72,7 +71,7 @@ impl Speculation {
         self.stats = SpecStats::default();
         if fresh {
             self.text.clear();
-            self.controller.begin();
+            self.lengths.begin();
         }
         if matches!(self.source, Source::Host(_)) {
             self.text.extend_from_slice(prompt);
@@ -94,16 +93,34 @@ impl Speculation {
 
     /// What to do next, with `most` drafts at most.
     pub(crate) fn choose(&self, most: u32) -> Choice {
-        if self.is_on() { self.controller.choose(most) } else { Choice::Plain }
+        if self.is_on() { self.lengths.choose(most) } else { Choice::Plain }
+    }
+
+    /// How many of `n` drafts at hand to verify.
+    pub(crate) fn take(&mut self, n: u32, margins: Option<&[f32]>) -> u32 {
+        self.lengths.take(n, margins)
+    }
+
+    /// Drafts that the block after the one at hand should have.
+    pub(crate) fn next_block(&self) -> u32 {
+        self.lengths.next_block()
     }
 
     pub(crate) fn stepped(&mut self, time: Duration) {
         self.stats.steps += 1;
-        self.controller.stepped(time);
+        self.lengths.stepped(time);
+    }
+
+    pub(crate) fn drafted(&mut self, time: Duration) {
+        self.lengths.drafted(time);
     }
 
     pub(crate) fn rounded(&mut self, drafted: u32, accepted: usize, time: Duration) {
+        self.lengths.rounded(drafted, accepted, time);
+    }
+
+    /// Puts a round into the statistics: `accepted` of its drafts became text.
+    pub(crate) fn count(&mut self, drafted: u32, accepted: usize) {
         self.stats.round(drafted as usize, accepted);
-        self.controller.rounded(drafted as usize, accepted, time);
     }
 }

@@ -129,15 +129,16 @@ fn drafts_of_other_targets() {
 #[test]
 fn layers_that_are_none() {
     let list = "a rising list of at least one layer";
-    refused_changed(&[Change::NoKey("dflash.target_layers")], "dflash.target_layers is []", list);
+    let again = "convert the model again with a current converter";
+    refused_changed(&[Change::NoKey("dflash.target_layers")], "missing key dflash.target_layers", again);
     for layers in [&[][..], &[4, 2, 6], &[2, 2, 6], &[-1, 2, 4]] {
         refused_changed(&[target_layers(layers)], &format!("dflash.target_layers is {layers:?}"), list);
     }
     // The features of as many layers as the weights were made for.
     refused_changed(
         &[target_layers(&[2, 4])],
-        "tensor fc.weight has shape [768, 256], expected [512, 256]",
-        "",
+        "together (fc.weight) is 768 in the draft, 512 (2 layers of 256) in the target",
+        "use the draft that was trained for this target",
     );
 }
 

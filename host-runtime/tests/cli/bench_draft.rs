@@ -35,6 +35,7 @@ fn a_sweep_in_all_its_forms() {
         "mean of 3 prompts",
         "draft head",
         "auto against the better of plain and the best length: ",
+        "| prompt |   best |     auto |   error |",
     ] {
         assert!(table.contains(part), "{part:?} in {table}");
     }
@@ -51,6 +52,8 @@ fn a_sweep_in_all_its_forms() {
     for prompt in prompts {
         assert_eq!(prompt["generated_tokens"], 12);
         assert!(prompt["auto_against_best"].as_f64().unwrap() > 0.0);
+        assert_eq!(prompt["auto_error"], 0.0, "of one run");
+        assert!([&"plain".into(), &1.into(), &7.into()].contains(&&prompt["best"]), "{prompt}");
         let rows = prompt["rows"].as_array().unwrap();
         let drafts: Vec<_> = rows.iter().map(|row| row["drafts"].clone()).collect();
         assert_eq!(drafts, ["plain".into(), 1.into(), 7.into(), serde_json::Value::from("auto")]);
@@ -59,11 +62,11 @@ fn a_sweep_in_all_its_forms() {
         for row in rows {
             assert_eq!(row["runs"].as_array().unwrap().len(), 1);
             assert_eq!(row["best"], row["median"], "of one run");
-            assert!(row["us_per_round"]["verify"].as_f64().unwrap() > 0.0, "{row}");
+            assert!(row["cost_per_round"]["verify"].as_f64().unwrap() > 0.0, "{row}");
         }
         let seven = &rows[2];
         for part in ["lm_head", "accept", "taps", "draft", "draft_head"] {
-            assert!(seven["us_per_round"][part].as_f64().unwrap() > 0.0, "{part} of {seven}");
+            assert!(seven["cost_per_round"][part].as_f64().unwrap() > 0.0, "{part} of {seven}");
         }
         assert!(seven["speculation"]["mean_accepted_length"].as_f64().unwrap() >= 1.0);
     }

@@ -13,10 +13,12 @@ mod refusals;
 mod scenarios;
 
 use std::io::Write;
+use std::time::Duration;
 
 use hexflash::device::inproc::{self, Inproc};
 use hexflash::device::qemu::{self, Qemu};
-use hexflash::device::{DeviceError, DeviceOptions};
+use hexflash::device::{Device, DeviceError, DeviceOptions};
+use hexflash_abi::message::{Message, Ping};
 
 use bench::Target;
 use scenarios::every_code_comes_back;
@@ -53,6 +55,19 @@ fn inproc_refuses_what_it_must() {
 fn qemu_refuses_what_it_must() {
     if let Some(device) = qemu() {
         every_code_comes_back(device);
+    }
+}
+
+/// Requests sent while the device takes up the ones before them: with two under way the queue is never full, whichever
+/// word of the device's progress the host happens to see first.
+#[test]
+fn two_requests_under_way_always_fit() {
+    let mut device = Inproc::with_settings(inproc::Settings::from_options(&OPTIONS).unwrap()).unwrap();
+    let ping = Message::Ping(Ping::OURS);
+    device.submit(&ping).unwrap();
+    for _ in 0..200_000 {
+        device.submit(&ping).unwrap();
+        device.wait(Duration::from_secs(10)).unwrap();
     }
 }
 

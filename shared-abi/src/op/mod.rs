@@ -41,13 +41,13 @@ wire_enum! {
         Swiglu = 14 "SWIGLU",
         /// Rotary position embedding.
         Rope = 15 "ROPE",
-        /// Causal convolution per channel over a ring of past rows.
+        /// Causal convolution per channel over a ring of past rows; with a tape for tokens that may be taken back.
         SsmConv = 16 "SSM_CONV",
         /// Gated delta rule, recurrent; with a factor tape for tokens that may be taken back.
         GatedDeltaNet = 17 "GATED_DELTA_NET",
         /// Appends K and V to their caches, then attends.
         FlashAttnExt = 18 "FLASH_ATTN_EXT",
-        /// Index of the first maximum of each row.
+        /// Index of the first maximum of each row, and how far it is above the second-best value.
         Argmax = 19 "ARGMAX",
         /// Copy with conversion; also CONT.
         Cpy = 20 "CPY",
@@ -223,11 +223,12 @@ impl Op {
                 in_place: true,
                 check: shapes::rope,
             },
-            // x{c,t,b}, w{c,k}, ring{c,r,b}: row of position p at p mod r -> y{c,t,b}
+            // x{c,t,b}, w{c,k}, ring{c,r,b}: row of position p at p mod r -> y{c,t,b}; optional tape_x{c,n,b}: rows that
+            // may be taken back, read and (if params.defer) written
             Self::SsmConv => OpSpec {
                 src: const { &[slot("x", F, Rows), slot("w", F, Contiguous), state(slot("ring", F, Contiguous))] },
-                dst: const { &[out("y", F, Rows)] },
-                params: 0,
+                dst: const { &[out("y", F, Rows), optional(out("tape_x", F, Contiguous))] },
+                params: params_of::<params::SsmConv>(),
                 in_place: false,
                 check: shapes::ssm_conv,
             },
@@ -277,10 +278,10 @@ impl Op {
                 in_place: false,
                 check: shapes::flash_attn,
             },
-            // x{n,m} -> y{m}
+            // x{n,m} -> y{m}, margin{m} optional
             Self::Argmax => OpSpec {
                 src: const { &[slot("x", F, Rows)] },
-                dst: const { &[out("y", INDEX, Contiguous)] },
+                dst: const { &[out("y", INDEX, Contiguous), optional(out("margin", F, Contiguous))] },
                 params: 0,
                 in_place: false,
                 check: shapes::argmax,

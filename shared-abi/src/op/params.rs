@@ -113,6 +113,14 @@ params!(
 );
 
 params!(
+    /// SSM_CONV.
+    SsmConv {
+        /// 1 to leave the ring as the last commit has it and put the step's rows on the tape; 0 to advance it.
+        defer: u32,
+    }
+);
+
+params!(
     /// GATED_DELTA_NET.
     DeltaNet {
         /// 1 to leave the state as the last commit has it and put the step's tokens on the tape; 0 to advance it.

@@ -226,7 +226,18 @@ pub(super) fn ssm_conv(o: &Operands<'_>) -> Result<(), Fault> {
     shape(x[3] == Len::ONE, 0)?;
     shape(w[0] == x[0] && w[1].fixed_up_to(MAX_TAPS) && w[2] == Len::ONE && w[3] == Len::ONE, 1)?;
     // Fewer rows than taps would overwrite history that the step still reads.
-    shape(ring[0] == x[0] && ring[1].covers(w[1]) && ring[2] == x[2] && ring[3] == Len::ONE, 2)
+    shape(ring[0] == x[0] && ring[1].covers(w[1]) && ring[2] == x[2] && ring[3] == Len::ONE, 2)?;
+    let p: params::SsmConv = o.params();
+    match o.dst_opt(1) {
+        // Rows that go into the ring cannot be taken back.
+        None => param(p.defer == 0, 0),
+        Some(tape) => {
+            param(p.defer <= 1, 0)?;
+            let n = tape[1];
+            shape(!n.cut && (p.defer == 0 || n.n >= x[1].n), DST + 1)?;
+            shape(tape == [x[0], n, x[2], Len::ONE], DST + 1)
+        }
+    }
 }
 
 /// Largest state of GATED_DELTA_NET: key and value width of a head.
@@ -304,7 +315,9 @@ pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
 pub(super) fn argmax(o: &Operands<'_>) -> Result<(), Fault> {
     let x = o.src(0)?;
     shape(x[2] == Len::ONE && x[3] == Len::ONE, 0)?;
-    same(o, DST, [x[1], Len::ONE, Len::ONE, Len::ONE])
+    let rows = [x[1], Len::ONE, Len::ONE, Len::ONE];
+    same(o, DST, rows)?;
+    shape(o.dst_opt(1).is_none_or(|margin| margin == rows), DST + 1)
 }
 
 pub(super) fn cpy(o: &Operands<'_>) -> Result<(), Fault> {

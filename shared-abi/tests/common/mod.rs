@@ -255,8 +255,8 @@ pub fn valid(op: Op) -> Case {
         Op::SsmConv => {
             let x = c.cut(1, F32, [32, 4, 1, 1]);
             let src = [x, c.fixed(F32, [32, 4, 1, 1]), c.fixed(F32, [32, 8, 1, 1])];
-            let y = c.cut(1, F32, [32, 4, 1, 1]);
-            c.op(op, &src, &[y], &none);
+            let (y, tape_x) = (c.cut(1, F32, [32, 4, 1, 1]), c.fixed(F32, [32, 4, 1, 1]));
+            c.op(op, &src, &[y, tape_x], &params::SsmConv { defer: 1 });
         }
         Op::GatedDeltaNet => {
             let (q, k) = (c.cut(2, F32, [16, 1, 4, 1]), c.cut(2, F32, [16, 1, 4, 1]));
@@ -278,7 +278,8 @@ pub fn valid(op: Op) -> Case {
         }
         Op::Argmax => {
             let (x, y) = (c.cut(1, F32, [100, 4, 1, 1]), c.cut(0, I32, [4, 1, 1, 1]));
-            c.op(op, &[x], &[y], &none);
+            let margin = c.cut(0, F32, [4, 1, 1, 1]);
+            c.op(op, &[x], &[y, margin], &none);
         }
         Op::Cpy => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F16, [32, 4, 1, 1]));

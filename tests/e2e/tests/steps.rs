@@ -1,4 +1,5 @@
-//! What a decode step costs: one message, no allocation on either side, a few microseconds of the host's time.
+//! What a decode step and a speculative round cost: one message, no allocation on either side, a few microseconds of
+//! the host's time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -7,10 +8,11 @@ use std::time::Duration;
 
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Memory};
-use hexflash::engine::EngineOptions;
+use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, MessageKind, Response};
-use hexflash_e2e::{Model, inproc, report, settings};
+use hexflash_abi::registers::Halt;
+use hexflash_e2e::{Draft, Model, inproc, report, settings};
 
 /// Steps before anything is counted, and steps that count.
 const WARM_UP: u32 = 8;
@@ -125,9 +127,61 @@ fn allocations_during(work: impl FnOnce()) -> u64 {
 
 /// The only test of this binary: others would allocate beside it.
 #[test]
-fn a_decode_step_is_one_message_and_no_allocation() {
+fn steps_and_rounds_are_one_message_and_no_allocation() {
     let elsewhere = || drop(std::thread::spawn(|| std::hint::black_box(vec![1u8; 100])).join());
     assert!(allocations_during(elsewhere) >= 2, "the counter sees other threads");
+    decode_steps();
+    rounds();
+}
+
+/// Rounds on the device, with lengths that change; blocks that the host checks; plain steps between them.
+fn rounds() {
+    let traffic = Arc::new(Traffic::default());
+    let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
+    let mut engine = Draft::engine(Some(Draft::Q8_0), Model::Q8_0, device, None);
+    engine.prefill(&[585, 1525, 1361], |_| {}).unwrap();
+    let mut last = engine.argmax(0);
+    let warm = turn(&mut engine, &mut last, 4);
+    let before = traffic.take();
+    assert!(warm > 0 && before[1] > 0, "programs were loaded through the tap: {before:?}");
+
+    let mut messages = 0;
+    let allocations = allocations_during(|| messages = turn(&mut engine, &mut last, 24));
+    assert_eq!(allocations, 0, "allocations in rounds");
+    assert_eq!(traffic.take(), [messages, 0, messages], "Exec, other messages, responses");
+}
+
+/// `n` rounds with their first block, `n` plain steps and `n` blocks checked by the host; the messages that this takes.
+fn turn(engine: &mut Engine, last: &mut u32, n: u32) -> u64 {
+    let limits = RoundLimits { draft_max: 7, tokens: 1000, stops: &[4095] };
+    assert!(engine.begin_rounds(*last, &limits).unwrap());
+    for i in 0..n {
+        let mut margins = [f32::NAN; 7];
+        engine.read_margins(&mut margins);
+        assert!(margins.iter().all(|&margin| margin >= 0.0), "{margins:?}");
+        let drafts = 1 + i % 7;
+        engine.set_drafts(drafts, 7).unwrap();
+        engine.submit_round().unwrap();
+        let report = engine.next_round().unwrap();
+        assert_eq!((report.drafted, report.halt), (drafts, Halt::Running));
+        *last = *report.tokens.last().unwrap();
+    }
+    for _ in 0..n {
+        engine.decode(*last).unwrap();
+        *last = engine.argmax(0);
+    }
+    // Hands what plain steps kept to the draft.
+    engine.catch_up().unwrap();
+    for _ in 0..n {
+        let drafts = engine.draft(*last, 3).unwrap();
+        engine.verify(&[*last, drafts[0], drafts[1], drafts[2]]).unwrap();
+        *last = engine.argmax(0);
+        engine.commit(1).unwrap();
+    }
+    u64::from(1 + n + n + 1 + 2 * n)
+}
+
+fn decode_steps() {
     for model in Model::ALL {
         let traffic = Arc::new(Traffic::default());
         let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };

@@ -35,6 +35,15 @@ const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 /// never reached. SSM_CONV left out the newest row of an odd number. Without such unrolling counts are exact.
 const SOUND_LOOPS: &str = "-Cllvm-args=-unroll-allow-partial=false";
 
+/// LLVM 22 makes aligned loads and shifts of unaligned loads that are near each other, and gets it wrong where the address
+/// advances in a loop: GATED_DELTA_NET read keys that were not the ones it had stored. An unaligned load is one
+/// instruction anyway.
+const SOUND_LOADS: &str = "-Cllvm-args=-hvc-va=false";
+
+/// LLVM 22 takes inline assembly and aligned loops for shorter than they are, and then crashes on a compare-and-jump that
+/// reaches 1 KiB at most. This is what it keeps in hand before it takes a longer jump (200 bytes otherwise).
+const NEAR_JUMPS: &str = "-Cllvm-args=-branch-relax-safety-buffer=600";
+
 /// Arguments of `cargo xtask hexagon`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -78,12 +87,39 @@ impl Choice {
 
 /// A version of the Hexagon architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arch {
+pub enum Arch {
     V67,
     V73,
     V75,
     V79,
     V81,
+}
+
+/// What is linked for an architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// A static image for the emulator.
+    Image,
+    /// The library that FastRPC loads.
+    Skel,
+}
+
+impl Product {
+    /// The feature of [`PACKAGE`] that has the entry point.
+    fn feature(self) -> &'static str {
+        match self {
+            Self::Image => "qemu",
+            Self::Skel => "skel",
+        }
+    }
+
+    /// File name of what is built.
+    fn file(self, arch: Arch) -> String {
+        match self {
+            Self::Image => format!("hexflash-{arch}"),
+            Self::Skel => format!("libhexflash_skel_{arch}.so"),
+        }
+    }
 }
 
 impl Arch {
@@ -106,41 +142,33 @@ impl Arch {
         }
     }
 
-    /// The architecture as a skel's header says it; `None` for the image.
-    fn skel_flags(self) -> Option<u32> {
+    /// The architecture as an ELF header says it.
+    fn flags(self) -> u32 {
         match self {
-            Self::V67 => None,
-            Self::V73 => Some(0x73),
-            Self::V75 => Some(0x75),
-            Self::V79 => Some(0x79),
-            Self::V81 => Some(0x81),
+            Self::V67 => 0x67,
+            Self::V73 => 0x73,
+            Self::V75 => 0x75,
+            Self::V79 => 0x79,
+            Self::V81 => 0x81,
+        }
+    }
+
+    /// What the verb makes of it: the emulator runs one architecture, phones have the others.
+    fn product(self) -> Product {
+        match self {
+            Self::V67 => Product::Image,
+            Self::V73 | Self::V75 | Self::V79 | Self::V81 => Product::Skel,
         }
     }
 
     /// What the disassembler must be told, or it does not know the vector instructions.
-    fn attributes(self) -> &'static str {
+    pub fn attributes(self) -> &'static str {
         match self {
             Self::V67 => "+hvxv66,+hvx-length128b",
             Self::V73 => "+hvxv73,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V75 => "+hvxv75,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V79 => "+hvxv79,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V81 => "+hvxv81,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
-        }
-    }
-
-    /// The feature of [`PACKAGE`] that has the entry point.
-    fn feature(self) -> &'static str {
-        match self {
-            Self::V67 => "qemu",
-            _ => "skel",
-        }
-    }
-
-    /// File name of what is built for it.
-    fn product(self) -> String {
-        match self {
-            Self::V67 => format!("hexflash-{self}"),
-            _ => format!("libhexflash_skel_{self}.so"),
         }
     }
 }
@@ -161,32 +189,43 @@ impl fmt::Display for Arch {
 pub fn run(arguments: &Arguments) -> Result<()> {
     setup::ensure(Set::Base)?;
     setup::ensure(Set::Hexagon)?;
-    let toolchain = Toolchain::find(arguments.toolchain).ok_or_else(|| {
+    let toolchain = toolchain(arguments.toolchain)?;
+    eprintln!("hexagon: using {toolchain}");
+    for &arch in arguments.arch.archs() {
+        let file = build(&toolchain, arch, arch.product())?;
+        if arch.product() == Product::Skel {
+            skel::check(&file, arch.flags(), SKEL_ENTRY)?;
+            disassembly::check(&file, arch.attributes())?;
+        }
+        let size = fs::metadata(&file).map_or(0, |data| data.len());
+        println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
+    }
+    Ok(())
+}
+
+/// The compiler to use.
+pub fn toolchain(origin: Option<Origin>) -> Result<Toolchain> {
+    Toolchain::find(origin).ok_or_else(|| {
         Failure::unusable(
             "the chosen Rust compiler for Hexagon is not there",
             "leave --toolchain out, or see `cargo xtask setup --check hexagon`",
         )
-    })?;
-    eprintln!("hexagon: using {toolchain}");
+    })
+}
+
+/// Compiles and links; gives the file.
+pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<PathBuf> {
     let root = process::workspace_root()?;
     let out = output_dir(&root)?;
-    for arch in arguments.arch.archs() {
-        let archive = compile(&toolchain, *arch, &root, &out)?;
-        let product = out.join(arch.product());
-        process::run(&mut link(&toolchain, *arch, &root, &archive, &product)?).map_err(|_| {
-            Failure::failed(
-                format!("{} was compiled for {arch} but does not link", PACKAGE),
-                "the linker's message above names the symbol or section",
-            )
-        })?;
-        if let Some(flags) = arch.skel_flags() {
-            skel::check(&product, flags, SKEL_ENTRY)?;
-            disassembly::check(&product, arch.attributes())?;
-        }
-        let size = fs::metadata(&product).map_or(0, |data| data.len());
-        println!("{arch}: {} ({} KiB)", product.display(), size.div_ceil(1024));
-    }
-    Ok(())
+    let archive = compile(toolchain, arch, product, &root, &out)?;
+    let file = out.join(product.file(arch));
+    process::run(&mut link(toolchain, arch, product, &root, &archive, &file)?).map_err(|_| {
+        Failure::failed(
+            format!("{PACKAGE} was compiled for {arch} but does not link"),
+            "the linker's message above names the symbol or section",
+        )
+    })?;
+    Ok(file)
 }
 
 /// Where the products go, and below it a target directory per architecture.
@@ -200,20 +239,21 @@ pub fn output_dir(root: &Path) -> Result<PathBuf> {
 }
 
 /// Compiles the runtime for this architecture and returns the archive.
-fn compile(toolchain: &Toolchain, arch: Arch, root: &Path, out: &Path) -> Result<PathBuf> {
+fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
     let target_dir = out.join(arch.to_string());
     let mut cargo = toolchain.cargo();
     cargo
         .current_dir(root)
         .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
-        .args(["--package", PACKAGE, "--no-default-features", "--features", arch.feature()])
+        .args(["--package", PACKAGE, "--no-default-features", "--features", product.feature()])
         .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
         // One unit, optimised as a whole: kernels must inline across crates.
         .args(["--config", "profile.release.lto=\"fat\""])
         .args(["--config", "profile.release.codegen-units=1"])
         .args(["--config", "profile.release.panic=\"abort\""])
         .env("CARGO_TARGET_DIR", &target_dir)
-        .env("RUSTFLAGS", format!("{} {SOUND_LOOPS}", arch.rustflags()));
+        .env("HEXFLASH_ARCH", format!("{:x}", arch.flags()))
+        .env("RUSTFLAGS", format!("{} {SOUND_LOOPS} {SOUND_LOADS} {NEAR_JUMPS}", arch.rustflags()));
     process::run(&mut cargo).map_err(|_| {
         Failure::failed(
             format!("{PACKAGE} does not compile for {arch}"),
@@ -224,27 +264,34 @@ fn compile(toolchain: &Toolchain, arch: Arch, root: &Path, out: &Path) -> Result
 }
 
 /// The command that links the archive to the architecture's product.
-fn link(toolchain: &Toolchain, arch: Arch, root: &Path, archive: &Path, product: &Path) -> Result<Command> {
+fn link(
+    toolchain: &Toolchain,
+    arch: Arch,
+    product: Product,
+    root: &Path,
+    archive: &Path,
+    file: &Path,
+) -> Result<Command> {
     let mut linker = toolchain.linker()?;
     // Warnings are errors: the linker only warns when the entry is missing.
     linker.args(["--gc-sections", "--fatal-warnings"]);
-    match arch {
-        Arch::V67 => {
+    match product {
+        Product::Image => {
             linker.args(["-static", "--orphan-handling=error", "--entry", IMAGE_ENTRY]);
             linker.args(["--undefined", IMAGE_ENTRY]);
             linker.arg("--script").arg(root.join("linker/qemu.ld"));
         }
-        Arch::V73 | Arch::V75 | Arch::V79 | Arch::V81 => {
+        Product::Skel => {
             // What stays undefined (qurt_*, HAP_*, dspqueue_*) is resolved by the DSP's loader.
             linker.args(["-shared", "-Bsymbolic", "--undefined", SKEL_ENTRY]);
             linker.arg("--version-script").arg(root.join("linker/skel.map"));
-            linker.arg("-soname").arg(arch.product());
+            linker.arg("-soname").arg(product.file(arch));
             // The loader maps whole 4 KiB pages, reads the classic hash table, and knows nothing of RELRO.
             linker.args(["-z", "max-page-size=4096", "-z", "separate-loadable-segments"]);
             linker.args(["--hash-style=sysv", "-z", "norelro"]);
         }
     }
-    linker.arg("-o").arg(product).arg(archive);
+    linker.arg("-o").arg(file).arg(archive);
     Ok(linker)
 }
 
@@ -265,8 +312,9 @@ mod tests {
 
     #[test]
     fn products_are_named_as_the_host_asks_for_them() {
-        assert_eq!(Arch::V67.product(), IMAGE);
-        assert_eq!(Arch::V73.product(), "libhexflash_skel_v73.so");
+        let file = |arch: Arch| arch.product().file(arch);
+        assert_eq!(file(Arch::V67), "hexflash-v67");
+        assert_eq!(file(Arch::V73), "libhexflash_skel_v73.so");
     }
 
     #[test]

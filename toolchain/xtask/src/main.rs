@@ -14,6 +14,7 @@ mod failure;
 mod hexagon;
 mod mutants;
 mod oracle;
+mod packets;
 mod process;
 mod setup;
 mod skel;
@@ -49,6 +50,8 @@ enum Verb {
     Mutants(mutants::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
+    /// Count what kernels take, in packets of the processor, and compare with what is expected
+    Packets(packets::Arguments),
     /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that were built
     Dist(dist::Arguments),
     /// Run the host program for arm64 under emulation, against the stand-in for FastRPC
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
+        Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),
         Verb::Arm64 => arm64::run(),
     };

@@ -39,6 +39,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["hexagon"]),
     },
     Step {
+        name: "packets",
+        about: "kernels take as many packets as expected",
+        needs: &[Set::Base, Set::Hexagon],
+        command: || process::xtask(&["packets"]),
+    },
+    Step {
         name: "unit",
         about: "unit and integration tests of every crate, device qemu included (after hexagon)",
         needs: &[Set::Base, Set::Hexagon],

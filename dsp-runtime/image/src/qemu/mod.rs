@@ -1,15 +1,16 @@
 //! The image for qemu in user mode: `IMAGE serve FD-DIR FD`, see [`hexflash_abi::guest`]; `IMAGE check` holds the
-//! vector operations against their definitions.
+//! vector operations against their definitions; `IMAGE packets ...` counts what kernels take.
 //!
 //! Exit codes: 0 told to stop; 1 the session was lost; 2 called in a way that cannot work; 101 a panic.
 
+mod packets;
 mod serve;
 
 use core::arch::global_asm;
 use core::ffi::{CStr, c_char};
 use core::fmt::Write;
 
-use hexflash_dsp::platform::linux::{Stderr, exit};
+use hexflash_dsp::platform::linux::{Stream, exit};
 
 // The entry: the stack pointer as the argument, then aligned for vectors on the stack.
 global_asm!(
@@ -52,15 +53,29 @@ unsafe extern "C" fn main(sp: *const u32) -> ! {
     };
     end(match (argument(1), argument(2), argument(3)) {
         (Some("serve"), Some(files), Some(fd)) => serve::run(files, fd),
-        (Some("check"), None, None) => match hexflash_dsp::hvx::hexagon::check::run(300) {
-            Ok(()) => Ok(()),
-            Err(difference) => {
-                let _ = writeln!(Stderr, "{difference:x?}");
-                Err(Failure { code: 1, what: "a vector operation differs from its definition", errno: 0 })
-            }
-        },
-        _ => Err(unusable("usage: serve FD-DIR FD, or check")),
+        (Some("check"), None, None) => check(),
+        (Some("packets"), Some(op), Some(dtype)) => {
+            // A number that is missing or none is 0, which no case has where it matters.
+            let number = |i| argument(i).and_then(|text| text.parse().ok()).unwrap_or(0);
+            packets::run(&packets::Case { op, dtype, numbers: [4, 5, 6, 7, 8].map(number) })
+        }
+        _ => Err(unusable("usage: serve FD-DIR FD, check, or packets OP TYPE A B TOKENS PAST THREADS")),
     })
+}
+
+/// Holds the vector operations against their definitions.
+#[cfg(not(target_feature = "hvx-qfloat"))]
+fn check() -> Result<(), Failure> {
+    hexflash_dsp::hvx::hexagon::check::run(300).map_err(|difference| {
+        let _ = writeln!(Stream::Error, "{difference:x?}");
+        Failure { code: 1, what: "a vector operation differs from its definition", errno: 0 }
+    })
+}
+
+/// Qfloat is not the definition, and the emulator has none.
+#[cfg(target_feature = "hvx-qfloat")]
+fn check() -> Result<(), Failure> {
+    Err(unusable("an image with HVX float cannot be checked"))
 }
 
 /// Ends the process.
@@ -69,8 +84,8 @@ fn end(result: Result<(), Failure>) -> ! {
         Ok(()) => exit(0),
         Err(Failure { code, what, errno }) => {
             let _ = match errno {
-                0 => writeln!(Stderr, "{what}"),
-                errno => writeln!(Stderr, "{what} (errno {errno})"),
+                0 => writeln!(Stream::Error, "{what}"),
+                errno => writeln!(Stream::Error, "{what} (errno {errno})"),
             };
             exit(code)
         }
@@ -79,6 +94,6 @@ fn end(result: Result<(), Failure>) -> ! {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    let _ = writeln!(Stderr, "{info}");
+    let _ = writeln!(Stream::Error, "{info}");
     exit(101)
 }

@@ -7,6 +7,7 @@ use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET}
 use hexflash_abi::queue::QueueMemory;
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::linux::{Errno, LinuxPlatform, guarded, spawn};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::program::Arena;
@@ -14,24 +15,23 @@ use hexflash_dsp::session::Session;
 use hexflash_dsp::vtcm::Vtcm;
 
 use super::{Failure, end, unusable};
-
-/// The architecture that the emulator's image is built for, as the host is told.
-const ARCH: u32 = 0x67;
+use crate::ARCH;
 
 /// What a worker's thread is given.
-#[derive(Clone, Copy)]
-struct Start<'a> {
-    pool: &'a Pool<'a, LinuxPlatform<'a>>,
-    id: usize,
+pub(super) struct Start<'a, P: Platform> {
+    pub pool: &'a Pool<'a, P>,
+    pub id: usize,
 }
 
-extern "C" fn worker(start: *mut ()) {
-    // SAFETY: `run` passes a `Start` that lives until the process ends.
-    let Start { pool, id } = unsafe { *start.cast::<Start<'_>>() };
-    pool.serve(id);
+/// The life of a worker's thread, for `spawn`: `start` is a [`Start`] of the same platform that lives until the process
+/// ends.
+pub(super) extern "C" fn worker<P: Platform>(start: *mut ()) {
+    // SAFETY: see above.
+    let start = unsafe { &*start.cast::<Start<'_, P>>() };
+    start.pool.serve(start.id);
 }
 
-fn failed(what: &'static str) -> impl Fn(Errno) -> Failure {
+pub(super) fn failed(what: &'static str) -> impl Fn(Errno) -> Failure {
     move |Errno(errno)| Failure { code: 1, what, errno }
 }
 
@@ -74,11 +74,12 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let stop = unsafe { AtomicBool::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };
 
     let pool = Pool::new(&platform, Isa::Hexagon, vtcm, workers, dma);
-    let starts: [Start<'_>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });
+    let starts: [Start<'_, LinuxPlatform<'_>>; MAX_WORKERS] =
+        core::array::from_fn(|id| Start { pool: &pool, id });
     for start in &starts[1..workers] {
         // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from here on this
         // function does not return.
-        let started = unsafe { spawn(worker, (&raw const *start).cast_mut().cast()) };
+        let started = unsafe { spawn(worker::<LinuxPlatform<'_>>, (&raw const *start).cast_mut().cast()) };
         if let Err(error) = started {
             end(Err(failed("cannot start a thread")(error)));
         }

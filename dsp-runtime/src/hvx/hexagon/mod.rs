@@ -19,7 +19,7 @@ mod partial;
 use core::arch::hexagon::v128::*;
 use core::simd::Simd;
 
-use super::{BYTES, Hvx, LANES};
+use super::{BYTES, Hvx, LANES, Vectors};
 
 /// A vector register.
 type V = HvxVector;
@@ -62,10 +62,72 @@ fn fold(mut x: V, f: impl Fn(V, V) -> V) -> f32 {
     f32::from_bits(hvx!(q6_r_vextract_vr(x, 0)) as u32)
 }
 
+/// Controls of `vdelta` that bring word i to all words: byte p takes from byte p ^ control.
+#[repr(C, align(128))]
+struct Spread([[u8; BYTES]; LANES]);
+
+static SPREAD: Spread = {
+    let mut control = [[0; BYTES]; LANES];
+    let mut at = 0;
+    while at < LANES * BYTES {
+        let (word, byte) = (at / BYTES, at % BYTES);
+        control[word][byte] = (byte ^ (4 * word)) as u8 & 0x7c;
+        at += 1;
+    }
+    Spread(control)
+};
+
+/// a and b, of which the words are interleaved: the lower half, the upper half.
+#[inline(always)]
+fn interleave(a: V, b: V) -> (V, V) {
+    let pair = hvx!(q6_w_vshuff_vvr(b, a, -4));
+    (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+}
+
+/// The even words of a and b, the odd words of a and b.
+#[inline(always)]
+fn deal(a: V, b: V) -> (V, V) {
+    let pair = hvx!(q6_w_vdeal_vvr(b, a, -4));
+    (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+}
+
+/// From the maxima of every other vector, in lanes i and up, those of all of them: two lanes of a vector meet at each
+/// of five levels, so that at the last lane i has what is left of vector i.
+#[inline(always)]
+fn meet(even: V, odd: V) -> V {
+    let (low, high) = interleave(even, odd);
+    Hexagon::max(low, high)
+}
+
+/// Levels of the tree in [`Hvx::max_lanes`], each of the vectors i, i + n, i + 2 n ...
+macro_rules! levels {
+    ($($name:ident: $below:ident, $n:literal;)*) => {$(
+        #[inline(always)]
+        fn $name<X: Vectors<Hexagon>>(x: &X, i: usize) -> V {
+            meet($below(x, i), $below(x, i + $n))
+        }
+    )*};
+}
+
+#[inline(always)]
+fn maxima_32<X: Vectors<Hexagon>>(x: &X, i: usize) -> V {
+    x.get(i)
+}
+
+levels! {
+    maxima_16: maxima_32, 16;
+    maxima_8: maxima_16, 8;
+    maxima_4: maxima_8, 4;
+    maxima_2: maxima_4, 2;
+    maxima_1: maxima_2, 1;
+}
+
 impl Hvx for Hexagon {
     type F = V;
     type I = V;
     type B = V;
+    type Lanes = V;
+    type Q = V;
 
     const REGISTERS: usize = 32;
 
@@ -91,6 +153,18 @@ impl Hvx for Hexagon {
     unsafe fn store_n(p: *mut f32, v: V, n: usize) {
         // SAFETY: the caller's promise.
         unsafe { partial::store(p.cast(), v, n.min(LANES) * 4) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_aligned(p: *const f32) -> V {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store_aligned(p: *mut f32, v: V) {
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<V>().write(v) }
     }
 
     #[inline(always)]
@@ -133,6 +207,42 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn mul(a: V, b: V) -> V {
         float::mul(a, b)
+    }
+
+    #[inline(always)]
+    fn mul_q(a: V, b: V) -> V {
+        float::mul_q(a, b)
+    }
+
+    #[inline(always)]
+    fn add_q(a: V, b: V) -> V {
+        float::add_q(a, b)
+    }
+
+    #[inline(always)]
+    fn add_qf(a: V, b: V) -> V {
+        float::add_qf(a, b)
+    }
+
+    #[inline(always)]
+    fn zero_q() -> V {
+        // In every form a zero.
+        Self::splat_i(0)
+    }
+
+    #[inline(always)]
+    fn float(x: V) -> V {
+        float::float(x)
+    }
+
+    #[inline(always)]
+    fn rsqrt(x: V) -> V {
+        float::rsqrt(x)
+    }
+
+    #[inline(always)]
+    fn sum_all_q(x: V) -> V {
+        float::sum_all_q(x)
     }
 
     #[inline(always)]
@@ -228,6 +338,74 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn vrmpy(acc: V, w: V, a: i32) -> V {
         hvx!(q6_vw_vrmpyacc_vwvubrb(acc, w, a))
+    }
+
+    #[inline(always)]
+    fn lanes(x: V) -> V {
+        x
+    }
+
+    // Not `vsplat`: it needs the multipliers, which float code has no packet to spare of.
+    #[inline(always)]
+    fn lane(x: V, i: usize) -> V {
+        // SAFETY: `V` is 128 bytes of plain data.
+        let control = unsafe { (&raw const SPREAD.0[i]).cast::<V>().read() };
+        hvx!(q6_v_vdelta_vv(x, control))
+    }
+
+    #[inline(always)]
+    fn sum_all(x: V) -> V {
+        float::sum_all(x)
+    }
+
+    // Two vectors become one at each of the first two levels, of which the upper halves of all parts meet the lower ones.
+    #[inline(always)]
+    fn sum_four(x: [V; 4]) -> V {
+        let halves = |a: V, b: V, part: i32| {
+            let pair = hvx!(q6_w_vshuff_vvr(b, a, part));
+            Self::add_q(hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+        };
+        // Parts are of vectors 0, 1, 2, 3 in the end.
+        let mut sum = halves(halves(x[0], x[2], 64), halves(x[1], x[3], 64), 32);
+        for distance in [16, 8, 4] {
+            sum = Self::add_q(sum, hvx!(q6_v_vror_vr(sum, distance)));
+        }
+        Self::float(sum)
+    }
+
+    #[inline(always)]
+    fn max_lanes<X: Vectors<Self>>(x: &X) -> V {
+        maxima_1(x, 0)
+    }
+
+    #[inline(always)]
+    fn widen_f16_scaled(x: V, factors: i32, same: [f32; 2]) -> (V, V) {
+        float::widen_f16_scaled(x, factors, same)
+    }
+
+    #[inline(always)]
+    fn low_bytes(x: [V; 4]) -> V {
+        let low = hvx!(q6_vh_vpacke_vwvw(x[1], x[0]));
+        let high = hvx!(q6_vh_vpacke_vwvw(x[3], x[2]));
+        hvx!(q6_vb_vpacke_vhvh(high, low))
+    }
+
+    #[inline(always)]
+    fn sums_of_16(x: [V; 4]) -> V {
+        let ones = Self::splat_b(1);
+        let fours = |x: V| hvx!(q6_vw_vrmpy_vubvb(ones, x));
+        let join = |a: V, b: V| {
+            let (even, odd) = deal(a, b);
+            Self::add_i(even, odd)
+        };
+        join(join(fours(x[0]), fours(x[1])), join(fours(x[2]), fours(x[3])))
+    }
+
+    #[inline(always)]
+    unsafe fn store_low_halves(p: *mut u16, v: V) {
+        let halves = hvx!(q6_vh_vpacke_vwvw(v, v));
+        // SAFETY: the caller's promise.
+        unsafe { partial::store(p.cast(), halves, 2 * LANES) }
     }
 
     #[inline(always)]

@@ -19,11 +19,16 @@ fn floats(v: V) -> Simd<f32, LANES> {
 }
 
 #[inline(always)]
+fn single(v: V) -> V {
+    hvx!(q6_vsf_equals_vqf32(v))
+}
+
+#[inline(always)]
 pub(super) fn add(a: V, b: V) -> V {
     if cfg!(target_feature = "hvxv79") {
         hvx!(q6_vsf_vadd_vsfvsf(a, b))
     } else {
-        hvx!(q6_vsf_equals_vqf32(hvx!(q6_vqf32_vadd_vsfvsf(a, b))))
+        single(hvx!(q6_vqf32_vadd_vsfvsf(a, b)))
     }
 }
 
@@ -32,7 +37,7 @@ pub(super) fn sub(a: V, b: V) -> V {
     if cfg!(target_feature = "hvxv79") {
         hvx!(q6_vsf_vsub_vsfvsf(a, b))
     } else {
-        hvx!(q6_vsf_equals_vqf32(hvx!(q6_vqf32_vsub_vsfvsf(a, b))))
+        single(hvx!(q6_vqf32_vsub_vsfvsf(a, b)))
     }
 }
 
@@ -41,7 +46,7 @@ pub(super) fn mul(a: V, b: V) -> V {
     if cfg!(target_feature = "hvxv79") {
         hvx!(q6_vsf_vmpy_vsfvsf(a, b))
     } else {
-        hvx!(q6_vsf_equals_vqf32(hvx!(q6_vqf32_vmpy_vsfvsf(a, b))))
+        single(hvx!(q6_vqf32_vmpy_vsfvsf(a, b)))
     }
 }
 
@@ -90,8 +95,88 @@ pub(super) fn widen_f16(x: V) -> (V, V) {
         (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
     } else {
         // Multiplied by one.
-        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, vector(Words::splat(0x3c00_3c00))));
-        let single = |v| hvx!(q6_vsf_equals_vqf32(v));
+        widen_f16_scaled(x, 0x3c00_3c00, [1.0; 2])
+    }
+}
+
+#[inline(always)]
+pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
+    let factors = hvx!(q6_v_vsplat_r(factors));
+    if cfg!(target_feature = "hvxv79") {
+        let pair = hvx!(q6_wsf_vmpy_vhfvhf(x, factors));
+        (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+    } else {
+        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, factors));
         (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
     }
+}
+
+// Sums of products stay in qf32. (From v79 on they are IEEE, as everything is.)
+
+#[inline(always)]
+pub(super) fn mul_q(a: V, b: V) -> V {
+    if cfg!(target_feature = "hvxv79") { mul(a, b) } else { hvx!(q6_vqf32_vmpy_vsfvsf(a, b)) }
+}
+
+#[inline(always)]
+pub(super) fn add_q(a: V, b: V) -> V {
+    if cfg!(target_feature = "hvxv79") { add(a, b) } else { hvx!(q6_vqf32_vadd_vqf32vqf32(a, b)) }
+}
+
+#[inline(always)]
+pub(super) fn add_qf(a: V, b: V) -> V {
+    if cfg!(target_feature = "hvxv79") { add(a, b) } else { hvx!(q6_vqf32_vadd_vqf32vsf(a, b)) }
+}
+
+#[inline(always)]
+pub(super) fn float(x: V) -> V {
+    if cfg!(target_feature = "hvxv79") { x } else { single(x) }
+}
+
+/// The lanes' sum, in all lanes: the vector is turned, not shortened, and a + b is b + a.
+#[inline(always)]
+pub(super) fn sum_all(x: V) -> V {
+    if cfg!(target_feature = "hvxv79") {
+        turn(x, add)
+    } else {
+        // The first addition leaves IEEE.
+        let x = hvx!(q6_vqf32_vadd_vsfvsf(x, hvx!(q6_v_vror_vr(x, 64))));
+        let mut x = x;
+        for distance in [32, 16, 8, 4] {
+            x = add_q(x, hvx!(q6_v_vror_vr(x, distance)));
+        }
+        single(x)
+    }
+}
+
+/// As [`sum_all`].
+#[inline(always)]
+pub(super) fn sum_all_q(x: V) -> V {
+    float(turn(x, add_q))
+}
+
+#[inline(always)]
+fn turn(mut x: V, add: impl Fn(V, V) -> V) -> V {
+    for distance in [64, 32, 16, 8, 4] {
+        x = add(x, hvx!(q6_v_vror_vr(x, distance)));
+    }
+    x
+}
+
+/// [`math::rsqrt`](crate::hvx::math::rsqrt) without leaving qf32.
+#[inline(always)]
+pub(super) fn rsqrt(x: V) -> V {
+    if cfg!(target_feature = "hvxv79") {
+        return crate::hvx::math::rsqrt::<super::Hexagon>(x);
+    }
+    let splat = |x: f32| vector(Words::splat(x.to_bits() as i32));
+    let product = |a: V, b: V| hvx!(q6_vqf32_vmpy_vqf32vqf32(a, b));
+    let start = vector(Words::splat(0x5f37_59df) - words(hvx!(q6_vuw_vlsr_vuwr(x, 1))));
+    let half = mul_q(x, splat(0.5));
+    let threehalves = hvx!(q6_vqf32_vadd_vsfvsf(splat(1.5), splat(0.0)));
+    let mut y = hvx!(q6_vqf32_vadd_vsfvsf(start, splat(0.0)));
+    for _ in 0..3 {
+        y = product(y, hvx!(q6_vqf32_vsub_vqf32vqf32(threehalves, product(product(half, y), y))));
+    }
+    select_gt(x, splat(f32::MAX), splat(0.0), single(y))
 }

@@ -10,7 +10,7 @@ use core::simd::Select;
 use core::simd::cmp::{SimdPartialEq, SimdPartialOrd};
 
 use super::{LANES, V, Words, hvx, vector, words};
-use crate::hvx::portable;
+use crate::hvx::{math, portable};
 
 const MAGNITUDE: i32 = i32::MAX;
 const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
@@ -157,4 +157,30 @@ fn widen(half: Words) -> Words {
 pub(super) fn widen_f16(x: V) -> (V, V) {
     let low = words(x) & Words::splat(0xffff);
     (vector(widen(low)), vector(widen(words(hvx!(q6_vuw_vlsr_vuwr(x, 16))))))
+}
+
+#[inline(always)]
+pub(super) fn sum_all(x: V) -> V {
+    hvx!(q6_v_vsplat_r(sum(x).to_bits() as i32))
+}
+
+#[inline(always)]
+pub(super) fn widen_f16_scaled(x: V, _factors: i32, same: [f32; 2]) -> (V, V) {
+    let (low, high) = widen_f16(x);
+    let factor = |i: usize| hvx!(q6_v_vsplat_r(same[i].to_bits() as i32));
+    (mul(low, factor(0)), mul(high, factor(1)))
+}
+
+// IEEE operations have one form.
+
+pub(super) use self::{add as add_q, add as add_qf, mul as mul_q, sum_all as sum_all_q};
+
+#[inline(always)]
+pub(super) fn float(x: V) -> V {
+    x
+}
+
+#[inline(always)]
+pub(super) fn rsqrt(x: V) -> V {
+    math::rsqrt::<super::Hexagon>(x)
 }

@@ -77,7 +77,7 @@ impl Kernel for Attend {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         assert!(self.rows <= MAX_ROWS && worker.own_bytes() >= self.stage.bytes(self.rows));
         let Some(first) = worker.claim() else { return Ok(()) };
-        let base = worker.own_vtcm();
+        let base = worker.own_vtcm().get();
         let slot = self.stage.slot();
         let wide = base.wrapping_add(2 * slot);
         let rows = wide.wrapping_add(self.stage.wide).cast();

@@ -26,34 +26,45 @@
 //! goes home as folded, the step's tokens advance a scratch copy that is dropped, and their factors replace those on
 //! the tape. Folding happens when it is known how many of the tokens count.
 
+mod general;
+mod head;
+mod sweep;
+mod tape;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use hexflash_abi::op::params::DeltaNet;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::general::General;
+use self::head::{Course, Head, Place};
+use self::sweep::{KEYS, SPARE};
+use self::tape::{Record, Tape};
+use self::whole::Whole;
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, math};
-use crate::memory::View;
+use crate::hvx::{Hvx, LANES, Lines};
+use crate::memory::{Floats, View};
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
-use crate::row::Row;
 use crate::vtcm::VtcmPlan;
 
 /// Largest S that validation lets through.
 const MAX_STATE: usize = 128;
 
 struct GatedDeltaNet {
-    q: View,
-    k: View,
-    v: View,
-    g: View,
-    beta: View,
+    q: Floats,
+    k: Floats,
+    v: Floats,
+    g: Floats,
+    beta: Floats,
     state: View,
-    y: View,
+    y: Floats,
     tokens: usize,
+    /// Sequences of v per sequence of q and k.
+    shared: usize,
     /// 1 / sqrt(S).
     scale: f32,
     /// No tokens in the state: it is zeros.
@@ -100,103 +111,81 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }
     let ahead = h * b >= 2 * run.pool.workers();
-    let (scale, fresh) = (inverse_sqrt(s), run.n_past() == commit);
-    let kernel =
-        GatedDeltaNet { q, k, v, g, beta, state, y, tokens, scale, fresh, tape, commit, defer, ahead };
+    let (shared, scale, fresh) = (b / q.ne[3], inverse_sqrt(s), run.n_past() == commit);
+    let [q, k, v, g, beta, y] = [q, k, v, g, beta, y].map(Floats::new);
+    let kernel = GatedDeltaNet {
+        q,
+        k,
+        v,
+        g,
+        beta,
+        state,
+        y,
+        tokens,
+        shared,
+        scale,
+        fresh,
+        tape,
+        commit,
+        defer,
+        ahead,
+    };
     run.parallel(&kernel)?;
     match tape {
         // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old ones.
-        Some(tape) if defer => run.parallel(&Record { k, g, tape, tokens }),
+        Some(tape) if defer => run.parallel(&Record { k: *k, g: *g, tape, tokens }),
         _ => Ok(()),
     }
 }
 
-/// One or two states per worker, as they fit, and a scratch copy of one if there is a tape.
+/// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of keys.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let tile = Tile::new(shapes.src[5].map_or(1, |(state, _)| state.ne[0] as usize));
     let scratch = usize::from(shapes.dst[1].is_some());
-    let two = VtcmPlan::new(0, (2 + scratch) * tile.bytes);
-    let fits = two.fit(shapes.workers, shapes.vtcm_bytes).is_ok();
-    if fits { two } else { VtcmPlan::new(0, (1 + scratch) * tile.bytes) }
+    let states = |n: usize| VtcmPlan::new(0, (n + scratch) * tile.bytes() + KEY_ROWS);
+    let fits = states(2).fit(shapes.workers, shapes.vtcm_bytes).is_ok();
+    states(if fits { 2 } else { 1 })
 }
 
-/// The factor tape.
-#[derive(Clone, Copy)]
-struct Tape {
-    k: View,
-    delta: View,
-    g: View,
-}
+/// Bytes of three rows of keys.
+const KEY_ROWS: usize = 3 * KEYS * size_of::<f32>();
 
-impl Tape {
-    fn of<P: Platform>(run: &OpRun<'_, '_, '_, P>) -> Option<Self> {
-        Some(Self { k: run.dst[1]?, delta: run.dst[2]?, g: run.dst[3]? })
-    }
-}
-
-/// Keys and gates of the step, onto the tape. A unit is a token of a sequence.
-struct Record {
-    k: View,
-    g: View,
-    tape: Tape,
-    tokens: usize,
-}
-
-impl Kernel for Record {
-    fn units(&self) -> usize {
-        self.tokens * self.g.ne[3]
-    }
-
-    fn work(&self) -> usize {
-        self.units() * (self.k.ne[0] * self.k.ne[1] + self.g.ne[0] * self.g.ne[1]) / 16
-    }
-
-    #[inline(always)]
-    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        while let Some(unit) = worker.claim() {
-            let (t, b) = (unit % self.tokens, unit / self.tokens);
-            for (from, to) in [(&self.k, &self.tape.k), (&self.g, &self.tape.g)] {
-                for h in 0..if b < from.ne[3] { from.ne[1] } else { 0 } {
-                    // SAFETY: token t of sequence b was claimed by this worker alone.
-                    unsafe { to.row_mut([h, t, b]) }.copy::<H>(from.row([h, t, b]));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A state in VTCM: a row of whole vectors per key. Lanes past S hold anything: no lane ever meets another.
+/// A state in VTCM: a row of whole vectors per key, and some to spare, which a sweep may read. Lanes past S hold anything:
+/// no lane ever meets another.
 #[derive(Clone, Copy)]
 struct Tile {
     /// Keys, and values.
     size: usize,
     /// Vectors of values of a key.
     vectors: usize,
-    bytes: usize,
 }
 
 impl Tile {
     const fn new(size: usize) -> Self {
-        let vectors = size.div_ceil(LANES);
-        Self { size, vectors, bytes: size * vectors * VECTOR_BYTES }
+        Self { size, vectors: size.div_ceil(LANES) }
+    }
+
+    /// Bytes from key to key.
+    const fn stride(self) -> usize {
+        self.vectors * VECTOR_BYTES
+    }
+
+    /// Bytes that the tile takes.
+    const fn bytes(self) -> usize {
+        (self.size + SPARE) * self.stride()
     }
 
     /// The transfer between a tile and a packed state, each `row` bytes from key to key.
     fn transfer(self, src: *const u8, dst: *mut u8, src_stride: usize, dst_stride: usize) -> Transfer {
         if src_stride == dst_stride {
-            return Transfer::linear(src, dst, self.bytes);
+            return Transfer::linear(src, dst, self.size * src_stride);
         }
         Transfer { src, dst, row_bytes: self.size * 4, rows: self.size, src_stride, dst_stride }
-    }
-
-    const fn stride(self) -> usize {
-        self.vectors * VECTOR_BYTES
     }
 }
 
 /// A claimed head, and the transfer that brings its state (none if it is zeros).
-struct Head {
+struct Claim {
     h: usize,
     b: usize,
     slot: usize,
@@ -205,14 +194,14 @@ struct Head {
 
 /// A worker's places for states, and the write-backs that still read them.
 struct Slots {
-    base: *mut u8,
+    base: Lines,
     tile: Tile,
     back: [Option<Ticket>; 2],
 }
 
 impl Slots {
-    fn at(&self, slot: usize) -> *mut u8 {
-        self.base.wrapping_add(slot * self.tile.bytes)
+    fn at(&self, slot: usize) -> Lines {
+        self.base.skip(slot * (self.tile.size + SPARE) * self.tile.vectors)
     }
 }
 
@@ -230,41 +219,38 @@ impl Kernel for GatedDeltaNet {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let tile = Tile::new(self.y.ne[0]);
         let scratch = usize::from(self.tape.is_some());
-        let places = worker.own_bytes() / tile.bytes;
-        assert!(places > scratch);
-        let count = (places - scratch).min(2);
+        // Two states if they fit: see `plan`.
+        let count = if worker.own_bytes() >= (2 + scratch) * tile.bytes() + KEY_ROWS { 2 } else { 1 };
+        assert!(worker.own_bytes() >= (count + scratch) * tile.bytes() + KEY_ROWS);
         let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
+        let keys = slots.at(count + scratch);
         let ahead = self.ahead && count == 2;
         let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
-        while let Some(head) = next.take() {
-            let other = (head.slot + 1) % count;
+        while let Some(claim) = next.take() {
+            let other = (claim.slot + 1) & (count - 1);
             if ahead {
                 next = self.fetch::<H>(worker, &mut slots, other)?;
             }
-            if let Some(ticket) = head.ticket {
+            if let Some(ticket) = claim.ticket {
                 worker.dma.wait(ticket)?;
             }
-            let state = slots.at(head.slot);
-            if let Some(tape) = self.tape.filter(|_| self.commit > 0) {
-                // SAFETY: the state is in the slot and nothing else uses it; this worker alone has claimed the head.
-                unsafe { self.fold::<H>(tile, state.cast(), &head, &tape) };
-            }
-            let home = self.state.at([0, head.h, head.b]);
-            let transfer = tile.transfer(state, home, tile.stride(), tile.size * 4);
-            if self.defer {
-                if self.commit > 0 {
-                    // SAFETY: as below; from here on the slot is only read.
-                    slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
-                }
-                let spare = slots.at(count);
-                // SAFETY: as above, and the scratch place behind the slots is this worker's own.
-                unsafe { self.head::<H>(tile, state.cast(), Some(spare.cast()), &head) };
-            } else {
-                // SAFETY: as above.
-                unsafe { self.head::<H>(tile, state.cast(), None, &head) };
+            let state = slots.at(claim.slot);
+            let place = Place {
+                state,
+                scratch: if self.defer { slots.at(count) } else { state },
+                keys,
+                size: tile.size,
+                vectors: tile.vectors,
+            };
+            // SAFETY: the state is in the slot and nothing else uses it; scratch and keys are this worker's own; this
+            // worker alone has claimed the head.
+            unsafe { self.head::<H>(&place, &claim) };
+            if !self.defer || self.commit > 0 {
+                let home = self.state.at([0, claim.h, claim.b]);
+                let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
                 // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker has
                 // claimed; the slot is left alone until `fetch` or the end of this function has waited.
-                slots.back[head.slot] = Some(unsafe { worker.dma.push(transfer) });
+                slots.back[claim.slot] = Some(unsafe { worker.dma.push(transfer) });
             }
             if !ahead {
                 next = self.fetch::<H>(worker, &mut slots, other)?;
@@ -282,9 +268,11 @@ impl GatedDeltaNet {
         worker: &mut Worker<'_>,
         slots: &mut Slots,
         slot: usize,
-    ) -> Result<Option<Head>, Fault> {
+    ) -> Result<Option<Claim>, Fault> {
         let Some(unit) = worker.claim() else { return Ok(None) };
-        let (h, b) = (unit % self.y.ne[1], unit / self.y.ne[1]);
+        let heads = self.y.ne[1];
+        // Without a division, as below.
+        let (h, b) = if unit < heads { (unit, 0) } else { (unit % heads, unit / heads) };
         if let Some(ticket) = slots.back[slot].take() {
             worker.dma.wait(ticket)?;
         }
@@ -292,276 +280,88 @@ impl GatedDeltaNet {
         if self.fresh {
             for v in 0..tile.size * tile.vectors {
                 // SAFETY: a vector of the slot, which is free: its write-back was waited for.
-                unsafe { H::store(place.add(v * VECTOR_BYTES).cast(), H::splat(0.0)) };
+                unsafe { place.store::<H>(v, H::splat(0.0)) };
             }
-            return Ok(Some(Head { h, b, slot, ticket: None }));
+            return Ok(Some(Claim { h, b, slot, ticket: None }));
         }
-        let transfer = tile.transfer(self.state.at([0, h, b]), place, tile.size * 4, tile.stride());
+        let transfer = tile.transfer(self.state.at([0, h, b]), place.get(), tile.size * 4, tile.stride());
         // SAFETY: the slot is free and stays alone until the ticket is waited for; the state is packed, and nobody
         // but this worker writes it.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
-        Ok(Some(Head { h, b, slot, ticket }))
+        Ok(Some(Claim { h, b, slot, ticket }))
     }
 
-    /// Advances a head's state by the committed tokens on the tape.
+    /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.
     ///
     /// # Safety
-    /// As [`head`](Self::head), without `scratch`.
+    /// 1. The place is this worker's, and the state is in it.
+    /// 2. This worker alone has claimed the head.
     #[inline(always)]
-    unsafe fn fold<H: Hvx>(&self, tile: Tile, state: *mut f32, head: &Head, tape: &Tape) {
-        let (key_head, from) = (head.h % self.q.ne[1], head.b / (self.y.ne[3] / self.q.ne[3]));
-        for c in 0..self.commit {
-            let (k, g) = (tape.k.row([key_head, c, from]), tape.g.row([head.h, c, head.b]));
-            let delta = tape.delta.row([head.h, c, head.b]);
-            let mut decays = [0.0f32; MAX_STATE];
-            let each = g.len() > 1;
-            let decay = if each { exp_each::<H>(g, &mut decays) } else { math::exp::<H>(H::splat(g.get(0))) };
-            let k = k.part(0, tile.size);
-            let decays = &decays[..tile.size];
-            for v in 0..tile.vectors {
-                let delta = delta.vector::<H>(v);
-                for (i, &own) in decays.iter().enumerate() {
-                    let decay = if each { H::splat(own) } else { decay };
-                    let p = state.wrapping_add((i * tile.vectors + v) * LANES);
-                    // SAFETY: vector v of key i of the tile, which is this worker's.
-                    unsafe { H::store(p, advance::<H>(H::load(p), decay, delta, H::splat(k.get(i)))) };
-                }
-            }
-        }
-    }
-
-    /// Runs a head's tokens over its state, as many vectors of values at once as registers allow: a, b and delta of
-    /// each live in registers, next to the splats. With `scratch` the state is only read, and what the tokens make of
-    /// it goes there.
-    ///
-    /// # Safety
-    /// 1. `state` is a tile in VTCM that nobody else writes, and nobody else reads unless there is a `scratch`.
-    /// 2. `scratch` is another tile, which nobody else uses.
-    /// 3. This worker alone has claimed the head.
-    #[inline(always)]
-    unsafe fn head<H: Hvx>(&self, tile: Tile, state: *mut f32, scratch: Option<*mut f32>, head: &Head) {
-        // SAFETY: for all of them, the caller's promises; the widths divide the tile's vectors.
+    unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim) {
+        let course = Course { commit: self.commit, tokens: self.tokens, last: !self.defer };
+        let whole = self.g.ne[0] == 1 && place.size.is_multiple_of(LANES);
+        // SAFETY: for all of them, the caller's promises.
         unsafe {
-            if H::REGISTERS >= 24 && tile.vectors.is_multiple_of(4) {
-                self.gated::<H, 4>(tile, state, scratch, head);
-            } else if H::REGISTERS >= 8 && tile.vectors.is_multiple_of(2) {
-                self.gated::<H, 2>(tile, state, scratch, head);
-            } else {
-                self.gated::<H, 1>(tile, state, scratch, head);
+            // a, b and delta of each vector live in registers, next to the splats.
+            match place.vectors {
+                _ if !whole => self.general::<H>(course, claim, place),
+                4 if H::REGISTERS > 16 => self.blocks::<H, 4>(course, claim, place),
+                3 if H::REGISTERS > 16 => self.blocks::<H, 3>(course, claim, place),
+                2 | 4 if H::REGISTERS > 4 => self.blocks::<H, 2>(course, claim, place),
+                _ => self.blocks::<H, 1>(course, claim, place),
             }
         }
     }
 
-    /// Picks the gate's shape, then goes through the blocks of J vectors of values.
+    /// The rows that a head reads and writes.
+    #[inline(always)]
+    fn rows(&self, claim: &Claim) -> Head<'_> {
+        let &Claim { h, b, .. } = claim;
+        // Without a division, which is a function call on a DSP.
+        let mut key_head = h;
+        while key_head >= self.q.ne[1] {
+            key_head -= self.q.ne[1];
+        }
+        let from = if self.shared == 1 { b } else { b / self.shared };
+        Head {
+            q: self.q.column(key_head, from),
+            k: self.k.column(key_head, from),
+            v: self.v.column(h, b),
+            g: self.g.column(h, b),
+            beta: self.beta.column(h, b),
+            y: self.y.column_mut(h, b),
+            tape: self.tape.as_ref().map(|tape| tape.head(key_head, from, h, b, self.defer)),
+            scale: self.scale,
+        }
+    }
+
+    /// A function of its own, where that costs no instructions: registers are then its alone.
     ///
     /// # Safety
-    /// As [`head`](Self::head); J divides the tile's vectors.
-    #[inline(always)]
-    unsafe fn gated<H: Hvx, const J: usize>(
-        &self,
-        tile: Tile,
-        state: *mut f32,
-        scratch: Option<*mut f32>,
-        head: &Head,
-    ) {
-        for first in (0..tile.vectors).step_by(J) {
-            // J vectors from `first` are inside the tile's rows.
-            let (state, scratch) = (state.wrapping_add(first * LANES), scratch.unwrap_or(state));
-            let block = Block::<J> { state, scratch: scratch.wrapping_add(first * LANES), tile, first };
-            // S = 1 has one gate either way.
-            if self.g.ne[0] == 1 {
-                // SAFETY: the caller's promises.
-                unsafe { self.block::<H, J, false>(block, head) };
-            } else {
-                // SAFETY: the caller's promises.
-                unsafe { self.block::<H, J, true>(block, head) };
-            }
+    /// As [`head`](Self::head); J divides the vectors.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim, place: &Place) {
+        let head = &self.rows(claim);
+        for first in (0..place.vectors).step_by(J) {
+            // SAFETY: the caller's promises.
+            unsafe { course.run::<H, _>(&mut Whole::<J> { head, place: *place, first }, place) };
         }
     }
 
-    /// All tokens of the step over one block of values. EACH: a gate per key index.
+    /// As [`blocks`](Self::blocks).
     ///
     /// # Safety
-    /// As [`head`](Self::head), for the block's part of the tile.
-    #[inline(always)]
-    unsafe fn block<H: Hvx, const J: usize, const EACH: bool>(&self, block: Block<J>, head: &Head) {
-        // The decays per key of a token, and of the one before it; unused with one gate.
-        let mut decays = [[0.0f32; MAX_STATE]; 2];
-        let mut token = self.token::<H, EACH>(0, head, &mut decays[0]);
-        // SAFETY: (here and below) the caller's promise.
-        let mut sums = unsafe { block.pass::<H, EACH>(None, Some((token, &decays[0]))) };
-        let mut block = block;
-        for t in 0..self.tokens {
-            let update = self.outputs::<H, J, EACH>(t, head, &token, block.first, &sums);
-            let [even, odd] = &mut decays;
-            let (old, new) = if t % 2 == 0 { (even, odd) } else { (odd, even) };
-            if t + 1 == self.tokens {
-                // What would be dropped need not be computed.
-                if !self.defer {
-                    // SAFETY: as above.
-                    unsafe { block.pass::<H, EACH>(Some((update, old)), None) };
-                }
-                break;
-            }
-            token = self.token::<H, EACH>(t + 1, head, new);
-            // SAFETY: as above.
-            sums = unsafe { block.pass::<H, EACH>(Some((update, old)), Some((token, new))) };
-            block.state = block.scratch;
+    /// As [`head`](Self::head).
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim, place: &Place) {
+        let head = &self.rows(claim);
+        for first in 0..place.vectors {
+            // SAFETY: the caller's promises.
+            unsafe { course.run::<H, _>(&mut General { head, place: *place, first }, place) };
         }
     }
-
-    /// Token t of a head: its key and query, its decay. With EACH, the decays per key go to `decays`.
-    #[inline(always)]
-    fn token<H: Hvx, const EACH: bool>(
-        &self,
-        t: usize,
-        head: &Head,
-        decays: &mut [f32; MAX_STATE],
-    ) -> Token<'_, H> {
-        let from = [head.h % self.q.ne[1], t, head.b / (self.y.ne[3] / self.q.ne[3])];
-        let (q, k) = (self.q.row(from), self.k.row(from));
-        let g = self.g.row([head.h, t, head.b]);
-        let decay = if EACH { exp_each::<H>(g, decays) } else { math::exp::<H>(H::splat(g.get(0))) };
-        let mut kq = H::splat(0.0);
-        for v in 0..k.len().div_ceil(LANES) {
-            kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
-        }
-        Token { q, k, decay, kq: H::splat(H::sum(kq)) }
-    }
-
-    /// From a token's sums over the old state: its outputs, and what it changes.
-    #[inline(always)]
-    fn outputs<'t, H: Hvx, const J: usize, const EACH: bool>(
-        &self,
-        t: usize,
-        head: &Head,
-        token: &Token<'t, H>,
-        first: usize,
-        sums: &Sums<H, J>,
-    ) -> Update<'t, H, J> {
-        let at = [head.h, t, head.b];
-        let v = self.v.row(at);
-        let (beta, scale) = (H::splat(self.beta.row(at).get(0)), H::splat(self.scale));
-        // SAFETY: the rows of a head belong to the worker that claimed it.
-        let mut y = unsafe { self.y.row_mut(at) };
-        let mut delta = [H::splat(0.0); J];
-        for (j, delta) in delta.iter_mut().enumerate() {
-            let (mut a, mut b) = (sums.a[j], sums.b[j]);
-            if !EACH {
-                (a, b) = (H::mul(token.decay, a), H::mul(token.decay, b));
-            }
-            *delta = H::mul(beta, H::sub(v.vector::<H>(first + j), a));
-            y.set_vector::<H>(first + j, H::mul(scale, H::add(b, H::mul(*delta, token.kq))));
-        }
-        if let Some(tape) = self.tape.filter(|_| self.defer) {
-            // SAFETY: as above; this head's old factors have been folded.
-            let mut row = unsafe { tape.delta.row_mut(at) };
-            for (j, &delta) in delta.iter().enumerate() {
-                row.set_vector::<H>(first + j, delta);
-            }
-        }
-        Update { k: token.k, decay: token.decay, delta }
-    }
-}
-
-/// A token as one head sees it.
-#[derive(Clone, Copy)]
-struct Token<'t, H: Hvx> {
-    q: Row<'t>,
-    k: Row<'t>,
-    /// exp(g) in every lane; 1 with a gate per key.
-    decay: H::F,
-    /// k.q in every lane.
-    kq: H::F,
-}
-
-/// What a token changes in a block of the state: an entry of the factor tape, in registers.
-#[derive(Clone, Copy)]
-struct Update<'t, H: Hvx, const J: usize> {
-    k: Row<'t>,
-    decay: H::F,
-    delta: [H::F; J],
-}
-
-/// a and b of a token, before the gate if there is only one.
-struct Sums<H: Hvx, const J: usize> {
-    a: [H::F; J],
-    b: [H::F; J],
-}
-
-/// J vectors of values of every key.
-#[derive(Clone, Copy)]
-struct Block<const J: usize> {
-    /// The block's first vector of key 0.
-    state: *mut f32,
-    /// Likewise where updates go; the same, unless the state is to stay.
-    scratch: *mut f32,
-    tile: Tile,
-    /// The block's first vector in rows of values.
-    first: usize,
-}
-
-impl<const J: usize> Block<J> {
-    /// One pass over the block: applies the update of one token, then sums for the next one; each if there is one.
-    /// Decays per key come with them.
-    ///
-    /// # Safety
-    /// The block lies inside a tile that nobody else writes, and its scratch in one that nobody else uses.
-    #[inline(always)]
-    unsafe fn pass<H: Hvx, const EACH: bool>(
-        self,
-        update: Option<(Update<'_, H, J>, &[f32; MAX_STATE])>,
-        sums: Option<(Token<'_, H>, &[f32; MAX_STATE])>,
-    ) -> Sums<H, J> {
-        let (size, stride) = (self.tile.size, self.tile.vectors * LANES);
-        let zero = [H::splat(0.0); J];
-        let (mut a, mut b) = (zero, zero);
-        // Rows of exactly `size`, so that the loop needs no bounds checks.
-        let update = update.map(|(u, decays)| (u, u.k.part(0, size), &decays[..size]));
-        let sums = sums.map(|(t, decays)| (t, t.k.part(0, size), t.q.part(0, size), &decays[..size]));
-        for i in 0..size {
-            let (p, to) = (self.state.wrapping_add(i * stride), self.scratch.wrapping_add(i * stride));
-            let mut s = zero;
-            for (j, s) in s.iter_mut().enumerate() {
-                // SAFETY: vector j of key i of the block.
-                *s = unsafe { H::load(p.wrapping_add(j * LANES)) };
-            }
-            if let Some((u, k, decays)) = update {
-                let decay = if EACH { H::splat(decays[i]) } else { u.decay };
-                let k = H::splat(k.get(i));
-                for (j, s) in s.iter_mut().enumerate() {
-                    *s = advance::<H>(*s, decay, u.delta[j], k);
-                    // SAFETY: as above.
-                    unsafe { H::store(to.wrapping_add(j * LANES), *s) };
-                }
-            }
-            if let Some((_, k, q, decays)) = sums {
-                let (k, q) = (H::splat(k.get(i)), H::splat(q.get(i)));
-                for j in 0..J {
-                    let x = if EACH { H::mul(H::splat(decays[i]), s[j]) } else { s[j] };
-                    a[j] = H::add(a[j], H::mul(x, k));
-                    b[j] = H::add(b[j], H::mul(x, q));
-                }
-            }
-        }
-        Sums { a, b }
-    }
-}
-
-/// exp(g) per key, into `decays`; gives 1, the decay that all keys share.
-#[inline(always)]
-fn exp_each<H: Hvx>(g: Row<'_>, decays: &mut [f32; MAX_STATE]) -> H::F {
-    for (v, part) in decays.chunks_exact_mut(LANES).enumerate().take(g.len().div_ceil(LANES)) {
-        // SAFETY: a part is a vector's worth of floats.
-        unsafe { H::store(part.as_mut_ptr(), math::exp::<H>(g.vector::<H>(v))) };
-    }
-    H::splat(1.0)
-}
-
-/// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.
-#[inline(always)]
-fn advance<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::F {
-    H::add(H::mul(decay, s), H::mul(delta, k))
 }
 
 /// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for any head.

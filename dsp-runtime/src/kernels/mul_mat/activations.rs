@@ -1,43 +1,75 @@
 //! Reading rows of int8 activations as scalars, which `vrmpy` takes from a register.
 
-use hexflash_abi::dtype::ActivationRow;
+use hexflash_abi::dtype::{ActivationRow, TILE_K};
 
-/// The four activations from `k`, packed.
-///
-/// # Safety
-/// `x` is an activation row with these values; `k` is a multiple of 4.
-#[inline(always)]
-pub(super) unsafe fn packed(x: *const u8, k: usize) -> i32 {
-    // SAFETY: the caller's promise; rows are aligned to vectors.
-    unsafe { x.add(k).cast::<i32>().read() }
+/// An activation row from some block of 32 values on. Blocks are counted from there.
+#[derive(Clone, Copy)]
+pub(super) struct Activations {
+    values: *const u8,
+    scales: *const f32,
+    sums: *const [i32; 2],
+    halves: *const u16,
 }
 
-/// The scale of the 32 activations of block `block`.
-///
-/// # Safety
-/// `x` is an activation row of `layout` with that block.
-#[inline(always)]
-pub(super) unsafe fn scale_of_32(x: *const u8, layout: ActivationRow, block: usize) -> f32 {
-    // SAFETY: the caller's promise.
-    unsafe { x.add(layout.scales() + block * 4).cast::<f32>().read() }
-}
+impl Activations {
+    /// R rows of `k.1` values from value `k.0`, which is the first of a block.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new), for each.
+    #[inline(always)]
+    pub unsafe fn all<const R: usize>(x: [*const u8; R], k: (usize, usize)) -> [Self; R] {
+        // SAFETY: the caller's promise.
+        x.map(|x| unsafe { Self::new(x, ActivationRow::new(k.1), k.0 / TILE_K) })
+    }
 
-/// Sum of the 16 activations of half-block `half`.
-///
-/// # Safety
-/// `x` is an activation row of `layout` with that half-block.
-#[inline(always)]
-pub(super) unsafe fn sum_of_16(x: *const u8, layout: ActivationRow, half: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { x.add(layout.sums() + half * 4).cast::<i32>().read() }
-}
+    /// The row at `row` from block `first`.
+    ///
+    /// # Safety
+    /// `row` is an activation row of `layout`, aligned to vectors and readable as long as this value is used.
+    #[inline(always)]
+    unsafe fn new(row: *const u8, layout: ActivationRow, first: usize) -> Self {
+        // SAFETY: offsets inside the row.
+        unsafe {
+            Self {
+                values: row.add(first * 32),
+                scales: row.add(layout.scales()).cast::<f32>().add(first),
+                sums: row.add(layout.sums()).cast::<[i32; 2]>().add(first),
+                halves: row.add(layout.halves()).cast::<u16>().add(first),
+            }
+        }
+    }
 
-/// Sum of the 32 activations of block `block`.
-///
-/// # Safety
-/// `x` is an activation row of `layout` with that block.
-#[inline(always)]
-pub(super) unsafe fn sum_of_32(x: *const u8, layout: ActivationRow, block: usize) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { sum_of_16(x, layout, 2 * block).wrapping_add(sum_of_16(x, layout, 2 * block + 1)) }
+    /// The eight activations from `k` of a block, packed in two words.
+    ///
+    /// # Safety
+    /// The row has the block; `k` is 0, 8, 16 or 24.
+    #[inline(always)]
+    pub unsafe fn eight(self, block: usize, k: usize) -> [i32; 2] {
+        // One load for both. SAFETY: the caller's promise; aligned as the row is.
+        let both = unsafe { self.values.add(block * 32 + k).cast::<u64>().read() };
+        [both as i32, (both >> 32) as i32]
+    }
+
+    /// The sums of both halves of a block.
+    ///
+    /// # Safety
+    /// The row has the block.
+    #[inline(always)]
+    pub unsafe fn sums(self, block: usize) -> [i32; 2] {
+        // SAFETY: the caller's promise; two words, aligned to eight bytes as the row is.
+        let both = unsafe { self.sums.add(block).cast::<u64>().read() };
+        [both as i32, (both >> 32) as i32]
+    }
+
+    /// The scales of `block`, which is even, and of the next one: as two f16 in a word, and as f32.
+    ///
+    /// # Safety
+    /// The row has both blocks, and starts at an even block.
+    #[inline(always)]
+    pub unsafe fn scales(self, block: usize) -> (i32, [f32; 2]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            (self.halves.add(block).cast::<i32>().read(), self.scales.add(block).cast::<[f32; 2]>().read())
+        }
+    }
 }

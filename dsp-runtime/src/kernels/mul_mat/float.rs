@@ -1,9 +1,7 @@
 //! Groups of F16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
 
-use hexflash_abi::VECTOR_BYTES;
-
 use super::PARTIAL;
-use crate::hvx::Hvx;
+use crate::hvx::{Hvx, LANES, Lines};
 
 /// acc += W x over `groups` groups from value `k.0` of rows of `k.1` values: F16 weights.
 ///
@@ -11,22 +9,35 @@ use crate::hvx::Hvx;
 /// `weights` holds the groups; each `x` is a row of `k.1` floats.
 #[inline(always)]
 pub(super) unsafe fn f16<H: Hvx, const R: usize>(
-    weights: *const u8,
+    weights: Lines,
     x: [*const f32; R],
     k: (usize, usize),
     groups: usize,
-    acc: &mut [[H::F; PARTIAL]; R],
+    acc: &mut [[H::Q; PARTIAL]; R],
 ) {
-    let end = k.1.min(k.0 + groups * 32);
-    for i in (k.0..end).step_by(2) {
-        // SAFETY: a vector per two k, inside the groups.
-        let (even, odd) = H::widen_f16(unsafe { H::load_b(weights.add((i - k.0) / 2 * VECTOR_BYTES)) });
-        for r in 0..R {
-            // SAFETY: i < k.1.
-            acc[r][0] = H::add(acc[r][0], H::mul(even, H::splat(unsafe { x[r].add(i).read() })));
-            if i + 1 < end {
-                // SAFETY: i + 1 < k.1.
-                acc[r][1] = H::add(acc[r][1], H::mul(odd, H::splat(unsafe { x[r].add(i + 1).read() })));
+    for g in 0..groups {
+        let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
+        // SAFETY: the group's values that the rows have.
+        let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+        if n == LANES {
+            for i in 0..LANES / 2 {
+                // SAFETY: a vector per two k, inside the group.
+                let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
+                for r in 0..R {
+                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
+                    acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                }
+            }
+            continue;
+        }
+        for i in 0..n.div_ceil(2) {
+            // SAFETY: as above.
+            let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
+            for r in 0..R {
+                acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
+                if 2 * i + 1 < n {
+                    acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                }
             }
         }
     }
@@ -38,20 +49,40 @@ pub(super) unsafe fn f16<H: Hvx, const R: usize>(
 /// As [`f16`].
 #[inline(always)]
 pub(super) unsafe fn f32<H: Hvx, const R: usize>(
-    weights: *const u8,
+    weights: Lines,
     x: [*const f32; R],
     k: (usize, usize),
     groups: usize,
-    acc: &mut [[H::F; PARTIAL]; R],
+    acc: &mut [[H::Q; PARTIAL]; R],
 ) {
-    let end = k.1.min(k.0 + groups * 32);
-    for i in k.0..end {
-        // SAFETY: a vector per k, inside the groups.
-        let w = unsafe { H::load(weights.add((i - k.0) * VECTOR_BYTES).cast()) };
-        for r in 0..R {
-            // SAFETY: i < k.1.
-            let x = H::splat(unsafe { x[r].add(i).read() });
-            acc[r][i % 2] = H::add(acc[r][i % 2], H::mul(w, x));
+    for g in 0..groups {
+        let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
+        // SAFETY: the group's values that the rows have.
+        let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+        for i in 0..n {
+            // SAFETY: a vector per k, inside the group.
+            let w = unsafe { group.load::<H>(i) };
+            for r in 0..R {
+                acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(x[r], i)));
+            }
         }
     }
+}
+
+/// Values of R rows from `at` on, as many of 32 as rows of `k` values have, and how many that are.
+///
+/// # Safety
+/// Each `x` is a row of `k` floats.
+#[inline(always)]
+unsafe fn lanes<H: Hvx, const R: usize>(x: [*const f32; R], at: usize, k: usize) -> ([H::Lanes; R], usize) {
+    let n = k.saturating_sub(at).min(LANES);
+    let mut all = [H::lanes(H::splat(0.0)); R];
+    if n > 0 {
+        for (lanes, x) in all.iter_mut().zip(x) {
+            // SAFETY: n floats from `at` are in the row.
+            *lanes =
+                H::lanes(unsafe { if n == LANES { H::load(x.add(at)) } else { H::load_n(x.add(at), n) } });
+        }
+    }
+    (all, n)
 }

@@ -1,8 +1,8 @@
 //! MUL_MAT: tiled weights times activations, y = W x per row of x.
 //!
-//! A unit of work is a strip of 32 output rows for up to `ROWS` rows of x. The strip streams from DDR into the
-//! worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the next
-//! claimed one) is on its way. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
+//! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights stream from
+//! DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the
+//! next claimed one) is on its way. A piece is part of a strip, or all the strips of a unit. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
 //! register, so they need no vector form.
 //!
 //! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
@@ -13,13 +13,16 @@ mod float;
 mod q6_k;
 mod scaled;
 
-use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
+use core::marker::PhantomData;
+
+use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
-use self::scaled::{Q4_0, Q8_0};
+use self::activations::Activations;
+use self::scaled::{Q4_0, Q8_0, Quants};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
 use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
@@ -29,17 +32,113 @@ use crate::vtcm::VtcmPlan;
 const ROWS: usize = 64;
 /// Bytes of a piece of a strip; two are in VTCM per worker.
 const PIECE: usize = 64 * 1024;
+/// Bytes of a piece of several strips.
+const STRIPS: usize = 160 * 1024;
+/// Units that a worker should find at least, so that none waits long for the last.
+const UNITS: usize = 8;
 /// Vectors of partial sums per row: the float types keep even and odd k apart.
 const PARTIAL: usize = 2;
 
-struct MulMat {
+/// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have to do
+/// with the registers that the others leave.
+trait Weights: Sync {
+    /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
+    ///
+    /// # Safety
+    /// `weights` holds the groups; each `x` is a row of `k.1` values, as F32 or as an activation row, whichever the
+    /// type wants.
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    );
+}
+
+struct F32;
+struct F16;
+struct Q6K;
+
+impl Weights for F32 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { float::f32::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
+    }
+}
+
+impl Weights for F16 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { float::f16::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
+    }
+}
+
+impl Weights for Q6K {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { q6_k::multiply::<H, R>(weights, groups, &Activations::all(x, k), acc) }
+    }
+}
+
+impl<Q: Quants + Sync> Weights for Q {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { scaled::multiply::<Q, H, R>(weights, groups, &Activations::all(x, k), acc) }
+    }
+}
+
+struct MulMat<W> {
+    weights: PhantomData<W>,
+    shape: Shape,
+}
+
+impl<W> MulMat<W> {
+    fn new(shape: Shape) -> Self {
+        Self { weights: PhantomData, shape }
+    }
+}
+
+struct Shape {
     w: View,
     x: View,
     y: View,
+    /// Matrices of x, per axis, that read the same matrix of w.
+    repeat: [usize; 2],
     group: TileGroup,
     /// Groups of a strip, and of a piece.
     groups: usize,
     piece_groups: usize,
+    /// Strips of a unit: one, or as many as a piece has.
+    strips: usize,
 }
 
 /// Bytes of partial sums.
@@ -52,8 +151,10 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     };
     let strip = group.strip_bytes(w.ne[0] as usize);
     let room = (shapes.vtcm_bytes / shapes.workers).saturating_sub(SUMS) / 2;
+    let share = (w.ne[1] as usize).div_ceil(TILE_ROWS) / (UNITS * shapes.workers);
+    let strips = (STRIPS.min(room) / strip).min(share);
     // At least a group; if even that does not fit, `fit` says so.
-    let piece = strip.min(PIECE).min(room) / group.bytes;
+    let piece = if strips > 1 { strips * strip } else { strip.min(PIECE).min(room) } / group.bytes;
     VtcmPlan::new(0, SUMS + 2 * piece.max(1) * group.bytes)
 }
 
@@ -65,14 +166,25 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;
-    let kernel = MulMat { w, x, y, group, groups: group.count(w.ne[0]), piece_groups };
-    run.parallel(&kernel)
+    let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
+    let groups = group.count(w.ne[0]);
+    let strips = (piece_groups / groups).max(1);
+    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
+    match w.dtype {
+        DType::Q8_0x32 => run.parallel(&MulMat::<Q8_0>::new(shape)),
+        DType::Q4_0x32 => run.parallel(&MulMat::<Q4_0>::new(shape)),
+        DType::Q6Kx32 => run.parallel(&MulMat::<Q6K>::new(shape)),
+        DType::F16x32 => run.parallel(&MulMat::<F16>::new(shape)),
+        _ => run.parallel(&MulMat::<F32>::new(shape)),
+    }
 }
 
-/// A claimed unit: which strip, which rows of x.
+/// A claimed unit: which strips, which rows of x.
 #[derive(Clone, Copy)]
 struct Unit {
+    /// First strip, and how many.
     strip: usize,
+    strips: usize,
     /// Indices of axes 2 and 3 of x.
     batch: [usize; 2],
     /// First row of x, and how many.
@@ -80,59 +192,82 @@ struct Unit {
     rows: usize,
 }
 
-/// A piece of a unit's strip on its way to VTCM.
+/// A piece of a unit's weights on its way to VTCM.
 #[derive(Clone, Copy)]
 struct Piece {
     unit: Unit,
-    /// First group of the strip in this piece, and how many.
+    /// First group of the strip in this piece, and how many of each strip.
     first: usize,
     groups: usize,
     ticket: Ticket,
     slot: usize,
 }
 
-impl MulMat {
-    fn strips(&self) -> usize {
-        self.w.ne[1].div_ceil(TILE_ROWS)
+impl Shape {
+    /// Units of one pass over the weights.
+    fn turns(&self) -> usize {
+        self.w.ne[1].div_ceil(TILE_ROWS).div_ceil(self.strips)
     }
 
+    #[inline(always)]
     fn unit(&self, number: usize) -> Unit {
-        let (strip, rest) = (number % self.strips(), number / self.strips());
+        let all = self.w.ne[1].div_ceil(TILE_ROWS);
+        let strip = number * self.strips;
+        if strip < all && self.x.ne[1] <= ROWS {
+            // The usual case, without divisions, which are function calls on a DSP.
+            let strips = self.strips.min(all - strip);
+            return Unit { strip, strips, batch: [0; 2], row: 0, rows: self.x.ne[1] };
+        }
+        let (turn, rest) = (number % self.turns(), number / self.turns());
+        let strip = turn * self.strips;
+        let strips = self.strips.min(all - strip);
         let chunks = self.x.ne[1].div_ceil(ROWS);
         let (chunk, batch) = (rest % chunks, rest / chunks);
         let row = chunk * ROWS;
         let rows = ROWS.min(self.x.ne[1] - row);
-        Unit { strip, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
+        Unit { strip, strips, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
     }
 
     /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
+    #[inline(always)]
     fn fetch(&self, worker: &mut Worker<'_>, previous: Option<&Piece>) -> Option<Piece> {
         let (unit, first, slot) = match previous {
             Some(p) if p.first + p.groups < self.groups => (p.unit, p.first + p.groups, 1 - p.slot),
             _ => (self.unit(worker.claim()?), 0, previous.map_or(0, |p| 1 - p.slot)),
         };
         let groups = self.piece_groups.min(self.groups - first);
-        let repeat = [self.x.ne[2] / self.w.ne[2], self.x.ne[3] / self.w.ne[3]];
-        let strip = self.w.at([unit.strip, unit.batch[0] / repeat[0], unit.batch[1] / repeat[1]]);
+        let matrix = match unit.batch {
+            [0, 0] => [0, 0],
+            [i, j] => [i / self.repeat[0], j / self.repeat[1]],
+        };
+        let strip = self.w.at([unit.strip, matrix[0], matrix[1]]);
         let src = strip.wrapping_add(first * self.group.bytes);
-        let transfer = Transfer::linear(src, self.slot(worker, slot), groups * self.group.bytes);
-        // SAFETY: the source is part of a validated strip that nothing writes during the op; the slot is this
-        // worker's own, and the piece that it held was multiplied before this call (two slots, used in turn).
+        let bytes = unit.strips * groups * self.group.bytes;
+        let transfer = Transfer::linear(src, self.slot(worker, slot).get(), bytes);
+        // SAFETY: the source is part of a validated strip that nothing writes during the op, or several strips, which have no gaps; the slot is this worker's own, and the piece that it held was multiplied before this call (two slots,
+        // used in turn).
         let ticket = unsafe { worker.dma.push(transfer) };
         Some(Piece { unit, first, groups, ticket, slot })
     }
 
-    fn slot(&self, worker: &Worker<'_>, slot: usize) -> *mut u8 {
+    fn slot(&self, worker: &Worker<'_>, slot: usize) -> Lines {
         let bytes = self.piece_groups * self.group.bytes;
-        worker.own_vtcm().wrapping_add(worker.own_bytes() - (2 - slot) * bytes)
+        // Groups are whole vectors, and so is a worker's region.
+        worker.own_vtcm().skip((worker.own_bytes() - (2 - slot) * bytes) / VECTOR_BYTES)
     }
+}
 
+impl<W: Weights> MulMat<W> {
     /// Multiplies one piece for all rows of its unit.
     ///
     /// # Safety
     /// The piece has arrived in its slot, and `sums` is this worker's own and has room for the unit's rows.
     #[inline(always)]
-    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: *const u8, sums: *mut f32) {
+    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: Lines, sums: Lines) {
+        if piece.unit.rows == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.rows::<H, 1>(piece, weights, sums, 0) };
+        }
         let block = if H::REGISTERS >= 16 { 4 } else { 2 };
         let mut done = 0;
         while done < piece.unit.rows {
@@ -155,70 +290,73 @@ impl MulMat {
     /// # Safety
     /// As [`multiply`](Self::multiply).
     #[inline(always)]
-    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: *const u8, sums: *mut f32, at: usize) {
-        let unit = &p.unit;
-        let x: [*const u8; R] = core::array::from_fn(|r| {
-            let [b2, b3] = unit.batch;
-            self.x.at([unit.row + at + r, b2, b3]).cast_const()
-        });
-        let sums = sums.wrapping_add(at * PARTIAL * LANES);
-        let mut acc = [[H::splat(0.0); PARTIAL]; R];
-        if p.first > 0 {
-            for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
-                // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-                *v = unsafe { H::load(sums.add(i * LANES)) };
+    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: Lines, sums: Lines, at: usize) {
+        let (shape, unit) = (&self.shape, &p.unit);
+        let [b2, b3] = unit.batch;
+        let x: [*const u8; R] =
+            core::array::from_fn(|r| shape.x.at([unit.row + at + r, b2, b3]).cast_const());
+        let y: [*mut f32; R] = core::array::from_fn(|r| shape.y.at([unit.row + at + r, b2, b3]).cast());
+        let sums = sums.skip(at * PARTIAL);
+        let k = (p.first * shape.group.k, shape.x.ne[0]);
+        let vectors = p.groups * (shape.group.bytes / VECTOR_BYTES);
+        let last = p.first + p.groups == shape.groups;
+        let (mut weights, mut column) = (weights, unit.strip * TILE_ROWS);
+        for _ in 0..unit.strips {
+            let mut acc = [[H::zero_q(); PARTIAL]; R];
+            if p.first > 0 {
+                for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
+                    // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                    *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(i) });
+                }
             }
-        }
-        let k = (p.first * self.group.k, self.x.ne[0]);
-        let layout = ActivationRow::new(k.1);
-        // SAFETY: the piece's groups are in the slot; x rows are validated rows of k.1 values, as F32 or as
-        // activation rows, whichever the type wants (validation).
-        unsafe {
-            match self.w.dtype {
-                DType::Q8_0x32 => scaled::multiply::<Q8_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q4_0x32 => scaled::multiply::<Q4_0, H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::Q6Kx32 => q6_k::multiply::<H, R>(weights, p.groups, x, layout, k.0, &mut acc),
-                DType::F16x32 => float::f16::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
-                _ => float::f32::<H, R>(weights, x.map(|x| x.cast()), k, p.groups, &mut acc),
-            }
-        }
-        let last = p.first + p.groups == self.groups;
-        let columns = (self.w.ne[1] - unit.strip * TILE_ROWS).min(TILE_ROWS);
-        for (r, acc) in acc.into_iter().enumerate() {
-            // SAFETY: `sums` as above; the columns of the strip lie inside row `r` of y, which only this unit writes.
-            unsafe {
-                if !last {
-                    for (i, v) in acc.into_iter().enumerate() {
-                        H::store(sums.add((r * PARTIAL + i) * LANES), v);
-                    }
+            // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the type that
+            // these weights want (validation).
+            unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
+            for (r, &acc) in acc.iter().enumerate() {
+                if last {
+                    // SAFETY: the columns of the strip lie inside row `r` of y, which only this unit writes.
+                    unsafe { self.finish::<H>(y[r].add(column), acc, shape.w.ne[1] - column) };
                     continue;
                 }
-                let y = self.y.at([unit.row + at + r, unit.batch[0], unit.batch[1]]).cast::<f32>();
-                let y = y.add(unit.strip * TILE_ROWS);
-                let v = H::add(acc[0], acc[1]);
-                if columns == LANES { H::store(y, v) } else { H::store_n(y, v, columns) }
+                for (i, &v) in acc.iter().enumerate() {
+                    // SAFETY: as above. (A unit of several strips has them whole.)
+                    unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
+                }
             }
+            (weights, column) = (weights.skip(vectors), column + TILE_ROWS);
         }
+    }
+
+    /// Stores the sums of a strip in a row of y that has `left` columns from there on.
+    ///
+    /// # Safety
+    /// As many columns as the strip has are valid for writing at `y`.
+    #[inline(always)]
+    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: [H::Q; PARTIAL], left: usize) {
+        let v = H::float(H::add_q(acc[0], acc[1]));
+        // SAFETY: the caller's promise.
+        unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }
 }
 
-impl Kernel for MulMat {
+impl<W: Weights> Kernel for MulMat<W> {
     fn units(&self) -> usize {
-        self.strips() * self.x.ne[1].div_ceil(ROWS) * self.x.ne[2] * self.x.ne[3]
+        self.shape.turns() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
     }
 
     fn work(&self) -> usize {
-        (self.strips() * self.groups * (self.group.bytes / VECTOR_BYTES)).saturating_mul(self.x.rows())
+        (self.shape.turns() * self.shape.strips * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
+            .saturating_mul(self.shape.x.rows())
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let sums = worker.own_vtcm().cast::<f32>();
-        let mut next = self.fetch(worker, None);
+        let sums = worker.own_vtcm();
+        let mut next = self.shape.fetch(worker, None);
         while let Some(piece) = next {
-            next = self.fetch(worker, Some(&piece));
+            next = self.shape.fetch(worker, Some(&piece));
             worker.dma.wait(piece.ticket)?;
-            let weights = self.slot(worker, piece.slot);
+            let weights = self.shape.slot(worker, piece.slot);
             // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.
             unsafe { self.multiply::<H>(&piece, weights, sums) };
         }

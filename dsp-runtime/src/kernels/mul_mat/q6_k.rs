@@ -1,14 +1,15 @@
 //! Groups of Q6_K weights: 256 k with an int8 scale per 16 and one d per row.
 
 use hexflash_abi::VECTOR_BYTES;
-use hexflash_abi::dtype::{ActivationRow, DType, TILE_K, q6k};
+use hexflash_abi::dtype::{DType, q6k};
 
 use super::PARTIAL;
-use super::activations::{packed, scale_of_32, sum_of_16};
-use crate::hvx::Hvx;
+use super::activations::Activations;
+use crate::hvx::{Hvx, Lines};
 
+/// Vectors of a group.
 const GROUP: usize = match DType::Q6Kx32.tile_group() {
-    Some(group) => group.bytes,
+    Some(group) => group.bytes / VECTOR_BYTES,
     None => unreachable!(),
 };
 
@@ -35,62 +36,87 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
     })
 }
 
-/// acc += W x over `groups` groups that start at value `k` of the rows.
+/// acc += W x over `groups` groups, whose first block is block 0 of the activations.
 ///
 /// Weights are q + 32. Per tile two sums of 16, each times its block's scale (exact in 32 bits: at most
 /// 16 * 63 * 127 * 128 < 2^25), then times d and the activations' scale.
 ///
 /// # Safety
-/// `weights` holds the groups; each `x` is an activation row of `layout` that covers them.
+/// `weights` holds the groups; each `x` has their blocks.
 #[inline(always)]
 pub(super) unsafe fn multiply<H: Hvx, const R: usize>(
-    weights: *const u8,
+    weights: Lines,
     groups: usize,
-    x: [*const u8; R],
-    layout: ActivationRow,
-    k: usize,
-    acc: &mut [[H::F; PARTIAL]; R],
+    x: &[Activations; R],
+    acc: &mut [[H::Q; PARTIAL]; R],
 ) {
     for g in 0..groups {
-        let group = weights.wrapping_add(g * GROUP);
+        let group = weights.skip(g * GROUP);
         // SAFETY: inside the group.
-        let d = H::widen_f16(unsafe { H::load_b(group.add(q6k::D)) }).0;
-        for tile in 0..8 {
-            let block = (k + g * 256) / TILE_K + tile;
+        let d = H::words(unsafe { group.load_b::<H>(q6k::D / VECTOR_BYTES) });
+        // d in both halves, for a pair of tiles.
+        let d = H::and_i(d, H::splat_i(0xffff));
+        let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
+        for pair in 0..4 {
             // SAFETY: inside the group.
-            let scales = unsafe { H::words(H::load_b(group.add(q6k::SCALES + tile / 2 * VECTOR_BYTES))) };
-            let first = tile % 2 * 2;
-            let scales = [signed_byte::<H>(scales, first), signed_byte::<H>(scales, first + 1)];
-            let at = group.wrapping_add(q6k::HIGH + tile * q6k::HIGH_TILE);
-            // SAFETY: inside the group.
-            let high = unsafe { [H::load_b(at), H::load_b(at.add(VECTOR_BYTES))] };
-            let mut sums = [[H::splat_i(0); 2]; R];
-            for (sums, x) in sums.iter_mut().zip(x) {
-                for (half, sum) in sums.iter_mut().enumerate() {
-                    // SAFETY: the rows cover the block.
-                    let activations = unsafe { sum_of_16(x, layout, 2 * block + half) };
-                    *sum = H::splat_i(activations.wrapping_mul(-32));
-                }
-            }
-            for v in 0..4 {
-                // SAFETY: inside the tile.
-                let nibbles =
-                    H::nibbles(unsafe { H::load_b(group.add(tile * q6k::LOW_TILE + v * VECTOR_BYTES)) });
-                for (half, low) in [nibbles.0, nibbles.1].into_iter().enumerate() {
-                    let w = H::or_b(low, high_bits::<H>(high[half], v));
-                    for r in 0..R {
-                        // SAFETY: inside the block.
-                        let a = unsafe { packed(x[r], block * TILE_K + half * 16 + 4 * v) };
-                        sums[r][half] = H::vrmpy(sums[r][half], w, a);
-                    }
-                }
+            let scales = H::words(unsafe { group.load_b::<H>(q6k::SCALES / VECTOR_BYTES + pair) });
+            let block = 8 * g + 2 * pair;
+            let mut sums = [[H::splat_i(0); R]; 2];
+            for (half, sums) in sums.iter_mut().enumerate() {
+                let scales = [signed_byte::<H>(scales, 2 * half), signed_byte::<H>(scales, 2 * half + 1)];
+                // SAFETY: the tile is inside the group, the block inside the rows.
+                unsafe { tile::<H, R>(sums, group, 2 * pair + half, x, block + half, scales) };
             }
             for r in 0..R {
-                let sum = H::add_i(H::mul_i(sums[r][0], scales[0]), H::mul_i(sums[r][1], scales[1]));
                 // SAFETY: inside the row.
-                let d = H::mul(d, H::splat(unsafe { scale_of_32(x[r], layout, block) }));
-                acc[r][0] = H::add(acc[r][0], H::mul(H::to_float(sum), d));
+                let (halves, floats) = unsafe { x[r].scales(block) };
+                let (even, odd) = H::widen_f16_scaled(d, halves, floats);
+                acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
+                acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[1][r]), odd));
             }
         }
+    }
+}
+
+/// out = W x for a tile of a group and a block of activations, block scales included.
+///
+/// # Safety
+/// `group` holds the group; each `x` has the block.
+#[inline(always)]
+unsafe fn tile<H: Hvx, const R: usize>(
+    out: &mut [H::I; R],
+    group: Lines,
+    tile: usize,
+    x: &[Activations; R],
+    block: usize,
+    scales: [H::I; 2],
+) {
+    let at = group.skip((q6k::HIGH + tile * q6k::HIGH_TILE) / VECTOR_BYTES);
+    // SAFETY: inside the group.
+    let high = unsafe { [at.load_b::<H>(0), at.load_b::<H>(1)] };
+    let mut sums = [[H::splat_i(0); 2]; R];
+    for (sums, x) in sums.iter_mut().zip(x) {
+        // SAFETY: the rows have the block.
+        *sums = unsafe { x.sums(block) }.map(|sum| H::splat_i(sum.wrapping_mul(-32)));
+    }
+    for v in (0..4).step_by(2) {
+        let low = group.skip(tile * q6k::LOW_TILE / VECTOR_BYTES + v);
+        // SAFETY: inside the tile.
+        let low = unsafe { [H::nibbles(low.load_b::<H>(0)), H::nibbles(low.load_b::<H>(1))] };
+        for half in 0..2 {
+            let pick = |nibbles: (H::B, H::B)| if half == 0 { nibbles.0 } else { nibbles.1 };
+            let w = [
+                H::or_b(pick(low[0]), high_bits::<H>(high[half], v)),
+                H::or_b(pick(low[1]), high_bits::<H>(high[half], v + 1)),
+            ];
+            for r in 0..R {
+                // SAFETY: inside the block.
+                let a = unsafe { x[r].eight(block, half * 16 + 4 * v) };
+                sums[r][half] = H::vrmpy(H::vrmpy(sums[r][half], w[0], a[0]), w[1], a[1]);
+            }
+        }
+    }
+    for (out, sums) in out.iter_mut().zip(&sums) {
+        *out = H::add_i(H::mul_i(sums[0], scales[0]), H::mul_i(sums[1], scales[1]));
     }
 }

@@ -1,26 +1,31 @@
 //! Groups of Q8_0 and Q4_0 weights: per tile some vectors of unsigned quants, and a scale per row.
 
 use hexflash_abi::VECTOR_BYTES;
-use hexflash_abi::dtype::{ActivationRow, DType, TILE_K, q4_0, q8_0};
+use hexflash_abi::dtype::{DType, q4_0, q8_0};
 
 use super::PARTIAL;
-use super::activations::{packed, scale_of_32, sum_of_32};
-use crate::hvx::Hvx;
+use super::activations::Activations;
+use crate::hvx::{Hvx, Lines};
 
 /// How a type's quants are stored.
 pub(super) trait Quants {
     /// The tiled type.
     const DTYPE: DType;
-    /// Bytes of the quants of a tile; four tiles of them precede the scales.
+    /// Vectors of the quants of a tile; four tiles of them precede the scales.
     const TILE: usize;
     /// What a stored quant of value zero is.
     const ZERO: i32;
 
-    /// sum += W x for one tile and the 32 activations from `k`.
+    /// sum += W x for one tile and a block of activations.
     ///
     /// # Safety
-    /// `tile` holds the quants of a tile; each `x` is an activation row with these values.
-    unsafe fn tile<H: Hvx, const R: usize>(sum: &mut [H::I; R], tile: *const u8, x: [*const u8; R], k: usize);
+    /// `tile` holds the quants of a tile; each `x` has the block.
+    unsafe fn tile<H: Hvx, const R: usize>(
+        sum: &mut [H::I; R],
+        tile: Lines,
+        x: &[Activations; R],
+        block: usize,
+    );
 }
 
 /// Eight vectors, each four k of 32 rows.
@@ -31,22 +36,23 @@ pub(super) struct Q4_0;
 
 impl Quants for Q8_0 {
     const DTYPE: DType = DType::Q8_0x32;
-    const TILE: usize = q8_0::TILE;
+    const TILE: usize = q8_0::TILE / VECTOR_BYTES;
     const ZERO: i32 = 128;
 
     #[inline(always)]
     unsafe fn tile<H: Hvx, const R: usize>(
         sum: &mut [H::I; R],
-        tile: *const u8,
-        x: [*const u8; R],
-        k: usize,
+        tile: Lines,
+        x: &[Activations; R],
+        block: usize,
     ) {
-        for v in 0..8 {
+        for v in (0..8).step_by(2) {
             // SAFETY: inside the tile.
-            let w = unsafe { H::load_b(tile.add(v * VECTOR_BYTES)) };
+            let w = unsafe { [tile.load_b::<H>(v), tile.load_b::<H>(v + 1)] };
             for (sum, x) in sum.iter_mut().zip(x) {
-                // SAFETY: inside the row.
-                *sum = H::vrmpy(*sum, w, unsafe { packed(x, k + 4 * v) });
+                // SAFETY: inside the block.
+                let a = unsafe { x.eight(block, 4 * v) };
+                *sum = H::vrmpy(H::vrmpy(*sum, w[0], a[0]), w[1], a[1]);
             }
         }
     }
@@ -54,73 +60,91 @@ impl Quants for Q8_0 {
 
 impl Quants for Q4_0 {
     const DTYPE: DType = DType::Q4_0x32;
-    const TILE: usize = q4_0::TILE;
+    const TILE: usize = q4_0::TILE / VECTOR_BYTES;
     const ZERO: i32 = 8;
 
     #[inline(always)]
     unsafe fn tile<H: Hvx, const R: usize>(
         sum: &mut [H::I; R],
-        tile: *const u8,
-        x: [*const u8; R],
-        k: usize,
+        tile: Lines,
+        x: &[Activations; R],
+        block: usize,
     ) {
-        for v in 0..4 {
+        for v in (0..4).step_by(2) {
             // SAFETY: inside the tile.
-            let (low, high) = H::nibbles(unsafe { H::load_b(tile.add(v * VECTOR_BYTES)) });
+            let w = unsafe { [H::nibbles(tile.load_b::<H>(v)), H::nibbles(tile.load_b::<H>(v + 1))] };
             for (sum, x) in sum.iter_mut().zip(x) {
-                // SAFETY: inside the row.
-                let (a, b) = unsafe { (packed(x, k + 4 * v), packed(x, k + 16 + 4 * v)) };
-                *sum = H::vrmpy(H::vrmpy(*sum, low, a), high, b);
+                // SAFETY: inside the block.
+                let (a, b) = unsafe { (x.eight(block, 4 * v), x.eight(block, 16 + 4 * v)) };
+                *sum = H::vrmpy(H::vrmpy(*sum, w[0].0, a[0]), w[0].1, b[0]);
+                *sum = H::vrmpy(H::vrmpy(*sum, w[1].0, a[1]), w[1].1, b[1]);
             }
         }
     }
 }
 
-const fn group_bytes<Q: Quants>() -> usize {
+/// Vectors of a group.
+const fn group<Q: Quants>() -> usize {
     match Q::DTYPE.tile_group() {
-        Some(group) => group.bytes,
+        Some(group) => group.bytes / VECTOR_BYTES,
         None => unreachable!(),
     }
 }
 
-/// acc += W x over `groups` groups that start at value `k` of the rows.
+/// acc += W x over `groups` groups, whose first block is block 0 of the activations.
 ///
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
 ///
 /// # Safety
-/// `weights` holds the groups; each `x` is an activation row of `layout` that covers them.
+/// `weights` holds the groups; each `x` has their blocks.
 #[inline(always)]
 pub(super) unsafe fn multiply<Q: Quants, H: Hvx, const R: usize>(
-    weights: *const u8,
+    weights: Lines,
     groups: usize,
-    x: [*const u8; R],
-    layout: ActivationRow,
-    k: usize,
-    acc: &mut [[H::F; PARTIAL]; R],
+    x: &[Activations; R],
+    acc: &mut [[H::Q; PARTIAL]; R],
 ) {
     for g in 0..groups {
-        let group = weights.wrapping_add(g * group_bytes::<Q>());
-        for pair in 0..2 {
-            let scales = group.wrapping_add(4 * Q::TILE + pair * VECTOR_BYTES);
-            // SAFETY: inside the group.
-            let scales = H::widen_f16(unsafe { H::load_b(scales) });
-            for (half, scale) in [scales.0, scales.1].into_iter().enumerate() {
-                let tile = pair * 2 + half;
-                let block = (k + g * 128) / TILE_K + tile;
-                let mut sum = [H::splat_i(0); R];
-                for (sum, x) in sum.iter_mut().zip(x) {
-                    // SAFETY: the rows cover the block (activation rows are padded to 256 values).
-                    *sum = H::splat_i(unsafe { sum_of_32(x, layout, block) }.wrapping_mul(-Q::ZERO));
-                }
-                // SAFETY: the tile is inside the group, the block inside the rows.
-                unsafe { Q::tile::<H, R>(&mut sum, group.add(tile * Q::TILE), x, block * TILE_K) };
-                for r in 0..R {
-                    // SAFETY: inside the row.
-                    let d = H::mul(scale, H::splat(unsafe { scale_of_32(x[r], layout, block) }));
-                    acc[r][0] = H::add(acc[r][0], H::mul(H::to_float(sum[r]), d));
-                }
-            }
+        let group = weights.skip(g * group::<Q>());
+        // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
+        unsafe {
+            pair::<Q, H, R>(group, 0, x, 4 * g, acc);
+            pair::<Q, H, R>(group, 1, x, 4 * g + 2, acc);
         }
+    }
+}
+
+/// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on.
+///
+/// # Safety
+/// `group` holds a group; each `x` has the blocks.
+#[inline(always)]
+unsafe fn pair<Q: Quants, H: Hvx, const R: usize>(
+    group: Lines,
+    pair: usize,
+    x: &[Activations; R],
+    block: usize,
+    acc: &mut [[H::Q; PARTIAL]; R],
+) {
+    // SAFETY: inside the group.
+    let scales = unsafe { group.load_b::<H>(4 * Q::TILE + pair) };
+    let mut sums = [[H::splat_i(0); R]; 2];
+    for (half, sums) in sums.iter_mut().enumerate() {
+        let block = block + half;
+        for (sum, x) in sums.iter_mut().zip(x) {
+            // SAFETY: the rows have the block (activation rows are padded to 256 values).
+            let [a, b] = unsafe { x.sums(block) };
+            *sum = H::splat_i(a.wrapping_add(b).wrapping_mul(-Q::ZERO));
+        }
+        // SAFETY: the tile is inside the group, the block inside the rows.
+        unsafe { Q::tile::<H, R>(sums, group.skip((2 * pair + half) * Q::TILE), x, block) };
+    }
+    for r in 0..R {
+        // SAFETY: inside the row.
+        let (halves, floats) = unsafe { x[r].scales(block) };
+        let (even, odd) = H::widen_f16_scaled(scales, halves, floats);
+        acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
+        acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[1][r]), odd));
     }
 }

@@ -129,8 +129,14 @@ impl Builder<'_> {
                 let w = self.put(F32, Shape::fixed([c, taps, 1, 1]), Use::Packed)?;
                 let size = taps + self.few() - 1;
                 let ring = self.put(F32, Shape::fixed([c, size, b, 1]), Use::State)?;
-                let y = self.put(F32, rows, Use::Output)?;
-                self.op(op, &[Some(x), Some(w), Some(ring)], &[y], &NOTHING);
+                let mut dst = vec![self.put(F32, rows, Use::Output)?];
+                let mut defer = 0;
+                if self.random.chance(60) {
+                    defer = self.random.below(2) as u32;
+                    let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
+                    dst.push(self.put(F32, Shape::fixed([c, n, b, 1]), Use::State)?);
+                }
+                self.op(op, &[Some(x), Some(w), Some(ring)], &dst, &params::SsmConv { defer });
             }
             Op::GatedDeltaNet => self.gated_delta_net()?,
             Op::FlashAttnExt => self.flash_attn()?,
@@ -144,7 +150,12 @@ impl Builder<'_> {
                 let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
                 let x = self.input(Shape([n, m, 1, 1], axis(1)))?;
                 let y = self.put(I32, Shape([m, 1, 1, 1], axis(0)), Use::State)?;
-                self.op(op, &[Some(x)], &[y], &NOTHING);
+                if self.random.chance(50) {
+                    let margin = self.put(F32, Shape([m, 1, 1, 1], axis(0)), Use::State)?;
+                    self.op(op, &[Some(x)], &[y, margin], &NOTHING);
+                } else {
+                    self.op(op, &[Some(x)], &[y], &NOTHING);
+                }
             }
             Op::Cpy => {
                 let n = self.length();

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use hexflash_abi::program::PARTS;
 use serde::{Serialize, Serializer};
@@ -16,9 +15,10 @@ use super::{Args, plot, table};
 use crate::cli::options::SpecType;
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, print_json};
+use crate::device::{CostUnit, DeviceInfo};
 use crate::engine::{Engine, EngineError};
 use crate::generate::{Finish, Generated, Limits, generate};
-use crate::model::{Config, MAX_VERIFY, Part};
+use crate::model::{Config, MAX_VERIFY};
 use crate::sampler::{Sampler, SamplerParams};
 use crate::speculation::{DraftLength, SpecStats, Speculation};
 use crate::text::TextModel;
@@ -68,41 +68,32 @@ impl Serialize for Mode {
     }
 }
 
-/// Microseconds of a round by part; of a step, where there are plain steps.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct RoundTime {
-    pub verify: f64,
-    pub lm_head: f64,
-    pub accept: f64,
-    pub taps: f64,
-    pub draft: f64,
-    pub draft_head: f64,
-    /// Messages, and the host.
-    pub rest: f64,
-}
+/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by [`Part`](crate::model::Part), and the rest
+/// (messages, and the host), where that has the same unit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RoundCost(pub [f64; PARTS + 1]);
 
-impl RoundTime {
+impl RoundCost {
     pub(super) const NAMES: [&str; PARTS + 1] =
         ["verify", "LM head", "accept", "taps", "draft", "draft head", "rest"];
 
-    fn new(parts: &[Duration; PARTS], seconds: f64, rounds: usize) -> Self {
-        let per_round = |seconds: f64| 1e6 * seconds / rounds.max(1) as f64;
-        let part = |part: Part| per_round(parts[part as usize].as_secs_f64());
-        let known: Duration = parts.iter().sum();
-        Self {
-            verify: part(Part::Verify),
-            lm_head: part(Part::LmHead),
-            accept: part(Part::Accept),
-            taps: part(Part::Taps),
-            draft: part(Part::Draft),
-            draft_head: part(Part::DraftHead),
-            rest: per_round((seconds - known.as_secs_f64()).max(0.0)),
-        }
+    fn new(parts: &[u64; PARTS], unit: CostUnit, seconds: f64, rounds: usize) -> Self {
+        let known = parts.iter().map(|&cost| cost as f64);
+        let rest = match unit {
+            CostUnit::Nanoseconds => (1e9 * seconds - known.clone().sum::<f64>()).max(0.0),
+            CostUnit::Packets => 0.0,
+        };
+        let mut costs = [0.0; PARTS + 1];
+        let thousands = 1e3 * rounds.max(1) as f64;
+        costs.iter_mut().zip(known.chain([rest])).for_each(|(cost, all)| *cost = all / thousands);
+        Self(costs)
     }
+}
 
-    /// In the order of [`NAMES`](Self::NAMES).
-    pub(super) fn values(&self) -> [f64; PARTS + 1] {
-        [self.verify, self.lm_head, self.accept, self.taps, self.draft, self.draft_head, self.rest]
+impl Serialize for RoundCost {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer
+            .collect_map(Self::NAMES.iter().map(|name| name.to_lowercase().replace(' ', "_")).zip(self.0))
     }
 }
 
@@ -117,7 +108,7 @@ pub(super) struct Row {
     /// Best run against plain decoding's best run.
     pub speedup: f64,
     /// Of the best run.
-    pub us_per_round: RoundTime,
+    pub cost_per_round: RoundCost,
     /// Of the best run; absent for plain decoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speculation: Option<SpecStats>,
@@ -140,8 +131,11 @@ pub(super) struct PromptRows {
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
     pub finish_reason: Finish,
-    /// Speed of `auto` against the better of plain decoding and the best fixed length.
+    /// The best by median: plain decoding or a fixed length.
+    pub best: Mode,
+    /// Speed of `auto` against that: the median over the turns, and the standard error of this median.
     pub auto_against_best: f64,
+    pub auto_error: f64,
     pub rows: Vec<Row>,
 }
 
@@ -154,7 +148,7 @@ pub(super) struct MeanRow {
     /// Mean over the prompts that had rounds.
     pub mean_accepted_length: Option<f64>,
     pub acceptance: Option<f64>,
-    pub us_per_round: RoundTime,
+    pub cost_per_round: RoundCost,
 }
 
 #[derive(Debug, Serialize)]
@@ -163,7 +157,7 @@ pub(super) struct Report {
     pub model: String,
     pub draft: Option<String>,
     pub drafter: &'static str,
-    pub device: crate::device::DeviceInfo,
+    pub device: DeviceInfo,
     pub n_ctx: u32,
     pub n_gen: usize,
     pub repetitions: u32,
@@ -177,6 +171,8 @@ pub(super) struct Report {
 struct Bench<'a> {
     plain: Engine,
     speculative: Engine,
+    /// Keeps what it learns of costs from run to run, as in a session; of texts it keeps nothing.
+    auto: Speculation,
     model: &'a TextModel,
     limits: Limits,
     args: &'a Args,
@@ -186,7 +182,7 @@ struct Bench<'a> {
 struct Runs {
     mode: Mode,
     speeds: Vec<f64>,
-    best: Option<(Generated, [Duration; PARTS])>,
+    best: Option<(Generated, [u64; PARTS])>,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
@@ -224,7 +220,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
     let limits = Limits { max_tokens: Some(args.n_gen), stop: Vec::new(), ignore_eos: false };
     let plain = args.engine.load(&gguf, None, false, args.device.open()?)?;
-    let mut bench = Bench { plain, speculative, model, limits, args };
+    let auto = args.drafter.speculation(DraftLength::Auto)?;
+    let mut bench = Bench { plain, speculative, auto, model, limits, args };
 
     let modes: Vec<Mode> =
         [Mode::Plain].into_iter().chain(lengths.into_iter().map(Mode::Fixed)).chain([Mode::Auto]).collect();
@@ -320,29 +317,42 @@ impl Bench<'_> {
                 done(count);
             }
         }
-        let speed = |mode: fn(Mode) -> bool| {
-            let speeds = all.iter().filter(|runs| mode(runs.mode)).flat_map(|runs| &runs.speeds);
-            speeds.copied().fold(0.0, f64::max)
-        };
-        let (plain, auto) = (speed(|mode| mode == Mode::Plain), speed(|mode| mode == Mode::Auto));
-        let best = speed(|mode| mode != Mode::Auto);
-        let rows = all.into_iter().map(|runs| runs.row(plain)).collect();
+        let plain = all.iter().find(|runs| runs.mode == Mode::Plain).map_or(0.0, |runs| best(&runs.speeds));
+        let others = all.iter().filter(|runs| runs.mode != Mode::Auto);
+        let rival = others.max_by(|a, b| median(&a.speeds).total_cmp(&median(&b.speeds)));
+        let auto = all.iter().find(|runs| runs.mode == Mode::Auto);
+        let (rival, auto) = rival.zip(auto).unwrap_or_else(|| unreachable!("both are always measured"));
+        // Turn by turn, so that what slowed down a whole turn cancels out.
+        let against: Vec<f64> =
+            auto.speeds.iter().zip(&rival.speeds).map(|(auto, rival)| auto / rival).collect();
+        let (best, auto_against_best, auto_error) = (rival.mode, median(&against), error_of_median(&against));
+        let unit = self.plain.device().info().cost_unit;
+        let rows = all.into_iter().map(|runs| runs.row(plain, unit)).collect();
         Ok(PromptRows {
             prompt,
             prompt_tokens: ids.len(),
             generated_tokens: expected.tokens.len(),
             finish_reason: expected.finish_reason,
-            auto_against_best: auto / best,
+            best,
+            auto_against_best,
+            auto_error,
             rows,
         })
     }
 
-    /// One generation from an empty context, with speculation that knows nothing yet.
-    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [Duration; PARTS]), CliError> {
-        let (engine, mut speculation) = match mode {
-            Mode::Plain => (&mut self.plain, Speculation::off()),
-            Mode::Fixed(n) => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Fixed(n))?),
-            Mode::Auto => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Auto)?),
+    /// One generation from an empty context.
+    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [u64; PARTS]), CliError> {
+        let mut other;
+        let (engine, speculation) = match mode {
+            Mode::Plain => {
+                other = Speculation::off();
+                (&mut self.plain, &mut other)
+            }
+            Mode::Fixed(n) => {
+                other = self.args.drafter.speculation(DraftLength::Fixed(n))?;
+                (&mut self.speculative, &mut other)
+            }
+            Mode::Auto => (&mut self.speculative, &mut self.auto),
         };
         let mut sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() })?;
         engine.reset();
@@ -350,7 +360,7 @@ impl Bench<'_> {
             engine,
             &self.model.tokenizer,
             &mut sampler,
-            &mut speculation,
+            speculation,
             ids,
             &self.limits,
             |_| {},
@@ -361,7 +371,7 @@ impl Bench<'_> {
 }
 
 impl Runs {
-    fn add(&mut self, generated: Generated, parts: [Duration; PARTS]) {
+    fn add(&mut self, generated: Generated, parts: [u64; PARTS]) {
         let speed = generated.stats.generated_per_second;
         if self.speeds.iter().all(|&other| speed > other) {
             self.best = Some((generated, parts));
@@ -369,20 +379,16 @@ impl Runs {
         self.speeds.push(speed);
     }
 
-    fn row(self, plain: f64) -> Row {
-        let mut sorted = self.speeds.clone();
-        sorted.sort_by(f64::total_cmp);
-        let n = sorted.len();
-        let median = if n == 0 { 0.0 } else { (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0 };
-        let best = sorted.last().copied().unwrap_or(0.0);
-        let (mut us_per_round, mut speculation) = (RoundTime::default(), None);
+    fn row(self, plain: f64, unit: CostUnit) -> Row {
+        let (best, median) = (best(&self.speeds), median(&self.speeds));
+        let (mut cost_per_round, mut speculation) = (RoundCost::default(), None);
         if let Some((generated, parts)) = self.best {
             let stats = generated.stats;
             let rounds = match &stats.speculation {
                 Some(spec) => spec.rounds + spec.steps,
                 None => stats.generated_tokens - 1,
             };
-            us_per_round = RoundTime::new(&parts, stats.generated_seconds, rounds);
+            cost_per_round = RoundCost::new(&parts, unit, stats.generated_seconds, rounds);
             speculation = stats.speculation;
         }
         Row {
@@ -391,10 +397,28 @@ impl Runs {
             median,
             runs: self.speeds,
             speedup: best / plain,
-            us_per_round,
+            cost_per_round,
             speculation,
         }
     }
+}
+
+fn best(speeds: &[f64]) -> f64 {
+    speeds.iter().copied().fold(0.0, f64::max)
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    if n == 0 { 0.0 } else { (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0 }
+}
+
+/// Standard error of the median of `values`, from their median absolute deviation, as if they were normal.
+fn error_of_median(values: &[f64]) -> f64 {
+    let middle = median(values);
+    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    1.253 * 1.483 * median(&deviations) / (values.len().max(1) as f64).sqrt()
 }
 
 /// First position where two texts differ.
@@ -410,29 +434,22 @@ fn mean(prompts: &[PromptRows], i: usize) -> MeanRow {
         let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
         (n > 0.0).then(|| sum / n)
     };
-    let part =
-        |part: fn(&RoundTime) -> f64| average(&mut rows().map(|row| part(&row.us_per_round))).unwrap_or(0.0);
     let with_drafts = || rows().filter_map(|row| row.speculation.as_ref()).filter(|stats| stats.drafted > 0);
     MeanRow {
         drafts: prompts[0].rows[i].drafts,
         speedup: average(&mut rows().map(|row| row.speedup.ln())).map_or(0.0, f64::exp),
         mean_accepted_length: average(&mut rows().filter_map(Row::tokens_per_round)),
         acceptance: average(&mut with_drafts().map(SpecStats::acceptance)),
-        us_per_round: RoundTime {
-            verify: part(|t| t.verify),
-            lm_head: part(|t| t.lm_head),
-            accept: part(|t| t.accept),
-            taps: part(|t| t.taps),
-            draft: part(|t| t.draft),
-            draft_head: part(|t| t.draft_head),
-            rest: part(|t| t.rest),
-        },
+        cost_per_round: RoundCost(std::array::from_fn(|part| {
+            average(&mut rows().map(|row| row.cost_per_round.0[part])).unwrap_or(0.0)
+        })),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Part;
 
     #[test]
     fn differences_are_found_at_their_place() {
@@ -444,12 +461,21 @@ mod tests {
     }
 
     #[test]
-    fn times_of_a_round_add_up() {
-        let mut parts = [Duration::ZERO; PARTS];
-        parts[Part::Verify as usize] = Duration::from_micros(600);
-        parts[Part::DraftHead as usize] = Duration::from_micros(200);
-        let time = RoundTime::new(&parts, 1e-3, 10);
-        assert_eq!((time.verify, time.draft_head), (60.0, 20.0));
-        assert!((time.values().iter().sum::<f64>() - 100.0).abs() < 1e-9);
+    fn costs_of_a_round_add_up() {
+        let mut parts = [0; PARTS];
+        parts[Part::Verify as usize] = 600_000;
+        parts[Part::DraftHead as usize] = 200_000;
+        for (unit, sum) in [(CostUnit::Nanoseconds, 100.0), (CostUnit::Packets, 80.0)] {
+            let RoundCost(costs) = RoundCost::new(&parts, unit, 1e-3, 10);
+            assert_eq!((costs[Part::Verify as usize], costs[Part::DraftHead as usize]), (60.0, 20.0));
+            assert!((costs.iter().sum::<f64>() - sum).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!((median(&[]), median(&[3.0]), median(&[4.0, 1.0, 3.0, 2.0])), (0.0, 3.0, 2.5));
+        assert_eq!(error_of_median(&[1.0, 1.0, 1.0, 9.0]), 0.0);
+        assert!((error_of_median(&[0.9, 1.0, 1.1]) - 0.107).abs() < 1e-3);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{Result, Write};
 
-use super::sweep::{Mode, Report, RoundTime, Row};
+use super::sweep::{Mode, Report, RoundCost, Row};
 
 pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     let d = &report.device;
@@ -61,25 +61,25 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
             figure(row.acceptance.map(|share| 100.0 * share), " %"),
         )?;
     }
-    let worst = report.prompts.iter().enumerate();
-    let worst = worst.min_by(|(_, a), (_, b)| a.auto_against_best.total_cmp(&b.auto_against_best));
-    if let Some((i, prompt)) = worst {
-        let share = 100.0 * (prompt.auto_against_best - 1.0);
-        writeln!(
-            out,
-            "auto against the better of plain and the best length: {share:+.1} % at worst, on prompt {}",
-            i + 1
-        )?;
+    writeln!(
+        out,
+        "\nauto against the better of plain and the best length: median over the turns, and its standard error"
+    )?;
+    heading(out, &[("prompt", 6), ("best", 6), ("auto", 8), ("error", 7)])?;
+    for (i, prompt) in report.prompts.iter().enumerate() {
+        let (share, error) = (100.0 * (prompt.auto_against_best - 1.0), 100.0 * prompt.auto_error);
+        writeln!(out, "| {:>6} | {:>6} | {share:>+6.1} % | {error:>5.1} % |", i + 1, prompt.best)?;
     }
 
     writeln!(
         out,
-        "\nmicroseconds of a round (plain: of a step; auto: of rounds and steps), mean of best runs"
+        "\n{} of a round (plain: of a step; auto: of rounds and steps), mean of best runs",
+        report.device.cost_unit.thousands()
     )?;
-    let columns = RoundTime::NAMES.map(|name| (name, 10));
+    let columns = RoundCost::NAMES.map(|name| (name, 10));
     heading(out, &[&[("drafts", 6)], &columns[..], &[("sum", 10)]].concat())?;
     for row in &report.mean {
-        let values = row.us_per_round.values();
+        let RoundCost(values) = row.cost_per_round;
         write!(out, "| {:>6} |", row.drafts)?;
         for value in values.into_iter().chain([values.iter().sum()]) {
             write!(out, " {value:>10.1} |")?;

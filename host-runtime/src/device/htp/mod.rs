@@ -29,7 +29,7 @@ use self::memory::{Mapped, RpcMemory};
 use self::queue::QueueFailure;
 use self::session::{Session, Wanted};
 use super::{
-    Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
 };
 
 /// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
@@ -120,6 +120,7 @@ impl Htp {
             threads: wanted.threads,
             vtcm_bytes: wanted.vtcm_bytes,
             arena_bytes: 0,
+            cost_unit: CostUnit::Nanoseconds,
         };
         let mut device = Self {
             info,

@@ -24,7 +24,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::file::SharedFile;
 use self::process::{Process, Programs};
 use super::{
-    Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
 };
 
 /// Bytes for loaded programs, as on `inproc`.
@@ -72,6 +72,8 @@ impl Settings {
                 DmaMode::AtOnce => 0,
                 DmaMode::AtWait => 1,
                 DmaMode::OutOfOrder => 2,
+                // For counting, in the guest alone: it refuses to serve with it.
+                DmaMode::Never => 3,
             },
             stop: 0,
         }
@@ -137,6 +139,7 @@ impl Qemu {
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             arena_bytes: ARENA_BYTES,
+            cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
         let mut device = Self { info, settings, programs, running, buffers: Vec::new(), next_seq: 0 };

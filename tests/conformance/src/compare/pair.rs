@@ -234,7 +234,7 @@ impl Pair {
             engine.submit_round().map_err(|e| e.to_string())?;
             let report = engine.next_round().map_err(|e| e.to_string())?;
             (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
-            out.extend(&report.tokens);
+            out.extend(&*report.tokens);
             more = report.halt == Halt::Running;
         }
         // The end of the context has no room for a block.

@@ -132,7 +132,7 @@ impl Session {
         let data = room(device, &mut self.data, plan.image.len())?;
         let recorded = plan.record(data.id).finish();
         let info = |b: &Buffer| BufferInfo { size: b.memory.len() as u64, read_only: false };
-        let block = recorded.block(data.id, |id| (id == data.id).then(|| info(&data)))?;
+        let block = recorded.block(data.id, 0, |id| (id == data.id).then(|| info(&data)))?;
         let registers_at = block.len().next_multiple_of(64);
         let control = room(device, &mut self.control, registers_at + 64)?;
 

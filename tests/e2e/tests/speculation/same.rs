@@ -145,6 +145,50 @@ fn prompts_of_any_length() {
     }
 }
 
+/// Steps of several tokens in an engine that could take them back, among blocks of which nothing or something is kept,
+/// plain steps and prompts: row by row the logits of plain decoding, and in the end its state.
+#[test]
+fn several_tokens_at_once() {
+    for (model, draft) in [(Model::F16, None), (Model::Q8_0, Some(Draft::Q8_0))] {
+        let mut plain = model.engine(inproc(quick()), &hexflash::engine::EngineOptions::default());
+        let mut engine = Draft::engine(draft, model, inproc(quick()), None);
+        let case = &reference::greedy(model).cases[5];
+        let ids: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().collect();
+        let bits = |logits: &[f32]| logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        [&mut plain, &mut engine].into_iter().for_each(|engine| engine.prefill(&ids[..2], |_| {}).unwrap());
+        let mut at = 2;
+        for (turn, n) in [1, 4, 16, 2, 7, 16, 3, 5].into_iter().enumerate() {
+            let mut expected = Vec::new();
+            for &id in &ids[at..at + n] {
+                plain.decode(id).unwrap();
+                expected.push(bits(plain.logits(0)));
+            }
+            let (first, rest) = ids[at..at + n].split_at(if turn % 2 == 0 { 0 } else { 1 });
+            if turn % 2 == 1 {
+                // One token stays of a block that goes wrong, or none.
+                engine.verify(&[first[0], 9, 9, 9]).unwrap();
+                engine.commit(1).unwrap();
+            } else {
+                engine.verify(&[7; 16]).unwrap();
+                engine.commit(0).unwrap();
+            }
+            if turn == 5 {
+                engine.prefill(rest, |_| {}).unwrap();
+                assert_eq!(bits(engine.logits(0)), expected[n - 1], "{model:?}, turn {turn}");
+            } else if !rest.is_empty() {
+                engine.decode_many(rest).unwrap();
+                for row in 0..rest.len() {
+                    let place = format!("{model:?}, turn {turn}, row {row}");
+                    assert_eq!(bits(engine.logits(row)), expected[first.len() + row], "{place}");
+                }
+            }
+            at += n;
+            assert_eq!(engine.n_past() as usize, at);
+        }
+        closed(&mut plain, CLOSE).assert_same(&closed(&mut engine, CLOSE), &format!("{model:?}"));
+    }
+}
+
 /// One message a round, and of what it computes only token ids leave the device.
 #[test]
 fn a_round_is_one_message_of_a_few_bytes() {

@@ -1,9 +1,10 @@
 //! A generation that ends in the middle of a round leaves text and session as plain decoding would.
 
-use hexflash::engine::{Engine, RoundLimits};
+use hexflash::engine::{Engine, EngineError, RoundLimits};
 use hexflash::generate::{Finish, Limits, generate};
-use hexflash::sampler::Sampler;
-use hexflash::speculation::Speculation;
+use hexflash::gguf::{Gguf, writer::GgufWriter};
+use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
 use hexflash::text::TextModel;
 use hexflash_abi::registers::Halt;
 use hexflash_e2e::{Draft, Model, inproc, reference};
@@ -56,6 +57,28 @@ fn stop_texts() {
     assert!(stopped >= 10, "{stopped}");
 }
 
+/// Nothing to emit, nothing to draft, more stop tokens than there is room for: refused at once, and nothing is lost.
+#[test]
+fn limits_that_are_none() {
+    let (_, mut engine, _) = engines();
+    engine.prefill(&[5, 6, 7], |_| {}).unwrap();
+    let good = RoundLimits { draft_max: 3, tokens: 9, stops: &[] };
+    let many = [1; 33];
+    for bad in [
+        RoundLimits { draft_max: 0, ..good },
+        RoundLimits { tokens: 0, ..good },
+        RoundLimits { stops: &many, ..good },
+    ] {
+        assert!(matches!(engine.begin_rounds(8, &bad), Err(EngineError::Setting { .. })), "{bad:?}");
+    }
+    assert!(engine.begin_rounds(8, &good).unwrap());
+    assert!(matches!(engine.set_drafts(0, 3), Err(EngineError::Setting { .. })));
+    assert!(matches!(engine.set_drafts(4, 3), Err(EngineError::Setting { .. })));
+    engine.submit_round().unwrap();
+    assert!(matches!(engine.set_drafts(1, 3), Err(EngineError::Setting { .. })), "a round is in flight");
+    assert_eq!(engine.next_round().unwrap().drafted, 3);
+}
+
 /// Stop tokens end a round on the device, wherever in the block they come, and rounds in flight do nothing more.
 #[test]
 fn stop_tokens() {
@@ -75,7 +98,7 @@ fn stop_tokens() {
                 engine.submit_round().unwrap();
             }
             let report = engine.next_round().unwrap();
-            emitted.extend(&report.tokens);
+            emitted.extend(&*report.tokens);
             if report.halt == Halt::Finished {
                 places.insert(report.tokens.len());
                 break;
@@ -172,4 +195,107 @@ fn a_conversation() {
         assert_eq!(talk(&mut engine, &mut model_drafts(n)), expected, "{n} drafts");
     }
     closed(&mut plain, 3).assert_same(&closed(&mut engine, 3), "after ten turns");
+}
+
+/// The text side of the model, with another end-of-generation token: a file with the metadata alone.
+fn text_that_ends_with(eos: u32) -> TextModel {
+    let mut file = GgufWriter::new();
+    for (key, value) in MODEL.gguf().meta().iter() {
+        file.kv(key, value.clone());
+    }
+    file.kv("tokenizer.ggml.eos_token_id", eos);
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("eos-{eos}.gguf"));
+    file.write_to(std::io::BufWriter::new(std::fs::File::create(&path).unwrap())).unwrap();
+    TextModel::read(&Gguf::open(&path).unwrap()).unwrap()
+}
+
+/// How a turn ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Length,
+    Stop,
+    Eog,
+    Interrupted,
+    Context,
+}
+
+/// Twelve turns in one session, which end in every way there is, mostly in the middle of a block: after each the text is
+/// that of plain decoding, and so is all that follows.
+#[test]
+fn turns_that_end_in_every_way() {
+    let (mut plain, mut engine, text) = engines();
+    let comma = text.encode(",").unwrap()[0];
+    let ending = text_that_ends_with(comma);
+    assert!(ending.tokenizer.eog().contains(comma) && !text.tokenizer.eog().contains(comma));
+    let stops = ["0, 0, 0", "module, mod", "__", "the ", "= ", "in"].map(str::to_owned);
+    let ends = [End::Length, End::Stop, End::Eog, End::Interrupted];
+    let ngram = || Source::Host(Box::new(NGram::default()));
+    let ways: [(&str, Speculation); 6] = [
+        ("1 draft", model_drafts(1)),
+        ("3 drafts", model_drafts(3)),
+        ("7 drafts", model_drafts(7)),
+        ("auto", Speculation::new(Source::Model, DraftLength::Auto)),
+        ("5 by n-gram", Speculation::new(ngram(), DraftLength::Fixed(5))),
+        ("auto by n-gram", Speculation::new(ngram(), DraftLength::Auto)),
+    ];
+    for (name, mut drafts) in ways {
+        // By sampling, too, where blocks are long.
+        let sampled = matches!(name, "7 drafts" | "auto").then_some(0.9);
+        for temperature in [0.0].into_iter().chain(sampled) {
+            let params = SamplerParams { temperature, seed: Some(3), ..greedy() };
+            let [mut sampler, mut plain_sampler] = [(); 2].map(|()| Sampler::new(params.clone()).unwrap());
+            engine.reset();
+            plain.reset();
+            let mut finishes = std::collections::HashSet::new();
+            let mut last = None;
+            for turn in 0..13 {
+                let end = if turn == 12 { End::Context } else { ends[turn % 4] };
+                let what = format!("{name} at {temperature}, turn {turn}, {end:?}");
+                let mut prompt: Vec<u32> = last.into_iter().collect();
+                prompt.extend(
+                    text.encode(["def f(", "let x = ", "\n\nReturns", "class A:\n"][turn % 4]).unwrap(),
+                );
+                let mut limits = Limits {
+                    max_tokens: (end != End::Context).then_some(17 + turn),
+                    stop: if end == End::Stop { stops.to_vec() } else { Vec::new() },
+                    ignore_eos: end != End::Eog,
+                };
+                let tokenizer = if end == End::Eog { &ending.tokenizer } else { &text.tokenizer };
+                let mut pieces = if end == End::Interrupted { 6 } else { usize::MAX };
+                let on_text = |_: &str| {
+                    pieces = pieces.saturating_sub(1);
+                    pieces > 0
+                };
+                let found = generate(
+                    &mut engine,
+                    tokenizer,
+                    &mut sampler,
+                    &mut drafts,
+                    &prompt,
+                    &limits,
+                    |_| {},
+                    on_text,
+                );
+                let found = found.unwrap();
+                finishes.insert(format!("{:?}", found.finish_reason));
+                if found.finish_reason == Finish::Interrupted {
+                    // What was under way is text like any other.
+                    limits.max_tokens = Some(found.tokens.len());
+                }
+                let off = &mut Speculation::off();
+                let go_on = |_: &str| true;
+                let expected =
+                    generate(&mut plain, tokenizer, &mut plain_sampler, off, &prompt, &limits, |_| {}, go_on);
+                let expected = expected.unwrap();
+                assert_eq!(found.tokens, expected.tokens, "{what}");
+                assert_eq!(found.text, expected.text, "{what}");
+                if found.finish_reason != Finish::Interrupted {
+                    assert_eq!(found.finish_reason, expected.finish_reason, "{what}");
+                }
+                assert_eq!(engine.n_past(), plain.n_past(), "{what}");
+                last = found.tokens.last().copied();
+            }
+            assert_eq!(finishes.len(), 5, "{name} at {temperature}: {finishes:?}");
+        }
+    }
 }

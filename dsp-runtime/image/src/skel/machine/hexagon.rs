@@ -4,16 +4,9 @@ use core::arch::asm;
 
 use hexflash_dsp::hvx::Isa;
 
-/// The architecture that the library is built for. (The compiler does not name v81: its flag is that of v79, and the
-/// loader compares the file's own flags.)
+/// The architecture that the library is built for.
 pub(in super::super) fn arch() -> u32 {
-    if cfg!(target_feature = "hvxv79") {
-        0x79
-    } else if cfg!(target_feature = "hvxv75") {
-        0x75
-    } else {
-        0x73
-    }
+    crate::ARCH
 }
 
 /// The vector unit.

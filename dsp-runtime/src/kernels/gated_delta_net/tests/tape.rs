@@ -165,14 +165,14 @@ fn little_vtcm() {
     let case = Case { size: 128, key_heads: 8, tokens: 44, ..CASE };
     let plain = Plain::of(&case);
     for setup in setups() {
-        let tight = Setup { vtcm_bytes: setup.workers * (128 << 10), ..setup };
+        let tight = Setup { vtcm_bytes: setup.workers * (133 << 10), ..setup };
         let mut run = Run::new(&case, &plain, tight);
         for (right, wrong) in [(3, 4), (0, 2), (16, 0), (1, 7)] {
             run.go(right, wrong, Some(true));
         }
         run.go(2, 0, Some(false));
 
-        let less = Setup { vtcm_bytes: setup.workers * (64 << 10), ..setup };
+        let less = Setup { vtcm_bytes: setup.workers * (68 << 10), ..setup };
         let fault =
             Run::new(&case, &plain, less).bench.step(less, &[0], StepRegisters::step(0, 1), Some(true));
         assert_eq!(fault.unwrap_err().code, ErrorCode::VtcmTooSmall);

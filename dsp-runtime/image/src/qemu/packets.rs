@@ -1,0 +1,338 @@
+//! `IMAGE packets OP TYPE A B TOKENS PAST THREADS`: runs an op once and prints what each worker's part took.
+//!
+//! The op is validated, planned and run as in a session. Transfers move nothing: on a phone an engine makes them, so
+//! that the counts are those of a stream that is already in VTCM. What A, B and TYPE mean is in [`Program::of`].
+//!
+//! Output, per worker that took part: its number, then packets, instructions and HVX instructions.
+
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use hexflash_abi::op::{Op, params};
+use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::validate::{self, BufferInfo};
+use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, Fd, LAYOUT_HASH, MAGIC, TensorIndex};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::kernels::{self, OpRun, OpShapes};
+use hexflash_dsp::memory::View;
+use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, spawn};
+use hexflash_dsp::platform::{CacheOp, Platform};
+use hexflash_dsp::pool::{MAX_WORKERS, Pool};
+use hexflash_dsp::vtcm::Vtcm;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::serve::{Start, failed, worker};
+use super::{Failure, end, unusable};
+
+/// Bytes of VTCM, as phones have it.
+const VTCM: usize = 8 << 20;
+/// What VTCM holds: ones as f16, small positive numbers as f32, small quants. Nothing that a kernel branches on.
+const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
+
+/// The platform of the emulator, with what each worker's part took.
+struct Counting {
+    platform: LinuxPlatform<'static>,
+    taken: [[AtomicU32; 3]; MAX_WORKERS],
+}
+
+impl Platform for Counting {
+    fn futex_wait(&self, word: &AtomicU32, expected: u32) {
+        self.platform.futex_wait(word, expected);
+    }
+
+    fn futex_wake(&self, word: &AtomicU32) {
+        self.platform.futex_wake(word);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.platform.now_ns()
+    }
+
+    fn map(&self, fd: Fd, size: u64) -> Result<core::ptr::NonNull<u8>, Fault> {
+        self.platform.map(fd, size)
+    }
+
+    fn unmap(&self, fd: Fd, base: core::ptr::NonNull<u8>, size: u64) {
+        self.platform.unmap(fd, base, size);
+    }
+
+    fn cache(&self, op: CacheOp, base: *const u8, bytes: usize) {
+        self.platform.cache(op, base, bytes);
+    }
+
+    fn observe<R>(&self, worker: usize, part: impl FnOnce() -> R) -> R {
+        let [first, before] = [counters(), counters()];
+        let result = part();
+        let after = counters();
+        for (i, taken) in self.taken[worker].iter().enumerate() {
+            // Two readings in a row: what reading takes.
+            let reading = before[i].wrapping_sub(first[i]);
+            // Relaxed: read after the job, whose end orders it. An op may have several phases.
+            taken.fetch_add(after[i].wrapping_sub(before[i]).wrapping_sub(reading), Ordering::Relaxed);
+        }
+        result
+    }
+}
+
+/// What the arguments say.
+pub(super) struct Case<'a> {
+    pub op: &'a str,
+    pub dtype: &'a str,
+    /// A, B, TOKENS, PAST, THREADS.
+    pub numbers: [u32; 5],
+}
+
+/// Most operands of an op here.
+const TENSORS: usize = 8;
+
+/// A program of one op.
+struct Program {
+    header: ProgramHeader,
+    tensors: [TensorDesc; TENSORS],
+    count: usize,
+    bytes: u64,
+    op: OpDesc,
+}
+
+const NOT_A_CASE: Failure = unusable("no such op, type or shape");
+
+impl Program {
+    fn new(op: Op, tokens: u32, n_ctx: u32) -> Self {
+        let header = ProgramHeader {
+            magic: MAGIC,
+            abi_version: ABI_VERSION,
+            layout_hash: LAYOUT_HASH,
+            total_bytes: 0,
+            n_buffers: 1,
+            n_tensors: 0,
+            n_ops: 1,
+            max_tokens: tokens,
+            n_ctx,
+            reserved: [0; 6],
+        };
+        let none = TensorDesc {
+            offset: 0,
+            buffer: 0,
+            dtype: 0,
+            token_axis: NO_TOKEN_AXIS,
+            flags: 0,
+            reserved: 0,
+            ne: [0; 4],
+            nb: [0; 4],
+        };
+        let op = OpDesc {
+            opcode: op.wire(),
+            part: 0,
+            src: [TensorIndex::NONE; MAX_SRC],
+            dst: [TensorIndex::NONE; MAX_DST],
+            reserved2: 0,
+            params: [0; 16],
+        };
+        Self { header, tensors: [none; TENSORS], count: 0, bytes: 0, op }
+    }
+
+    /// A packed tensor of its own; `axis` is its token axis, if it has one.
+    fn tensor(&mut self, dtype: DType, ne: [u32; 4], axis: Option<u8>) -> Result<TensorIndex, Failure> {
+        let (nb, index) = (TensorDesc::packed_strides(dtype, ne).ok_or(NOT_A_CASE)?, self.count);
+        let slot = self.tensors.get_mut(index).ok_or(NOT_A_CASE)?;
+        let token_axis = axis.filter(|_| self.header.max_tokens > 1).unwrap_or(NO_TOKEN_AXIS);
+        *slot = TensorDesc { offset: self.bytes, dtype: dtype.wire(), token_axis, ne, nb, ..*slot };
+        self.bytes += slot.extent(dtype).ok_or(NOT_A_CASE)?.next_multiple_of(128);
+        self.count += 1;
+        Ok(TensorIndex(index as u16))
+    }
+
+    fn operands<P: IntoBytes + Immutable>(&mut self, src: &[TensorIndex], dst: TensorIndex, params: &P) {
+        self.op.src[..src.len()].copy_from_slice(src);
+        self.op.dst[0] = dst;
+        self.op.set_params(params);
+    }
+
+    /// The program of a case: the op on tensors of these sizes, for TOKENS tokens after PAST others.
+    fn of(op: Op, dtype: DType, [a, b, tokens, past]: [u32; 4]) -> Result<Self, Failure> {
+        use DType::{F16, F16x32, F32, I32, Q8Act};
+        let n_ctx = (past + tokens).next_multiple_of(32);
+        let mut p = Self::new(op, tokens, n_ctx);
+        let vector = [a, 1, 1, 1];
+        // Rows of A, per token; with B, B of them.
+        let (rows, heads) = ([a, tokens, 1, 1], [a, b, tokens, 1]);
+        match op {
+            // A inputs, B outputs; TYPE is the weights'.
+            Op::MulMat => {
+                let activations = if dtype.wants_q8_activations() { Q8Act } else { F32 };
+                let w = p.tensor(dtype, [a, b, 1, 1], None)?;
+                let x = p.tensor(activations, rows, Some(1))?;
+                let y = p.tensor(F32, [b, tokens, 1, 1], Some(1))?;
+                p.operands(&[w, x], y, &[0_u32; 0]);
+            }
+            Op::Quantize => {
+                let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(Q8Act, rows, Some(1))?);
+                p.operands(&[x], y, &[0_u32; 0]);
+            }
+            // B is 1 with weights, 0 without.
+            Op::RmsNorm => {
+                let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
+                let w = p.tensor(F32, vector, None)?;
+                p.operands(&[x, w][..1 + b.min(1) as usize], y, &params::Norm { eps: 1e-6 });
+            }
+            Op::L2Norm => {
+                let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
+                p.operands(&[x], y, &params::Norm { eps: 1e-6 });
+            }
+            Op::Swiglu => {
+                let (gate, up) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
+                let y = p.tensor(F32, rows, Some(1))?;
+                p.operands(&[gate, up], y, &params::Swiglu { swapped: 0 });
+            }
+            Op::Rope => {
+                let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
+                let rope = params::Rope {
+                    n_dims: a,
+                    mode: params::RopeMode::Neox.wire(),
+                    n_ctx_orig: n_ctx,
+                    freq_base: 10_000.0,
+                    freq_scale: 1.0,
+                    ext_factor: 0.0,
+                    attn_factor: 1.0,
+                    beta_fast: 32.0,
+                    beta_slow: 1.0,
+                    sections: [0; 4],
+                };
+                p.operands(&[x], y, &rope);
+            }
+            // A channels, B taps.
+            Op::SsmConv => {
+                let (x, w) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, [a, b, 1, 1], None)?);
+                let ring = p.tensor(F32, [a, b + tokens, 1, 1], None)?;
+                let y = p.tensor(F32, rows, Some(1))?;
+                p.operands(&[x, w, ring], y, &[0_u32; 0]);
+            }
+            // B heads of size A, one gate each.
+            Op::GatedDeltaNet => {
+                let [q, k, v, y] = [(); 4].map(|()| p.tensor(F32, heads, Some(2)));
+                let [g, beta] = [(); 2].map(|()| p.tensor(F32, [1, b, tokens, 1], Some(2)));
+                let state = p.tensor(F32, [a, a, b, 1], None)?;
+                p.operands(&[q?, k?, v?, g?, beta?, state], y?, &[0_u32; 0]);
+            }
+            // B heads of width A, four to a head of K and V.
+            Op::FlashAttnExt => {
+                let kv = b.div_ceil(4);
+                let (q, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
+                let keys = p.tensor(F16x32, [a, n_ctx, kv, 1], None)?;
+                let values = p.tensor(F16, [a, n_ctx, kv, 1], None)?;
+                let [k, v] = [(); 2].map(|()| p.tensor(F32, [a, kv, tokens, 1], Some(2)));
+                let attention = params::FlashAttn {
+                    scale: 0.125,
+                    visibility: params::Visibility::Causal.wire(),
+                    window: 0,
+                    softcap: 0.0,
+                    max_bias: 0.0,
+                };
+                p.operands(&[q, keys, values, k?, v?], y, &attention);
+            }
+            Op::Argmax => {
+                let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(I32, [tokens, 1, 1, 1], Some(0))?);
+                p.operands(&[x], y, &[0_u32; 0]);
+            }
+            _ => return Err(NOT_A_CASE),
+        }
+        Ok(p)
+    }
+
+    fn operand(&self, index: &TensorIndex) -> Option<(&TensorDesc, DType)> {
+        let tensor = self.tensors[..self.count].get(usize::from(index.0))?;
+        Some((tensor, DType::parse(tensor.dtype)?))
+    }
+
+    /// Fills the F32 tensors with numbers between -1 and 1.
+    ///
+    /// # Safety
+    /// `base` has the program's bytes, and nobody else uses them.
+    unsafe fn fill(&self, base: *mut u8) {
+        let mut random = 0x9e37_79b9_u32;
+        for tensor in self.tensors[..self.count].iter().filter(|t| t.dtype == DType::F32.wire()) {
+            let floats = tensor.extent(DType::F32).unwrap_or(0) as usize / 4;
+            for i in 0..floats {
+                // xorshift32
+                random ^= random << 13;
+                random ^= random >> 17;
+                random ^= random << 5;
+                let value = random as i32 as f32 / 2_147_483_648.0;
+                // SAFETY: a float of the tensor.
+                unsafe { base.add(tensor.offset as usize).cast::<f32>().add(i).write(value) };
+            }
+        }
+    }
+}
+
+fn refused(fault: Fault) -> Failure {
+    Failure { code: 1, what: "the op was refused", errno: fault.code.wire() }
+}
+
+/// Runs the case once and ends the process.
+pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
+    let [a, b, tokens, past, threads] = case.numbers;
+    let op = Op::ALL.iter().find(|op| op.name() == case.op).ok_or(NOT_A_CASE)?;
+    let dtype = DType::ALL.iter().find(|dtype| dtype.name() == case.dtype).ok_or(NOT_A_CASE)?;
+    let workers = threads as usize;
+    if !(1..=MAX_WORKERS).contains(&workers) {
+        return Err(unusable("too few or too many threads"));
+    }
+    let program = Program::of(*op, *dtype, [a, b, tokens, past])?;
+    let size = program.bytes;
+    let checked = validate::Program {
+        header: &program.header,
+        buffers: &[BufferRef { buffer: BufferId(0), reserved: 0 }],
+        tensors: &program.tensors[..program.count],
+        ops: core::slice::from_ref(&program.op),
+    };
+    checked.check(|_| Some(BufferInfo { size, read_only: false })).map_err(refused)?;
+
+    let memory = guarded(size as usize).map_err(failed("no memory for the tensors"))?;
+    let vtcm = guarded(VTCM).map_err(failed("no memory for VTCM"))?;
+    for i in 0..VTCM / size_of::<u64>() {
+        // SAFETY: new memory, aligned to vectors.
+        unsafe { vtcm.cast::<u64>().add(i).write(CONTENT) };
+    }
+    // SAFETY: new memory of these sizes that nobody else knows.
+    let vtcm = unsafe {
+        program.fill(memory.as_ptr());
+        Vtcm::new(vtcm, VTCM)
+    };
+    let shapes = OpShapes {
+        src: program.op.src.each_ref().map(|i| program.operand(i)),
+        dst: program.op.dst.each_ref().map(|i| program.operand(i)),
+        workers,
+        vtcm_bytes: VTCM,
+    };
+    let plan = kernels::plan(*op, &shapes).map_err(refused)?;
+    // SAFETY: validated above against this very memory, which lives until the process ends.
+    let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
+    let (src, dst) = (shapes.src.map(|t| t.map(view)), shapes.dst.map(|t| t.map(view)));
+
+    let counting = Counting { platform: LinuxPlatform::new(""), taken: Default::default() };
+    let pool = Pool::new(&counting, Isa::Hexagon, vtcm, workers, DmaMode::Never);
+    let starts: [Start<'_, Counting>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });
+    for start in &starts[1..workers] {
+        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from here on this
+        // function does not return.
+        let started = unsafe { spawn(worker::<Counting>, (&raw const *start).cast_mut().cast()) };
+        if let Err(error) = started {
+            end(Err(failed("cannot start a thread")(error)));
+        }
+    }
+    let mut registers = StepRegisters::step(past, tokens);
+    let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
+    let mut step =
+        OpRun { pool: &mut dispatcher, src, dst, op: &program.op, registers: &mut registers, plan };
+    if let Err(fault) = kernels::run(*op, &mut step) {
+        end(Err(refused(fault)));
+    }
+    for (worker, taken) in counting.taken[..workers].iter().enumerate() {
+        let [packets, instructions, vectors] = taken.each_ref().map(|n| n.load(Ordering::Relaxed));
+        let _ = writeln!(Stream::Out, "{worker} {packets} {instructions} {vectors}");
+    }
+    end(Ok(()))
+}

@@ -1,0 +1,292 @@
+//! The sweep over a state: all the time that the kernel takes.
+//!
+//! Four multiplications per vector of the state, of which a DSP starts one per packet; everything else has to fit beside
+//! them. So the loop goes over all keys without a seam, four or eight of them written out, and every key's vectors are loaded
+//! while the key before it is worked on: what is waited for at the end of one is filled by the next.
+
+use crate::hvx::{Hvx, LANES, Lines};
+
+/// Keys past the last one that a sweep loads, and makes nothing of.
+pub(super) const SPARE: usize = 2;
+
+/// Floats of a row of keys in VTCM: 32 are loaded at once, and eight keys ahead.
+pub(super) const KEYS: usize = super::MAX_STATE + 2 * LANES;
+const _: () = assert!(KEYS.is_multiple_of(LANES));
+
+/// What a sweep does to each vector of J per key: the old state, and where the new one goes (perhaps the same place).
+#[derive(Clone, Copy)]
+pub(super) struct Sweep<const J: usize> {
+    pub from: Lines,
+    pub to: Lines,
+    /// Keys: a multiple of [`LANES`].
+    pub size: usize,
+    /// Vectors from key to key.
+    pub stride: usize,
+}
+
+/// How a token changes the state.
+#[derive(Clone, Copy)]
+pub(super) struct Change<H: Hvx, const J: usize> {
+    /// [`KEYS`] floats.
+    pub k: Lines,
+    pub decay: H::F,
+    pub delta: [H::F; J],
+}
+
+/// A token whose sums are wanted: [`KEYS`] floats each.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub k: Lines,
+    pub q: Lines,
+}
+
+/// Some keys or queries, each of which is wanted in all lanes.
+#[derive(Clone, Copy)]
+struct Ahead<H: Hvx> {
+    at: *const f32,
+    lanes: H::Lanes,
+}
+
+impl<H: Hvx> Ahead<H> {
+    /// # Safety
+    /// `row` has [`KEYS`] floats.
+    #[inline(always)]
+    unsafe fn new(row: Lines) -> Self {
+        let at = row.get().cast_const().cast();
+        // SAFETY: the caller's promise.
+        Self { at, lanes: H::lanes(unsafe { H::load(at) }) }
+    }
+
+    /// The first keys, and those after them.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new).
+    #[inline(always)]
+    unsafe fn two(row: Lines, step: usize) -> [Self; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let first = Self::new(row);
+            [first, first.next(step)]
+        }
+    }
+
+    /// Those from number `step` on.
+    ///
+    /// # Safety
+    /// As [`new`](Self::new); all steps together are no more than the keys.
+    #[inline(always)]
+    unsafe fn next(self, step: usize) -> Self {
+        let at = self.at.wrapping_add(step);
+        // SAFETY: the caller's promise: 32 floats from the key after the last one are still in the row.
+        Self { at, lanes: H::lanes(unsafe { H::load(at) }) }
+    }
+
+    #[inline(always)]
+    fn get(self, i: usize) -> H::F {
+        H::lane(self.lanes, i)
+    }
+}
+
+/// A key's vectors and splats, loaded ahead.
+#[derive(Clone, Copy)]
+struct Key<H: Hvx, const J: usize> {
+    s: [H::F; J],
+    change: H::F,
+    k: H::F,
+    q: H::F,
+}
+
+/// A key between two steps: loaded, and the key before it changed, but neither stored nor summed.
+#[derive(Clone, Copy)]
+struct Flow<H: Hvx, const J: usize> {
+    key: Key<H, J>,
+    changed: [H::Q; J],
+    k: H::F,
+    q: H::F,
+}
+
+/// Some keys of a sweep, with those after them.
+#[derive(Clone, Copy)]
+struct Cursor<H: Hvx, const J: usize> {
+    sweep: Sweep<J>,
+    change: [Ahead<H>; 2],
+    k: [Ahead<H>; 2],
+    q: [Ahead<H>; 2],
+}
+
+impl<const J: usize> Sweep<J> {
+    /// Keys that the loop's body has: 8 or 16 vectors, which is what registers allow.
+    const STEP: usize = if J < 3 { 8 } else { 4 };
+
+    /// Changes the state, then sums the new one; each if asked for.
+    ///
+    /// # Safety
+    /// 1. J vectors per key, and per [`SPARE`] keys more, are valid for reading at `from`, and, with a change, those of the keys
+    ///    for writing at `to`; the two are the same place or apart.
+    /// 2. The rows of what is asked for have [`KEYS`] floats.
+    #[inline(always)]
+    pub unsafe fn run<H: Hvx, const CHANGE: bool, const SUMS: bool>(
+        mut self,
+        change: Change<H, J>,
+        wanted: Wanted,
+    ) -> [[H::F; J]; 2] {
+        if H::REGISTERS > 16 {
+            // All vectors of a key are worked on at once: addresses are constants.
+            self.stride = J;
+        }
+        let mut sums = [[H::zero_q(); J]; 2];
+        // SAFETY: for all of them, the caller's promises.
+        unsafe {
+            let mut at = Cursor::new(self, change.k, wanted);
+            let mut flow = at.start::<CHANGE>(change);
+            for _ in 0..self.size / Self::STEP {
+                flow = at.four::<CHANGE, SUMS>(0, change, flow, &mut sums);
+                if Self::STEP > 4 {
+                    flow = at.four::<CHANGE, SUMS>(4, change, flow, &mut sums);
+                }
+                at = at.next();
+            }
+        }
+        let mut floats = [[change.decay; J]; 2];
+        for j in 0..J {
+            floats[0][j] = H::float(sums[0][j]);
+            floats[1][j] = H::float(sums[1][j]);
+        }
+        floats
+    }
+}
+
+impl<H: Hvx, const J: usize> Cursor<H, J> {
+    /// # Safety
+    /// As [`Sweep::run`].
+    #[inline(always)]
+    unsafe fn new(sweep: Sweep<J>, change: Lines, wanted: Wanted) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let step = Sweep::<J>::STEP;
+            let (change, k, q) =
+                (Ahead::two(change, step), Ahead::two(wanted.k, step), Ahead::two(wanted.q, step));
+            Self { sweep, change, k, q }
+        }
+    }
+
+    /// # Safety
+    /// As [`Ahead::next`].
+    #[inline(always)]
+    unsafe fn next(self) -> Self {
+        let step = Sweep::<J>::STEP;
+        let skip = step * self.sweep.stride;
+        let sweep = Sweep { from: self.sweep.from.skip(skip), to: self.sweep.to.skip(skip), ..self.sweep };
+        let [change, k, q] = [self.change[1], self.k[1], self.q[1]];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self { sweep, change: [change, change.next(step)], k: [k, k.next(step)], q: [q, q.next(step)] }
+        }
+    }
+
+    /// Key `i` from here.
+    ///
+    /// # Safety
+    /// As [`Sweep::run`], for this key.
+    #[inline(always)]
+    unsafe fn load(&self, i: usize) -> Key<H, J> {
+        let mut s = [H::splat(0.0); J];
+        for (j, s) in s.iter_mut().enumerate() {
+            // SAFETY: the caller's promise.
+            *s = unsafe { self.sweep.from.load::<H>(i * self.sweep.stride + j) };
+        }
+        let step = Sweep::<J>::STEP;
+        let (part, lane) = (i / step, i % step);
+        Key { s, change: self.change[part].get(lane), k: self.k[part].get(lane), q: self.q[part].get(lane) }
+    }
+
+    /// What the first step goes on from. A change is a key ahead.
+    ///
+    /// # Safety
+    /// As [`Sweep::run`].
+    #[inline(always)]
+    unsafe fn start<const CHANGE: bool>(&self, change: Change<H, J>) -> Flow<H, J> {
+        // SAFETY: the caller's promise.
+        let key = unsafe { self.load(0) };
+        let flow = Flow { key, changed: [H::zero_q(); J], k: key.k, q: key.q };
+        // SAFETY: as above.
+        if CHANGE { flow.change(change, unsafe { self.load(1) }) } else { flow }
+    }
+
+    /// Steps `i` to `i + 3`.
+    ///
+    /// # Safety
+    /// As [`Sweep::run`], for these keys and the one or two after them.
+    #[inline(always)]
+    unsafe fn four<const CHANGE: bool, const SUMS: bool>(
+        &self,
+        i: usize,
+        change: Change<H, J>,
+        flow: Flow<H, J>,
+        sums: &mut [[H::Q; J]; 2],
+    ) -> Flow<H, J> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let flow = self.step::<CHANGE, SUMS>(i, change, flow, sums);
+            let flow = self.step::<CHANGE, SUMS>(i + 1, change, flow, sums);
+            let flow = self.step::<CHANGE, SUMS>(i + 2, change, flow, sums);
+            self.step::<CHANGE, SUMS>(i + 3, change, flow, sums)
+        }
+    }
+
+    /// Stores and sums key `i`, changes the one after it, loads the one after that; with nothing to change, sums key `i`
+    /// and loads the one after it.
+    ///
+    /// # Safety
+    /// As [`Sweep::run`], for these keys.
+    #[inline(always)]
+    unsafe fn step<const CHANGE: bool, const SUMS: bool>(
+        &self,
+        i: usize,
+        change: Change<H, J>,
+        flow: Flow<H, J>,
+        sums: &mut [[H::Q; J]; 2],
+    ) -> Flow<H, J> {
+        // SAFETY: the caller's promise.
+        let next = unsafe { self.load(i + 1 + usize::from(CHANGE)) };
+        let mut s = flow.key.s;
+        if CHANGE {
+            for (j, s) in s.iter_mut().enumerate() {
+                *s = H::float(flow.changed[j]);
+                // SAFETY: the caller's promise.
+                unsafe { self.sweep.to.store::<H>(i * self.sweep.stride + j, *s) };
+            }
+        }
+        let flow = if CHANGE { flow } else { Flow { k: flow.key.k, q: flow.key.q, ..flow } };
+        if SUMS {
+            for j in 0..J {
+                sums[0][j] = H::add_q(sums[0][j], H::mul_q(s[j], flow.k));
+                sums[1][j] = H::add_q(sums[1][j], H::mul_q(s[j], flow.q));
+            }
+        }
+        if CHANGE { flow.change(change, next) } else { Flow { key: next, ..flow } }
+    }
+}
+
+impl<H: Hvx, const J: usize> Flow<H, J> {
+    /// The key changed, and the next one loaded.
+    #[inline(always)]
+    fn change(self, change: Change<H, J>, next: Key<H, J>) -> Self {
+        let mut changed = self.changed;
+        for (j, changed) in changed.iter_mut().enumerate() {
+            *changed = advance_q::<H>(self.key.s[j], change.decay, change.delta[j], self.key.change);
+        }
+        Self { key: next, changed, k: self.key.k, q: self.key.q }
+    }
+}
+
+/// S <- e S + delta k, for one vector of values of one key: every way to advance a state goes through here.
+#[inline(always)]
+pub(super) fn advance<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::F {
+    H::float(advance_q::<H>(s, decay, delta, k))
+}
+
+#[inline(always)]
+fn advance_q<H: Hvx>(s: H::F, decay: H::F, delta: H::F, k: H::F) -> H::Q {
+    H::add_q(H::mul_q(decay, s), H::mul_q(delta, k))
+}

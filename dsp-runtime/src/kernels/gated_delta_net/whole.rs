@@ -1,0 +1,149 @@
+//! States of whole vectors with one gate: what models have, and the fast way.
+
+use super::head::{Head, Place, Work};
+use super::sweep::{Change, KEYS, Sweep, Wanted};
+use crate::hvx::{Hvx, LANES, Lines, math};
+use crate::row::Row;
+
+/// J vectors of values, from vector `first` on.
+pub(super) struct Whole<'h, const J: usize> {
+    pub head: &'h Head<'h>,
+    pub place: Place,
+    pub first: usize,
+}
+
+/// A token as a block sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Token<H: Hvx> {
+    wanted: Wanted,
+    /// exp(g) in every lane.
+    decay: H::F,
+}
+
+impl<const J: usize> Whole<'_, J> {
+    /// Row `i` of the place for keys.
+    #[inline(always)]
+    fn keys(&self, i: usize) -> Lines {
+        self.place.keys.skip(i * (KEYS / LANES))
+    }
+
+    /// Vectors of a row of keys: J, where blocks are that wide.
+    #[inline(always)]
+    fn vectors<H: Hvx>(&self) -> usize {
+        if H::REGISTERS > 16 { J } else { self.place.vectors }
+    }
+
+    /// Copies a row of keys to its place in VTCM.
+    #[inline(always)]
+    fn keep<H: Hvx>(&self, row: Row<'_>, to: Lines) {
+        assert!(row.len() == self.place.size && row.whole() == self.vectors::<H>());
+        for v in 0..self.vectors::<H>() {
+            // SAFETY: as many vectors as the row has; the place has room for more.
+            unsafe { to.store::<H>(v, row.full_unchecked::<H>(v)) };
+        }
+    }
+
+    /// k.q in every lane.
+    #[inline(always)]
+    fn dot<H: Hvx>(&self, wanted: Wanted) -> H::F {
+        let mut sum = H::zero_q();
+        for v in 0..self.vectors::<H>() {
+            // SAFETY: `keep` has put these vectors there.
+            sum = H::add_q(sum, unsafe { H::mul_q(wanted.k.load::<H>(v), wanted.q.load::<H>(v)) });
+        }
+        H::sum_all_q(sum)
+    }
+
+    /// The sweep over this block of a state.
+    #[inline(always)]
+    fn sweep(&self, from: Lines, to: Lines) -> Sweep<J> {
+        let Place { size, vectors, .. } = self.place;
+        Sweep { from: from.skip(self.first), to: to.skip(self.first), size, stride: vectors }
+    }
+}
+
+impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
+    type Token = Token<H>;
+    type Update = Change<H, J>;
+    type Sums = [[H::F; J]; 2];
+
+    #[inline(always)]
+    fn token(&mut self, n: usize, t: usize) -> Token<H> {
+        let (k, q) = (self.head.k.row(t), self.head.q.row(t));
+        // The keys of the token before are still wanted.
+        let wanted = Wanted { k: self.keys(n % 2), q: self.keys(2) };
+        self.keep::<H>(k, wanted.k);
+        self.keep::<H>(q, wanted.q);
+        let decay = math::exp::<H>(H::splat(self.head.g.row(t).get(0)));
+        Token { wanted, decay }
+    }
+
+    #[inline(always)]
+    fn taped(&mut self, c: usize) -> Change<H, J> {
+        // Unreachable without a tape: nothing would be committed.
+        let Some(tape) = &self.head.tape else { unreachable!() };
+        let k = self.keys(c % 2);
+        self.keep::<H>(tape.k.row(c), k);
+        // SAFETY: the rows of a head belong to the worker that claimed it.
+        let row = unsafe { tape.delta.row(c) };
+        let mut delta = [H::splat(0.0); J];
+        for (j, delta) in delta.iter_mut().enumerate() {
+            *delta = row.as_row().full::<H>(self.first + j);
+        }
+        Change { k, decay: math::exp::<H>(H::splat(tape.g.row(c).get(0))), delta }
+    }
+
+    #[inline(always)]
+    fn outputs(&mut self, t: usize, token: &Token<H>, sums: &Self::Sums) -> Change<H, J> {
+        let v = self.head.v.row(t);
+        // SAFETY: the rows of a head belong to the worker that claimed it.
+        let mut y = unsafe { self.head.y.row(t) };
+        assert!(self.first + J <= v.whole() && y.len() == v.len());
+        let kq = self.dot::<H>(token.wanted);
+        let (beta, scale) = (H::splat(self.head.beta.row(t).get(0)), H::splat(self.head.scale));
+        // a - b is a + (-b) to the bit, and takes one conversion less.
+        let negative = H::sub(H::splat(0.0), token.decay);
+        let (mut delta, mut out) = ([beta; J], [scale; J]);
+        for j in 0..J {
+            // SAFETY: the row has these vectors, as asserted.
+            let v = unsafe { v.full_unchecked::<H>(self.first + j) };
+            let [a, b] = [sums[0][j], sums[1][j]];
+            delta[j] = H::mul(beta, H::float(H::add_qf(H::mul_q(negative, a), v)));
+            let b = H::add_q(H::mul_q(token.decay, b), H::mul_q(delta[j], kq));
+            out[j] = H::mul(scale, H::float(b));
+        }
+        for (j, &out) in out.iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { y.set_full_unchecked::<H>(self.first + j, out) };
+        }
+        self.head.record::<H, J>(t, self.first, &delta);
+        Change { k: token.wanted.k, decay: token.decay, delta }
+    }
+
+    #[inline(always)]
+    unsafe fn change(&mut self, from: Lines, to: Lines, update: &Change<H, J>) {
+        // What a sweep is not asked for it does not look at.
+        let unused = Wanted { k: update.k, q: update.k };
+        // SAFETY: the caller's promise; the rows are places for keys.
+        unsafe { self.sweep(from, to).run::<H, true, false>(*update, unused) };
+    }
+
+    #[inline(always)]
+    unsafe fn sum(&mut self, from: Lines, token: &Token<H>) -> Self::Sums {
+        let unused = Change { k: token.wanted.k, decay: token.decay, delta: [token.decay; J] };
+        // SAFETY: as above.
+        unsafe { self.sweep(from, from).run::<H, false, true>(unused, token.wanted) }
+    }
+
+    #[inline(always)]
+    unsafe fn change_and_sum(
+        &mut self,
+        from: Lines,
+        to: Lines,
+        update: &Change<H, J>,
+        token: &Token<H>,
+    ) -> Self::Sums {
+        // SAFETY: as above.
+        unsafe { self.sweep(from, to).run::<H, true, true>(*update, token.wanted) }
+    }
+}

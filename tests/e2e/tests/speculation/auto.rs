@@ -1,0 +1,119 @@
+//! `auto` against plain decoding and every fixed length, by the drafts that the models really give and by the clock of
+//! a machine without noise: costs as they were measured on `inproc`.
+
+use std::time::Duration;
+
+use hexflash::speculation::{Choice, DraftLength, Lengths};
+use hexflash_e2e::{Draft, Model, inproc, reference, report};
+
+use crate::common::quick;
+
+/// Tokens of a text, the first of which comes from the prompt.
+const TOKENS: usize = 128;
+/// A block of the shipped drafts, less its anchor.
+const MOST: u32 = 7;
+
+/// What drafts at each place of a text are worth: how many are right, and how sure the draft is of each.
+struct Text {
+    right: Vec<usize>,
+    margins: Vec<[f32; MOST as usize]>,
+}
+
+/// Costs in plain steps.
+struct Costs {
+    draft: f64,
+    /// With 1 to 7 drafts, the next block included.
+    rounds: [f64; MOST as usize],
+}
+
+impl Text {
+    fn record(engine: &mut hexflash::engine::Engine, prompt: &[u32]) -> Self {
+        engine.reset();
+        engine.prefill(prompt, |_| {}).unwrap();
+        let mut ids = vec![engine.argmax(0)];
+        let (mut drafts, mut margins) = (Vec::new(), Vec::new());
+        while ids.len() < TOKENS + MOST as usize {
+            let last = ids[ids.len() - 1];
+            drafts.push(engine.draft(last, MOST).unwrap());
+            let mut sure = [0.0; MOST as usize];
+            engine.read_margins(&mut sure);
+            margins.push(sure);
+            engine.decode(last).unwrap();
+            ids.push(engine.argmax(0));
+        }
+        let right = |(i, drafts): (usize, &hexflash::engine::Block)| {
+            drafts.iter().zip(&ids[i + 1..]).take_while(|(draft, id)| draft == id).count()
+        };
+        Self { right: drafts.iter().enumerate().map(right).collect(), margins }
+    }
+
+    /// Generates the text as `lengths` says; the time it takes.
+    fn time(&self, lengths: &mut Lengths, costs: &Costs) -> f64 {
+        let step = |x: f64| Duration::from_secs_f64(x / 1000.0);
+        let (mut at, mut time) = (0, 0.0);
+        lengths.begin();
+        while at < TOKENS - 1 {
+            let most = |at: usize| MOST.min((TOKENS - 2).saturating_sub(at) as u32);
+            if let Choice::Draft(mut drafted) = lengths.choose(most(at)) {
+                lengths.drafted(step(costs.draft));
+                time += costs.draft;
+                while drafted > 0 {
+                    let taken = lengths.take(drafted, Some(&self.margins[at]));
+                    if taken == 0 {
+                        break;
+                    }
+                    let (accepted, cost) =
+                        (self.right[at].min(taken as usize), costs.rounds[taken as usize - 1]);
+                    lengths.rounded(taken, accepted, step(cost));
+                    (at, time) = (at + 1 + accepted, time + cost);
+                    drafted = lengths.next_block().min(most(at));
+                }
+            }
+            if at < TOKENS - 1 {
+                lengths.stepped(step(1.0));
+                (at, time) = (at + 1, time + 1.0);
+            }
+        }
+        time
+    }
+}
+
+/// In a session that knows what rounds cost, `auto` is as good as the best fixed length of every single text, in the
+/// mean; on no text much worse, and better by far where good and bad stretches alternate.
+#[test]
+fn auto_against_every_fixed_length() {
+    // Shortest of many runs of one thread: Q8_0 and F16 weights. With F16 the rows of a matrix product go by fours.
+    let q8_0 = Costs { draft: 0.68, rounds: [1.95, 2.30, 2.38, 2.66, 2.85, 3.10, 3.26] };
+    let f16 = Costs { draft: 0.58, rounds: [2.35, 3.10, 2.25, 2.79, 3.58, 4.29, 3.44] };
+    let pairs = [(Model::Q8_0, Draft::Q8_0, q8_0), (Model::F16, Draft::F16, f16)];
+    for (model, draft, costs) in pairs {
+        let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+        let cases = reference::greedy(model).cases;
+        let texts: Vec<Text> = cases.iter().map(|case| Text::record(&mut engine, &case.prompt_ids)).collect();
+        let mut auto = Lengths::new(DraftLength::Auto);
+        // The session before.
+        for text in &texts {
+            text.time(&mut auto, &costs);
+        }
+        let mut ratios = Vec::new();
+        for (case, text) in cases.iter().zip(&texts) {
+            let fixed = (1..=MOST).map(|n| text.time(&mut Lengths::new(DraftLength::Fixed(n)), &costs));
+            let plain = (TOKENS - 1) as f64;
+            let best = fixed.fold(plain, f64::min);
+            let time = text.time(&mut auto, &costs);
+            let (ratio, speedup) = (best / time, plain / best);
+            report(format!(
+                "{model:?}, {:?}: best {speedup:.2}, auto {:+.1} %",
+                case.prompt,
+                100.0 * (ratio - 1.0)
+            ));
+            ratios.push(ratio);
+        }
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let [worst, highest] = [f64::min, f64::max].map(|f| ratios.iter().copied().reduce(f).unwrap());
+        report(format!(
+            "{model:?}: auto against the best {mean:.3}, at worst {worst:.3}, at best {highest:.3}"
+        ));
+        assert!(mean > 1.0 && worst > 0.93 && highest > 1.1, "{mean} {worst} {highest}");
+    }
+}

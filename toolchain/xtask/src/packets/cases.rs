@@ -1,0 +1,154 @@
+//! What is counted: ops, shapes, and the most that each may take.
+
+/// A run of one op. What `dtype`, `a` and `b` mean depends on the op; see `packets` in `dsp-runtime/image`.
+#[derive(Debug)]
+pub(super) struct Case {
+    op: &'static str,
+    dtype: &'static str,
+    a: u32,
+    b: u32,
+    tokens: u32,
+    past: u32,
+    threads: u32,
+    /// Most packets per unit, in the code of phones.
+    pub target: Option<f64>,
+}
+
+const fn case(op: &'static str, a: u32, b: u32) -> Case {
+    Case { op, dtype: "F32", a, b, tokens: 1, past: 0, threads: 1, target: None }
+}
+
+const fn mul_mat(dtype: &'static str, outputs: u32, tokens: u32) -> Case {
+    Case { dtype, tokens, ..case("MUL_MAT", 1024, outputs) }
+}
+
+impl Case {
+    const fn at_most(self, target: f64) -> Self {
+        Self { target: Some(target), ..self }
+    }
+}
+
+/// Outputs of a layer, and of a language model's head.
+const LAYER: u32 = 3584;
+const HEAD: u32 = 248_320;
+
+pub(super) const CASES: &[Case] = &[
+    mul_mat("Q8_0x32", LAYER, 1).at_most(11.7),
+    mul_mat("Q4_0x32", LAYER, 1).at_most(12.0),
+    mul_mat("Q6_Kx32", LAYER, 1),
+    mul_mat("F16x32", LAYER, 1),
+    mul_mat("Q8_0x32", LAYER, 16),
+    mul_mat("Q4_0x32", LAYER, 16),
+    mul_mat("Q6_Kx32", LAYER, 16),
+    mul_mat("F16x32", LAYER, 16),
+    mul_mat("Q8_0x32", HEAD, 1).at_most(11.7),
+    mul_mat("Q4_0x32", HEAD, 1).at_most(12.0),
+    mul_mat("Q6_Kx32", HEAD, 1),
+    mul_mat("F16x32", HEAD, 1),
+    mul_mat("Q8_0x32", HEAD, 16),
+    mul_mat("Q4_0x32", HEAD, 16),
+    // F16 would take minutes: the emulator is slow at permutations. Its tiles cost what they do in a layer.
+    mul_mat("Q6_Kx32", HEAD, 16),
+    Case { threads: 4, ..mul_mat("Q8_0x32", HEAD, 1) },
+    Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0),
+    Case { past: 5, ..case("GATED_DELTA_NET", 64, 16) }.at_most(620.0),
+    case("QUANTIZE", 1024, 1).at_most(400.0),
+    // What an op takes once, shared by sixteen rows.
+    Case { tokens: 16, ..case("QUANTIZE", 1024, 1) }.at_most(400.0),
+    case("QUANTIZE", 3584, 1),
+    case("RMS_NORM", 1024, 0).at_most(100.0),
+    Case { tokens: 16, ..case("RMS_NORM", 1024, 0) }.at_most(100.0),
+    case("RMS_NORM", 1024, 1),
+    case("L2_NORM", 128, 16).at_most(45.0),
+    case("SWIGLU", 3584, 1),
+    Case { past: 5, ..case("ROPE", 64, 8) },
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { past: 5, ..case("SSM_CONV", 6144, 4) },
+    case("ARGMAX", HEAD, 1),
+];
+
+impl Case {
+    /// The name for people, for `--op` and for the file of expected counts.
+    pub fn name(&self) -> String {
+        let Self { op, dtype, a, b, tokens, past, threads, .. } = self;
+        let shape = match *op {
+            "MUL_MAT" => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
+            "GATED_DELTA_NET" => format!(" S={a} heads={b}"),
+            "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
+            "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
+            "FLASH_ATTN_EXT" => format!(" D={a} heads={b} keys={}", past + tokens),
+            "SSM_CONV" => format!(" {a} taps={b}"),
+            _ => format!(" {a}"),
+        };
+        let threads = if *threads > 1 { format!(" threads={threads}") } else { String::new() };
+        format!("{op}{shape} T={tokens}{threads}")
+    }
+
+    /// Whether it takes long where a float operation is scalar code.
+    pub fn large(&self) -> bool {
+        self.op == "MUL_MAT" && (self.b == HEAD || self.dtype == "F16x32" && self.tokens > 1)
+    }
+
+    /// Arguments of the image.
+    pub fn arguments(&self) -> Vec<String> {
+        let numbers = [self.a, self.b, self.tokens, self.past, self.threads].map(|n| n.to_string());
+        ["packets", self.op, self.dtype].map(String::from).into_iter().chain(numbers).collect()
+    }
+
+    /// What its work is counted in.
+    pub fn unit(&self) -> &'static str {
+        match self.op {
+            "MUL_MAT" => "32x32 tile, token",
+            "GATED_DELTA_NET" => "head, token",
+            "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
+            "FLASH_ATTN_EXT" => "head, 32 keys",
+            _ => "output",
+        }
+    }
+
+    /// How much work it is.
+    pub fn units(&self) -> u64 {
+        let [a, b, tokens] = [self.a, self.b, self.tokens].map(u64::from);
+        let units = match self.op {
+            "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
+            "GATED_DELTA_NET" | "L2_NORM" => b,
+            "QUANTIZE" | "RMS_NORM" => 1,
+            "FLASH_ATTN_EXT" => b * u64::from(self.past + self.tokens).div_ceil(32),
+            "ROPE" => a * b,
+            _ => a,
+        };
+        units * tokens
+    }
+
+    /// Bytes of the weights that it reads.
+    pub fn weight_bytes(&self) -> Option<u64> {
+        let tile = match self.dtype {
+            "Q8_0x32" => 1088,
+            "Q4_0x32" => 576,
+            "Q6_Kx32" => 848,
+            "F16x32" => 2048,
+            _ => return None,
+        };
+        Some(u64::from(self.a.div_ceil(32)) * u64::from(self.b.div_ceil(32)) * tile)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = CASES.iter().map(Case::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CASES.len());
+    }
+
+    #[test]
+    fn every_case_has_work() {
+        assert!(CASES.iter().all(|case| case.units() > 0));
+        let q8 = mul_mat("Q8_0x32", LAYER, 16);
+        assert_eq!((q8.units(), q8.weight_bytes()), (32 * 112 * 16, Some(32 * 112 * 1088)));
+    }
+}

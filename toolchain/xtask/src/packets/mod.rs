@@ -1,0 +1,264 @@
+//! `cargo xtask packets`: what kernels cost, in packets of the Hexagon processor.
+//!
+//! The emulator counts packets, instructions and HVX instructions of a thread exactly, so the counts of a kernel are
+//! the same on every machine. Two builds are counted: the emulator's image (v67, scalar float) as it runs, and the
+//! code of v73 with HVX float, which the emulator lacks: there each float instruction is replaced by an integer one
+//! ([`neutral`]). Packets are no cycles: nothing stalls in them.
+//!
+//! `toolchain/packets.json` holds the counts that are expected. A difference of more than 2 % fails, a gain too: the
+//! commit that makes it updates the file (`--update`), so that the history says what made a kernel faster or slower.
+
+mod baseline;
+mod cases;
+mod neutral;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::ValueEnum;
+use regex::Regex;
+
+use crate::failure::{Failure, Result};
+use crate::hexagon::{self, Arch, Product};
+use crate::process;
+use crate::setup::{self, Set};
+use crate::toolchain::Toolchain;
+use baseline::Baseline;
+use cases::{CASES, Case};
+
+/// Arguments of `cargo xtask packets`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Only the cases whose name this regular expression finds something in
+    #[arg(long, value_name = "RE")]
+    op: Option<String>,
+    /// Only this build: v67 as the emulator runs it, or v73 with its float instructions replaced
+    #[arg(long, value_enum)]
+    build: Option<Build>,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Write what was counted to the file of expected counts, instead of comparing
+    #[arg(long)]
+    update: bool,
+}
+
+/// A build that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum Build {
+    /// The emulator's image, with scalar float
+    V67,
+    /// The code of phones, with HVX float
+    V73,
+}
+
+impl Build {
+    fn arch(self) -> Arch {
+        match self {
+            Self::V67 => Arch::V67,
+            Self::V73 => Arch::V73,
+        }
+    }
+
+    /// Builds the image that the emulator can run.
+    fn image(self, toolchain: &Toolchain) -> Result<PathBuf> {
+        let image = hexagon::build(toolchain, self.arch(), Product::Image)?;
+        match self {
+            Self::V67 => Ok(image),
+            Self::V73 => neutral::neutralise(&image, self.arch().attributes()),
+        }
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.arch().fmt(f)
+    }
+}
+
+/// What a worker's part of a kernel took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    packets: u64,
+    instructions: u64,
+    hvx: u64,
+}
+
+/// A case that was run: the counts of each worker.
+struct Outcome {
+    build: Build,
+    case: &'static Case,
+    workers: Vec<Counts>,
+}
+
+impl Outcome {
+    fn total(&self) -> Counts {
+        self.workers.iter().fold(Counts::default(), |sum, w| Counts {
+            packets: sum.packets + w.packets,
+            instructions: sum.instructions + w.instructions,
+            hvx: sum.hvx + w.hvx,
+        })
+    }
+
+    fn packets_per_unit(&self) -> f64 {
+        self.total().packets as f64 / self.case.units() as f64
+    }
+
+    /// The share that the worker with most had, of an even share.
+    fn unevenness(&self) -> f64 {
+        let most = self.workers.iter().map(|w| w.packets).max().unwrap_or(0);
+        most as f64 * self.workers.len() as f64 / self.total().packets.max(1) as f64
+    }
+
+    /// The most packets per unit that the case may take on phones, if that is what was counted.
+    fn target(&self) -> Option<f64> {
+        self.case.target.filter(|_| self.build == Build::V73)
+    }
+}
+
+/// The verb.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let pattern = Regex::new(arguments.op.as_deref().unwrap_or("")).map_err(|error| {
+        Failure::unusable(format!("--op is no regular expression ({error})"), "see --help")
+    })?;
+    let chosen: Vec<_> = CASES.iter().filter(|case| pattern.is_match(&case.name())).collect();
+    if chosen.is_empty() {
+        return Err(Failure::unusable("no case has such a name", "leave --op out to see all of them"));
+    }
+    for set in [Set::Base, Set::Hexagon] {
+        setup::ensure(set)?;
+    }
+    let toolchain = hexagon::toolchain(None)?;
+    let mut outcomes = Vec::new();
+    for build in [Build::V67, Build::V73] {
+        if arguments.build.is_some_and(|only| only != build) {
+            continue;
+        }
+        let image = build.image(&toolchain)?;
+        for case in chosen.iter().filter(|case| build == Build::V73 || !case.large()) {
+            outcomes.push(Outcome { build, case, workers: count(&image, case)? });
+        }
+    }
+    if arguments.json {
+        println!("{}", json(&outcomes));
+    } else {
+        table(&outcomes);
+    }
+    let root = process::workspace_root()?;
+    let path = root.join("toolchain/packets.json");
+    let mut baseline = Baseline::read(&path)?;
+    let complete = arguments.op.is_none() && arguments.build.is_none();
+    if arguments.update {
+        if complete {
+            baseline = Baseline::default();
+        }
+        outcomes.iter().for_each(|outcome| baseline.set(outcome));
+        return baseline.write(&path);
+    }
+    let differences = baseline.differences(&outcomes, complete);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        format!("packet counts changed: {}", differences.join("; ")),
+        "if that is meant, `cargo xtask packets --update` and say why in the commit",
+    ))
+}
+
+/// Runs a case under the emulator.
+fn count(image: &Path, case: &Case) -> Result<Vec<Counts>> {
+    let mut emulator = Command::new("qemu-hexagon");
+    emulator.args(["-cpu", "v67"]).arg(image).args(case.arguments());
+    let typed = process::typed(&emulator);
+    let lines = process::output(&mut emulator)
+        .ok_or_else(|| Failure::failed(format!("`{typed}` failed"), "run it to see its message"))?;
+    let workers: Option<Vec<_>> = lines.lines().map(parse).collect();
+    workers.filter(|workers| !workers.is_empty()).ok_or_else(|| {
+        Failure::failed(format!("`{typed}` printed something else than counts"), "run it to see")
+    })
+}
+
+/// A line of the image: the worker's number and its counts.
+fn parse(line: &str) -> Option<Counts> {
+    let numbers: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+    match *numbers.as_slice() {
+        [_, packets, instructions, hvx] => Some(Counts { packets, instructions, hvx }),
+        _ => None,
+    }
+}
+
+fn table(outcomes: &[Outcome]) {
+    println!(
+        "{:5} {:42} {:>12} {:>12} {:>12} {:>10}  {:18} {:>8}  max/mean",
+        "build", "case", "packets", "instructions", "hvx", "per unit", "unit", "target"
+    );
+    for outcome in outcomes {
+        let (total, per_unit) = (outcome.total(), outcome.packets_per_unit());
+        let target = outcome
+            .target()
+            .map_or(String::new(), |target| format!("{target}{}", if per_unit > target { " !" } else { "" }));
+        let spread = match outcome.workers.len() {
+            1 => String::new(),
+            n => format!("{:.2} of {n}", outcome.unevenness()),
+        };
+        println!(
+            "{:5} {:42} {:>12} {:>12} {:>12} {:>10.2}  {:18} {:>8}  {}",
+            outcome.build.to_string(),
+            outcome.case.name(),
+            total.packets,
+            total.instructions,
+            total.hvx,
+            per_unit,
+            outcome.case.unit(),
+            target,
+            spread
+        );
+    }
+}
+
+fn json(outcomes: &[Outcome]) -> serde_json::Value {
+    let one = |outcome: &Outcome| {
+        let total = outcome.total();
+        serde_json::json!({
+            "build": outcome.build.to_string(),
+            "case": outcome.case.name(),
+            "packets": total.packets,
+            "instructions": total.instructions,
+            "hvx": total.hvx,
+            "unit": outcome.case.unit(),
+            "units": outcome.case.units(),
+            "packets_per_unit": outcome.packets_per_unit(),
+            "packets_per_weight_byte":
+                outcome.case.weight_bytes().map(|bytes| total.packets as f64 / bytes as f64),
+            "target": outcome.target(),
+            "packets_per_thread": outcome.workers.iter().map(|w| w.packets).collect::<Vec<_>>(),
+        })
+    };
+    outcomes.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_worker_and_three_counts() {
+        assert_eq!(parse("0 7 8 9"), Some(Counts { packets: 7, instructions: 8, hvx: 9 }));
+        for line in ["", "0 7 8", "0 7 8 x", "0 7 8 9 10"] {
+            assert_eq!(parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_even_split_has_no_unevenness() {
+        let outcome = |packets: &[u64]| Outcome {
+            build: Build::V67,
+            case: &CASES[0],
+            workers: packets.iter().map(|&packets| Counts { packets, ..Counts::default() }).collect(),
+        };
+        assert_eq!(outcome(&[5, 5]).unevenness(), 1.0);
+        assert_eq!(outcome(&[0, 10]).unevenness(), 2.0);
+        assert_eq!(outcome(&[7, 3]).total().packets, 10);
+    }
+}
