@@ -83,6 +83,19 @@ impl<P: Platform> OpRun<'_, '_, '_, P> {
         self.registers.get(Register::NPast) as usize
     }
 
+    /// Tokens on the op's tape, which has room for `room`, that are to be folded before this step.
+    ///
+    /// # Errors
+    /// [`ErrorCode::BadRegister`] if that are more than a tape can hold or than there were: such a commit would be a
+    /// guess, as would one without a tape.
+    pub fn n_commit(&self, room: usize) -> Result<usize, Fault> {
+        let commit = self.registers.get(Register::NCommit) as usize;
+        if commit > room || commit > self.n_past() {
+            return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
+        }
+        Ok(commit)
+    }
+
     /// Tokens of this step.
     pub fn n_tokens(&self) -> usize {
         self.registers.get(Register::NTokens) as usize

@@ -16,7 +16,6 @@
 //! and no other unit touches them. Weights and history go through VTCM, x and y are streamed.
 
 use hexflash_abi::op::params;
-use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use super::{OpRun, OpShapes};
@@ -84,12 +83,8 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     let sound = sound && tape.is_none_or(|tape| tape.ne[0] == y.ne[0] && tape.ne[2] >= y.ne[2]);
     let (tokens, n_past) = (x.ne[1].min(y.ne[1]), run.n_past());
     let defer = run.params::<params::SsmConv>().defer != 0;
-    let commit = run.registers.get(Register::NCommit) as usize;
-    // A commit of more than was taped would be a guess; so would none where the ring lags behind.
     let room = tape.map_or(0, |tape| tape.ne[1]);
-    if commit > room || commit > n_past {
-        return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
-    }
+    let commit = run.n_commit(room)?;
     if !sound || (defer && tokens > room) {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }

@@ -9,10 +9,10 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use hexflash_abi::op::{Op, params};
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{self, BufferInfo};
-use hexflash_abi::{ABI_VERSION, BufferId, DType, Fault, Fd, LAYOUT_HASH, MAGIC, TensorIndex};
+use hexflash_abi::{BufferId, DType, Fault, Fd, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::kernels::{self, OpRun, OpShapes};
@@ -100,18 +100,6 @@ const NOT_A_CASE: Failure = unusable("no such op, type or shape");
 
 impl Program {
     fn new(op: Op, tokens: u32, n_ctx: u32) -> Self {
-        let header = ProgramHeader {
-            magic: MAGIC,
-            abi_version: ABI_VERSION,
-            layout_hash: LAYOUT_HASH,
-            total_bytes: 0,
-            n_buffers: 1,
-            n_tensors: 0,
-            n_ops: 1,
-            max_tokens: tokens,
-            n_ctx,
-            reserved: [0; 6],
-        };
         let none = TensorDesc {
             offset: 0,
             buffer: 0,
@@ -122,15 +110,9 @@ impl Program {
             ne: [0; 4],
             nb: [0; 4],
         };
-        let op = OpDesc {
-            opcode: op.wire(),
-            part: 0,
-            src: [TensorIndex::NONE; MAX_SRC],
-            dst: [TensorIndex::NONE; MAX_DST],
-            reserved2: 0,
-            params: [0; 16],
-        };
-        Self { header, tensors: [none; TENSORS], count: 0, bytes: 0, op }
+        // Tensors and operands come later.
+        let header = ProgramHeader { n_buffers: 1, n_ops: 1, ..ProgramHeader::new(tokens, n_ctx) };
+        Self { header, tensors: [none; TENSORS], count: 0, bytes: 0, op: OpDesc::new(op, &[], &[]) }
     }
 
     /// A packed tensor of its own; `axis` is its token axis, if it has one.

@@ -35,7 +35,6 @@ mod tests;
 mod whole;
 
 use hexflash_abi::op::params::DeltaNet;
-use hexflash_abi::registers::Register;
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use self::general::General;
@@ -101,12 +100,8 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
     }
     let tape = Tape::of(run);
     let defer = run.params::<DeltaNet>().defer != 0;
-    let commit = run.registers.get(Register::NCommit) as usize;
-    // A commit of more than was taped would be a guess; so would none where the state lags behind.
     let room = tape.map_or(0, |tape| tape.delta.ne[2]);
-    if commit > room || commit > run.n_past() {
-        return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
-    }
+    let commit = run.n_commit(room)?;
     if defer && tokens > room {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }
