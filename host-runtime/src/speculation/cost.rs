@@ -7,40 +7,32 @@ use crate::model::MAX_VERIFY;
 /// Lengths of a block's drafts, from 0.
 const LENGTHS: usize = MAX_VERIFY as usize;
 
-/// A time that comes again and again. Whatever else the machine does can only make it longer, so what is shorter than
-/// the estimate counts for more than what is longer; both count, because caches grow and clocks change.
+/// A cost: the logarithm of a time, as it is when the machine is as fast as usual.
 #[derive(Clone, Copy, Debug, Default)]
-struct Time {
-    seconds: f64,
+struct Cost {
+    log: f64,
     count: u32,
 }
 
-impl Time {
-    /// The first few times are all too likely to be those of cold caches: the shortest counts.
-    const FIRST: u32 = 4;
-    /// How far the estimate follows a shorter and a longer time.
-    const FOLLOW: (f64, f64) = (0.3, 0.05);
-
-    fn push(&mut self, time: Duration) {
-        let seconds = time.as_secs_f64();
-        self.seconds = match self.count {
-            0 => seconds,
-            count if count < Self::FIRST => self.seconds.min(seconds),
-            _ if seconds < self.seconds => self.seconds + Self::FOLLOW.0 * (seconds - self.seconds),
-            // A time that is longer by far is that of something else.
-            _ => self.seconds + Self::FOLLOW.1 * (seconds.min(2.0 * self.seconds) - self.seconds),
-        };
-        self.count = self.count.saturating_add(1);
+impl Cost {
+    fn get(self) -> f64 {
+        self.log.exp()
     }
 }
 
-/// The costs of a session: they outlive texts.
+/// The costs of a session: they outlive texts. Only their ratios matter.
+///
+/// Other work slows a machine down, for moments and for seconds, and clocks change. What slows down everything alike is
+/// kept apart, as the machine's *pace* of late: a step that was measured in a slow minute and a round that was measured
+/// in a fast one can be compared all the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Costs {
-    step: Time,
-    draft: Time,
+    /// Logarithm of the pace.
+    pace: f64,
+    step: Cost,
+    draft: Cost,
     /// By number of drafts.
-    rounds: [Time; LENGTHS],
+    rounds: [Cost; LENGTHS],
 }
 
 impl Costs {
@@ -48,17 +40,45 @@ impl Costs {
     const FIRST_STEPS: u32 = 2;
     /// Rounds that show what rounds cost: a single one may have been interrupted, and would never be tried again.
     const FIRST_ROUNDS: u32 = 3;
+    /// Times of which the shortest counts.
+    const FIRST: u32 = 4;
+    /// How fast the pace follows, and in the long run a cost.
+    const PACE: f64 = 0.5;
+    const FOLLOW: f64 = 0.03;
+    /// The most that a single time can tell, as a logarithm: a time that is longer by more is that of something else.
+    const MOST: f64 = 0.3;
+
+    fn push(&mut self, time: Duration, cost: impl Fn(&mut Self) -> &mut Cost) {
+        let log = time.as_secs_f64().max(1e-9).ln() - self.pace;
+        let cost = cost(self);
+        cost.count = cost.count.saturating_add(1);
+        if cost.count == 1 {
+            cost.log = log;
+            return;
+        }
+        let found = log - cost.log;
+        if cost.count <= Self::FIRST && found < 0.0 {
+            // The times before were those of cold caches, or interrupted.
+            cost.log = log;
+            return;
+        }
+        let found = found.clamp(-Self::MOST, Self::MOST);
+        cost.log += (1.0 / f64::from(cost.count)).max(Self::FOLLOW) * found;
+        if cost.count > Self::FIRST {
+            self.pace += Self::PACE * found;
+        }
+    }
 
     pub(super) fn stepped(&mut self, time: Duration) {
-        self.step.push(time);
+        self.push(time, |costs| &mut costs.step);
     }
 
     pub(super) fn drafted(&mut self, time: Duration) {
-        self.draft.push(time);
+        self.push(time, |costs| &mut costs.draft);
     }
 
     pub(super) fn rounded(&mut self, drafts: usize, time: Duration) {
-        self.rounds[drafts].push(time);
+        self.push(time, |costs| &mut costs.rounds[drafts]);
     }
 
     /// Whether it is known what a plain step costs.
@@ -68,35 +88,31 @@ impl Costs {
 
     /// A block of drafts, in plain steps.
     pub(super) fn draft(&self) -> f64 {
-        if self.draft.count == 0 {
-            0.0
-        } else {
-            self.draft.seconds / self.step.seconds.max(f64::MIN_POSITIVE)
-        }
+        if self.draft.count == 0 { 0.0 } else { self.draft.get() / self.step.get() }
     }
 
     /// A round with `n` drafts, the next block of drafts included, in plain steps.
     pub(super) fn round(&self, n: usize) -> f64 {
-        if self.rounds.iter().fold(0, |sum: u32, time| sum.saturating_add(time.count)) < Self::FIRST_ROUNDS {
+        if self.rounds.iter().fold(0, |sum: u32, cost| sum.saturating_add(cost.count)) < Self::FIRST_ROUNDS {
             // With nothing to go by a round is taken for cheap, and tried.
             return 1.0 + self.draft() + n as f64 / 16.0;
         }
-        let step = self.step.seconds.max(f64::MIN_POSITIVE);
-        let known = self.rounds[n];
-        let line = || self.line(n).map_or(f64::INFINITY, |seconds| seconds / step);
-        match known.count {
+        let (known, step) = (self.rounds[n], self.step.get());
+        let line = || self.line(n).unwrap_or(f64::INFINITY);
+        let cost = match known.count {
             0 => line(),
-            1..Time::FIRST => line().min(known.seconds / step),
-            _ => known.seconds / step,
-        }
+            // Rows go by groups, so that lengths may be far off the line; only what seems dear is doubted.
+            1..Self::FIRST => line().min(known.get()),
+            _ => known.get(),
+        };
+        cost / step
     }
 
     /// Seconds of a round with `n` drafts along a line through those of the other lengths.
     fn line(&self, n: usize) -> Option<f64> {
         let known = || {
             let all = self.rounds.iter().enumerate();
-            all.filter(|&(other, time)| other != n && time.count > 0)
-                .map(|(n, time)| (n as f64, time.seconds))
+            all.filter(|&(other, cost)| other != n && cost.count > 0).map(|(n, cost)| (n as f64, cost.get()))
         };
         let count = known().count() as f64;
         if count == 0.0 {
@@ -122,25 +138,48 @@ mod tests {
         Duration::from_secs_f64(us / 1e6)
     }
 
-    /// One run in five takes half as long again, and some ten times as long.
+    /// One step in five takes half as long again, and some ten times as long.
     #[test]
     fn interruptions_do_not_count() {
-        let mut time = Time::default();
+        let mut costs = Costs::default();
         for i in 0..400 {
-            let us = if i % 50 == 7 { 1000.0 } else { [100.0, 103.0, 150.0, 101.0, 99.0][i % 5] };
-            time.push(micros(us));
+            let slow = if i % 50 == 7 { 10.0 } else { [1.0, 1.03, 1.5, 1.01, 0.99][i % 5] };
+            costs.stepped(micros(100.0 * slow));
+            costs.rounded(3, micros(230.0 * slow));
         }
-        assert!((95.0..112.0).contains(&(1e6 * time.seconds)), "{}", time.seconds);
+        assert!((costs.round(3) - 2.3).abs() < 0.1, "{}", costs.round(3));
     }
 
+    /// Steps in the one half of the time and rounds in the other, when the machine is half as fast.
     #[test]
-    fn times_that_change_are_followed() {
-        let mut time = Time::default();
-        (0..50).for_each(|_| time.push(micros(100.0)));
-        (0..100).for_each(|_| time.push(micros(160.0)));
-        assert!(1e6 * time.seconds > 155.0, "{}", time.seconds);
-        (0..10).for_each(|_| time.push(micros(90.0)));
-        assert!(1e6 * time.seconds < 95.0, "{}", time.seconds);
+    fn what_slows_everything_down_does_not_count() {
+        let mut costs = Costs::default();
+        for _ in 0..20 {
+            costs.stepped(micros(100.0));
+            costs.rounded(3, micros(230.0));
+        }
+        (0..5).for_each(|_| costs.rounded(7, micros(320.0)));
+        // No plain step for a while.
+        for _ in 0..60 {
+            costs.rounded(3, micros(460.0));
+            costs.rounded(7, micros(640.0));
+        }
+        for (n, cost) in [(3, 2.3), (7, 3.2)] {
+            assert!((costs.round(n) / cost - 1.0).abs() < 0.1, "{n}: {}", costs.round(n));
+        }
+    }
+
+    /// Longer contexts make rounds dearer, and steps less so.
+    #[test]
+    fn ratios_that_change_are_followed() {
+        let mut costs = Costs::default();
+        for dear in [2.3, 2.9] {
+            for _ in 0..150 {
+                costs.stepped(micros(100.0));
+                costs.rounded(3, micros(100.0 * dear));
+            }
+        }
+        assert!((costs.round(3) - 2.9).abs() < 0.1, "{}", costs.round(3));
     }
 
     /// What was not tried follows from what was.
