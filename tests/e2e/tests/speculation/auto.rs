@@ -123,7 +123,8 @@ fn auto_against_every_fixed_length() {
             let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
             let [worst, highest] = [f64::min, f64::max].map(|f| ratios.iter().copied().reduce(f).unwrap());
             report(format!("{what}: {mean:.3} of the best, {worst:.3} at worst, {highest:.3} at best"));
-            assert!(mean > 1.0 && worst > 0.9 && highest > 1.1, "{mean} {worst} {highest}");
+            let least = if noisy { (0.98, 0.88) } else { (1.0, 0.93) };
+            assert!(mean > least.0 && worst > least.1 && highest > 1.1, "{mean} {worst} {highest}");
         }
     }
 }
