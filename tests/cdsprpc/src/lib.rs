@@ -16,4 +16,5 @@ pub mod handle;
 pub mod memory;
 mod process;
 pub mod queue;
+pub mod standin;
 mod state;

@@ -18,6 +18,7 @@ mod packets;
 mod process;
 mod setup;
 mod skel;
+mod soak;
 mod steps;
 mod suite;
 mod test;
@@ -48,6 +49,8 @@ enum Verb {
     RandomModel(oracle::Arguments),
     /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
     Mutants(mutants::Arguments),
+    /// Generate without end, with faults, and hold every text against plain decoding
+    Soak(soak::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
     /// Count what kernels take, in packets of the processor, and compare with what is expected
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Verb::CompareLlama(arguments) => oracle::run("compare-llama", &arguments),
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
+        Verb::Soak(arguments) => soak::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
         Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),

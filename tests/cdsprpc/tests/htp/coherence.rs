@@ -3,7 +3,7 @@
 use hexflash::device::htp::Htp;
 use hexflash::device::{Device, DeviceError};
 
-use super::support::StandIn;
+use cdsprpc::standin::StandIn;
 
 /// What a generation of a few tokens leaves in the report.
 fn report(config: &str) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hexflash::device::{Device, DeviceError};
 
-use super::support::StandIn;
+use cdsprpc::standin::StandIn;
 
 /// Codes that FastRPC's documents have, and what the message must say.
 const CODES: [(u32, &str); 14] = [

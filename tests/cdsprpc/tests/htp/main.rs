@@ -14,13 +14,12 @@ mod refusals;
 mod rules;
 #[path = "../../../../host-runtime/tests/device/scenarios.rs"]
 mod scenarios;
-mod support;
 mod tokens;
 
 use hexflash::device::DeviceOptions;
 use hexflash::device::htp::Htp;
 
-use support::StandIn;
+use cdsprpc::standin::StandIn;
 
 /// The same scenarios as on `inproc` and `qemu`.
 #[test]

@@ -13,7 +13,7 @@ use hexflash::speculation::{DraftLength, Source, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 
-use super::support::{StandIn, model};
+use cdsprpc::standin::{StandIn, model};
 
 /// What is generated, and how.
 struct Setting {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::support::StandIn;
+use cdsprpc::standin::StandIn;
 
 type Alloc = unsafe extern "C" fn(c_int, u32, c_int) -> *mut c_void;
 type Free = unsafe extern "C" fn(*mut c_void);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::support::{StandIn, model};
+use cdsprpc::standin::{StandIn, model};
 
 const PROMPT: &str = "def __repr__(self):";
 
