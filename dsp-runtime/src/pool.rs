@@ -44,6 +44,47 @@ pub trait Kernel: Sync {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault>;
 }
 
+/// Any [`Kernel`], as pools see it: compiled where it is defined, and nowhere else.
+pub trait AnyKernel: Sync {
+    /// As [`Kernel::units`].
+    fn units(&self) -> usize;
+
+    /// As [`Kernel::work`].
+    fn work(&self) -> usize;
+
+    /// [`Kernel::run`] with these instructions.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn run_with(&self, isa: Isa, worker: &mut Worker<'_>) -> Result<(), Fault>;
+}
+
+impl<K: Kernel> AnyKernel for K {
+    fn units(&self) -> usize {
+        Kernel::units(self)
+    }
+
+    fn work(&self) -> usize {
+        Kernel::work(self)
+    }
+
+    fn run_with(&self, isa: Isa, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        isa.run(Call(self, worker))
+    }
+}
+
+/// Who runs kernels: all that these know of a pool.
+pub trait Workers {
+    /// Workers, the dispatcher included.
+    fn workers(&self) -> usize;
+
+    /// Runs a kernel on all workers and waits for the last; small jobs stay with the dispatcher.
+    ///
+    /// # Errors
+    /// The first fault that a worker reported.
+    fn run(&mut self, kernel: &dyn AnyKernel, plan: VtcmPlan) -> Result<(), Fault>;
+}
+
 /// What a kernel sees of the worker that runs it.
 pub struct Worker<'p> {
     /// The worker's own DMA queue.
@@ -82,11 +123,11 @@ impl Worker<'_> {
     }
 }
 
-/// A job as the workers find it: the kernel with its type erased.
+/// A job as the workers find it.
 #[derive(Clone, Copy)]
 struct Job {
-    call: unsafe fn(*const (), &mut Worker<'_>, Isa) -> Result<(), Fault>,
-    kernel: *const (),
+    /// It lives until the last worker has counted itself out, whatever its type says.
+    kernel: *const (dyn AnyKernel + 'static),
     units: usize,
     plan: VtcmPlan,
 }
@@ -127,14 +168,6 @@ impl<K: Kernel> WithHvx for Call<'_, '_, '_, K> {
     fn with<H: Hvx>(self) -> Self::Output {
         self.0.run::<H>(self.1)
     }
-}
-
-/// # Safety
-/// `kernel` points to a live `K`.
-unsafe fn call<K: Kernel>(kernel: *const (), worker: &mut Worker<'_>, isa: Isa) -> Result<(), Fault> {
-    // SAFETY: the caller's promise.
-    let kernel = unsafe { &*kernel.cast::<K>() };
-    isa.run(Call(kernel, worker))
 }
 
 impl<'p, P: Platform> Pool<'p, P> {
@@ -213,7 +246,7 @@ impl<'p, P: Platform> Pool<'p, P> {
         let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
         let mut outcome = self.platform.observe(id, || {
             // SAFETY: the kernel lives until `run` returns, which waits for us.
-            contain(|| unsafe { (job.call)(job.kernel, &mut worker, self.isa) })
+            contain(|| unsafe { &*job.kernel }.run_with(self.isa, &mut worker))
         });
         // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
         outcome = outcome.and(worker.dma.finish());
@@ -261,11 +294,6 @@ pub struct Dispatcher<'a, 'p, P: Platform> {
 }
 
 impl<P: Platform> Dispatcher<'_, '_, P> {
-    /// Workers, the dispatcher included.
-    pub fn workers(&self) -> usize {
-        self.pool.workers()
-    }
-
     /// Bytes of VTCM.
     pub fn vtcm_bytes(&self) -> usize {
         self.pool.vtcm.bytes()
@@ -276,18 +304,26 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
         // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its queue.
         self.pool.queues.iter().map(|q| unsafe { (*q.get()).take_moved() }).sum()
     }
+}
 
-    /// Runs a kernel on all workers and waits for the last; small jobs stay with the dispatcher.
-    ///
-    /// # Errors
-    /// The first fault that a worker reported.
-    pub fn run<K: Kernel>(&mut self, kernel: &K, plan: VtcmPlan) -> Result<(), Fault> {
+impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
+    fn workers(&self) -> usize {
+        self.pool.workers()
+    }
+
+    fn run(&mut self, kernel: &dyn AnyKernel, plan: VtcmPlan) -> Result<(), Fault> {
         let pool = self.pool;
         let units = kernel.units();
-        let job = Job { call: call::<K>, kernel: (&raw const *kernel).cast(), units, plan };
+        let alone = units <= 1 || pool.workers == 1 || kernel.work() < ALONE;
+        // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker is done with
+        // the job, which is before this function returns.
+        let kernel = unsafe {
+            core::mem::transmute::<*const (dyn AnyKernel + '_), *const (dyn AnyKernel + 'static)>(kernel)
+        };
+        let job = Job { kernel, units, plan };
         // Relaxed: published by the epoch below, or used by this thread only.
         pool.counter.store(0, Ordering::Relaxed);
-        if units <= 1 || pool.workers == 1 || kernel.work() < ALONE {
+        if alone {
             pool.work(0, &job);
             return pool.fault.take();
         }

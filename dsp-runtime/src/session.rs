@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, transmute};
 use crate::kernels::{self, OpRun};
 use crate::memory::{BufferTable, Mapping, View};
 use crate::platform::{CacheOp, Platform};
-use crate::pool::Dispatcher;
+use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, Open, Resources};
 
 /// The state behind one queue.

@@ -11,7 +11,6 @@ use hexflash_abi::registers::{Halt, Register};
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
-use crate::platform::Platform;
 
 /// ACCEPT: best{t}, tokens{t}, stops{s} -> out{4 + max_tokens, 2}, anchor{1}, I32 all.
 ///
@@ -21,7 +20,7 @@ use crate::platform::Platform;
 ///
 /// # Errors
 /// [`ErrorCode::BadRegister`]: no budget. [`ErrorCode::BadShape`]: operands that the token axis has cut apart.
-pub fn accept<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (best, tokens, stops) = (run.src(0)?, run.src(1)?, run.src(2)?);
     let (out, anchor) = (run.dst()?, run.dst_at(1)?);
     let params::Accept { block, n_ctx } = run.params();
@@ -30,7 +29,7 @@ pub fn accept<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> 
     if [best.ne[0], tokens.ne[0]] != [n; 2] || out.ne[0] < HEAD + n || out.ne[1] != SLOTS {
         return Err(Fault::new(ErrorCode::BadShape, 0));
     }
-    let get = |run: &OpRun<'_, '_, '_, P>, register| run.registers.get(register);
+    let get = |run: &OpRun<'_>, register| run.registers.get(register);
     let left = get(run, Register::NLeft) as usize;
     if left == 0 {
         return Err(Fault::new(ErrorCode::BadRegister, Register::NLeft.wire()));
@@ -87,7 +86,7 @@ pub fn accept<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> 
 ///
 /// # Errors
 /// [`ErrorCode::BadRegister`] with the register's number; the caller checks the new value against the program.
-pub fn set_tokens<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn set_tokens(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::SetTokens = run.params();
     let bad = Fault::new(ErrorCode::BadRegister, p.register);
     let register = Register::parse(p.register).ok_or(bad)?;

@@ -14,7 +14,6 @@ use hexflash_abi::Fault;
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
 
@@ -65,7 +64,7 @@ struct Argmax {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y, margin) = (run.src(0)?, run.dst()?, run.dst[1]);
     let [n, m, ..] = x.ne;
     let wanted = n.div_ceil(PART).min(PARTS / m).max(1);

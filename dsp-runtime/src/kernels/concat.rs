@@ -6,7 +6,6 @@ use hexflash_abi::op::params;
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 
 /// y = a, then b, along `axis`.
@@ -21,7 +20,7 @@ struct Concat {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Concat = run.params();
     let kernel = Concat { axis: p.axis as usize, a: run.src(0)?, b: run.src(1)?, y: run.dst()? };
     run.parallel(&kernel)

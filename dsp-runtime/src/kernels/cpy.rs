@@ -5,7 +5,6 @@ use hexflash_abi::{DType, Fault};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::convert;
 
@@ -24,7 +23,7 @@ struct Cpy {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y) = (run.src(0)?, run.dst()?);
     run.parallel(&Cpy { x, y, rows: (UNIT / y.ne[0]).max(1) })
 }

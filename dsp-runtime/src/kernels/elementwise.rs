@@ -6,7 +6,6 @@ use hexflash_abi::{ErrorCode, Fault};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 
 /// y = op(x), row by row.
@@ -29,7 +28,7 @@ struct Binary {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn unary<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn unary(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
     // The other ops have no parameters: their words are zero, and nothing reads them.
     let kernel = Unary { op, x: run.src(0)?, y: run.dst()?, scale: run.params() };
     run.parallel(&kernel)
@@ -39,7 +38,7 @@ pub fn unary<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), 
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn binary<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn binary(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let kernel = Binary { op, a: run.src(0)?, b: run.src(1)?, y: run.dst()? };
     run.parallel(&kernel)
 }

@@ -28,14 +28,13 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{DType, ErrorCode, Fault};
 
 use crate::memory::View;
-use crate::platform::Platform;
-use crate::pool::{Dispatcher, Kernel};
+use crate::pool::{AnyKernel, Workers};
 use crate::vtcm::VtcmPlan;
 
 /// One op in one step: its operands as views, its parameters, the step's registers.
-pub struct OpRun<'a, 'd, 'p, P: Platform> {
+pub struct OpRun<'a> {
     /// The workers.
-    pub pool: &'a mut Dispatcher<'d, 'p, P>,
+    pub pool: &'a mut dyn Workers,
     /// Inputs.
     pub src: [Option<View>; MAX_SRC],
     /// Outputs.
@@ -48,7 +47,7 @@ pub struct OpRun<'a, 'd, 'p, P: Platform> {
     pub plan: VtcmPlan,
 }
 
-impl<P: Platform> OpRun<'_, '_, '_, P> {
+impl OpRun<'_> {
     /// Input `i`, which the op table calls required.
     ///
     /// # Errors
@@ -105,7 +104,7 @@ impl<P: Platform> OpRun<'_, '_, '_, P> {
     ///
     /// # Errors
     /// The first fault of any worker.
-    pub fn parallel<K: Kernel>(&mut self, kernel: &K) -> Result<(), Fault> {
+    pub fn parallel(&mut self, kernel: &dyn AnyKernel) -> Result<(), Fault> {
         self.pool.run(kernel, self.plan)
     }
 }
@@ -141,7 +140,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
 ///
 /// # Errors
 /// What the kernel reports: a row index out of range, or a failed transfer.
-pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
     match op {
         Op::RmsNorm | Op::L2Norm => norm::run(op, run),
         Op::MulMat => mul_mat::run(run),

@@ -6,7 +6,6 @@ use hexflash_abi::op::{Op, params};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
 
@@ -32,7 +31,7 @@ struct Norm {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(op: Op, run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Norm = run.params();
     let (x, w, y) = (run.src(0)?, run.src[1], run.dst()?);
     let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);

@@ -12,7 +12,6 @@ use hexflash_abi::{ErrorCode, Fault};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, Lines, Vectors, math};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
 
@@ -25,7 +24,7 @@ struct Quantize {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let kernel = Quantize { x: run.src(0)?, y: run.dst()? };
     run.parallel(&kernel)
 }

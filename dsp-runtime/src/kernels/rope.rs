@@ -13,7 +13,6 @@ use hexflash_abi::{ErrorCode, Fault};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
 
@@ -55,7 +54,7 @@ struct Table {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Rope = run.params();
     let kernel = Rope {
         p,

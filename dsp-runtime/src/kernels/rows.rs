@@ -8,7 +8,6 @@ use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::convert;
 
@@ -34,7 +33,7 @@ struct SetRows {
 ///
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of the table.
-pub fn get_rows<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn get_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let kernel = GetRows { table: run.src(0)?, ids: run.src(1)?, y: run.dst()? };
     run.parallel(&kernel)
 }
@@ -43,7 +42,7 @@ pub fn get_rows<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault
 ///
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of y.
-pub fn set_rows<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn set_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let kernel = SetRows { x: run.src(0)?, ids: run.src(1)?, y: run.dst()? };
     run.parallel(&kernel)
 }

@@ -22,7 +22,6 @@ use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
 use crate::vtcm::VtcmPlan;
@@ -70,7 +69,7 @@ struct Block {
 /// # Errors
 /// A transfer that fails; shapes that the token axis has cut apart. [`ErrorCode::BadRegister`]: more is to be committed
 /// than a tape holds.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, w, ring, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
     let sound = x.ne[0] == y.ne[0]
         && w.ne[0] == y.ne[0]

@@ -6,7 +6,6 @@ use hexflash_abi::op::params;
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 
 /// y = silu(a) * b, row by row; without `b`, both are halves of `a`.
@@ -22,7 +21,7 @@ struct Swiglu {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Swiglu = run.params();
     let kernel = Swiglu { a: run.src(0)?, b: run.src[1], swapped: p.swapped == 1, y: run.dst()? };
     run.parallel(&kernel)

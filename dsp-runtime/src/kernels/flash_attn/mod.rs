@@ -34,7 +34,6 @@ use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use super::{OpRun, OpShapes};
-use crate::platform::Platform;
 use crate::vtcm::VtcmPlan;
 
 /// Positions of a tile.
@@ -47,7 +46,7 @@ const MAX_ROWS: usize = 32;
 ///
 /// # Errors
 /// A transfer that fails; registers past the cache; shapes that the token axis has cut apart.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (q, k_cache, v_cache, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
     let (k, v, mask, sinks) = (run.src[3], run.src[4], run.src[5], run.src[6]);
     let params: FlashAttn = run.params();
@@ -108,7 +107,7 @@ pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
 ///
 /// # Errors
 /// Registers past the cache; shapes that the token axis has cut apart.
-pub fn kv_append<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (k, v, k_cache, v_cache) = (run.src(0)?, run.src(1)?, run.dst()?, run.dst_at(1)?);
     let tokens = run.n_tokens().min(k.ne[2]).min(v.ne[2]);
     let heads = [k.ne[1], k.ne[3]];

@@ -46,7 +46,6 @@ use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::{Floats, View};
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::vtcm::VtcmPlan;
 
@@ -81,7 +80,7 @@ struct GatedDeltaNet {
 ///
 /// # Errors
 /// A transfer that fails; shapes that the token axis has cut apart.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (q, k, v, g) = (run.src(0)?, run.src(1)?, run.src(2)?, run.src(3)?);
     let (beta, state, y) = (run.src(4)?, run.src(5)?, run.dst()?);
     let (s, h, b) = (y.ne[0], y.ne[1], y.ne[3]);

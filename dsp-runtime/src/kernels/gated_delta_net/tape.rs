@@ -4,7 +4,6 @@ use super::head::HeadTape;
 use crate::hvx::Hvx;
 use crate::kernels::OpRun;
 use crate::memory::{Floats, View};
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use hexflash_abi::Fault;
 
@@ -18,7 +17,7 @@ pub(super) struct Tape {
 
 impl Tape {
     /// The op's tape, if it has one.
-    pub fn of<P: Platform>(run: &OpRun<'_, '_, '_, P>) -> Option<Self> {
+    pub fn of(run: &OpRun<'_>) -> Option<Self> {
         let [k, delta, g] = [run.dst[1]?, run.dst[2]?, run.dst[3]?].map(Floats::new);
         Some(Self { k, delta, g })
     }

@@ -24,7 +24,6 @@ use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
-use crate::platform::Platform;
 use crate::pool::{Kernel, Worker};
 use crate::vtcm::VtcmPlan;
 
@@ -162,7 +161,7 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
 ///
 /// # Errors
 /// A failed transfer.
-pub fn run<P: Platform>(run: &mut OpRun<'_, '_, '_, P>) -> Result<(), Fault> {
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;

@@ -1,0 +1,143 @@
+//! Mutants as patches, and the copy of the tree that they are applied to.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::catcher::Suite;
+use crate::failure::{Failure, Result};
+use crate::process;
+
+/// A patch and what it says of itself.
+#[derive(Debug)]
+pub struct Mutant {
+    /// Of the file, without its ending.
+    pub name: String,
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong.
+    pub mistake: String,
+    /// Where the test is that catches it.
+    pub suite: Suite,
+    /// The test.
+    pub test: String,
+}
+
+/// All patches of a folder, by name.
+pub fn read_all(dir: &Path) -> Result<Vec<Mutant>> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        Failure::unusable(format!("cannot read {} ({error})", dir.display()), "restore it from git")
+    };
+    let mut mutants = Vec::new();
+    for entry in fs::read_dir(dir).map_err(|e| unreadable(&e))?.flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|e| e == "patch") {
+            let text = fs::read_to_string(&path).map_err(|e| unreadable(&e))?;
+            mutants.push(parse(&path, &text)?);
+        }
+    }
+    mutants.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(mutants)
+}
+
+fn parse(path: &Path, text: &str) -> Result<Mutant> {
+    let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+    let field = |key: &str| {
+        let head = text.lines().take_while(|line| !line.starts_with("--- "));
+        head.filter_map(|line| line.strip_prefix(key)).map(|v| v.trim().to_owned()).next()
+    };
+    let lacks = |what: &str| {
+        Failure::unusable(format!("{} has no line {what}", path.display()), "add it above the diff")
+    };
+    let mistake = field("Mistake:").ok_or_else(|| lacks("`Mistake:`"))?;
+    let (suite, test) = match (field("Case:"), field("Test:")) {
+        (Some(case), None) => (Suite::Conformance, case),
+        (None, Some(words)) => match words.split_whitespace().collect::<Vec<_>>()[..] {
+            [package, target, test] => {
+                let (package, target) = (package.to_owned(), target.to_owned());
+                (Suite::Cargo { package, target }, test.to_owned())
+            }
+            _ => return Err(lacks("`Test: PACKAGE TARGET NAME`")),
+        },
+        _ => return Err(lacks("`Case:` or `Test:`")),
+    };
+    Ok(Mutant { name, path: path.to_path_buf(), mistake, suite, test })
+}
+
+/// Brings the copy up to the checkout, uncommitted changes included. What is the same is left alone, so that cargo
+/// sees what changed.
+pub fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let list = process::output(&mut git).ok_or_else(|| {
+        Failure::unusable("git does not list the files of the checkout", "run this in a git checkout")
+    })?;
+    for file in list.split('\0').filter(|f| !f.is_empty()) {
+        // Deleted, but still in the index.
+        let Ok(bytes) = fs::read(root.join(file)) else { continue };
+        let to = tree.join(file);
+        if fs::read(&to).is_ok_and(|old| old == bytes) {
+            continue;
+        }
+        let made = to.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&to, bytes));
+        made.map_err(|e| {
+            Failure::unusable(format!("cannot write {} ({e})", to.display()), "check the disk")
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes the mistake, or takes it back.
+pub fn apply(tree: &Path, patch: &Path, reverse: bool) -> Result<()> {
+    let mut git = Command::new("git");
+    git.args(["apply", "--recount", "-C1"]).args(reverse.then_some("--reverse")).arg(patch).current_dir(tree);
+    // The copy lies inside the checkout, whose repository must not be found.
+    git.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
+    process::run(&mut git).map_err(|failure| {
+        Failure::failed(
+            format!("{} does not apply any more: {failure}", patch.display()),
+            "make the same mistake in the code as it is now, and save `git diff -U1`",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Mutant> {
+        parse(Path::new("some/thing.patch"), text)
+    }
+
+    #[test]
+    fn a_patch_says_what_is_wrong_and_who_catches_it() {
+        let case = read("Mistake: a b\nCase: OP(n=[1,2])\n\n--- a/x\n+++ b/x\nCase: not this\n").unwrap();
+        assert_eq!((case.name.as_str(), case.mistake.as_str()), ("thing", "a b"));
+        assert_eq!((case.suite, case.test.as_str()), (Suite::Conformance, "OP(n=[1,2])"));
+        let test = read("Mistake: a\nTest: some-package lib some::test\n\n--- a/x\n").unwrap();
+        let (package, target) = ("some-package".to_owned(), "lib".to_owned());
+        assert_eq!((test.suite, test.test.as_str()), (Suite::Cargo { package, target }, "some::test"));
+        for text in ["Mistake: a\n--- a/x\nCase: late\n", "Mistake: a\nTest: two words\n", "Case: a\n"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_patch_of_the_repository_is_complete() {
+        let root = process::workspace_root().unwrap();
+        let mutants = read_all(&root.join("tests/mutants")).unwrap();
+        assert!(mutants.len() >= 60, "{} mutants", mutants.len());
+    }
+
+    /// Whoever changes code that a mutant is of changes the mutant, too.
+    #[test]
+    fn every_patch_of_the_repository_applies() {
+        let root = process::workspace_root().unwrap();
+        for mutant in read_all(&root.join("tests/mutants")).unwrap() {
+            let mut git = Command::new("git");
+            git.args(["apply", "--check", "--recount", "-C1"]).arg(&mutant.path).current_dir(&root);
+            let output = git.output().unwrap();
+            assert!(output.status.success(), "{}: {output:?}", mutant.name);
+        }
+    }
+}
