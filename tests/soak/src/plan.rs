@@ -11,6 +11,9 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
+/// Lengths of a context: the shorter one is soon full.
+pub const CONTEXTS: [u32; 2] = [96, 256];
+
 /// Where the DSP side runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Kind {
@@ -123,7 +126,7 @@ impl Session {
             kind,
             model,
             draft,
-            n_ctx: if rng.random_bool(0.3) { 96 } else { 256 },
+            n_ctx: CONTEXTS[usize::from(rng.random_bool(0.7))],
             batch: *[1, 4, 32, 256].choose(rng).expect("there are batches"),
             threads: rng.random_range(1..=3),
             vtcm_bytes: 1 << rng.random_range(18..=22),

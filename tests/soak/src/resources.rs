@@ -89,7 +89,7 @@ pub struct Memory(Vec<u64>);
 /// Growth that counts as none: what allocators keep, and how much differs from session to session.
 pub const FLAT: u64 = 24 << 20;
 /// Sessions before which nothing is said of growth.
-const ENOUGH: usize = 16;
+const ENOUGH: usize = 40;
 
 impl Memory {
     /// After another session.

@@ -13,11 +13,12 @@ use hexflash::generate::{Finish, GenerateError, Generated, Limits, generate};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::Speculation;
 use hexflash::text::TextModel;
+use hexflash::tokenizer::Tokenizer;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_dsp::hvx::Isa;
 use hexflash_e2e::{Model, inproc, settings};
 
-use crate::plan::{Kind, Session, Turn};
+use crate::plan::{CONTEXTS, Kind, Session, Turn};
 use crate::resources::{Held, children};
 use crate::totals::Totals;
 use cdsprpc::standin::StandIn;
@@ -35,21 +36,27 @@ pub struct References {
 }
 
 impl References {
-    /// For every model.
+    /// For every model and every length of a context. They stay, with their threads.
     ///
     /// # Panics
     /// If a model of the repository has no tokenizer.
     pub fn new() -> Self {
         let read = |model: Model| TextModel::read(&model.gguf()).unwrap_or_else(|error| panic!("{error}"));
         let texts = Model::ALL.map(|model| (model.name(), read(model)));
-        Self { texts: HashMap::from(texts), engines: HashMap::new() }
+        let mut engines = HashMap::new();
+        for (model, n_ctx) in Model::ALL.iter().flat_map(|&model| CONTEXTS.map(|n_ctx| (model, n_ctx))) {
+            let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
+            let engine = model.engine(inproc(Settings { threads: 1, ..settings() }), &options);
+            engines.insert((model.name(), n_ctx), engine);
+        }
+        Self { texts: HashMap::from(texts), engines }
     }
 
-    fn engine(&mut self, model: Model, n_ctx: u32) -> &mut Engine {
-        self.engines.entry((model.name(), n_ctx)).or_insert_with(|| {
-            let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
-            model.engine(inproc(Settings { threads: 1, ..settings() }), &options)
-        })
+    /// The engine of a session's model, with its context, and the tokenizer.
+    fn of(&mut self, session: &Session) -> (&mut Engine, &Tokenizer) {
+        let name = session.model.name();
+        let engine = self.engines.get_mut(&(name, session.n_ctx)).expect("there is one for every session");
+        (engine, &self.texts[name].tokenizer)
     }
 }
 
@@ -165,7 +172,7 @@ fn turn(
         plan.interrupt.is_none_or(|most| pieces <= most)
     };
     let mut speculation = Speculation::new(plan.source(), plan.length);
-    let (tokenizer, mut sampler) = (&references.texts[session.model.name()].tokenizer, new_sampler()?);
+    let ((_, tokenizer), mut sampler) = (references.of(session), new_sampler()?);
     let start = Instant::now();
     let found = with_killer(plan, || {
         let no_progress = |_| {};
@@ -175,10 +182,7 @@ fn turn(
 
     let expected = {
         let mut sampler = new_sampler()?;
-        references.engine(session.model, session.n_ctx);
-        let References { texts, engines } = references;
-        let plain = engines.get_mut(&(session.model.name(), session.n_ctx)).expect("just made");
-        let tokenizer = &texts[session.model.name()].tokenizer;
+        let (plain, tokenizer) = references.of(session);
         plain.reset();
         let mut off = Speculation::off();
         generate(plain, tokenizer, &mut sampler, &mut off, text, &limits, |_| {}, |_| true)
@@ -237,13 +241,13 @@ fn same_state(
     let (Some((&last, before)), true) = (text.split_last(), engine.n_past() < engine.n_ctx()) else {
         return Ok(());
     };
-    let plain = references.engine(session.model, session.n_ctx);
+    let (plain, _) = references.of(session);
     plain.reset();
     let expected = plain.prefill(before, |_| {}).and_then(|()| plain.decode(last));
     expected.map_err(|error| format!("plain decoding: {error}"))?;
     let Some(()) = excuse(session, retry(engine, last))? else { return Ok(()) };
     let bits = |engine: &mut Engine| engine.logits(0).iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-    if bits(engine) != bits(references.engine(session.model, session.n_ctx)) {
+    if bits(engine) != bits(plain) {
         return Err(format!("other logits after {} tokens", text.len()));
     }
     Ok(())
