@@ -136,7 +136,7 @@ mod tests {
         let mut flat = Memory::default();
         let mut grows = Memory::default();
         for i in 0..100 {
-            flat.push((50 << 20) + (i % 7 << 20));
+            flat.push((50 << 20) + ((i % 7) << 20));
             grows.push((50 << 20) + (i << 20));
         }
         assert!(flat.is_flat() && !grows.is_flat());
