@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::DeployError;
 use crate::device::DeviceError;
 use crate::engine::EngineError;
 use crate::generate::GenerateError;
@@ -36,6 +37,9 @@ pub enum CliError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The deployment.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
     /// The prompt cannot be read.
     #[error("cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument", path.display())]
     Prompt {
@@ -190,6 +194,7 @@ impl CliError {
         let engine = |error: &EngineError| matches!(error, EngineError::Device(e) if device(e));
         let system = match self {
             Self::Device(error) => device(error),
+            Self::Deploy(error) => !error.is_usage(),
             Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
             Self::Generate(GenerateError::Lost { .. }) => true,
             Self::Output(_) | Self::Differs { .. } => true,

@@ -1,8 +1,9 @@
-//! The command line: `run`, `info`, `bench`, `devices`.
+//! The command line: `run`, `info`, `bench`, `devices`, `deploy`.
 //!
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; 130 interrupted.
 
 mod bench;
+mod deploy;
 mod devices;
 mod error;
 mod info;
@@ -19,6 +20,7 @@ use clap::{Parser, Subcommand};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
+pub use deploy::DeployError;
 pub use error::CliError;
 
 /// LLM inference on the Qualcomm Hexagon NPU, without the vendor's SDK.
@@ -42,6 +44,8 @@ enum Command {
     Bench(bench::Args),
     /// List the devices of this build
     Devices(devices::Args),
+    /// Push hexflash and a model to a machine with a Snapdragon, over adb, and run it there
+    Deploy(deploy::Args),
 }
 
 /// Parses the command line and runs it.
@@ -56,6 +60,7 @@ pub fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Devices(args) => devices::run(&args),
+        Command::Deploy(args) => deploy::run(&args),
     };
     match outcome {
         Ok(code) => code,

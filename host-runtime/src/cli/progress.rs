@@ -1,5 +1,6 @@
 //! Progress bars: on a terminal, on standard error, and only for work that takes a while.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,7 +12,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// A bar for bytes.
-    pub(super) fn bytes(what: &'static str) -> Self {
+    pub(super) fn bytes(what: impl Into<Cow<'static, str>>) -> Self {
         Self::new(what, "{msg} {wide_bar} {bytes}/{total_bytes} {eta}")
     }
 
@@ -22,7 +23,7 @@ impl Progress {
         progress
     }
 
-    fn new(what: &'static str, template: &str) -> Self {
+    fn new(what: impl Into<Cow<'static, str>>, template: &str) -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);

@@ -5,6 +5,8 @@ mod bad_input;
 mod bad_models;
 mod bench_draft;
 mod cache;
+#[cfg(target_os = "linux")]
+mod deploy;
 mod good;
 mod speculation;
 mod support;

@@ -61,6 +61,14 @@ impl Outcome {
         self
     }
 
+    /// It failed with exit code 1 after other lines, the last of which names a cause and a remedy.
+    #[cfg(target_os = "linux")]
+    #[track_caller]
+    pub fn failed_after(mut self, cause: &str, remedy: &str) {
+        self.stderr = format!("{}\n", self.stderr.lines().last().unwrap_or_default());
+        self.failed(1, cause, remedy);
+    }
+
     /// It failed with this code, and one line that names a cause and a remedy.
     #[track_caller]
     pub fn failed(self, code: i32, cause: &str, remedy: &str) {

@@ -17,9 +17,10 @@ pub fn run() -> Result<()> {
         .args(["build", "--locked", "--package", "hexflash-cdsprpc", "--target", dist::TARGET])
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", dist::LINKER);
     process::run(&mut build)?;
+    // The whole workspace's features, as in the step before: what that built is used again.
     let mut test = process::cargo();
     test.current_dir(&root)
-        .args(["test", "--locked", "--package", "hexflash-cdsprpc", "--test", "htp", "arm64"])
+        .args(["test", "--locked", "--workspace", "--test", "htp", "arm64"])
         .env("HEXFLASH_ARM64_REQUIRED", "1");
     process::run(&mut test)
 }

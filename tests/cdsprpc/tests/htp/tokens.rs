@@ -86,15 +86,19 @@ fn an_arm64_host_gives_the_same_tokens() {
             writeln!(std::io::stderr(), "skipped: no host program for arm64: cargo xtask arm64 builds it");
         return;
     }
-    let standin = StandIn::new("");
-    let target = model("tiny-hybrid-q8_0.gguf");
-    let arguments = ["run", "--json", "--no-repack-cache", "-t", "2", "--temp", "0", "-n", "24", "-m"];
-    let arguments = arguments.into_iter().chain([target.to_str().unwrap(), PROMPT]);
-    let mut emulated = Command::new("qemu-aarch64");
-    emulated.arg(&program).args(arguments.clone()).args(["--device", "htp", "--htp-library"]).arg(&library);
-    emulated.env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu").env("HEXFLASH_STANDIN", standin.config());
-    let mut inproc = Command::new(env!("CARGO_BIN_EXE_hexflash-htp"));
-    inproc.args(arguments);
-    assert_eq!(run(emulated)["tokens"], run(inproc)["tokens"]);
-    assert_eq!(standin.violations(), Vec::<String>::new());
+    let (target, draft) = (model("tiny-hybrid-q8_0.gguf"), model("tiny-hybrid-dflash-q8_0.gguf"));
+    let (target, draft) = (target.to_str().unwrap(), draft.to_str().unwrap());
+    for speculation in [&[][..], &["-md", draft, "--draft-max", "5"]] {
+        let standin = StandIn::new("");
+        let arguments = ["run", "--json", "--no-repack-cache", "-t", "2", "--temp", "0", "-n", "24", "-m"];
+        let arguments = arguments.into_iter().chain([target, PROMPT]).chain(speculation.iter().copied());
+        let mut emulated = Command::new("qemu-aarch64");
+        emulated.arg(&program).args(arguments.clone());
+        emulated.args(["--device", "htp", "--htp-library"]).arg(&library);
+        emulated.env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu").env("HEXFLASH_STANDIN", standin.config());
+        let mut inproc = Command::new(env!("CARGO_BIN_EXE_hexflash-htp"));
+        inproc.args(arguments);
+        assert_eq!(run(emulated)["tokens"], run(inproc)["tokens"], "{speculation:?}");
+        assert_eq!(standin.violations(), Vec::<String>::new());
+    }
 }
