@@ -55,6 +55,12 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "soak",
+        about: "random generations on every device, with faults, for a minute (longer by hand)",
+        needs: &[Set::Base, Set::Hexagon],
+        command: || process::xtask(&["soak", "--minutes", "1"]),
+    },
+    Step {
         name: "emulated-host",
         about: "the host program for arm64 on device htp, emulated, against the stand-in for FastRPC",
         needs: &[Set::Base, Set::Cross],
