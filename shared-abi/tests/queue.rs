@@ -394,6 +394,18 @@ fn packets_that_no_writer_writes() {
     }
 }
 
+/// Short enough for a message, its flags and its sequence right: only the ring is too small for it.
+#[test]
+fn a_packet_longer_than_its_ring_is_corrupt() {
+    for len in [257, 264, 8 + 512, 8 + MAX_MESSAGE as u32] {
+        let memory = Memory::new(256, 256);
+        let (mut writer, mut reader) = memory.ends();
+        writer.write(&message(24, 1)).unwrap();
+        memory.set(memory.requests().ring, len);
+        assert_eq!(reader.read(&mut [0; MAX_MESSAGE]), Err(QueueError::Corrupt), "{len}");
+    }
+}
+
 #[test]
 fn a_message_larger_than_the_readers_buffer_is_corrupt() {
     let memory = Memory::new(256, 256);

@@ -18,6 +18,8 @@ mod lines;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
+#[cfg(any(test, target_arch = "hexagon"))]
+mod operations;
 pub mod portable;
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,9 @@ mod math;
 
 use half::f16;
 
+use super::operations::{Bits, Operations, agree};
 use super::portable::Portable;
 use super::{BYTES, Hvx, Isa, LANES, WithHvx};
-
-/// The bits of a vector.
-type Bits = [u32; LANES];
 
 /// SplitMix64.
 struct Random(u64);
@@ -53,109 +51,11 @@ fn roundable(random: &mut Random) -> Vec<u32> {
     values.iter().flat_map(|x: &f32| [x.to_bits(), (-x).to_bits()]).chain([1, 0x8000_0001]).collect()
 }
 
-fn f<H: Hvx>(bits: &Bits) -> H::F {
-    // SAFETY: 128 bytes.
-    unsafe { H::load(bits.as_ptr().cast()) }
-}
-
-fn b<H: Hvx>(bits: &Bits) -> H::B {
-    // SAFETY: 128 bytes.
-    unsafe { H::load_b(bits.as_ptr().cast()) }
-}
-
 fn out_f<H: Hvx>(v: H::F) -> Bits {
     let mut bits = [0; LANES];
     // SAFETY: 128 bytes.
     unsafe { H::store(bits.as_mut_ptr().cast(), v) };
     bits
-}
-
-fn out_b<H: Hvx>(v: H::B) -> Bits {
-    let mut bits = [0; LANES];
-    // SAFETY: 128 bytes.
-    unsafe { H::store_b(bits.as_mut_ptr().cast(), v) };
-    bits
-}
-
-/// What an operation gave. Which NaN arithmetic gives is not defined; all else is.
-struct Outcome {
-    op: &'static str,
-    arithmetic: bool,
-    bits: Bits,
-}
-
-/// One input for every operation.
-struct Operations {
-    floats: [Bits; 4],
-    roundable: Bits,
-    words: [Bits; 2],
-}
-
-impl WithHvx for &Operations {
-    type Output = Vec<Outcome>;
-
-    #[inline(always)]
-    fn with<H: Hvx>(self) -> Self::Output {
-        let [x, y, u, v] = [0, 1, 2, 3].map(|i| f::<H>(&self.floats[i]));
-        let [i, j] = [0, 1].map(|k| H::words(b::<H>(&self.words[k])));
-        let bytes = H::bytes(i);
-        let scalar = self.words[1][0];
-        let (low, high) = H::nibbles(bytes);
-        let (even, odd) = H::widen_f16(bytes);
-        let float = |op, v| Outcome { op, arithmetic: true, bits: out_f::<H>(v) };
-        let same = |op, v| Outcome { op, arithmetic: false, bits: out_f::<H>(v) };
-        let int = |op, v| Outcome { op, arithmetic: false, bits: out_b::<H>(H::bytes(v)) };
-        let byte = |op, v| Outcome { op, arithmetic: false, bits: out_b::<H>(v) };
-        let lane = |op, v: f32, arithmetic| Outcome { op, arithmetic, bits: [v.to_bits(); LANES] };
-        vec![
-            float("add", H::add(x, y)),
-            float("sub", H::sub(x, y)),
-            float("mul", H::mul(x, y)),
-            float("div", H::div(x, y)),
-            same("load, store", x),
-            same("max", H::max(x, y)),
-            same("min", H::min(x, y)),
-            same("select_gt", H::select_gt(x, y, u, v)),
-            same("splat", H::splat(f32::from_bits(scalar))),
-            int("splat_i", H::splat_i(scalar as i32)),
-            byte("splat_b", H::splat_b(scalar as u8)),
-            int("to_int", H::to_int(f::<H>(&self.roundable))),
-            same("to_float", H::to_float(i)),
-            int("bits", H::bits(x)),
-            same("from_bits", H::from_bits(i)),
-            byte("load_b, store_b, words, bytes", bytes),
-            int("add_i", H::add_i(i, j)),
-            int("sub_i", H::sub_i(i, j)),
-            int("mul_i", H::mul_i(i, j)),
-            int("and_i", H::and_i(i, j)),
-            int("or_i", H::or_i(i, j)),
-            byte("and_b", H::and_b(bytes, H::bytes(j))),
-            byte("or_b", H::or_b(bytes, H::bytes(j))),
-            int("shl_i 1", H::shl_i::<1>(i)),
-            int("shl_i 23", H::shl_i::<23>(i)),
-            int("shl_i 31", H::shl_i::<31>(i)),
-            int("shr_i 1", H::shr_i::<1>(i)),
-            int("shr_i 4", H::shr_i::<4>(i)),
-            int("shr_i 31", H::shr_i::<31>(i)),
-            int("sar_i 1", H::sar_i::<1>(i)),
-            int("sar_i 23", H::sar_i::<23>(i)),
-            int("sar_i 31", H::sar_i::<31>(i)),
-            int("vrmpy", H::vrmpy(j, bytes, scalar as i32)),
-            int("vrmpy, largest", H::vrmpy(j, bytes, 0x7f7f_7f7f)),
-            int("vrmpy, smallest", H::vrmpy(j, bytes, 0x8080_8080_u32 as i32)),
-            lane("sum", H::sum(x), true),
-            lane("sum of finite", H::sum(f::<H>(&self.roundable)), true),
-            lane("max_lane", H::max_lane(x), false),
-            byte("nibbles, low", low),
-            byte("nibbles, high", high),
-            same("widen_f16, low", even),
-            same("widen_f16, high", odd),
-        ]
-    }
-}
-
-fn agree(want: u32, got: u32, arithmetic: bool) -> bool {
-    want == got || (arithmetic && f32::from_bits(want).is_nan() && f32::from_bits(got).is_nan())
 }
 
 #[test]
