@@ -178,7 +178,12 @@ impl<'p, P: Platform> Pool<'p, P> {
             isa,
             vtcm,
             workers: workers.clamp(1, MAX_WORKERS),
-            queues: core::array::from_fn(|_| UnsafeCell::new(DmaQueue::new(dma))),
+            queues: core::array::from_fn(|worker| {
+                UnsafeCell::new(match dma {
+                    DmaMode::Engine => DmaQueue::on(platform.dma(worker)),
+                    software => DmaQueue::new(software),
+                })
+            }),
             job: UnsafeCell::new(None),
             epoch: AtomicU32::new(0),
             running: AtomicU32::new(0),

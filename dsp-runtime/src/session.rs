@@ -108,6 +108,12 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         match outcome {
             Ok(info) => Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) },
             Err(Failure::Refused(fault)) => Response::fault(seq, Status::Refused, fault),
+            // An engine that failed is of no use any more, and what it still has under way is not known.
+            Err(Failure::Failed(fault))
+                if matches!(fault.code, ErrorCode::DmaError | ErrorCode::DmaTimeout) =>
+            {
+                Response::fault(seq, Status::Fatal, fault)
+            }
             Err(Failure::Failed(fault)) => Response::fault(seq, Status::Failed, fault),
         }
     }

@@ -77,7 +77,7 @@ wire_enum! {
         BadRegister = 28 "step register out of bounds",
         /// A token or row id read from memory is out of range. Detail: the id.
         BadRowIndex = 29 "row index out of range",
-        /// A DMA transfer failed. Detail: the engine's syndrome.
+        /// A DMA transfer failed. Detail: the engine's status word.
         DmaError = 30 "DMA transfer failed",
         /// A DMA transfer did not end in time. Detail: microseconds waited.
         DmaTimeout = 31 "DMA transfer timed out",

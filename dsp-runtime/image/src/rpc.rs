@@ -60,8 +60,8 @@ pub struct Start {
     pub vtcm_bytes: u32,
     /// Power: 0 burst, 1 balanced, 2 efficient.
     pub power: u32,
-    /// Must be zero.
-    pub reserved: u32,
+    /// Who does DMA: 0 the DSP's engines, 1 the threads.
+    pub dma: u32,
 }
 
 /// What `info` gives.
@@ -268,8 +268,7 @@ mod tests {
 
     #[test]
     fn start_reads_its_struct_from_any_address() {
-        let start =
-            Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20, power: 2, reserved: 0 };
+        let start = Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20, power: 2, dma: 1 };
         let mut data = [0; 25];
         data[1..].copy_from_slice(start.as_bytes());
         let mut fake = Fake::default();

@@ -10,6 +10,8 @@ use core::sync::atomic::AtomicU32;
 
 use hexflash_abi::{Fault, Fd};
 
+use crate::dma::Channel;
+
 /// A range operation on the data cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheOp {
@@ -47,6 +49,11 @@ pub trait Platform: Sync {
     /// Runs a worker's part of a kernel. A platform that counts what kernels cost does it here.
     fn observe<R>(&self, _worker: usize, part: impl FnOnce() -> R) -> R {
         part()
+    }
+    /// The DMA engine of a worker, from 0, and memory for its descriptors, for [`DmaMode::Engine`](crate::dma::DmaMode);
+    /// `None` where there is none. Only the thread that is this worker uses it.
+    fn dma(&self, _worker: usize) -> Option<Channel> {
+        None
     }
     /// Hint that the caller spins.
     fn relax(&self) {

@@ -170,6 +170,10 @@ pub(super) struct DeviceArgs {
     #[cfg(unix)]
     #[arg(long, value_name = "PROFILE", default_value = "burst")]
     power: Power,
+    /// Device htp: who moves data between memory and VTCM
+    #[cfg(unix)]
+    #[arg(long, value_name = "WHO", default_value = "engine")]
+    dma: Dma,
     /// Device htp: seconds that a step may take before the DSP counts as hung [default: 30]
     #[cfg(unix)]
     #[arg(long, value_name = "SECONDS")]
@@ -188,6 +192,16 @@ enum Power {
     Efficient,
 }
 
+/// Who does DMA.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Dma {
+    /// The DSP's own engines
+    Engine,
+    /// The kernel threads, should the engines make trouble
+    Threads,
+}
+
 impl DeviceArgs {
     pub(super) fn open(&self) -> Result<Box<dyn Device>, CliError> {
         let options = DeviceOptions {
@@ -201,14 +215,18 @@ impl DeviceArgs {
 
     #[cfg(unix)]
     fn htp(&self) -> device::htp::HtpOptions {
-        use device::htp::{HtpOptions, PowerProfile};
+        use device::htp::{DmaBy, HtpOptions, PowerProfile};
         let power = match self.power {
             Power::Burst => PowerProfile::Burst,
             Power::Balanced => PowerProfile::Balanced,
             Power::Efficient => PowerProfile::Efficient,
         };
+        let dma = match self.dma {
+            Dma::Engine => DmaBy::Engine,
+            Dma::Threads => DmaBy::Threads,
+        };
         let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.max(1).into()));
-        HtpOptions { library: self.htp_library.clone(), power, patience, reserve: false }
+        HtpOptions { library: self.htp_library.clone(), power, dma, patience, reserve: false }
     }
 }
 

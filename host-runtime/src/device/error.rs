@@ -124,6 +124,9 @@ fn hint(fault: &Fault) -> String {
         }
         ErrorCode::VtcmTooSmall => "; raise --vtcm or lower --threads",
         ErrorCode::ProgramTooLarge => "; use a smaller --batch-size, or raise the device's program arena",
+        ErrorCode::DmaError | ErrorCode::DmaTimeout => {
+            "; reset the device and try again, on htp with --dma threads, and please report it"
+        }
         ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
         _ => "",
     };

@@ -8,6 +8,7 @@
 //! | `hvx=4`, `vtcm=BYTES` | the DSP's resources |
 //! | `unsigned=0` | refuses unsigned libraries |
 //! | `NAME=CODE@N`, `NAME=CODE@N+` | the Nth call of the function fails with the code; and all after it |
+//! | `dsp.dma=CODE@N` | what becomes of the DSP's Nth DMA transfer: 2 an error, 1 it never ends, 0 the engine stops before it |
 //! | `crash=N`, `crash-answer=N`, `hang=N` | the process on the DSP ends when it reads message N, or has answered it in its own memory; or stops |
 //! | `crash-every=N` | each process ends when it reads its Nth message |
 //! | `late=N,MS` | message N is answered MS milliseconds late |

@@ -7,6 +7,7 @@ mod qurt;
 mod session;
 
 use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
+use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::pool::MAX_WORKERS;
 
 use crate::rpc::{self, AeeError, Info, Interface, RemoteArg, Start};
@@ -53,14 +54,18 @@ impl Interface for Skel {
             return Err(AeeError::ALREADY);
         }
         let profile = Profile::parse(start.power).ok_or(AeeError::BAD_PARAMETER)?;
+        let dma = match start.dma {
+            0 => DmaMode::Engine,
+            1 => DmaMode::AtOnce,
+            _ => return Err(AeeError::BAD_PARAMETER),
+        };
         let sound = (1..=MAX_WORKERS as u32).contains(&start.threads)
-            && start.reserved == 0
             && start.vtcm_bytes > 0
             && start.vtcm_bytes.is_multiple_of(VTCM_UNIT);
         if !sound {
             return Err(AeeError::BAD_PARAMETER);
         }
-        self.running = Some(Running::start(start, profile)?);
+        self.running = Some(Running::start(start, profile, dma)?);
         Ok(())
     }
 

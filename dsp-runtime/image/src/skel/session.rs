@@ -54,6 +54,7 @@ struct Shared {
     threads: u32,
     vtcm_bytes: u32,
     profile: Profile,
+    dma: DmaMode,
 }
 
 const STARTING: u32 = 0;
@@ -104,6 +105,7 @@ static SHARED: Slot = Slot(UnsafeCell::new(Shared {
     threads: 0,
     vtcm_bytes: 0,
     profile: Profile::Balanced,
+    dma: DmaMode::Engine,
 }));
 
 fn shared() -> &'static Shared {
@@ -124,12 +126,13 @@ impl Running {
     /// Starts the session's thread, and waits until it serves the queue.
     ///
     /// The caller holds no other `Running`.
-    pub(super) fn start(start: &Start, profile: Profile) -> Result<Self, AeeError> {
+    pub(super) fn start(start: &Start, profile: Profile, dma: DmaMode) -> Result<Self, AeeError> {
         let Start { queue, threads, vtcm_bytes, .. } = *start;
         let (stop, state) = (AtomicBool::new(false), AtomicU32::new(STARTING));
         let power = AtomicI32::new(0);
+        let shared_now = Shared { stop, state, power, queue, threads, vtcm_bytes, profile, dma };
         // SAFETY: no session runs, so nobody reads it.
-        unsafe { SHARED.0.get().write(Shared { stop, state, power, queue, threads, vtcm_bytes, profile }) };
+        unsafe { SHARED.0.get().write(shared_now) };
         // SAFETY: `serve` may be called once at a time, and the stack is its own.
         let thread = unsafe { Thread::start(stack(0), serve, core::ptr::null_mut()) };
         let thread = thread.ok_or(AeeError::NO_MEMORY)?;
@@ -221,7 +224,7 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     // SAFETY: static memory, aligned, that only the one session uses; the host has no mapping of it.
     let arena = unsafe { Arena::new(arena, ARENA_BYTES) };
     let platform = QurtPlatform;
-    let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, DmaMode::AtOnce);
+    let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, shared.dma);
     let starts: [WorkerStart<'_>; MAX_WORKERS] = core::array::from_fn(|id| WorkerStart { pool: &pool, id });
     let mut threads = [const { None::<Thread> }; MAX_WORKERS];
     let mut outcome = Ok(());

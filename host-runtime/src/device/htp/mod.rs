@@ -53,6 +53,16 @@ pub enum PowerProfile {
     Efficient,
 }
 
+/// Who moves data between memory and VTCM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DmaBy {
+    /// The DSP's user-DMA engines.
+    #[default]
+    Engine,
+    /// The kernel threads themselves.
+    Threads,
+}
+
 /// Options that only this device has.
 #[derive(Clone, Debug, Default)]
 pub struct HtpOptions {
@@ -60,6 +70,8 @@ pub struct HtpOptions {
     pub library: Option<PathBuf>,
     /// Power while there is work.
     pub power: PowerProfile,
+    /// Who does DMA.
+    pub dma: DmaBy,
     /// How long a step may take before the DSP counts as hung; `None` for half a minute.
     pub patience: Option<Duration>,
     /// Use another session than the first, which other libraries in this process may have.
@@ -109,6 +121,7 @@ impl Htp {
             threads: threads as u32,
             vtcm_bytes: vtcm_bytes as u32,
             power: htp.power as u32,
+            dma: htp.dma as u32,
             reserve: htp.reserve,
         };
         let patience = htp.patience.unwrap_or(PATIENCE);

@@ -33,6 +33,8 @@ pub(super) struct Wanted {
     pub vtcm_bytes: u32,
     /// Number of the power profile.
     pub power: u32,
+    /// Number of who does DMA.
+    pub dma: u32,
     /// Whether the domain's own session is taken, and another is to be reserved.
     pub reserve: bool,
 }
@@ -145,7 +147,7 @@ struct Start {
     threads: u32,
     vtcm_bytes: u32,
     power: u32,
-    reserved: u32,
+    dma: u32,
 }
 
 #[derive(Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
@@ -274,8 +276,8 @@ impl Session {
     }
 
     fn start(&mut self, queue: u64, wanted: Wanted) -> Result<(), HtpError> {
-        let Wanted { threads, vtcm_bytes, power, .. } = wanted;
-        let mut start = Start { queue, threads, vtcm_bytes, power, reserved: 0 };
+        let Wanted { threads, vtcm_bytes, power, dma, .. } = wanted;
+        let mut start = Start { queue, threads, vtcm_bytes, power, dma };
         let data = (&raw mut start).cast::<c_void>();
         check(Call::Start, self.invoke(START, &mut [RemoteArg { data, bytes: size_of::<Start>() }]))?;
         self.started = true;

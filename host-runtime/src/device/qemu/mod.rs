@@ -74,6 +74,8 @@ impl Settings {
                 DmaMode::OutOfOrder => 2,
                 // For counting, in the guest alone: it refuses to serve with it.
                 DmaMode::Never => 3,
+                // The emulator has no engines: it refuses this, too.
+                DmaMode::Engine => 4,
             },
             stop: 0,
         }

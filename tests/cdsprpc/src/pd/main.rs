@@ -3,6 +3,7 @@
 //! `hexflash-pd SETTINGS HOST-PID`; questions of the host's library come over standard input.
 #![cfg(target_os = "linux")]
 
+mod dma;
 mod hap;
 mod host;
 mod queue;

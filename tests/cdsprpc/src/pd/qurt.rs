@@ -67,6 +67,7 @@ unsafe extern "C" fn qurt_thread_create(
         let argument = argument;
         // SAFETY: the creator's promise.
         unsafe { entry(argument.0) };
+        crate::dma::check_thread();
         if HVX.get() {
             violation("a thread ended with a vector context");
         }

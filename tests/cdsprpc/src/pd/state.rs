@@ -19,10 +19,19 @@ static COUNTS: Mutex<Option<HashMap<&'static str, u32>>> = Mutex::new(None);
 
 /// Counts a call, and gives the code with which it is planned to fail: `dsp.NAME` in the settings.
 pub(crate) fn planned(name: &'static str) -> Option<i32> {
+    failure(name).map(aee::on_dsp)
+}
+
+/// The same, for numbers that are no codes.
+pub(crate) fn planned_number(name: &'static str) -> Option<u32> {
+    failure(name).map(|number| number as u32)
+}
+
+fn failure(name: &'static str) -> Option<i32> {
     let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
     let count = counts.get_or_insert_default().entry(name).or_default();
     *count += 1;
-    CONFIG.failure(name, *count).map(aee::on_dsp)
+    CONFIG.failure(name, *count)
 }
 
 pub(crate) fn violation(line: &str) {

@@ -229,6 +229,11 @@ impl Views {
     }
 }
 
+/// Whether so many bytes at an address are the host's memory, mapped here.
+pub(crate) fn has(address: usize, bytes: usize) -> bool {
+    views().views.iter().any(|view| view.base <= address && address + bytes <= view.base + view.bytes)
+}
+
 /// Cache maintenance by address.
 pub(crate) fn clean(address: usize, bytes: usize, flush: bool, invalidate: bool) {
     let mut views = views();

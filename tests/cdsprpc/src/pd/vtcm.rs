@@ -188,6 +188,12 @@ extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
     0
 }
 
+/// Whether so many bytes at an address are the scratchpad, and it is held.
+pub(crate) fn has(address: usize, bytes: usize) -> bool {
+    let grant = grant();
+    grant.as_ref().is_some_and(|g| g.held && g.base <= address && address + bytes <= g.base + g.bytes)
+}
+
 /// Somebody else asks for the scratchpad.
 pub(crate) fn somebody_wants_it() {
     let callback = grant().as_ref().and_then(|grant| grant.callback);

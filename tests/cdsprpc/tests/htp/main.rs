@@ -7,6 +7,7 @@ mod bench;
 #[path = "../../../../host-runtime/tests/device/blocks.rs"]
 mod blocks;
 mod coherence;
+mod dma;
 mod failures;
 mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]

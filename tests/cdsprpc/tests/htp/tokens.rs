@@ -41,6 +41,7 @@ fn plain_decoding() {
     let report = same_tokens(&standin, &["--temp", "0", "-n", "40"]);
     assert_eq!(report["tokens"].as_array().unwrap().len(), 40);
     same_tokens(&standin, &["--temp", "0.8", "--seed", "11", "-n", "24", "--power", "efficient"]);
+    same_tokens(&standin, &["--temp", "0", "-n", "24", "--dma", "threads"]);
 }
 
 #[test]

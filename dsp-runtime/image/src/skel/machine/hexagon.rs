@@ -2,7 +2,9 @@
 
 use core::arch::asm;
 
+use hexflash_dsp::dma::{Channel, Descriptor, Engine, Ring, StatusWord};
 use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::pool::MAX_WORKERS;
 
 /// The architecture that the library is built for.
 pub(in super::super) fn arch() -> u32 {
@@ -15,9 +17,52 @@ pub(in super::super) fn isa() -> Isa {
 }
 
 /// Ticks of the timer of 19.2 MHz.
-pub(in super::super) fn ticks() -> u64 {
+pub(super) fn ticks() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: reads the timer.
     unsafe { asm!("r1:0 = c31:30", out("r0") low, out("r1") high, options(nomem, nostack)) };
     u64::from(high) << 32 | u64::from(low)
+}
+
+/// The user-DMA engine of the hardware thread that asks. Written from the public sources' account of the instructions; not
+/// run on a phone yet.
+struct UserDma;
+
+impl Engine for UserDma {
+    unsafe fn link(&self, tail: &'static Descriptor, new: &'static Descriptor) {
+        // SAFETY: descriptors that live for ever, and what the caller promises. The release makes what any thread stored
+        // before visible, to the engine too.
+        unsafe {
+            asm!(
+                "release({tail}):at",
+                "dmlink({tail},{new})",
+                tail = in(reg) core::ptr::from_ref(tail),
+                new = in(reg) core::ptr::from_ref(new),
+                options(nostack)
+            );
+        }
+    }
+
+    fn poll(&self) -> StatusWord {
+        let status: u32;
+        // SAFETY: reads the engine's status.
+        unsafe { asm!("{status} = dmpoll", status = out(reg) status, options(nostack)) };
+        StatusWord(status)
+    }
+
+    fn pause(&self) {
+        // SAFETY: stops this thread's engine, which nobody else uses.
+        unsafe { asm!("{status} = dmpause", status = out(reg) _, options(nostack)) };
+    }
+
+    fn now_us(&self) -> u64 {
+        super::now_ns() / 1000
+    }
+}
+
+static RINGS: [Ring; MAX_WORKERS] = [const { Ring::new() }; MAX_WORKERS];
+
+/// Every thread has an engine.
+pub(in super::super) fn dma(worker: usize) -> Option<Channel> {
+    Some(Channel { engine: &UserDma, ring: RINGS.get(worker)? })
 }

@@ -12,6 +12,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicU32;
 
 use hexflash_abi::{Fault, Fd};
+use hexflash_dsp::dma::Channel;
 use hexflash_dsp::platform::{CacheOp, Platform};
 
 use super::machine;
@@ -39,8 +40,7 @@ impl Platform for QurtPlatform {
     }
 
     fn now_ns(&self) -> u64 {
-        // 625 / 12 ns per tick of 19.2 MHz; the product does not overflow for 17 years.
-        machine::ticks() * 625 / 12
+        machine::now_ns()
     }
 
     fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
@@ -51,6 +51,10 @@ impl Platform for QurtPlatform {
         // What the caches still hold of it would be written back into memory that is somebody else's by then.
         memory::clean(memory::Clean::FlushInvalidate, base.as_ptr(), size as usize);
         memory::unmap(base, size);
+    }
+
+    fn dma(&self, worker: usize) -> Option<Channel> {
+        machine::dma(worker)
     }
 
     fn cache(&self, op: CacheOp, base: *const u8, bytes: usize) {

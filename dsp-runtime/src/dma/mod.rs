@@ -5,10 +5,19 @@
 //! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software engine
 //! shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
 
+mod engine;
+#[cfg(test)]
+mod tests;
+
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use heapless::Deque;
 use hexflash_abi::{ErrorCode, Fault};
+
+use engine::{Chain, Unfit, encode};
+pub use engine::{
+    Channel, Descriptor, Engine, NO_ENGINE, NOT_ADDRESSABLE, PATIENCE_US, Ring, State, StatusWord,
+};
 
 /// A transfer: `rows` rows of `row_bytes`, each side with its stride. One row is a linear copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +53,7 @@ impl Transfer {
 #[must_use = "a transfer that nobody waits for may not have happened"]
 pub struct Ticket(u32);
 
-/// When the software engine executes descriptors.
+/// Who executes transfers, and when if it is the software engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DmaMode {
     /// When they are pushed.
@@ -56,27 +65,36 @@ pub enum DmaMode {
     OutOfOrder,
     /// Never: what a kernel costs where an engine does the copies. What it computes is meaningless.
     Never,
+    /// When the platform's own engine gets to it: see [`Platform::dma`](crate::platform::Platform::dma).
+    Engine,
 }
 
 /// Transfers that may be in flight per queue.
 pub const DEPTH: usize = 32;
 
-/// A worker's DMA queue, executed in software.
+/// A worker's DMA queue.
 #[derive(Debug)]
 pub struct DmaQueue {
     mode: DmaMode,
     pending: Deque<(u32, Transfer), DEPTH>,
     next: u32,
     moved: u64,
+    /// Of [`DmaMode::Engine`].
+    chain: Chain,
 }
 
 // SAFETY: the pointers of pending transfers are used only by the worker that owns the queue.
 unsafe impl Send for DmaQueue {}
 
 impl DmaQueue {
-    /// An idle queue.
+    /// An idle queue in software.
     pub const fn new(mode: DmaMode) -> Self {
-        Self { mode, pending: Deque::new(), next: 0, moved: 0 }
+        Self { mode, pending: Deque::new(), next: 0, moved: 0, chain: Chain::NONE }
+    }
+
+    /// An idle queue on an engine of the platform's. Without one, every wait fails.
+    pub fn on(channel: Option<Channel>) -> Self {
+        Self { chain: Chain::new(channel), ..Self::new(DmaMode::Engine) }
     }
 
     /// Bytes moved since the last call.
@@ -91,9 +109,13 @@ impl DmaQueue {
     /// 1. the source is readable and the destination writable, for every row;
     /// 2. nobody writes the source, and nobody reads or writes the destination.
     pub unsafe fn push(&mut self, transfer: Transfer) -> Ticket {
+        self.moved += transfer.bytes() as u64;
+        if self.mode == DmaMode::Engine {
+            // SAFETY: the caller's promise.
+            return unsafe { self.start(&transfer) };
+        }
         let ticket = Ticket(self.next);
         self.next = self.next.wrapping_add(1);
-        self.moved += transfer.bytes() as u64;
         if self.mode == DmaMode::Never {
             return ticket;
         }
@@ -114,7 +136,8 @@ impl DmaQueue {
     /// Waits until the transfer is done. Waiting twice is allowed.
     ///
     /// # Errors
-    /// What the engine reports; the software engine has nothing to report.
+    /// [`ErrorCode::DmaError`], [`ErrorCode::DmaTimeout`] from an engine, which is of no use from then on; the software
+    /// engine has nothing to report.
     #[inline]
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), Fault> {
         // The usual case, and all that is compiled into a kernel.
@@ -123,6 +146,9 @@ impl DmaQueue {
 
     #[inline(never)]
     fn wait_for(&mut self, ticket: Ticket) -> Result<(), Fault> {
+        if let Some(fault) = self.chain.fault() {
+            return Err(fault);
+        }
         let is_pending = |(t, _): &(u32, Transfer)| *t == ticket.0;
         if !self.pending.iter().any(is_pending) {
             return Ok(());
@@ -142,8 +168,73 @@ impl DmaQueue {
                     execute(&transfer);
                 }
             }
+            DmaMode::Engine => {
+                // A chain is done in order. After a failure what is pending stays so: every wait finds the fault.
+                while let Some(&(t, _)) = self.pending.front() {
+                    self.chain.wait(t)?;
+                    self.pending.pop_front();
+                    if t == ticket.0 {
+                        break;
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Hands a transfer to the engine, in rows if a descriptor cannot say it as a whole; gives the last one's ticket.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline(never)]
+    unsafe fn start(&mut self, transfer: &Transfer) -> Ticket {
+        let last = Ticket(self.next.wrapping_sub(1));
+        if transfer.bytes() == 0 {
+            return last;
+        }
+        match encode(transfer) {
+            // SAFETY: the caller's promise.
+            Ok(words) => unsafe { self.link(transfer, words) },
+            Err(Unfit::Size) if transfer.rows > 1 => {
+                let mut last = last;
+                for row in 0..transfer.rows {
+                    let src = transfer.src.wrapping_add(row * transfer.src_stride);
+                    let dst = transfer.dst.wrapping_add(row * transfer.dst_stride);
+                    // SAFETY: a part of what the caller promises.
+                    last = unsafe { self.start(&Transfer::linear(src, dst, transfer.row_bytes)) };
+                }
+                last
+            }
+            Err(Unfit::Address | Unfit::Size) => {
+                self.chain.fail(Fault::new(ErrorCode::DmaError, NOT_ADDRESSABLE));
+                self.stand(transfer)
+            }
+        }
+    }
+
+    /// # Safety
+    /// `words` are those of `transfer`, of which the promise of [`push`](Self::push) holds.
+    unsafe fn link(&mut self, transfer: &Transfer, words: [u32; 8]) -> Ticket {
+        if let Some(&(oldest, _)) = self.pending.front().filter(|_| self.pending.is_full())
+            && self.chain.wait(oldest).is_ok()
+        {
+            self.pending.pop_front();
+        }
+        if self.chain.fault().is_none() {
+            // SAFETY: the caller's promise. Tickets that are pending are DEPTH in a row at most, so that the slot of this
+            // one is not among theirs.
+            unsafe { self.chain.link(self.next, words) };
+        }
+        self.stand(transfer)
+    }
+
+    /// Has a transfer pending, also one that was not started because the engine failed: its wait must say so.
+    fn stand(&mut self, transfer: &Transfer) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next = self.next.wrapping_add(1);
+        // Full only after a failure: then every wait fails, whatever the ticket.
+        let _ = self.pending.push_back((ticket.0, *transfer));
+        ticket
     }
 
     /// Waits for everything that is pending: the end of a kernel.
@@ -230,101 +321,5 @@ impl FaultSlot {
                 Err(Fault::new(code, self.detail.load(Ordering::Relaxed)))
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MODES: [DmaMode; 3] = [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder];
-
-    /// Pushes a copy of each byte of `from` to the same place of `to`.
-    fn push_all(queue: &mut DmaQueue, from: &[u8], to: &mut [u8]) -> Vec<Ticket> {
-        let to = to.as_mut_ptr();
-        // SAFETY: both live on, and nobody touches them before they are waited for.
-        let push = |(i, b): (usize, &u8)| unsafe { queue.push(Transfer::linear(b, to.add(i), 1)) };
-        from.iter().enumerate().map(push).collect()
-    }
-
-    #[test]
-    fn modes_differ_in_when_bytes_arrive() {
-        for (mode, at_push, at_wait) in [
-            (DmaMode::AtOnce, [1, 2, 3], [1, 2, 3]),
-            (DmaMode::AtWait, [0; 3], [1, 2, 0]),
-            (DmaMode::OutOfOrder, [0; 3], [1, 2, 3]),
-        ] {
-            let (mut queue, from, mut to) = (DmaQueue::new(mode), [1, 2, 3], [0; 3]);
-            let tickets = push_all(&mut queue, &from, &mut to);
-            assert_eq!(to, at_push, "{mode:?}");
-            queue.wait(tickets[1]).unwrap();
-            assert_eq!(to, at_wait, "{mode:?}");
-            // Twice is allowed, and changes nothing.
-            queue.wait(tickets[1]).unwrap();
-            assert_eq!(to, at_wait, "{mode:?}");
-            queue.finish().unwrap();
-            assert_eq!(to, from, "{mode:?}");
-            queue.finish().unwrap();
-        }
-    }
-
-    #[test]
-    fn the_newest_goes_first_out_of_order() {
-        let (mut queue, from, mut to) = (DmaQueue::new(DmaMode::OutOfOrder), [1, 2], [0; 1]);
-        let to = to.as_mut_ptr();
-        // SAFETY: all live on. Both write one byte, which no kernel may do: it shows who was last.
-        let tickets = from.each_ref().map(|b| unsafe { queue.push(Transfer::linear(b, to, 1)) });
-        queue.wait(tickets[1]).unwrap();
-        // SAFETY: it lives, and nothing is pending.
-        assert_eq!(unsafe { *to }, 1);
-    }
-
-    #[test]
-    fn a_full_queue_gives_up_its_oldest_transfer() {
-        for mode in MODES {
-            let from: [u8; DEPTH + 5] = core::array::from_fn(|i| i as u8 + 1);
-            let (mut queue, mut to) = (DmaQueue::new(mode), [0; DEPTH + 5]);
-            let tickets = push_all(&mut queue, &from, &mut to);
-            assert_eq!(to[..5], from[..5], "{mode:?}");
-            assert!(mode == DmaMode::AtOnce || to[5..] == [0; DEPTH], "{mode:?}");
-            // What was given up needs no waiting.
-            queue.wait(tickets[0]).unwrap();
-            queue.wait(tickets[DEPTH + 4]).unwrap();
-            assert_eq!(to, from, "{mode:?}");
-            assert_eq!(queue.take_moved(), from.len() as u64);
-            assert_eq!(queue.take_moved(), 0);
-        }
-    }
-
-    #[test]
-    fn rows_keep_their_strides() {
-        for mode in MODES {
-            let (from, mut to) = ([1, 2, 0, 3, 4, 0], [0; 8]);
-            let mut queue = DmaQueue::new(mode);
-            let t = Transfer {
-                src: from.as_ptr(),
-                dst: to.as_mut_ptr(),
-                row_bytes: 2,
-                rows: 2,
-                src_stride: 3,
-                dst_stride: 5,
-            };
-            // SAFETY: rows of 2 bytes at 0 and 3 of `from`, at 0 and 5 of `to`.
-            let ticket = unsafe { queue.push(t) };
-            queue.wait(ticket).unwrap();
-            assert_eq!(to, [1, 2, 0, 0, 0, 3, 4, 0], "{mode:?}");
-            assert_eq!(queue.take_moved(), 4);
-        }
-    }
-
-    #[test]
-    fn the_first_fault_stays_until_it_is_taken() {
-        let slot = FaultSlot::new();
-        assert_eq!(slot.take(), Ok(()));
-        let (first, second) = (Fault::new(ErrorCode::BadRowIndex, 7), Fault::new(ErrorCode::DmaError, 8));
-        slot.report(first);
-        slot.report(second);
-        assert_eq!(slot.take(), Err(first));
-        assert_eq!(slot.take(), Ok(()));
     }
 }

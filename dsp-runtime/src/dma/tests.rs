@@ -1,0 +1,96 @@
+//! The queue in software, and on an engine that a test plays.
+
+mod played;
+
+use super::*;
+
+const MODES: [DmaMode; 3] = [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder];
+
+/// Pushes a copy of each byte of `from` to the same place of `to`.
+fn push_all(queue: &mut DmaQueue, from: &[u8], to: &mut [u8]) -> Vec<Ticket> {
+    let to = to.as_mut_ptr();
+    // SAFETY: both live on, and nobody touches them before they are waited for.
+    let push = |(i, b): (usize, &u8)| unsafe { queue.push(Transfer::linear(b, to.add(i), 1)) };
+    from.iter().enumerate().map(push).collect()
+}
+
+#[test]
+fn modes_differ_in_when_bytes_arrive() {
+    for (mode, at_push, at_wait) in [
+        (DmaMode::AtOnce, [1, 2, 3], [1, 2, 3]),
+        (DmaMode::AtWait, [0; 3], [1, 2, 0]),
+        (DmaMode::OutOfOrder, [0; 3], [1, 2, 3]),
+    ] {
+        let (mut queue, from, mut to) = (DmaQueue::new(mode), [1, 2, 3], [0; 3]);
+        let tickets = push_all(&mut queue, &from, &mut to);
+        assert_eq!(to, at_push, "{mode:?}");
+        queue.wait(tickets[1]).unwrap();
+        assert_eq!(to, at_wait, "{mode:?}");
+        // Twice is allowed, and changes nothing.
+        queue.wait(tickets[1]).unwrap();
+        assert_eq!(to, at_wait, "{mode:?}");
+        queue.finish().unwrap();
+        assert_eq!(to, from, "{mode:?}");
+        queue.finish().unwrap();
+    }
+}
+
+#[test]
+fn the_newest_goes_first_out_of_order() {
+    let (mut queue, from, mut to) = (DmaQueue::new(DmaMode::OutOfOrder), [1, 2], [0; 1]);
+    let to = to.as_mut_ptr();
+    // SAFETY: all live on. Both write one byte, which no kernel may do: it shows who was last.
+    let tickets = from.each_ref().map(|b| unsafe { queue.push(Transfer::linear(b, to, 1)) });
+    queue.wait(tickets[1]).unwrap();
+    // SAFETY: it lives, and nothing is pending.
+    assert_eq!(unsafe { *to }, 1);
+}
+
+#[test]
+fn a_full_queue_gives_up_its_oldest_transfer() {
+    for mode in MODES {
+        let from: [u8; DEPTH + 5] = core::array::from_fn(|i| i as u8 + 1);
+        let (mut queue, mut to) = (DmaQueue::new(mode), [0; DEPTH + 5]);
+        let tickets = push_all(&mut queue, &from, &mut to);
+        assert_eq!(to[..5], from[..5], "{mode:?}");
+        assert!(mode == DmaMode::AtOnce || to[5..] == [0; DEPTH], "{mode:?}");
+        // What was given up needs no waiting.
+        queue.wait(tickets[0]).unwrap();
+        queue.wait(tickets[DEPTH + 4]).unwrap();
+        assert_eq!(to, from, "{mode:?}");
+        assert_eq!(queue.take_moved(), from.len() as u64);
+        assert_eq!(queue.take_moved(), 0);
+    }
+}
+
+#[test]
+fn rows_keep_their_strides() {
+    for mode in MODES {
+        let (from, mut to) = ([1, 2, 0, 3, 4, 0], [0; 8]);
+        let mut queue = DmaQueue::new(mode);
+        let t = Transfer {
+            src: from.as_ptr(),
+            dst: to.as_mut_ptr(),
+            row_bytes: 2,
+            rows: 2,
+            src_stride: 3,
+            dst_stride: 5,
+        };
+        // SAFETY: rows of 2 bytes at 0 and 3 of `from`, at 0 and 5 of `to`.
+        let ticket = unsafe { queue.push(t) };
+        queue.wait(ticket).unwrap();
+        assert_eq!(to, [1, 2, 0, 0, 0, 3, 4, 0], "{mode:?}");
+        assert_eq!(queue.take_moved(), 4);
+    }
+}
+
+#[test]
+fn the_first_fault_stays_until_it_is_taken() {
+    let slot = FaultSlot::new();
+    assert_eq!(slot.take(), Ok(()));
+    let (first, second) = (Fault::new(ErrorCode::BadRowIndex, 7), Fault::new(ErrorCode::DmaError, 8));
+    slot.report(first);
+    slot.report(second);
+    assert_eq!(slot.take(), Err(first));
+    assert_eq!(slot.take(), Ok(()));
+}
