@@ -5,9 +5,8 @@
 //! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software engine
 //! shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use heapless::Deque;
+use hexflash_abi::sync::{AtomicU32, Ordering};
 use hexflash_abi::{ErrorCode, Fault};
 
 /// A transfer: `rows` rows of `row_bytes`, each side with its stride. One row is a linear copy.
@@ -58,8 +57,8 @@ pub enum DmaMode {
     Never,
 }
 
-/// Transfers that may be in flight per queue.
-pub const DEPTH: usize = 32;
+/// Transfers that may be in flight per queue. (Models run on small stacks.)
+pub const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// A worker's DMA queue, executed in software.
 #[derive(Debug)]
@@ -201,7 +200,7 @@ unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
 }
 
 /// The first fault that any worker reports, kept for the response.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FaultSlot {
     /// Zero for none, else the code.
     code: AtomicU32,
@@ -210,7 +209,8 @@ pub struct FaultSlot {
 
 impl FaultSlot {
     /// No fault yet.
-    pub const fn new() -> Self {
+    #[allow(clippy::new_without_default, reason = "a slot is made on purpose")]
+    pub fn new() -> Self {
         Self { code: AtomicU32::new(0), detail: AtomicU32::new(0) }
     }
 

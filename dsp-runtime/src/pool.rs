@@ -5,22 +5,20 @@
 //!
 //! The pool owns no threads: the platform gives each worker one, which calls [`Pool::serve`].
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-
 use hexflash_abi::Fault;
+use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
 use crate::dma::{DmaMode, DmaQueue, FaultSlot};
 use crate::hvx::{Hvx, Isa, Lines, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
-/// Most workers of a session, the dispatcher included.
-pub const MAX_WORKERS: usize = 10;
+/// Most workers of a session, the dispatcher included. (Models run on small stacks.)
+pub const MAX_WORKERS: usize = if cfg!(loom) { 2 } else { 10 };
 
 /// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds away;
 /// between programs it is not.
-const SPINS: u32 = 20_000;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 20_000 };
 
 /// Vector operations below which a job is not worth sharing: a few microseconds.
 pub const ALONE: usize = 4096;
@@ -97,6 +95,8 @@ pub struct Pool<'p, P: Platform> {
     isa: Isa,
     vtcm: Vtcm,
     workers: usize,
+    /// Work from which a job is shared.
+    alone: usize,
     queues: [UnsafeCell<DmaQueue>; MAX_WORKERS],
     job: UnsafeCell<Option<Job>>,
     /// Counts jobs; workers wait for it to change.
@@ -145,6 +145,7 @@ impl<'p, P: Platform> Pool<'p, P> {
             isa,
             vtcm,
             workers: workers.clamp(1, MAX_WORKERS),
+            alone: ALONE,
             queues: core::array::from_fn(|_| UnsafeCell::new(DmaQueue::new(dma))),
             job: UnsafeCell::new(None),
             epoch: AtomicU32::new(0),
@@ -155,6 +156,12 @@ impl<'p, P: Platform> Pool<'p, P> {
             stop: AtomicBool::new(false),
             dispatched: AtomicBool::new(false),
         }
+    }
+
+    /// The same pool, sharing every job that has two units, however small: for tests, whose jobs are small.
+    #[must_use]
+    pub fn sharing_all(self) -> Self {
+        Self { alone: 0, ..self }
     }
 
     /// Workers, the dispatcher included.
@@ -181,7 +188,7 @@ impl<'p, P: Platform> Pool<'p, P> {
                 return;
             }
             // SAFETY: the epoch publishes the job, and the dispatcher leaves it alone until we count ourselves out.
-            if let Some(job) = unsafe { *self.job.get() } {
+            if let Some(job) = self.job.with(|job| unsafe { *job }) {
                 self.work(id, &job);
             }
             // At least release: our results are visible to the dispatcher.
@@ -207,16 +214,18 @@ impl<'p, P: Platform> Pool<'p, P> {
     }
 
     fn work(&self, id: usize, job: &Job) {
-        // SAFETY: queue `id` belongs to this worker.
-        let dma = unsafe { &mut *self.queues[id].get() };
-        let (counter, vtcm) = (&self.counter, self.vtcm);
-        let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
-        let mut outcome = self.platform.observe(id, || {
-            // SAFETY: the kernel lives until `run` returns, which waits for us.
-            contain(|| unsafe { (job.call)(job.kernel, &mut worker, self.isa) })
+        let outcome = self.queues[id].with_mut(|dma| {
+            // SAFETY: queue `id` belongs to this worker.
+            let dma = unsafe { &mut *dma };
+            let (counter, vtcm) = (&self.counter, self.vtcm);
+            let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
+            let outcome = self.platform.observe(id, || {
+                // SAFETY: the kernel lives until `run` returns, which waits for us.
+                contain(|| unsafe { (job.call)(job.kernel, &mut worker, self.isa) })
+            });
+            // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
+            outcome.and(worker.dma.finish())
         });
-        // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
-        outcome = outcome.and(worker.dma.finish());
         if let Err(fault) = outcome {
             self.fault.report(fault);
         }
@@ -274,7 +283,7 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
     /// Bytes that all DMA queues have moved since the last call. Only between jobs.
     pub fn take_moved(&mut self) -> u64 {
         // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its queue.
-        self.pool.queues.iter().map(|q| unsafe { (*q.get()).take_moved() }).sum()
+        self.pool.queues.iter().map(|q| q.with_mut(|q| unsafe { (*q).take_moved() })).sum()
     }
 
     /// Runs a kernel on all workers and waits for the last; small jobs stay with the dispatcher.
@@ -287,12 +296,12 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
         let job = Job { call: call::<K>, kernel: (&raw const *kernel).cast(), units, plan };
         // Relaxed: published by the epoch below, or used by this thread only.
         pool.counter.store(0, Ordering::Relaxed);
-        if units <= 1 || pool.workers == 1 || kernel.work() < ALONE {
+        if units <= 1 || pool.workers == 1 || kernel.work() < pool.alone {
             pool.work(0, &job);
             return pool.fault.take();
         }
         // SAFETY: no worker runs (the previous job's `running` reached 0), so nobody reads the job.
-        unsafe { *pool.job.get() = Some(job) };
+        pool.job.with_mut(|place| unsafe { *place = Some(job) });
         pool.running.store(pool.workers as u32 - 1, Ordering::Relaxed);
         // At least release: workers that see the new epoch see the job, the counter and what was written before.
         pool.epoch.fetch_add(1, Ordering::SeqCst);
