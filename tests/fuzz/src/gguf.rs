@@ -205,7 +205,12 @@ impl Fields {
         match u.int_in_range(0..=9u8)? {
             0..=2 => {
                 let number = any(u, &mut self.numbers)?;
-                number.1 = if u.arbitrary()? { u.arbitrary::<u8>()?.into() } else { u.arbitrary()? };
+                number.1 = match u.int_in_range(0..=3u8)? {
+                    0 | 1 => u.arbitrary::<u8>()?.into(),
+                    // Bounds are powers of two.
+                    2 => (1u32 << u.int_in_range(0..=31u32)?).wrapping_sub(u.int_in_range(0..=1)?),
+                    _ => u.arbitrary()?,
+                };
             }
             3 => any(u, &mut self.floats)?.1 = u.arbitrary()?,
             4 => any(u, &mut self.words)?.1 = u.arbitrary::<&str>()?.to_owned(),
