@@ -64,7 +64,7 @@ pub const STEPS: &[Step] = &[
         name: "fuzz",
         about: "inputs from strangers, 20 s per target (more by hand)",
         needs: &[Set::Base, Set::Fuzz],
-        command: || process::xtask(&["fuzz", "--seconds", "20"]),
+        command: || process::xtask(&["fuzz", "--quick", "--seconds", "20"]),
     },
     Step {
         name: "emulated-host",

@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Seconds for each target
     #[arg(long, value_name = "N", default_value_t = 60)]
     seconds: u64,
+    /// Compile without optimisation, which takes a third of the time: for short runs
+    #[arg(long)]
+    quick: bool,
     /// Targets that run at the same time
     #[arg(long, value_name = "N", default_value_t = 1)]
     jobs: usize,
@@ -96,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let root = process::workspace_root()?;
     let work = root.join("target/fuzz");
-    let programs = build(&root, &work, &targets)?;
+    let programs = build(&root, &work, &targets, arguments.quick)?;
     let places = Places { programs, kept: root.join("tests/fuzz/corpus"), work };
     if let Some(input) = &arguments.input {
         let [target] = targets[..] else {
@@ -113,16 +116,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Builds the targets; gives the folder with their programs.
-fn build(root: &Path, work: &Path, targets: &[&Target]) -> Result<PathBuf> {
+fn build(root: &Path, work: &Path, targets: &[&Target], quick: bool) -> Result<PathBuf> {
+    let (profile, folder) = if quick { ("dev", "debug") } else { ("release", "release") };
     let mut cargo = sanitize::cargo(Sanitizer::Address, COVERAGE)?;
     cargo.arg("build").arg("--manifest-path").arg(root.join("tests/fuzz/Cargo.toml"));
     let triple = sanitize::host()?;
-    cargo.args(["--release", "--locked", "--target", &triple, "--target-dir"]).arg(work);
+    cargo.args(["--profile", profile, "--locked", "--target", &triple, "--target-dir"]).arg(work);
     for target in targets {
         cargo.args(["--bin", target.name]);
     }
     process::run(&mut cargo)?;
-    Ok(work.join(triple).join("release"))
+    Ok(work.join(triple).join(folder))
 }
 
 /// The program of a target, with the options that it always gets.
