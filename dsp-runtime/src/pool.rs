@@ -5,22 +5,20 @@
 //!
 //! The pool owns no threads: the platform gives each worker one, which calls [`Pool::serve`].
 
-use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-
 use hexflash_abi::Fault;
+use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
 use crate::dma::{DmaMode, DmaQueue, FaultSlot};
 use crate::hvx::{Hvx, Isa, Lines, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
-/// Most workers of a session, the dispatcher included.
-pub const MAX_WORKERS: usize = 10;
+/// Most workers of a session, the dispatcher included. (Models run on small stacks.)
+pub const MAX_WORKERS: usize = if cfg!(loom) { 2 } else { 10 };
 
 /// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds away;
 /// between programs it is not.
-const SPINS: u32 = 20_000;
+const SPINS: u32 = if cfg!(loom) { 0 } else { 20_000 };
 
 /// Vector operations below which a job is not worth sharing: a few microseconds.
 pub const ALONE: usize = 4096;
@@ -138,6 +136,8 @@ pub struct Pool<'p, P: Platform> {
     isa: Isa,
     vtcm: Vtcm,
     workers: usize,
+    /// Work from which a job is shared.
+    alone: usize,
     queues: [UnsafeCell<DmaQueue>; MAX_WORKERS],
     job: UnsafeCell<Option<Job>>,
     /// Counts jobs; workers wait for it to change.
@@ -178,6 +178,7 @@ impl<'p, P: Platform> Pool<'p, P> {
             isa,
             vtcm,
             workers: workers.clamp(1, MAX_WORKERS),
+            alone: ALONE,
             queues: core::array::from_fn(|worker| {
                 UnsafeCell::new(match dma {
                     DmaMode::Engine => DmaQueue::on(platform.dma(worker)),
@@ -193,6 +194,12 @@ impl<'p, P: Platform> Pool<'p, P> {
             stop: AtomicBool::new(false),
             dispatched: AtomicBool::new(false),
         }
+    }
+
+    /// The same pool, sharing every job that has two units, however small: for tests, whose jobs are small.
+    #[must_use]
+    pub fn sharing_all(self) -> Self {
+        Self { alone: 0, ..self }
     }
 
     /// Workers, the dispatcher included.
@@ -219,7 +226,7 @@ impl<'p, P: Platform> Pool<'p, P> {
                 return;
             }
             // SAFETY: the epoch publishes the job, and the dispatcher leaves it alone until we count ourselves out.
-            if let Some(job) = unsafe { *self.job.get() } {
+            if let Some(job) = self.job.with(|job| unsafe { *job }) {
                 self.work(id, &job);
             }
             // At least release: our results are visible to the dispatcher.
@@ -245,16 +252,18 @@ impl<'p, P: Platform> Pool<'p, P> {
     }
 
     fn work(&self, id: usize, job: &Job) {
-        // SAFETY: queue `id` belongs to this worker.
-        let dma = unsafe { &mut *self.queues[id].get() };
-        let (counter, vtcm) = (&self.counter, self.vtcm);
-        let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
-        let mut outcome = self.platform.observe(id, || {
-            // SAFETY: the kernel lives until `run` returns, which waits for us.
-            contain(|| unsafe { &*job.kernel }.run_with(self.isa, &mut worker))
+        let outcome = self.queues[id].with_mut(|dma| {
+            // SAFETY: queue `id` belongs to this worker.
+            let dma = unsafe { &mut *dma };
+            let (counter, vtcm) = (&self.counter, self.vtcm);
+            let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
+            let outcome = self.platform.observe(id, || {
+                // SAFETY: the kernel lives until `run` returns, which waits for us.
+                contain(|| unsafe { &*job.kernel }.run_with(self.isa, &mut worker))
+            });
+            // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
+            outcome.and(worker.dma.finish())
         });
-        // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
-        outcome = outcome.and(worker.dma.finish());
         if let Err(fault) = outcome {
             self.fault.report(fault);
         }
@@ -307,7 +316,7 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
     /// Bytes that all DMA queues have moved since the last call. Only between jobs.
     pub fn take_moved(&mut self) -> u64 {
         // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its queue.
-        self.pool.queues.iter().map(|q| unsafe { (*q.get()).take_moved() }).sum()
+        self.pool.queues.iter().map(|q| q.with_mut(|q| unsafe { (*q).take_moved() })).sum()
     }
 }
 
@@ -319,7 +328,7 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
     fn run(&mut self, kernel: &dyn AnyKernel, plan: VtcmPlan) -> Result<(), Fault> {
         let pool = self.pool;
         let units = kernel.units();
-        let alone = units <= 1 || pool.workers == 1 || kernel.work() < ALONE;
+        let alone = units <= 1 || pool.workers == 1 || kernel.work() < pool.alone;
         // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker is done with
         // the job, which is before this function returns.
         let kernel = unsafe {
@@ -333,7 +342,7 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
             return pool.fault.take();
         }
         // SAFETY: no worker runs (the previous job's `running` reached 0), so nobody reads the job.
-        unsafe { *pool.job.get() = Some(job) };
+        pool.job.with_mut(|place| unsafe { *place = Some(job) });
         pool.running.store(pool.workers as u32 - 1, Ordering::Relaxed);
         // At least release: workers that see the new epoch see the job, the counter and what was written before.
         pool.epoch.fetch_add(1, Ordering::SeqCst);

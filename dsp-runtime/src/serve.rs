@@ -1,9 +1,8 @@
 //! The message loop over the shared-memory ring: the `inproc` and `qemu` devices.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-
 use hexflash_abi::message::Response;
 use hexflash_abi::queue::{MAX_MESSAGE, QueueError, Reader, Writer};
+use hexflash_abi::sync::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
 
 use crate::platform::Platform;
@@ -12,7 +11,8 @@ use crate::session::Session;
 /// Turns of the wait loop before the DSP side sleeps: the host's next step follows within microseconds.
 const SPINS: u32 = 2_000;
 
-/// Answers requests until `stop` is set (ring the request doorbell after setting it).
+/// Answers requests until `stop` is set. Whoever sets it rings the request doorbell until this has returned: it may be
+/// just about to sleep, on a word that a stop does not change.
 ///
 /// # Errors
 /// [`QueueError::Corrupt`]: the host wrote nonsense into the queue memory, and the session is lost.
@@ -40,14 +40,19 @@ pub fn serve<P: Platform>(
             idle += 1;
             platform.relax();
         } else {
-            requests.set_waiting(true);
-            // Look again: a packet written before the announcement rang no bell.
-            if requests.doorbell().load(Ordering::SeqCst) == requests.seen() && !stop.load(Ordering::SeqCst) {
-                platform.futex_wait(requests.doorbell(), requests.seen());
-            }
-            requests.set_waiting(false);
+            sleep(platform, requests, stop);
         }
     }
+}
+
+/// Sleeps until there is a request, or the doorbell rings after `stop` was set; may wake early.
+pub fn sleep<P: Platform>(platform: &P, requests: &Reader<'_>, stop: &AtomicBool) {
+    requests.set_waiting(true);
+    // Look again: a packet written before the announcement rang no bell.
+    if requests.doorbell().load(Ordering::SeqCst) == requests.seen() && !stop.load(Ordering::SeqCst) {
+        platform.futex_wait(requests.doorbell(), requests.seen());
+    }
+    requests.set_waiting(false);
 }
 
 /// Writes a response, waiting for room; `false` if told to stop meanwhile.

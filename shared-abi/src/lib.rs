@@ -15,7 +15,7 @@
 //!
 //! Rules: `#[repr(C)]`, little-endian, fixed width; sizes and offsets asserted beside each struct; enums cross
 //! as integers and are parsed, never transmuted; no pointer and no `usize` on the wire.
-#![no_std]
+#![cfg_attr(not(loom), no_std)]
 
 #[cfg(target_endian = "big")]
 compile_error!("the ABI is little-endian, and so is every machine that hexflash runs on");
@@ -33,6 +33,8 @@ pub mod program;
 pub mod queue;
 pub mod registers;
 pub mod status;
+#[doc(hidden)] // For the DSP side, which shares more than a queue.
+pub mod sync;
 pub mod validate;
 
 pub use dtype::DType;

@@ -25,7 +25,8 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crate::sync::{self, AtomicU32, Ordering, fence};
 
 /// Version word of the queue header.
 pub const QUEUE_VERSION: u32 = 2;
@@ -126,9 +127,9 @@ impl QueueMemory<'_> {
 
     fn word(&self, byte: usize) -> &AtomicU32 {
         debug_assert!(byte.is_multiple_of(4) && byte + 4 <= self.layout.bytes());
-        // SAFETY: inside the memory (callers use offsets of the layout), aligned, and per `new` (1) alive for 'm;
-        // atomics allow concurrent access from the other side.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(byte).cast()) }
+        // SAFETY: (1) aligned, as is the base; (2) inside the memory (callers use offsets of the layout), per `new` (1)
+        // alive for 'm; atomics allow concurrent access from the other side.
+        unsafe { sync::word(self.base, byte) }
     }
 
     /// Writes the header of an empty queue. The creating side calls it once, before the other attaches.
@@ -255,10 +256,7 @@ impl<'m> Writer<'m> {
         self.put_header(start, len, message.len());
         // SAFETY: start + padded is inside the ring (checked above), which `QueueMemory::new` (1) vouches for; the
         // reader does not touch these bytes before the count below is published.
-        unsafe {
-            let body = self.memory.base.as_ptr().add(self.section.ring + start + PACKET_HEADER);
-            core::ptr::copy_nonoverlapping(message.as_ptr(), body, message.len());
-        }
+        unsafe { sync::copy_in(self.memory.base, self.section.ring + start + PACKET_HEADER, message) };
         self.position = ((start + padded) % ring) as u32;
         self.count = self.count.wrapping_add(1);
         self.state(self.section.write_state, POSITION).store(self.position, Ordering::Release);
@@ -326,10 +324,7 @@ impl<'m> Reader<'m> {
         }
         // SAFETY: at + len is inside the ring (checked above), which `QueueMemory::new` (1) vouches for. A hostile
         // writer may race with the copy; the bytes are plain data, checked by whoever decodes them.
-        unsafe {
-            let from = self.memory.base.as_ptr().add(self.section.ring + at + PACKET_HEADER);
-            core::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), body);
-        }
+        unsafe { sync::copy_out(self.memory.base, self.section.ring + at + PACKET_HEADER, &mut out[..body]) };
         self.position = ((at + padded(len)) % ring) as u32;
         self.count = self.count.wrapping_add(1);
         // Release: our reads of the packet are done before the writer may reuse its bytes. The count comes first: a

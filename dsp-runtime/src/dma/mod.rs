@@ -9,9 +9,8 @@ mod engine;
 #[cfg(test)]
 mod tests;
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
 use heapless::Deque;
+use hexflash_abi::sync::{AtomicU32, Ordering};
 use hexflash_abi::{ErrorCode, Fault};
 
 use engine::{Chain, Unfit, encode};
@@ -69,8 +68,8 @@ pub enum DmaMode {
     Engine,
 }
 
-/// Transfers that may be in flight per queue.
-pub const DEPTH: usize = 32;
+/// Transfers that may be in flight per queue. (Models run on small stacks.)
+pub const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
 
 /// A worker's DMA queue.
 #[derive(Debug)]
@@ -292,7 +291,7 @@ unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
 }
 
 /// The first fault that any worker reports, kept for the response.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct FaultSlot {
     /// Zero for none, else the code.
     code: AtomicU32,
@@ -301,7 +300,8 @@ pub struct FaultSlot {
 
 impl FaultSlot {
     /// No fault yet.
-    pub const fn new() -> Self {
+    #[allow(clippy::new_without_default, reason = "a slot is made on purpose")]
+    pub fn new() -> Self {
         Self { code: AtomicU32::new(0), detail: AtomicU32::new(0) }
     }
 

@@ -9,7 +9,7 @@
 //! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
 //! same trait with HVX instructions.
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg(any(all(target_arch = "x86_64", not(fuzzing)), target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
 #[cfg(target_arch = "hexagon")]
@@ -23,7 +23,7 @@ mod operations;
 pub mod portable;
 #[cfg(test)]
 mod tests;
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(fuzzing)))]
 pub mod x86;
 
 pub use lines::Lines;
@@ -321,11 +321,12 @@ pub enum Isa {
     /// HVX, of the version that the crate was compiled for.
     #[cfg(target_arch = "hexagon")]
     Hexagon,
-    /// AVX2, with the proof that the processor has it.
-    #[cfg(target_arch = "x86_64")]
+    /// AVX2, with the proof that the processor has it. (Fuzz targets do without: kernels are the same, and it would
+    /// take three times as long to compile them with a sanitizer's checks.)
+    #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
     Avx2(x86::HasAvx2),
     /// AVX-512 F, BW, VL and VNNI, with the proof that the processor has them.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
     Avx512(x86::HasAvx512),
     /// NEON.
     #[cfg(target_arch = "aarch64")]
@@ -342,11 +343,14 @@ impl Isa {
     /// The instruction sets of this processor, the best one last.
     #[cfg(feature = "host")]
     pub fn available() -> impl Iterator<Item = Self> {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
         let vectors = [x86::HasAvx2::detect().map(Self::Avx2), x86::HasAvx512::detect().map(Self::Avx512)];
         #[cfg(target_arch = "aarch64")]
         let vectors = [Some(Self::Neon)];
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        #[cfg(any(
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            all(target_arch = "x86_64", fuzzing)
+        ))]
         let vectors = [None];
         core::iter::once(Self::Portable).chain(vectors.into_iter().flatten())
     }
@@ -358,9 +362,9 @@ impl Isa {
             Self::Portable => "portable",
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => "hvx",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx2(_) => "avx2",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx512(_) => "avx512-vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => "neon",
@@ -376,10 +380,10 @@ impl Isa {
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => work.with::<hexagon::Hexagon>(),
             // SAFETY: the variant's field proves that the processor has the features.
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx2(_) => unsafe { x86::run_avx2(work) },
             // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx512(_) => unsafe { x86::run_avx512(work) },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => neon::run_neon(work),

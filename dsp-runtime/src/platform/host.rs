@@ -1,12 +1,17 @@
 //! The `host` platform: the DSP side on threads of the host process.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hexflash_abi::queue::{QueueError, Reader, Writer};
+use hexflash_abi::sync::{AtomicBool, AtomicU32, Ordering};
 use hexflash_abi::{ErrorCode, Fault, Fd};
+
+#[cfg(loom)]
+use loom::sync::{Condvar, Mutex, MutexGuard};
 
 use super::{CacheOp, Platform};
 use crate::dma::DmaMode;
@@ -73,7 +78,7 @@ impl HostPlatform {
         }
     }
 
-    fn registry(&self) -> std::sync::MutexGuard<'_, Vec<Shared>> {
+    fn registry(&self) -> MutexGuard<'_, Vec<Shared>> {
         // A panic elsewhere leaves the list whole: every change to it is a single call.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,8 +6,8 @@ pub mod host;
 pub mod linux;
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
 
+use hexflash_abi::sync::AtomicU32;
 use hexflash_abi::{Fault, Fd};
 
 use crate::dma::Channel;

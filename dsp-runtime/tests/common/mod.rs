@@ -13,6 +13,7 @@ use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::pool::Pool;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::session::Session;
+use hexflash_dsp::testing::guarded::Guarded;
 use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::IntoBytes;
 
@@ -21,40 +22,30 @@ pub const SIZE: usize = 8192;
 pub const ARENA: usize = 4096;
 pub const VTCM: usize = 64 << 10;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(128))]
-struct Line([u8; 128]);
-
-/// Memory by address, as the two sides share it.
-pub struct Shared(NonNull<Line>, usize);
+/// Memory by address, as the two sides share it, between pages that neither may touch.
+pub struct Shared(Guarded);
 
 impl Shared {
     pub fn new(bytes: usize) -> Self {
-        let lines = vec![Line([0; 128]); bytes / 128].into_boxed_slice();
-        Self(NonNull::from(Box::leak(lines)).cast(), bytes)
+        let mut memory = Guarded::new(bytes);
+        memory.bytes_mut().fill(0);
+        Self(memory)
     }
 
     pub fn base(&self) -> NonNull<u8> {
-        self.0.cast()
+        self.0.base()
     }
 
     pub fn write(&self, at: usize, bytes: &[u8]) {
-        assert!(at + bytes.len() <= self.1);
+        assert!(at + bytes.len() <= self.0.size());
         // SAFETY: inside, and the session runs only while it answers.
         unsafe { self.base().add(at).copy_from(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
     pub fn word(&self, at: usize) -> u32 {
-        assert!(at + 4 <= self.1);
+        assert!(at + 4 <= self.0.size());
         // SAFETY: as above.
         unsafe { self.base().add(at).cast::<u32>().read_unaligned() }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: leaked by `new`; the session is gone.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.0.as_ptr(), self.1 / 128)) });
     }
 }
 
@@ -77,10 +68,11 @@ pub fn with_host(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
         unsafe { platform.share(Fd(fd), memory.base(), SIZE as u64) };
     }
     // SAFETY: aligned, alive, and the session's alone.
-    let (vtcm, arena) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
-    let pool = Pool::new(&platform, Isa::detect(), vtcm, 1, DmaMode::AtOnce);
-    let mut session = Session::new(&platform, pool.dispatcher().unwrap(), arena, 0x73);
+    let (scratchpad, programs) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
+    let pool = Pool::new(&platform, Isa::detect(), scratchpad, 1, DmaMode::AtOnce);
+    let mut session = Session::new(&platform, pool.dispatcher().unwrap(), programs, 0x73);
     work(&mut Host { session: &mut session, memory: &memory });
+    assert!([&memory[0], &memory[1], &arena, &vtcm].iter().all(|shared| shared.0.is_whole()));
 }
 
 /// As [`with_host`], with memory 0 mapped as A and memory 1 as B, both to be written.

@@ -1,55 +1,44 @@
-//! Memory between canaries, with a shadow that shows every write.
+//! Memory between forbidden pages, with a shadow that shows every write.
 
 use std::ptr::NonNull;
 
+use hexflash_dsp::testing::guarded::{self, CANARY};
+
 use crate::random::Random;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(128))]
-struct Line([u8; 128]);
-
-/// Lines of canary on each side: a page.
-const GUARD: usize = 32;
-const CANARY: u8 = 0xa5;
-
-/// Bytes that a session may use, a page of canary before and after.
+/// Bytes that a session may use, and what they are known to be.
 pub struct Guarded {
-    lines: NonNull<[Line]>,
-    size: usize,
+    memory: guarded::Guarded,
     shadow: Vec<u8>,
 }
 
-// SAFETY: an owned allocation; what threads do with its bytes at the same time is the tests' business.
-unsafe impl Send for Guarded {}
-// SAFETY: as above.
-unsafe impl Sync for Guarded {}
-
 impl Guarded {
     pub fn new(size: usize) -> Self {
-        let lines = vec![Line([CANARY; 128]); size.div_ceil(128) + 2 * GUARD].into_boxed_slice();
-        let lines = NonNull::from(Box::leak(lines));
-        Self { lines, size, shadow: vec![CANARY; size] }
+        Self { memory: guarded::Guarded::new(size), shadow: vec![CANARY; size] }
     }
 
     pub fn size(&self) -> usize {
-        self.size
+        self.memory.size()
     }
 
     /// First byte, aligned to 128.
     pub fn base(&self) -> NonNull<u8> {
-        // SAFETY: the guard lies in front of it.
-        unsafe { self.lines.cast::<Line>().add(GUARD).cast() }
+        self.memory.base()
     }
 
     /// The bytes as they are. Nothing else may write them meanwhile.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `size` bytes behind the guard.
-        unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.size) }
+        self.memory.bytes()
+    }
+
+    /// Whether nobody has written around the bytes.
+    pub fn guarded(&self) -> bool {
+        self.memory.is_whole()
     }
 
     /// Writes as the host does.
     pub fn write(&mut self, at: usize, data: &[u8]) {
-        assert!(at + data.len() <= self.size);
+        assert!(at + data.len() <= self.size());
         self.shadow[at..at + data.len()].copy_from_slice(data);
         // SAFETY: inside, per the assertion.
         unsafe { std::ptr::copy(data.as_ptr(), self.base().as_ptr().add(at), data.len()) };
@@ -57,7 +46,7 @@ impl Guarded {
 
     /// Fills everything with floats, awkward ones among them, some small integers and some garbage.
     pub fn fill(&mut self, random: &mut Random) {
-        let words = (0..self.size / 4).map(|_| match random.below(20) {
+        let words = (0..self.size() / 4).map(|_| match random.below(20) {
             0 => random.below(8) as u32,
             1 => random.next() as u32,
             _ => random.float(),
@@ -66,24 +55,9 @@ impl Guarded {
         self.write(0, &data);
     }
 
-    /// Whether the guards are whole.
-    pub fn guarded(&self) -> bool {
-        let all = self.lines.cast::<u8>().as_ptr();
-        let (before, after) = (GUARD * 128, self.lines.len() * 128 - GUARD * 128 - self.size);
-        // SAFETY: the lines before the bytes, and everything after the last of them.
-        let guards = unsafe {
-            [
-                std::slice::from_raw_parts(all, before),
-                std::slice::from_raw_parts(all.add(before + self.size), after),
-            ]
-        };
-        guards.iter().all(|guard| guard.iter().all(|&b| b == CANARY))
-    }
-
     /// The first byte that differs from the shadow where `may` does not allow it; then the shadow follows.
     pub fn stray_write(&mut self, may: &Marks) -> Option<usize> {
-        // SAFETY: as in `bytes`; the shadow is another field.
-        let now = unsafe { std::slice::from_raw_parts(self.base().as_ptr(), self.size) };
+        let now = self.memory.bytes();
         let mut at = 0;
         let mut ranges = may.0.clone();
         ranges.sort_unstable();
@@ -94,19 +68,12 @@ impl Guarded {
             at = at.max(end);
         }
         if now[at..] != self.shadow[at..] {
-            return (at..self.size).find(|&i| now[i] != self.shadow[i]);
+            return (at..self.size()).find(|&i| now[i] != self.shadow[i]);
         }
         for &(start, end) in &may.0 {
             self.shadow[start..end].copy_from_slice(&now[start..end]);
         }
         None
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        // SAFETY: leaked by `new`, and nothing keeps a pointer past the test.
-        drop(unsafe { Box::from_raw(self.lines.as_ptr()) });
     }
 }
 

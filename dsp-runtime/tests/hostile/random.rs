@@ -1,26 +1,63 @@
-//! Reproducible randomness.
+//! Choices: at random but reproducible, or out of the bytes that a fuzzer gives.
 
-/// xorshift64*, seeded through splitmix64.
-pub struct Random(u64);
+/// Where choices come from.
+pub struct Random(Source);
+
+enum Source {
+    /// The state of a generator.
+    Seed(u64),
+    /// Bytes left, last one first: each choice takes as many as it needs, and is the first one when there are none.
+    Bytes(Vec<u8>),
+}
 
 impl Random {
+    /// xorshift64*, seeded through splitmix64.
     pub fn new(seed: u64) -> Self {
         let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Self((z ^ (z >> 31)) | 1)
+        Self(Source::Seed((z ^ (z >> 31)) | 1))
+    }
+
+    /// Choices out of `bytes`.
+    #[allow(dead_code, reason = "for the fuzz targets, which share this file")]
+    pub fn chosen(bytes: &[u8]) -> Self {
+        Self(Source::Bytes(bytes.iter().rev().copied().collect()))
+    }
+
+    /// Whether there is no choice left.
+    #[allow(dead_code, reason = "for the fuzz targets, which share this file")]
+    pub fn is_spent(&self) -> bool {
+        matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
+    }
+
+    /// `bits` random bits, or whole bytes that have as many at least.
+    fn bits(&mut self, bits: u32) -> u64 {
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state ^= *state >> 12;
+                *state ^= *state << 25;
+                *state ^= *state >> 27;
+                state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> (64 - bits)
+            }
+            Source::Bytes(bytes) => {
+                let n = bits.div_ceil(8) as usize;
+                (0..n).fold(0, |word, _| word << 8 | u64::from(bytes.pop().unwrap_or(0)))
+            }
+        }
     }
 
     pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.bits(64)
     }
 
     /// Below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((self.next() >> 32) as usize * n) >> 32
+        if matches!(self.0, Source::Seed(_)) {
+            return ((self.bits(32) * n as u64) >> 32) as usize;
+        }
+        let bits = usize::BITS - (n - 1).leading_zeros();
+        (self.bits(bits) % n as u64) as usize
     }
 
     /// True in `percent` of 100 cases.

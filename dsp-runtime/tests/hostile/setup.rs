@@ -58,8 +58,14 @@ pub struct Memories {
 
 impl Memories {
     pub fn new(setup: &Setup, random: &mut Random) -> Self {
-        let mut shared: Vec<_> = SIZES.iter().map(|&size| Guarded::new(size)).collect();
-        shared.iter_mut().for_each(|memory| memory.fill(random));
+        let mut memories = Self::blank(setup);
+        memories.shared.iter_mut().for_each(|memory| memory.fill(random));
+        memories
+    }
+
+    /// Memory with nothing in it yet.
+    pub fn blank(setup: &Setup) -> Self {
+        let shared = SIZES.iter().map(|&size| Guarded::new(size)).collect();
         Self { shared, arena: Guarded::new(setup.arena_bytes), vtcm: Guarded::new(setup.vtcm_bytes) }
     }
 
@@ -86,7 +92,7 @@ pub fn with_session<T>(
             Arena::new(memories.arena.base(), setup.arena_bytes),
         )
     };
-    let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
+    let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma).sharing_all();
     std::thread::scope(|scope| {
         for id in 1..setup.workers {
             let pool = &pool;

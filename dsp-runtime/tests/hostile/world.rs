@@ -302,8 +302,14 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         self.send(&bytes);
     }
 
+    /// Writes as the host does.
+    #[allow(dead_code, reason = "for the fuzz targets, which share this file")]
+    pub fn put(&mut self, memory: usize, at: usize, bytes: &[u8]) {
+        self.memories.shared[memory].write(at, bytes);
+    }
+
     /// Sends bytes, and checks the answer and the memory.
-    fn send(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         let expect = self.model.answer(bytes, &self.memories.shared);
         let (before, start) = (allocations(), Instant::now());
         let response = self.session.handle(bytes);

@@ -31,6 +31,10 @@ const ARENA_BYTES: usize = 8 << 20;
 const QUEUE: QueueLayout = QueueLayout::new(4096, 8192);
 /// How long opening may take; it is microseconds unless the machine is overloaded.
 const START: Duration = Duration::from_secs(10);
+/// How long the host sleeps before it looks whether the session still lives.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long it waits for a session to stop before it wakes it again.
+const STOPPING: Duration = Duration::from_micros(200);
 /// Turns of the wait loop before the host sleeps. Short: on few cores a spinning host takes time from kernels.
 const SPINS: u32 = 200;
 /// Turns after that in which it lets others run, where kernels leave a core free: some milliseconds, as an answer is
@@ -238,7 +242,11 @@ impl Device for Inproc {
                     let (shared, responses) = (&self.running.shared, &self.running.responses);
                     responses.set_waiting(true);
                     if !shared.ended.load(Ordering::SeqCst) {
-                        shared.platform.futex_wait_for(responses.doorbell(), responses.seen(), left);
+                        shared.platform.futex_wait_for(
+                            responses.doorbell(),
+                            responses.seen(),
+                            left.min(LOOK),
+                        );
                     }
                     responses.set_waiting(false);
                 }
@@ -291,8 +299,16 @@ impl Running {
 
     fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.platform.futex_wake(self.requests.doorbell());
         if let Some(thread) = self.thread.take() {
+            // Again and again: the session may have looked at `stop` before, and be just about to sleep on a word that
+            // a stop does not change.
+            loop {
+                self.shared.platform.futex_wake(self.requests.doorbell());
+                if self.shared.ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                std::thread::sleep(STOPPING);
+            }
             // A thread that panicked has set `ended`; there is nothing more to learn from it.
             let _ = thread.join();
         }

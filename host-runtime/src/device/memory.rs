@@ -23,10 +23,11 @@ pub unsafe trait Memory: Send + Sync {
     fn written(&self, _offset: usize, _bytes: usize) {}
 }
 
-/// Zeroed pages of this process.
+/// Zeroed pages of this process, between two that nobody may touch: a kernel that leaves them is stopped.
 pub(super) struct Pages {
     base: NonNull<u8>,
-    map: memmap2::MmapMut,
+    bytes: usize,
+    _map: memmap2::MmapMut,
 }
 
 // SAFETY: the pointer belongs to the map, which is Send and Sync; who uses it obeys `Memory`.
@@ -37,21 +38,64 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// `bytes` zeroed bytes, at least one page.
     pub(super) fn zeroed(bytes: usize) -> std::io::Result<Self> {
-        let mut map = memmap2::MmapMut::map_anon(bytes.max(1))?;
+        let (bytes, page) = (bytes.max(1), guard::page());
+        let whole = bytes.checked_next_multiple_of(page.max(1)).and_then(|n| n.checked_add(2 * page));
+        let whole = whole.ok_or(std::io::ErrorKind::OutOfMemory)?;
+        let mut map = memmap2::MmapMut::map_anon(whole)?;
         // The pointer is taken once; after this no reference to the bytes is made.
-        let base = NonNull::from(&mut map[..]).cast();
-        Ok(Self { base, map })
+        let first = NonNull::from(&mut map[..]).cast::<u8>();
+        // SAFETY: whole pages at both ends of the map, with the bytes between them.
+        let base = unsafe {
+            guard::forbid(first, page)?;
+            guard::forbid(first.add(whole - page), page)?;
+            first.add(page)
+        };
+        Ok(Self { base, bytes, _map: map })
     }
 }
 
-// SAFETY: an anonymous map is page-aligned, readable, writable and does not move; `Pages` hands out no references.
+#[cfg(target_os = "linux")]
+mod guard {
+    use std::ptr::NonNull;
+
+    /// Bytes of a page.
+    pub(super) fn page() -> usize {
+        rustix::param::page_size()
+    }
+
+    /// # Safety
+    /// Whole pages of a private mapping, which hold nothing and are never used.
+    pub(super) unsafe fn forbid(at: NonNull<u8>, bytes: usize) -> std::io::Result<()> {
+        // SAFETY: the caller's promise.
+        Ok(unsafe { rustix::mm::mprotect(at.as_ptr().cast(), bytes, rustix::mm::MprotectFlags::empty()) }?)
+    }
+}
+
+/// Elsewhere there are no pages around.
+#[cfg(not(target_os = "linux"))]
+mod guard {
+    use std::ptr::NonNull;
+
+    pub(super) fn page() -> usize {
+        0
+    }
+
+    /// # Safety
+    /// None.
+    pub(super) unsafe fn forbid(_at: NonNull<u8>, _bytes: usize) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// SAFETY: an anonymous map is page-aligned, readable, writable between the forbidden pages and does not move; `Pages`
+// hands out no references.
 unsafe impl Memory for Pages {
     fn base(&self) -> NonNull<u8> {
         self.base
     }
 
     fn len(&self) -> usize {
-        self.map.len()
+        self.bytes
     }
 
     fn writable(&self) -> bool {

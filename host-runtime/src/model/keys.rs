@@ -5,7 +5,8 @@ use std::fmt::Display;
 use super::{AttentionConfig, ModelError, RopeConfig};
 use crate::gguf::{Cause, Gguf, GgufError, Metadata};
 
-/// Layers, heads and widths above this are not models but mistakes; sums of products then fit 32 bits.
+/// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums of
+/// products then fit 32 bits.
 const LIMIT: u32 = 1 << 20;
 
 /// The metadata of a model, its keys prefixed with its architecture.
@@ -90,6 +91,11 @@ impl<'g> Keys<'g> {
         }
         let key_dim = self.or("attention.key_length", n_embd / n_head)?;
         let value_dim = self.or("attention.value_length", n_embd / n_head)?;
+        for (name, dim) in [("attention.key_length", key_dim), ("attention.value_length", value_dim)] {
+            if n_head.checked_mul(dim).is_none_or(|width| width > LIMIT) {
+                return Err(self.bad(name, dim, &format!("at most {}, for {n_head} heads", LIMIT / n_head)));
+            }
+        }
         let n_dims = self.or("rope.dimension_count", key_dim)?;
         if n_dims > key_dim || n_dims % 2 != 0 {
             return Err(self.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));

@@ -6,7 +6,7 @@ use std::path::Path;
 use hexflash::gguf::{GgmlType, Value};
 use tempfile::TempDir;
 
-use super::support::{Change, Outcome, changed_model, hexflash, model, run, text};
+use super::support::{Change, Outcome, changed, changed_model, hexflash, model, run, text};
 
 /// All commands that load a model refuse this one.
 #[track_caller]
@@ -190,6 +190,20 @@ fn wrong_hyper_parameters() {
     ];
     for change in &wrong {
         refused_changed(change, "", "");
+    }
+}
+
+/// Each in range, but not their product.
+#[test]
+fn heads_and_widths_that_overflow_together() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("changed.gguf");
+    let key = |name, value: u32| Change::Key(name, Value::from(value));
+    for dim in ["qwen35.attention.key_length", "qwen35.attention.value_length"] {
+        let heads = ["qwen35.attention.head_count", "qwen35.attention.head_count_kv"];
+        let changes = [key(heads[0], 1 << 14), key(heads[1], 1), key(dim, 1 << 19)];
+        changed("tiny-hybrid-q4_0.gguf", &path, &changes);
+        refused(&path, &format!("{dim} is 524288"), "at most 64, for 16384 heads");
     }
 }
 

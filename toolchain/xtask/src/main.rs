@@ -11,11 +11,15 @@ mod arm64;
 mod disassembly;
 mod dist;
 mod failure;
+mod fuzz;
 mod hexagon;
+mod loom;
+mod miri;
 mod mutants;
 mod oracle;
 mod packets;
 mod process;
+mod sanitize;
 mod setup;
 mod skel;
 mod soak;
@@ -51,6 +55,14 @@ enum Verb {
     Mutants(mutants::Arguments),
     /// Generate without end, with faults, and hold every text against plain decoding
     Soak(soak::Arguments),
+    /// Give all that takes input from strangers random inputs, led by the code that they reach
+    Fuzz(fuzz::Arguments),
+    /// Run tests of the device `inproc` and a generation under a sanitizer
+    Sanitize(sanitize::Arguments),
+    /// Run small models of the queue and the worker pool in all orders that threads may take
+    Loom(loom::Arguments),
+    /// Run tests of the pure parts under the interpreter that knows undefined behaviour
+    Miri(miri::Arguments),
     /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
     /// Count what kernels take, in packets of the processor, and compare with what is expected
@@ -70,6 +82,10 @@ fn main() -> ExitCode {
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Soak(arguments) => soak::run(&arguments),
+        Verb::Fuzz(arguments) => fuzz::run(&arguments),
+        Verb::Sanitize(arguments) => sanitize::run(&arguments),
+        Verb::Loom(arguments) => loom::run(&arguments),
+        Verb::Miri(arguments) => miri::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
         Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),

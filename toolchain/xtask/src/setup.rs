@@ -32,6 +32,8 @@ pub enum Set {
     Lint,
     /// Building llama.cpp, which our results are compared with
     Oracle,
+    /// Fuzzing: libFuzzer is compiled from source
+    Fuzz,
     /// Building for Hexagon and running under emulation
     Hexagon,
     /// Building host programs for arm64
@@ -72,6 +74,15 @@ const LINT: &[Item] = &[
     },
 ];
 
+const CXX: Item = Item {
+    what: "C++ compiler (builds llama.cpp and libFuzzer)",
+    present: || process::find_program(&["c++", "g++", "clang++"]).is_some(),
+    packages: &["g++"],
+    component: None,
+};
+
+const FUZZ: &[Item] = &[CXX];
+
 const ORACLE: &[Item] = &[
     Item {
         what: "cmake (builds llama.cpp)",
@@ -79,12 +90,7 @@ const ORACLE: &[Item] = &[
         packages: &["cmake", "make"],
         component: None,
     },
-    Item {
-        what: "C++ compiler (builds llama.cpp)",
-        present: || process::find_program(&["c++", "g++", "clang++"]).is_some(),
-        packages: &["g++"],
-        component: None,
-    },
+    CXX,
     Item {
         what: "libclang (bindgen reads headers with it)",
         present: has_libclang,
@@ -147,6 +153,7 @@ impl Set {
             Self::Base => BASE,
             Self::Lint => LINT,
             Self::Oracle => ORACLE,
+            Self::Fuzz => FUZZ,
             Self::Hexagon => HEXAGON,
             Self::Cross => CROSS,
         }

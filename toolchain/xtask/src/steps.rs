@@ -61,6 +61,18 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["soak", "--minutes", "1"]),
     },
     Step {
+        name: "loom",
+        about: "the queue and the worker pool, in all orders that threads may take",
+        needs: &[Set::Base],
+        command: || process::xtask(&["loom"]),
+    },
+    Step {
+        name: "fuzz",
+        about: "inputs from strangers, 20 s per target (more by hand)",
+        needs: &[Set::Base, Set::Fuzz],
+        command: || process::xtask(&["fuzz", "--quick", "--seconds", "20"]),
+    },
+    Step {
         name: "emulated-host",
         about: "the host program for arm64 on device htp, emulated, against the stand-in for FastRPC",
         needs: &[Set::Base, Set::Cross],

@@ -9,7 +9,7 @@ use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::{ErrorCode, Status};
 
-use super::support::{StandIn, model};
+use cdsprpc::standin::{StandIn, model};
 
 fn load(device: Box<dyn Device>) -> Engine {
     let gguf = Gguf::open(&model("tiny-hybrid-q8_0.gguf")).unwrap();

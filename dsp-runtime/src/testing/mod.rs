@@ -1,6 +1,6 @@
 //! For tests: a one-op batch in guarded memory, run on every back end, worker count and DMA mode.
 
-use std::ptr::NonNull;
+use std::cell::Cell;
 
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
@@ -17,10 +17,9 @@ use crate::platform::host::HostPlatform;
 use crate::pool::Pool;
 use crate::vtcm::Vtcm;
 
-/// A vector's worth of memory, aligned like one.
-#[derive(Clone, Copy)]
-#[repr(C, align(128))]
-struct Line([u8; 128]);
+pub mod guarded;
+
+use guarded::{CANARY, Guarded};
 
 /// Where and how to run.
 #[derive(Clone, Copy, Debug)]
@@ -54,30 +53,27 @@ pub fn everywhere<T: IntoBytes + Immutable>(case: impl Fn(Setup) -> Vec<T>) -> V
     first
 }
 
-/// Tensors in one buffer, with canaries between them, and the means to run ops on them.
+/// Tensors, each in a buffer between forbidden pages, and the means to run ops on them.
 pub struct Batch {
     header: ProgramHeader,
     tensors: Vec<TensorDesc>,
-    memory: Vec<Line>,
+    buffers: Vec<Guarded>,
     /// Bytes that DMA moved in the last run.
     pub moved: u64,
 }
 
-const CANARY: u8 = 0xa5;
-
 impl Batch {
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        let header = ProgramHeader { n_buffers: 1, n_ops: 1, ..ProgramHeader::new(max_tokens, n_ctx) };
-        Self { header, tensors: Vec::new(), memory: vec![Line([CANARY; 128])], moved: 0 }
+        let header = ProgramHeader { n_ops: 1, ..ProgramHeader::new(max_tokens, n_ctx) };
+        Self { header, tensors: Vec::new(), buffers: Vec::new(), moved: 0 }
     }
 
     /// A packed tensor of zero bytes.
     pub fn tensor(&mut self, dtype: DType, ne: [u32; 4]) -> TensorIndex {
         let nb = TensorDesc::packed_strides(dtype, ne).unwrap();
-        let offset = self.memory.len() as u64 * 128;
         let desc = TensorDesc {
-            offset,
-            buffer: 0,
+            offset: 0,
+            buffer: self.buffers.len() as u16,
             dtype: dtype.wire(),
             token_axis: NO_TOKEN_AXIS,
             flags: 0,
@@ -85,10 +81,9 @@ impl Batch {
             ne,
             nb,
         };
-        let bytes = desc.extent(dtype).unwrap() as usize;
-        self.memory.extend(vec![Line([0; 128]); bytes.div_ceil(128)]);
-        self.bytes_mut()[offset as usize + bytes..].fill(CANARY);
-        self.memory.push(Line([CANARY; 128]));
+        let mut buffer = Guarded::new(desc.extent(dtype).unwrap() as usize);
+        buffer.bytes_mut().fill(0);
+        self.buffers.push(buffer);
         self.add(desc)
     }
 
@@ -122,27 +117,18 @@ impl Batch {
         &self.tensors[index.0 as usize]
     }
 
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: lines are plain bytes without padding.
-        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().cast(), self.memory.len() * 128) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast(), self.memory.len() * 128) }
-    }
-
     /// Overwrites a tensor's bytes from its first one.
     pub fn write(&mut self, index: TensorIndex, data: &[u8]) {
-        let at = self.desc(index).offset as usize;
-        self.bytes_mut()[at..at + data.len()].copy_from_slice(data);
+        let desc = *self.desc(index);
+        let buffer = self.buffers[desc.buffer as usize].bytes_mut();
+        buffer[desc.offset as usize..][..data.len()].copy_from_slice(data);
     }
 
     /// A tensor's bytes, gaps included.
     pub fn read(&self, index: TensorIndex) -> &[u8] {
         let desc = self.desc(index);
         let extent = desc.extent(DType::parse(desc.dtype).unwrap()).unwrap() as usize;
-        &self.bytes()[desc.offset as usize..][..extent]
+        &self.buffers[desc.buffer as usize].bytes()[desc.offset as usize..][..extent]
     }
 
     /// A packed F32 tensor's values.
@@ -155,7 +141,7 @@ impl Batch {
         self.read(index).chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
     }
 
-    /// Validates and runs one op, and checks that the canaries between tensors survived.
+    /// Validates and runs one op, and checks that nothing around the tensors was written.
     pub fn run<T: IntoBytes + Immutable>(
         &mut self,
         setup: Setup,
@@ -180,20 +166,22 @@ impl Batch {
     ) -> Result<StepRegisters, Fault> {
         let mut op = OpDesc::new(opcode, src, dst);
         op.set_params(params);
-        let size = self.bytes().len() as u64;
+        let ids = (0..self.buffers.len() as u32).map(BufferId);
+        let buffers: Vec<_> = ids.map(|buffer| BufferRef { buffer, reserved: 0 }).collect();
+        let header = ProgramHeader { n_buffers: buffers.len() as u32, ..self.header };
         let program = Program {
-            header: &self.header,
-            buffers: &[BufferRef { buffer: BufferId(0), reserved: 0 }],
+            header: &header,
+            buffers: &buffers,
             tensors: &self.tensors,
-            ops: &[op],
+            ops: std::slice::from_ref(&op),
         };
-        program.check(|_| Some(BufferInfo { size, read_only: false }))?;
+        let size = |id: BufferId| Some(self.buffers.get(id.0 as usize)?.size() as u64);
+        program.check(|id| Some(BufferInfo { size: size(id)?, read_only: false }))?;
 
         let platform = HostPlatform::new();
-        let mut scratch = vec![Line([CANARY; 128]); setup.vtcm_bytes / 128];
-        let base = NonNull::new(self.memory.as_mut_ptr().cast::<u8>()).unwrap();
+        let scratch = scratchpad(setup.vtcm_bytes);
         // SAFETY: the scratch memory outlives the pool and nobody else uses it.
-        let vtcm = unsafe { Vtcm::new(NonNull::new(scratch.as_mut_ptr().cast()).unwrap(), setup.vtcm_bytes) };
+        let vtcm = unsafe { Vtcm::new(scratch.base(), setup.vtcm_bytes) };
         let operand = |i: &TensorIndex| {
             let t = self.tensors.get(i.0 as usize)?;
             Some((t, DType::parse(t.dtype)?))
@@ -205,11 +193,14 @@ impl Batch {
             vtcm_bytes: setup.vtcm_bytes,
         };
         let plan = kernels::plan(opcode, &shapes)?;
-        // SAFETY: validated above against this very memory, which outlives the run.
-        let view = |(t, dtype): (&TensorDesc, DType)| unsafe { View::new(base, t, dtype, step.values[1]) };
+        let view = |(t, dtype): (&TensorDesc, DType)| {
+            let base = self.buffers[t.buffer as usize].base();
+            // SAFETY: validated above against this very memory, which outlives the run.
+            unsafe { View::new(base, t, dtype, step.values[1]) }
+        };
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));
         let mut registers = step;
-        let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma);
+        let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma).sharing_all();
         let (outcome, moved) = std::thread::scope(|scope| {
             for id in 1..setup.workers {
                 let pool = &pool;
@@ -223,20 +214,29 @@ impl Batch {
             (outcome, moved)
         });
         self.moved = moved;
+        assert!(scratch.is_whole(), "a write outside of VTCM");
+        SCRATCHPAD.set(Some(scratch));
         self.check_canaries();
         outcome.map(|()| registers)
     }
 
     fn check_canaries(&self) {
-        let bytes = self.bytes();
-        let mut covered = vec![false; bytes.len()];
-        for t in &self.tensors {
-            let extent = t.extent(DType::parse(t.dtype).unwrap()).unwrap();
-            covered[t.offset as usize..(t.offset + extent) as usize].fill(true);
+        for (tensor, buffer) in self.buffers.iter().enumerate() {
+            assert!(buffer.is_whole(), "a write outside of buffer {tensor}");
         }
-        let broken = bytes.iter().zip(covered).position(|(&b, covered)| !covered && b != CANARY);
-        assert_eq!(broken, None, "a write outside every tensor");
     }
+}
+
+thread_local! {
+    /// The scratchpad of the last op: tests run thousands of them.
+    static SCRATCHPAD: Cell<Option<Guarded>> = const { Cell::new(None) };
+}
+
+/// A scratchpad that holds nothing but canary.
+fn scratchpad(bytes: usize) -> Guarded {
+    let mut scratch = SCRATCHPAD.take().filter(|s| s.size() == bytes).unwrap_or_else(|| Guarded::new(bytes));
+    scratch.bytes_mut().fill(CANARY);
+    scratch
 }
 
 /// Reproducible values in `low..high`.

@@ -1,0 +1,174 @@
+//! The worker pool, and the sleep of the message loop, in all orders that threads may take: `cargo xtask loom`.
+#![cfg(loom)]
+
+use std::ptr::NonNull;
+
+use hexflash_abi::queue::{QueueLayout, QueueMemory};
+use hexflash_abi::sync::{AtomicBool, AtomicU32, Ordering, UnsafeCell};
+use hexflash_abi::{ErrorCode, Fault};
+use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hvx::{Hvx, Isa};
+use hexflash_dsp::platform::Platform;
+use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::pool::{Kernel, Pool, Worker};
+use hexflash_dsp::serve::sleep;
+use hexflash_dsp::vtcm::{Vtcm, VtcmPlan};
+use loom::thread;
+
+fn model(preemptions: usize, work: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(work);
+}
+
+/// Nobody gives it back: a model runs in one process thousands of times, and is small.
+fn forever<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// A pool of two workers, one of them on a thread of its own, that shares every job.
+fn pool() -> (&'static Pool<'static, HostPlatform>, thread::JoinHandle<()>) {
+    // SAFETY: no kernel here has a plan, so nobody touches it.
+    let vtcm = unsafe { Vtcm::new(NonNull::dangling(), 0) };
+    let pool = Pool::new(forever(HostPlatform::new()), Isa::Portable, vtcm, 2, DmaMode::AtOnce);
+    let pool = forever(pool.sharing_all());
+    (pool, thread::spawn(move || pool.serve(1)))
+}
+
+/// Counts how often each of two units was done, in cells that loom watches.
+struct Tally {
+    units: [UnsafeCell<u32>; 2],
+    fails: bool,
+}
+
+// SAFETY: what the models are about: a unit is one worker's, and the dispatcher looks when the job is over.
+unsafe impl Sync for Tally {}
+
+impl Tally {
+    fn new(fails: bool) -> Self {
+        Self { units: [UnsafeCell::new(0), UnsafeCell::new(0)], fails }
+    }
+
+    fn counts(&self) -> [u32; 2] {
+        // SAFETY: the job is over.
+        [0, 1].map(|unit| self.units[unit].with(|count| unsafe { *count }))
+    }
+}
+
+impl Kernel for Tally {
+    fn units(&self) -> usize {
+        self.units.len()
+    }
+
+    fn work(&self) -> usize {
+        usize::MAX
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        while let Some(unit) = worker.claim() {
+            // SAFETY: the unit is ours.
+            self.units[unit].with_mut(|count| unsafe { *count += 1 });
+            if self.fails {
+                return Err(Fault::new(ErrorCode::BadRowIndex, unit as u32));
+            }
+        }
+        Ok(())
+    }
+}
+
+const PLAN: VtcmPlan = VtcmPlan { shared: 0, own: 0 };
+
+#[test]
+fn jobs_end_before_the_next_begins() {
+    model(2, || {
+        let (pool, worker) = pool();
+        let mut dispatcher = pool.dispatcher().unwrap();
+        for _ in 0..2 {
+            let tally = Tally::new(false);
+            assert_eq!(dispatcher.run(&tally, PLAN), Ok(()));
+            assert_eq!(tally.counts(), [1, 1]);
+        }
+        pool.stop();
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn a_fault_of_any_worker_arrives_whole() {
+    model(2, || {
+        let (pool, worker) = pool();
+        let mut dispatcher = pool.dispatcher().unwrap();
+        let fault = dispatcher.run(&Tally::new(true), PLAN).unwrap_err();
+        assert_eq!(fault.code, ErrorCode::BadRowIndex);
+        assert!(fault.detail < 2, "{fault}");
+        pool.stop();
+        worker.join().unwrap();
+    });
+}
+
+#[test]
+fn workers_without_jobs_stop() {
+    model(3, || {
+        let (pool, worker) = pool();
+        pool.stop();
+        worker.join().unwrap();
+    });
+}
+
+/// The ends of a queue that nobody gives back.
+fn queue() -> QueueMemory<'static> {
+    const LAYOUT: QueueLayout = QueueLayout::new(256, 256);
+    let words: Vec<_> = (0..LAYOUT.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
+    // SAFETY: an array of as many words as the layout has, for ever, with one writer and one reader per ring.
+    let queue = unsafe { QueueMemory::new(NonNull::from(words.leak()).cast(), LAYOUT) };
+    queue.initialise();
+    queue
+}
+
+/// The DSP side does not sleep over a request.
+#[test]
+fn the_message_loop_wakes() {
+    model(3, || {
+        let queue = queue();
+        let ((mut writer, _), (mut reader, _)) = (queue.host_ends(), queue.dsp_ends());
+        let (platform, stop) = (forever(HostPlatform::new()), AtomicBool::new(false));
+        let host = thread::spawn(move || {
+            if writer.write(&[7; 8]).unwrap() {
+                platform.futex_wake(writer.doorbell());
+            }
+        });
+        let mut message = [0; 8];
+        while reader.read(&mut message).unwrap().is_none() {
+            sleep(platform, &reader, &stop);
+        }
+        assert_eq!(message, [7; 8]);
+        host.join().unwrap();
+    });
+}
+
+/// Nor over its end, if it is told more than once: a single ring may come between its last look and its sleep.
+#[test]
+fn the_message_loop_ends() {
+    model(3, || {
+        let queue = queue();
+        let ((writer, _), (reader, _)) = (queue.host_ends(), queue.dsp_ends());
+        let platform = forever(HostPlatform::new());
+        let [stop, ended] = [(); 2].map(|()| forever(AtomicBool::new(false)));
+        let host = thread::spawn(move || {
+            stop.store(true, Ordering::SeqCst);
+            loop {
+                platform.futex_wake(writer.doorbell());
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                thread::yield_now();
+            }
+        });
+        while !stop.load(Ordering::Acquire) {
+            sleep(platform, &reader, stop);
+        }
+        ended.store(true, Ordering::SeqCst);
+        host.join().unwrap();
+    });
+}

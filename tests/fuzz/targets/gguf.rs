@@ -1,0 +1,3 @@
+//! See the function that it calls.
+#![no_main]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| hexflash_fuzz::gguf::check(data));
