@@ -191,7 +191,7 @@ fn turn(
     match found {
         Ok(found) => {
             compare(&found, &expected)?;
-            totals.add(session, &found, time);
+            totals.add(&found, time);
             text.extend_from_slice(&found.tokens);
             if engine.n_past() as usize + 1 != text.len() {
                 return Err(format!("{} tokens in the context of a text of {}", engine.n_past(), text.len()));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hexflash::generate::{Finish, Generated};
 use serde::Serialize;
 
-use crate::plan::{Kind, Session};
+use crate::plan::Kind;
 
 /// Counts over a run.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -39,7 +39,7 @@ impl Totals {
     }
 
     /// Another generation.
-    pub fn add(&mut self, _session: &Session, found: &Generated, time: Duration) {
+    pub fn add(&mut self, found: &Generated, time: Duration) {
         self.generations += 1;
         self.tokens += found.tokens.len() as u64;
         self.interrupted += u64::from(found.finish_reason == Finish::Interrupted);

@@ -69,6 +69,8 @@ fn cargo_tests(tree: &Path, package: &str, target: &str, tests: &[&str]) -> Resu
     let cargo = |words: &[&str]| {
         let mut cargo = process::cargo();
         cargo.current_dir(tree).env("CARGO_TARGET_DIR", tree.with_file_name("target"));
+        // Mistakes leave things unused.
+        cargo.env("RUSTFLAGS", "-Awarnings");
         cargo.args(QUICK).args(["test", "--quiet", "--package", package]);
         cargo.args(if target == "lib" { vec!["--lib"] } else { vec!["--test", target] }).args(words);
         cargo
