@@ -1,7 +1,7 @@
 //! The kernels: one file per op or family, written once against [`crate::hvx::Hvx`].
 //!
-//! Each file has a `run` that takes the op's operands from an [`OpRun`] and hands one or more [`Kernel`]s to the
-//! worker pool. Shapes and types were validated at `Load`; kernels rely on it. Data-dependent indices are checked
+//! Each file has a `run` that takes the op's operands from an [`OpRun`] and hands one or more kernels
+//! ([`crate::pool::Kernel`]) to the worker pool. Shapes and types were validated at `Load`; kernels rely on it. Data-dependent indices are checked
 //! where they are used.
 //!
 //! Batch invariance: what a kernel computes for a row depends on that row alone, in an order that does not depend
