@@ -93,38 +93,37 @@ impl Drop for Guarded {
     }
 }
 
-/// Pages of the system.
+/// Pages of the system, through the C library: there the sanitizers see what is mapped and unmapped.
 #[cfg(all(unix, not(miri)))]
 mod pages {
-    use std::ptr::NonNull;
-
-    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+    use std::ptr::{NonNull, null_mut};
 
     pub fn size() -> usize {
-        rustix::param::page_size()
+        // SAFETY: it asks for a constant of the system.
+        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("pages have a size")
     }
 
     pub fn map(bytes: usize) -> NonNull<u8> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
         // SAFETY: a new mapping, where the system likes it.
-        let all =
-            unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
-        NonNull::new(all.expect("no memory").cast()).expect("the system maps nothing at 0")
+        let all = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+        assert_ne!(all, libc::MAP_FAILED, "no memory");
+        NonNull::new(all.cast()).expect("the system maps nothing at 0")
     }
 
     /// # Safety
     /// A page made by `map` that holds nothing.
     pub unsafe fn forbid(page: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
-        unsafe { rustix::mm::mprotect(page.as_ptr().cast(), bytes, MprotectFlags::empty()) }
-            .expect("a mapped page");
+        let failed = unsafe { libc::mprotect(page.as_ptr().cast(), bytes, libc::PROT_NONE) };
+        assert_eq!(failed, 0, "a mapped page can be forbidden");
     }
 
     /// # Safety
     /// Made by `map`, and used no more.
     pub unsafe fn unmap(all: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise. Nothing can be done about a failure.
-        let _ = unsafe { rustix::mm::munmap(all.as_ptr().cast(), bytes) };
+        let _ = unsafe { libc::munmap(all.as_ptr().cast(), bytes) };
     }
 }
 

@@ -98,7 +98,7 @@ fn hostile_messages() {
         }
         // Per thread: the world that the last look found, and how often it has been found.
         let mut looks = [(0, 0); 2];
-        while done.load(Ordering::Relaxed) < since.len() as u64 {
+        while done.load(Ordering::Acquire) < since.len() as u64 {
             std::thread::sleep(LOOK);
             for ([since, at], (world, found)) in since.iter().zip(&mut looks) {
                 let began = since.load(Ordering::Relaxed);
@@ -127,6 +127,7 @@ struct Count<'a>(&'a AtomicU64);
 
 impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        // Release, for who acquires the last count: what this thread did is done.
+        self.0.fetch_add(1, Ordering::Release);
     }
 }
