@@ -50,7 +50,7 @@ unsafe fn word(descriptor: u32, i: usize) -> u32 {
 /// Both are addresses of descriptors that live on.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hexflash_standin_dmlink(tail: u32, new: u32) {
-    if tail % 64 != 0 || new % 64 != 0 || tail == new {
+    if !tail.is_multiple_of(64) || !new.is_multiple_of(64) || tail == new {
         return violation("dmlink of descriptors that are not aligned, or of one to itself");
     }
     // SAFETY: the caller's promise.
