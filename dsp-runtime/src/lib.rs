@@ -1,6 +1,7 @@
 //! The DSP side of hexflash: it validates op batches, keeps them as programs, and runs them with HVX kernels.
 //!
 //! * [`session`]: the message loop, and what a session keeps (buffers, programs),
+//! * [`buffers`]: shared memory under ids, mapped while there is room,
 //! * [`program`]: the arena of loaded programs,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
@@ -11,6 +12,7 @@
 // The compiler of the Hexagon builds (`cargo xtask hexagon`) is told to allow these.
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch, portable_simd, stdarch_hexagon))]
 
+pub mod buffers;
 pub mod dma;
 pub mod hvx;
 pub mod kernels;

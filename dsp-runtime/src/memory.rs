@@ -1,118 +1,13 @@
-//! Mapped buffers, and tensors as validated views of them.
+//! Tensors, as validated views of mapped buffers.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use hexflash_abi::program::{MAX_BUFFERS, NO_TOKEN_AXIS, TensorDesc};
-use hexflash_abi::validate::BufferInfo;
-use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd};
+use hexflash_abi::DType;
+use hexflash_abi::program::{NO_TOKEN_AXIS, TensorDesc};
 
 use crate::hvx::{BYTES, Lines};
 use crate::row::{Row, RowMut};
-
-/// A buffer as the platform mapped it.
-#[derive(Clone, Copy, Debug)]
-pub struct Mapping {
-    /// First byte.
-    pub base: NonNull<u8>,
-    /// What validation needs to know.
-    pub info: BufferInfo,
-    /// The shared memory behind it.
-    pub fd: Fd,
-}
-
-/// The buffers of a session, by id.
-#[derive(Debug)]
-pub struct BufferTable {
-    slots: [Option<Mapping>; MAX_BUFFERS],
-}
-
-// SAFETY: the table only names memory; who reads or writes through it obeys the contract of `View`.
-unsafe impl Send for BufferTable {}
-// SAFETY: as above.
-unsafe impl Sync for BufferTable {}
-
-impl BufferTable {
-    /// No buffers.
-    pub const fn new() -> Self {
-        Self { slots: [None; MAX_BUFFERS] }
-    }
-
-    /// The buffer under `id`, if there is one.
-    pub fn get(&self, id: BufferId) -> Option<&Mapping> {
-        self.slots.get(id.0 as usize)?.as_ref()
-    }
-
-    /// Every mapped buffer.
-    pub fn iter(&self) -> impl Iterator<Item = (BufferId, &Mapping)> {
-        self.slots.iter().enumerate().filter_map(|(i, m)| Some((BufferId(i as u32), m.as_ref()?)))
-    }
-
-    /// Whether `id` can take a new mapping.
-    ///
-    /// # Errors
-    /// [`ErrorCode::UnknownBuffer`] out of range, [`ErrorCode::BufferInUse`] if taken.
-    pub fn vacant(&self, id: BufferId) -> Result<(), Fault> {
-        match self.slots.get(id.0 as usize) {
-            None => Err(Fault::new(ErrorCode::UnknownBuffer, id.0)),
-            Some(Some(_)) => Err(Fault::new(ErrorCode::BufferInUse, id.0)),
-            Some(None) => Ok(()),
-        }
-    }
-
-    /// The id of a mapping that shares bytes with `bytes` at `base`, where a program may write one of the two.
-    ///
-    /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an output
-    /// overlaps an input, or that it is read-only.
-    pub fn shares(&self, base: NonNull<u8>, info: BufferInfo) -> Option<BufferId> {
-        let range = |base: NonNull<u8>, size: u64| {
-            (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size))
-        };
-        let (start, end) = range(base, info.size);
-        let meets = |m: &Mapping| {
-            let (other, other_end) = range(m.base, m.info.size);
-            start < other_end && other < end && !(info.read_only && m.info.read_only)
-        };
-        self.iter().find(|(_, m)| meets(m)).map(|(id, _)| id)
-    }
-
-    /// Puts a mapping under a vacant id.
-    pub fn insert(&mut self, id: BufferId, mapping: Mapping) -> Result<(), Fault> {
-        self.vacant(id)?;
-        self.slots[id.0 as usize] = Some(mapping);
-        Ok(())
-    }
-
-    /// Takes the mapping out from under `id`.
-    ///
-    /// # Errors
-    /// [`ErrorCode::UnknownBuffer`].
-    pub fn remove(&mut self, id: BufferId) -> Result<Mapping, Fault> {
-        let slot = self.slots.get_mut(id.0 as usize).and_then(Option::take);
-        slot.ok_or(Fault::new(ErrorCode::UnknownBuffer, id.0))
-    }
-
-    /// Bytes `offset..offset + len` of a buffer.
-    ///
-    /// # Errors
-    /// [`ErrorCode::UnknownBuffer`], [`ErrorCode::OutOfBounds`] with the buffer's id.
-    pub fn range(&self, range: hexflash_abi::message::Range) -> Result<NonNull<u8>, Fault> {
-        let id = range.buffer;
-        let mapping = self.get(id).ok_or(Fault::new(ErrorCode::UnknownBuffer, id.0))?;
-        let end = range.offset.checked_add(range.len.into());
-        if end.is_none_or(|end| end > mapping.info.size) {
-            return Err(Fault::new(ErrorCode::OutOfBounds, id.0));
-        }
-        // SAFETY: offset is inside the mapping, per the line above.
-        Ok(unsafe { mapping.base.add(range.offset as usize) })
-    }
-}
-
-impl Default for BufferTable {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 /// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
 ///
@@ -486,26 +381,5 @@ mod tests {
         assert!(catch_unwind(|| ids.int([4, 0, 0, 0])).is_err());
         // SAFETY: it fails before it makes a row.
         assert!(catch_unwind(|| unsafe { floats.part_mut([0; 3], 3, 2) }.len()).is_err());
-    }
-
-    #[test]
-    fn ranges_lie_inside_their_buffer() {
-        use hexflash_abi::message::Range;
-        let mut table = BufferTable::new();
-        let info = BufferInfo { size: 100, read_only: false };
-        table.insert(BufferId(5), Mapping { base: NonNull::dangling(), info, fd: Fd(1) }).unwrap();
-        let code = |buffer, offset, len| {
-            table.range(Range { buffer: BufferId(buffer), len, offset }).map(drop).map_err(|f| f.code)
-        };
-        for (offset, len) in [(0, 100), (100, 0), (99, 1), (0, 0)] {
-            assert_eq!(code(5, offset, len), Ok(()));
-        }
-        for (offset, len) in [(0, 101), (100, 1), (101, 0), (u64::MAX, 1), (u64::MAX, 0), (1, u32::MAX)] {
-            assert_eq!(code(5, offset, len), Err(ErrorCode::OutOfBounds));
-        }
-        for id in [0, 4, 6, 63, 64, u32::MAX] {
-            assert_eq!(code(id, 0, 0), Err(ErrorCode::UnknownBuffer));
-        }
-        assert_eq!(table.vacant(BufferId(5)).map_err(|f| f.code), Err(ErrorCode::BufferInUse));
     }
 }

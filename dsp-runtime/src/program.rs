@@ -12,8 +12,8 @@ use hexflash_abi::validate::{Program, block_bytes};
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::buffers::BufferTable;
 use crate::kernels::{self, OpShapes};
-use crate::memory::BufferTable;
 use crate::vtcm::VtcmPlan;
 
 /// Alignment of blocks in the arena.

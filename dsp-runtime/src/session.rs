@@ -19,8 +19,9 @@ use hexflash_abi::{
 };
 use zerocopy::{FromBytes, transmute};
 
+use crate::buffers::BufferTable;
 use crate::kernels::{self, OpRun};
-use crate::memory::{BufferTable, Mapping, View};
+use crate::memory::View;
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, Open, Resources};
@@ -145,12 +146,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let flags =
             MapFlags::from_bits(map.flags).ok_or(Fault::new(ErrorCode::ReservedNotZero, map.flags))?;
         let info = BufferInfo { size: map.size, read_only: flags.contains(MapFlags::READ_ONLY) };
-        let base = self.platform.map(map.fd, map.size)?;
-        if let Some(other) = self.buffers.shares(base, info) {
-            self.platform.unmap(map.fd, base, map.size);
-            return Err(Fault::new(ErrorCode::BufferInUse, other.0).into());
-        }
-        Ok(self.buffers.insert(map.buffer, Mapping { base, info, fd: map.fd })?)
+        Ok(self.buffers.map(self.platform, map.buffer, map.fd, info)?)
     }
 
     fn unmap(&mut self, unmap: &Unmap) -> Result<(), Failure> {
@@ -160,9 +156,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
                 return Err(Fault::new(ErrorCode::BufferBusy, id as u32).into());
             }
         }
-        let mapping = self.buffers.remove(unmap.buffer)?;
-        self.platform.unmap(mapping.fd, mapping.base, mapping.info.size);
-        Ok(())
+        Ok(self.buffers.unmap(self.platform, unmap.buffer)?)
     }
 
     /// Gives back every mapping, and forgets what was loaded: the end of a session on a process that may see another.
@@ -171,9 +165,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             loaded.unload(&mut self.arena);
         }
         for id in (0..hexflash_abi::program::MAX_BUFFERS as u32).map(BufferId) {
-            if let Ok(mapping) = self.buffers.remove(id) {
-                self.platform.unmap(mapping.fd, mapping.base, mapping.info.size);
-            }
+            // Most ids have no buffer.
+            let _ = self.buffers.unmap(self.platform, id);
         }
     }
 
@@ -189,11 +182,19 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             Some(None) => {}
         }
         let loaded = self.load_block(load.block)?;
+        // Told now, not in the middle of a text: there must be room for all that the program uses.
+        let room =
+            loaded.open(&self.arena).and_then(|open| hold(&mut self.buffers, self.platform, &open, None));
+        if let Err(fault) = room {
+            loaded.unload(&mut self.arena);
+            return Err(fault.into());
+        }
         self.programs[id as usize] = Some(loaded);
         Ok(())
     }
 
     fn load_block(&mut self, block: Range) -> Result<Loaded, Fault> {
+        self.buffers.hold(self.platform, core::iter::once(block.buffer))?;
         let shared = self.buffers.range(block)?;
         let bytes = block.len as usize;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
@@ -215,6 +216,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
+        hold(&mut self.buffers, self.platform, &open, Some(block.range.buffer))?;
         execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
     }
 
@@ -222,6 +224,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let block = self.read_registers(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
+            hold(&mut self.buffers, self.platform, &open, Some(block.range.buffer))?;
             execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
         });
         loaded.unload(&mut self.arena);
@@ -229,20 +232,21 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 
     /// Reads a register block, once.
-    fn read_registers(&self, range: Range) -> Result<RegisterBlock, Fault> {
+    fn read_registers(&mut self, range: Range) -> Result<RegisterBlock, Fault> {
         if range.len as usize != size_of::<StepRegisters>() {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
         }
         if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
+        self.buffers.hold(self.platform, core::iter::once(range.buffer))?;
         let shared = self.buffers.range(range)?;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
         // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is aligned.
         // Volatile: the host may write them at any time; the copy is what is checked and used.
         let values = unsafe { shared.cast::<StepRegisters>().read_volatile() };
         let read_only = self.buffers.get(range.buffer).is_none_or(|m| m.info.read_only);
-        Ok(RegisterBlock { values, home: (!read_only).then_some(shared.cast()), buffer: range.buffer })
+        Ok(RegisterBlock { values, range, read_only })
     }
 }
 
@@ -252,9 +256,19 @@ type PartCosts = [u32; PARTS];
 /// The registers of a step, and where they came from.
 struct RegisterBlock {
     values: StepRegisters,
-    /// The block in shared memory, unless programs may not write there.
-    home: Option<NonNull<StepRegisters>>,
-    buffer: BufferId,
+    range: Range,
+    /// Programs may not write there.
+    read_only: bool,
+}
+
+/// Sees that all that a program uses is mapped, and a buffer besides.
+fn hold<P: Platform>(
+    buffers: &mut BufferTable,
+    platform: &P,
+    open: &Open<'_>,
+    besides: Option<BufferId>,
+) -> Result<(), Fault> {
+    buffers.hold(platform, open.program.buffers.iter().map(|b| b.buffer).chain(besides))
 }
 
 /// Runs an opened program, or nothing if the registers say that rounds have ended. A program with ACCEPT leaves the
@@ -274,19 +288,19 @@ fn execute<P: Platform>(
         return Ok(costs);
     }
     check_registers(program.header, &registers)?;
-    if open.advances && block.home.is_none() {
-        return Err(Fault::new(ErrorCode::WriteToConst, block.buffer.0).into());
+    if open.advances && block.read_only {
+        return Err(Fault::new(ErrorCode::WriteToConst, block.range.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
     let outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut costs);
-    if let Some(home) = block.home.filter(|_| open.advances && outcome.is_ok()) {
-        // SAFETY: `read_registers` found the block inside a mapping that programs may write, aligned. Volatile: the
-        // host may read it at any time.
+    if open.advances && outcome.is_ok() {
+        let home = buffers.range(block.range)?.cast::<StepRegisters>();
+        // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above found.
+        // Volatile: the host may read it at any time.
         unsafe { home.write_volatile(registers) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
-        if let Some(mapping) = buffers.get(block.buffer) {
-            let offset = home.addr().get() - mapping.base.addr().get();
-            tell(told, mapping.fd, offset as u64, size_of::<StepRegisters>() as u64);
+        if let Some(mapping) = buffers.get(block.range.buffer) {
+            tell(told, mapping.fd, block.range.offset, size_of::<StepRegisters>() as u64);
         }
     }
     // After a failure, too: what the ops before it did is there to be seen, on all devices alike.
@@ -343,8 +357,8 @@ fn operands(
     let view = |index: TensorIndex| {
         let tensor = open.program.tensor(index)?;
         let base = base_of(buffers, open, tensor.buffer)?;
-        // SAFETY: the program was validated against these buffers, and a buffer that a loaded program names is not
-        // unmapped.
+        // SAFETY: the program was validated against these buffers, a buffer that a loaded program names keeps its id, and
+        // all of them are held for this message.
         Some(unsafe { View::new(base, tensor, DType::parse(tensor.dtype)?, n_tokens) })
     };
     (op.src.map(view), op.dst.map(view))
@@ -352,7 +366,7 @@ fn operands(
 
 fn base_of(buffers: &BufferTable, open: &Open<'_>, index: u16) -> Option<NonNull<u8>> {
     let id: BufferId = open.program.buffers.get(usize::from(index))?.buffer;
-    Some(buffers.get(id)?.base)
+    buffers.get(id)?.base
 }
 
 fn tell(told: &mut Told, fd: Fd, offset: u64, bytes: u64) {

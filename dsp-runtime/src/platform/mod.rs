@@ -23,6 +23,8 @@ pub enum CacheOp {
 
 /// The seam to the operating system.
 pub trait Platform: Sync {
+    /// Whether [`map`](Self::map) may fail for lack of room, so that it is worth to drop other mappings for one.
+    const LIMITED: bool = false;
     /// Sleeps while `*word == expected`; may wake early.
     fn futex_wait(&self, word: &AtomicU32, expected: u32);
     /// Wakes all who sleep on `word`.

@@ -127,6 +127,9 @@ fn hint(fault: &Fault) -> String {
         ErrorCode::DmaError | ErrorCode::DmaTimeout => {
             "; reset the device and try again, on htp with --dma threads, and please report it"
         }
+        ErrorCode::MapFailed => {
+            "; use a smaller model or context (-c), or close other programs that use the device"
+        }
         ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
         _ => "",
     };

@@ -182,9 +182,11 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 let next = self.speculation.next_block();
                 more = self.next_length(std::mem::replace(&mut length, next), report.tokens.len())?;
             }
+            // A device that is lost here has given these tokens all the same: the context has them, and so must the text.
+            let mut sent = Ok(());
             if more && only {
                 start = Instant::now();
-                self.submit(depth)?;
+                sent = self.submit(depth);
             }
             for (i, &token) in report.tokens.iter().enumerate() {
                 *last = token;
@@ -212,6 +214,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
             if !report.tokens.is_empty() {
                 self.speculation.count(report.drafted, accepted);
             }
+            sent?;
             if report.halt != Halt::Running {
                 self.drain()?;
                 return Ok(interrupted.then_some(Finish::Interrupted));

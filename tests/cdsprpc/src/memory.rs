@@ -13,8 +13,6 @@ const SYSTEM_HEAP: i32 = 25;
 const CACHED: u32 = 1;
 const MAP_FD: u32 = 2;
 const MAP_FD_DELAYED: u32 = 3;
-/// Most bytes that a process on the DSP can map, below v81.
-const VMEM: u64 = 3_355_443_200;
 /// Most bytes of one mapping.
 const MAPPING: u64 = 2 << 30;
 
@@ -87,15 +85,13 @@ pub extern "C" fn fastrpc_mmap(
     if offset != 0 || !fits || !at_home || ![MAP_FD, MAP_FD_DELAYED].contains(&flags) {
         return aee::BAD_PARAMETER;
     }
-    let vmem = state.config.number("vmem").unwrap_or(VMEM);
     let mapping = state.config.number("mapping").unwrap_or(MAPPING);
     let Some(session) = state.sessions.get_mut(&domain) else { return aee::BAD_PARAMETER };
     let Some(process) = session.process.clone() else { return aee::BAD_STATE };
     if session.maps.contains_key(&fd) {
         return aee::ALREADY;
     }
-    let mapped: usize = session.maps.values().sum();
-    if length as u64 > mapping || (mapped + length) as u64 > vmem {
+    if length as u64 > mapping {
         return aee::NO_MEMORY;
     }
     session.maps.insert(fd, length);

@@ -130,7 +130,7 @@ extern "C" fn qurt_hvx_lock(mode: u32) -> i32 {
     let start = Instant::now();
     let take = |held: u32| (held < most).then_some(held + 1);
     while UNITS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
-        if start.elapsed() > Duration::from_secs(2) {
+        if start.elapsed() > Duration::from_secs(20) {
             violation("a thread waits for a vector context that nobody gives back");
             return aee::on_dsp(aee::FAILED);
         }

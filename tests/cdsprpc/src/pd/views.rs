@@ -24,6 +24,9 @@ const LINE: usize = 128;
 const LOWEST: usize = 0x1000_0000;
 const HIGHEST: usize = 0xf000_0000;
 
+/// Most bytes that a process on the DSP can map, below v81.
+const VMEM: u64 = 3_355_443_200;
+
 struct View {
     fd: i32,
     /// What the CPU sees.
@@ -177,7 +180,9 @@ pub(crate) fn withdraw(fd: i32) -> i32 {
 pub(crate) fn map(fd: i32, bytes: usize) -> Option<*mut u8> {
     let mut views = views();
     let &(_, announced) = views.announced.iter().find(|&&(other, _)| other == fd)?;
-    if bytes == 0 || bytes > announced || views.views.iter().any(|view| view.fd == fd) {
+    let mapped: usize = views.views.iter().map(|view| view.bytes).sum();
+    let full = (mapped + bytes) as u64 > CONFIG.number("vmem").unwrap_or(VMEM);
+    if full || bytes == 0 || bytes > announced || views.views.iter().any(|view| view.fd == fd) {
         return None;
     }
     let path = format!("/proc/{}/fd/{fd}", *HOST);

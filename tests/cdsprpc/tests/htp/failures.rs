@@ -110,14 +110,18 @@ fn no_memory_and_no_descriptor_are_told_apart() {
         assert!(text.contains(named) && text.contains("smaller model"), "{text}");
         standin.is_clean();
     }
-    // More than a session can map.
-    standin.configure("vmem=100000");
+    // More than one mapping may have, and than a session can map.
+    standin.configure("mapping=50000 vmem=100000");
     let mut device = standin.open().unwrap();
-    let held = device.allocate(60_000).unwrap();
     let text = device.allocate(60_000).unwrap_err().to_string();
     assert!(text.contains("fastrpc_mmap") && text.contains("ENOMEMORY"), "{text}");
     // It goes on without.
-    device.free(held).unwrap();
+    device.allocate(40_000).unwrap();
+    drop(device);
+    standin.configure("vmem=100000");
+    let mut device = standin.open().unwrap();
+    let text = device.allocate(110_000).unwrap_err().to_string();
+    assert!(text.contains("mapping failed") && text.contains("smaller model"), "{text}");
     device.allocate(60_000).unwrap();
     drop(device);
     standin.is_clean();

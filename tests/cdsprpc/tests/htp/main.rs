@@ -9,6 +9,7 @@ mod blocks;
 mod coherence;
 mod dma;
 mod failures;
+mod mappings;
 mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]
 mod refusals;

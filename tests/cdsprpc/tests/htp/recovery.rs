@@ -5,7 +5,7 @@ use std::time::Duration;
 use hexflash::device::Device;
 use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{GenerateError, Generated, Limits, MAX_RETRIES, generate};
 use hexflash::gguf::Gguf;
 use hexflash::sampler::{Sampler, SamplerOverrides};
@@ -85,47 +85,55 @@ fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
     (sent(standin) - generated.stats.prompt_tokens.div_ceil(4) as u64, all)
 }
 
-/// Ends the process at every `step`th message of a run, by `how`.
+/// Loses the device at every `step`th message of a run, by `how`, which the message's number completes.
 fn at_messages(setting: &Setting, how: &str, step: usize) {
     let expected = setting.undisturbed();
     let mut standin = StandIn::new("");
     let (loaded, all) = messages(&mut standin, setting);
     assert!(all - loaded > setting.tokens as u64 / 6, "{loaded} of {all} messages");
     for at in (loaded + 1..=all).step_by(step) {
-        let device = open(&mut standin, &format!("{how}={at}"));
-        let generated = setting.run(device).unwrap_or_else(|error| panic!("{how} at message {at}: {error}"));
-        assert_eq!(generated.tokens, expected.tokens, "{how} at message {at}");
-        assert_eq!(generated.text, expected.text, "{how} at message {at}");
-        assert_eq!(generated.stats.restarts, 1, "{how} at message {at}");
+        let device = open(&mut standin, &format!("{how}{at}"));
+        let generated = setting.run(device).unwrap_or_else(|error| panic!("{how}{at}: {error}"));
+        assert_eq!(generated.tokens, expected.tokens, "{how}{at}");
+        assert_eq!(generated.text, expected.text, "{how}{at}");
+        assert_eq!(generated.stats.restarts, 1, "{how}{at}");
         standin.is_clean();
     }
 }
 
 #[test]
 fn a_crash_at_any_message_of_a_plain_generation() {
-    at_messages(&Setting::new(false, None, 64), "crash", 1);
+    at_messages(&Setting::new(false, None, 64), "crash=", 1);
 }
 
 #[test]
 fn a_crash_at_any_message_of_rounds() {
-    at_messages(&Setting::new(true, None, 64), "crash", 1);
+    at_messages(&Setting::new(true, None, 64), "crash=", 1);
 }
 
 #[test]
 fn a_crash_after_the_work_and_before_the_answer() {
-    at_messages(&Setting::new(true, None, 40), "crash-answer", 2);
-    at_messages(&Setting::new(false, None, 20), "crash-answer", 5);
+    at_messages(&Setting::new(true, None, 40), "crash-answer=", 2);
+    at_messages(&Setting::new(false, None, 20), "crash-answer=", 5);
 }
 
 #[test]
 fn a_crash_while_sampling() {
-    at_messages(&Setting::new(false, Some(3), 24), "crash", 4);
-    at_messages(&Setting::new(true, Some(3), 24), "crash", 5);
+    at_messages(&Setting::new(false, Some(3), 24), "crash=", 4);
+    at_messages(&Setting::new(true, Some(3), 24), "crash=", 5);
+}
+
+/// The loss shows when the host sends, and not when it waits: what it has read before still counts.
+#[test]
+fn a_message_that_cannot_be_sent_is_a_loss_too() {
+    at_messages(&Setting::new(true, None, 40), "dspqueue_write=0x68@", 1);
+    at_messages(&Setting::new(true, Some(3), 16), "dspqueue_write=0x68@", 5);
+    at_messages(&Setting::new(false, None, 16), "dspqueue_write=0x68@", 5);
 }
 
 #[test]
 fn a_hang_is_a_loss_too() {
-    at_messages(&Setting::new(false, None, 8), "hang", 4);
+    at_messages(&Setting::new(false, None, 8), "hang=", 4);
 }
 
 /// A device that ends again and again, but gets on in between, finishes its text.
@@ -185,4 +193,25 @@ fn the_command_keeps_the_text_of_a_device_that_does_not_come_back() {
     assert!(!text.is_empty() && kept["error"].as_str().unwrap().contains("in vain"), "{kept}");
     assert_eq!(run(&[]), format!("def __repr__(self):{text}\n"));
     assert_eq!(standin.violations(), Vec::<String>::new());
+}
+
+/// A process that ends while the model is loaded for the first time is an error at once, at whichever message: nothing was
+/// generated that could be kept, and nothing of it is left.
+#[test]
+fn a_crash_while_the_model_is_loaded_is_an_error_that_leaves_nothing() {
+    let setting = Setting::new(true, None, 1);
+    let mut standin = StandIn::new("");
+    let (loaded, _) = messages(&mut standin, &setting);
+    assert!(loaded > 10, "{loaded}");
+    for at in 1..=loaded {
+        standin.configure(&format!("check=0 crash={at}"));
+        let outcome = standin.open().map_err(EngineError::from).and_then(|device| {
+            let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+            let options = EngineOptions { batch: 4, n_ctx: Some(128), ..EngineOptions::default() };
+            Engine::load_with(&setting.target, setting.draft.as_ref(), Box::new(device), &options, &image)
+        });
+        let error = outcome.err().unwrap_or_else(|| panic!("message {at} of {loaded}: no error"));
+        assert!(error.is_loss() && error.to_string().contains("crashed"), "message {at}: {error}");
+        standin.is_clean();
+    }
 }

@@ -29,6 +29,9 @@ pub(super) use vtcm::{HOLD_US, VtcmGrant};
 pub(super) struct QurtPlatform;
 
 impl Platform for QurtPlatform {
+    /// A process has 32 bits of addresses, and not all of them for mappings.
+    const LIMITED: bool = true;
+
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
         // SAFETY: the word lives through the call.
         unsafe { sys::qurt_futex_wait(word.as_ptr(), expected as i32) };
