@@ -5,10 +5,11 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::hexagon;
 use crate::process;
 use crate::setup::{self, Set};
@@ -40,18 +41,53 @@ pub fn run(verb: &str, arguments: &Arguments) -> Result<()> {
     let root = process::workspace_root()?;
     let mut command = cargo(&root, "run");
     command.args(["--package", "hexflash-conformance", "--", verb]).args(&arguments.arguments);
-    if on_qemu(&arguments.arguments) {
+    if has(&arguments.arguments, "--device", Some("qemu")) && env::var_os("HEXFLASH_QEMU_IMAGE").is_none() {
         // The image of this checkout, as it is now: an older one would be tested without anybody noticing.
         process::run(&mut process::xtask(&["hexagon", "--arch", "v67"]))?;
         command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(hexagon::IMAGE));
     }
+    // Without a library of the caller's: the stand-in.
+    let htp = has(&arguments.arguments, "--device", Some("htp"));
+    if htp && !has(&arguments.arguments, "--htp-library", None) {
+        return on_standin(&root, &mut command);
+    }
     process::run(&mut command)
 }
 
-/// Whether the arguments choose the emulator, for which an image must be there; one that the caller names is used.
-fn on_qemu(arguments: &[OsString]) -> bool {
-    let two = arguments.windows(2).any(|pair| pair[0] == "--device" && pair[1] == "qemu");
-    (two || arguments.iter().any(|a| a == "--device=qemu")) && env::var_os("HEXFLASH_QEMU_IMAGE").is_none()
+/// Runs the verb against the stand-in for FastRPC, which must not see a rule broken.
+fn on_standin(root: &Path, command: &mut Command) -> Result<()> {
+    let mut build = process::cargo();
+    // The whole workspace's features: what other steps built is used again.
+    build.current_dir(root).args(["build", "--locked", "--workspace", "--lib", "--bins"]);
+    process::run(&mut build)?;
+    let built = hexagon::output_dir(root)?.parent().unwrap_or(root).join("debug");
+    let report = built.join(format!("standin-{}.txt", std::process::id()));
+    command.arg("--htp-library").arg(built.join("libcdsprpc.so"));
+    command.env("HEXFLASH_STANDIN", format!("report={}", report.display()));
+    let outcome = process::run(command);
+    let breaches = fs::read_to_string(&report).unwrap_or_default();
+    // It is there only if there is something in it.
+    let _ = fs::remove_file(&report);
+    outcome?;
+    if breaches.is_empty() {
+        return Ok(());
+    }
+    print!("{breaches}");
+    Err(Failure::failed(
+        "device htp broke rules of FastRPC",
+        "the lines above say which; tests/cdsprpc has the rules",
+    ))
+}
+
+/// Whether the arguments have the option, in either spelling; with this value, if one is given.
+fn has(arguments: &[OsString], option: &str, value: Option<&str>) -> bool {
+    let two =
+        arguments.windows(2).any(|pair| pair[0] == option && value.is_none_or(|value| pair[1] == value));
+    let is_one = |argument: &OsString| {
+        let rest = argument.to_str().and_then(|text| text.strip_prefix(option)?.strip_prefix('='));
+        rest.is_some_and(|rest| value.is_none_or(|value| rest == value))
+    };
+    two || arguments.iter().any(is_one)
 }
 
 #[cfg(test)]
@@ -59,9 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_emulator_is_seen_in_either_spelling() {
-        let on = |words: &str| on_qemu(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+    fn options_are_seen_in_either_spelling() {
+        let words = |words: &str| words.split(' ').map(OsString::from).collect::<Vec<_>>();
+        let on = |arguments: &str| has(&words(arguments), "--device", Some("qemu"));
         assert!(on("--op ADD --device qemu") && on("--device=qemu --json"));
         assert!(!on("--device inproc") && !on("--case qemu") && !on("--device"));
+        let named = |arguments: &str| has(&words(arguments), "--htp-library", None);
+        assert!(named("--htp-library=a.so") && named("--htp-library a.so --quiet"));
+        assert!(!named("--htp-libraries=a.so") && !named("--device htp"));
     }
 }

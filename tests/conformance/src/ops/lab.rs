@@ -4,7 +4,7 @@
 //! DMA that executes at once. Every device does IEEE single precision in the same order: a difference is a bug.
 
 use std::fmt;
-use std::ops::Range as Span;
+use std::ops::{Range as Span, RangeInclusive};
 use std::time::Duration;
 
 #[cfg(target_os = "linux")]
@@ -24,6 +24,10 @@ use super::plan::Plan;
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Larger operand buffers are given back after a run: every session of a lab has its own.
 const KEPT: usize = 4 << 20;
+/// Bytes that a process on a DSP of v73 can map in one piece.
+const MAPPING: usize = 2 << 30;
+/// Why a plan is not run there.
+pub const TOO_LARGE: &str = "its operands take more than 2 GiB in one piece, which a DSP does not map";
 /// Kernel threads that results must not depend on.
 const THREADS: Span<usize> = 1..9;
 
@@ -66,8 +70,14 @@ impl Setting {
         (0..3).flat_map(of).collect()
     }
 
-    fn open(self, name: &str) -> Result<Box<dyn Device>, DeviceError> {
-        let options = DeviceOptions { threads: self.threads, ..DeviceOptions::default() };
+    /// Each of these numbers of threads, with the device's own DMA.
+    pub fn threads(threads: RangeInclusive<usize>) -> Vec<Self> {
+        threads.map(|n| Self { threads: Some(n), dma: None }).collect()
+    }
+
+    fn open(self, place: &Place) -> Result<Box<dyn Device>, DeviceError> {
+        let name = place.device.as_str();
+        let options = DeviceOptions { threads: self.threads, ..place.options.clone() };
         let Some(dma) = self.dma.map(DmaMode::from) else { return open(name, &options) };
         match name {
             "inproc" => {
@@ -101,6 +111,22 @@ impl fmt::Display for Setting {
     }
 }
 
+/// Where a lab's sessions are opened.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Name of the device.
+    pub device: String,
+    /// Its options, but for those that a [`Setting`] has.
+    pub options: DeviceOptions,
+}
+
+impl Place {
+    /// Whether there may be one session at a time: a process has one on a DSP.
+    fn is_exclusive(&self) -> bool {
+        self.device == "htp"
+    }
+}
+
 /// A device with memory.
 struct Session {
     device: Box<dyn Device>,
@@ -116,7 +142,9 @@ fn room(device: &mut dyn Device, slot: &mut Option<Buffer>, bytes: usize) -> Res
     match slot {
         Some(buffer) => Ok(buffer.clone()),
         None => {
-            let buffer = device.allocate(bytes.next_power_of_two().max(1 << 20) as u64)?;
+            // Room for the next case, where the buffer is kept for it: a DSP maps 2 GiB at most.
+            let bytes = if bytes > KEPT { bytes } else { bytes.next_power_of_two().max(1 << 20) };
+            let buffer = device.allocate(bytes as u64)?;
             Ok(slot.insert(buffer).clone())
         }
     }
@@ -156,7 +184,7 @@ impl Session {
 
 /// Sessions of one device in some settings.
 pub struct Lab {
-    name: String,
+    place: Place,
     info: DeviceInfo,
     sessions: Vec<(Setting, Option<Session>)>,
     /// Those that run the present case.
@@ -171,19 +199,19 @@ impl Lab {
     ///
     /// # Errors
     /// What the device says.
-    pub fn open(name: &str, settings: &[Setting], each: bool) -> Result<Self, DeviceError> {
+    pub fn open(place: Place, settings: &[Setting], each: bool) -> Result<Self, DeviceError> {
         let twin = inproc::Settings {
             isa: Isa::Portable,
             dma: DmaMode::AtOnce,
             ..inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?
         };
         let twin = Session::new(Box::new(inproc::Inproc::with_settings(twin)?));
-        let first = settings[0].open(name)?;
+        let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
         sessions[0].1 = Some(Session::new(first));
         let chosen = 0..if each { sessions.len() } else { 1 };
-        Ok(Self { name: name.to_owned(), info, sessions, chosen, each, twin })
+        Ok(Self { place, info, sessions, chosen, each, twin })
     }
 
     /// The device, for messages.
@@ -199,7 +227,7 @@ impl Lab {
 
     /// Whether the device is an emulator.
     pub fn emulates(&self) -> bool {
-        self.name == "qemu"
+        self.place.device == "qemu"
     }
 
     /// Chooses the setting for a case by its seed: the same one whatever other cases are run.
@@ -216,14 +244,25 @@ impl Lab {
     /// # Errors
     /// The program is refused or fails, writes where it must not, or gives other bits; in words.
     pub fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, String> {
+        if self.place.is_exclusive() && plan.image.len() > MAPPING {
+            return Err(TOO_LARGE.to_owned());
+        }
         let n_tokens = registers.get(Register::NTokens);
         let want = self.twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?;
-        for (setting, slot) in &mut self.sessions[self.chosen.clone()] {
+        for i in self.chosen.clone() {
+            if self.place.is_exclusive() {
+                self.sessions
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(other, _)| *other != i)
+                    .for_each(|(_, s)| s.1 = None);
+            }
+            let (setting, slot) = &mut self.sessions[i];
             let blame = |why: String| format!("{setting}: {why}");
             let session = match slot {
                 Some(session) => session,
                 None => {
-                    slot.insert(Session::new(setting.open(&self.name).map_err(|e| blame(e.to_string()))?))
+                    slot.insert(Session::new(setting.open(&self.place).map_err(|e| blame(e.to_string()))?))
                 }
             };
             let after = session.run(plan, registers).map_err(|error| {
