@@ -18,7 +18,7 @@ pub struct Arguments {
 }
 
 /// Modules of the DSP runtime whose unit tests are run.
-const PURE: [&str; 5] = ["program::", "memory::", "dma::", "vtcm::", "pool::tests::every_unit"];
+const PURE: [&str; 6] = ["program::", "buffers::", "memory::", "dma::", "vtcm::", "pool::tests::every_unit"];
 
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
