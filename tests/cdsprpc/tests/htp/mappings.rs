@@ -9,7 +9,7 @@ use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
 use zerocopy::IntoBytes;
 
-use super::support::StandIn;
+use cdsprpc::standin::StandIn;
 
 const BYTES: u64 = 40_000;
 const BLOCK: usize = 256;
