@@ -1,5 +1,6 @@
 //! Mutants as patches, and the copy of the tree that they are applied to.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,7 +73,10 @@ pub fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
     let list = process::output(&mut git).ok_or_else(|| {
         Failure::unusable("git does not list the files of the checkout", "run this in a git checkout")
     })?;
-    for file in list.split('\0').filter(|f| !f.is_empty()) {
+    let listed: HashSet<&Path> = list.split('\0').filter(|f| !f.is_empty()).map(Path::new).collect();
+    // What an earlier copy has and the checkout has no more would be compiled, too.
+    remove_others(tree, Path::new(""), &listed);
+    for file in listed {
         // Deleted, but still in the index.
         let Ok(bytes) = fs::read(root.join(file)) else { continue };
         let to = tree.join(file);
@@ -85,6 +89,19 @@ pub fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// Removes the files below `tree/at` that are not listed.
+fn remove_others(tree: &Path, at: &Path, listed: &HashSet<&Path>) {
+    for entry in fs::read_dir(tree.join(at)).into_iter().flatten().flatten() {
+        let file = at.join(entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_others(tree, &file, listed);
+        } else if !listed.contains(file.as_path()) {
+            // One that stays shows when the copy is compiled.
+            let _ = fs::remove_file(tree.join(file));
+        }
+    }
 }
 
 /// Makes the mistake, or takes it back.
@@ -120,6 +137,19 @@ mod tests {
         for text in ["Mistake: a\n--- a/x\nCase: late\n", "Mistake: a\nTest: two words\n", "Case: a\n"] {
             assert!(read(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_the_checkout_has_no_more_goes() {
+        let tree = std::env::temp_dir().join(format!("hexflash-mutants-{}", std::process::id()));
+        fs::create_dir_all(tree.join("a/b")).unwrap();
+        for file in ["a/b/kept", "a/b/gone", "gone"] {
+            fs::write(tree.join(file), "").unwrap();
+        }
+        remove_others(&tree, Path::new(""), &HashSet::from([Path::new("a/b/kept")]));
+        let left = ["a/b/kept", "a/b/gone", "gone"].map(|file| tree.join(file).exists());
+        fs::remove_dir_all(&tree).unwrap();
+        assert_eq!(left, [true, false, false]);
     }
 
     #[test]
