@@ -71,8 +71,8 @@ fn cargo_tests(tree: &Path, package: &str, target: &str, tests: &[&str]) -> Resu
     let cargo = |words: &[&str]| {
         let mut cargo = process::cargo();
         cargo.current_dir(tree).env("CARGO_TARGET_DIR", tree.with_file_name("target"));
-        // Mistakes leave things unused.
-        cargo.env("RUSTFLAGS", "-Awarnings");
+        // Mistakes leave things unused; kernels that are not optimised want large stacks.
+        cargo.env("RUSTFLAGS", "-Awarnings").env("RUST_MIN_STACK", (64 << 20).to_string());
         cargo.args(if package == "hexflash-dsp" { PLAIN } else { QUICK }).args([
             "test",
             "--quiet",
