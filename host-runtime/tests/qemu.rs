@@ -193,7 +193,7 @@ fn starts_and_stops_leave_nothing_behind() {
     drop(device);
     let mut processes = Vec::new();
     let before = open_files();
-    let rounds = std::env::var("HEXFLASH_QEMU_ROUNDS").map_or(10, |n| n.parse().unwrap());
+    let rounds = 200;
     for _ in 0..rounds {
         let mut device = qemu(3, DmaMode::AtOnce).unwrap();
         let _buffer = device.allocate(1 << 20).unwrap();
