@@ -55,12 +55,6 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
-        name: "soak",
-        about: "random generations on every device, with faults, for a minute (longer by hand)",
-        needs: &[Set::Base, Set::Hexagon],
-        command: || process::xtask(&["soak", "--minutes", "1"]),
-    },
-    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],
