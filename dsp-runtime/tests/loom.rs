@@ -10,7 +10,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::{Hvx, Isa};
 use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::host::HostPlatform;
-use hexflash_dsp::pool::{Kernel, Pool, Worker};
+use hexflash_dsp::pool::{Kernel, Pool, Worker, Workers};
 use hexflash_dsp::serve::sleep;
 use hexflash_dsp::vtcm::{Vtcm, VtcmPlan};
 use loom::thread;
