@@ -62,9 +62,9 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "fuzz",
-        about: "inputs from strangers, 20 s per target (more by hand)",
+        about: "inputs from strangers, 10 s per target (more by hand)",
         needs: &[Set::Base, Set::Fuzz],
-        command: || process::xtask(&["fuzz", "--quick", "--seconds", "20"]),
+        command: || process::xtask(&["fuzz", "--quick", "--seconds", "10"]),
     },
     Step {
         name: "emulated-host",
