@@ -12,14 +12,16 @@ use hexflash::device::{DeviceError, DeviceOptions};
 use libloading::os::unix::Library;
 use tempfile::TempDir;
 
-/// A file that cargo built: beside this program, or one folder up.
+/// A file that cargo built: in `deps` beside this program, where libraries are, beside it, or one folder up.
 ///
 /// # Panics
 /// If it is not there.
 pub fn built(name: &str) -> PathBuf {
     let program = std::env::current_exe().expect("a program has a path");
     let folders = program.ancestors().skip(1).take(2);
-    let file = folders.map(|dir| dir.join(name)).find(|file| file.is_file());
+    let libraries = program.with_file_name("deps");
+    let mut files = [libraries.as_path()].into_iter().chain(folders).map(|dir| dir.join(name));
+    let file = files.find(|file| file.is_file());
     file.unwrap_or_else(|| panic!("{name} is not there: cargo build -p hexflash-cdsprpc"))
 }
 
