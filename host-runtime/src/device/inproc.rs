@@ -6,9 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
-use hexflash_abi::program::MAX_BUFFERS;
-use hexflash_abi::queue::{QueueError, QueueLayout, QueueMemory, Reader, Writer};
-use hexflash_abi::{BufferId, Fd, Seq};
+use hexflash_abi::queue::{QueueLayout, QueueMemory, Reader, Writer};
+use hexflash_abi::{Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
@@ -16,11 +15,12 @@ use hexflash_dsp::platform::host::{HostPlatform, Workers, run_session};
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::vtcm::Vtcm;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::memory::Pages;
+use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, rings,
 };
 
 /// Default VTCM: what v73 to v81 have.
@@ -66,7 +66,7 @@ pub struct Inproc {
     running: Running,
     /// Turns of the wait loop before the host sleeps.
     patience: u32,
-    buffers: Vec<Option<SharedMemory>>,
+    buffers: Slots<SharedMemory>,
     next_seq: u64,
     next_fd: i32,
 }
@@ -133,7 +133,7 @@ impl Inproc {
             cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
-        let (patience, buffers) = (SPINS, Vec::new());
+        let (patience, buffers) = (SPINS, Slots::new());
         let mut device = Self { info, settings, running, patience, buffers, next_seq: 0, next_fd: 0 };
         handshake(&mut device, START)?;
         Ok(device)
@@ -145,24 +145,14 @@ impl Inproc {
     /// As [`submit`](Device::submit).
     pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
-        match running.requests.write(request) {
-            Ok(wake) => {
-                if wake {
-                    running.shared.platform.futex_wake(running.requests.doorbell());
-                }
-                Ok(())
-            }
-            Err(QueueError::Full) => Err(DeviceError::QueueFull),
-            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        if rings::send(&mut running.requests, request)? {
+            running.shared.platform.futex_wake(running.requests.doorbell());
         }
+        Ok(())
     }
 
     fn map(&mut self, memory: SharedMemory) -> Result<Buffer, DeviceError> {
-        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
-        if free >= MAX_BUFFERS {
-            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
-        }
-        let (id, fd) = (BufferId(free as u32), Fd(self.next_fd));
+        let (id, fd) = (self.buffers.free()?, Fd(self.next_fd));
         self.next_fd += 1;
         let size = memory.len() as u64;
         // SAFETY: (1) `Memory` promises address and validity while the handle in `buffers` lives, which is until
@@ -171,10 +161,7 @@ impl Inproc {
         let flags = if memory.memory().writable() { MapFlags::empty() } else { MapFlags::READ_ONLY };
         let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
         (self as &mut dyn Device).call(&Message::Map(map), START)?;
-        if free == self.buffers.len() {
-            self.buffers.push(None);
-        }
-        self.buffers[free] = Some(memory.clone());
+        self.buffers.take(id, memory.clone());
         // The session keeps its own mapping; the name is not needed again.
         self.running.shared.platform.revoke(fd);
         Ok(Buffer { id, memory })
@@ -199,9 +186,7 @@ impl Device for Inproc {
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
         (self as &mut dyn Device).call(&unmap, START)?;
-        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
-            *slot = None;
-        }
+        self.buffers.give_back(buffer.id);
         Ok(())
     }
 
@@ -213,18 +198,13 @@ impl Device for Inproc {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
-        let mut response = Response::new_zeroed();
         let mut deadline = None;
         let mut spins = 0;
         loop {
             // Read before `ended` is looked at: the last response may have come just before the end.
             let ended = self.running.shared.ended.load(Ordering::SeqCst);
-            let read = self.running.responses.read(response.as_mut_bytes());
-            match read.map_err(|e| DeviceError::Lost { reason: format!("response queue: {e:?}") })? {
-                Some(len) if len == size_of::<Response>() => return Ok(response),
-                Some(len) => {
-                    return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") });
-                }
+            match rings::receive(&mut self.running.responses)? {
+                Some(response) => return Ok(response),
                 None if ended => {
                     return Err(DeviceError::Lost { reason: "its thread ended".to_owned() });
                 }

@@ -7,6 +7,8 @@ pub mod inproc;
 mod memory;
 #[cfg(target_os = "linux")]
 pub mod qemu;
+mod rings;
+mod slots;
 
 use std::sync::Arc;
 use std::time::Duration;

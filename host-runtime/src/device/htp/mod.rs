@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
-use hexflash_abi::program::MAX_BUFFERS;
 use hexflash_abi::{BufferId, Fd, Seq};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -28,6 +27,7 @@ use self::library::Library;
 use self::memory::{Mapped, RpcMemory};
 use self::queue::QueueFailure;
 use self::session::{Session, Wanted};
+use super::slots::Slots;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
 };
@@ -87,7 +87,7 @@ pub struct Htp {
     /// `None` if it could not be started again.
     session: Option<Session>,
     /// Dropped before the session that they are mapped in is closed, see [`Htp::close`].
-    buffers: Vec<Option<Mapped>>,
+    buffers: Slots<Mapped>,
     /// Memory of which it is not known whether the DSP has it mapped: kept until the session ends.
     unsure: Vec<Mapped>,
     next_seq: u64,
@@ -141,7 +141,7 @@ impl Htp {
             arch,
             library,
             session,
-            buffers: Vec::new(),
+            buffers: Slots::new(),
             unsure: Vec::new(),
             next_seq: 0,
             patience,
@@ -162,7 +162,7 @@ impl Htp {
     pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         // With the memory that was written since the last one.
         let mut buffers = Vec::with_capacity(MAX_QUEUE_BUFFERS);
-        for mapped in self.buffers.iter().flatten() {
+        for mapped in self.buffers.iter() {
             let fd = mapped.memory().fd() as u32;
             for range in mapped.memory().take_written() {
                 buffers.extend(packet_buffer(fd, range));
@@ -176,7 +176,7 @@ impl Htp {
             Ok(()) => Ok(()),
             Err(failure) => {
                 // Whoever sends next must tell of it again.
-                for mapped in self.buffers.iter().flatten() {
+                for mapped in self.buffers.iter() {
                     let fd = mapped.memory().fd() as u32;
                     for b in buffers.iter().filter(|b| b.fd == fd) {
                         mapped.memory().written(b.offset as usize, b.size as usize);
@@ -209,13 +209,9 @@ impl Htp {
     }
 
     fn map(&mut self, memory: RpcMemory, flags: MapFlags) -> Result<(BufferId, Arc<RpcMemory>), DeviceError> {
-        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
-        if free >= MAX_BUFFERS {
-            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
-        }
+        let id = self.buffers.free()?;
         let memory = Arc::new(memory);
         let mapped = Mapped::new(Arc::clone(&memory), self.session()?.domain())?;
-        let id = BufferId(free as u32);
         let (fd, size) = (Fd(memory.fd()), memory.len() as u64);
         let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
         match (self as &mut dyn Device).call(&Message::Map(map), QUICK) {
@@ -228,10 +224,7 @@ impl Htp {
         }
         // What was written before it was mapped is in no cache of the DSP.
         drop(memory.take_written());
-        if free == self.buffers.len() {
-            self.buffers.push(None);
-        }
-        self.buffers[free] = Some(mapped);
+        self.buffers.take(id, mapped);
         Ok((id, memory))
     }
 
@@ -277,9 +270,7 @@ impl Device for Htp {
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
         (self as &mut dyn Device).call(&unmap, QUICK)?;
-        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
-            *slot = None;
-        }
+        self.buffers.give_back(buffer.id);
         Ok(())
     }
 

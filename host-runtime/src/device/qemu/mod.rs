@@ -14,17 +14,18 @@ use std::time::{Duration, Instant};
 
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
 use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
-use hexflash_abi::program::MAX_BUFFERS;
-use hexflash_abi::queue::{QueueError, QueueMemory, Reader, Writer};
+use hexflash_abi::queue::{QueueMemory, Reader, Writer};
 use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use rustix::thread::futex;
-use zerocopy::{FromZeros, IntoBytes};
+use zerocopy::IntoBytes;
 
 use self::file::SharedFile;
 use self::process::{Process, Programs};
+use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
+    inproc, rings,
 };
 
 /// Bytes for loaded programs, as on `inproc`.
@@ -102,7 +103,7 @@ pub struct Qemu {
     settings: Settings,
     programs: Programs,
     running: Running,
-    buffers: Vec<Option<Backing>>,
+    buffers: Slots<Backing>,
     next_seq: u64,
 }
 
@@ -144,7 +145,7 @@ impl Qemu {
             cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
-        let mut device = Self { info, settings, programs, running, buffers: Vec::new(), next_seq: 0 };
+        let mut device = Self { info, settings, programs, running, buffers: Slots::new(), next_seq: 0 };
         handshake(&mut device, START)?;
         Ok(device)
     }
@@ -163,16 +164,10 @@ impl Qemu {
         if let Some(reason) = running.process.end() {
             return Err(DeviceError::Lost { reason });
         }
-        match running.requests.write(request) {
-            Ok(wake) => {
-                if wake {
-                    ring(running.requests.doorbell());
-                }
-                Ok(())
-            }
-            Err(QueueError::Full) => Err(DeviceError::QueueFull),
-            Err(error) => Err(DeviceError::Lost { reason: format!("request queue: {error:?}") }),
+        if rings::send(&mut running.requests, request)? {
+            ring(running.requests.doorbell());
         }
+        Ok(())
     }
 
     fn map(
@@ -182,17 +177,10 @@ impl Qemu {
         flags: MapFlags,
         backing: Backing,
     ) -> Result<BufferId, DeviceError> {
-        let free = self.buffers.iter().position(Option::is_none).unwrap_or(self.buffers.len());
-        if free >= MAX_BUFFERS {
-            return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
-        }
-        let id = BufferId(free as u32);
+        let id = self.buffers.free()?;
         let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
         (self as &mut dyn Device).call(&Message::Map(map), START)?;
-        if free == self.buffers.len() {
-            self.buffers.push(None);
-        }
-        self.buffers[free] = Some(backing);
+        self.buffers.take(id, backing);
         Ok(id)
     }
 }
@@ -220,9 +208,7 @@ impl Device for Qemu {
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
         (self as &mut dyn Device).call(&unmap, START)?;
-        if let Some(slot) = self.buffers.get_mut(buffer.id.0 as usize) {
-            *slot = None;
-        }
+        self.buffers.give_back(buffer.id);
         Ok(())
     }
 
@@ -235,16 +221,12 @@ impl Device for Qemu {
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let Running { process, responses, .. } = &mut self.running;
-        let mut response = Response::new_zeroed();
         let deadline = Instant::now() + timeout;
         loop {
             // Looked up before the queue is: the last response may have come just before the end.
             let end = process.end();
-            let read = responses.read(response.as_mut_bytes());
-            match read.map_err(|e| DeviceError::Lost { reason: format!("response queue: {e:?}") })? {
-                Some(len) if len == size_of::<Response>() => return Ok(response),
-                Some(len) => return Err(DeviceError::Lost { reason: format!("a response of {len} bytes") }),
-                None => {}
+            if let Some(response) = rings::receive(responses)? {
+                return Ok(response);
             }
             if let Some(reason) = end {
                 return Err(DeviceError::Lost { reason });
