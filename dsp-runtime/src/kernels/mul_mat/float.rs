@@ -1,69 +1,73 @@
 //! Groups of F16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
 
-use super::PARTIAL;
+use super::{PARTIAL, Weights};
 use crate::hvx::{Hvx, LANES, Lines};
 
-/// acc += W x over `groups` groups from value `k.0` of rows of `k.1` values: F16 weights.
-///
-/// # Safety
-/// `weights` holds the groups; each `x` is a row of `k.1` floats.
-#[inline(always)]
-pub(super) unsafe fn f16<H: Hvx, const R: usize>(
-    weights: Lines,
-    x: [*const f32; R],
-    k: (usize, usize),
-    groups: usize,
-    acc: &mut [[H::Q; PARTIAL]; R],
-) {
-    for g in 0..groups {
-        let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
-        // SAFETY: the group's values that the rows have.
-        let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
-        if n == LANES {
-            for i in 0..LANES / 2 {
-                // SAFETY: a vector per two k, inside the group.
+/// Two k per vector.
+pub(super) struct F16;
+
+impl Weights for F16 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        let x = x.map(|x| x.cast::<f32>());
+        for g in 0..groups {
+            let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
+            // SAFETY: the group's values that the rows have.
+            let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+            if n == LANES {
+                for i in 0..LANES / 2 {
+                    // SAFETY: a vector per two k, inside the group.
+                    let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
+                    for r in 0..R {
+                        acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
+                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                    }
+                }
+                continue;
+            }
+            for i in 0..n.div_ceil(2) {
+                // SAFETY: as above.
                 let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
                 for r in 0..R {
                     acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
-                    acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
-                }
-            }
-            continue;
-        }
-        for i in 0..n.div_ceil(2) {
-            // SAFETY: as above.
-            let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
-            for r in 0..R {
-                acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
-                if 2 * i + 1 < n {
-                    acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                    if 2 * i + 1 < n {
+                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                    }
                 }
             }
         }
     }
 }
 
-/// acc += W x over `groups` groups from value `k.0` of rows of `k.1` values: F32 weights.
-///
-/// # Safety
-/// As [`f16`].
-#[inline(always)]
-pub(super) unsafe fn f32<H: Hvx, const R: usize>(
-    weights: Lines,
-    x: [*const f32; R],
-    k: (usize, usize),
-    groups: usize,
-    acc: &mut [[H::Q; PARTIAL]; R],
-) {
-    for g in 0..groups {
-        let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
-        // SAFETY: the group's values that the rows have.
-        let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
-        for i in 0..n {
-            // SAFETY: a vector per k, inside the group.
-            let w = unsafe { group.load::<H>(i) };
-            for r in 0..R {
-                acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(x[r], i)));
+/// A k per vector.
+pub(super) struct F32;
+
+impl Weights for F32 {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        let x = x.map(|x| x.cast::<f32>());
+        for g in 0..groups {
+            let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
+            // SAFETY: the group's values that the rows have.
+            let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+            for i in 0..n {
+                // SAFETY: a vector per k, inside the group.
+                let w = unsafe { group.load::<H>(i) };
+                for r in 0..R {
+                    acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(x[r], i)));
+                }
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights stream from
 //! DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the
-//! next claimed one) is on its way. A piece is part of a strip, or all the strips of a unit. Activations are read as scalars through the cache: `vrmpy` takes four of them from a
-//! register, so they need no vector form.
+//! next claimed one) is on its way. A piece is part of a strip, or all the strips of a unit. Activations are read as scalars
+//! through the cache: `vrmpy` takes four of them from a register, so they need no vector form.
 //!
 //! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
 //! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
@@ -18,8 +18,9 @@ use core::marker::PhantomData;
 use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
-use self::activations::Activations;
-use self::scaled::{Q4_0, Q8_0, Quants};
+use self::float::{F16, F32};
+use self::q6_k::Q6K;
+use self::scaled::{Q4_0, Q8_0};
 use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
@@ -53,66 +54,6 @@ trait Weights: Sync {
         k: (usize, usize),
         acc: &mut [[H::Q; PARTIAL]; R],
     );
-}
-
-struct F32;
-struct F16;
-struct Q6K;
-
-impl Weights for F32 {
-    #[inline(always)]
-    unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { float::f32::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
-    }
-}
-
-impl Weights for F16 {
-    #[inline(always)]
-    unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { float::f16::<H, R>(weights, x.map(|x| x.cast()), k, groups, acc) }
-    }
-}
-
-impl Weights for Q6K {
-    #[inline(always)]
-    unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { q6_k::multiply::<H, R>(weights, groups, &Activations::all(x, k), acc) }
-    }
-}
-
-impl<Q: Quants + Sync> Weights for Q {
-    #[inline(always)]
-    unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { scaled::multiply::<Q, H, R>(weights, groups, &Activations::all(x, k), acc) }
-    }
 }
 
 struct MulMat<W> {

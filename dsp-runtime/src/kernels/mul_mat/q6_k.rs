@@ -3,8 +3,8 @@
 use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{DType, q6k};
 
-use super::PARTIAL;
 use super::activations::Activations;
+use super::{PARTIAL, Weights};
 use crate::hvx::{Hvx, Lines};
 
 /// Vectors of a group.
@@ -36,43 +36,45 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
     })
 }
 
-/// acc += W x over `groups` groups, whose first block is block 0 of the activations.
-///
-/// Weights are q + 32. Per tile two sums of 16, each times its block's scale (exact in 32 bits: at most
+/// Stored as q + 32. Per tile two sums of 16, each times its block's scale (exact in 32 bits: at most
 /// 16 * 63 * 127 * 128 < 2^25), then times d and the activations' scale.
-///
-/// # Safety
-/// `weights` holds the groups; each `x` has their blocks.
-#[inline(always)]
-pub(super) unsafe fn multiply<H: Hvx, const R: usize>(
-    weights: Lines,
-    groups: usize,
-    x: &[Activations; R],
-    acc: &mut [[H::Q; PARTIAL]; R],
-) {
-    for g in 0..groups {
-        let group = weights.skip(g * GROUP);
-        // SAFETY: inside the group.
-        let d = H::words(unsafe { group.load_b::<H>(q6k::D / VECTOR_BYTES) });
-        // d in both halves, for a pair of tiles.
-        let d = H::and_i(d, H::splat_i(0xffff));
-        let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
-        for pair in 0..4 {
+pub(super) struct Q6K;
+
+impl Weights for Q6K {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        let x = &unsafe { Activations::all(x, k) };
+        for g in 0..groups {
+            let group = weights.skip(g * GROUP);
             // SAFETY: inside the group.
-            let scales = H::words(unsafe { group.load_b::<H>(q6k::SCALES / VECTOR_BYTES + pair) });
-            let block = 8 * g + 2 * pair;
-            let mut sums = [[H::splat_i(0); R]; 2];
-            for (half, sums) in sums.iter_mut().enumerate() {
-                let scales = [signed_byte::<H>(scales, 2 * half), signed_byte::<H>(scales, 2 * half + 1)];
-                // SAFETY: the tile is inside the group, the block inside the rows.
-                unsafe { tile::<H, R>(sums, group, 2 * pair + half, x, block + half, scales) };
-            }
-            for r in 0..R {
-                // SAFETY: inside the row.
-                let (halves, floats) = unsafe { x[r].scales(block) };
-                let (even, odd) = H::widen_f16_scaled(d, halves, floats);
-                acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
-                acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[1][r]), odd));
+            let d = H::words(unsafe { group.load_b::<H>(q6k::D / VECTOR_BYTES) });
+            // d in both halves, for a pair of tiles.
+            let d = H::and_i(d, H::splat_i(0xffff));
+            let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
+            for pair in 0..4 {
+                // SAFETY: inside the group.
+                let scales = H::words(unsafe { group.load_b::<H>(q6k::SCALES / VECTOR_BYTES + pair) });
+                let block = 8 * g + 2 * pair;
+                let mut sums = [[H::splat_i(0); R]; 2];
+                for (half, sums) in sums.iter_mut().enumerate() {
+                    let scales = [signed_byte::<H>(scales, 2 * half), signed_byte::<H>(scales, 2 * half + 1)];
+                    // SAFETY: the tile is inside the group, the block inside the rows.
+                    unsafe { tile::<H, R>(sums, group, 2 * pair + half, x, block + half, scales) };
+                }
+                for r in 0..R {
+                    // SAFETY: inside the row.
+                    let (halves, floats) = unsafe { x[r].scales(block) };
+                    let (even, odd) = H::widen_f16_scaled(d, halves, floats);
+                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
+                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[1][r]), odd));
+                }
             }
         }
     }

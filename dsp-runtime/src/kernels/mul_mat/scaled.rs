@@ -3,12 +3,12 @@
 use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{DType, q4_0, q8_0};
 
-use super::PARTIAL;
 use super::activations::Activations;
+use super::{PARTIAL, Weights};
 use crate::hvx::{Hvx, Lines};
 
 /// How a type's quants are stored.
-pub(super) trait Quants {
+pub(super) trait Quants: Sync {
     /// The tiled type.
     const DTYPE: DType;
     /// Vectors of the quants of a tile; four tiles of them precede the scales.
@@ -91,26 +91,26 @@ const fn group<Q: Quants>() -> usize {
     }
 }
 
-/// acc += W x over `groups` groups, whose first block is block 0 of the activations.
-///
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
-///
-/// # Safety
-/// `weights` holds the groups; each `x` has their blocks.
-#[inline(always)]
-pub(super) unsafe fn multiply<Q: Quants, H: Hvx, const R: usize>(
-    weights: Lines,
-    groups: usize,
-    x: &[Activations; R],
-    acc: &mut [[H::Q; PARTIAL]; R],
-) {
-    for g in 0..groups {
-        let group = weights.skip(g * group::<Q>());
-        // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
-        unsafe {
-            pair::<Q, H, R>(group, 0, x, 4 * g, acc);
-            pair::<Q, H, R>(group, 1, x, 4 * g + 2, acc);
+impl<Q: Quants> Weights for Q {
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: Lines,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: the caller's promise.
+        let x = &unsafe { Activations::all(x, k) };
+        for g in 0..groups {
+            let group = weights.skip(g * group::<Q>());
+            // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
+            unsafe {
+                pair::<Q, H, R>(group, 0, x, 4 * g, acc);
+                pair::<Q, H, R>(group, 1, x, 4 * g + 2, acc);
+            }
         }
     }
 }
