@@ -34,9 +34,8 @@ const DRAFT: u64 = 2048;
 const ACCEPT: usize = 1;
 
 fn ints(offset: u64, ne: [u32; 2], token_axis: u8) -> TensorDesc {
-    let (ne, row) = ([ne[0], ne[1], 1, 1], 4 * ne[0]);
-    let nb = [4, row, row * ne[1], row * ne[1]];
-    TensorDesc { ne, nb, token_axis, ..word(DType::I32, 1, offset) }
+    let packed = TensorDesc::packed(DType::I32, [ne[0], ne[1], 1, 1]).unwrap();
+    TensorDesc { offset, buffer: 1, token_axis, ..packed }
 }
 
 fn set_tokens(register: Register, plus: u32) -> OpDesc {

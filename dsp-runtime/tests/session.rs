@@ -313,11 +313,8 @@ fn a_failing_op_is_named_and_ends_the_program() {
 fn an_op_that_vtcm_cannot_hold_is_refused_at_load() {
     with_maps(|host| {
         // 32 taps: 2 * 63 KiB of staging.
-        let rows = |n, offset| TensorDesc {
-            ne: [1, n, 1, 1],
-            nb: [4, 4, 4 * n, 4 * n],
-            ..word(DType::F32, 1, offset)
-        };
+        let packed = |n| TensorDesc::packed(DType::F32, [1, n, 1, 1]).unwrap();
+        let rows = |n, offset| TensorDesc { offset, buffer: 1, ..packed(n) };
         let x = TensorDesc { token_axis: 1, ..rows(4, 0) };
         let tensors = [x, rows(32, 128), rows(32, 256), TensorDesc { offset: 512, ..x }];
         let block = host.block(&program(&tensors, &[op(Op::SsmConv, &[0, 1, 2], 3)]));

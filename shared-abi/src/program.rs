@@ -190,8 +190,15 @@ impl OpDesc {
 }
 
 impl TensorDesc {
-    /// Strides of a tensor without gaps, as [`nb`](Self::nb) has them; `None` where one exceeds 32 bits.
-    pub fn packed_strides(dtype: crate::DType, ne: [u32; 4]) -> Option<[u32; 4]> {
+    /// A tensor without gaps at the start of buffer 0, without token axis and flags; `None` where a stride exceeds 32
+    /// bits.
+    pub fn packed(dtype: crate::DType, ne: [u32; 4]) -> Option<Self> {
+        let nb = Self::packed_strides(dtype, ne)?;
+        let (offset, buffer, flags, reserved) = (0, 0, 0, 0);
+        Some(Self { offset, buffer, dtype: dtype.wire(), token_axis: NO_TOKEN_AXIS, flags, reserved, ne, nb })
+    }
+
+    fn packed_strides(dtype: crate::DType, ne: [u32; 4]) -> Option<[u32; 4]> {
         let k = ne[0] as usize;
         let (unit, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
             (Some(group), _) => {

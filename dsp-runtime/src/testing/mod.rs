@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
@@ -70,17 +70,8 @@ impl Batch {
 
     /// A packed tensor of zero bytes.
     pub fn tensor(&mut self, dtype: DType, ne: [u32; 4]) -> TensorIndex {
-        let nb = TensorDesc::packed_strides(dtype, ne).unwrap();
-        let desc = TensorDesc {
-            offset: 0,
-            buffer: self.buffers.len() as u16,
-            dtype: dtype.wire(),
-            token_axis: NO_TOKEN_AXIS,
-            flags: 0,
-            reserved: 0,
-            ne,
-            nb,
-        };
+        let buffer = self.buffers.len() as u16;
+        let desc = TensorDesc { buffer, ..TensorDesc::packed(dtype, ne).unwrap() };
         let mut buffer = Guarded::new(desc.extent(dtype).unwrap() as usize);
         buffer.bytes_mut().fill(0);
         self.buffers.push(buffer);

@@ -4,7 +4,7 @@
 use std::ptr::NonNull;
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Range, Response, Unload, Unmap};
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, Op, ProgramId, Seq, Status, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
@@ -157,17 +157,7 @@ impl Host<'_, '_, '_> {
 
 /// A word tensor at `offset` of buffer `buffer` (0: A, 1: B).
 pub fn word(dtype: DType, buffer: u16, offset: u64) -> TensorDesc {
-    let (ne, nb) = ([1; 4], [4; 4]);
-    TensorDesc {
-        offset,
-        buffer,
-        dtype: dtype.wire(),
-        token_axis: NO_TOKEN_AXIS,
-        flags: 0,
-        reserved: 0,
-        ne,
-        nb,
-    }
+    TensorDesc { offset, buffer, ..TensorDesc::packed(dtype, [1; 4]).unwrap() }
 }
 
 pub fn op(op: Op, src: &[u16], dst: u16) -> OpDesc {

@@ -43,14 +43,13 @@ struct Entry {
 ///
 /// # Panics
 /// If a stride exceeds 32 bits, which no tensor that fits a device does.
-pub fn packed_strides(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
-    TensorDesc::packed_strides(dtype, ne)
-        .unwrap_or_else(|| panic!("a stride of {dtype} {ne:?} exceeds 32 bits"))
+pub fn packed(dtype: DType, ne: [u32; 4]) -> TensorDesc {
+    TensorDesc::packed(dtype, ne).unwrap_or_else(|| panic!("a stride of {dtype} {ne:?} exceeds 32 bits"))
 }
 
 /// Bytes of a packed tensor.
 pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> u64 {
-    let nb = packed_strides(dtype, ne);
+    let nb = packed(dtype, ne).nb;
     u64::from(nb[2]) * u64::from(ne[2]) * u64::from(ne[3])
 }
 
@@ -125,16 +124,7 @@ impl Recorder {
     }
 
     fn push(&mut self, home: Home, offset: u64, dtype: DType, ne: [u32; 4], flags: TensorFlags) -> Tensor {
-        let desc = TensorDesc {
-            offset,
-            buffer: 0,
-            dtype: dtype.wire(),
-            token_axis: NO_TOKEN_AXIS,
-            flags: flags.bits(),
-            reserved: 0,
-            ne,
-            nb: packed_strides(dtype, ne),
-        };
+        let desc = TensorDesc { offset, flags: flags.bits(), ..packed(dtype, ne) };
         self.add(Entry { home, desc, dtype })
     }
 

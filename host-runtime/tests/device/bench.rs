@@ -8,7 +8,7 @@ use hexflash::device::inproc::Inproc;
 use hexflash::device::qemu::Qemu;
 use hexflash::device::{Buffer, Device, DeviceError};
 use hexflash_abi::message::{Exec, Load, Message, Range, Response, Run, Unload};
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
+use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Op, ProgramId, Seq, Status, TensorIndex};
 use zerocopy::IntoBytes;
@@ -199,18 +199,8 @@ pub fn run(block: Range) -> Message {
 
 /// A packed tensor of words in B.
 pub fn tensor(dtype: DType, offset: u64, ne: [u32; 4]) -> TensorDesc {
-    let nb = [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]];
-    let buffer = B.0 as u16;
-    TensorDesc {
-        offset,
-        buffer,
-        dtype: dtype.wire(),
-        token_axis: NO_TOKEN_AXIS,
-        flags: (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits(),
-        reserved: 0,
-        ne,
-        nb,
-    }
+    let flags = (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits();
+    TensorDesc { offset, buffer: B.0 as u16, flags, ..TensorDesc::packed(dtype, ne).unwrap() }
 }
 
 /// An op with these operands; tensors by index.

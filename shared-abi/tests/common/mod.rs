@@ -3,7 +3,7 @@
 
 use hexflash_abi::dtype::{ActivationRow, DType, TILE_ROWS};
 use hexflash_abi::op::{Op, params};
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::Register;
 use hexflash_abi::validate::{BufferInfo, DST_OPERAND, Program, block_bytes};
 use hexflash_abi::{BufferId, ErrorCode, Fault, OpIndex, TensorIndex};
@@ -67,16 +67,7 @@ impl Case {
     /// A packed tensor without a token axis.
     pub fn fixed(&mut self, dtype: DType, ne: [u32; 4]) -> TensorIndex {
         let index = TensorIndex(self.tensors.len() as u16);
-        self.tensors.push(TensorDesc {
-            offset: 0,
-            buffer: 0,
-            dtype: 0,
-            token_axis: NO_TOKEN_AXIS,
-            flags: 0,
-            reserved: 0,
-            ne,
-            nb: [0; 4],
-        });
+        self.tensors.push(TensorDesc::packed(dtype, ne).expect("test shapes are small"));
         self.place(index, dtype, ne);
         index
     }

@@ -21,7 +21,7 @@ use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, sp
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::vtcm::Vtcm;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use super::serve::{Start, failed, worker};
 use super::{Failure, end, unusable};
@@ -100,27 +100,23 @@ const NOT_A_CASE: Failure = unusable("no such op, type or shape");
 
 impl Program {
     fn new(op: Op, tokens: u32, n_ctx: u32) -> Self {
-        let none = TensorDesc {
-            offset: 0,
-            buffer: 0,
-            dtype: 0,
-            token_axis: NO_TOKEN_AXIS,
-            flags: 0,
-            reserved: 0,
-            ne: [0; 4],
-            nb: [0; 4],
-        };
         // Tensors and operands come later.
         let header = ProgramHeader { n_buffers: 1, n_ops: 1, ..ProgramHeader::new(tokens, n_ctx) };
-        Self { header, tensors: [none; TENSORS], count: 0, bytes: 0, op: OpDesc::new(op, &[], &[]) }
+        Self {
+            header,
+            tensors: [TensorDesc::new_zeroed(); TENSORS],
+            count: 0,
+            bytes: 0,
+            op: OpDesc::new(op, &[], &[]),
+        }
     }
 
     /// A packed tensor of its own; `axis` is its token axis, if it has one.
     fn tensor(&mut self, dtype: DType, ne: [u32; 4], axis: Option<u8>) -> Result<TensorIndex, Failure> {
-        let (nb, index) = (TensorDesc::packed_strides(dtype, ne).ok_or(NOT_A_CASE)?, self.count);
+        let (packed, index) = (TensorDesc::packed(dtype, ne).ok_or(NOT_A_CASE)?, self.count);
         let slot = self.tensors.get_mut(index).ok_or(NOT_A_CASE)?;
         let token_axis = axis.filter(|_| self.header.max_tokens > 1).unwrap_or(NO_TOKEN_AXIS);
-        *slot = TensorDesc { offset: self.bytes, dtype: dtype.wire(), token_axis, ne, nb, ..*slot };
+        *slot = TensorDesc { offset: self.bytes, token_axis, ..packed };
         self.bytes += slot.extent(dtype).ok_or(NOT_A_CASE)?.next_multiple_of(128);
         self.count += 1;
         Ok(TensorIndex(index as u16))

@@ -222,17 +222,10 @@ impl<'r> Builder<'r> {
 
     /// Copies the word at `from` to `to`, both in room `room`: a receipt, if it is the last op.
     pub fn receipt(&mut self, room: usize, from: usize, to: usize) {
-        let word = |offset: usize| TensorDesc {
-            offset: offset as u64,
-            buffer: room as u16,
-            dtype: I32.wire(),
-            token_axis: NO_TOKEN_AXIS,
-            flags: 0,
-            reserved: 0,
-            ne: [1; 4],
-            nb: [4; 4],
-        };
-        self.tensors.extend([word(from), word(to)]);
+        for offset in [from, to] {
+            let word = TensorDesc::packed(I32, [1; 4]).expect("four bytes");
+            self.tensors.push(TensorDesc { offset: offset as u64, buffer: room as u16, ..word });
+        }
         let n = self.tensors.len() as u16;
         self.op(Op::Cpy, &[Some(TensorIndex(n - 2))], &[TensorIndex(n - 1)], &[0u32; 0]);
     }

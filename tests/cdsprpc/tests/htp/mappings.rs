@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hexflash::device::{Buffer, Device, DeviceError};
 use hexflash_abi::message::{Message, Range, Run};
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
+use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
 use zerocopy::IntoBytes;
@@ -17,16 +17,9 @@ const TO: u64 = 4096;
 
 /// A program that copies the word at 0 of one buffer to [`TO`] of another.
 fn copy(from: &Buffer, to: &Buffer) -> Vec<u8> {
-    let tensor = |buffer, offset| TensorDesc {
-        offset,
-        buffer,
-        dtype: DType::I32.wire(),
-        token_axis: NO_TOKEN_AXIS,
-        flags: (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits(),
-        reserved: 0,
-        ne: [1; 4],
-        nb: [4; 4],
-    };
+    let flags = (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits();
+    let word = TensorDesc { flags, ..TensorDesc::packed(DType::I32, [1; 4]).unwrap() };
+    let tensor = |buffer, offset| TensorDesc { offset, buffer, ..word };
     let op = OpDesc::new(Op::Cpy, &[TensorIndex(0)], &[TensorIndex(1)]);
     let header = ProgramHeader::new(4, 10).with_counts([2, 2, 1]).unwrap();
     let buffers = [from, to].map(|buffer| BufferRef { buffer: buffer.id, reserved: 0 });

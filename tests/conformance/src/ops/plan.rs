@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use hexflash::record::{Recorder, packed_bytes, packed_strides};
+use hexflash::record::{Recorder, packed, packed_bytes};
 use hexflash_abi::program::{MAX_PARAMS, NO_TOKEN_AXIS, TensorFlags};
 use hexflash_abi::{BufferId, DType, Op, VECTOR_BYTES};
 use hexflash_oracle::{GgmlType, Tensor};
@@ -91,7 +91,7 @@ impl Plan {
     }
 
     fn packed_at(&mut self, dtype: DType, ne: [u32; 4], offset: usize, written: bool) -> T {
-        let nb = packed_strides(dtype, ne);
+        let nb = packed(dtype, ne).nb;
         self.push(Desc { dtype, offset, ne, nb, token_axis: NO_TOKEN_AXIS, written })
     }
 
