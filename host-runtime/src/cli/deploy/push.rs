@@ -41,7 +41,7 @@ impl File {
     /// SHA-256 of its bytes from `at`, at most `bytes` of them.
     fn checksum(&self, at: u64, bytes: u64, progress: &Progress) -> Result<String, DeployError> {
         let mut hash = Sha256::new();
-        let work = || {
+        let mut work = || {
             let mut file = fs::File::open(&self.path)?;
             file.seek(SeekFrom::Start(at))?;
             let (mut file, mut buffer, mut done) = (file.take(bytes), vec![0; 256 << 10], 0);
@@ -56,7 +56,6 @@ impl File {
                 }
             }
         };
-        let mut work = work;
         work().map_err(|source| DeployError::Read { path: self.path.clone(), source })?;
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
