@@ -211,29 +211,6 @@ impl Queue {
     }
 }
 
-/// # Safety
-/// As [`dspqueue_write`].
-unsafe fn write(
-    queue: *mut Queue,
-    flags: u32,
-    n: u32,
-    buffers: *const Buffer,
-    bytes: u32,
-    message: *const u8,
-    timeout_us: u32,
-) -> i32 {
-    if queue.is_null() || (n > 0 && buffers.is_null()) || (bytes > 0 && message.is_null()) {
-        return aee::BAD_PARAMETER;
-    }
-    // SAFETY: the caller's promise.
-    let (queue, buffers, message) = unsafe {
-        let buffers = if n == 0 { &[] } else { std::slice::from_raw_parts(buffers, n as usize) };
-        let message = if bytes == 0 { &[] } else { std::slice::from_raw_parts(message, bytes as usize) };
-        (&*queue, buffers, message)
-    };
-    queue.write(flags, buffers, message, timeout_us)
-}
-
 /// Sends a packet, waiting for room.
 ///
 /// # Safety
@@ -249,45 +226,12 @@ pub unsafe extern "C" fn dspqueue_write(
     timeout_us: u32,
 ) -> i32 {
     plan!("dspqueue_write");
-    // SAFETY: the caller's promise.
-    unsafe { write(queue, flags, n, buffers, bytes, message, timeout_us) }
-}
-
-/// # Safety
-/// As [`dspqueue_read`].
-#[expect(clippy::too_many_arguments, reason = "as the interface has them")]
-unsafe fn read(
-    queue: *mut Queue,
-    flags: *mut u32,
-    max_buffers: u32,
-    n: *mut u32,
-    buffers: *mut Buffer,
-    max_message: u32,
-    bytes: *mut u32,
-    message: *mut u8,
-    timeout_us: u32,
-) -> i32 {
-    if queue.is_null() {
+    if queue.is_null() || (n > 0 && buffers.is_null()) || (bytes > 0 && message.is_null()) {
         return aee::BAD_PARAMETER;
     }
     // SAFETY: the caller's promise.
-    let packet = match unsafe { &*queue }.read(max_buffers, max_message, timeout_us) {
-        Ok(packet) => packet,
-        Err(code) => return code,
-    };
-    // SAFETY: the caller's promise; `Queue::read` keeps to the two limits.
-    unsafe {
-        give(flags, packet.flags);
-        give(n, packet.buffers.len() as u32);
-        give(bytes, packet.message.len() as u32);
-        if !packet.buffers.is_empty() {
-            std::ptr::copy_nonoverlapping(packet.buffers.as_ptr(), buffers, packet.buffers.len());
-        }
-        if !packet.message.is_empty() {
-            std::ptr::copy_nonoverlapping(packet.message.as_ptr(), message, packet.message.len());
-        }
-    }
-    0
+    let (queue, (buffers, message)) = unsafe { (&*queue, Packet::parts((buffers, n), (message, bytes))) };
+    queue.write(flags, buffers, message, timeout_us)
 }
 
 /// Reads a packet, waiting for one.
@@ -307,26 +251,16 @@ pub unsafe extern "C" fn dspqueue_read(
     timeout_us: u32,
 ) -> i32 {
     plan!("dspqueue_read");
+    if queue.is_null() || flags.is_null() || n.is_null() || bytes.is_null() {
+        return aee::BAD_PARAMETER;
+    }
     // SAFETY: the caller's promise.
-    unsafe { read(queue, flags, max_buffers, n, buffers, max_message, bytes, message, timeout_us) }
-}
-
-/// Reads a packet if there is one.
-///
-/// # Safety
-/// As [`dspqueue_read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn dspqueue_read_noblock(
-    queue: *mut Queue,
-    flags: *mut u32,
-    max_buffers: u32,
-    n: *mut u32,
-    buffers: *mut Buffer,
-    max_message: u32,
-    bytes: *mut u32,
-    message: *mut u8,
-) -> i32 {
-    plan!("dspqueue_read_noblock");
-    // SAFETY: the caller's promise.
-    unsafe { read(queue, flags, max_buffers, n, buffers, max_message, bytes, message, 0) }
+    match unsafe { &*queue }.read(max_buffers, max_message, timeout_us) {
+        Ok(packet) => {
+            // SAFETY: the caller's promise; `Queue::read` keeps to the two limits.
+            unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
+            0
+        }
+        Err(code) => code,
+    }
 }

@@ -58,6 +58,48 @@ pub struct Packet {
     pub message: Vec<u8>,
 }
 
+impl Packet {
+    /// What a caller of `dspqueue_write` hands over: `n` buffers, and a message of `bytes`.
+    ///
+    /// # Safety
+    /// Both are as long as said, and valid for reading as long as the result is used; either may be null if it is empty.
+    pub unsafe fn parts<'a>(
+        (buffers, n): (*const Buffer, u32),
+        (message, bytes): (*const u8, u32),
+    ) -> (&'a [Buffer], &'a [u8]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let buffers = if n == 0 { &[] } else { std::slice::from_raw_parts(buffers, n as usize) };
+            let message = if bytes == 0 { &[] } else { std::slice::from_raw_parts(message, bytes as usize) };
+            (buffers, message)
+        }
+    }
+
+    /// Hands it to a caller of `dspqueue_read`: the buffers with their number, the message with its length.
+    ///
+    /// # Safety
+    /// All is valid for writing what the packet has; the first of a pair may be null if the packet has none of it.
+    pub unsafe fn hand_out(
+        &self,
+        flags: *mut u32,
+        (buffers, n): (*mut Buffer, *mut u32),
+        (message, bytes): (*mut u8, *mut u32),
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            flags.write(self.flags);
+            n.write(self.buffers.len() as u32);
+            bytes.write(self.message.len() as u32);
+            if !self.buffers.is_empty() {
+                std::ptr::copy_nonoverlapping(self.buffers.as_ptr(), buffers, self.buffers.len());
+            }
+            if !self.message.is_empty() {
+                std::ptr::copy_nonoverlapping(self.message.as_ptr(), message, self.message.len());
+            }
+        }
+    }
+}
+
 /// What the memory of a queue with rings of these sizes looks like.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::memory::Mapped;
-use hexflash_fastrpc::queue::{Buffer, Memory, Packet, Stuck};
+use hexflash_fastrpc::queue::{Buffer, Memory, Packet, Ring, Stuck};
 use rustix::process::Signal;
 
 use crate::plan;
 use crate::state::{CONFIG, HOST, planned, violation};
 use crate::{views, vtcm};
 
+/// Longest sleep: room may have come just before it.
+const LOOK: Duration = Duration::from_millis(10);
 const FLUSH_SENDER: u32 = 0x10;
 const INVALIDATE_SENDER: u32 = 0x20;
 const FLUSH_RECIPIENT: u32 = 0x40;
@@ -125,6 +127,29 @@ fn after_reading() {
     }
 }
 
+/// Tries until it works or time is up; no code if it can never work.
+fn until<T>(
+    timeout_us: u32,
+    ring: Ring,
+    reading: bool,
+    mut attempt: impl FnMut() -> Result<T, Stuck>,
+) -> Result<T, Option<i32>> {
+    let (start, patience) = (Instant::now(), Duration::from_micros(timeout_us.into()));
+    loop {
+        match attempt() {
+            Ok(done) => return Ok(done),
+            Err(Stuck::Bad) => return Err(None),
+            Err(Stuck::WouldBlock) => {}
+        }
+        match patience.checked_sub(start.elapsed()) {
+            Some(left) if !left.is_zero() => {
+                ring.wait(reading, left.min(LOOK), || !reading || ring.is_empty())
+            }
+            _ => return Err(Some(aee::EXPIRED)),
+        }
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_read(
     queue: *const c_void,
@@ -140,17 +165,9 @@ unsafe extern "C" fn dspqueue_read(
     plan!("dsp.dspqueue_read");
     // SAFETY: made by `dspqueue_import`, and not closed, per the caller.
     let ring = unsafe { &*queue.cast::<Announced>() }.memory.ring(false);
-    let (start, patience) = (Instant::now(), Duration::from_micros(timeout_us.into()));
-    let packet = loop {
-        match ring.receive(max_buffers, max_message) {
-            Ok(packet) => break packet,
-            Err(Stuck::Bad) => return aee::on_dsp(aee::BAD_ITEM),
-            Err(Stuck::WouldBlock) => {}
-        }
-        match patience.checked_sub(start.elapsed()) {
-            Some(left) if !left.is_zero() => ring.wait(true, left, || ring.is_empty()),
-            _ => return aee::on_dsp(aee::EXPIRED),
-        }
+    let packet = match until(timeout_us, ring, true, || ring.receive(max_buffers, max_message)) {
+        Ok(packet) => packet,
+        Err(code) => return aee::on_dsp(code.unwrap_or(aee::BAD_ITEM)),
     };
     for b in &packet.buffers {
         let flags = b.flags;
@@ -158,13 +175,7 @@ unsafe extern "C" fn dspqueue_read(
         views::clean_fd(b, flags & FLUSH_RECIPIENT != 0, flags & INVALIDATE_RECIPIENT != 0 && !forget);
     }
     // SAFETY: the caller's promise; `receive` keeps to the two limits.
-    unsafe {
-        flags.write(packet.flags);
-        n.write(packet.buffers.len() as u32);
-        bytes.write(packet.message.len() as u32);
-        std::ptr::copy_nonoverlapping(packet.buffers.as_ptr(), buffers, packet.buffers.len());
-        std::ptr::copy_nonoverlapping(packet.message.as_ptr(), message, packet.message.len());
-    }
+    unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
     after_reading();
     0
 }
@@ -183,10 +194,8 @@ unsafe extern "C" fn dspqueue_write(
         return code;
     }
     // SAFETY: the caller's promise.
-    let (queue, buffers, message) = unsafe {
-        let buffers = if n == 0 { &[] } else { std::slice::from_raw_parts(buffers, n as usize) };
-        (&*queue.cast::<Announced>(), buffers, std::slice::from_raw_parts(message, bytes as usize))
-    };
+    let (queue, (buffers, message)) =
+        unsafe { (&*queue.cast::<Announced>(), Packet::parts((buffers, n), (message, bytes))) };
     if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
         end(Signal::KILL);
     }
@@ -196,16 +205,8 @@ unsafe extern "C" fn dspqueue_write(
     views::check_answer(buffers.iter().filter(|b| b.flags & INVALIDATE_RECIPIENT != 0));
     let packet = Packet { flags, buffers: buffers.to_vec(), message: message.to_vec() };
     let ring = queue.memory.ring(true);
-    let (start, patience) = (Instant::now(), Duration::from_micros(timeout_us.into()));
-    loop {
-        match ring.send(&packet) {
-            Ok(()) => return 0,
-            Err(Stuck::Bad) => return aee::on_dsp(aee::BAD_PARAMETER),
-            Err(Stuck::WouldBlock) => {}
-        }
-        match patience.checked_sub(start.elapsed()) {
-            Some(left) if !left.is_zero() => ring.wait(false, left.min(Duration::from_millis(10)), || true),
-            _ => return aee::on_dsp(aee::EXPIRED),
-        }
+    match until(timeout_us, ring, false, || ring.send(&packet)) {
+        Ok(()) => 0,
+        Err(code) => aee::on_dsp(code.unwrap_or(aee::BAD_PARAMETER)),
     }
 }

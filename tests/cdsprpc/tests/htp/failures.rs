@@ -7,6 +7,8 @@ use hexflash::device::{Device, DeviceError};
 
 use cdsprpc::standin::StandIn;
 
+use super::calls::{FATAL, use_device};
+
 /// Codes that FastRPC's documents have, and what the message must say.
 const CODES: [(u32, &str); 14] = [
     (0x1, "EFAILED"),
@@ -23,33 +25,6 @@ const CODES: [(u32, &str); 14] = [
     (0x72, "ECONNREFUSED"),
     (0x200, "ERPC"),
     (0x8000_0406, "EUNABLETOLOAD"),
-];
-
-/// Opens the device, uses it, closes it.
-fn use_device(standin: &StandIn) -> Result<(), DeviceError> {
-    let mut device = standin.open()?;
-    let buffer = device.allocate(5000)?;
-    buffer.memory.write(100, b"hello");
-    device.reset()?;
-    let buffer = device.allocate(5000)?;
-    device.free(buffer)
-}
-
-/// Calls of the host whose failure ends the attempt, the call of theirs that fails, and what the message names.
-const FATAL: [(&str, u32, &str); 13] = [
-    ("GET_DSP_INFO", 1, "remote_handle_control(GET_DSP_INFO)"),
-    ("UNSIGNED_MODULE", 1, "remote_session_control(UNSIGNED_MODULE)"),
-    ("remote_handle64_open", 1, "remote_handle64_open"),
-    ("remote_handle64_invoke", 1, "remote_handle64_invoke(info)"),
-    ("dspqueue_create", 1, "dspqueue_create"),
-    ("dspqueue_export", 1, "dspqueue_export"),
-    ("remote_handle64_invoke", 2, "remote_handle64_invoke(start)"),
-    ("dspqueue_write", 1, "dspqueue_write"),
-    ("dspqueue_read", 1, "dspqueue_read"),
-    ("fastrpc_mmap", 1, "fastrpc_mmap"),
-    ("dspqueue_write", 2, "dspqueue_write"),
-    ("dspqueue_read", 2, "dspqueue_read"),
-    ("remote_handle64_open", 2, "remote_handle64_open"),
 ];
 
 #[test]
@@ -191,51 +166,4 @@ fn a_process_that_crashes_or_hangs_is_noticed_and_replaced() {
     device.allocate(4000).unwrap();
     drop(device);
     standin.is_clean();
-}
-
-/// Over many failures and uses, this process has no more descriptors and threads than before.
-#[test]
-fn nothing_leaks() {
-    // In a process of its own: other tests come and go in this one.
-    let run = |rounds: usize| {
-        let output = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "failures::leak_probe", "--ignored", "--nocapture"])
-            .env("ROUNDS", rounds.to_string())
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        let line =
-            text.lines().find_map(|line| line.split_once("left: ")).unwrap_or_else(|| panic!("{text}"));
-        line.1.to_owned()
-    };
-    assert_eq!(run(1), run(4));
-}
-
-/// Counts what is left after so many rounds. Started by [`nothing_leaks`].
-#[test]
-#[ignore = "started by nothing_leaks"]
-fn leak_probe() {
-    let rounds: usize = std::env::var("ROUNDS").unwrap().parse().unwrap();
-    let mut standin = StandIn::new("");
-    for _ in 0..rounds {
-        for (call, at, _) in FATAL {
-            standin.configure(&format!("{call}=1@{at}"));
-            use_device(&standin).unwrap_err();
-        }
-        for config in [
-            "crash=2",
-            "rpcmem_to_fd=-1@1",
-            "dsp.qurt_thread_create=1@2",
-            "REGISTER_STATUS_NOTIFICATIONS=1@1",
-        ] {
-            standin.configure(config);
-            let _ = use_device(&standin);
-        }
-        standin.configure("");
-        use_device(&standin).unwrap();
-        standin.is_clean();
-    }
-    let count = |dir: &str| std::fs::read_dir(dir).unwrap().count();
-    println!("left: {} descriptors, {} threads", count("/proc/self/fd"), count("/proc/self/task"));
 }

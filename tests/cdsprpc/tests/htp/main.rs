@@ -6,6 +6,8 @@
 mod bench;
 #[path = "../../../../host-runtime/tests/device/blocks.rs"]
 mod blocks;
+#[path = "../calls/mod.rs"]
+mod calls;
 mod coherence;
 mod dma;
 mod failures;
