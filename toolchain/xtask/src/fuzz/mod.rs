@@ -36,6 +36,9 @@ const COVERAGE: &[&str] = &[
     "fuzzing",
 ];
 
+/// What the leak sanitizer is not to tell, as `LSAN_OPTIONS` takes it.
+const SUPPRESSIONS: &str = "toolchain/lsan.supp";
+
 /// Most bytes of a target's corpus in the repository.
 const CORPUS_BYTES: u64 = 40 * 1024;
 
@@ -72,6 +75,7 @@ struct Places {
     kept: PathBuf,
     /// What runs find and leave: corpora, crashes and logs.
     work: PathBuf,
+    suppressions: PathBuf,
 }
 
 impl Places {
@@ -100,7 +104,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let root = process::workspace_root()?;
     let work = root.join("target/fuzz");
     let programs = build(&root, &work, &targets, arguments.quick)?;
-    let places = Places { programs, kept: root.join("tests/fuzz/corpus"), work };
+    let (kept, suppressions) = (root.join("tests/fuzz/corpus"), root.join(SUPPRESSIONS));
+    let places = Places { programs, kept, work, suppressions };
     if let Some(input) = &arguments.input {
         let [target] = targets[..] else {
             return Err(Failure::unusable("--input is for one target", "name it with --target"));
@@ -136,6 +141,7 @@ fn program(places: &Places, target: &Target) -> Command {
     command.arg(format!("-max_len={}", target.max_len)).arg("-len_control=0");
     // Generous: a machine that has other work to do may give a fuzzer little of its time.
     command.args(["-timeout=120", "-report_slow_units=60", "-rss_limit_mb=3000"]);
+    command.env("LSAN_OPTIONS", format!("suppressions={}", places.suppressions.display()));
     command
 }
 
