@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
 
+pub(crate) use error::Clean;
 pub use error::{Cause, GgufError, Lookalike, Place};
 pub use meta::Metadata;
 pub use tensor::TensorInfo;

@@ -6,7 +6,7 @@
 use super::keys::Keys;
 use super::tensors::Planner;
 use super::{AttentionConfig, Config, MAX_VERIFY, ModelError, WeightPlan};
-use crate::gguf::{GgmlType, Gguf};
+use crate::gguf::{Clean, GgmlType, Gguf};
 use crate::weights::Form;
 
 /// What the labels of a draft's weights begin with: they lie in one map with the target's.
@@ -50,7 +50,10 @@ pub struct DraftConfig {
 #[non_exhaustive]
 pub enum DraftError {
     /// Another architecture.
-    #[error("architecture \"{arch}\" is no DFlash draft; give a file of architecture dflash with -md")]
+    #[error(
+        "architecture \"{}\" is no DFlash draft; give a file of architecture dflash with -md",
+        Clean(arch)
+    )]
     Architecture {
         /// `general.architecture`.
         arch: String,
@@ -76,7 +79,8 @@ pub enum DraftError {
     NoMask,
     /// A tensor that the graph has no use for.
     #[error(
-        "tensor {name} is not part of DFlash v1 as hexflash runs it; the draft would guess wrongly without it"
+        "tensor {} is not part of DFlash v1 as hexflash runs it; the draft would guess wrongly without it",
+        Clean(name)
     )]
     Unsupported {
         /// The tensor.

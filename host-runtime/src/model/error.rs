@@ -1,8 +1,13 @@
 //! Models that cannot be run, and why.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::gguf::GgufError;
+use crate::gguf::{Clean, GgufError};
+
+/// A path, on one line.
+fn clean(path: &Path) -> String {
+    Clean(&path.to_string_lossy()).to_string()
+}
 
 /// A model that hexflash cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +17,7 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// Another architecture.
-    #[error("{}: architecture \"{arch}\" is not supported; this version runs qwen35", path.display())]
+    #[error("{}: architecture \"{}\" is not supported; this version runs qwen35", clean(path), Clean(arch))]
     Architecture {
         /// The file.
         path: PathBuf,
@@ -22,14 +27,14 @@ pub enum ModelError {
     /// A drafter where a target is wanted.
     #[error(
         "{}: this is a DFlash draft model, which writes no text by itself; give the target model with -m",
-        path.display()
+        clean(path)
     )]
     DraftAsTarget {
         /// The file.
         path: PathBuf,
     },
     /// A draft that cannot be used, or not with this target.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {error}", clean(path))]
     Draft {
         /// The file.
         path: PathBuf,
@@ -37,7 +42,12 @@ pub enum ModelError {
         error: super::DraftError,
     },
     /// A hyper-parameter is out of range.
-    #[error("{}: {key} is {found}, expected {expected}; convert the model again", path.display())]
+    #[error(
+        "{}: {} is {}, expected {expected}; convert the model again",
+        clean(path),
+        Clean(key),
+        Clean(found)
+    )]
     Value {
         /// The file.
         path: PathBuf,
@@ -49,7 +59,11 @@ pub enum ModelError {
         expected: String,
     },
     /// A tensor has another shape than the hyper-parameters say.
-    #[error("{}: tensor {name} has shape {found:?}, expected {expected:?}; convert the model again", path.display())]
+    #[error(
+        "{}: tensor {} has shape {found:?}, expected {expected:?}; convert the model again",
+        clean(path),
+        Clean(name)
+    )]
     Shape {
         /// The file.
         path: PathBuf,

@@ -89,6 +89,15 @@ fn other_architecture() {
     refused_changed(&change, "architecture \"llama\" is not supported", "runs qwen35");
 }
 
+/// What a file says is shown on one line, and cannot steer the terminal. Found by fuzzing.
+#[test]
+fn names_from_files_are_escaped() {
+    let change = Change::Key("general.architecture", Value::from("a\nb\u{1b}[2J"));
+    refused_changed(&change, r#"architecture "a\nb\u{1b}[2J" is not supported"#, "runs qwen35");
+    let change = Change::Key("qwen35.rope.scaling.type", Value::from("\r\n"));
+    refused_changed(&change, r"qwen35.rope.scaling.type is \r\n", "convert the model again");
+}
+
 /// Models of other architectures have other tokenizers; what is named is the architecture.
 #[test]
 fn other_architecture_without_a_known_tokenizer() {
