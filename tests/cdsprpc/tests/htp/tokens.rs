@@ -53,6 +53,14 @@ fn speculation_with_a_draft_model() {
     same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
 }
 
+/// Hexagon code on the other side, which needs no cache to be looked after but all else.
+#[test]
+fn hexagon_code_behind_fastrpc() {
+    let Some(standin) = crate::emulated() else { return };
+    same_tokens(&standin, &["--temp", "0", "-n", "8"]);
+    same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "3", "--temp", "0", "-n", "8"]);
+}
+
 /// Another client takes the scratchpad between two messages, and leaves its own bytes there.
 #[test]
 fn the_scratchpad_is_lent_and_taken_back() {
