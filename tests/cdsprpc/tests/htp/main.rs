@@ -43,7 +43,7 @@ fn emulated() -> Option<StandIn> {
 }
 
 fn refuses_what_it_must(standin: &StandIn) {
-    let options = DeviceOptions { threads: Some(1), vtcm_bytes: Some(64 << 10), htp: standin.options().htp };
+    let options = DeviceOptions { threads: Some(1), vtcm_bytes: Some(64 << 10), ..standin.options() };
     scenarios::every_code_comes_back(Box::new(Htp::open(&options).unwrap()));
     standin.is_clean();
 }
