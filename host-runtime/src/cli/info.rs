@@ -132,7 +132,9 @@ fn print(
     for (name, (count, bytes)) in types {
         writeln!(out, "  {name:<8} {count:>5} tensors {}", mib(bytes))?;
     }
-    writeln!(out, "\nmemory for a context of {}", memory.n_ctx)?;
+    let over =
+        if memory.sessions > 1 { format!(" over {} sessions", memory.sessions) } else { String::new() };
+    writeln!(out, "\nmemory for a context of {}{over}", memory.n_ctx)?;
     let file: u64 = tensors.iter().map(|t| t.bytes).sum();
     let rows = [
         ("weights in the file", file),
@@ -141,6 +143,7 @@ fn print(
         ("recurrent state", memory.recurrent),
         ("activations", memory.activations),
         ("  without reuse", memory.activations_unshared),
+        ("  handed over", memory.handed_over),
         ("inputs and outputs", memory.io),
         ("programs", memory.programs),
         ("VTCM", memory.vtcm),

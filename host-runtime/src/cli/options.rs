@@ -162,6 +162,9 @@ pub(super) struct DeviceArgs {
     /// Bytes of VTCM [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
+    /// Sessions to split the model over, where it does not fit one [default: 1]
+    #[arg(long, value_name = "N")]
+    sessions: Option<usize>,
     /// Device htp: the vendor's library [default: where systems have it]
     #[cfg(unix)]
     #[arg(long, value_name = "FILE")]
@@ -207,6 +210,7 @@ impl DeviceArgs {
         let options = DeviceOptions {
             threads: self.threads,
             vtcm_bytes: self.vtcm,
+            sessions: self.sessions,
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
         };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
 use hexflash_abi::queue::{QueueLayout, QueueMemory, Reader, Writer};
-use hexflash_abi::{Fd, Seq};
+use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
@@ -18,6 +18,7 @@ use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::IntoBytes;
 
 use super::memory::Pages;
+use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, rings,
@@ -129,6 +130,7 @@ impl Inproc {
             description: format!("{}, vectors: {}", super::describe("inproc"), settings.isa.name()),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
+            sessions: 1,
             arena_bytes: ARENA_BYTES as u32,
             cost_unit: CostUnit::Nanoseconds,
         };
@@ -165,6 +167,25 @@ impl Inproc {
         // The session keeps its own mapping; the name is not needed again.
         self.running.shared.platform.revoke(fd);
         Ok(Buffer { id, memory })
+    }
+}
+
+impl Session for Inproc {
+    fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
+        Self::open(options)
+    }
+
+    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError> {
+        let memory = of.buffers.get(id).cloned().ok_or_else(|| not_mapped(id))?;
+        self.map(memory).map(drop)
+    }
+
+    fn reserve(&mut self) -> Result<(), DeviceError> {
+        self.buffers.reserve()
+    }
+
+    fn release(&mut self, id: BufferId) {
+        self.buffers.give_back(id);
     }
 }
 

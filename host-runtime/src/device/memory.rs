@@ -103,6 +103,44 @@ unsafe impl Memory for Pages {
     }
 }
 
+/// Some of other memory, from a page on.
+pub struct Stretch {
+    of: Arc<dyn Memory>,
+    start: usize,
+    bytes: usize,
+}
+
+impl Stretch {
+    /// `bytes` bytes from byte `start`.
+    ///
+    /// # Panics
+    /// If they are not in the memory, or do not begin with a page.
+    pub fn new(of: &Arc<dyn Memory>, start: usize, bytes: usize) -> Self {
+        assert!(start.is_multiple_of(4096) && start <= of.len() && bytes <= of.len() - start);
+        Self { of: Arc::clone(of), start, bytes }
+    }
+}
+
+// SAFETY: inside the memory, as `new` found, which stays as long as this value; no reference is made.
+unsafe impl Memory for Stretch {
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: inside the memory, or one past its end.
+        unsafe { self.of.base().add(self.start) }
+    }
+
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn writable(&self) -> bool {
+        self.of.writable()
+    }
+
+    fn written(&self, offset: usize, bytes: usize) {
+        self.of.written(self.start + offset, bytes);
+    }
+}
+
 /// A counted handle to shared memory, with bounds-checked copies in and out.
 ///
 /// The device may touch the memory whenever a program runs that uses it. Copies made meanwhile may be torn, which

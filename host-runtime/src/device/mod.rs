@@ -8,16 +8,18 @@ mod memory;
 #[cfg(target_os = "linux")]
 pub mod qemu;
 mod rings;
+mod sessions;
 mod slots;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hexflash_abi::message::{Message, PingInfo, Response};
+use hexflash_abi::message::{Load, Message, PingInfo, Response};
 use hexflash_abi::{BufferId, Seq};
 
 pub use error::DeviceError;
-pub use memory::{Memory, SharedMemory};
+pub use memory::{Memory, SharedMemory, Stretch};
+pub use sessions::{MAX_SESSIONS, Session, SessionSet, Sessions};
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -30,6 +32,8 @@ pub struct DeviceInfo {
     pub threads: u32,
     /// Bytes of VTCM.
     pub vtcm_bytes: u32,
+    /// Sessions that programs are split over.
+    pub sessions: u32,
     /// Bytes for loaded programs.
     pub arena_bytes: u32,
     /// What it measures the parts of a program in.
@@ -84,6 +88,34 @@ pub trait Device: Send {
     /// As [`allocate`](Self::allocate).
     fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError>;
 
+    /// Allocates memory as [`allocate`](Self::allocate) does, for some of the sessions only.
+    ///
+    /// # Errors
+    /// As there.
+    fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
+        let _ = sessions;
+        self.allocate(bytes)
+    }
+
+    /// Maps memory as [`import`](Self::import) does, for some of the sessions only.
+    ///
+    /// # Errors
+    /// As there.
+    fn import_in(&mut self, sessions: SessionSet, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        let _ = sessions;
+        self.import(memory)
+    }
+
+    /// Loads the part of a program that session `session` runs. `Exec` runs all parts, one after the other.
+    ///
+    /// # Errors
+    /// The device's, or why it refuses the program.
+    fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {
+        let _ = session;
+        let patience = self.patience();
+        call(self, &Message::Load(*load), patience).map(drop)
+    }
+
     /// Unmaps a buffer and drops its memory once nobody on the host holds it.
     ///
     /// # Errors
@@ -120,15 +152,23 @@ impl dyn Device + '_ {
     /// # Errors
     /// The device's, or the fault that the response carries.
     pub fn call(&mut self, message: &Message, timeout: Duration) -> Result<Response, DeviceError> {
-        let seq = self.submit(message)?;
-        let response = self.wait(timeout)?;
-        if response.seq != seq {
-            return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq });
-        }
-        match response.outcome() {
-            Ok(()) => Ok(response),
-            Err((status, fault)) => Err(DeviceError::Fault { request: message.kind(), status, fault }),
-        }
+        call(self, message, timeout)
+    }
+}
+
+fn call<D: Device + ?Sized>(
+    device: &mut D,
+    message: &Message,
+    timeout: Duration,
+) -> Result<Response, DeviceError> {
+    let seq = device.submit(message)?;
+    let response = device.wait(timeout)?;
+    if response.seq != seq {
+        return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq });
+    }
+    match response.outcome() {
+        Ok(()) => Ok(response),
+        Err((status, fault)) => Err(DeviceError::Fault { request: message.kind(), status, fault }),
     }
 }
 
@@ -160,6 +200,8 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// Bytes of VTCM; `None` for 8 MiB.
     pub vtcm_bytes: Option<usize>,
+    /// Sessions to split programs over; `None` for one.
+    pub sessions: Option<usize>,
     /// What only `htp` has; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,
@@ -171,11 +213,18 @@ pub struct DeviceOptions {
 /// [`DeviceError::Unknown`], or what the device says.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     match name {
-        "inproc" => Ok(Box::new(inproc::Inproc::open(options)?)),
+        "inproc" => open_as::<inproc::Inproc>(options),
         #[cfg(target_os = "linux")]
-        "qemu" => Ok(Box::new(qemu::Qemu::open(options)?)),
+        "qemu" => open_as::<qemu::Qemu>(options),
         #[cfg(unix)]
-        "htp" => Ok(Box::new(htp::Htp::open(options)?)),
+        "htp" => open_as::<htp::Htp>(options),
         _ => Err(DeviceError::Unknown { name: name.to_owned() }),
+    }
+}
+
+fn open_as<D: Session + 'static>(options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
+    match options.sessions {
+        None | Some(1) => Ok(Box::new(D::open_session(options, 0)?)),
+        Some(number) => Ok(Box::new(Sessions::<D>::open(options, number)?)),
     }
 }

@@ -7,7 +7,15 @@ use super::DeviceError;
 
 /// Ids by number, the lowest free one first: a device that is started again gives the same ids in the same order.
 #[derive(Debug)]
-pub(super) struct Slots<T>(Vec<Option<T>>);
+pub(super) struct Slots<T>(Vec<Slot<T>>);
+
+#[derive(Debug)]
+enum Slot<T> {
+    Free,
+    /// Left out: another session uses the id.
+    Reserved,
+    Kept(T),
+}
 
 impl<T> Slots<T> {
     /// All free.
@@ -20,7 +28,7 @@ impl<T> Slots<T> {
     /// # Errors
     /// [`DeviceError::TooManyBuffers`].
     pub(super) fn free(&self) -> Result<BufferId, DeviceError> {
-        let free = self.0.iter().position(Option::is_none).unwrap_or(self.0.len());
+        let free = self.0.iter().position(|slot| matches!(slot, Slot::Free)).unwrap_or(self.0.len());
         if free >= MAX_BUFFERS {
             return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
         }
@@ -29,17 +37,39 @@ impl<T> Slots<T> {
 
     /// Takes the id that [`free`](Self::free) gave.
     pub(super) fn take(&mut self, id: BufferId, kept: T) {
+        self.set(id, Slot::Kept(kept));
+    }
+
+    /// Leaves out the id that [`free`](Self::free) would give.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn reserve(&mut self) -> Result<(), DeviceError> {
+        let id = self.free()?;
+        self.set(id, Slot::Reserved);
+        Ok(())
+    }
+
+    fn set(&mut self, id: BufferId, slot: Slot<T>) {
         let at = id.0 as usize;
         if at == self.0.len() {
-            self.0.push(None);
+            self.0.push(Slot::Free);
         }
-        self.0[at] = Some(kept);
+        self.0[at] = slot;
+    }
+
+    /// What is kept for an id.
+    pub(super) fn get(&self, id: BufferId) -> Option<&T> {
+        match self.0.get(id.0 as usize)? {
+            Slot::Kept(kept) => Some(kept),
+            _ => None,
+        }
     }
 
     /// Gives an id back, dropping what was kept for it.
     pub(super) fn give_back(&mut self, id: BufferId) {
         if let Some(slot) = self.0.get_mut(id.0 as usize) {
-            *slot = None;
+            *slot = Slot::Free;
         }
     }
 
@@ -50,7 +80,7 @@ impl<T> Slots<T> {
 
     /// What is kept.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().flatten()
+        self.0.iter().filter_map(|slot| if let Slot::Kept(kept) = slot { Some(kept) } else { None })
     }
 }
 
@@ -72,7 +102,11 @@ mod tests {
         assert_eq!(slots.free().unwrap(), BufferId(3));
         slots.take(BufferId(3), 300);
         assert_eq!(slots.free().unwrap(), BufferId(7));
+        slots.take(BufferId(7), 7);
         assert_eq!(slots.iter().copied().filter(|&n| n >= 64).collect::<Vec<_>>(), [300]);
+        slots.give_back(BufferId(9));
+        slots.reserve().unwrap();
+        assert_eq!((slots.free().unwrap(), slots.get(BufferId(9))), (BufferId(9), None));
         slots.clear();
         assert_eq!((slots.free().unwrap(), slots.iter().count()), (BufferId(0), 0));
     }

@@ -10,8 +10,9 @@ mod error;
 mod programs;
 mod recovery;
 mod rounds;
+mod weights;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Message, MessageKind, Range, Response};
@@ -21,15 +22,15 @@ use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
-use crate::device::{Buffer, Device, DeviceError};
+use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
-use crate::model::{
-    Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightMap, WeightPlan,
-};
-use crate::weights::{ImageOptions, WeightImage};
+use crate::model::{Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightPlan};
+use crate::record::Homes;
+use crate::weights::ImageOptions;
+use weights::{Image, Weights};
 
 pub use error::EngineError;
-use programs::{Layouts, Program, Programs};
+use programs::{Layouts, Program, Programs, embeds_twice};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
 pub use rounds::{Block, RoundLimits, RoundReport};
 
@@ -82,7 +83,8 @@ pub struct Engine {
     layout: IoLayout,
     /// Layout of the state buffer.
     pub state_layout: StateLayout,
-    state: Buffer,
+    /// Each session's part.
+    state: Vec<Buffer>,
     spec: Option<Spec>,
     batch: u32,
     n_past: u32,
@@ -97,14 +99,21 @@ pub struct Engine {
     logits: Vec<f32>,
     tokens: Vec<i32>,
     stats: StepStats,
-    /// The images' memory is mapped on the device.
-    weights: Vec<Arc<WeightImage>>,
-    weight_buffers: Vec<Buffer>,
-    activations: Buffer,
-    /// The programs, by number.
-    blocks: Vec<Vec<u8>>,
+    /// What of the images' memory is mapped on the device.
+    weights: Vec<Weights>,
+    /// Each session's.
+    activations: Vec<Buffer>,
+    handed: Buffer,
+    stages: Vec<Stage>,
     /// The tokens of the context, `n_past` of them.
     history: Vec<u32>,
+}
+
+/// What a session runs of a program.
+struct Stage {
+    session: usize,
+    program: ProgramId,
+    bytes: Vec<u8>,
 }
 
 /// What speculation adds to an engine.
@@ -155,39 +164,46 @@ impl Engine {
                 found: n_ctx.into(),
             });
         }
-        let mut images = Vec::new();
-        let (mut map, mut mapped) =
-            load_weights(gguf, WeightPlan::of(gguf, &config)?, &mut *device, image, &mut images)?;
-        let mut read_only = vec![mapped.id];
-        let weight_bytes = images[0].bytes();
-        let mut draft_bytes = 0;
-        let mut weight_buffers = vec![mapped];
+        let (mut weights, mut notes) = (Vec::new(), Vec::new());
+        let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
+        let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image)?;
+        let split = own.split(&config, twice, device.info().sessions)?;
+        notes.extend_from_slice(own.warnings());
+        let mut weight_bytes = (own.bytes(), 0);
+        let mut map = own.map(&mut *device, |label| split.readers(label, twice), &mut weights)?;
         if let Some((gguf, draft)) = &draft {
-            let plan = draft.weights(gguf, &config)?;
-            let (more, buffer) = load_weights(gguf, plan, &mut *device, image, &mut images)?;
-            (map, mapped, draft_bytes) = (map.with(more), buffer, images[1].bytes());
-            read_only.push(mapped.id);
-            weight_buffers.push(mapped);
+            let more = Image::load(gguf, draft.weights(gguf, &config)?, image)?;
+            notes.extend_from_slice(more.warnings());
+            weight_bytes.1 = more.bytes();
+            let last = SessionSet::one(split.last());
+            map = map.with(more.map(&mut *device, |_| last, &mut weights)?);
         }
         let draft = draft.map(|(_, draft)| draft);
 
-        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options);
-        let state = device.allocate(layouts.state.bytes())?;
+        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options, split);
+        let parts = layouts.state.part_bytes().enumerate();
+        let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes));
+        let state = state.collect::<Result<Vec<_>, _>>()?;
         let io = device.allocate(layouts.io.bytes)?;
         let spec = layouts.spec.as_ref().map(|spec| device.allocate(spec.bytes)).transpose()?;
         let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
-        let ids = Buffers { state: state.id, io: io.id, spec: spec_id };
+        let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
+        let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
         let programs = Programs::record(&layouts.model(&config, &map, draft.as_ref(), ids), options);
-        let activations = device.allocate(programs.activation_bytes())?;
+        let sessions = 0..layouts.split.sessions();
+        let activations =
+            sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
+        let activations = activations.collect::<Result<Vec<_>, _>>()?;
+        let handed = device.allocate(programs.handed_bytes())?;
 
-        let memory = programs.memory(&config, &layouts, (weight_bytes, draft_bytes), device.info());
-        let mut buffers = weight_buffers.clone();
-        buffers.extend([state.clone(), io.clone(), activations.clone()]);
-        buffers.extend(spec.clone());
-        let sizes = |id: BufferId| {
-            let buffer = buffers.iter().find(|b| b.id == id)?;
-            Some(BufferInfo { size: buffer.memory.len() as u64, read_only: read_only.contains(&id) })
+        let memory = programs.memory(&config, &layouts, weight_bytes, device.info());
+        let info = |buffer: &Buffer, read_only| {
+            (buffer.id, BufferInfo { size: buffer.memory.len() as u64, read_only })
         };
+        let read = weights.iter().map(|weights| info(&weights.buffer, true));
+        let written = state.iter().chain(&activations).chain([&io, &handed]).chain(&spec);
+        let sizes: HashMap<_, _> = read.chain(written.map(|buffer| info(buffer, false))).collect();
+        let sizes = |id: BufferId| sizes.get(&id).copied();
         let spec = spec.zip(layouts.spec).map(|(buffer, layout)| {
             let rounds = rounds::State::default();
             Spec { draft, layout, buffer, pending: 0, rounds }
@@ -195,11 +211,16 @@ impl Engine {
         if let Some(spec) = &spec {
             spec.write_tables();
         }
-        let mut blocks = Vec::with_capacity(programs.recorded.len());
+        let mut stages = Vec::with_capacity(programs.recorded.len());
         for (id, recorded) in programs.recorded.iter().enumerate() {
-            let block = recorded.block(activations.id, programs.kept_at(), sizes)?;
-            load_program(&mut *device, ProgramId(id as u32), &block)?;
-            blocks.push(block);
+            for session in (0..activations.len()).filter(|&session| recorded.runs_in(session)) {
+                let activations = activations[session].id;
+                let homes = Homes { activations, kept_at: programs.kept_at(), handed: handed.id };
+                let bytes = recorded.block(session, &homes, sizes)?;
+                let stage = Stage { session, program: ProgramId(id as u32), bytes };
+                stage.load(&mut *device)?;
+                stages.push(stage);
+            }
         }
         tracing::info!(?memory, "model loaded");
         Ok(Self {
@@ -207,7 +228,7 @@ impl Engine {
             tokens: Vec::with_capacity(options.batch.max(MAX_VERIFY) as usize),
             batch: options.batch,
             plan: memory,
-            notes: images.iter().flat_map(|image| image.warnings().to_vec()).collect(),
+            notes,
             io,
             layout: layouts.io,
             state,
@@ -221,10 +242,10 @@ impl Engine {
             broken: false,
             rows: 0,
             stats: StepStats::default(),
-            weights: images,
-            weight_buffers,
+            weights,
             activations,
-            blocks,
+            handed,
+            stages,
             history: Vec::with_capacity(n_ctx as usize),
         })
     }
@@ -533,10 +554,13 @@ impl Engine {
         values
     }
 
-    /// The state buffer's bytes: caches and recurrent states, as [`StateLayout`] lays them out. For tests.
+    /// The bytes of all parts of the state: caches and recurrent states, as [`StateLayout`] lays them out. For tests.
     pub fn state_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.state_layout.bytes() as usize];
-        self.state.memory.read(0, &mut bytes);
+        for (part, &start) in self.state.iter().zip(&self.state_layout.parts) {
+            let start = start as usize;
+            part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
+        }
         bytes
     }
 }
@@ -560,29 +584,14 @@ fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {
     Ok(asked.min(n_ctx))
 }
 
-/// Repacks or maps the weights of a plan, and maps them on the device.
-fn load_weights(
-    gguf: &Gguf,
-    plan: WeightPlan,
-    device: &mut dyn Device,
-    options: &ImageOptions<'_>,
-    images: &mut Vec<Arc<WeightImage>>,
-) -> Result<(WeightMap, Buffer), EngineError> {
-    let image = Arc::new(WeightImage::load(gguf, &plan.specs, options)?);
-    let buffer = device.import(Arc::clone(&image) as _)?;
-    let map = WeightMap::new(plan, |label| image.entry(label).copied(), buffer.id);
-    images.push(image);
-    Ok((map, buffer))
-}
-
-/// Loads one program; its block is only needed until the device has its own copy.
-fn load_program(device: &mut dyn Device, program: ProgramId, block: &[u8]) -> Result<(), EngineError> {
-    let buffer = device.allocate(block.len() as u64)?;
-    buffer.memory.write(0, block);
-    let range = Range { buffer: buffer.id, len: block.len() as u32, offset: 0 };
-    let patience = device.patience();
-    let loaded = device.call(&Message::Load(Load { program, reserved: 0, block: range }), patience);
-    device.free(buffer)?;
-    loaded?;
-    Ok(())
+impl Stage {
+    /// Loads it; the block is only needed in shared memory until the device has its own copy.
+    fn load(&self, device: &mut dyn Device) -> Result<(), EngineError> {
+        let buffer = device.allocate_in(SessionSet::one(self.session), self.bytes.len() as u64)?;
+        buffer.memory.write(0, &self.bytes);
+        let block = Range { buffer: buffer.id, len: self.bytes.len() as u32, offset: 0 };
+        let loaded = device.load_in(self.session, &Load { program: self.program, reserved: 0, block });
+        device.free(buffer)?;
+        Ok(loaded?)
+    }
 }

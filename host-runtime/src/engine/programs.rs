@@ -3,10 +3,10 @@
 use hexflash_abi::BufferId;
 
 use super::{EngineError, EngineOptions, batch, context};
-use crate::device::DeviceInfo;
+use crate::device::{DeviceInfo, MAX_SESSIONS};
 use crate::gguf::Gguf;
 use crate::model::{
-    Buffers, Config, DraftConfig, Features, IoLayout, MAX_VERIFY, Model, Rows, Shape, SpecLayout,
+    Buffers, Config, DraftConfig, Features, IoLayout, MAX_VERIFY, Model, Rows, Shape, SpecLayout, Split,
     StateLayout, WeightMap, WeightPlan,
 };
 use crate::record::Recorded;
@@ -24,6 +24,10 @@ pub struct MemoryPlan {
     pub activations: u64,
     /// What activations would take without reuse.
     pub activations_unshared: u64,
+    /// Activations that sessions hand over.
+    pub handed_over: u64,
+    /// Sessions of the device that layers and states are split over.
+    pub sessions: u32,
     /// Inputs and outputs.
     pub io: u64,
     /// What speculation takes on top of plain decoding; `None` without.
@@ -99,6 +103,7 @@ pub(super) struct Layouts {
     pub state: StateLayout,
     pub io: IoLayout,
     pub spec: Option<SpecLayout>,
+    pub split: Split,
 }
 
 impl Layouts {
@@ -107,12 +112,14 @@ impl Layouts {
         draft: Option<&DraftConfig>,
         n_ctx: u32,
         options: &EngineOptions,
+        split: Split,
     ) -> Self {
         let speculate = options.speculate || draft.is_some();
         Self {
-            state: StateLayout::new(config, n_ctx),
+            state: StateLayout::new(config, n_ctx, &split),
             io: IoLayout::new(config, options.batch.max(MAX_VERIFY), options.taps.len()),
             spec: speculate.then(|| SpecLayout::new(config, draft, n_ctx)),
+            split,
         }
     }
 
@@ -123,8 +130,8 @@ impl Layouts {
         draft: Option<&'a DraftConfig>,
         buffers: Buffers,
     ) -> Model<'a> {
-        let Self { state, io, spec } = self;
-        Model { config, weights, state, io, spec: spec.as_ref(), draft, buffers }
+        let Self { state, io, spec, split } = self;
+        Model { config, weights, state, io, spec: spec.as_ref(), draft, split, buffers }
     }
 }
 
@@ -176,7 +183,12 @@ impl Programs {
         short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
     }
 
-    /// Bytes of the activations' buffer.
+    /// Bytes that sessions hand over.
+    pub(super) fn handed_bytes(&self) -> u64 {
+        self.recorded.iter().map(|r| r.handed_bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of the activations' buffer of each session.
     pub(super) fn activation_bytes(&self) -> u64 {
         self.activations().max(self.kept_at() + self.kept_bytes)
     }
@@ -188,7 +200,7 @@ impl Programs {
         (weights, draft_weights): (u64, u64),
         device: &DeviceInfo,
     ) -> MemoryPlan {
-        let Layouts { state, io, spec } = layouts;
+        let Layouts { state, io, spec, split } = layouts;
         let unshared = self.recorded.iter().map(|r| r.activation_bytes_unshared);
         MemoryPlan {
             weights,
@@ -196,6 +208,8 @@ impl Programs {
             recurrent: state.recurrent_bytes,
             activations: self.activations(),
             activations_unshared: unshared.max().unwrap_or(0),
+            handed_over: self.handed_bytes(),
+            sessions: split.sessions() as u32,
             io: io.bytes,
             speculation: spec.as_ref().map(|spec| {
                 let conv_rows = self.activation_bytes() - self.activations();
@@ -206,6 +220,11 @@ impl Programs {
             n_ctx: state.n_ctx,
         }
     }
+}
+
+/// Whether the last session reads the embedding, too: as LM head, or for the draft.
+pub(super) fn embeds_twice(config: &Config, draft: Option<&DraftConfig>) -> bool {
+    config.tied || draft.is_some_and(|draft| !draft.own_embedding)
 }
 
 /// What a model would take on a device, without loading it.
@@ -222,19 +241,25 @@ pub fn plan(
     let n_ctx = context(config, options.n_ctx)?;
     let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
     let [weight_buffer, state, io, spec, draft_buffer] = [0, 1, 2, 3, 4].map(BufferId);
+    let whole = |buffer| move |at| (buffer, at);
     let plan = WeightPlan::of(gguf, config)?;
     let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
-    let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), weight_buffer);
+    let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(weight_buffer));
+    let draft =
+        draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, config)?))).transpose()?;
+    let twice = embeds_twice(config, draft.as_ref().map(|(_, draft)| draft));
+    let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
+    let split = super::weights::split(config, entries, twice, device.sessions)?;
     let (mut draft_config, mut draft_bytes) = (None, 0);
-    if let Some(gguf) = draft {
-        let draft = DraftConfig::read(gguf, config)?;
+    if let Some((gguf, draft)) = draft {
         let plan = draft.weights(gguf, config)?;
         let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
-        weights = weights.with(WeightMap::new(plan, |label| entries.get(label).copied(), draft_buffer));
+        weights =
+            weights.with(WeightMap::new(plan, |label| entries.get(label).copied(), whole(draft_buffer)));
         (draft_config, draft_bytes) = (Some(draft), bytes);
     }
-    let layouts = Layouts::new(config, draft_config.as_ref(), n_ctx, options);
-    let buffers = Buffers { state, io, spec };
+    let layouts = Layouts::new(config, draft_config.as_ref(), n_ctx, options, split);
+    let buffers = Buffers { state: [state; MAX_SESSIONS], io, spec };
     let programs =
         Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options);
     Ok(programs.memory(config, &layouts, (bytes, draft_bytes), device))

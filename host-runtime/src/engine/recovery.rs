@@ -4,12 +4,8 @@
 //! maps and loads everything under the ids that it had, and runs the tokens again. As steps of any width give the same
 //! bits, states and caches are what they were.
 
-use std::sync::Arc;
-
-use hexflash_abi::ProgramId;
-
-use super::{Engine, EngineError, load_program, rounds};
-use crate::device::{Buffer, Device, DeviceError};
+use super::{Engine, EngineError, rounds};
+use crate::device::{Buffer, Device, DeviceError, SessionSet};
 
 impl EngineError {
     /// Whether the device itself failed, so that starting it again may help; what it refuses, it will refuse again.
@@ -27,8 +23,8 @@ impl EngineError {
 }
 
 /// Allocates a buffer as large as the one before, which must get its id: programs name it.
-fn again(device: &mut dyn Device, old: &Buffer) -> Result<Buffer, EngineError> {
-    let new = device.allocate(old.memory.len() as u64)?;
+fn again(device: &mut dyn Device, sessions: SessionSet, old: &Buffer) -> Result<Buffer, EngineError> {
+    let new = device.allocate_in(sessions, old.memory.len() as u64)?;
     same_id(old, new)
 }
 
@@ -49,20 +45,24 @@ impl Engine {
         self.broken = true;
         self.device.reset()?;
         let device = &mut *self.device;
-        for (image, old) in self.weights.iter().zip(&mut self.weight_buffers) {
-            *old = same_id(old, device.import(Arc::clone(image) as _)?)?;
+        for weights in &mut self.weights {
+            weights.buffer = same_id(&weights.buffer, weights.again(device)?)?;
         }
-        self.state = again(device, &self.state)?;
-        self.io = again(device, &self.io)?;
+        for (session, part) in self.state.iter_mut().enumerate() {
+            *part = again(device, SessionSet::one(session), part)?;
+        }
+        let all = SessionSet::all(self.state.len());
+        self.io = again(device, all, &self.io)?;
         if let Some(spec) = &mut self.spec {
-            spec.buffer = again(device, &spec.buffer)?;
+            spec.buffer = again(device, all, &spec.buffer)?;
             spec.write_tables();
             (spec.pending, spec.rounds) = (0, rounds::State::default());
         }
-        self.activations = again(device, &self.activations)?;
-        for (id, block) in self.blocks.iter().enumerate() {
-            load_program(device, ProgramId(id as u32), block)?;
+        for (session, activations) in self.activations.iter_mut().enumerate() {
+            *activations = again(device, SessionSet::one(session), activations)?;
         }
+        self.handed = again(device, all, &self.handed)?;
+        self.stages.iter().try_for_each(|stage| stage.load(device))?;
         (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
         let history = std::mem::take(&mut self.history);
         if history.is_empty() {

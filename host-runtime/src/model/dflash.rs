@@ -27,7 +27,7 @@ impl Recording<'_> {
         let width = draft.tap_width(self.model.config);
         match features {
             Features::Inject => self.g.activation([width, self.t, 1, 1], Some(1)),
-            Features::Keep => self.spec(at.pending, DType::F32, [width, MAX_PENDING, 1, 1]),
+            Features::Keep => self.shared(at.pending, DType::F32, [width, MAX_PENDING, 1, 1]),
         }
     }
 
@@ -122,6 +122,7 @@ impl Recording<'_> {
         let head = if draft.own_head.is_some() { "output.weight" } else { target.head() };
         self.g.linear_into(x, &own(draft.own_head.is_some(), head), logits);
 
+        let flags = flags | self.shared_flags();
         let drafts =
             self.g.rec.tensor(self.model.buffers.spec, at.block + 4, DType::I32, [t, 1, 1, 1], flags);
         self.g.rec.tokens_on(drafts, 0);

@@ -1,10 +1,12 @@
 //! Memory that outlives a step: caches, recurrent states, inputs and outputs.
 
+use std::cell::Cell;
+
 use hexflash_abi::DType;
 use hexflash_abi::accept::{HEAD, SLOTS};
 use hexflash_abi::registers::StepRegisters;
 
-use super::{Config, DraftConfig, Mixer};
+use super::{Config, DraftConfig, Mixer, Split};
 use crate::record::packed_bytes;
 
 /// Tokens of the widest step that may later be taken back in part (verify).
@@ -35,10 +37,10 @@ pub enum LayerState {
     },
 }
 
-/// The state buffer.
+/// The caches and states of all layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateLayout {
-    /// Per layer of the trunk.
+    /// Per layer of the trunk, as if all parts were one.
     pub layers: Vec<LayerState>,
     /// Positions of every cache.
     pub n_ctx: u32,
@@ -48,39 +50,59 @@ pub struct StateLayout {
     pub kv_bytes: u64,
     /// Bytes of recurrent state and rings.
     pub recurrent_bytes: u64,
+    /// First byte of each session's part, which is a buffer of its own.
+    pub parts: Vec<u64>,
 }
 
 impl StateLayout {
-    /// The state of `config` for `n_ctx` positions.
-    pub fn new(config: &Config, n_ctx: u32) -> Self {
+    /// The state of `config` for `n_ctx` positions, in sessions as `split` says.
+    pub fn new(config: &Config, n_ctx: u32, split: &Split) -> Self {
         let (a, l) = (&config.attention, &config.linear);
         let ring_rows = l.conv_kernel;
-        let mut at = 0;
+        let at = Cell::new(0);
         let (mut kv_bytes, mut recurrent_bytes) = (0, 0);
-        let mut place = |dtype, ne, total: &mut u64| {
+        let place = |dtype, ne, total: &mut u64| {
             let bytes = packed_bytes(dtype, ne).next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
             *total += bytes;
-            at += bytes;
-            at - bytes
+            at.replace(at.get() + bytes)
         };
+        let mut parts = vec![0];
         let layers = config
             .mixers
             .iter()
-            .map(|mixer| match mixer {
-                Mixer::Full => LayerState::Attention {
-                    k: place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
-                    v: place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
-                },
-                Mixer::Linear => LayerState::Linear {
-                    ring: place(DType::F32, [l.channels(), ring_rows, 1, 1], &mut recurrent_bytes),
-                    state: place(DType::F32, [l.state, l.state, l.n_head_v, 1], &mut recurrent_bytes),
-                },
+            .enumerate()
+            .map(|(layer, mixer)| {
+                if split.begins(layer) {
+                    parts.push(at.get());
+                }
+                match mixer {
+                    Mixer::Full => LayerState::Attention {
+                        k: place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
+                        v: place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
+                    },
+                    Mixer::Linear => LayerState::Linear {
+                        ring: place(DType::F32, [l.channels(), ring_rows, 1, 1], &mut recurrent_bytes),
+                        state: place(DType::F32, [l.state, l.state, l.n_head_v, 1], &mut recurrent_bytes),
+                    },
+                }
             })
             .collect();
-        Self { layers, n_ctx, ring_rows, kv_bytes, recurrent_bytes }
+        Self { layers, n_ctx, ring_rows, kv_bytes, recurrent_bytes, parts }
     }
 
-    /// Bytes of the state buffer.
+    /// Where a byte is: the session, and the place in its part.
+    pub fn home(&self, at: u64) -> (usize, u64) {
+        let session = self.parts.partition_point(|&start| start <= at) - 1;
+        (session, at - self.parts[session])
+    }
+
+    /// Bytes of each session's part.
+    pub fn part_bytes(&self) -> impl Iterator<Item = u64> {
+        let ends = self.parts[1..].iter().copied().chain([self.bytes()]);
+        self.parts.iter().zip(ends).map(|(start, end)| end - start)
+    }
+
+    /// Bytes of all parts.
     pub fn bytes(&self) -> u64 {
         self.kv_bytes + self.recurrent_bytes
     }

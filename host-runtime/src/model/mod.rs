@@ -9,6 +9,7 @@ mod keys;
 mod layout;
 mod programs;
 mod qwen35;
+mod split;
 mod tensors;
 
 pub use config::{AttentionConfig, Config, LinearConfig, Mixer, RopeConfig};
@@ -19,4 +20,5 @@ pub use layout::{
     StateLayout, TapePlace,
 };
 pub use programs::{Buffers, Features, Model, Part, Rows, Shape};
+pub use split::Split;
 pub use tensors::{Projection, WeightMap, WeightPlan};

@@ -9,8 +9,9 @@ use hexflash_abi::{BufferId, DType, Op};
 use super::graph::Graph;
 use super::layout::{MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use super::{
-    AttentionConfig, Config, DraftConfig, DraftPlaces, IoLayout, SpecLayout, StateLayout, WeightMap,
+    AttentionConfig, Config, DraftConfig, DraftPlaces, IoLayout, SpecLayout, Split, StateLayout, WeightMap,
 };
+use crate::device::MAX_SESSIONS;
 use crate::record::{Recorded, Recorder, Tensor};
 
 /// Rows of a step for which the LM head runs.
@@ -52,8 +53,8 @@ pub struct Shape {
 /// Buffers that programs refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
-    /// Caches and states.
-    pub state: BufferId,
+    /// Caches and states, by session.
+    pub state: [BufferId; MAX_SESSIONS],
     /// Inputs and outputs.
     pub io: BufferId,
     /// What speculation adds.
@@ -97,8 +98,10 @@ pub struct Model<'a> {
     pub io: &'a IoLayout,
     /// What speculation adds; `None` for plain decoding only.
     pub spec: Option<&'a SpecLayout>,
-    /// The draft.
+    /// The draft, which the last session has.
     pub draft: Option<&'a DraftConfig>,
+    /// The sessions of the target's layers.
+    pub split: &'a Split,
     /// Where all that lies.
     pub buffers: Buffers,
 }
@@ -179,7 +182,7 @@ impl<'a> Model<'a> {
         let (draft, at) = drafter;
         let t = self.verify_tokens();
         let mut m = self.start(t);
-        let tokens = m.spec(at.block, DType::I32, [t, 1, 1, 1]);
+        let tokens = m.shared(at.block, DType::I32, [t, 1, 1, 1]);
         m.g.rec.tokens_on(tokens, 0);
         let features = m.features(drafter, Features::Inject);
         let x = m.trunk(tokens, true, true, |m, layer, x| m.tap(draft, layer, x, features, None));
@@ -201,7 +204,7 @@ impl<'a> Model<'a> {
         let anchor = m.spec(at.noise, DType::I32, [1; 4]);
         let params = Accept { block: draft.block, n_ctx: self.state.n_ctx };
         m.g.rec.op_with(Op::Accept, &[best, tokens, stops].map(Some), &[out, anchor], &params);
-        let first = m.spec(at.block, DType::I32, [1; 4]);
+        let first = m.shared(at.block, DType::I32, [1; 4]);
         m.g.rec.op(Op::Cpy, &[anchor], first);
 
         m.draft(drafter, TensorFlags::empty());
@@ -216,9 +219,11 @@ impl<'a> Model<'a> {
     pub fn draft_block(&self) -> Recorded {
         let drafter = self.drafter().unwrap_or_else(|| panic!("drafting needs a draft"));
         let mut m = self.start(self.verify_tokens());
+        m.g.rec.session(self.split.last());
         let anchor = m.io(self.io.tokens, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
-        for at in [drafter.1.noise, drafter.1.block] {
-            let first = m.spec(at, DType::I32, [1; 4]);
+        let (noise, block) =
+            (m.spec(drafter.1.noise, DType::I32, [1; 4]), m.shared(drafter.1.block, DType::I32, [1; 4]));
+        for first in [noise, block] {
             m.g.rec.op(Op::Cpy, &[anchor], first);
         }
         m.draft(drafter, TensorFlags::HOST_READS);
@@ -232,8 +237,9 @@ impl<'a> Model<'a> {
     pub fn inject(&self) -> Recorded {
         let drafter = self.drafter().unwrap_or_else(|| panic!("features need a draft"));
         let mut m = self.start(MAX_PENDING.min(self.state.n_ctx));
+        m.g.rec.session(self.split.last());
         let (width, t) = (drafter.0.tap_width(self.config), m.t);
-        let features = m.spec(drafter.1.pending, DType::F32, [width, t, 1, 1]);
+        let features = m.shared(drafter.1.pending, DType::F32, [width, t, 1, 1]);
         m.g.rec.tokens_on(features, 1);
         m.part(Part::Taps);
         m.inject(drafter, features);
@@ -254,8 +260,28 @@ impl Recording<'_> {
         self.g.rec.tensor(self.model.buffers.spec, offset, dtype, ne, TensorFlags::empty())
     }
 
-    pub(super) fn state(&mut self, offset: u64, ne: [u32; 4]) -> Tensor {
-        self.g.rec.tensor(self.model.buffers.state, offset, DType::F32, ne, TensorFlags::empty())
+    /// As [`spec`](Self::spec), for what several sessions use from one program to another.
+    pub(super) fn shared(&mut self, offset: u64, dtype: DType, ne: [u32; 4]) -> Tensor {
+        self.g.rec.tensor(self.model.buffers.spec, offset, dtype, ne, self.shared_flags())
+    }
+
+    /// What that does to caches.
+    pub(super) fn shared_flags(&self) -> TensorFlags {
+        match self.model.split.sessions() {
+            1 => TensorFlags::empty(),
+            _ => TensorFlags::HOST_WRITES | TensorFlags::HOST_READS,
+        }
+    }
+
+    /// Where a byte of the caches and states is.
+    pub(super) fn state_home(&self, at: u64) -> (BufferId, u64) {
+        let (session, at) = self.model.state.home(at);
+        (self.model.buffers.state[session], at)
+    }
+
+    pub(super) fn state(&mut self, at: u64, ne: [u32; 4]) -> Tensor {
+        let (buffer, offset) = self.state_home(at);
+        self.g.rec.tensor(buffer, offset, DType::F32, ne, TensorFlags::empty())
     }
 
     /// The K and V cache of a layer.

@@ -23,6 +23,7 @@ impl Recording<'_> {
         let x = self.g.activation([config.n_embd, self.t, 1, 1], Some(1));
         self.g.rec.op(Op::GetRows, &[embedding, tokens], x);
         for (i, mixer) in config.mixers.iter().enumerate() {
+            self.g.rec.session(self.model.split.session_of(i));
             tap(self, i, x);
             let name = |suffix: &str| format!("blk.{i}.{suffix}");
             let a = self.g.rms_norm(x, &name("attn_norm.weight"), config.rms_eps);
@@ -58,7 +59,8 @@ impl Recording<'_> {
         for x in [q, k] {
             self.g.rope(x, &c.rope);
         }
-        let caches = self.caches(self.model.buffers.state, (k_at, v_at), c, n_ctx);
+        let ((buffer, k_at), (_, v_at)) = (self.state_home(k_at), self.state_home(v_at));
+        let caches = self.caches(buffer, (k_at, v_at), c, n_ctx);
         let attn = FlashAttn {
             scale: 1.0 / (d as f32).sqrt(),
             visibility: Visibility::Causal.wire(),
@@ -109,7 +111,7 @@ impl Recording<'_> {
 
         // q and k, all heads in one go, to unit length: x / sqrt(sum x^2 + eps).
         let qk = self.g.heads(conv, 0, s, 2 * hk, 4 * s);
-        let unit = self.g.weight("unit_norm");
+        let unit = self.g.weight(super::tensors::UNIT_NORM);
         let eps = Norm { eps: config.rms_eps / s as f32 };
         self.g.rec.op_with(Op::RmsNorm, &[Some(qk), Some(unit)], &[qk], &eps);
         let q = self.g.heads(conv, 0, s, hk, 4 * s);

@@ -8,6 +8,9 @@ use super::{Config, Mixer, ModelError};
 use crate::gguf::Gguf;
 use crate::weights::{Form, WeightEntry, WeightSpec};
 
+/// Weights that all linear layers share: 1 / sqrt(n).
+pub(super) const UNIT_NORM: &str = "unit_norm";
+
 /// Matrices that read the same activations: neighbours of one type are stored, and multiplied, as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Projection {
@@ -45,12 +48,17 @@ pub struct WeightMap {
 }
 
 impl WeightMap {
-    /// The weights of an image whose places `entry` knows, mapped as `buffer`.
-    pub fn new(plan: WeightPlan, entry: impl Fn(&str) -> Option<WeightEntry>, buffer: BufferId) -> Self {
+    /// The weights of an image whose entries `entry` knows. `home` says where a byte of the image is: the buffer, and
+    /// the place in it.
+    pub fn new(
+        plan: WeightPlan,
+        entry: impl Fn(&str) -> Option<WeightEntry>,
+        home: impl Fn(u64) -> (BufferId, u64),
+    ) -> Self {
         let place = |spec: &WeightSpec| {
             let entry = entry(&spec.name)?;
-            let place = WeightPlace { buffer, offset: entry.offset, dtype: entry.dtype, ne: entry.ne };
-            Some((spec.name.clone(), place))
+            let (buffer, offset) = home(entry.offset);
+            Some((spec.name.clone(), WeightPlace { buffer, offset, dtype: entry.dtype, ne: entry.ne }))
         };
         Self { places: plan.specs.iter().filter_map(place).collect(), projections: plan.projections }
     }
@@ -204,7 +212,7 @@ pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelErro
         p.add(&name("ffn_down.weight"), &[f.into(), e.into()], Form::Tiled)?;
     }
     // x / sqrt(sum x^2 + eps) is RMS_NORM with eps / n and every weight 1 / sqrt(n).
-    p.values("unit_norm", vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
+    p.values(UNIT_NORM, vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
     Ok(p.finish())
 }
 

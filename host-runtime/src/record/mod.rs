@@ -4,8 +4,13 @@
 //! outputs) or are *activations*, which live from the op that writes them to the last op that reads them; the
 //! planner gives activations that are never alive together the same memory. *Kept* tensors lie in the activations'
 //! buffer, too, but behind all that their programs use there, so that they live from one program to another.
+//!
+//! A program may be split over the sessions of a device: each runs some of its ops, in order. Activations that one
+//! session leaves to another are *handed over*, in a buffer that all of them map and nothing else uses.
 
 mod planner;
+
+use std::collections::HashMap;
 
 use hexflash_abi::program::{
     BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
@@ -14,6 +19,7 @@ use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
+use crate::device::SessionSet;
 use planner::{Lifetime, Planner};
 
 /// A tensor of the program under construction: shape and strides as recorded, memory decided later.
@@ -62,6 +68,9 @@ pub struct Recorder {
     ops: Vec<OpDesc>,
     activations: Vec<Lifetime>,
     part: u16,
+    /// Session of each op, and of the next one.
+    sessions: Vec<usize>,
+    session: usize,
 }
 
 /// A recorded program: its block, and the activation memory it needs.
@@ -69,19 +78,74 @@ pub struct Recorder {
 pub struct Recorded {
     tensors: Vec<Entry>,
     ops: Vec<OpDesc>,
+    /// Session of each op.
+    sessions: Vec<usize>,
     max_tokens: u32,
     n_ctx: u32,
-    offsets: Vec<u64>,
+    places: Vec<Place>,
     /// Bytes of activation memory.
     pub activation_bytes: u64,
+    /// Bytes of activations that sessions hand over.
+    pub handed_bytes: u64,
     /// Bytes that activations would need without reuse.
     pub activation_bytes_unshared: u64,
+}
+
+/// Where an activation lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// From the start of the activations, or of what is handed over.
+    offset: u64,
+    users: Users,
+}
+
+/// The sessions that write and read an activation.
+#[derive(Clone, Copy, Debug)]
+struct Users {
+    written: SessionSet,
+    read: SessionSet,
+}
+
+impl Users {
+    fn handed_over(&self) -> bool {
+        self.written.with(self.read).iter().nth(1).is_some()
+    }
+
+    /// What a session must do to its caches: as if the host had written what sessions before it did, and would read what
+    /// this one does. That holds for the last one, too: a line that it kept would overwrite what the first one writes
+    /// next.
+    fn flags(&self, session: usize, role: Role) -> TensorFlags {
+        match role {
+            Role::Source if self.written.iter().any(|other| other < session) => TensorFlags::HOST_WRITES,
+            Role::Destination if self.handed_over() => TensorFlags::HOST_READS,
+            _ => TensorFlags::empty(),
+        }
+    }
+}
+
+/// What an op does with a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Source,
+    Destination,
+}
+
+/// The buffers and places that a program's block names.
+#[derive(Clone, Copy, Debug)]
+pub struct Homes {
+    /// Buffer of the session's activations.
+    pub activations: BufferId,
+    /// Where kept tensors begin there: at [`activation_bytes`](Recorded::activation_bytes) or after it.
+    pub kept_at: u64,
+    /// Buffer of what sessions hand over.
+    pub handed: BufferId,
 }
 
 impl Recorder {
     /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        Self { max_tokens, n_ctx, tensors: Vec::new(), ops: Vec::new(), activations: Vec::new(), part: 0 }
+        let (tensors, ops, activations, sessions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { max_tokens, n_ctx, tensors, ops, activations, part: 0, sessions, session: 0 }
     }
 
     /// Length of the token axis.
@@ -185,6 +249,15 @@ impl Recorder {
         self.part = part as u16;
     }
 
+    /// Ops recorded from here on run in session `session` of the device: the same as before, or a later one.
+    ///
+    /// # Panics
+    /// If it is an earlier one.
+    pub fn session(&mut self, session: usize) {
+        assert!(session >= self.session);
+        self.session = session;
+    }
+
     /// Records an op without parameters.
     pub fn op(&mut self, op: Op, src: &[Tensor], dst: Tensor) {
         self.op_with(op, &src.iter().copied().map(Some).collect::<Vec<_>>(), &[dst], &[0u32; 0]);
@@ -206,6 +279,7 @@ impl Recorder {
         let mut desc = OpDesc { part: self.part, ..OpDesc::new(op, &src, &dst) };
         desc.set_params(params);
         self.ops.push(desc);
+        self.sessions.push(self.session);
     }
 
     fn used(&mut self, tensor: Tensor, op: usize) -> TensorIndex {
@@ -218,17 +292,54 @@ impl Recorder {
 
     /// Plans the activations.
     pub fn finish(self) -> Recorded {
-        let plan = Planner::plan(&self.activations);
+        let users = self.users();
+        let those = |handed: bool| -> Vec<Lifetime> {
+            let all = self.activations.iter().zip(&users);
+            all.map(|(life, users)| if users.handed_over() == handed { *life } else { life.empty() })
+                .collect()
+        };
+        let [local, handed] = [false, true].map(|handed| Planner::plan(&those(handed)));
+        let offsets = local.offsets.iter().zip(&handed.offsets).zip(&users);
+        let places = offsets.map(|((&local, &handed), &users)| Place {
+            offset: if users.handed_over() { handed } else { local },
+            users,
+        });
         Recorded {
+            places: places.collect(),
             tensors: self.tensors,
             ops: self.ops,
+            sessions: self.sessions,
             max_tokens: self.max_tokens,
             n_ctx: self.n_ctx,
-            offsets: plan.offsets,
-            activation_bytes: plan.bytes,
+            activation_bytes: local.bytes,
+            handed_bytes: handed.bytes,
             activation_bytes_unshared: self.activations.iter().map(|a| a.bytes).sum(),
         }
     }
+
+    /// By activation.
+    fn users(&self) -> Vec<Users> {
+        let none = Users { written: SessionSet::NONE, read: SessionSet::NONE };
+        let mut users = vec![none; self.activations.len()];
+        for (op, &session) in self.ops.iter().zip(&self.sessions) {
+            for (tensor, role) in operands(op) {
+                let Home::Activation(number) = self.tensors[tensor].home else { continue };
+                let users = &mut users[number];
+                let set = if role == Role::Source { &mut users.read } else { &mut users.written };
+                *set = set.with(SessionSet::one(session));
+            }
+        }
+        users
+    }
+}
+
+/// The tensors of an op, by number, and what it does with them.
+fn operands(op: &OpDesc) -> impl Iterator<Item = (usize, Role)> {
+    let of = |list: &[TensorIndex], role| {
+        let some = list.iter().filter(|&&index| index != TensorIndex::NONE);
+        some.map(|index| (usize::from(index.0), role)).collect::<Vec<_>>()
+    };
+    of(&op.src, Role::Source).into_iter().chain(of(&op.dst, Role::Destination))
 }
 
 impl Recorded {
@@ -243,18 +354,35 @@ impl Recorded {
             as u64
     }
 
-    /// The program block, with activations in the buffer `activations`, and kept tensors there from byte `kept_at` on,
-    /// which should be at least [`activation_bytes`](Self::activation_bytes). It is validated as the device will do it,
-    /// so that a mistake in recording shows here, with the op's name.
+    /// Whether a session runs any of it.
+    pub fn runs_in(&self, session: usize) -> bool {
+        self.sessions.contains(&session)
+    }
+
+    /// The block of what session `session` runs. It is validated as the device will do it, so that a mistake in recording
+    /// shows here, with the op's name.
     ///
     /// # Errors
     /// What validation finds.
     pub fn block(
         &self,
-        activations: BufferId,
-        kept_at: u64,
+        session: usize,
+        homes: &Homes,
         buffer: impl Fn(BufferId) -> Option<BufferInfo>,
     ) -> Result<Vec<u8>, RecordError> {
+        let (first, end) = (
+            self.sessions.partition_point(|&other| other < session),
+            self.sessions.partition_point(|&other| other <= session),
+        );
+        let mut ops = self.ops[first..end].to_vec();
+        let flags = self.handed_flags(session, &ops);
+        let mut numbers: Vec<usize> = flags.keys().copied().collect();
+        numbers.sort_unstable();
+        for index in ops.iter_mut().flat_map(|op| op.src.iter_mut().chain(&mut op.dst)) {
+            if let Ok(number) = numbers.binary_search(&usize::from(index.0)) {
+                *index = TensorIndex(number as u16);
+            }
+        }
         let mut buffers: Vec<BufferRef> = Vec::new();
         let mut index_of = |id: BufferId| {
             buffers.iter().position(|b| b.buffer == id).unwrap_or_else(|| {
@@ -262,29 +390,45 @@ impl Recorded {
                 buffers.len() - 1
             })
         };
-        let tensors: Vec<TensorDesc> = self
-            .tensors
+        let tensors: Vec<TensorDesc> = numbers
             .iter()
-            .map(|entry| {
+            .map(|number| {
+                let (entry, flags) = (&self.tensors[*number], flags[number]);
                 let (id, offset) = match entry.home {
                     Home::Buffer(id) => (id, 0),
-                    Home::Activation(number) => (activations, self.offsets[number]),
-                    Home::Kept => (activations, kept_at),
+                    Home::Activation(number) => {
+                        let Place { offset, users } = self.places[number];
+                        (if users.handed_over() { homes.handed } else { homes.activations }, offset)
+                    }
+                    Home::Kept => (homes.activations, homes.kept_at),
                 };
                 let buffer = index_of(id) as u16;
-                TensorDesc { buffer, offset: entry.desc.offset + offset, ..entry.desc }
+                let (offset, flags) = (entry.desc.offset + offset, entry.desc.flags | flags.bits());
+                TensorDesc { buffer, offset, flags, ..entry.desc }
             })
             .collect();
-        let counts = [buffers.len(), tensors.len(), self.ops.len()];
+        let counts = [buffers.len(), tensors.len(), ops.len()];
         let header = ProgramHeader::new(self.max_tokens, self.n_ctx).with_counts(counts);
         let header = header.ok_or(RecordError::TooLarge { counts })?;
-        let program = Program { header: &header, buffers: &buffers, tensors: &tensors, ops: &self.ops };
+        let program = Program { header: &header, buffers: &buffers, tensors: &tensors, ops: &ops };
         program.check(buffer).map_err(|fault| {
-            let op = self.ops.get(fault.op.0 as usize).and_then(|op| Op::parse(op.opcode));
+            let op = ops.get(fault.op.0 as usize).and_then(|op| Op::parse(op.opcode));
             RecordError::Invalid { op, fault }
         })?;
-        let parts = [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), self.ops.as_bytes()];
+        let parts = [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()];
         Ok(parts.concat())
+    }
+
+    /// The tensors that a session's ops use, with the flags of those that are handed over.
+    fn handed_flags(&self, session: usize, ops: &[OpDesc]) -> HashMap<usize, TensorFlags> {
+        let mut flags: HashMap<usize, TensorFlags> = HashMap::new();
+        for (tensor, role) in ops.iter().flat_map(operands) {
+            let flags = flags.entry(tensor).or_insert(TensorFlags::empty());
+            if let Home::Activation(number) = self.tensors[tensor].home {
+                *flags |= self.places[number].users.flags(session, role);
+            }
+        }
+        flags
     }
 }
 

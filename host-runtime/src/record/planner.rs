@@ -15,6 +15,11 @@ impl Lifetime {
         Self { bytes, first: usize::MAX, last: 0 }
     }
 
+    /// The same life, without memory.
+    pub(super) fn empty(self) -> Self {
+        Self { bytes: 0, ..self }
+    }
+
     pub(super) fn extend(&mut self, op: usize) {
         self.first = self.first.min(op);
         self.last = self.last.max(op);

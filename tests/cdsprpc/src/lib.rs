@@ -1,5 +1,5 @@
 //! A stand-in for the vendor's `libcdsprpc.so`: the functions that hexflash uses, with their rules, and a process that
-//! plays the one on the DSP (`hexflash-pd`, the skel library compiled for this machine).
+//! plays the one on the DSP (`hexflash-pd`: the skel library compiled for this machine, or Hexagon code under emulation).
 //!
 //! What it is true to: calls and structs, the order in which they must come, the queue's memory, limits, codes, file
 //! descriptors that must be mapped and unmapped, a DSP whose caches hold old bytes until they are told to drop them. The

@@ -95,7 +95,8 @@ impl StandIn {
     /// Options with which the device opens it.
     pub fn options(&self) -> DeviceOptions {
         let htp = HtpOptions { library: Some(self.path()), ..HtpOptions::default() };
-        DeviceOptions { threads: Some(2), vtcm_bytes: Some(1 << 20), htp: Some(Box::new(htp)) }
+        let (threads, vtcm_bytes) = (Some(2), Some(1 << 20));
+        DeviceOptions { threads, vtcm_bytes, sessions: None, htp: Some(Box::new(htp)) }
     }
 
     /// The device on it.

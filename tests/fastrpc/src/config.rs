@@ -15,6 +15,7 @@
 //! | `wanted=N` | somebody else asks for VTCM while message N is handled |
 //! | `check=0` | both sides see the same memory, which is faster and finds no breaches of coherence |
 //! | `forget=flush`, `forget=invalidate`, `forget=power` | the DSP plays a skel that leaves that out |
+//! | `dsp=qemu` | Hexagon code under emulation serves the messages, instead of the skel compiled for this machine |
 //! | `report=FILE`, `pd=FILE` | where breaches go; the program of the DSP's process |
 
 use std::collections::HashMap;

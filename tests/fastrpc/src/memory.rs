@@ -59,12 +59,15 @@ impl Drop for Mapped {
     }
 }
 
-/// A new file without a name, of `bytes` zeroed bytes.
+/// The emulator maps files in units of this size, and falls over beyond the end of one.
+const FILE: u64 = 64 << 10;
+
+/// A new file without a name, of at least `bytes` zeroed bytes.
 ///
 /// # Errors
 /// The system's.
 pub fn nameless(bytes: usize) -> io::Result<File> {
     let file = File::from(rustix::fs::memfd_create("rpcmem", rustix::fs::MemfdFlags::CLOEXEC)?);
-    file.set_len(bytes as u64)?;
+    file.set_len((bytes as u64).next_multiple_of(FILE))?;
     Ok(file)
 }

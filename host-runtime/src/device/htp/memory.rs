@@ -3,7 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hexflash_abi::message::MapFlags;
 
 use super::super::Memory;
 use super::error::{Call, HtpError, check};
@@ -50,7 +52,8 @@ pub(super) struct RpcMemory {
     /// Bytes that users asked for, and that were allocated.
     bytes: usize,
     fd: c_int,
-    written: Mutex<Ranges>,
+    /// For each mapping what was written since it was last told: sessions may share the memory.
+    written: Mutex<Vec<Ranges>>,
 }
 
 // SAFETY: an address range with a lock; who uses the memory obeys `Memory`.
@@ -78,9 +81,8 @@ impl RpcMemory {
         unsafe { base.write_bytes(0, bytes) };
         // SAFETY: allocated above.
         let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
-        let written = Mutex::new(Ranges::default());
+        let written = Mutex::new(Vec::new());
         let memory = Self { library: Arc::clone(library), base, bytes, fd, written };
-        memory.written(0, bytes);
         // Dropped, and thereby freed, if it has no fd.
         if fd > 0 { Ok(memory) } else { Err(HtpError::call(Call::ToFd, fd)) }
     }
@@ -90,9 +92,8 @@ impl RpcMemory {
         self.fd
     }
 
-    /// What was written since the last call.
-    pub(super) fn take_written(&self) -> Vec<Range<usize>> {
-        std::mem::take(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner).0)
+    fn ranges(&self) -> MutexGuard<'_, Vec<Ranges>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +119,7 @@ unsafe impl Memory for RpcMemory {
     }
 
     fn written(&self, offset: usize, bytes: usize) {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).add(offset, bytes, self.bytes);
+        self.ranges().iter_mut().for_each(|ranges| ranges.add(offset, bytes, self.bytes));
     }
 }
 
@@ -126,17 +127,46 @@ unsafe impl Memory for RpcMemory {
 pub(super) struct Mapped {
     memory: Arc<RpcMemory>,
     domain: c_int,
+    flags: MapFlags,
+    /// Which of the memory's lists of written ranges is this mapping's.
+    list: usize,
 }
 
 impl Mapped {
-    /// Lets the DSP map the memory.
-    pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int) -> Result<Self, HtpError> {
+    /// Lets the DSP map the memory, as `flags` say. What was written before is in no cache of the DSP.
+    pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int, flags: MapFlags) -> Result<Self, HtpError> {
         let functions = memory.library.functions();
         let (at, bytes) = (memory.base.as_ptr().cast::<c_void>(), memory.bytes);
         // SAFETY: memory of the library's, with its own fd and size.
         let code = unsafe { (functions.fastrpc_mmap)(domain, memory.fd, at, 0, bytes, MAP_FD_DELAYED) };
         check(Call::Map, code)?;
-        Ok(Self { memory, domain })
+        let mut lists = memory.ranges();
+        lists.push(Ranges::default());
+        let list = lists.len() - 1;
+        drop(lists);
+        Ok(Self { memory, domain, flags, list })
+    }
+
+    /// How it is mapped.
+    pub(super) fn flags(&self) -> MapFlags {
+        self.flags
+    }
+
+    /// What was written since the last call.
+    pub(super) fn take_written(&self) -> Vec<Range<usize>> {
+        std::mem::take(&mut self.memory.ranges()[self.list].0)
+    }
+
+    /// This session wrote there: the others that have the memory must be told.
+    pub(super) fn written_here(&self, offset: usize, bytes: usize) {
+        let mut lists = self.memory.ranges();
+        let others = lists.iter_mut().enumerate().filter(|&(list, _)| list != self.list);
+        others.for_each(|(_, ranges)| ranges.add(offset, bytes, self.memory.bytes));
+    }
+
+    /// The session was not told of that after all.
+    pub(super) fn untold(&self, offset: usize, bytes: usize) {
+        self.memory.ranges()[self.list].add(offset, bytes, self.memory.bytes);
     }
 
     /// The memory.

@@ -27,6 +27,7 @@ use self::library::Library;
 use self::memory::{Mapped, RpcMemory};
 use self::queue::QueueFailure;
 use self::session::{Session, Wanted};
+use super::sessions::not_mapped;
 use super::slots::Slots;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
@@ -132,6 +133,7 @@ impl Htp {
             description,
             threads: wanted.threads,
             vtcm_bytes: wanted.vtcm_bytes,
+            sessions: 1,
             arena_bytes: 0,
             cost_unit: CostUnit::Nanoseconds,
         };
@@ -151,7 +153,6 @@ impl Htp {
     }
 
     fn session(&mut self) -> Result<&mut Session, DeviceError> {
-        let gone = || DeviceError::Lost { reason: "it could not be started again".to_owned() };
         self.session.as_mut().ok_or_else(gone)
     }
 
@@ -164,7 +165,7 @@ impl Htp {
         let mut buffers = Vec::with_capacity(MAX_QUEUE_BUFFERS);
         for mapped in self.buffers.iter() {
             let fd = mapped.memory().fd() as u32;
-            for range in mapped.memory().take_written() {
+            for range in mapped.take_written() {
                 buffers.extend(packet_buffer(fd, range));
             }
         }
@@ -179,7 +180,7 @@ impl Htp {
                 for mapped in self.buffers.iter() {
                     let fd = mapped.memory().fd() as u32;
                     for b in buffers.iter().filter(|b| b.fd == fd) {
-                        mapped.memory().written(b.offset as usize, b.size as usize);
+                        mapped.untold(b.offset as usize, b.size as usize);
                     }
                 }
                 match failure {
@@ -208,10 +209,9 @@ impl Htp {
         DeviceError::Lost { reason }
     }
 
-    fn map(&mut self, memory: RpcMemory, flags: MapFlags) -> Result<(BufferId, Arc<RpcMemory>), DeviceError> {
+    fn map(&mut self, memory: Arc<RpcMemory>, flags: MapFlags) -> Result<BufferId, DeviceError> {
         let id = self.buffers.free()?;
-        let memory = Arc::new(memory);
-        let mapped = Mapped::new(Arc::clone(&memory), self.session()?.domain())?;
+        let mapped = Mapped::new(Arc::clone(&memory), self.session()?.domain(), flags)?;
         let (fd, size) = (Fd(memory.fd()), memory.len() as u64);
         let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
         match (self as &mut dyn Device).call(&Message::Map(map), QUICK) {
@@ -222,10 +222,8 @@ impl Htp {
                 return Err(error);
             }
         }
-        // What was written before it was mapped is in no cache of the DSP.
-        drop(memory.take_written());
         self.buffers.take(id, mapped);
-        Ok((id, memory))
+        Ok(id)
     }
 
     /// Ends the session: serving first, then what is mapped, then the process.
@@ -239,10 +237,43 @@ impl Htp {
     }
 }
 
+fn gone() -> DeviceError {
+    DeviceError::Lost { reason: "it could not be started again".to_owned() }
+}
+
+/// The DSP says that it has written memory, which other sessions may have mapped, too.
+fn written_here(buffers: &Slots<Mapped>, range: &QueueBuffer) {
+    if let Some(mapped) = buffers.iter().find(|mapped| mapped.memory().fd() as u32 == range.fd) {
+        mapped.written_here(range.offset as usize, range.size as usize);
+    }
+}
+
 /// Written memory as packets name it; nothing if 32 bits cannot.
 fn packet_buffer(fd: u32, range: std::ops::Range<usize>) -> Option<QueueBuffer> {
     let (offset, size) = (u32::try_from(range.start).ok()?, u32::try_from(range.len()).ok()?);
     Some(QueueBuffer { fd, size, offset, flags: WRITTEN_BY_SENDER, address: 0 })
+}
+
+impl super::Session for Htp {
+    fn open_session(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError> {
+        let mut htp = options.htp.as_deref().cloned().unwrap_or_default();
+        // The first session is the domain's own, unless that is taken.
+        htp.reserve |= number > 0;
+        Self::open(&DeviceOptions { htp: Some(Box::new(htp)), ..options.clone() })
+    }
+
+    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError> {
+        let mapped = of.buffers.get(id).ok_or_else(|| not_mapped(id))?;
+        self.map(Arc::clone(mapped.memory()), mapped.flags()).map(drop)
+    }
+
+    fn reserve(&mut self) -> Result<(), DeviceError> {
+        self.buffers.reserve()
+    }
+
+    fn release(&mut self, id: BufferId) {
+        self.buffers.give_back(id);
+    }
 }
 
 impl Device for Htp {
@@ -251,8 +282,8 @@ impl Device for Htp {
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        let memory = RpcMemory::zeroed(&self.library, bytes)?;
-        let (id, memory) = self.map(memory, MapFlags::empty())?;
+        let memory = Arc::new(RpcMemory::zeroed(&self.library, bytes)?);
+        let id = self.map(Arc::clone(&memory), MapFlags::empty())?;
         Ok(Buffer { id, memory: SharedMemory::new(memory) })
     }
 
@@ -263,7 +294,7 @@ impl Device for Htp {
         unsafe {
             std::ptr::copy_nonoverlapping(memory.base().as_ptr(), copy.base().as_ptr(), memory.len());
         }
-        let (id, _) = self.map(copy, MapFlags::READ_ONLY)?;
+        let id = self.map(Arc::new(copy), MapFlags::READ_ONLY)?;
         Ok(Buffer { id, memory: SharedMemory::new(memory) })
     }
 
@@ -285,12 +316,14 @@ impl Device for Htp {
         let deadline = Instant::now() + timeout;
         let mut response = Response::new_zeroed();
         loop {
-            let session = self.session()?;
+            let session = self.session.as_mut().ok_or_else(gone)?;
             // Looked up before the queue is: the last response may have come just before the end.
             let end = session.end();
             let left = deadline.saturating_duration_since(Instant::now());
             let patience = if end.is_some() { Duration::ZERO } else { left.min(LOOK) };
-            match session.queue().read(response.as_mut_bytes(), patience) {
+            let buffers = &self.buffers;
+            let told = |range: &QueueBuffer| written_here(buffers, range);
+            match session.queue().read(response.as_mut_bytes(), patience, told) {
                 Ok(len) if len == size_of::<Response>() => return Ok(response),
                 Ok(len) => {
                     session.give_up();

@@ -83,8 +83,13 @@ impl Queue {
         outcome(Call::QueueWrite, code)
     }
 
-    /// Receives a message; gives its length.
-    pub(super) fn read(&mut self, message: &mut [u8], timeout: Duration) -> Result<usize, QueueFailure> {
+    /// Receives a message; gives its length. `told` gets the buffers that the DSP has written.
+    pub(super) fn read(
+        &mut self,
+        message: &mut [u8],
+        timeout: Duration,
+        told: impl FnMut(&QueueBuffer),
+    ) -> Result<usize, QueueFailure> {
         let mut buffers = [QueueBuffer::default(); MAX_QUEUE_BUFFERS];
         let (mut flags, mut count, mut bytes) = (0, 0, 0);
         let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
@@ -103,7 +108,8 @@ impl Queue {
             )
         };
         outcome(Call::QueueRead, code)?;
-        // The buffers come back as they went; what they say to the caches, the library has done.
+        // What they say to this side's caches, the library has done.
+        buffers.iter().take(count as usize).for_each(told);
         Ok(bytes as usize)
     }
 }

@@ -22,6 +22,7 @@ use zerocopy::IntoBytes;
 
 use self::file::SharedFile;
 use self::process::{Process, Programs};
+use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
@@ -92,9 +93,11 @@ struct Running {
 }
 
 /// What keeps a mapped buffer's file open.
+#[derive(Clone)]
 enum Backing {
-    Shared(#[expect(dead_code, reason = "kept, not used")] Arc<SharedFile>),
-    Sealed(#[expect(dead_code, reason = "kept, not used")] File),
+    Shared(Arc<SharedFile>),
+    /// A copy, and its bytes.
+    Sealed(Arc<File>, u64),
 }
 
 /// The emulated device.
@@ -141,6 +144,7 @@ impl Qemu {
             description: super::describe("qemu").to_owned(),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
+            sessions: 1,
             arena_bytes: ARENA_BYTES,
             cost_unit: CostUnit::Packets,
         };
@@ -170,18 +174,35 @@ impl Qemu {
         Ok(())
     }
 
-    fn map(
-        &mut self,
-        fd: i32,
-        size: u64,
-        flags: MapFlags,
-        backing: Backing,
-    ) -> Result<BufferId, DeviceError> {
+    fn map(&mut self, backing: Backing) -> Result<BufferId, DeviceError> {
         let id = self.buffers.free()?;
+        let (fd, size, flags) = match &backing {
+            Backing::Shared(file) => (file.fd(), file.len() as u64, MapFlags::empty()),
+            Backing::Sealed(file, bytes) => (file.as_raw_fd(), *bytes, MapFlags::READ_ONLY),
+        };
         let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
         (self as &mut dyn Device).call(&Message::Map(map), START)?;
         self.buffers.take(id, backing);
         Ok(id)
+    }
+}
+
+impl Session for Qemu {
+    fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
+        Self::open(options)
+    }
+
+    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError> {
+        let backing = of.buffers.get(id).cloned().ok_or_else(|| not_mapped(id))?;
+        self.map(backing).map(drop)
+    }
+
+    fn reserve(&mut self) -> Result<(), DeviceError> {
+        self.buffers.reserve()
+    }
+
+    fn release(&mut self, id: BufferId) {
+        self.buffers.give_back(id);
     }
 }
 
@@ -192,16 +213,15 @@ impl Device for Qemu {
 
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
         let file = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;
-        let (fd, file) = (file.fd(), Arc::new(file));
-        let backing = Backing::Shared(Arc::clone(&file));
-        let id = self.map(fd, bytes, MapFlags::empty(), backing)?;
+        let file = Arc::new(file);
+        let id = self.map(Backing::Shared(Arc::clone(&file)))?;
         Ok(Buffer { id, memory: SharedMemory::new(file) })
     }
 
     fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
         let bytes = memory.len() as u64;
         let file = file::sealed_copy(&*memory).map_err(|source| DeviceError::Memory { bytes, source })?;
-        let id = self.map(file.as_raw_fd(), bytes, MapFlags::READ_ONLY, Backing::Sealed(file))?;
+        let id = self.map(Backing::Sealed(Arc::new(file), bytes))?;
         Ok(Buffer { id, memory: SharedMemory::new(memory) })
     }
 

@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::frame::{self, Ask, Cursor, Words};
-use hexflash_image::rpc::RemoteArg;
+use hexflash_image::rpc::{self, RemoteArg};
 use hexflash_image::skel::hexflash_skel_handle_invoke;
 
-use crate::state::violation;
-use crate::{queue, qurt, views, vtcm};
+use crate::state::{CONFIG, violation};
+use crate::{emulated, queue, qurt, views, vtcm};
 
 /// Answers until the host is gone, or says that this is the end.
 pub(crate) fn serve() -> io::Result<()> {
@@ -49,6 +49,21 @@ pub(crate) fn serve() -> io::Result<()> {
     }
 }
 
+/// Calls a method of the library that is loaded.
+///
+/// # Safety
+/// As many valid arguments as the scalars say.
+unsafe fn call(handle: u64, scalars: u32, args: &mut [RemoteArg]) -> i32 {
+    let args = args.as_mut_ptr();
+    if CONFIG.text("dsp") == Some("qemu") {
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { rpc::invoke(&mut *emulated::library(), handle, scalars, args) };
+        return outcome.map_or_else(rpc::AeeError::code, |()| 0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { hexflash_skel_handle_invoke(handle, scalars, args) }
+}
+
 /// FastRPC calls method 0 with the URI.
 fn open(uri: Vec<u8>) -> (i32, Words) {
     const OPEN: u32 = 2 << 16 | 1;
@@ -57,7 +72,7 @@ fn open(uri: Vec<u8>) -> (i32, Words) {
     let mut length = (uri.len() as u32).to_le_bytes();
     let mut args = [RemoteArg::buffer(&mut length), RemoteArg::buffer(&mut uri), RemoteArg::of_handle(0)];
     // SAFETY: three arguments, as the scalars say.
-    let code = unsafe { hexflash_skel_handle_invoke(0, OPEN, args.as_mut_ptr()) };
+    let code = unsafe { call(0, OPEN, &mut args) };
     // SAFETY: made as a handle, and perhaps written as one.
     (code, Words::default().number(unsafe { args[2].as_handle() }))
 }
@@ -78,7 +93,7 @@ fn invoke(words: &mut Cursor) -> io::Result<(i32, Words)> {
         args.push(RemoteArg::of_handle(words.number()?));
     }
     // SAFETY: as many arguments as the scalars say, each of its length.
-    let code = unsafe { hexflash_skel_handle_invoke(handle, scalars, args.as_mut_ptr()) };
+    let code = unsafe { call(handle, scalars, &mut args) };
     if code != 0 && (code as u32) < aee::DSP_OFFSET {
         violation(&format!("method {} gave {code:#x}: codes of a DSP have an offset", scalars >> 24));
     }

@@ -13,7 +13,6 @@ use hexflash_fastrpc::memory::Mapped;
 use hexflash_fastrpc::queue::{Buffer, Memory, Packet, Ring, Stuck};
 use rustix::process::Signal;
 
-use crate::plan;
 use crate::state::{CONFIG, HOST, planned, violation};
 use crate::{views, vtcm};
 
@@ -25,7 +24,7 @@ const FLUSH_RECIPIENT: u32 = 0x40;
 const INVALIDATE_RECIPIENT: u32 = 0x80;
 
 /// A queue that the host told of.
-struct Announced {
+pub(crate) struct Announced {
     id: u64,
     memory: Memory,
     imported: AtomicBool,
@@ -61,6 +60,20 @@ pub(crate) fn check_end() {
     }
 }
 
+/// Opens a queue, or gives the code.
+pub(crate) fn import(id: u64) -> Result<Arc<Announced>, i32> {
+    if let Some(code) = planned("dsp.dspqueue_import") {
+        return Err(code);
+    }
+    let Some(queue) = queues().iter().find(|queue| queue.id == id).cloned() else {
+        return Err(aee::on_dsp(aee::BAD_PARAMETER));
+    };
+    if queue.imported.swap(true, Ordering::SeqCst) {
+        return Err(aee::on_dsp(aee::ALREADY));
+    }
+    Ok(queue)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_import(
     id: u64,
@@ -69,32 +82,35 @@ unsafe extern "C" fn dspqueue_import(
     _context: *mut c_void,
     out: *mut *const c_void,
 ) -> i32 {
-    plan!("dsp.dspqueue_import");
     if !packet.is_null() || !error.is_null() {
         return aee::on_dsp(aee::UNSUPPORTED);
     }
-    let Some(queue) = queues().iter().find(|queue| queue.id == id).cloned() else {
-        return aee::on_dsp(aee::BAD_PARAMETER);
-    };
-    if queue.imported.swap(true, Ordering::SeqCst) {
-        return aee::on_dsp(aee::ALREADY);
+    match import(id) {
+        Ok(queue) => {
+            // SAFETY: the caller's promise.
+            unsafe { out.write(Arc::into_raw(queue).cast()) };
+            0
+        }
+        Err(code) => code,
     }
-    // SAFETY: the caller's promise.
-    unsafe { out.write(Arc::into_raw(queue).cast()) };
-    0
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_close(queue: *const c_void) -> i32 {
     // SAFETY: made by `dspqueue_import`, per the caller.
     let queue = unsafe { Arc::from_raw(queue.cast::<Announced>()) };
-    queue.imported.store(false, Ordering::SeqCst);
+    queue.close();
     0
 }
 
 /// Messages read and answered so far.
 static READ: AtomicU64 = AtomicU64::new(0);
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
+
+/// The process ends at once, as if it had crashed.
+pub(crate) fn end_process() -> ! {
+    end(Signal::KILL)
+}
 
 fn end(signal: Signal) -> ! {
     let me = rustix::process::getpid();
@@ -110,7 +126,7 @@ fn after_reading() {
     let number = READ.fetch_add(1, Ordering::SeqCst) + 1;
     let planned = |key| CONFIG.number(key) == Some(number);
     if planned("crash") || planned("crash-every") {
-        end(Signal::KILL);
+        end_process();
     }
     if planned("hang") {
         end(Signal::STOP);
@@ -150,6 +166,47 @@ fn until<T>(
     }
 }
 
+impl Announced {
+    /// The next packet, or the code.
+    pub(crate) fn receive(&self, max_buffers: u32, max_message: u32, timeout_us: u32) -> Result<Packet, i32> {
+        if let Some(code) = planned("dsp.dspqueue_read") {
+            return Err(code);
+        }
+        let ring = self.memory.ring(false);
+        let packet = until(timeout_us, ring, true, || ring.receive(max_buffers, max_message))
+            .map_err(|code| aee::on_dsp(code.unwrap_or(aee::BAD_ITEM)))?;
+        for b in &packet.buffers {
+            let flags = b.flags;
+            let forget = CONFIG.text("forget") == Some("invalidate");
+            views::clean_fd(b, flags & FLUSH_RECIPIENT != 0, flags & INVALIDATE_RECIPIENT != 0 && !forget);
+        }
+        after_reading();
+        Ok(packet)
+    }
+
+    /// Sends a packet, or gives the code.
+    pub(crate) fn send(&self, packet: &Packet, timeout_us: u32) -> Result<(), i32> {
+        if let Some(code) = planned("dsp.dspqueue_write") {
+            return Err(code);
+        }
+        if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
+            end_process();
+        }
+        for b in &packet.buffers {
+            views::clean_fd(b, b.flags & FLUSH_SENDER != 0, b.flags & INVALIDATE_SENDER != 0);
+        }
+        views::check_answer(packet.buffers.iter().filter(|b| b.flags & INVALIDATE_RECIPIENT != 0));
+        let ring = self.memory.ring(true);
+        until(timeout_us, ring, false, || ring.send(packet))
+            .map_err(|code| aee::on_dsp(code.unwrap_or(aee::BAD_PARAMETER)))
+    }
+
+    /// It may be imported again.
+    pub(crate) fn close(&self) {
+        self.imported.store(false, Ordering::SeqCst);
+    }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_read(
     queue: *const c_void,
@@ -162,22 +219,15 @@ unsafe extern "C" fn dspqueue_read(
     message: *mut u8,
     timeout_us: u32,
 ) -> i32 {
-    plan!("dsp.dspqueue_read");
     // SAFETY: made by `dspqueue_import`, and not closed, per the caller.
-    let ring = unsafe { &*queue.cast::<Announced>() }.memory.ring(false);
-    let packet = match until(timeout_us, ring, true, || ring.receive(max_buffers, max_message)) {
-        Ok(packet) => packet,
-        Err(code) => return aee::on_dsp(code.unwrap_or(aee::BAD_ITEM)),
-    };
-    for b in &packet.buffers {
-        let flags = b.flags;
-        let forget = CONFIG.text("forget") == Some("invalidate");
-        views::clean_fd(b, flags & FLUSH_RECIPIENT != 0, flags & INVALIDATE_RECIPIENT != 0 && !forget);
+    match unsafe { &*queue.cast::<Announced>() }.receive(max_buffers, max_message, timeout_us) {
+        Ok(packet) => {
+            // SAFETY: the caller's promise; `receive` keeps to the two limits.
+            unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
+            0
+        }
+        Err(code) => code,
     }
-    // SAFETY: the caller's promise; `receive` keeps to the two limits.
-    unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
-    after_reading();
-    0
 }
 
 #[unsafe(no_mangle)]
@@ -190,23 +240,9 @@ unsafe extern "C" fn dspqueue_write(
     message: *const u8,
     timeout_us: u32,
 ) -> i32 {
-    if let Some(code) = planned("dsp.dspqueue_write") {
-        return code;
-    }
     // SAFETY: the caller's promise.
     let (queue, (buffers, message)) =
         unsafe { (&*queue.cast::<Announced>(), Packet::parts((buffers, n), (message, bytes))) };
-    if CONFIG.number("crash-answer") == Some(ANSWERED.fetch_add(1, Ordering::SeqCst) + 1) {
-        end(Signal::KILL);
-    }
-    for b in buffers {
-        views::clean_fd(b, b.flags & FLUSH_SENDER != 0, b.flags & INVALIDATE_SENDER != 0);
-    }
-    views::check_answer(buffers.iter().filter(|b| b.flags & INVALIDATE_RECIPIENT != 0));
     let packet = Packet { flags, buffers: buffers.to_vec(), message: message.to_vec() };
-    let ring = queue.memory.ring(true);
-    match until(timeout_us, ring, false, || ring.send(&packet)) {
-        Ok(()) => 0,
-        Err(code) => aee::on_dsp(code.unwrap_or(aee::BAD_PARAMETER)),
-    }
+    queue.send(&packet, timeout_us).err().unwrap_or(0)
 }

@@ -164,6 +164,11 @@ pub(crate) fn announce(fd: i32, bytes: usize) {
     views().announced.push((fd, bytes));
 }
 
+/// Whether so much of it may be mapped.
+pub(crate) fn is_announced(fd: i32, bytes: u64) -> bool {
+    views().announced.iter().any(|&(other, announced)| other == fd && bytes <= announced as u64)
+}
+
 /// It no longer does.
 pub(crate) fn withdraw(fd: i32) -> i32 {
     let mut views = views();

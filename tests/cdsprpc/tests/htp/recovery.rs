@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hexflash::device::Device;
 use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
+use hexflash::device::{Device, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{GenerateError, Generated, Limits, MAX_RETRIES, generate};
 use hexflash::gguf::Gguf;
@@ -23,6 +23,7 @@ struct Setting {
     /// `None` takes the best token.
     seed: Option<u64>,
     tokens: usize,
+    sessions: usize,
 }
 
 impl Setting {
@@ -31,7 +32,7 @@ impl Setting {
         let target = open("tiny-hybrid-q8_0.gguf");
         let text = TextModel::read(&target).unwrap();
         let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
-        Self { target, draft, text, seed, tokens }
+        Self { target, draft, text, seed, tokens, sessions: 1 }
     }
 
     fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
@@ -58,14 +59,17 @@ impl Setting {
 }
 
 /// A device whose process does not end before the model is loaded: what fails there is an error at once.
-fn open(standin: &mut StandIn, config: &str) -> Box<dyn Device> {
+fn open(standin: &mut StandIn, setting: &Setting, config: &str) -> Box<dyn Device> {
     standin.configure(&format!("check=0 {config}"));
     let mut options = standin.options();
     if let Some(htp) = options.htp.as_deref_mut() {
         // Long, but where it is to end: the machine may have other work.
         htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 2 } else { 60 }));
     }
-    Box::new(Htp::open(&options).unwrap())
+    match setting.sessions {
+        1 => Box::new(Htp::open(&options).unwrap()),
+        n => Box::new(Sessions::<Htp>::open(&options, n).unwrap()),
+    }
 }
 
 /// Messages that an undisturbed run sends: until the model is loaded, and in all.
@@ -74,25 +78,31 @@ fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
         // SAFETY: the type is that of the function.
         unsafe { standin.symbol::<unsafe extern "C" fn() -> u64>("hexflash_standin_messages")() }
     };
-    let device = open(standin, "");
+    let device = open(standin, setting, "");
     let generated = setting.run(device).unwrap();
     let all = sent(standin);
-    let nothing = Setting { tokens: 1, ..Setting::new(setting.draft.is_some(), setting.seed, 1) };
-    let device = open(standin, "");
+    let nothing =
+        Setting { sessions: setting.sessions, ..Setting::new(setting.draft.is_some(), setting.seed, 1) };
+    let device = open(standin, setting, "");
     nothing.run(device).unwrap();
     assert_eq!(generated.stats.restarts, 0);
-    // The prompt takes a message per batch of four.
-    (sent(standin) - generated.stats.prompt_tokens.div_ceil(4) as u64, all)
+    // The prompt takes a message per batch of four, and session.
+    let prompt = generated.stats.prompt_tokens.div_ceil(4) * setting.sessions;
+    (sent(standin) - prompt as u64, all)
 }
 
 /// Loses the device at every `step`th message of a run, by `how`, which the message's number completes.
 fn at_messages(setting: &Setting, how: &str, step: usize) {
-    let expected = setting.undisturbed();
     let mut standin = StandIn::new("");
     let (loaded, all) = messages(&mut standin, setting);
     assert!(all - loaded > setting.tokens as u64 / 6, "{loaded} of {all} messages");
-    for at in (loaded + 1..=all).step_by(step) {
-        let device = open(&mut standin, &format!("{how}{at}"));
+    at_each(&mut standin, setting, how, (loaded + 1..=all).step_by(step));
+}
+
+fn at_each(standin: &mut StandIn, setting: &Setting, how: &str, numbers: impl Iterator<Item = u64>) {
+    let expected = setting.undisturbed();
+    for at in numbers {
+        let device = open(standin, setting, &format!("{how}{at}"));
         let generated = setting.run(device).unwrap_or_else(|error| panic!("{how}{at}: {error}"));
         assert_eq!(generated.tokens, expected.tokens, "{how}{at}");
         assert_eq!(generated.text, expected.text, "{how}{at}");
@@ -109,6 +119,18 @@ fn a_crash_at_any_message_of_a_plain_generation() {
 #[test]
 fn a_crash_at_any_message_of_rounds() {
     at_messages(&Setting::new(true, None, 64), "crash=", 1);
+}
+
+/// Both sessions are started again, whichever was lost.
+#[test]
+fn a_crash_of_one_of_two_sessions() {
+    let two = |draft, tokens| Setting { sessions: 2, ..Setting::new(draft, None, tokens) };
+    at_messages(&two(true, 40), "dspqueue_write=0x68@", 5);
+    at_messages(&two(false, 16), "dspqueue_write=0x68@", 9);
+    // The processes count their own messages: about half of them each.
+    let (mut standin, setting) = (StandIn::new(""), two(false, 64));
+    let (loaded, all) = messages(&mut standin, &setting);
+    at_each(&mut standin, &setting, "crash=", (loaded + 1..=all / 2 - 4).step_by(16));
 }
 
 #[test]
@@ -144,7 +166,7 @@ fn a_device_that_crashes_now_and_then_gets_there() {
     let mut standin = StandIn::new("");
     let (loaded, _) = messages(&mut standin, &setting);
     // Coming back takes as many messages as loading did, and the tokens so far.
-    let device = open(&mut standin, &format!("crash-every={}", loaded + 30));
+    let device = open(&mut standin, &setting, &format!("crash-every={}", loaded + 30));
     let generated = setting.run(device).unwrap();
     assert_eq!(generated.text, expected.text);
     assert!(generated.stats.restarts > 1, "{}", generated.stats.restarts);
@@ -159,7 +181,7 @@ fn a_device_that_keeps_crashing_is_given_up_with_the_text_so_far() {
     let mut standin = StandIn::new("");
     let (loaded, _) = messages(&mut standin, &setting);
     // With so few messages per process, the growing context soon leaves none for a new token.
-    let device = open(&mut standin, &format!("crash-every={}", loaded + 6));
+    let device = open(&mut standin, &setting, &format!("crash-every={}", loaded + 6));
     let error = setting.run(device).expect_err("no device comes back from this");
     let line = error.to_string();
     assert!(line.contains(&format!("{MAX_RETRIES} times in vain")), "{line}");

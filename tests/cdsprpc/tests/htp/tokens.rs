@@ -53,6 +53,36 @@ fn speculation_with_a_draft_model() {
     same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
 }
 
+/// Layers split over two sessions, of which each is told what the other has written.
+#[test]
+fn two_sessions() {
+    let standin = StandIn::new("");
+    same_tokens(&standin, &["--sessions", "2", "--temp", "0", "-n", "24"]);
+    let rounds = ["--sessions", "2", "-md", "DRAFT", "--draft-max", "7", "--temp", "0", "-n", "40"];
+    let report = same_tokens(&standin, &rounds);
+    assert!(report["stats"]["speculation"]["rounds"].as_u64().unwrap() > 2, "{report}");
+    same_tokens(&standin, &["--sessions", "2", "-md", "DRAFT", "--temp", "0.7", "--seed", "5", "-n", "24"]);
+}
+
+/// More sessions than the DSP has.
+#[test]
+fn too_many_sessions() {
+    let standin = StandIn::new("");
+    let output = standin.hexflash(&["run", "--no-repack-cache", "--sessions", "3", PROMPT]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("RESERVE_NEW_SESSION") && text.contains("fewer sessions"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(standin.violations(), Vec::<String>::new());
+}
+
+/// Hexagon code on the other side, which needs no cache to be looked after but all else.
+#[test]
+fn hexagon_code_behind_fastrpc() {
+    let Some(standin) = crate::emulated() else { return };
+    same_tokens(&standin, &["--temp", "0", "-n", "8"]);
+    same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "3", "--temp", "0", "-n", "8"]);
+}
+
 /// Another client takes the scratchpad between two messages, and leaves its own bytes there.
 #[test]
 fn the_scratchpad_is_lent_and_taken_back() {

@@ -9,8 +9,11 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use hexflash::device::qemu;
+use hexflash::record::Homes;
 use hexflash::device::{Buffer, Device, DeviceError, inproc, open};
+use hexflash::record::Homes;
 use hexflash::device::{DeviceInfo, DeviceOptions};
+use hexflash::record::Homes;
 use hexflash_abi::message::{Message, Range, Run};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
@@ -160,7 +163,8 @@ impl Session {
         let data = room(device, &mut self.data, plan.image.len())?;
         let recorded = plan.record(data.id).finish();
         let info = |b: &Buffer| BufferInfo { size: b.memory.len() as u64, read_only: false };
-        let block = recorded.block(data.id, 0, |id| (id == data.id).then(|| info(&data)))?;
+        let homes = Homes { activations: data.id, kept_at: 0, handed: data.id };
+        let block = recorded.block(0, &homes, |id| (id == data.id).then(|| info(&data)))?;
         let registers_at = block.len().next_multiple_of(64);
         let control = room(device, &mut self.control, registers_at + 64)?;
 

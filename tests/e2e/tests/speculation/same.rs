@@ -1,5 +1,7 @@
 //! Texts and states equal plain decoding's, for every pair of files, draft length and way to draft.
 
+use hexflash::device::inproc::Inproc;
+use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::Engine;
 use hexflash::generate::Finish;
 use hexflash::sampler::SamplerParams;
@@ -60,6 +62,35 @@ fn greedy_q8_0() {
 #[test]
 fn greedy_q4_0() {
     greedy_is_the_same(Model::Q4_0, Draft::F16);
+}
+
+/// Layers split over sessions, which hand the residual stream and the draft's features over: nothing changes.
+#[test]
+fn any_number_of_sessions() {
+    let model = Model::Q8_0;
+    let layers = Draft::engine(None, model, inproc(quick()), None).config().mixers.len();
+    let mut plain = Draft::engine(None, model, inproc(quick()), None);
+    let (text, limits) = (text(model), limits(40));
+    for sessions in [2, 3, layers] {
+        let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+        let device = Sessions::<Inproc>::open(&options, sessions).unwrap();
+        let mut engine = Draft::engine(Some(Draft::Q8_0), model, device, None);
+        assert_eq!(engine.memory().sessions as usize, sessions);
+        assert!(engine.memory().handed_over > 0);
+        for case in &reference::greedy(model).cases[..3] {
+            let off = &mut Speculation::off();
+            let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits);
+            let state = closed(&mut plain, CLOSE);
+            for (name, mut speculation) in
+                speculations().into_iter().chain([("plain".into(), Speculation::off())])
+            {
+                let what = format!("{sessions} sessions, {:?}, {name}", case.prompt);
+                let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
+                assert_eq!(found.tokens, expected.tokens, "{what}");
+                state.assert_same(&closed(&mut engine, CLOSE), &what);
+            }
+        }
+    }
 }
 
 /// Up to the last position of the context: no token too many or too few, and nothing written behind it.

@@ -1,0 +1,279 @@
+//! Several sessions of a device as one, for models that do not fit one: each holds some layers and their states.
+//!
+//! Ids of buffers and programs are those of all sessions together, so a program's parts, one per session, name the same
+//! buffers. What parts hand over lies in buffers that several sessions map. A step goes through them in order, and the
+//! next one begins when it is through.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hexflash_abi::message::{Load, Message, Response};
+use hexflash_abi::{BufferId, ProgramId, Seq};
+
+use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory};
+
+/// Most sessions.
+pub const MAX_SESSIONS: usize = 8;
+
+/// Some of a device's sessions, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionSet(u32);
+
+impl SessionSet {
+    /// No session.
+    pub const NONE: Self = Self(0);
+
+    /// One of them.
+    pub const fn one(session: usize) -> Self {
+        Self(1 << session)
+    }
+
+    /// The first `sessions`.
+    pub const fn all(sessions: usize) -> Self {
+        Self((1 << sessions) - 1)
+    }
+
+    /// Those of both sets.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether `session` is one of them.
+    pub const fn contains(self, session: usize) -> bool {
+        self.0 >> session & 1 == 1
+    }
+
+    /// The lowest.
+    pub const fn first(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+    }
+
+    /// All but the lowest.
+    #[must_use]
+    pub const fn rest(self) -> Self {
+        Self(self.0 & self.0.wrapping_sub(1))
+    }
+
+    /// In order.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..MAX_SESSIONS).filter(move |&session| self.contains(session))
+    }
+}
+
+/// A device that can be one of several sessions.
+pub trait Session: Device {
+    /// Opens session `number`, counted from 0.
+    ///
+    /// # Errors
+    /// As the device's own `open`.
+    fn open_session(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError>
+    where
+        Self: Sized;
+
+    /// Maps a buffer of another session, under the id that it has there.
+    ///
+    /// # Errors
+    /// As [`allocate`](Device::allocate).
+    fn share(&mut self, of: &Self, id: BufferId) -> Result<(), DeviceError>;
+
+    /// Leaves out the next id: another session uses it.
+    ///
+    /// # Errors
+    /// [`DeviceError::TooManyBuffers`].
+    fn reserve(&mut self) -> Result<(), DeviceError>;
+
+    /// An id that was left out may be used again.
+    fn release(&mut self, id: BufferId);
+}
+
+/// What a session says that is to share a buffer that it does not have.
+pub(super) fn not_mapped(id: BufferId) -> DeviceError {
+    DeviceError::Lost { reason: format!("buffer {id} is not mapped there") }
+}
+
+/// A request on its way.
+struct Pending {
+    seq: Seq,
+    message: Message,
+    /// Sessions that are still to answer, and what the first of them was asked, if it was.
+    left: SessionSet,
+    asked: Option<Seq>,
+    /// The answers of those before, together.
+    sum: Option<Response>,
+}
+
+/// Several sessions.
+pub struct Sessions<D> {
+    all: Vec<D>,
+    info: DeviceInfo,
+    buffers: HashMap<BufferId, SessionSet>,
+    programs: HashMap<ProgramId, SessionSet>,
+    pending: VecDeque<Pending>,
+    next_seq: u64,
+}
+
+impl<D: Session> Sessions<D> {
+    /// Opens `number` sessions.
+    ///
+    /// # Errors
+    /// [`DeviceError::Setting`], or that of a session.
+    pub fn open(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError> {
+        if !(1..=MAX_SESSIONS).contains(&number) {
+            let allowed = format!("1 to {MAX_SESSIONS}");
+            return Err(DeviceError::Setting { what: "the number of sessions", allowed, found: number });
+        }
+        let all: Vec<D> =
+            (0..number).map(|session| D::open_session(options, session)).collect::<Result<_, _>>()?;
+        let first = all[0].info();
+        let info = DeviceInfo { sessions: number as u32, ..first.clone() };
+        let (buffers, programs) = (HashMap::new(), HashMap::new());
+        Ok(Self { all, info, buffers, programs, pending: VecDeque::new(), next_seq: 0 })
+    }
+
+    /// Maps a buffer in some sessions: `first` makes it in the first of them; the others share it or leave its id out.
+    fn map(
+        &mut self,
+        sessions: SessionSet,
+        first: impl FnOnce(&mut D) -> Result<Buffer, DeviceError>,
+    ) -> Result<Buffer, DeviceError> {
+        let owner = sessions.first().filter(|&owner| owner < self.all.len());
+        let owner = owner.unwrap_or_else(|| panic!("{sessions:?} of {}", self.all.len()));
+        let buffer = first(&mut self.all[owner])?;
+        for session in 0..self.all.len() {
+            if session == owner {
+                continue;
+            }
+            if !sessions.contains(session) {
+                self.all[session].reserve()?;
+                continue;
+            }
+            let [of, to] = self.all.get_disjoint_mut([owner, session]).unwrap_or_else(|_| unreachable!());
+            to.share(of, buffer.id)?;
+        }
+        self.buffers.insert(buffer.id, sessions);
+        Ok(buffer)
+    }
+
+    /// Sends the oldest request to the session that is next.
+    fn ask(&mut self) -> Result<(), DeviceError> {
+        if let Some(front) = self.pending.front_mut()
+            && front.asked.is_none()
+            && let Some(session) = front.left.first()
+        {
+            front.asked = Some(self.all[session].submit(&front.message)?);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, sessions: SessionSet, message: &Message) -> Result<Seq, DeviceError> {
+        let seq = Seq(self.next_seq);
+        self.next_seq += 1;
+        self.pending.push_back(Pending { seq, message: *message, left: sessions, asked: None, sum: None });
+        self.ask()?;
+        Ok(seq)
+    }
+}
+
+/// What two parts of a program cost together.
+fn add(mut sum: Response, next: &Response) -> Response {
+    sum.dma_bytes = sum.dma_bytes.saturating_add(next.dma_bytes);
+    for (sum, next) in sum.info.iter_mut().zip(next.info) {
+        *sum = sum.saturating_add(next);
+    }
+    sum
+}
+
+impl<D: Session> Device for Sessions<D> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.allocate_in(SessionSet::all(self.all.len()), bytes)
+    }
+
+    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        self.import_in(SessionSet::all(self.all.len()), memory)
+    }
+
+    fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.map(sessions, |session| session.allocate(bytes))
+    }
+
+    fn import_in(&mut self, sessions: SessionSet, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+        self.map(sessions, |session| session.import(memory))
+    }
+
+    fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {
+        self.all[session].load_in(0, load)?;
+        let set = self.programs.entry(load.program).or_insert(SessionSet::NONE);
+        *set = set.with(SessionSet::one(session));
+        Ok(())
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        let mapped = self.buffers.remove(&buffer.id).unwrap_or(SessionSet::NONE);
+        for (number, session) in self.all.iter_mut().enumerate() {
+            if mapped.contains(number) {
+                session.free(buffer.clone())?;
+            } else {
+                session.release(buffer.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// `Exec` goes to all that have a part of the program; everything else to the first session alone.
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        let sessions = match message {
+            Message::Exec(exec) => self.programs.get(&exec.program).copied(),
+            _ => None,
+        };
+        self.send(sessions.unwrap_or(SessionSet::one(0)), message)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.ask()?;
+            let Some(front) = self.pending.front_mut() else { return Err(DeviceError::Timeout(timeout)) };
+            let (Some(session), Some(asked)) = (front.left.first(), front.asked.take()) else {
+                unreachable!("a request is answered by its last session")
+            };
+            let patience = deadline.saturating_duration_since(Instant::now());
+            let waited = self.all[session].wait(patience);
+            let response = match waited {
+                Ok(response) => response,
+                Err(error) => {
+                    front.asked = Some(asked);
+                    return Err(error);
+                }
+            };
+            if response.seq != asked {
+                return Err(DeviceError::OutOfOrder { expected: asked, found: response.seq });
+            }
+            front.left = front.left.rest();
+            let sum = front.sum.map_or(response, |sum| add(sum, &response));
+            front.sum = Some(sum);
+            let (failed, seq) = (response.outcome().is_err(), front.seq);
+            if failed || front.left == SessionSet::NONE {
+                self.pending.pop_front();
+                self.ask()?;
+                return Ok(Response { seq, ..if failed { response } else { sum } });
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.all[0].patience()
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.pending.clear();
+        self.buffers.clear();
+        self.programs.clear();
+        self.all.iter_mut().try_for_each(Device::reset)
+    }
+}

@@ -1,0 +1,129 @@
+//! Weights on the device: each session gets what it reads, straight from the image of all.
+
+use std::sync::Arc;
+
+use hexflash_abi::BufferId;
+
+use super::EngineError;
+use crate::device::{Buffer, Device, Memory, SessionSet, Stretch};
+use crate::gguf::Gguf;
+use crate::model::{Config, Split, WeightMap, WeightPlan};
+use crate::weights::{ImageOptions, WeightEntry, WeightImage};
+
+/// Stretches of an image begin at a multiple of this: no system has larger pages.
+const PAGE: u64 = 64 << 10;
+/// Longest stretch, but for single weights that are larger: FastRPC maps less than 2 GiB at once.
+const LONGEST: u64 = 1 << 30;
+
+/// Weights that some sessions have mapped.
+pub(super) struct Weights {
+    sessions: SessionSet,
+    memory: Arc<dyn Memory>,
+    pub(super) buffer: Buffer,
+}
+
+impl Weights {
+    fn map(device: &mut dyn Device, sessions: SessionSet, memory: Stretch) -> Result<Self, EngineError> {
+        let memory: Arc<dyn Memory> = Arc::new(memory);
+        let buffer = device.import_in(sessions, Arc::clone(&memory))?;
+        Ok(Self { sessions, memory, buffer })
+    }
+
+    /// Maps them on a device that was started again; gives the new buffer.
+    pub(super) fn again(&self, device: &mut dyn Device) -> Result<Buffer, EngineError> {
+        Ok(device.import_in(self.sessions, Arc::clone(&self.memory))?)
+    }
+}
+
+/// An image, and what it was made for.
+pub(super) struct Image {
+    image: WeightImage,
+    plan: WeightPlan,
+}
+
+/// Weights next to each other, read by the same sessions.
+struct Run {
+    start: u64,
+    end: u64,
+    sessions: SessionSet,
+}
+
+/// The layers of each of `sessions` sessions; with `twice` the last one reads the embedding, too.
+pub(super) fn split<'a>(
+    config: &Config,
+    weights: impl Iterator<Item = (&'a str, &'a WeightEntry)>,
+    twice: bool,
+    sessions: u32,
+) -> Result<Split, EngineError> {
+    let layers = config.mixers.len();
+    let weights = weights.map(|(label, entry)| (label, entry.bytes));
+    Split::balanced(layers, twice, weights, sessions as usize).ok_or_else(|| EngineError::Setting {
+        what: "the number of sessions",
+        allowed: format!("1 to {layers}, the layers of the model"),
+        found: sessions.into(),
+    })
+}
+
+impl Image {
+    /// Repacks weights, or takes them from the cache.
+    pub(super) fn load(
+        gguf: &Gguf,
+        plan: WeightPlan,
+        options: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        Ok(Self { image: WeightImage::load(gguf, &plan.specs, options)?, plan })
+    }
+
+    /// Bytes of all weights.
+    pub(super) fn bytes(&self) -> u64 {
+        self.image.bytes()
+    }
+
+    /// What users should know of the cache.
+    pub(super) fn warnings(&self) -> &[String] {
+        self.image.warnings()
+    }
+
+    /// As [`split`], of this image.
+    pub(super) fn split(&self, config: &Config, twice: bool, sessions: u32) -> Result<Split, EngineError> {
+        split(config, self.image.entries(), twice, sessions)
+    }
+
+    /// Maps the weights for the sessions that read them; what was mapped goes to `mapped`.
+    pub(super) fn map(
+        self,
+        device: &mut dyn Device,
+        readers: impl Fn(&str) -> SessionSet,
+        mapped: &mut Vec<Weights>,
+    ) -> Result<WeightMap, EngineError> {
+        let runs = self.runs(readers);
+        let image: Arc<dyn Memory> = Arc::new(self.image.clone());
+        let mut homes: Vec<(u64, u64, BufferId)> = Vec::with_capacity(runs.len());
+        for Run { start, end, sessions } in runs {
+            let first = start / PAGE * PAGE;
+            let stretch = Stretch::new(&image, first as usize, (end - first) as usize);
+            let weights = Weights::map(device, sessions, stretch)?;
+            homes.push((start, first, weights.buffer.id));
+            mapped.push(weights);
+        }
+        let home = |at| {
+            let (_, first, buffer) = homes[homes.partition_point(|&(start, ..)| start <= at) - 1];
+            (buffer, at - first)
+        };
+        Ok(WeightMap::new(self.plan, |label| self.image.entry(label).copied(), home))
+    }
+
+    fn runs(&self, readers: impl Fn(&str) -> SessionSet) -> Vec<Run> {
+        let mut entries: Vec<_> = self.image.entries().collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.offset);
+        let mut runs: Vec<Run> = Vec::new();
+        for (label, entry) in entries {
+            let (sessions, end) = (readers(label), entry.offset + entry.bytes);
+            match runs.last_mut() {
+                Some(run) if run.sessions == sessions && end - run.start <= LONGEST => run.end = end,
+                _ => runs.push(Run { start: entry.offset, end, sessions }),
+            }
+        }
+        runs
+    }
+}

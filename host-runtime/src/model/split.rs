@@ -1,0 +1,145 @@
+//! How the layers of a model are split over sessions of a device, where it does not fit one.
+
+use super::tensors::UNIT_NORM;
+use crate::device::SessionSet;
+
+/// Consecutive layers for each session: the first also embeds, the last also has the LM head and the draft.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// First layer of each session.
+    first: Vec<usize>,
+}
+
+impl Split {
+    /// Everything in one session.
+    pub fn one() -> Self {
+        Self { first: vec![0] }
+    }
+
+    /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each has a layer;
+    /// `None` if there are not so many layers. With `twice` the last session reads the embedding, too.
+    pub fn balanced<'a>(
+        layers: usize,
+        twice: bool,
+        weights: impl Iterator<Item = (&'a str, u64)>,
+        sessions: usize,
+    ) -> Option<Self> {
+        if !(1..=layers).contains(&sessions) {
+            return None;
+        }
+        // Embedding, layers, head.
+        let mut bytes = vec![0; layers + 2];
+        for (label, size) in weights {
+            match layer_of(label) {
+                Some(layer) => bytes[1 + layer] += size,
+                None if label == EMBEDDING => {
+                    bytes[0] += size;
+                    bytes[1 + layers] += if twice { size } else { 0 };
+                }
+                None => bytes[1 + layers] += size,
+            }
+        }
+        let total: u64 = bytes.iter().sum();
+        let mut first = vec![0];
+        let mut before = bytes[0];
+        for layer in 0..layers {
+            let (n, size) = (first.len(), bytes[1 + layer]);
+            let share = total * n as u64 / sessions as u64;
+            // One more session begins where its share is nearer to this layer's start than to its end, or where only
+            // as many layers are left as sessions.
+            let due = before + size / 2 > share || layers - layer <= sessions - n;
+            if n < sessions && layer > first[n - 1] && due {
+                first.push(layer);
+            }
+            before += size;
+        }
+        Some(Self { first })
+    }
+
+    /// Sessions.
+    pub fn sessions(&self) -> usize {
+        self.first.len()
+    }
+
+    /// The last session.
+    pub fn last(&self) -> usize {
+        self.first.len() - 1
+    }
+
+    /// The session of a layer.
+    pub fn session_of(&self, layer: usize) -> usize {
+        self.first.partition_point(|&first| first <= layer) - 1
+    }
+
+    /// Whether another session begins with the layer.
+    pub fn begins(&self, layer: usize) -> bool {
+        layer > 0 && self.first.contains(&layer)
+    }
+
+    /// The sessions that read a weight; `twice` as for [`balanced`](Self::balanced).
+    pub fn readers(&self, label: &str, twice: bool) -> SessionSet {
+        let last = SessionSet::one(self.last());
+        match (label, layer_of(label)) {
+            (_, Some(layer)) => SessionSet::one(self.session_of(layer)),
+            (EMBEDDING, _) if twice => SessionSet::one(0).with(last),
+            (EMBEDDING, _) => SessionSet::one(0),
+            (UNIT_NORM, _) => SessionSet::all(self.sessions()),
+            _ => last,
+        }
+    }
+}
+
+const EMBEDDING: &str = "token_embd.weight";
+
+/// The layer whose weight has that label.
+fn layer_of(label: &str) -> Option<usize> {
+    label.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(layers: usize, sessions: usize, embedding: u64) -> Option<Split> {
+        let labels: Vec<_> = (0..layers).map(|i| format!("blk.{i}.ffn_down.weight")).collect();
+        let weights = labels.iter().map(|label| (label.as_str(), 100));
+        Split::balanced(layers, true, weights.chain([(EMBEDDING, embedding)]), sessions)
+    }
+
+    #[test]
+    fn shares_are_even() {
+        assert_eq!(split(24, 1, 0), Some(Split::one()));
+        assert_eq!(split(24, 2, 0).unwrap().first, [0, 12]);
+        assert_eq!(split(24, 3, 0).unwrap().first, [0, 8, 16]);
+        // A large embedding is in both the first and the last session.
+        assert_eq!(split(24, 3, 400).unwrap().first, [0, 7, 17]);
+    }
+
+    #[test]
+    fn each_session_has_a_layer() {
+        for layers in 1..9 {
+            for sessions in 1..=layers {
+                for embedding in [0, 1000, 100_000] {
+                    let split = split(layers, sessions, embedding).unwrap();
+                    assert_eq!(split.sessions(), sessions);
+                    assert!(split.first.windows(2).all(|pair| pair[0] < pair[1]), "{split:?}");
+                    let owners: Vec<_> = (0..layers).map(|layer| split.session_of(layer)).collect();
+                    assert_eq!((owners[0], owners[layers - 1]), (0, sessions - 1));
+                }
+            }
+            assert_eq!(split(layers, layers + 1, 0), None);
+        }
+    }
+
+    #[test]
+    fn weights_are_where_they_are_read() {
+        let split = split(4, 2, 0).unwrap();
+        let at = |label| split.readers(label, true).iter().collect::<Vec<_>>();
+        assert_eq!(at("blk.1.attn_norm.weight"), [0]);
+        assert_eq!(at("blk.2.attn_norm.weight"), [1]);
+        assert_eq!(at(EMBEDDING), [0, 1]);
+        assert_eq!(at(UNIT_NORM), [0, 1]);
+        assert_eq!(at("output_norm.weight"), [1]);
+        assert_eq!(split.readers(EMBEDDING, false), SessionSet::one(0));
+    }
+}
