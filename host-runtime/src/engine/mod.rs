@@ -103,7 +103,8 @@ pub struct Engine {
     weights: Vec<Weights>,
     /// Each session's.
     activations: Vec<Buffer>,
-    handed: Buffer,
+    /// What sessions hand over, if there are several.
+    handed: Option<Buffer>,
     stages: Vec<Stage>,
     /// The tokens of the context, `n_past` of them.
     history: Vec<u32>,
@@ -194,14 +195,15 @@ impl Engine {
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
         let activations = activations.collect::<Result<Vec<_>, _>>()?;
-        let handed = device.allocate(programs.handed_bytes())?;
+        let handed = Some(programs.handed_bytes()).filter(|&bytes| bytes > 0);
+        let handed = handed.map(|bytes| device.allocate(bytes)).transpose()?;
 
         let memory = programs.memory(&config, &layouts, weight_bytes, device.info());
         let info = |buffer: &Buffer, read_only| {
             (buffer.id, BufferInfo { size: buffer.memory.len() as u64, read_only })
         };
         let read = weights.iter().map(|weights| info(&weights.buffer, true));
-        let written = state.iter().chain(&activations).chain([&io, &handed]).chain(&spec);
+        let written = state.iter().chain(&activations).chain([&io]).chain(&handed).chain(&spec);
         let sizes: HashMap<_, _> = read.chain(written.map(|buffer| info(buffer, false))).collect();
         let sizes = |id: BufferId| sizes.get(&id).copied();
         let spec = spec.zip(layouts.spec).map(|(buffer, layout)| {
@@ -215,7 +217,8 @@ impl Engine {
         for (id, recorded) in programs.recorded.iter().enumerate() {
             for session in (0..activations.len()).filter(|&session| recorded.runs_in(session)) {
                 let activations = activations[session].id;
-                let homes = Homes { activations, kept_at: programs.kept_at(), handed: handed.id };
+                let handed = handed.as_ref().map_or(BufferId(u32::MAX), |handed| handed.id);
+                let homes = Homes { activations, kept_at: programs.kept_at(), handed };
                 let bytes = recorded.block(session, &homes, sizes)?;
                 let stage = Stage { session, program: ProgramId(id as u32), bytes };
                 stage.load(&mut *device)?;

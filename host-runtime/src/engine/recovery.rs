@@ -61,7 +61,9 @@ impl Engine {
         for (session, activations) in self.activations.iter_mut().enumerate() {
             *activations = again(device, SessionSet::one(session), activations)?;
         }
-        self.handed = again(device, all, &self.handed)?;
+        if let Some(handed) = &mut self.handed {
+            *handed = again(device, all, handed)?;
+        }
         self.stages.iter().try_for_each(|stage| stage.load(device))?;
         (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
         let history = std::mem::take(&mut self.history);

@@ -126,9 +126,12 @@ fn serve(stop: &AtomicBool, queue: &Announced, device: Qemu) {
         };
         match carrier.carry(&packet.message) {
             Ok(response) => {
-                let message = response.as_bytes().to_vec();
-                if queue.send(&Packet { message, ..Packet::default() }, LOOK_US).is_err() {
-                    return;
+                let packet = Packet { message: response.as_bytes().to_vec(), ..Packet::default() };
+                // The host may leave answers unread, and the ring full.
+                while let Err(code) = queue.send(&packet, LOOK_US) {
+                    if code != aee::on_dsp(aee::EXPIRED) || stop.load(Ordering::SeqCst) {
+                        return;
+                    }
                 }
             }
             Err(error) => {
