@@ -128,7 +128,7 @@ fn hint(fault: &Fault) -> String {
             "; reset the device and try again, on htp with --dma threads, and please report it"
         }
         ErrorCode::MapFailed => {
-            "; use a smaller model or context (-c), or close other programs that use the device"
+            "; use a smaller model or context (-c), split it (--sessions 2), or close other programs that use the device"
         }
         ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
         _ => "",

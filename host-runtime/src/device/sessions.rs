@@ -141,19 +141,47 @@ impl<D: Session> Sessions<D> {
         let owner = sessions.first().filter(|&owner| owner < self.all.len());
         let owner = owner.unwrap_or_else(|| panic!("{sessions:?} of {}", self.all.len()));
         let buffer = first(&mut self.all[owner])?;
-        for session in 0..self.all.len() {
-            if session == owner {
-                continue;
+        for session in (0..self.all.len()).filter(|&session| session != owner) {
+            if let Err(error) = self.follow(session, owner, sessions, buffer.id) {
+                // Those that have it so far give it back, so that all go on with the same ids.
+                for before in (0..session).filter(|&before| before != owner) {
+                    self.drop_from(before, sessions, &buffer)?;
+                }
+                self.drop_from(owner, sessions, &buffer)?;
+                return Err(error);
             }
-            if !sessions.contains(session) {
-                self.all[session].reserve()?;
-                continue;
-            }
-            let [of, to] = self.all.get_disjoint_mut([owner, session]).unwrap_or_else(|_| unreachable!());
-            to.share(of, buffer.id)?;
         }
         self.buffers.insert(buffer.id, sessions);
         Ok(buffer)
+    }
+
+    /// Has a session share a buffer of `owner`, or leave its id out.
+    fn follow(
+        &mut self,
+        session: usize,
+        owner: usize,
+        sessions: SessionSet,
+        id: BufferId,
+    ) -> Result<(), DeviceError> {
+        if !sessions.contains(session) {
+            return self.all[session].reserve();
+        }
+        let [of, to] = self.all.get_disjoint_mut([owner, session]).unwrap_or_else(|_| unreachable!());
+        to.share(of, id)
+    }
+
+    /// Has a session give up a buffer, or its id.
+    fn drop_from(
+        &mut self,
+        session: usize,
+        sessions: SessionSet,
+        buffer: &Buffer,
+    ) -> Result<(), DeviceError> {
+        if sessions.contains(session) {
+            return self.all[session].free(buffer.clone());
+        }
+        self.all[session].release(buffer.id);
+        Ok(())
     }
 
     /// Sends the oldest request to the session that is next.
@@ -214,15 +242,8 @@ impl<D: Session> Device for Sessions<D> {
     }
 
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
-        let mapped = self.buffers.remove(&buffer.id).unwrap_or(SessionSet::NONE);
-        for (number, session) in self.all.iter_mut().enumerate() {
-            if mapped.contains(number) {
-                session.free(buffer.clone())?;
-            } else {
-                session.release(buffer.id);
-            }
-        }
-        Ok(())
+        let sessions = self.buffers.remove(&buffer.id).unwrap_or(SessionSet::NONE);
+        (0..self.all.len()).try_for_each(|session| self.drop_from(session, sessions, &buffer))
     }
 
     /// `Exec` goes to all that have a part of the program; everything else to the first session alone.

@@ -101,7 +101,7 @@ impl Call {
             }
             (Self::Start | Self::Info, _) => "lower --threads or --vtcm; if it stays so, restart the device",
             (Self::Allocate | Self::ToFd | Self::Map, _) => {
-                "use a smaller model or context (-c), or close other programs that use the DSP"
+                "use a smaller model or context (-c), split it (--sessions 2), or close other programs that use the DSP"
             }
             (Self::QueueWrite | Self::QueueRead, _) => "reset the device and try again",
             (_, AeeCode::UNSUPPORTED) => "update the system: its DSP firmware is older than hexflash needs",

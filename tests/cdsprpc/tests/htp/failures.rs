@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use hexflash::device::{Device, DeviceError};
+use hexflash::device::htp::Htp;
+use hexflash::device::{Device, DeviceError, SessionSet, Sessions};
 
 use cdsprpc::standin::StandIn;
 
@@ -98,6 +99,28 @@ fn no_memory_and_no_descriptor_are_told_apart() {
     let text = device.allocate(110_000).unwrap_err().to_string();
     assert!(text.contains("mapping failed") && text.contains("smaller model"), "{text}");
     device.allocate(60_000).unwrap();
+    drop(device);
+    standin.is_clean();
+}
+
+/// A buffer that one of two sessions cannot map is given back by the other, and both go on with the same ids.
+#[test]
+fn two_sessions_keep_step() {
+    let mut standin = StandIn::new("");
+    let mut device = Sessions::<Htp>::open(&standin.options(), 2).unwrap();
+    let first = device.allocate(5000).unwrap();
+    for at in [1, 2] {
+        standin.configure(&format!("fastrpc_mmap=0x2@{at}"));
+        device.allocate(5000).unwrap_err();
+    }
+    standin.configure("");
+    let own = device.allocate_in(SessionSet::one(1), 5000).unwrap();
+    let shared = device.allocate(5000).unwrap();
+    assert_eq!([own.id.0, shared.id.0], [first.id.0 + 1, first.id.0 + 2]);
+    for buffer in [own, first, shared] {
+        device.free(buffer).unwrap();
+    }
+    assert_eq!(device.allocate(5000).unwrap().id.0, 0);
     drop(device);
     standin.is_clean();
 }
