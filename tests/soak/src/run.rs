@@ -61,15 +61,14 @@ impl References {
 }
 
 /// Opens the device of a session.
-fn open(session: &Session, standin: Option<&StandIn>) -> Result<Box<dyn Device>, DeviceError> {
+fn open(session: &Session, standin: &StandIn) -> Result<Box<dyn Device>, DeviceError> {
     let Session { threads, vtcm_bytes, dma, .. } = *session;
-    Ok(match (session.kind, standin) {
-        (Kind::Inproc, _) => {
+    Ok(match session.kind {
+        Kind::Inproc => {
             Box::new(Inproc::with_settings(Settings { threads, vtcm_bytes, dma, isa: Isa::detect() })?)
         }
-        (Kind::Qemu, _) => Box::new(Qemu::with_settings(qemu::Settings { threads, vtcm_bytes, dma })?),
-        (Kind::Htp, None) => unreachable!("sessions of htp have a stand-in"),
-        (Kind::Htp, Some(standin)) => {
+        Kind::Qemu => Box::new(Qemu::with_settings(qemu::Settings { threads, vtcm_bytes, dma })?),
+        Kind::Htp => {
             let mut options = standin.options();
             (options.threads, options.vtcm_bytes) = (Some(threads), Some(vtcm_bytes));
             if let Some(htp) = options.htp.as_deref_mut() {
@@ -93,24 +92,28 @@ fn excuse<T, E: std::fmt::Display>(session: &Session, result: Result<T, E>) -> R
 ///
 /// # Errors
 /// What is wrong: another text, an error that nobody planned, something left over.
-pub fn session(session: &Session, references: &mut References, totals: &mut Totals) -> Result<(), Wrong> {
+pub fn session(
+    session: &Session,
+    standin: &mut StandIn,
+    references: &mut References,
+    totals: &mut Totals,
+) -> Result<(), Wrong> {
     let before = Held::now();
-    let standin = (session.kind == Kind::Htp).then(|| StandIn::new(&session.config));
-    let outcome = turns(session, standin.as_ref(), references, totals);
-    if let Some(standin) = &standin {
+    standin.configure(&session.config);
+    let outcome = turns(session, standin, references, totals);
+    if session.kind == Kind::Htp {
         let (breaches, left) = (standin.violations(), standin.census());
         if !breaches.is_empty() || left != [0; 5] {
             return Err(format!("the stand-in has {left:?} left, and reports {breaches:?}"));
         }
     }
-    drop(standin);
     outcome?;
     before.settle()
 }
 
 fn turns(
     session: &Session,
-    standin: Option<&StandIn>,
+    standin: &StandIn,
     references: &mut References,
     totals: &mut Totals,
 ) -> Result<(), Wrong> {

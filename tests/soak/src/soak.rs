@@ -11,6 +11,8 @@ use hexflash::device::{Device, DeviceOptions};
 use hexflash_e2e::{Model, reference};
 use serde::Serialize;
 
+use cdsprpc::standin::StandIn;
+
 use crate::plan::{Kind, Session};
 use crate::resources::{Memory, resident};
 use crate::run::{self, References};
@@ -90,6 +92,8 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
         .into();
 
     let (mut references, mut totals, mut memory) = (References::new(), Totals::default(), Memory::default());
+    // One for all sessions: a library that was opened stays in memory.
+    let mut standin = StandIn::new("");
     let progress: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
     watch(progress, seed);
     let (start, mut news) = (Instant::now(), Instant::now());
@@ -98,7 +102,7 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     while start.elapsed() < end {
         let session = Session::draw(seed, index, &kinds, |model| texts[model.name()].clone());
         totals.open(session.kind);
-        run::session(&session, &mut references, &mut totals).map_err(|wrong| {
+        run::session(&session, &mut standin, &mut references, &mut totals).map_err(|wrong| {
             let bare = Session { turns: Vec::new(), ..session.clone() };
             format!("{wrong}\nin session {index}, {bare:?}; to repeat it: --seed {seed} --from {index}")
         })?;

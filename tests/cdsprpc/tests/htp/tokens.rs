@@ -64,6 +64,19 @@ fn two_sessions() {
     same_tokens(&standin, &["--sessions", "2", "-md", "DRAFT", "--temp", "0.7", "--seed", "5", "-n", "24"]);
 }
 
+/// Where one process cannot map the whole model, two can.
+#[test]
+fn a_model_that_does_not_fit_one_session() {
+    let standin = StandIn::new("vmem=8000000");
+    let small = ["--temp", "0", "-n", "8", "-c", "128", "-b", "16", "--vtcm", "262144"];
+    let one = [&["run", "--no-repack-cache", PROMPT], &small[..]].concat();
+    let output = standin.hexflash(&one).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("mapping failed") && text.contains("--sessions 2"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+    same_tokens(&standin, &[&["--sessions", "2"], &small[..]].concat());
+}
+
 /// More sessions than the DSP has.
 #[test]
 fn too_many_sessions() {
