@@ -10,8 +10,8 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use hexflash::device::qemu;
 use hexflash::device::{Buffer, Device, DeviceError, inproc, open};
-use hexflash::record::Homes;
 use hexflash::device::{DeviceInfo, DeviceOptions};
+use hexflash::record::Homes;
 use hexflash_abi::message::{Message, Range, Run};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
