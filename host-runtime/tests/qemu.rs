@@ -1,10 +1,9 @@
 //! The `qemu` device: the Hexagon image gives the bits of `inproc`, and its failures are seen, said and survived.
-//!
-//! Without the emulator or the image the tests are skipped, and say so; where `HEXFLASH_QEMU_REQUIRED` is set (as
-//! `cargo xtask test` does), they fail instead.
 #![cfg(target_os = "linux")]
 
-use std::io::Write;
+#[path = "device/emulator.rs"]
+mod emulator;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,19 +23,8 @@ fn settings(threads: usize, dma: DmaMode) -> Settings {
     Settings { threads, vtcm_bytes: 8 << 20, dma }
 }
 
-/// The device, or why the test is skipped.
 fn qemu(threads: usize, dma: DmaMode) -> Option<Qemu> {
-    match Qemu::with_settings(settings(threads, dma)) {
-        Ok(device) => Some(device),
-        Err(error @ DeviceError::Unavailable { .. })
-            if std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none() =>
-        {
-            // Written past the test harness, which hides what a passing test prints.
-            let _ = writeln!(std::io::stderr(), "skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    emulator::qemu(settings(threads, dma))
 }
 
 fn model(name: &str) -> PathBuf {

@@ -9,6 +9,7 @@ use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, Op, ProgramId, Seq, Status, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
+use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::pool::Pool;
 use hexflash_dsp::program::Arena;
@@ -50,8 +51,8 @@ impl Shared {
 }
 
 /// A session and the memory that it shares. Blocks lie at 1024 of memory 0, registers at 0.
-pub struct Host<'a, 'd, 'p> {
-    pub session: &'a mut Session<'d, 'p, HostPlatform>,
+pub struct Host<'a, 'd, 'p, P: Platform = HostPlatform> {
+    pub session: &'a mut Session<'d, 'p, P>,
     pub memory: &'a [Shared; 2],
 }
 
@@ -60,17 +61,26 @@ pub const B: BufferId = BufferId(63);
 pub const BLOCK: usize = 1024;
 
 pub fn with_host(work: impl FnOnce(&mut Host<'_, '_, '_>)) {
+    let platform = HostPlatform::new();
+    with_platform(&platform, &platform, work);
+}
+
+/// As [`with_host`], on a platform whose memory is that of `host`.
+pub fn with_platform<P: Platform>(
+    platform: &P,
+    host: &HostPlatform,
+    work: impl FnOnce(&mut Host<'_, '_, '_, P>),
+) {
     let memory = [Shared::new(SIZE), Shared::new(SIZE)];
     let (arena, vtcm) = (Shared::new(ARENA), Shared::new(VTCM));
-    let platform = HostPlatform::new();
     for (fd, memory) in [(1, &memory[0]), (2, &memory[1])] {
         // SAFETY: aligned, and alive until the session is gone.
-        unsafe { platform.share(Fd(fd), memory.base(), SIZE as u64) };
+        unsafe { host.share(Fd(fd), memory.base(), SIZE as u64) };
     }
     // SAFETY: aligned, alive, and the session's alone.
     let (scratchpad, programs) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
-    let pool = Pool::new(&platform, Isa::detect(), scratchpad, 1, DmaMode::AtOnce);
-    let mut session = Session::new(&platform, pool.dispatcher().unwrap(), programs, 0x73);
+    let pool = Pool::new(platform, Isa::detect(), scratchpad, 1, DmaMode::AtOnce);
+    let mut session = Session::new(platform, pool.dispatcher().unwrap(), programs, 0x73);
     work(&mut Host { session: &mut session, memory: &memory });
     assert!([&memory[0], &memory[1], &arena, &vtcm].iter().all(|shared| shared.0.is_whole()));
 }
@@ -112,7 +122,7 @@ pub fn unload(program: u32) -> Message {
     Message::Unload(Unload { program: ProgramId(program) })
 }
 
-impl Host<'_, '_, '_> {
+impl<P: Platform> Host<'_, '_, '_, P> {
     pub fn send(&mut self, message: Message) -> Response {
         let response = self.session.handle(message.encode(Seq(77)).as_bytes());
         assert_eq!(response.seq, Seq(77));

@@ -144,10 +144,9 @@ impl<D: Session> Sessions<D> {
         for session in (0..self.all.len()).filter(|&session| session != owner) {
             if let Err(error) = self.follow(session, owner, sessions, buffer.id) {
                 // Those that have it so far give it back, so that all go on with the same ids.
-                for before in (0..session).filter(|&before| before != owner) {
+                for before in (0..session).filter(|&before| before != owner).chain([owner]) {
                     self.drop_from(before, sessions, &buffer)?;
                 }
-                self.drop_from(owner, sessions, &buffer)?;
                 return Err(error);
             }
         }
@@ -260,22 +259,14 @@ impl<D: Session> Device for Sessions<D> {
         loop {
             self.ask()?;
             let Some(front) = self.pending.front_mut() else { return Err(DeviceError::Timeout(timeout)) };
-            let (Some(session), Some(asked)) = (front.left.first(), front.asked.take()) else {
+            let (Some(session), Some(asked)) = (front.left.first(), front.asked) else {
                 unreachable!("a request is answered by its last session")
             };
-            let patience = deadline.saturating_duration_since(Instant::now());
-            let waited = self.all[session].wait(patience);
-            let response = match waited {
-                Ok(response) => response,
-                Err(error) => {
-                    front.asked = Some(asked);
-                    return Err(error);
-                }
-            };
+            let response = self.all[session].wait(deadline.saturating_duration_since(Instant::now()))?;
             if response.seq != asked {
                 return Err(DeviceError::OutOfOrder { expected: asked, found: response.seq });
             }
-            front.left = front.left.rest();
+            (front.left, front.asked) = (front.left.rest(), None);
             let sum = front.sum.map_or(response, |sum| add(sum, &response));
             front.sum = Some(sum);
             let (failed, seq) = (response.outcome().is_err(), front.seq);

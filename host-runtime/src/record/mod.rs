@@ -10,7 +10,7 @@
 
 mod planner;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use hexflash_abi::program::{
     BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
@@ -45,7 +45,7 @@ struct Entry {
     dtype: DType,
 }
 
-/// Strides of a packed tensor of `ne` elements, in bytes, as [`TensorDesc::nb`] wants them.
+/// A tensor of `ne` elements without gaps, at the start of its buffer.
 ///
 /// # Panics
 /// If a stride exceeds 32 bits, which no tensor that fits a device does.
@@ -286,7 +286,7 @@ impl Recorder {
         if let Home::Activation(number) = self.tensors[tensor.0].home {
             self.activations[number].extend(op);
         }
-        // More tensors than an index holds are refused by `block_bytes` at the end.
+        // More tensors than an index holds are refused by `block` at the end.
         TensorIndex(tensor.0 as u16)
     }
 
@@ -375,9 +375,12 @@ impl Recorded {
             self.sessions.partition_point(|&other| other <= session),
         );
         let mut ops = self.ops[first..end].to_vec();
+        let all = self.tensors.len();
+        if all > usize::from(TensorIndex::NONE.0) {
+            return Err(RecordError::TooLarge { counts: [0, all, ops.len()] });
+        }
         let flags = self.handed_flags(session, &ops);
-        let mut numbers: Vec<usize> = flags.keys().copied().collect();
-        numbers.sort_unstable();
+        let numbers: Vec<usize> = flags.keys().copied().collect();
         for index in ops.iter_mut().flat_map(|op| op.src.iter_mut().chain(&mut op.dst)) {
             if let Ok(number) = numbers.binary_search(&usize::from(index.0)) {
                 *index = TensorIndex(number as u16);
@@ -390,10 +393,10 @@ impl Recorded {
                 buffers.len() - 1
             })
         };
-        let tensors: Vec<TensorDesc> = numbers
+        let tensors: Vec<TensorDesc> = flags
             .iter()
-            .map(|number| {
-                let (entry, flags) = (&self.tensors[*number], flags[number]);
+            .map(|(&number, flags)| {
+                let entry = &self.tensors[number];
                 let (id, offset) = match entry.home {
                     Home::Buffer(id) => (id, 0),
                     Home::Activation(number) => {
@@ -420,8 +423,8 @@ impl Recorded {
     }
 
     /// The tensors that a session's ops use, with the flags of those that are handed over.
-    fn handed_flags(&self, session: usize, ops: &[OpDesc]) -> HashMap<usize, TensorFlags> {
-        let mut flags: HashMap<usize, TensorFlags> = HashMap::new();
+    fn handed_flags(&self, session: usize, ops: &[OpDesc]) -> BTreeMap<usize, TensorFlags> {
+        let mut flags = BTreeMap::new();
         for (tensor, role) in ops.iter().flat_map(operands) {
             let flags = flags.entry(tensor).or_insert(TensorFlags::empty());
             if let Home::Activation(number) = self.tensors[tensor].home {

@@ -2,22 +2,21 @@
 //! `inproc` and on `qemu` here, and on `htp` in tests/cdsprpc.
 //!
 //! Sessions have tests of their own (`dsp-runtime/tests`); these hold the transport, the platform and, on `qemu`, the
-//! Hexagon code to the same. Without the emulator or the image its tests are skipped, and say so; where
-//! `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), they fail instead.
+//! Hexagon code to the same.
 #![cfg(target_os = "linux")]
 
 mod bench;
 mod blocks;
+mod emulator;
 mod mutations;
 mod refusals;
 mod scenarios;
 
-use std::io::Write;
 use std::time::Duration;
 
 use hexflash::device::inproc::{self, Inproc};
-use hexflash::device::qemu::{self, Qemu};
-use hexflash::device::{Device, DeviceError, DeviceOptions};
+use hexflash::device::qemu;
+use hexflash::device::{Device, DeviceOptions};
 use hexflash_abi::message::{Message, Ping};
 
 use bench::Target;
@@ -32,19 +31,9 @@ fn inproc() -> Option<Box<dyn Target>> {
     Some(Box::new(Inproc::with_settings(settings).unwrap()))
 }
 
-/// The device, or why the test is skipped.
 fn qemu() -> Option<Box<dyn Target>> {
-    match Qemu::with_settings(qemu::Settings::from_options(&OPTIONS).unwrap()) {
-        Ok(device) => Some(Box::new(device)),
-        Err(error @ DeviceError::Unavailable { .. })
-            if std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none() =>
-        {
-            // Written past the test harness, which hides what a passing test prints.
-            let _ = writeln!(std::io::stderr(), "skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let device = emulator::qemu(qemu::Settings::from_options(&OPTIONS).unwrap())?;
+    Some(Box::new(device))
 }
 
 #[test]

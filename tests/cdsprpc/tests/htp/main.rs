@@ -10,6 +10,8 @@ mod blocks;
 mod calls;
 mod coherence;
 mod dma;
+#[path = "../../../../host-runtime/tests/device/emulator.rs"]
+mod emulator;
 mod failures;
 mod mappings;
 mod recovery;
@@ -20,26 +22,17 @@ mod rules;
 mod scenarios;
 mod tokens;
 
-use std::io::Write;
-
+use hexflash::device::DeviceOptions;
 use hexflash::device::htp::Htp;
-use hexflash::device::qemu::Qemu;
-use hexflash::device::{DeviceError, DeviceOptions};
+use hexflash::device::qemu::Settings;
 
 use cdsprpc::standin::StandIn;
 
-/// A stand-in with Hexagon code on the other side, or why the test is skipped.
+/// A stand-in with Hexagon code on the other side, if there is an emulator.
 fn emulated() -> Option<StandIn> {
-    let required = std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_some();
-    match Qemu::open(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() }) {
-        Ok(_) => Some(StandIn::new("dsp=qemu")),
-        Err(error @ DeviceError::Unavailable { .. }) if !required => {
-            // Written past the test harness, which hides what a passing test prints.
-            let _ = writeln!(std::io::stderr(), "skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let one = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    emulator::qemu(Settings::from_options(&one).unwrap())?;
+    Some(StandIn::new("dsp=qemu"))
 }
 
 fn refuses_what_it_must(standin: &StandIn) {
