@@ -42,8 +42,10 @@ pub struct Session {
     pub threads: usize,
     /// Bytes of VTCM.
     pub vtcm_bytes: usize,
-    /// When the software DMA engine executes.
+    /// When the software DMA engine executes, where one session has it all.
     pub dma: DmaMode,
+    /// Sessions that the layers are split over.
+    pub sessions: usize,
     /// What the stand-in plays besides.
     pub config: String,
     /// Whether the stand-in was told to fail, so that an error may come.
@@ -131,6 +133,7 @@ impl Session {
             threads: rng.random_range(1..=3),
             vtcm_bytes: 1 << rng.random_range(18..=22),
             dma: *dma.choose(rng).expect("there are modes"),
+            sessions: if rng.random_bool(0.25) { rng.random_range(2..=3) } else { 1 },
             config: String::new(),
             may_fail: false,
             turns: Vec::new(),

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use hexflash::device::htp::Htp;
 use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::device::qemu::{self, Qemu};
-use hexflash::device::{Device, DeviceError};
+use hexflash::device::{self, Device, DeviceError, DeviceOptions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Finish, GenerateError, Generated, Limits, generate};
 use hexflash::sampler::{Sampler, SamplerParams};
@@ -62,21 +61,30 @@ impl References {
 
 /// Opens the device of a session.
 fn open(session: &Session, standin: &StandIn) -> Result<Box<dyn Device>, DeviceError> {
-    let Session { threads, vtcm_bytes, dma, .. } = *session;
-    Ok(match session.kind {
-        Kind::Inproc => {
-            Box::new(Inproc::with_settings(Settings { threads, vtcm_bytes, dma, isa: Isa::detect() })?)
+    let Session { threads, vtcm_bytes, dma, sessions, .. } = *session;
+    let mut options = DeviceOptions {
+        threads: Some(threads),
+        vtcm_bytes: Some(vtcm_bytes),
+        sessions: Some(sessions),
+        ..standin.options()
+    };
+    if let Some(htp) = options.htp.as_deref_mut() {
+        htp.patience = Some(HUNG);
+    }
+    // Only these two take a DMA mode, and only one session of them.
+    let name = match (session.kind, sessions) {
+        (Kind::Inproc, 1) => {
+            let settings = Settings { threads, vtcm_bytes, dma, isa: Isa::detect() };
+            return Ok(Box::new(Inproc::with_settings(settings)?));
         }
-        Kind::Qemu => Box::new(Qemu::with_settings(qemu::Settings { threads, vtcm_bytes, dma })?),
-        Kind::Htp => {
-            let mut options = standin.options();
-            (options.threads, options.vtcm_bytes) = (Some(threads), Some(vtcm_bytes));
-            if let Some(htp) = options.htp.as_deref_mut() {
-                htp.patience = Some(HUNG);
-            }
-            Box::new(Htp::open(&options)?)
+        (Kind::Qemu, 1) => {
+            return Ok(Box::new(Qemu::with_settings(qemu::Settings { threads, vtcm_bytes, dma })?));
         }
-    })
+        (Kind::Inproc, _) => "inproc",
+        (Kind::Qemu, _) => "qemu",
+        (Kind::Htp, _) => "htp",
+    };
+    device::open(name, &options)
 }
 
 /// A device that may fail is no mistake; anything else is.
