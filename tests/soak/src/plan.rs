@@ -153,6 +153,7 @@ impl Session {
     fn weather(&mut self, rng: &mut StdRng) -> String {
         let mut words = vec![format!("arch={}", [73, 75, 79, 81].choose(rng).expect("there are chips"))];
         words.push("skels=73,75,79,81".to_owned());
+        words.push(format!("sessions={}", self.sessions));
         if !rng.random_bool(0.2) {
             words.push("check=0".to_owned());
         }
