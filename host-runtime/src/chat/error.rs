@@ -46,6 +46,12 @@ pub enum ChatError {
         /// The argument's name.
         name: String,
     },
+    /// The template engine has a bug that the template comes across.
+    #[error("the chat template is too much for its engine, which {cause}; choose another template")]
+    Engine {
+        /// Where the engine panicked, and what it said, on one line.
+        cause: String,
+    },
     /// Anything else that fails while rendering.
     #[error("the chat template failed at line {line}: {cause}; check the messages and the extra arguments")]
     Render {
@@ -62,6 +68,10 @@ pub enum ChatError {
 pub(super) struct Raised(pub(super) String);
 
 impl ChatError {
+    pub(super) fn engine(panic: &str) -> Self {
+        Self::Engine { cause: one_line(panic) }
+    }
+
     pub(super) fn syntax(error: &minijinja::Error) -> Self {
         Self::Syntax { line: error.line().unwrap_or(1), cause: cause(error) }
     }

@@ -8,6 +8,7 @@
 //! memory of a template that doubles a string again and again; it takes intent, and harms only this process.
 
 mod clock;
+mod contain;
 mod error;
 mod python;
 
@@ -19,6 +20,7 @@ use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
+use self::contain::contain;
 pub use self::error::ChatError;
 
 /// Longest accepted template, about fifty times the longest known.
@@ -94,7 +96,8 @@ impl ChatTemplate {
         env.set_lstrip_blocks(true);
         env.set_fuel(Some(FUEL));
         python::install(&mut env);
-        env.add_template_owned(NAME, python::without_generation_tags(source))
+        contain(|| env.add_template_owned(NAME, python::without_generation_tags(source)))
+            .map_err(|panic| ChatError::engine(&panic))?
             .map_err(|error| ChatError::syntax(&error))?;
         Ok(Self { env, bos: bos.to_owned(), eos: eos.to_owned() })
     }
@@ -129,9 +132,9 @@ impl ChatTemplate {
             .collect();
 
         let mut out = Capped(Vec::new());
-        self.env
-            .get_template(NAME)
-            .and_then(|template| template.render_captured_to(context, &mut out).map(drop))
+        let template = self.env.get_template(NAME).map_err(|error| ChatError::render(&error))?;
+        contain(|| template.render_captured_to(context, &mut out).map(drop))
+            .map_err(|panic| ChatError::engine(&panic))?
             .map_err(|error| ChatError::render(&error))?;
         // The engine writes strings only.
         Ok(String::from_utf8(out.0)

@@ -215,6 +215,19 @@ fn endless_templates_stop() {
     assert!(matches!(render(recursing, &RenderOptions::default()), Err(ChatError::Render { .. })));
 }
 
+/// A fuzzer's find: the engine's own mistakes are errors like others, and what comes after them goes well.
+#[test]
+fn panics_of_the_engine_are_errors() {
+    let template = compile("{{ messages[0].content[::-1] }}");
+    let render = |content| template.render(&[Message::new("user", content)], &RenderOptions::default());
+    let error = render("").unwrap_err();
+    assert!(matches!(error, ChatError::Engine { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("panicked at") && text.contains("choose another template"), "{text}");
+    assert!(!text.contains('\n'), "{text}");
+    assert_eq!(render("abc").as_deref(), Ok("cba"));
+}
+
 #[test]
 fn errors_name_the_line_and_a_remedy() {
     let syntax = ChatTemplate::new("a\n{% if %}", "", "").unwrap_err();

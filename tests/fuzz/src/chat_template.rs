@@ -1,6 +1,6 @@
 //! Chat templates: they end, and errors are one line.
 
-use hexflash::chat::{ChatTemplate, Message, RenderOptions};
+use hexflash::chat::{ChatError, ChatTemplate, Message, RenderOptions};
 
 /// The template, then roles and contents by turns, separated by 0xff, which no text has.
 pub fn check(data: &[u8]) {
@@ -17,7 +17,11 @@ pub fn check(data: &[u8]) {
     options.now = Some(951_782_400);
     let first = template.render(&messages, &options);
     if let Err(error) = &first {
-        assert!(!error.to_string().contains('\n'), "{error}");
+        let text = error.to_string();
+        assert!(!text.contains('\n'), "{text}");
+        // Slices with negative steps are known.
+        let is_known = text.contains("value/ops.rs");
+        assert!(!matches!(error, ChatError::Engine { .. }) || is_known, "{text}");
     }
     assert_eq!(first, template.render(&messages, &options), "rendered again");
 }
