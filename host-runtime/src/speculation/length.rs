@@ -8,8 +8,8 @@
 //! 1 + c_1 + c_1 c_2 + .. tokens for the time of a round, `value = tokens - rate * time`
 //!
 //! and the length of the largest value wins. A plain step stands among them: one token, after which drafts must be paid
-//! for again. After that there are plain steps, and a look (drafts alone, without a round) after 4 of them, after 12
-//! more if nothing was gained, and so on.
+//! for again. After that there are plain steps, and a look (drafts alone, without a round) when three times its price has
+//! passed, after four times as long if nothing was gained, and so on.
 
 use std::time::Duration;
 
@@ -35,14 +35,13 @@ pub enum Choice {
     Draft(u32),
 }
 
-/// Plain steps before a look: at first and after drafts that paid, times what after others, and at most.
-const PAUSE: (u32, u32, u32) = (4, 3, 108);
-/// Drafts that cost less than that, in plain steps, need no pause.
-const FREE: f64 = 0.02;
+/// Plain steps before a look, for each plain step that drafts cost: after drafts that paid, times what after others, and
+/// at most.
+const PAUSE: (f64, f64, f64) = (2.525, 2.648, 106.8);
 /// Drafts beyond those verified last, where these were not all right: each costs a row of the LM head.
 const AHEAD: u32 = 1;
 /// Share of a block's price that a plain step loses, which comes between it and the next block.
-const LOSS: f64 = 0.8;
+const LOSS: f64 = 0.894;
 
 /// Tokens per time of late, in plain steps.
 #[derive(Clone, Copy, Debug)]
@@ -53,9 +52,9 @@ struct Rate {
 
 impl Rate {
     /// Weight of a token after the next one.
-    const FADE: f64 = 0.93;
+    const FADE: f64 = 0.916;
     /// The first rounds of a text get the benefit of the doubt: rate and weight in plain steps.
-    const FIRST: (f64, f64) = (2.5, 4.0);
+    const FIRST: (f64, f64) = (1.945, 3.64);
 
     fn new() -> Self {
         Self { tokens: Self::FIRST.0 * Self::FIRST.1, time: Self::FIRST.1 }
@@ -83,9 +82,9 @@ pub struct Lengths {
     at_hand: bool,
     /// What drafts have gained since the last look, in plain steps.
     gain: f64,
-    /// Plain steps since the last block, and before the next look.
+    /// Plain steps since the last block, and before the next look for each step that drafts cost.
     steps: u32,
-    pause: u32,
+    pause: f64,
     /// Drafts of the next block.
     cap: u32,
 }
@@ -101,7 +100,7 @@ impl Lengths {
             at_hand: false,
             gain: 0.0,
             steps: 0,
-            pause: 0,
+            pause: 0.0,
             cap: 0,
         };
         new.begin();
@@ -116,7 +115,7 @@ impl Lengths {
     /// A new text: what drafts were worth in the last one says little.
     pub fn begin(&mut self) {
         (self.odds, self.rate, self.at_hand) = (Odds::default(), Rate::new(), false);
-        (self.steps, self.pause, self.cap) = (PAUSE.0, PAUSE.0, MAX_VERIFY - 1);
+        (self.steps, self.pause, self.cap) = (u32::MAX, PAUSE.0, MAX_VERIFY - 1);
     }
 
     /// What to do next, with `most` drafts at most.
@@ -125,10 +124,10 @@ impl Lengths {
             _ if most == 0 || self.length == DraftLength::Fixed(0) => Choice::Plain,
             DraftLength::Fixed(n) => Choice::Draft(n.min(most)),
             DraftLength::Auto if !self.costs.know_steps() => Choice::Plain,
-            DraftLength::Auto if self.at_hand || self.steps >= self.pause || self.costs.draft() < FREE => {
-                Choice::Draft(self.cap.min(most))
+            DraftLength::Auto if !self.at_hand && f64::from(self.steps) < self.pause * self.costs.draft() => {
+                Choice::Plain
             }
-            DraftLength::Auto => Choice::Plain,
+            DraftLength::Auto => Choice::Draft(self.cap.min(most)),
         }
     }
 
@@ -148,10 +147,9 @@ impl Lengths {
         }
         let rate = self.rate.get();
         let (mut best, mut value) = (0, 1.0 - rate * (1.0 + LOSS * self.costs.draft()));
-        let (mut likely, mut tokens) = (1.0, 1.0);
+        let mut tokens = 1.0;
         for (i, chance) in self.odds.of(n as usize, margins).iter().enumerate() {
-            likely *= chance;
-            tokens += likely;
+            tokens += chance;
             let worth = tokens - rate * self.costs.round(i + 1);
             if worth > value {
                 (best, value) = (i as u32 + 1, worth);
