@@ -3,13 +3,13 @@
 //! `auto` decides anew for every block, from three things: what steps, drafts and rounds [cost](super::cost), which
 //! holds for a session; the [odds](super::odds) of each draft, from how sure the draft model is of it and from how good
 //! its drafts were in this text; and the *rate*, tokens per time of late, which is what time is worth. With time in
-//! plain steps, n drafts of which each is right with the chance c_i (if all before it are) give
+//! plain steps, n drafts of which the first i are all right with the chance c_i give
 //!
-//! 1 + c_1 + c_1 c_2 + .. tokens for the time of a round, `value = tokens - rate * time`
+//! 1 + c_1 + c_2 + .. + c_n tokens for the time of a round, `value = tokens - rate * time`
 //!
 //! and the length of the largest value wins. A plain step stands among them: one token, after which drafts must be paid
-//! for again. After that there are plain steps, and a look (drafts alone, without a round) when three times its price has
-//! passed, after four times as long if nothing was gained, and so on.
+//! for again. After that there are plain steps, and a look (drafts alone, without a round) when three and a half times its
+//! price has passed, after twice as long if nothing was gained, and so on.
 
 use std::time::Duration;
 
@@ -37,11 +37,11 @@ pub enum Choice {
 
 /// Plain steps before a look, for each plain step that drafts cost: after drafts that paid, times what after others, and
 /// at most.
-const PAUSE: (f64, f64, f64) = (2.525, 2.648, 106.8);
+const PAUSE: (f64, f64, f64) = (3.5, 1.9, 115.0);
 /// Drafts beyond those verified last, where these were not all right: each costs a row of the LM head.
-const AHEAD: u32 = 1;
+const AHEAD: u32 = 2;
 /// Share of a block's price that a plain step loses, which comes between it and the next block.
-const LOSS: f64 = 0.894;
+const LOSS: f64 = 0.72;
 
 /// Tokens per time of late, in plain steps.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,9 @@ struct Rate {
 
 impl Rate {
     /// Weight of a token after the next one.
-    const FADE: f64 = 0.916;
+    const FADE: f64 = 0.875;
     /// The first rounds of a text get the benefit of the doubt: rate and weight in plain steps.
-    const FIRST: (f64, f64) = (1.945, 3.64);
+    const FIRST: (f64, f64) = (1.9, 2.6);
 
     fn new() -> Self {
         Self { tokens: Self::FIRST.0 * Self::FIRST.1, time: Self::FIRST.1 }

@@ -9,29 +9,30 @@
 //! is accepted, and may change. Positions at which drafts of a text tend to be wrong are learned in u: one step of
 //! Newton's method per round, under a prior.
 //!
-//! The constants are those that lose least against the best fixed length of each text, over the drafts of four pairs of
-//! the models that ship with hexflash on ten texts of two lengths, at the costs of four machines.
+//! The constants here and in [`length`](super::length) are those that lose least against the best fixed length of each
+//! text: ten texts of two lengths with the drafts of four pairs of the models that ship with hexflash, and drafts that are
+//! right to a fixed length, at the costs of five machines.
 
 use crate::model::MAX_VERIFY;
 
 const LENGTHS: usize = MAX_VERIFY as usize;
 
 /// Log odds per unit of margin.
-const SLOPE: f64 = 1.277;
+const SLOPE: f64 = 1.42;
 /// Margins beyond that say no more.
-const MOST: f64 = 3.42;
+const MOST: f64 = 3.7;
 /// Kinds of texts: log odds of a draft without any margin, and the share of texts that are like that.
-const KINDS: [(f64, f64); 3] = [(-2.72, 0.077), (-0.712, 0.615), (0.321, 0.308)];
+const KINDS: [(f64, f64); 3] = [(-2.75, 0.03), (-0.7, 0.68), (0.4, 0.29)];
 /// Chance that the next token begins a stretch of another kind.
-const CHANGE: f64 = 0.003;
+const CHANGE: f64 = 0.0015;
 /// The margin that stands for drafts of which none is known.
 const UNKNOWN: f64 = 0.7;
 /// Weight of the prior of each u: a draft of even odds weighs a quarter.
-const PRIOR: f64 = 0.77;
+const PRIOR: f64 = 0.8;
 /// Weight of what was seen of a position after the next round.
-const FADE: f64 = 0.85;
+const FADE: f64 = 0.91;
 /// Share of the way back to the prior per plain step: positions change while nobody looks.
-const FORGET: f64 = 0.026;
+const FORGET: f64 = 0.03;
 
 /// The odds in a text.
 #[derive(Clone, Copy, Debug)]

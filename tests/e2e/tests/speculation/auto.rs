@@ -99,8 +99,8 @@ fn slowness(clock: u64) -> f64 {
     phase * interrupted * (0.95 + 0.15 * scatter)
 }
 
-/// In a session that knows what rounds cost, `auto` is as good as the best fixed length of every single text, in the
-/// mean; on no text much worse, and better by far where good and bad stretches alternate.
+/// In a session that knows what rounds cost, `auto` is better than the best fixed length of every single text, in the
+/// mean; on no text more than 3 % worse, and better by far where good and bad stretches alternate.
 #[test]
 fn auto_against_every_fixed_length() {
     // Shortest of many runs of one thread: Q8_0 and F16 weights. With F16 the rows of a matrix product go by fours.
@@ -131,7 +131,7 @@ fn auto_against_every_fixed_length() {
             let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
             let [worst, highest] = [f64::min, f64::max].map(|f| ratios.iter().copied().reduce(f).unwrap());
             report(format!("{what}: {mean:.3} of the best, {worst:.3} at worst, {highest:.3} at best"));
-            let least = if noises.len() > 1 { (0.97, 0.9) } else { (1.0, 0.93) };
+            let least = if noises.len() > 1 { (1.0, 0.95) } else { (1.02, 0.97) };
             assert!(mean > least.0 && worst > least.1 && highest > 1.1, "{mean} {worst} {highest}");
         }
     }
