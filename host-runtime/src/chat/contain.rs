@@ -1,6 +1,6 @@
 //! Panics of the template engine become errors: no template may end the process.
 //!
-//! minijinja 2 and 3 index an empty string in `''[::-1]`, and underflow in `'ab'[0:5:-1]`.
+//! minijinja 2 and 3 index an empty string in `''[::-1]`, and, where overflows are checked, underflow in `'ab'[0:5:-1]`.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};

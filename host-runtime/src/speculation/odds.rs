@@ -113,7 +113,7 @@ mod tests {
     fn margins_tell_good_drafts_from_bad() {
         let mut odds = Odds::default();
         let [sure, unsure] = [4.0, 0.1].map(|margin| odds.of(1, Some(&[margin]))[0]);
-        assert!(sure > 0.8 && unsure < 0.5, "{sure} {unsure}");
+        assert!(sure > 0.9 && (0.4..0.7).contains(&unsure), "{sure} {unsure}");
         assert!(odds.of(1, Some(&[f32::INFINITY]))[0] < 1.0);
     }
 
@@ -126,7 +126,8 @@ mod tests {
             odds.saw(7, 3);
         }
         let reach = odds.of(4, Some(&[1.0; 7]));
-        assert!(reach[2] > 0.6 && reach[3] < 0.3 * reach[2], "{reach:?}");
+        let chances = [reach[0], reach[1] / reach[0], reach[2] / reach[1], reach[3] / reach[2]];
+        assert!(chances[..3].iter().all(|&chance| chance > 0.8) && chances[3] < 0.3, "{chances:?}");
     }
 
     #[test]
@@ -138,7 +139,7 @@ mod tests {
             odds.saw(3, 0);
         }
         assert!(odds.of(1, None)[0] < 0.15);
-        (0..900).for_each(|_| odds.passed());
+        (0..300).for_each(|_| odds.passed());
         let later = odds.of(1, None)[0];
         assert!(later > 0.2 && later < first, "{later}");
     }
