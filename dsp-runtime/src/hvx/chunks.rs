@@ -63,9 +63,13 @@ macro_rules! chunkwise {
 /// these exceptions: `load_n` and `store_n` take any count, below 1 for nothing and above `WIDTH` (the lanes of a
 /// chunk) for all; `activations` prepares the word of activations for `vrmpy`.
 ///
-/// `folds` lists which chunk is folded onto which to leave one: first the upper half onto the lower, and so on.
+/// `folds` lists which chunk is folded onto which to leave one: first the upper half onto the lower, and so on. After that
+/// come methods for which there is something better than what the trait provides.
 macro_rules! backend {
-    ($name:ident: $count:tt chunks, $registers:literal registers, folds [$($to:literal $from:literal),*]) => {
+    (
+        $name:ident: $count:tt chunks, $registers:literal registers, folds [$($to:literal $from:literal),*]
+        $(, $($better:item)*)?
+    ) => {
         impl $crate::hvx::Hvx for $name {
             type F = [F; $count];
             type I = [I; $count];
@@ -219,6 +223,8 @@ macro_rules! backend {
                 $(x[$to] = self::max(x[$to], x[$from]);)*
                 self::max_lane(x[0])
             }
+
+            $($($better)*)?
         }
     };
 }

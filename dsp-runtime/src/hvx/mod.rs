@@ -187,7 +187,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// comparisons is left open.
     #[inline(always)]
     fn max_lanes<X: Vectors<Self>>(x: &X) -> Self::F {
-        let lanes: [f32; LANES] = core::array::from_fn(|i| Self::max_lane(x.get(i)));
+        let mut lanes = [0.0; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate() {
+            *lane = Self::max_lane(x.get(i));
+        }
         // SAFETY: 32 floats.
         unsafe { Self::load(lanes.as_ptr()) }
     }
@@ -238,7 +241,9 @@ pub trait Hvx: Copy + Send + Sync + 'static {
             // SAFETY: 128 bytes.
             unsafe { Self::store_b(bytes.as_mut_ptr().cast(), x) };
             for (bytes, sum) in bytes.chunks_exact(16).zip(sums) {
-                *sum = bytes.iter().map(|&b| i32::from(b)).sum();
+                for &byte in bytes {
+                    *sum += i32::from(byte);
+                }
             }
         }
         // SAFETY: 32 words.
@@ -253,8 +258,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let mut words = [0u32; LANES];
         // SAFETY: `words` holds a vector.
         unsafe { Self::store_b(words.as_mut_ptr().cast(), Self::bytes(v)) };
+        let mut low = [0; LANES];
+        for (low, word) in low.iter_mut().zip(words) {
+            *low = word as u16;
+        }
         // SAFETY: the caller's promise.
-        unsafe { p.cast::<[u16; LANES]>().write_unaligned(words.map(|word| word as u16)) }
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(low) }
     }
     /// Bitwise and.
     #[inline(always)]
@@ -272,10 +281,13 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for writing 32 bytes.
     #[inline(always)]
     unsafe fn store_low_bytes(p: *mut u8, v: Self::I) {
-        let mut words = [0u8; BYTES];
+        let mut words = [0u32; LANES];
         // SAFETY: `words` holds a vector.
-        unsafe { Self::store_b(words.as_mut_ptr(), Self::bytes(v)) };
-        let low: [u8; LANES] = core::array::from_fn(|i| words[4 * i]);
+        unsafe { Self::store_b(words.as_mut_ptr().cast(), Self::bytes(v)) };
+        let mut low = [0; LANES];
+        for (low, word) in low.iter_mut().zip(words) {
+            *low = word as u8;
+        }
         // SAFETY: the caller's promise.
         unsafe { p.cast::<[u8; LANES]>().write_unaligned(low) }
     }
@@ -287,7 +299,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let high = Self::and_i(Self::shr_i::<4>(words), mask);
         (Self::bytes(Self::and_i(words, mask)), Self::bytes(high))
     }
-    /// Low and high halves of every word, each an f16, as f32: exact, infinities and NaN included.
+    /// Low and high halves of every word, each an f16, as f32: exact, infinities included, and NaN for NaN.
     #[inline(always)]
     fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
         let words = Self::words(x);

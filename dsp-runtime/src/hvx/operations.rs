@@ -158,8 +158,8 @@ impl Operations {
         put_b::<H>(all, "nibbles, low", low);
         put_b::<H>(all, "nibbles, high", high);
         let (low, high) = H::widen_f16(bytes);
-        put::<H>(all, "widen_f16, low", false, low);
-        put::<H>(all, "widen_f16, high", false, high);
+        put::<H>(all, "widen_f16, low", true, low);
+        put::<H>(all, "widen_f16, high", true, high);
         let factors = [scalar as u16, (scalar >> 16) as u16];
         let same = factors.map(|bits| half::f16::from_bits(bits).to_f32());
         let (low, high) = H::widen_f16_scaled(bytes, scalar as i32, same);

@@ -133,10 +133,8 @@ impl WithHvx for WidenF16<'_> {
 fn widen_f16_is_exact_for_every_f16() {
     for first in (0..=u16::MAX).step_by(BYTES / 2) {
         let halves = core::array::from_fn(|i| first + i as u16);
-        let portable = WidenF16(&halves).with::<Portable>();
         for isa in Isa::available() {
             let got = isa.run(WidenF16(&halves));
-            assert_eq!(got, portable, "{isa:?}");
             for lane in 0..LANES {
                 for (bits, got) in [(halves[2 * lane], got.0[lane]), (halves[2 * lane + 1], got.1[lane])] {
                     let want = f16::from_bits(bits).to_f32().to_bits();

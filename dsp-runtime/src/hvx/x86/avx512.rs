@@ -6,7 +6,12 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(super) struct Avx512;
 
-backend!(Avx512: 2 chunks, 16 registers, folds [0 1]);
+backend!(Avx512: 2 chunks, 16 registers, folds [0 1],
+    #[inline(always)]
+    fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
+        (each!(2, K => low_halves(x[K])), each!(2, K => high_halves(x[K])))
+    }
+);
 
 type F = __m512;
 type I = __m512i;
@@ -43,6 +48,9 @@ intrinsics! {
     fn activations(a: i32) -> I = _mm512_set1_epi32(a);
     // VPDPBUSD, the one that does not saturate.
     fn vrmpy(acc: I, w: I, a: I) -> I = _mm512_dpbusd_epi32(acc, w, a);
+
+    fn low_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+    fn high_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(x)));
 
     fn upper8(x: F) -> __m256 = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x)));
     fn lower8(x: F) -> __m256 = _mm512_castps512_ps256(x);

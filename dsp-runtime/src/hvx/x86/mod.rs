@@ -3,9 +3,6 @@
 //! They give the bits of [`portable`](super::portable) because the instructions are IEEE operations with the same
 //! conventions: `maxps` and `minps` give the second operand where the operands compare equal or unordered,
 //! `cvtps2dq` rounds to nearest even (the rounding mode is never changed), and nothing is contracted to FMA.
-//!
-//! [`widen_f16`](super::Hvx::widen_f16) stays with the default: `vcvtph2ps` makes signalling NaNs quiet, the
-//! definition does not.
 
 mod avx2;
 mod avx512;

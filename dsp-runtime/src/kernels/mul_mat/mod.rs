@@ -204,24 +204,28 @@ impl<W: Weights> MulMat<W> {
     /// The piece has arrived in its slot, and `sums` is this worker's own and has room for the unit's rows.
     #[inline(always)]
     unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: Lines, sums: Lines) {
-        if piece.unit.rows == 1 {
-            // SAFETY: the caller's promise.
-            return unsafe { self.rows::<H, 1>(piece, weights, sums, 0) };
-        }
-        let block = if H::REGISTERS >= 16 { 4 } else { 2 };
+        let rows = piece.unit.rows;
         let mut done = 0;
-        while done < piece.unit.rows {
-            let left = piece.unit.rows - done;
-            let taken = if left >= block { block } else { 1 };
-            // SAFETY: the caller's promise; rows done..done + taken are rows of the unit.
-            unsafe {
-                match taken {
-                    4 => self.rows::<H, 4>(piece, weights, sums, done),
-                    2 => self.rows::<H, 2>(piece, weights, sums, done),
-                    _ => self.rows::<H, 1>(piece, weights, sums, done),
+        // As many rows at a time as the register file has sums for.
+        //
+        // SAFETY: for all calls, the caller's promise; the rows from `done` on are rows of the unit.
+        unsafe {
+            if H::REGISTERS >= 16 {
+                while rows - done >= 4 {
+                    self.rows::<H, 4>(piece, weights, sums, done);
+                    done += 4;
+                }
+                if rows - done == 3 {
+                    return self.rows::<H, 3>(piece, weights, sums, done);
                 }
             }
-            done += taken;
+            while rows - done >= 2 {
+                self.rows::<H, 2>(piece, weights, sums, done);
+                done += 2;
+            }
+            if done < rows {
+                self.rows::<H, 1>(piece, weights, sums, done);
+            }
         }
     }
 

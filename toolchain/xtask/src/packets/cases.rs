@@ -37,6 +37,7 @@ pub(super) const CASES: &[Case] = &[
     mul_mat("Q4_0x32", LAYER, 1).at_most(12.0),
     mul_mat("Q6_Kx32", LAYER, 1),
     mul_mat("F16x32", LAYER, 1),
+    mul_mat("Q8_0x32", LAYER, 3),
     mul_mat("Q8_0x32", LAYER, 16),
     mul_mat("Q4_0x32", LAYER, 16),
     mul_mat("Q6_Kx32", LAYER, 16),
