@@ -109,8 +109,8 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
 
     /// A block whose drafts the host checks against what it samples, row by row.
     fn checked(&mut self, last: &mut u32, length: u32) -> Result<Option<Finish>, GenerateError> {
-        self.engine.catch_up()?;
         let start = Instant::now();
+        self.engine.catch_up()?;
         self.block.clear();
         self.block.push(*last);
         if self.speculation.is_model() {
@@ -154,21 +154,20 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         let (stops, only) = self.out.stops(MAX_STOPS as usize);
         let left = self.out.left().and_then(|left| u32::try_from(left).ok());
         let limits = RoundLimits { draft_max: length, tokens: left.unwrap_or(u32::MAX), stops: &stops };
-        self.engine.catch_up()?;
         let start = Instant::now();
         if !self.engine.begin_rounds(*last, &limits)? {
             return Ok(None);
         }
         self.speculation.drafted(start.elapsed());
         let adaptive = self.speculation.is_adaptive();
-        if adaptive && !self.next_length(length, 0)? {
+        let mut drafted = length;
+        if adaptive && !self.next_length(&mut drafted, 0)? {
             return self.step(last);
         }
         // What only the host can see may end the text in the middle of a round: then none may be under way beyond it.
         let depth = if only && !adaptive { 2 } else { 1 };
         let mut interrupted = false;
         let mut start = Instant::now();
-        let mut length = length;
         self.submit(depth)?;
         loop {
             let report = self.engine.next_round()?;
@@ -179,8 +178,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
             // Whether there is another round, and whether it is sent before the host has looked at this one.
             let mut more = report.halt == Halt::Running && !interrupted;
             if more && adaptive {
-                let next = self.speculation.next_block();
-                more = self.next_length(std::mem::replace(&mut length, next), report.tokens.len())?;
+                more = self.next_length(&mut drafted, report.tokens.len())?;
             }
             // A device that is lost here has given these tokens all the same: the context has them, and so must the text.
             let mut sent = Ok(());
@@ -240,13 +238,14 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         Ok(())
     }
 
-    /// Sets the length of the next round, of whose block up to `drafted` tokens are drafted, and of the block after it;
-    /// `unseen` tokens are yet to be emitted. `false` if a plain step is better.
-    fn next_length(&mut self, drafted: u32, unseen: usize) -> Result<bool, GenerateError> {
-        let most = self.most_drafts(unseen).min(drafted);
+    /// Sets the length of the next round, of whose block `drafted` tokens are drafted, and of the block after it, which
+    /// `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a plain step is better.
+    fn next_length(&mut self, drafted: &mut u32, unseen: usize) -> Result<bool, GenerateError> {
+        let most = self.most_drafts(unseen).min(*drafted);
         let now = if most == 0 { 0 } else { self.take(most) };
         if now > 0 {
-            self.engine.set_drafts(now, self.speculation.next_block().max(now))?;
+            *drafted = self.speculation.next_block().max(now);
+            self.engine.set_drafts(now, *drafted)?;
         }
         Ok(now > 0)
     }

@@ -1,109 +1,131 @@
-//! What steps, drafts and rounds cost, in times that are measured as generations go.
+//! What steps, drafts and rounds cost, learned from their times as generations go.
+//!
+//! Times scatter: a machine does other things for moments, and is slower for seconds. So the logarithm of a time is taken
+//! for the sum of three: what the thing itself costs; how slow the machine is just now, which is the same for all and fades;
+//! and noise. What rounds of different lengths cost has a part in common, a part that grows with the drafts, and a part of
+//! its own each (rows go by groups). With normal distributions for all of them, a Kalman filter gives the most likely costs:
+//! a length that is seldom tried, or was tried in bad moments, is judged by those that are known better.
 
 use std::time::Duration;
 
 use crate::model::MAX_VERIFY;
 
-/// Lengths of a block's drafts, from 0.
-const LENGTHS: usize = MAX_VERIFY as usize;
+/// What is timed: rounds by their number of drafts, a plain step being one without any; and drafts alone.
+const STEP: usize = 0;
+const DRAFT: usize = MAX_VERIFY as usize;
+/// How slow the machine is just now.
+const SLOW: usize = DRAFT + 1;
+const STATES: usize = SLOW + 1;
 
-/// A time that comes again and again: the shortest of late.
-///
-/// Whatever else the machine does, for moments or for seconds, can only make it longer; so the shortest times of a step
-/// and of a round can be compared, be they of different minutes. What is slower for good (a longer context, another
-/// clock) is followed by and by.
-#[derive(Clone, Copy, Debug, Default)]
-struct Time {
-    seconds: f64,
-    count: u32,
-}
-
-impl Time {
-    /// Times that weigh as much as what other lengths say.
-    const KNOWN: u32 = 8;
-    /// Growth of what is not seen any more, per time.
-    const GROWTH: f64 = 1.001;
-
-    fn push(&mut self, time: Duration) {
-        let seconds = time.as_secs_f64().max(1e-9);
-        self.seconds = if self.count == 0 { seconds } else { seconds.min(Self::GROWTH * self.seconds) };
-        self.count = self.count.saturating_add(1);
-    }
-}
+/// Before anything was seen, in plain steps: drafts; a round, and more per draft.
+const USUAL: (f64, f64, f64) = (0.5, 1.5, 0.16);
+/// Standard deviations of logarithms. Of a step, of which nothing is known:
+const ANY: f64 = 10.0;
+/// of drafts, in steps;
+const DRAFTS: f64 = 0.7;
+/// of rounds, in steps: in common, per draft, and each;
+const ROUNDS: (f64, f64, f64) = (0.35, 0.035, 0.1);
+/// of what rounds change between two times, in common and each: contexts grow;
+const DRIFT: (f64, f64) = (0.002, 0.001);
+/// of how slow the machine is, and what is left of that the next time;
+const SLOWNESS: (f64, f64) = (0.4, 0.97);
+/// of noise.
+const NOISE: f64 = 0.08;
+/// Standard deviations beyond which a time says less: it was interrupted.
+const MOST: f64 = 2.0;
 
 /// The costs of a session: they outlive texts.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Costs {
-    step: Time,
-    draft: Time,
-    /// By number of drafts.
-    rounds: [Time; LENGTHS],
+    /// Logarithms of seconds.
+    mean: [f64; STATES],
+    covariance: [[f64; STATES]; STATES],
+    steps: u32,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        let mut new = Self { mean: [0.0; STATES], covariance: [[0.0; STATES]; STATES], steps: 0 };
+        for i in 0..SLOW {
+            for j in 0..SLOW {
+                new.covariance[i][j] = ANY * ANY;
+            }
+        }
+        new.mean[DRAFT] = USUAL.0.ln();
+        new.covariance[DRAFT][DRAFT] += DRAFTS * DRAFTS;
+        new.covariance[SLOW][SLOW] = SLOWNESS.0 * SLOWNESS.0;
+        for i in STEP + 1..DRAFT {
+            new.mean[i] = (USUAL.1 + USUAL.2 * i as f64).ln();
+            for j in STEP + 1..DRAFT {
+                new.covariance[i][j] += ROUNDS.0 * ROUNDS.0 + ROUNDS.1 * ROUNDS.1 * (i * j) as f64;
+            }
+            new.covariance[i][i] += ROUNDS.2 * ROUNDS.2;
+        }
+        new
+    }
 }
 
 impl Costs {
     /// Plain steps that show what one costs.
     const FIRST_STEPS: u32 = 2;
-    /// Rounds that show what rounds cost: a single one may have been interrupted, and would never be tried again.
-    const FIRST_ROUNDS: u32 = 3;
-    /// Weight of the usual slope, as a sum of squared distances in drafts.
-    const USUAL: f64 = 20.0;
 
     pub(super) fn stepped(&mut self, time: Duration) {
-        self.step.push(time);
+        self.steps = self.steps.saturating_add(1);
+        self.took(STEP, time);
     }
 
     pub(super) fn drafted(&mut self, time: Duration) {
-        self.draft.push(time);
+        self.took(DRAFT, time);
     }
 
     pub(super) fn rounded(&mut self, drafts: usize, time: Duration) {
-        self.rounds[drafts].push(time);
+        self.took(drafts, time);
     }
 
     /// Whether it is known what a plain step costs.
     pub(super) fn know_steps(&self) -> bool {
-        self.step.count >= Self::FIRST_STEPS
+        self.steps >= Self::FIRST_STEPS
     }
 
     /// A block of drafts, in plain steps.
     pub(super) fn draft(&self) -> f64 {
-        if self.draft.count == 0 { 0.0 } else { self.draft.seconds / self.step.seconds }
+        self.in_steps(DRAFT)
     }
 
     /// A round with `n` drafts, the next block of drafts included, in plain steps.
     pub(super) fn round(&self, n: usize) -> f64 {
-        if self.rounds.iter().fold(0, |sum: u32, cost| sum.saturating_add(cost.count)) < Self::FIRST_ROUNDS {
-            // With nothing to go by a round is taken for cheap, and tried.
-            return 1.0 + self.draft() + n as f64 / 16.0;
-        }
-        let (known, step) = (self.rounds[n], self.step.seconds);
-        let Some(line) = self.line(n) else { return known.seconds / step };
-        if known.count > 0 && known.seconds <= line {
-            // So short it can be: rows go by groups, and lengths may be far off the line.
-            return known.seconds / step;
-        }
-        let weight = f64::from(known.count) / f64::from(known.count + Time::KNOWN);
-        (weight * known.seconds + (1.0 - weight) * line) / step
+        self.in_steps(n)
     }
 
-    /// Seconds of a round with `n` drafts along a line through those of the other lengths.
-    fn line(&self, n: usize) -> Option<f64> {
-        let known = || {
-            let all = self.rounds.iter().enumerate();
-            all.filter(|&(other, cost)| other != n && cost.count > 0)
-                .map(|(n, cost)| (n as f64, cost.seconds))
-        };
-        let count = known().count() as f64;
-        if count == 0.0 {
-            return None;
+    fn in_steps(&self, what: usize) -> f64 {
+        (self.mean[what] - self.mean[STEP]).exp()
+    }
+
+    /// One step of the filter: `what` took `time`.
+    fn took(&mut self, what: usize, time: Duration) {
+        let Self { mean, covariance, .. } = self;
+        mean[SLOW] *= SLOWNESS.1;
+        for i in 0..STATES {
+            covariance[i][SLOW] *= SLOWNESS.1;
+            covariance[SLOW][i] *= SLOWNESS.1;
         }
-        let (x, y) = known().fold((0.0, 0.0), |(x, y), (n, cost)| (x + n / count, y + cost / count));
-        let spread: f64 = known().map(|(n, _)| (n - x) * (n - x)).sum();
-        // Most of a round does not depend on the drafts; few times of few lengths hardly tell otherwise.
-        let usual = y / (x + 8.0);
-        let rise: f64 = known().map(|(n, cost)| (n - x) * (cost - y)).sum();
-        let slope = (rise + Self::USUAL * usual) / (spread + Self::USUAL);
-        Some((y + slope.max(0.0) * (n as f64 - x)).max(y / 4.0))
+        covariance[SLOW][SLOW] += SLOWNESS.0 * SLOWNESS.0 * (1.0 - SLOWNESS.1 * SLOWNESS.1);
+        for i in STEP + 1..DRAFT {
+            for j in STEP + 1..DRAFT {
+                covariance[i][j] += DRIFT.0 * DRIFT.0;
+            }
+            covariance[i][i] += DRIFT.1 * DRIFT.1;
+        }
+        let gains: [f64; STATES] = std::array::from_fn(|i| covariance[i][what] + covariance[i][SLOW]);
+        let error = time.as_secs_f64().max(1e-9).ln() - mean[what] - mean[SLOW];
+        // The farther off beyond that, the noisier it was.
+        let variance = (gains[what] + gains[SLOW] + NOISE * NOISE).max((error / MOST).powi(2));
+        for i in 0..STATES {
+            mean[i] += gains[i] * error / variance;
+            for j in 0..STATES {
+                covariance[i][j] -= gains[i] * gains[j] / variance;
+            }
+        }
     }
 }
 
@@ -115,14 +137,14 @@ mod tests {
         Duration::from_secs_f64(us / 1e6)
     }
 
-    /// One step in five takes half as long again, and some ten times as long.
+    /// One time in five is half as long again, and some are ten times as long.
     #[test]
     fn interruptions_do_not_count() {
         let mut costs = Costs::default();
+        let slow = |i: usize| if i % 50 == 7 { 10.0 } else { [1.0, 1.03, 1.5, 1.01, 0.99][i % 5] };
         for i in 0..400 {
-            let slow = if i % 50 == 7 { 10.0 } else { [1.0, 1.03, 1.5, 1.01, 0.99][i % 5] };
-            costs.stepped(micros(100.0 * slow));
-            costs.rounded(3, micros(230.0 * slow));
+            costs.stepped(micros(100.0 * slow(i)));
+            costs.rounded(3, micros(230.0 * slow(3 * i + 2)));
         }
         assert!((costs.round(3) - 2.3).abs() < 0.05, "{}", costs.round(3));
     }
@@ -159,17 +181,38 @@ mod tests {
         assert!(!costs.know_steps());
         (0..2).for_each(|_| costs.stepped(micros(100.0)));
         assert!(costs.know_steps());
-        costs.drafted(micros(40.0));
-        assert!((costs.round(8) - 1.9).abs() < 1e-9);
+        assert!((1.5..2.5).contains(&costs.round(3)) && costs.round(3) < costs.round(7), "as usual");
         costs.rounded(3, micros(9000.0));
-        assert!(costs.round(3) < 2.0, "one round says nothing");
-        (0..2).for_each(|_| costs.rounded(3, micros(220.0)));
-        assert!(costs.round(7) > 2.2 && costs.round(7) < 3.3 && costs.round(1) < 2.2);
+        assert!(costs.round(3) < 4.0, "one round says little");
+        (0..4).for_each(|_| costs.rounded(3, micros(220.0)));
+        assert!((2.1..2.5).contains(&costs.round(3)), "{}", costs.round(3));
+        assert!(costs.round(7) > 2.3 && costs.round(7) < 3.3 && costs.round(1) < 2.2);
         (0..8).for_each(|_| costs.rounded(7, micros(300.0)));
         let found = costs.round(5);
         assert!((2.4..2.8).contains(&found), "{found}");
         // Measured often enough, it counts as it is.
-        (0..400).for_each(|_| costs.rounded(5, micros(350.0)));
+        for _ in 0..200 {
+            costs.stepped(micros(100.0));
+            costs.rounded(5, micros(350.0));
+        }
         assert!((costs.round(5) - 3.5).abs() < 0.05, "{}", costs.round(5));
+    }
+
+    /// All lengths were tried while the machine was busy with something else, and only one of them ever since.
+    #[test]
+    fn bad_moments_are_not_held_against_lengths() {
+        let (mut costs, dear) = (Costs::default(), |n: usize| 150.0 + 20.0 * n as f64);
+        (0..3).for_each(|_| costs.stepped(micros(100.0)));
+        for n in [7, 3, 5, 1, 2, 4, 6, 7, 5] {
+            costs.rounded(n, micros(1.5 * dear(n)));
+        }
+        for _ in 0..40 {
+            costs.stepped(micros(100.0));
+            costs.rounded(3, micros(dear(3)));
+        }
+        for n in 1..8 {
+            let off = costs.round(n) / (dear(n) / 100.0);
+            assert!((0.9..1.25).contains(&off), "{n}: {off}");
+        }
     }
 }

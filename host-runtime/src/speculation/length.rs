@@ -8,8 +8,8 @@
 //! 1 + c_1 + c_2 + .. + c_n tokens for the time of a round, `value = tokens - rate * time`
 //!
 //! and the length of the largest value wins. A plain step stands among them: one token, after which drafts must be paid
-//! for again. After that there are plain steps, and a look (drafts alone, without a round) when three and a half times its
-//! price has passed, after twice as long if nothing was gained, and so on.
+//! for again. After that there are plain steps, and a look (drafts alone, without a round) when three times its price
+//! has passed, after twice as long if nothing was gained, and so on.
 
 use std::time::Duration;
 
@@ -37,11 +37,9 @@ pub enum Choice {
 
 /// Plain steps before a look, for each plain step that drafts cost: after drafts that paid, times what after others, and
 /// at most.
-const PAUSE: (f64, f64, f64) = (3.5, 1.9, 115.0);
-/// Drafts beyond those verified last, where these were not all right: each costs a row of the LM head.
-const AHEAD: u32 = 2;
+const PAUSE: (f64, f64, f64) = (3.0, 2.0, 180.0);
 /// Share of a block's price that a plain step loses, which comes between it and the next block.
-const LOSS: f64 = 0.72;
+const LOSS: f64 = 0.78;
 
 /// Tokens per time of late, in plain steps.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +50,9 @@ struct Rate {
 
 impl Rate {
     /// Weight of a token after the next one.
-    const FADE: f64 = 0.875;
+    const FADE: f64 = 0.915;
     /// The first rounds of a text get the benefit of the doubt: rate and weight in plain steps.
-    const FIRST: (f64, f64) = (1.9, 2.6);
+    const FIRST: (f64, f64) = (2.2, 2.2);
 
     fn new() -> Self {
         Self { tokens: Self::FIRST.0 * Self::FIRST.1, time: Self::FIRST.1 }
@@ -146,17 +144,12 @@ impl Lengths {
             return n;
         }
         let rate = self.rate.get();
-        let (mut best, mut value) = (0, 1.0 - rate * (1.0 + LOSS * self.costs.draft()));
-        let mut tokens = 1.0;
-        for (i, chance) in self.odds.of(n as usize, margins).iter().enumerate() {
-            tokens += chance;
-            let worth = tokens - rate * self.costs.round(i + 1);
-            if worth > value {
-                (best, value) = (i as u32 + 1, worth);
-            }
-        }
+        let least = 1.0 - rate * (1.0 + LOSS * self.costs.draft());
+        let best = worthwhile(&self.costs, self.odds.of(n as usize, margins), rate, least);
         if best > 0 {
-            self.cap = (best + AHEAD).max(self.cap.saturating_sub(1)).min(MAX_VERIFY - 1);
+            // As many as would be verified if the draft were sure of them: each costs a row of the LM head.
+            let sure = &self.odds.of_sure()[..MAX_VERIFY as usize - 1];
+            self.cap = worthwhile(&self.costs, sure, rate, f64::MIN).max(best);
         } else {
             self.pause = if self.gain > 0.0 { PAUSE.0 } else { (self.pause * PAUSE.1).min(PAUSE.2) };
             (self.steps, self.at_hand) = (0, false);
@@ -192,10 +185,21 @@ impl Lengths {
         self.gain += 1.0 + accepted as f64 - self.costs.round(n);
         self.odds.saw(n, accepted);
         self.at_hand = true;
-        if accepted == n {
-            self.cap = MAX_VERIFY - 1;
+    }
+}
+
+/// How many drafts to verify, of which the first 1, 2, .. are all right by these `chances`, where time is worth `rate`
+/// tokens a step; none if that is worth no more than `least`.
+fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, least: f64) -> u32 {
+    let (mut best, mut value, mut tokens) = (0, least, 1.0);
+    for (i, chance) in chances.iter().enumerate() {
+        tokens += chance;
+        let worth = tokens - rate * costs.round(i + 1);
+        if worth > value {
+            (best, value) = (i as u32 + 1, worth);
         }
     }
+    best
 }
 
 #[cfg(test)]

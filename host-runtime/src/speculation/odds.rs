@@ -5,34 +5,36 @@
 //! sigmoid(b + u\[i\] + [`SLOPE`] * min(margin, [`MOST`]))
 //!
 //! i being its position and the margin how far its logit is above all others. How good drafts are in a text is in b, which
-//! has one of three values, for texts of three [kinds](KINDS): which of them a text is of is told by Bayes' rule from what
-//! is accepted, and may change. Positions at which drafts of a text tend to be wrong are learned in u: one step of
+//! has one of two values, for texts of two [kinds](KINDS): which of them a text is of is told by Bayes' rule from what is
+//! accepted, and may change. Positions at which drafts of a text tend to be wrong are learned in u: one step of
 //! Newton's method per round, under a prior.
 //!
 //! The constants here and in [`length`](super::length) are those that lose least against the best fixed length of each
 //! text: ten texts of two lengths with the drafts of four pairs of the models that ship with hexflash, and drafts that are
-//! right to a fixed length, at the costs of five machines.
+//! right to a fixed length, at the costs of seven machines.
 
 use crate::model::MAX_VERIFY;
 
 const LENGTHS: usize = MAX_VERIFY as usize;
 
 /// Log odds per unit of margin.
-const SLOPE: f64 = 1.42;
+const SLOPE: f64 = 0.88;
 /// Margins beyond that say no more.
-const MOST: f64 = 3.7;
+const MOST: f64 = 3.2;
 /// Kinds of texts: log odds of a draft without any margin, and the share of texts that are like that.
-const KINDS: [(f64, f64); 3] = [(-2.75, 0.03), (-0.7, 0.68), (0.4, 0.29)];
+const KINDS: [(f64, f64); 2] = [(-0.65, 0.66), (0.6, 0.34)];
 /// Chance that the next token begins a stretch of another kind.
-const CHANGE: f64 = 0.0015;
+const CHANGE: f64 = 0.002;
 /// The margin that stands for drafts of which none is known.
 const UNKNOWN: f64 = 0.7;
+/// The margin of a draft that is sure, for blocks that are yet to come.
+const HOPE: f64 = 2.0;
 /// Weight of the prior of each u: a draft of even odds weighs a quarter.
-const PRIOR: f64 = 0.8;
+const PRIOR: f64 = 0.55;
 /// Weight of what was seen of a position after the next round.
-const FADE: f64 = 0.91;
+const FADE: f64 = 0.88;
 /// Share of the way back to the prior per plain step: positions change while nobody looks.
-const FORGET: f64 = 0.03;
+const FORGET: f64 = 0.04;
 
 /// The odds in a text.
 #[derive(Clone, Copy, Debug)]
@@ -56,16 +58,27 @@ impl Default for Odds {
 impl Odds {
     /// Chances that the first 1, 2, .. `n` drafts are all right.
     pub(super) fn of(&mut self, n: usize, margins: Option<&[f32]>) -> &[f64] {
-        let mut paths = self.kinds;
         for i in 0..n {
             let margin = margins.map_or(UNKNOWN, |margins| f64::from(margins[i]).min(MOST));
             self.scores[i] = self.place[i] + SLOPE * margin;
-            for (path, (base, _)) in paths.iter_mut().zip(KINDS) {
-                *path *= sigmoid(base + self.scores[i]);
-            }
-            self.reach[i] = paths.iter().sum();
         }
+        self.reach = self.chances(self.scores);
         &self.reach[..n]
+    }
+
+    /// The same of a block that is yet to come, if the draft is sure of it.
+    pub(super) fn of_sure(&self) -> [f64; LENGTHS] {
+        self.chances(self.place.map(|place| place + SLOPE * HOPE))
+    }
+
+    fn chances(&self, scores: [f64; LENGTHS]) -> [f64; LENGTHS] {
+        let mut paths = self.kinds;
+        scores.map(|score| {
+            for (path, (base, _)) in paths.iter_mut().zip(KINDS) {
+                *path *= sigmoid(base + score);
+            }
+            paths.iter().sum()
+        })
     }
 
     /// Of `n` drafts at hand the first `accepted` were right, and the next one, if there is one, was not.
