@@ -105,16 +105,12 @@ impl Costs {
     fn took(&mut self, what: usize, time: Duration) {
         let Self { mean, covariance, .. } = self;
         mean[SLOW] *= SLOWNESS.1;
-        for i in 0..STATES {
-            covariance[i][SLOW] *= SLOWNESS.1;
-            covariance[SLOW][i] *= SLOWNESS.1;
-        }
+        covariance.iter_mut().for_each(|row| row[SLOW] *= SLOWNESS.1);
+        covariance[SLOW].iter_mut().for_each(|value| *value *= SLOWNESS.1);
         covariance[SLOW][SLOW] += SLOWNESS.0 * SLOWNESS.0 * (1.0 - SLOWNESS.1 * SLOWNESS.1);
-        for i in STEP + 1..DRAFT {
-            for j in STEP + 1..DRAFT {
-                covariance[i][j] += DRIFT.0 * DRIFT.0;
-            }
-            covariance[i][i] += DRIFT.1 * DRIFT.1;
+        for (i, row) in covariance[..DRAFT].iter_mut().enumerate().skip(STEP + 1) {
+            row[STEP + 1..DRAFT].iter_mut().for_each(|value| *value += DRIFT.0 * DRIFT.0);
+            row[i] += DRIFT.1 * DRIFT.1;
         }
         let gains: [f64; STATES] = std::array::from_fn(|i| covariance[i][what] + covariance[i][SLOW]);
         let error = time.as_secs_f64().max(1e-9).ln() - mean[what] - mean[SLOW];
