@@ -36,7 +36,8 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
 /// Loads and stores take any address, those of [`Lines`] multiples of 128, which a DSP does faster. The order of a
-/// reduction is part of its definition.
+/// reduction is part of its definition. What is provided here are loops: a closure would not be compiled with the back
+/// end's instructions.
 pub trait Hvx: Copy + Send + Sync + 'static {
     /// 32 lanes of f32.
     type F: Copy;
@@ -255,11 +256,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for writing 32 halves.
     #[inline(always)]
     unsafe fn store_low_halves(p: *mut u16, v: Self::I) {
-        let mut words = [0u32; LANES];
-        // SAFETY: `words` holds a vector.
-        unsafe { Self::store_b(words.as_mut_ptr().cast(), Self::bytes(v)) };
         let mut low = [0; LANES];
-        for (low, word) in low.iter_mut().zip(words) {
+        for (low, word) in low.iter_mut().zip(words_of::<Self>(v)) {
             *low = word as u16;
         }
         // SAFETY: the caller's promise.
@@ -281,11 +279,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for writing 32 bytes.
     #[inline(always)]
     unsafe fn store_low_bytes(p: *mut u8, v: Self::I) {
-        let mut words = [0u32; LANES];
-        // SAFETY: `words` holds a vector.
-        unsafe { Self::store_b(words.as_mut_ptr().cast(), Self::bytes(v)) };
         let mut low = [0; LANES];
-        for (low, word) in low.iter_mut().zip(words) {
+        for (low, word) in low.iter_mut().zip(words_of::<Self>(v)) {
             *low = word as u8;
         }
         // SAFETY: the caller's promise.
@@ -305,6 +300,14 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let words = Self::words(x);
         (math::f16_bits_to_f32::<Self>(Self::shl_i::<16>(words)), math::f16_bits_to_f32::<Self>(words))
     }
+}
+
+#[inline(always)]
+fn words_of<H: Hvx>(v: H::I) -> [u32; LANES] {
+    let mut words = [0; LANES];
+    // SAFETY: `words` holds a vector.
+    unsafe { H::store_b(words.as_mut_ptr().cast(), H::bytes(v)) };
+    words
 }
 
 /// 32 vectors, each made when it is wanted. (A closure would not be compiled with the back end's instructions.)

@@ -35,7 +35,7 @@ const NOISE: f64 = 0.08;
 const MOST: f64 = 2.0;
 
 /// The costs of a session: they outlive texts.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Costs {
     /// Logarithms of seconds.
     mean: [f64; STATES],

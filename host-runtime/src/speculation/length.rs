@@ -159,6 +159,9 @@ impl Lengths {
 
     /// A plain step took `time`.
     pub fn stepped(&mut self, time: Duration) {
+        if !self.is_auto() {
+            return;
+        }
         self.costs.stepped(time);
         self.rate.push(1, 1.0);
         self.odds.passed();
@@ -167,6 +170,9 @@ impl Lengths {
 
     /// Drafts alone took `time`.
     pub fn drafted(&mut self, time: Duration) {
+        if !self.is_auto() {
+            return;
+        }
         self.costs.drafted(time);
         if !self.at_hand {
             self.gain = -self.costs.draft();
