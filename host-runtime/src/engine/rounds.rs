@@ -157,11 +157,19 @@ impl Engine {
     /// There is no draft, or `n` is not 1 to [`draft_room`](Self::draft_room); the device failed.
     pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
         self.run_draft(anchor, n)?;
-        let spec = self.spec()?;
+        self.read_drafts(n)
+    }
+
+    /// The first `n` tokens that the draft guessed last, at most a block less one. There must be no round in flight.
+    ///
+    /// # Errors
+    /// There is no draft.
+    pub fn read_drafts(&mut self, n: u32) -> Result<Block, EngineError> {
+        let (block, spec) = self.draft_model()?;
         let at = spec.layout.draft.as_ref().map_or(0, |draft| draft.block) as usize + 4;
-        let mut drafts = Block { n: n as usize, ..Block::default() };
+        let mut drafts = Block { n: n.min(block - 1) as usize, ..Block::default() };
         spec.buffer.memory.read(at, drafts.ids[..drafts.n].as_mut_bytes());
-        self.stats.host_bytes += 4 * u64::from(n);
+        self.stats.host_bytes += 4 * drafts.n as u64;
         Ok(drafts)
     }
 

@@ -73,14 +73,6 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
     }
 
-    /// How many of the `n` drafts on the device to verify.
-    fn take(&mut self, n: u32) -> u32 {
-        let mut margins = [0.0; MAX_VERIFY as usize];
-        let margins = &mut margins[..n as usize];
-        self.engine.read_margins(margins);
-        self.speculation.take(n, Some(margins))
-    }
-
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn from the
     /// logits.
     fn choose(&mut self, row: usize) -> Result<u32, GenerateError> {
@@ -103,7 +95,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         let start = Instant::now();
         self.engine.decode(*last)?;
         *last = self.choose(0)?;
-        self.speculation.stepped(start.elapsed());
+        self.speculation.stepped(*last, start.elapsed());
         self.emit(*last)
     }
 
@@ -125,12 +117,12 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         }
         self.block.truncate(1 + length as usize);
         self.speculation.drafted(start.elapsed());
-        let drafts = self.block.len() as u32 - 1;
-        let taken = match drafts {
-            0 => 0,
-            n if self.speculation.is_model() && self.speculation.is_adaptive() => self.take(n),
-            n => self.speculation.take(n, None),
-        };
+        let mut margins = [0.0; MAX_VERIFY as usize];
+        let margins = (self.speculation.is_model() && self.speculation.is_adaptive()).then(|| {
+            self.engine.read_margins(&mut margins);
+            &margins[..]
+        });
+        let taken = self.speculation.take(*last, &self.block[1..], margins);
         if taken == 0 {
             return self.step(last);
         }
@@ -142,7 +134,9 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
             if finish.is_some() || self.block.get(row + 1) != Some(last) {
                 self.engine.commit(row as u32 + 1)?;
                 self.speculation.count(taken, row);
-                self.speculation.rounded(taken, row, start.elapsed());
+                self.block.truncate(1 + row);
+                self.block.push(*last);
+                self.speculation.rounded(taken, &self.block[1..], start.elapsed());
                 return Ok(finish);
             }
         }
@@ -161,7 +155,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         self.speculation.drafted(start.elapsed());
         let adaptive = self.speculation.is_adaptive();
         let mut drafted = length;
-        if adaptive && !self.next_length(&mut drafted, 0)? {
+        if adaptive && !self.next_length(*last, &mut drafted, 0)? {
             return self.step(last);
         }
         // What only the host can see may end the text in the middle of a round: then none may be under way beyond it.
@@ -172,13 +166,14 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         loop {
             let report = self.engine.next_round()?;
             let accepted = report.tokens.len().saturating_sub(1);
+            let anchor = report.tokens.last().copied().unwrap_or(*last);
             if !report.tokens.is_empty() {
-                self.speculation.rounded(report.drafted, accepted, start.elapsed());
+                self.speculation.rounded(report.drafted, &report.tokens, start.elapsed());
             }
             // Whether there is another round, and whether it is sent before the host has looked at this one.
             let mut more = report.halt == Halt::Running && !interrupted;
             if more && adaptive {
-                more = self.next_length(&mut drafted, report.tokens.len())?;
+                more = self.next_length(anchor, &mut drafted, report.tokens.len())?;
             }
             // A device that is lost here has given these tokens all the same: the context has them, and so must the text.
             let mut sent = Ok(());
@@ -238,11 +233,13 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         Ok(())
     }
 
-    /// Sets the length of the next round, of whose block `drafted` tokens are drafted, and of the block after it, which
-    /// `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a plain step is better.
-    fn next_length(&mut self, drafted: &mut u32, unseen: usize) -> Result<bool, GenerateError> {
-        let most = self.most_drafts(unseen).min(*drafted);
-        let now = if most == 0 { 0 } else { self.take(most) };
+    /// Sets the length of the next round, of whose block after `anchor` `drafted` tokens are drafted, and of the block
+    /// after it, which `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a plain step is better.
+    fn next_length(&mut self, anchor: u32, drafted: &mut u32, unseen: usize) -> Result<bool, GenerateError> {
+        let drafts = self.engine.read_drafts(self.most_drafts(unseen).min(*drafted))?;
+        let mut margins = [0.0; MAX_VERIFY as usize];
+        self.engine.read_margins(&mut margins[..drafts.len()]);
+        let now = self.speculation.take(anchor, &drafts, Some(&margins));
         if now > 0 {
             *drafted = self.speculation.next_block().max(now);
             self.engine.set_drafts(now, *drafted)?;

@@ -80,7 +80,7 @@ impl Recording<'_> {
 
     /// Drafts `n_draft` tokens after the anchor at position `n_past`, into the block to verify. The step is as wide
     /// as the draft's block; afterwards it is `n_draft` wide.
-    pub(super) fn draft(&mut self, drafter: Drafter<'_>, flags: TensorFlags) {
+    pub(super) fn draft(&mut self, drafter: Drafter<'_>) {
         let (draft, at) = drafter;
         let (t, e) = (self.t, draft.n_embd);
         self.part(Part::Draft);
@@ -122,7 +122,7 @@ impl Recording<'_> {
         let head = if draft.own_head.is_some() { "output.weight" } else { target.head() };
         self.g.linear_into(x, &own(draft.own_head.is_some(), head), logits);
 
-        let flags = flags | self.shared_flags();
+        let flags = TensorFlags::HOST_READS | self.shared_flags();
         let drafts =
             self.g.rec.tensor(self.model.buffers.spec, at.block + 4, DType::I32, [t, 1, 1, 1], flags);
         self.g.rec.tokens_on(drafts, 0);

@@ -172,8 +172,8 @@ impl<'a> Model<'a> {
         m.g.rec.finish()
     }
 
-    /// A speculative round: verify the block, accept, take up the features, draft the next block. Nothing but the
-    /// accepted tokens leaves the device.
+    /// A speculative round: verify the block, accept, take up the features, draft the next block. Nothing but
+    /// tokens and the margins of drafts leaves the device.
     ///
     /// # Panics
     /// Without a draft.
@@ -207,7 +207,7 @@ impl<'a> Model<'a> {
         let first = m.shared(at.block, DType::I32, [1; 4]);
         m.g.rec.op(Op::Cpy, &[anchor], first);
 
-        m.draft(drafter, TensorFlags::empty());
+        m.draft(drafter);
         m.set_tokens(Register::NDraft, 1);
         m.g.rec.finish()
     }
@@ -226,7 +226,7 @@ impl<'a> Model<'a> {
         for first in [noise, block] {
             m.g.rec.op(Op::Cpy, &[anchor], first);
         }
-        m.draft(drafter, TensorFlags::HOST_READS);
+        m.draft(drafter);
         m.g.rec.finish()
     }
 

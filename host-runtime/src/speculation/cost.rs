@@ -24,7 +24,7 @@ const ANY: f64 = 10.0;
 /// of drafts, in steps;
 const DRAFTS: f64 = 0.7;
 /// of rounds, in steps: in common, per draft, and each;
-const ROUNDS: (f64, f64, f64) = (0.35, 0.035, 0.06);
+const ROUNDS: (f64, f64, f64) = (0.35, 0.035, 0.08);
 /// of what rounds change between two times, in common and each: contexts grow;
 const DRIFT: (f64, f64) = (0.002, 0.001);
 /// of how slow the machine is, and what is left of that the next time;

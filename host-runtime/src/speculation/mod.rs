@@ -1,9 +1,11 @@
 //! Speculation: who drafts, how many tokens, and what came of it.
 
+mod auto;
 mod cost;
 mod length;
 mod ngram;
 mod odds;
+mod recent;
 mod stats;
 
 use std::time::Duration;
@@ -96,9 +98,9 @@ impl Speculation {
         if self.is_on() { self.lengths.choose(most) } else { Choice::Plain }
     }
 
-    /// How many of `n` drafts at hand to verify.
-    pub(crate) fn take(&mut self, n: u32, margins: Option<&[f32]>) -> u32 {
-        self.lengths.take(n, margins)
+    /// How many of the `drafts` at hand after the token `anchor` to verify.
+    pub(crate) fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
+        self.lengths.take(anchor, drafts, margins)
     }
 
     /// Drafts that the block after the one at hand should have.
@@ -106,17 +108,17 @@ impl Speculation {
         self.lengths.next_block()
     }
 
-    pub(crate) fn stepped(&mut self, time: Duration) {
+    pub(crate) fn stepped(&mut self, token: u32, time: Duration) {
         self.stats.steps += 1;
-        self.lengths.stepped(time);
+        self.lengths.stepped(token, time);
     }
 
     pub(crate) fn drafted(&mut self, time: Duration) {
         self.lengths.drafted(time);
     }
 
-    pub(crate) fn rounded(&mut self, drafted: u32, accepted: usize, time: Duration) {
-        self.lengths.rounded(drafted, accepted, time);
+    pub(crate) fn rounded(&mut self, drafted: u32, tokens: &[u32], time: Duration) {
+        self.lengths.rounded(drafted, tokens, time);
     }
 
     /// Puts a round into the statistics: `accepted` of its drafts became text.

@@ -2,116 +2,172 @@
 //!
 //! A draft that stands where all before it were right is right with probability
 //!
-//! sigmoid(b + u\[i\] + [`SLOPE`] * min(margin, [`MOST`]))
+//! sigmoid(b + [`SLOPE`] * min(margin, [`MOST`]) + [`RECALL`] * ln((r + [`DOUBT`]) / (w + [`DOUBT`])) + [`REPEATED`] * s)
 //!
-//! i being its position and the margin how far its logit is above all others. How good drafts are in a text is in b, which
-//! has one of two values, for texts of two [kinds](KINDS): which of them a text is of is told by Bayes' rule from what is
-//! accepted, and may change. Positions at which drafts of a text tend to be wrong are learned in u: one step of
-//! Newton's method per round, under a prior.
+//! The margin is how far its logit is above all others; r and w say how often the same token, drafted after the same
+//! token, was right and wrong of late in this text: what a draft model does not know, it does not know the next time
+//! either. s is 1 for a draft that says what came the last time after the same [`CONTEXT`] tokens, and -1 for one that says
+//! something else. How good drafts are in general is in b, which has one of two values, for texts of two [kinds](KINDS): which of
+//! them a text is of is told by Bayes' rule from what becomes of drafts, and may change.
 //!
-//! The constants here and in [`length`](super::length) are those that lose least against the best fixed length of each
-//! text: ten texts of two lengths with the drafts of four pairs of the models that ship with hexflash, and drafts that are
-//! right to a fixed length, at the costs of seven machines.
+//! A draft need not be verified for that: the text goes on, and shows what was right of the last block.
+//!
+//! The constants here and in [`auto`](super::auto) are those that lose least against the best fixed length of each
+//! text: 33 texts of two lengths with the drafts of four pairs of the models that ship with hexflash, at the costs of six
+//! machines, by clocks with some noise.
 
+use super::recent::Recent;
 use crate::model::MAX_VERIFY;
 
 const LENGTHS: usize = MAX_VERIFY as usize;
 
 /// Log odds per unit of margin.
-const SLOPE: f64 = 0.88;
+const SLOPE: f64 = 1.21;
 /// Margins beyond that say no more.
-const MOST: f64 = 3.2;
-/// Kinds of texts: log odds of a draft without any margin, and the share of texts that are like that.
-const KINDS: [(f64, f64); 2] = [(-0.65, 0.66), (0.6, 0.34)];
-/// Chance that the next token begins a stretch of another kind.
-const CHANGE: f64 = 0.002;
+const MOST: f64 = 2.76;
 /// The margin that stands for drafts of which none is known.
 const UNKNOWN: f64 = 0.7;
-/// The margin of a draft that is sure, for blocks that are yet to come.
-const HOPE: f64 = 2.0;
-/// Weight of the prior of each u: a draft of even odds weighs a quarter.
-const PRIOR: f64 = 0.55;
-/// Weight of what was seen of a position after the next round.
-const FADE: f64 = 0.88;
-/// Share of the way back to the prior per plain step: positions change while nobody looks.
-const FORGET: f64 = 0.04;
+/// Log odds per log odds of the past, and what is added to its counts: the past of a draft that is new says nothing.
+const RECALL: f64 = 1.6;
+const DOUBT: f64 = 0.414;
+/// Weight of what became of a draft after the next time.
+const FADE: f32 = 0.778;
+/// Log odds of a draft that says again what came after these last tokens before, and how many they are.
+const REPEATED: f64 = 1.0;
+const CONTEXT: usize = 4;
+/// Kinds of texts: log odds of a draft without margin and past, and the share of texts that are like that.
+const KINDS: [(f64, f64); 2] = [(-1.33, 0.62), (0.721, 0.38)];
+/// Chance that the next token begins a stretch of another kind.
+const CHANGE: f64 = 0.0029;
+
+/// What became of a token that was drafted after another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Past {
+    right: f32,
+    wrong: f32,
+}
+
+impl Past {
+    fn log_odds(self) -> f64 {
+        ((f64::from(self.right) + DOUBT) / (f64::from(self.wrong) + DOUBT)).ln()
+    }
+
+    fn push(&mut self, right: bool) {
+        let [now_right, now_wrong] = [right, !right].map(|is| f32::from(u8::from(is)));
+        (self.right, self.wrong) = (FADE * self.right + now_right, FADE * self.wrong + now_wrong);
+    }
+}
+
+/// The last block of drafts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Block {
+    /// The anchor and the drafts after it.
+    ids: [u32; LENGTHS],
+    /// Log odds of each draft without b.
+    scores: [f64; LENGTHS],
+    /// Drafts, and how many of them the text has shown to be right.
+    n: usize,
+    right: usize,
+    /// The text has shown one to be wrong.
+    over: bool,
+}
 
 /// The odds in a text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Odds {
     /// The chance that the text is of that kind.
     kinds: [f64; KINDS.len()],
-    place: [f64; LENGTHS],
-    weight: [f64; LENGTHS],
-    /// Of the drafts at hand: log odds without b, and the chances that all up to that one are right.
-    scores: [f64; LENGTHS],
+    past: Recent<Past>,
+    /// What came after [`CONTEXT`] tokens, the last time; and the last tokens.
+    next: Recent<u32>,
+    last: [u32; CONTEXT],
+    block: Block,
+    /// Chances that all drafts of the block up to that one are right.
     reach: [f64; LENGTHS],
 }
 
 impl Default for Odds {
     fn default() -> Self {
-        let none = [0.0; LENGTHS];
-        Self { kinds: KINDS.map(|(_, share)| share), place: none, weight: none, scores: none, reach: none }
+        Self {
+            kinds: KINDS.map(|(_, share)| share),
+            past: Recent::default(),
+            next: Recent::default(),
+            last: [u32::MAX; CONTEXT],
+            block: Block::default(),
+            reach: [0.0; LENGTHS],
+        }
     }
 }
 
 impl Odds {
-    /// Chances that the first 1, 2, .. `n` drafts are all right.
-    pub(super) fn of(&mut self, n: usize, margins: Option<&[f32]>) -> &[f64] {
+    /// Chances that the first 1, 2, .. of these `drafts` after the token `anchor` are all right. `margins` says how far each
+    /// one's logit is above all others, where that is known.
+    pub(super) fn of(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> &[f64] {
+        let n = drafts.len().min(LENGTHS - 1);
+        // The first token of a text comes from the prompt.
+        self.last[CONTEXT - 1] = anchor;
+        let block = &mut self.block;
+        *block = Block { n, ..Block::default() };
+        block.ids[0] = anchor;
+        block.ids[1..=n].copy_from_slice(&drafts[..n]);
+        let (mut context, mut paths) = (self.last, self.kinds);
         for i in 0..n {
+            let (after, draft) = (block.ids[i], block.ids[i + 1]);
             let margin = margins.map_or(UNKNOWN, |margins| f64::from(margins[i]).min(MOST));
-            self.scores[i] = self.place[i] + SLOPE * margin;
+            let past = self.past.get(&[after, draft]).unwrap_or_default();
+            let repeated = match self.next.get(&context) {
+                None => 0.0,
+                Some(next) => REPEATED * if next == draft { 1.0 } else { -1.0 },
+            };
+            block.scores[i] = SLOPE * margin + RECALL * past.log_odds() + repeated;
+            context = then(context, draft);
+            for (path, (base, _)) in paths.iter_mut().zip(KINDS) {
+                *path *= sigmoid(base + block.scores[i]);
+            }
+            self.reach[i] = paths.iter().sum();
         }
-        self.reach = self.chances(self.scores);
         &self.reach[..n]
     }
 
-    /// The same of a block that is yet to come, if the draft is sure of it.
-    pub(super) fn of_sure(&self) -> [f64; LENGTHS] {
-        self.chances(self.place.map(|place| place + SLOPE * HOPE))
+    /// The last two tokens.
+    pub(super) fn last_two(&self) -> [u32; 2] {
+        [self.last[CONTEXT - 2], self.last[CONTEXT - 1]]
     }
 
-    fn chances(&self, scores: [f64; LENGTHS]) -> [f64; LENGTHS] {
-        let mut paths = self.kinds;
-        scores.map(|score| {
-            for (path, (base, _)) in paths.iter_mut().zip(KINDS) {
-                *path *= sigmoid(base + score);
-            }
-            paths.iter().sum()
-        })
+    /// How many drafts of the last block the text has shown to be right.
+    pub(super) fn right(&self) -> usize {
+        self.block.right
     }
 
-    /// Of `n` drafts at hand the first `accepted` were right, and the next one, if there is one, was not.
-    pub(super) fn saw(&mut self, n: usize, accepted: usize) {
-        self.weight.iter_mut().for_each(|weight| *weight *= FADE);
-        let mut before = 1.0;
-        for i in 0..n.min(accepted + 1) {
-            let (right, chance) = (i < accepted, self.reach[i] / before);
-            before = self.reach[i];
-            self.weight[i] += chance * (1.0 - chance);
-            self.place[i] += (f64::from(u8::from(right)) - chance) / (PRIOR + self.weight[i]);
-            for (kind, (base, _)) in self.kinds.iter_mut().zip(KINDS) {
-                let chance = sigmoid(base + self.scores[i]);
-                *kind *= if right { chance } else { 1.0 - chance };
-            }
-            let sum: f64 = self.kinds.iter().sum();
-            self.kinds.iter_mut().for_each(|kind| *kind /= sum);
-        }
-        self.pass(1 + accepted as i32);
-    }
-
-    /// A token passed without drafts.
-    pub(super) fn passed(&mut self) {
-        self.pass(1);
-        self.place.iter_mut().for_each(|place| *place -= FORGET * *place);
-    }
-
-    fn pass(&mut self, tokens: i32) {
-        let same = (1.0 - CHANGE).powi(tokens);
+    /// The text goes on with `token`.
+    pub(super) fn push(&mut self, token: u32) {
         for (kind, (_, share)) in self.kinds.iter_mut().zip(KINDS) {
-            *kind = same * *kind + (1.0 - same) * share;
+            *kind += CHANGE * (share - *kind);
         }
+        *self.next.entry(&self.last) = token;
+        self.last = then(self.last, token);
+        let block = &mut self.block;
+        if block.over || block.right == block.n {
+            return;
+        }
+        let (after, draft, score) =
+            (block.ids[block.right], block.ids[block.right + 1], block.scores[block.right]);
+        let right = draft == token;
+        block.right += usize::from(right);
+        block.over = !right;
+        self.past.entry(&[after, draft]).push(right);
+        for (kind, (base, _)) in self.kinds.iter_mut().zip(KINDS) {
+            let chance = sigmoid(base + score);
+            *kind *= if right { chance } else { 1.0 - chance };
+        }
+        let sum: f64 = self.kinds.iter().sum();
+        self.kinds.iter_mut().for_each(|kind| *kind /= sum);
     }
+}
+
+/// The last tokens once `token` has come.
+fn then([_, a, b, c]: [u32; CONTEXT], token: u32) -> [u32; CONTEXT] {
+    [a, b, c, token]
 }
 
 fn sigmoid(x: f64) -> f64 {
@@ -122,38 +178,79 @@ fn sigmoid(x: f64) -> f64 {
 mod tests {
     use super::*;
 
+    /// Chance of the first of `drafts` after the token 1, without margins.
+    fn first(odds: &mut Odds, drafts: &[u32]) -> f64 {
+        odds.of(1, drafts, None)[0]
+    }
+
     #[test]
     fn margins_tell_good_drafts_from_bad() {
         let mut odds = Odds::default();
-        let [sure, unsure] = [4.0, 0.1].map(|margin| odds.of(1, Some(&[margin]))[0]);
-        assert!(sure > 0.9 && (0.4..0.7).contains(&unsure), "{sure} {unsure}");
-        assert!(odds.of(1, Some(&[f32::INFINITY]))[0] < 1.0);
+        let [sure, unsure] = [4.0, 0.1].map(|margin| odds.of(1, &[2], Some(&[margin]))[0]);
+        assert!(sure > 0.85 && (0.3..0.7).contains(&unsure), "{sure} {unsure}");
+        assert!(odds.of(1, &[2], Some(&[f32::INFINITY]))[0] < 1.0);
     }
 
-    /// Drafts that are right up to the third, whatever they seem.
+    /// Drafts that are right up to the second, however sure the draft is.
     #[test]
-    fn places_are_learned() {
+    fn what_became_of_a_draft_is_remembered() {
         let mut odds = Odds::default();
-        for _ in 0..30 {
-            odds.of(7, Some(&[1.0; 7]));
-            odds.saw(7, 3);
+        let margins = Some(&[1.0; 3][..]);
+        for _ in 0..3 {
+            odds.of(1, &[2, 3, 4], margins);
+            [2, 3, 9].into_iter().for_each(|token| odds.push(token));
+            assert_eq!(odds.right(), 2);
         }
-        let reach = odds.of(4, Some(&[1.0; 7]));
-        let chances = [reach[0], reach[1] / reach[0], reach[2] / reach[1], reach[3] / reach[2]];
-        assert!(chances[..3].iter().all(|&chance| chance > 0.8) && chances[3] < 0.3, "{chances:?}");
+        let reach = odds.of(1, &[2, 3, 4], margins);
+        assert!(reach[1] > 0.8 && reach[2] < 0.1, "{reach:?}");
+        // Elsewhere the same token may be right.
+        let elsewhere = odds.of(7, &[4], margins)[0];
+        assert!(elsewhere > 0.3, "{elsewhere}");
+        // Three times later it is what it has been of late.
+        for _ in 0..3 {
+            odds.of(3, &[4], margins);
+            odds.push(4);
+        }
+        assert!(odds.of(3, &[4], margins)[0] > 0.7);
+    }
+
+    /// A text that says again what it has said.
+    #[test]
+    fn repetitions_are_expected() {
+        let mut odds = Odds::default();
+        [5, 6, 7, 8, 9, 2, 5, 6, 7, 8].into_iter().for_each(|token| odds.push(token));
+        let [again, other] = [9, 10].map(|draft| odds.of(8, &[draft], None)[0]);
+        let new = odds.of(11, &[9], None)[0];
+        assert!(other < 0.8 * new && new < 0.9 * again, "{other} {new} {again}");
+        // So on through the block.
+        let reach = odds.of(8, &[9, 2, 5, 7], None);
+        assert!(reach[2] > 0.5 * again && reach[3] < 0.5 * reach[2], "{reach:?}");
+    }
+
+    /// What comes after the first wrong draft says nothing of later ones, nor does text after the block.
+    #[test]
+    fn a_block_ends_with_its_first_wrong_draft() {
+        let mut odds = Odds::default();
+        odds.of(1, &[2, 3], None);
+        [9, 3, 3].into_iter().for_each(|token| odds.push(token));
+        assert_eq!(odds.right(), 0);
+        odds.of(1, &[2], None);
+        [2, 2, 2].into_iter().for_each(|token| odds.push(token));
+        assert_eq!(odds.right(), 1);
     }
 
     #[test]
     fn bad_texts_are_learned_and_forgotten() {
         let mut odds = Odds::default();
-        let first = odds.of(1, None)[0];
-        for _ in 0..40 {
-            odds.of(3, None);
-            odds.saw(3, 0);
+        let new = first(&mut odds, &[1000]);
+        for draft in 2..12 {
+            odds.of(1, &[draft], None);
+            odds.push(0);
         }
-        assert!(odds.of(1, None)[0] < 0.15);
-        (0..300).for_each(|_| odds.passed());
-        let later = odds.of(1, None)[0];
-        assert!(later > 0.2 && later < first, "{later}");
+        let bad = first(&mut odds, &[1001]);
+        assert!(bad < 0.8 * new, "{bad} of {new}");
+        (0..2000).for_each(|_| odds.push(0));
+        let later = first(&mut odds, &[1002]);
+        assert!((later - new).abs() < 0.02, "{later} of {new}");
     }
 }
