@@ -12,9 +12,9 @@
 //!
 //! A draft need not be verified for that: the text goes on, and shows what was right of the last block.
 //!
-//! The constants here and in [`auto`](super::auto) are those that lose least against the best fixed length of each
-//! text: 33 texts of two lengths with the drafts of four pairs of the models that ship with hexflash, at the costs of six
-//! machines, by clocks with some noise.
+//! The constants here and in [`auto`](super::auto) are those that lose least against the best fixed length of each text:
+//! 33 texts of two lengths with the drafts of four pairs of the models that ship with hexflash, at the costs of seven
+//! machines and by clocks with some noise. The ten texts of `tests/data/expected` count most.
 
 use super::recent::Recent;
 use crate::model::MAX_VERIFY;
