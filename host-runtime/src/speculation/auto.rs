@@ -22,13 +22,14 @@ use crate::model::MAX_VERIFY;
 
 /// Plain steps before a look, for each plain step that drafts cost: after drafts that paid, times what after others, and
 /// at most;
-const PAUSE: (f64, f64, f64) = (3.54, 3.07, 110.0);
-/// and times that, where drafts were not worth it the last time. There they are if a round with those that were right
-/// gained so much, for each plain step that drafts cost.
+const PAUSE: (f64, f64, f64) = (3.54, 3.07, 80.0);
+/// and times that, but no more either, where drafts were not worth it the last time. There they are if a round with those
+/// that were right gained so much, for each plain step that drafts cost.
 const DOUBTFUL: f64 = 5.96;
 const WORTH: f64 = 0.649;
-/// Share of a block's price that a plain step loses, which comes between it and the next block,
-const LOSS: f64 = 0.791;
+/// What a plain step between blocks loses, for each plain step that drafts cost (drafts are paid for again, and caches
+/// filled again),
+const LOSS: f64 = 1.05;
 /// where drafts will go on: the rates of late, in tokens per plain step, at which they will not, and at which they will.
 const GOING: (f64, f64) = (0.9, 1.22);
 /// The next block has as many drafts as the longest one verified of late: weight of that after the next block, and drafts
@@ -115,12 +116,13 @@ impl Auto {
     }
 
     fn is_time_to_look(&self) -> bool {
-        let pause = self.pause * self.costs.draft();
-        match self.rights.get(&self.odds.last_two()) {
-            Some(right) if self.gain_of(right) > WORTH * self.costs.draft() => true,
-            Some(_) => f64::from(self.steps) >= DOUBTFUL * pause,
-            None => f64::from(self.steps) >= pause,
-        }
+        let draft = self.costs.draft();
+        let pause = match self.rights.get(&self.odds.last_two()) {
+            Some(right) if self.gain_of(right) > WORTH * draft => 0.0,
+            Some(_) => (DOUBTFUL * self.pause).min(PAUSE.2),
+            None => self.pause,
+        };
+        f64::from(self.steps) >= pause * draft
     }
 
     /// Tokens that a round with as many drafts as are right gives beyond plain steps.
