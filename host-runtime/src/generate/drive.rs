@@ -73,6 +73,13 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
     }
 
+    /// How sure the draft model is of its first `n` drafts.
+    fn margins(&mut self, n: usize) -> [f32; MAX_VERIFY as usize] {
+        let mut margins = [0.0; MAX_VERIFY as usize];
+        self.engine.read_margins(&mut margins[..n]);
+        margins
+    }
+
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn from the
     /// logits.
     fn choose(&mut self, row: usize) -> Result<u32, GenerateError> {
@@ -117,12 +124,10 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
         }
         self.block.truncate(1 + length as usize);
         self.speculation.drafted(start.elapsed());
-        let mut margins = [0.0; MAX_VERIFY as usize];
-        let margins = (self.speculation.is_model() && self.speculation.is_adaptive()).then(|| {
-            self.engine.read_margins(&mut margins);
-            &margins[..]
-        });
-        let taken = self.speculation.take(*last, &self.block[1..], margins);
+        let margins = (self.speculation.is_model() && self.speculation.is_adaptive())
+            .then(|| self.margins(self.block.len() - 1));
+        let taken =
+            self.speculation.take(*last, &self.block[1..], margins.as_ref().map(<[f32; _]>::as_slice));
         if taken == 0 {
             return self.step(last);
         }
@@ -237,8 +242,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
     /// after it, which `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a plain step is better.
     fn next_length(&mut self, anchor: u32, drafted: &mut u32, unseen: usize) -> Result<bool, GenerateError> {
         let drafts = self.engine.read_drafts(self.most_drafts(unseen).min(*drafted))?;
-        let mut margins = [0.0; MAX_VERIFY as usize];
-        self.engine.read_margins(&mut margins[..drafts.len()]);
+        let margins = self.margins(drafts.len());
         let now = self.speculation.take(anchor, &drafts, Some(&margins));
         if now > 0 {
             *drafted = self.speculation.next_block().max(now);

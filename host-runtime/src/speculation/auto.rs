@@ -138,11 +138,13 @@ impl Auto {
         if drafts.is_empty() {
             return 0;
         }
-        let going = ((self.rate.get() - GOING.0) / (GOING.1 - GOING.0)).clamp(0.0, 1.0);
+        let rate = self.rate.get();
+        let going = ((rate - GOING.0) / (GOING.1 - GOING.0)).clamp(0.0, 1.0);
         // Plain steps can always be had.
-        let rate = self.rate.get().max(1.0);
+        let rate = rate.max(1.0);
         let least = 1.0 - rate * (1.0 + going * LOSS * self.costs.draft());
-        let best = worthwhile(&self.costs, self.odds.of(anchor, drafts, margins), rate, least);
+        let chances = self.odds.of(anchor, drafts, margins);
+        let best = worthwhile(&self.costs, &chances[..drafts.len()], rate, least);
         self.before = self.odds.last_two();
         self.longest = f64::from(best).max(LONGEST.0 * self.longest.min(drafts.len() as f64));
         if best == 0 {
@@ -178,8 +180,9 @@ impl Auto {
         let us = time.as_micros() as u64;
         tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.rate.get(), "round");
         self.costs.rounded(n, time);
-        self.rate.push(tokens.len(), self.costs.round(n));
-        self.gain += tokens.len() as f64 - self.costs.round(n);
+        let cost = self.costs.round(n);
+        self.rate.push(tokens.len(), cost);
+        self.gain += tokens.len() as f64 - cost;
         tokens.iter().for_each(|&token| self.push(token));
         self.at_hand = true;
     }

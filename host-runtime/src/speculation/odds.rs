@@ -65,11 +65,9 @@ struct Block {
     ids: [u32; LENGTHS],
     /// Log odds of each draft without b.
     scores: [f64; LENGTHS],
-    /// Drafts, and how many of them the text has shown to be right.
-    n: usize,
+    /// Drafts that the text has shown to be right, and those that it has not shown to be wrong.
     right: usize,
-    /// The text has shown one to be wrong.
-    over: bool,
+    n: usize,
 }
 
 /// The odds in a text.
@@ -82,8 +80,6 @@ pub(super) struct Odds {
     next: Recent<u32>,
     last: [u32; CONTEXT],
     block: Block,
-    /// Chances that all drafts of the block up to that one are right.
-    reach: [f64; LENGTHS],
 }
 
 impl Default for Odds {
@@ -94,7 +90,6 @@ impl Default for Odds {
             next: Recent::default(),
             last: [u32::MAX; CONTEXT],
             block: Block::default(),
-            reach: [0.0; LENGTHS],
         }
     }
 }
@@ -102,7 +97,7 @@ impl Default for Odds {
 impl Odds {
     /// Chances that the first 1, 2, .. of these `drafts` after the token `anchor` are all right. `margins` says how far each
     /// one's logit is above all others, where that is known.
-    pub(super) fn of(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> &[f64] {
+    pub(super) fn of(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> [f64; LENGTHS] {
         let n = drafts.len().min(LENGTHS - 1);
         // The first token of a text comes from the prompt.
         self.last[CONTEXT - 1] = anchor;
@@ -110,7 +105,7 @@ impl Odds {
         *block = Block { n, ..Block::default() };
         block.ids[0] = anchor;
         block.ids[1..=n].copy_from_slice(&drafts[..n]);
-        let (mut context, mut paths) = (self.last, self.kinds);
+        let (mut context, mut paths, mut reach) = (self.last, self.kinds, [0.0; LENGTHS]);
         for i in 0..n {
             let (after, draft) = (block.ids[i], block.ids[i + 1]);
             let margin = margins.map_or(UNKNOWN, |margins| f64::from(margins[i]).min(MOST));
@@ -124,9 +119,9 @@ impl Odds {
             for (path, (base, _)) in paths.iter_mut().zip(KINDS) {
                 *path *= sigmoid(base + block.scores[i]);
             }
-            self.reach[i] = paths.iter().sum();
+            reach[i] = paths.iter().sum();
         }
-        &self.reach[..n]
+        reach
     }
 
     /// The last two tokens.
@@ -147,14 +142,17 @@ impl Odds {
         *self.next.entry(&self.last) = token;
         self.last = then(self.last, token);
         let block = &mut self.block;
-        if block.over || block.right == block.n {
+        if block.right == block.n {
             return;
         }
         let (after, draft, score) =
             (block.ids[block.right], block.ids[block.right + 1], block.scores[block.right]);
         let right = draft == token;
-        block.right += usize::from(right);
-        block.over = !right;
+        if right {
+            block.right += 1;
+        } else {
+            block.n = block.right;
+        }
         self.past.entry(&[after, draft]).push(right);
         for (kind, (base, _)) in self.kinds.iter_mut().zip(KINDS) {
             let chance = sigmoid(base + score);

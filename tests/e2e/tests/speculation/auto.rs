@@ -32,15 +32,16 @@ struct Costs {
     row: f64,
 }
 
-/// What is in the caches: blocks, rounds and plain steps since the other thing was there.
+/// What the caches hold.
 struct Caches {
+    /// Plain steps since the last look or round; since a look, and since a round.
     steps: i32,
     since_block: i32,
     since_round: i32,
 }
 
 impl Caches {
-    /// A plain step after these, more than one among plain steps: the draft and wide rounds drive out what steps use.
+    /// A plain step: the draft and wide rounds drive out of the caches what steps use.
     fn step(&mut self) -> f64 {
         let more = (0.24 * 0.5f64.powi(self.since_round)).max(0.08 * 0.33f64.powi(self.since_block));
         (self.steps, self.since_block, self.since_round) =
@@ -83,8 +84,8 @@ impl Text {
         Self { ids, drafts, right, margins }
     }
 
-    /// Generates `tokens` of the text as `lengths` says; the time it takes by `costs`. What `lengths` gets to see is that time, or
-    /// what a machine with other work shows of it.
+    /// Generates `tokens` of the text as `lengths` says; the time it takes by `costs`. What `lengths` gets to see is
+    /// that time, or what a machine with other work shows of it.
     fn time(&self, tokens: usize, lengths: &mut Lengths, costs: &Costs, noise: Option<u64>) -> f64 {
         let mut clock = self.right.iter().sum::<usize>() as u64;
         let mut step = |x: f64| {
@@ -140,21 +141,25 @@ fn slowness(clock: u64) -> f64 {
     phase * interrupted * (0.95 + 0.15 * scatter)
 }
 
-/// What to demand: the time of the best fixed length over that of `auto`, in the mean over all texts and at worst.
+/// What to demand: the time of the best fixed length over that of `auto`, in the mean over all texts, at worst and at best.
 struct Demand {
     mean: f64,
     worst: f64,
+    best: f64,
 }
 
-/// In a session that knows what rounds cost, `auto` is better than the best fixed length of every single text, which nobody
-/// knows beforehand: of every long text, and of short ones in the mean. To learn what drafts are worth takes a look or
-/// two and a round or two in vain, of 2.5 steps each, and the short texts have 127.
+/// In a session that knows what rounds cost, `auto` is better in the mean than the best fixed length of every single text,
+/// which nobody knows beforehand: by far where texts are long, and then never more than 3 % worse. What drafts are worth
+/// is learned by looks and rounds, some of them in vain, of 2.5 steps each, and short texts have 127.
 #[test]
 fn auto_against_every_fixed_length() {
     // Medians of many runs of one thread: Q8_0 and F16 weights.
     let q8_0 = Costs { draft: 0.68, rounds: [1.84, 2.11, 2.40, 2.78, 2.99, 3.26, 3.52], row: 0.0155 };
     let f16 = Costs { draft: 0.60, rounds: [1.86, 2.09, 2.32, 2.84, 3.08, 3.32, 3.49], row: 0.022 };
-    let demands = [(SHORT, Demand { mean: 1.0, worst: 0.91 }), (LONG, Demand { mean: 1.07, worst: 0.97 })];
+    let demands = [
+        (SHORT, Demand { mean: 1.0, worst: 0.91, best: 1.05 }),
+        (LONG, Demand { mean: 1.07, worst: 0.97, best: 1.1 }),
+    ];
     for (model, draft, costs) in [(Model::Q8_0, Draft::Q8_0, q8_0), (Model::F16, Draft::F16, f16)] {
         let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
         let cases = reference::greedy(model).cases;
@@ -173,7 +178,10 @@ fn auto_against_every_fixed_length() {
                 let [worst, highest] =
                     [f64::min, f64::max].map(|f| ratios.iter().copied().reduce(f).unwrap());
                 report(format!("{what}: {mean:.3} of the best, {worst:.3} at worst, {highest:.3} at best"));
-                assert!(mean > demand.mean && worst > demand.worst, "{what}: {mean} {worst}");
+                assert!(
+                    mean > demand.mean && worst > demand.worst && highest > demand.best,
+                    "{what}: {mean} {worst} {highest}"
+                );
             }
         }
     }
