@@ -13,7 +13,7 @@ use hexflash_abi::{DType, Op};
 use super::DraftConfig;
 use super::draft::PREFIX;
 use super::layout::MAX_PENDING;
-use super::programs::{Drafter, Features, Part, Recording};
+use super::programs::{Drafter, Part, Recording};
 use crate::record::Tensor;
 
 /// Label of a tensor of layer `i`.
@@ -22,37 +22,25 @@ fn label(i: usize, suffix: &str) -> String {
 }
 
 impl Recording<'_> {
-    /// Room for the features of a step, {tap width, t}, or of several plain steps.
-    pub(super) fn features(&mut self, (draft, at): Drafter<'_>, features: Features) -> Tensor {
-        let width = draft.tap_width(self.model.config);
-        match features {
-            Features::Inject => self.g.activation([width, self.t, 1, 1], Some(1)),
-            Features::Keep => self.shared(at.pending, DType::F32, [width, MAX_PENDING, 1, 1]),
-        }
+    /// Room for the features of a step, {tap width, t}.
+    pub(super) fn features(&mut self, draft: &DraftConfig) -> Tensor {
+        self.g.activation([draft.tap_width(self.model.config), self.t, 1, 1], Some(1))
     }
 
-    /// Puts the residual stream x{n_embd,t} that enters `layer` where the draft looks for it: beside the other taps,
-    /// in row t or, where there is a `row`, in that one.
-    pub(super) fn tap(
-        &mut self,
-        draft: &DraftConfig,
-        layer: usize,
-        x: Tensor,
-        to: Tensor,
-        row: Option<Tensor>,
-    ) {
-        let [n_embd, t, ..] = self.g.rec.ne(x);
-        let (stride, rows) = (self.g.rec.nb(to)[1], self.g.rec.ne(to)[1]);
-        for (i, _) in draft.taps.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
-            let at = 4 * u64::from(n_embd) * i as u64;
-            let axis = row.is_none().then_some(1);
-            let n = if row.is_none() { t } else { rows };
-            let y = self.g.rec.view(to, at, [n_embd, n, 1, 1], [4, stride, 0, 0], axis);
-            match row {
-                None => self.g.rec.op(Op::Cpy, &[x], y),
-                Some(row) => self.g.rec.op(Op::SetRows, &[x, row], y),
-            }
-        }
+    /// Where in `features` the residual stream {n_embd,t} that enters `layer` has its place, if the draft reads it: the
+    /// target goes on from there, and nothing is copied.
+    pub(super) fn tap(&mut self, draft: &DraftConfig, layer: usize, features: Tensor) -> Option<Tensor> {
+        let (i, _) = draft.taps.iter().enumerate().find(|&(_, &l)| l as usize == layer)?;
+        let (n_embd, stride) = (self.model.config.n_embd, self.g.rec.nb(features)[1]);
+        let at = 4 * u64::from(n_embd) * i as u64;
+        Some(self.g.rec.view(features, at, [n_embd, self.t, 1, 1], [4, stride, 0, 0], Some(1)))
+    }
+
+    /// Features {tap width, 1} into row `row` of those that wait for [`Model::inject`](super::Model::inject).
+    pub(super) fn keep(&mut self, (draft, at): Drafter<'_>, features: Tensor, row: Tensor) {
+        let width = draft.tap_width(self.model.config);
+        let pending = self.spec(at.pending, DType::F32, [width, MAX_PENDING, 1, 1]);
+        self.g.rec.op(Op::SetRows, &[features, row], pending);
     }
 
     /// Features {tap width, t} into the draft's caches, at the positions of their tokens.

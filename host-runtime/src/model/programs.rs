@@ -109,6 +109,14 @@ pub struct Model<'a> {
 /// A draft, and where its memory is.
 pub(super) type Drafter<'a> = (&'a DraftConfig, &'a DraftPlaces);
 
+/// Who wants the residual stream that enters some layers, or leaves the last one.
+pub(super) struct Taps<'a> {
+    /// A draft, and the features {tap width, t} of which each tap is a part.
+    pub(super) draft: Option<(&'a DraftConfig, Tensor)>,
+    /// Layers that the host looks at.
+    pub(super) host: &'a [u32],
+}
+
 /// A program under construction.
 pub(super) struct Recording<'a> {
     pub(super) g: Graph<'a>,
@@ -139,15 +147,13 @@ impl<'a> Model<'a> {
         let tokens = m.io(self.io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         m.g.rec.tokens_on(tokens, 0);
         let row = m.io(self.io.row, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
-        let drafter = self.drafter();
-        let features = drafter.map(|d| m.features(d, shape.features));
+        let drafter = self.drafter().map(|drafter| (drafter, m.features(drafter.0)));
+        let draft = drafter.map(|((draft, _), features)| (draft, features));
         let defer = shape.defer && self.spec.is_some();
-        let x = m.trunk(tokens, defer, shape.commit, |m, layer, x| {
-            m.observe(shape, layer, x);
-            if let (Some((draft, _)), Some(features)) = (drafter, features) {
-                m.tap(draft, layer, x, features, (shape.features == Features::Keep).then_some(row));
-            }
-        });
+        let x = m.trunk(tokens, defer, shape.commit, &Taps { draft, host: &shape.taps });
+        if let (Some((drafter, features)), Features::Keep) = (drafter, shape.features) {
+            m.keep(drafter, features, row);
+        }
         m.part(Part::LmHead);
         let (x, n) = match shape.rows {
             Rows::One => {
@@ -165,7 +171,7 @@ impl<'a> Model<'a> {
             m.g.rec.tokens_on(best, 0);
         }
         m.head(x, logits, best);
-        if let (Some(drafter), Some(features), Features::Inject) = (drafter, features, shape.features) {
+        if let (Some((drafter, features)), Features::Inject) = (drafter, shape.features) {
             m.part(Part::Taps);
             m.inject(drafter, features);
         }
@@ -184,8 +190,8 @@ impl<'a> Model<'a> {
         let mut m = self.start(t);
         let tokens = m.shared(at.block, DType::I32, [t, 1, 1, 1]);
         m.g.rec.tokens_on(tokens, 0);
-        let features = m.features(drafter, Features::Inject);
-        let x = m.trunk(tokens, true, true, |m, layer, x| m.tap(draft, layer, x, features, None));
+        let features = m.features(draft);
+        let x = m.trunk(tokens, true, true, &Taps { draft: Some((draft, features)), host: &[] });
         m.part(Part::LmHead);
         let logits = m.io(self.io.logits, DType::F32, [self.config.n_vocab, t, 1, 1], TensorFlags::empty());
         m.g.rec.tokens_on(logits, 1);
@@ -239,7 +245,7 @@ impl<'a> Model<'a> {
         let mut m = self.start(MAX_PENDING.min(self.state.n_ctx));
         m.g.rec.session(self.split.last());
         let (width, t) = (drafter.0.tap_width(self.config), m.t);
-        let features = m.shared(drafter.1.pending, DType::F32, [width, t, 1, 1]);
+        let features = m.spec(drafter.1.pending, DType::F32, [width, t, 1, 1]);
         m.g.rec.tokens_on(features, 1);
         m.part(Part::Taps);
         m.inject(drafter, features);
@@ -321,10 +327,10 @@ impl Recording<'_> {
     }
 
     /// Copies the residual stream where the host wants it.
-    fn observe(&mut self, shape: &Shape, layer: usize, x: Tensor) {
+    pub(super) fn observe(&mut self, taps: &[u32], layer: usize, x: Tensor) {
         let n_embd = self.model.config.n_embd;
         let bytes = 4 * u64::from(n_embd) * u64::from(self.t);
-        for (i, _) in shape.taps.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
+        for (i, _) in taps.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
             let at = self.model.io.taps + i as u64 * bytes;
             let y = self.io(at, DType::F32, [n_embd, self.t, 1, 1], TensorFlags::HOST_READS);
             self.g.rec.tokens_on(y, 1);

@@ -3,40 +3,41 @@
 use hexflash_abi::Op;
 use hexflash_abi::op::params::{DeltaNet, FlashAttn, Norm, SsmConv, Swiglu, Visibility};
 
-use super::programs::Recording;
+use super::programs::{Recording, Taps};
 use super::{LayerState, Mixer};
 use crate::record::Tensor;
 
 impl Recording<'_> {
-    /// The trunk: tokens{t} to the last layer's output {n_embd,t}. `tap` sees the residual stream as it enters each
-    /// layer, and what leaves the last one. With `defer` the tokens go onto the tapes and not into recurrent states; with
-    /// `commit` convolutions take up what is on their tapes.
-    pub(super) fn trunk(
-        &mut self,
-        tokens: Tensor,
-        defer: bool,
-        commit: bool,
-        mut tap: impl FnMut(&mut Self, usize, Tensor),
-    ) -> Tensor {
+    /// The trunk: tokens{t} to the last layer's output {n_embd,t}. With `defer` the tokens go onto the tapes and not into
+    /// recurrent states; with `commit` convolutions take up what is on their tapes.
+    pub(super) fn trunk(&mut self, tokens: Tensor, defer: bool, commit: bool, taps: &Taps<'_>) -> Tensor {
         let config = self.model.config;
         let embedding = self.g.weight("token_embd.weight");
-        let x = self.g.activation([config.n_embd, self.t, 1, 1], Some(1));
-        self.g.rec.op(Op::GetRows, &[embedding, tokens], x);
+        let stream = self.g.activation([config.n_embd, self.t, 1, 1], Some(1));
+        let mut x = self.enter(0, Op::GetRows, [embedding, tokens], stream, taps);
         for (i, mixer) in config.mixers.iter().enumerate() {
             self.g.rec.session(self.model.split.session_of(i));
-            tap(self, i, x);
             let name = |suffix: &str| format!("blk.{i}.{suffix}");
             let a = self.g.rms_norm(x, &name("attn_norm.weight"), config.rms_eps);
             let y = match mixer {
                 Mixer::Full => self.gated_attention(a, i, &name),
                 Mixer::Linear => self.delta_net(a, i, &name, defer, commit),
             };
-            self.g.update(Op::Add, x, y);
-            let a = self.g.rms_norm(x, &name("post_attention_norm.weight"), config.rms_eps);
+            self.g.rec.op(Op::Add, &[x, y], stream);
+            let a = self.g.rms_norm(stream, &name("post_attention_norm.weight"), config.rms_eps);
             let y = self.g.mlp(a, config.n_ff, &name);
-            self.g.update(Op::Add, x, y);
+            x = self.enter(i + 1, Op::Add, [stream, y], stream, taps);
         }
-        tap(self, config.mixers.len(), x);
+        x
+    }
+
+    /// The residual stream that enters `layer`, by `op`: in `stream`, or where the draft reads it, so that nothing need be
+    /// copied for it.
+    fn enter(&mut self, layer: usize, op: Op, src: [Tensor; 2], stream: Tensor, taps: &Taps<'_>) -> Tensor {
+        let place = taps.draft.and_then(|(draft, features)| self.tap(draft, layer, features));
+        let x = place.unwrap_or(stream);
+        self.g.rec.op(op, &src, x);
+        self.observe(taps.host, layer, x);
         x
     }
 
