@@ -90,6 +90,24 @@ fn lengths_follow_the_drafter() {
     assert_eq!(ngram, ["\"plain\"", "1", "2", "3", "5", "7", "11", "15", "\"auto\""]);
 }
 
+/// Without -n, the longest prompt decides: its last token needs no place.
+#[test]
+fn texts_fill_the_context() {
+    let dir = TempDir::new().unwrap();
+    let (prompts, draft) = (dir.path().join("prompts.txt"), model("tiny-hybrid-dflash-f16.gguf"));
+    fs::write(&prompts, "[1]\n[1, 2, 3]\n[4, 5]").unwrap();
+    let given = ["--draft", "-md", text(&draft), "--prompts", text(&prompts), "--lengths", "7", "-r", "1"];
+    let in_context_of_40 = || bench(&[&given[..], &["--json", "-c", "40"]].concat());
+    let report = in_context_of_40().succeeded().json();
+    assert_eq!(report["n_gen"], 38);
+    for prompt in report["prompts"].as_array().unwrap() {
+        assert_eq!(prompt["generated_tokens"], 38);
+    }
+    fs::write(&prompts, format!("[1]\n{:?}", vec![1; 40])).unwrap();
+    let cause = "prompt 2 has 40 tokens, which with 2 to generate do not fit the context of 40";
+    in_context_of_40().failed(2, cause, "raise the context with -c");
+}
+
 #[test]
 fn sweeps_that_cannot_be() {
     let draft = model("tiny-hybrid-dflash-f16.gguf");

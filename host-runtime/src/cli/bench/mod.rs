@@ -21,9 +21,9 @@ pub(super) struct Args {
     /// Tokens of the prompt (pp); 0 skips the test
     #[arg(short = 'p', long, value_name = "N", default_value_t = 256)]
     n_prompt: usize,
-    /// Tokens to generate (tg); 0 skips the test
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 128)]
-    n_gen: usize,
+    /// Tokens to generate (tg); 0 skips the test [default: 128; with --draft 384, or until the context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    n_gen: Option<usize>,
     /// Runs of each test, after one that does not count
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
@@ -78,12 +78,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.drafter.is_given() {
         return Err(CliError::BenchWithoutDraft);
     }
-    if args.n_prompt == 0 && args.n_gen == 0 {
+    let n_gen = args.n_gen.unwrap_or(128);
+    if args.n_prompt == 0 && n_gen == 0 {
         return Err(CliError::NothingToMeasure);
     }
     let gguf = args.model.open()?;
     let mut engine = args.engine.load(&gguf, None, false, args.device.open()?)?;
-    let longest = args.n_prompt.max(args.n_gen);
+    let longest = args.n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
         return Err(
@@ -106,10 +107,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             once,
         )?);
     }
-    if args.n_gen > 0 {
-        let n = args.n_gen;
-        let once = |engine: &mut Engine| tokens[..n].iter().try_for_each(|&t| engine.decode(t));
-        tests.push(measure(&mut engine, format!("tg{n}"), n, args.repetitions, once)?);
+    if n_gen > 0 {
+        let once = |engine: &mut Engine| tokens[..n_gen].iter().try_for_each(|&t| engine.decode(t));
+        tests.push(measure(&mut engine, format!("tg{n_gen}"), n_gen, args.repetitions, once)?);
     }
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),

@@ -38,6 +38,9 @@ pub(super) struct SweepArgs {
     plot: Option<PathBuf>,
 }
 
+/// Tokens per prompt, if nobody says how many: `auto` learns a text as it goes, and most replies are no shorter.
+const N_GEN: usize = 384;
+
 /// Lengths for n-grams: a step of 16 tokens is the widest.
 const NGRAM_LENGTHS: [u32; 7] = [1, 2, 3, 5, 7, 11, 15];
 
@@ -190,9 +193,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if kind == SpecType::None {
         return Err(CliError::NoDrafter { what: "bench --draft" });
     }
-    if args.n_gen < 2 {
-        let allowed = "at least 2 with --draft".to_owned();
-        let found = args.n_gen as u64;
+    if let Some(found @ ..2) = args.n_gen {
+        let (allowed, found) = ("at least 2 with --draft".to_owned(), found as u64);
         return Err(EngineError::Setting { what: "the number of tokens (-n)", allowed, found }.into());
     }
     let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
@@ -208,17 +210,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?)?;
     let lengths = lengths(&args.sweep.lengths, &speculative)?;
     let n_ctx = speculative.n_ctx();
-    let prompts = prompts.into_iter().enumerate().map(|(i, prompt)| {
-        let ids = prompt.ids(model)?;
-        // The last token needs no place.
-        if ids.len() + args.n_gen - 1 > n_ctx as usize {
-            let (number, tokens) = (i + 1, ids.len());
-            return Err(CliError::PromptTooLong { number, tokens, n_gen: args.n_gen, n_ctx });
-        }
-        Ok((prompt.to_string(), ids))
-    });
+    let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
-    let limits = Limits { max_tokens: Some(args.n_gen), stop: Vec::new(), ignore_eos: false };
+    let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
+    let limits = Limits { max_tokens: Some(n_gen), stop: Vec::new(), ignore_eos: false };
     let plain = args.engine.load(&gguf, None, false, args.device.open()?)?;
     let auto = args.drafter.speculation(DraftLength::Auto)?;
     let mut bench = Bench { plain, speculative, auto, model, limits, args };
@@ -240,7 +235,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         drafter: if kind == SpecType::DraftDflash { "draft-dflash" } else { "ngram-simple" },
         device: bench.speculative.device().info().clone(),
         n_ctx,
-        n_gen: args.n_gen,
+        n_gen,
         repetitions: args.repetitions,
         same_as_plain: true,
         mean: (0..modes.len()).map(|i| mean(&measured, i)).collect(),
@@ -256,6 +251,23 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         table::print(&mut std::io::stdout().lock(), &report)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tokens per prompt: as many as asked for, or as replies have, of which the longest prompt leaves room for.
+///
+/// # Errors
+/// [`CliError::PromptTooLong`]: the longest prompt has no room for that many, or for two.
+fn n_gen(asked: Option<usize>, prompts: &[(String, Vec<u32>)], n_ctx: u32) -> Result<usize, CliError> {
+    let longest =
+        prompts.iter().enumerate().map(|(i, (_, ids))| (ids.len(), i + 1)).max_by_key(|&(tokens, _)| tokens);
+    let Some((tokens, number)) = longest else { return Ok(asked.unwrap_or(N_GEN)) };
+    // The last token needs no place.
+    let room = (n_ctx as usize + 1).saturating_sub(tokens);
+    let n_gen = asked.unwrap_or(N_GEN.min(room.max(2)));
+    if n_gen > room {
+        return Err(CliError::PromptTooLong { number, tokens, n_gen, n_ctx });
+    }
+    Ok(n_gen)
 }
 
 /// The lengths asked for, in order, or all that make sense.
