@@ -30,7 +30,7 @@ impl Recording<'_> {
     /// Where in `features` the residual stream {n_embd,t} that enters `layer` has its place, if the draft reads it: the
     /// target goes on from there, and nothing is copied.
     pub(super) fn tap(&mut self, draft: &DraftConfig, layer: usize, features: Tensor) -> Option<Tensor> {
-        let (i, _) = draft.taps.iter().enumerate().find(|&(_, &l)| l as usize == layer)?;
+        let i = draft.taps.iter().position(|&tapped| tapped as usize == layer)?;
         let (n_embd, stride) = (self.model.config.n_embd, self.g.rec.nb(features)[1]);
         let at = 4 * u64::from(n_embd) * i as u64;
         Some(self.g.rec.view(features, at, [n_embd, self.t, 1, 1], [4, stride, 0, 0], Some(1)))
