@@ -10,7 +10,7 @@ use hexflash_abi::message::{
     Exec, Load, Map, MapFlags, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
 };
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, OpDesc, PARTS, TensorFlags};
+use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, check_registers};
 use hexflash_abi::{
@@ -325,9 +325,9 @@ fn run_ops<P: Platform>(
             (part, since) = (op.part, platform.cost());
         }
         let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
-        let (src, dst) = operands(buffers, open, op, registers);
-        let plan = open.plan(i);
+        let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i));
         let mut run = OpRun { pool: &mut *pool, src, dst, op, registers: &mut *registers, plan };
+        take_operands(&mut run, buffers, open);
         kernels::run(opcode, &mut run).map_err(|fault| Failure::Failed(fault.at(i)))?;
         if matches!(opcode, Op::Accept | Op::SetTokens) {
             if registers.halted() {
@@ -346,14 +346,11 @@ fn spend(costs: &mut PartCosts, part: u16, more: u64) {
     }
 }
 
-/// The operands of an op as views of this step.
-fn operands(
-    buffers: &BufferTable,
-    open: &Open<'_>,
-    op: &OpDesc,
-    registers: &StepRegisters,
-) -> ([Option<View>; MAX_SRC], [Option<View>; MAX_DST]) {
-    let n_tokens = registers.get(Register::NTokens);
+/// The operands of an op as views of this step, each made in its place: most ops have few of them, and to hand on arrays
+/// for as many as an op may have takes longer than all else here.
+#[inline(always)]
+fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
+    let n_tokens = run.registers.get(Register::NTokens);
     let view = |index: TensorIndex| {
         let tensor = open.program.tensor(index)?;
         let base = base_of(buffers, open, tensor.buffer)?;
@@ -361,7 +358,10 @@ fn operands(
         // all of them are held for this message.
         Some(unsafe { View::new(base, tensor, DType::parse(tensor.dtype)?, n_tokens) })
     };
-    (op.src.map(view), op.dst.map(view))
+    let slots = run.src.iter_mut().zip(&run.op.src).chain(run.dst.iter_mut().zip(&run.op.dst));
+    for (slot, &index) in slots.filter(|&(_, &index)| index != TensorIndex::NONE) {
+        *slot = view(index);
+    }
 }
 
 fn base_of(buffers: &BufferTable, open: &Open<'_>, index: u16) -> Option<NonNull<u8>> {
