@@ -359,7 +359,7 @@ fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
         Some(unsafe { View::new(base, tensor, DType::parse(tensor.dtype)?, n_tokens) })
     };
     let slots = run.src.iter_mut().zip(&run.op.src).chain(run.dst.iter_mut().zip(&run.op.dst));
-    for (slot, &index) in slots.filter(|&(_, &index)| index != TensorIndex::NONE) {
+    for (slot, &index) in slots {
         *slot = view(index);
     }
 }

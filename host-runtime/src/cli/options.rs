@@ -230,7 +230,7 @@ impl DeviceArgs {
             Dma::Threads => DmaBy::Threads,
         };
         let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.max(1).into()));
-        HtpOptions { library: self.htp_library.clone(), power, dma, patience, reserve: false }
+        HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }
     }
 }
 

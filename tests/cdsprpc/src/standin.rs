@@ -28,7 +28,7 @@ pub fn built(name: &str) -> PathBuf {
 /// The copy, open.
 pub struct StandIn {
     dir: TempDir,
-    library: Library,
+    copy: Library,
     config: String,
 }
 
@@ -53,7 +53,7 @@ impl StandIn {
         std::fs::write(&path, file).unwrap();
         // SAFETY: our own library.
         let library = unsafe { Library::new(&path) }.unwrap();
-        let mut standin = Self { dir, library, config: String::new() };
+        let mut standin = Self { dir, copy: library, config: String::new() };
         standin.configure(config);
         standin
     }
@@ -89,12 +89,12 @@ impl StandIn {
     pub fn symbol<T: Copy>(&self, name: &str) -> T {
         let name = CString::new(name).unwrap();
         // SAFETY: callers give the type of the function.
-        *unsafe { self.library.get::<T>(name.as_bytes_with_nul()) }.unwrap()
+        *unsafe { self.copy.get::<T>(name.as_bytes_with_nul()) }.unwrap()
     }
 
     /// Options with which the device opens it.
     pub fn options(&self) -> DeviceOptions {
-        let htp = HtpOptions { library: Some(self.path()), ..HtpOptions::default() };
+        let htp = HtpOptions { vendor_library: Some(self.path()), ..HtpOptions::default() };
         let (threads, vtcm_bytes) = (Some(2), Some(1 << 20));
         DeviceOptions { threads, vtcm_bytes, sessions: None, htp: Some(Box::new(htp)) }
     }

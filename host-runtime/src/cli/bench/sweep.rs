@@ -258,9 +258,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 /// # Errors
 /// [`CliError::PromptTooLong`]: the longest prompt has no room for that many, or for two.
 fn n_gen(asked: Option<usize>, prompts: &[(String, Vec<u32>)], n_ctx: u32) -> Result<usize, CliError> {
-    let longest =
-        prompts.iter().enumerate().map(|(i, (_, ids))| (ids.len(), i + 1)).max_by_key(|&(tokens, _)| tokens);
-    let Some((tokens, number)) = longest else { return Ok(asked.unwrap_or(N_GEN)) };
+    let lengths = prompts.iter().enumerate().map(|(i, (_, ids))| (ids.len(), i + 1));
+    let (tokens, number) = lengths.max_by_key(|&(tokens, _)| tokens).unwrap_or_default();
     // The last token needs no place.
     let room = (n_ctx as usize + 1).saturating_sub(tokens);
     let n_gen = asked.unwrap_or(N_GEN.min(room.max(2)));

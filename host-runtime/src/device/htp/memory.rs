@@ -47,7 +47,7 @@ impl Ranges {
 
 /// A piece of shared memory.
 pub(super) struct RpcMemory {
-    library: Arc<Library>,
+    vendor: Arc<Library>,
     base: NonNull<u8>,
     /// Bytes that users asked for, and that were allocated.
     bytes: usize,
@@ -82,7 +82,7 @@ impl RpcMemory {
         // SAFETY: allocated above.
         let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
         let written = Mutex::new(Vec::new());
-        let memory = Self { library: Arc::clone(library), base, bytes, fd, written };
+        let memory = Self { vendor: Arc::clone(library), base, bytes, fd, written };
         // Dropped, and thereby freed, if it has no fd.
         if fd > 0 { Ok(memory) } else { Err(HtpError::call(Call::ToFd, fd)) }
     }
@@ -100,7 +100,7 @@ impl RpcMemory {
 impl Drop for RpcMemory {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed`, mapped nowhere any more (`Mapped` holds this), and used by nobody.
-        unsafe { (self.library.functions().rpcmem_free)(self.base.as_ptr().cast()) };
+        unsafe { (self.vendor.functions().rpcmem_free)(self.base.as_ptr().cast()) };
     }
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Mapped {
 impl Mapped {
     /// Lets the DSP map the memory, as `flags` say. What was written before is in no cache of the DSP.
     pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int, flags: MapFlags) -> Result<Self, HtpError> {
-        let functions = memory.library.functions();
+        let functions = memory.vendor.functions();
         let (at, bytes) = (memory.base.as_ptr().cast::<c_void>(), memory.bytes);
         // SAFETY: memory of the library's, with its own fd and size.
         let code = unsafe { (functions.fastrpc_mmap)(domain, memory.fd, at, 0, bytes, MAP_FD_DELAYED) };
@@ -181,7 +181,7 @@ impl Drop for Mapped {
         let at = memory.base.as_ptr().cast::<c_void>();
         // SAFETY: mapped in `new`, with the same words.
         let code =
-            unsafe { (memory.library.functions().fastrpc_munmap)(self.domain, memory.fd, at, memory.bytes) };
+            unsafe { (memory.vendor.functions().fastrpc_munmap)(self.domain, memory.fd, at, memory.bytes) };
         if code != 0 {
             // The mapping ends with its session at the latest.
             tracing::debug!("fastrpc_munmap gave {}", super::aee::AeeCode(code));

@@ -68,7 +68,7 @@ pub enum DmaBy {
 #[derive(Clone, Debug, Default)]
 pub struct HtpOptions {
     /// The vendor's library; `None` to look where systems have it.
-    pub library: Option<PathBuf>,
+    pub vendor_library: Option<PathBuf>,
     /// Power while there is work.
     pub power: PowerProfile,
     /// Who does DMA.
@@ -84,7 +84,7 @@ pub struct Htp {
     info: DeviceInfo,
     wanted: Wanted,
     arch: u32,
-    library: Arc<Library>,
+    vendor: Arc<Library>,
     /// `None` if it could not be started again.
     session: Option<Session>,
     /// Dropped before the session that they are mapped in is closed, see [`Htp::close`].
@@ -116,7 +116,7 @@ impl Htp {
         let htp = options.htp.as_deref().cloned().unwrap_or_default();
         let checked = DeviceOptions { threads: options.threads.or(Some(THREADS)), ..options.clone() };
         let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
-        let library = Arc::new(Library::open(htp.library.as_deref())?);
+        let library = Arc::new(Library::open(htp.vendor_library.as_deref())?);
         let arch = session::arch(&library)?;
         let wanted = Wanted {
             threads: threads as u32,
@@ -141,7 +141,7 @@ impl Htp {
             info,
             wanted,
             arch,
-            library,
+            vendor: library,
             session,
             buffers: Slots::new(),
             unsure: Vec::new(),
@@ -282,14 +282,14 @@ impl Device for Htp {
     }
 
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        let memory = Arc::new(RpcMemory::zeroed(&self.library, bytes)?);
+        let memory = Arc::new(RpcMemory::zeroed(&self.vendor, bytes)?);
         let id = self.map(Arc::clone(&memory), MapFlags::empty())?;
         Ok(Buffer { id, memory: SharedMemory::new(memory) })
     }
 
     fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
         // The DSP maps nothing but FastRPC's own memory: a copy.
-        let copy = RpcMemory::zeroed(&self.library, memory.len() as u64)?;
+        let copy = RpcMemory::zeroed(&self.vendor, memory.len() as u64)?;
         // SAFETY: both have that many bytes; nobody writes the source, which is read-only, and nobody else has the copy.
         unsafe {
             std::ptr::copy_nonoverlapping(memory.base().as_ptr(), copy.base().as_ptr(), memory.len());
@@ -348,7 +348,7 @@ impl Device for Htp {
 
     fn reset(&mut self) -> Result<(), DeviceError> {
         self.close();
-        self.session = Some(Session::open(&self.library, self.arch, self.wanted)?);
+        self.session = Some(Session::open(&self.vendor, self.arch, self.wanted)?);
         self.next_seq = 0;
         handshake(self, QUICK)?;
         Ok(())

@@ -19,7 +19,7 @@ const FOREVER: u32 = u32::MAX;
 
 /// A queue, closed when it is dropped.
 pub(super) struct Queue {
-    library: Arc<Library>,
+    vendor: Arc<Library>,
     queue: RawQueue,
 }
 
@@ -54,14 +54,14 @@ impl Queue {
             )
         };
         check(Call::QueueCreate, code)?;
-        Ok(Self { library: Arc::clone(library), queue })
+        Ok(Self { vendor: Arc::clone(library), queue })
     }
 
     /// Its name for the DSP.
     pub(super) fn export(&self) -> Result<u64, HtpError> {
         let mut id = 0;
         // SAFETY: an open queue; the name goes to the variable.
-        let code = unsafe { (self.library.functions().dspqueue_export)(self.queue, &raw mut id) };
+        let code = unsafe { (self.vendor.functions().dspqueue_export)(self.queue, &raw mut id) };
         check(Call::QueueExport, code)?;
         Ok(id)
     }
@@ -70,7 +70,7 @@ impl Queue {
     pub(super) fn write(&mut self, message: &[u8], buffers: &mut [QueueBuffer]) -> Result<(), QueueFailure> {
         // SAFETY: an open queue; message and buffers of their lengths.
         let code = unsafe {
-            (self.library.functions().dspqueue_write)(
+            (self.vendor.functions().dspqueue_write)(
                 self.queue,
                 0,
                 buffers.len() as u32,
@@ -95,7 +95,7 @@ impl Queue {
         let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
         // SAFETY: an open queue; results go to the variables, buffers and message to memory of the sizes given.
         let code = unsafe {
-            (self.library.functions().dspqueue_read)(
+            (self.vendor.functions().dspqueue_read)(
                 self.queue,
                 &raw mut flags,
                 buffers.len() as u32,
@@ -125,7 +125,7 @@ fn outcome(call: Call, code: c_int) -> Result<(), QueueFailure> {
 impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: open, and used no more.
-        let code = unsafe { (self.library.functions().dspqueue_close)(self.queue) };
+        let code = unsafe { (self.vendor.functions().dspqueue_close)(self.queue) };
         if code != 0 {
             tracing::debug!("dspqueue_close gave {}", AeeCode(code));
         }

@@ -128,7 +128,7 @@ impl Place {
 
 /// A running session.
 pub(super) struct Session {
-    library: Arc<Library>,
+    vendor: Arc<Library>,
     place: Place,
     handle: u64,
     /// `None` before it is made, and after it is closed.
@@ -184,12 +184,12 @@ impl Session {
         check(Call::Open, unsafe {
             (library.functions().remote_handle64_open)(uri.as_ptr(), &raw mut handle)
         })?;
-        let library = Arc::clone(library);
+        let vendor = Arc::clone(library);
         // From here on, dropping it closes what is open.
-        let mut session = Self { library, place, handle, queue: None, started: false, watch, stuck: false };
+        let mut session = Self { vendor, place, handle, queue: None, started: false, watch, stuck: false };
         session.set_latency();
         session.check_build(arch)?;
-        let queue = Queue::create(&session.library, place.domain)?;
+        let queue = Queue::create(&session.vendor, place.domain)?;
         let id = session.queue.insert(queue).export()?;
         session.start(id, wanted)?;
         Ok(session)
@@ -220,7 +220,7 @@ impl Session {
 
     /// Keeps the CPU from dozing while the DSP works; without it messages only take longer.
     fn set_latency(&self) {
-        let Some(control) = self.library.functions().remote_handle64_control else { return };
+        let Some(control) = self.vendor.functions().remote_handle64_control else { return };
         let mut latency = Latency { enable: 1, latency: 0 };
         let bytes = size_of_val(&latency) as u32;
         // SAFETY: the struct of this request.
@@ -236,7 +236,7 @@ impl Session {
     /// Calls a method. A process that does not answer is ended, which ends the call.
     fn invoke(&self, scalars: u32, args: &mut [RemoteArg]) -> c_int {
         let (done, waiting) = channel::<()>();
-        let (library, domain) = (&self.library, self.place.domain);
+        let (library, domain) = (&self.vendor, self.place.domain);
         std::thread::scope(|scope| {
             let watchdog = std::thread::Builder::new().name("hexflash-call".to_owned());
             let watchdog = watchdog.spawn_scoped(scope, move || {
@@ -295,12 +295,12 @@ impl Session {
     pub(super) fn stop(&mut self) {
         if std::mem::take(&mut self.started) {
             if self.stuck || self.end().is_some() {
-                kill(&self.library, self.place.domain);
+                kill(&self.vendor, self.place.domain);
             } else {
                 let code = self.invoke(STOP, &mut []);
                 if code != 0 {
                     tracing::debug!("stop gave {}", super::aee::AeeCode(code));
-                    kill(&self.library, self.place.domain);
+                    kill(&self.vendor, self.place.domain);
                 }
             }
         }
@@ -321,7 +321,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.stop();
         // SAFETY: opened in `open`, and used no more.
-        let code = unsafe { (self.library.functions().remote_handle64_close)(self.handle) };
+        let code = unsafe { (self.vendor.functions().remote_handle64_close)(self.handle) };
         if code != 0 {
             tracing::debug!("remote_handle64_close gave {}", super::aee::AeeCode(code));
         }

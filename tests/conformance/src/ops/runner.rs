@@ -129,7 +129,7 @@ fn options(arguments: &Arguments) -> DeviceOptions {
     let htp = arguments
         .htp_library
         .clone()
-        .map(|library| Box::new(HtpOptions { library: Some(library), ..HtpOptions::default() }));
+        .map(|library| Box::new(HtpOptions { vendor_library: Some(library), ..HtpOptions::default() }));
     DeviceOptions {
         #[cfg(unix)]
         htp,
