@@ -45,9 +45,18 @@ impl Activations {
     /// The row has the block; `k` is 0, 8, 16 or 24.
     #[inline(always)]
     pub unsafe fn eight(self, block: usize, k: usize) -> [i32; 2] {
-        // One load for both. SAFETY: the caller's promise; aligned as the row is.
-        let both = unsafe { self.values.add(block * 32 + k).cast::<u64>().read() };
-        [both as i32, (both >> 32) as i32]
+        // SAFETY: the caller's promise; aligned as the row is.
+        unsafe {
+            let at = self.values.add(block * 32 + k);
+            if cfg!(target_arch = "hexagon") {
+                // One load for both.
+                let both = at.cast::<u64>().read();
+                [both as i32, (both >> 32) as i32]
+            } else {
+                // Others spread a word over a vector as they load it.
+                at.cast::<[i32; 2]>().read()
+            }
+        }
     }
 
     /// The sums of both halves of a block.
