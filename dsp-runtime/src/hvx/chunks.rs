@@ -208,7 +208,7 @@ macro_rules! backend {
             }
 
             #[inline(always)]
-            fn lane(x: Self::Lanes, i: usize) -> Self::F {
+            fn lane(x: &Self::Lanes, i: usize) -> Self::F {
                 [self::splat(x[i]); $count]
             }
 

@@ -176,8 +176,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 
     /// Prepares to take lanes out of `x`.
     fn lanes(x: Self::F) -> Self::Lanes;
-    /// All lanes what lane `i` of `x` was.
-    fn lane(x: Self::Lanes, i: usize) -> Self::F;
+    /// All lanes what lane `i` of `x` was. (By reference: where lanes are an array, it is not copied for each.)
+    fn lane(x: &Self::Lanes, i: usize) -> Self::F;
 
     /// [`Hvx::sum`] in all lanes.
     #[inline(always)]

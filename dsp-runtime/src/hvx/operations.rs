@@ -115,9 +115,9 @@ impl Operations {
         put_i::<H>(all, "bits", H::bits(x));
         put::<H>(all, "rsqrt", true, H::rsqrt(x));
         let lanes = H::lanes(x);
-        put::<H>(all, "lane 0", false, H::lane(lanes, 0));
-        put::<H>(all, "lane 31", false, H::lane(lanes, LANES - 1));
-        put::<H>(all, "lane n", false, H::lane(lanes, scalar as usize % LANES));
+        put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
+        put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
+        put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
         // Sums of products.
         let product = H::mul_q(x, y);
         put::<H>(all, "mul_q", true, H::float(product));

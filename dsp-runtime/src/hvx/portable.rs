@@ -245,7 +245,7 @@ impl Hvx for Portable {
     }
 
     #[inline(always)]
-    fn lane(x: Self::Lanes, i: usize) -> Self::F {
+    fn lane(x: &Self::Lanes, i: usize) -> Self::F {
         Self::splat(x.0[i])
     }
 

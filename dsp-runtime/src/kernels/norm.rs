@@ -252,10 +252,10 @@ impl Norm {
                 // One root for all.
                 let sums = H::sum_four([a.squares, b.squares, c.squares, d.squares]);
                 let factors = H::lanes(self.factor::<H>(sums));
-                a.store(to[0], H::lane(factors, 0));
-                b.store(to[1], H::lane(factors, 8));
-                c.store(to[2], H::lane(factors, 16));
-                d.store(to[3], H::lane(factors, 24));
+                a.store(to[0], H::lane(&factors, 0));
+                b.store(to[1], H::lane(&factors, 8));
+                c.store(to[2], H::lane(&factors, 16));
+                d.store(to[3], H::lane(&factors, 24));
             }
         }
         rows / SIDE * SIDE

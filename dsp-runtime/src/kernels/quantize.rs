@@ -156,10 +156,10 @@ impl Out {
             for (g, quants) in quants.iter_mut().enumerate() {
                 let four = block + 4 * g;
                 *quants = H::low_bytes([
-                    quantize::<H, ALIGNED>(x, inverse, four),
-                    quantize::<H, ALIGNED>(x, inverse, four + 1),
-                    quantize::<H, ALIGNED>(x, inverse, four + 2),
-                    quantize::<H, ALIGNED>(x, inverse, four + 3),
+                    quantize::<H, ALIGNED>(x, &inverse, four),
+                    quantize::<H, ALIGNED>(x, &inverse, four + 1),
+                    quantize::<H, ALIGNED>(x, &inverse, four + 2),
+                    quantize::<H, ALIGNED>(x, &inverse, four + 3),
                 ]);
                 if four < blocks {
                     // SAFETY: rows are padded to whole vectors of quants: four blocks each.
@@ -180,7 +180,7 @@ impl Out {
 
 /// Block `i` as integers. What is no number, because its block is not finite, becomes zero.
 #[inline(always)]
-fn quantize<H: Hvx, const ALIGNED: bool>(x: Row<'_, ALIGNED>, inverse: H::Lanes, i: usize) -> H::I {
+fn quantize<H: Hvx, const ALIGNED: bool>(x: Row<'_, ALIGNED>, inverse: &H::Lanes, i: usize) -> H::I {
     let v = H::mul(x.full::<H>(i), H::lane(inverse, i));
     H::to_int(H::select_gt(H::splat(128.0), v, v, H::splat(0.0)))
 }

@@ -347,7 +347,7 @@ impl Hvx for Hexagon {
 
     // Not `vsplat`: it needs the multipliers, which float code has no packet to spare of.
     #[inline(always)]
-    fn lane(x: V, i: usize) -> V {
+    fn lane(&x: &V, i: usize) -> V {
         // SAFETY: `V` is 128 bytes of plain data.
         let control = unsafe { (&raw const SPREAD.0[i]).cast::<V>().read() };
         hvx!(q6_v_vdelta_vv(x, control))

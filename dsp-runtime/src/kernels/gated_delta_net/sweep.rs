@@ -82,8 +82,8 @@ impl<H: Hvx> Ahead<H> {
     }
 
     #[inline(always)]
-    fn get(self, i: usize) -> H::F {
-        H::lane(self.lanes, i)
+    fn get(&self, i: usize) -> H::F {
+        H::lane(&self.lanes, i)
     }
 }
 

@@ -25,8 +25,8 @@ impl Weights for F16 {
                     // SAFETY: a vector per two k, inside the group.
                     let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
                     for r in 0..R {
-                        acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
-                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                        acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(&x[r], 2 * i)));
+                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(&x[r], 2 * i + 1)));
                     }
                 }
                 continue;
@@ -35,9 +35,9 @@ impl Weights for F16 {
                 // SAFETY: as above.
                 let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
                 for r in 0..R {
-                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(x[r], 2 * i)));
+                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(&x[r], 2 * i)));
                     if 2 * i + 1 < n {
-                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(x[r], 2 * i + 1)));
+                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(&x[r], 2 * i + 1)));
                     }
                 }
             }
@@ -66,7 +66,7 @@ impl Weights for F32 {
                 // SAFETY: a vector per k, inside the group.
                 let w = unsafe { group.load::<H>(i) };
                 for r in 0..R {
-                    acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(x[r], i)));
+                    acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(&x[r], i)));
                 }
             }
         }
