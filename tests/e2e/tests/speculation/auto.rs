@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use hexflash::model::MAX_PENDING;
 use hexflash::speculation::{Choice, DraftLength, Lengths};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
@@ -30,34 +31,42 @@ struct Costs {
     rounds: [f64; MOST as usize],
     /// Another draft of the next block: a row of the LM head.
     row: f64,
+    /// The features of a plain step, into the caches of the draft.
+    features: f64,
 }
 
 /// What the caches hold.
 struct Caches {
-    /// Plain steps since the last look or round; since a look, and since a round.
-    steps: i32,
+    /// Plain steps whose features wait; plain steps since a look or round, and since a round.
+    pending: u32,
     since_block: i32,
     since_round: i32,
 }
 
 impl Caches {
     /// A plain step: the draft and wide rounds drive out of the caches what steps use.
-    fn step(&mut self) -> f64 {
-        let more = (0.24 * 0.5f64.powi(self.since_round)).max(0.08 * 0.33f64.powi(self.since_block));
-        (self.steps, self.since_block, self.since_round) =
-            (self.steps + 1, self.since_block + 1, self.since_round + 1);
-        1.0 + more
+    fn step(&mut self, costs: &Costs) -> f64 {
+        let full = self.pending == MAX_PENDING;
+        let read = if full { self.read(costs) } else { 0.0 };
+        let more = (0.13 * 0.45f64.powi(self.since_round)).max(0.06 * 0.4f64.powi(self.since_block));
+        (self.since_block, self.since_round) = (self.since_block + 1, self.since_round + 1);
+        self.pending += 1;
+        1.0 + read + more
+    }
+
+    /// The features that wait are handed to the draft.
+    fn read(&mut self, costs: &Costs) -> f64 {
+        costs.features * f64::from(std::mem::take(&mut self.pending))
     }
 
     /// What drafts cost more after plain steps, whose features are handed to the draft first.
-    fn draft(&mut self) -> f64 {
-        let steps = f64::from(std::mem::take(&mut self.steps));
-        self.since_block = 0;
-        0.25 * (1.0 - (-steps / 8.0).exp()) + 0.008 * steps.min(30.0)
+    fn draft(&mut self, costs: &Costs) -> f64 {
+        let steps = f64::from(std::mem::take(&mut self.since_block));
+        0.25 * (1.0 - (-steps / 8.0).exp()) + self.read(costs)
     }
 
     fn round(&mut self) {
-        (self.steps, self.since_block, self.since_round) = (0, 0, 0);
+        (self.since_block, self.since_round) = (0, 0);
     }
 }
 
@@ -93,12 +102,12 @@ impl Text {
             Duration::from_secs_f64(x / 1000.0 * noise.map_or(1.0, |noise| slowness(clock + noise * 1009)))
         };
         let (mut at, mut time) = (0, 0.0);
-        let mut caches = Caches { steps: 30, since_block: 30, since_round: 30 };
+        let mut caches = Caches { pending: 0, since_block: 30, since_round: 30 };
         lengths.begin();
         while at < tokens - 1 {
             let most = |at: usize| MOST.min((tokens - 2).saturating_sub(at) as u32);
             if let Choice::Draft(mut drafted) = lengths.choose(most(at)) {
-                let cost = costs.draft - costs.row * f64::from(MOST - drafted) + caches.draft();
+                let cost = costs.draft - costs.row * f64::from(MOST - drafted) + caches.draft(costs);
                 lengths.drafted(step(cost));
                 time += cost;
                 while drafted > 0 {
@@ -117,7 +126,7 @@ impl Text {
                 }
             }
             if at < tokens - 1 {
-                let cost = caches.step();
+                let cost = caches.step(costs);
                 lengths.stepped(self.ids[at + 1], step(cost));
                 (at, time) = (at + 1, time + cost);
             }
@@ -154,10 +163,20 @@ struct Demand {
 #[test]
 fn auto_against_every_fixed_length() {
     // Medians of many runs of one thread: Q8_0 and F16 weights.
-    let q8_0 = Costs { draft: 0.68, rounds: [1.84, 2.11, 2.40, 2.78, 2.99, 3.26, 3.52], row: 0.0155 };
-    let f16 = Costs { draft: 0.60, rounds: [1.86, 2.09, 2.32, 2.84, 3.08, 3.32, 3.49], row: 0.022 };
+    let q8_0 = Costs {
+        draft: 0.70,
+        rounds: [1.87, 2.11, 2.43, 2.86, 3.06, 3.26, 3.52],
+        row: 0.0155,
+        features: 0.0165,
+    };
+    let f16 = Costs {
+        draft: 0.62,
+        rounds: [1.85, 2.06, 2.26, 2.71, 2.91, 3.06, 3.29],
+        row: 0.022,
+        features: 0.0123,
+    };
     let demands = [
-        (SHORT, Demand { mean: 1.0, worst: 0.91, best: 1.05 }),
+        (SHORT, Demand { mean: 1.0, worst: 0.93, best: 1.05 }),
         (LONG, Demand { mean: 1.07, worst: 0.97, best: 1.1 }),
     ];
     for (model, draft, costs) in [(Model::Q8_0, Draft::Q8_0, q8_0), (Model::F16, Draft::F16, f16)] {
