@@ -102,6 +102,16 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for writing 128 bytes.
     unsafe fn store_b(p: *mut u8, v: Self::B);
+    /// Two words, to be taken as scalars. (One by one: where a word is spread over a vector as it is loaded, that is free. In
+    /// a pair: an array would be handed over as one number.)
+    ///
+    /// # Safety
+    /// `p` is valid for reading 8 bytes, and aligned to 8.
+    #[inline(always)]
+    unsafe fn two_words(p: *const u8) -> (i32, i32) {
+        // SAFETY: the caller's promise.
+        unsafe { (p.cast::<i32>().read(), p.cast::<i32>().add(1).read()) }
+    }
 
     /// All lanes `x`.
     fn splat(x: f32) -> Self::F;

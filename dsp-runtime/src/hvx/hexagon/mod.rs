@@ -180,6 +180,13 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    unsafe fn two_words(p: *const u8) -> (i32, i32) {
+        // One load for both. SAFETY: the caller's promise.
+        let both = unsafe { p.cast::<u64>().read() };
+        (both as i32, (both >> 32) as i32)
+    }
+
+    #[inline(always)]
     fn splat(x: f32) -> V {
         Self::splat_i(x.to_bits() as i32)
     }

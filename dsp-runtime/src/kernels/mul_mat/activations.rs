@@ -2,6 +2,8 @@
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
 
+use crate::hvx::Hvx;
+
 /// An activation row from some block of 32 values on. Blocks are counted from there.
 #[derive(Clone, Copy)]
 pub(super) struct Activations {
@@ -44,19 +46,9 @@ impl Activations {
     /// # Safety
     /// The row has the block; `k` is 0, 8, 16 or 24.
     #[inline(always)]
-    pub unsafe fn eight(self, block: usize, k: usize) -> [i32; 2] {
+    pub unsafe fn eight<H: Hvx>(self, block: usize, k: usize) -> [i32; 2] {
         // SAFETY: the caller's promise; aligned as the row is.
-        unsafe {
-            let at = self.values.add(block * 32 + k);
-            if cfg!(target_arch = "hexagon") {
-                // One load for both.
-                let both = at.cast::<u64>().read();
-                [both as i32, (both >> 32) as i32]
-            } else {
-                // Others spread a word over a vector as they load it.
-                at.cast::<[i32; 2]>().read()
-            }
-        }
+        unsafe { H::two_words(self.values.add(block * 32 + k)) }.into()
     }
 
     /// The sums of both halves of a block.
@@ -64,10 +56,9 @@ impl Activations {
     /// # Safety
     /// The row has the block.
     #[inline(always)]
-    pub unsafe fn sums(self, block: usize) -> [i32; 2] {
+    pub unsafe fn sums<H: Hvx>(self, block: usize) -> [i32; 2] {
         // SAFETY: the caller's promise; two words, aligned to eight bytes as the row is.
-        let both = unsafe { self.sums.add(block).cast::<u64>().read() };
-        [both as i32, (both >> 32) as i32]
+        unsafe { H::two_words(self.sums.add(block).cast()) }.into()
     }
 
     /// The scales of `block`, which is even, and of the next one: as two f16 in a word, and as f32.

@@ -99,7 +99,7 @@ unsafe fn tile<H: Hvx, const R: usize>(
     let mut sums = [[H::splat_i(0); 2]; R];
     for (sums, x) in sums.iter_mut().zip(x) {
         // SAFETY: the rows have the block.
-        *sums = unsafe { x.sums(block) }.map(|sum| H::splat_i(sum.wrapping_mul(-32)));
+        *sums = unsafe { x.sums::<H>(block) }.map(|sum| H::splat_i(sum.wrapping_mul(-32)));
     }
     for v in (0..4).step_by(2) {
         let low = group.skip(tile * q6k::LOW_TILE / VECTOR_BYTES + v);
@@ -113,7 +113,7 @@ unsafe fn tile<H: Hvx, const R: usize>(
             ];
             for r in 0..R {
                 // SAFETY: inside the block.
-                let a = unsafe { x[r].eight(block, half * 16 + 4 * v) };
+                let a = unsafe { x[r].eight::<H>(block, half * 16 + 4 * v) };
                 sums[r][half] = H::vrmpy(H::vrmpy(sums[r][half], w[0], a[0]), w[1], a[1]);
             }
         }

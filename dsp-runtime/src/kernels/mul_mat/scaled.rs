@@ -51,7 +51,7 @@ impl Quants for Q8_0 {
             let w = unsafe { [tile.load_b::<H>(v), tile.load_b::<H>(v + 1)] };
             for (sum, x) in sum.iter_mut().zip(x) {
                 // SAFETY: inside the block.
-                let a = unsafe { x.eight(block, 4 * v) };
+                let a = unsafe { x.eight::<H>(block, 4 * v) };
                 *sum = H::vrmpy(H::vrmpy(*sum, w[0], a[0]), w[1], a[1]);
             }
         }
@@ -75,7 +75,7 @@ impl Quants for Q4_0 {
             let w = unsafe { [H::nibbles(tile.load_b::<H>(v)), H::nibbles(tile.load_b::<H>(v + 1))] };
             for (sum, x) in sum.iter_mut().zip(x) {
                 // SAFETY: inside the block.
-                let (a, b) = unsafe { (x.eight(block, 4 * v), x.eight(block, 16 + 4 * v)) };
+                let (a, b) = unsafe { (x.eight::<H>(block, 4 * v), x.eight::<H>(block, 16 + 4 * v)) };
                 *sum = H::vrmpy(H::vrmpy(*sum, w[0].0, a[0]), w[0].1, b[0]);
                 *sum = H::vrmpy(H::vrmpy(*sum, w[1].0, a[1]), w[1].1, b[1]);
             }
@@ -134,7 +134,7 @@ unsafe fn pair<Q: Quants, H: Hvx, const R: usize>(
         let block = block + half;
         for (sum, x) in sums.iter_mut().zip(x) {
             // SAFETY: the rows have the block (activation rows are padded to 256 values).
-            let [a, b] = unsafe { x.sums(block) };
+            let [a, b] = unsafe { x.sums::<H>(block) };
             *sum = H::splat_i(a.wrapping_add(b).wrapping_mul(-Q::ZERO));
         }
         // SAFETY: the tile is inside the group, the block inside the rows.
