@@ -15,7 +15,8 @@ mod python;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use minijinja::value::Value;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Serde, Value};
 use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -92,8 +93,7 @@ impl ChatTemplate {
             return Err(ChatError::SourceTooLong { bytes: source.len() });
         }
         let mut env = Environment::new();
-        env.set_trim_blocks(true);
-        env.set_lstrip_blocks(true);
+        env.set_syntax(blocks_trimmed()?);
         env.set_fuel(Some(FUEL));
         python::install(&mut env);
         contain(|| env.add_template_owned(NAME, python::without_generation_tags(source)))
@@ -115,7 +115,7 @@ impl ChatTemplate {
             })
         };
         let own = [
-            ("messages", Value::from_serialize(messages)),
+            ("messages", Value::from(Serde(messages))),
             ("add_generation_prompt", Value::from(options.add_generation_prompt)),
             ("strftime_now", Value::from_function(strftime)),
         ];
@@ -127,7 +127,7 @@ impl ChatTemplate {
         let context: Value = tokens
             .into_iter()
             .map(|(name, text)| (name, Value::from(text)))
-            .chain(options.kwargs.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))))
+            .chain(options.kwargs.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))))
             .chain(own)
             .collect();
 
@@ -140,6 +140,13 @@ impl ChatTemplate {
         Ok(String::from_utf8(out.0)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
+}
+
+/// The syntax of Hugging Face: a tag takes the blanks before it and the line break behind it.
+fn blocks_trimmed() -> Result<SyntaxConfig, ChatError> {
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    syntax.build().map_err(|error| ChatError::syntax(&error))
 }
 
 /// Seconds since 1970; 0 if the clock stands before that.

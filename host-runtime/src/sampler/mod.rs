@@ -17,7 +17,7 @@ mod params;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rand_pcg::Pcg64;
-use rand_pcg::rand_core::RngCore;
+use rand_pcg::rand_core::Rng;
 
 pub use self::error::SamplerError;
 pub use self::params::{MAX_REPEAT_LAST_N, SamplerOverrides, SamplerParams};

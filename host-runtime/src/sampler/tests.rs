@@ -1,7 +1,7 @@
 //! Properties of the whole sampler.
 
 use proptest::prelude::*;
-use rand_pcg::rand_core::RngCore;
+use rand_pcg::rand_core::Rng;
 
 use super::*;
 

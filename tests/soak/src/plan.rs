@@ -9,7 +9,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_e2e::{Draft, Model};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// Lengths of a context: the shorter one is soon full.
 pub const CONTEXTS: [u32; 2] = [96, 256];

@@ -65,7 +65,7 @@ fn flaws(elf: &ElfFile32<'_, LittleEndian>, arch: u32, entry: &str) -> Vec<Strin
     let endian = elf.endian();
     let mut flaws = Vec::new();
     let flags = elf.elf_header().e_flags(endian);
-    if flags != arch {
+    if flags.0 != arch {
         flaws.push(format!("its architecture flags are {flags:#x}, not {arch:#x}"));
     }
     let names = |wanted: fn(&object::read::elf::ElfSymbol32<'_, '_, LittleEndian>) -> bool| -> Vec<&str> {

@@ -11,7 +11,7 @@ use hexflash::gguf::GgmlType as FileType;
 use hexflash::gguf::writer::GgufWriter;
 use hexflash_oracle::GgmlType;
 use hexflash_oracle::ops::quantize;
-use rand_core::RngCore;
+use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
 /// Weight types that hexflash runs.
