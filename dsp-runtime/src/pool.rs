@@ -1,7 +1,10 @@
 //! The worker pool: every worker runs the same kernel and claims units of work from a counter.
 //!
-//! Worker 0 is the thread that dispatches. The others wait for the epoch to change, run the kernel, and count
-//! themselves out; the dispatcher waits for the last. Waiting spins for a while, then sleeps on the word.
+//! Worker 0 is the thread that dispatches. The others, its helpers, wait for the epoch to change, enter the job through
+//! its gate, run the kernel, and leave. When the dispatcher finds no more units it closes the gate and waits for those
+//! who are inside: nobody waits for a helper that has not begun. Waiting spins for a while, then sleeps on the word.
+//!
+//! Where processors are shared with other programs, the module `worth` decides whether jobs are shared at all.
 //!
 //! The pool owns no threads: the platform gives each worker one, which calls [`Pool::serve`].
 
@@ -13,12 +16,21 @@ use crate::hvx::{Hvx, Isa, Lines, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
+use worth::Worth;
+
 /// Most workers of a session, the dispatcher included. (Models run on small stacks.)
 pub const MAX_WORKERS: usize = if cfg!(loom) { 2 } else { 10 };
 
 /// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds away;
 /// between programs it is not.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 20_000 };
+
+/// Turns of the wait loop after which the dispatcher looks at the clock, because a helper may have lost its processor:
+/// about 20 microseconds, which is as long as units take.
+const PROMPT: u32 = if cfg!(loom) { 0 } else { 500 };
+
+/// Bit of a job's gate that says that helpers may enter; the bits below count those inside.
+const OPEN: u32 = 1 << 31;
 
 /// Vector operations below which a job is not worth sharing: a few microseconds.
 pub const ALONE: usize = 4096;
@@ -140,11 +152,11 @@ pub struct Pool<'p, P: Platform> {
     alone: usize,
     queues: [UnsafeCell<DmaQueue>; MAX_WORKERS],
     job: UnsafeCell<Option<Job>>,
-    /// Counts jobs; workers wait for it to change.
+    /// Counts shared jobs; helpers wait for it to change.
     epoch: AtomicU32,
-    /// Workers that have not finished the job yet, the dispatcher excluded.
-    running: AtomicU32,
-    /// Threads asleep on `epoch` or `running`, so that nobody pays for waking spinners.
+    /// The job's gate: [`OPEN`] while helpers may enter, and how many are inside.
+    gate: AtomicU32,
+    /// Threads asleep on `epoch` or `gate`, so that nobody pays for waking spinners.
     sleepers: AtomicU32,
     counter: AtomicUsize,
     fault: FaultSlot,
@@ -152,9 +164,9 @@ pub struct Pool<'p, P: Platform> {
     dispatched: AtomicBool,
 }
 
-// SAFETY: `job` is written by the dispatcher only while no worker runs (running == 0) and read by workers only after
-// the epoch that publishes it; `queues[i]` is used by worker i alone, except that the dispatcher reads counters
-// while no worker runs. Kernels are `Sync` and outlive the job: `run` returns after the last worker has.
+// SAFETY: `job` is written by the dispatcher only while the gate is 0 (closed, nobody inside) and read by helpers only
+// inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while the gate is 0. Kernels
+// are `Sync` and outlive the job: `run` returns when the gate is 0 again.
 unsafe impl<P: Platform> Sync for Pool<'_, P> {}
 // SAFETY: the raw kernel pointer is only set while `run` is on the stack.
 unsafe impl<P: Platform> Send for Pool<'_, P> {}
@@ -187,7 +199,7 @@ impl<'p, P: Platform> Pool<'p, P> {
             }),
             job: UnsafeCell::new(None),
             epoch: AtomicU32::new(0),
-            running: AtomicU32::new(0),
+            gate: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
             counter: AtomicUsize::new(0),
             fault: FaultSlot::new(),
@@ -210,7 +222,7 @@ impl<'p, P: Platform> Pool<'p, P> {
     /// The right to run jobs, which one thread has at a time. `None` if it is taken.
     pub fn dispatcher(&self) -> Option<Dispatcher<'_, 'p, P>> {
         // Acquire pairs with the release of the dispatcher that was dropped.
-        (!self.dispatched.swap(true, Ordering::Acquire)).then_some(Dispatcher { pool: self })
+        (!self.dispatched.swap(true, Ordering::Acquire)).then_some(Dispatcher { pool: self, worth: Worth::new() })
     }
 
     /// The loop of worker `id` (1 and up); returns after [`stop`](Self::stop).
@@ -225,15 +237,24 @@ impl<'p, P: Platform> Pool<'p, P> {
             if self.stop.load(Ordering::Acquire) {
                 return;
             }
-            // SAFETY: the epoch publishes the job, and the dispatcher leaves it alone until we count ourselves out.
-            if let Some(job) = self.job.with(|job| unsafe { *job }) {
-                self.work(id, &job);
-            }
-            // At least release: our results are visible to the dispatcher.
-            if self.running.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.wake(&self.running);
+            if self.enter() {
+                // SAFETY: the open gate published the job, and the dispatcher leaves it alone while we are inside.
+                if let Some(job) = self.job.with(|job| unsafe { *job }) {
+                    self.work(id, &job);
+                }
+                // At least release: our results are visible to the dispatcher. It sleeps on a closed gate only.
+                if self.gate.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    self.wake(&self.gate);
+                }
             }
         }
+    }
+
+    /// Enters the job, unless its gate is closed: then all units are taken, and the next job has an epoch of its own.
+    fn enter(&self) -> bool {
+        let one_more = |gate: u32| (gate & OPEN != 0).then(|| gate + 1);
+        // Acquire: the job, the counter and what was written before the gate opened are visible.
+        self.gate.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more).is_ok()
     }
 
     /// Ends the workers' loops.
@@ -271,21 +292,30 @@ impl<'p, P: Platform> Pool<'p, P> {
 
     /// Waits for `word` to satisfy `done`; gives the value that did.
     fn wait_until(&self, word: &AtomicU32, done: impl Fn(u32) -> bool) -> u32 {
-        let mut spins = 0;
+        if let Some(value) = self.spin_until(word, &done, SPINS) {
+            return value;
+        }
         loop {
             let value = word.load(Ordering::Acquire);
             if done(value) {
                 return value;
             }
-            if spins < SPINS {
-                spins += 1;
-                self.platform.relax();
-            } else {
-                self.sleepers.fetch_add(1, Ordering::SeqCst);
-                self.platform.futex_wait(word, value);
-                self.sleepers.fetch_sub(1, Ordering::SeqCst);
-            }
+            self.sleepers.fetch_add(1, Ordering::SeqCst);
+            self.platform.futex_wait(word, value);
+            self.sleepers.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Spins until `word` satisfies `done`, for `turns` turns at most; gives the value that did.
+    fn spin_until(&self, word: &AtomicU32, done: impl Fn(u32) -> bool, turns: u32) -> Option<u32> {
+        for _ in 0..turns {
+            let value = word.load(Ordering::Acquire);
+            if done(value) {
+                return Some(value);
+            }
+            self.platform.relax();
+        }
+        None
     }
 }
 
@@ -305,6 +335,7 @@ fn contain(work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
 /// The right to run jobs on a pool.
 pub struct Dispatcher<'a, 'p, P: Platform> {
     pool: &'a Pool<'p, P>,
+    worth: Worth,
 }
 
 impl<P: Platform> Dispatcher<'_, '_, P> {
@@ -327,30 +358,54 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
 
     fn run(&mut self, kernel: &dyn AnyKernel, plan: VtcmPlan) -> Result<(), Fault> {
         let pool = self.pool;
-        let units = kernel.units();
-        let alone = units <= 1 || pool.workers == 1 || kernel.work() < pool.alone;
+        let (units, work) = (kernel.units(), kernel.work());
+        let large = units > 1 && pool.workers > 1 && work >= pool.alone;
         // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker is done with
         // the job, which is before this function returns.
         let kernel = unsafe {
             core::mem::transmute::<*const (dyn AnyKernel + '_), *const (dyn AnyKernel + 'static)>(kernel)
         };
         let job = Job { kernel, units, plan };
-        // Relaxed: published by the epoch below, or used by this thread only.
+        // Relaxed: published by the gate below, or used by this thread only.
         pool.counter.store(0, Ordering::Relaxed);
-        if alone {
+        if !large || !self.shares() {
             pool.work(0, &job);
             return pool.fault.take();
         }
-        // SAFETY: no worker runs (the previous job's `running` reached 0), so nobody reads the job.
+        // SAFETY: the gate is 0 (the previous job ended with that), so nobody reads the job.
         pool.job.with_mut(|place| unsafe { *place = Some(job) });
-        pool.running.store(pool.workers as u32 - 1, Ordering::Relaxed);
-        // At least release: workers that see the new epoch see the job, the counter and what was written before.
+        // Release: helpers that enter see the job, the counter and what was written before.
+        pool.gate.store(OPEN, Ordering::Release);
+        // SeqCst, as `wake` says. Whoever sees the new epoch finds the gate as it is from here on.
         pool.epoch.fetch_add(1, Ordering::SeqCst);
         pool.wake(&pool.epoch);
         pool.work(0, &job);
-        // Acquire: the workers' results are visible after the last of them counted itself out.
-        pool.wait_until(&pool.running, |running| running == 0);
+        self.finish(work);
         pool.fault.take()
+    }
+}
+
+impl<P: Platform> Dispatcher<'_, '_, P> {
+    /// Whether to share a job that is large enough.
+    fn shares(&mut self) -> bool {
+        let pool = self.pool;
+        !(P::CONTENDED && pool.alone > 0) || self.worth.shares(|| pool.platform.now_ns())
+    }
+
+    /// Closes the gate of a job of `work` vector operations and waits until nobody is inside.
+    fn finish(&mut self, work: usize) {
+        let pool = self.pool;
+        let empty = |gate: u32| gate == 0;
+        // Acquire, here and in the wait: the results of all who have left are visible.
+        let inside = pool.gate.fetch_and(!OPEN, Ordering::SeqCst) & !OPEN;
+        if inside == 0 || pool.spin_until(&pool.gate, empty, PROMPT).is_some() {
+            self.worth.helped(work, pool.workers);
+            return;
+        }
+        let start = pool.platform.now_ns();
+        pool.wait_until(&pool.gate, empty);
+        let now = pool.platform.now_ns();
+        self.worth.waited(now.saturating_sub(start), now);
     }
 }
 
@@ -359,6 +414,8 @@ impl<P: Platform> Drop for Dispatcher<'_, '_, P> {
         self.pool.dispatched.store(false, Ordering::Release);
     }
 }
+
+mod worth;
 
 #[cfg(test)]
 mod tests;

@@ -160,6 +160,8 @@ impl Default for HostPlatform {
 }
 
 impl Platform for HostPlatform {
+    const CONTENDED: bool = true;
+
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
         let guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
         // The waker changes the word before it takes the lock, so the change is seen here or the wake is.

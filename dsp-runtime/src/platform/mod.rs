@@ -25,6 +25,9 @@ pub enum CacheOp {
 pub trait Platform: Sync {
     /// Whether [`map`](Self::map) may fail for lack of room, so that it is worth to drop other mappings for one.
     const LIMITED: bool = false;
+    /// Whether workers may lose their processors to other programs at any time, so that waiting for them may cost more
+    /// than they help.
+    const CONTENDED: bool = false;
     /// Sleeps while `*word == expected`; may wake early.
     fn futex_wait(&self, word: &AtomicU32, expected: u32);
     /// Wakes all who sleep on `word`.

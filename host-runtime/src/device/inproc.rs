@@ -41,6 +41,11 @@ const SPINS: u32 = 200;
 /// Turns after that in which it lets others run, where kernels leave a core free: some milliseconds, as an answer is
 /// seen at once then, and waking a sleeper on an idle core takes as long as a small op.
 const YIELDS: u32 = 10_000;
+/// A turn that takes longer has given the core to another program: on an idle core it is less than a microsecond.
+const TAKEN: Duration = Duration::from_micros(50);
+/// Waits without such turns after one that was taken: about a tenth of a second of tokens. Whoever sleeps until the
+/// answer is there comes before those who compute all the time; whoever yields comes behind them.
+const WITHOUT_YIELDS: u32 = 128;
 
 /// A session's thread and what it runs on.
 struct Running {
@@ -65,8 +70,10 @@ pub struct Inproc {
     info: DeviceInfo,
     settings: Settings,
     running: Running,
-    /// Turns of the wait loop before the host sleeps.
-    patience: u32,
+    /// Whether kernels leave a core free, on which the host can wait without sleeping.
+    core_free: bool,
+    /// Waits that are to come in which the host sleeps all the same, because another program wanted that core.
+    sleepy_waits: u32,
     buffers: Slots<SharedMemory>,
     next_seq: u64,
     next_fd: i32,
@@ -91,8 +98,7 @@ impl Settings {
     /// # Errors
     /// [`DeviceError::Setting`].
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = options.threads.unwrap_or(cores.min(8));
+        let threads = options.threads.unwrap_or(cores().min(8));
         if !(1..=MAX_WORKERS).contains(&threads) {
             let allowed = format!("1 to {MAX_WORKERS}");
             return Err(DeviceError::Setting { what: "the number of threads", allowed, found: threads });
@@ -114,9 +120,7 @@ impl Inproc {
     pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let settings = Settings::from_options(options)?;
         let mut device = Self::with_settings(settings)?;
-        if std::thread::available_parallelism().is_ok_and(|cores| settings.threads < cores.get()) {
-            device.patience = SPINS + YIELDS;
-        }
+        device.core_free = settings.threads < cores();
         Ok(device)
     }
 
@@ -135,8 +139,10 @@ impl Inproc {
             cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
-        let (patience, buffers) = (SPINS, Slots::new());
-        let mut device = Self { info, settings, running, patience, buffers, next_seq: 0, next_fd: 0 };
+        let buffers = Slots::new();
+        let (core_free, sleepy_waits) = (false, 0);
+        let mut device =
+            Self { info, settings, running, core_free, sleepy_waits, buffers, next_seq: 0, next_fd: 0 };
         handshake(&mut device, START)?;
         Ok(device)
     }
@@ -220,7 +226,9 @@ impl Device for Inproc {
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let mut deadline = None;
-        let mut spins = 0;
+        let mut turns = 0;
+        let mut yields = if self.core_free && self.sleepy_waits == 0 { YIELDS } else { 0 };
+        self.sleepy_waits = self.sleepy_waits.saturating_sub(1);
         loop {
             // Read before `ended` is looked at: the last response may have come just before the end.
             let ended = self.running.shared.ended.load(Ordering::SeqCst);
@@ -229,9 +237,17 @@ impl Device for Inproc {
                 None if ended => {
                     return Err(DeviceError::Lost { reason: "its thread ended".to_owned() });
                 }
-                None if spins < self.patience => {
-                    spins += 1;
-                    if spins > SPINS { std::thread::yield_now() } else { std::hint::spin_loop() }
+                None if turns < SPINS => {
+                    turns += 1;
+                    std::hint::spin_loop();
+                }
+                None if turns < SPINS + yields => {
+                    turns += 1;
+                    let start = Instant::now();
+                    std::thread::yield_now();
+                    if start.elapsed() > TAKEN {
+                        (yields, self.sleepy_waits) = (0, WITHOUT_YIELDS);
+                    }
                 }
                 None => {
                     let now = Instant::now();
@@ -314,6 +330,11 @@ impl Running {
             let _ = thread.join();
         }
     }
+}
+
+/// Processors that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn memory_error(bytes: usize, source: std::io::Error) -> DeviceError {
