@@ -167,6 +167,44 @@ fn nobody_waits_for_a_helper_that_has_not_begun() {
     }
 }
 
+/// A job is over when all who began have left, however long that takes them.
+#[test]
+fn a_job_ends_with_the_last_of_its_helpers() {
+    /// The dispatcher's unit ends when the helper's has begun; the helper's takes much longer.
+    struct Late {
+        begun: AtomicBool,
+        done: AtomicU32,
+    }
+    impl Kernel for Late {
+        fn units(&self) -> usize {
+            2
+        }
+        fn work(&self) -> usize {
+            ALONE
+        }
+        #[inline(always)]
+        fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+            while worker.claim().is_some() {
+                if worker.id == 0 {
+                    while !self.begun.load(Ordering::Relaxed) {
+                        std::thread::yield_now();
+                    }
+                } else {
+                    self.begun.store(true, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                self.done.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }
+    }
+    with_pool(2, |pool| {
+        let late = Late { begun: AtomicBool::new(false), done: AtomicU32::new(0) };
+        assert_eq!(pool.run(&late, PLAN), Ok(()));
+        assert_eq!(late.done.load(Ordering::Relaxed), 2);
+    });
+}
+
 /// A helper that is kept from going on costs more than it saved: for a while nobody shares jobs with it.
 #[test]
 fn helpers_that_keep_the_dispatcher_waiting_are_left_alone() {

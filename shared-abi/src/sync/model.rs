@@ -55,6 +55,16 @@ macro_rules! atomic {
                 self.0.compare_exchange(current, new, success, failure)
             }
 
+            pub fn fetch_update(
+                &self,
+                success: Ordering,
+                failure: Ordering,
+                update: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                lead(success);
+                self.0.fetch_update(success, failure, update)
+            }
+
             $(pub fn $arithmetic(&self, value: $value, order: Ordering) -> $value {
                 lead(order);
                 self.0.$arithmetic(value, order)
@@ -64,7 +74,7 @@ macro_rules! atomic {
 }
 
 atomic!(AtomicBool, bool);
-atomic!(AtomicU32, u32, fetch_add, fetch_sub);
+atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_and);
 atomic!(AtomicUsize, usize, fetch_add);
 
 /// The word at byte `at` of shared memory.
