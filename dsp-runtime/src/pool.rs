@@ -222,7 +222,8 @@ impl<'p, P: Platform> Pool<'p, P> {
     /// The right to run jobs, which one thread has at a time. `None` if it is taken.
     pub fn dispatcher(&self) -> Option<Dispatcher<'_, 'p, P>> {
         // Acquire pairs with the release of the dispatcher that was dropped.
-        (!self.dispatched.swap(true, Ordering::Acquire)).then_some(Dispatcher { pool: self, worth: Worth::new() })
+        (!self.dispatched.swap(true, Ordering::Acquire))
+            .then_some(Dispatcher { pool: self, worth: Worth::new() })
     }
 
     /// The loop of worker `id` (1 and up); returns after [`stop`](Self::stop).

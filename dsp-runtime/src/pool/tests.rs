@@ -1,7 +1,7 @@
 //! Units, faults, panics and the lives of workers.
 
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hexflash_abi::ErrorCode;
 
@@ -13,6 +13,8 @@ struct Tally {
     units: Vec<AtomicU32>,
     work: usize,
     workers: AtomicU32,
+    /// How many workers must have come before any of them claims a unit.
+    quorum: u32,
     /// Units that fail, and units that panic.
     fail: fn(usize) -> Option<Fault>,
     panic: fn(usize) -> bool,
@@ -21,7 +23,7 @@ struct Tally {
 impl Tally {
     fn new(units: usize, work: usize) -> Self {
         let units = (0..units).map(|_| AtomicU32::new(0)).collect();
-        Self { units, work, workers: AtomicU32::new(0), fail: |_| None, panic: |_| false }
+        Self { units, work, workers: AtomicU32::new(0), quorum: 0, fail: |_| None, panic: |_| false }
     }
 
     fn each_once(&self) -> bool {
@@ -41,6 +43,13 @@ impl Kernel for Tally {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         self.workers.fetch_or(1 << worker.id, Ordering::Relaxed);
+        let end = Instant::now() + Duration::from_secs(60);
+        while self.workers.load(Ordering::Relaxed).count_ones() < self.quorum {
+            if Instant::now() > end {
+                return Err(Fault::new(ErrorCode::Internal, line!()));
+            }
+            std::thread::yield_now();
+        }
         while let Some(unit) = worker.claim() {
             self.units[unit].fetch_add(1, Ordering::Relaxed);
             assert!(!(self.panic)(unit));
@@ -52,6 +61,14 @@ impl Kernel for Tally {
     }
 }
 
+struct StopOnDrop<'a, 'p>(&'a Pool<'p, HostPlatform>);
+
+impl Drop for StopOnDrop<'_, '_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// Runs `work` with a pool, and ends the pool.
 fn with_pool(workers: usize, work: impl FnOnce(&mut Dispatcher<'_, '_, HostPlatform>)) {
     let platform = HostPlatform::new();
@@ -59,12 +76,13 @@ fn with_pool(workers: usize, work: impl FnOnce(&mut Dispatcher<'_, '_, HostPlatf
     let vtcm = unsafe { Vtcm::new(NonNull::dangling(), 0) };
     let pool = Pool::new(&platform, Isa::Portable, vtcm, workers, DmaMode::AtWait);
     std::thread::scope(|scope| {
+        // Also when an assertion fails: the scope waits for all threads.
+        let _stop = StopOnDrop(&pool);
         for id in 1..workers {
             let pool = &pool;
             scope.spawn(move || pool.serve(id));
         }
         work(&mut pool.dispatcher().unwrap());
-        pool.stop();
     });
 }
 
@@ -79,6 +97,10 @@ fn every_unit_is_claimed_once() {
                 assert_eq!(pool.run(&tally, PLAN), Ok(()));
                 assert!(tally.each_once(), "{workers} workers, {units} units");
             }
+            // All at once, and for many time slices, so that they meet on a busy machine too.
+            let tally = Tally { quorum: workers as u32, ..Tally::new(2_000_000, ALONE) };
+            assert_eq!(pool.run(&tally, PLAN), Ok(()));
+            assert!(tally.each_once(), "{workers} workers");
         });
     }
 }
@@ -97,47 +119,11 @@ fn ten_thousand_jobs() {
     }
 }
 
-/// A job that is not over before `WORKERS` workers have come.
-struct Meeting {
-    units: usize,
-    work: usize,
-    workers: AtomicU32,
-}
-
-impl Meeting {
-    const WORKERS: u32 = 3;
-}
-
-impl Kernel for Meeting {
-    fn units(&self) -> usize {
-        self.units
-    }
-
-    fn work(&self) -> usize {
-        self.work
-    }
-
-    #[inline(always)]
-    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.workers.fetch_or(1 << worker.id, Ordering::Relaxed);
-        let end = std::time::Instant::now() + Duration::from_secs(20);
-        while worker.claim().is_some() {
-            while self.workers.load(Ordering::Relaxed).count_ones() < Self::WORKERS {
-                if std::time::Instant::now() > end {
-                    return Err(Fault::new(ErrorCode::Internal, line!()));
-                }
-                std::thread::yield_now();
-            }
-        }
-        Ok(())
-    }
-}
-
 #[test]
 fn large_jobs_are_shared_with_all_workers() {
-    with_pool(Meeting::WORKERS as usize, |pool| {
-        let meeting = Meeting { units: 2, work: ALONE, workers: AtomicU32::new(0) };
-        assert_eq!(pool.run(&meeting, PLAN), Ok(()));
+    with_pool(3, |pool| {
+        let tally = Tally { quorum: 3, ..Tally::new(2, ALONE) };
+        assert_eq!(pool.run(&tally, PLAN), Ok(()));
     });
 }
 
@@ -230,7 +216,7 @@ fn helpers_that_keep_the_dispatcher_waiting_are_left_alone() {
             Ok(())
         }
     }
-    let (begin, helped) = (std::time::Instant::now(), AtomicU32::new(0));
+    let (begin, helped) = (Instant::now(), AtomicU32::new(0));
     let mut jobs = 0;
     with_pool(2, |pool| {
         while begin.elapsed() < Duration::from_millis(300) {
