@@ -455,7 +455,8 @@ impl Recorded {
 pub enum RecordError {
     /// More buffers, tensors or ops than the ABI allows.
     #[error(
-        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; split the model",
+        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; \
+         split the model (--sessions)",
         counts[0], counts[1], counts[2]
     )]
     TooLarge {
