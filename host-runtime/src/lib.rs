@@ -1,5 +1,8 @@
 //! LLM inference on the Qualcomm Hexagon NPU, host side: models, devices, speculation and the command line.
 
+// No property of a file or of an option may end the process: what can panic says why it cannot happen.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable))]
+
 pub mod chat;
 pub mod cli;
 pub mod device;

@@ -66,14 +66,10 @@ impl TextModel {
             add_eos: meta.bool_or("tokenizer.ggml.add_eos_token", false)?,
             ..TokenizerSpec::default()
         };
-        let number = |key: &str| {
-            let value = meta.get(key)?;
-            value.as_f32().map(f64::from).or_else(|| value.as_integer().map(|i| i as f64))
-        };
         Ok(Self {
             tokenizer: Tokenizer::new(&spec)?,
             chat_template: meta.str_opt("tokenizer.chat_template")?.map(str::to_owned),
-            sampling: SamplerParams::with_defaults_from(number)?,
+            sampling: SamplerParams::with_defaults_from(|key| meta.number_opt(key).map_err(TextError::from))?,
         })
     }
 

@@ -190,8 +190,8 @@ impl OpDesc {
 }
 
 impl TensorDesc {
-    /// A tensor without gaps at the start of buffer 0, without token axis and flags; `None` where a stride exceeds 32
-    /// bits.
+    /// A tensor without gaps at the start of buffer 0, without token axis and flags; `None` where a stride that is used
+    /// exceeds 32 bits. A single matrix may be larger: the strides past it are then 0.
     pub fn packed(dtype: crate::DType, ne: [u32; 4]) -> Option<Self> {
         let nb = Self::packed_strides(dtype, ne)?;
         let (offset, buffer, flags, reserved) = (0, 0, 0, 0);
@@ -207,10 +207,14 @@ impl TensorDesc {
             (None, Some(bytes)) => (bytes, k.checked_mul(bytes)?, ne[1]),
             (None, None) => (1, crate::dtype::ActivationRow::new(k).bytes(), ne[1]),
         };
-        let matrix = u32::try_from(row).ok()?.checked_mul(rows)?;
-        // A single matrix may be as large as 32 bits hold; the stride to the next one is never used.
+        let row = u32::try_from(row).ok()?;
+        // The stride to the next matrix is only used where there is one.
+        let matrix = match row.checked_mul(rows) {
+            None if ne[2] <= 1 && ne[3] <= 1 => 0,
+            matrix => matrix?,
+        };
         let outer = if ne[3] > 1 { matrix.checked_mul(ne[2])? } else { 0 };
-        Some([unit as u32, row as u32, matrix, outer])
+        Some([unit as u32, row, matrix, outer])
     }
 
     /// Bytes from the first to one past the last that the tensor touches; `None` on overflow.

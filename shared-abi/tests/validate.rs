@@ -5,7 +5,9 @@ mod common;
 
 use common::{Case, N_CTX, OUT, TOKENS, packed, valid};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, PARTS, ProgramHeader};
+use hexflash_abi::program::{
+    MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, PARTS, ProgramHeader, TensorDesc,
+};
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
 use hexflash_abi::validate::{Program, block_bytes, check_registers};
 use hexflash_abi::{DType, ErrorCode, Fault};
@@ -326,4 +328,29 @@ fn registers_of_a_program_for_single_tokens() {
     let drafts = step.with(Register::DraftMax, 1);
     let fault = Fault::new(ErrorCode::BadRegister, Register::DraftMax.wire());
     assert_eq!(check_registers(&header, &drafts), Err(fault));
+}
+
+/// The stride past a single matrix is not used: a matrix may have more bytes than 32 bits count.
+#[test]
+fn a_single_matrix_may_be_larger_than_32_bits_say() {
+    for (dtype, rows) in [(DType::F32x32, 248_320), (DType::Q8_0x32, 1 << 20), (DType::F16x32, 1 << 20)] {
+        let ne = [5120, rows, 1, 1];
+        let strip = dtype.tile_group().unwrap().strip_bytes(5120) as u64;
+        let bytes = strip * u64::from(rows / 32);
+        assert!(bytes > u64::from(u32::MAX));
+        let matrix = TensorDesc::packed(dtype, ne).unwrap();
+        assert_eq!((matrix.nb[1..].to_vec(), matrix.extent(dtype)), (vec![strip as u32, 0, 0], Some(bytes)));
+        assert_eq!(TensorDesc::packed(dtype, [5120, rows, 2, 1]), None, "where there are two it is used");
+        assert_eq!(TensorDesc::packed(dtype, [5120, rows, 1, 2]), None);
+
+        let mut case = valid(Op::GetRows);
+        case.reshape(OUT, [5120, TOKENS, 1, 1]);
+        let size = case.infos[0].size.next_multiple_of(128);
+        *case.operand(0) = TensorDesc { offset: size, ..matrix };
+        case.infos[0].size = size + bytes;
+        assert_eq!(case.check(), Ok(()), "{dtype}");
+        case.infos[0].size -= 1;
+        let table = case.index(0).0;
+        case.refused_early(ErrorCode::OutOfBounds, table.into());
+    }
 }

@@ -25,7 +25,7 @@ use self::contain::contain;
 pub use self::error::ChatError;
 
 /// Longest accepted template, about fifty times the longest known.
-const MAX_SOURCE: usize = 1 << 20;
+pub(crate) const MAX_SOURCE: usize = 1 << 20;
 /// Steps a template may take. Known templates take a few hundred for each message.
 /// (A fuzzer needs no more to come across everything, and its inputs must not take long.)
 const FUEL: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };

@@ -11,6 +11,7 @@ use crate::gguf::GgufError;
 use crate::model::ModelError;
 use crate::sampler::SamplerError;
 use crate::text::TextError;
+use crate::weights::WeightError;
 
 /// A command failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,11 @@ pub enum CliError {
     /// No prompt.
     #[error("there is no prompt; give one as an argument, with -f FILE, or on standard input with -f -")]
     NoPrompt,
+    /// A chat template that renders nothing.
+    #[error(
+        "the chat template makes an empty prompt of these messages; choose another with --chat-template (a file, or chatml)"
+    )]
+    EmptyChat,
     /// `--chat` without a template.
     #[error("{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or chatml)", path.display())]
     NoChatTemplate {
@@ -191,7 +197,11 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         let device =
             |error: &DeviceError| !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. });
-        let engine = |error: &EngineError| matches!(error, EngineError::Device(e) if device(e));
+        let engine = |error: &EngineError| match error {
+            EngineError::Device(error) => device(error),
+            EngineError::Weights(WeightError::Memory { .. } | WeightError::Threads { .. }) => true,
+            _ => false,
+        };
         let system = match self {
             Self::Device(error) => device(error),
             Self::Deploy(error) => !error.is_usage(),

@@ -69,6 +69,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// An integer; as text where JSON's readers would round it.
+fn number(n: i128) -> Json {
+    i64::try_from(n).map_or_else(|_| json!(n.to_string()), |n| json!(n))
+}
+
 /// A metadata value; long arrays and texts are cut.
 fn value(v: &Value) -> Json {
     if let Some(text) = v.as_str() {
@@ -78,14 +83,14 @@ fn value(v: &Value) -> Json {
         return json!(flag);
     }
     if let Some(integer) = v.as_integer() {
-        return json!(i64::try_from(integer).map_or_else(|_| json!(integer.to_string()), |i| json!(i)));
+        return number(integer);
     }
     if let Some(float) = v.as_f32() {
         return json!(float);
     }
     let Some(array) = v.as_array() else { return Json::Null };
     match array.integers().filter(|i| i.len() <= SHOWN) {
-        Some(integers) => integers.map(|i| i as i64).collect(),
+        Some(integers) => integers.map(number).collect(),
         None => json!(format!("array of {} elements", array.len())),
     }
 }

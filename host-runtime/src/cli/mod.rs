@@ -7,6 +7,7 @@ mod deploy;
 mod devices;
 mod error;
 mod info;
+mod input;
 mod llama;
 mod options;
 mod progress;
@@ -16,7 +17,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
 
@@ -50,7 +51,10 @@ enum Command {
 
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(llama::long_form(std::env::args_os())) {
+    #[cfg(unix)]
+    outlive_file_limits();
+    let matches = command().try_get_matches_from(llama::long_form(std::env::args_os()));
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -68,6 +72,22 @@ pub fn main() -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
+}
+
+/// The command line, with negative numbers as values of all options: what is wrong with `-c -2` is the number.
+fn command() -> clap::Command {
+    let option = |arg: clap::Arg| match arg.is_positional() || !arg.get_action().takes_values() {
+        true => arg,
+        false => arg.allow_negative_numbers(true),
+    };
+    Cli::command().mut_subcommands(move |command| command.mut_args(option))
+}
+
+/// Writing a file that is larger than allowed (`ulimit -f`) is to fail, not to end the process.
+#[cfg(unix)]
+fn outlive_file_limits() {
+    // SAFETY: no handler is installed, so that nothing can run at a bad moment; no other thread runs yet.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 /// Says what the matter is.

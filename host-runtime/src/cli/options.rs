@@ -147,7 +147,10 @@ impl SpecArgs {
         let (DraftLength::Fixed(n), most) = (self.length?, engine.draft_config()?.block - 1) else {
             return None;
         };
-        (n > most).then(|| format!("--draft-max {n} counts as {most}: a block of this draft has no more"))
+        (n > most).then(|| {
+            let block = most + 1;
+            format!("--draft-max {n} counts as {most}: a block of this draft has {block} tokens, and the first one is known")
+        })
     }
 }
 
@@ -156,9 +159,9 @@ pub(super) struct DeviceArgs {
     /// Where to run: see `hexflash devices`
     #[arg(long, value_name = "NAME", default_value = "inproc")]
     pub(super) device: String,
-    /// Threads that run kernels [default: the machine's cores, at most 8]
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
+    /// Threads that run kernels [default: -1, the machine's cores, at most 8]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
+    threads: Option<Threads>,
     /// Bytes of VTCM [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
@@ -179,8 +182,20 @@ pub(super) struct DeviceArgs {
     dma: Dma,
     /// Device htp: seconds that a step may take before the DSP counts as hung [default: 30]
     #[cfg(unix)]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     step_timeout: Option<u32>,
+}
+
+/// Threads; `None` for the machine's cores.
+type Threads = Option<usize>;
+
+/// Parses `--threads`: -1 is llama.cpp's default.
+fn threads(text: &str) -> Result<Threads, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(None),
+        Ok(n) => Ok(Some(n)),
+        Err(_) => Err("give a number of threads, or -1 for the machine's cores".to_owned()),
+    }
 }
 
 /// Power profiles.
@@ -208,7 +223,7 @@ enum Dma {
 impl DeviceArgs {
     pub(super) fn open(&self) -> Result<Box<dyn Device>, CliError> {
         let options = DeviceOptions {
-            threads: self.threads,
+            threads: self.threads.flatten(),
             vtcm_bytes: self.vtcm,
             sessions: self.sessions,
             #[cfg(unix)]
@@ -229,15 +244,15 @@ impl DeviceArgs {
             Dma::Engine => DmaBy::Engine,
             Dma::Threads => DmaBy::Threads,
         };
-        let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.max(1).into()));
+        let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.into()));
         HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }
     }
 }
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct EngineArgs {
-    /// Context length in tokens [default: the model's, at most 4096]
-    #[arg(short = 'c', long = "ctx-size", value_name = "N")]
+    /// Context length in tokens; 0 or -1 for the model's [default: the model's, at most 4096]
+    #[arg(short = 'c', long = "ctx-size", value_name = "N", value_parser = context)]
     n_ctx: Option<u32>,
     /// Tokens of a prefill step
     #[arg(short, long, value_name = "N", default_value_t = EngineOptions::default().batch)]
@@ -248,6 +263,15 @@ pub(super) struct EngineArgs {
     /// Do not keep repacked weights on disk
     #[arg(long)]
     no_repack_cache: bool,
+}
+
+/// Parses `-c`; 0 stands for the model's own.
+fn context(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(0),
+        Ok(n) => Ok(n),
+        Err(_) => Err("give a number of tokens, or 0 for as many as the model was trained for".to_owned()),
+    }
 }
 
 impl EngineArgs {

@@ -1,6 +1,6 @@
 //! `hexflash run`: a prompt in, text out.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use serde_json::json;
 
-use super::CliError;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
-use crate::chat::{Message, RenderOptions};
+use super::{CliError, input};
+use crate::chat::{MAX_SOURCE, Message, RenderOptions};
 use crate::generate::{Finish, GenerateError, Generated, Limits, generate};
 use crate::model::Config;
-use crate::sampler::{Sampler, SamplerOverrides};
+use crate::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
 use crate::speculation::SpecStats;
 use crate::text::{CHATML, TextModel};
 
@@ -42,8 +42,8 @@ pub(super) struct Args {
     /// Ask the template for an answer without a thinking block
     #[arg(long, requires = "chat")]
     no_thinking: bool,
-    /// Tokens to generate [default: 128]; -1 until the context is full
-    #[arg(short = 'n', long = "predict", value_name = "N", allow_hyphen_values = true, value_parser = count)]
+    /// Tokens to generate [default: 128]; -1 or -2 until the context is full
+    #[arg(short = 'n', long = "predict", value_name = "N", value_parser = count)]
     predict: Option<i64>,
     /// Text that ends the generation (may be given several times)
     #[arg(long, value_name = "TEXT")]
@@ -72,9 +72,9 @@ struct SamplingArgs {
     /// Temperature; 0 always takes the best token [default: 0.8]
     #[arg(long, alias = "temperature", value_name = "T", allow_hyphen_values = true)]
     temp: Option<f32>,
-    /// Choose among the K best tokens; 0 for all [default: 40]
+    /// Choose among the K best tokens; 0 or less for all [default: 40]
     #[arg(long, value_name = "K")]
-    top_k: Option<usize>,
+    top_k: Option<i64>,
     /// Choose among the best tokens that have probability P together [default: 0.95]
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     top_p: Option<f32>,
@@ -84,8 +84,8 @@ struct SamplingArgs {
     /// Divide the logits of recent tokens by this [default: 1.0]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     repeat_penalty: Option<f32>,
-    /// How many tokens count as recent [default: 64]
-    #[arg(long, value_name = "N")]
+    /// How many tokens count as recent; -1 for all [default: 64]
+    #[arg(long, value_name = "N", value_parser = last_n)]
     repeat_last_n: Option<usize>,
     /// Subtract this from the logits of recent tokens [default: 0]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
@@ -93,16 +93,39 @@ struct SamplingArgs {
     /// Subtract this for every recent occurrence of a token [default: 0]
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     frequency_penalty: Option<f32>,
-    /// Seed of the random choices [default: a new one each time]
-    #[arg(short, long, value_name = "N")]
-    seed: Option<u64>,
+    /// Seed of the random choices [default: -1, a new one each time]
+    #[arg(short, long, value_name = "N", value_parser = seed)]
+    seed: Option<Seed>,
 }
 
-/// Parses `-n`: a positive count, or -1.
+/// Parses `-n`: a positive count; -1 (no limit) and -2 (until the context is full) are the same here.
 fn count(text: &str) -> Result<i64, String> {
     match text.parse() {
-        Ok(n) if n == -1 || n > 0 => Ok(n),
+        Ok(n) if n > 0 || matches!(n, -1 | -2) => Ok(n),
         _ => Err("give a positive number of tokens, or -1 to fill the context".to_owned()),
+    }
+}
+
+/// Parses `--repeat-last-n`.
+fn last_n(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(MAX_REPEAT_LAST_N),
+        Ok(n) => Ok(n),
+        Err(_) => Err("give a number of tokens, or -1 for all".to_owned()),
+    }
+}
+
+/// A seed; `None` for a new one each time.
+type Seed = Option<u64>;
+
+/// Parses `--seed`.
+fn seed(text: &str) -> Result<Seed, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(None),
+        Ok(n) => Ok(Some(n)),
+        Err(_) => {
+            Err("give a number from 0 to 18446744073709551615, or -1 for a new one each time".to_owned())
+        }
     }
 }
 
@@ -137,7 +160,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         (None, text) => model.encode(&text.unwrap_or_default())?,
     };
     if prompt.is_empty() {
-        return Err(CliError::NoPrompt);
+        return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
     }
     let draft = args.spec.drafter.open()?;
     let mut speculation = args.spec.speculation()?;
@@ -227,14 +250,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 fn overrides(args: &SamplingArgs) -> SamplerOverrides {
     SamplerOverrides {
         temperature: args.temp,
-        top_k: args.top_k,
+        top_k: args.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
         top_p: args.top_p,
         min_p: args.min_p,
         repeat_penalty: args.repeat_penalty,
         repeat_last_n: args.repeat_last_n,
         presence_penalty: args.presence_penalty,
         frequency_penalty: args.frequency_penalty,
-        seed: args.seed,
+        seed: args.seed.flatten(),
     }
 }
 
@@ -255,13 +278,8 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
         (None, Some(path)) => path.as_path(),
         (None, None) => return Err(CliError::NoPrompt),
     };
-    let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        std::fs::read(path).map(|read| bytes = read)
-    };
-    read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
+    let read = input::read(path, input::MAX_PROMPT);
+    let bytes = read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         CliError::PromptEncoding { path: path.to_owned(), at }
@@ -272,8 +290,11 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
 fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Result<Vec<u32>, CliError> {
     let source = match &args.chat_template {
         Some(name) if name == Path::new("chatml") => CHATML.to_owned(),
-        Some(file) => std::fs::read_to_string(file)
-            .map_err(|source| CliError::Template { path: file.clone(), source })?,
+        Some(file) => {
+            let text = input::read(file, MAX_SOURCE)
+                .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+            text.map_err(|source| CliError::Template { path: file.clone(), source })?
+        }
         None => {
             let missing = || CliError::NoChatTemplate { path: path.to_owned() };
             model.chat_template.clone().ok_or_else(missing)?

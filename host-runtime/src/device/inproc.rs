@@ -1,7 +1,7 @@
 //! `inproc`: the DSP runtime on threads of this process, behind the same queue and messages as on a device.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
-use hexflash_dsp::platform::host::{HostPlatform, Workers, run_session};
+use hexflash_dsp::platform::host::{HostPlatform, SessionError, Workers, run_session};
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::vtcm::Vtcm;
@@ -60,6 +60,8 @@ struct Shared {
     platform: HostPlatform,
     stop: AtomicBool,
     ended: AtomicBool,
+    /// Why the session ended by itself, if it could tell.
+    failure: Mutex<Option<SessionError>>,
     queue: Pages,
     vtcm: Pages,
     arena: Pages,
@@ -235,7 +237,7 @@ impl Device for Inproc {
             match rings::receive(&mut self.running.responses)? {
                 Some(response) => return Ok(response),
                 None if ended => {
-                    return Err(DeviceError::Lost { reason: "its thread ended".to_owned() });
+                    return Err(self.running.shared.end());
                 }
                 None if turns < SPINS => {
                     turns += 1;
@@ -288,6 +290,22 @@ impl Drop for Inproc {
     }
 }
 
+impl Shared {
+    fn failure(&self) -> MutexGuard<'_, Option<SessionError>> {
+        // Whole whatever panicked: it is only ever replaced.
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The error of a session that has ended.
+    fn end(&self) -> DeviceError {
+        match self.failure().take() {
+            Some(SessionError::Thread(source)) => DeviceError::Thread { source },
+            Some(error) => DeviceError::Lost { reason: error.to_string() },
+            None => DeviceError::Lost { reason: "its thread ended".to_owned() },
+        }
+    }
+}
+
 impl Running {
     fn start(settings: Settings) -> Result<Self, DeviceError> {
         let pages = |bytes| Pages::zeroed(bytes).map_err(|source| memory_error(bytes, source));
@@ -295,6 +313,7 @@ impl Running {
             platform: HostPlatform::new(),
             stop: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            failure: Mutex::new(None),
             queue: pages(QUEUE.bytes())?,
             vtcm: pages(settings.vtcm_bytes)?,
             arena: pages(ARENA_BYTES)?,
@@ -362,8 +381,6 @@ fn dsp_main(shared: &Shared, settings: Settings, requests: Reader<'_>, responses
     // SAFETY: as above; the host has no name for it.
     let arena = unsafe { Arena::new(shared.arena.base(), ARENA_BYTES) };
     let workers = Workers { threads: settings.threads, isa: settings.isa, dma: settings.dma };
-    if let Err(error) = run_session(&shared.platform, vtcm, arena, workers, requests, responses, &shared.stop)
-    {
-        tracing::error!("the session ended: {error}");
-    }
+    let outcome = run_session(&shared.platform, vtcm, arena, workers, requests, responses, &shared.stop);
+    *shared.failure() = outcome.err();
 }

@@ -133,6 +133,10 @@ impl<D: Session> Sessions<D> {
     }
 
     /// Maps a buffer in some sessions: `first` makes it in the first of them; the others share it or leave its id out.
+    #[expect(
+        clippy::panic,
+        reason = "a split names sessions that the device has, and the engine split by its number"
+    )]
     fn map(
         &mut self,
         sessions: SessionSet,
@@ -155,6 +159,7 @@ impl<D: Session> Sessions<D> {
     }
 
     /// Has a session share a buffer of `owner`, or leave its id out.
+    #[expect(clippy::unreachable, reason = "the only caller names two different sessions of the device")]
     fn follow(
         &mut self,
         session: usize,
@@ -254,6 +259,7 @@ impl<D: Session> Device for Sessions<D> {
         self.send(sessions.unwrap_or(SessionSet::one(0)), message)
     }
 
+    #[expect(clippy::unreachable, reason = "a request leaves the queue with the answer of its last session")]
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let deadline = Instant::now() + timeout;
         loop {

@@ -24,7 +24,9 @@ use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
-use crate::model::{Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightPlan};
+use crate::model::{
+    AttentionConfig, Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightPlan,
+};
 use crate::record::Homes;
 use crate::weights::ImageOptions;
 use weights::{Image, Weights};
@@ -37,7 +39,7 @@ pub use rounds::{Block, RoundLimits, RoundReport};
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Positions of the caches; `None` for the model's, at most 4096.
+    /// Positions of the caches; `None` for the model's, at most 4096, and 0 for the model's whatever they are.
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
@@ -55,6 +57,9 @@ impl Default for EngineOptions {
 
 /// Context length when the user names none: a quarter of a million positions of cache is not a sensible default.
 const DEFAULT_CTX: u32 = 4096;
+
+/// Tokens of the context that there is room for from the beginning: no text of these days is longer.
+const RESERVED: u32 = 1 << 20;
 
 /// What steps cost the host and the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -153,18 +158,10 @@ impl Engine {
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
         let config = Config::read(gguf)?;
-        let n_ctx = context(&config, options.n_ctx)?;
-        let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
         let draft = draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, &config)?)));
         let draft = draft.transpose()?;
-        if let Some((_, draft)) = draft.as_ref().filter(|(_, draft)| draft.block > n_ctx) {
-            let allowed = format!("at least {}, a block of the draft", draft.block);
-            return Err(EngineError::Setting {
-                what: "the context length (-c)",
-                allowed,
-                found: n_ctx.into(),
-            });
-        }
+        let (n_ctx, options) = &settle(&config, draft.as_ref().map(|(_, draft)| draft), options)?;
+        let n_ctx = *n_ctx;
         let (mut weights, mut notes) = (Vec::new(), Vec::new());
         let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
         let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image)?;
@@ -181,7 +178,7 @@ impl Engine {
         }
         let draft = draft.map(|(_, draft)| draft);
 
-        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options, split);
+        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options, split)?;
         let parts = layouts.state.part_bytes().enumerate();
         let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes));
         let state = state.collect::<Result<Vec<_>, _>>()?;
@@ -190,7 +187,7 @@ impl Engine {
         let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
         let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
         let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
-        let programs = Programs::record(&layouts.model(&config, &map, draft.as_ref(), ids), options);
+        let programs = Programs::record(&layouts.model(&config, &map, draft.as_ref(), ids), options)?;
         let sessions = 0..layouts.split.sessions();
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
@@ -249,7 +246,7 @@ impl Engine {
             activations,
             handed,
             stages,
-            history: Vec::with_capacity(n_ctx as usize),
+            history: Vec::with_capacity(n_ctx.min(RESERVED) as usize),
         })
     }
 
@@ -568,15 +565,33 @@ impl Engine {
     }
 }
 
-fn context(config: &Config, asked: Option<u32>) -> Result<u32, EngineError> {
-    match asked {
-        None => Ok(config.n_ctx_train.min(DEFAULT_CTX)),
-        Some(n) if (1..=config.n_ctx_train).contains(&n) => Ok(n),
-        Some(n) => {
-            let allowed = format!("1 to {}, which the model was trained for", config.n_ctx_train);
-            Err(EngineError::Setting { what: "the context length (-c)", allowed, found: n.into() })
-        }
-    }
+/// The context length, and the options, as far as model and draft allow them.
+fn settle(
+    config: &Config,
+    draft: Option<&DraftConfig>,
+    options: &EngineOptions,
+) -> Result<(u32, EngineOptions), EngineError> {
+    let trained = config.n_ctx_train;
+    let n_ctx = match options.n_ctx {
+        None => trained.min(DEFAULT_CTX),
+        Some(0) => trained,
+        Some(n) => n,
+    };
+    let attention = [Some(&config.attention), draft.map(|draft| &draft.attention)];
+    let longest = attention.into_iter().flatten().map(AttentionConfig::longest_context);
+    let longest = longest.min().unwrap_or(trained);
+    let block = draft.map_or(1, |draft| draft.block);
+    let allowed = if n_ctx > trained {
+        format!("1 to {trained}, which the model was trained for")
+    } else if n_ctx > longest {
+        format!("1 to {longest}, as far as programs can address its caches")
+    } else if n_ctx < block {
+        format!("at least {block}, a block of the draft")
+    } else {
+        let options = EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+        return Ok((n_ctx, options));
+    };
+    Err(EngineError::Setting { what: "the context length (-c)", allowed, found: n_ctx.into() })
 }
 
 fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {

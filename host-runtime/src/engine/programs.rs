@@ -2,14 +2,14 @@
 
 use hexflash_abi::BufferId;
 
-use super::{EngineError, EngineOptions, batch, context};
+use super::{EngineError, EngineOptions, settle};
 use crate::device::{DeviceInfo, MAX_SESSIONS};
 use crate::gguf::Gguf;
 use crate::model::{
     Buffers, Config, DraftConfig, Features, IoLayout, MAX_VERIFY, Model, Rows, Shape, SpecLayout, Split,
     StateLayout, WeightMap, WeightPlan,
 };
-use crate::record::Recorded;
+use crate::record::{RecordError, Recorded};
 
 /// Bytes that a loaded model takes, for `info`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -113,14 +113,14 @@ impl Layouts {
         n_ctx: u32,
         options: &EngineOptions,
         split: Split,
-    ) -> Self {
+    ) -> Result<Self, RecordError> {
         let speculate = options.speculate || draft.is_some();
-        Self {
-            state: StateLayout::new(config, n_ctx, &split),
+        Ok(Self {
+            state: StateLayout::new(config, n_ctx, &split)?,
             io: IoLayout::new(config, options.batch.max(MAX_VERIFY), options.taps.len()),
-            spec: speculate.then(|| SpecLayout::new(config, draft, n_ctx)),
+            spec: speculate.then(|| SpecLayout::new(config, draft, n_ctx)).transpose()?,
             split,
-        }
+        })
     }
 
     pub(super) fn model<'a>(
@@ -143,7 +143,7 @@ pub(super) struct Programs {
 
 impl Programs {
     /// Records every program that `model` has, by number.
-    pub(super) fn record(model: &Model<'_>, options: &EngineOptions) -> Self {
+    pub(super) fn record(model: &Model<'_>, options: &EngineOptions) -> Result<Self, RecordError> {
         let all = |max_tokens, defer, features| Shape {
             max_tokens,
             rows: Rows::All,
@@ -161,14 +161,14 @@ impl Programs {
             features: Features::Inject,
         };
         let mut recorded = vec![
-            model.step(&all(1, false, Features::Keep)),
-            model.step(&all(model.verify_tokens(), true, Features::Inject)),
-            model.step(&prefill),
+            model.step(&all(1, false, Features::Keep))?,
+            model.step(&all(model.verify_tokens(), true, Features::Inject))?,
+            model.step(&prefill)?,
         ];
-        if model.draft.is_some() {
-            recorded.extend([model.round(), model.draft_block(), model.inject()]);
+        if let Some(drafter) = model.drafter() {
+            recorded.extend([model.round(drafter)?, model.draft_block(drafter)?, model.inject(drafter)?]);
         }
-        Self { recorded, kept_bytes: model.spec.map_or(0, |spec| spec.kept_bytes) }
+        Ok(Self { recorded, kept_bytes: model.spec.map_or(0, |spec| spec.kept_bytes) })
     }
 
     /// Bytes of activations, kept tensors aside.
@@ -238,15 +238,14 @@ pub fn plan(
     device: &DeviceInfo,
 ) -> Result<MemoryPlan, EngineError> {
     let config = &Config::read(gguf)?;
-    let n_ctx = context(config, options.n_ctx)?;
-    let options = &EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
+    let draft =
+        draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, config)?))).transpose()?;
+    let (n_ctx, options) = &settle(config, draft.as_ref().map(|(_, draft)| draft), options)?;
     let [weight_buffer, state, io, spec, draft_buffer] = [0, 1, 2, 3, 4].map(BufferId);
     let whole = |buffer| move |at| (buffer, at);
     let plan = WeightPlan::of(gguf, config)?;
     let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
     let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(weight_buffer));
-    let draft =
-        draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, config)?))).transpose()?;
     let twice = embeds_twice(config, draft.as_ref().map(|(_, draft)| draft));
     let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
     let split = super::weights::split(config, entries, twice, device.sessions)?;
@@ -258,9 +257,9 @@ pub fn plan(
             weights.with(WeightMap::new(plan, |label| entries.get(label).copied(), whole(draft_buffer)));
         (draft_config, draft_bytes) = (Some(draft), bytes);
     }
-    let layouts = Layouts::new(config, draft_config.as_ref(), n_ctx, options, split);
+    let layouts = Layouts::new(config, draft_config.as_ref(), *n_ctx, options, split)?;
     let buffers = Buffers { state: [state; MAX_SESSIONS], io, spec };
     let programs =
-        Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options);
+        Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options)?;
     Ok(programs.memory(config, &layouts, (bytes, draft_bytes), device))
 }

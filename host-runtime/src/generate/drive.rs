@@ -107,6 +107,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
     }
 
     /// A block whose drafts the host checks against what it samples, row by row.
+    #[expect(clippy::unreachable, reason = "the last row has no draft after it, so the loop returns there")]
     fn checked(&mut self, last: &mut u32, length: u32) -> Result<Option<Finish>, GenerateError> {
         let start = Instant::now();
         self.engine.catch_up()?;

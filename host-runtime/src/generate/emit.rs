@@ -3,6 +3,9 @@
 use super::{Finish, GenerateError, Limits};
 use crate::tokenizer::{TokenStream, Tokenizer};
 
+/// Tokens that there is room for from the beginning, if so many are asked for.
+const RESERVED: usize = 1 << 16;
+
 /// Takes the tokens of a generation.
 pub(super) struct Emitter<'a, F> {
     tokenizer: &'a Tokenizer,
@@ -16,7 +19,7 @@ pub(super) struct Emitter<'a, F> {
 
 impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
     pub(super) fn new(tokenizer: &'a Tokenizer, limits: &'a Limits, n_ctx: u32, on_text: F) -> Self {
-        let room = limits.max_tokens.unwrap_or(0).min(n_ctx as usize);
+        let room = limits.max_tokens.unwrap_or(0).min(n_ctx as usize).min(RESERVED);
         Self {
             tokenizer,
             limits,

@@ -90,6 +90,13 @@ impl Metadata {
         self.required(key, self.f32_opt(key)?)
     }
 
+    /// A float or an integer, as an `f64`, which rounds integers above 2^53.
+    pub fn number_opt(&self, key: &str) -> Result<Option<f64>> {
+        self.typed(key, "number", |value| {
+            value.as_f32().map(f64::from).or_else(|| value.as_integer().map(|n| n as f64))
+        })
+    }
+
     /// A boolean.
     pub fn bool_opt(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "bool", Value::as_bool)

@@ -1,7 +1,9 @@
 //! Hyper-parameters of a model, read from GGUF metadata and checked.
 
+use hexflash_abi::op::{MAX_STATE, MAX_TAPS};
+
 use super::ModelError;
-use super::keys::Keys;
+use super::keys::{Keys, LIMIT, MAX_BLOCKS};
 use crate::gguf::Gguf;
 
 /// A hybrid model: layers of linear (Gated DeltaNet) and full attention.
@@ -21,6 +23,8 @@ pub struct Config {
     pub rms_eps: f32,
     /// The mixer of each layer of the trunk.
     pub mixers: Vec<Mixer>,
+    /// Layers of multi-token prediction behind the trunk, which have no part in the text.
+    pub n_mtp: u32,
     /// Full attention.
     pub attention: AttentionConfig,
     /// Linear attention.
@@ -113,9 +117,9 @@ impl Config {
         let n_embd = keys.require("embedding_length")?;
         let blocks = keys.require("block_count")?;
         let mtp = gguf.meta().u32_or(&keys.key("nextn_predict_layers"), 0)?;
-        if mtp >= blocks || blocks > 1024 {
-            let expected = "more than the MTP layers, at most 1024";
-            return Err(keys.bad("block_count", blocks, expected));
+        keys.at_most("block_count", blocks, MAX_BLOCKS)?;
+        if mtp >= blocks {
+            return Err(keys.bad("nextn_predict_layers", mtp, &format!("less than the {blocks} layers")));
         }
         let linear = LinearConfig {
             n_head_k: keys.require("ssm.group_count")?,
@@ -130,12 +134,15 @@ impl Config {
         if u64::from(inner) != u64::from(linear.n_head_v) * u64::from(linear.state) {
             return Err(keys.bad("ssm.inner_size", inner, "ssm.time_step_rank times ssm.state_size"));
         }
-        if linear.state > 128 || linear.conv_kernel > 32 {
-            let expected = "at most 128 (state) and 32 (convolution)";
-            return Err(keys.bad("ssm.state_size", linear.state, expected));
-        }
-        let embedding = gguf.require_tensor("token_embd.weight")?;
-        let n_vocab = keys.bounded("vocab_size", u32::try_from(embedding.ne[1]).unwrap_or(0))?;
+        keys.at_most("ssm.state_size", linear.state, MAX_STATE)?;
+        keys.at_most("ssm.conv_kernel", linear.conv_kernel, MAX_TAPS)?;
+        let rows = gguf.require_tensor("token_embd.weight")?.ne[1];
+        let n_vocab = u32::try_from(rows).ok().filter(|n_vocab| (1..=LIMIT).contains(n_vocab));
+        let n_vocab = n_vocab.ok_or_else(|| ModelError::Vocabulary {
+            path: gguf.path().to_path_buf(),
+            rows,
+            limit: LIMIT,
+        })?;
         let n_ctx_train = keys.context_length()?;
         Ok(Self {
             n_embd,
@@ -144,6 +151,7 @@ impl Config {
             n_ctx_train,
             rms_eps: keys.rms_eps()?,
             mixers: Self::mixers(&keys, blocks - mtp)?,
+            n_mtp: mtp,
             attention: keys.attention(n_embd, n_ctx_train)?,
             linear,
             tied: gguf.tensor("output.weight").is_none(),

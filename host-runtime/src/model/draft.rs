@@ -3,7 +3,7 @@
 //! A draft reads the residual stream of some target layers (the *taps*), and guesses a whole block of tokens at once.
 //! Sources: llama.cpp's `src/models/dflash.cpp`, z-lab's `dflash` module.
 
-use super::keys::Keys;
+use super::keys::{Keys, LIMIT, MAX_BLOCKS};
 use super::tensors::Planner;
 use super::{AttentionConfig, Config, MAX_VERIFY, ModelError, WeightPlan};
 use crate::gguf::{Clean, GgmlType, Gguf};
@@ -123,12 +123,9 @@ impl DraftConfig {
         let meta = gguf.meta();
         let n_embd = keys.require("embedding_length")?;
         let n_layer = keys.require("block_count")?;
-        if n_layer > 1024 {
-            return Err(keys.bad("block_count", n_layer, "at most 1024"));
-        }
+        keys.at_most("block_count", n_layer, MAX_BLOCKS)?;
         let n_ctx_train = keys.context_length()?;
         let attention = keys.attention(n_embd, n_ctx_train)?;
-        let number = |name: &str, default| meta.f32_or(&keys.key(name), default);
         let config = Self {
             n_embd,
             n_ff: keys.require("feed_forward_length")?,
@@ -138,10 +135,10 @@ impl DraftConfig {
             block: meta.u32_or(&keys.key("block_size"), 16)?,
             mask: Self::mask(&keys)?.ok_or_else(|| wrap(DraftError::NoMask))?,
             taps: Self::taps(&keys)?,
-            embedding_scale: number("embedding_scale", 1.0)?,
-            attention_scale: number("attention.scale", 1.0 / (attention.key_dim as f32).sqrt())?,
+            embedding_scale: keys.finite("embedding_scale", 1.0)?,
+            attention_scale: keys.finite("attention.scale", 1.0 / (attention.key_dim as f32).sqrt())?,
             own_embedding: gguf.tensor("token_embd.weight").is_some(),
-            own_head: gguf.tensor("output.weight").map(|t| u32::try_from(t.ne[1]).unwrap_or(0)),
+            own_head: gguf.tensor("output.weight").map(|t| u32::try_from(t.ne[1]).unwrap_or(u32::MAX)),
             d2t: None,
             attention,
         };
@@ -215,6 +212,18 @@ impl DraftConfig {
         let shares = !self.own_embedding || self.own_head.is_none();
         if shares && self.n_embd != target.n_embd {
             return differ("the hidden size", self.n_embd.to_string(), target.n_embd.to_string());
+        }
+        let most = LIMIT / target.n_embd;
+        if self.taps.len() as u64 > u64::from(most) {
+            return differ(
+                "the number of tapped layers",
+                self.taps.len().to_string(),
+                format!("at most {most}"),
+            );
+        }
+        if let Some(rows) = self.own_head.filter(|&rows| rows > target.n_vocab) {
+            let (draft, target) = (rows.to_string(), target.n_vocab.to_string());
+            return differ("the size of the vocabulary", draft, target);
         }
         if self.mask >= target.n_vocab {
             return differ("the mask token's id", self.mask.to_string(), format!("below {}", target.n_vocab));
@@ -295,13 +304,11 @@ impl DraftConfig {
             p.project(&name("ffn_in"), e, &parts)?;
             p.add(&name("ffn_down.weight"), &[self.n_ff.into(), e.into()], Form::Tiled)?;
         }
-        let plan = p.finish();
-        let used = |name: &str| plan.specs.iter().any(|spec| spec.sources.iter().any(|s| s == name));
-        match gguf.tensors().find(|t| !used(&t.name) && !t.name.starts_with("d2t")) {
-            None => Ok(plan),
-            Some(t) => Err(ModelError::Draft {
+        match p.unused(|name| name.starts_with("d2t")) {
+            None => Ok(p.finish()),
+            Some(name) => Err(ModelError::Draft {
                 path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: t.name.clone() },
+                error: DraftError::Unsupported { name: name.to_owned() },
             }),
         }
     }

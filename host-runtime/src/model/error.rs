@@ -58,6 +58,49 @@ pub enum ModelError {
         /// What it may hold.
         expected: String,
     },
+    /// The embedding has as many rows as no vocabulary.
+    #[error(
+        "{}: token_embd.weight has {rows} rows, one for each token, expected 1 to {limit}; convert the model again",
+        clean(path)
+    )]
+    Vocabulary {
+        /// The file.
+        path: PathBuf,
+        /// Its rows.
+        rows: u64,
+        /// Most rows.
+        limit: u32,
+    },
+    /// A layer behind those that the hyper-parameters count.
+    #[error(
+        "{}: tensor {} belongs to a layer behind the {layers} of {}; convert the model again",
+        clean(path),
+        Clean(name),
+        Clean(key)
+    )]
+    SuperfluousLayer {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The metadata key that counts layers.
+        key: String,
+        /// Its value.
+        layers: usize,
+    },
+    /// A tensor that the graph has no use for.
+    #[error(
+        "{}: tensor {} is not part of the model as hexflash runs it, and the text would be wrong without it; \
+         convert the model again with a current llama.cpp",
+        clean(path),
+        Clean(name)
+    )]
+    Superfluous {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+    },
     /// A tensor has another shape than the hyper-parameters say.
     #[error(
         "{}: tensor {} has shape {found:?}, expected {expected:?}; convert the model again",

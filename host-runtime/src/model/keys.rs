@@ -2,12 +2,17 @@
 
 use std::fmt::Display;
 
+use hexflash_abi::op::MAX_HEAD;
+
 use super::{AttentionConfig, ModelError, RopeConfig};
 use crate::gguf::{Cause, Gguf, GgufError, Metadata};
 
 /// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums of
 /// products then fit 32 bits.
-const LIMIT: u32 = 1 << 20;
+pub(super) const LIMIT: u32 = 1 << 20;
+
+/// Most layers of a model; the largest have some hundred.
+pub(super) const MAX_BLOCKS: u32 = 1024;
 
 /// The metadata of a model, its keys prefixed with its architecture.
 pub(super) struct Keys<'g> {
@@ -48,7 +53,18 @@ impl<'g> Keys<'g> {
         GgufError::new(self.gguf.path(), Cause::MissingKey { key: self.key(name) }).into()
     }
 
-    pub(super) fn bounded(&self, name: &str, value: u32) -> Result<u32, ModelError> {
+    /// Refuses a value that is above `limit`.
+    pub(super) fn at_most(&self, name: &str, value: u32, limit: u32) -> Result<(), ModelError> {
+        if value <= limit { Ok(()) } else { Err(self.bad(name, value, &format!("at most {limit}"))) }
+    }
+
+    /// A number that must be finite.
+    pub(super) fn finite(&self, name: &str, default: f32) -> Result<f32, ModelError> {
+        let value = self.meta().f32_or(&self.key(name), default)?;
+        if value.is_finite() { Ok(value) } else { Err(self.bad(name, value, "a finite number")) }
+    }
+
+    fn bounded(&self, name: &str, value: u32) -> Result<u32, ModelError> {
         match value {
             1..=LIMIT => Ok(value),
             _ => Err(self.bad(name, value, "1 to 1048576")),
@@ -92,38 +108,46 @@ impl<'g> Keys<'g> {
         let key_dim = self.or("attention.key_length", n_embd / n_head)?;
         let value_dim = self.or("attention.value_length", n_embd / n_head)?;
         for (name, dim) in [("attention.key_length", key_dim), ("attention.value_length", value_dim)] {
-            if n_head.checked_mul(dim).is_none_or(|width| width > LIMIT) {
-                return Err(self.bad(name, dim, &format!("at most {}, for {n_head} heads", LIMIT / n_head)));
+            let most = MAX_HEAD.min(LIMIT / n_head);
+            if dim > most {
+                return Err(self.bad(name, dim, &format!("at most {most}, for {n_head} heads")));
             }
         }
         let n_dims = self.or("rope.dimension_count", key_dim)?;
         if n_dims > key_dim || n_dims % 2 != 0 {
             return Err(self.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));
         }
-        let rope = RopeConfig {
-            n_dims,
-            freq_base: self.meta().f32_or(&self.key("rope.freq_base"), 10_000.0)?,
-            ..self.scaling(n_ctx_train)?
-        };
+        let rope = self.rope(n_dims, n_ctx_train)?;
         Ok(AttentionConfig { n_head, n_head_kv, key_dim, value_dim, rope })
     }
 
-    /// Rope scaling; the other fields are filled in by the caller.
-    fn scaling(&self, n_ctx_train: u32) -> Result<RopeConfig, ModelError> {
+    /// The rotary embedding of `n_dims` values.
+    fn rope(&self, n_dims: u32, n_ctx_train: u32) -> Result<RopeConfig, ModelError> {
         let meta = self.meta();
         let kind = meta.str_opt(&self.key("rope.scaling.type"))?.unwrap_or("none");
-        let factor = meta.f32_or(&self.key("rope.scaling.factor"), 1.0)?;
-        let n_ctx_orig = meta.u32_or(&self.key("rope.scaling.original_context_length"), n_ctx_train)?;
+        let freq_base = self.finite("rope.freq_base", 10_000.0)?;
+        // YaRN divides by the logarithm of the base.
+        let least = if kind == "yarn" { 1.0 } else { 0.0 };
+        if freq_base <= least {
+            return Err(self.bad("rope.freq_base", freq_base, &format!("more than {least}")));
+        }
+        let freq_scale = || {
+            let factor = self.finite("rope.scaling.factor", 1.0)?;
+            let scale = 1.0 / factor;
+            let sound = scale.is_finite() && scale > 0.0;
+            if sound { Ok(scale) } else { Err(self.bad("rope.scaling.factor", factor, "a positive number")) }
+        };
         let (freq_scale, ext_factor) = match kind {
             "none" => (1.0, 0.0),
-            "linear" if factor > 0.0 => (1.0 / factor, 0.0),
-            "yarn" if factor > 0.0 => (1.0 / factor, 1.0),
-            _ => {
-                let found = format!("{kind} with factor {factor}");
-                let expected = "none, linear or yarn, with a positive factor";
-                return Err(self.bad("rope.scaling.type", found, expected));
-            }
+            "linear" => (freq_scale()?, 0.0),
+            "yarn" => (freq_scale()?, 1.0),
+            _ => return Err(self.bad("rope.scaling.type", kind, "none, linear or yarn")),
         };
-        Ok(RopeConfig { n_dims: 0, freq_base: 0.0, freq_scale, ext_factor, n_ctx_orig })
+        // 0 stands for the context length, as in llama.cpp.
+        let n_ctx_orig = match meta.u32_or(&self.key("rope.scaling.original_context_length"), 0)? {
+            0 => n_ctx_train,
+            n => n,
+        };
+        Ok(RopeConfig { n_dims, freq_base, freq_scale, ext_factor, n_ctx_orig })
     }
 }

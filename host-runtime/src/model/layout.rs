@@ -6,8 +6,8 @@ use hexflash_abi::DType;
 use hexflash_abi::accept::{HEAD, SLOTS};
 use hexflash_abi::registers::StepRegisters;
 
-use super::{Config, DraftConfig, Mixer, Split};
-use crate::record::packed_bytes;
+use super::{AttentionConfig, Config, DraftConfig, Mixer, Split};
+use crate::record::{RecordError, packed_bytes};
 
 /// Tokens of the widest step that may later be taken back in part (verify).
 pub const MAX_VERIFY: u32 = 16;
@@ -17,6 +17,35 @@ pub const MAX_STOPS: u32 = 32;
 
 /// Words of a round's report.
 pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
+
+impl AttentionConfig {
+    /// The K cache of a layer for `n_ctx` positions, tiled.
+    pub(super) const fn k_cache(&self, n_ctx: u32) -> (DType, [u32; 4]) {
+        (DType::F16x32, [self.key_dim, n_ctx, self.n_head_kv, 1])
+    }
+
+    /// The V cache of a layer for `n_ctx` positions.
+    pub(super) const fn v_cache(&self, n_ctx: u32) -> (DType, [u32; 4]) {
+        (DType::F16, [self.value_dim, n_ctx, self.n_head_kv, 1])
+    }
+
+    /// The longest context whose caches programs can describe: the step from head to head has 32 bits.
+    pub fn longest_context(&self) -> u32 {
+        let fits = |n_ctx| {
+            let caches = [self.k_cache(n_ctx), self.v_cache(n_ctx)];
+            caches.into_iter().all(|(dtype, ne)| packed_bytes(dtype, ne).is_ok())
+        };
+        // Halving the distance: the caches only grow with the context.
+        let (mut most, mut step) = (0, 1u32 << 31);
+        while step > 0 {
+            if fits(most + step) {
+                most += step;
+            }
+            step /= 2;
+        }
+        most
+    }
+}
 
 /// Where a layer's state lies in the state buffer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +85,20 @@ pub struct StateLayout {
 
 impl StateLayout {
     /// The state of `config` for `n_ctx` positions, in sessions as `split` says.
-    pub fn new(config: &Config, n_ctx: u32, split: &Split) -> Self {
+    ///
+    /// # Errors
+    /// A cache is larger than programs can describe: see [`AttentionConfig::longest_context`].
+    pub fn new(config: &Config, n_ctx: u32, split: &Split) -> Result<Self, RecordError> {
         let (a, l) = (&config.attention, &config.linear);
         let ring_rows = l.conv_kernel;
         let at = Cell::new(0);
         let (mut kv_bytes, mut recurrent_bytes) = (0, 0);
-        let place = |dtype, ne, total: &mut u64| {
-            let bytes = packed_bytes(dtype, ne).next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+        let place = |(dtype, ne), total: &mut u64| -> Result<u64, RecordError> {
+            let bytes = packed_bytes(dtype, ne)?.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
             *total += bytes;
-            at.replace(at.get() + bytes)
+            Ok(at.replace(at.get() + bytes))
         };
+        let f32 = |ne| (DType::F32, ne);
         let mut parts = vec![0];
         let layers = config
             .mixers
@@ -75,19 +108,19 @@ impl StateLayout {
                 if split.begins(layer) {
                     parts.push(at.get());
                 }
-                match mixer {
+                Ok(match mixer {
                     Mixer::Full => LayerState::Attention {
-                        k: place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
-                        v: place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut kv_bytes),
+                        k: place(a.k_cache(n_ctx), &mut kv_bytes)?,
+                        v: place(a.v_cache(n_ctx), &mut kv_bytes)?,
                     },
                     Mixer::Linear => LayerState::Linear {
-                        ring: place(DType::F32, [l.channels(), ring_rows, 1, 1], &mut recurrent_bytes),
-                        state: place(DType::F32, [l.state, l.state, l.n_head_v, 1], &mut recurrent_bytes),
+                        ring: place(f32([l.channels(), ring_rows, 1, 1]), &mut recurrent_bytes)?,
+                        state: place(f32([l.state, l.state, l.n_head_v, 1]), &mut recurrent_bytes)?,
                     },
-                }
+                })
             })
-            .collect();
-        Self { layers, n_ctx, ring_rows, kv_bytes, recurrent_bytes, parts }
+            .collect::<Result<_, RecordError>>()?;
+        Ok(Self { layers, n_ctx, ring_rows, kv_bytes, recurrent_bytes, parts })
     }
 
     /// Where a byte is: the session, and the place in its part.
@@ -161,52 +194,59 @@ pub struct SpecLayout {
 
 impl SpecLayout {
     /// What `target` needs for speculation over `n_ctx` positions, with `draft` if there is one.
-    pub fn new(target: &Config, draft: Option<&DraftConfig>, n_ctx: u32) -> Self {
+    ///
+    /// # Errors
+    /// As [`StateLayout::new`].
+    pub fn new(target: &Config, draft: Option<&DraftConfig>, n_ctx: u32) -> Result<Self, RecordError> {
+        let padded = |dtype, ne| -> Result<u64, RecordError> {
+            Ok(packed_bytes(dtype, ne)?.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64))
+        };
         let mut at = 0;
-        let mut place = |dtype, ne, total: &mut u64| {
-            let bytes = packed_bytes(dtype, ne).next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+        let mut place = |(dtype, ne), total: &mut u64| -> Result<u64, RecordError> {
+            let bytes = padded(dtype, ne)?;
             *total += bytes;
             at += bytes;
-            at - bytes
+            Ok(at - bytes)
         };
         let (mut tape_bytes, mut kept_bytes, mut draft_kv_bytes, mut rest) = (0, 0, 0, 0);
         let l = &target.linear;
-        let mut tape = |heads, width| place(DType::F32, [width, heads, MAX_VERIFY, 1], &mut tape_bytes);
+        let mut tape = |heads, width| place((DType::F32, [width, heads, MAX_VERIFY, 1]), &mut tape_bytes);
         let tapes = target
             .mixers
             .iter()
             .map(|mixer| {
-                (*mixer == Mixer::Linear).then(|| {
-                    let x = kept_bytes;
-                    kept_bytes += packed_bytes(DType::F32, [l.channels(), MAX_VERIFY, 1, 1])
-                        .next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
-                    TapePlace {
-                        k: tape(l.n_head_k, l.state),
-                        delta: tape(l.n_head_v, l.state),
-                        g: tape(l.n_head_v, 1),
-                        x,
-                    }
-                })
+                if *mixer == Mixer::Full {
+                    return Ok(None);
+                }
+                let x = kept_bytes;
+                kept_bytes += padded(DType::F32, [l.channels(), MAX_VERIFY, 1, 1])?;
+                Ok(Some(TapePlace {
+                    k: tape(l.n_head_k, l.state)?,
+                    delta: tape(l.n_head_v, l.state)?,
+                    g: tape(l.n_head_v, 1)?,
+                    x,
+                }))
             })
-            .collect();
-        let draft = draft.map(|d| {
+            .collect::<Result<_, RecordError>>()?;
+        let mut places = |d: &DraftConfig| -> Result<DraftPlaces, RecordError> {
             let a = &d.attention;
             let kv = d.windows.iter().map(|_| {
-                let k = place(DType::F16x32, [a.key_dim, n_ctx, a.n_head_kv, 1], &mut draft_kv_bytes);
-                (k, place(DType::F16, [a.value_dim, n_ctx, a.n_head_kv, 1], &mut draft_kv_bytes))
+                let k = place(a.k_cache(n_ctx), &mut draft_kv_bytes)?;
+                Ok((k, place(a.v_cache(n_ctx), &mut draft_kv_bytes)?))
             });
-            let kv = kv.collect();
-            let mut ints = |n| place(DType::I32, [n, 1, 1, 1], &mut rest);
-            DraftPlaces {
+            let kv = kv.collect::<Result<_, RecordError>>()?;
+            let mut ints = |n| place((DType::I32, [n, 1, 1, 1]), &mut rest);
+            Ok(DraftPlaces {
                 kv,
-                block: ints(1 + MAX_VERIFY),
-                noise: ints(MAX_VERIFY),
-                rows: ints(MAX_VERIFY),
-                d2t: d.d2t.as_ref().map(|ids| ints(ids.len() as u32)),
-                pending: place(DType::F32, [d.tap_width(target), MAX_PENDING, 1, 1], &mut rest),
-            }
-        });
-        Self { tapes, draft, tape_bytes, kept_bytes, draft_kv_bytes, bytes: at }
+                block: ints(1 + MAX_VERIFY)?,
+                noise: ints(MAX_VERIFY)?,
+                rows: ints(MAX_VERIFY)?,
+                d2t: d.d2t.as_ref().map(|ids| ints(ids.len() as u32)).transpose()?,
+                pending: place((DType::F32, [d.tap_width(target), MAX_PENDING, 1, 1]), &mut rest)?,
+            })
+        };
+        let draft = draft.map(&mut places).transpose()?;
+        Ok(Self { tapes, draft, tape_bytes, kept_bytes, draft_kv_bytes, bytes: at })
     }
 }
 
@@ -254,5 +294,31 @@ impl IoLayout {
         let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
         let margins = place(4 * u64::from(MAX_VERIFY));
         Self { tokens, row, argmax, logits, taps, stops, margins, rounds, bytes: at }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::RopeConfig;
+
+    #[test]
+    fn the_longest_context_is_the_last_one_whose_caches_can_be_described() {
+        let rope = RopeConfig { n_dims: 2, freq_base: 1e4, freq_scale: 1.0, ext_factor: 0.0, n_ctx_orig: 1 };
+        for (key_dim, value_dim) in [(64, 64), (33, 512), (512, 1), (2, 2)] {
+            let attention =
+                AttentionConfig { n_head: 4, n_head_kv: 2, key_dim, value_dim, rope: rope.clone() };
+            let longest = attention.longest_context();
+            let fits = |n_ctx| {
+                let caches = [attention.k_cache(n_ctx), attention.v_cache(n_ctx)];
+                caches.map(|(dtype, ne)| packed_bytes(dtype, ne).is_ok()) == [true; 2]
+            };
+            assert!(
+                longest > 1 << 21 && fits(longest) && !fits(longest + 1),
+                "{key_dim} {value_dim}: {longest}"
+            );
+            // A single head is a single matrix, which may be of any size.
+            assert_eq!(AttentionConfig { n_head_kv: 1, ..attention }.longest_context(), u32::MAX);
+        }
     }
 }

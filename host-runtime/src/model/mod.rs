@@ -19,6 +19,6 @@ pub use layout::{
     DraftPlaces, IoLayout, LayerState, MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS, SpecLayout,
     StateLayout, TapePlace,
 };
-pub use programs::{Buffers, Features, Model, Part, Rows, Shape};
+pub use programs::{Buffers, Drafter, Features, Model, Part, Rows, Shape};
 pub use split::Split;
 pub use tensors::{Projection, WeightMap, WeightPlan};

@@ -12,7 +12,7 @@ use super::{
     AttentionConfig, Config, DraftConfig, DraftPlaces, IoLayout, SpecLayout, Split, StateLayout, WeightMap,
 };
 use crate::device::MAX_SESSIONS;
-use crate::record::{Recorded, Recorder, Tensor};
+use crate::record::{RecordError, Recorded, Recorder, Tensor};
 
 /// Rows of a step for which the LM head runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub struct Model<'a> {
 }
 
 /// A draft, and where its memory is.
-pub(super) type Drafter<'a> = (&'a DraftConfig, &'a DraftPlaces);
+pub type Drafter<'a> = (&'a DraftConfig, &'a DraftPlaces);
 
 /// Who wants the residual stream that enters some layers, or leaves the last one.
 pub(super) struct Taps<'a> {
@@ -131,7 +131,8 @@ impl<'a> Model<'a> {
         Recording { g: Graph::new(rec, self.weights), model: *self, t }
     }
 
-    fn drafter(&self) -> Option<Drafter<'a>> {
+    /// The draft, if there is one, for the programs that need it.
+    pub fn drafter(&self) -> Option<Drafter<'a>> {
         Some((self.draft?, self.spec?.draft.as_ref()?))
     }
 
@@ -141,7 +142,10 @@ impl<'a> Model<'a> {
     }
 
     /// A step on tokens from the host, with logits for it.
-    pub fn step(&self, shape: &Shape) -> Recorded {
+    ///
+    /// # Errors
+    /// As [`Recorder::finish`].
+    pub fn step(&self, shape: &Shape) -> Result<Recorded, RecordError> {
         let t = shape.max_tokens;
         let mut m = self.start(t);
         let tokens = m.io(self.io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
@@ -181,10 +185,9 @@ impl<'a> Model<'a> {
     /// A speculative round: verify the block, accept, take up the features, draft the next block. Nothing but
     /// tokens and the margins of drafts leaves the device.
     ///
-    /// # Panics
-    /// Without a draft.
-    pub fn round(&self) -> Recorded {
-        let drafter = self.drafter().unwrap_or_else(|| panic!("a round needs a draft"));
+    /// # Errors
+    /// As [`Recorder::finish`].
+    pub fn round(&self, drafter: Drafter<'_>) -> Result<Recorded, RecordError> {
         let (draft, at) = drafter;
         let t = self.verify_tokens();
         let mut m = self.start(t);
@@ -220,10 +223,9 @@ impl<'a> Model<'a> {
 
     /// A block drafted from an anchor that the host gives: the start of rounds, or rounds that the host accepts.
     ///
-    /// # Panics
-    /// Without a draft.
-    pub fn draft_block(&self) -> Recorded {
-        let drafter = self.drafter().unwrap_or_else(|| panic!("drafting needs a draft"));
+    /// # Errors
+    /// As [`Recorder::finish`].
+    pub fn draft_block(&self, drafter: Drafter<'_>) -> Result<Recorded, RecordError> {
         let mut m = self.start(self.verify_tokens());
         m.g.rec.session(self.split.last());
         let anchor = m.io(self.io.tokens, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
@@ -238,10 +240,9 @@ impl<'a> Model<'a> {
 
     /// The features that plain steps kept, into the draft's caches.
     ///
-    /// # Panics
-    /// Without a draft.
-    pub fn inject(&self) -> Recorded {
-        let drafter = self.drafter().unwrap_or_else(|| panic!("features need a draft"));
+    /// # Errors
+    /// As [`Recorder::finish`].
+    pub fn inject(&self, drafter: Drafter<'_>) -> Result<Recorded, RecordError> {
         let mut m = self.start(MAX_PENDING.min(self.state.n_ctx));
         m.g.rec.session(self.split.last());
         let (width, t) = (drafter.0.tap_width(self.config), m.t);
@@ -298,9 +299,8 @@ impl Recording<'_> {
         c: &AttentionConfig,
         n_ctx: u32,
     ) -> [Tensor; 2] {
-        let none = TensorFlags::empty();
-        let k = self.g.rec.tensor(buffer, k, DType::F16x32, [c.key_dim, n_ctx, c.n_head_kv, 1], none);
-        [k, self.g.rec.tensor(buffer, v, DType::F16, [c.value_dim, n_ctx, c.n_head_kv, 1], none)]
+        [(k, c.k_cache(n_ctx)), (v, c.v_cache(n_ctx))]
+            .map(|(at, (dtype, ne))| self.g.rec.tensor(buffer, at, dtype, ne, TensorFlags::empty()))
     }
 
     /// The convolution's tape of a linear layer.

@@ -3,8 +3,8 @@
 use hexflash_abi::Op;
 use hexflash_abi::op::params::{DeltaNet, FlashAttn, Norm, SsmConv, Swiglu, Visibility};
 
+use super::LayerState;
 use super::programs::{Recording, Taps};
-use super::{LayerState, Mixer};
 use crate::record::Tensor;
 
 impl Recording<'_> {
@@ -15,13 +15,15 @@ impl Recording<'_> {
         let embedding = self.g.weight("token_embd.weight");
         let stream = self.g.activation([config.n_embd, self.t, 1, 1], Some(1));
         let mut x = self.enter(0, Op::GetRows, [embedding, tokens], stream, taps);
-        for (i, mixer) in config.mixers.iter().enumerate() {
+        for (i, state) in self.model.state.layers.iter().enumerate() {
             self.g.rec.session(self.model.split.session_of(i));
             let name = |suffix: &str| format!("blk.{i}.{suffix}");
             let a = self.g.rms_norm(x, &name("attn_norm.weight"), config.rms_eps);
-            let y = match mixer {
-                Mixer::Full => self.gated_attention(a, i, &name),
-                Mixer::Linear => self.delta_net(a, i, &name, defer, commit),
+            let y = match *state {
+                LayerState::Attention { k, v } => self.gated_attention(a, (k, v), &name),
+                LayerState::Linear { ring, state } => {
+                    self.delta_net(a, i, (ring, state), &name, defer, commit)
+                }
             };
             self.g.rec.op(Op::Add, &[x, y], stream);
             let a = self.g.rms_norm(stream, &name("post_attention_norm.weight"), config.rms_eps);
@@ -41,11 +43,13 @@ impl Recording<'_> {
         x
     }
 
-    /// Gated full attention of a{n_embd,t}.
-    fn gated_attention(&mut self, a: Tensor, layer: usize, name: &dyn Fn(&str) -> String) -> Tensor {
-        let LayerState::Attention { k: k_at, v: v_at } = self.model.state.layers[layer] else {
-            unreachable!("layout and graph follow the same list of mixers");
-        };
+    /// Gated full attention of a{n_embd,t}, with caches at `k_at` and `v_at`.
+    fn gated_attention(
+        &mut self,
+        a: Tensor,
+        (k_at, v_at): (u64, u64),
+        name: &dyn Fn(&str) -> String,
+    ) -> Tensor {
         let (config, n_ctx) = (self.model.config, self.model.state.n_ctx);
         let c = &config.attention;
         let (d, dv, h, hk) = (c.key_dim, c.value_dim, c.n_head, c.n_head_kv);
@@ -76,18 +80,16 @@ impl Recording<'_> {
         self.g.linear(y, &name("attn_output.weight"))
     }
 
-    /// Gated DeltaNet of a{n_embd,t}.
+    /// Gated DeltaNet of a{n_embd,t}, with its convolution's ring and its state at these places.
     fn delta_net(
         &mut self,
         a: Tensor,
         layer: usize,
+        (ring, state): (u64, u64),
         name: &dyn Fn(&str) -> String,
         defer: bool,
         commit: bool,
     ) -> Tensor {
-        let LayerState::Linear { ring, state } = self.model.state.layers[layer] else {
-            unreachable!("layout and graph follow the same list of mixers");
-        };
         let (config, t) = (self.model.config, self.t);
         let c = &config.linear;
         let (s, hk, hv) = (c.state, c.n_head_k, c.n_head_v);

@@ -44,7 +44,7 @@ impl Split {
         let mut before = bytes[0];
         for layer in 0..layers {
             let (n, size) = (first.len(), bytes[1 + layer]);
-            let share = total * n as u64 / sessions as u64;
+            let share = (u128::from(total) * n as u128 / sessions as u128) as u64;
             // One more session begins where its share is nearer to this layer's start than to its end, or where only
             // as many layers are left as sessions.
             let due = before + size / 2 > share || layers - layer <= sessions - n;
@@ -92,7 +92,7 @@ impl Split {
 const EMBEDDING: &str = "token_embd.weight";
 
 /// The layer whose weight has that label.
-fn layer_of(label: &str) -> Option<usize> {
+pub(super) fn layer_of(label: &str) -> Option<usize> {
     label.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 

@@ -1,9 +1,10 @@
 //! Which weights a model needs, in which form, and which of them are multiplied together.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hexflash_abi::{BufferId, DType};
 
+use super::split::layer_of;
 use super::{Config, Mixer, ModelError};
 use crate::gguf::Gguf;
 use crate::weights::{Form, WeightEntry, WeightSpec};
@@ -75,6 +76,10 @@ impl WeightMap {
     ///
     /// # Panics
     /// If the plan has no such weight: graph and plan of a model are written together.
+    #[expect(
+        clippy::panic,
+        reason = "a label depends on the hyper-parameters alone, which plan and graph share"
+    )]
     pub fn get(&self, label: &str) -> WeightPlace {
         *self.places.get(label).unwrap_or_else(|| panic!("the weight plan lacks {label}"))
     }
@@ -83,6 +88,7 @@ impl WeightMap {
     ///
     /// # Panics
     /// As [`get`](Self::get).
+    #[expect(clippy::panic, reason = "as for labels of weights")]
     pub fn projection(&self, name: &str) -> &Projection {
         self.projections.get(name).unwrap_or_else(|| panic!("the weight plan lacks {name}"))
     }
@@ -99,6 +105,32 @@ impl<'g> Planner<'g> {
     /// A planner whose labels begin with `prefix`.
     pub(super) fn new(gguf: &'g Gguf, prefix: &'static str) -> Self {
         Self { gguf, prefix, plan: WeightPlan::default() }
+    }
+
+    /// The first tensor of the file that the plan has no use for.
+    pub(super) fn unused(&self, expected: impl Fn(&str) -> bool) -> Option<&'g str> {
+        let used: HashSet<&str> =
+            self.plan.specs.iter().flat_map(|spec| &spec.sources).map(String::as_str).collect();
+        let names = self.gguf.tensors().map(|tensor| tensor.name.as_str());
+        names.into_iter().find(|name| !used.contains(name) && !expected(name))
+    }
+
+    /// Refuses tensors that llama.cpp would have no use for, either: something is wrong with the file.
+    fn check_all_used(&self, config: &Config) -> Result<(), ModelError> {
+        let trunk = config.mixers.len();
+        let layers = trunk + config.n_mtp as usize;
+        let predicts = |name: &str| layer_of(name).is_some_and(|layer| (trunk..layers).contains(&layer));
+        let Some(name) = self.unused(predicts) else { return Ok(()) };
+        let (path, name) = (self.gguf.path().to_path_buf(), name.to_owned());
+        Err(match layer_of(&name) {
+            Some(layer) if layer >= layers => ModelError::SuperfluousLayer {
+                path,
+                name,
+                key: format!("{}.block_count", config.arch),
+                layers,
+            },
+            _ => ModelError::Superfluous { path, name },
+        })
     }
 
     pub(super) fn finish(self) -> WeightPlan {
@@ -211,6 +243,7 @@ pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelErro
         p.project(&name("ffn_in"), e, &parts)?;
         p.add(&name("ffn_down.weight"), &[f.into(), e.into()], Form::Tiled)?;
     }
+    p.check_all_used(config)?;
     // x / sqrt(sum x^2 + eps) is RMS_NORM with eps / n and every weight 1 / sqrt(n).
     p.values(UNIT_NORM, vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
     Ok(p.finish())

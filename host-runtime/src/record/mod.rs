@@ -17,7 +17,7 @@ use hexflash_abi::program::{
 };
 use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::device::SessionSet;
 use planner::{Lifetime, Planner};
@@ -47,16 +47,18 @@ struct Entry {
 
 /// A tensor of `ne` elements without gaps, at the start of its buffer.
 ///
-/// # Panics
-/// If a stride exceeds 32 bits, which no tensor that fits a device does.
-pub fn packed(dtype: DType, ne: [u32; 4]) -> TensorDesc {
-    TensorDesc::packed(dtype, ne).unwrap_or_else(|| panic!("a stride of {dtype} {ne:?} exceeds 32 bits"))
+/// # Errors
+/// [`RecordError::Strides`].
+pub fn packed(dtype: DType, ne: [u32; 4]) -> Result<TensorDesc, RecordError> {
+    TensorDesc::packed(dtype, ne).ok_or(RecordError::Strides { dtype, ne })
 }
 
 /// Bytes of a packed tensor.
-pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> u64 {
-    let nb = packed(dtype, ne).nb;
-    u64::from(nb[2]) * u64::from(ne[2]) * u64::from(ne[3])
+///
+/// # Errors
+/// [`RecordError::Strides`].
+pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> Result<u64, RecordError> {
+    packed(dtype, ne)?.extent(dtype).ok_or(RecordError::Strides { dtype, ne })
 }
 
 /// Records a program.
@@ -71,6 +73,8 @@ pub struct Recorder {
     /// Session of each op, and of the next one.
     sessions: Vec<usize>,
     session: usize,
+    /// The first tensor that no descriptor can hold; [`finish`](Self::finish) tells of it.
+    refused: Option<(DType, [u32; 4])>,
 }
 
 /// A recorded program: its block, and the activation memory it needs.
@@ -145,7 +149,7 @@ impl Recorder {
     /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
         let (tensors, ops, activations, sessions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { max_tokens, n_ctx, tensors, ops, activations, part: 0, sessions, session: 0 }
+        Self { max_tokens, n_ctx, tensors, ops, activations, part: 0, sessions, session: 0, refused: None }
     }
 
     /// Length of the token axis.
@@ -183,12 +187,17 @@ impl Recorder {
     /// A packed activation.
     pub fn activation(&mut self, dtype: DType, ne: [u32; 4]) -> Tensor {
         let number = self.activations.len();
-        self.activations.push(Lifetime::unused(packed_bytes(dtype, ne)));
+        // What cannot be described has no bytes: `push` refuses it.
+        self.activations.push(Lifetime::unused(packed_bytes(dtype, ne).unwrap_or(0)));
         self.push(Home::Activation(number), 0, dtype, ne, TensorFlags::empty())
     }
 
     fn push(&mut self, home: Home, offset: u64, dtype: DType, ne: [u32; 4], flags: TensorFlags) -> Tensor {
-        let desc = TensorDesc { offset, flags: flags.bits(), ..packed(dtype, ne) };
+        let packed = TensorDesc::packed(dtype, ne).unwrap_or_else(|| {
+            self.refused.get_or_insert((dtype, ne));
+            TensorDesc { ne, ..TensorDesc::new_zeroed() }
+        });
+        let desc = TensorDesc { offset, flags: flags.bits(), ..packed };
         self.add(Entry { home, desc, dtype })
     }
 
@@ -291,7 +300,13 @@ impl Recorder {
     }
 
     /// Plans the activations.
-    pub fn finish(self) -> Recorded {
+    ///
+    /// # Errors
+    /// [`RecordError::Strides`]: a tensor is larger than a descriptor can say.
+    pub fn finish(self) -> Result<Recorded, RecordError> {
+        if let Some((dtype, ne)) = self.refused {
+            return Err(RecordError::Strides { dtype, ne });
+        }
         let users = self.users();
         let those = |handed: bool| -> Vec<Lifetime> {
             let all = self.activations.iter().zip(&users);
@@ -304,7 +319,7 @@ impl Recorder {
             offset: if users.handed_over() { handed } else { local },
             users,
         });
-        Recorded {
+        Ok(Recorded {
             places: places.collect(),
             tensors: self.tensors,
             ops: self.ops,
@@ -314,7 +329,7 @@ impl Recorder {
             activation_bytes: local.bytes,
             handed_bytes: handed.bytes,
             activation_bytes_unshared: self.activations.iter().map(|a| a.bytes).sum(),
-        }
+        })
     }
 
     /// By activation.
@@ -440,12 +455,23 @@ impl Recorded {
 pub enum RecordError {
     /// More buffers, tensors or ops than the ABI allows.
     #[error(
-        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; split the model",
+        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; \
+         split the model (--sessions)",
         counts[0], counts[1], counts[2]
     )]
     TooLarge {
         /// Buffers, tensors, ops.
         counts: [usize; 3],
+    },
+    /// The steps between the rows or matrices of a tensor exceed 32 bits.
+    #[error(
+        "a {dtype} tensor of {ne:?} is larger than a program can describe; use a smaller context (-c) or model"
+    )]
+    Strides {
+        /// Its type.
+        dtype: DType,
+        /// Its elements per axis.
+        ne: [u32; 4],
     },
     /// The device would refuse it: a bug in hexflash, or a model with dimensions that an op does not support.
     #[error("the model's shape is not supported by {}: {fault}", op.map_or("the program", |op| op.name()))]
@@ -455,4 +481,34 @@ pub enum RecordError {
         /// What validation found.
         fault: Fault,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_that_no_descriptor_holds_is_refused_at_the_end() {
+        let ne = [64, 1 << 30, 2, 1];
+        let mut rec = Recorder::new(1, 1);
+        let fine = rec.activation(DType::F32, [64, 1 << 30, 1, 1]);
+        let large = rec.activation(DType::F32, ne);
+        rec.op(Op::Silu, &[large], large);
+        rec.op(Op::Silu, &[fine], fine);
+        assert_eq!(rec.ne(large), ne);
+        let error = rec.finish().unwrap_err();
+        assert!(
+            matches!(error, RecordError::Strides { dtype: DType::F32, ne: found } if found == ne),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn bytes_of_packed_tensors() {
+        assert_eq!(packed_bytes(DType::F32, [3, 5, 7, 2]).unwrap(), 4 * 3 * 5 * 7 * 2);
+        assert_eq!(packed_bytes(DType::F16x32, [40, 33, 3, 1]).unwrap(), 2048 * 2 * 2 * 3);
+        assert_eq!(packed_bytes(DType::Q8Act, [1, 3, 1, 1]).unwrap(), 3 * 384);
+        assert_eq!(packed_bytes(DType::F32, [1 << 20, 1 << 22, 1, 1]).unwrap(), 1 << 44);
+        assert!(packed_bytes(DType::F32, [1 << 30, 1, 1, 1]).is_err(), "a row of 4 GiB");
+    }
 }

@@ -85,10 +85,15 @@ impl SamplerParams {
     /// `general.sampling.temp`.
     ///
     /// The user's choices come on top by [`overridden_by`](Self::overridden_by).
-    pub fn with_defaults_from(metadata: impl Fn(&str) -> Option<f64>) -> Result<Self, SamplerError> {
-        let read = |key: &'static str, limits: Limits| match metadata(key).map(|value| value as f32) {
+    ///
+    /// # Errors
+    /// Those of `metadata`, and [`SamplerError::Metadata`].
+    pub fn with_defaults_from<E: From<SamplerError>>(
+        metadata: impl Fn(&'static str) -> Result<Option<f64>, E>,
+    ) -> Result<Self, E> {
+        let read = |key, limits: Limits| match metadata(key)?.map(|value| value as f32) {
             Some(value) if !limits.contain(value) => {
-                Err(SamplerError::Metadata { key, value, min: limits.min, max: limits.max })
+                Err(E::from(SamplerError::Metadata { key, value, min: limits.min, max: limits.max }))
             }
             found => Ok(found),
         };
@@ -167,14 +172,21 @@ impl SamplerParams {
 mod tests {
     use super::*;
 
+    /// Defaults with one recommendation.
+    fn only(key: &str, value: f64) -> Result<SamplerParams, SamplerError> {
+        SamplerParams::with_defaults_from(|asked| Ok((asked == key).then_some(value)))
+    }
+
     #[test]
     fn user_over_model_over_defaults() {
-        let model = |key: &str| match key {
-            "general.sampling.temp" => Some(0.6),
-            "general.sampling.top_k" => Some(20.0),
-            "general.sampling.penalty_last_n" => Some(-1.0),
-            "general.sampling.penalty_repeat" => Some(1.05),
-            _ => None,
+        let model = |key| {
+            Ok::<_, SamplerError>(match key {
+                "general.sampling.temp" => Some(0.6),
+                "general.sampling.top_k" => Some(20.0),
+                "general.sampling.penalty_last_n" => Some(-1.0),
+                "general.sampling.penalty_repeat" => Some(1.05),
+                _ => None,
+            })
         };
         let user = SamplerOverrides { top_k: Some(5), seed: Some(7), ..Default::default() };
         let params = SamplerParams::with_defaults_from(model).unwrap().overridden_by(&user);
@@ -188,17 +200,14 @@ mod tests {
         };
         assert_eq!(params, expected);
         assert_eq!(params.validate(), Ok(()));
-        assert_eq!(SamplerParams::with_defaults_from(|_| None), Ok(SamplerParams::default()));
-        let all = SamplerParams::with_defaults_from(|key| (key == "general.sampling.top_k").then_some(-1.0));
-        assert_eq!(all.unwrap().top_k, 0);
+        assert_eq!(only("", 0.0), Ok(SamplerParams::default()));
+        assert_eq!(only("general.sampling.top_k", -1.0).unwrap().top_k, 0);
     }
 
     #[test]
     fn unusable_recommendations_name_the_key() {
         for value in [f64::NAN, -1.5, 1e9] {
-            let error =
-                SamplerParams::with_defaults_from(|key| (key == "general.sampling.temp").then_some(value));
-            let message = error.unwrap_err().to_string();
+            let message = only("general.sampling.temp", value).unwrap_err().to_string();
             assert!(message.contains("general.sampling.temp"), "{message}");
         }
     }

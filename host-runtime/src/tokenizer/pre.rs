@@ -84,6 +84,10 @@ impl PreTokenizer {
     }
 
     /// Compiles the rules.
+    #[expect(
+        clippy::expect_used,
+        reason = "the pattern is no property of the file, which only chooses one by name"
+    )]
     pub(super) fn splitter(self) -> Splitter {
         // The patterns are constants, and a test compiles each.
         Splitter { regex: SysRegex::new(&self.pattern()).expect("constant pattern compiles") }

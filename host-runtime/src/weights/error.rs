@@ -79,6 +79,14 @@ pub enum WeightError {
         /// What the system said.
         io: io::Error,
     },
+    /// No threads to make the image.
+    #[error(
+        "cannot start threads that pack the weights ({io}); end other programs, or raise the limit (ulimit -u)"
+    )]
+    Threads {
+        /// What the system said.
+        io: io::Error,
+    },
     /// A mapped cache does not hold what was written.
     #[error("weight cache {} is damaged; delete it, it will be built again", .path.display())]
     Damaged {

@@ -28,6 +28,7 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 use super::cache::{Cache, Found};
 use super::error::WeightError;
 use super::plan::{Piece, Plan, WeightEntry, WeightSpec};
+use super::threads;
 use crate::gguf::Gguf;
 
 /// Where the repacked weights are kept between runs.
@@ -98,6 +99,7 @@ impl WeightImage {
         specs: &[WeightSpec],
         options: &ImageOptions<'_>,
     ) -> Result<WeightImage, WeightError> {
+        threads::start()?;
         let plan = Plan::new(gguf, specs)?;
         let entries = plan.entries(specs)?;
         let mut loader =

@@ -8,6 +8,7 @@ mod cache;
 mod error;
 pub mod image;
 mod plan;
+mod threads;
 pub mod tiles;
 
 use std::collections::HashMap;

@@ -85,7 +85,8 @@ fn strides(dtype: DType, ne: [u64; 4]) -> [u64; 4] {
         Some(group) => (group.bytes as u64, strip_bytes(group, ne[0]), ne[1].div_ceil(TILE_ROWS as u64)),
         None => (4, 4 * ne[0], ne[1]),
     };
-    [first, row, row * rows, row * rows * ne[2]]
+    let matrix = row.saturating_mul(rows);
+    [first, row, matrix, matrix.saturating_mul(ne[2])]
 }
 
 fn strip_bytes(group: TileGroup, k: u64) -> u64 {
@@ -140,7 +141,9 @@ impl<'a> Plan<'a> {
         for spec in specs {
             let mut item = item(gguf, spec)?;
             item.entry.offset = bytes.next_multiple_of(WEIGHT_ALIGNMENT);
-            bytes = item.entry.offset + item.entry.bytes;
+            let large =
+                || WeightError::TooLarge { label: spec.name.clone(), ne: item.entry.ne.map(u64::from) };
+            bytes = item.entry.offset.checked_add(item.entry.bytes).ok_or_else(large)?;
             let of_item = item.entry.pieces().enumerate();
             pieces.extend(of_item.map(|(number, range)| Piece { item: items.len(), number, range }));
             items.push(item);
@@ -214,6 +217,7 @@ impl<'a> Plan<'a> {
 
 impl<'a> Item<'a> {
     /// Row `i` of the joined sources.
+    #[expect(clippy::unreachable, reason = "rows are counted from the sources when the plan is made")]
     fn row(&self, mut i: usize) -> &'a [u8] {
         let mut sources = self.sources.iter();
         loop {

@@ -39,6 +39,7 @@ const _: () = assert!(size_of::<Vector>() == VECTOR_BYTES);
 /// # Panics
 /// If `source` has no tiled form, there are more than 32 rows, a row is not `k` values long, or the strip does not
 /// have the `strip_bytes(k)` of its type.
+#[expect(clippy::panic, reason = "plans refuse types without a tiled form by the name of the tensor")]
 pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) {
     let group = tile_dtype(source).and_then(DType::tile_group);
     let group = group.unwrap_or_else(|| panic!("{source} has no tiled form"));
@@ -169,6 +170,7 @@ fn q6_k(row: &[u8], out: &mut [Vector], r: usize) {
 ///
 /// # Panics
 /// If `source` is not one of [`PLAIN`], or `out` is not as long.
+#[expect(clippy::panic, reason = "plans refuse other types by the name of the tensor")]
 pub fn to_f32(source: GgmlType, data: &[u8], out: &mut [[u8; 4]]) {
     match source {
         GgmlType::F32 => out.copy_from_slice(data.as_chunks::<4>().0),

@@ -83,25 +83,21 @@ fn prompt_longer_than_the_context() {
 
 #[test]
 fn context_and_batch_out_of_range() {
-    for n in ["0", "513", "4294967295"] {
+    for n in ["513", "4294967295"] {
         run(&["-c", n, "x"]).failed(2, "the context length (-c) must be 1 to 512", n);
     }
     for n in ["0", "4097"] {
         run(&["-b", n, "x"]).failed(2, "the batch size must be 1 to 4096", n);
     }
-    for flag in ["-c", "-b"] {
-        run(&[flag, "many", "x"]).failed(2, "invalid value 'many'", "see hexflash --help");
-        run(&[flag, "4294967296", "x"]).failed(
-            2,
-            "4294967296 is not in 0..=4294967295",
-            "see hexflash --help",
-        );
+    for n in ["many", "4294967296", "-2"] {
+        run(&["-c", n, "x"]).failed(2, &format!("invalid value '{n}'"), "give a number of tokens, or 0");
+        run(&["-b", n, "x"]).failed(2, &format!("invalid value '{n}'"), "see hexflash --help");
     }
 }
 
 #[test]
 fn number_of_tokens_out_of_range() {
-    for n in ["0", "-2", "abc", "1.5", "", "99999999999999999999"] {
+    for n in ["0", "-3", "abc", "1.5", "", "99999999999999999999"] {
         run(&["-n", n, "x"]).failed(
             2,
             &format!("invalid value '{n}'"),
@@ -117,7 +113,14 @@ fn device_settings_out_of_range() {
     for n in ["0", "100"] {
         run(&["--threads", n, "x"]).failed(2, "the number of threads must be 1 to", n);
     }
-    run(&["--threads", "two", "x"]).failed(2, "invalid value 'two'", "see hexflash --help");
+    for n in ["two", "-2"] {
+        run(&["--threads", n, "x"]).failed(2, &format!("invalid value '{n}'"), "see hexflash --help");
+    }
+    #[cfg(unix)]
+    for seconds in ["0", "-1"] {
+        let cause = format!("{seconds} is not in 1..");
+        run(&["--step-timeout", seconds, "x"]).failed(2, &cause, "see hexflash --help");
+    }
     for bytes in ["0", "1000", "65537", "1099511627776"] {
         run(&["--vtcm", bytes, "x"]).failed(
             2,
@@ -151,8 +154,8 @@ fn sampling_out_of_range() {
         run(&[flag, "warm", "x"]).failed(2, "invalid value 'warm'", "see hexflash --help");
     }
     run(&["--repeat-last-n", "99999999", "x"]).failed(2, "repeat_last_n is", "choose a value in that range");
-    for flag in ["--top-k", "--seed", "--repeat-last-n"] {
-        run(&[&format!("{flag}=-1"), "x"]).failed(2, "invalid value '-1'", "see hexflash --help");
+    for (flag, value) in [("--top-k", "1.5"), ("--seed", "-2"), ("--repeat-last-n", "-2")] {
+        run(&[flag, value, "x"]).failed(2, &format!("invalid value '{value}'"), "see hexflash --help");
     }
 }
 
@@ -167,6 +170,11 @@ fn chat_without_a_template() {
     run(&with_template).failed(2, "the chat template is invalid at line 1", "choose another template");
     fs::write(&template, "{{ raise_exception('only\nSwahili') }}").unwrap();
     run(&with_template).failed(2, "the chat template refuses", "change the messages");
+    for nothing in ["", "{% if false %}{{ messages }}{% endif %}"] {
+        fs::write(&template, nothing).unwrap();
+        let cause = "the chat template makes an empty prompt";
+        run(&with_template).failed(2, cause, "choose another with --chat-template");
+    }
     for flags in [["--system", "be brief"], ["--chat-template", "chatml"]] {
         run(&[&flags[..], &["hello"]].concat()).failed(2, "--chat", "see hexflash --help");
     }

@@ -202,6 +202,97 @@ fn wrong_hyper_parameters() {
     }
 }
 
+/// What an op of the device cannot do is said of the key that asks for it, before anything is loaded.
+#[test]
+fn limits_of_ops_are_told_by_the_keys_that_exceed_them() {
+    let count = |name, value: u32| Change::Key(name, Value::from(value));
+    let number = |name, value: f32| Change::Key(name, Value::from(value));
+    let scaling = |kind: &str| Change::Key("qwen35.rope.scaling.type", Value::from(kind));
+    let cases: [(&[Change<'_>], &str); 19] = [
+        (&[count("qwen35.ssm.conv_kernel", 33)], "ssm.conv_kernel is 33, expected at most 32"),
+        (
+            &[count("qwen35.ssm.state_size", 256), count("qwen35.ssm.inner_size", 256 * 8)],
+            "ssm.state_size is 256, expected at most 128",
+        ),
+        (&[count("qwen35.attention.key_length", 544)], "attention.key_length is 544, expected at most 512"),
+        (
+            &[count("qwen35.attention.value_length", 544)],
+            "attention.value_length is 544, expected at most 512",
+        ),
+        (&[count("qwen35.rope.dimension_count", 15)], "rope.dimension_count is 15, expected even"),
+        (&[number("qwen35.rope.freq_base", 0.0)], "rope.freq_base is 0, expected more than 0"),
+        (&[number("qwen35.rope.freq_base", -1.0)], "rope.freq_base is -1, expected more than 0"),
+        (&[number("qwen35.rope.freq_base", f32::NAN)], "rope.freq_base is NaN, expected a finite number"),
+        (
+            &[number("qwen35.rope.freq_base", f32::INFINITY)],
+            "rope.freq_base is inf, expected a finite number",
+        ),
+        (
+            &[scaling("yarn"), number("qwen35.rope.freq_base", 1.0)],
+            "rope.freq_base is 1, expected more than 1",
+        ),
+        (
+            &[scaling("linear"), number("qwen35.rope.scaling.factor", 0.0)],
+            "rope.scaling.factor is 0, expected a positive number",
+        ),
+        (
+            &[scaling("yarn"), number("qwen35.rope.scaling.factor", -2.0)],
+            "rope.scaling.factor is -2, expected a positive number",
+        ),
+        (
+            &[scaling("linear"), number("qwen35.rope.scaling.factor", f32::NAN)],
+            "rope.scaling.factor is NaN, expected a finite number",
+        ),
+        (
+            // Its inverse is infinite.
+            &[scaling("linear"), number("qwen35.rope.scaling.factor", 1e-40)],
+            "rope.scaling.factor is 0.0000",
+        ),
+        (&[scaling("longrope")], "rope.scaling.type is longrope, expected none, linear or yarn"),
+        (&[count("qwen35.context_length", 0)], "context_length is 0, expected 1 to 2147483647"),
+        (&[count("qwen35.block_count", 1025)], "block_count is 1025, expected at most 1024"),
+        (
+            &[count("qwen35.nextn_predict_layers", 8)],
+            "nextn_predict_layers is 8, expected less than the 8 layers",
+        ),
+        (
+            &[number("qwen35.attention.layer_norm_rms_epsilon", -1.0)],
+            "attention.layer_norm_rms_epsilon is -1, expected a small positive number",
+        ),
+    ];
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("changed.gguf");
+    for (changes, cause) in cases {
+        changed("tiny-hybrid-q4_0.gguf", &path, changes);
+        run(&["-m", text(&path), "-n", "1", "x"]).failed(
+            2,
+            &format!("qwen35.{cause}"),
+            "convert the model again",
+        );
+    }
+}
+
+/// Fewer layers than the file has would give garbage; llama.cpp refuses such files, too.
+#[test]
+fn tensors_that_nothing_reads() {
+    let layers = |n: u32| Change::Key("qwen35.block_count", Value::from(n));
+    let cause = "tensor blk.7.attn_k.weight belongs to a layer behind the 7 of qwen35.block_count";
+    refused_changed(&layers(7), cause, "convert the model again");
+    for name in ["blk.0.ffn_gate.bias", "rope_freqs.weight", "blk.seven.attn_norm.weight"] {
+        let change = Change::NewTensor(name, GgmlType::F32, &[32], vec![0; 128]);
+        refused_changed(
+            &change,
+            &format!("tensor {name} is not part of the model"),
+            "convert the model again",
+        );
+    }
+    // Layers that predict further tokens are left out by design.
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("mtp.gguf");
+    changed_model(&path, &Change::Key("qwen35.nextn_predict_layers", Value::from(1u32)));
+    assert!(hexflash(&["info", "-m", text(&path)]).succeeded().stdout.contains("  7 layers: "));
+}
+
 /// Each in range, but not their product.
 #[test]
 fn heads_and_widths_that_overflow_together() {
@@ -229,4 +320,14 @@ fn wrong_text_side() {
     run_changed(&eos).failed(2, "outside the vocabulary", "fix tokenizer.ggml.eos_token_id");
     let temp = Change::Key("general.sampling.temp", Value::from(f32::NAN));
     run_changed(&temp).failed(2, "general.sampling.temp", "set the option yourself");
+    let wrong_types = [
+        ("general.sampling.temp", Value::from("0.6"), "string"),
+        ("general.sampling.top_k", Value::from(true), "bool"),
+        ("general.sampling.top_p", Value::from(&[0.5f32][..]), "array"),
+    ];
+    for (key, value, kind) in wrong_types {
+        let outcome = run_changed(&Change::Key(key, value));
+        assert!(outcome.stderr.contains(kind), "{outcome:?}");
+        outcome.failed(2, key, "number");
+    }
 }

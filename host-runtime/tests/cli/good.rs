@@ -189,7 +189,9 @@ fn bench_measures_prefill_and_decode() {
 
 #[test]
 fn devices_are_listed() {
-    assert!(hexflash(&["devices"]).succeeded().stdout.contains("inproc"));
+    let list = hexflash(&["devices"]).succeeded().stdout;
+    assert!(list.contains("inproc"), "{list}");
+    assert!(list.lines().all(|line| line.len() < 200), "a line for each device, and no paragraph: {list}");
     let devices = hexflash(&["devices", "--json"]).succeeded().json();
     assert_eq!(devices[0]["name"], "inproc");
     assert!(devices[0]["vtcm_bytes"].as_u64().unwrap() > 0);

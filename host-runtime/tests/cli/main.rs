@@ -4,9 +4,14 @@ mod bad_drafts;
 mod bad_input;
 mod bad_models;
 mod bench_draft;
+#[cfg(target_os = "linux")]
+mod big_models;
 mod cache;
 #[cfg(target_os = "linux")]
 mod deploy;
 mod good;
+#[cfg(target_os = "linux")]
+mod limits;
+mod numbers;
 mod speculation;
 mod support;

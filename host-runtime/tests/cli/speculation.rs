@@ -193,7 +193,8 @@ fn more_drafts_than_a_block_has() {
     let draft = model(DRAFTS[0]);
     let outcome =
         run(&["-md", text(&draft), "--draft-max", "15", "--temp", "0", "-n", "12", EASY]).succeeded();
-    assert!(outcome.stderr.contains("--draft-max 15 counts as 7"), "{outcome:?}");
+    let note = "--draft-max 15 counts as 7: a block of this draft has 8 tokens";
+    assert!(outcome.stderr.contains(note), "{outcome:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ pub mod params;
 mod shapes;
 
 use crate::DType::{self, *};
-pub use shapes::Operands;
+pub use shapes::{MAX_HEAD, MAX_STATE, MAX_TAPS, Operands};
 
 wire_enum! {
     /// Opcode.

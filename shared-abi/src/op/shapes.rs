@@ -218,7 +218,7 @@ pub(super) fn rope(o: &Operands<'_>) -> Result<(), Fault> {
 }
 
 /// Most taps of SSM_CONV.
-const MAX_TAPS: u32 = 32;
+pub const MAX_TAPS: u32 = 32;
 
 pub(super) fn ssm_conv(o: &Operands<'_>) -> Result<(), Fault> {
     let (x, w, ring) = (o.src(0)?, o.src(1)?, o.src(2)?);
@@ -279,7 +279,7 @@ pub(super) fn gated_delta_net(o: &Operands<'_>) -> Result<(), Fault> {
 }
 
 /// Widest head of FLASH_ATTN_EXT.
-const MAX_HEAD: u32 = 512;
+pub const MAX_HEAD: u32 = 512;
 
 pub(super) fn flash_attn(o: &Operands<'_>) -> Result<(), Fault> {
     let (q, kc, vc, y) = (o.src(0)?, o.src(1)?, o.src(2)?, o.dst()?);

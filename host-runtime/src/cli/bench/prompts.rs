@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use crate::cli::CliError;
+use crate::cli::{CliError, input};
 use crate::text::{TextError, TextModel};
 
 /// Prompts that suit the models in `models/`: those of `tests/data/expected/`, as text.
@@ -22,8 +22,8 @@ impl Prompt {
     /// The prompts of a file, or those that ship with hexflash.
     pub(super) fn read(path: Option<&Path>) -> Result<Vec<Self>, CliError> {
         let Some(path) = path else { return parse(SHIPPED, Path::new("prompts.jsonl")) };
-        let bytes =
-            std::fs::read(path).map_err(|source| CliError::Prompts { path: path.to_owned(), source })?;
+        let bytes = input::read(path, input::MAX_PROMPT)
+            .map_err(|source| CliError::Prompts { path: path.to_owned(), source })?;
         let text = String::from_utf8(bytes).map_err(|error| {
             let valid = error.utf8_error().valid_up_to();
             let line = 1 + error.as_bytes()[..valid].iter().filter(|&&b| b == b'\n').count();

@@ -292,6 +292,7 @@ fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
 
 impl Bench<'_> {
     /// Runs everything once to warm up, then by turns.
+    #[expect(clippy::unreachable, reason = "plain decoding and auto are always among the modes")]
     fn measure(
         &mut self,
         number: usize,

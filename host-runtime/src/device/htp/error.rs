@@ -116,12 +116,14 @@ impl Call {
 pub enum HtpError {
     /// The vendor's library is not there.
     #[error(
-        "libcdsprpc.so cannot be opened ({}); run on a Snapdragon device, or name the library with --htp-library",
-        tried.iter().map(|(path, why)| format!("{}: {why}", path.display())).collect::<Vec<_>>().join("; ")
+        "{} {why}; run on a Snapdragon device, or name the library with --htp-library",
+        library.display()
     )]
     NoLibrary {
-        /// Paths, and why each failed.
-        tried: Vec<(PathBuf, String)>,
+        /// The library.
+        library: PathBuf,
+        /// Why not.
+        why: String,
     },
     /// It is there, but lacks a function.
     #[error("{} has no function {symbol}; it is too old for hexflash: update the system, or name another with --htp-library", library.display())]

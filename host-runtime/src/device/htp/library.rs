@@ -96,18 +96,32 @@ impl Library {
             Some(path) => vec![path.to_owned()],
             None => PATHS.iter().map(PathBuf::from).collect(),
         };
-        let mut tried = Vec::new();
+        let mut failure = None;
         for path in paths {
+            // Opening a pipe would wait for its writer. A name without a folder is the loader's business.
+            if path.metadata().is_ok_and(|about| !about.is_file()) {
+                failure = Some((path, "is not a file".to_owned()));
+                continue;
+            }
             // SAFETY: the vendor's library, or the one that the user names: what it does when it is opened is up to it.
             match unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(handle) => {
                     let functions = Functions::find(&handle, &path)?;
                     return Ok(Self { functions, path, _handle: handle });
                 }
-                Err(error) => tried.push((path, reason(&error))),
+                Err(error) => {
+                    let reason = reason(&error);
+                    tracing::debug!("{}: {reason}", path.display());
+                    // A library that is there and cannot be opened says more than all that are not there.
+                    if failure.is_none() && !is_absence(&reason) {
+                        failure = Some((path, format!("cannot be opened ({reason})")));
+                    }
+                }
             }
         }
-        Err(HtpError::NoLibrary { tried })
+        let (library, why) = failure
+            .unwrap_or_else(|| (named.unwrap_or(Path::new(PATHS[0])).to_owned(), "was not found".to_owned()));
+        Err(HtpError::NoLibrary { library, why })
     }
 
     /// Its functions.
@@ -119,6 +133,11 @@ impl Library {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether the loader says that there is no such library, in the words of glibc and musl, or of Android.
+fn is_absence(reason: &str) -> bool {
+    reason.contains("No such file or directory") || reason.ends_with("not found")
 }
 
 /// The loader's words, on one line.

@@ -204,6 +204,7 @@ impl Session {
     ///
     /// # Panics
     /// If the session was stopped.
+    #[expect(clippy::expect_used, reason = "the device drops a session right after it has stopped it")]
     pub(super) fn queue(&mut self) -> &mut Queue {
         self.queue.as_mut().expect("a session that was not stopped")
     }

@@ -159,7 +159,7 @@ impl Session {
     fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let device = &mut *self.device;
         let data = room(device, &mut self.data, plan.image.len())?;
-        let recorded = plan.record(data.id).finish();
+        let recorded = plan.record(data.id).finish()?;
         let info = |b: &Buffer| BufferInfo { size: b.memory.len() as u64, read_only: false };
         let homes = Homes { activations: data.id, kept_at: 0, handed: data.id };
         let block = recorded.block(0, &homes, |id| (id == data.id).then(|| info(&data)))?;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use hexflash::record::{Recorder, packed, packed_bytes};
+use hexflash::record::{self, Recorder};
 use hexflash_abi::program::{MAX_PARAMS, NO_TOKEN_AXIS, TensorFlags};
 use hexflash_abi::{BufferId, DType, Op, VECTOR_BYTES};
 use hexflash_oracle::{GgmlType, Tensor};
@@ -16,6 +16,10 @@ pub const POISON: u8 = 0xff;
 
 /// Guard bytes after each operand.
 const GUARD: usize = VECTOR_BYTES;
+
+fn packed_bytes(dtype: DType, ne: [u32; 4]) -> u64 {
+    record::packed_bytes(dtype, ne).expect("operands of cases are small")
+}
 
 /// A tensor of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +95,7 @@ impl Plan {
     }
 
     fn packed_at(&mut self, dtype: DType, ne: [u32; 4], offset: usize, written: bool) -> T {
-        let nb = packed(dtype, ne).nb;
+        let nb = record::packed(dtype, ne).expect("operands of cases are small").nb;
         self.push(Desc { dtype, offset, ne, nb, token_axis: NO_TOKEN_AXIS, written })
     }
 

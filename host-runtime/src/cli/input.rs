@@ -1,0 +1,30 @@
+//! Files that users name, read up to a limit: `/dev/zero` has no end.
+
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Result};
+use std::path::Path;
+
+/// Longest prompt, or file of prompts, in bytes. A context of a million tokens holds about a quarter of it.
+pub(super) const MAX_PROMPT: usize = 16 << 20;
+
+/// The bytes of a file, or of standard input for `-`.
+///
+/// # Errors
+/// The system's, or [`ErrorKind::FileTooLarge`] if there are more than `limit`.
+pub(super) fn read(path: &Path, limit: usize) -> Result<Vec<u8>> {
+    if path == Path::new("-") {
+        bounded(std::io::stdin().lock(), limit)
+    } else {
+        bounded(File::open(path)?, limit)
+    }
+}
+
+fn bounded(from: impl Read, limit: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        let cause = format!("there are more than {} MiB", limit >> 20);
+        return Err(Error::new(ErrorKind::FileTooLarge, cause));
+    }
+    Ok(bytes)
+}
