@@ -6,9 +6,13 @@ use super::{Hvx, LANES};
 #[inline(always)]
 pub fn f16_bits_to_f32<H: Hvx>(high_half: H::I) -> H::F {
     let sign = H::and_i(high_half, H::splat_i(i32::MIN));
-    // Exponent and mantissa into place; the multiplication rebiases the exponent and renormalises subnormals.
+    // Exponent and mantissa into place, and the bias changed.
     let magnitude = H::shr_i::<3>(H::and_i(high_half, H::splat_i(0x7fff_0000)));
-    let value = H::mul(H::from_bits(magnitude), H::splat(f32::from_bits((254 - 15) << 23)));
+    let normal = H::from_bits(H::add_i(magnitude, H::splat_i((127 - 15) << 23)));
+    // Subnormal: with the exponent of the smallest normal f16 the mantissa has a leading one too many.
+    let smallest = H::splat(1.0 / 16384.0);
+    let leading = H::from_bits(H::add_i(magnitude, H::splat_i((127 - 14) << 23)));
+    let value = H::select_gt(smallest, normal, H::sub_ieee(leading, smallest), normal);
     // f16 infinities and NaN come out at 2^16 and more: set the exponent that f32 has for them.
     let special = H::from_bits(H::or_i(H::bits(value), H::splat_i(0x7f80_0000)));
     let value = H::select_gt(H::splat(65536.0), value, value, special);
@@ -26,15 +30,15 @@ pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
     let odd = H::and_i(H::shr_i::<13>(magnitude), H::splat_i(1));
     let rounded = H::shr_i::<13>(H::add_i(H::add_i(magnitude, H::splat_i(0x0fff)), odd));
     let normal = H::sub_i(rounded, H::splat_i((127 - 15) << 10));
-    // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one.
+    // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one, if the sum rounds as IEEE does.
     let half = 0.5f32;
-    let subnormal = H::sub_i(H::bits(H::add(size, H::splat(half))), H::splat_i(half.to_bits() as i32));
+    let subnormal = H::sub_i(H::bits(H::add_ieee(size, H::splat(half))), H::splat_i(half.to_bits() as i32));
     let value = select_i::<H>(H::splat(1.0 / 16384.0), size, subnormal, normal);
-    // From 65520 on, the nearest is infinity: compare with the float before it.
-    let largest = H::splat(f32::from_bits(65520.0f32.to_bits() - 1));
-    let value = select_i::<H>(size, largest, H::splat_i(0x7c00), value);
-    let value = select_i::<H>(size, H::splat(-1.0), value, H::splat_i(0x7e00));
-    H::or_i(value, sign)
+    // From 65520 on, the nearest is infinity. NaN, too, for now: comparisons with it are not the same everywhere.
+    let value = select_i::<H>(H::splat(65520.0), size, value, H::splat_i(0x7c00));
+    // What is above infinity as an integer is NaN.
+    let nan = H::sar_i::<31>(H::sub_i(H::splat_i(0x7f80_0000), magnitude));
+    H::or_i(H::or_i(value, H::and_i(nan, H::splat_i(0x0200))), sign)
 }
 
 /// The words of a vector in memory.
@@ -92,6 +96,12 @@ pub unsafe fn store_f16_n<H: Hvx>(p: *mut u16, v: H::F, n: usize) {
     }
 }
 
+/// -x, exact.
+#[inline(always)]
+pub fn negate<H: Hvx>(x: H::F) -> H::F {
+    H::from_bits(H::add_i(H::bits(x), H::splat_i(i32::MIN)))
+}
+
 /// 2^n for -126 <= n <= 127.
 #[inline(always)]
 fn power_of_2<H: Hvx>(n: H::I) -> H::F {
@@ -114,8 +124,8 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
         H::splat(core::f32::consts::LOG2_E),
     ));
     let nf = H::to_float(n);
-    // ln 2 in two parts, so that n * high is exact.
-    let r = H::sub(x, H::mul(nf, H::splat(355.0 / 512.0)));
+    // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would be many of e^r.
+    let r = H::sub_ieee(x, H::mul_ieee(nf, H::splat(355.0 / 512.0)));
     let r = H::sub(r, H::mul(nf, H::splat(-2.121_944_4e-4)));
     let mut p = H::splat(1.987_569_2e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
@@ -127,6 +137,20 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
     let y = H::mul(H::mul(p, power_of_2::<H>(half)), power_of_2::<H>(H::sub_i(n, half)));
     let y = H::select_gt(H::splat(-87.336_54), x, H::splat(0.0), y);
     H::select_gt(x, H::splat(88.722_83), H::splat(f32::INFINITY), y)
+}
+
+/// a / b without a division: within 3 ulp, and 0 for divisors above 2^126.
+#[inline(always)]
+pub fn div_by_reciprocal<H: Hvx>(a: H::F, b: H::F) -> H::F {
+    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. Then Newton's method, three times.
+    let two = H::splat(2.0);
+    let mut r = H::from_bits(H::sub_i(H::splat_i(0x7ef3_11c3), H::bits(b)));
+    for _ in 0..3 {
+        r = H::mul(r, H::sub(two, H::mul(b, r)));
+    }
+    let size = H::from_bits(H::and_i(H::bits(b), H::splat_i(i32::MAX)));
+    let largest = H::from_bits(H::splat_i((126 + 127) << 23));
+    H::select_gt(size, largest, H::splat(0.0), H::mul(a, r))
 }
 
 /// 1 / sqrt(x), within 2 ulp for normal x; some large number for 0, 0 for infinity, NaN for NaN.
@@ -144,7 +168,7 @@ pub fn rsqrt<H: Hvx>(x: H::F) -> H::F {
 /// 1 / (1 + e^-x), within 3 ulp for results in the normal range; 0 below -88.7, NaN for NaN.
 #[inline(always)]
 pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
-    let e = exp::<H>(H::sub(H::splat(0.0), x));
+    let e = exp::<H>(negate::<H>(x));
     H::div(H::splat(1.0), H::add(H::splat(1.0), e))
 }
 
@@ -152,7 +176,7 @@ pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
 /// and NaN.
 #[inline(always)]
 pub fn silu<H: Hvx>(x: H::F) -> H::F {
-    let e = exp::<H>(H::sub(H::splat(0.0), x));
+    let e = exp::<H>(negate::<H>(x));
     H::div(x, H::add(H::splat(1.0), e))
 }
 
@@ -167,8 +191,9 @@ pub fn ln_1p<H: Hvx>(y: H::F) -> H::F {
     let shifted = H::sub_i(H::bits(u), H::splat_i(0x3f35_04f3));
     let n = H::sar_i::<23>(shifted);
     let scale = H::from_bits(H::sub_i(H::splat_i(127 << 23), H::shl_i::<23>(n)));
-    // m - 1 = (1 - 2^n + y) / 2^n without cancellation: where n = 0 it is y itself, rounding of u undone.
-    let f = H::add(H::sub(scale, one), H::mul(y, scale));
+    // m - 1 = (1 - 2^n + y) / 2^n without cancellation: where n = 0 it is y itself, rounding of u undone. Powers of two
+    // and their multiples: both terms are exact.
+    let f = H::add_ieee(H::sub_ieee(scale, one), H::mul_ieee(y, scale));
     let s = H::div(f, H::add(H::splat(2.0), f));
     let z = H::mul(s, s);
     let mut p = H::splat(2.0 / 11.0);
@@ -202,6 +227,7 @@ mod tests {
     use super::*;
     use crate::hvx::Isa;
     use crate::hvx::WithHvx;
+    use crate::hvx::qf32::Qf32;
 
     struct Narrow<'a>(&'a [f32]);
 
@@ -235,11 +261,14 @@ mod tests {
         }
     }
 
-    /// Every f16 comes back from f32, and around it the floats next to every boundary round as they should.
-    #[test]
-    fn f16_conversions_match_the_half_crate() {
-        let all: Vec<u16> = (0..=u16::MAX).collect();
-        let exact: Vec<f32> = all.iter().map(|&bits| f16::from_bits(bits).to_f32()).collect();
+    /// Every f16, and what f32 it is.
+    fn all() -> (Vec<u16>, Vec<f32>) {
+        (0..=u16::MAX).map(|bits| (bits, f16::from_bits(bits).to_f32())).unzip()
+    }
+
+    /// Floats at which narrowing might go wrong: every f16, and the floats next to every boundary between two.
+    fn boundaries() -> Vec<f32> {
+        let exact = all().1;
         let mut inputs = exact.clone();
         for pair in exact.windows(2) {
             let middle = (pair[0] + pair[1]) / 2.0;
@@ -247,16 +276,37 @@ mod tests {
         }
         inputs.extend([65519.996, 65520.0, 65536.0, 1e9, f32::MAX, f32::INFINITY, 1e-45, 1e-30]);
         inputs.resize(inputs.len().next_multiple_of(LANES), 0.0);
-        for isa in Isa::available() {
-            let widened = isa.run(Widen(&all));
-            for (w, e) in widened.iter().zip(&exact) {
-                assert!(w.to_bits() == e.to_bits() || (w.is_nan() && e.is_nan()), "{isa:?}: {w} {e}");
-            }
-            for (&bits, &x) in isa.run(Narrow(&inputs)).iter().zip(&inputs) {
-                let expected = f16::from_f32(x);
-                let nan = f16::from_bits(bits).is_nan() && expected.is_nan();
-                assert!(nan || bits == expected.to_bits(), "{isa:?} {x:e}: {bits:#x} {expected:?}");
-            }
+        inputs
+    }
+
+    fn assert_widened(who: &str, widened: &[f32]) {
+        for (w, e) in widened.iter().zip(&all().1) {
+            assert!(w.to_bits() == e.to_bits() || (w.is_nan() && e.is_nan()), "{who}: {w} {e}");
         }
+    }
+
+    fn assert_narrowed(who: &str, narrowed: &[u16], inputs: &[f32]) {
+        for (&bits, &x) in narrowed.iter().zip(inputs) {
+            let expected = f16::from_f32(x);
+            let nan = f16::from_bits(bits).is_nan() && expected.is_nan();
+            assert!(nan || bits == expected.to_bits(), "{who} {x:e}: {bits:#x} {expected:?}");
+        }
+    }
+
+    #[test]
+    fn f16_conversions_match_the_half_crate() {
+        let inputs = boundaries();
+        for isa in Isa::available() {
+            assert_widened(isa.name(), &isa.run(Widen(&all().0)));
+            assert_narrowed(isa.name(), &isa.run(Narrow(&inputs)), &inputs);
+        }
+    }
+
+    /// Subnormal f16 are rounded by a sum, and read by a difference: both must be exact.
+    #[test]
+    fn f16_conversions_are_exact_where_sums_are_qfloat() {
+        let inputs = boundaries();
+        assert_widened("qf32", &Widen(&all().0).with::<Qf32>());
+        assert_narrowed("qf32", &Narrow(&inputs).with::<Qf32>(), &inputs);
     }
 }

@@ -4,6 +4,8 @@
 //! (128 bytes). Every operation is defined here, once, to the bit: single precision, IEEE, one rounding per
 //! operation, no contraction. (Which NaN arithmetic gives is left open.) So a kernel gives the same bits on every
 //! back end that does IEEE arithmetic, and [`portable`] is the definition that the others are tested against.
+//! HVX float does not: its sums and products are about an ulp off, x + 0 and x * 1 included. What counts on an exact
+//! sum or product takes [`Hvx::add_ieee`] and its like, or integers.
 //!
 //! Back ends are chosen at run time ([`Isa::detect`]); a kernel is compiled once per back end, with that back
 //! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
@@ -21,6 +23,8 @@ pub mod neon;
 #[cfg(any(test, target_arch = "hexagon"))]
 mod operations;
 pub mod portable;
+#[cfg(test)]
+mod qf32;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
@@ -53,6 +57,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 
     /// Vectors that the register file holds: how far a kernel should block.
     const REGISTERS: usize;
+    /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are registers.
+    const Q_STAYS: bool = false;
 
     /// Loads 32 floats.
     ///
@@ -126,6 +132,22 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// a * b.
     fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// [`Hvx::add`] that is IEEE's to the bit also where HVX float has sums of its own: for sums that must be exact, or
+    /// round where the caller means them to.
+    #[inline(always)]
+    fn add_ieee(a: Self::F, b: Self::F) -> Self::F {
+        Self::add(a, b)
+    }
+    /// [`Hvx::sub`], as [`Hvx::add_ieee`] is [`Hvx::add`].
+    #[inline(always)]
+    fn sub_ieee(a: Self::F, b: Self::F) -> Self::F {
+        Self::sub(a, b)
+    }
+    /// [`Hvx::mul`], as [`Hvx::add_ieee`] is [`Hvx::add`].
+    #[inline(always)]
+    fn mul_ieee(a: Self::F, b: Self::F) -> Self::F {
+        Self::mul(a, b)
+    }
     /// a * b, rounded as by [`Hvx::mul`].
     fn mul_q(a: Self::F, b: Self::F) -> Self::Q;
     /// a + b, rounded as by [`Hvx::add`].
@@ -136,6 +158,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn zero_q() -> Self::Q;
     /// The floats.
     fn float(x: Self::Q) -> Self::F;
+    /// Has what comes before done before what comes after, where a [`Hvx::Q`] loses bits in memory: the compiler must
+    /// not put off a conversion until two ways of the program meet, and bring the `Q` there.
+    #[inline(always)]
+    fn settle() {}
     /// a / b, correctly rounded. (A back end without division may be off by an ulp and must say so.)
     fn div(a: Self::F, b: Self::F) -> Self::F;
     /// a if a > b, else b: the second operand where they compare equal or unordered.

@@ -118,6 +118,9 @@ impl Operations {
         put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
         put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
         put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
+        put::<H>(all, "add_ieee", true, H::add_ieee(x, y));
+        put::<H>(all, "sub_ieee", true, H::sub_ieee(x, y));
+        put::<H>(all, "mul_ieee", true, H::mul_ieee(x, y));
         // Sums of products.
         let product = H::mul_q(x, y);
         put::<H>(all, "mul_q", true, H::float(product));

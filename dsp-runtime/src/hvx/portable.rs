@@ -9,7 +9,7 @@ pub struct Portable;
 /// 32 lanes.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
-pub struct Lanes<T>([T; LANES]);
+pub struct Lanes<T>(pub(super) [T; LANES]);
 
 /// 128 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +17,12 @@ pub struct Lanes<T>([T; LANES]);
 pub struct Bytes([u8; BYTES]);
 
 #[inline(always)]
-fn map<T: Copy, U>(a: Lanes<T>, f: impl Fn(T) -> U) -> Lanes<U> {
+pub(super) fn map<T: Copy, U>(a: Lanes<T>, f: impl Fn(T) -> U) -> Lanes<U> {
     Lanes(core::array::from_fn(|i| f(a.0[i])))
 }
 
 #[inline(always)]
-fn zip<T: Copy, U>(a: Lanes<T>, b: Lanes<T>, f: impl Fn(T, T) -> U) -> Lanes<U> {
+pub(super) fn zip<T: Copy, S: Copy, U>(a: Lanes<T>, b: Lanes<S>, f: impl Fn(T, S) -> U) -> Lanes<U> {
     Lanes(core::array::from_fn(|i| f(a.0[i], b.0[i])))
 }
 

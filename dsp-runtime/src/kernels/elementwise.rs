@@ -7,6 +7,7 @@ use super::OpRun;
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
+use crate::row::{Row, RowMut};
 
 /// y = op(x), row by row.
 struct Unary {
@@ -78,6 +79,17 @@ impl Kernel for Unary {
     }
 }
 
+/// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of the loop.
+#[inline(always)]
+fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
+    let one = H::splat(b.get(0));
+    for v in 0..a.vectors() {
+        let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
+        let a = a.vector::<H>(v);
+        y.set_vector::<H>(v, if ADD { H::add(a, b) } else { H::mul(a, b) });
+    }
+}
+
 impl Kernel for Binary {
     fn units(&self) -> usize {
         self.y.rows()
@@ -97,12 +109,7 @@ impl Kernel for Binary {
             // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
             if b.len() == 1 || b.len() == a.len() {
-                let one = H::splat(b.get(0));
-                for v in 0..a.vectors() {
-                    let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
-                    let a = a.vector::<H>(v);
-                    y.set_vector::<H>(v, if add { H::add(a, b) } else { H::mul(a, b) });
-                }
+                if add { combine::<H, true>(a, b, &mut y) } else { combine::<H, false>(a, b, &mut y) }
             } else {
                 // A row that repeats within the row: rare, so plain.
                 for j in 0..a.len() {

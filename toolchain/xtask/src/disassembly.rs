@@ -1,6 +1,8 @@
 //! What the inner loops of the kernels became: read from the disassembly of a skel library.
 
 use crate::failure::{Failure, Result};
+use crate::hexagon::Arch;
+use crate::hidden_bits;
 use crate::process;
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +17,7 @@ struct Kernel {
     looped: &'static [&'static str],
 }
 
-/// Float multiplication: qfloat, or the IEEE instruction from v79 on.
+/// Float multiplication.
 const MULTIPLY: &str = "vmpy(v?.sf,v?.sf)";
 
 const KERNELS: &[Kernel] = &[
@@ -25,20 +27,39 @@ const KERNELS: &[Kernel] = &[
     Kernel { name: "FLASH_ATTN_EXT", function: &["6attend6Attend"], looped: &[MULTIPLY] },
 ];
 
-/// Checks the library; `features` are the attributes that the disassembler needs to know all instructions.
-pub fn check(file: &Path, features: &str) -> Result<()> {
+/// Checks a skel library.
+pub fn check(file: &Path, arch: Arch) -> Result<()> {
+    let listing = listing(file, arch)?;
+    let mut flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
+    if arch.hides_bits() {
+        flaws.extend(hidden_bits::flaws(&listing));
+    }
+    verdict(file, arch, &flaws)
+}
+
+/// Checks an image of an architecture that phones have, of which only the arithmetic matters.
+pub fn check_arithmetic(file: &Path, arch: Arch) -> Result<()> {
+    if !arch.hides_bits() {
+        return Ok(());
+    }
+    verdict(file, arch, &hidden_bits::flaws(&listing(file, arch)?))
+}
+
+fn listing(file: &Path, arch: Arch) -> Result<String> {
     let mut objdump = Command::new("llvm-objdump-22");
-    objdump.args(["-d", "--no-show-raw-insn", "--no-leading-addr"]).arg(format!("--mattr={features}"));
-    let listing = process::output(objdump.arg(file)).ok_or_else(|| {
-        Failure::unusable("llvm-objdump-22 could not read the library", "run `cargo xtask setup hexagon`")
-    })?;
-    let flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
+    objdump.args(["-d", "--no-show-raw-insn"]).arg(format!("--mattr={}", arch.attributes()));
+    process::output(objdump.arg(file)).ok_or_else(|| {
+        Failure::unusable("llvm-objdump-22 could not read what was built", "run `cargo xtask setup hexagon`")
+    })
+}
+
+fn verdict(file: &Path, arch: Arch, flaws: &[String]) -> Result<()> {
     if flaws.is_empty() {
         return Ok(());
     }
     Err(Failure::failed(
         format!("{}: {}", file.display(), flaws.join("; ")),
-        format!("look at it: llvm-objdump-22 -d --mattr={features} {}", file.display()),
+        format!("look at it: llvm-objdump-22 -d --mattr={} {}", arch.attributes(), file.display()),
     ))
 }
 
@@ -72,10 +93,11 @@ fn leaves_registers(line: &str) -> bool {
 }
 
 /// The functions of a listing: name and instructions.
-fn functions(listing: &str) -> impl Iterator<Item = (&str, &str)> {
+pub fn functions(listing: &str) -> impl Iterator<Item = (&str, &str)> {
     listing.split("\n\n").filter_map(|text| {
         let (head, body) = text.trim_start().split_once('\n')?;
-        Some((head.trim_start_matches('<').strip_suffix(">:")?, body))
+        let (_address, name) = head.split_once('<')?;
+        Some((name.strip_suffix(">:")?, body))
     })
 }
 
@@ -134,7 +156,7 @@ mod tests {
     #[test]
     fn loops_are_cut_at_their_ends() {
         let listing =
-            "\n<f>:\n{ loop0(0x10,r1) }\n{ v4.w += vrmpy(v8.ub,r2.b) }\n{ nop } :endloop0\n\n<g>:\n{ nop }\n";
+            "\n00001000 <f>:\n{ loop0(0x10,r1) }\n{ v4.w += vrmpy(v8.ub,r2.b) }\n{ nop } :endloop0\n\n00002000 <g>:\n{ nop }\n";
         let all: Vec<_> = functions(listing).collect();
         assert_eq!(all.len(), 2);
         let (name, body) = all[0];

@@ -53,6 +53,9 @@ pub struct Arguments {
     /// The compiler to use (the first of the two that is there, when not given)
     #[arg(long, value_enum)]
     toolchain: Option<Origin>,
+    /// Build the emulator's image for phones' architectures too, instead of the skel: for an emulator that has HVX float
+    #[arg(long)]
+    image: bool,
 }
 
 /// One architecture, or all of them.
@@ -161,6 +164,11 @@ impl Arch {
         }
     }
 
+    /// Whether its HVX float has no IEEE arithmetic, and numbers of its own that have bits outside of the registers.
+    pub fn hides_bits(self) -> bool {
+        matches!(self, Self::V79 | Self::V81)
+    }
+
     /// What the disassembler must be told, or it does not know the vector instructions.
     pub fn attributes(self) -> &'static str {
         match self {
@@ -192,10 +200,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let toolchain = toolchain(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
     for &arch in arguments.arch.archs() {
-        let file = build(&toolchain, arch, arch.product())?;
-        if arch.product() == Product::Skel {
-            skel::check(&file, arch.flags(), SKEL_ENTRY)?;
-            disassembly::check(&file, arch.attributes())?;
+        let product = if arguments.image { Product::Image } else { arch.product() };
+        let file = build(&toolchain, arch, product)?;
+        match product {
+            Product::Skel => {
+                skel::check(&file, arch.flags(), SKEL_ENTRY)?;
+                disassembly::check(&file, arch)?;
+            }
+            Product::Image => disassembly::check_arithmetic(&file, arch)?,
         }
         let size = fs::metadata(&file).map_or(0, |data| data.len());
         println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));

@@ -13,6 +13,7 @@ mod dist;
 mod failure;
 mod fuzz;
 mod hexagon;
+mod hidden_bits;
 mod loom;
 mod miri;
 mod mutants;

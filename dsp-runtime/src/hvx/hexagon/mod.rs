@@ -130,6 +130,7 @@ impl Hvx for Hexagon {
     type Q = V;
 
     const REGISTERS: usize = 32;
+    const Q_STAYS: bool = float::HIDDEN_BITS;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
@@ -217,6 +218,21 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn add_ieee(a: V, b: V) -> V {
+        float::add_ieee(a, b)
+    }
+
+    #[inline(always)]
+    fn sub_ieee(a: V, b: V) -> V {
+        float::sub_ieee(a, b)
+    }
+
+    #[inline(always)]
+    fn mul_ieee(a: V, b: V) -> V {
+        float::mul_ieee(a, b)
+    }
+
+    #[inline(always)]
     fn mul_q(a: V, b: V) -> V {
         float::mul_q(a, b)
     }
@@ -240,6 +256,15 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn float(x: V) -> V {
         float::float(x)
+    }
+
+    #[inline(always)]
+    fn settle() {
+        if float::HIDDEN_BITS {
+            // The compiler merges equal ends of two ways, but not across assembly.
+            // SAFETY: nothing is done.
+            unsafe { core::arch::asm!("", options(nomem, nostack, preserves_flags)) };
+        }
     }
 
     #[inline(always)]
@@ -370,14 +395,15 @@ impl Hvx for Hexagon {
     fn sum_four(x: [V; 4]) -> V {
         let halves = |a: V, b: V, part: i32| {
             let pair = hvx!(q6_w_vshuff_vvr(b, a, part));
-            Self::add_q(hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+            float::add_moved(hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
         };
         // Parts are of vectors 0, 1, 2, 3 in the end.
+        let x = x.map(float::movable);
         let mut sum = halves(halves(x[0], x[2], 64), halves(x[1], x[3], 64), 32);
         for distance in [16, 8, 4] {
-            sum = Self::add_q(sum, hvx!(q6_v_vror_vr(sum, distance)));
+            sum = float::add_moved(sum, hvx!(q6_v_vror_vr(sum, distance)));
         }
-        Self::float(sum)
+        float::float_moved(sum)
     }
 
     #[inline(always)]

@@ -1,8 +1,16 @@
-//! Float lanes with HVX float: qfloat, and from v79 on, where they are as fast, the IEEE instructions.
+//! Float lanes with HVX float: qfloat arithmetic, IEEE comparisons.
 //!
 //! Below v79 results differ from the definition in this: qfloat rounds in its own way (an ulp, in short), and knows
-//! neither infinities nor NaN, which become large numbers. Comparisons and maxima are exact. Division is a
-//! multiplication by a reciprocal, within 3 ulp, and gives 0 for divisors above 2^126.
+//! neither infinities nor NaN, which become large numbers. Where IEEE sums are needed there are instructions for them.
+//!
+//! From v79 on those are gone. qfloat has more bits, and a sum or product that is converted at once is IEEE's to the bit
+//! (but for products of subnormals). The additional bits lie outside of the register: only float instructions see
+//! them, and whatever else reads it, a store, a permutation, a selection, a copy, reads another number. So everything here
+//! gives IEEE single to the outside, except [`Hvx::Q`](crate::hvx::Hvx::Q), which nothing but sums may touch.
+//! `cargo xtask hexagon` looks for values of this form that the compiler has moved.
+//!
+//! Comparisons and maxima are exact; a NaN counts as larger than infinity (below v81). Division is a multiplication by a
+//! reciprocal.
 //!
 //! A value is kept as IEEE single between operations; the compiler removes conversions that undo each other.
 
@@ -10,7 +18,11 @@ use core::arch::hexagon::v128::*;
 use core::simd::cmp::SimdPartialOrd;
 use core::simd::{Select, Simd};
 
-use super::{LANES, V, Words, hvx, vector, words};
+use super::{Hexagon, LANES, V, Words, hvx, vector, words};
+use crate::hvx::math;
+
+/// Whether a value between operations has bits outside of its register.
+pub(super) const HIDDEN_BITS: bool = cfg!(target_feature = "hvxv79");
 
 #[inline(always)]
 fn floats(v: V) -> Simd<f32, LANES> {
@@ -25,42 +37,37 @@ fn single(v: V) -> V {
 
 #[inline(always)]
 pub(super) fn add(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") {
-        hvx!(q6_vsf_vadd_vsfvsf(a, b))
-    } else {
-        single(hvx!(q6_vqf32_vadd_vsfvsf(a, b)))
-    }
+    single(hvx!(q6_vqf32_vadd_vsfvsf(a, b)))
 }
 
 #[inline(always)]
 pub(super) fn sub(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") {
-        hvx!(q6_vsf_vsub_vsfvsf(a, b))
-    } else {
-        single(hvx!(q6_vqf32_vsub_vsfvsf(a, b)))
-    }
+    single(hvx!(q6_vqf32_vsub_vsfvsf(a, b)))
 }
 
 #[inline(always)]
 pub(super) fn mul(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") {
-        hvx!(q6_vsf_vmpy_vsfvsf(a, b))
-    } else {
-        single(hvx!(q6_vqf32_vmpy_vsfvsf(a, b)))
-    }
+    single(mul_q(a, b))
+}
+
+#[inline(always)]
+pub(super) fn add_ieee(a: V, b: V) -> V {
+    if HIDDEN_BITS { add(a, b) } else { hvx!(q6_vsf_vadd_vsfvsf(a, b)) }
+}
+
+#[inline(always)]
+pub(super) fn sub_ieee(a: V, b: V) -> V {
+    if HIDDEN_BITS { sub(a, b) } else { hvx!(q6_vsf_vsub_vsfvsf(a, b)) }
+}
+
+#[inline(always)]
+pub(super) fn mul_ieee(a: V, b: V) -> V {
+    if HIDDEN_BITS { mul(a, b) } else { hvx!(q6_vsf_vmpy_vsfvsf(a, b)) }
 }
 
 #[inline(always)]
 pub(super) fn div(a: V, b: V) -> V {
-    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. Then Newton's method, three times.
-    let two = hvx!(q6_v_vsplat_r(2.0f32.to_bits() as i32));
-    let mut r = vector(Words::splat(0x7ef3_11c3) - words(b));
-    for _ in 0..3 {
-        r = mul(r, sub(two, mul(b, r)));
-    }
-    let size = vector(words(b) & Words::splat(i32::MAX));
-    let largest = vector(Words::splat(((126 + 127) << 23) as i32));
-    select_gt(size, largest, vector(Words::splat(0)), mul(a, r))
+    math::div_by_reciprocal::<Hexagon>(a, b)
 }
 
 #[inline(always)]
@@ -69,12 +76,12 @@ pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
 }
 
 /// Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as IEEE does. Good for |x| <= 2^22, which is more
-/// than any kernel needs. (The conversion instruction truncates, and qfloat does not promise how it rounds.)
+/// than any kernel needs. (The conversion instruction truncates.)
 #[inline(always)]
 pub(super) fn to_int(x: V) -> V {
     const MAGIC: i32 = 12_582_912.0f32.to_bits() as i32;
     let magic = Words::splat(MAGIC);
-    vector(words(hvx!(q6_vsf_vadd_vsfvsf(x, vector(magic)))) - magic)
+    vector(words(add_ieee(x, vector(magic))) - magic)
 }
 
 #[inline(always)]
@@ -90,85 +97,88 @@ pub(super) fn sum(x: V) -> f32 {
 
 #[inline(always)]
 pub(super) fn widen_f16(x: V) -> (V, V) {
-    if cfg!(target_feature = "hvxv79") {
+    if HIDDEN_BITS {
+        // Multiplied by one, which is exact there.
+        widen_f16_scaled(x, 0x3c00_3c00, [1.0; 2])
+    } else {
         let pair = hvx!(q6_wsf_vcvt_vhf(x));
         (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
-    } else {
-        // Multiplied by one.
-        widen_f16_scaled(x, 0x3c00_3c00, [1.0; 2])
     }
 }
 
 #[inline(always)]
 pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
-    let factors = hvx!(q6_v_vsplat_r(factors));
-    if cfg!(target_feature = "hvxv79") {
-        let pair = hvx!(q6_wsf_vmpy_vhfvhf(x, factors));
-        (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
-    } else {
-        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, factors));
-        (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
-    }
+    let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, hvx!(q6_v_vsplat_r(factors))));
+    (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
 }
 
-// Sums of products stay in qf32. (From v79 on they are IEEE, as everything is.)
+// Sums of products stay in qf32.
 
 #[inline(always)]
 pub(super) fn mul_q(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") { mul(a, b) } else { hvx!(q6_vqf32_vmpy_vsfvsf(a, b)) }
+    hvx!(q6_vqf32_vmpy_vsfvsf(a, b))
 }
 
 #[inline(always)]
 pub(super) fn add_q(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") { add(a, b) } else { hvx!(q6_vqf32_vadd_vqf32vqf32(a, b)) }
+    hvx!(q6_vqf32_vadd_vqf32vqf32(a, b))
 }
 
 #[inline(always)]
 pub(super) fn add_qf(a: V, b: V) -> V {
-    if cfg!(target_feature = "hvxv79") { add(a, b) } else { hvx!(q6_vqf32_vadd_vqf32vsf(a, b)) }
+    hvx!(q6_vqf32_vadd_vqf32vsf(a, b))
 }
 
 #[inline(always)]
 pub(super) fn float(x: V) -> V {
-    if cfg!(target_feature = "hvxv79") { x } else { single(x) }
+    single(x)
+}
+
+// Sums over lanes are permuted between additions: in qf32 where its bits are all in the register.
+
+/// A sum of products in the form that may be permuted.
+#[inline(always)]
+pub(super) fn movable(x: V) -> V {
+    if HIDDEN_BITS { single(x) } else { x }
+}
+
+/// a + b of that form.
+#[inline(always)]
+pub(super) fn add_moved(a: V, b: V) -> V {
+    if HIDDEN_BITS { add(a, b) } else { add_q(a, b) }
+}
+
+/// The floats of that form.
+#[inline(always)]
+pub(super) fn float_moved(x: V) -> V {
+    if HIDDEN_BITS { x } else { single(x) }
 }
 
 /// The lanes' sum, in all lanes: the vector is turned, not shortened, and a + b is b + a.
 #[inline(always)]
 pub(super) fn sum_all(x: V) -> V {
-    if cfg!(target_feature = "hvxv79") {
-        turn(x, add)
-    } else {
-        // The first addition leaves IEEE.
-        let x = hvx!(q6_vqf32_vadd_vsfvsf(x, hvx!(q6_v_vror_vr(x, 64))));
-        let mut x = x;
-        for distance in [32, 16, 8, 4] {
-            x = add_q(x, hvx!(q6_v_vror_vr(x, distance)));
-        }
-        single(x)
-    }
+    // The first addition leaves IEEE.
+    let first = movable(hvx!(q6_vqf32_vadd_vsfvsf(x, hvx!(q6_v_vror_vr(x, 64)))));
+    float_moved(turn(first, &[32, 16, 8, 4]))
 }
 
 /// As [`sum_all`].
 #[inline(always)]
 pub(super) fn sum_all_q(x: V) -> V {
-    float(turn(x, add_q))
+    float_moved(turn(movable(x), &[64, 32, 16, 8, 4]))
 }
 
 #[inline(always)]
-fn turn(mut x: V, add: impl Fn(V, V) -> V) -> V {
-    for distance in [64, 32, 16, 8, 4] {
-        x = add(x, hvx!(q6_v_vror_vr(x, distance)));
+fn turn(mut x: V, distances: &[i32]) -> V {
+    for &distance in distances {
+        x = add_moved(x, hvx!(q6_v_vror_vr(x, distance)));
     }
     x
 }
 
-/// [`math::rsqrt`](crate::hvx::math::rsqrt) without leaving qf32.
+/// [`math::rsqrt`] without leaving qf32.
 #[inline(always)]
 pub(super) fn rsqrt(x: V) -> V {
-    if cfg!(target_feature = "hvxv79") {
-        return crate::hvx::math::rsqrt::<super::Hexagon>(x);
-    }
     let splat = |x: f32| vector(Words::splat(x.to_bits() as i32));
     let product = |a: V, b: V| hvx!(q6_vqf32_vmpy_vqf32vqf32(a, b));
     let start = vector(Words::splat(0x5f37_59df) - words(hvx!(q6_vuw_vlsr_vuwr(x, 1))));

@@ -12,6 +12,8 @@ use core::simd::cmp::{SimdPartialEq, SimdPartialOrd};
 use super::{LANES, V, Words, hvx, vector, words};
 use crate::hvx::{math, portable};
 
+pub(super) const HIDDEN_BITS: bool = false;
+
 const MAGNITUDE: i32 = i32::MAX;
 const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
 
@@ -173,7 +175,9 @@ pub(super) fn widen_f16_scaled(x: V, _factors: i32, same: [f32; 2]) -> (V, V) {
 
 // IEEE operations have one form.
 
-pub(super) use self::{add as add_q, add as add_qf, mul as mul_q, sum_all as sum_all_q};
+pub(super) use self::{add as add_ieee, add as add_moved, add as add_q, add as add_qf, sub as sub_ieee};
+pub(super) use self::{float as float_moved, float as movable};
+pub(super) use self::{mul as mul_ieee, mul as mul_q, sum_all as sum_all_q};
 
 #[inline(always)]
 pub(super) fn float(x: V) -> V {

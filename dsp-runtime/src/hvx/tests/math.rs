@@ -1,5 +1,6 @@
 //! The functions of [`math`]: the same bits on every back end, and their distance from f64.
 
+use super::super::qf32::Qf32;
 use super::super::{Hvx, Isa, LANES, WithHvx, math};
 use super::edges;
 
@@ -64,7 +65,10 @@ impl WithHvx for Apply<'_> {
 
 /// Floats from `from` to `to` (which have one sign), both included: a vector's multiple, evenly over bit patterns.
 fn spread(from: f32, to: f32) -> Vec<f32> {
-    const COUNT: u64 = 1 << 18;
+    spread_of::<{ 1 << 18 }>(from, to)
+}
+
+fn spread_of<const COUNT: u64>(from: f32, to: f32) -> Vec<f32> {
     assert_eq!(from.is_sign_negative(), to.is_sign_negative());
     let (low, high) = (from.to_bits().min(to.to_bits()), from.to_bits().max(to.to_bits()));
     let at = |i| low + (u64::from(high - low) * i / (COUNT - 1)) as u32;
@@ -125,6 +129,34 @@ fn within_the_stated_bounds() {
             let want = f64::from(*x).tanh();
             assert!((f64::from(got) - want).abs() <= 1.8e-7, "tanh({x:e}): {got:e}, not {want:e}");
         }
+    }
+}
+
+/// Each operation is an ulp off there; what must be exact is, or errors were a hundred ulp far from zero.
+#[test]
+fn within_a_few_ulp_where_arithmetic_is_qfloat() {
+    let all = [
+        (Exp, 1e-3, 88.7, 6.0),
+        (Exp, -1e-3, -87.3, 6.0),
+        (Sigmoid, 1e-3, 80.0, 6.0),
+        (Sigmoid, -1e-3, -80.0, 12.0),
+        (Silu, 1e-3, 80.0, 8.0),
+        (Silu, -1e-3, -80.0, 14.0),
+        (Ln1p, 1e-3, 8.5e37, 8.0),
+        (Softplus, 1e-3, 80.0, 12.0),
+        (Softplus, -1e-3, -80.0, 16.0),
+    ];
+    for (function, from, to, bound) in all {
+        let x = spread_of::<{ 1 << 12 }>(from, to);
+        let mut y = x.clone();
+        Apply(function, &mut y).with::<Qf32>();
+        let worst = x.iter().zip(y).map(|(x, got)| {
+            let want = function.exact(f64::from(*x));
+            ((f64::from(got) - want).abs() / ulp(want), *x)
+        });
+        let worst = worst.fold((0.0, 0.0), |a, b| if a.0 > b.0 { a } else { b });
+        eprintln!("{function:?} {from} {to}: {worst:?}");
+        assert!(worst.0 <= bound, "{function:?}({:e}) is {:.2} ulp off", worst.1, worst.0);
     }
 }
 

@@ -33,6 +33,18 @@ pub(super) struct Change<H: Hvx, const J: usize> {
     pub delta: [H::F; J],
 }
 
+impl<H: Hvx, const J: usize> Change<H, J> {
+    /// That of N vectors from vector `first` on.
+    #[inline(always)]
+    fn part<const N: usize>(self, first: usize) -> Change<H, N> {
+        let mut delta = [self.decay; N];
+        for (n, delta) in delta.iter_mut().enumerate() {
+            *delta = self.delta[first + n];
+        }
+        Change { k: self.k, decay: self.decay, delta }
+    }
+}
+
 /// A token whose sums are wanted: [`KEYS`] floats each.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
@@ -109,14 +121,56 @@ struct Flow<H: Hvx, const J: usize> {
 #[derive(Clone, Copy)]
 struct Cursor<H: Hvx, const J: usize> {
     sweep: Sweep<J>,
+    /// Keys from one to the next.
+    step: usize,
     change: [Ahead<H>; 2],
     k: [Ahead<H>; 2],
     q: [Ahead<H>; 2],
 }
 
 impl<const J: usize> Sweep<J> {
-    /// Keys that the loop's body has: 8 or 16 vectors, which is what registers allow.
-    const STEP: usize = if J < 3 { 8 } else { 4 };
+    /// The part of N vectors per key from vector `first` on.
+    #[inline(always)]
+    fn part<const N: usize>(self, first: usize) -> Sweep<N> {
+        let Self { from, to, size, stride } = self;
+        Sweep { from: from.skip(first), to: to.skip(first), size, stride }
+    }
+
+    /// Both at once: the state is changed, and the new one summed.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    #[inline(always)]
+    pub unsafe fn change_and_sum<H: Hvx>(self, change: Change<H, J>, wanted: Wanted) -> [[H::F; J]; 2] {
+        // What three or four vectors per key have between operations is more than registers hold.
+        if !H::Q_STAYS || J < 3 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.run::<H, true, true>(change, wanted) };
+        }
+        let mut sums = [change.delta; 2];
+        let mut first = 0;
+        while first + 2 <= J {
+            // SAFETY: the caller's promise; parts are apart.
+            let two = unsafe { self.part::<2>(first).run::<H, true, true>(change.part(first), wanted) };
+            for (sums, two) in sums.iter_mut().zip(two) {
+                (sums[first], sums[first + 1]) = (two[0], two[1]);
+            }
+            first += 2;
+        }
+        if first < J {
+            // SAFETY: as above.
+            let one = unsafe { self.part::<1>(first).run::<H, true, true>(change.part(first), wanted) };
+            for (sums, one) in sums.iter_mut().zip(one) {
+                sums[first] = one[0];
+            }
+        }
+        sums
+    }
+
+    /// Keys that the loop's body has: 8 or 16 vectors, which is what registers allow, or fewer where sums must stay in them.
+    const fn step<H: Hvx, const CHANGE: bool, const SUMS: bool>() -> usize {
+        if J < 3 && !(H::Q_STAYS && CHANGE && SUMS) { 8 } else { 4 }
+    }
 
     /// Changes the state, then sums the new one; each if asked for.
     ///
@@ -126,22 +180,19 @@ impl<const J: usize> Sweep<J> {
     /// 2. The rows of what is asked for have [`KEYS`] floats.
     #[inline(always)]
     pub unsafe fn run<H: Hvx, const CHANGE: bool, const SUMS: bool>(
-        mut self,
+        self,
         change: Change<H, J>,
         wanted: Wanted,
     ) -> [[H::F; J]; 2] {
-        if H::REGISTERS > 16 {
-            // All vectors of a key are worked on at once: addresses are constants.
-            self.stride = J;
-        }
         let mut sums = [[H::zero_q(); J]; 2];
         // SAFETY: for all of them, the caller's promises.
         unsafe {
-            let mut at = Cursor::new(self, change.k, wanted);
+            let step = const { Self::step::<H, CHANGE, SUMS>() };
+            let mut at = Cursor::new(self, step, change.k, wanted);
             let mut flow = at.start::<CHANGE>(change);
-            for _ in 0..self.size / Self::STEP {
+            for _ in 0..self.size / step {
                 flow = at.four::<CHANGE, SUMS>(0, change, flow, &mut sums);
-                if Self::STEP > 4 {
+                if step > 4 {
                     flow = at.four::<CHANGE, SUMS>(4, change, flow, &mut sums);
                 }
                 at = at.next();
@@ -152,6 +203,7 @@ impl<const J: usize> Sweep<J> {
             floats[0][j] = H::float(sums[0][j]);
             floats[1][j] = H::float(sums[1][j]);
         }
+        H::settle();
         floats
     }
 }
@@ -160,13 +212,12 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// # Safety
     /// As [`Sweep::run`].
     #[inline(always)]
-    unsafe fn new(sweep: Sweep<J>, change: Lines, wanted: Wanted) -> Self {
+    unsafe fn new(sweep: Sweep<J>, step: usize, change: Lines, wanted: Wanted) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let step = Sweep::<J>::STEP;
             let (change, k, q) =
                 (Ahead::two(change, step), Ahead::two(wanted.k, step), Ahead::two(wanted.q, step));
-            Self { sweep, change, k, q }
+            Self { sweep, step, change, k, q }
         }
     }
 
@@ -174,13 +225,19 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// As [`Ahead::next`].
     #[inline(always)]
     unsafe fn next(self) -> Self {
-        let step = Sweep::<J>::STEP;
+        let step = self.step;
         let skip = step * self.sweep.stride;
         let sweep = Sweep { from: self.sweep.from.skip(skip), to: self.sweep.to.skip(skip), ..self.sweep };
         let [change, k, q] = [self.change[1], self.k[1], self.q[1]];
         // SAFETY: the caller's promise.
         unsafe {
-            Self { sweep, change: [change, change.next(step)], k: [k, k.next(step)], q: [q, q.next(step)] }
+            Self {
+                sweep,
+                step,
+                change: [change, change.next(step)],
+                k: [k, k.next(step)],
+                q: [q, q.next(step)],
+            }
         }
     }
 
@@ -195,8 +252,7 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
             // SAFETY: the caller's promise.
             *s = unsafe { self.sweep.from.load::<H>(i * self.sweep.stride + j) };
         }
-        let step = Sweep::<J>::STEP;
-        let (part, lane) = (i / step, i % step);
+        let (part, lane) = (i / self.step, i % self.step);
         Key { s, change: self.change[part].get(lane), k: self.k[part].get(lane), q: self.q[part].get(lane) }
     }
 

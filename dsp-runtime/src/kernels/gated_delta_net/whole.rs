@@ -56,9 +56,10 @@ impl<const J: usize> Whole<'_, J> {
 
     /// The sweep over this block of a state.
     #[inline(always)]
-    fn sweep(&self, from: Lines, to: Lines) -> Sweep<J> {
-        let Place { size, vectors, .. } = self.place;
-        Sweep { from: from.skip(self.first), to: to.skip(self.first), size, stride: vectors }
+    fn sweep<H: Hvx>(&self, from: Lines, to: Lines) -> Sweep<J> {
+        // Where all vectors of a key are worked on at once, addresses are constants.
+        let (size, stride) = (self.place.size, self.vectors::<H>());
+        Sweep { from: from.skip(self.first), to: to.skip(self.first), size, stride }
     }
 }
 
@@ -102,7 +103,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         let kq = self.dot::<H>(token.wanted);
         let (beta, scale) = (H::splat(self.head.beta.row(t).get(0)), H::splat(self.head.scale));
         // a - b is a + (-b) to the bit, and takes one conversion less.
-        let negative = H::sub(H::splat(0.0), token.decay);
+        let negative = math::negate::<H>(token.decay);
         let (mut delta, mut out) = ([beta; J], [scale; J]);
         for j in 0..J {
             // SAFETY: the row has these vectors, as asserted.
@@ -125,14 +126,14 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         // What a sweep is not asked for it does not look at.
         let unused = Wanted { k: update.k, q: update.k };
         // SAFETY: the caller's promise; the rows are places for keys.
-        unsafe { self.sweep(from, to).run::<H, true, false>(*update, unused) };
+        unsafe { self.sweep::<H>(from, to).run::<H, true, false>(*update, unused) };
     }
 
     #[inline(always)]
     unsafe fn sum(&mut self, from: Lines, token: &Token<H>) -> Self::Sums {
         let unused = Change { k: token.wanted.k, decay: token.decay, delta: [token.decay; J] };
         // SAFETY: as above.
-        unsafe { self.sweep(from, from).run::<H, false, true>(unused, token.wanted) }
+        unsafe { self.sweep::<H>(from, from).run::<H, false, true>(unused, token.wanted) }
     }
 
     #[inline(always)]
@@ -144,6 +145,6 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         token: &Token<H>,
     ) -> Self::Sums {
         // SAFETY: as above.
-        unsafe { self.sweep(from, to).run::<H, true, true>(*update, token.wanted) }
+        unsafe { self.sweep::<H>(from, to).change_and_sum::<H>(*update, token.wanted) }
     }
 }

@@ -7,6 +7,8 @@ use crate::hvx::{Hvx, LANES, Lines};
 pub(super) struct F16;
 
 impl Weights for F16 {
+    const PARTS: usize = PARTIAL;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
@@ -20,26 +22,18 @@ impl Weights for F16 {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
             // SAFETY: the group's values that the rows have.
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+            // A whole group apart: its loop has no conditions.
             if n == LANES {
                 for i in 0..LANES / 2 {
                     // SAFETY: a vector per two k, inside the group.
-                    let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
-                    for r in 0..R {
-                        acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(&x[r], 2 * i)));
-                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(&x[r], 2 * i + 1)));
-                    }
+                    add_pair::<H, R>(acc, H::widen_f16(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
                 continue;
             }
             for i in 0..n.div_ceil(2) {
                 // SAFETY: as above.
-                let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(i) });
-                for r in 0..R {
-                    acc[r][0] = H::add_q(acc[r][0], H::mul_q(even, H::lane(&x[r], 2 * i)));
-                    if 2 * i + 1 < n {
-                        acc[r][1] = H::add_q(acc[r][1], H::mul_q(odd, H::lane(&x[r], 2 * i + 1)));
-                    }
-                }
+                let w = H::widen_f16(unsafe { group.load_b::<H>(i) });
+                add_pair::<H, R>(acc, w, &x, i, 2 * i + 1 < n);
             }
         }
     }
@@ -49,6 +43,8 @@ impl Weights for F16 {
 pub(super) struct F32;
 
 impl Weights for F32 {
+    const PARTS: usize = PARTIAL;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
@@ -62,13 +58,34 @@ impl Weights for F32 {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
             // SAFETY: the group's values that the rows have.
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
-            for i in 0..n {
-                // SAFETY: a vector per k, inside the group.
-                let w = unsafe { group.load::<H>(i) };
-                for r in 0..R {
-                    acc[r][i % 2] = H::add_q(acc[r][i % 2], H::mul_q(w, H::lane(&x[r], i)));
+            // SAFETY: a vector per k, inside the group, which has LANES of them.
+            let w = |i: usize| unsafe { (group.load::<H>(2 * i), group.load::<H>(2 * i + 1)) };
+            if n == LANES {
+                for i in 0..LANES / 2 {
+                    add_pair::<H, R>(acc, w(i), &x, i, true);
                 }
+                continue;
             }
+            for i in 0..n.div_ceil(2) {
+                add_pair::<H, R>(acc, w(i), &x, i, 2 * i + 1 < n);
+            }
+        }
+    }
+}
+
+/// Adds the products of pair `i` of k: of both, or of the even one only.
+#[inline(always)]
+fn add_pair<H: Hvx, const R: usize>(
+    acc: &mut [[H::Q; PARTIAL]; R],
+    (even, odd): (H::F, H::F),
+    x: &[H::Lanes; R],
+    i: usize,
+    both: bool,
+) {
+    for (acc, x) in acc.iter_mut().zip(x) {
+        acc[0] = H::add_q(acc[0], H::mul_q(even, H::lane(x, 2 * i)));
+        if both {
+            acc[1] = H::add_q(acc[1], H::mul_q(odd, H::lane(x, 2 * i + 1)));
         }
     }
 }

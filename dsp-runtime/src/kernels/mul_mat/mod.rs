@@ -42,6 +42,9 @@ const PARTIAL: usize = 2;
 /// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have to do
 /// with the registers that the others leave.
 trait Weights: Sync {
+    /// Partial sums of a row that `multiply` adds to; the others stay zero.
+    const PARTS: usize;
+
     /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
     ///
     /// # Safety
@@ -248,9 +251,11 @@ impl<W: Weights> MulMat<W> {
         for _ in 0..unit.strips {
             let mut acc = [[H::zero_q(); PARTIAL]; R];
             if p.first > 0 {
-                for (i, v) in acc.as_flattened_mut().iter_mut().enumerate() {
-                    // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
-                    *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(i) });
+                for (r, acc) in acc.iter_mut().enumerate() {
+                    for (i, v) in acc.iter_mut().enumerate().take(W::PARTS) {
+                        // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                        *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(r * PARTIAL + i) });
+                    }
                 }
             }
             // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the type that
@@ -262,7 +267,7 @@ impl<W: Weights> MulMat<W> {
                     unsafe { self.finish::<H>(y[r].add(column), acc, shape.w.ne[1] - column) };
                     continue;
                 }
-                for (i, &v) in acc.iter().enumerate() {
+                for (i, &v) in acc.iter().enumerate().take(W::PARTS) {
                     // SAFETY: as above. (A unit of several strips has them whole.)
                     unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
                 }
@@ -277,7 +282,7 @@ impl<W: Weights> MulMat<W> {
     /// As many columns as the strip has are valid for writing at `y`.
     #[inline(always)]
     unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: [H::Q; PARTIAL], left: usize) {
-        let v = H::float(H::add_q(acc[0], acc[1]));
+        let v = H::float(if W::PARTS == 1 { acc[0] } else { H::add_q(acc[0], acc[1]) });
         // SAFETY: the caller's promise.
         unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }

@@ -91,9 +91,60 @@ const fn group<Q: Quants>() -> usize {
     }
 }
 
+/// The sum of a row so far.
+trait Sum<H: Hvx>: Copy {
+    fn start(sum: H::Q) -> Self;
+    fn add(self, product: H::Q) -> Self;
+    fn end(self) -> H::Q;
+}
+
+/// In a register.
+#[derive(Clone, Copy)]
+struct Held<H: Hvx>(H::Q);
+
+/// In a register or in memory, for a conversion per addition.
+#[derive(Clone, Copy)]
+struct Parked<H: Hvx>(H::F);
+
+impl<H: Hvx> Sum<H> for Held<H> {
+    #[inline(always)]
+    fn start(sum: H::Q) -> Self {
+        Self(sum)
+    }
+
+    #[inline(always)]
+    fn add(self, product: H::Q) -> Self {
+        Self(H::add_q(self.0, product))
+    }
+
+    #[inline(always)]
+    fn end(self) -> H::Q {
+        self.0
+    }
+}
+
+impl<H: Hvx> Sum<H> for Parked<H> {
+    #[inline(always)]
+    fn start(sum: H::Q) -> Self {
+        Self(H::float(sum))
+    }
+
+    #[inline(always)]
+    fn add(self, product: H::Q) -> Self {
+        Self(H::float(H::add_qf(product, self.0)))
+    }
+
+    #[inline(always)]
+    fn end(self) -> H::Q {
+        H::add_qf(H::zero_q(), self.0)
+    }
+}
+
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
 impl<Q: Quants> Weights for Q {
+    const PARTS: usize = 1;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
@@ -102,16 +153,45 @@ impl<Q: Quants> Weights for Q {
         k: (usize, usize),
         acc: &mut [[H::Q; PARTIAL]; R],
     ) {
+        // Four rows are more than registers hold.
+        //
         // SAFETY: the caller's promise.
-        let x = &unsafe { Activations::all(x, k) };
-        for g in 0..groups {
-            let group = weights.skip(g * group::<Q>());
-            // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
-            unsafe {
-                pair::<Q, H, R>(group, 0, x, 4 * g, acc);
-                pair::<Q, H, R>(group, 1, x, 4 * g + 2, acc);
+        unsafe {
+            if H::Q_STAYS && R > 3 {
+                all_groups::<Q, H, Parked<H>, R>(weights, groups, x, k, acc);
+            } else {
+                all_groups::<Q, H, Held<H>, R>(weights, groups, x, k, acc);
             }
         }
+    }
+}
+
+/// # Safety
+/// As [`Weights::multiply`].
+#[inline(always)]
+unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
+    weights: Lines,
+    groups: usize,
+    x: [*const u8; R],
+    k: (usize, usize),
+    acc: &mut [[H::Q; PARTIAL]; R],
+) {
+    // SAFETY: the caller's promise.
+    let x = &unsafe { Activations::all(x, k) };
+    let mut all = [S::start(acc[0][0]); R];
+    for (sum, acc) in all.iter_mut().zip(acc.iter()) {
+        *sum = S::start(acc[0]);
+    }
+    for g in 0..groups {
+        let group = weights.skip(g * group::<Q>());
+        // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
+        unsafe {
+            pair::<Q, H, S, R>(group, 0, x, 4 * g, &mut all);
+            pair::<Q, H, S, R>(group, 1, x, 4 * g + 2, &mut all);
+        }
+    }
+    for (sum, acc) in all.into_iter().zip(acc) {
+        acc[0] = sum.end();
     }
 }
 
@@ -120,12 +200,12 @@ impl<Q: Quants> Weights for Q {
 /// # Safety
 /// `group` holds a group; each `x` has the blocks.
 #[inline(always)]
-unsafe fn pair<Q: Quants, H: Hvx, const R: usize>(
+unsafe fn pair<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     group: Lines,
     pair: usize,
     x: &[Activations; R],
     block: usize,
-    acc: &mut [[H::Q; PARTIAL]; R],
+    acc: &mut [S; R],
 ) {
     // SAFETY: inside the group.
     let scales = unsafe { group.load_b::<H>(4 * Q::TILE + pair) };
@@ -144,7 +224,7 @@ unsafe fn pair<Q: Quants, H: Hvx, const R: usize>(
         // SAFETY: inside the row.
         let (halves, floats) = unsafe { x[r].scales(block) };
         let (even, odd) = H::widen_f16_scaled(scales, halves, floats);
-        acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
-        acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[1][r]), odd));
+        acc[r] = acc[r].add(H::mul_q(H::to_float(sums[0][r]), even));
+        acc[r] = acc[r].add(H::mul_q(H::to_float(sums[1][r]), odd));
     }
 }

@@ -279,7 +279,7 @@ impl Plan {
         let at = want.iter().zip(got).position(|(a, b)| a != b)?;
         let word = |m: &[u8]| m[at & !3..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let words = format!("{:#010x} instead of {:#010x}", word(got), word(want));
-        Some(format!("other bits than inproc's: {words} at {}", self.place_of(at)))
+        Some(format!("other bits than inproc's (or an earlier setting's): {words} at {}", self.place_of(at)))
     }
 
     /// A byte of the image in words.

@@ -36,6 +36,9 @@ pub struct Arguments {
     /// Run each case with all of 1 to 8 threads and all --dma
     #[arg(long, conflicts_with_all = ["threads", "dma"])]
     each_setting: bool,
+    /// Compare the device's results with ggml's alone and not with inproc's bits: for images with HVX float
+    #[arg(long)]
+    own_rounding: bool,
     /// Only ops that match this regular expression, as a whole
     #[arg(long, value_name = "RE")]
     op: Option<String>,
@@ -84,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         return Ok(ExitCode::SUCCESS);
     }
     let place = Place { device: arguments.device.clone(), options: options(arguments) };
-    let lab = Lab::open(place, &settings(arguments), arguments.each_setting);
+    let lab = Lab::open(place, &settings(arguments), arguments.each_setting, arguments.own_rounding);
     let mut lab = lab.map_err(|e| e.to_string())?;
     if !arguments.json {
         println!("{} cases on {}", cases.len(), lab.description());
