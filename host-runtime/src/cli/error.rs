@@ -191,12 +191,17 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         let device =
             |error: &DeviceError| !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. });
-        let engine = |error: &EngineError| matches!(error, EngineError::Device(e) if device(e));
+        let engine = |error: &EngineError| match error {
+            EngineError::Device(error) => device(error),
+            // Files were checked when they were loaded.
+            EngineError::NotFinite { .. } => true,
+            _ => false,
+        };
         let system = match self {
             Self::Device(error) => device(error),
             Self::Deploy(error) => !error.is_usage(),
             Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
-            Self::Generate(GenerateError::Lost { .. }) => true,
+            Self::Generate(GenerateError::Lost { .. } | GenerateError::Damaged { .. }) => true,
             Self::Output(_) | Self::Differs { .. } => true,
             _ => false,
         };

@@ -19,13 +19,14 @@ use hexflash_abi::message::{Exec, Load, Message, MessageKind, Range, Response};
 use hexflash_abi::program::{MAX_TOKENS, PARTS};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
-use hexflash_abi::{BufferId, ProgramId, Seq};
+use hexflash_abi::{BufferId, ErrorCode, OpIndex, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
+use crate::model::DRAFT_PREFIX;
 use crate::model::{Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightPlan};
-use crate::record::Homes;
+use crate::record::{Homes, Site};
 use crate::weights::ImageOptions;
 use weights::{Image, Weights};
 
@@ -115,6 +116,8 @@ struct Stage {
     session: usize,
     program: ProgramId,
     bytes: Vec<u8>,
+    /// What its ops are.
+    sites: Vec<Site>,
 }
 
 /// What speculation adds to an engine.
@@ -220,7 +223,8 @@ impl Engine {
                 let handed = handed.as_ref().map_or(BufferId(u32::MAX), |handed| handed.id);
                 let homes = Homes { activations, kept_at: programs.kept_at(), handed };
                 let bytes = recorded.block(session, &homes, sizes)?;
-                let stage = Stage { session, program: ProgramId(id as u32), bytes };
+                let sites = recorded.sites(session).to_vec();
+                let stage = Stage { session, program: ProgramId(id as u32), bytes, sites };
                 stage.load(&mut *device)?;
                 stages.push(stage);
             }
@@ -480,7 +484,7 @@ impl Engine {
         self.write_registers(&registers);
         let seq = self.submit(program)?;
         self.stats.host += start.elapsed();
-        self.finish(seq)?;
+        self.finish(program, seq)?;
         Ok(())
     }
 
@@ -498,8 +502,8 @@ impl Engine {
         Ok(self.device.submit(&Message::Exec(exec))?)
     }
 
-    /// Waits for the answer to `seq`, which must be a success. A failure leaves the context lost.
-    fn finish(&mut self, seq: Seq) -> Result<Response, EngineError> {
+    /// Waits for the answer to `seq`, which ran `program` and must be a success. A failure leaves the context lost.
+    fn finish(&mut self, program: Program, seq: Seq) -> Result<Response, EngineError> {
         // Until the answer says that all went well.
         self.broken = true;
         let response = {
@@ -511,6 +515,9 @@ impl Engine {
             return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq }.into());
         }
         if let Err((status, fault)) = response.outcome() {
+            if fault.code == ErrorCode::NotFinite {
+                return Err(EngineError::NotFinite { place: self.place(program, fault.op) });
+            }
             return Err(DeviceError::Fault { request: MessageKind::Exec, status, fault }.into());
         }
         self.broken = false;
@@ -521,6 +528,22 @@ impl Engine {
         }
         self.stats.host += start.elapsed();
         Ok(response)
+    }
+
+    /// What op `op` is of the part of `program` that the session has which answered last.
+    fn place(&self, program: Program, op: OpIndex) -> String {
+        let (session, id) = (self.device.answered(), ProgramId(program as u32));
+        let stage = self.stages.iter().find(|stage| stage.session == session && stage.program == id);
+        let Some(site) = stage.and_then(|stage| stage.sites.get(op.0 as usize)) else {
+            return format!("op {op}");
+        };
+        let weight = site.weight().unwrap_or_default();
+        let (model, name) =
+            weight.strip_prefix(DRAFT_PREFIX).map_or(("the model", weight), |name| ("the draft", name));
+        match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+            Some((layer, _)) => format!("layer {layer} of {model} ({site})"),
+            None => format!("{model} ({site})"),
+        }
     }
 
     /// The best token of a row of the last step: the first maximum, found on the device.

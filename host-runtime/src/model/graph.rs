@@ -31,6 +31,7 @@ impl<'w> Graph<'w> {
         }
         let place = self.weights.get(label);
         let tensor = self.rec.tensor(place.buffer, place.offset, place.dtype, place.ne, TensorFlags::CONST);
+        self.rec.name(tensor, label);
         self.known.insert(label.to_owned(), tensor);
         tensor
     }

@@ -7,6 +7,8 @@ use crate::hvx::{Hvx, LANES, Lines};
 pub(super) struct F16;
 
 impl Weights for F16 {
+    const QUANTIZED: bool = false;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
@@ -49,6 +51,8 @@ impl Weights for F16 {
 pub(super) struct F32;
 
 impl Weights for F32 {
+    const QUANTIZED: bool = false;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,

@@ -41,6 +41,8 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
 pub(super) struct Q6K;
 
 impl Weights for Q6K {
+    const QUANTIZED: bool = true;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,

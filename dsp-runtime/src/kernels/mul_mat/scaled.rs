@@ -94,6 +94,8 @@ const fn group<Q: Quants>() -> usize {
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
 impl<Q: Quants> Weights for Q {
+    const QUANTIZED: bool = true;
+
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
