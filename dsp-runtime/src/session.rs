@@ -296,7 +296,10 @@ fn execute<P: Platform>(
     if let Err(Failure::Failed(fault)) = &mut outcome
         && fault.code == ErrorCode::NotFinite
     {
-        *fault = fault.at(origin(pool, buffers, open, block.values, fault.op.0 as usize));
+        let noticed = fault.op.0 as usize;
+        let origin = origin(pool, buffers, open, block.values, noticed);
+        let known = u32::from(origin.is_some());
+        *fault = Fault::new(ErrorCode::NotFinite, known).at(origin.unwrap_or(noticed));
     }
     if open.advances && outcome.is_ok() {
         let home = buffers.range(block.range)?.cast::<StepRegisters>();
@@ -364,7 +367,8 @@ fn run_op<P: Platform, T>(
 
 /// The op with the first result that is not finite, found by running all ops before `noticed` again, which met such values:
 /// this names the layer in which they came up, and costs nothing while all is well. What it does to states does not
-/// matter, since after a failure nobody may go on with them.
+/// matter, since after a failure nobody may go on with them. `None` if it cannot be told: what another session left to
+/// this one was damaged there, or the first run has written over it.
 #[cold]
 fn origin<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
@@ -372,16 +376,22 @@ fn origin<P: Platform>(
     open: &Open<'_>,
     mut registers: StepRegisters,
     noticed: usize,
-) -> usize {
+) -> Option<usize> {
+    let (src, dst, plan, op) = ([None; MAX_SRC], [None; MAX_DST], open.plan(0), open.program.ops.first()?);
+    let mut first = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
+    take_operands(&mut first, buffers, open);
+    if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {
+        return None;
+    }
     for i in 0..noticed {
-        match run_op(pool, buffers, open, &mut registers, i, kernels::is_finite) {
+        match run_op(pool, buffers, open, &mut registers, i, kernels::gave_finite) {
             Ok(true) if !registers.halted() => {}
-            Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return i,
+            Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Some(i),
             // Another course than before.
-            _ => return noticed,
+            _ => return None,
         }
     }
-    noticed
+    Some(noticed)
 }
 
 fn spend(costs: &mut PartCosts, part: u16, more: u64) {

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use hexflash_abi::{DType, ErrorCode, Fault, Op};
 
 use super::OpRun;
+use crate::memory::View;
 
 /// Rows in which workers found values that are infinite or no numbers. The op does its work all the same, with the
 /// results that such values have; then it fails.
@@ -33,7 +34,7 @@ impl Damage {
     /// What has become of the op.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFinite`] with the row.
+    /// [`ErrorCode::NotFinite`] with the row, in place of the detail that the session knows.
     pub fn outcome(&self) -> Result<(), Fault> {
         match self.0.load(Ordering::Relaxed) {
             Self::NONE => Ok(()),
@@ -42,18 +43,21 @@ impl Damage {
     }
 }
 
-/// Whether an op that has run gave finite numbers, as far as can be told: of its first output, if that is F32 and all of it
-/// was written, its elements side by side.
-pub fn is_finite(run: &OpRun<'_>) -> bool {
+/// Whether an op that has run gave finite numbers, as far as can be told.
+pub fn gave_finite(run: &OpRun<'_>) -> bool {
     // Rows of SET_ROWS are anywhere in its output, and the others have what they had.
-    let y =
-        run.dst[0].filter(|y| y.dtype == DType::F32 && y.nb[0] == 4 && run.op.opcode != Op::SetRows.wire());
-    y.is_none_or(|y| {
-        (0..y.rows()).all(|r| {
-            let row = y.row(y.unravel(r));
+    let y = run.dst[0].filter(|_| run.op.opcode != Op::SetRows.wire());
+    y.is_none_or(|y| is_finite(&y))
+}
+
+/// Whether all values are finite, of floats in rows; of anything else it cannot be told.
+pub fn is_finite(view: &View) -> bool {
+    let floats = view.dtype == DType::F32 && view.nb[0] == 4;
+    !floats
+        || (0..view.rows()).all(|r| {
+            let row = view.row(view.unravel(r));
             (0..row.len()).all(|i| row.get(i).is_finite())
         })
-    })
 }
 
 #[cfg(test)]

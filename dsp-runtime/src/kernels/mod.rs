@@ -29,7 +29,7 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{DType, ErrorCode, Fault};
 
 use self::damage::Damage;
-pub use self::damage::is_finite;
+pub use self::damage::{gave_finite, is_finite};
 use crate::hvx::LANES;
 use crate::memory::View;
 use crate::pool::{AnyKernel, Workers};

@@ -19,7 +19,7 @@ use hexflash_abi::message::{Exec, Load, Message, MessageKind, Range, Response};
 use hexflash_abi::program::{MAX_TOKENS, PARTS};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
-use hexflash_abi::{BufferId, ErrorCode, OpIndex, ProgramId, Seq};
+use hexflash_abi::{BufferId, ErrorCode, Fault, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
@@ -516,7 +516,7 @@ impl Engine {
         }
         if let Err((status, fault)) = response.outcome() {
             if fault.code == ErrorCode::NotFinite {
-                return Err(EngineError::NotFinite { place: self.place(program, fault.op) });
+                return Err(EngineError::NotFinite { place: self.place(program, &fault) });
             }
             return Err(DeviceError::Fault { request: MessageKind::Exec, status, fault }.into());
         }
@@ -530,19 +530,20 @@ impl Engine {
         Ok(response)
     }
 
-    /// What op `op` is of the part of `program` that the session has which answered last.
-    fn place(&self, program: Program, op: OpIndex) -> String {
+    /// Where in `program` a fault of the session that answered last was, for people.
+    fn place(&self, program: Program, fault: &Fault) -> String {
         let (session, id) = (self.device.answered(), ProgramId(program as u32));
         let stage = self.stages.iter().find(|stage| stage.session == session && stage.program == id);
-        let Some(site) = stage.and_then(|stage| stage.sites.get(op.0 as usize)) else {
-            return format!("op {op}");
+        let Some(site) = stage.and_then(|stage| stage.sites.get(fault.op.0 as usize)) else {
+            return format!("op {}", fault.op);
         };
         let weight = site.weight().unwrap_or_default();
         let (model, name) =
             weight.strip_prefix(DRAFT_PREFIX).map_or(("the model", weight), |name| ("the draft", name));
+        let before = if fault.detail == 0 { " or before" } else { "" };
         match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
-            Some((layer, _)) => format!("layer {layer} of {model} ({site})"),
-            None => format!("{model} ({site})"),
+            Some((layer, _)) => format!("layer {layer} of {model}{before} ({site})"),
+            None => format!("{model}{before} ({site})"),
         }
     }
 

@@ -5,6 +5,7 @@ mod bad_input;
 mod bad_models;
 mod bench_draft;
 mod cache;
+mod damaged;
 #[cfg(target_os = "linux")]
 mod deploy;
 mod good;
