@@ -5,6 +5,8 @@
 //! large number instead, which a small factor or another scale makes look like any other. So nothing is left to
 //! arithmetic where NaN could be lost on such a processor, and tests of bits are made instead, where they cost next to
 //! nothing: of the sums of squares of norms, of scores and new keys and values, of the scales of int8 activations, of logits.
+//! What cannot be found there is a weight in f16, or a scale, that is damaged after the loader has checked it: on v73 that
+//! is a large number, as wrong and as hard to tell as any other flipped bit makes it.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

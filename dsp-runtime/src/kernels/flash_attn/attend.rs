@@ -221,6 +221,7 @@ impl Attend {
             let sum = H::splat(H::sum(sums));
             let top = H::max_lane(highest);
             if top == f32::INFINITY {
+                // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is a number.
                 // SAFETY: a row of a claimed unit.
                 let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
                 for j in 0..y.len() {
