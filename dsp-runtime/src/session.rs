@@ -292,7 +292,15 @@ fn execute<P: Platform>(
         return Err(Fault::new(ErrorCode::WriteToConst, block.range.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
-    let outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut costs);
+    let mut outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut costs);
+    if let Err(Failure::Failed(fault)) = &mut outcome
+        && fault.code == ErrorCode::NotFinite
+    {
+        let noticed = fault.op.0 as usize;
+        let origin = origin(pool, buffers, open, block.values, noticed);
+        let known = u32::from(origin.is_some());
+        *fault = Fault::new(ErrorCode::NotFinite, known).at(origin.unwrap_or(noticed));
+    }
     if open.advances && outcome.is_ok() {
         let home = buffers.range(block.range)?.cast::<StepRegisters>();
         // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above found.
@@ -324,20 +332,66 @@ fn run_ops<P: Platform>(
             spend(costs, part, platform.cost_since(since));
             (part, since) = (op.part, platform.cost());
         }
-        let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()).at(i))?;
-        let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i));
-        let mut run = OpRun { pool: &mut *pool, src, dst, op, registers: &mut *registers, plan };
-        take_operands(&mut run, buffers, open);
-        kernels::run(opcode, &mut run).map_err(|fault| Failure::Failed(fault.at(i)))?;
-        if matches!(opcode, Op::Accept | Op::SetTokens) {
-            if registers.halted() {
-                break;
-            }
-            check_registers(program.header, registers).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        run_op(pool, buffers, open, registers, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        if registers.halted() {
+            break;
         }
     }
     spend(costs, part, platform.cost_since(since));
     Ok(())
+}
+
+/// Runs op `i`, and gives what `look` makes of it then.
+#[inline(always)]
+fn run_op<P: Platform, T>(
+    pool: &mut Dispatcher<'_, '_, P>,
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    registers: &mut StepRegisters,
+    i: usize,
+    look: impl FnOnce(&OpRun<'_>) -> T,
+) -> Result<T, Fault> {
+    let program = &open.program;
+    let op = &program.ops[i];
+    let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+    let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i));
+    let mut run = OpRun { pool, src, dst, op, registers, plan };
+    take_operands(&mut run, buffers, open);
+    kernels::run(opcode, &mut run)?;
+    let seen = look(&run);
+    if matches!(opcode, Op::Accept | Op::SetTokens) && !run.registers.halted() {
+        check_registers(program.header, run.registers)?;
+    }
+    Ok(seen)
+}
+
+/// The op with the first result that is not finite, found by running all ops before `noticed` again, which met such values:
+/// this names the layer in which they came up, and costs nothing while all is well. What it does to states does not
+/// matter, since after a failure nobody may go on with them. `None` if it cannot be told: what another session left to
+/// this one was damaged there, or the first run has written over it.
+#[cold]
+fn origin<P: Platform>(
+    pool: &mut Dispatcher<'_, '_, P>,
+    buffers: &BufferTable,
+    open: &Open<'_>,
+    mut registers: StepRegisters,
+    noticed: usize,
+) -> Option<usize> {
+    let (src, dst, plan, op) = ([None; MAX_SRC], [None; MAX_DST], open.plan(0), open.program.ops.first()?);
+    let mut first = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
+    take_operands(&mut first, buffers, open);
+    if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {
+        return None;
+    }
+    for i in 0..noticed {
+        match run_op(pool, buffers, open, &mut registers, i, kernels::gave_finite) {
+            Ok(true) if !registers.halted() => {}
+            Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Some(i),
+            // Another course than before.
+            _ => return None,
+        }
+    }
+    Some(noticed)
 }
 
 fn spend(costs: &mut PartCosts, part: u16, more: u64) {

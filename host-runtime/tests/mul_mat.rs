@@ -51,7 +51,9 @@ impl Case {
                 rows.chunks(32).map(<[&[u8]]>::to_vec).collect::<Vec<_>>()
             })
             .collect();
-        strips.zip(rows).for_each(|(strip, rows)| pack_strip(ggml_type, k, &rows, strip));
+        for (strip, rows) in strips.zip(rows) {
+            assert_eq!(pack_strip(ggml_type, k, &rows, strip), None);
+        }
 
         let mut random = Random::new(5);
         let activations: Vec<f32> = (0..x_ne.iter().product()).map(|_| random.float()).collect();

@@ -1,6 +1,8 @@
 //! The `qemu` device: the Hexagon image gives the bits of `inproc`, and its failures are seen, said and survived.
 #![cfg(target_os = "linux")]
 
+#[path = "device/damaged.rs"]
+mod damaged;
 #[path = "device/emulator.rs"]
 mod emulator;
 
@@ -89,6 +91,14 @@ fn threads_and_dma_modes_change_no_bit() {
         let Some(device) = qemu(threads, dma) else { return };
         assert!(want == transcript(engine(&model, Box::new(device)), 1), "{threads} threads, {dma:?}");
     }
+}
+
+/// On the emulator, too: the same error, with the same layer.
+#[test]
+fn damaged_weights_are_reported_with_their_layer() {
+    let Some(device) = qemu(2, DmaMode::AtOnce) else { return };
+    let gguf = Gguf::open(&model("tiny-hybrid-q8_0.gguf")).unwrap();
+    damaged::damage_is_reported_with_its_layer(&gguf, Box::new(device));
 }
 
 /// "def __repr__(self):\n        return ", which goes on as drafted.

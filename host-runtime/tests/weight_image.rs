@@ -175,6 +175,67 @@ fn mistakes_are_named_in_a_line() {
     assert!(message(&[twice.clone(), twice]).contains("two weights"));
 }
 
+/// Bytes of NaN or infinity in a block of this type, and where in the block they are.
+fn damage(ggml_type: GgmlType, infinite: bool) -> (Vec<u8>, usize) {
+    let f16 = if infinite { [0x00, 0xfc] } else { [0x01, 0x7e] };
+    let f32 = if infinite { f32::INFINITY } else { -f32::NAN }.to_le_bytes();
+    match ggml_type {
+        GgmlType::F32 => (f32.to_vec(), 0),
+        GgmlType::BF16 => (f32[2..].to_vec(), 0),
+        GgmlType::Q6_K => (f16.to_vec(), 208),
+        _ => (f16.to_vec(), 0),
+    }
+}
+
+/// No model that is sound has such values, so the file is damaged: the best time to say where. Neither is a cache made of it.
+#[test]
+fn values_that_are_infinite_or_no_numbers_are_refused_with_tensor_and_row() {
+    let refusal = |ggml_type: GgmlType, ne: [u64; 3], block: usize, form: Form| {
+        for infinite in [false, true] {
+            let mut model = Model::new();
+            model.add("sound", ggml_type, &[ne[0], 3]);
+            let mut data = random_rows(ggml_type, ne[0] as usize, (ne[1] * ne[2]) as usize, 1);
+            let (bytes, at) = damage(ggml_type, infinite);
+            data[block * ggml_type.block_bytes() as usize + at..][..bytes.len()].copy_from_slice(&bytes);
+            model.writer.tensor("blk.3.bad.weight", ggml_type, &ne, data).unwrap();
+            let single = spec("x", &["blk.3.bad.weight"], form.clone());
+            let joined = spec("x", &["sound", "blk.3.bad.weight"], form.clone());
+            let specs =
+                if ne[2] == 1 && form == Form::Tiled { [single, joined].to_vec() } else { vec![single] };
+            for spec in specs {
+                let gguf = model.open();
+                for cache in [CachePolicy::Off, CachePolicy::Beside, CachePolicy::Beside] {
+                    let options = ImageOptions { cache, ..ImageOptions::default() };
+                    let error = WeightImage::load(&gguf, std::slice::from_ref(&spec), &options).unwrap_err();
+                    let WeightError::NotFinite { tensor, what, at } = &error else { panic!("{error}") };
+                    assert_eq!(tensor, "blk.3.bad.weight");
+                    let (unit, length) = match form {
+                        Form::Plain => ("value", 1),
+                        _ => ("row", ne[0] as usize / ggml_type.block_len() as usize),
+                    };
+                    assert_eq!((*what, *at), (unit, block / length), "{ggml_type} {ne:?} block {block}");
+                    assert!(!error.to_string().contains('\n'));
+                }
+                let left: Vec<_> = std::fs::read_dir(model.dir.path()).unwrap().collect();
+                assert_eq!(left.len(), 1, "{left:?}");
+            }
+        }
+    };
+    for ggml_type in TYPES {
+        // Two blocks, or what is no whole tile.
+        let k = if ggml_type.block_len() == 1 { 66 } else { 2 * ggml_type.block_len() };
+        let blocks = (k / ggml_type.block_len()) as usize;
+        for block in [0, 1, blocks - 1, 12 * blocks, 40 * blocks - 1] {
+            refusal(ggml_type, [k, 40, 1], block, Form::Tiled);
+        }
+        refusal(ggml_type, [k, 20, 3], 45 * blocks, Form::Tiled);
+    }
+    for ggml_type in [GgmlType::F32, GgmlType::F16, GgmlType::BF16] {
+        refusal(ggml_type, [70, 1, 1], 69, Form::Plain);
+        refusal(ggml_type, [4, 9, 1], 4 * 7 + 2, Form::Transposed);
+    }
+}
+
 #[test]
 fn progress_reaches_the_total_once() {
     let mut model = Model::new();

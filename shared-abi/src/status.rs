@@ -85,6 +85,9 @@ wire_enum! {
         Internal = 32 "internal error",
         /// Another client of the device holds VTCM and did not give it back in time. Detail: microseconds waited.
         VtcmBusy = 33 "VTCM is held by another client",
+        /// A result is infinite or no number at all, so that whatever followed from it would be made up: weights or memory
+        /// are damaged. Detail: 1 if the op's result was the first such, 0 if that may have been one before it.
+        NotFinite = 34 "a value is infinite or not a number",
     }
 }
 

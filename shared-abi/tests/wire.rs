@@ -173,6 +173,7 @@ pinned!(
     DmaTimeout = 31 "DMA transfer timed out",
     Internal = 32 "internal error",
     VtcmBusy = 33 "VTCM is held by another client",
+    NotFinite = 34 "a value is infinite or not a number",
 );
 
 #[test]

@@ -11,6 +11,7 @@ pub mod accept;
 pub mod argmax;
 pub mod concat;
 pub mod cpy;
+mod damage;
 pub mod elementwise;
 pub mod flash_attn;
 pub mod gated_delta_net;
@@ -27,6 +28,9 @@ use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{DType, ErrorCode, Fault};
 
+use self::damage::Damage;
+pub use self::damage::{gave_finite, is_finite};
+use crate::hvx::LANES;
 use crate::memory::View;
 use crate::pool::{AnyKernel, Workers};
 use crate::vtcm::VtcmPlan;
@@ -108,6 +112,17 @@ impl OpRun<'_> {
         self.pool.run(kernel, self.plan)
     }
 }
+
+/// Lane numbers.
+static INDEX: [f32; LANES] = {
+    let mut index = [0.0; LANES];
+    let mut i = 0;
+    while i < LANES {
+        index[i] = i as f32;
+        i += 1;
+    }
+    index
+};
 
 /// The operands of an op at `Load`, for planning.
 pub struct OpShapes<'a> {

@@ -209,15 +209,19 @@ impl<H: Hvx> Four<H> {
 const SIDE: usize = 4;
 
 impl Norm {
+    /// What a row with this sum of squares is multiplied by: NaN where the sum is not finite. Otherwise the root of
+    /// infinity would turn a row of values too large to be true into zeros, and qfloat arithmetic would make numbers of it.
     #[inline(always)]
     fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
-        match self.op {
+        let factor = match self.op {
             Op::L2Norm => H::min(H::rsqrt(sum), H::splat(self.largest)),
             _ => {
                 let mean = H::mul(sum, H::splat(self.share));
                 H::rsqrt(H::add(mean, H::splat(self.eps)))
             }
-        }
+        };
+        // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
+        H::select_gt(H::splat(f32::INFINITY), sum, factor, H::splat(f32::NAN))
     }
 
     /// A function of its own, where that costs no instructions: registers are then its alone.

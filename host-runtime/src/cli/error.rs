@@ -200,13 +200,15 @@ impl CliError {
         let engine = |error: &EngineError| match error {
             EngineError::Device(error) => device(error),
             EngineError::Weights(WeightError::Memory { .. } | WeightError::Threads { .. }) => true,
+            // Files were checked when they were loaded.
+            EngineError::NotFinite { .. } => true,
             _ => false,
         };
         let system = match self {
             Self::Device(error) => device(error),
             Self::Deploy(error) => !error.is_usage(),
             Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
-            Self::Generate(GenerateError::Lost { .. }) => true,
+            Self::Generate(GenerateError::Lost { .. } | GenerateError::Damaged { .. }) => true,
             Self::Output(_) | Self::Differs { .. } => true,
             _ => false,
         };

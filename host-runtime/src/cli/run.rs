@@ -211,7 +211,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let generated = match generated {
         Ok(generated) => generated,
         Err(error) => {
-            if let GenerateError::Lost { tokens, text, .. } = &error {
+            if let GenerateError::Lost { tokens, text, .. } | GenerateError::Damaged { tokens, text, .. } =
+                &error
+            {
                 if args.json {
                     let kept = json!({ "tokens": tokens, "text": text, "error": error.to_string() });
                     serde_json::to_writer(&mut out, &kept).map_err(std::io::Error::from)?;

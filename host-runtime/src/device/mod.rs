@@ -134,6 +134,11 @@ pub trait Device: Send {
     /// [`DeviceError::Timeout`], or the session is gone.
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError>;
 
+    /// The session that gave the last answer of [`wait`](Self::wait): the one whose op a fault names.
+    fn answered(&self) -> usize {
+        0
+    }
+
     /// How long a step may take before the device counts as hung.
     fn patience(&self) -> Duration {
         Duration::from_secs(600)

@@ -112,6 +112,8 @@ pub struct Sessions<D> {
     programs: HashMap<ProgramId, SessionSet>,
     pending: VecDeque<Pending>,
     next_seq: u64,
+    /// Who answered last.
+    answered: usize,
 }
 
 impl<D: Session> Sessions<D> {
@@ -129,7 +131,7 @@ impl<D: Session> Sessions<D> {
         let first = all[0].info();
         let info = DeviceInfo { sessions: number as u32, ..first.clone() };
         let (buffers, programs) = (HashMap::new(), HashMap::new());
-        Ok(Self { all, info, buffers, programs, pending: VecDeque::new(), next_seq: 0 })
+        Ok(Self { all, info, buffers, programs, pending: VecDeque::new(), next_seq: 0, answered: 0 })
     }
 
     /// Maps a buffer in some sessions: `first` makes it in the first of them; the others share it or leave its id out.
@@ -272,6 +274,7 @@ impl<D: Session> Device for Sessions<D> {
             if response.seq != asked {
                 return Err(DeviceError::OutOfOrder { expected: asked, found: response.seq });
             }
+            self.answered = session;
             (front.left, front.asked) = (front.left.rest(), None);
             let sum = front.sum.map_or(response, |sum| add(sum, &response));
             front.sum = Some(sum);
@@ -282,6 +285,10 @@ impl<D: Session> Device for Sessions<D> {
                 return Ok(Response { seq, ..if failed { response } else { sum } });
             }
         }
+    }
+
+    fn answered(&self) -> usize {
+        self.answered
     }
 
     fn patience(&self) -> Duration {

@@ -70,6 +70,15 @@ pub enum EngineError {
         /// What it lacks.
         what: &'static str,
     },
+    /// A step gave values that are infinite or no numbers.
+    #[error(
+        "a value that is infinite or not a number came up in {place}: the weights, or the memory that holds them, are \
+         damaged; run it again, and if this comes back, delete the weight cache or download the model again"
+    )]
+    NotFinite {
+        /// The op whose result was the first such, and its layer.
+        place: String,
+    },
     /// An earlier step failed half-way.
     #[error(
         "an earlier step failed half-way, so the context is lost; start again from the beginning of the text"

@@ -19,15 +19,16 @@ use hexflash_abi::message::{Exec, Load, Message, MessageKind, Range, Response};
 use hexflash_abi::program::{MAX_TOKENS, PARTS};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::BufferInfo;
-use hexflash_abi::{BufferId, ProgramId, Seq};
+use hexflash_abi::{BufferId, ErrorCode, Fault, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{
-    AttentionConfig, Buffers, Config, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout, WeightPlan,
+    AttentionConfig, Buffers, Config, DRAFT_PREFIX, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout,
+    WeightPlan,
 };
-use crate::record::Homes;
+use crate::record::{Homes, Site};
 use crate::weights::ImageOptions;
 use weights::{Image, Weights};
 
@@ -120,6 +121,8 @@ struct Stage {
     session: usize,
     program: ProgramId,
     bytes: Vec<u8>,
+    /// What its ops are.
+    sites: Vec<Site>,
 }
 
 /// What speculation adds to an engine.
@@ -217,7 +220,8 @@ impl Engine {
                 let handed = handed.as_ref().map_or(BufferId(u32::MAX), |handed| handed.id);
                 let homes = Homes { activations, kept_at: programs.kept_at(), handed };
                 let bytes = recorded.block(session, &homes, sizes)?;
-                let stage = Stage { session, program: ProgramId(id as u32), bytes };
+                let sites = recorded.sites(session).to_vec();
+                let stage = Stage { session, program: ProgramId(id as u32), bytes, sites };
                 stage.load(&mut *device)?;
                 stages.push(stage);
             }
@@ -477,7 +481,7 @@ impl Engine {
         self.write_registers(&registers);
         let seq = self.submit(program)?;
         self.stats.host += start.elapsed();
-        self.finish(seq)?;
+        self.finish(program, seq)?;
         Ok(())
     }
 
@@ -495,8 +499,8 @@ impl Engine {
         Ok(self.device.submit(&Message::Exec(exec))?)
     }
 
-    /// Waits for the answer to `seq`, which must be a success. A failure leaves the context lost.
-    fn finish(&mut self, seq: Seq) -> Result<Response, EngineError> {
+    /// Waits for the answer to `seq`, which ran `program` and must be a success. A failure leaves the context lost.
+    fn finish(&mut self, program: Program, seq: Seq) -> Result<Response, EngineError> {
         // Until the answer says that all went well.
         self.broken = true;
         let response = {
@@ -508,6 +512,9 @@ impl Engine {
             return Err(DeviceError::OutOfOrder { expected: seq, found: response.seq }.into());
         }
         if let Err((status, fault)) = response.outcome() {
+            if fault.code == ErrorCode::NotFinite {
+                return Err(EngineError::NotFinite { place: self.place(program, &fault) });
+            }
             return Err(DeviceError::Fault { request: MessageKind::Exec, status, fault }.into());
         }
         self.broken = false;
@@ -518,6 +525,23 @@ impl Engine {
         }
         self.stats.host += start.elapsed();
         Ok(response)
+    }
+
+    /// Where in `program` a fault of the session that answered last was, for people.
+    fn place(&self, program: Program, fault: &Fault) -> String {
+        let (session, id) = (self.device.answered(), ProgramId(program as u32));
+        let stage = self.stages.iter().find(|stage| stage.session == session && stage.program == id);
+        let Some(site) = stage.and_then(|stage| stage.sites.get(fault.op.0 as usize)) else {
+            return format!("op {}", fault.op);
+        };
+        let weight = site.weight().unwrap_or_default();
+        let (model, name) =
+            weight.strip_prefix(DRAFT_PREFIX).map_or(("the model", weight), |name| ("the draft", name));
+        let before = if fault.detail == 0 { " or before" } else { "" };
+        match name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
+            Some((layer, _)) => format!("layer {layer} of {model}{before} ({site})"),
+            None => format!("{model}{before} ({site})"),
+        }
     }
 
     /// The best token of a row of the last step: the first maximum, found on the device.

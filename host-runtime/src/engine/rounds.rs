@@ -275,8 +275,13 @@ impl Engine {
         let Some(seq) = self.spec()?.rounds.in_flight.pop_front() else {
             return Err(EngineError::Without { what: "a round in flight" });
         };
-        if let Err(error) = self.finish(seq) {
-            self.spec()?.rounds.in_flight.clear();
+        if let Err(error) = self.finish(Program::Round, seq) {
+            let behind = std::mem::take(&mut self.spec()?.rounds.in_flight);
+            if !error.is_loss() {
+                // The device answers all the same, and who goes on with another text should not find those answers.
+                let patience = self.device.patience();
+                behind.iter().try_for_each(|_| self.device.wait(patience).map(drop))?;
+            }
             return Err(error);
         }
         let start = Instant::now();

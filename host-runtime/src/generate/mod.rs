@@ -104,6 +104,16 @@ pub enum GenerateError {
     /// The tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+    /// A step gave values that are no numbers, after some text.
+    #[error("{source} (the text up to here is kept)")]
+    Damaged {
+        /// What the engine said.
+        source: Box<EngineError>,
+        /// Tokens so far.
+        tokens: Vec<u32>,
+        /// Their text.
+        text: String,
+    },
     /// The device was lost, and starting it again did not help.
     #[error(
         "{source}; the device was started again {MAX_RETRIES} times in vain (the text up to here is kept)"
@@ -166,6 +176,10 @@ pub fn generate(
             // What was held back is text, too.
             let (tokens, text) = emitter.end(Finish::Interrupted);
             return Err(GenerateError::Lost { source: Box::new(source), tokens, text });
+        }
+        Err(GenerateError::Engine(source @ EngineError::NotFinite { .. })) => {
+            let (tokens, text) = emitter.end(Finish::Interrupted);
+            return Err(GenerateError::Damaged { source: Box::new(source), tokens, text });
         }
         Err(error) => return Err(error),
     };

@@ -10,7 +10,7 @@ use crate::gguf::{Clean, GgmlType, Gguf};
 use crate::weights::Form;
 
 /// What the labels of a draft's weights begin with: they lie in one map with the target's.
-pub(super) const PREFIX: &str = "draft.";
+pub(crate) const PREFIX: &str = "draft.";
 
 /// A DFlash v1 draft.
 #[derive(Clone, Debug, PartialEq)]

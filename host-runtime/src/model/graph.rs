@@ -6,6 +6,7 @@ use hexflash_abi::op::params;
 use hexflash_abi::program::{NO_TOKEN_AXIS, TensorFlags};
 use hexflash_abi::{DType, Op};
 
+use super::tensors::UNIT_NORM;
 use super::{RopeConfig, WeightMap};
 use crate::record::{Recorder, Tensor};
 
@@ -31,6 +32,10 @@ impl<'w> Graph<'w> {
         }
         let place = self.weights.get(label);
         let tensor = self.rec.tensor(place.buffer, place.offset, place.dtype, place.ne, TensorFlags::CONST);
+        if label != UNIT_NORM {
+            // That one belongs to no layer, and to no file.
+            self.rec.name(tensor, label);
+        }
         self.known.insert(label.to_owned(), tensor);
         tensor
     }

@@ -13,6 +13,7 @@ mod split;
 mod tensors;
 
 pub use config::{AttentionConfig, Config, LinearConfig, Mixer, RopeConfig};
+pub(crate) use draft::PREFIX as DRAFT_PREFIX;
 pub use draft::{DraftConfig, DraftError};
 pub use error::ModelError;
 pub use layout::{

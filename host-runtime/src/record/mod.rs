@@ -10,7 +10,10 @@
 
 mod planner;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
 
 use hexflash_abi::program::{
     BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
@@ -61,6 +64,33 @@ pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> Result<u64, RecordError> {
     packed(dtype, ne)?.extent(dtype).ok_or(RecordError::Strides { dtype, ne })
 }
 
+/// An op of a program, for people: what it does, and with which weight, or after which op with one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    op: Op,
+    weight: Option<Arc<str>>,
+    /// Whether the op itself reads the weight.
+    own: bool,
+}
+
+impl Site {
+    /// The weight that it reads, or that an op before it read last.
+    pub fn weight(&self) -> Option<&str> {
+        self.weight.as_deref()
+    }
+}
+
+impl fmt::Display for Site {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.op.name())?;
+        match &self.weight {
+            Some(weight) if self.own => write!(f, " with {weight}"),
+            Some(weight) => write!(f, " after {weight}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Records a program.
 #[derive(Debug)]
 pub struct Recorder {
@@ -75,6 +105,9 @@ pub struct Recorder {
     session: usize,
     /// The first tensor that no descriptor can hold; [`finish`](Self::finish) tells of it.
     refused: Option<(DType, [u32; 4])>,
+    /// Names of tensors that have one.
+    names: HashMap<Tensor, Arc<str>>,
+    sites: Vec<Site>,
 }
 
 /// A recorded program: its block, and the activation memory it needs.
@@ -84,6 +117,7 @@ pub struct Recorded {
     ops: Vec<OpDesc>,
     /// Session of each op.
     sessions: Vec<usize>,
+    sites: Vec<Site>,
     max_tokens: u32,
     n_ctx: u32,
     places: Vec<Place>,
@@ -148,8 +182,19 @@ pub struct Homes {
 impl Recorder {
     /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        let (tensors, ops, activations, sessions) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { max_tokens, n_ctx, tensors, ops, activations, part: 0, sessions, session: 0, refused: None }
+        Self {
+            max_tokens,
+            n_ctx,
+            tensors: Vec::new(),
+            ops: Vec::new(),
+            activations: Vec::new(),
+            part: 0,
+            sessions: Vec::new(),
+            session: 0,
+            names: HashMap::new(),
+            sites: Vec::new(),
+            refused: None,
+        }
     }
 
     /// Length of the token axis.
@@ -204,6 +249,11 @@ impl Recorder {
     fn add(&mut self, entry: Entry) -> Tensor {
         self.tensors.push(entry);
         Tensor(self.tensors.len() - 1)
+    }
+
+    /// Names a weight, for [`Site`].
+    pub fn name(&mut self, weight: Tensor, name: &str) {
+        self.names.insert(weight, name.into());
     }
 
     /// Says that axis `axis` of `tensor` is the token axis: a step uses its first `n_tokens` entries.
@@ -280,6 +330,9 @@ impl Recorder {
         dst: &[Tensor],
         params: &P,
     ) {
+        let own = src.iter().flatten().find_map(|tensor| self.names.get(tensor).cloned());
+        let near = || self.sites.last().and_then(|site| site.weight.clone());
+        self.sites.push(Site { op, own: own.is_some(), weight: own.or_else(near) });
         let index = self.ops.len();
         let mut index_of = |tensor: &Tensor| self.used(*tensor, index);
         let none = TensorIndex::NONE;
@@ -324,6 +377,7 @@ impl Recorder {
             tensors: self.tensors,
             ops: self.ops,
             sessions: self.sessions,
+            sites: self.sites,
             max_tokens: self.max_tokens,
             n_ctx: self.n_ctx,
             activation_bytes: local.bytes,
@@ -374,6 +428,17 @@ impl Recorded {
         self.sessions.contains(&session)
     }
 
+    /// Numbers of the ops that session `session` runs.
+    fn ops_of(&self, session: usize) -> Range<usize> {
+        self.sessions.partition_point(|&other| other < session)
+            ..self.sessions.partition_point(|&other| other <= session)
+    }
+
+    /// The ops that session `session` runs, in order.
+    pub fn sites(&self, session: usize) -> &[Site] {
+        &self.sites[self.ops_of(session)]
+    }
+
     /// The block of what session `session` runs. It is validated as the device will do it, so that a mistake in recording
     /// shows here, with the op's name.
     ///
@@ -385,11 +450,7 @@ impl Recorded {
         homes: &Homes,
         buffer: impl Fn(BufferId) -> Option<BufferInfo>,
     ) -> Result<Vec<u8>, RecordError> {
-        let (first, end) = (
-            self.sessions.partition_point(|&other| other < session),
-            self.sessions.partition_point(|&other| other <= session),
-        );
-        let mut ops = self.ops[first..end].to_vec();
+        let mut ops = self.ops[self.ops_of(session)].to_vec();
         let all = self.tensors.len();
         if all > usize::from(TensorIndex::NONE.0) {
             return Err(RecordError::TooLarge { counts: [0, all, ops.len()] });

@@ -71,6 +71,19 @@ pub enum WeightError {
         /// The label.
         label: String,
     },
+    /// A weight that no computation could use.
+    #[error(
+        "tensor {tensor:?} has a value that is infinite or not a number ({what} {at}), so the file is damaged; download or \
+         convert it again"
+    )]
+    NotFinite {
+        /// Name of the GGUF tensor.
+        tensor: String,
+        /// What `at` counts: rows, or values.
+        what: &'static str,
+        /// The first such, from 0.
+        at: usize,
+    },
     /// No memory for the image.
     #[error("cannot get {bytes} bytes of memory for the weights: {io}; free memory or use a smaller model")]
     Memory {

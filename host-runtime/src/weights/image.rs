@@ -290,7 +290,7 @@ impl<'a> Loader<'a> {
             buffer.resize(piece.len(), 0);
             // Hashed first: it brings the rows into the cache, where packing finds them.
             let source = self.plan.hash_source(piece);
-            self.plan.pack(piece, buffer);
+            self.plan.pack(piece, buffer).map_err(io::Error::other)?;
             draft.write(buffer, piece.range.start)?;
             progress.add(piece);
             Ok((source, xxh3_64(buffer)))
@@ -331,10 +331,11 @@ impl<'a> Loader<'a> {
             places.push(place);
             (rest, at) = (after, piece.range.end);
         }
-        self.plan.pieces.par_iter().zip(places).for_each(|(piece, place)| {
-            self.plan.pack(piece, place);
+        self.plan.pieces.par_iter().zip(places).try_for_each(|(piece, place)| {
+            self.plan.pack(piece, place)?;
             progress.add(piece);
-        });
+            Ok::<_, WeightError>(())
+        })?;
         let memory = map.make_read_only().map_err(no_memory)?;
         Ok(Loaded { memory, repacked: progress.total, cache: None })
     }

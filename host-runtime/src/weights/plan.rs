@@ -95,6 +95,7 @@ fn strip_bytes(group: TileGroup, k: u64) -> u64 {
 
 /// A tensor's bytes and the rows in them.
 struct Source<'a> {
+    name: &'a str,
     data: &'a [u8],
     rows: usize,
 }
@@ -164,17 +165,24 @@ impl<'a> Plan<'a> {
     }
 
     /// Makes a piece; `out` is as long as it, and every byte is written.
-    pub(super) fn pack(&self, piece: &Piece, out: &mut [u8]) {
+    ///
+    /// # Errors
+    /// [`WeightError::NotFinite`]: a value of the model's that no computation could use.
+    pub(super) fn pack(&self, piece: &Piece, out: &mut [u8]) -> Result<(), WeightError> {
         let item = &self.items[piece.item];
         match item.form {
             Form::Tiled => {
                 let mut rows: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
                 let range = item.strip_rows(piece.number);
-                let count = range.len();
+                let (start, count) = (range.start, range.len());
                 for (slot, row) in rows.iter_mut().zip(range) {
                     *slot = item.row(row);
                 }
-                tiles::pack_strip(item.ggml_type, item.entry.ne[0] as usize, &rows[..count], out);
+                let k = item.entry.ne[0] as usize;
+                if let Some(row) = tiles::pack_strip(item.ggml_type, k, &rows[..count], out) {
+                    let (source, row) = item.source(start + row);
+                    return Err(source.not_finite("row", row));
+                }
             }
             Form::Plain => {
                 let mut out = out.as_chunks_mut().0;
@@ -182,6 +190,9 @@ impl<'a> Plan<'a> {
                     let n = source.data.len() / item.ggml_type.block_bytes() as usize;
                     let (part, rest) = out.split_at_mut(n);
                     tiles::to_f32(item.ggml_type, source.data, part);
+                    if let Some(value) = tiles::first_special(part) {
+                        return Err(source.not_finite("value", value));
+                    }
                     out = rest;
                 }
             }
@@ -190,6 +201,10 @@ impl<'a> Plan<'a> {
                 let (mut row, out) = (vec![[0; 4]; k], out.as_chunks_mut::<4>().0);
                 for i in 0..c {
                     tiles::to_f32(item.ggml_type, item.row(i), &mut row);
+                    if tiles::first_special(&row).is_some() {
+                        let (source, row) = item.source(i);
+                        return Err(source.not_finite("row", row));
+                    }
                     for (j, value) in row.iter().enumerate() {
                         out[j * c + i] = *value;
                     }
@@ -201,6 +216,7 @@ impl<'a> Plan<'a> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Hash of the model's bytes that a piece is made from. Given values are part of the specs, not of the model.
@@ -215,17 +231,30 @@ impl<'a> Plan<'a> {
     }
 }
 
+impl Source<'_> {
+    /// That it has, in row or value `at`, what it must not.
+    fn not_finite(&self, what: &'static str, at: usize) -> WeightError {
+        WeightError::NotFinite { tensor: self.name.to_owned(), what, at }
+    }
+}
+
 impl<'a> Item<'a> {
     /// Row `i` of the joined sources.
+    fn row(&self, i: usize) -> &'a [u8] {
+        let (source, i) = self.source(i);
+        &source.data[i * self.row_bytes..][..self.row_bytes]
+    }
+
+    /// The source that has row `i` of them all, and the row's number there.
     #[expect(clippy::unreachable, reason = "rows are counted from the sources when the plan is made")]
-    fn row(&self, mut i: usize) -> &'a [u8] {
+    fn source(&self, mut i: usize) -> (&Source<'a>, usize) {
         let mut sources = self.sources.iter();
         loop {
             // Rows are counted from `ne`, the sum over all sources.
             let source = sources.next().unwrap_or_else(|| unreachable!("a row past the last source"));
             match i.checked_sub(source.rows) {
                 Some(rest) => i = rest,
-                None => return &source.data[i * self.row_bytes..][..self.row_bytes],
+                None => return (source, i),
             }
         }
     }
@@ -281,7 +310,8 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
         ne.swap(0, 1);
     }
     let rows = |t: &TensorInfo| (t.ne[1] * t.ne[2] * t.ne[3]) as usize;
-    let sources = tensors.iter().map(|t| Source { data: gguf.data(t), rows: rows(t) }).collect();
+    let sources =
+        tensors.iter().map(|t| Source { name: &t.name, data: gguf.data(t), rows: rows(t) }).collect();
     finish(spec, dtype, ne, first.ggml_type, first.row_bytes() as usize, sources)
 }
 

@@ -34,20 +34,21 @@ pub const fn tile_dtype(source: GgmlType) -> Option<DType> {
 type Vector = [[u8; 4]; TILE_ROWS];
 const _: () = assert!(size_of::<Vector>() == VECTOR_BYTES);
 
-/// Packs up to 32 rows of `k` values into one strip of `tile_dtype(source)`; missing rows and k become zero bytes.
+/// Packs up to 32 rows of `k` values into one strip of `tile_dtype(source)`; missing rows and k become zero bytes. Gives the
+/// first row, if any, with a value or a scale that is infinite or NaN, which no model has that is not damaged.
 ///
 /// # Panics
 /// If `source` has no tiled form, there are more than 32 rows, a row is not `k` values long, or the strip does not
 /// have the `strip_bytes(k)` of its type.
 #[expect(clippy::panic, reason = "plans refuse types without a tiled form by the name of the tensor")]
-pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) {
+pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) -> Option<usize> {
     let group = tile_dtype(source).and_then(DType::tile_group);
     let group = group.unwrap_or_else(|| panic!("{source} has no tiled form"));
     let (len, bytes) = (source.block_len() as usize, source.block_bytes() as usize);
     assert!(rows.len() <= TILE_ROWS && k.is_multiple_of(len) && strip.len() == group.strip_bytes(k));
     assert!(rows.iter().all(|row| row.len() == k / len * bytes));
 
-    let pack: fn(&[u8], &mut [Vector], usize) = match source {
+    let pack: fn(&[u8], &mut [Vector], usize) -> bool = match source {
         GgmlType::F32 => f32,
         GgmlType::F16 => f16,
         GgmlType::BF16 => bf16,
@@ -57,6 +58,7 @@ pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) 
     };
     // Bytes of a row in a group.
     let part = group.k / len * bytes;
+    let mut damaged = None;
     for (g, out) in strip.chunks_exact_mut(group.bytes).enumerate() {
         if rows.len() < TILE_ROWS || (g + 1) * group.k > k {
             out.fill(0);
@@ -64,37 +66,75 @@ pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) 
         let out = out.as_chunks_mut::<4>().0.as_chunks_mut::<TILE_ROWS>().0;
         for (r, row) in rows.iter().enumerate() {
             let row = &row[g * part..];
-            pack(&row[..part.min(row.len())], out, r);
+            if !pack(&row[..part.min(row.len())], out, r) {
+                damaged = damaged.min(Some(r)).or(Some(r));
+            }
         }
     }
+    damaged
 }
 
+/// Has the sign bit set where the exponent of an f32 is all ones, which infinity and NaN have: only that carries into it.
+const fn special(bits: u32) -> u32 {
+    (bits & 0x7f80_0000) + 0x0080_0000
+}
+
+/// As [`special`], of two f16: the sign bits of both.
+const fn special_f16(pair: u32) -> u32 {
+    (pair & 0x7c00_7c00) + 0x0400_0400
+}
+
+/// The sign bits of two f16.
+const SIGNS_F16: u32 = 0x8000_8000;
+
+/// Whether the f16 scale of a block is finite.
+fn sound(scale: [u8; 2]) -> bool {
+    special_f16(u16::from_le_bytes(scale).into()) & SIGNS_F16 == 0
+}
+
+/// The first of `values`, if any, that is infinite or NaN.
+pub(super) fn first_special(values: &[[u8; 4]]) -> Option<usize> {
+    values.iter().position(|&value| special(u32::from_le_bytes(value)) >> 31 == 1)
+}
+
+// All functions that pack a row's part say whether its values, or their scales, are finite.
+
 /// Up to 32 values: a vector each.
-fn f32(row: &[u8], out: &mut [Vector], r: usize) {
+fn f32(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     assert!(r < TILE_ROWS);
+    let mut found = 0;
     for (word, out) in row.as_chunks::<4>().0.iter().zip(out) {
         out[r] = *word;
+        found |= special(u32::from_le_bytes(*word));
     }
+    found >> 31 == 0
 }
 
 /// Up to 32 values, two to a vector; an odd last one is alone in the low half.
-fn f16(row: &[u8], out: &mut [Vector], r: usize) {
+fn f16(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     assert!(r < TILE_ROWS);
     let (pairs, last) = row.as_chunks::<4>();
+    let mut found = 0;
     for (word, out) in pairs.iter().zip(&mut *out) {
         out[r] = *word;
+        found |= special_f16(u32::from_le_bytes(*word));
     }
     if let &[low, high] = last {
         out[pairs.len()][r] = [low, high, 0, 0];
+        found |= special_f16(u16::from_le_bytes([low, high]).into());
     }
+    found & SIGNS_F16 == 0
 }
 
 /// Up to 32 values, each the high half of an f32.
-fn bf16(row: &[u8], out: &mut [Vector], r: usize) {
+fn bf16(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     assert!(r < TILE_ROWS);
+    let mut found = 0;
     for (&[low, high], out) in row.as_chunks::<2>().0.iter().zip(out) {
         out[r] = [0, 0, low, high];
+        found |= special(u32::from_le_bytes(out[r]));
     }
+    found >> 31 == 0
 }
 
 /// First vector of a part of a group.
@@ -109,8 +149,9 @@ fn scale(scales: &mut [Vector], tile: usize, r: usize, d: [u8; 2]) {
 }
 
 /// Up to 4 blocks of an f16 scale and 32 int8.
-fn q8_0(row: &[u8], out: &mut [Vector], r: usize) {
+fn q8_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     assert!(r < TILE_ROWS);
+    let mut sound_all = true;
     let (quants, scales) = out.split_at_mut(vector(q8_0::SCALES));
     let tiles = quants.chunks_exact_mut(vector(q8_0::TILE));
     for ((tile, quants), block) in tiles.enumerate().zip(row.as_chunks::<34>().0) {
@@ -120,12 +161,15 @@ fn q8_0(row: &[u8], out: &mut [Vector], r: usize) {
             out[r] = (u32::from_ne_bytes(*word) ^ 0x8080_8080).to_ne_bytes();
         }
         scale(scales, tile, r, [*d0, *d1]);
+        sound_all &= sound([*d0, *d1]);
     }
+    sound_all
 }
 
 /// Up to 4 blocks of an f16 scale and 16 bytes; ggml's nibbles are in the order of the tile already.
-fn q4_0(row: &[u8], out: &mut [Vector], r: usize) {
+fn q4_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     assert!(r < TILE_ROWS);
+    let mut sound_all = true;
     let (quants, scales) = out.split_at_mut(vector(q4_0::SCALES));
     let tiles = quants.chunks_exact_mut(vector(q4_0::TILE));
     for ((tile, quants), block) in tiles.enumerate().zip(row.as_chunks::<18>().0) {
@@ -134,13 +178,15 @@ fn q4_0(row: &[u8], out: &mut [Vector], r: usize) {
             out[r] = *word;
         }
         scale(scales, tile, r, [*d0, *d1]);
+        sound_all &= sound([*d0, *d1]);
     }
+    sound_all
 }
 
 /// One super-block: 128 bytes of low nibbles, 64 of high bits, 16 int8 scales, an f16 d.
 ///
 /// ggml keeps, per 128 values, value l + 32j in nibble j / 2 of byte l + 32(j % 2) and in bits 2j of high byte l.
-fn q6_k(row: &[u8], out: &mut [Vector], r: usize) {
+fn q6_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     // Words of the block: where the high bits start, and the scales.
     const HIGH: usize = 128 / 4;
     const SCALES: usize = HIGH + 64 / 4;
@@ -164,6 +210,7 @@ fn q6_k(row: &[u8], out: &mut [Vector], r: usize) {
         out[vector(q6k::SCALES) + s][r] = words[SCALES + s];
     }
     out[vector(q6k::D)][r] = [d[0], d[1], 0, 0];
+    sound([d[0], d[1]])
 }
 
 /// Converts `source` values to F32, exactly.

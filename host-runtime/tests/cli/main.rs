@@ -7,6 +7,7 @@ mod bench_draft;
 #[cfg(target_os = "linux")]
 mod big_models;
 mod cache;
+mod damaged;
 #[cfg(target_os = "linux")]
 mod deploy;
 mod good;

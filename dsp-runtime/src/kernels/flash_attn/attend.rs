@@ -219,7 +219,17 @@ impl Attend {
             // SAFETY: the row's state.
             let (highest, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
             let sum = H::splat(H::sum(sums));
-            let factor = if H::max_lane(highest) == f32::NEG_INFINITY {
+            let top = H::max_lane(highest);
+            if top == f32::INFINITY {
+                // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is a number.
+                // SAFETY: a row of a claimed unit.
+                let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
+                for j in 0..y.len() {
+                    y.set(j, f32::NAN);
+                }
+                continue;
+            }
+            let factor = if top == f32::NEG_INFINITY {
                 // Nothing seen: the accumulators are zero.
                 H::splat(0.0)
             } else if let Some(sinks) = &self.sinks {

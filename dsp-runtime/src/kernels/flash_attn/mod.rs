@@ -11,7 +11,9 @@
 //!
 //! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t stands at position n_past + t and sees keys up to
 //! itself, or up to the step's last token (`Visibility::Block`), fewer with a window or where the mask is -inf.
-//! What a cache holds at other positions, NaN included, has no influence.
+//! What a cache holds at other positions, NaN included, has no influence. At a position that a query sees, a score that is
+//! infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity takes all the weight.) It is marked by an
+//! infinite maximum, because arithmetic that knows no NaN would go on with a number.
 //!
 //! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to multiples of
 //! 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum per query; the sum of
@@ -20,7 +22,8 @@
 //!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
-//! * `append`: rounds new rows to f16; a unit is a (kv head, sequence), because neighbours share words.
+//! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with it may not show; a
+//!   unit is a (kv head, sequence), because neighbours share words.
 //! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
 //!   buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
@@ -33,7 +36,7 @@ mod tile;
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
-use super::{OpRun, OpShapes};
+use super::{Damage, OpRun, OpShapes};
 use crate::vtcm::VtcmPlan;
 
 /// Positions of a tile.
@@ -45,7 +48,8 @@ const MAX_ROWS: usize = 32;
 /// FLASH_ATTN_EXT.
 ///
 /// # Errors
-/// A transfer that fails; registers past the cache; shapes that the token axis has cut apart.
+/// A transfer that fails; registers past the cache; shapes that the token axis has cut apart; new keys or values that f16
+/// does not hold.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (q, k_cache, v_cache, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
     let (k, v, mask, sinks) = (run.src[3], run.src[4], run.src[5], run.src[6]);
@@ -75,8 +79,9 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         return Err(Fault::new(ErrorCode::BadRegister, 0));
     }
 
+    let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
-        run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens })?;
+        run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
     }
     let stage = Stage::new(d, dv);
     let group = heads / kv_heads;
@@ -100,13 +105,14 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         rows: rows.max(1),
         stage,
     };
-    run.parallel(&kernel)
+    run.parallel(&kernel)?;
+    damage.outcome()
 }
 
 /// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the caches, as FLASH_ATTN_EXT appends them.
 ///
 /// # Errors
-/// Registers past the cache; shapes that the token axis has cut apart.
+/// Registers past the cache; shapes that the token axis has cut apart; keys or values that f16 does not hold.
 pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (k, v, k_cache, v_cache) = (run.src(0)?, run.src(1)?, run.dst()?, run.dst_at(1)?);
     let tokens = run.n_tokens().min(k.ne[2]).min(v.ne[2]);
@@ -123,7 +129,9 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     if n_past + tokens > k_cache.ne[1] {
         return Err(Fault::new(ErrorCode::BadRegister, 0));
     }
-    run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens })
+    let damage = Damage::none();
+    run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
+    damage.outcome()
 }
 
 /// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.

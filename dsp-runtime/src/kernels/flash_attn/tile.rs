@@ -6,20 +6,10 @@ use hexflash_abi::VECTOR_BYTES;
 use super::attend::{Attend, Places, Query, Unit};
 use super::{MAX_ROWS, TILE};
 use crate::hvx::{Hvx, LANES, math};
+use crate::kernels::INDEX;
 use crate::memory::View;
 
 const _: () = assert!(TILE == LANES);
-
-/// Lane numbers.
-static INDEX: [f32; LANES] = {
-    let mut index = [0.0; LANES];
-    let mut i = 0;
-    while i < LANES {
-        index[i] = i as f32;
-        i += 1;
-    }
-    index
-};
 
 /// What a row adds from a tile: exp(x - maximum) by lane, for lanes `from..to`, after shrinking what it had.
 #[derive(Clone, Copy)]
@@ -143,7 +133,7 @@ impl Attend {
         let mut x = H::mul(x, H::splat(self.params.scale));
         if self.params.softcap > 0.0 {
             let cap = H::splat(self.params.softcap);
-            x = H::mul(cap, math::tanh::<H>(H::div(x, cap)));
+            x = or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
         if let Some(view) = &self.mask {
             mask.read(view, query, unit.sequence, start, (from, to));
@@ -151,7 +141,9 @@ impl Attend {
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
             let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
             // Where the mask is -inf the score goes, NaN or not.
-            x = H::select_gt(bias, H::splat(f32::MIN), biased, hidden);
+            x = H::select_gt(H::splat(f32::MIN), bias, hidden, or_infinity::<H>(biased, biased));
+        } else {
+            x = or_infinity::<H>(x, x);
         }
         // SAFETY: 32 floats.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
@@ -255,6 +247,15 @@ impl MaskTile {
             self.lanes[lane] = f16::from_bits(bits).to_f32();
         }
     }
+}
+
+/// y where x is finite, else infinity: a maximum passes over NaN, but it keeps infinity, which no sound score is.
+#[inline(always)]
+fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
+    let infinity = H::splat(f32::INFINITY);
+    let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
+    // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
+    H::select_gt(infinity, size, y, infinity)
 }
 
 /// Widens `n` vectors of f16 to 2 n of f32: vector 2i has the low halves of vector i, 2i + 1 the high halves.

@@ -73,3 +73,22 @@ impl Activations {
         }
     }
 }
+
+/// Whether the scale of every block is finite: as f16, four to a word.
+///
+/// # Safety
+/// `row` is an activation row of `layout`, aligned to vectors and readable.
+#[inline(always)]
+pub(super) unsafe fn finite(row: *const u8, layout: ActivationRow) -> bool {
+    const EXPONENT: u64 = 0x7c00_7c00_7c00_7c00;
+    const LOWEST: u64 = 0x0400_0400_0400_0400;
+    const CARRIED: u64 = 0x8000_8000_8000_8000;
+    let (blocks, mut carried) = (layout.padded_k / TILE_K, 0);
+    for i in 0..blocks / 4 {
+        // SAFETY: blocks are counted in eights, and the scales of all of them lie in the row, aligned to 16 bytes.
+        let four = unsafe { row.add(layout.halves()).cast::<u64>().add(i).read() };
+        // An exponent of ones, and no other, carries into the place of the sign.
+        carried |= (four & EXPONENT) + LOWEST;
+    }
+    carried & CARRIED == 0
+}

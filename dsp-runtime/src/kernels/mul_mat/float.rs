@@ -8,6 +8,7 @@ pub(super) struct F16;
 
 impl Weights for F16 {
     const PARTS: usize = PARTIAL;
+    const QUANTIZED: bool = false;
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
@@ -44,6 +45,7 @@ pub(super) struct F32;
 
 impl Weights for F32 {
     const PARTS: usize = PARTIAL;
+    const QUANTIZED: bool = false;
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(

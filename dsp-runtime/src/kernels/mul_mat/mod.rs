@@ -15,13 +15,13 @@ mod scaled;
 
 use core::marker::PhantomData;
 
-use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
+use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::float::{F16, F32};
 use self::q6_k::Q6K;
 use self::scaled::{Q4_0, Q8_0};
-use super::{OpRun, OpShapes};
+use super::{Damage, OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
@@ -44,6 +44,8 @@ const PARTIAL: usize = 2;
 trait Weights: Sync {
     /// Partial sums of a row that `multiply` adds to; the others stay zero.
     const PARTS: usize;
+    /// Whether activations are int8 with a scale per block.
+    const QUANTIZED: bool;
 
     /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
     ///
@@ -82,6 +84,8 @@ struct Shape {
     piece_groups: usize,
     /// Strips of a unit: one, or as many as a piece has.
     strips: usize,
+    /// Rows of x with a block that is not finite.
+    damage: Damage,
 }
 
 /// Bytes of partial sums.
@@ -104,7 +108,9 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
 /// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}.
 ///
 /// # Errors
-/// A failed transfer.
+/// A failed transfer; int8 activations that are not finite. These are looked at here and not left to the product, because
+/// qfloat arithmetic multiplies a NaN scale as if it were a number. F32 activations and all weights are: a float that large,
+/// number or not, gives results that the next norm or ARGMAX does not let through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
@@ -112,13 +118,13 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
     let groups = group.count(w.ne[0]);
     let strips = (piece_groups / groups).max(1);
-    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
+    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips, damage: Damage::none() };
     match w.dtype {
-        DType::Q8_0x32 => run.parallel(&MulMat::<Q8_0>::new(shape)),
-        DType::Q4_0x32 => run.parallel(&MulMat::<Q4_0>::new(shape)),
-        DType::Q6Kx32 => run.parallel(&MulMat::<Q6K>::new(shape)),
-        DType::F16x32 => run.parallel(&MulMat::<F16>::new(shape)),
-        _ => run.parallel(&MulMat::<F32>::new(shape)),
+        DType::Q8_0x32 => MulMat::<Q8_0>::new(shape).run(run),
+        DType::Q4_0x32 => MulMat::<Q4_0>::new(shape).run(run),
+        DType::Q6Kx32 => MulMat::<Q6K>::new(shape).run(run),
+        DType::F16x32 => MulMat::<F16>::new(shape).run(run),
+        _ => MulMat::<F32>::new(shape).run(run),
     }
 }
 
@@ -200,7 +206,31 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Notes the rows of a unit that have a block of activations whose scale is infinite or NaN.
+    #[inline(always)]
+    fn examine(&self, unit: &Unit) {
+        let layout = ActivationRow::new(self.x.ne[0]);
+        let [b2, b3] = unit.batch;
+        for i in unit.row..unit.row + unit.rows {
+            let row = self.x.at([i, b2, b3]).cast_const();
+            // SAFETY: a validated activation row, whose bytes are inside the buffer.
+            if !unsafe { activations::finite(row, layout) } {
+                self.damage.note((b3 * self.x.ne[2] + b2) * self.x.ne[1] + i);
+            }
+        }
+    }
+}
+
 impl<W: Weights> MulMat<W> {
+    fn run(&self, run: &mut OpRun<'_>) -> Result<(), Fault>
+    where
+        W: 'static,
+    {
+        run.parallel(self)?;
+        self.shape.damage.outcome()
+    }
+
     /// Multiplies one piece for all rows of its unit.
     ///
     /// # Safety
@@ -304,6 +334,10 @@ impl<W: Weights> Kernel for MulMat<W> {
         let mut next = self.shape.fetch(worker, None);
         while let Some(piece) = next {
             next = self.shape.fetch(worker, Some(&piece));
+            if W::QUANTIZED && piece.unit.strip == 0 && piece.first == 0 {
+                // While the weights are on their way; once for all strips.
+                self.shape.examine(&piece.unit);
+            }
             worker.dma.wait(piece.ticket)?;
             let weights = self.shape.slot(worker, piece.slot);
             // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.

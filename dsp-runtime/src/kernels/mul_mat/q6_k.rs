@@ -42,6 +42,7 @@ pub(super) struct Q6K;
 
 impl Weights for Q6K {
     const PARTS: usize = 1;
+    const QUANTIZED: bool = true;
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(

@@ -144,6 +144,7 @@ impl<H: Hvx> Sum<H> for Parked<H> {
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
 impl<Q: Quants> Weights for Q {
     const PARTS: usize = 1;
+    const QUANTIZED: bool = true;
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(

@@ -9,6 +9,8 @@ mod blocks;
 #[path = "../calls/mod.rs"]
 mod calls;
 mod coherence;
+#[path = "../../../../host-runtime/tests/device/damaged.rs"]
+mod damaged;
 mod dma;
 #[path = "../../../../host-runtime/tests/device/emulator.rs"]
 mod emulator;
@@ -25,6 +27,7 @@ mod tokens;
 use hexflash::device::DeviceOptions;
 use hexflash::device::htp::Htp;
 use hexflash::device::qemu::Settings;
+use hexflash::gguf::Gguf;
 
 use cdsprpc::standin::StandIn;
 
@@ -48,4 +51,15 @@ fn htp_refuses_what_it_must() {
     if let Some(standin) = emulated() {
         refuses_what_it_must(&standin);
     }
+}
+
+/// Whatever the transport, the same error, with the same layer.
+#[test]
+fn damaged_weights_are_reported_with_their_layer() {
+    let standin = StandIn::new("");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-hybrid-q8_0.gguf");
+    let gguf = Gguf::open(path.as_ref()).unwrap();
+    let options = DeviceOptions { threads: Some(1), ..standin.options() };
+    damaged::damage_is_reported_with_its_layer(&gguf, Box::new(Htp::open(&options).unwrap()));
+    standin.is_clean();
 }
