@@ -1,5 +1,9 @@
 //! LLM inference on the Qualcomm Hexagon NPU, host side: models, devices, speculation and the command line.
 
+// The macros of the standard library panic where the output cannot be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+pub mod cancel;
 pub mod chat;
 pub mod cli;
 pub mod device;

@@ -8,5 +8,9 @@ mod cache;
 #[cfg(target_os = "linux")]
 mod deploy;
 mod good;
+#[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod signalled;
 mod speculation;
 mod support;

@@ -13,6 +13,7 @@ mod dma;
 #[path = "../../../../host-runtime/tests/device/emulator.rs"]
 mod emulator;
 mod failures;
+mod interrupt;
 mod mappings;
 mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]
@@ -20,6 +21,8 @@ mod refusals;
 mod rules;
 #[path = "../../../../host-runtime/tests/device/scenarios.rs"]
 mod scenarios;
+#[path = "../../../../host-runtime/tests/cli/signalled.rs"]
+mod signalled;
 mod tokens;
 
 use hexflash::device::DeviceOptions;

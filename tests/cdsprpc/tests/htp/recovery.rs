@@ -48,7 +48,7 @@ impl Setting {
         let mut sampler = Sampler::new(self.text.sampling.clone().overridden_by(&overrides)).unwrap();
         let prompt = self.text.encode("def __repr__(self):\n        return").unwrap();
         assert!(prompt.len() > 4, "{prompt:?}");
-        let limits = Limits { max_tokens: Some(self.tokens), stop: Vec::new(), ignore_eos: true };
+        let limits = Limits { max_tokens: Some(self.tokens), ignore_eos: true, ..Limits::default() };
         let text = &self.text.tokenizer;
         generate(&mut engine, text, &mut sampler, &mut speculation, &prompt, &limits, |_| {}, |_| true)
     }
