@@ -372,7 +372,9 @@ fn a_load_that_is_cancelled_leaves_nothing() {
         if pieces == 0 {
             cancel.cancel();
         }
-        let found = WeightImage::load(&gguf, &f.specs, &options);
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let found = threads.install(|| WeightImage::load(&gguf, &f.specs, &options));
+        assert!(reports.load(Ordering::Relaxed) <= pieces + 1, "{reports:?} pieces, two of them at once");
         assert!(matches!(found, Err(WeightError::Cancelled(_))), "after {pieces} pieces: {found:?}");
         f.no_drafts();
     };

@@ -183,7 +183,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 self.speculation.rounded(report.drafted, &report.tokens, start.elapsed());
             }
             // Whether there is another round, and whether it is sent before the host has looked at this one.
-            let mut more = report.halt == Halt::Running && !interrupted;
+            let mut more = report.halt == Halt::Running && !interrupted && !self.out.cancel().is_cancelled();
             if more && adaptive {
                 more = self.next_length(anchor, &mut drafted, report.tokens.len())?;
             }

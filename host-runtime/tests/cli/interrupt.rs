@@ -31,16 +31,17 @@ fn at_50_moments_a_run_ends_with_its_text_so_far_and_leaves_nothing() {
         &["-md", text(&draft), "--draft-max", "auto"],
         &["--spec-type", "ngram", "--draft-max", "5"],
     ];
-    let prompt = format!("{}{EASY}", "def f(x): return x\n".repeat(10));
+    let prompt = format!("{}{EASY}", "def f(x): return x\n".repeat(5));
     let run = |drafter: &[&str], form: &[&str], cache: &TempDir| {
-        let fixed = ["run", "-t", "1", "-b", "4", "--temp", "0", "-n", "60", "--cache-dir", text(cache.path())];
+        let fixed =
+            ["run", "-t", "1", "-b", "4", "--temp", "0", "-n", "40", "--cache-dir", text(cache.path())];
         command(&[&fixed[..], drafter, form, &[&prompt]].concat())
     };
     let cache = TempDir::new().unwrap();
     let text_of = |command: &mut Command| String::from_utf8(command.output().unwrap().stdout).unwrap();
     let whole_text = text_of(&mut run(&[], &[], &cache));
     let whole_json = serde_json::from_str(&text_of(&mut run(&[], &["--json"], &cache))).unwrap();
-    assert!(whole_text.len() > prompt.len() + 60, "{whole_text:?}");
+    assert!(whole_text.len() > prompt.len() + 40, "{whole_text:?}");
 
     let mut moments = Moments::new(19);
     let mut interrupted = 0;
@@ -83,16 +84,17 @@ fn at_any_moment_the_emulator_ends_with_its_host() {
         return;
     }
     let run = || {
-        let fixed = ["run", "--no-repack-cache", "--device", "qemu", "-t", "1", "--temp", "0", "-n", "4", EASY];
+        let fixed =
+            ["run", "--no-repack-cache", "--device", "qemu", "-t", "1", "--temp", "0", "-n", "2", "x"];
         command(&fixed)
     };
     let start = Instant::now();
     let whole = String::from_utf8(run().output().unwrap().stdout).unwrap();
     let longest = start.elapsed();
     let mut moments = Moments::new(7);
-    for signal in SIGNALS.into_iter().chain(SIGNALS) {
+    for signal in SIGNALS {
         let ended = signalled(run(), signal, false, longest.mul_f64(moments.next()));
-        ended.printed_text(EASY, &whole);
+        ended.printed_text("x", &whole);
     }
 }
 
@@ -186,7 +188,10 @@ fn interrupted_in_its_runs(arguments: &[&str], has_runs: impl Fn(&Outcome) -> bo
     let mut delay = Duration::from_millis(250);
     loop {
         let ended = signalled(command(arguments), Signal::INT, false, delay);
-        assert!(ended.code != Ok(0), "no moment between the first run and the last: {arguments:?}, {delay:?}");
+        assert!(
+            ended.code != Ok(0),
+            "no moment between the first run and the last: {arguments:?}, {delay:?}"
+        );
         let outcome = Outcome {
             arguments: arguments.join(" "),
             code: ended.code.ok(),
@@ -198,6 +203,7 @@ fn interrupted_in_its_runs(arguments: &[&str], has_runs: impl Fn(&Outcome) -> bo
         }
         assert!(matches!(outcome.code, Some(130) | None), "{outcome:#?}");
         delay = delay.mul_f64(1.5);
+        assert!(delay < Duration::from_secs(60), "it prints nothing: {outcome:#?}");
     }
 }
 
@@ -226,7 +232,8 @@ fn a_sweep_prints_the_runs_that_are_finished() {
     let (prompts, plot) = (dir.path().join("prompts.txt"), dir.path().join("sweep.svg"));
     std::fs::write(&prompts, "import os\n").unwrap();
     let draft = model("tiny-hybrid-dflash-f16.gguf");
-    let fixed = ["bench", "--no-repack-cache", "-t", "1", "--draft", "-n", "8", "-r", "400", "--lengths", "3"];
+    let fixed =
+        ["bench", "--no-repack-cache", "-t", "1", "--draft", "-n", "8", "-r", "400", "--lengths", "3"];
     let files = ["-md", text(&draft), "--prompts", text(&prompts), "--plot", text(&plot)];
     let sweep = [&fixed[..], &files].concat();
     let json = interrupted_in_its_runs(&[&sweep[..], &["--json"]].concat(), |outcome| {

@@ -107,7 +107,10 @@ impl Ended {
             }
             Err(signal) => {
                 assert_eq!(signal, self.signal, "{self:#?}");
-                assert_eq!(self.stdout, "", "ended by the system when there was something to lose: {self:#?}");
+                assert_eq!(
+                    self.stdout, "",
+                    "ended by the system when there was something to lose: {self:#?}"
+                );
                 true
             }
         }

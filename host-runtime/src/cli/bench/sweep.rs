@@ -190,8 +190,7 @@ impl<'a> PlotFile<'a> {
 
     fn write(mut self, svg: &str) -> Result<(), CliError> {
         self.is_new = false;
-        std::fs::write(self.path, svg)
-            .map_err(|source| CliError::Plot { path: self.path.to_owned(), source })
+        std::fs::write(self.path, svg).map_err(|source| CliError::Plot { path: self.path.to_owned(), source })
     }
 }
 

@@ -90,7 +90,11 @@ fn tokens_without_visible_text_are_no_reason_to_go_on() {
         };
         let found = go_on(&mut engine, &text, &mut speculation, prompt, &silent, on_prompt, on_text);
         assert_eq!(found.finish_reason, Finish::Interrupted);
-        assert_eq!(found.tokens, whole.tokens[..1], "the token that follows the prompt, and no step after it");
+        assert_eq!(
+            found.tokens,
+            whole.tokens[..1],
+            "the token that follows the prompt, and no step after it"
+        );
         assert_eq!(found.text, shown);
         assert!(!shown.is_empty() && whole.text.starts_with(&shown), "{shown:?}");
     }
@@ -105,8 +109,9 @@ fn a_text_ends_after_the_step_under_way() {
     let case = &reference::greedy(MODEL).cases[6];
     let prompt = &case.prompt_ids;
     let whole = fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), prompt, &limits(60));
-    // A round in flight and the one after it: what both can give, and the token that was there before.
-    for (mut speculation, most) in drafters().into_iter().zip([1, 1 + 2 * 8, 1 + 2 * 8]) {
+    // Pieces that may come after it: none of a plain step, nor of a block that the host checks; of rounds, the rest of
+    // the one at hand and two of up to 8 tokens that were sent by then.
+    for (mut speculation, most) in drafters().into_iter().zip([0, 7 + 2 * 8, 0]) {
         for pieces in [1, 2, 5] {
             engine.reset();
             let cancel = Cancel::default();
@@ -124,7 +129,7 @@ fn a_text_ends_after_the_step_under_way() {
             let found = go_on(&mut engine, &text, &mut speculation, prompt, &cancelled, |_| {}, on_text);
             assert_eq!(found.finish_reason, Finish::Interrupted, "{pieces} pieces");
             assert_eq!(found.text, shown);
-            assert!(late < most, "{late} pieces came after it was cancelled, {most} tokens can");
+            assert!(late <= most, "{late} pieces came after it was cancelled");
             let n = found.tokens.len();
             assert_eq!(found.tokens, whole.tokens[..n]);
             plain.reset();
