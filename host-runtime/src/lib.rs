@@ -2,7 +2,10 @@
 
 // No property of a file or of an option may end the process: what can panic says why it cannot happen.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable))]
+// The macros of the standard library panic where the output cannot be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+pub mod cancel;
 pub mod chat;
 pub mod cli;
 pub mod device;

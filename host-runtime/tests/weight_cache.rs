@@ -4,9 +4,11 @@ mod common;
 
 use std::fs::{self, File, FileTimes};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use common::random_rows;
+use hexflash::cancel::Cancel;
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::weights::{CachePolicy, Form, ImageOptions, WeightError, WeightImage, WeightSpec};
@@ -351,4 +353,41 @@ fn a_link_is_followed() {
     f.load();
     assert!(f.cache().is_symlink() && fs::metadata(&target).unwrap().len() > IMAGE);
     f.reused();
+}
+
+/// A load that is cancelled ends after the pieces under way, whatever it is doing, and leaves nothing in its folder.
+#[test]
+fn a_load_that_is_cancelled_leaves_nothing() {
+    let f = Fixture::new();
+    let gguf = Gguf::open(&f.model()).unwrap();
+    let cancelled = |cache: CachePolicy, pieces: u32| {
+        let (cancel, reports) = (Cancel::default(), AtomicU32::new(0));
+        let progress = |_, _| {
+            // Pieces are packed in parallel: those under way on all threads still come.
+            if reports.fetch_add(1, Ordering::Relaxed) + 1 >= pieces {
+                cancel.cancel();
+            }
+        };
+        let options = ImageOptions { cache, progress: &progress, cancel: cancel.clone() };
+        if pieces == 0 {
+            cancel.cancel();
+        }
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        let found = threads.install(|| WeightImage::load(&gguf, &f.specs, &options));
+        assert!(reports.load(Ordering::Relaxed) <= pieces + 1, "{reports:?} pieces, two of them at once");
+        assert!(matches!(found, Err(WeightError::Cancelled(_))), "after {pieces} pieces: {found:?}");
+        f.no_drafts();
+    };
+    for pieces in [0, 1] {
+        cancelled(CachePolicy::Off, pieces);
+        cancelled(CachePolicy::Beside, pieces);
+    }
+    assert!(!f.cache().exists(), "half a cache");
+    // While the content of a model that was touched is compared.
+    f.load();
+    let before = fs::read(f.cache()).unwrap();
+    f.write_model(1);
+    cancelled(CachePolicy::Beside, 1);
+    assert!(fs::read(f.cache()).unwrap() == before, "the cache was changed");
+    f.load();
 }

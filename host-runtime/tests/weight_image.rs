@@ -242,7 +242,7 @@ fn progress_reaches_the_total_once() {
     model.add("w", GgmlType::F32, &[64, 100]);
     let seen = Mutex::new(Vec::new());
     let progress = |done, total| seen.lock().unwrap().push((done, total));
-    let options = ImageOptions { cache: CachePolicy::Off, progress: &progress };
+    let options = ImageOptions { cache: CachePolicy::Off, progress: &progress, ..Default::default() };
     let image = WeightImage::load(&model.open(), &[WeightSpec::new("w", Form::Tiled)], &options).unwrap();
     let mut seen = seen.into_inner().unwrap();
     seen.sort();

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::DeployError;
+use super::{DeployError, interrupt};
+use crate::cancel::Cancelled;
 use crate::device::DeviceError;
 use crate::engine::EngineError;
 use crate::generate::GenerateError;
@@ -187,14 +188,30 @@ pub enum CliError {
         /// Where it was expected.
         path: PathBuf,
     },
+    /// A signal came before there was anything to print.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
     /// Standard output.
     #[error("cannot write the output: {0}; check the disk, or where the output is piped to")]
     Output(#[from] std::io::Error),
 }
 
 impl CliError {
-    /// 1 where the device or the system failed, 2 where the input is at fault.
+    /// Whether nothing is wrong, but a signal has ended the work.
+    pub fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Cancelled(_) => true,
+            Self::Engine(error) => error.is_cancelled(),
+            _ => false,
+        }
+    }
+
+    /// 1 where the device or the system failed, 2 where the input is at fault; that of the signal where one ended the
+    /// work, also if what reads the output has ended with it.
     pub fn exit_code(&self) -> ExitCode {
+        if self.is_cancelled() || matches!(self, Self::Output(_)) && interrupt::has_come() {
+            return interrupt::exit_code();
+        }
         let device =
             |error: &DeviceError| !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. });
         let engine = |error: &EngineError| match error {

@@ -1,6 +1,7 @@
 //! The command line: `run`, `info`, `bench`, `devices`, `deploy`.
 //!
-//! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; 130 interrupted.
+//! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128 and its number
+//! (130 for Ctrl-C).
 
 mod bench;
 mod deploy;
@@ -8,11 +9,13 @@ mod devices;
 mod error;
 mod info;
 mod input;
+mod interrupt;
 mod llama;
 mod options;
 mod progress;
 mod run;
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -69,7 +72,11 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         // Whoever read our output has gone away: not an error worth words.
-        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => gone(),
+        Err(error) if error.is_cancelled() => {
+            say("[interrupted before there was anything to print]");
+            error.exit_code()
+        }
         Err(error) => report(&error),
     }
 }
@@ -90,18 +97,30 @@ fn outlive_file_limits() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Nobody reads the output any more.
+fn gone() -> ExitCode {
+    if interrupt::has_come() { interrupt::exit_code() } else { ExitCode::SUCCESS }
+}
+
 /// Says what the matter is.
 fn report(error: &CliError) -> ExitCode {
-    eprintln!("error: {error}");
+    say(format_args!("error: {error}"));
     error.exit_code()
+}
+
+/// Writes a line to standard error, if it can be written: what else there is to do does not depend on that.
+fn say(line: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// What clap has to say: help as it is, a mistake as one line like all other errors.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        // Nobody is left to tell if this fails.
-        let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        let code = if error.use_stderr() { 2 } else { 0 };
+        return match error.print() {
+            Err(io) if code == 0 && io.kind() != std::io::ErrorKind::BrokenPipe => report(&io.into()),
+            _ => ExitCode::from(code),
+        };
     }
     if let Some(error) = llama::foreign(error) {
         return report(&error);
@@ -118,7 +137,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         message.push_str(separator);
         message.push_str(line);
     }
-    eprintln!("{message}; see hexflash --help");
+    say(format_args!("{message}; see hexflash --help"));
     ExitCode::from(2)
 }
 
@@ -141,5 +160,7 @@ fn log(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // It would tell of a standard error that cannot be written by printing there, which panics.
+        .log_internal_errors(false)
         .init();
 }

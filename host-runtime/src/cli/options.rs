@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::CliError;
 use super::progress::Progress;
+use crate::cancel::Cancel;
 use crate::device::{self, Device, DeviceOptions};
 use crate::engine::{Engine, EngineOptions};
 use crate::gguf::Gguf;
@@ -285,6 +286,7 @@ impl EngineArgs {
         draft: Option<&Gguf>,
         speculate: bool,
         device: Box<dyn Device>,
+        cancel: &Cancel,
     ) -> Result<Engine, CliError> {
         let progress = Progress::bytes("repacking weights");
         let report = |done, total| progress.set(done, total);
@@ -293,7 +295,7 @@ impl EngineArgs {
             (None, true) => CachePolicy::Off,
             (None, false) => CachePolicy::Beside,
         };
-        let image = ImageOptions { cache, progress: &report };
+        let image = ImageOptions { cache, progress: &report, cancel: cancel.clone() };
         let options = EngineOptions { speculate, ..self.options() };
         let engine = Engine::load_with(gguf, draft, device, &options, &image);
         progress.finish();

@@ -3,17 +3,16 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::json;
 
+use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
-use super::{CliError, input};
+use super::{CliError, input, say};
 use crate::chat::{MAX_SOURCE, Message, RenderOptions};
-use crate::generate::{Finish, GenerateError, Generated, Limits, generate};
+use crate::generate::{Finish, GenerateError, Generated, Limits, Stats, generate};
 use crate::model::Config;
 use crate::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
 use crate::speculation::SpecStats;
@@ -136,18 +135,21 @@ const DEFAULT_PREDICT: i64 = 128;
 #[derive(Serialize)]
 struct Report<'a> {
     model: String,
-    device: &'a str,
+    device: String,
     prompt_tokens: usize,
     prompt_ids: &'a [u32],
     seed: Option<u64>,
     #[serde(flatten)]
-    generated: &'a Generated,
+    generated: Generated,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Cheap checks first: nobody should wait for a model to learn of a typo.
     let ids = prompt_ids(&args.prompt_ids)?;
     let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
+    let template = template(args)?;
+    // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
+    let cancel = cancel_on_signals();
     let gguf = args.model.open()?;
     // Before the tokenizer, which differs where the architecture does: say what the matter is, not its consequence.
     Config::read(&gguf)?;
@@ -156,7 +158,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut sampler = Sampler::new(params)?;
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
-        (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), &text)?,
+        (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), template, &text)?,
         (None, text) => model.encode(&text.unwrap_or_default())?,
     };
     if prompt.is_empty() {
@@ -164,26 +166,35 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let draft = args.spec.drafter.open()?;
     let mut speculation = args.spec.speculation()?;
-    let mut engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), args.device.open()?)?;
+    let device = args.device.open()?;
+    let mut report = Report {
+        model: gguf.path().display().to_string(),
+        device: device.info().name.clone(),
+        prompt_tokens: prompt.len(),
+        prompt_ids: &prompt,
+        seed: (!sampler.is_greedy()).then(|| sampler.seed()),
+        generated: Generated {
+            tokens: Vec::new(),
+            text: String::new(),
+            finish_reason: Finish::Interrupted,
+            stats: Stats::default(),
+        },
+    };
+    let engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), device, &cancel);
+    if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
+        print_line(&mut std::io::stdout().lock(), &report)?;
+        return Ok(interrupt::exit_code());
+    }
+    let mut engine = engine?;
     if let Some(note) = args.spec.note(&engine) {
         tracing::warn!("{note}");
     }
 
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupted);
-    // A second Ctrl-C ends the process at once.
-    let handler = ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-    });
-    if let Err(error) = handler {
-        tracing::warn!("Ctrl-C will end the process without statistics: {error}");
-    }
     let limits = Limits {
         max_tokens: usize::try_from(args.predict.unwrap_or(DEFAULT_PREDICT)).ok(),
         stop: args.stop.iter().filter(|s| !s.is_empty()).cloned().collect(),
         ignore_eos: args.ignore_eos,
+        cancel,
     };
     let mut out = std::io::stdout().lock();
     if !args.json && args.prompt.is_some() && !args.chat {
@@ -204,7 +215,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             if !args.json {
                 failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
             }
-            failed.is_none() && !interrupted.load(Ordering::Relaxed)
+            failed.is_none()
         },
     );
     bar.finish();
@@ -216,9 +227,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             {
                 if args.json {
                     let kept = json!({ "tokens": tokens, "text": text, "error": error.to_string() });
-                    serde_json::to_writer(&mut out, &kept).map_err(std::io::Error::from)?;
+                    print_line(&mut out, &kept)?;
+                } else {
+                    writeln!(out)?;
                 }
-                writeln!(out)?;
             }
             return Err(error.into());
         }
@@ -226,27 +238,25 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if let Some(error) = failed {
         return Err(error.into());
     }
+    let interrupted = generated.finish_reason == Finish::Interrupted;
     if args.json {
-        let report = Report {
-            model: gguf.path().display().to_string(),
-            device: &engine.device().info().name,
-            prompt_tokens: prompt.len(),
-            prompt_ids: &prompt,
-            seed: (!sampler.is_greedy()).then(|| sampler.seed()),
-            generated: &generated,
-        };
-        serde_json::to_writer(&mut out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        report.generated = generated;
+        print_line(&mut out, &report)?;
     } else {
         writeln!(out)?;
         out.flush()?;
-        eprintln!("{}", statistics(&generated, engine.n_ctx()));
+        say(statistics(&generated, engine.n_ctx()));
         if let Some(stats) = &generated.stats.speculation {
-            eprintln!("{}", drafting(stats));
+            say(drafting(stats));
         }
     }
-    let interrupted = generated.finish_reason == Finish::Interrupted;
-    Ok(if interrupted { ExitCode::from(130) } else { ExitCode::SUCCESS })
+    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
+}
+
+/// Prints a value on one line, for programs to read.
+fn print_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
+    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    Ok(writeln!(out)?)
 }
 
 fn overrides(args: &SamplingArgs) -> SamplerOverrides {
@@ -288,20 +298,30 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
     })
 }
 
-/// The prompt as a user's message in the model's chat format.
-fn chat_prompt(args: &Args, model: &TextModel, path: &Path, text: &str) -> Result<Vec<u32>, CliError> {
-    let source = match &args.chat_template {
-        Some(name) if name == Path::new("chatml") => CHATML.to_owned(),
+/// The chat template that `--chat-template` asks for.
+fn template(args: &Args) -> Result<Option<String>, CliError> {
+    match &args.chat_template {
+        None => Ok(None),
+        Some(name) if name == Path::new("chatml") => Ok(Some(CHATML.to_owned())),
         Some(file) => {
+            let failed = |source| CliError::Template { path: file.clone(), source };
             let text = input::read(file, MAX_SOURCE)
                 .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
-            text.map_err(|source| CliError::Template { path: file.clone(), source })?
+            text.map(Some).map_err(failed)
         }
-        None => {
-            let missing = || CliError::NoChatTemplate { path: path.to_owned() };
-            model.chat_template.clone().ok_or_else(missing)?
-        }
-    };
+    }
+}
+
+/// The prompt as a user's message in the format of the chat template given, or the model's.
+fn chat_prompt(
+    args: &Args,
+    model: &TextModel,
+    path: &Path,
+    template: Option<String>,
+    text: &str,
+) -> Result<Vec<u32>, CliError> {
+    let missing = || CliError::NoChatTemplate { path: path.to_owned() };
+    let source = template.or_else(|| model.chat_template.clone()).ok_or_else(missing)?;
     let mut messages: Vec<Message> = args.system.iter().map(|s| Message::new("system", s)).collect();
     messages.push(Message::new("user", text));
     let mut options = RenderOptions::for_answer();

@@ -1,5 +1,6 @@
 //! What an engine cannot do.
 
+use crate::cancel::Cancelled;
 use crate::device::DeviceError;
 use crate::model::ModelError;
 use crate::record::RecordError;
@@ -21,6 +22,9 @@ pub enum EngineError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Loading was interrupted, by [`ImageOptions::cancel`](crate::weights::ImageOptions::cancel).
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
     /// A setting is out of range.
     #[error("{what} must be {allowed}, not {found}")]
     Setting {
@@ -87,4 +91,11 @@ pub enum EngineError {
     /// A step without tokens.
     #[error("there are no tokens to run; give a prompt of at least one token")]
     NoTokens,
+}
+
+impl EngineError {
+    /// Whether nothing is wrong, but somebody has asked for the end.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, Self::Cancelled(_) | Self::Weights(WeightError::Cancelled(_)))
+    }
 }

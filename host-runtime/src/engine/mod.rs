@@ -25,8 +25,8 @@ use zerocopy::IntoBytes;
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{
-    AttentionConfig, Buffers, Config, DRAFT_PREFIX, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout, StateLayout,
-    WeightPlan,
+    AttentionConfig, Buffers, Config, DRAFT_PREFIX, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout,
+    StateLayout, WeightPlan,
 };
 use crate::record::{Homes, Site};
 use crate::weights::ImageOptions;
@@ -152,7 +152,7 @@ impl Engine {
     /// Loads a model onto a device, with a draft model if there is one.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and what is wrong with the draft or between the two.
+    /// As [`load`](Self::load), and what is wrong with the draft or between the two; [`EngineError::Cancelled`].
     pub fn load_with(
         gguf: &Gguf,
         draft: Option<&Gguf>,
@@ -160,6 +160,7 @@ impl Engine {
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
+        image.cancel.check()?;
         let config = Config::read(gguf)?;
         let draft = draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, &config)?)));
         let draft = draft.transpose()?;
@@ -222,6 +223,7 @@ impl Engine {
                 let bytes = recorded.block(session, &homes, sizes)?;
                 let sites = recorded.sites(session).to_vec();
                 let stage = Stage { session, program: ProgramId(id as u32), bytes, sites };
+                image.cancel.check()?;
                 stage.load(&mut *device)?;
                 stages.push(stage);
             }
@@ -325,23 +327,44 @@ impl Engine {
     /// # Errors
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
+        let go_on = |done| {
+            progress(done);
+            true
+        };
+        self.prefill_while(tokens, go_on).map(drop)
+    }
+
+    /// As [`prefill`](Self::prefill), but after each batch `go_on` gets the tokens done and says whether to go on. Gives
+    /// the tokens done, all of which are in the context; another prompt, or the rest of this one, can follow them.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn prefill_while(
+        &mut self,
+        tokens: &[u32],
+        mut go_on: impl FnMut(usize) -> bool,
+    ) -> Result<usize, EngineError> {
         self.admit(tokens)?;
         let mut done = 0;
         if self.n_commit > 0 {
             // Prefill needs the memory of what is still to be committed: a plain step does that.
             self.decode(tokens[0])?;
             done = 1;
-            progress(done);
+            if !go_on(done) {
+                return Ok(done);
+            }
         }
         self.catch_up()?;
         for chunk in tokens[done..].chunks(self.batch as usize) {
             self.step(Program::Prefill, chunk)?;
             self.advance(chunk);
+            self.rows = 1;
             done += chunk.len();
-            progress(done);
+            if !go_on(done) {
+                break;
+            }
         }
-        self.rows = 1;
-        Ok(())
+        Ok(done)
     }
 
     /// Runs one token; afterwards row 0 has the logits after it.

@@ -5,9 +5,9 @@ use std::time::Instant;
 use hexflash_abi::registers::Halt;
 
 use super::emit::Emitter;
-use super::retries::Retries;
+use super::retries::{Recovery, Retries};
 use super::{Finish, GenerateError};
-use crate::engine::{Engine, RoundLimits};
+use crate::engine::{Engine, EngineError, RoundLimits};
 use crate::model::{MAX_STOPS, MAX_VERIFY};
 use crate::sampler::Sampler;
 use crate::speculation::{Choice, Speculation};
@@ -41,11 +41,18 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 Ok(None) => {}
                 Ok(Some(finish)) => return Ok(finish),
                 Err(GenerateError::Engine(error)) if error.is_loss() => {
-                    self.retries.recover(self.engine, error, self.out.count())?;
+                    if self.recover(error)? == Recovery::Cancelled {
+                        return Ok(Finish::Interrupted);
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Brings a lost device back.
+    fn recover(&mut self, loss: EngineError) -> Result<Recovery, GenerateError> {
+        self.retries.recover(self.engine, loss, self.out.count(), self.out.cancel())
     }
 
     /// A step, a block or rounds.
@@ -177,7 +184,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                 self.speculation.rounded(report.drafted, &report.tokens, start.elapsed());
             }
             // Whether there is another round, and whether it is sent before the host has looked at this one.
-            let mut more = report.halt == Halt::Running && !interrupted;
+            let mut more = report.halt == Halt::Running && !interrupted && !self.out.cancel().is_cancelled();
             if more && adaptive {
                 more = self.next_length(anchor, &mut drafted, report.tokens.len())?;
             }
@@ -201,7 +208,7 @@ impl<F: FnMut(&str) -> bool> Drive<'_, '_, F> {
                         // The text is complete, but who goes on with it needs its context.
                         match drained {
                             Err(GenerateError::Engine(error)) if error.is_loss() => {
-                                self.retries.recover(self.engine, error, self.out.count())?;
+                                self.recover(error)?;
                             }
                             other => other?,
                         }

@@ -1,6 +1,7 @@
 //! From tokens to text: pieces as they come, stop texts, and when to end.
 
 use super::{Finish, GenerateError, Limits};
+use crate::cancel::Cancel;
 use crate::tokenizer::{TokenStream, Tokenizer};
 
 /// Tokens that there is room for from the beginning, if so many are asked for.
@@ -41,10 +42,10 @@ impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
         let go_on = self.show(&piece);
         Ok(if stopped {
             Some(Finish::Stop)
-        } else if !go_on {
-            Some(Finish::Interrupted)
         } else if self.left() == Some(0) {
             Some(Finish::Length)
+        } else if !go_on || self.cancel().is_cancelled() {
+            Some(Finish::Interrupted)
         } else {
             None
         })
@@ -53,6 +54,11 @@ impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
     fn show(&mut self, piece: &str) -> bool {
         self.text.push_str(piece);
         piece.is_empty() || (self.on_text)(piece)
+    }
+
+    /// Asks for the end of the generation.
+    pub(super) fn cancel(&self) -> &'a Cancel {
+        &self.limits.cancel
     }
 
     /// Tokens so far.

@@ -10,6 +10,7 @@ mod retries;
 
 use std::time::{Duration, Instant};
 
+use crate::cancel::Cancel;
 use crate::engine::{Engine, EngineError};
 use crate::model::MAX_VERIFY;
 use crate::sampler::{Sampler, SamplerError};
@@ -18,10 +19,10 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 use drive::Drive;
 use emit::Emitter;
 pub use retries::MAX_RETRIES;
-use retries::Retries;
+use retries::{Recovery, Retries};
 
-/// When to stop.
-#[derive(Clone, Debug)]
+/// When to stop. By default nothing ends a text but the model and the context.
+#[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Tokens to generate at most; `None` until the context is full.
     pub max_tokens: Option<usize>,
@@ -29,6 +30,9 @@ pub struct Limits {
     pub stop: Vec<String>,
     /// Go on after an end-of-generation token.
     pub ignore_eos: bool,
+    /// Ends the generation after the step, the batch of the prompt or the round under way, whether its tokens have
+    /// visible text or not.
+    pub cancel: Cancel,
 }
 
 /// Why the generation ended.
@@ -43,7 +47,7 @@ pub enum Finish {
     Stop,
     /// The context is full.
     Context,
-    /// The user interrupted.
+    /// Somebody interrupted, by [`Limits::cancel`] or by what `on_text` answered.
     Interrupted,
 }
 
@@ -63,7 +67,7 @@ pub struct Generated {
 /// What a generation took.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Stats {
-    /// Tokens of the prompt.
+    /// Tokens of the prompt that were run: all of them, unless it was interrupted.
     pub prompt_tokens: usize,
     /// Seconds for the prompt.
     pub prompt_seconds: f64,
@@ -132,6 +136,9 @@ pub enum GenerateError {
 /// `on_prompt` gets the number of prompt tokens done. The engine's context may hold earlier turns; the last token of a
 /// generation is not in it, so that the next prompt begins with that token or replaces it.
 ///
+/// A prompt that is interrupted gives no tokens, and [`Stats::prompt_tokens`] of it are in the context. If the device is
+/// lost as well, it is not started again before [`Engine::recover`] is called.
+///
 /// # Errors
 /// The prompt does not fit, or the device failed.
 #[expect(
@@ -149,10 +156,12 @@ pub fn generate(
     on_text: impl FnMut(&str) -> bool,
 ) -> Result<Generated, GenerateError> {
     let start = Instant::now();
-    speculation.begin(prompt, engine.n_past() == 0);
+    let fresh = engine.n_past() == 0;
     let mut retries = Retries::default();
-    prefill(engine, prompt, &mut retries, on_prompt)?;
+    let done = prefill(engine, prompt, &limits.cancel, &mut retries, on_prompt)?;
     let prompt_time = start.elapsed();
+    let (prompt, rest) = prompt.split_at(done);
+    speculation.begin(prompt, fresh);
     for &token in prompt {
         sampler.accept(token);
     }
@@ -168,7 +177,7 @@ pub fn generate(
         block,
         retries,
     };
-    let outcome = drive.run();
+    let outcome = if rest.is_empty() { drive.run() } else { Ok(Finish::Interrupted) };
     let restarts = drive.retries.total();
     let finish = match outcome {
         Ok(finish) => finish,
@@ -190,19 +199,28 @@ pub fn generate(
     Ok(Generated { tokens, text, finish_reason: finish, stats })
 }
 
-/// Runs the prompt, over losses of the device.
+/// Runs the prompt, over losses of the device; gives the tokens done.
 fn prefill(
     engine: &mut Engine,
     prompt: &[u32],
+    cancel: &Cancel,
     retries: &mut Retries,
     mut on_prompt: impl FnMut(usize),
-) -> Result<(), GenerateError> {
+) -> Result<usize, GenerateError> {
     let before = engine.n_past();
     loop {
         let done = (engine.n_past() - before) as usize;
-        match engine.prefill(&prompt[done..], |more| on_prompt(done + more)) {
-            Ok(()) => return Ok(()),
-            Err(error) if error.is_loss() => retries.recover(engine, error, done)?,
+        let go_on = |more| {
+            on_prompt(done + more);
+            !cancel.is_cancelled()
+        };
+        match engine.prefill_while(&prompt[done..], go_on) {
+            Ok(more) => return Ok(done + more),
+            Err(error) if error.is_loss() => {
+                if retries.recover(engine, error, done, cancel)? == Recovery::Cancelled {
+                    return Ok(done);
+                }
+            }
             Err(error) => return Err(error.into()),
         }
     }

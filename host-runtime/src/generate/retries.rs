@@ -1,10 +1,20 @@
 //! How often a lost device is started again in the course of a generation.
 
 use super::GenerateError;
+use crate::cancel::Cancel;
 use crate::engine::{Engine, EngineError};
 
 /// Restarts in a row without a token in between, after which a device counts as broken.
 pub const MAX_RETRIES: u32 = 3;
+
+/// What became of a lost device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// It has the context again.
+    Done,
+    /// Nobody wants it any more, so it was left as it is.
+    Cancelled,
+}
 
 /// Restarts of the device.
 #[derive(Debug, Default)]
@@ -23,7 +33,7 @@ impl Retries {
         self.total
     }
 
-    /// Brings the engine back after `loss`, with `tokens` generated so far.
+    /// Brings the engine back after `loss`, with `tokens` generated so far, unless the generation is cancelled.
     ///
     /// # Errors
     /// The last loss, when there were too many; or what is no loss.
@@ -32,16 +42,21 @@ impl Retries {
         engine: &mut Engine,
         mut loss: EngineError,
         tokens: usize,
-    ) -> Result<(), GenerateError> {
+        cancel: &Cancel,
+    ) -> Result<Recovery, GenerateError> {
         if self.tokens.replace(tokens) != Some(tokens) {
             self.in_a_row = 0;
         }
         while self.in_a_row < MAX_RETRIES {
+            if cancel.is_cancelled() {
+                tracing::warn!("{loss}; it is not started again, because the generation was interrupted");
+                return Ok(Recovery::Cancelled);
+            }
             self.in_a_row += 1;
             self.total += 1;
             tracing::warn!("{loss}; starting it again ({} of {MAX_RETRIES})", self.in_a_row);
             match engine.recover() {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(Recovery::Done),
                 Err(error) if error.is_loss() => loss = error,
                 Err(error) => return Err(error.into()),
             }

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::tiles;
+use crate::cancel::Cancelled;
 use crate::gguf::{GgmlType, GgufError};
 
 /// Reasons that weights cannot be loaded; every message is one line with the cause and what to do.
@@ -100,6 +101,9 @@ pub enum WeightError {
         /// What the system said.
         io: io::Error,
     },
+    /// Somebody has asked for the end, by [`ImageOptions::cancel`](super::ImageOptions::cancel).
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
     /// A mapped cache does not hold what was written.
     #[error("weight cache {} is damaged; delete it, it will be built again", .path.display())]
     Damaged {

@@ -29,6 +29,7 @@ use super::cache::{Cache, Found};
 use super::error::WeightError;
 use super::plan::{Piece, Plan, WeightEntry, WeightSpec};
 use super::threads;
+use crate::cancel::Cancel;
 use crate::gguf::Gguf;
 
 /// Where the repacked weights are kept between runs.
@@ -51,11 +52,13 @@ pub struct ImageOptions<'a> {
     /// Called with bytes done and bytes in all, from several threads, so not always in order. Checking a cache against
     /// a touched model counts too; if it fails, counting starts again. Not called when a cache is reused at once.
     pub progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Ends the load within the time that a piece of a weight takes; what was begun on disk is removed.
+    pub cancel: Cancel,
 }
 
 impl Default for ImageOptions<'_> {
     fn default() -> Self {
-        Self { cache: CachePolicy::default(), progress: &|_, _| {} }
+        Self { cache: CachePolicy::default(), progress: &|_, _| {}, cancel: Cancel::default() }
     }
 }
 
@@ -93,7 +96,7 @@ impl WeightImage {
     /// says what happened; neither is an error.
     ///
     /// # Errors
-    /// Tensors that are missing, of unsupported type or do not fit together; no memory.
+    /// Tensors that are missing, of unsupported type or do not fit together; no memory; [`WeightError::Cancelled`].
     pub fn load(
         gguf: &Gguf,
         specs: &[WeightSpec],
@@ -102,14 +105,20 @@ impl WeightImage {
         threads::start()?;
         let plan = Plan::new(gguf, specs)?;
         let entries = plan.entries(specs)?;
-        let mut loader =
-            Loader { plan: &plan, progress: options.progress, notes: Vec::new(), warnings: Vec::new() };
+        let mut loader = Loader {
+            plan: &plan,
+            progress: options.progress,
+            cancel: &options.cancel,
+            notes: Vec::new(),
+            warnings: Vec::new(),
+        };
         let cache = Cache::of(gguf, specs, plan.bytes, &options.cache).unwrap_or_else(|io| {
             loader.warn(format!("no weight cache: {io}; weights stay in memory"));
             None
         });
         let cached = cache.and_then(|cache| loader.through(&cache));
         let Loaded { memory, repacked, cache } = cached.map_or_else(|| loader.in_memory(), Ok)?;
+        options.cancel.check()?;
         let (notes, warnings) = (loader.notes, loader.warnings);
         let inner = Inner { memory, bytes: plan.bytes, entries, notes, warnings, repacked, cache };
         Ok(Self { inner: Arc::new(inner) })
@@ -207,6 +216,7 @@ impl Progress<'_> {
 struct Loader<'a> {
     plan: &'a Plan<'a>,
     progress: &'a (dyn Fn(u64, u64) + Sync),
+    cancel: &'a Cancel,
     notes: Vec<String>,
     warnings: Vec<String>,
 }
@@ -287,6 +297,8 @@ impl<'a> Loader<'a> {
         let draft = cache.create()?;
         let progress = self.start();
         let pack = |buffer: &mut Vec<u8>, piece: &Piece| {
+            // Nobody sees this error: the caller finds the flag set, too.
+            self.cancel.check().map_err(io::Error::other)?;
             buffer.resize(piece.len(), 0);
             // Hashed first: it brings the rows into the cache, where packing finds them.
             let source = self.plan.hash_source(piece);
@@ -296,6 +308,8 @@ impl<'a> Loader<'a> {
             Ok((source, xxh3_64(buffer)))
         };
         let hashes = self.plan.pieces.par_iter().map_init(Vec::new, pack).collect::<io::Result<Vec<_>>>()?;
+        // A load that is cancelled leaves no cache, also where all pieces were under way by then.
+        self.cancel.check().map_err(io::Error::other)?;
         let content = combine(hashes.iter().map(|&(source, _)| source));
         let image = combine(hashes.iter().map(|&(_, image)| image));
         let (memory, kept) = cache.finish(draft, content, image)?;
@@ -307,6 +321,10 @@ impl<'a> Loader<'a> {
     fn hash_sources(&self) -> u64 {
         let progress = self.start();
         let hash = |piece: &Piece| {
+            // The caller finds the flag set, too, and uses neither the hash nor the cache.
+            if self.cancel.is_cancelled() {
+                return 0;
+            }
             let hash = self.plan.hash_source(piece);
             progress.add(piece);
             hash
@@ -332,6 +350,7 @@ impl<'a> Loader<'a> {
             (rest, at) = (after, piece.range.end);
         }
         self.plan.pieces.par_iter().zip(places).try_for_each(|(piece, place)| {
+            self.cancel.check()?;
             self.plan.pack(piece, place)?;
             progress.add(piece);
             Ok::<_, WeightError>(())

@@ -1,11 +1,14 @@
 //! `hexflash deploy`, with a script that plays adb and a device that is a folder.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::signalled::Running;
 use crate::support::{Outcome, command, hexflash, model, text};
 
 /// What `hexflash deploy` pushes at once.
@@ -280,4 +283,18 @@ fn what_cannot_run_there_is_not_pushed() {
     let outcome = bench.deploy(&[&["-m", text(&bad)], &NOTHING[..]].concat());
     assert_eq!(outcome.code, Some(2), "{outcome:?}");
     assert!(!bench.path("device").exists());
+}
+
+/// No adb is left behind that runs on without the command that started it.
+#[test]
+fn a_signal_reaches_the_command_on_the_device() {
+    let bench = Bench::new();
+    let paths = bench.paths();
+    let arguments = bench.arguments(&paths, &["--", "-c", "echo started; exec sleep 60"]);
+    let mut running = Running::start(command(&arguments));
+    let mut started = [0; 8];
+    running.child().stdout.as_mut().unwrap().read_exact(&mut started).unwrap();
+    running.send(Signal::TERM);
+    let ended = running.end(Signal::TERM);
+    assert_eq!((ended.code, &started), (Err(Signal::TERM.as_raw()), b"started\n"), "{ended:#?}");
 }

@@ -12,7 +12,11 @@ mod damaged;
 mod deploy;
 mod good;
 #[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
 mod limits;
 mod numbers;
+#[cfg(target_os = "linux")]
+mod signalled;
 mod speculation;
 mod support;

@@ -27,7 +27,7 @@ fn near_tie(model: Model) -> f32 {
 fn generates_the_same(engine: &mut Engine, text: &TextModel, case: &GreedyCase) -> bool {
     let params = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
     let mut sampler = Sampler::new(params).unwrap();
-    let limits = Limits { max_tokens: Some(case.ids.len()), stop: Vec::new(), ignore_eos: false };
+    let limits = Limits { max_tokens: Some(case.ids.len()), ..Limits::default() };
     let tokenizer = &text.tokenizer;
     engine.reset();
     let generated = generate(

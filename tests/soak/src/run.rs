@@ -175,7 +175,8 @@ fn turn(
     };
     let new_sampler = || Sampler::new(params.clone()).map_err(|error| error.to_string());
     let stop = plan.stop.iter().cloned().collect();
-    let limits = Limits { max_tokens: plan.max_tokens, stop, ignore_eos: plan.ignore_eos };
+    let limits =
+        Limits { max_tokens: plan.max_tokens, stop, ignore_eos: plan.ignore_eos, ..Limits::default() };
 
     let mut pieces = 0;
     let on_text = |_: &str| {

@@ -11,8 +11,10 @@ use std::time::Instant;
 
 use serde::Serialize;
 
+use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs};
 use super::{CliError, print_json};
+use crate::cancel::Cancel;
 use crate::engine::{Engine, EngineError};
 use crate::gguf::Gguf;
 
@@ -68,6 +70,8 @@ struct Report {
     file_bytes: u64,
     device: crate::device::DeviceInfo,
     n_ctx: u32,
+    /// A signal ended the command early: the tests have the runs that were finished by then.
+    interrupted: bool,
     tests: Vec<Row>,
 }
 
@@ -82,8 +86,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.n_prompt == 0 && n_gen == 0 {
         return Err(CliError::NothingToMeasure);
     }
+    let cancel = &cancel_on_signals();
     let gguf = args.model.open()?;
-    let mut engine = args.engine.load(&gguf, None, false, args.device.open()?)?;
+    let mut engine = args.engine.load(&gguf, None, false, args.device.open()?, cancel)?;
     let longest = args.n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
@@ -98,25 +103,34 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let mut tests = Vec::new();
     if args.n_prompt > 0 {
         let prompt = &tokens[..args.n_prompt];
-        let once = |engine: &mut Engine| engine.prefill(prompt, |_| {});
-        tests.push(measure(
-            &mut engine,
-            format!("pp{}", args.n_prompt),
-            prompt.len(),
-            args.repetitions,
-            once,
-        )?);
+        let once = |engine: &mut Engine| {
+            let done = engine.prefill_while(prompt, |_| !cancel.is_cancelled())?;
+            Ok(if done == prompt.len() { Run::Done } else { Run::Cancelled })
+        };
+        let test = format!("pp{}", args.n_prompt);
+        tests.extend(measure(&mut engine, test, prompt.len(), args.repetitions, cancel, once)?);
     }
     if n_gen > 0 {
-        let once = |engine: &mut Engine| tokens[..n_gen].iter().try_for_each(|&t| engine.decode(t));
-        tests.push(measure(&mut engine, format!("tg{n_gen}"), n_gen, args.repetitions, once)?);
+        let once = |engine: &mut Engine| {
+            for &token in &tokens[..n_gen] {
+                if cancel.is_cancelled() {
+                    return Ok(Run::Cancelled);
+                }
+                engine.decode(token)?;
+            }
+            Ok(Run::Done)
+        };
+        tests.extend(measure(&mut engine, format!("tg{n_gen}"), n_gen, args.repetitions, cancel, once)?);
     }
+    let wanted = [args.n_prompt, n_gen].into_iter().filter(|&n| n > 0).count() * args.repetitions as usize;
+    let interrupted = tests.iter().map(|row| row.repetitions).sum::<usize>() < wanted;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
         file_bytes: file_bytes(&gguf),
         device: engine.device().info().clone(),
         n_ctx: engine.n_ctx(),
+        interrupted,
         tests,
     };
     if args.json {
@@ -124,36 +138,55 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     } else {
         print(&mut std::io::stdout().lock(), &report)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
+}
+
+/// What became of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Done,
+    /// A signal ended it, so that its time says nothing.
+    Cancelled,
 }
 
 fn file_bytes(gguf: &Gguf) -> u64 {
     gguf.files().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
 }
 
-/// Runs a test once to warm up, then `repetitions` times from an empty context.
+/// Runs a test once to warm up, then `repetitions` times from an empty context. Where it is cancelled, what is measured by
+/// then counts, if there is anything.
 fn measure(
     engine: &mut Engine,
     test: String,
     tokens: usize,
     repetitions: u32,
-    once: impl Fn(&mut Engine) -> Result<(), EngineError>,
-) -> Result<Row, EngineError> {
+    cancel: &Cancel,
+    once: impl Fn(&mut Engine) -> Result<Run, EngineError>,
+) -> Result<Option<Row>, EngineError> {
+    if cancel.is_cancelled() {
+        return Ok(None);
+    }
     engine.reset();
     once(engine)?;
     engine.reset_stats();
-    let mut speeds = Vec::new();
+    let (mut speeds, mut stats) = (Vec::new(), engine.stats());
     for _ in 0..repetitions {
         engine.reset();
         let start = Instant::now();
-        once(engine)?;
+        if once(engine)? == Run::Cancelled {
+            break;
+        }
         speeds.push(tokens as f64 / start.elapsed().as_secs_f64());
+        // Not those of a run that was cancelled.
+        stats = engine.stats();
+    }
+    if speeds.is_empty() {
+        return Ok(None);
     }
     let n = speeds.len() as f64;
     let mean = speeds.iter().sum::<f64>() / n;
     let variance = speeds.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / (n - 1.0).max(1.0);
-    let stats = engine.stats();
-    Ok(Row {
+    Ok(Some(Row {
         test,
         tokens,
         repetitions: speeds.len(),
@@ -162,7 +195,7 @@ fn measure(
         best: speeds.iter().copied().fold(0.0, f64::max),
         host_us_per_step: stats.host.as_secs_f64() * 1e6 / stats.steps.max(1) as f64,
         dma_bytes_per_token: stats.dma_bytes as f64 / (tokens as f64 * n),
-    })
+    }))
 }
 
 fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
@@ -193,6 +226,9 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             row.host_us_per_step,
             row.dma_bytes_per_token / 1024.0
         )?;
+    }
+    if report.interrupted {
+        writeln!(out, "interrupted: the figures are of the runs that were finished by then")?;
     }
     Ok(())
 }

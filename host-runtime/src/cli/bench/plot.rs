@@ -45,10 +45,10 @@ pub(super) fn sweep(report: &Report) -> String {
         .map(|(prompt, (name, colour))| Line {
             name,
             colour,
-            values: prompt.rows.iter().map(|row| Some(row.speedup)).collect(),
+            values: prompt.rows.iter().map(|row| row.speedup).collect(),
         })
         .collect();
-    speed.push(mean(report.mean.iter().map(|row| Some(row.speedup)).collect()));
+    speed.push(mean(report.mean.iter().map(|row| row.speedup).collect()));
 
     let legend_at = LEFT + 2.0 * STEP - 40.0;
     let rows = rounds.len() as f64 + 1.0;

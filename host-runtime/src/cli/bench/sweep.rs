@@ -4,7 +4,7 @@
 //! Plain decoding has an engine of its own, without anything that speculation adds. Every text is compared.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use hexflash_abi::program::PARTS;
@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 
 use super::prompts::Prompt;
 use super::{Args, plot, table};
+use crate::cli::interrupt::{self, cancel_on_signals};
 use crate::cli::options::SpecType;
 use crate::cli::progress::Progress;
 use crate::cli::{CliError, print_json};
@@ -104,12 +105,12 @@ impl Serialize for RoundCost {
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub drafts: Mode,
-    /// Tokens per second: the best run, the median, and all.
-    pub best: f64,
-    pub median: f64,
+    /// Tokens per second: the best run, the median, and all; none where a signal came before the first run was finished.
+    pub best: Option<f64>,
+    pub median: Option<f64>,
     pub runs: Vec<f64>,
-    /// Best run against plain decoding's best run.
-    pub speedup: f64,
+    /// Best run against plain decoding's best run, where there are both.
+    pub speedup: Option<f64>,
     /// Of the best run.
     pub cost_per_round: RoundCost,
     /// Of the best run; absent for plain decoding.
@@ -121,7 +122,7 @@ impl Row {
     /// Tokens per round, where there were rounds; 1 in plain decoding.
     pub(super) fn tokens_per_round(&self) -> Option<f64> {
         match &self.speculation {
-            None => Some(1.0),
+            None => (!self.runs.is_empty()).then_some(1.0),
             Some(stats) => (stats.rounds > 0).then(|| stats.mean_accepted_length()),
         }
     }
@@ -134,11 +135,12 @@ pub(super) struct PromptRows {
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
     pub finish_reason: Finish,
-    /// The best by median: plain decoding or a fixed length.
-    pub best: Mode,
-    /// Speed of `auto` against that: the median over the turns, and the standard error of this median.
-    pub auto_against_best: f64,
-    pub auto_error: f64,
+    /// The best by median: plain decoding or a fixed length; none where only `auto` has runs.
+    pub best: Option<Mode>,
+    /// Speed of `auto` against that: the median over the turns, and the standard error of this median. Absent where a
+    /// signal came before there was a turn of both.
+    pub auto_against_best: Option<f64>,
+    pub auto_error: Option<f64>,
     pub rows: Vec<Row>,
 }
 
@@ -147,7 +149,7 @@ pub(super) struct PromptRows {
 pub(super) struct MeanRow {
     pub drafts: Mode,
     /// Geometric mean.
-    pub speedup: f64,
+    pub speedup: Option<f64>,
     /// Mean over the prompts that had rounds.
     pub mean_accepted_length: Option<f64>,
     pub acceptance: Option<f64>,
@@ -166,8 +168,38 @@ pub(super) struct Report {
     pub repetitions: u32,
     /// Every run gave plain decoding's tokens: a run that does not ends the sweep.
     pub same_as_plain: bool,
+    /// A signal ended the sweep early: the figures are of the runs that were finished by then.
+    pub interrupted: bool,
     pub prompts: Vec<PromptRows>,
     pub mean: Vec<MeanRow>,
+}
+
+/// The file of the picture. One that was not there before is removed if nothing is written into it.
+struct PlotFile<'a> {
+    path: &'a Path,
+    is_new: bool,
+}
+
+impl<'a> PlotFile<'a> {
+    fn open(path: &'a Path) -> Result<Self, CliError> {
+        let is_new = !path.exists();
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        opened.map_err(|source| CliError::Plot { path: path.to_owned(), source })?;
+        Ok(Self { path, is_new })
+    }
+
+    fn write(mut self, svg: &str) -> Result<(), CliError> {
+        self.is_new = false;
+        std::fs::write(self.path, svg).map_err(|source| CliError::Plot { path: self.path.to_owned(), source })
+    }
+}
+
+impl Drop for PlotFile<'_> {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(self.path);
+        }
+    }
 }
 
 /// What the sweep runs on.
@@ -198,36 +230,40 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(EngineError::Setting { what: "the number of tokens (-n)", allowed, found }.into());
     }
     let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
-    if let Some(path) = &args.sweep.plot {
-        // Nobody should wait for a sweep to learn of a typo.
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.map_err(|source| CliError::Plot { path: path.clone(), source })?;
-    }
+    // Nobody should wait for a sweep to learn of a typo.
+    let plot = args.sweep.plot.as_deref().map(PlotFile::open).transpose()?;
+    let cancel = cancel_on_signals();
     let gguf = args.model.open()?;
     Config::read(&gguf)?;
     let model = &TextModel::read(&gguf)?;
     let draft = args.drafter.open()?;
-    let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?)?;
+    let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?, &cancel)?;
     let lengths = lengths(&args.sweep.lengths, &speculative)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
     let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
-    let limits = Limits { max_tokens: Some(n_gen), stop: Vec::new(), ignore_eos: false };
-    let plain = args.engine.load(&gguf, None, false, args.device.open()?)?;
+    let limits = Limits { max_tokens: Some(n_gen), cancel: cancel.clone(), ..Limits::default() };
+    let plain = args.engine.load(&gguf, None, false, args.device.open()?, &cancel)?;
     let auto = args.drafter.speculation(DraftLength::Auto)?;
     let mut bench = Bench { plain, speculative, auto, model, limits, args };
 
     let modes: Vec<Mode> =
         [Mode::Plain].into_iter().chain(lengths.into_iter().map(Mode::Fixed)).chain([Mode::Auto]).collect();
     let runs_each = modes.len() * (1 + args.repetitions as usize);
+    let wanted = prompts.len() * modes.len() * args.repetitions as usize;
     let bar = Progress::tokens("measuring", prompts.len() * runs_each);
-    let mut measured = Vec::new();
+    let mut measured: Vec<PromptRows> = Vec::new();
     for (i, (prompt, ids)) in prompts.into_iter().enumerate() {
         let done = |runs: usize| bar.at((i * runs_each + runs) as u64);
-        measured.push(bench.measure(i + 1, prompt, &ids, &modes, done)?);
+        measured.extend(bench.measure(i + 1, prompt, &ids, &modes, done)?);
+        if cancel.is_cancelled() {
+            break;
+        }
     }
     bar.finish();
+    let runs = measured.iter().flat_map(|prompt| &prompt.rows).map(|row| row.runs.len());
+    let interrupted = runs.sum::<usize>() < wanted;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
@@ -238,19 +274,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         n_gen,
         repetitions: args.repetitions,
         same_as_plain: true,
-        mean: (0..modes.len()).map(|i| mean(&measured, i)).collect(),
+        interrupted,
+        mean: modes.iter().enumerate().map(|(i, &mode)| mean(&measured, i, mode)).collect(),
         prompts: measured,
     };
-    if let Some(path) = &args.sweep.plot {
-        let svg = plot::sweep(&report);
-        std::fs::write(path, svg).map_err(|source| CliError::Plot { path: path.clone(), source })?;
+    if let Some(plot) = plot {
+        plot.write(&plot::sweep(&report))?;
     }
     if args.json {
         print_json(&report)?;
     } else {
         table::print(&mut std::io::stdout().lock(), &report)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
 }
 
 /// Tokens per prompt: as many as asked for, or as replies have, of which the longest prompt leaves room for.
@@ -291,7 +327,8 @@ fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
 }
 
 impl Bench<'_> {
-    /// Runs everything once to warm up, then by turns.
+    /// Runs everything once to warm up, then by turns. What is measured when the sweep is cancelled counts, if there is
+    /// anything.
     #[expect(clippy::unreachable, reason = "plain decoding and auto are always among the modes")]
     fn measure(
         &mut self,
@@ -300,17 +337,17 @@ impl Bench<'_> {
         ids: &[u32],
         modes: &[Mode],
         done: impl Fn(usize),
-    ) -> Result<PromptRows, CliError> {
+    ) -> Result<Option<PromptRows>, CliError> {
         let mut all: Vec<Runs> =
             modes.iter().map(|&mode| Runs { mode, speeds: Vec::new(), best: None }).collect();
-        let expected = self.once(Mode::Plain, ids)?.0;
+        let Some((expected, _)) = self.once(Mode::Plain, ids)? else { return Ok(None) };
         let mut count = 0;
-        for turn in 0..=self.args.repetitions {
+        'turns: for turn in 0..=self.args.repetitions {
             let there = 0..all.len();
             let order: Vec<usize> = if turn % 2 == 0 { there.collect() } else { there.rev().collect() };
             for i in order {
                 let mode = all[i].mode;
-                let (generated, parts) = self.once(mode, ids)?;
+                let Some((generated, parts)) = self.once(mode, ids)? else { break 'turns };
                 if let Some(at) = difference(&expected.tokens, &generated.tokens) {
                     let token = |tokens: &[u32]| tokens.get(at).map_or("missing".to_owned(), u32::to_string);
                     return Err(CliError::Differs {
@@ -329,18 +366,23 @@ impl Bench<'_> {
                 done(count);
             }
         }
-        let plain = all.iter().find(|runs| runs.mode == Mode::Plain).map_or(0.0, |runs| best(&runs.speeds));
+        if all.iter().all(|runs| runs.speeds.is_empty()) {
+            return Ok(None);
+        }
+        let plain = all.iter().find(|runs| runs.mode == Mode::Plain).and_then(|runs| best(&runs.speeds));
         let others = all.iter().filter(|runs| runs.mode != Mode::Auto);
-        let rival = others.max_by(|a, b| median(&a.speeds).total_cmp(&median(&b.speeds)));
+        let speed = |runs: &Runs| median(&runs.speeds).unwrap_or(0.0);
+        let rival = others.max_by(|a, b| speed(a).total_cmp(&speed(b)));
         let auto = all.iter().find(|runs| runs.mode == Mode::Auto);
         let (rival, auto) = rival.zip(auto).unwrap_or_else(|| unreachable!("both are always measured"));
         // Turn by turn, so that what slowed down a whole turn cancels out.
         let against: Vec<f64> =
             auto.speeds.iter().zip(&rival.speeds).map(|(auto, rival)| auto / rival).collect();
-        let (best, auto_against_best, auto_error) = (rival.mode, median(&against), error_of_median(&against));
+        let best = (!rival.speeds.is_empty()).then_some(rival.mode);
+        let (auto_against_best, auto_error) = (median(&against), error_of_median(&against));
         let unit = self.plain.device().info().cost_unit;
         let rows = all.into_iter().map(|runs| runs.row(plain, unit)).collect();
-        Ok(PromptRows {
+        Ok(Some(PromptRows {
             prompt,
             prompt_tokens: ids.len(),
             generated_tokens: expected.tokens.len(),
@@ -349,11 +391,11 @@ impl Bench<'_> {
             auto_against_best,
             auto_error,
             rows,
-        })
+        }))
     }
 
-    /// One generation from an empty context.
-    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<(Generated, [u64; PARTS]), CliError> {
+    /// One generation from an empty context; nothing if it was cancelled.
+    fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<Option<(Generated, [u64; PARTS])>, CliError> {
         let mut other;
         let (engine, speculation) = match mode {
             Mode::Plain => {
@@ -378,7 +420,8 @@ impl Bench<'_> {
             |_| {},
             |_| true,
         )?;
-        Ok((generated, engine.stats().parts))
+        let whole = generated.finish_reason != Finish::Interrupted;
+        Ok(whole.then(|| (generated, engine.stats().parts)))
     }
 }
 
@@ -391,7 +434,7 @@ impl Runs {
         self.speeds.push(speed);
     }
 
-    fn row(self, plain: f64, unit: CostUnit) -> Row {
+    fn row(self, plain: Option<f64>, unit: CostUnit) -> Row {
         let (best, median) = (best(&self.speeds), median(&self.speeds));
         let (mut cost_per_round, mut speculation) = (RoundCost::default(), None);
         if let Some((generated, parts)) = self.best {
@@ -408,29 +451,29 @@ impl Runs {
             best,
             median,
             runs: self.speeds,
-            speedup: best / plain,
+            speedup: best.zip(plain).map(|(best, plain)| best / plain),
             cost_per_round,
             speculation,
         }
     }
 }
 
-fn best(speeds: &[f64]) -> f64 {
-    speeds.iter().copied().fold(0.0, f64::max)
+fn best(speeds: &[f64]) -> Option<f64> {
+    speeds.iter().copied().max_by(f64::total_cmp)
 }
 
-fn median(values: &[f64]) -> f64 {
+fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
-    if n == 0 { 0.0 } else { (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0 }
+    (n > 0).then(|| (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0)
 }
 
 /// Standard error of the median of `values`, from their median absolute deviation, as if they were normal.
-fn error_of_median(values: &[f64]) -> f64 {
-    let middle = median(values);
+fn error_of_median(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
     let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    1.253 * 1.483 * median(&deviations) / (values.len().max(1) as f64).sqrt()
+    Some(1.253 * 1.483 * median(&deviations)? / (values.len() as f64).sqrt())
 }
 
 /// First position where two texts differ.
@@ -439,17 +482,17 @@ fn difference(a: &[u32], b: &[u32]) -> Option<usize> {
     (same < a.len().max(b.len())).then_some(same)
 }
 
-/// Row `i` over all prompts.
-fn mean(prompts: &[PromptRows], i: usize) -> MeanRow {
-    let rows = || prompts.iter().map(|prompt| &prompt.rows[i]);
+/// Row `i`, which is that of `drafts`, over all prompts that have runs of it.
+fn mean(prompts: &[PromptRows], i: usize, drafts: Mode) -> MeanRow {
+    let rows = || prompts.iter().map(|prompt| &prompt.rows[i]).filter(|row| !row.runs.is_empty());
     let average = |values: &mut dyn Iterator<Item = f64>| {
         let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
         (n > 0.0).then(|| sum / n)
     };
     let with_drafts = || rows().filter_map(|row| row.speculation.as_ref()).filter(|stats| stats.drafted > 0);
     MeanRow {
-        drafts: prompts[0].rows[i].drafts,
-        speedup: average(&mut rows().map(|row| row.speedup.ln())).map_or(0.0, f64::exp),
+        drafts,
+        speedup: average(&mut rows().filter_map(|row| row.speedup).map(f64::ln)).map(f64::exp),
         mean_accepted_length: average(&mut rows().filter_map(Row::tokens_per_round)),
         acceptance: average(&mut with_drafts().map(SpecStats::acceptance)),
         cost_per_round: RoundCost(std::array::from_fn(|part| {
@@ -486,8 +529,10 @@ mod tests {
 
     #[test]
     fn medians() {
-        assert_eq!((median(&[]), median(&[3.0]), median(&[4.0, 1.0, 3.0, 2.0])), (0.0, 3.0, 2.5));
-        assert_eq!(error_of_median(&[1.0, 1.0, 1.0, 9.0]), 0.0);
-        assert!((error_of_median(&[0.9, 1.0, 1.1]) - 0.107).abs() < 1e-3);
+        let medians = (median(&[]), median(&[3.0]), median(&[4.0, 1.0, 3.0, 2.0]));
+        assert_eq!(medians, (None, Some(3.0), Some(2.5)));
+        assert_eq!(error_of_median(&[]), None);
+        assert_eq!(error_of_median(&[1.0, 1.0, 1.0, 9.0]), Some(0.0));
+        assert!((error_of_median(&[0.9, 1.0, 1.1]).unwrap() - 0.107).abs() < 1e-3);
     }
 }

@@ -38,11 +38,11 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         for row in &prompt.rows {
             writeln!(
                 out,
-                "| {:>6} | {:>9.1} | {:>9.1} | {:>8.2} | {:>12} | {:>8} |",
+                "| {:>6} | {:>9} | {:>9} | {:>8} | {:>12} | {:>8} |",
                 row.drafts,
-                row.best,
-                row.median,
-                row.speedup,
+                speed(row.best),
+                speed(row.median),
+                figure(row.speedup, ""),
                 figure(row.tokens_per_round().filter(|_| row.drafts != Mode::Plain), ""),
                 figure(acceptance(row), " %"),
             )?;
@@ -54,9 +54,9 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     for row in &report.mean {
         writeln!(
             out,
-            "| {:>6} | {:>8.2} | {:>12} | {:>8} |",
+            "| {:>6} | {:>8} | {:>12} | {:>8} |",
             row.drafts,
-            row.speedup,
+            figure(row.speedup, ""),
             figure(row.mean_accepted_length.filter(|_| row.drafts != Mode::Plain), ""),
             figure(row.acceptance.map(|share| 100.0 * share), " %"),
         )?;
@@ -67,8 +67,12 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     )?;
     heading(out, &[("prompt", 6), ("best", 6), ("auto", 8), ("error", 7)])?;
     for (i, prompt) in report.prompts.iter().enumerate() {
-        let (share, error) = (100.0 * (prompt.auto_against_best - 1.0), 100.0 * prompt.auto_error);
-        writeln!(out, "| {:>6} | {:>6} | {share:>+6.1} % | {error:>5.1} % |", i + 1, prompt.best)?;
+        let Some(((best, share), error)) = prompt.best.zip(prompt.auto_against_best).zip(prompt.auto_error)
+        else {
+            continue;
+        };
+        let (share, error) = (100.0 * (share - 1.0), 100.0 * error);
+        writeln!(out, "| {:>6} | {best:>6} | {share:>+6.1} % | {error:>5.1} % |", i + 1)?;
     }
 
     writeln!(
@@ -86,6 +90,9 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         }
         writeln!(out)?;
     }
+    if report.interrupted {
+        writeln!(out, "\ninterrupted: the figures are of the runs that were finished by then")?;
+    }
     Ok(())
 }
 
@@ -99,6 +106,11 @@ fn heading(out: &mut impl Write, columns: &[(&str, usize)]) -> Result<()> {
 fn acceptance(row: &Row) -> Option<f64> {
     let stats = row.speculation.as_ref().filter(|stats| stats.drafted > 0)?;
     Some(100.0 * stats.acceptance())
+}
+
+/// Tokens per second.
+fn speed(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.1}"))
 }
 
 fn figure(value: Option<f64>, unit: &str) -> String {

@@ -91,7 +91,16 @@ impl Adb {
         }
     }
 
+    /// Becomes adb, which runs a command with our own input and output. So signals that are for us reach it, and nobody is
+    /// left who could lose its exit code.
+    #[cfg(unix)]
+    pub(super) fn run(&self, line: &str) -> Result<ExitCode, DeployError> {
+        let source = std::os::unix::process::CommandExt::exec(&mut self.shell(line));
+        Err(DeployError::NoAdb { adb: self.program.clone(), source })
+    }
+
     /// Runs a command with our own input and output; gives its exit code.
+    #[cfg(not(unix))]
     pub(super) fn run(&self, line: &str) -> Result<ExitCode, DeployError> {
         let status = self.shell(line).status();
         let status = status.map_err(|source| DeployError::NoAdb { adb: self.program.clone(), source })?;

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::CliError;
+use super::{CliError, say};
 use crate::gguf::Gguf;
 use adb::{Adb, quoted};
 pub use error::DeployError;
@@ -59,8 +59,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     // Standard output is that of the command on the device.
     match pushed.as_slice() {
-        [] => eprintln!("nothing to push: all {same} files are in {to}"),
-        names => eprintln!("pushed to {to}: {} ({same} were there)", names.join(", ")),
+        [] => say(format_args!("nothing to push: all {same} files are in {to}")),
+        names => say(format_args!("pushed to {to}: {} ({same} were there)", names.join(", "))),
     }
     Ok(adb.run(&plan.command(to, &args.command))?)
 }

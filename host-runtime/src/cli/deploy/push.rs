@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::adb::{Adb, copy, quoted};
 use super::{DeployError, name};
 use crate::cli::progress::Progress;
+use crate::cli::say;
 
 /// Bytes of a piece: a second or two over USB.
 const PIECE: u64 = 16 << 20;
@@ -173,12 +174,8 @@ impl<'a> Place<'a> {
         let (part, path) = (self.path(&format!("{}.part", file.name)), self.path(&file.name));
         let mut next = self.good_pieces(file)?;
         if next > 0 {
-            eprintln!(
-                "{}: going on at {} of {} MiB",
-                file.name,
-                (next * PIECE) >> 20,
-                file.bytes.div_ceil(1 << 20)
-            );
+            let (done, all) = ((next * PIECE) >> 20, file.bytes.div_ceil(1 << 20));
+            say(format_args!("{}: going on at {done} of {all} MiB", file.name));
         }
         let progress = Progress::bytes(format!("pushing {}", file.name));
         while next * PIECE < file.bytes {

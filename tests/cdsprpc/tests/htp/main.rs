@@ -15,6 +15,7 @@ mod dma;
 #[path = "../../../../host-runtime/tests/device/emulator.rs"]
 mod emulator;
 mod failures;
+mod interrupt;
 mod mappings;
 mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]
@@ -22,6 +23,9 @@ mod refusals;
 mod rules;
 #[path = "../../../../host-runtime/tests/device/scenarios.rs"]
 mod scenarios;
+#[path = "../../../../host-runtime/tests/cli/signalled.rs"]
+#[allow(dead_code, reason = "written for more tests than there are here")]
+mod signalled;
 mod tokens;
 
 use hexflash::device::DeviceOptions;

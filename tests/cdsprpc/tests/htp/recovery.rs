@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use hexflash::cancel::Cancel;
 use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{Device, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
-use hexflash::generate::{GenerateError, Generated, Limits, MAX_RETRIES, generate};
+use hexflash::generate::{Finish, GenerateError, Generated, Limits, MAX_RETRIES, generate};
 use hexflash::gguf::Gguf;
 use hexflash::sampler::{Sampler, SamplerOverrides};
 use hexflash::speculation::{DraftLength, Source, Speculation};
@@ -24,6 +25,7 @@ struct Setting {
     seed: Option<u64>,
     tokens: usize,
     sessions: usize,
+    cancel: Cancel,
 }
 
 impl Setting {
@@ -32,7 +34,7 @@ impl Setting {
         let target = open("tiny-hybrid-q8_0.gguf");
         let text = TextModel::read(&target).unwrap();
         let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
-        Self { target, draft, text, seed, tokens, sessions: 1 }
+        Self { target, draft, text, seed, tokens, sessions: 1, cancel: Cancel::default() }
     }
 
     fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
@@ -48,7 +50,8 @@ impl Setting {
         let mut sampler = Sampler::new(self.text.sampling.clone().overridden_by(&overrides)).unwrap();
         let prompt = self.text.encode("def __repr__(self):\n        return").unwrap();
         assert!(prompt.len() > 4, "{prompt:?}");
-        let limits = Limits { max_tokens: Some(self.tokens), stop: Vec::new(), ignore_eos: true };
+        let (max_tokens, cancel) = (Some(self.tokens), self.cancel.clone());
+        let limits = Limits { max_tokens, ignore_eos: true, cancel, ..Limits::default() };
         let text = &self.text.tokenizer;
         generate(&mut engine, text, &mut sampler, &mut speculation, &prompt, &limits, |_| {}, |_| true)
     }
@@ -119,6 +122,20 @@ fn a_crash_at_any_message_of_a_plain_generation() {
 #[test]
 fn a_crash_at_any_message_of_rounds() {
     at_messages(&Setting::new(true, None, 64), "crash=", 1);
+}
+
+/// Whoever presses Ctrl-C because the device hangs does not want to see it started again.
+#[test]
+fn a_device_that_is_lost_after_an_interruption_is_not_started_again() {
+    let mut standin = StandIn::new("");
+    let setting = Setting::new(false, None, 8);
+    let (loaded, _) = messages(&mut standin, &setting);
+    setting.cancel.cancel();
+    let device = open(&mut standin, &setting, &format!("crash={}", loaded + 1));
+    let found = setting.run(device).unwrap();
+    assert_eq!((found.finish_reason, &found.tokens[..]), (Finish::Interrupted, &[][..]));
+    assert_eq!((found.stats.prompt_tokens, found.stats.restarts), (0, 0));
+    standin.is_clean();
 }
 
 /// Both sessions are started again, whichever was lost.

@@ -19,7 +19,7 @@ pub fn greedy() -> SamplerParams {
 }
 
 pub fn limits(max_tokens: usize) -> Limits {
-    Limits { max_tokens: Some(max_tokens), stop: Vec::new(), ignore_eos: true }
+    Limits { max_tokens: Some(max_tokens), ignore_eos: true, ..Limits::default() }
 }
 
 pub fn model_drafts(n: u32) -> Speculation {

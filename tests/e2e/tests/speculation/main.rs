@@ -2,6 +2,7 @@
 
 mod adversary;
 mod auto;
+mod cancel;
 mod common;
 mod reference;
 mod same;

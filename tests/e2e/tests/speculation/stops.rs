@@ -259,6 +259,7 @@ fn turns_that_end_in_every_way() {
                     max_tokens: (end != End::Context).then_some(17 + turn),
                     stop: if end == End::Stop { stops.to_vec() } else { Vec::new() },
                     ignore_eos: end != End::Eog,
+                    ..Limits::default()
                 };
                 let tokenizer = if end == End::Eog { &ending.tokenizer } else { &text.tokenizer };
                 let mut pieces = if end == End::Interrupted { 6 } else { usize::MAX };
