@@ -1,7 +1,7 @@
 //! Reading and writing of files at a place, from any thread and without a mapping.
 //!
-//! A mapped file that somebody shortens ends the process with SIGBUS at the next touch; a read that finds too little is
-//! an error like any other. So whatever others could change is read, not mapped.
+//! A mapped file that somebody shortens ends the process with SIGBUS at the next touch; a read that finds too
+//! little is an error like any other. So whatever others could change is read, not mapped.
 
 use std::fs::File;
 use std::io;

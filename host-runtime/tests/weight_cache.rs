@@ -175,6 +175,19 @@ fn a_touched_model_is_compared_by_content_once() {
     assert!(!note(&f.reused()).contains("content"), "the time stamp was renewed");
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn the_time_stamp_of_a_cache_in_use_is_renewed_by_a_later_start() {
+    let f = Fixture::new();
+    f.load();
+    let in_use = f.reused();
+    set_modified(&f.model(), SystemTime::now() + Duration::from_secs(5));
+    assert!(note(&f.reused()).contains("content is the same"));
+    drop(in_use);
+    f.reused();
+    assert!(!note(&f.reused()).contains("content"), "the time stamp was renewed");
+}
+
 #[test]
 fn changed_content_is_found() {
     let f = Fixture::new();
@@ -183,8 +196,8 @@ fn changed_content_is_found() {
     f.rebuilt("the model has changed");
 }
 
-/// Same header, same length, modification time set back. On Unix the inode's change time, which nobody can set, gives
-/// it away; elsewhere it would not be noticed.
+/// Same header, same length, modification time set back. On Unix the inode's change time, which nobody can
+/// set, gives it away; elsewhere it would not be noticed.
 #[cfg(unix)]
 #[test]
 fn changed_content_with_its_time_set_back_is_found() {
@@ -314,20 +327,49 @@ fn damage_is_found_before_a_device_copies_the_weights_and_while_it_does() {
     assert!(matches!(written.data(w), Err(WeightError::Changed { .. })));
 }
 
+/// Whether this process has the cache mapped: on Linux it is used where it lies, as long as nobody wants to
+/// change it.
+#[cfg(target_os = "linux")]
+fn is_mapped(cache: &Path) -> bool {
+    fs::read_to_string("/proc/self/maps").unwrap().contains(cache.to_str().unwrap())
+}
+
 #[test]
 fn a_cache_that_is_cut_or_overwritten_later_changes_no_weights() {
     let f = Fixture::new();
-    for _built_then_read in 0..2 {
-        let image = f.load();
-        let before = image.memory().unwrap().to_vec();
-        let cache = File::options().write(true).open(f.cache()).unwrap();
-        let len = cache.metadata().unwrap().len();
-        cache.set_len(IMAGE).unwrap();
-        cache.set_len(len).unwrap();
-        assert!(image.memory().unwrap() == before);
-        fs::remove_file(f.cache()).unwrap();
-        f.load();
-    }
+    let cut = |file: &File| {
+        let len = file.metadata().unwrap().len();
+        file.set_len(IMAGE).unwrap();
+        file.set_len(len).unwrap();
+    };
+    let open = || File::options().write(true).open(f.cache()).unwrap();
+
+    let built = f.load();
+    let before = built.memory().unwrap().to_vec();
+    cut(&open());
+    assert!(built.memory().unwrap() == before, "built");
+    fs::remove_file(f.cache()).unwrap();
+    f.load();
+
+    // Two loads, as of two processes.
+    let mapped = [f.reused(), f.reused()];
+    #[cfg(target_os = "linux")]
+    assert!(is_mapped(&f.cache()));
+    // Waits until both have a copy.
+    cut(&open());
+    #[cfg(target_os = "linux")]
+    assert!(!is_mapped(&f.cache()));
+    assert!(mapped.iter().all(|image| image.memory().unwrap() == before), "mapped");
+    fs::remove_file(f.cache()).unwrap();
+    f.load();
+
+    // Somebody could write to it at any moment.
+    let writer = open();
+    let copied = f.reused();
+    #[cfg(target_os = "linux")]
+    assert!(!is_mapped(&f.cache()));
+    cut(&writer);
+    assert!(copied.memory().unwrap() == before, "copied");
 }
 
 /// Each way to load reads the model at another place.

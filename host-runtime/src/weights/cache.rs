@@ -6,13 +6,13 @@
 //! The header says which model, which specs and which layout the image is of, and holds a hash of the image. All of
 //! the file is covered: header and zeros are checked when it is found, the image is hashed as it is read.
 //!
-//! A cache is written into a file without a name, brought to the disk and only then named: at every moment there is a
-//! whole cache under the final name or none, whoever else is building, and whenever a process or the power fails. It
-//! may be read by whoever may read the model, and be written by nobody but its owner.
+//! A cache is written into a file without a name, brought to the disk and only then named: at every moment
+//! there is a whole cache under the final name or none, whoever else is building, and whenever a process or
+//! the power fails. It may be read by whoever may read the model, and be written by nobody but its owner.
 //!
-//! Nothing in the file tells where weights lie: that is computed from the model. So a hostile cache can hold wrong
-//! numbers, but cannot lead a read outside the image. The hashes are of XXH3, which finds damage and no forgery: a
-//! cache that another user could have written is not used at all, see [`super::folder`].
+//! Nothing in the file tells where weights lie: that is computed from the model. So a hostile cache can hold
+//! wrong numbers, but cannot lead a read outside the image. The hashes are of XXH3, which finds damage and no
+//! forgery: a cache that another user could have written is not used at all, see [`super::folder`].
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -32,11 +32,11 @@ use crate::positioned;
 /// Added to the model's file name.
 const EXTENSION: &str = ".hfcache";
 const MAGIC: [u8; 8] = *b"HXFCACHE";
-/// Version of this file format, of the hashes in it and of the order of weights in an image. Since version 2 the hash
-/// of the image covers what pads its weights.
+/// Version of this file format, of the hashes in it and of the order of weights in an image. Since version 2
+/// the hash of the image covers what pads its weights.
 const VERSION: u32 = 2;
 /// Where the image starts: a multiple of every page size.
-const IMAGE: u64 = 64 * 1024;
+pub(super) const IMAGE: u64 = 64 * 1024;
 
 /// First bytes of a cache. `magic` and `version` keep their place in every version.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -91,8 +91,8 @@ pub(super) fn read(file: &File, out: &mut [u8], at: u64) -> io::Result<()> {
     positioned::read_exact_at(file, out, IMAGE + at)
 }
 
-/// Writes a part of the image into a draft; from any thread. A full disk is an error here, which it would not be (but a
-/// signal) if the file were written through a mapping.
+/// Writes a part of the image into a draft; from any thread. A full disk is an error here, which it would not
+/// be (but a signal) if the file were written through a mapping.
 pub(super) fn write(draft: &Draft<'_>, bytes: &[u8], at: u64) -> io::Result<()> {
     positioned::write_all_at(&draft.file, bytes, IMAGE + at)
 }
@@ -187,8 +187,9 @@ impl Cache {
     /// Writes the model's present stamps into a cache whose content was found to be right.
     pub(super) fn renew(&self, existing: &Existing) -> io::Result<()> {
         let header = self.header(existing.header.content, existing.header.image);
+        let file = self.folder.open_to_write(&existing.file)?;
         // One small write, guarded by the checksum; another process would write the same bytes.
-        positioned::write_all_at(&existing.file, header.as_bytes(), 0)
+        positioned::write_all_at(&file, header.as_bytes(), 0)
     }
 
     /// Starts a new cache beside the one there is.
@@ -265,8 +266,8 @@ fn key(gguf: &Gguf, specs: &[WeightSpec]) -> u128 {
     hasher.digest128()
 }
 
-/// Hash of the length and the times of every file of the model. Where there is one, the time of the last change of
-/// the inode is included: unlike the modification time it cannot be set back.
+/// Hash of the length and the times of every file of the model. Where there is one, the time of the last
+/// change of the inode is included: unlike the modification time it cannot be set back.
 fn stamps(models: &[fs::Metadata]) -> io::Result<u128> {
     let mut stamps = Vec::new();
     for about in models {

@@ -1,8 +1,8 @@
 //! The folder that a cache lies in, held open, and what is done in it by name.
 //!
-//! Who may write to the folder may be somebody else, as in `/tmp`. So a file is opened without following links, and
-//! looked at by its handle and not by its name; a new file has no name before it is complete, or one that cannot be
-//! guessed; and no step goes through a path that could lead elsewhere meanwhile.
+//! Who may write to the folder may be somebody else, as in `/tmp`. So a file is opened without following
+//! links, and looked at by its handle and not by its name; a new file has no name before it is complete, or
+//! one that cannot be guessed; and no step goes through a path that could lead elsewhere meanwhile.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -45,9 +45,10 @@ impl Folder {
         Ok(Self { folder: system::open_folder(parent)?, path: parent.to_owned(), name })
     }
 
-    /// Opens what is under the cache's name, for writing too if this is permitted.
+    /// Opens what is under the cache's name, for reading: whoever opens a file for writing ends others'
+    /// leases on it.
     pub(super) fn find(&self) -> Named {
-        match system::open(&self.folder, &self.name) {
+        match system::open(&self.folder, &self.name, false) {
             Ok(Some(file)) => match file.metadata() {
                 Ok(about) if !about.is_file() => Named::Foreign("it is not a file".to_owned()),
                 Ok(about) => system::trust(&about, file),
@@ -57,6 +58,16 @@ impl Folder {
             Err(io) if io.kind() == io::ErrorKind::NotFound => Named::Nothing,
             Err(io) => Named::Foreign(format!("it cannot be read ({io})")),
         }
+    }
+
+    /// Opens the cache for writing, if it still is the same file. Does not wait for those who hold it as it
+    /// is.
+    pub(super) fn open_to_write(&self, same: &File) -> io::Result<File> {
+        let file = system::open(&self.folder, &self.name, true)?.ok_or(io::ErrorKind::NotFound)?;
+        if system::identity(&file.metadata()?) != system::identity(&same.metadata()?) {
+            return Err(io::Error::other("another file has its name"));
+        }
+        Ok(file)
     }
 
     /// Starts a new file, for this user alone until it is named.
@@ -99,7 +110,7 @@ impl Folder {
             if !rest.is_some_and(is_draft) {
                 continue;
             }
-            let Ok(Some(file)) = system::open(&self.folder, &name) else { continue };
+            let Ok(Some(file)) = system::open(&self.folder, &name, false) else { continue };
             let about = file.metadata().ok().filter(fs::Metadata::is_file);
             let age = about.and_then(|about| about.modified().ok()?.elapsed().ok());
             if age.is_some_and(|age| age >= ABANDONED) && file.try_lock().is_ok() {
@@ -118,8 +129,8 @@ pub(super) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Lets those read it who may read all of `models`, puts it on the disk, and gives it the cache's name in place of
-    /// what has it now: at every moment there is a whole file of that name, or none.
+    /// Lets those read it who may read all of `models`, puts it on the disk, and gives it the cache's name in
+    /// place of what has it now: at every moment there is a whole file of that name, or none.
     pub(super) fn finish(&mut self, models: &[fs::Metadata]) -> io::Result<()> {
         system::permit(&self.file, models)?;
         // The name must not be on the disk before the data is.
@@ -178,16 +189,21 @@ mod unix {
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// Opens what has this name; `None` if it is a link. It does not wait for the other end of a pipe.
-    pub(super) fn open(folder: &Handle, name: &OsStr) -> io::Result<Option<File>> {
+    /// Opens what has this name; `None` if it is a link. It waits for nobody, such as the other end of a
+    /// pipe.
+    pub(super) fn open(folder: &Handle, name: &OsStr, write: bool) -> io::Result<Option<File>> {
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let open = |access| openat(folder, name, flags | access, Mode::empty());
-        // For writing too, to be able to renew the stamps; without permission they stay as they are.
-        match open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)) {
+        match openat(folder, name, flags | access, Mode::empty()) {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::LOOP) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What tells a file from all others.
+    pub(super) fn identity(about: &fs::Metadata) -> impl Eq + use<> {
+        (about.dev(), about.ino())
     }
 
     /// Who can have written what is in a file.
@@ -257,7 +273,8 @@ mod unix {
         Ok(openat(folder, name, flags, PRIVATE)?.into())
     }
 
-    /// Lets the group and others read the file if they may read all of the models, and nobody but this user write.
+    /// Lets the group and others read the file if they may read all of the models, and nobody but this user
+    /// write.
     pub(super) fn permit(file: &File, models: &[fs::Metadata]) -> io::Result<()> {
         let group = file.metadata()?.gid();
         let mode = models.iter().fold(0o644, |mode, model| {
@@ -300,13 +317,16 @@ mod elsewhere {
         if path.is_dir() { Ok(path.to_owned()) } else { Err(io::ErrorKind::NotADirectory.into()) }
     }
 
-    pub(super) fn open(folder: &Handle, name: &OsStr) -> io::Result<Option<File>> {
+    pub(super) fn open(folder: &Handle, name: &OsStr, write: bool) -> io::Result<Option<File>> {
         let path = folder.join(name);
         if path.is_symlink() {
             return Ok(None);
         }
-        let both = File::options().read(true).write(true).open(&path);
-        both.or_else(|_| File::open(&path)).map(Some)
+        File::options().read(true).write(write).open(&path).map(Some)
+    }
+
+    pub(super) fn identity(about: &fs::Metadata) -> impl Eq + use<> {
+        about.created().ok()
     }
 
     pub(super) fn trust(_about: &fs::Metadata, file: File) -> Named {

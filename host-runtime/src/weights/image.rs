@@ -1,26 +1,29 @@
 //! All weights of a model in one block of memory, in the form the device reads.
 //!
-//! [`WeightImage::load`] reads the image from the cache, or packs it: strips in parallel, each read from the model,
-//! packed straight into its place, and written from there into the new cache file. When a cache is built, the model's
-//! bytes and the packed bytes are hashed while they are hot.
+//! [`WeightImage::load`] reads the image from the cache, or packs it: strips in parallel, each read from the
+//! model, packed straight into its place, and written from there into the new cache file. When a cache is
+//! built, the model's bytes and the packed bytes are hashed while they are hot.
 //!
-//! What a start checks. A cache is reused if nobody but its owner can have written it, if its header is whole, is of
-//! this version, of this model's header, metadata and tensor table and of these specs, if the model's files have the
-//! length and times that they had, and if the image has the hash that it was written with. Where only the times differ
-//! (the file was copied or touched), the tensor data is hashed, and the cache is reused if the hash is the one it was
-//! built from. On Unix the times include that of the last inode change, so that content edited in place with its
-//! modification time set back is noticed; elsewhere it is not.
+//! What a start checks. A cache is reused if nobody but its owner can have written it, if its header is
+//! whole, is of this version, of this model's header, metadata and tensor table and of these specs, if the
+//! model's files have the length and times that they had, and if the image has the hash that it was written
+//! with. Where only the times differ (the file was copied or touched), the tensor data is hashed, and the
+//! cache is reused if the hash is the one it was built from. On Unix the times include that of the last inode
+//! change, so that content edited in place with its modification time set back is noticed; elsewhere it is
+//! not.
 //!
-//! Why the image is copied. A mapping of the file would cost no time and no memory that the system cannot take back, and
-//! processes would share it. But whoever writes to the file, or shortens it, changes the weights of a text that is being
-//! written, or ends the process with SIGBUS; and what was verified would not be what is used. So a cache is copied into
-//! memory of this process, piece by piece: a piece is hashed when it has just been copied and still is in the
-//! processor's caches, so that verifying costs little beside the copy. Huge pages make up for a part of that, at the
-//! copy and at every token. The price is memory that stays taken while the model is loaded.
+//! How it is kept from changing. Whoever writes to a file that is mapped, or shortens it, changes the weights
+//! of a text that is being written, or ends the process with SIGBUS; and what was verified would not be what
+//! is used. On Linux a cache is mapped all the same, under a lease that holds off all who would write to it
+//! until there is a copy ([`super::lease`] tells how). A start then costs one pass over the image to hash it,
+//! in parallel, which brings its pages into the process for the first token, too; the memory is the page
+//! cache's, shared by all processes and given back when the system is short of it. Where there are no leases,
+//! the image is copied into memory of this process, and each piece is hashed when it has just been copied and
+//! still is in the processor's caches: that takes two to three times as long, and memory that stays taken.
 //!
 //! A device that copies weights into memory of its own would then have two copies there. For those,
-//! [`WeightImage::load_to_copy`] verifies the file and keeps it open; each piece is verified once more when the device
-//! copies it.
+//! [`WeightImage::load_to_copy`] verifies the file and keeps it open; each piece is verified once more when
+//! the device copies it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -39,6 +42,8 @@ use super::cache::{self, Cache, Existing, Found};
 use super::error::WeightError;
 use super::folder::Draft;
 use super::plan::{Piece, Plan, WeightEntry, WeightSpec};
+#[cfg(target_os = "linux")]
+use super::store::Bytes;
 use super::store::{FileStore, Store, anonymous};
 use crate::gguf::{Gguf, GgufError};
 
@@ -59,8 +64,9 @@ pub enum CachePolicy {
 pub struct ImageOptions<'a> {
     /// Where the cache is.
     pub cache: CachePolicy,
-    /// Called with bytes done and bytes in all, from several threads, so not always in order. Checking a cache against
-    /// a touched model counts too; if it fails, counting starts again. Not called when a cache is reused at once.
+    /// Called with bytes done and bytes in all, from several threads, so not always in order. Checking a
+    /// cache against a touched model counts too; if it fails, counting starts again. Not called when a cache
+    /// is reused at once.
     pub progress: &'a (dyn Fn(u64, u64) + Sync),
 }
 
@@ -97,8 +103,8 @@ impl WeightImage {
     /// A cache that is stale or damaged is rebuilt; one that cannot be used or written is done without.
     /// [`notes`](Self::notes) says what happened; neither is an error.
     ///
-    /// # Errors
-    /// Tensors that are missing, of unsupported type or do not fit together; no memory; a model that cannot be read.
+    /// # Errors Tensors that are missing, of unsupported type or do not fit together; no memory; a model that
+    /// cannot be read.
     pub fn load(
         gguf: &Gguf,
         specs: &[WeightSpec],
@@ -107,7 +113,8 @@ impl WeightImage {
         Self::load_as(gguf, specs, options, true)
     }
 
-    /// As [`load`](Self::load), for a device that copies the weights: where there is a cache, they stay in its file.
+    /// As [`load`](Self::load), for a device that copies the weights: where there is a cache, they stay in
+    /// its file.
     ///
     /// # Errors
     /// As there.
@@ -150,8 +157,8 @@ impl WeightImage {
         self.inner.entries.iter().map(|(label, entry)| (label.as_str(), entry))
     }
 
-    /// The image: [`bytes`](Self::bytes) bytes from the start of a page. `None` where they are in a file, for a device
-    /// that copies them.
+    /// The image: [`bytes`](Self::bytes) bytes from the start of a page. `None` where they are in a file, for
+    /// a device that copies them.
     pub fn memory(&self) -> Option<&[u8]> {
         match &self.inner.store {
             Store::Memory(memory) => Some(&memory[..self.inner.bytes as usize]),
@@ -203,7 +210,8 @@ impl WeightImage {
         &self.inner.notes
     }
 
-    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be used.
+    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be
+    /// used.
     pub fn warnings(&self) -> &[String] {
         &self.inner.warnings
     }
@@ -227,6 +235,12 @@ fn combine(hashes: impl IntoIterator<Item = u64>) -> u64 {
     let mut hasher = Xxh3Default::new();
     hashes.into_iter().for_each(|hash| hasher.update(&hash.to_le_bytes()));
     hasher.digest()
+}
+
+/// Compares the hashes of all pieces of a cache with what was written.
+fn verify(existing: &Existing, pieces: &[u64]) -> Result<(), Failure> {
+    let found = combine(pieces.iter().copied());
+    if found == existing.header.image { Ok(()) } else { Err(Failure::Cache("its data is damaged".to_owned())) }
 }
 
 /// Bytes done so far.
@@ -338,18 +352,44 @@ impl<'a> Loader<'a> {
         if touched && self.hash_sources()? != existing.header.content {
             return Err(Failure::Cache("the model has changed".to_owned()));
         }
-        let store = self.read(cache, existing)?;
+        // Before there is a lease, which would hold this off, too.
         let renewed = match touched.then(|| cache.renew(existing)) {
             None => "",
             Some(Ok(())) => ": the model's content is the same; its time stamp was renewed",
             Some(Err(_)) => ": the model's content is the same; its time stamp cannot be renewed",
         };
+        let store = self.read(cache, existing)?;
         self.note(format!("weight cache {} reused{renewed}", cache.path.display()));
         Ok(store)
     }
 
+    /// Maps the image in a cache and verifies it. `None` if it cannot be kept from changing.
+    #[cfg(target_os = "linux")]
+    fn map(&self, cache: &Cache, existing: &Existing) -> Result<Option<Store>, Failure> {
+        use super::lease::{Lease, Leased};
+        let mapped = Lease::take(&existing.file).and_then(|lease| {
+            let map = lease.map(cache::IMAGE, self.plan.bytes as usize).ok()?;
+            Some((lease, map))
+        });
+        let Some((lease, map)) = mapped else { return Ok(None) };
+        let hash = |piece: &Piece| xxh3_64(&map[piece.range.start as usize..piece.range.end as usize]);
+        let hashes: Vec<u64> = self.plan.pieces.par_iter().map(hash).collect();
+        verify(existing, &hashes)?;
+        let leased = self.in_file(&existing.file, cache, hashes).and_then(|f| Leased::watch(lease, map, f));
+        Ok(leased.ok().map(|leased| Store::Memory(Arc::new(Bytes::Leased(leased)))))
+    }
+
+    /// Elsewhere nothing keeps others from changing a file.
+    #[cfg(not(target_os = "linux"))]
+    fn map(&self, _cache: &Cache, _existing: &Existing) -> Result<Option<Store>, Failure> {
+        Ok(None)
+    }
+
     /// Reads the image in a cache and verifies it.
     fn read(&self, cache: &Cache, existing: &Existing) -> Result<Store, Failure> {
+        if self.in_memory && let Some(mapped) = self.map(cache, existing)? {
+            return Ok(mapped);
+        }
         let mut memory = self.in_memory.then(|| anonymous(self.plan.bytes)).transpose()?;
         let read = |scratch: &mut Vec<u8>, (piece, place): (&Piece, Option<&mut [u8]>)| {
             let out = place.unwrap_or_else(|| {
@@ -362,9 +402,7 @@ impl<'a> Loader<'a> {
         let pieces = self.plan.pieces.par_iter().zip(self.places(memory.as_deref_mut()));
         let hashes = pieces.map_init(Vec::new, read).collect::<io::Result<Vec<_>>>();
         let hashes = hashes.map_err(|io| Failure::Cache(format!("it cannot be read ({io})")))?;
-        if combine(hashes.iter().copied()) != existing.header.image {
-            return Err(Failure::Cache("its data is damaged".to_owned()));
-        }
+        verify(existing, &hashes)?;
         self.store(memory, &existing.file, cache, hashes)
     }
 
@@ -390,8 +428,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Packs all pieces into memory, into a draft, or both. For the draft it gives the hashes of what each piece was made
-    /// of and of what it became.
+    /// Packs all pieces into memory, into a draft, or both. For the draft it gives the hashes of what each
+    /// piece was made of and of what it became.
     fn pack(&self, memory: Option<&mut [u8]>, draft: Option<&Draft<'_>>) -> Result<Vec<(u64, u64)>, Failure> {
         let progress = self.start();
         let pack = |scratch: &mut Scratch, (piece, place): (&Piece, Option<&mut [u8]>)| {
@@ -447,8 +485,13 @@ impl<'a> Loader<'a> {
         if let Some(memory) = memory {
             return Ok(Store::sealed(memory)?);
         }
-        let file = file.try_clone().map_err(|io| Failure::Cache(io.to_string()))?;
+        let file = self.in_file(file, cache, hashes).map_err(|io| Failure::Cache(io.to_string()))?;
+        Ok(Store::File(file))
+    }
+
+    fn in_file(&self, file: &File, cache: &Cache, hashes: Vec<u64>) -> io::Result<FileStore> {
         let ranges = self.plan.pieces.iter().map(|piece| piece.range.clone());
-        Ok(Store::File(FileStore { file, path: cache.path.clone(), pieces: ranges.zip(hashes).collect() }))
+        let (file, path) = (file.try_clone()?, cache.path.clone());
+        Ok(FileStore { file, path, pieces: ranges.zip(hashes).collect() })
     }
 }

@@ -8,6 +8,8 @@ mod cache;
 mod error;
 mod folder;
 pub mod image;
+#[cfg(target_os = "linux")]
+mod lease;
 mod plan;
 mod store;
 pub mod tiles;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::device::{Memory, Source};
 /// Where an image is.
 pub(super) enum Store {
     /// In memory of this process.
-    Memory(Arc<Mmap>),
+    Memory(Arc<Bytes>),
     /// In its cache file.
     File(FileStore),
 }
@@ -32,12 +32,33 @@ pub(super) struct FileStore {
     pub pieces: Vec<(Range<u64>, u64)>,
 }
 
+/// An image in memory, which nobody can change: it begins with a page, is read-only and does not move.
+pub(super) enum Bytes {
+    /// In this process's own.
+    Own(Mmap),
+    /// In that of its cache file, which nobody can write to meanwhile.
+    #[cfg(target_os = "linux")]
+    Leased(super::lease::Leased),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Own(map) => map,
+            #[cfg(target_os = "linux")]
+            Self::Leased(map) => map,
+        }
+    }
+}
+
 impl Store {
     /// What was packed or verified in memory: from here on nobody can write to it.
     pub(super) fn sealed(memory: MmapMut) -> Result<Self, WeightError> {
         let bytes = memory.len() as u64;
         let memory = memory.make_read_only().map_err(|io| WeightError::Memory { bytes, io })?;
-        Ok(Self::Memory(Arc::new(memory)))
+        Ok(Self::Memory(Arc::new(Bytes::Own(memory))))
     }
 }
 
@@ -124,7 +145,7 @@ impl Source for Stretch {
             Store::File(_) => {
                 let mut copy = anonymous(self.bytes()).map_err(io::Error::other)?;
                 self.copy_to(&mut copy)?;
-                (Arc::new(copy.make_read_only()?), 0)
+                (Arc::new(Bytes::Own(copy.make_read_only()?)), 0)
             }
         };
         Ok(Arc::new(InPlace { memory, start, bytes: self.bytes() as usize }))
@@ -138,13 +159,14 @@ impl Source for Stretch {
 
 /// A stretch of an image in memory, from a page on.
 struct InPlace {
-    memory: Arc<Mmap>,
+    memory: Arc<Bytes>,
     start: usize,
     bytes: usize,
 }
 
-// SAFETY: the map is anonymous, read-only, page-aligned and does not move, and this value keeps it; `start` is a multiple
-// of a page and the bytes are in the map, as `Stretch::new` found. It is not writable, so no device writes there.
+// SAFETY: `Bytes` is read-only, begins with a page and does not move, and this value keeps it; `start` is a
+// multiple of a page and the bytes are in it, as `Stretch::new` found. It is not writable, so no device
+// writes there.
 unsafe impl Memory for InPlace {
     fn base(&self) -> NonNull<u8> {
         NonNull::from(&self.memory[self.start..]).cast()

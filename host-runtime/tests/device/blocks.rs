@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hexflash::device::Memory;
+use hexflash::device::{Memory, Source};
 use hexflash_abi::ErrorCode::*;
 use hexflash_abi::program::{BufferRef, MAX_TOKENS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::validate::DST_OPERAND;
