@@ -79,7 +79,11 @@ impl Fixture {
     fn left_alone(&self, why: &str) {
         let image = self.load();
         assert!(image.repacked_bytes() > 0 && image.warnings().len() == 1);
-        assert!(note(&image).contains("left alone because") && note(&image).contains(why), "{}", note(&image));
+        assert!(
+            note(&image).contains("left alone because") && note(&image).contains(why),
+            "{}",
+            note(&image)
+        );
         self.no_drafts();
     }
 
@@ -451,7 +455,7 @@ fn builders_at_once_do_not_disturb_each_other() {
                     barrier.wait();
                     let image = f.load_with(CachePolicy::Beside);
                     assert!(image.memory() == expected.memory());
-                                });
+                });
             }
         });
         f.reused();

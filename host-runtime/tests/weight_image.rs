@@ -121,7 +121,13 @@ fn joined_rows_follow_each_other_without_padding() {
     let e = image.entry("abcd").unwrap();
     assert_eq!((e.ne, e.dtype), ([96, 79, 1, 1], DType::Q8_0x32));
     for (i, v) in values.iter().enumerate() {
-        assert_eq!(tile_value(e.dtype, &image.data(e).unwrap(), 96, i / 96, i % 96), *v, "row {} k {}", i / 96, i % 96);
+        assert_eq!(
+            tile_value(e.dtype, &image.data(e).unwrap(), 96, i / 96, i % 96),
+            *v,
+            "row {} k {}",
+            i / 96,
+            i % 96
+        );
     }
     let e = image.entry("bias").unwrap();
     assert_eq!(e.ne, [5, 2, 1, 1]);

@@ -21,8 +21,8 @@ use super::memory::Pages;
 use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source, handshake,
-    rings,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, rings,
 };
 
 /// Default VTCM: what v73 to v81 have.

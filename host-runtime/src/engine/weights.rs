@@ -72,8 +72,7 @@ impl Image {
         options: &ImageOptions<'_>,
         device: &dyn Device,
     ) -> Result<Self, EngineError> {
-        let load =
-            if device.copies_imports() { WeightImage::load_to_copy } else { WeightImage::load };
+        let load = if device.copies_imports() { WeightImage::load_to_copy } else { WeightImage::load };
         Ok(Self { image: load(gguf, &plan.specs, options)?, plan })
     }
 

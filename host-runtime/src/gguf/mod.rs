@@ -56,8 +56,10 @@ struct Shard {
     header: u128,
 }
 
-/// Bytes of a file that are read before it is known how long its header is: enough for most vocabularies.
-const FIRST_READ: u64 = 16 << 20;
+/// Bytes of a file that are read before it is known how long its header is: enough for a small vocabulary.
+const FIRST_READ: u64 = 1 << 20;
+/// How much more is read if that was not enough, for parsing begins again: the second read has most of those that are.
+const MORE: u64 = 16;
 
 impl Gguf {
     /// Opens a model by its file, or by the first file of a split one.
@@ -187,7 +189,7 @@ fn open_shard(path: &Path, shard: usize) -> Result<(Shard, reader::Parsed), Gguf
     let (mut file, len) = open_file(path).map_err(cause)?;
     let mut head = Vec::new();
     loop {
-        let want = len.min(FIRST_READ.max(2 * head.len() as u64));
+        let want = len.min(FIRST_READ.max(MORE * head.len() as u64));
         let more = (&mut file).take(want - head.len() as u64).read_to_end(&mut head);
         more.map_err(|io| cause(Cause::Io { io }))?;
         // A file that became shorter meanwhile is judged by what is left of it.

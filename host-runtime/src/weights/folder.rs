@@ -396,7 +396,10 @@ mod tests {
         let mut draft = folder.named_draft().unwrap();
         let other = folder.named_draft().unwrap();
         assert!(names().len() == 2 && names().iter().all(|name| name.ends_with(".tmp")), "{:?}", names());
-        assert_eq!(draft.file.metadata().unwrap().permissions(), other.file.metadata().unwrap().permissions());
+        assert_eq!(
+            draft.file.metadata().unwrap().permissions(),
+            other.file.metadata().unwrap().permissions()
+        );
         draft.finish(&[]).unwrap();
         drop(draft);
         drop(other);

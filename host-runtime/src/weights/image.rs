@@ -240,7 +240,8 @@ fn combine(hashes: impl IntoIterator<Item = u64>) -> u64 {
 /// Compares the hashes of all pieces of a cache with what was written.
 fn verify(existing: &Existing, pieces: &[u64]) -> Result<(), Failure> {
     let found = combine(pieces.iter().copied());
-    if found == existing.header.image { Ok(()) } else { Err(Failure::Cache("its data is damaged".to_owned())) }
+    let damaged = || Failure::Cache("its data is damaged".to_owned());
+    if found == existing.header.image { Ok(()) } else { Err(damaged()) }
 }
 
 /// Bytes done so far.
@@ -387,7 +388,9 @@ impl<'a> Loader<'a> {
 
     /// Reads the image in a cache and verifies it.
     fn read(&self, cache: &Cache, existing: &Existing) -> Result<Store, Failure> {
-        if self.in_memory && let Some(mapped) = self.map(cache, existing)? {
+        if self.in_memory
+            && let Some(mapped) = self.map(cache, existing)?
+        {
             return Ok(mapped);
         }
         let mut memory = self.in_memory.then(|| anonymous(self.plan.bytes)).transpose()?;

@@ -31,7 +31,8 @@ type Weights = Vec<(String, Vec<u8>)>;
 
 fn weights(image: &WeightImage) -> Weights {
     let data = |entry| image.data(entry).expect("in memory").into_owned();
-    let mut weights: Weights = image.entries().map(|(label, entry)| (label.to_owned(), data(entry))).collect();
+    let mut weights: Weights =
+        image.entries().map(|(label, entry)| (label.to_owned(), data(entry))).collect();
     weights.sort();
     weights
 }
@@ -89,7 +90,10 @@ pub fn check(data: &[u8]) {
     let image = f.load();
     assert!(weights(&image) == f.weights, "wrong weights: {:?}", image.notes());
     // A cache is reused only if it is what was written, but for the stamps in its header.
-    assert!(image.repacked_bytes() > 0 || cache.get(HEADER..) == f.cache.get(HEADER..), "damaged, and reused");
+    assert!(
+        image.repacked_bytes() > 0 || cache.get(HEADER..) == f.cache.get(HEADER..),
+        "damaged, and reused"
+    );
     // What is there now is good, unless it was left alone as somebody else's.
     assert!(weights(&f.load()) == f.weights);
     let _ = fs::remove_file(&f.path);

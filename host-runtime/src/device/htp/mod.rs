@@ -30,7 +30,8 @@ use self::session::{Session, Wanted};
 use super::sessions::not_mapped;
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source, handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, inproc,
 };
 
 /// Threads where the user names no number: every DSP from v73 on has as many vector contexts.

@@ -23,8 +23,8 @@ use self::process::{Process, Programs};
 use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source, handshake,
-    inproc, rings,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, inproc, rings,
 };
 
 /// Bytes for loaded programs, as on `inproc`.

@@ -24,6 +24,7 @@ struct Setting {
     seed: Option<u64>,
     tokens: usize,
     sessions: usize,
+    cache: CachePolicy,
 }
 
 impl Setting {
@@ -32,11 +33,11 @@ impl Setting {
         let target = open("tiny-hybrid-q8_0.gguf");
         let text = TextModel::read(&target).unwrap();
         let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
-        Self { target, draft, text, seed, tokens, sessions: 1 }
+        Self { target, draft, text, seed, tokens, sessions: 1, cache: CachePolicy::Off }
     }
 
     fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
-        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
         // Batches of 4: the prompt takes several messages.
         let options = EngineOptions { batch: 4, n_ctx: Some(128), ..EngineOptions::default() };
         let mut engine =
@@ -119,6 +120,16 @@ fn a_crash_at_any_message_of_a_plain_generation() {
 #[test]
 fn a_crash_at_any_message_of_rounds() {
     at_messages(&Setting::new(true, None, 64), "crash=", 1);
+}
+
+/// Weights that were left in their cache for the device to copy are copied once more.
+#[test]
+fn a_crash_where_weights_come_from_a_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = CachePolicy::Dir(dir.path().to_owned());
+    let setting = Setting { cache, sessions: 2, ..Setting::new(true, None, 12) };
+    at_messages(&setting, "dspqueue_write=0x68@", 11);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "of both models");
 }
 
 /// Both sessions are started again, whichever was lost.
