@@ -13,6 +13,7 @@ pub mod engine;
 pub mod generate;
 pub mod gguf;
 pub mod model;
+mod positioned;
 pub mod record;
 pub mod sampler;
 pub mod speculation;

@@ -51,6 +51,9 @@ pub enum DeviceError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The weights that the device was to have are not what they were.
+    #[error(transparent)]
+    Weights(std::io::Error),
     /// A thread could not be started.
     #[error("cannot start a device thread ({source}); lower --threads")]
     Thread {
@@ -96,6 +99,11 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Why `bytes` bytes of weights are not in a device's memory: what their source says, or there is no room.
+    pub(crate) fn of_weights(bytes: u64, source: std::io::Error) -> Self {
+        if source.get_ref().is_some() { Self::Weights(source) } else { Self::Memory { bytes, source } }
+    }
+
     /// Whether the device is simply not there, which is no failure of anything.
     pub fn is_absence(&self) -> bool {
         match self {

@@ -21,7 +21,8 @@ use super::memory::Pages;
 use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, rings,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, rings,
 };
 
 /// Default VTCM: what v73 to v81 have.
@@ -208,7 +209,8 @@ impl Device for Inproc {
         self.map(SharedMemory::new(Arc::new(pages)))
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        let memory = source.in_memory().map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
         self.map(SharedMemory::new(memory))
     }
 

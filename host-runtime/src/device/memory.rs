@@ -103,42 +103,23 @@ unsafe impl Memory for Pages {
     }
 }
 
-/// Some of other memory, from a page on.
-pub struct Stretch {
-    of: Arc<dyn Memory>,
-    start: usize,
-    bytes: usize,
-}
+/// Bytes that a device is to have for reading only: weights.
+pub trait Source: Send + Sync {
+    /// How many.
+    fn bytes(&self) -> u64;
 
-impl Stretch {
-    /// `bytes` bytes from byte `start`.
+    /// The bytes in memory of this process, where nobody can change them: what a device in this process uses in place.
+    /// They are copied if they are elsewhere.
     ///
-    /// # Panics
-    /// If they are not in the memory, or do not begin with a page.
-    pub fn new(of: &Arc<dyn Memory>, start: usize, bytes: usize) -> Self {
-        assert!(start.is_multiple_of(4096) && start <= of.len() && bytes <= of.len() - start);
-        Self { of: Arc::clone(of), start, bytes }
-    }
-}
+    /// # Errors
+    /// No memory, or as [`copy_to`](Self::copy_to).
+    fn in_memory(&self) -> std::io::Result<Arc<dyn Memory>>;
 
-// SAFETY: inside the memory, as `new` found, which stays as long as this value; no reference is made.
-unsafe impl Memory for Stretch {
-    fn base(&self) -> NonNull<u8> {
-        // SAFETY: inside the memory, or one past its end.
-        unsafe { self.of.base().add(self.start) }
-    }
-
-    fn len(&self) -> usize {
-        self.bytes
-    }
-
-    fn writable(&self) -> bool {
-        self.of.writable()
-    }
-
-    fn written(&self, offset: usize, bytes: usize) {
-        self.of.written(self.start + offset, bytes);
-    }
+    /// Copies all of them to `out`, which is as long.
+    ///
+    /// # Errors
+    /// They cannot be read, or are no longer what they were.
+    fn copy_to(&self, out: &mut [u8]) -> std::io::Result<()>;
 }
 
 /// A counted handle to shared memory, with bounds-checked copies in and out.
@@ -198,21 +179,5 @@ impl SharedMemory {
     /// The memory itself.
     pub(super) fn memory(&self) -> &Arc<dyn Memory> {
         &self.0
-    }
-}
-
-// SAFETY: an image is page-aligned, read-only after it was built, does not move, and lives in the map that the value
-// owns.
-unsafe impl Memory for crate::weights::WeightImage {
-    fn base(&self) -> NonNull<u8> {
-        NonNull::from(self.memory()).cast()
-    }
-
-    fn len(&self) -> usize {
-        self.memory().len()
-    }
-
-    fn writable(&self) -> bool {
-        false
     }
 }

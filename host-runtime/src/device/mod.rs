@@ -18,7 +18,7 @@ use hexflash_abi::message::{Load, Message, PingInfo, Response};
 use hexflash_abi::{BufferId, Seq};
 
 pub use error::DeviceError;
-pub use memory::{Memory, SharedMemory, Stretch};
+pub use memory::{Memory, SharedMemory, Source};
 pub use sessions::{MAX_SESSIONS, Session, SessionSet, Sessions};
 
 /// What a device says of itself.
@@ -82,11 +82,16 @@ pub trait Device: Send {
     /// No memory, no free buffer id, or a refusal of the device.
     fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError>;
 
-    /// Maps memory that the host already has, for reading only: weights.
+    /// Maps bytes that the host already has, for reading only: weights.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError>;
+    /// As [`allocate`](Self::allocate), and if they cannot be read.
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError>;
+
+    /// Whether [`import`](Self::import) copies the bytes, so that they need not be in memory of this process before.
+    fn copies_imports(&self) -> bool {
+        false
+    }
 
     /// Allocates memory as [`allocate`](Self::allocate) does, for some of the sessions only.
     ///
@@ -97,13 +102,13 @@ pub trait Device: Send {
         self.allocate(bytes)
     }
 
-    /// Maps memory as [`import`](Self::import) does, for some of the sessions only.
+    /// Maps bytes as [`import`](Self::import) does, for some of the sessions only.
     ///
     /// # Errors
     /// As there.
-    fn import_in(&mut self, sessions: SessionSet, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+    fn import_in(&mut self, sessions: SessionSet, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
         let _ = sessions;
-        self.import(memory)
+        self.import(source)
     }
 
     /// Loads the part of a program that session `session` runs. `Exec` runs all parts, one after the other.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hexflash_abi::message::{Load, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
-use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Memory};
+use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Source};
 
 /// Most sessions.
 pub const MAX_SESSIONS: usize = 8;
@@ -228,16 +228,20 @@ impl<D: Session> Device for Sessions<D> {
         self.allocate_in(SessionSet::all(self.all.len()), bytes)
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        self.import_in(SessionSet::all(self.all.len()), memory)
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.import_in(SessionSet::all(self.all.len()), source)
+    }
+
+    fn copies_imports(&self) -> bool {
+        self.all[0].copies_imports()
     }
 
     fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
         self.map(sessions, |session| session.allocate(bytes))
     }
 
-    fn import_in(&mut self, sessions: SessionSet, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        self.map(sessions, |session| session.import(memory))
+    fn import_in(&mut self, sessions: SessionSet, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.map(sessions, |session| session.import(source))
     }
 
     fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {

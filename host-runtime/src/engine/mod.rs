@@ -168,13 +168,13 @@ impl Engine {
         let n_ctx = *n_ctx;
         let (mut weights, mut notes) = (Vec::new(), Vec::new());
         let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
-        let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image)?;
+        let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image, &*device)?;
         let split = own.split(&config, twice, device.info().sessions)?;
         notes.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
         let mut map = own.map(&mut *device, |label| split.readers(label, twice), &mut weights)?;
         if let Some((gguf, draft)) = &draft {
-            let more = Image::load(gguf, draft.weights(gguf, &config)?, image)?;
+            let more = Image::load(gguf, draft.weights(gguf, &config)?, image, &*device)?;
             notes.extend_from_slice(more.warnings());
             weight_bytes.1 = more.bytes();
             let last = SessionSet::one(split.last());

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use hexflash_abi::BufferId;
 
 use super::EngineError;
-use crate::device::{Buffer, Device, Memory, SessionSet, Stretch};
+use crate::device::{Buffer, Device, SessionSet, Source};
 use crate::gguf::Gguf;
 use crate::model::{Config, Split, WeightMap, WeightPlan};
-use crate::weights::{ImageOptions, WeightEntry, WeightImage};
+use crate::weights::{ImageOptions, Stretch, WeightEntry, WeightImage};
 
 /// Stretches of an image begin at a multiple of this: no system has larger pages.
 const PAGE: u64 = 64 << 10;
@@ -18,20 +18,20 @@ const LONGEST: u64 = 1 << 30;
 /// Weights that some sessions have mapped.
 pub(super) struct Weights {
     sessions: SessionSet,
-    memory: Arc<dyn Memory>,
+    source: Arc<dyn Source>,
     pub(super) buffer: Buffer,
 }
 
 impl Weights {
-    fn map(device: &mut dyn Device, sessions: SessionSet, memory: Stretch) -> Result<Self, EngineError> {
-        let memory: Arc<dyn Memory> = Arc::new(memory);
-        let buffer = device.import_in(sessions, Arc::clone(&memory))?;
-        Ok(Self { sessions, memory, buffer })
+    fn map(device: &mut dyn Device, sessions: SessionSet, stretch: Stretch) -> Result<Self, EngineError> {
+        let source: Arc<dyn Source> = Arc::new(stretch);
+        let buffer = device.import_in(sessions, Arc::clone(&source))?;
+        Ok(Self { sessions, source, buffer })
     }
 
     /// Maps them on a device that was started again; gives the new buffer.
     pub(super) fn again(&self, device: &mut dyn Device) -> Result<Buffer, EngineError> {
-        Ok(device.import_in(self.sessions, Arc::clone(&self.memory))?)
+        Ok(device.import_in(self.sessions, Arc::clone(&self.source))?)
     }
 }
 
@@ -65,13 +65,15 @@ pub(super) fn split<'a>(
 }
 
 impl Image {
-    /// Repacks weights, or takes them from the cache.
+    /// Repacks weights for `device`, or takes them from the cache.
     pub(super) fn load(
         gguf: &Gguf,
         plan: WeightPlan,
         options: &ImageOptions<'_>,
+        device: &dyn Device,
     ) -> Result<Self, EngineError> {
-        Ok(Self { image: WeightImage::load(gguf, &plan.specs, options)?, plan })
+        let load = if device.copies_imports() { WeightImage::load_to_copy } else { WeightImage::load };
+        Ok(Self { image: load(gguf, &plan.specs, options)?, plan })
     }
 
     /// Bytes of all weights.
@@ -97,11 +99,10 @@ impl Image {
         mapped: &mut Vec<Weights>,
     ) -> Result<WeightMap, EngineError> {
         let runs = self.runs(readers);
-        let image: Arc<dyn Memory> = Arc::new(self.image.clone());
         let mut homes: Vec<(u64, u64, BufferId)> = Vec::with_capacity(runs.len());
         for Run { start, end, sessions } in runs {
             let first = start / PAGE * PAGE;
-            let stretch = Stretch::new(&image, first as usize, (end - first) as usize);
+            let stretch = Stretch::new(&self.image, first..end);
             let weights = Weights::map(device, sessions, stretch)?;
             homes.push((start, first, weights.buffer.id));
             mapped.push(weights);

@@ -130,6 +130,12 @@ pub enum Cause {
     UnsupportedVersion { version: u32 },
 
     // Counts and lengths.
+    #[error(
+        "tensor {} can no longer be read whole, because the file has become shorter since it was opened; \
+         let whatever writes it finish, then start again",
+        Clean(name)
+    )]
+    Shortened { name: String },
     #[error("truncated: {place} ends at byte {end} but the file has {len}; download it again")]
     Truncated { place: Place, end: u64, len: u64 },
     #[error(

@@ -1,12 +1,11 @@
 //! GGUF model files: reading with every claim checked, and writing.
 //!
-//! [`Gguf::open`] maps a file (and the other shards of a split model), verifies its whole structure once, and
-//! hands out [`Metadata`] and tensor bytes that need no further checks. Nothing is copied but the metadata.
-//! Opening costs one pass over the header, some 20 ms for a vocabulary of a quarter million; data pages are
-//! read by the kernel on first touch.
+//! [`Gguf::open`] reads the header of a file (and of the other shards of a split model), verifies its whole
+//! structure once, and hands out [`Metadata`] and the bytes of tensors, which it reads when they are asked for.
+//! Opening costs one pass over the header, some 20 ms for a vocabulary of a quarter million.
 //!
-//! A file is not trusted: see [`limits`] for what it may claim. It is trusted not to change while it is open,
-//! since no check survives that; see [`Gguf`].
+//! A file is not trusted: see [`limits`] for what it may claim. Nor is it trusted to stay as it is: nothing is
+//! mapped, so a file that becomes shorter while it is read is an error, and what was read does not change.
 
 mod error;
 pub mod limits;
@@ -21,11 +20,13 @@ mod value;
 pub mod writer;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::positioned;
 
 pub(crate) use error::Clean;
 pub use error::{Cause, GgufError, Lookalike, Place};
@@ -36,9 +37,8 @@ pub use value::{Array, Kind, StringArray, Value, ValueType};
 
 /// An open model: metadata and tensors of a GGUF file, or of all shards of a split one.
 ///
-/// The files stay mapped while this lives. They must not be modified or truncated meanwhile: touching a page
-/// that a shrunken file no longer has ends the process with SIGBUS, which cannot be turned into an error.
-/// Replacing a model by renaming another over it is safe.
+/// The files stay open while this lives. Renaming another model over one of them changes nothing here. Who writes
+/// to them in place may mix old and new data; who shortens them causes [`Cause::Shortened`].
 #[derive(Debug)]
 pub struct Gguf {
     version: u32,
@@ -51,8 +51,15 @@ pub struct Gguf {
 #[derive(Debug)]
 struct Shard {
     path: PathBuf,
-    map: Mmap,
+    file: File,
+    /// Hash of all that precedes the tensors' data.
+    header: u128,
 }
+
+/// Bytes of a file that are read before it is known how long its header is: enough for a small vocabulary.
+const FIRST_READ: u64 = 1 << 20;
+/// How much more is read if that was not enough, for parsing begins again: the second read has most of those that are.
+const MORE: u64 = 16;
 
 impl Gguf {
     /// Opens a model by its file, or by the first file of a split one.
@@ -114,14 +121,47 @@ impl Gguf {
         self.tensor(name).ok_or_else(missing)
     }
 
-    /// A tensor's bytes: `ne[3] * ne[2] * ne[1]` rows of [`TensorInfo::row_bytes`], `size` bytes in all.
+    /// Reads a tensor's bytes: `ne[3] * ne[2] * ne[1]` rows of [`TensorInfo::row_bytes`], `size` bytes in all.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has become shorter.
     ///
     /// # Panics
+    /// If `tensor` comes from another model with more shards.
+    pub fn data(&self, tensor: &TensorInfo) -> Result<Vec<u8>, GgufError> {
+        // No more than the file had when it was opened.
+        let mut data = vec![0; tensor.size as usize];
+        self.read(tensor, 0, &mut data)?;
+        Ok(data)
+    }
+
+    /// Reads bytes of a tensor from byte `at` of it on.
     ///
-    /// May panic if `tensor` comes from another model.
-    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
-        // The casts are exact: `reader::parse` proved that the extent lies inside this mapping.
-        &self.shards[tensor.shard].map[tensor.offset as usize..][..tensor.size as usize]
+    /// # Errors
+    /// As [`data`](Self::data).
+    ///
+    /// # Panics
+    /// As [`data`](Self::data), or if the tensor has fewer bytes.
+    pub(crate) fn read(&self, tensor: &TensorInfo, at: u64, out: &mut [u8]) -> Result<(), GgufError> {
+        assert!(at <= tensor.size && out.len() as u64 <= tensor.size - at);
+        let Shard { path, file, .. } = &self.shards[tensor.shard];
+        positioned::read_exact_at(file, out, tensor.offset + at).map_err(|io| {
+            let cause = match io.kind() {
+                io::ErrorKind::UnexpectedEof => Cause::Shortened { name: tensor.name.clone() },
+                _ => Cause::Io { io },
+            };
+            GgufError::new(path, cause)
+        })
+    }
+
+    /// The hash of each file's header, metadata and tensor table, as they were read.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = u128> {
+        self.shards.iter().map(|shard| shard.header)
+    }
+
+    /// What the system says of each open file, whatever its name may lead to by now.
+    pub(crate) fn attributes(&self) -> io::Result<Vec<fs::Metadata>> {
+        self.shards.iter().map(|shard| shard.file.metadata()).collect()
     }
 
     /// Adds the tensors of the shard opened last, refusing names that are there already.
@@ -143,14 +183,30 @@ impl Gguf {
     }
 }
 
-/// Maps and parses one file, which is to have index `shard`.
+/// Opens and parses one file, which is to have index `shard`.
 fn open_shard(path: &Path, shard: usize) -> Result<(Shard, reader::Parsed), GgufError> {
-    let map = map_file(path).map_err(|cause| GgufError::new(path, cause))?;
-    let parsed = reader::parse(&map, path, shard).map_err(|cause| GgufError::new(path, cause))?;
-    Ok((Shard { path: path.to_owned(), map }, parsed))
+    let cause = |cause| GgufError::new(path, cause);
+    let (mut file, len) = open_file(path).map_err(cause)?;
+    let mut head = Vec::new();
+    loop {
+        let want = len.min(FIRST_READ.max(MORE * head.len() as u64));
+        let more = (&mut file).take(want - head.len() as u64).read_to_end(&mut head);
+        more.map_err(|io| cause(Cause::Io { io }))?;
+        // A file that became shorter meanwhile is judged by what is left of it.
+        let len = if (head.len() as u64) < want { head.len() as u64 } else { len };
+        match reader::parse(&head, len, path, shard) {
+            Ok(parsed) => {
+                let header = xxh3_128(&head[..parsed.header_bytes]);
+                return Ok((Shard { path: path.to_owned(), file, header }, parsed));
+            }
+            Err(reader::Stop::Beyond) => {}
+            Err(reader::Stop::Bad(bad)) => return Err(cause(bad)),
+        }
+    }
 }
 
-fn map_file(path: &Path) -> Result<Mmap, Cause> {
+/// An open file, and its length.
+fn open_file(path: &Path) -> Result<(File, u64), Cause> {
     let cannot = |io: io::Error| match io.kind() {
         io::ErrorKind::NotFound => Cause::NotFound,
         _ => Cause::Io { io },
@@ -163,13 +219,9 @@ fn map_file(path: &Path) -> Result<Mmap, Cause> {
     if !about.is_file() {
         return Err(Cause::NotRegular);
     }
-    if about.len() == 0 {
-        return Err(Cause::Empty);
-    }
     let file = File::open(path).map_err(cannot)?;
-    // SAFETY: the mapping is read-only and private to this module, which hands out shared slices bounded by
-    // its length. That the file neither changes nor shrinks while mapped cannot be enforced; it is required
-    // of the user (see `Gguf`), as by every program that maps its models, because copying gigabytes is the
-    // worse choice.
-    unsafe { Mmap::map(&file) }.map_err(cannot)
+    match file.metadata().map_err(cannot)?.len() {
+        0 => Err(Cause::Empty),
+        len => Ok((file, len)),
+    }
 }

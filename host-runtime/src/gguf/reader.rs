@@ -27,22 +27,38 @@ pub(super) struct Parsed {
     pub version: u32,
     pub meta: Metadata,
     pub tensors: Vec<TensorInfo>,
+    /// Bytes that all of this took.
+    pub header_bytes: usize,
 }
 
-/// Parses and verifies a whole file. Every tensor returned lies inside `bytes` and overlaps no other.
-pub(super) fn parse(bytes: &[u8], path: &Path, shard: usize) -> Result<Parsed, Cause> {
-    let mut cursor = Cursor { bytes, pos: 0 };
-    let version = read_version(&mut cursor)?;
+/// Why parsing ended early.
+pub(super) enum Stop {
+    /// The file goes on beyond the bytes at hand, and so does its header.
+    Beyond,
+    /// The file is bad.
+    Bad(Cause),
+}
+
+/// Parses and verifies a file of `len` bytes by its first bytes. Every tensor returned lies inside the file and
+/// overlaps no other.
+pub(super) fn parse(bytes: &[u8], len: u64, path: &Path, shard: usize) -> Result<Parsed, Stop> {
+    let mut cursor = Cursor { bytes, len, pos: 0, beyond: false };
+    parse_all(&mut cursor, path, shard)
+        .map_err(|cause| if cursor.beyond { Stop::Beyond } else { Stop::Bad(cause) })
+}
+
+fn parse_all(cursor: &mut Cursor<'_>, path: &Path, shard: usize) -> Result<Parsed, Cause> {
+    let version = read_version(cursor)?;
     let header = || Place::Header;
     let tensor_count = cursor.u64(header)?;
     let key_count = cursor.u64(header)?;
-    check_count("tensors", tensor_count, MAX_TENSORS, MIN_TENSOR_BYTES, &cursor)?;
-    check_count("keys", key_count, MAX_KEYS, MIN_KEY_BYTES, &cursor)?;
+    check_count("tensors", tensor_count, MAX_TENSORS, MIN_TENSOR_BYTES, cursor)?;
+    check_count("keys", key_count, MAX_KEYS, MIN_KEY_BYTES, cursor)?;
 
     let mut meta = Metadata::new(path);
     for index in 0..key_count {
         let key = cursor.name(MAX_KEY_LEN, || Place::KeyName(index))?;
-        let value = read_value(&mut cursor, key)?;
+        let value = read_value(cursor, key)?;
         if !meta.insert(key, value) {
             return Err(Cause::DuplicateKey { key: key.to_owned() });
         }
@@ -50,10 +66,10 @@ pub(super) fn parse(bytes: &[u8], path: &Path, shard: usize) -> Result<Parsed, C
 
     let mut tensors = Vec::new();
     for index in 0..tensor_count {
-        tensors.push(read_tensor(&mut cursor, index, shard)?);
+        tensors.push(read_tensor(cursor, index, shard)?);
     }
-    tensor::place_in_file(&mut tensors, alignment(&meta)?, cursor.pos as u64, bytes.len() as u64)?;
-    Ok(Parsed { version, meta, tensors })
+    tensor::place_in_file(&mut tensors, alignment(&meta)?, cursor.pos as u64, cursor.len)?;
+    Ok(Parsed { version, meta, tensors, header_bytes: cursor.pos })
 }
 
 fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, Cause> {
@@ -164,11 +180,7 @@ fn read_strings(cursor: &mut Cursor<'_>, key: &str, len: u64) -> Result<StringAr
     const LEAST: u64 = 8;
     if len * LEAST > cursor.left() {
         let end = cursor.pos as u64 + len * LEAST;
-        return Err(Cause::Truncated {
-            place: Place::Key(key.to_owned()),
-            end,
-            len: cursor.bytes.len() as u64,
-        });
+        return Err(Cause::Truncated { place: Place::Key(key.to_owned()), end, len: cursor.len });
     }
     let mut strings = StringArray::with_capacity(len as usize);
     for i in 0..len {
@@ -228,23 +240,32 @@ fn alignment(meta: &Metadata) -> Result<u64, Cause> {
 /// A position in the file. Each read says, lazily, what it was reading, for the message if the file ends
 /// there.
 struct Cursor<'a> {
+    /// The first bytes of the file.
     bytes: &'a [u8],
+    /// Bytes of the file.
+    len: u64,
     pos: usize,
+    /// Something was to be read that is in the file, but not in `bytes`.
+    beyond: bool,
 }
 
 impl<'a> Cursor<'a> {
     fn left(&self) -> u64 {
-        (self.bytes.len() - self.pos) as u64
+        self.len - self.pos as u64
     }
 
     fn take(&mut self, n: u64, place: impl Fn() -> Place) -> Result<&'a [u8], Cause> {
         if n > self.left() {
             let end = (self.pos as u64).saturating_add(n);
-            return Err(Cause::Truncated { place: place(), end, len: self.bytes.len() as u64 });
+            return Err(Cause::Truncated { place: place(), end, len: self.len });
         }
-        let start = self.pos;
-        self.pos += n as usize; // Fits: at most the length of a slice.
-        Ok(&self.bytes[start..self.pos])
+        let rest = &self.bytes[self.pos..];
+        let Some(taken) = usize::try_from(n).ok().and_then(|n| rest.get(..n)) else {
+            self.beyond = true;
+            return Err(Cause::Truncated { place: place(), end: self.pos as u64 + n, len: self.len });
+        };
+        self.pos += taken.len();
+        Ok(taken)
     }
 
     fn array<const N: usize>(&mut self, place: impl Fn() -> Place) -> Result<[u8; N], Cause> {

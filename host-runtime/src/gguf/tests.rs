@@ -17,7 +17,7 @@ fn save(dir: &TempDir, name: &str, writer: &GgufWriter<'_>) -> PathBuf {
     path
 }
 
-/// Opens a model that holds the given metadata only. The file is unlinked at once; its mapping lives on.
+/// Opens a model that holds the given metadata only. The file is unlinked at once; it stays open.
 fn model(build: impl FnOnce(&mut GgufWriter<'_>)) -> Gguf {
     let dir = TempDir::new().unwrap();
     let mut writer = GgufWriter::new();
@@ -100,7 +100,7 @@ fn tensors_of_every_type_round_trip() {
             assert_eq!(t.elements(), ggml_type.block_len() * 6);
             assert_eq!(t.size, t.row_bytes() * 3);
             assert_eq!(t.offset % u64::from(alignment), 0);
-            assert!(gguf.data(t).len() as u64 == t.size && gguf.data(t).iter().all(|&b| b == fill as u8));
+            assert_eq!(gguf.data(t).unwrap(), vec![fill as u8; t.size as usize]);
         }
     }
 }
@@ -129,7 +129,7 @@ fn copying_all_keys_and_tensors_gives_the_same_file() {
     let mut copy = GgufWriter::new();
     gguf.meta().iter().for_each(|(k, v)| _ = copy.kv(k, v.clone()));
     for t in gguf.tensors() {
-        copy.tensor(&t.name, t.ggml_type, t.shape(), gguf.data(t)).unwrap();
+        copy.tensor(&t.name, t.ggml_type, t.shape(), gguf.data(t).unwrap()).unwrap();
     }
     assert_eq!(fs::read(save(&dir, "copy.gguf", &copy)).unwrap(), fs::read(&path).unwrap());
 }
@@ -140,7 +140,7 @@ fn streamed_tensors_must_keep_their_size() {
     writer.tensor_with("t", GgmlType::I8, &[5], |out| out.write_all(b"hello")).unwrap();
     let dir = TempDir::new().unwrap();
     let gguf = Gguf::open(&save(&dir, "m.gguf", &writer)).unwrap();
-    assert_eq!(gguf.data(gguf.tensor("t").unwrap()), b"hello");
+    assert_eq!(gguf.data(gguf.tensor("t").unwrap()).unwrap(), b"hello");
 
     writer.tensor_with("u", GgmlType::I8, &[5], |out| out.write_all(b"hell")).unwrap();
     let error = writer.write_to(Vec::new()).unwrap_err();
@@ -253,7 +253,7 @@ fn split_models_open_by_their_first_file() {
     assert_eq!(gguf.path(), first);
     for no in 0..3usize {
         let t = gguf.require_tensor(&format!("t{no}")).unwrap();
-        assert_eq!((t.shard, gguf.data(t)), (no, [no as u8; 4].as_slice()));
+        assert_eq!((t.shard, gguf.data(t).unwrap()), (no, vec![no as u8; 4]));
     }
 }
 
@@ -310,4 +310,25 @@ fn long_lists_of_missing_shards_are_cut() {
         fs::remove_file(first.with_file_name(format!("m-{no:05}-of-00012.gguf"))).unwrap();
     }
     assert_message(Gguf::open(&first), "m-00009-of-00012.gguf and 3 more;");
+}
+
+#[test]
+fn a_header_may_be_longer_than_what_is_read_first() {
+    let (dir, mut writer) = (TempDir::new().unwrap(), GgufWriter::new());
+    writer.kv("general.architecture", "test");
+    // Its end is beyond the second read.
+    let long = "x".repeat(limits::MAX_STRING_LEN as usize);
+    for key in ["a", "b", "c"] {
+        writer.kv(key, long.as_str());
+    }
+    writer.tensor("t", GgmlType::I8, &[5], b"hello").unwrap();
+    let path = save(&dir, "m.gguf", &writer);
+    let gguf = Gguf::open(&path).unwrap();
+    assert_eq!(gguf.data(gguf.tensor("t").unwrap()).unwrap(), b"hello");
+    assert_eq!(gguf.meta().require_str("c").unwrap(), long);
+    // Cut within it, it is truncated wherever reading stopped.
+    for len in [33 << 20, (16 << 20) + 1, 16 << 20, (16 << 20) - 1, 1 << 20] {
+        fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+        assert_message(Gguf::open(&path), &format!("but the file has {len}"));
+    }
 }

@@ -251,7 +251,8 @@ impl DraftConfig {
                 expected: vec![u64::from(rows)],
             });
         }
-        let ids = gguf.data(tensor).as_chunks().0.iter().map(|&id| i64::from_le_bytes(id));
+        let data = gguf.data(tensor)?;
+        let ids = data.as_chunks().0.iter().map(|&id| i64::from_le_bytes(id));
         let known = |id: i64| u32::try_from(id).ok().filter(|&id| id < target.n_vocab).ok_or(id);
         match ids.map(known).collect() {
             Ok(ids) => Ok(Some(ids)),

@@ -104,11 +104,13 @@ pub enum WeightError {
     /// Somebody has asked for the end, by [`ImageOptions::cancel`](super::ImageOptions::cancel).
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
-    /// A mapped cache does not hold what was written.
-    #[error("weight cache {} is damaged; delete it, it will be built again", .path.display())]
-    Damaged {
+    /// A cache is no longer what it was when it was verified.
+    #[error("weight cache {} was changed while it was in use ({why}); start again", .path.display())]
+    Changed {
         /// The cache file.
         path: PathBuf,
+        /// What is wrong with it.
+        why: String,
     },
 }
 

@@ -1,33 +1,50 @@
 //! All weights of a model in one block of memory, in the form the device reads.
 //!
-//! [`WeightImage::load`] maps the image from the cache, or packs it: strips in parallel, each from the mapped model
-//! straight into its place in the new cache file (or in anonymous memory), so that no second copy of the model
-//! exists. When a cache is built, the model's bytes and the packed bytes are hashed while they are hot.
+//! [`WeightImage::load`] reads the image from the cache, or packs it: strips in parallel, each read from the
+//! model, packed straight into its place, and written from there into the new cache file. When a cache is
+//! built, the model's bytes and the packed bytes are hashed while they are hot.
 //!
-//! What a start checks. A cache is reused if its header is whole, is of this version, of this model's header,
-//! metadata and tensor table and of these specs, and if the model's files have the length and times that they had.
-//! Where only the times differ (the file was copied or touched), the tensor data is hashed, and the cache is reused
-//! if the hash is the one it was built from. On Unix the times include that of the last inode change, so that content
-//! edited in place with its modification time set back is noticed; elsewhere it is not.
+//! What a start checks. A cache is reused if nobody but its owner can have written it, if its header is
+//! whole, is of this version, of this model's header, metadata and tensor table and of these specs, if the
+//! model's files have the length and times that they had, and if the image has the hash that it was written
+//! with. Where only the times differ (the file was copied or touched), the tensor data is hashed, and the
+//! cache is reused if the hash is the one it was built from. On Unix the times include that of the last inode
+//! change, so that content edited in place with its modification time set back is noticed; elsewhere it is
+//! not.
 //!
-//! What a start does not check: the cache's own data. Hashing gigabytes would cost more than the mapping saves. Bit
-//! rot, or data lost in a power failure, is found by [`WeightImage::verify`] alone.
+//! How it is kept from changing. Whoever writes to a file that is mapped, or shortens it, changes the weights
+//! of a text that is being written, or ends the process with SIGBUS; and what was verified would not be what
+//! is used. On Linux a cache is mapped all the same, under a lease that holds off all who would write to it
+//! until there is a copy ([`super::lease`] tells how). A start then costs one pass over the image to hash it,
+//! in parallel, which brings its pages into the process for the first token, too; the memory is the page
+//! cache's, shared by all processes and given back when the system is short of it. Where there are no leases,
+//! the image is copied into memory of this process, and each piece is hashed when it has just been copied and
+//! still is in the processor's caches: that takes two to three times as long, and memory that stays taken.
+//!
+//! A device that copies weights into memory of its own would then have two copies there. For those,
+//! [`WeightImage::load_to_copy`] verifies the file and keeps it open; each piece is verified once more when
+//! the device copies it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hasher;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memmap2::{Mmap, MmapMut};
+use memmap2::MmapMut;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-use super::cache::{Cache, Found};
+use super::cache::{self, Cache, Existing, Found};
 use super::error::WeightError;
+use super::folder::Draft;
 use super::plan::{Piece, Plan, WeightEntry, WeightSpec};
+#[cfg(target_os = "linux")]
+use super::store::Bytes;
+use super::store::{FileStore, Store, anonymous};
 use super::threads;
 use crate::cancel::Cancel;
 use crate::gguf::Gguf;
@@ -49,8 +66,9 @@ pub enum CachePolicy {
 pub struct ImageOptions<'a> {
     /// Where the cache is.
     pub cache: CachePolicy,
-    /// Called with bytes done and bytes in all, from several threads, so not always in order. Checking a cache against
-    /// a touched model counts too; if it fails, counting starts again. Not called when a cache is reused at once.
+    /// Called with bytes done and bytes in all, from several threads, so not always in order. Checking a
+    /// cache against a touched model counts too; if it fails, counting starts again. Not called when a cache
+    /// is reused at once.
     pub progress: &'a (dyn Fn(u64, u64) + Sync),
     /// Ends the load within the time that a piece of a weight takes; what was begun on disk is removed.
     pub cancel: Cancel,
@@ -62,65 +80,78 @@ impl Default for ImageOptions<'_> {
     }
 }
 
-/// The weights of a model. Cheap to clone; the memory lives as long as any clone.
-///
-/// The memory is read-only and starts at a page. Mapped from a cache, it is the cache file's: that must not be
-/// modified or truncated meanwhile (replacing or deleting it is safe), as for [`Gguf`].
+/// The weights of a model. Cheap to clone; the memory lives as long as any clone, and nobody can change it.
 #[derive(Clone)]
 pub struct WeightImage {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    memory: Mmap,
+    store: Store,
     bytes: u64,
     entries: HashMap<String, WeightEntry>,
     notes: Vec<String>,
     warnings: Vec<String>,
     repacked: u64,
-    /// The cache behind the memory, and the hash that its image should have.
-    cache: Option<(PathBuf, u64)>,
 }
 
-/// An image in memory, and where it came from.
+/// An image, and what it took to get it.
 struct Loaded {
-    memory: Mmap,
+    store: Store,
     repacked: u64,
-    cache: Option<(PathBuf, u64)>,
 }
 
 impl WeightImage {
-    /// Packs the weights that `specs` ask for, or maps them from the cache, in the order of `specs`.
+    /// Packs the weights that `specs` ask for, or reads them from the cache, in the order of `specs`.
     ///
-    /// A cache that is stale is rebuilt; one that cannot be used or written is done without. [`notes`](Self::notes)
-    /// says what happened; neither is an error.
+    /// A cache that is stale or damaged is rebuilt; one that cannot be used or written is done without.
+    /// [`notes`](Self::notes) says what happened; neither is an error.
     ///
     /// # Errors
-    /// Tensors that are missing, of unsupported type or do not fit together; no memory; [`WeightError::Cancelled`].
+    /// Tensors that are missing, of unsupported type or do not fit together; no memory; a model that cannot be
+    /// read; [`WeightError::Cancelled`].
     pub fn load(
         gguf: &Gguf,
         specs: &[WeightSpec],
         options: &ImageOptions<'_>,
     ) -> Result<WeightImage, WeightError> {
+        Self::load_as(gguf, specs, options, true)
+    }
+
+    /// As [`load`](Self::load), for a device that copies the weights: where there is a cache, they stay in
+    /// its file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_to_copy(
+        gguf: &Gguf,
+        specs: &[WeightSpec],
+        options: &ImageOptions<'_>,
+    ) -> Result<WeightImage, WeightError> {
+        Self::load_as(gguf, specs, options, false)
+    }
+
+    fn load_as(
+        gguf: &Gguf,
+        specs: &[WeightSpec],
+        options: &ImageOptions<'_>,
+        in_memory: bool,
+    ) -> Result<WeightImage, WeightError> {
         threads::start()?;
         let plan = Plan::new(gguf, specs)?;
         let entries = plan.entries(specs)?;
-        let mut loader = Loader {
-            plan: &plan,
-            progress: options.progress,
-            cancel: &options.cancel,
-            notes: Vec::new(),
-            warnings: Vec::new(),
-        };
+        let (notes, warnings, progress) = (Vec::new(), Vec::new(), options.progress);
+        let cancel = &options.cancel;
+        let mut loader = Loader { plan: &plan, progress, cancel, in_memory, notes, warnings };
         let cache = Cache::of(gguf, specs, plan.bytes, &options.cache).unwrap_or_else(|io| {
             loader.warn(format!("no weight cache: {io}; weights stay in memory"));
             None
         });
-        let cached = cache.and_then(|cache| loader.through(&cache));
-        let Loaded { memory, repacked, cache } = cached.map_or_else(|| loader.in_memory(), Ok)?;
+        let cached = cache.map(|cache| loader.through(&cache)).transpose()?.flatten();
+        let Loaded { store, repacked } = cached.map_or_else(|| loader.without_cache(), Ok)?;
         options.cancel.check()?;
         let (notes, warnings) = (loader.notes, loader.warnings);
-        let inner = Inner { memory, bytes: plan.bytes, entries, notes, warnings, repacked, cache };
+        let inner = Inner { store, bytes: plan.bytes, entries, notes, warnings, repacked };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -134,14 +165,47 @@ impl WeightImage {
         self.inner.entries.iter().map(|(label, entry)| (label.as_str(), entry))
     }
 
-    /// The image: [`bytes`](Self::bytes) bytes from the start of a page.
-    pub fn memory(&self) -> &[u8] {
-        &self.inner.memory[..self.inner.bytes as usize]
+    /// The image: [`bytes`](Self::bytes) bytes from the start of a page. `None` where they are in a file, for
+    /// a device that copies them.
+    pub fn memory(&self) -> Option<&[u8]> {
+        match &self.inner.store {
+            Store::Memory(memory) => Some(&memory[..self.inner.bytes as usize]),
+            Store::File(_) => None,
+        }
     }
 
     /// The bytes of one weight.
-    pub fn data(&self, entry: &WeightEntry) -> &[u8] {
-        &self.memory()[entry.offset as usize..][..entry.bytes as usize]
+    ///
+    /// # Errors
+    /// They are in a file, which cannot be read or has changed.
+    pub fn data(&self, entry: &WeightEntry) -> Result<Cow<'_, [u8]>, WeightError> {
+        match self.memory() {
+            Some(memory) => Ok(Cow::Borrowed(&memory[entry.offset as usize..][..entry.bytes as usize])),
+            None => {
+                let mut data = vec![0; entry.bytes as usize];
+                self.copy_to(entry.offset, &mut data)?;
+                Ok(Cow::Owned(data))
+            }
+        }
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    /// Copies the bytes from byte `at` on.
+    ///
+    /// # Errors
+    /// As [`data`](Self::data).
+    ///
+    /// # Panics
+    /// If the image has fewer bytes.
+    pub(super) fn copy_to(&self, at: u64, out: &mut [u8]) -> Result<(), WeightError> {
+        match &self.inner.store {
+            Store::Memory(memory) => out.copy_from_slice(&memory[at as usize..][..out.len()]),
+            Store::File(file) => file.copy_to(at, out)?,
+        }
+        Ok(())
     }
 
     /// Bytes of the image.
@@ -154,7 +218,8 @@ impl WeightImage {
         &self.inner.notes
     }
 
-    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be used.
+    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be
+    /// used.
     pub fn warnings(&self) -> &[String] {
         &self.inner.warnings
     }
@@ -162,22 +227,6 @@ impl WeightImage {
     /// Bytes that were packed by this load: 0 if a cache was reused.
     pub fn repacked_bytes(&self) -> u64 {
         self.inner.repacked
-    }
-
-    /// Reads a mapped cache completely and compares it with the hash taken when it was built. Takes as long as
-    /// reading the file does; an image that is not mapped from a cache is good by construction.
-    ///
-    /// # Errors
-    /// [`WeightError::Damaged`].
-    pub fn verify(&self) -> Result<(), WeightError> {
-        let Some((path, expected)) = &self.inner.cache else { return Ok(()) };
-        let mut entries: Vec<_> = self.inner.entries.values().collect();
-        entries.sort_by_key(|entry| entry.offset);
-        let pieces: Vec<_> = entries.into_iter().flat_map(WeightEntry::pieces).collect();
-        let hash =
-            |piece: &std::ops::Range<u64>| xxh3_64(&self.memory()[piece.start as usize..piece.end as usize]);
-        let hashes: Vec<u64> = pieces.par_iter().map(hash).collect();
-        if combine(hashes) == *expected { Ok(()) } else { Err(WeightError::Damaged { path: path.clone() }) }
     }
 }
 
@@ -192,8 +241,15 @@ impl fmt::Debug for WeightImage {
 /// One hash of many, in order.
 fn combine(hashes: impl IntoIterator<Item = u64>) -> u64 {
     let mut hasher = Xxh3Default::new();
-    hashes.into_iter().for_each(|hash| hasher.write(&hash.to_le_bytes()));
-    hasher.finish()
+    hashes.into_iter().for_each(|hash| hasher.update(&hash.to_le_bytes()));
+    hasher.digest()
+}
+
+/// Compares the hashes of all pieces of a cache with what was written.
+fn verify(existing: &Existing, pieces: &[u64]) -> Result<(), Failure> {
+    let found = combine(pieces.iter().copied());
+    let damaged = || Failure::Cache("its data is damaged".to_owned());
+    if found == existing.header.image { Ok(()) } else { Err(damaged()) }
 }
 
 /// Bytes done so far.
@@ -212,11 +268,34 @@ impl Progress<'_> {
     }
 }
 
+/// Why there is no image from a cache.
+enum Failure {
+    /// There can be no image at all.
+    Weights(WeightError),
+    /// It is the cache's fault.
+    Cache(String),
+}
+
+impl<E: Into<WeightError>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Weights(error.into())
+    }
+}
+
+/// What a thread reads and packs pieces in.
+#[derive(Default)]
+struct Scratch {
+    model: Vec<u8>,
+    packed: Vec<u8>,
+}
+
 /// One load: the plan, and what is said about it.
 struct Loader<'a> {
     plan: &'a Plan<'a>,
     progress: &'a (dyn Fn(u64, u64) + Sync),
     cancel: &'a Cancel,
+    /// Whether the image is to be in memory even where it is in a cache.
+    in_memory: bool,
     notes: Vec<String>,
     warnings: Vec<String>,
 }
@@ -239,40 +318,25 @@ impl<'a> Loader<'a> {
     }
 
     /// The image from the cache or through a new one; `None`, with a note, if there can be none.
-    fn through(&mut self, cache: &Cache) -> Option<Loaded> {
+    fn through(&mut self, cache: &Cache) -> Result<Option<Loaded>, WeightError> {
         let shown = cache.path.display();
-        let stale = match cache.find() {
+        let reused = match cache.find() {
             Found::Nothing => None,
-            Found::Stale(why) => Some(why.to_owned()),
+            Found::Stale(why) => Some(Err(Failure::Cache(why.to_owned()))),
             Found::Foreign(why) => {
                 self.warn(format!(
                     "{shown} is left alone because {why}; weights stay in memory (move it, or cache elsewhere)"
                 ));
-                return None;
+                return Ok(None);
             }
-            Found::Fresh(existing) => match cache.map(&existing) {
-                Ok(memory) => {
-                    self.note(format!("weight cache {shown} reused"));
-                    return Some(reused(memory, cache, existing.header.image));
-                }
-                Err(io) => Some(format!("it cannot be mapped ({io})")),
-            },
-            Found::Touched(existing) if self.hash_sources() != existing.header.content => {
-                Some("the model has changed".to_owned())
-            }
-            Found::Touched(existing) => match cache.map(&existing) {
-                Ok(memory) => {
-                    let renewed = match cache.renew(&existing) {
-                        Ok(()) => "its time stamp was renewed".to_owned(),
-                        Err(io) => format!("its time stamp cannot be renewed ({io})"),
-                    };
-                    self.note(format!(
-                        "weight cache {shown} reused: the model's content is the same; {renewed}"
-                    ));
-                    return Some(reused(memory, cache, existing.header.image));
-                }
-                Err(io) => Some(format!("it cannot be mapped ({io})")),
-            },
+            Found::Touched(existing) => Some(self.reuse(cache, &existing, true)),
+            Found::Fresh(existing) => Some(self.reuse(cache, &existing, false)),
+        };
+        let stale = match reused {
+            Some(Ok(store)) => return Ok(Some(Loaded { store, repacked: 0 })),
+            Some(Err(Failure::Weights(error))) => return Err(error),
+            Some(Err(Failure::Cache(why))) => Some(why),
+            None => None,
         };
         match self.build(cache) {
             Ok((loaded, kept)) => {
@@ -283,83 +347,172 @@ impl<'a> Loader<'a> {
                         self.warn(format!("weight cache {shown} not kept because {why}; move that file"));
                     }
                 }
-                Some(loaded)
+                Ok(Some(loaded))
             }
-            Err(io) => {
-                self.warn(format!("weight cache {shown} cannot be written: {io}; weights stay in memory"));
-                None
+            Err(Failure::Weights(error)) => Err(error),
+            Err(Failure::Cache(why)) => {
+                self.warn(format!("weight cache {shown} cannot be written: {why}; weights stay in memory"));
+                Ok(None)
             }
         }
     }
 
-    /// Packs into a new cache file.
-    fn build(&self, cache: &Cache) -> io::Result<(Loaded, Result<(), String>)> {
-        let draft = cache.create()?;
-        let progress = self.start();
-        let pack = |buffer: &mut Vec<u8>, piece: &Piece| {
-            // Nobody sees this error: the caller finds the flag set, too.
-            self.cancel.check().map_err(io::Error::other)?;
-            buffer.resize(piece.len(), 0);
-            // Hashed first: it brings the rows into the cache, where packing finds them.
-            let source = self.plan.hash_source(piece);
-            self.plan.pack(piece, buffer).map_err(io::Error::other)?;
-            draft.write(buffer, piece.range.start)?;
-            progress.add(piece);
-            Ok((source, xxh3_64(buffer)))
+    /// The image in a cache. Where the model was `touched` since, its content is compared first.
+    fn reuse(&mut self, cache: &Cache, existing: &Existing, touched: bool) -> Result<Store, Failure> {
+        if touched && self.hash_sources()? != existing.header.content {
+            return Err(Failure::Cache("the model has changed".to_owned()));
+        }
+        // Before there is a lease, which would hold this off, too.
+        let renewed = match touched.then(|| cache.renew(existing)) {
+            None => "",
+            Some(Ok(())) => ": the model's content is the same; its time stamp was renewed",
+            Some(Err(_)) => ": the model's content is the same; its time stamp cannot be renewed",
         };
-        let hashes = self.plan.pieces.par_iter().map_init(Vec::new, pack).collect::<io::Result<Vec<_>>>()?;
+        let store = self.read(cache, existing)?;
+        self.note(format!("weight cache {} reused{renewed}", cache.path.display()));
+        Ok(store)
+    }
+
+    /// Maps the image in a cache and verifies it. `None` if it cannot be kept from changing.
+    #[cfg(target_os = "linux")]
+    fn map(&self, cache: &Cache, existing: &Existing) -> Result<Option<Store>, Failure> {
+        use super::lease::{Lease, Leased};
+        let mapped = Lease::take(&existing.file).and_then(|lease| {
+            let map = lease.map(cache::IMAGE, self.plan.bytes as usize).ok()?;
+            Some((lease, map))
+        });
+        let Some((lease, map)) = mapped else { return Ok(None) };
+        let hash = |piece: &Piece| {
+            self.cancel.check()?;
+            Ok(xxh3_64(&map[piece.range.start as usize..piece.range.end as usize]))
+        };
+        let hashes = self.plan.pieces.par_iter().map(hash).collect::<Result<Vec<_>, Failure>>()?;
+        verify(existing, &hashes)?;
+        let leased = self.in_file(&existing.file, cache, hashes).and_then(|f| Leased::watch(lease, map, f));
+        Ok(leased.ok().map(|leased| Store::Memory(Arc::new(Bytes::Leased(leased)))))
+    }
+
+    /// Elsewhere nothing keeps others from changing a file.
+    #[cfg(not(target_os = "linux"))]
+    fn map(&self, _cache: &Cache, _existing: &Existing) -> Result<Option<Store>, Failure> {
+        Ok(None)
+    }
+
+    /// Reads the image in a cache and verifies it.
+    fn read(&self, cache: &Cache, existing: &Existing) -> Result<Store, Failure> {
+        if self.in_memory
+            && let Some(mapped) = self.map(cache, existing)?
+        {
+            return Ok(mapped);
+        }
+        let mut memory = self.in_memory.then(|| anonymous(self.plan.bytes)).transpose()?;
+        let read = |scratch: &mut Vec<u8>, (piece, place): (&Piece, Option<&mut [u8]>)| {
+            self.cancel.check()?;
+            let out = place.unwrap_or_else(|| {
+                scratch.resize(piece.len(), 0);
+                scratch
+            });
+            let found = cache::read(&existing.file, out, piece.range.start);
+            found.map_err(|io| Failure::Cache(format!("it cannot be read ({io})")))?;
+            Ok(xxh3_64(out))
+        };
+        let pieces = self.plan.pieces.par_iter().zip(self.places(memory.as_deref_mut()));
+        let hashes = pieces.map_init(Vec::new, read).collect::<Result<Vec<_>, Failure>>()?;
+        verify(existing, &hashes)?;
+        self.store(memory, &existing.file, cache, hashes)
+    }
+
+    /// Packs into a new cache file; also says why it is not kept, if so.
+    fn build(&self, cache: &Cache) -> Result<(Loaded, Result<(), String>), Failure> {
+        let mut memory = self.in_memory.then(|| anonymous(self.plan.bytes)).transpose()?;
+        let mut draft = cache.create().map_err(|io| Failure::Cache(io.to_string()))?;
+        let hashes = self.pack(memory.as_deref_mut(), Some(&draft))?;
         // A load that is cancelled leaves no cache, also where all pieces were under way by then.
-        self.cancel.check().map_err(io::Error::other)?;
-        let content = combine(hashes.iter().map(|&(source, _)| source));
-        let image = combine(hashes.iter().map(|&(_, image)| image));
-        let (memory, kept) = cache.finish(draft, content, image)?;
-        let cache = Some((cache.path.clone(), image));
-        Ok((Loaded { memory, repacked: progress.total, cache }, kept))
+        self.cancel.check()?;
+        let content = combine(hashes.iter().map(|&(model, _)| model));
+        let image: Vec<u64> = hashes.into_iter().map(|(_, image)| image).collect();
+        let kept = cache.finish(&mut draft, content, combine(image.iter().copied()));
+        let store = self.store(memory, &draft.file, cache, image)?;
+        Ok((Loaded { store, repacked: self.plan.bytes }, kept))
+    }
+
+    /// Packs into memory alone.
+    fn without_cache(&self) -> Result<Loaded, WeightError> {
+        let mut memory = anonymous(self.plan.bytes)?;
+        match self.pack(Some(&mut memory), None) {
+            Ok(_) => Ok(Loaded { store: Store::sealed(memory)?, repacked: self.plan.bytes }),
+            Err(Failure::Weights(error)) => Err(error),
+            Err(Failure::Cache(_)) => unreachable!("there is none"),
+        }
+    }
+
+    /// Packs all pieces into memory, into a draft, or both. For the draft it gives the hashes of what each
+    /// piece was made of and of what it became.
+    fn pack(&self, memory: Option<&mut [u8]>, draft: Option<&Draft<'_>>) -> Result<Vec<(u64, u64)>, Failure> {
+        let progress = self.start();
+        let pack = |scratch: &mut Scratch, (piece, place): (&Piece, Option<&mut [u8]>)| {
+            self.cancel.check()?;
+            self.plan.read(piece, &mut scratch.model)?;
+            let out = place.unwrap_or_else(|| {
+                scratch.packed.resize(piece.len(), 0);
+                &mut scratch.packed
+            });
+            self.plan.pack(piece, &scratch.model, out)?;
+            let mut hashes = (0, 0);
+            if let Some(draft) = draft {
+                let written = cache::write(draft, out, piece.range.start);
+                written.map_err(|io| Failure::Cache(io.to_string()))?;
+                hashes = (xxh3_64(&scratch.model), xxh3_64(out));
+            }
+            progress.add(piece);
+            Ok(hashes)
+        };
+        self.plan.pieces.par_iter().zip(self.places(memory)).map_init(Scratch::default, pack).collect()
     }
 
     /// Hash of all tensor data that the image is made from.
-    fn hash_sources(&self) -> u64 {
+    fn hash_sources(&self) -> Result<u64, WeightError> {
         let progress = self.start();
-        let hash = |piece: &Piece| {
-            // The caller finds the flag set, too, and uses neither the hash nor the cache.
-            if self.cancel.is_cancelled() {
-                return 0;
-            }
-            let hash = self.plan.hash_source(piece);
-            progress.add(piece);
-            hash
-        };
-        combine(self.plan.pieces.par_iter().map(hash).collect::<Vec<_>>())
-    }
-
-    /// Packs into anonymous memory.
-    fn in_memory(&self) -> Result<Loaded, WeightError> {
-        let no_memory = |io| WeightError::Memory { bytes: self.plan.bytes, io };
-        let mut map = MmapMut::map_anon(self.plan.bytes as usize).map_err(no_memory)?;
-        // Fewer page faults while packing, fewer misses afterwards. A hint, so failure does not matter.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-
-        let progress = self.start();
-        let mut places = Vec::with_capacity(self.plan.pieces.len());
-        let (mut rest, mut at) = (&mut map[..], 0);
-        for piece in &self.plan.pieces {
-            let (_padding, from) = rest.split_at_mut((piece.range.start - at) as usize);
-            let (place, after) = from.split_at_mut(piece.len());
-            places.push(place);
-            (rest, at) = (after, piece.range.end);
-        }
-        self.plan.pieces.par_iter().zip(places).try_for_each(|(piece, place)| {
+        let hash = |data: &mut Vec<u8>, piece: &Piece| {
             self.cancel.check()?;
-            self.plan.pack(piece, place)?;
+            self.plan.read(piece, data)?;
             progress.add(piece);
-            Ok::<_, WeightError>(())
-        })?;
-        let memory = map.make_read_only().map_err(no_memory)?;
-        Ok(Loaded { memory, repacked: progress.total, cache: None })
+            Ok(xxh3_64(data))
+        };
+        let hashes: Result<Vec<_>, WeightError> =
+            self.plan.pieces.par_iter().map_init(Vec::new, hash).collect();
+        Ok(combine(hashes?))
     }
-}
 
-fn reused(memory: Mmap, cache: &Cache, image: u64) -> Loaded {
-    Loaded { memory, repacked: 0, cache: Some((cache.path.clone(), image)) }
+    /// The place of every piece in `memory`, if there is any.
+    fn places<'m>(&self, memory: Option<&'m mut [u8]>) -> Vec<Option<&'m mut [u8]>> {
+        let mut rest = memory;
+        let place = |piece: &Piece| {
+            let (place, after) = rest.take()?.split_at_mut(piece.len());
+            rest = Some(after);
+            Some(place)
+        };
+        self.plan.pieces.iter().map(place).collect()
+    }
+
+    /// The image: the memory that it is in, or else its file.
+    fn store(
+        &self,
+        memory: Option<MmapMut>,
+        file: &File,
+        cache: &Cache,
+        hashes: Vec<u64>,
+    ) -> Result<Store, Failure> {
+        if let Some(memory) = memory {
+            return Ok(Store::sealed(memory)?);
+        }
+        let file = self.in_file(file, cache, hashes).map_err(|io| Failure::Cache(io.to_string()))?;
+        Ok(Store::File(file))
+    }
+
+    fn in_file(&self, file: &File, cache: &Cache, hashes: Vec<u64>) -> io::Result<FileStore> {
+        let ranges = self.plan.pieces.iter().map(|piece| piece.range.clone());
+        let (file, path) = (file.try_clone()?, cache.path.clone());
+        Ok(FileStore { file, path, pieces: ranges.zip(hashes).collect() })
+    }
 }

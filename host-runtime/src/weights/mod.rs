@@ -1,13 +1,17 @@
-//! Weights in the form the device reads: repacked once, cached beside the model, mapped on the next start.
+//! Weights in the form the device reads: repacked once, cached beside the model, read and verified on the next start.
 //!
 //! * [`tiles`]: from ggml's blocks to the tiled layouts of [`hexflash_abi::dtype`], strip by strip,
 //! * [`image`]: all weights of a model back to back in one read-only block of memory, and
-//! * the cache: that block as a file, so that the second start costs a mapping instead of a repack.
+//! * the cache: that block as a file, so that the second start costs a copy instead of a repack.
 
 mod cache;
 mod error;
+mod folder;
 pub mod image;
+#[cfg(target_os = "linux")]
+mod lease;
 mod plan;
+mod store;
 mod threads;
 pub mod tiles;
 
@@ -18,6 +22,7 @@ use crate::gguf::Gguf;
 pub use error::WeightError;
 pub use image::{CachePolicy, ImageOptions, WeightImage};
 pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
+pub use store::Stretch;
 
 /// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing any.
 ///

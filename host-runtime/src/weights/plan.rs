@@ -1,16 +1,14 @@
 //! Where every weight lies in the image, and how each piece of it is made.
 
 use std::collections::HashMap;
-use std::hash::Hasher;
 use std::ops::Range;
 
 use hexflash_abi::DType;
 use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
-use xxhash_rust::xxh3::Xxh3Default;
 
 use super::error::WeightError;
 use super::tiles;
-use crate::gguf::{GgmlType, Gguf, TensorInfo};
+use crate::gguf::{GgmlType, Gguf, GgufError, TensorInfo};
 
 /// Alignment of every weight in the image, and so of the buffer that holds it, in bytes.
 pub const WEIGHT_ALIGNMENT: u64 = hexflash_abi::VECTOR_BYTES as u64;
@@ -93,10 +91,9 @@ fn strip_bytes(group: TileGroup, k: u64) -> u64 {
     group.strip_bytes(k as usize) as u64
 }
 
-/// A tensor's bytes and the rows in them.
+/// A tensor and the rows in it.
 struct Source<'a> {
-    name: &'a str,
-    data: &'a [u8],
+    tensor: &'a TensorInfo,
     rows: usize,
 }
 
@@ -116,8 +113,10 @@ pub(super) struct Piece {
     item: usize,
     /// Number of the piece within its weight.
     number: usize,
-    /// Bytes of the image.
+    /// Bytes of the image: the pieces follow each other without gaps.
     pub range: Range<u64>,
+    /// Bytes of it that belong to the weight. The others are zeros, up to where the next weight may begin.
+    used: usize,
 }
 
 impl Piece {
@@ -128,6 +127,7 @@ impl Piece {
 
 /// The layout of an image over an open model.
 pub(super) struct Plan<'a> {
+    gguf: &'a Gguf,
     items: Vec<Item<'a>>,
     /// All pieces, by rising offset.
     pub pieces: Vec<Piece>,
@@ -145,12 +145,15 @@ impl<'a> Plan<'a> {
             let large =
                 || WeightError::TooLarge { label: spec.name.clone(), ne: item.entry.ne.map(u64::from) };
             bytes = item.entry.offset.checked_add(item.entry.bytes).ok_or_else(large)?;
-            let of_item = item.entry.pieces().enumerate();
-            pieces.extend(of_item.map(|(number, range)| Piece { item: items.len(), number, range }));
+            // Whole vectors to the end: a kernel may load one where a weight has fewer bytes.
+            let padded = |at: u64| at.next_multiple_of(WEIGHT_ALIGNMENT);
+            pieces.extend(item.entry.pieces().enumerate().map(|(number, range)| {
+                let used = (range.end - range.start) as usize;
+                Piece { item: items.len(), number, range: range.start..padded(range.end), used }
+            }));
             items.push(item);
         }
-        // Whole vectors to the end: a kernel may load one where a weight has fewer bytes.
-        Ok(Self { items, pieces, bytes: bytes.next_multiple_of(WEIGHT_ALIGNMENT) })
+        Ok(Self { gguf, items, pieces, bytes: bytes.next_multiple_of(WEIGHT_ALIGNMENT) })
     }
 
     /// The entries by label, and in order.
@@ -164,46 +167,64 @@ impl<'a> Plan<'a> {
         Ok(entries)
     }
 
-    /// Makes a piece; `out` is as long as it, and every byte is written.
+    /// Reads the model's bytes that a piece is made of into `data`, whose content is lost. Given values are part of
+    /// the specs, not of the model.
+    pub(super) fn read(&self, piece: &Piece, data: &mut Vec<u8>) -> Result<(), GgufError> {
+        let item = &self.items[piece.item];
+        let rows = match item.form {
+            Form::Tiled => item.strip_rows(piece.number),
+            _ => 0..item.sources.iter().map(|source| source.rows).sum(),
+        };
+        data.resize(rows.len() * item.row_bytes, 0);
+        let (mut left, mut first) = (&mut data[..], 0);
+        for source in &item.sources {
+            // The rows that are wanted of this source, counted from its first.
+            let start = rows.start.clamp(first, first + source.rows) - first;
+            let end = rows.end.clamp(first, first + source.rows) - first;
+            let (part, rest) = left.split_at_mut((end - start) * item.row_bytes);
+            if !part.is_empty() {
+                self.gguf.read(source.tensor, (start * item.row_bytes) as u64, part)?;
+            }
+            (left, first) = (rest, first + source.rows);
+        }
+        Ok(())
+    }
+
+    /// Makes a piece of what was read for it; `out` is as long as it, and every byte is written.
     ///
     /// # Errors
     /// [`WeightError::NotFinite`]: a value of the model's that no computation could use.
-    pub(super) fn pack(&self, piece: &Piece, out: &mut [u8]) -> Result<(), WeightError> {
+    pub(super) fn pack(&self, piece: &Piece, data: &[u8], out: &mut [u8]) -> Result<(), WeightError> {
         let item = &self.items[piece.item];
+        let (out, padding) = out.split_at_mut(piece.used);
+        padding.fill(0);
         match item.form {
             Form::Tiled => {
                 let mut rows: [&[u8]; TILE_ROWS] = [&[]; TILE_ROWS];
-                let range = item.strip_rows(piece.number);
-                let (start, count) = (range.start, range.len());
-                for (slot, row) in rows.iter_mut().zip(range) {
-                    *slot = item.row(row);
+                let all = data.chunks_exact(item.row_bytes);
+                let count = all.len();
+                for (slot, row) in rows.iter_mut().zip(all) {
+                    *slot = row;
                 }
                 let k = item.entry.ne[0] as usize;
                 if let Some(row) = tiles::pack_strip(item.ggml_type, k, &rows[..count], out) {
-                    let (source, row) = item.source(start + row);
-                    return Err(source.not_finite("row", row));
+                    return Err(item.not_finite("row", item.strip_rows(piece.number).start + row, 1));
                 }
             }
             Form::Plain => {
-                let mut out = out.as_chunks_mut().0;
-                for source in &item.sources {
-                    let n = source.data.len() / item.ggml_type.block_bytes() as usize;
-                    let (part, rest) = out.split_at_mut(n);
-                    tiles::to_f32(item.ggml_type, source.data, part);
-                    if let Some(value) = tiles::first_special(part) {
-                        return Err(source.not_finite("value", value));
-                    }
-                    out = rest;
+                let values = out.as_chunks_mut().0;
+                tiles::to_f32(item.ggml_type, data, values);
+                if let Some(value) = tiles::first_special(values) {
+                    return Err(item.not_finite("value", value, item.entry.ne[0] as usize));
                 }
             }
             Form::Transposed => {
                 let [c, k, ..] = item.entry.ne.map(|n| n as usize);
                 let (mut row, out) = (vec![[0; 4]; k], out.as_chunks_mut::<4>().0);
-                for i in 0..c {
-                    tiles::to_f32(item.ggml_type, item.row(i), &mut row);
+                for (i, data) in data.chunks_exact(item.row_bytes).enumerate() {
+                    tiles::to_f32(item.ggml_type, data, &mut row);
                     if tiles::first_special(&row).is_some() {
-                        let (source, row) = item.source(i);
-                        return Err(source.not_finite("row", row));
+                        return Err(item.not_finite("row", i, 1));
                     }
                     for (j, value) in row.iter().enumerate() {
                         out[j * c + i] = *value;
@@ -218,45 +239,21 @@ impl<'a> Plan<'a> {
         }
         Ok(())
     }
-
-    /// Hash of the model's bytes that a piece is made from. Given values are part of the specs, not of the model.
-    pub(super) fn hash_source(&self, piece: &Piece) -> u64 {
-        let item = &self.items[piece.item];
-        let mut hasher = Xxh3Default::new();
-        match item.form {
-            Form::Tiled => item.strip_rows(piece.number).for_each(|row| hasher.write(item.row(row))),
-            _ => item.sources.iter().for_each(|source| hasher.write(source.data)),
-        }
-        hasher.finish()
-    }
 }
 
-impl Source<'_> {
-    /// That it has, in row or value `at`, what it must not.
-    fn not_finite(&self, what: &'static str, at: usize) -> WeightError {
-        WeightError::NotFinite { tensor: self.name.to_owned(), what, at }
-    }
-}
-
-impl<'a> Item<'a> {
-    /// Row `i` of the joined sources.
-    fn row(&self, i: usize) -> &'a [u8] {
-        let (source, i) = self.source(i);
-        &source.data[i * self.row_bytes..][..self.row_bytes]
-    }
-
-    /// The source that has row `i` of them all, and the row's number there.
-    #[expect(clippy::unreachable, reason = "rows are counted from the sources when the plan is made")]
-    fn source(&self, mut i: usize) -> (&Source<'a>, usize) {
-        let mut sources = self.sources.iter();
-        loop {
-            // Rows are counted from `ne`, the sum over all sources.
-            let source = sources.next().unwrap_or_else(|| unreachable!("a row past the last source"));
-            match i.checked_sub(source.rows) {
-                Some(rest) => i = rest,
-                None => return (source, i),
+impl Item<'_> {
+    /// That row or value `at`, of which a row has `per_row`, is infinite or no number. It is counted through all
+    /// sources, and told by the one that has it.
+    fn not_finite(&self, what: &'static str, mut at: usize, per_row: usize) -> WeightError {
+        let mut tensor = "";
+        for source in &self.sources {
+            tensor = &source.tensor.name;
+            match at.checked_sub(source.rows * per_row) {
+                Some(rest) => at = rest,
+                None => break,
             }
         }
+        WeightError::NotFinite { tensor: tensor.to_owned(), what, at }
     }
 
     /// Rows in strip `number`, strips being counted through all matrices.
@@ -310,8 +307,7 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
         ne.swap(0, 1);
     }
     let rows = |t: &TensorInfo| (t.ne[1] * t.ne[2] * t.ne[3]) as usize;
-    let sources =
-        tensors.iter().map(|t| Source { name: &t.name, data: gguf.data(t), rows: rows(t) }).collect();
+    let sources = tensors.iter().map(|t| Source { tensor: t, rows: rows(t) }).collect();
     finish(spec, dtype, ne, first.ggml_type, first.row_bytes() as usize, sources)
 }
 

@@ -2,11 +2,14 @@
 //! ignored.
 
 use std::fs;
+use std::io::Read;
 use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::support::{Outcome, hexflash, model, text};
+use super::support::{Outcome, command, hexflash, model, text};
 
 /// A copy of the shipped Q4_0 model in a directory of its own.
 struct Fixture {
@@ -78,6 +81,14 @@ fn stale_or_truncated_caches_are_rebuilt_with_a_note() {
     damaged[40] ^= 1;
     fs::write(f.cache(), damaged).unwrap();
     f.noted(&[], "rebuilt because its header is damaged");
+    // The first byte of the image, one in the middle, and the last.
+    for at in [64 << 10, whole.len() / 2, whole.len() - 1] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(f.cache(), damaged).unwrap();
+        f.noted(&[], "rebuilt because its data is damaged");
+        f.silent();
+    }
     // Another model under the same name.
     fs::copy(model("tiny-hybrid-q8_0.gguf"), f.model()).unwrap();
     f.noted(&[], "rebuilt because it is of another model");
@@ -107,4 +118,68 @@ fn a_directory_for_caches_is_made() {
     f.run(&["--cache-dir", text(&dir)]);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
     assert!(!f.cache().exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_in_the_place_of_a_cache_is_left_alone() {
+    let f = Fixture::new();
+    let target = f.dir.path().join("empty");
+    fs::write(&target, "").unwrap();
+    std::os::unix::fs::symlink(&target, f.cache()).unwrap();
+    f.noted(&[], "it is a link");
+    assert_eq!(fs::read(&target).unwrap(), b"");
+}
+
+/// Whether the cache is mapped or, because somebody has it open for writing, copied.
+#[test]
+fn text_is_right_to_the_end_when_the_cache_is_cut_meanwhile() {
+    let f = Fixture::new();
+    f.silent();
+    let whole = fs::read(f.cache()).unwrap();
+    let model = f.model();
+    let arguments = ["run", "-m", text(&model), "--temp", "0", "-n", "300", "--ignore-eos", "import os\n"];
+    let expected = hexflash(&[&arguments[..], &["--no-repack-cache"]].concat()).succeeded().stdout;
+    for written_to in [false, true] {
+        fs::write(f.cache(), &whole).unwrap();
+        let open = || fs::File::options().write(true).open(f.cache()).unwrap();
+        let writer = written_to.then(open);
+        let mut child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let mut printed = vec![0; 20];
+        stdout.read_exact(&mut printed).unwrap();
+        writer.unwrap_or_else(open).set_len(0).unwrap();
+        stdout.read_to_end(&mut printed).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8(printed).unwrap(), expected);
+    }
+}
+
+/// Whatever it is doing at that moment.
+#[test]
+fn a_model_that_is_cut_while_it_is_loaded_is_refused_in_a_line() {
+    let f = Fixture::new();
+    let path = f.model();
+    let whole = fs::read(&path).unwrap();
+    let mut refused = 0;
+    for moment in 0..16 {
+        fs::write(&path, &whole).unwrap();
+        let arguments = ["run", "-m", text(&path), "-n", "1", "--no-repack-cache", "import"];
+        let child = command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(4 * moment));
+        fs::File::options().write(true).open(&path).unwrap().set_len(whole.len() as u64 / 4).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        match output.status.code() {
+            Some(0) => {}
+            Some(2) => {
+                refused += 1;
+                assert!(stderr.lines().count() == 1 && stderr.starts_with("error: "), "{stderr:?}");
+                assert!(stderr.contains("model.gguf"), "{stderr:?}");
+            }
+            code => panic!("after {} ms: {code:?} ({}) {stderr:?}", 4 * moment, output.status),
+        }
+    }
+    assert!(refused > 0, "it was always cut too late");
 }

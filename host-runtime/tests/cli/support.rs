@@ -145,7 +145,7 @@ pub fn changed(name: &str, path: &Path, changes: &[Change<'_>]) {
             }
             Some(_) => {}
             None => {
-                let data = Cow::Borrowed(model.data(tensor));
+                let data = Cow::Owned(model.data(tensor).unwrap());
                 writer.tensor(&tensor.name, tensor.ggml_type, tensor.shape(), data).unwrap();
             }
         }

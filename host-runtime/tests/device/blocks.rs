@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use hexflash::device::Memory;
+use hexflash::device::{Memory, Source};
 use hexflash_abi::ErrorCode::*;
 use hexflash_abi::program::{BufferRef, MAX_TOKENS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::validate::DST_OPERAND;
@@ -110,6 +110,7 @@ struct Page([u8; 4096]);
 static PAGE: Page = Page([9; 4096]);
 
 /// [`PAGE`] as a device takes it.
+#[derive(Clone, Copy)]
 struct Constant;
 
 // SAFETY: a static of a page, aligned to one; it is not writable, and no device is told that it is.
@@ -124,6 +125,21 @@ unsafe impl Memory for Constant {
 
     fn writable(&self) -> bool {
         false
+    }
+}
+
+impl Source for Constant {
+    fn bytes(&self) -> u64 {
+        PAGE.0.len() as u64
+    }
+
+    fn in_memory(&self) -> std::io::Result<Arc<dyn Memory>> {
+        Ok(Arc::new(*self))
+    }
+
+    fn copy_to(&self, out: &mut [u8]) -> std::io::Result<()> {
+        out.copy_from_slice(&PAGE.0);
+        Ok(())
     }
 }
 

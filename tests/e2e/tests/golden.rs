@@ -168,7 +168,7 @@ fn logits_and_hidden_states_equal_transformers() {
 /// The RMS norm before the LM head, row by row.
 fn final_norm(rows: &mut [f32], eps: f32) {
     let gguf = Model::F16.gguf();
-    let weight = gguf.data(gguf.tensor("output_norm.weight").expect("a final norm"));
+    let weight = gguf.data(gguf.tensor("output_norm.weight").expect("a final norm")).expect("the file");
     let weight: Vec<f32> = weight.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect();
     for row in rows.chunks_exact_mut(weight.len()) {
         let mean = row.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / weight.len() as f64;

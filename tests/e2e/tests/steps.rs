@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Memory};
+use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Source};
 use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, MessageKind, Response};
@@ -91,8 +91,8 @@ impl Device for Tap {
         self.device.allocate(bytes)
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        self.device.import(memory)
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.device.import(source)
     }
 
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {

@@ -30,7 +30,8 @@ use self::session::{Session, Wanted};
 use super::sessions::not_mapped;
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, inproc,
 };
 
 /// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
@@ -287,15 +288,20 @@ impl Device for Htp {
         Ok(Buffer { id, memory: SharedMemory::new(memory) })
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
         // The DSP maps nothing but FastRPC's own memory: a copy.
-        let copy = RpcMemory::zeroed(&self.vendor, memory.len() as u64)?;
-        // SAFETY: both have that many bytes; nobody writes the source, which is read-only, and nobody else has the copy.
-        unsafe {
-            std::ptr::copy_nonoverlapping(memory.base().as_ptr(), copy.base().as_ptr(), memory.len());
-        }
-        let id = self.map(Arc::new(copy), MapFlags::READ_ONLY)?;
-        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+        let bytes = source.bytes();
+        let copy = RpcMemory::zeroed(&self.vendor, bytes)?;
+        // SAFETY: at least that many bytes, zeroed, which nobody else has yet: the DSP gets them below.
+        let place = unsafe { std::slice::from_raw_parts_mut(copy.base().as_ptr(), bytes as usize) };
+        source.copy_to(place).map_err(|io| DeviceError::of_weights(bytes, io))?;
+        let copy = Arc::new(copy);
+        let id = self.map(Arc::clone(&copy), MapFlags::READ_ONLY)?;
+        Ok(Buffer { id, memory: SharedMemory::new(copy) })
+    }
+
+    fn copies_imports(&self) -> bool {
+        true
     }
 
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use hexflash_abi::guest::FILE_ALIGN;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::super::Memory;
+use super::super::{Memory, Source};
 
 /// A new file of at least `bytes` zeroed bytes, a whole number of the emulator's pages.
 fn create(bytes: u64) -> io::Result<File> {
@@ -67,13 +67,47 @@ unsafe impl Memory for SharedFile {
     }
 }
 
-/// A copy of `memory` that the emulator can read and nobody can write. The host keeps no mapping of it.
-pub(super) fn sealed_copy(memory: &dyn Memory) -> io::Result<File> {
-    use std::io::Write;
-    let mut file = create(memory.len() as u64)?;
-    // SAFETY: readable while `memory` lives; it is read-only, so nothing writes it meanwhile.
-    let bytes = unsafe { std::slice::from_raw_parts(memory.base().as_ptr(), memory.len()) };
-    file.write_all(bytes)?;
-    rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
-    Ok(file)
+/// A copy of weights that the emulator can read and nobody can write.
+pub(super) struct SealedFile {
+    /// Private: no part of it is touched unless the host looks at its weights.
+    map: memmap2::Mmap,
+    bytes: usize,
+    file: File,
+}
+
+impl SealedFile {
+    /// Copies `source`.
+    pub(super) fn of(source: &dyn Source) -> io::Result<Self> {
+        let file = create(source.bytes())?;
+        let bytes = usize::try_from(source.bytes()).map_err(io::Error::other)?;
+        // SAFETY: the file has no name, and nobody else has it yet; it is as long as it will be.
+        let mut map = unsafe { memmap2::MmapMut::map_mut(&file)? };
+        source.copy_to(&mut map[..bytes])?;
+        // A file that can be written through a mapping cannot be sealed.
+        drop(map);
+        rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
+        // SAFETY: the seals let nobody change or shorten it.
+        let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file)? };
+        Ok(Self { map, bytes, file })
+    }
+
+    /// The number by which the emulator opens it.
+    pub(super) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+// SAFETY: the map is page-aligned, readable, not writable, does not move, and holds at least `bytes` bytes.
+unsafe impl Memory for SealedFile {
+    fn base(&self) -> NonNull<u8> {
+        NonNull::from(&self.map[..]).cast()
+    }
+
+    fn len(&self) -> usize {
+        self.bytes
+    }
+
+    fn writable(&self) -> bool {
+        false
+    }
 }

@@ -6,8 +6,6 @@
 mod file;
 mod process;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +18,13 @@ use hexflash_dsp::dma::DmaMode;
 use rustix::thread::futex;
 use zerocopy::IntoBytes;
 
-use self::file::SharedFile;
+use self::file::{SealedFile, SharedFile};
 use self::process::{Process, Programs};
 use super::sessions::{Session, not_mapped};
 use super::slots::Slots;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, handshake,
-    inproc, rings,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, inproc, rings,
 };
 
 /// Bytes for loaded programs, as on `inproc`.
@@ -96,8 +94,7 @@ struct Running {
 #[derive(Clone)]
 enum Backing {
     Shared(Arc<SharedFile>),
-    /// A copy, and its bytes.
-    Sealed(Arc<File>, u64),
+    Sealed(Arc<SealedFile>),
 }
 
 /// The emulated device.
@@ -178,7 +175,7 @@ impl Qemu {
         let id = self.buffers.free()?;
         let (fd, size, flags) = match &backing {
             Backing::Shared(file) => (file.fd(), file.len() as u64, MapFlags::empty()),
-            Backing::Sealed(file, bytes) => (file.as_raw_fd(), *bytes, MapFlags::READ_ONLY),
+            Backing::Sealed(file) => (file.fd(), file.len() as u64, MapFlags::READ_ONLY),
         };
         let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
         (self as &mut dyn Device).call(&Message::Map(map), START)?;
@@ -218,11 +215,15 @@ impl Device for Qemu {
         Ok(Buffer { id, memory: SharedMemory::new(file) })
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        let bytes = memory.len() as u64;
-        let file = file::sealed_copy(&*memory).map_err(|source| DeviceError::Memory { bytes, source })?;
-        let id = self.map(Backing::Sealed(Arc::new(file), bytes))?;
-        Ok(Buffer { id, memory: SharedMemory::new(memory) })
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        let file = SealedFile::of(&*source).map_err(|io| DeviceError::of_weights(source.bytes(), io))?;
+        let file = Arc::new(file);
+        let id = self.map(Backing::Sealed(Arc::clone(&file)))?;
+        Ok(Buffer { id, memory: SharedMemory::new(file) })
+    }
+
+    fn copies_imports(&self) -> bool {
+        true
     }
 
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {

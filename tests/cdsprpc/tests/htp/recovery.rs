@@ -26,6 +26,7 @@ struct Setting {
     tokens: usize,
     sessions: usize,
     cancel: Cancel,
+    cache: CachePolicy,
 }
 
 impl Setting {
@@ -34,11 +35,12 @@ impl Setting {
         let target = open("tiny-hybrid-q8_0.gguf");
         let text = TextModel::read(&target).unwrap();
         let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
-        Self { target, draft, text, seed, tokens, sessions: 1, cancel: Cancel::default() }
+        let (cancel, cache) = (Cancel::default(), CachePolicy::Off);
+        Self { target, draft, text, seed, tokens, sessions: 1, cancel, cache }
     }
 
     fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
-        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
         // Batches of 4: the prompt takes several messages.
         let options = EngineOptions { batch: 4, n_ctx: Some(128), ..EngineOptions::default() };
         let mut engine =
@@ -136,6 +138,16 @@ fn a_device_that_is_lost_after_an_interruption_is_not_started_again() {
     assert_eq!((found.finish_reason, &found.tokens[..]), (Finish::Interrupted, &[][..]));
     assert_eq!((found.stats.prompt_tokens, found.stats.restarts), (0, 0));
     standin.is_clean();
+}
+
+/// Weights that were left in their cache for the device to copy are copied once more.
+#[test]
+fn a_crash_where_weights_come_from_a_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = CachePolicy::Dir(dir.path().to_owned());
+    let setting = Setting { cache, sessions: 2, ..Setting::new(true, None, 12) };
+    at_messages(&setting, "dspqueue_write=0x68@", 11);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "of both models");
 }
 
 /// Both sessions are started again, whichever was lost.
