@@ -355,7 +355,8 @@ fn a_link_is_followed() {
     f.reused();
 }
 
-/// A load that is cancelled ends after the pieces under way, whatever it is doing, and leaves nothing in its folder.
+/// A load that is cancelled ends after the pieces under way, whatever it is doing, and leaves nothing in its
+/// folder.
 #[test]
 fn a_load_that_is_cancelled_leaves_nothing() {
     let f = Fixture::new();
