@@ -614,7 +614,8 @@ fn a_cache_has_no_name_before_it_is_whole() {
     assert_eq!(fs::read_dir(f.dir.path()).unwrap().count(), 2);
 }
 
-/// A load that is cancelled ends after the pieces under way, whatever it is doing, and leaves nothing in its folder.
+/// A load that is cancelled ends after the pieces under way, whatever it is doing, and leaves nothing in its
+/// folder.
 #[test]
 fn a_load_that_is_cancelled_leaves_nothing() {
     let f = Fixture::new();

@@ -206,8 +206,8 @@ impl CliError {
         }
     }
 
-    /// 1 where the device or the system failed, 2 where the input is at fault; that of the signal where one ended the
-    /// work, also if what reads the output has ended with it.
+    /// 1 where the device or the system failed, 2 where the input is at fault; that of the signal where one
+    /// ended the work, also if what reads the output has ended with it.
     pub fn exit_code(&self) -> ExitCode {
         if self.is_cancelled() || matches!(self, Self::Output(_)) && interrupt::has_come() {
             return interrupt::exit_code();

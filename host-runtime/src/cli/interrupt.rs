@@ -1,7 +1,8 @@
 //! Signals that ask the program to end: SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 //!
-//! Commands that have something to lose ask for [`cancel_on_signals`]. Then the first signal cancels their work, and what is
-//! there by then is printed. Others leave the signals as they are: the system ends them at once.
+//! Commands that have something to lose ask for [`cancel_on_signals`]. Then the first signal cancels their
+//! work, and what is there by then is printed. Others leave the signals as they are: the system ends them at
+//! once.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +18,13 @@ const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, signal_hook::consts::SIGHUP];
 #[cfg(not(unix))]
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// Another signal ends the process at once, but not within this time after the first. Many signals come twice: `timeout`
-/// sends its own to the process and to its group, and a terminal that closes has the shell and the kernel tell of it.
+/// Another signal ends the process at once, but not within this time after the first. Many signals come
+/// twice: `timeout` sends its own to the process and to its group, and a terminal that closes has the shell
+/// and the kernel tell of it.
 const TWICE: Duration = Duration::from_millis(200);
 
-/// The first signal and when it came: milliseconds since the handlers were set, times 256, plus the number of the signal.
-/// 0 as long as none came.
+/// The first signal and when it came: milliseconds since the handlers were set, times 256, plus the number of
+/// the signal. 0 as long as none came.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 
 /// From now on, a signal cancels what is returned.
@@ -39,8 +41,9 @@ pub(super) fn cancel_on_signals() -> Cancel {
                 Err(_) => low_level::exit(128 + signal),
             }
         };
-        // SAFETY: the handler reads the clock, exchanges and stores atomic words and calls `_exit`. All of that may be done
-        // while any thread is interrupted anywhere: nothing takes a lock, allocates or unwinds.
+        // SAFETY: the handler reads the clock, exchanges and stores atomic words and calls `_exit`. All of
+        // that may be done while any thread is interrupted anywhere: nothing takes a lock, allocates or
+        // unwinds.
         if let Err(error) = unsafe { low_level::register(signal, handler) } {
             tracing::warn!("signal {signal} will end the process without what it has by then: {error}");
         }
@@ -59,8 +62,8 @@ pub(super) fn has_come() -> bool {
     FIRST.load(Ordering::Relaxed) != 0
 }
 
-/// Whether whoever started the process wants a signal to be ignored, as `nohup` does with SIGHUP, and shells without
-/// job control do with SIGINT in the background.
+/// Whether whoever started the process wants a signal to be ignored, as `nohup` does with SIGHUP, and shells
+/// without job control do with SIGINT in the background.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: all zeros is a value of this struct of integers and a signal set.

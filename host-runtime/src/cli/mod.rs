@@ -1,7 +1,7 @@
 //! The command line: `run`, `info`, `bench`, `devices`, `deploy`.
 //!
-//! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128 and its number
-//! (130 for Ctrl-C).
+//! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
+//! and its number (130 for Ctrl-C).
 
 mod bench;
 mod deploy;

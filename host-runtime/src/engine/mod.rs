@@ -334,8 +334,9 @@ impl Engine {
         self.prefill_while(tokens, go_on).map(drop)
     }
 
-    /// As [`prefill`](Self::prefill), but after each batch `go_on` gets the tokens done and says whether to go on. Gives
-    /// the tokens done, all of which are in the context; another prompt, or the rest of this one, can follow them.
+    /// As [`prefill`](Self::prefill), but after each batch `go_on` gets the tokens done and says whether to
+    /// go on. Gives the tokens done, all of which are in the context; another prompt, or the rest of this
+    /// one, can follow them.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill).

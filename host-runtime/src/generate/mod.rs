@@ -30,8 +30,8 @@ pub struct Limits {
     pub stop: Vec<String>,
     /// Go on after an end-of-generation token.
     pub ignore_eos: bool,
-    /// Ends the generation after the step, the batch of the prompt or the round under way, whether its tokens have
-    /// visible text or not.
+    /// Ends the generation after the step, the batch of the prompt or the round under way, whether its tokens
+    /// have visible text or not.
     pub cancel: Cancel,
 }
 
@@ -136,8 +136,8 @@ pub enum GenerateError {
 /// `on_prompt` gets the number of prompt tokens done. The engine's context may hold earlier turns; the last token of a
 /// generation is not in it, so that the next prompt begins with that token or replaces it.
 ///
-/// A prompt that is interrupted gives no tokens, and [`Stats::prompt_tokens`] of it are in the context. If the device is
-/// lost as well, it is not started again before [`Engine::recover`] is called.
+/// A prompt that is interrupted gives no tokens, and [`Stats::prompt_tokens`] of it are in the context. If
+/// the device is lost as well, it is not started again before [`Engine::recover`] is called.
 ///
 /// # Errors
 /// The prompt does not fit, or the device failed.

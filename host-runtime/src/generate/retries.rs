@@ -33,7 +33,8 @@ impl Retries {
         self.total
     }
 
-    /// Brings the engine back after `loss`, with `tokens` generated so far, unless the generation is cancelled.
+    /// Brings the engine back after `loss`, with `tokens` generated so far, unless the generation is
+    /// cancelled.
     ///
     /// # Errors
     /// The last loss, when there were too many; or what is no loss.

@@ -21,7 +21,8 @@ fn long_prompt() -> String {
     "def f(x): return x\n".repeat(40)
 }
 
-/// Loading, prompt, decode, blocks that the host checks and rounds; text and --json; the cache is written each time.
+/// Loading, prompt, decode, blocks that the host checks and rounds; text and --json; the cache is written
+/// each time.
 #[test]
 fn at_50_moments_a_run_ends_with_its_text_so_far_and_leaves_nothing() {
     let draft = model("tiny-hybrid-dflash-f16.gguf");

@@ -116,8 +116,8 @@ impl Ended {
         }
     }
 
-    /// It printed `whole`, or after `prompt` the beginning of it and a word about the interruption. Gives whether it was
-    /// interrupted.
+    /// It printed `whole`, or after `prompt` the beginning of it and a word about the interruption. Gives
+    /// whether it was interrupted.
     #[track_caller]
     pub fn printed_text(&self, prompt: &str, whole: &str) -> bool {
         if !self.was_interrupted() {

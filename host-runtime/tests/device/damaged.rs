@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Memory, SessionSet, SharedMemory};
+use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, SessionSet, SharedMemory, Source};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::gguf::Gguf;
 use hexflash::model::{Config, WeightPlan};
@@ -69,8 +69,8 @@ impl Device for Damaged {
         Ok(buffer)
     }
 
-    fn import(&mut self, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        self.import_in(SessionSet::one(0), memory)
+    fn import(&mut self, weights: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.import_in(SessionSet::one(0), weights)
     }
 
     fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
@@ -79,9 +79,9 @@ impl Device for Damaged {
         Ok(buffer)
     }
 
-    fn import_in(&mut self, sessions: SessionSet, memory: Arc<dyn Memory>) -> Result<Buffer, DeviceError> {
-        let mut bytes = vec![0; memory.len()];
-        SharedMemory::new(memory).read(0, &mut bytes);
+    fn import_in(&mut self, sessions: SessionSet, weights: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        let mut bytes = vec![0; weights.bytes() as usize];
+        weights.copy_to(&mut bytes).unwrap();
         let buffer = self.device.allocate_in(sessions, bytes.len() as u64)?;
         buffer.memory.write(0, &bytes);
         self.reach.0.lock().unwrap().0.push(buffer.clone());

@@ -71,7 +71,7 @@ impl Way {
         let params = SamplerParams { temperature, seed: Some(5), ..SamplerParams::default() };
         let (mut sampler, mut speculation) = (Sampler::new(params).unwrap(), self.speculation());
         let tokenizer = TextModel::read(&Model::Q8_0.gguf()).unwrap().tokenizer;
-        let limits = Limits { max_tokens: Some(TOKENS), stop: Vec::new(), ignore_eos: true };
+        let limits = Limits { max_tokens: Some(TOKENS), ignore_eos: true, ..Limits::default() };
         let mut pieces = 0;
         let on_text = |_: &str| {
             pieces += 1;
@@ -264,8 +264,8 @@ fn over_several_sessions_the_error_says_what_is_known() {
         (format!("blk.{next}.ffn_down.weight"), format!("layer {second} of the model or before (MUL_MAT")),
     ] {
         // Each session has mapped what it reads.
-        let data = sound.data(sound.entry(&label).unwrap());
-        let mut places = (0..reach.stretches()).filter_map(|n| Some((n, reach.find(n, data)?)));
+        let data = sound.data(sound.entry(&label).unwrap()).unwrap();
+        let mut places = (0..reach.stretches()).filter_map(|n| Some((n, reach.find(n, &data)?)));
         let (n, at) = places.next().unwrap();
         let entry = WeightEntry { offset: at as u64, ..*sound.entry(&label).unwrap() };
         let wound = nan(&reach.weights(n), &entry, 0);

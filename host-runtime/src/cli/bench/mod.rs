@@ -153,8 +153,8 @@ fn file_bytes(gguf: &Gguf) -> u64 {
     gguf.files().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum()
 }
 
-/// Runs a test once to warm up, then `repetitions` times from an empty context. Where it is cancelled, what is measured by
-/// then counts, if there is anything.
+/// Runs a test once to warm up, then `repetitions` times from an empty context. Where it is cancelled, what
+/// is measured by then counts, if there is anything.
 fn measure(
     engine: &mut Engine,
     test: String,

@@ -105,7 +105,8 @@ impl Serialize for RoundCost {
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
     pub drafts: Mode,
-    /// Tokens per second: the best run, the median, and all; none where a signal came before the first run was finished.
+    /// Tokens per second: the best run, the median, and all; none where a signal came before the first run
+    /// was finished.
     pub best: Option<f64>,
     pub median: Option<f64>,
     pub runs: Vec<f64>,
@@ -137,8 +138,8 @@ pub(super) struct PromptRows {
     pub finish_reason: Finish,
     /// The best by median: plain decoding or a fixed length; none where only `auto` has runs.
     pub best: Option<Mode>,
-    /// Speed of `auto` against that: the median over the turns, and the standard error of this median. Absent where a
-    /// signal came before there was a turn of both.
+    /// Speed of `auto` against that: the median over the turns, and the standard error of this median. Absent
+    /// where a signal came before there was a turn of both.
     pub auto_against_best: Option<f64>,
     pub auto_error: Option<f64>,
     pub rows: Vec<Row>,
@@ -327,8 +328,8 @@ fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
 }
 
 impl Bench<'_> {
-    /// Runs everything once to warm up, then by turns. What is measured when the sweep is cancelled counts, if there is
-    /// anything.
+    /// Runs everything once to warm up, then by turns. What is measured when the sweep is cancelled counts,
+    /// if there is anything.
     #[expect(clippy::unreachable, reason = "plain decoding and auto are always among the modes")]
     fn measure(
         &mut self,

@@ -91,8 +91,8 @@ impl Adb {
         }
     }
 
-    /// Becomes adb, which runs a command with our own input and output. So signals that are for us reach it, and nobody is
-    /// left who could lose its exit code.
+    /// Becomes adb, which runs a command with our own input and output. So signals that are for us reach it,
+    /// and nobody is left who could lose its exit code.
     #[cfg(unix)]
     pub(super) fn run(&self, line: &str) -> Result<ExitCode, DeployError> {
         let source = std::os::unix::process::CommandExt::exec(&mut self.shell(line));

@@ -1,5 +1,5 @@
-//! A generation that is cancelled, by whoever and whenever, ends after the step under way. What it has by then is the
-//! beginning of the text, and the next prompt goes on from there.
+//! A generation that is cancelled, by whoever and whenever, ends after the step under way. What it has by
+//! then is the beginning of the text, and the next prompt goes on from there.
 
 use hexflash::cancel::Cancel;
 use hexflash::engine::{Engine, EngineOptions};
@@ -65,7 +65,8 @@ fn a_prompt_ends_after_the_batch_under_way_and_its_rest_can_follow() {
     }
 }
 
-/// All of the text is held back, as it may be the beginning of a stop text. What was held back is printed at the end.
+/// All of the text is held back, as it may be the beginning of a stop text. What was held back is printed at
+/// the end.
 #[test]
 fn tokens_without_visible_text_are_no_reason_to_go_on() {
     let mut engine = Draft::engine(Some(Draft::F16), MODEL, inproc(quick()), None);
@@ -109,8 +110,8 @@ fn a_text_ends_after_the_step_under_way() {
     let case = &reference::greedy(MODEL).cases[6];
     let prompt = &case.prompt_ids;
     let whole = fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), prompt, &limits(60));
-    // Pieces that may come after it: none of a plain step, nor of a block that the host checks; of rounds, the rest of
-    // the one at hand and two of up to 8 tokens that were sent by then.
+    // Pieces that may come after it: none of a plain step, nor of a block that the host checks; of rounds,
+    // the rest of the one at hand and two of up to 8 tokens that were sent by then.
     for (mut speculation, most) in drafters().into_iter().zip([0, 7 + 2 * 8, 0]) {
         for pieces in [1, 2, 5] {
             engine.reset();
