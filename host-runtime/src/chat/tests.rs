@@ -207,18 +207,18 @@ fn refusals_carry_the_templates_words() {
 
 #[test]
 fn endless_templates_stop() {
-    let looping = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    let looping = "{% for a in range(49999) %}{% for b in range(49999) %}{% endfor %}{% endfor %}";
     assert_eq!(render(looping, &RenderOptions::default()), Err(ChatError::OutOfFuel));
-    let writing = "{% set x = 'x' * 1000000 %}{% for a in range(99) %}{{ x }}{% endfor %}";
+    let writing = "{% set x = 'x' * 1000000 %}{% for a in range(20) %}{{ x }}{% endfor %}";
     assert_eq!(render(writing, &RenderOptions::default()), Err(ChatError::OutputTooLong));
     let recursing = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
     assert!(matches!(render(recursing, &RenderOptions::default()), Err(ChatError::Render { .. })));
 }
 
-/// A fuzzer's find: the engine's own mistakes are errors like others, and what comes after them goes well.
+/// The engine's own mistakes are errors like others, and what comes after them goes well: here, a remainder by zero.
 #[test]
 fn panics_of_the_engine_are_errors() {
-    let template = compile("{{ messages[0].content[::-1] }}");
+    let template = compile("{% for m in messages %}{{ loop.cycle() if m.content == '' else m.content[::-1] }}{% endfor %}");
     let render = |content| template.render(&[Message::new("user", content)], &RenderOptions::default());
     let error = render("").unwrap_err();
     assert!(matches!(error, ChatError::Engine { .. }), "{error:?}");
@@ -240,4 +240,68 @@ fn errors_name_the_line_and_a_remedy() {
     assert_eq!(long, ChatError::SourceTooLong { bytes: MAX_SOURCE + 1 });
     let reserved = render("", &RenderOptions::default().with("messages", 1)).unwrap_err();
     assert_eq!(reserved, ChatError::ReservedArgument { name: "messages".to_owned() });
+}
+
+/// Lists in lists, made without recursion.
+fn nested(levels: usize) -> Json {
+    (1..levels).fold(json!([]), |inner, _| Json::Array(vec![inner]))
+}
+
+/// A deep value is taken apart level by level: its own way to be dropped is recursive.
+fn dismantle(mut value: Json) {
+    while let Json::Array(items) = &mut value {
+        let Some(inner) = items.pop() else { break };
+        value = inner;
+    }
+}
+
+#[test]
+fn data_that_nests_too_deeply_is_refused_and_as_deep_as_json_allows_is_used() {
+    let source = "{{ x == [[x]][0][0] }} {{ [x]|tojson == '[' ~ x|tojson ~ ']' }} {{ (x ~ '')|length }}";
+    let with = |value: Json| {
+        let options = RenderOptions::default().with("x", value);
+        let result = render(source, &options);
+        options.kwargs.into_iter().for_each(|(_, value)| dismantle(value));
+        result
+    };
+    assert_eq!(with(nested(MAX_INPUT_DEPTH)).as_deref(), Ok("True True 256"));
+    assert_eq!(with(nested(MAX_INPUT_DEPTH + 1)), Err(ChatError::InputTooDeep));
+    assert_eq!(with(nested(100_000)), Err(ChatError::InputTooDeep));
+
+    let mut message = Message::new("user", "");
+    message.extra.insert("tool_calls".to_owned(), nested(100_000));
+    let error = compile("").render(std::slice::from_ref(&message), &RenderOptions::default());
+    assert_eq!(error, Err(ChatError::InputTooDeep));
+    message.extra.into_iter().for_each(|(_, value)| dismantle(value));
+
+    // What reads messages refuses it by itself.
+    let text = format!(r#"{{"role": "", "content": "", "x": {}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert!(serde_json::from_str::<Message>(&text).is_err());
+}
+
+/// The engine's types have no public names: these are known by what they are called, so that a newer engine has to be looked at.
+#[test]
+fn what_changes_later_is_not_stored_and_views_are_copied() {
+    let refused = [
+        "{% set n = namespace() %}{{ [n] }}",
+        "{% set n = namespace() %}{% set n.a = n %}",
+        "{% set n = namespace() %}{{ dict(a=n) }}",
+        "{% for x in [1] %}{{ {'a': loop} }}{% endfor %}",
+    ];
+    for source in refused {
+        let text = render(source, &RenderOptions::default()).unwrap_err().to_string();
+        assert!(text.contains("cannot be stored in another value"), "{source}: {text}");
+    }
+    let used = [
+        ("{% set n = namespace(a=1) %}{% set n.a = n.a + 1 %}{{ n.a }}{{ n is defined }}", "2True"),
+        ("{% macro m(n) %}{% set n.a = 'x' %}{% endmacro %}{% set n = namespace() %}{{ m(n) }}{{ n.a }}", "x"),
+        ("{% for g in [{'k': 1, 'v': 2}, {'k': 1, 'v': 3}]|groupby('k') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}", "12"),
+        ("{{ [[1, 2][::-1], {'a': 1}.items(), 'ab'|list|reverse] }}", "[[2, 1], [('a', 1)], ['b', 'a']]"),
+        ("{{ (1, 2)[:1] }}{{ {'a': 1}|chain({'b': 2}) }}{{ range(2) }}", "(1,){'a': 1, 'b': 2}[0, 1]"),
+        ("{% for x in [1, 1] %}{{ loop.changed([x]) }}{% endfor %}", "TrueFalse"),
+        ("{{ 'a,b'.split(',')[-1] }}{{ '-'.join(['a', 1]) }}{{ '{} {:>3}'.format('x', 1) }}", "ba-1x   1"),
+    ];
+    for (source, expected) in used {
+        assert_eq!(render(source, &RenderOptions::default()).as_deref(), Ok(expected), "{source}");
+    }
 }

@@ -10,3 +10,5 @@ mod deploy;
 mod good;
 mod speculation;
 mod support;
+#[cfg(target_os = "linux")]
+mod templates;
