@@ -7,7 +7,8 @@ use super::limits::{FUEL, MAX_INPUT_DEPTH, MAX_SOURCE, MAX_TEXT, TIME};
 /// Longest text of a template or the engine in a message, in characters.
 const MAX_CAUSE: usize = 400;
 
-/// Reasons a template cannot be compiled or rendered; every message is one line with the cause and what to do.
+/// Reasons a template cannot be compiled or rendered; every message is one line with the cause and what to
+/// do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChatError {
@@ -64,7 +65,9 @@ pub enum ChatError {
         name: String,
     },
     /// The messages or the extra arguments nest too deeply.
-    #[error("the messages or template arguments nest deeper than {MAX_INPUT_DEPTH} levels; give them flatter data")]
+    #[error(
+        "the messages or template arguments nest deeper than {MAX_INPUT_DEPTH} levels; give them flatter data"
+    )]
     InputTooDeep,
     /// The system has no thread to render on.
     #[error("cannot start a thread for the chat template: {cause}; end other programs or raise `ulimit -u`")]
@@ -151,10 +154,13 @@ fn cause(error: &minijinja::Error) -> String {
     }
 }
 
-/// A text of the template or the engine for a message: words on one line, without what would act on a terminal, and no longer
-/// than anyone would read.
+/// A text of the template or the engine for a message: words on one line, without what would act on a
+/// terminal, and no longer than anyone would read.
 fn one_line(text: &str) -> String {
-    let visible = |c: &char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let visible = |c: &char| {
+        !c.is_control()
+            && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     let mut out = String::new();
     let mut left = MAX_CAUSE;
     for word in text.split_whitespace() {

@@ -1,10 +1,11 @@
 //! Bounds on values: how deep they nest, how much is in them, and what they cost.
 //!
-//! The engine charges fuel for instructions and for the bytes and items that they make, but not for what it finds inside of
-//! values: comparing, printing and dropping follow nested lists by recursion, and a list that holds itself twice, thirty times
-//! over, has a billion items in thirty. So values are checked where they are made ([`tame`]), whatever reads a whole value pays
-//! for it first ([`pay`]), and what the engine makes on demand, item by item, is made at once: views of views of views would
-//! be a chain that it follows by recursion.
+//! The engine charges fuel for instructions and for the bytes and items that they make, but not for what it
+//! finds inside of values: comparing, printing and dropping follow nested lists by recursion, and a list that
+//! holds itself twice, thirty times over, has a billion items in thirty. So values are checked where they are
+//! made ([`tame`]), whatever reads a whole value pays for it first ([`pay`]), and what the engine makes on
+//! demand, item by item, is made at once: views of views of views would be a chain that it follows by
+//! recursion.
 
 use std::cell::Cell;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! The engine's filters, tests, functions and methods with bounds around them.
 //!
-//! Each pays for reading its arguments and has its result checked. Those that would make or repeat more than they are given
-//! find out how much that is before they begin.
+//! Each pays for reading its arguments and has its result checked. Those that would make or repeat more than
+//! they are given find out how much that is before they begin.
 
 use minijinja::value::{Rest, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, functions, tests};
@@ -24,10 +24,11 @@ pub(super) fn install(env: &mut Environment<'_>) {
         };
     }
     add! {
-        Check::Plain => "escape" filters::escape, "e" filters::escape, "lower" filters::lower, "upper" filters::upper,
-            "title" filters::title, "capitalize" filters::capitalize, "items" filters::items, "reverse" filters::reverse,
-            "chain" filters::chain, "zip" filters::zip, "list" filters::list, "string" filters::string,
-            "attr" filters::attr, "default" filters::default, "d" filters::default;
+        Check::Plain => "escape" filters::escape, "e" filters::escape, "lower" filters::lower,
+            "upper" filters::upper, "title" filters::title, "capitalize" filters::capitalize,
+            "items" filters::items, "reverse" filters::reverse, "chain" filters::chain, "zip" filters::zip,
+            "list" filters::list, "string" filters::string, "attr" filters::attr,
+            "default" filters::default, "d" filters::default;
         Check::Lined => "pprint" filters::pprint;
         Check::Characters => "trim" filters::trim;
         Check::Parts => "split" filters::split;
@@ -37,10 +38,12 @@ pub(super) fn install(env: &mut Environment<'_>) {
         Check::Format => "format" filters::format;
         Check::Sum => "sum" filters::sum;
         Check::Join => "join" filters::join;
-        Check::Path { at: None, times: 1 } => "map" filters::map, "select" filters::select, "reject" filters::reject;
-        Check::Path { at: Some(1), times: 1 } => "selectattr" filters::selectattr, "rejectattr" filters::rejectattr;
-        Check::Path { at: None, times: SORTING } => "sort" filters::sort, "unique" filters::unique, "min" filters::min,
-            "max" filters::max, "dictsort" filters::dictsort;
+        Check::Path { at: None, times: 1 } => "map" filters::map, "select" filters::select,
+            "reject" filters::reject;
+        Check::Path { at: Some(1), times: 1 } => "selectattr" filters::selectattr,
+            "rejectattr" filters::rejectattr;
+        Check::Path { at: None, times: SORTING } => "sort" filters::sort, "unique" filters::unique,
+            "min" filters::min, "max" filters::max, "dictsort" filters::dictsort;
         Check::Path { at: Some(1), times: SORTING } => "groupby" filters::groupby;
     }
     macro_rules! add_tests {
@@ -119,7 +122,8 @@ enum Check {
     Sum,
     /// A text between items, and a path.
     Join,
-    /// A path of attributes (a position, or by name), followed for each item, and `times` that each item is looked at.
+    /// A path of attributes (a position, or by name), followed for each item, and `times` that each item is
+    /// looked at.
     Path { at: Option<usize>, times: usize },
 }
 
@@ -137,7 +141,9 @@ impl Check {
         match self {
             Self::Plain => Ok(()),
             Self::Lined => fits(all.items.saturating_mul(4 * MAX_DEPTH).saturating_add(all.text)),
-            Self::Stored => args.iter().try_for_each(|value| tame(state, Value::from(vec![value.clone()])).map(drop)),
+            Self::Stored => {
+                args.iter().try_for_each(|value| tame(state, Value::from(vec![value.clone()])).map(drop))
+            }
             Self::Characters => short(args.get(1)),
             Self::Parts => match args.get(1).and_then(Value::as_str) {
                 Some(separator) => few_parts(subject, separator),
@@ -147,7 +153,8 @@ impl Check {
             Self::Count if args.get(1).map_or(0, number) > MAX_ITEMS => Err(too_many()),
             Self::Count => Ok(()),
             Self::Indent => {
-                let width = args.get(1).map_or(0, number).max(named(args, "width").as_ref().map_or(4, number));
+                let width =
+                    args.get(1).map_or(0, number).max(named(args, "width").as_ref().map_or(4, number));
                 fits(width.saturating_mul(subject.lines().count() + 1))
             }
             Self::Format => fits(formatted(subject, &args[1..], all.text)),
@@ -208,8 +215,8 @@ fn few_parts(text: &str, separator: &str) -> Result<(), Error> {
     few(text.matches(separator))
 }
 
-/// No less than the length of a formatted text: any number in the format may be a width, and so may any number among the
-/// arguments if the format has widths that are arguments.
+/// No less than the length of a formatted text: any number in the format may be a width, and so may any
+/// number among the arguments if the format has widths that are arguments.
 fn formatted(format: &str, args: &[Value], text: usize) -> usize {
     let fields = format.bytes().filter(|&byte| byte == b'%' || byte == b'{').count();
     let numbers = format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());

@@ -1,24 +1,26 @@
 //! Conversations to prompts, by the Jinja template in the model file.
 //!
-//! Templates are written for Python's Jinja as Hugging Face sets it up, and a prompt that differs in one blank
-//! from those of training costs quality silently. So the settings are theirs: blocks trimmed on both sides,
-//! no HTML escaping, Python's methods and JSON.
+//! Templates are written for Python's Jinja as Hugging Face sets it up, and a prompt that differs in one
+//! blank from those of training costs quality silently. So the settings are theirs: blocks trimmed on both
+//! sides, no HTML escaping, Python's methods and JSON.
 //!
-//! Templates come from strangers, and any of them ends with a prompt or with an error of one line, within two seconds, in
-//! [`STACK`](limits::STACK) bytes of stack and a few hundred megabytes:
+//! Templates come from strangers, and any of them ends with a prompt or with an error of one line, within two
+//! seconds, in 64 MiB of stack and a few hundred megabytes:
 //!
-//! * **Stack.** A rendering has a thread of its own. What nests too deeply is refused before it is parsed ([`nesting`]), the
-//!   engine bounds brackets, blocks and macros, and no value nests deeper than [`MAX_DEPTH`](limits::MAX_DEPTH) ([`guard`]):
-//!   printing, comparing and dropping are recursive.
-//! * **Time.** The engine counts instructions, and bytes and items that it makes, as fuel. What it does not count is paid for by
-//!   guards that are put around operators and literals ([`rewrite`]) and around all filters, tests, functions and methods
-//!   ([`library`]). Each guard and each turn of a loop looks at the clock too, so that a rendering ends by itself. Should one
-//!   step still take too long, the caller stops waiting, and the thread ends with that step.
-//! * **Memory.** Fuel pays for every byte. Whatever makes much out of little (a width, a count, a replacement) computes
-//!   how much before it begins.
+//! * **Stack.** A rendering has a thread of its own. What nests too deeply is refused before it is parsed
+//!   (`nesting`), the engine bounds brackets, blocks and macros, and no value nests deeper than
+//!   160 levels (`guard`): printing, comparing and dropping are recursive.
+//! * **Time.** The engine counts instructions, and bytes and items that it makes, as fuel. What it does not
+//!   count is paid for by guards that are put around operators and literals (`rewrite`) and around all
+//!   filters, tests, functions and methods (`library`). Each guard and each turn of a loop looks at the
+//!   clock too, so that a rendering ends by itself. Should one step still take too long, the caller stops
+//!   waiting, and the thread ends with that step.
+//! * **Memory.** Fuel pays for every byte. Whatever makes much out of little (a width, a count, a
+//!   replacement) computes how much before it begins.
 //!
-//! This holds in the command and in other programs alike: no child process, no limit on the process, no allocator. It relies on
-//! what the engine does inside, so its version is fixed, and a newer one is to be read before it is used.
+//! This holds in the command and in other programs alike: no child process, no limit on the process, no
+//! allocator. It relies on what the engine does inside, so its version is fixed, and a newer one is to be
+//! read before it is used.
 
 mod clock;
 mod contain;
@@ -117,7 +119,8 @@ impl ChatTemplate {
     /// # Errors
     /// The template refuses the messages, cannot be applied to them, or takes more than a template may.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, ChatError> {
-        let nested = messages.iter().flat_map(|message| message.extra.values()).chain(options.kwargs.values());
+        let nested =
+            messages.iter().flat_map(|message| message.extra.values()).chain(options.kwargs.values());
         if is_too_deep(nested) {
             return Err(ChatError::InputTooDeep);
         }

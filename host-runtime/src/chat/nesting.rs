@@ -1,14 +1,16 @@
 //! Finds templates that nest too deeply before they are parsed.
 //!
-//! The parser limits brackets and blocks, but it follows chains of operators (`not not not x`, `a ~ b ~ c`, `x|f|g`, `a.b.c`,
-//! `elif` after `elif`) by recursion without a limit, and what it makes of them is compiled and dropped by recursion.
+//! The parser limits brackets and blocks, but it follows chains of operators (`not not not x`, `a ~ b ~ c`,
+//! `x|f|g`, `a.b.c`, `elif` after `elif`) by recursion without a limit, and what it makes of them is compiled
+//! and dropped by recursion.
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 use super::limits::MAX_CHAIN;
 
-/// The line of the first expression or `if` that is too deep. Text that has no tokens is the parser's to refuse.
+/// The line of the first expression or `if` that is too deep. Text that has no tokens is the parser's to
+/// refuse.
 pub(super) fn too_deep(source: &str, syntax: &SyntaxConfig) -> Option<usize> {
     let mut conditions = Levels::default();
     let mut expression = Levels::default();

@@ -25,8 +25,9 @@ fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
 }
 
-/// `json.dumps` with the arguments Hugging Face passes on: unlike Jinja's own filter it escapes no HTML, keeps
-/// the order of keys, and writes a blank after commas and colons, all of which models have seen in training.
+/// `json.dumps` with the arguments Hugging Face passes on: unlike Jinja's own filter it escapes no HTML,
+/// keeps the order of keys, and writes a blank after commas and colons, all of which models have seen in
+/// training.
 fn tojson(state: &State, value: Value, kwargs: Kwargs) -> Result<Value, Error> {
     pay(state, &value, JSON_WORK)?;
     let indent: Option<usize> = kwargs.get("indent")?;

@@ -1,15 +1,17 @@
 //! Puts guards into a parsed template.
 //!
-//! Operators and literals are the engine's own and cannot be replaced, so the syntax tree is copied with filters around those
-//! that make values, or that read them whole without paying. What they find there is in [`guard`](super::guard). Every kind of
-//! node is listed, so that a new one in the engine does not compile here until someone has thought about it.
+//! Operators and literals are the engine's own and cannot be replaced, so the syntax tree is copied with
+//! filters around those that make values, or that read them whole without paying. What they find there is in
+//! [`guard`](super::guard). Every kind of node is listed, so that a new one in the engine does not compile
+//! here until someone has thought about it.
 
 use minijinja::Value;
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{
-    AutoEscape, BinOp, BinOpKind, Block, Break, Call, CallArg, CallBlock, Compare, CompareOp, Const, Continue, Do,
-    EmitExpr, EmitRaw, Expr, Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr, List, Macro, Map, Set,
-    SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var, WithBlock,
+    AutoEscape, BinOp, BinOpKind, Block, Break, Call, CallArg, CallBlock, Compare, CompareOp, Const,
+    Continue, Do, EmitExpr, EmitRaw, Expr, Filter, FilterBlock, ForLoop, GetAttr, GetItem, IfCond, IfExpr,
+    List, Macro, Map, Set, SetBlock, Slice, Spanned, Stmt, Template, Test, Tuple, UnaryOp, UnaryOpKind, Var,
+    WithBlock,
 };
 
 use super::guard::{LOOP_OVER, PAY, STORE, TAME, TICK};
@@ -18,8 +20,24 @@ use super::guard::{LOOP_OVER, PAY, STORE, TAME, TICK};
 const SHORT: usize = 256;
 /// Filters that always make strings or numbers.
 const SCALAR_FILTERS: [&str; 18] = [
-    "trim", "upper", "lower", "title", "capitalize", "string", "tojson", "join", "replace", "indent", "format", "safe", "escape",
-    "length", "count", "int", "float", "round",
+    "trim",
+    "upper",
+    "lower",
+    "title",
+    "capitalize",
+    "string",
+    "tojson",
+    "join",
+    "replace",
+    "indent",
+    "format",
+    "safe",
+    "escape",
+    "length",
+    "count",
+    "int",
+    "float",
+    "round",
 ];
 /// Those among them that make strings.
 const TEXT_FILTERS: usize = 13;
@@ -74,7 +92,10 @@ pub(super) fn guarded<'a>(template: &Stmt<'a>) -> Result<Stmt<'a>, Refused> {
         }
         Stmt::FilterBlock(s) => {
             let (filter, filter_span) = (expr(&s.filter), s.filter_span);
-            Stmt::FilterBlock(Spanned::new(FilterBlock { filter, filter_span, body: body(&s.body)? }, s.span()))
+            Stmt::FilterBlock(Spanned::new(
+                FilterBlock { filter, filter_span, body: body(&s.body)? },
+                s.span(),
+            ))
         }
         Stmt::Block(s) => {
             let body = if s.required { body(&s.body)? } else { ticking(&s.body, s.span())? };
@@ -155,6 +176,7 @@ fn expr<'a>(node: &Expr<'a>) -> Expr<'a> {
             wrap(TAME, Expr::Slice(Spanned::new(node, s.span())))
         }
         Expr::UnaryOp(u) => {
+            #[expect(clippy::needless_match, reason = "the engine's type cannot be copied")]
             let op = match u.op {
                 UnaryOpKind::Not => UnaryOpKind::Not,
                 UnaryOpKind::Neg => UnaryOpKind::Neg,
@@ -180,9 +202,10 @@ fn expr<'a>(node: &Expr<'a>) -> Expr<'a> {
             let (inner, args) = (f.expr.as_ref().map(expr), args(&f.args));
             Expr::Filter(Spanned::new(Filter { name: f.name, expr: inner, args }, f.span()))
         }
-        Expr::Test(t) => {
-            Expr::Test(Spanned::new(Test { name: t.name, expr: expr(&t.expr), args: args(&t.args) }, t.span()))
-        }
+        Expr::Test(t) => Expr::Test(Spanned::new(
+            Test { name: t.name, expr: expr(&t.expr), args: args(&t.args) },
+            t.span(),
+        )),
         Expr::GetAttr(g) => {
             Expr::GetAttr(Spanned::new(GetAttr { expr: expr(&g.expr), name: g.name }, g.span()))
         }
@@ -208,7 +231,8 @@ fn expr<'a>(node: &Expr<'a>) -> Expr<'a> {
         Expr::Map(m) => {
             // Keys are hashed.
             let key = |key| if matches!(key, &Expr::Const(_)) { expr(key) } else { wrap(PAY, expr(key)) };
-            let node = Map { keys: m.keys.iter().map(key).collect(), values: m.values.iter().map(expr).collect() };
+            let node =
+                Map { keys: m.keys.iter().map(key).collect(), values: m.values.iter().map(expr).collect() };
             literal(&m.values, Expr::Map(Spanned::new(node, m.span())))
         }
     }
@@ -312,7 +336,8 @@ fn is_scalar(node: &Expr<'_>) -> bool {
         Expr::Const(_) | Expr::Compare(_) | Expr::Test(_) | Expr::UnaryOp(_) => true,
         Expr::Filter(f) => SCALAR_FILTERS.contains(&f.name),
         Expr::BinOp(b) => {
-            !matches!(b.op, BinOpKind::ScAnd | BinOpKind::ScOr | BinOpKind::Add | BinOpKind::Mul) || is_text(node)
+            !matches!(b.op, BinOpKind::ScAnd | BinOpKind::ScOr | BinOpKind::Add | BinOpKind::Mul)
+                || is_text(node)
         }
         _ => false,
     }

@@ -215,10 +215,13 @@ fn endless_templates_stop() {
     assert!(matches!(render(recursing, &RenderOptions::default()), Err(ChatError::Render { .. })));
 }
 
-/// The engine's own mistakes are errors like others, and what comes after them goes well: here, a remainder by zero.
+/// The engine's own mistakes are errors like others, and what comes after them goes well: here, a remainder
+/// by zero.
 #[test]
 fn panics_of_the_engine_are_errors() {
-    let template = compile("{% for m in messages %}{{ loop.cycle() if m.content == '' else m.content[::-1] }}{% endfor %}");
+    let template = compile(
+        "{% for m in messages %}{{ loop.cycle() if m.content == '' else m.content[::-1] }}{% endfor %}",
+    );
     let render = |content| template.render(&[Message::new("user", content)], &RenderOptions::default());
     let error = render("").unwrap_err();
     assert!(matches!(error, ChatError::Engine { .. }), "{error:?}");
@@ -275,11 +278,13 @@ fn data_that_nests_too_deeply_is_refused_and_as_deep_as_json_allows_is_used() {
     message.extra.into_iter().for_each(|(_, value)| dismantle(value));
 
     // What reads messages refuses it by itself.
-    let text = format!(r#"{{"role": "", "content": "", "x": {}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let text =
+        format!(r#"{{"role": "", "content": "", "x": {}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
     assert!(serde_json::from_str::<Message>(&text).is_err());
 }
 
-/// The engine's types have no public names: these are known by what they are called, so that a newer engine has to be looked at.
+/// The engine's types have no public names: these are known by what they are called, so that a newer engine
+/// has to be looked at.
 #[test]
 fn what_changes_later_is_not_stored_and_views_are_copied() {
     let refused = [
@@ -294,8 +299,14 @@ fn what_changes_later_is_not_stored_and_views_are_copied() {
     }
     let used = [
         ("{% set n = namespace(a=1) %}{% set n.a = n.a + 1 %}{{ n.a }}{{ n is defined }}", "2True"),
-        ("{% macro m(n) %}{% set n.a = 'x' %}{% endmacro %}{% set n = namespace() %}{{ m(n) }}{{ n.a }}", "x"),
-        ("{% for g in [{'k': 1, 'v': 2}, {'k': 1, 'v': 3}]|groupby('k') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}", "12"),
+        (
+            "{% macro m(n) %}{% set n.a = 'x' %}{% endmacro %}{% set n = namespace() %}{{ m(n) }}{{ n.a }}",
+            "x",
+        ),
+        (
+            "{% for g in [{'k': 1, 'v': 2}, {'k': 1, 'v': 3}]|groupby('k') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}",
+            "12",
+        ),
         ("{{ [[1, 2][::-1], {'a': 1}.items(), 'ab'|list|reverse] }}", "[[2, 1], [('a', 1)], ['b', 'a']]"),
         ("{{ (1, 2)[:1] }}{{ {'a': 1}|chain({'b': 2}) }}{{ range(2) }}", "(1,){'a': 1, 'b': 2}[0, 1]"),
         ("{% for x in [1, 1] %}{{ loop.changed([x]) }}{% endfor %}", "TrueFalse"),
@@ -321,7 +332,8 @@ fn unguarded(source: &str, context: &Value) -> Result<String, ChatError> {
     rendered.map_err(|panic| ChatError::engine(&panic))?.map_err(|error| ChatError::render(&error))
 }
 
-/// What real templates use, and more of the same kind. The reference is the engine without this program's guards.
+/// What real templates use, and more of the same kind. The reference is the engine without this program's
+/// guards.
 #[test]
 fn guards_change_nothing_that_real_templates_render() {
     let used = [
@@ -357,7 +369,11 @@ fn guards_change_nothing_that_real_templates_render() {
         "{% block a %}x{% endblock %}{% autoescape true %}{{ '<' }}{% endautoescape %}{% raw %}{{ }}{% endraw %}{# no #}{{ 7 // 2 }}{{ 7 % 2 }}{{ 2 ** 3 }}{{ -1 }}",
         "{% for t in [{'a': [{'a': []}]}] recursive %}({{ loop(t.a) }}){% endfor %}{% for c in 'abc' %}{{ c }}.{% endfor %}{{ 'yes' if messages else 'no' }}",
     ];
-    let messages = [Message::new("system", "Be brief."), Message::new("user", " héllo\n"), Message::new("assistant", "Hi.")];
+    let messages = [
+        Message::new("system", "Be brief."),
+        Message::new("user", " héllo\n"),
+        Message::new("assistant", "Hi."),
+    ];
     let mut options = RenderOptions::for_answer();
     options.now = Some(951_782_400);
     let context = Value::from_pairs([

@@ -9,7 +9,18 @@ fn run(template: &str) -> Outcome {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), template).unwrap();
     let model = crate::support::model("tiny-hybrid-q8_0.gguf");
-    let arguments = ["run", "--no-repack-cache", "-m", text(&model), "-n", "1", "--chat", "--chat-template", text(file.path()), "hello"];
+    let arguments = [
+        "run",
+        "--no-repack-cache",
+        "-m",
+        text(&model),
+        "-n",
+        "1",
+        "--chat",
+        "--chat-template",
+        text(file.path()),
+        "hello",
+    ];
     let output = Command::new("sh")
         .args(["-c", "ulimit -d 524288 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_hexflash")])
         .args(arguments)
@@ -36,7 +47,10 @@ fn hostile_templates_are_refused_in_one_line_with_exit_code_2() {
         (grown("n.s ~ n.s"), "steps"),
         (grown("[n.s, n.s]"), "items"),
         (grown("[n.s]").replace("40", "9999"), "deeper than"),
-        ("{% for a in range(40000) %}{% for b in range(40000) %}{% endfor %}{% endfor %}".to_owned(), "steps"),
+        (
+            "{% for a in range(40000) %}{% for b in range(40000) %}{% endfor %}{% endfor %}".to_owned(),
+            "steps",
+        ),
         ("{{ raise_exception('\u{1b}[2Jtwo\nlines') }}".to_owned(), "refuses these messages: [2Jtwo lines"),
     ];
     for (template, cause) in cases {
@@ -46,7 +60,9 @@ fn hostile_templates_are_refused_in_one_line_with_exit_code_2() {
 
 /// A text or list that is put into itself again and again.
 fn grown(step: &str) -> String {
-    format!("{{% set n = namespace(s='x') %}}{{% for i in range(40) %}}{{% set n.s = {step} %}}{{% endfor %}}{{{{ n.s }}}}")
+    format!(
+        "{{% set n = namespace(s='x') %}}{{% for i in range(40) %}}{{% set n.s = {step} %}}{{% endfor %}}{{{{ n.s }}}}"
+    )
 }
 
 #[test]

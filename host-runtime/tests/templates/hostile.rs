@@ -1,9 +1,17 @@
-//! Templates that try to end the process: a table of everything that a template can call, with huge and odd arguments; depth in
-//! every form; loops; growth; and mixtures of these from a fixed seed.
+//! Templates that try to end the process: a table of everything that a template can call, with huge and odd
+//! arguments; depth in every form; loops; growth; and mixtures of these from a fixed seed.
 
 /// Values to call things on, and to call them with.
-const VALUES: [&str; 8] =
-    ["''", "'abc' * 90000", "('a ' * 90000)", "range(40000)", "messages", "deep", "wide", "{'a': wide, 'b': messages}"];
+const VALUES: [&str; 8] = [
+    "''",
+    "'abc' * 90000",
+    "('a ' * 90000)",
+    "range(40000)",
+    "messages",
+    "deep",
+    "wide",
+    "{'a': wide, 'b': messages}",
+];
 /// Arguments: huge counts, widths and texts.
 const ARGUMENTS: [&str; 7] = [
     "",
@@ -15,22 +23,128 @@ const ARGUMENTS: [&str; 7] = [
     "('%999999999d{:999999999}' * 999), 9999999999, 'a' * 999999",
 ];
 const FILTERS: [&str; 45] = [
-    "safe", "escape", "e", "lower", "upper", "title", "capitalize", "replace", "length", "count", "dictsort", "items", "reverse",
-    "trim", "join", "split", "lines", "default", "d", "round", "abs", "int", "float", "attr", "first", "last", "min", "max", "sort",
-    "list", "string", "bool", "batch", "slice", "sum", "indent", "select", "reject", "selectattr", "rejectattr", "map", "groupby",
-    "unique", "chain", "zip",
+    "safe",
+    "escape",
+    "e",
+    "lower",
+    "upper",
+    "title",
+    "capitalize",
+    "replace",
+    "length",
+    "count",
+    "dictsort",
+    "items",
+    "reverse",
+    "trim",
+    "join",
+    "split",
+    "lines",
+    "default",
+    "d",
+    "round",
+    "abs",
+    "int",
+    "float",
+    "attr",
+    "first",
+    "last",
+    "min",
+    "max",
+    "sort",
+    "list",
+    "string",
+    "bool",
+    "batch",
+    "slice",
+    "sum",
+    "indent",
+    "select",
+    "reject",
+    "selectattr",
+    "rejectattr",
+    "map",
+    "groupby",
+    "unique",
+    "chain",
+    "zip",
 ];
 const MORE_FILTERS: [&str; 3] = ["pprint", "format", "tojson"];
 const TESTS: [&str; 37] = [
-    "undefined", "defined", "none", "safe", "escaped", "boolean", "odd", "even", "divisibleby", "number", "integer", "int",
-    "float", "string", "sequence", "iterable", "mapping", "startingwith", "endingwith", "lower", "upper", "sameas", "eq",
-    "equalto", "ne", "lt", "lessthan", "le", "gt", "greaterthan", "ge", "in", "true", "false", "filter", "test", "!=",
+    "undefined",
+    "defined",
+    "none",
+    "safe",
+    "escaped",
+    "boolean",
+    "odd",
+    "even",
+    "divisibleby",
+    "number",
+    "integer",
+    "int",
+    "float",
+    "string",
+    "sequence",
+    "iterable",
+    "mapping",
+    "startingwith",
+    "endingwith",
+    "lower",
+    "upper",
+    "sameas",
+    "eq",
+    "equalto",
+    "ne",
+    "lt",
+    "lessthan",
+    "le",
+    "gt",
+    "greaterthan",
+    "ge",
+    "in",
+    "true",
+    "false",
+    "filter",
+    "test",
+    "!=",
 ];
 const FUNCTIONS: [&str; 6] = ["range", "dict", "namespace", "raise_exception", "strftime_now", "debug"];
 const METHODS: [&str; 34] = [
-    "get", "items", "keys", "values", "count", "capitalize", "endswith", "find", "format", "isalnum", "isalpha", "isascii",
-    "isdigit", "islower", "isnumeric", "isspace", "isupper", "join", "lower", "lstrip", "replace", "rfind", "rstrip", "split",
-    "splitlines", "startswith", "strip", "title", "upper", "encode", "center", "zfill", "ljust", "append",
+    "get",
+    "items",
+    "keys",
+    "values",
+    "count",
+    "capitalize",
+    "endswith",
+    "find",
+    "format",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "join",
+    "lower",
+    "lstrip",
+    "replace",
+    "rfind",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "title",
+    "upper",
+    "encode",
+    "center",
+    "zfill",
+    "ljust",
+    "append",
 ];
 /// How an accumulator grows in a loop.
 const GROWTH: [&str; 20] = [
@@ -107,7 +221,8 @@ pub fn templates() -> Vec<(String, String)> {
     all
 }
 
-/// Everything that can be called: on every kind of value with one choice of arguments, and with all arguments on one value.
+/// Everything that can be called: on every kind of value with one choice of arguments, and with all arguments
+/// on one value.
 fn calls(add: &mut impl FnMut(String, String)) {
     let mut at = 0;
     let mut call = |what: &str, form: &dyn Fn(&str, &str) -> String| {
@@ -121,7 +236,10 @@ fn calls(add: &mut impl FnMut(String, String)) {
     for name in FILTERS.iter().chain(&MORE_FILTERS) {
         call(name, &|value, arguments| format!("({value})|{name}({arguments})"));
         call(&format!("map {name}"), &|value, arguments| {
-            format!("[{value}]|map('{name}'{}{arguments})|list|length", if arguments.is_empty() { "" } else { ", " })
+            format!(
+                "[{value}]|map('{name}'{}{arguments})|list|length",
+                if arguments.is_empty() { "" } else { ", " }
+            )
         });
     }
     for name in TESTS {
@@ -181,7 +299,11 @@ fn depth(add: &mut impl FnMut(String, String)) {
         }
     }
     for times in [10, 140, 1000] {
-        let blocks = [("{% if 1 %}", "{% endif %}"), ("{% for i in [1] %}", "{% endfor %}"), ("{% with a = 1 %}", "{% endwith %}")];
+        let blocks = [
+            ("{% if 1 %}", "{% endif %}"),
+            ("{% for i in [1] %}", "{% endfor %}"),
+            ("{% with a = 1 %}", "{% endwith %}"),
+        ];
         for (open, close) in blocks {
             add(format!("{times} times {open}"), format!("{}{}", open.repeat(times), close.repeat(times)));
         }

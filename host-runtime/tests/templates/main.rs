@@ -1,5 +1,5 @@
-//! Chat templates from strangers: whatever they try, they end in time and in bounded memory, with a prompt or an error of one
-//! line.
+//! Chat templates from strangers: whatever they try, they end in time and in bounded memory, with a prompt or
+//! an error of one line.
 
 mod hostile;
 
@@ -13,8 +13,13 @@ const TIME: Duration = Duration::from_secs(2);
 
 fn apply(source: &str) -> Result<String, ChatError> {
     let template = ChatTemplate::new(source, "<s>", "</s>")?;
-    let messages = [Message::new("system", "Be brief."), Message::new("user", "hello"), Message::new("assistant", "Hi.")];
-    template.render(&messages, &RenderOptions::for_answer().with("tools", serde_json::json!([{"name": "look"}])))
+    let messages = [
+        Message::new("system", "Be brief."),
+        Message::new("user", "hello"),
+        Message::new("assistant", "Hi."),
+    ];
+    template
+        .render(&messages, &RenderOptions::for_answer().with("tools", serde_json::json!([{"name": "look"}])))
 }
 
 /// What this process has worked so far.
@@ -26,13 +31,17 @@ fn processor_time() -> Duration {
     Duration::from_millis(10 * ticks)
 }
 
-/// What became of a template: `rendered`, or the kind of error. Panics if it took too long, or gave a bad message.
+/// What became of a template: `rendered`, or the kind of error. Panics if it took too long, or gave a bad
+/// message.
 fn outcome(name: &str, source: &str) -> String {
     let (began, worked) = (Instant::now(), processor_time());
     let result = apply(source);
     let (time, work) = (began.elapsed(), processor_time().saturating_sub(worked));
     // A busy machine keeps a process waiting, which is not the template's fault.
-    assert!(time < TIME || work < TIME / 2, "{name} took {time:?}, of which it worked for {work:?}: {result:?}");
+    assert!(
+        time < TIME || work < TIME / 2,
+        "{name} took {time:?}, of which it worked for {work:?}: {result:?}"
+    );
     match result {
         Ok(_) => "rendered".to_owned(),
         Err(error) => {
@@ -44,7 +53,8 @@ fn outcome(name: &str, source: &str) -> String {
     }
 }
 
-/// Runs in a process of its own, which [`hostile_templates_end_within_two_seconds_and_512_mb`] gives little memory.
+/// Runs in a process of its own, which [`hostile_templates_end_within_two_seconds_and_512_mb`] gives little
+/// memory.
 #[test]
 #[ignore = "it is run by another test, with limits"]
 fn renders_every_hostile_template() {
@@ -64,8 +74,10 @@ fn hostile_templates_end_within_two_seconds_and_512_mb() {
     use std::process::Command;
 
     // Memory that is written, and stacks in full: more than what is resident.
-    let limited = "ulimit -d 524288 && exec \"$0\" --exact renders_every_hostile_template --ignored --nocapture";
-    let output = Command::new("sh").arg("-c").arg(limited).arg(std::env::current_exe().unwrap()).output().unwrap();
+    let limited =
+        "ulimit -d 524288 && exec \"$0\" --exact renders_every_hostile_template --ignored --nocapture";
+    let output =
+        Command::new("sh").arg("-c").arg(limited).arg(std::env::current_exe().unwrap()).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     let last: Vec<_> = stderr.lines().rev().take(8).collect();
@@ -84,7 +96,8 @@ fn hostile_templates_end_within_two_seconds_and_512_mb() {
 /// What ended the process before, or did not end: each is refused for what it is.
 #[test]
 fn the_first_finds_are_refused_in_one_line() {
-    let rendered = [("{{ 'abc'.count('') }}", "4"), ("{{ 'abc'.count('b') }}", "1"), ("{{ ''.count('') }}", "1")];
+    let rendered =
+        [("{{ 'abc'.count('') }}", "4"), ("{{ 'abc'.count('b') }}", "1"), ("{{ ''.count('') }}", "1")];
     for (source, expected) in rendered {
         assert_eq!(apply(source).as_deref(), Ok(expected), "{source}");
     }
@@ -100,7 +113,10 @@ fn the_first_finds_are_refused_in_one_line() {
     for source in syntax {
         let error = apply(&source).unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, ChatError::Syntax { line: 1, .. }) && text.contains("follow one another"), "{text}");
+        assert!(
+            matches!(error, ChatError::Syntax { line: 1, .. }) && text.contains("follow one another"),
+            "{text}"
+        );
     }
     let cases = [
         ("{% set n = namespace() %}{% set n.a = n %}{{ n }}", "cannot be stored in another value"),
@@ -111,10 +127,22 @@ fn the_first_finds_are_refused_in_one_line() {
         ("{{ ('a' * 5000)|replace('a', 'b' * 50000) }}", "steps"),
         ("{{ (range(5000)|list)|join('b' * 5000) }}", "MiB of text"),
         ("{{ 'a\nb'|indent(1000000000000) }}", "MiB of text"),
-        ("{% set n = namespace(s='x') %}{% for i in range(25) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}", "steps"),
-        ("{% set n = namespace(s='x') %}{% for i in range(35) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}", "steps"),
-        ("{% set n = namespace(s=[]) %}{% for i in range(35) %}{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s }}", "items"),
-        ("{% set n = namespace(s=[]) %}{% for i in range(5000) %}{% set n.s = [n.s] %}{% endfor %}{{ n.s }}", "deeper than 160"),
+        (
+            "{% set n = namespace(s='x') %}{% for i in range(25) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+            "steps",
+        ),
+        (
+            "{% set n = namespace(s='x') %}{% for i in range(35) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+            "steps",
+        ),
+        (
+            "{% set n = namespace(s=[]) %}{% for i in range(35) %}{% set n.s = [n.s, n.s] %}{% endfor %}{{ n.s }}",
+            "items",
+        ),
+        (
+            "{% set n = namespace(s=[]) %}{% for i in range(5000) %}{% set n.s = [n.s] %}{% endfor %}{{ n.s }}",
+            "deeper than 160",
+        ),
     ];
     for (source, cause) in cases {
         let text = apply(source).unwrap_err().to_string();
@@ -133,7 +161,8 @@ fn a_very_long_conversation_is_within_the_limits() {
         "",
     )
     .unwrap();
-    let turn = |i: usize| Message::new(if i.is_multiple_of(2) { "user" } else { "assistant" }, "word ".repeat(200));
+    let turn =
+        |i: usize| Message::new(if i.is_multiple_of(2) { "user" } else { "assistant" }, "word ".repeat(200));
     let messages: Vec<_> = (0..2000).map(turn).collect();
     let text = template.render(&messages, &RenderOptions::for_answer()).unwrap();
     assert!(text.len() > 2_000_000, "{}", text.len());
