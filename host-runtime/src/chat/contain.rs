@@ -1,6 +1,8 @@
 //! Panics of the template engine become errors: no template may end the process.
 //!
-//! minijinja 2 and 3 index an empty string in `''[::-1]`, and, where overflows are checked, underflow in `'ab'[0:5:-1]`.
+//! minijinja 3.1 divides by zero in `loop.cycle()`, takes a frame that is not there after `continue` inside
+//! of `with`, and, where overflows are checked, negates the smallest integer in
+//! `'ab'[::-9223372036854775808]`.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};

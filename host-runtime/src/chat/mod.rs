@@ -1,38 +1,49 @@
 //! Conversations to prompts, by the Jinja template in the model file.
 //!
-//! Templates are written for Python's Jinja as Hugging Face sets it up, and a prompt that differs in one blank
-//! from those of training costs quality silently. So the settings are theirs: blocks trimmed on both sides,
-//! no HTML escaping, Python's methods and JSON.
+//! Templates are written for Python's Jinja as Hugging Face sets it up, and a prompt that differs in one
+//! blank from those of training costs quality silently. So the settings are theirs: blocks trimmed on both
+//! sides, no HTML escaping, Python's methods and JSON.
 //!
-//! Templates come from strangers: steps, recursion and output are bounded. What the engine cannot bound is the
-//! memory of a template that doubles a string again and again; it takes intent, and harms only this process.
+//! Templates come from strangers, and any of them ends with a prompt or with an error of one line, within two
+//! seconds, in 64 MiB of stack and a few hundred megabytes:
+//!
+//! * **Stack.** A rendering has a thread of its own. What nests too deeply is refused before it is parsed
+//!   (`nesting`), the engine bounds brackets, blocks and macros, and no value nests deeper than
+//!   160 levels (`guard`): printing, comparing and dropping are recursive.
+//! * **Time.** The engine counts instructions, and bytes and items that it makes, as fuel. What it does not
+//!   count is paid for by guards that are put around operators and literals (`rewrite`) and around all
+//!   filters, tests, functions and methods (`library`). Each guard and each turn of a loop looks at the
+//!   clock too, so that a rendering ends by itself. Should one step still take too long, the caller stops
+//!   waiting, and the thread ends with that step.
+//! * **Memory.** Fuel pays for every byte. Whatever makes much out of little (a width, a count, a
+//!   replacement) computes how much before it begins.
+//!
+//! This holds in the command and in other programs alike: no child process, no limit on the process, no
+//! allocator. It relies on what the engine does inside, so its version is fixed, and a newer one is to be
+//! read before it is used.
 
 mod clock;
 mod contain;
 mod error;
+mod guard;
+mod library;
+mod limits;
+mod nesting;
 mod python;
+mod render;
+mod rewrite;
 
-use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use minijinja::syntax::SyntaxConfig;
+use minijinja::ErrorKind;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, ErrorKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
-use self::contain::contain;
 pub use self::error::ChatError;
-
-/// Longest accepted template, about fifty times the longest known.
-pub(crate) const MAX_SOURCE: usize = 1 << 20;
-/// Steps a template may take. Known templates take a few hundred for each message.
-/// (A fuzzer needs no more to come across everything, and its inputs must not take long.)
-const FUEL: u64 = if cfg!(fuzzing) { 20_000 } else { 5_000_000 };
-/// Longest prompt, in bytes; no context holds as many tokens.
-const MAX_OUTPUT: usize = if cfg!(fuzzing) { 1 << 20 } else { 64 << 20 };
-/// The one template of the environment.
-const NAME: &str = "chat";
+pub(crate) use self::limits::MAX_SOURCE;
+use self::limits::{MAX_INPUT_DEPTH, MAX_SHORT};
 
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,37 +89,47 @@ impl RenderOptions {
     }
 }
 
-/// A compiled template.
+/// A template that compiles.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    env: Environment<'static>,
+    source: Arc<str>,
     bos: String,
     eos: String,
 }
 
 impl ChatTemplate {
     /// Compiles `source`; `bos` and `eos` are the texts of those tokens, empty if the model has none.
+    ///
+    /// # Errors
+    /// The template is too long, nests too deeply or does not compile.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, ChatError> {
         if source.len() > MAX_SOURCE {
             return Err(ChatError::SourceTooLong { bytes: source.len() });
         }
-        let mut env = Environment::new();
-        env.set_syntax(blocks_trimmed()?);
-        env.set_fuel(Some(FUEL));
-        python::install(&mut env);
-        contain(|| env.add_template_owned(NAME, python::without_generation_tags(source)))
-            .map_err(|panic| ChatError::engine(&panic))?
-            .map_err(|error| ChatError::syntax(&error))?;
-        Ok(Self { env, bos: bos.to_owned(), eos: eos.to_owned() })
+        let source: Arc<str> = python::without_generation_tags(source).into();
+        let compiled = Arc::clone(&source);
+        render::apart(move || render::check(&compiled))?;
+        Ok(Self { source, bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
     /// Renders a conversation.
     ///
     /// The text is for [`Tokenizer::encode_prompt`](crate::tokenizer::Tokenizer::encode_prompt), which parses
     /// control tokens and minds that many templates write BOS themselves.
+    ///
+    /// # Errors
+    /// The template refuses the messages, cannot be applied to them, or takes more than a template may.
     pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, ChatError> {
+        let nested =
+            messages.iter().flat_map(|message| message.extra.values()).chain(options.kwargs.values());
+        if is_too_deep(nested) {
+            return Err(ChatError::InputTooDeep);
+        }
         let now = options.now.unwrap_or_else(system_time);
         let strftime = move |format: String| {
+            if format.len() > MAX_SHORT {
+                return Err(error::Exceeded::limit(format!("a format of more than {MAX_SHORT} bytes")));
+            }
             clock::strftime(&format, now).map_err(|unknown| {
                 let detail = format!("strftime_now does not know {unknown}");
                 minijinja::Error::new(ErrorKind::InvalidOperation, detail)
@@ -124,52 +145,38 @@ impl ChatTemplate {
         }
         // Later entries win: extra arguments may replace the token texts, as in Python.
         let tokens = [("bos_token", &self.bos), ("eos_token", &self.eos)];
-        let context: Value = tokens
+        let context = tokens
             .into_iter()
             .map(|(name, text)| (name, Value::from(text)))
             .chain(options.kwargs.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))))
-            .chain(own)
-            .collect();
+            .chain(own);
+        let context = Value::from_pairs(context);
 
-        let mut out = Capped(Vec::new());
-        let template = self.env.get_template(NAME).map_err(|error| ChatError::render(&error))?;
-        contain(|| template.render_captured_to(context, &mut out).map(drop))
-            .map_err(|panic| ChatError::engine(&panic))?
-            .map_err(|error| ChatError::render(&error))?;
-        // The engine writes strings only.
-        Ok(String::from_utf8(out.0)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        let source = Arc::clone(&self.source);
+        render::apart(move || render::render(&source, context))
     }
 }
 
-/// The syntax of Hugging Face: a tag takes the blanks before it and the line break behind it.
-fn blocks_trimmed() -> Result<SyntaxConfig, ChatError> {
-    let mut syntax = SyntaxConfig::builder();
-    syntax.trim_blocks(true).lstrip_blocks(true);
-    syntax.build().map_err(|error| ChatError::syntax(&error))
+/// Whether a value nests deeper than [`MAX_INPUT_DEPTH`], found without recursion.
+fn is_too_deep<'a>(values: impl Iterator<Item = &'a Json>) -> bool {
+    let mut open: Vec<(&Json, usize)> = values.map(|value| (value, 1)).collect();
+    while let Some((value, depth)) = open.pop() {
+        if depth > MAX_INPUT_DEPTH {
+            return true;
+        }
+        match value {
+            Json::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Json::Object(items) => open.extend(items.values().map(|item| (item, depth + 1))),
+            Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => {}
+        }
+    }
+    false
 }
 
 /// Seconds since 1970; 0 if the clock stands before that.
 fn system_time() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX))
-}
-
-/// Collects output up to [`MAX_OUTPUT`].
-struct Capped(Vec<u8>);
-
-impl Write for Capped {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.0.len() + data.len() > MAX_OUTPUT {
-            return Err(io::Error::other("output too long"));
-        }
-        self.0.extend_from_slice(data);
-        Ok(data.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
 //! What templates expect of the Python library they were written for.
 
 use minijinja::value::{Kwargs, Value};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::{Environment, Error, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
 use super::error::Raised;
+use super::guard::{pay, too_long};
+use super::limits::MAX_TEXT;
 
 /// Widest indentation of `tojson`.
 const MAX_INDENT: usize = 64;
+/// How much more making JSON of an item costs than looking at it.
+const JSON_WORK: usize = 4;
 
-/// Adds the functions and filters, and Python's string and dictionary methods.
+/// Adds the functions and filters that Hugging Face adds.
 pub(super) fn install(env: &mut Environment<'_>) {
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     env.add_function("raise_exception", raise_exception);
     env.add_filter("tojson", tojson);
 }
@@ -22,9 +25,11 @@ fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
 }
 
-/// `json.dumps` with the arguments Hugging Face passes on: unlike Jinja's own filter it escapes no HTML, keeps
-/// the order of keys, and writes a blank after commas and colons, all of which models have seen in training.
-fn tojson(value: Value, kwargs: Kwargs) -> Result<Value, Error> {
+/// `json.dumps` with the arguments Hugging Face passes on: unlike Jinja's own filter it escapes no HTML,
+/// keeps the order of keys, and writes a blank after commas and colons, all of which models have seen in
+/// training.
+fn tojson(state: &State, value: Value, kwargs: Kwargs) -> Result<Value, Error> {
+    pay(state, &value, JSON_WORK)?;
     let indent: Option<usize> = kwargs.get("indent")?;
     let ascii: Option<bool> = kwargs.get("ensure_ascii")?;
     let separators: Option<Vec<String>> = kwargs.get("separators")?;
@@ -36,21 +41,40 @@ fn tojson(value: Value, kwargs: Kwargs) -> Result<Value, Error> {
     if sort == Some(true) {
         json.sort_all_objects();
     }
+    // A text that is too long is told apart from one that has no JSON.
+    let failed = |error: serde_json::Error| if error.is_io() { too_long() } else { failed(error) };
     let indent = " ".repeat(indent.unwrap_or(0).min(MAX_INDENT));
     let python = match separators.as_deref() {
         Some([item, key]) => Python { item: item.clone(), key: key.clone() },
         Some(_) => return Err(Error::new(ErrorKind::InvalidOperation, "separators must be two strings")),
         None => Python { item: ", ".to_owned(), key: ": ".to_owned() },
     };
-    let mut out = Vec::new();
+    let mut out = Capped(Vec::new());
     if indent.is_empty() {
         json.serialize(&mut Serializer::with_formatter(&mut out, python)).map_err(failed)?;
     } else {
         let pretty = PrettyFormatter::with_indent(indent.as_bytes());
         json.serialize(&mut Serializer::with_formatter(&mut out, pretty)).map_err(failed)?;
     }
-    let text = String::from_utf8_lossy(&out).into_owned();
+    let text = String::from_utf8_lossy(&out.0).into_owned();
     Ok(Value::from(if ascii == Some(true) { escape_non_ascii(&text) } else { text }))
+}
+
+/// Collects up to [`MAX_TEXT`] bytes.
+struct Capped(Vec<u8>);
+
+impl Write for Capped {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        if self.0.len() + data.len() > MAX_TEXT {
+            return Err(io::Error::other("too long"));
+        }
+        self.0.extend_from_slice(data);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes JSON on one line with the given separators.

@@ -207,18 +207,21 @@ fn refusals_carry_the_templates_words() {
 
 #[test]
 fn endless_templates_stop() {
-    let looping = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}";
+    let looping = "{% for a in range(49999) %}{% for b in range(49999) %}{% endfor %}{% endfor %}";
     assert_eq!(render(looping, &RenderOptions::default()), Err(ChatError::OutOfFuel));
-    let writing = "{% set x = 'x' * 1000000 %}{% for a in range(99) %}{{ x }}{% endfor %}";
+    let writing = "{% set x = 'x' * 1000000 %}{% for a in range(20) %}{{ x }}{% endfor %}";
     assert_eq!(render(writing, &RenderOptions::default()), Err(ChatError::OutputTooLong));
     let recursing = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
     assert!(matches!(render(recursing, &RenderOptions::default()), Err(ChatError::Render { .. })));
 }
 
-/// A fuzzer's find: the engine's own mistakes are errors like others, and what comes after them goes well.
+/// The engine's own mistakes are errors like others, and what comes after them goes well: here, a remainder
+/// by zero.
 #[test]
 fn panics_of_the_engine_are_errors() {
-    let template = compile("{{ messages[0].content[::-1] }}");
+    let template = compile(
+        "{% for m in messages %}{{ loop.cycle() if m.content == '' else m.content[::-1] }}{% endfor %}",
+    );
     let render = |content| template.render(&[Message::new("user", content)], &RenderOptions::default());
     let error = render("").unwrap_err();
     assert!(matches!(error, ChatError::Engine { .. }), "{error:?}");
@@ -240,4 +243,148 @@ fn errors_name_the_line_and_a_remedy() {
     assert_eq!(long, ChatError::SourceTooLong { bytes: MAX_SOURCE + 1 });
     let reserved = render("", &RenderOptions::default().with("messages", 1)).unwrap_err();
     assert_eq!(reserved, ChatError::ReservedArgument { name: "messages".to_owned() });
+}
+
+/// Lists in lists, made without recursion.
+fn nested(levels: usize) -> Json {
+    (1..levels).fold(json!([]), |inner, _| Json::Array(vec![inner]))
+}
+
+/// A deep value is taken apart level by level: its own way to be dropped is recursive.
+fn dismantle(mut value: Json) {
+    while let Json::Array(items) = &mut value {
+        let Some(inner) = items.pop() else { break };
+        value = inner;
+    }
+}
+
+#[test]
+fn data_that_nests_too_deeply_is_refused_and_as_deep_as_json_allows_is_used() {
+    let source = "{{ x == [[x]][0][0] }} {{ [x]|tojson == '[' ~ x|tojson ~ ']' }} {{ (x ~ '')|length }}";
+    let with = |value: Json| {
+        let options = RenderOptions::default().with("x", value);
+        let result = render(source, &options);
+        options.kwargs.into_iter().for_each(|(_, value)| dismantle(value));
+        result
+    };
+    assert_eq!(with(nested(MAX_INPUT_DEPTH)).as_deref(), Ok("True True 256"));
+    assert_eq!(with(nested(MAX_INPUT_DEPTH + 1)), Err(ChatError::InputTooDeep));
+    assert_eq!(with(nested(100_000)), Err(ChatError::InputTooDeep));
+
+    let mut message = Message::new("user", "");
+    message.extra.insert("tool_calls".to_owned(), nested(100_000));
+    let error = compile("").render(std::slice::from_ref(&message), &RenderOptions::default());
+    assert_eq!(error, Err(ChatError::InputTooDeep));
+    message.extra.into_iter().for_each(|(_, value)| dismantle(value));
+
+    // What reads messages refuses it by itself.
+    let text =
+        format!(r#"{{"role": "", "content": "", "x": {}1{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert!(serde_json::from_str::<Message>(&text).is_err());
+}
+
+/// The engine's types have no public names: these are known by what they are called, so that a newer engine
+/// has to be looked at.
+#[test]
+fn what_changes_later_is_not_stored_and_views_are_copied() {
+    let refused = [
+        "{% set n = namespace() %}{{ [n] }}",
+        "{% set n = namespace() %}{% set n.a = n %}",
+        "{% set n = namespace() %}{{ dict(a=n) }}",
+        "{% for x in [1] %}{{ {'a': loop} }}{% endfor %}",
+    ];
+    for source in refused {
+        let text = render(source, &RenderOptions::default()).unwrap_err().to_string();
+        assert!(text.contains("cannot be stored in another value"), "{source}: {text}");
+    }
+    let used = [
+        ("{% set n = namespace(a=1) %}{% set n.a = n.a + 1 %}{{ n.a }}{{ n is defined }}", "2True"),
+        (
+            "{% macro m(n) %}{% set n.a = 'x' %}{% endmacro %}{% set n = namespace() %}{{ m(n) }}{{ n.a }}",
+            "x",
+        ),
+        (
+            "{% for g in [{'k': 1, 'v': 2}, {'k': 1, 'v': 3}]|groupby('k') %}{{ g.grouper }}{{ g.list|length }}{% endfor %}",
+            "12",
+        ),
+        ("{{ [[1, 2][::-1], {'a': 1}.items(), 'ab'|list|reverse] }}", "[[2, 1], [('a', 1)], ['b', 'a']]"),
+        ("{{ (1, 2)[:1] }}{{ {'a': 1}|chain({'b': 2}) }}{{ range(2) }}", "(1,){'a': 1, 'b': 2}[0, 1]"),
+        ("{% for x in [1, 1] %}{{ loop.changed([x]) }}{% endfor %}", "TrueFalse"),
+        ("{{ 'a,b'.split(',')[-1] }}{{ '-'.join(['a', 1]) }}{{ '{} {:>3}'.format('x', 1) }}", "ba-1x   1"),
+    ];
+    for (source, expected) in used {
+        assert_eq!(render(source, &RenderOptions::default()).as_deref(), Ok(expected), "{source}");
+    }
+}
+
+/// The template by the engine alone, with Python's methods and nothing else of this program.
+fn unguarded(source: &str, context: &Value) -> Result<String, ChatError> {
+    let mut env = minijinja::Environment::new();
+    env.set_debug(false);
+    env.set_fuel(Some(200_000));
+    let mut syntax = minijinja::syntax::SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true);
+    env.set_syntax(syntax.build().unwrap());
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    python::install(&mut env);
+    let source = python::without_generation_tags(source);
+    let rendered = contain::contain(|| env.template_from_str(&source)?.render(context));
+    rendered.map_err(|panic| ChatError::engine(&panic))?.map_err(|error| ChatError::render(&error))
+}
+
+/// What real templates use, and more of the same kind. The reference is the engine without this program's
+/// guards.
+#[test]
+fn guards_change_nothing_that_real_templates_render() {
+    let used = [
+        CHATML,
+        THINKING,
+        HARMONY,
+        "{{ 'a' + 'b' ~ 1 ~ none ~ [1, 'x'] ~ {'k': true} ~ missing }}",
+        "{{ messages[0].role }}{{ messages[-1]['content'] }}{{ messages[0]['content'][0] }}{{ messages[0].content[-1] }}",
+        "{{ messages[1:]|length }}{{ messages[::-1][0].content }}{{ 'abc'[1:] }}{{ 'abc'[::-1] }}{{ messages[:-1]|map(attribute='role')|list }}",
+        "{% set x = messages + [{'role': 'tool', 'content': 'é'}] %}{{ x|length }}{{ x[-1].content }}{{ x|tojson }}",
+        "{% set x = [1, 2] + [3] %}{% set a, b, c = x %}{{ a }}{{ b }}{{ c }}{{ x * 2 }}{{ 'ab' * 2 }}{{ 2 * 3 }}{{ (1, 2) + (3,) }}",
+        "{{ 1 < 2 < 3 }}{{ [1] == [1] }}{{ 'a' in 'abc' }}{{ 'a' not in ['b'] }}{{ messages[0] == messages[0] }}{{ messages[0] in messages }}",
+        "{{ messages|selectattr('role', 'equalto', 'user')|list|length }}{{ messages|rejectattr('role', 'eq', 'user')|map(attribute='content')|join(', ') }}",
+        "{{ [3, 1, 2]|sort|join('-') }}{{ [3, 1]|max }}{{ [3, 1]|min }}{{ [1, 1, 2]|unique|list }}{{ [1, 2]|sum }}{{ [1, 2]|first }}{{ [1, 2]|last }}",
+        "{{ [1, 2, 3]|batch(2)|list }}{{ [1, 2, 3]|slice(2)|list }}{{ [1, 2, 3]|reverse|list }}{{ 'abc'|reverse }}{{ 'ab'|list }}",
+        "{{ ' x '|trim }}{{ 'xyx'|trim('x') }}{{ 'a'|upper }}{{ 'B'|lower }}{{ 'a b'|title }}{{ 'ab'|capitalize }}{{ 'aXa'|replace('a', 'bb') }}",
+        "{{ 'a\nb'|indent(2) }}{{ 'a\nb'|indent(2, true) }}{{ 'a,b'|split(',') }}{{ 'a\nb'|lines }}{{ '%s-%03d'|format('a', 7) }}{{ 1.56|round(1) }}",
+        "{{ {'b': 1, 'a': 2}|dictsort }}{{ {'b': 1}|items|list }}{{ {'b': 1}.items()|list }}{{ {'b': 1}.keys()|list }}{{ {'b': 1}.values()|list }}",
+        "{% for k, v in {'b': 1, 'a': {'c': 2}}.items() %}{{ k }}={{ v }}{{ ',' if not loop.last }}{% endfor %}",
+        "{% for k, v in {'b': 1, 'a': 2}|items if v > 1 recursive %}{{ loop.index }}{{ k }}{% else %}none{% endfor %}",
+        "{{ {'k': 1}.get('k') }}{{ {'k': 1}.get('x', 2) }}{{ dict(a=1) }}{{ dict({'a': 1}, b=2) }}{{ range(1, 9, 3)|list }}",
+        "{{ ' a b '.strip() }}{{ 'a b'.split() }}{{ 'a-b-c'.split('-', 1) }}{{ 'ab'.replace('a', '') }}{{ 'ab'.startswith('a') }}{{ 'ab'.endswith(('b', 'c')) }}",
+        "{{ 'ab'.find('b') }}{{ 'abab'.rfind('a') }}{{ 'abab'.count('ab') }}{{ 'a\nb'.splitlines() }}{{ '-'.join(['a', 'b']) }}{{ '{}={a:>4}'.format(1, a=2) }}",
+        "{{ 'ab'.upper() ~ 'AB'.lower() ~ 'ab'.title() ~ 'ab'.capitalize() ~ '1'.isdigit() ~ 'a'.isalpha() ~ [1, 1].count(1) }}",
+        "{{ x is defined }}{{ none is none }}{{ 'a' is string }}{{ {} is mapping }}{{ [] is sequence }}{{ 1 is number }}{{ true is boolean }}{{ 4 is divisibleby(2) }}",
+        "{{ missing|default('d') }}{{ none|d('e', true) }}{{ '1'|int + 1 }}{{ '1.5'|float }}{{ 1|string ~ 2 }}{{ '<'|e }}{{ '<'|safe }}{{ [1, {'a': 2}]|pprint }}",
+        "{{ {'a': [1, {'b': none}]}|tojson }}{{ {'a': [1, {'b': none}]}|tojson(indent=2) }}{{ messages|tojson(sort_keys=true) }}",
+        "{% macro m(a, b=2, c=[]) %}{{ a }}{{ b }}{{ c|length }}{{ caller() if caller }}{% endmacro %}{{ m(1) }}{{ m(1, c=[1, 2]) }}{% call m(3) %}in{% endcall %}",
+        "{% macro m(d) %}{% if d is mapping %}{% for k in d %}{{ k }}({{ m(d[k]) }}){% endfor %}{% else %}{{ d }}{% endif %}{% endmacro %}{{ m({'a': {'b': {'c': 1}}}) }}",
+        "{% set ns = namespace(n=0, l=[]) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% set ns.l = ns.l + [m.role] %}{% endfor %}{{ ns.n }}{{ ns.l }}{{ ns.x }}",
+        "{% set x %}a{{ 1 }}b{% endset %}{{ x }}{% filter upper %}q{{ x }}{% endfilter %}{% with a = 1, b = [a] %}{{ a }}{{ b }}{% endwith %}",
+        "{% for m in messages %}{{ loop.cycle('a', 'b') }}{{ loop.changed(m.role) }}{{ loop.previtem.role }}{{ loop.nextitem.role }}{{ loop.revindex }}{% endfor %}",
+        "{% block a %}x{% endblock %}{% autoescape true %}{{ '<' }}{% endautoescape %}{% raw %}{{ }}{% endraw %}{# no #}{{ 7 // 2 }}{{ 7 % 2 }}{{ 2 ** 3 }}{{ -1 }}",
+        "{% for t in [{'a': [{'a': []}]}] recursive %}({{ loop(t.a) }}){% endfor %}{% for c in 'abc' %}{{ c }}.{% endfor %}{{ 'yes' if messages else 'no' }}",
+    ];
+    let messages = [
+        Message::new("system", "Be brief."),
+        Message::new("user", " héllo\n"),
+        Message::new("assistant", "Hi."),
+    ];
+    let mut options = RenderOptions::for_answer();
+    options.now = Some(951_782_400);
+    let context = Value::from_pairs([
+        ("messages", Value::from(Serde(&messages[..]))),
+        ("add_generation_prompt", Value::from(true)),
+        ("strftime_now", Value::from_function(|_: String| "2000-02-29")),
+    ]);
+    let differ: Vec<_> = used
+        .iter()
+        .map(|source| (source, compile(source).render(&messages, &options), unguarded(source, &context)))
+        .filter(|(_, guarded, plain)| guarded.as_ref() != plain.as_ref())
+        .collect();
+    assert!(differ.is_empty(), "{differ:#?}");
 }

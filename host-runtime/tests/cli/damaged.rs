@@ -13,7 +13,7 @@ const MODEL: &str = "tiny-hybrid-q8_0.gguf";
 fn damaged(dir: &Path, name: &str, at: usize, bytes: &[u8]) -> PathBuf {
     let gguf = Gguf::open(&model(MODEL)).unwrap();
     let tensor = gguf.require_tensor(name).unwrap();
-    let mut data = gguf.data(tensor).to_vec();
+    let mut data = gguf.data(tensor).unwrap();
     data[at..at + bytes.len()].copy_from_slice(bytes);
     let path = dir.join("damaged.gguf");
     let changes = [Change::NoTensor(name), Change::NewTensor(name, tensor.ggml_type, tensor.shape(), data)];

@@ -20,3 +20,5 @@ mod numbers;
 mod signalled;
 mod speculation;
 mod support;
+#[cfg(target_os = "linux")]
+mod templates;

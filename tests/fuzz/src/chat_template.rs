@@ -19,9 +19,14 @@ pub fn check(data: &[u8]) {
     if let Err(error) = &first {
         let text = error.to_string();
         assert!(!text.contains('\n'), "{text}");
-        // Slices with negative steps are known.
-        let is_known = text.contains("value/ops.rs");
+        // Slices with the smallest step, `loop.cycle()`, and `continue` inside of `with` are known.
+        let known = ["value/ops.rs", "vm/loop_object.rs", "vm/mod.rs", "vm/context.rs"];
+        let is_known = known.iter().any(|place| text.contains(place));
         assert!(!matches!(error, ChatError::Engine { .. }) || is_known, "{text}");
     }
-    assert_eq!(first, template.render(&messages, &options), "rendered again");
+    let second = template.render(&messages, &options);
+    // The clock is the one thing that differs.
+    if first != Err(ChatError::OutOfTime) && second != Err(ChatError::OutOfTime) {
+        assert_eq!(first, second, "rendered again");
+    }
 }
