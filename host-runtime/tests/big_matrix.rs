@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hexflash::device::{self, DeviceOptions, Memory};
+use hexflash::device::{self, DeviceOptions, Memory, Source};
 use hexflash::record::{Homes, Recorder, packed_bytes};
 use hexflash_abi::message::{Message, Range, Run};
 use hexflash_abi::program::TensorFlags;
@@ -43,6 +43,24 @@ unsafe impl Memory for Matrix {
     }
 }
 
+/// The matrix as weights, which a device of this process uses in place.
+struct Weights(Arc<Matrix>);
+
+impl Source for Weights {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn in_memory(&self) -> std::io::Result<Arc<dyn Memory>> {
+        Ok(self.0.clone())
+    }
+
+    fn copy_to(&self, out: &mut [u8]) -> std::io::Result<()> {
+        out.copy_from_slice(&self.0.map);
+        Ok(())
+    }
+}
+
 /// The matrix, with some values (row, column, value).
 fn matrix(values: &[(usize, usize, f32)]) -> Matrix {
     let bytes = packed_bytes(DType::F32x32, NE).unwrap();
@@ -68,7 +86,7 @@ fn the_rows_of_a_matrix_of_five_gib() {
 
     let mut device =
         device::open("inproc", &DeviceOptions { threads: Some(2), ..DeviceOptions::default() }).unwrap();
-    let weights = device.import(Arc::new(matrix(&values))).unwrap();
+    let weights = device.import(Arc::new(Weights(Arc::new(matrix(&values))))).unwrap();
     let (width, at) = (4 * u64::from(NE[0]), 128);
     let data = device.allocate(at + 3 * width).unwrap();
     let mut rec = Recorder::new(1, 1);
