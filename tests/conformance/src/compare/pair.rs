@@ -97,9 +97,10 @@ impl Pair {
 
     /// Ids of a text, on which both must agree.
     pub fn tokenize(&self, text: &str) -> Result<Vec<i32>, String> {
-        let theirs = self.llama.tokenize(text, true).map_err(|e| e.to_string())?;
+        // First, as it refuses files without a tokenizer: llama.cpp would end the process.
         let model = TextModel::read(&self.gguf).map_err(|e| e.to_string())?;
         let ours = model.tokenizer.encode_prompt(text).map_err(|e| e.to_string())?;
+        let theirs = self.llama.tokenize(text, true).map_err(|e| e.to_string())?;
         let differ = theirs.iter().zip(&ours).position(|(&a, &b)| a as u32 != b);
         match differ.or((theirs.len() != ours.len()).then_some(theirs.len().min(ours.len()))) {
             None => Ok(theirs),
