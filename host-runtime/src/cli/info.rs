@@ -31,6 +31,13 @@ pub(super) struct Args {
     device: DeviceArgs,
 }
 
+impl Args {
+    /// Whether a target and a draft could be used, and are not named.
+    pub(super) fn lacks(&self) -> [bool; 2] {
+        [!self.model.is_given(), self.spec.drafter.lacks_model()]
+    }
+}
+
 /// Elements of an array that are shown.
 const SHOWN: usize = 8;
 

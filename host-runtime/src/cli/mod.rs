@@ -15,6 +15,7 @@ mod options;
 mod progress;
 mod run;
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -52,12 +53,29 @@ enum Command {
     Deploy(deploy::Args),
 }
 
+impl Command {
+    /// Whether the command could do with a target and with a draft, and names none.
+    fn lacks(&self) -> [bool; 2] {
+        match self {
+            Self::Run(args) => args.lacks(),
+            Self::Info(args) => args.lacks(),
+            Self::Bench(args) => args.lacks(),
+            Self::Devices(_) | Self::Deploy(_) => [false; 2],
+        }
+    }
+}
+
+/// Reads a command line, the first word of which is the program's name.
+fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let matches = command().try_get_matches_from(llama::long_form(args))?;
+    Cli::from_arg_matches(&matches)
+}
+
 /// Parses the command line and runs it.
 pub fn main() -> ExitCode {
     #[cfg(unix)]
     outlive_file_limits();
-    let matches = command().try_get_matches_from(llama::long_form(std::env::args_os()));
-    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+    let cli = match parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
@@ -125,6 +143,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     if let Some(error) = llama::foreign(error) {
         return report(&error);
     }
+    say(format_args!("error: {}; see hexflash --help", one_line(error)));
+    ExitCode::from(2)
+}
+
+/// What clap says of a mistake, without its advice.
+fn one_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let is_advice = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more information");
     let mut message = String::new();
@@ -137,8 +161,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         message.push_str(separator);
         message.push_str(line);
     }
-    say(format_args!("{message}; see hexflash --help"));
-    ExitCode::from(2)
+    message.strip_prefix("error: ").unwrap_or(&message).to_owned()
 }
 
 /// Prints a value for programs to read.

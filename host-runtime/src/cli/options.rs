@@ -26,6 +26,11 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// Whether a model is named.
+    pub(super) fn is_given(&self) -> bool {
+        self.model.is_some()
+    }
+
     /// The model's path: as given, or the shipped model beside the executable or in the source tree.
     pub(super) fn path(&self) -> Result<PathBuf, CliError> {
         if let Some(path) = &self.model {
@@ -73,6 +78,11 @@ const SPECULATION: &str = "Speculation (never changes the text)";
 impl DrafterArgs {
     pub(super) fn is_given(&self) -> bool {
         self.model_draft.is_some() || self.spec_type.is_some_and(|kind| kind != SpecType::None)
+    }
+
+    /// Whether a draft model would draft, and none is named.
+    pub(super) fn lacks_model(&self) -> bool {
+        self.model_draft.is_none() && matches!(self.spec_type, None | Some(SpecType::DraftDflash))
     }
 
     pub(super) fn kind(&self) -> Result<SpecType, CliError> {

@@ -128,6 +128,13 @@ fn seed(text: &str) -> Result<Seed, String> {
     }
 }
 
+impl Args {
+    /// Whether a target and a draft could be used, and are not named.
+    pub(super) fn lacks(&self) -> [bool; 2] {
+        [!self.model.is_given(), self.spec.drafter.lacks_model()]
+    }
+}
+
 /// Tokens when the user gives no `-n`.
 const DEFAULT_PREDICT: i64 = 128;
 

@@ -2,9 +2,11 @@
 # Plays adb, with a device that is a folder of this machine: what is said to its shell, a shell here says to the same
 # paths. The folder of this script has the plan, as files: `devices` (lines of `adb devices`), `log` (written: a line per
 # call), `bin` (programs that go before the system's on the device), and what goes wrong with the Nth piece that is
-# pushed: `cut-N` (so many bytes arrive, then the connection breaks), `bad-N` (it arrives damaged).
+# pushed: `cut-N` (so many bytes arrive, then the connection breaks), `bad-N` (it arrives damaged). What is in `hook` is
+# done first, in every call.
 here=$(dirname "$0")
 printf '%s\n' "$*" >> "$here/log"
+[ ! -f "$here/hook" ] || . "$here/hook"
 if [ "$1" = devices ]; then
     printf 'List of devices attached\n'
     cat "$here/devices"

@@ -8,6 +8,7 @@
 
 mod apt;
 mod arm64;
+mod deny;
 mod disassembly;
 mod dist;
 mod failure;
@@ -60,6 +61,8 @@ enum Verb {
     Fuzz(fuzz::Arguments),
     /// Run tests of the device `inproc` and a generation under a sanitizer
     Sanitize(sanitize::Arguments),
+    /// Check what the dependencies of all workspaces are: licences, versions, where they come from, advisories
+    Deny,
     /// Run small models of the queue and the worker pool in all orders that threads may take
     Loom(loom::Arguments),
     /// Run tests of the pure parts under the interpreter that knows undefined behaviour
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Soak(arguments) => soak::run(&arguments),
         Verb::Fuzz(arguments) => fuzz::run(&arguments),
         Verb::Sanitize(arguments) => sanitize::run(&arguments),
+        Verb::Deny => deny::run(),
         Verb::Loom(arguments) => loom::run(&arguments),
         Verb::Miri(arguments) => miri::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),

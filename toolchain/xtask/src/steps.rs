@@ -33,6 +33,12 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "deny",
+        about: "dependencies: licences, bans, sources; advisories where their database can be had",
+        needs: &[Set::Base, Set::Deny],
+        command: || process::xtask(&["deny"]),
+    },
+    Step {
         name: "hexagon",
         about: "image and skels build, and the skels are what a DSP loads",
         needs: &[Set::Base, Set::Hexagon],

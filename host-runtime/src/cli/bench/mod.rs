@@ -47,6 +47,13 @@ pub(super) struct Args {
     device: DeviceArgs,
 }
 
+impl Args {
+    /// Whether a target and a draft could be used, and are not named.
+    pub(super) fn lacks(&self) -> [bool; 2] {
+        [!self.model.is_given(), self.draft && self.drafter.lacks_model()]
+    }
+}
+
 /// One test's figures.
 #[derive(Serialize)]
 struct Row {

@@ -1,8 +1,13 @@
 //! What a program was built for: enough of its ELF header to tell before it is pushed that it cannot start.
 
+use std::io::Read;
 use std::path::Path;
 
 use super::DeployError;
+use super::push::open;
+
+/// Bytes of a program that are looked at: linkers put header and interpreter at its beginning.
+const BEGINNING: u64 = 1 << 20;
 
 /// What the header says.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,8 +21,9 @@ pub(super) struct Header {
 impl Header {
     /// Reads a program's header.
     pub(super) fn read(path: &Path) -> Result<Self, DeployError> {
-        let file =
-            std::fs::read(path).map_err(|source| DeployError::Read { path: path.to_owned(), source })?;
+        let mut file = Vec::new();
+        let read = open(path)?.take(BEGINNING).read_to_end(&mut file);
+        read.map_err(|source| DeployError::Read { path: path.to_owned(), source })?;
         Self::parse(&file).ok_or_else(|| DeployError::NoProgram { path: path.to_owned() })
     }
 

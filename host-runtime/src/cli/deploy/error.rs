@@ -1,6 +1,13 @@
 //! What keeps a deployment from happening.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::gguf::Clean;
+
+/// A path as a terminal can be given it: names in a folder are whatever somebody made them.
+fn shown(path: &Path) -> String {
+    Clean(&path.to_string_lossy()).to_string()
+}
 
 /// A deployment failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +26,25 @@ pub enum DeployError {
     Adb {
         /// What it says.
         text: String,
+    },
+    /// adb, or the device behind it, does nothing any more.
+    #[error(
+        "adb made no progress for {seconds} s while {what}; connect the device again, try `adb kill-server`, or give \
+         it more time with --timeout SECONDS"
+    )]
+    Hung {
+        /// What it was about.
+        what: String,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// What calls itself adb prints and prints.
+    #[error("{} printed more than anything that adb has to say while {what}; name Android's adb with --adb FILE", adb.display())]
+    Endless {
+        /// The program.
+        adb: PathBuf,
+        /// What it was about.
+        what: String,
     },
     /// No device.
     #[error(
@@ -171,7 +197,7 @@ pub enum DeployError {
         interpreter: String,
     },
     /// A file here cannot be read.
-    #[error("cannot read {}: {source}; check the path and its rights", path.display())]
+    #[error("cannot read {}: {source}; check the path and its rights", shown(path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -186,8 +212,32 @@ pub enum DeployError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// It is not what it was when it was first read.
+    #[error(
+        "{} changed while it was pushed; see that nobody writes to it, and repeat the command",
+        shown(path)
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A folder, a pipe or a device where a file should be.
+    #[error(
+        "{} is no regular file, and cannot be pushed; remove it, or put the file in its place",
+        shown(path)
+    )]
+    NoFile {
+        /// What it is called.
+        path: PathBuf,
+    },
+    /// The command for the device is wrong.
+    #[error("{text}; what follows -- is a command of hexflash: see hexflash --help")]
+    Command {
+        /// What is wrong.
+        text: String,
+    },
     /// A name that shells cannot be given.
-    #[error("{} has a name that is not plain text; rename it", path.display())]
+    #[error("{} has a name that is not plain text; rename it", shown(path))]
     Name {
         /// The file.
         path: PathBuf,
@@ -207,6 +257,8 @@ impl DeployError {
                 | Self::Machine { .. }
                 | Self::System { .. }
                 | Self::Read { .. }
+                | Self::NoFile { .. }
+                | Self::Command { .. }
                 | Self::Name { .. }
         )
     }

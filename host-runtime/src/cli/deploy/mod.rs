@@ -1,19 +1,26 @@
 //! `hexflash deploy`: program, libraries and a model onto a machine with a Snapdragon, over adb, and a command there.
 
 mod adb;
+mod call;
+mod command;
 mod elf;
 mod error;
 mod push;
 
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
 
 use super::{CliError, say};
 use crate::gguf::Gguf;
-use adb::{Adb, quoted};
+use adb::{Adb, clean, quoted};
+use command::Remote;
 pub use error::DeployError;
-use push::{File, Place};
+use push::{File, Place, fingerprint};
 
 /// What `cargo xtask dist` calls the program.
 const PROGRAM: &str = "hexflash";
@@ -30,11 +37,14 @@ pub(super) struct Args {
     #[arg(long, alias = "md", value_name = "FILE", requires = "model")]
     model_draft: Option<PathBuf>,
     /// The device, as `adb devices` names it [default: ANDROID_SERIAL, or the only one there is]
-    #[arg(short, long, value_name = "SERIAL")]
+    #[arg(short, long, value_name = "SERIAL", value_parser = NonEmptyStringValueParser::new())]
     serial: Option<String>,
     /// The program adb
     #[arg(long, value_name = "FILE", default_value = "adb")]
     adb: PathBuf,
+    /// Seconds that adb may take without any progress; the command on the device has all the time it wants
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
     /// Folder on the device
     #[arg(long, value_name = "DIR", default_value = "/data/local/tmp/hexflash")]
     to: String,
@@ -44,16 +54,19 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let plan = Plan::new(args)?;
-    let adb = Adb::find(&args.adb, args.serial.as_deref())?;
+    // Whatever can be told to be wrong without the device, first.
+    let remote = Remote::parse(&args.command)?;
     if !args.to.starts_with('/') {
         return Err(DeployError::Folder { dir: args.to.clone() }.into());
     }
     let to = args.to.trim_end_matches('/');
+    let plan = Plan::new(args)?;
+    let adb = Adb::find(&args.adb, args.serial.as_deref(), Duration::from_secs(args.timeout.into()))?;
     fits(&adb, &args.dist.join(PROGRAM))?;
-    let place = Place::make(&adb, to, plan.files.iter().any(|file| file.name.contains('/')))?;
+    let (files, models) = plan.read(to)?;
+    let place = Place::make(&adb, to, &files)?;
     let (mut pushed, mut same) = (Vec::new(), 0);
-    for file in place.wanted(&plan.files, &mut same)? {
+    for file in place.wanted(&files, &mut same)? {
         place.push(file)?;
         pushed.push(file.name.as_str());
     }
@@ -62,137 +75,115 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         [] => say(format_args!("nothing to push: all {same} files are in {to}")),
         names => say(format_args!("pushed to {to}: {} ({same} were there)", names.join(", "))),
     }
-    Ok(adb.run(&plan.command(to, &args.command))?)
+    Ok(adb.run(&remote.line(to, &models))?)
 }
 
 /// Refuses a program that the device cannot start: of another architecture, or for another system.
 fn fits(adb: &Adb, program: &Path) -> Result<(), DeployError> {
     let header = elf::Header::read(program)?;
-    let found = adb.script("uname -m")?;
+    let found = adb.script("it was asked for its processor", "uname -m")?;
     let found = found.trim();
     if found != header.machine {
-        let (program, found) = (program.to_owned(), found.to_owned());
+        let (program, found) = (program.to_owned(), clean(found));
         return Err(DeployError::Machine { program, built: header.machine, found });
     }
     let Some(interpreter) = header.interpreter else { return Ok(()) };
-    let there = adb.script(&format!("[ -e {} ] && echo yes || true", quoted(&interpreter)))?;
-    if there.trim() == "yes" {
+    let there = format!("[ -e {} ] && echo yes || true", quoted(&interpreter));
+    if adb.script("it was asked for its system", &there)?.trim() == "yes" {
         return Ok(());
     }
-    Err(DeployError::System { program: program.to_owned(), interpreter })
+    Err(DeployError::System { program: program.to_owned(), interpreter: clean(&interpreter) })
 }
 
-/// What goes to the device, and what the models are called there.
+/// What goes to the device.
 struct Plan {
-    files: Vec<File>,
-    /// Option and name for each model that was named.
-    models: Vec<(&'static str, String)>,
+    /// Program and libraries.
+    program: Vec<PathBuf>,
+    /// Models of the folder. They keep their names.
+    shipped: Vec<PathBuf>,
+    /// Target and draft that were named: the path, and all files of the model.
+    named: [Option<(PathBuf, Vec<PathBuf>)>; 2],
 }
 
 impl Plan {
     fn new(args: &Args) -> Result<Self, CliError> {
-        let mut files = distribution(&args.dist)?;
-        let mut models = Vec::new();
-        let named = [("-m", &args.model), ("-md", &args.model_draft)];
-        for (option, path) in named.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+        let program = distribution(&args.dist)?;
+        let model = |path: &Option<PathBuf>| -> Result<_, CliError> {
+            let Some(path) = path else { return Ok(None) };
             // Opened here, so that a file that is no model is told of before hours of pushing.
-            let shards = Gguf::open(path)?.files().map(Path::to_owned).collect::<Vec<_>>();
-            for shard in shards {
-                files.push(File::open(&shard, "models/")?);
-            }
-            models.push((option, format!("models/{}", name(path)?)));
+            let files = Gguf::open(path)?.files().map(Path::to_owned).collect();
+            Ok(Some((path.clone(), files)))
+        };
+        let named = [model(&args.model)?, model(&args.model_draft)?];
+        let shipped = match &args.model {
+            None => listed(&args.dist.join("models"), |name| name.ends_with(".gguf"))?,
+            Some(_) => Vec::new(),
+        };
+        for path in program.iter().chain(&shipped) {
+            push::open(path)?;
         }
-        if args.model.is_none() {
-            for model in listed(&args.dist.join("models"), |name| name.ends_with(".gguf")) {
-                files.push(File::open(&model, "models/")?);
-            }
-        }
-        Ok(Self { files, models })
+        Ok(Self { program, shipped, named })
     }
 
-    /// The command line on the device.
-    fn command(&self, to: &str, arguments: &[String]) -> String {
-        let takes_model = |word: &String| ["run", "info", "bench"].contains(&word.as_str());
-        let mut words: Vec<String> = arguments.to_vec();
-        if words.is_empty() {
-            words.push("devices".to_owned());
+    /// Reads all files; gives them, and the paths of target and draft on the device.
+    ///
+    /// Each model that was named lies in a folder that is named after its contents: models of the same name do not
+    /// replace each other, and one that is there already is found wherever it comes from.
+    fn read(&self, to: &str) -> Result<(Vec<File>, [Option<String>; 2]), DeployError> {
+        let mut files = Vec::new();
+        for path in &self.program {
+            files.push(File::read(path, "")?);
         }
-        if words.first().is_some_and(takes_model) {
-            let given = |options: &[&str]| {
-                arguments.iter().any(|word| {
-                    options
-                        .iter()
-                        .any(|o| word == o || word.strip_prefix(o).is_some_and(|w| w.starts_with('=')))
-                })
-            };
-            for (option, name) in self.models.iter().rev() {
-                let same = if *option == "-m" { ["-m", "--model"] } else { ["-md", "--model-draft"] };
-                if !given(&same) {
-                    words.splice(1..1, [(*option).to_owned(), format!("{to}/{name}")]);
-                }
+        for path in &self.shipped {
+            files.push(File::read(path, "models/")?);
+        }
+        let mut models = [None, None];
+        for (model, named) in models.iter_mut().zip(&self.named) {
+            let Some((path, shards)) = named else { continue };
+            let mut read = shards.iter().map(|shard| File::read(shard, "")).collect::<Result<Vec<_>, _>>()?;
+            let folder = format!("models/{}/", fingerprint(&read));
+            for file in &mut read {
+                file.name.insert_str(0, &folder);
             }
+            *model = Some(format!("{to}/{folder}{}", name(path)?));
+            // The draft can be the target's file.
+            read.retain(|file| files.iter().all(|other| other.name != file.name));
+            files.extend(read);
         }
-        let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
-        let dir = quoted(to);
-        // What older systems call it, and what newer ones do; nothing of the vendor's: see docs/devices.md.
-        format!(
-            "cd {dir} && LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} exec ./{PROGRAM} {}",
-            words.join(" ")
-        )
+        Ok((files, models))
     }
 }
 
 /// Program and libraries.
-fn distribution(dist: &Path) -> Result<Vec<File>, DeployError> {
+fn distribution(dist: &Path) -> Result<Vec<PathBuf>, DeployError> {
     let is_skel = |name: &str| name.starts_with("libhexflash_skel_v") && name.ends_with(".so");
-    let (program, skels) = (dist.join(PROGRAM), listed(dist, is_skel));
-    if !program.is_file() || skels.is_empty() {
-        return Err(DeployError::Distribution { dir: dist.to_owned(), program: program.is_file() });
+    let (program, skels) = (dist.join(PROGRAM), listed(dist, is_skel)?);
+    if !program.exists() || skels.is_empty() {
+        return Err(DeployError::Distribution { dir: dist.to_owned(), program: program.exists() });
     }
-    [program].iter().chain(&skels).map(|path| File::open(path, "")).collect()
+    Ok([program].into_iter().chain(skels).collect())
 }
 
 /// Files of a folder, by their names; none if there is no such folder.
-fn listed(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<_> =
-        files.filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(&wanted)).collect();
+fn listed(dir: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, DeployError> {
+    let read = |source| DeployError::Read { path: dir.to_owned(), source };
+    let entries = match dir.read_dir() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(read)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(read)?.path();
+        if path.file_name().and_then(OsStr::to_str).is_some_and(&wanted) {
+            files.push(path);
+        }
+    }
     files.sort();
-    files
+    Ok(files)
 }
 
 /// A file's name, which a shell can be given.
 fn name(path: &Path) -> Result<String, DeployError> {
     let name = path.file_name().and_then(OsStr::to_str).filter(|name| !name.contains(char::is_control));
     name.map(str::to_owned).ok_or_else(|| DeployError::Name { path: path.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(models: &[(&'static str, &str)], arguments: &[&str]) -> String {
-        let models = models.iter().map(|&(option, name)| (option, name.to_owned())).collect();
-        let plan = Plan { files: Vec::new(), models };
-        let arguments: Vec<_> = arguments.iter().map(|word| (*word).to_owned()).collect();
-        let line = plan.command("/d/x y", &arguments);
-        let (before, words) = line.split_once("exec ./hexflash ").unwrap();
-        let dir = "'/d/x y'";
-        let paths = format!("LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} ");
-        assert_eq!(before, format!("cd {dir} && {paths}"));
-        words.to_owned()
-    }
-
-    #[test]
-    fn models_are_put_in_where_a_command_takes_them() {
-        let both = [("-m", "models/a.gguf"), ("-md", "models/d.gguf")];
-        assert_eq!(line(&[], &[]), "devices");
-        assert_eq!(line(&both, &["devices"]), "devices");
-        let words = line(&both, &["run", "--device", "htp", "it's"]);
-        assert_eq!(words, r"run -m '/d/x y/models/a.gguf' -md '/d/x y/models/d.gguf' --device htp 'it'\''s'");
-        for given in ["--model=b.gguf", "-m"] {
-            assert_eq!(line(&both[..1], &["info", given, "b.gguf"]), format!("info {given} b.gguf"));
-        }
-        assert_eq!(line(&both[..1], &["bench", "-md", "q"]), "bench -m '/d/x y/models/a.gguf' -md q");
-    }
 }

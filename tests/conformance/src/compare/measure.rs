@@ -1,4 +1,4 @@
-//! Differences between two lists of logits, and perplexity, summed up chunk by chunk.
+//! Differences between lists of logits, and perplexity, summed up chunk by chunk.
 
 use std::fmt;
 
@@ -129,6 +129,81 @@ impl Chunk {
     pub fn perplexity_error(&self) -> f64 {
         let [a, b] = self.perplexity();
         (b / a - 1.0).abs()
+    }
+}
+
+/// How far two ways to run a model are from the same weights without any rounding of activations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rounding {
+    /// llama.cpp on the file as it is.
+    llama: Distance,
+    /// hexflash.
+    hexflash: Distance,
+    /// Sum of squares of the logits without rounding.
+    norm: f64,
+    rows: usize,
+}
+
+/// A distance from the unrounded logits, summed up: of the logits, and of the probabilities.
+#[derive(Clone, Copy, Debug, Default)]
+struct Distance {
+    square: f64,
+    divergence: f64,
+}
+
+impl Distance {
+    fn add(&mut self, exact: &[f32], row: &[f32]) {
+        let squares = exact.iter().zip(row).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
+        self.square += squares.sum::<f64>();
+        let terms = (0..exact.len() as i32).map(|id| {
+            let (exact, found) = (nll(exact, id), nll(row, id));
+            (-exact).exp() * (found - exact)
+        });
+        self.divergence += terms.sum::<f64>();
+    }
+}
+
+impl Rounding {
+    /// hexflash may be as far from the unrounded result as llama.cpp, within this factor.
+    ///
+    /// Both round activations of the same weights in the same places, to numbers of the same precision or, hexflash, of
+    /// a better one. So their errors have the same size, and go through the same layers, however many there are. Eight
+    /// models of 64 layers (Q8_0 and Q4_0, four seeds each, 128 tokens) had 0.84 to 1.08 times llama.cpp's NMSE and 0.86
+    /// to 1.05 times its divergence; F16 and BF16, where only llama.cpp rounds, less than a tenth.
+    pub const ROOM: f64 = 1.5;
+
+    /// Takes a position in.
+    pub fn add(&mut self, exact: &[f32], llama: &[f32], hexflash: &[f32]) {
+        self.llama.add(exact, llama);
+        self.hexflash.add(exact, hexflash);
+        self.norm += exact.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
+        self.rows += 1;
+    }
+
+    /// NMSE of the logits: llama.cpp's, hexflash's.
+    pub fn nmse(&self) -> [f64; 2] {
+        [self.llama, self.hexflash].map(|d| d.square / self.norm)
+    }
+
+    /// Kullback-Leibler divergence of the probabilities, in nats per position: llama.cpp's, hexflash's.
+    pub fn divergence(&self) -> [f64; 2] {
+        [self.llama, self.hexflash].map(|d| d.divergence / self.rows as f64)
+    }
+
+    /// Whether hexflash is no further off than llama.cpp. NaN never is.
+    pub fn fits(&self) -> bool {
+        [self.nmse(), self.divergence()].iter().all(|[llama, hexflash]| *hexflash <= llama * Self::ROOM)
+    }
+}
+
+impl fmt::Display for Rounding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([a, b], [c, d]) = (self.nmse(), self.divergence());
+        write!(
+            f,
+            "from the same weights without rounding of activations llama.cpp is off by NMSE {a:.2e} (divergence {c:.2e}), \
+             hexflash by {b:.2e} ({d:.2e})"
+        )
     }
 }
 

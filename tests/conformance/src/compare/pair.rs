@@ -9,10 +9,11 @@ use hexflash::model::MAX_VERIFY;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::registers::Halt;
-use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, Model};
+use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model};
 use hexflash_oracle::nmse;
 
-use super::measure::{Chunk, Parting};
+use super::exact;
+use super::measure::{Chunk, Parting, Rounding};
 
 /// Positions of a chunk when none are asked for.
 const CHUNK: u32 = 512;
@@ -24,6 +25,8 @@ const PROMPT: usize = 32;
 /// A model in llama.cpp and in hexflash.
 pub struct Pair {
     gguf: Gguf,
+    /// The file that llama.cpp has: the same, but for tests.
+    reference: Gguf,
     llama: Model,
     engine: Engine,
     n_ctx: u32,
@@ -64,6 +67,16 @@ pub struct Speculation {
 impl Pair {
     /// Loads `path` twice.
     pub fn load(path: &Path, device: &str, n_ctx: Option<u32>) -> Result<Self, String> {
+        Self::load_each(path, path, device, n_ctx)
+    }
+
+    /// Loads a file in hexflash, and one in llama.cpp.
+    pub fn load_each(
+        path: &Path,
+        reference: &Path,
+        device: &str,
+        n_ctx: Option<u32>,
+    ) -> Result<Self, String> {
         let gguf = Gguf::open(path).map_err(|e| e.to_string())?;
         let config = hexflash::model::Config::read(&gguf).map_err(|e| e.to_string())?;
         let n_ctx = n_ctx.unwrap_or(config.n_ctx_train.min(CHUNK));
@@ -74,7 +87,8 @@ impl Pair {
         let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let engine = Engine::load(&gguf, device, &options, &image).map_err(|e| e.to_string())?;
-        let llama = Model::load(path).map_err(|e| e.to_string())?;
+        let llama = Model::load(reference).map_err(|e| e.to_string())?;
+        let reference = Gguf::open(reference).map_err(|e| e.to_string())?;
         if llama.n_vocab() != config.n_vocab as usize {
             return Err(format!(
                 "llama.cpp has a vocabulary of {}, hexflash one of {}",
@@ -82,7 +96,7 @@ impl Pair {
                 config.n_vocab
             ));
         }
-        Ok(Self { gguf, llama, engine, n_ctx })
+        Ok(Self { gguf, reference, llama, engine, n_ctx })
     }
 
     /// Positions of a chunk.
@@ -97,9 +111,10 @@ impl Pair {
 
     /// Ids of a text, on which both must agree.
     pub fn tokenize(&self, text: &str) -> Result<Vec<i32>, String> {
-        let theirs = self.llama.tokenize(text, true).map_err(|e| e.to_string())?;
+        // First, as it refuses files without a tokenizer: llama.cpp would end the process.
         let model = TextModel::read(&self.gguf).map_err(|e| e.to_string())?;
         let ours = model.tokenizer.encode_prompt(text).map_err(|e| e.to_string())?;
+        let theirs = self.llama.tokenize(text, true).map_err(|e| e.to_string())?;
         let differ = theirs.iter().zip(&ours).position(|(&a, &b)| a as u32 != b);
         match differ.or((theirs.len() != ours.len()).then_some(theirs.len().min(ours.len()))) {
             None => Ok(theirs),
@@ -119,41 +134,21 @@ impl Pair {
         mut each: impl FnMut(&Chunk),
     ) -> Result<Chunk, String> {
         let n = self.n_ctx as usize;
-        if tokens.len() < n {
-            return Err(format!(
-                "{} tokens are less than a chunk of {n}; give a longer text or -c",
-                tokens.len()
-            ));
-        }
         let Self { llama, engine, .. } = &mut *self;
         let (mut context, rows) = context(llama, n)?;
         let mut all = Chunk::default();
-        for (number, chunk) in tokens.chunks_exact(n).enumerate() {
+        for (number, chunk) in chunks(tokens, n)?.enumerate() {
             let mut found = Chunk::default();
-            context.clear();
-            engine.reset();
             let (mut last, mut kept) = (Vec::new(), Vec::new());
-            let mut at = 0;
-            for part in chunk.chunks(rows) {
-                let logits = context.decode(part).map_err(|e| e.to_string())?;
-                let mut theirs = logits.rows();
-                for step in part.chunks(MAX_VERIFY as usize) {
-                    let ids: Vec<u32> = step.iter().map(|&t| t as u32).collect();
-                    engine.decode_many(&ids).map_err(|e| e.to_string())?;
-                    for i in 0..ids.len() {
-                        let row = theirs.next().ok_or("llama.cpp gave too few rows")?;
-                        let next = (at >= n / 2 && at + 1 < n).then(|| chunk[at + 1]);
-                        found.add(number * n + at, row, engine.logits(i), next);
-                        at += 1;
-                        if at == n {
-                            last = engine.logits(i).to_vec();
-                        }
-                    }
+            walk([&mut context], engine, chunk, rows, |at, [theirs], ours| {
+                found.add(number * n + at, theirs, ours, scored(chunk, at));
+                if at + 1 == n {
+                    last = ours.to_vec();
                 }
                 if noise {
-                    kept.extend_from_slice(&logits.values);
+                    kept.extend_from_slice(theirs);
                 }
-            }
+            })?;
             engine.reset();
             let ids: Vec<u32> = chunk.iter().map(|&t| t as u32).collect();
             engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
@@ -170,6 +165,33 @@ impl Pair {
             all.join(&found);
         }
         Ok(all)
+    }
+
+    /// How far both are from llama.cpp with the same weights in F32, where it rounds neither activations nor keys and
+    /// values. Takes the room of that model, on disk and in memory.
+    pub fn rounding(&mut self, tokens: &[i32]) -> Result<Rounding, String> {
+        let n = self.n_ctx as usize;
+        let dir = tempfile::tempdir().map_err(|e| format!("cannot make a temporary directory: {e}"))?;
+        let path = dir.path().join("f32.gguf");
+        exact::write(&self.reference, &path)?;
+        let exact = Model::load(&path).map_err(|e| e.to_string())?;
+        let Self { llama, engine, .. } = &mut *self;
+        let (mut theirs, rows) = context(llama, n)?;
+        let options = ContextOptions {
+            n_ctx: n as u32,
+            n_batch: rows as u32,
+            kv: KvType::F32,
+            flash_attn: FlashAttn::Off,
+            ..ContextOptions::default()
+        };
+        let mut exact = Context::new(&exact, options).map_err(|e| e.to_string())?;
+        let mut found = Rounding::default();
+        for chunk in chunks(tokens, n)? {
+            walk([&mut exact, &mut theirs], engine, chunk, rows, |_, [exact, theirs], ours| {
+                found.add(exact, theirs, ours);
+            })?;
+        }
+        Ok(found)
     }
 
     /// Greedy tokens after the start of the text, by prefill and decode.
@@ -264,6 +286,49 @@ impl Pair {
         }
         Ok(out)
     }
+}
+
+/// Whole chunks of `n` tokens.
+fn chunks(tokens: &[i32], n: usize) -> Result<impl Iterator<Item = &[i32]>, String> {
+    if tokens.len() < n {
+        return Err(format!("{} tokens are less than a chunk of {n}; give a longer text or -c", tokens.len()));
+    }
+    Ok(tokens.chunks_exact(n))
+}
+
+/// The token that follows position `at`, if it is scored: in the second half of a chunk.
+fn scored(chunk: &[i32], at: usize) -> Option<i32> {
+    chunk.get(at + 1).copied().filter(|_| at >= chunk.len() / 2)
+}
+
+/// Runs a chunk from an empty context, `rows` tokens at once, and calls `each` with the logits after every position:
+/// those of the contexts, and hexflash's.
+fn walk<const N: usize>(
+    mut contexts: [&mut Context<'_>; N],
+    engine: &mut Engine,
+    chunk: &[i32],
+    rows: usize,
+    mut each: impl FnMut(usize, [&[f32]; N], &[f32]),
+) -> Result<(), String> {
+    contexts.iter_mut().for_each(|context| context.clear());
+    engine.reset();
+    let mut at = 0;
+    for part in chunk.chunks(rows) {
+        let mut theirs = Vec::with_capacity(N);
+        for context in &mut contexts {
+            theirs.push(context.decode(part).map_err(|e| e.to_string())?);
+        }
+        let mut row = 0;
+        for step in part.chunks(MAX_VERIFY as usize) {
+            let ids: Vec<u32> = step.iter().map(|&t| t as u32).collect();
+            engine.decode_many(&ids).map_err(|e| e.to_string())?;
+            for i in 0..ids.len() {
+                each(at, std::array::from_fn(|context| theirs[context].row(row)), engine.logits(i));
+                (at, row) = (at + 1, row + 1);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A context of llama.cpp, and the rows of logits that it hands over at once.

@@ -1,7 +1,8 @@
 //! Models of the Qwen3.5 shape with random weights, in any widths and weight types.
 //!
 //! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the logits
-//! then depend on everything. There is no tokenizer in such a file: token ids are all that it takes.
+//! then depend on everything. The vocabulary is the smallest that takes any text: a token per byte, one that ends a
+//! text, and unused ones up to the size that was asked for.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,6 +14,9 @@ use hexflash_oracle::GgmlType;
 use hexflash_oracle::ops::quantize;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
+
+/// Tokens that every vocabulary has: one per byte, and the end of a text behind them.
+const VOCAB_MIN: u32 = 256 + 1;
 
 /// Weight types that hexflash runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -69,8 +73,8 @@ pub struct Shape {
     /// Taps of the convolution
     #[arg(long, default_value_t = 4)]
     pub taps: u32,
-    /// Entries of the vocabulary
-    #[arg(long, default_value_t = 512)]
+    /// Entries of the vocabulary: 256 bytes, the end of a text, and unused ones
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(i64::from(VOCAB_MIN)..))]
     pub vocab: u32,
     /// Positions
     #[arg(long, default_value_t = 512)]
@@ -109,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Ids for a model that has no tokenizer.
+/// Random ids: of all tokens of a model, those that no text gives included.
 pub fn tokens(shape: &Shape, n: usize) -> Vec<i32> {
     let mut rng = stream(shape.seed, "tokens");
     (0..n).map(|_| (rng.next_u64() % u64::from(shape.vocab)) as i32).collect()
@@ -234,6 +238,43 @@ fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, 
     Ok((ty, quantize(ty, &values, k as usize)))
 }
 
+/// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split. llama.cpp loads
+/// such a file; without a vocabulary it would end the process when it is given a text.
+fn tokenizer(w: &mut GgufWriter, vocab: u32) {
+    // llama.cpp's types of tokens.
+    const NORMAL: i32 = 1;
+    const CONTROL: i32 = 3;
+    const UNUSED: i32 = 5;
+    let end = VOCAB_MIN - 1;
+    let text = |id: u32| match u8::try_from(id) {
+        Ok(byte) => byte_char(byte).to_string(),
+        Err(_) if id == end => "<|endoftext|>".to_owned(),
+        Err(_) => format!("[PAD{id}]"),
+    };
+    let kind = |id: u32| match id {
+        _ if id < end => NORMAL,
+        _ if id == end => CONTROL,
+        _ => UNUSED,
+    };
+    w.kv("tokenizer.ggml.model", "gpt2")
+        .kv("tokenizer.ggml.pre", "qwen35")
+        .kv("tokenizer.ggml.tokens", (0..vocab).map(text).collect::<Vec<String>>())
+        .kv("tokenizer.ggml.token_type", (0..vocab).map(kind).collect::<Vec<i32>>())
+        .kv("tokenizer.ggml.merges", Vec::<String>::new())
+        .kv("tokenizer.ggml.eos_token_id", end)
+        .kv("tokenizer.ggml.padding_token_id", end)
+        .kv("tokenizer.ggml.add_bos_token", false);
+}
+
+/// The character that stands for a byte in GPT-2's vocabularies: itself where it can be printed, else, in order, one
+/// from U+0100 on.
+fn byte_char(byte: u8) -> char {
+    let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let before = (0..byte).filter(|&b| !printable(b)).count() as u32;
+    let code = if printable(byte) { u32::from(byte) } else { 0x100 + before };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 /// Writes a model.
 ///
 /// # Errors
@@ -251,8 +292,8 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
     w.kv("general.architecture", "qwen35")
         .kv("general.name", "random weights")
         .kv("general.quantization_version", 2u32)
-        .kv("general.file_type", file_type)
-        .kv("tokenizer.ggml.model", "no_vocab");
+        .kv("general.file_type", file_type);
+    tokenizer(&mut w, s.vocab);
     let rope = s.head / 4;
     let sections: Vec<i32> =
         [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::measure::{Chunk, Parting};
+use super::measure::{Chunk, Parting, Rounding};
 use super::pair::{Greedy, Speculation};
 
 /// How far apart the two may be.
@@ -34,14 +34,23 @@ pub struct Outcome {
     pub speculation: Option<Speculation>,
     /// Its limits.
     pub limits: Limits,
+    /// Where they are exceeded: what rounding alone does to this model, or why that cannot be told.
+    pub rounding: Option<Result<Rounding, String>>,
 }
 
 impl Outcome {
-    /// Whether logits, taken together, and perplexity are within the limits. Greedy tokens may part where two logits are nearly equal.
+    /// Whether logits, taken together, and perplexity are within the limits. Greedy tokens may part where two logits
+    /// are nearly equal.
+    pub fn is_within_limits(&self) -> bool {
+        self.text.nmse() <= self.limits.nmse && self.text.perplexity_error() <= self.limits.perplexity
+    }
+
+    /// Whether all is well: within the limits or, as rounding grows from layer to layer, no further from the unrounded
+    /// result than llama.cpp; the same logits for a prompt in batches, the same tokens with a draft.
     pub fn passes(&self) -> bool {
-        let logits = self.text.nmse() <= self.limits.nmse && self.text.prefill == 0.0;
+        let rounding = self.rounding.as_ref().is_some_and(|r| r.as_ref().is_ok_and(Rounding::fits));
         let lossless = self.speculation.as_ref().is_none_or(|s| s.lossless);
-        logits && lossless && self.text.perplexity_error() <= self.limits.perplexity
+        (self.is_within_limits() || rounding) && self.text.prefill == 0.0 && lossless
     }
 
     /// As one JSON object.
@@ -60,6 +69,11 @@ impl Outcome {
             "prefill_nmse": self.text.prefill, "nmse_limit": self.limits.nmse,
             "top1": self.text.agreed, "first_parting": self.text.parting.as_ref().map(parting),
             "widest_lead_lost": self.text.widest,
+            "rounding": self.rounding.as_ref().and_then(|r| r.as_ref().ok()).map(|r| json!({
+                "llama": { "nmse": r.nmse()[0], "divergence": r.divergence()[0] },
+                "hexflash": { "nmse": r.nmse()[1], "divergence": r.divergence()[1] },
+                "room": Rounding::ROOM,
+            })),
             "perplexity": { "llama": llama, "hexflash": hexflash, "limit": self.limits.perplexity },
             "greedy": { "same": self.greedy.same, "of": self.greedy.of,
                         "parting": self.greedy.parting.as_ref().map(parting) },
@@ -114,6 +128,11 @@ impl fmt::Display for Outcome {
                 tokens_per_round(rounds, accepted),
                 if s.lossless { "" } else { "NOT " },
             )?;
+        }
+        match &self.rounding {
+            None => {}
+            Some(Ok(rounding)) => writeln!(f, "  {rounding}; allowed are {} times llama.cpp's", Rounding::ROOM)?,
+            Some(Err(error)) => writeln!(f, "  what rounding alone does cannot be told: {error}")?,
         }
         let verdict = if self.passes() { "ok" } else { "FAIL" };
         writeln!(f, "  {verdict}: limits NMSE {:.0e}, perplexity {} %", l.nmse, l.perplexity * 100.0)

@@ -1,6 +1,6 @@
 //! Deterministic numbers for inputs: PCG64-MCG, one stream per input.
 
-use rand_core::Rng;
+use rand_core::Rng as _;
 use rand_pcg::Pcg64Mcg;
 
 /// A stream of numbers.

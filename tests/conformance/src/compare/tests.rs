@@ -1,0 +1,104 @@
+//! The comparison itself: what it must let pass, and what it must find.
+
+use std::fs;
+
+use hexflash::gguf::Gguf;
+
+use super::*;
+use random::{Shape, Weights};
+
+/// Narrow, so that many layers take no time.
+const NARROW: Shape = Shape {
+    layers: 64,
+    interval: 4,
+    width: 128,
+    ff: 256,
+    heads: 2,
+    kv_heads: 1,
+    head: 64,
+    key_heads: 2,
+    value_heads: 2,
+    state: 64,
+    taps: 4,
+    vocab: 300,
+    context: 16,
+    weights: Weights::Q8_0,
+    embedding_type: None,
+    untied: false,
+    seed: 1,
+};
+
+/// One chunk of the context.
+const TOKENS: usize = 16;
+
+fn file(shape: &Shape) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    random::write(shape, &path).unwrap();
+    (dir, path)
+}
+
+fn compared(pair: &mut Pair, shape: &Shape) -> Outcome {
+    outcome(pair, &random::tokens(shape, TOKENS), 0, None, false, |_| ()).unwrap()
+}
+
+#[test]
+fn both_split_any_text_with_the_vocabulary_of_a_random_model() {
+    for vocab in [257, 300] {
+        let (_dir, path) = file(&Shape { layers: 2, interval: 2, vocab, ..NARROW });
+        let pair = Pair::load(&path, "inproc", None).unwrap();
+        let text = "Grüße, 世界!\r\n\t\0 <|endoftext|>[PAD257] don't 12345";
+        let tokens = pair.tokenize(text).unwrap();
+        let end = [256];
+        assert!(tokens.iter().all(|&id| id <= end[0]), "{tokens:?}");
+        let bytes: Vec<u8> = tokens.iter().filter_map(|&id| u8::try_from(id).ok()).collect();
+        assert_eq!(bytes, text.replace("<|endoftext|>", "").as_bytes());
+    }
+}
+
+#[test]
+fn a_file_without_a_vocabulary_is_refused_and_ends_nothing() {
+    let (_dir, path) = file(&Shape { layers: 2, interval: 2, ..NARROW });
+    let bytes = fs::read(&path).unwrap();
+    // Of the same length, so that nothing else moves.
+    let at = bytes.windows(4).position(|w| w == b"gpt2").unwrap();
+    fs::write(&path, [&bytes[..at], b"none", &bytes[at + 4..]].concat()).unwrap();
+    let error = Pair::load(&path, "inproc", None).and_then(|pair| pair.tokenize("a")).unwrap_err();
+    assert!(!error.contains('\n') && !error.is_empty(), "{error}");
+}
+
+/// Rounding grows from layer to layer, in llama.cpp too: what a few layers may differ by is exceeded.
+#[test]
+fn sixty_four_layers_may_differ_by_what_rounding_does_to_them() {
+    let (_dir, path) = file(&NARROW);
+    let outcome = compared(&mut Pair::load(&path, "inproc", None).unwrap(), &NARROW);
+    assert!(!outcome.is_within_limits() && outcome.passes(), "{outcome}");
+}
+
+/// A byte of the tensor `name` is another in hexflash's file.
+fn planted(shape: &Shape, name: &str, at: usize, change: impl Fn(&mut [u8])) -> Outcome {
+    let (dir, path) = file(shape);
+    let gguf = Gguf::open(&path).unwrap();
+    let data = gguf.data(gguf.tensor(name).unwrap()).to_vec();
+    drop(gguf);
+    let mut bytes = fs::read(&path).unwrap();
+    let start = bytes.windows(data.len()).position(|w| w == data).unwrap();
+    change(&mut bytes[start + at..]);
+    let wrong = dir.path().join("wrong.gguf");
+    fs::write(&wrong, bytes).unwrap();
+    compared(&mut Pair::load_each(&wrong, &path, "inproc", None).unwrap(), shape)
+}
+
+/// The sign of one of 64 or 128 weights of a norm.
+#[test]
+fn one_wrong_weight_in_sixty_four_layers_is_found() {
+    for (weights, name) in [
+        (Weights::F32, "output_norm.weight"),
+        (Weights::Q8_0, "blk.5.attn_norm.weight"),
+        (Weights::Q8_0, "blk.31.attn_q_norm.weight"),
+    ] {
+        let shape = Shape { weights, ..NARROW };
+        let outcome = planted(&shape, name, 4 * 7, |bytes| bytes[3] ^= 0x80);
+        assert!(matches!(outcome.rounding, Some(Ok(_))) && !outcome.passes(), "{weights:?} {name}: {outcome}");
+    }
+}
