@@ -437,6 +437,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Packs into memory alone.
+    #[expect(clippy::unreachable, reason = "only writing to a cache fails for the cache's sake")]
     fn without_cache(&self) -> Result<Loaded, WeightError> {
         let mut memory = anonymous(self.plan.bytes)?;
         match self.pack(Some(&mut memory), None) {
