@@ -139,10 +139,7 @@ fn complement_if(negative: bool, word: u32) -> u32 {
 
 /// `Vd.qf32 = vmpy(Vu.sf,Vv.sf)`: sizes are multiplied and rounded.
 fn mul_singles(a: f32, b: f32) -> u32 {
-    complement_if(
-        a.is_sign_negative() != b.is_sign_negative(),
-        product(Number::size(a), Number::size(b)),
-    )
+    complement_if(a.is_sign_negative() != b.is_sign_negative(), product(Number::size(a), Number::size(b)))
 }
 
 /// `Vd.qf32 = vadd(Vu.sf,Vv.sf)`: two negative numbers are added and rounded as their sizes.
@@ -313,7 +310,11 @@ impl Hvx for Qf32 {
 
     fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
         let greater = portable::zip(a, b, |a, b| place(a) > place(b));
-        portable::zip(greater, portable::zip(x, y, |x, y| (x, y)), |greater, (x, y)| if greater { x } else { y })
+        portable::zip(
+            greater,
+            portable::zip(x, y, |x, y| (x, y)),
+            |greater, (x, y)| if greater { x } else { y },
+        )
     }
 
     fn sum(x: Self::F) -> f32 {

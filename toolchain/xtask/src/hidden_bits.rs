@@ -13,8 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::disassembly::functions;
 
 /// Operations that do not exist on IEEE vectors any more: sums, products, and what the vendor's compiler replaces by them.
-const GONE: [&str; 10] =
-    ["vadd", "vsub", "vmpy", "vdmpy", "vcvt", "vfmax", "vfmin", "vfneg", "vabs", "vfmv"];
+const GONE: [&str; 10] = ["vadd", "vsub", "vmpy", "vdmpy", "vcvt", "vfmax", "vfmin", "vfneg", "vabs", "vfmv"];
 /// Suffixes of IEEE operands.
 const IEEE: [&str; 3] = ["sf", "hf", "bf"];
 /// Suffixes of operands whose hidden bits count. (`x` is those bits alone.)
@@ -27,7 +26,8 @@ pub fn flaws(listing: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (name, body) in functions(listing) {
         let packets = packets(body);
-        let gone = packets.iter().flat_map(|p| p.instructions.iter().filter(|i| i.gone).map(|i| (p.address, i)));
+        let gone =
+            packets.iter().flat_map(|p| p.instructions.iter().filter(|i| i.gone).map(|i| (p.address, i)));
         found.extend(gone.map(|(at, i)| format!("IEEE arithmetic in {name} at {at:#x}: {}", i.text)));
         found.extend(lost(&packets).into_iter().map(|(at, register, text)| {
             format!("{name} at {at:#x} reads v{register}, which may hold a qfloat result: {text}")
@@ -96,7 +96,8 @@ impl<'a> Packet<'a> {
     fn lost(&self, before: Registers) -> Vec<(u32, &'a str)> {
         let early = self.instructions.iter().fold(0, |all, i| all | i.early);
         let results = self.instructions.iter().fold(0, |all, i| all | i.qfloat);
-        let reads = self.instructions.iter().map(|i| ((i.reads & before & !early) | (i.reads_new & results), i.text));
+        let reads =
+            self.instructions.iter().map(|i| ((i.reads & before & !early) | (i.reads_new & results), i.text));
         reads.filter(|(lost, _)| *lost != 0).map(|(lost, text)| (lost.trailing_zeros(), text)).collect()
     }
 }
@@ -391,16 +392,42 @@ mod tests {
         // Over code that is skipped.
         assert_eq!(flaws_of(&[PRODUCT, "{ if (p0) jump:nt 0x30 <f+0x30> }", CONVERTED, read]).len(), 1);
         assert_eq!(flaws_of(&[PRODUCT, "{ jump 0x30 <f+0x30> }", read, CONVERTED]).len(), 0);
-        assert_eq!(flaws_of(&[PRODUCT, "{ p0 = cmp.eq(r0,#0x0); if (!p0.new) jump:t 0x30 <f+0x30> }", CONVERTED, read]).len(), 1);
+        assert_eq!(
+            flaws_of(&[
+                PRODUCT,
+                "{ p0 = cmp.eq(r0,#0x0); if (!p0.new) jump:t 0x30 <f+0x30> }",
+                CONVERTED,
+                read
+            ])
+            .len(),
+            1
+        );
         // Back to a loop's start.
-        for end in ["{ v1.qf32 = vmpy(v2.sf,v3.sf) }  :endloop0", "{ v1.qf32 = vmpy(v2.sf,v3.sf)\n  if (p0) jump:nt 0x10 <f+0x10> }"] {
+        for end in [
+            "{ v1.qf32 = vmpy(v2.sf,v3.sf) }  :endloop0",
+            "{ v1.qf32 = vmpy(v2.sf,v3.sf)\n  if (p0) jump:nt 0x10 <f+0x10> }",
+        ] {
             assert_eq!(flaws_of(&["{ loop0(0x10,r1) }", read, end]).len(), 1, "{end}");
         }
         // The start may lie after the end.
-        let turned = ["{ loop0(0x30,r1) }", "{ jump 0x30 <f+0x30> }", "{ nop }  :endloop0", read, PRODUCT, "{ jump 0x20 <f+0x20> }"];
+        let turned = [
+            "{ loop0(0x30,r1) }",
+            "{ jump 0x30 <f+0x30> }",
+            "{ nop }  :endloop0",
+            read,
+            PRODUCT,
+            "{ jump 0x20 <f+0x20> }",
+        ];
         assert_eq!(flaws_of(&turned).len(), 1);
         // Another loop's end is not this one's.
-        let apart = ["{ loop0(0x10,r1) }", read, "{ nop }  :endloop0", "{ loop0(0x40,r1) }", PRODUCT, "{ nop }  :endloop0"];
+        let apart = [
+            "{ loop0(0x10,r1) }",
+            read,
+            "{ nop }  :endloop0",
+            "{ loop0(0x40,r1) }",
+            PRODUCT,
+            "{ nop }  :endloop0",
+        ];
         assert_eq!(flaws_of(&apart).len(), 0);
         // A write that may not happen leaves what was there.
         assert_eq!(flaws_of(&[PRODUCT, "{ if (p0) v1 = v2 }", read]).len(), 1);

@@ -53,7 +53,8 @@ fn an_operation_is_within_an_ulp_of_the_largest_number_in_it() {
             (add_mixed(ab, a), f64::from(single(ab)) + f64::from(a), 2.0),
             (add_words(ab, bb), f64::from(single(ab)) + f64::from(single(bb)), 2.0),
         ] {
-            let largest = [a, b, a * b, b * b].map(|x| f64::from(x.abs())).into_iter().fold(want.abs(), f64::max);
+            let largest =
+                [a, b, a * b, b * b].map(|x| f64::from(x.abs())).into_iter().fold(want.abs(), f64::max);
             let error = (f64::from(single(got)) - want).abs();
             assert!(error <= ulp * largest * 2f64.powi(-23), "{a:e} and {b:e}: {got:08x} is not {want:e}");
         }
