@@ -24,7 +24,7 @@ pub mod neon;
 mod operations;
 pub mod portable;
 #[cfg(test)]
-mod qf32;
+pub(crate) mod qf32;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]

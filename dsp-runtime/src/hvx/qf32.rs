@@ -1,17 +1,16 @@
-//! A back end with the float arithmetic of v73 and v75 in place of IEEE's: qfloat, in which sums and products of 32 lanes
-//! are done there. All else is [`Portable`].
+//! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is [`Portable`]'s.
 //!
-//! A number of this format, qf32, has a significand of 24 bits in two's complement, below which a bit that is always one
-//! is implied, and an exponent of 8 bits with the bias 127. So there is no zero (a word of zeros is 2^-150), no infinity
-//! and no NaN, and not even one is exact: results are odd multiples of their last place. Numbers need not be
-//! normalised. The rules are those of a published model of the vendor's; no processor was asked.
+//! A qfloat number (qf32) has a significand of 24 bits in two's complement, below which a bit that is always one is
+//! implied, and an exponent of 8 bits with the bias 127. So there is no zero (a word of zeros is 2^-150), no infinity and
+//! no NaN, and a result is an odd multiple of its last place: 1 + 0 is more than 1. Numbers need not be normalised. The
+//! rules are those of a model that the vendor has published; no processor was asked.
 
 use super::portable::{self, Portable};
 use super::{Hvx, math};
 
 /// HVX as v73 and v75 have it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Qf32;
+pub(crate) struct Qf32;
 
 /// Bits of a significand's fraction.
 const FRACTION: i32 = 23;

@@ -184,3 +184,52 @@ fn quantize<H: Hvx, const ALIGNED: bool>(x: Row<'_, ALIGNED>, inverse: &H::Lanes
     let v = H::mul(x.full::<H>(i), H::lane(inverse, i));
     H::to_int(H::select_gt(H::splat(128.0), v, v, H::splat(0.0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hvx::portable::Portable;
+    use crate::hvx::qf32::Qf32;
+    use crate::testing::random;
+
+    const K: usize = 1024;
+    const LAYOUT: ActivationRow = ActivationRow::new(K);
+
+    #[repr(C, align(128))]
+    struct Quantized([u8; LAYOUT.bytes()]);
+
+    impl Quantized {
+        fn of<H: Hvx>(values: &[f32]) -> Self {
+            let mut row = Self([0; LAYOUT.bytes()]);
+            // SAFETY: the row is aligned to vectors and has the layout's bytes; the values are a slice.
+            unsafe {
+                let y = Lines::new_unchecked(row.0.as_mut_ptr());
+                quantize_row::<H>(Row::new(values.as_ptr(), values.len()), y, LAYOUT);
+            }
+            row
+        }
+
+        /// The bits of the blocks' scales.
+        fn scales(&self) -> Vec<u16> {
+            let bytes = &self.0[LAYOUT.halves()..][..2 * K / TILE_K];
+            bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect()
+        }
+
+        fn quants(&self) -> Vec<i8> {
+            self.0[..K].iter().map(|&q| q as i8).collect()
+        }
+    }
+
+    /// Scales of small numbers are subnormal f16: a unit more is a twelfth of them.
+    #[test]
+    fn qfloat_gives_the_scales_of_the_definition() {
+        for amplitude in [1e-7, 1e-5, 1e-4, 1e-3, 1.0, 1e4] {
+            let values = random(7, K, -amplitude, amplitude);
+            let (want, got) = (Quantized::of::<Portable>(&values), Quantized::of::<Qf32>(&values));
+            assert_eq!(got.scales(), want.scales(), "{amplitude}");
+            for (got, want) in got.quants().into_iter().zip(want.quants()) {
+                assert!(got.abs_diff(want) <= 1, "{amplitude}: {got}, not {want}");
+            }
+        }
+    }
+}

@@ -108,7 +108,8 @@ pub(super) fn widen_f16(x: V) -> (V, V) {
 
 #[inline(always)]
 pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
-    let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, hvx!(q6_v_vsplat_r(factors))));
+    let factors = hvx!(q6_v_vsplat_r(factors));
+    let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, factors));
     (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
 }
 
@@ -157,8 +158,9 @@ pub(super) fn float_moved(x: V) -> V {
 /// The lanes' sum, in all lanes: the vector is turned, not shortened, and a + b is b + a.
 #[inline(always)]
 pub(super) fn sum_all(x: V) -> V {
+    let turned = hvx!(q6_v_vror_vr(x, 64));
     // The first addition leaves IEEE.
-    let first = movable(hvx!(q6_vqf32_vadd_vsfvsf(x, hvx!(q6_v_vror_vr(x, 64)))));
+    let first = movable(hvx!(q6_vqf32_vadd_vsfvsf(x, turned)));
     float_moved(turn(first, &[32, 16, 8, 4]))
 }
 

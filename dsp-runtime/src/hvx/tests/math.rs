@@ -155,7 +155,6 @@ fn within_a_few_ulp_where_arithmetic_is_qfloat() {
             ((f64::from(got) - want).abs() / ulp(want), *x)
         });
         let worst = worst.fold((0.0, 0.0), |a, b| if a.0 > b.0 { a } else { b });
-        eprintln!("{function:?} {from} {to}: {worst:?}");
         assert!(worst.0 <= bound, "{function:?}({:e}) is {:.2} ulp off", worst.1, worst.0);
     }
 }

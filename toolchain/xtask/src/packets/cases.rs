@@ -87,7 +87,12 @@ impl Case {
 
     /// Whether it takes long where a float operation is scalar code.
     pub fn large(&self) -> bool {
-        self.op == "MUL_MAT" && (self.b == HEAD || self.dtype == "F16x32" && self.tokens > 1)
+        self.repeats() || self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1
+    }
+
+    /// Whether it runs the loops of a smaller case, only longer.
+    pub fn repeats(&self) -> bool {
+        self.op == "MUL_MAT" && self.b == HEAD
     }
 
     /// Arguments of the image.

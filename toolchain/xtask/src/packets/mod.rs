@@ -1,9 +1,9 @@
 //! `cargo xtask packets`: what kernels cost, in packets of the Hexagon processor.
 //!
 //! The emulator counts packets, instructions and HVX instructions of a thread exactly, so the counts of a kernel are
-//! the same on every machine. Two builds are counted: the emulator's image (v67, scalar float) as it runs, and the
-//! code of v73 with HVX float, which the emulator lacks: there each float instruction is replaced by an integer one
-//! ([`neutral`]). Packets are no cycles: nothing stalls in them.
+//! the same on every machine. Three builds are counted: the emulator's image (v67, scalar float) as it runs, and the
+//! code of v73 and of v79 with HVX float, which the emulator lacks: there each float instruction is replaced by an
+//! integer one ([`neutral`]). Packets are no cycles: nothing stalls in them.
 //!
 //! `toolchain/packets.json` holds the counts that are expected. A difference of more than 2 % fails, a gain too: the
 //! commit that makes it updates the file (`--update`), so that the history says what made a kernel faster or slower.
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Only the cases whose name this regular expression finds something in
     #[arg(long, value_name = "RE")]
     op: Option<String>,
-    /// Only this build: v67 as the emulator runs it, or v73 with its float instructions replaced
+    /// Only this build: v67 as the emulator runs it, or v73 or v79 with their float instructions replaced
     #[arg(long, value_enum)]
     build: Option<Build>,
     /// Print JSON instead of a table
@@ -51,6 +51,8 @@ enum Build {
     V67,
     /// The code of phones, with HVX float
     V73,
+    /// The same, with HVX float that hides bits from all other instructions
+    V79,
 }
 
 impl Build {
@@ -58,6 +60,16 @@ impl Build {
         match self {
             Self::V67 => Arch::V67,
             Self::V73 => Arch::V73,
+            Self::V79 => Arch::V79,
+        }
+    }
+
+    /// Whether the case is counted: on v67 none that takes long, on v79 none that only has more of what another has.
+    fn counts(self, case: &Case) -> bool {
+        match self {
+            Self::V67 => !case.large(),
+            Self::V73 => true,
+            Self::V79 => !case.repeats(),
         }
     }
 
@@ -66,7 +78,7 @@ impl Build {
         let image = hexagon::build(toolchain, self.arch(), Product::Image)?;
         match self {
             Self::V67 => Ok(image),
-            Self::V73 => neutral::neutralise(&image, self.arch().attributes()),
+            Self::V73 | Self::V79 => neutral::neutralise(&image, self.arch().attributes()),
         }
     }
 }
@@ -131,12 +143,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let toolchain = hexagon::toolchain(None)?;
     let mut outcomes = Vec::new();
-    for build in [Build::V67, Build::V73] {
+    for build in [Build::V67, Build::V73, Build::V79] {
         if arguments.build.is_some_and(|only| only != build) {
             continue;
         }
         let image = build.image(&toolchain)?;
-        for case in chosen.iter().filter(|case| build == Build::V73 || !case.large()) {
+        for case in chosen.iter().filter(|case| build.counts(case)) {
             outcomes.push(Outcome { build, case, workers: count(&image, case)? });
         }
     }
