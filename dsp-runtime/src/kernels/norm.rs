@@ -205,6 +205,9 @@ impl<H: Hvx> Four<H> {
     }
 }
 
+/// The bits of a NaN that takes one instruction to make.
+const NAN: i32 = -1;
+
 /// Rows of four vectors (heads of 128) that are done side by side: what one waits for, the others fill.
 const SIDE: usize = 4;
 
@@ -213,15 +216,19 @@ impl Norm {
     /// infinity would turn a row of values too large to be true into zeros, and qfloat arithmetic would make numbers of it.
     #[inline(always)]
     fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
-        let factor = match self.op {
-            Op::L2Norm => H::min(H::rsqrt(sum), H::splat(self.largest)),
+        match self.op {
+            Op::L2Norm => {
+                let factor = H::min(H::rsqrt(sum), H::splat(self.largest));
+                // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
+                H::select_gt(H::splat(f32::INFINITY), sum, factor, H::from_bits(H::splat_i(NAN)))
+            }
             _ => {
                 let mean = H::mul(sum, H::splat(self.share));
-                H::rsqrt(H::add(mean, H::splat(self.eps)))
+                let factor = H::rsqrt(H::add(mean, H::splat(self.eps)));
+                // Only the root of infinity is zero, or of what is taken for more than that; that of NaN is not above it.
+                H::select_gt(factor, H::splat(0.0), factor, H::from_bits(H::splat_i(NAN)))
             }
-        };
-        // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
-        H::select_gt(H::splat(f32::INFINITY), sum, factor, H::splat(f32::NAN))
+        }
     }
 
     /// A function of its own, where that costs no instructions: registers are then its alone.

@@ -78,7 +78,6 @@ impl Activations {
 ///
 /// # Safety
 /// `row` is an activation row of `layout`, aligned to vectors and readable.
-#[inline(always)]
 pub(super) unsafe fn finite(row: *const u8, layout: ActivationRow) -> bool {
     const EXPONENT: u64 = 0x7c00_7c00_7c00_7c00;
     const LOWEST: u64 = 0x0400_0400_0400_0400;

@@ -21,7 +21,7 @@ use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 use self::float::{F16, F32};
 use self::q6_k::Q6K;
 use self::scaled::{Q4_0, Q8_0};
-use super::{Damage, OpRun, OpShapes};
+use super::{OpRun, OpShapes};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
@@ -84,8 +84,6 @@ struct Shape {
     piece_groups: usize,
     /// Strips of a unit: one, or as many as a piece has.
     strips: usize,
-    /// Rows of x with a block that is not finite.
-    damage: Damage,
 }
 
 /// Bytes of partial sums.
@@ -118,7 +116,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
     let groups = group.count(w.ne[0]);
     let strips = (piece_groups / groups).max(1);
-    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips, damage: Damage::none() };
+    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
     match w.dtype {
         DType::Q8_0x32 => MulMat::<Q8_0>::new(shape).run(run),
         DType::Q4_0x32 => MulMat::<Q4_0>::new(shape).run(run),
@@ -153,6 +151,19 @@ struct Piece {
 }
 
 impl Shape {
+    /// That all scales of activations are finite.
+    fn check_activations(&self) -> Result<(), Fault> {
+        let layout = ActivationRow::new(self.x.ne[0]);
+        for r in 0..self.x.rows() {
+            let row = self.x.at(self.x.unravel(r)).cast_const();
+            // SAFETY: a validated activation row, whose bytes are inside the buffer.
+            if !unsafe { activations::finite(row, layout) } {
+                return Err(Fault::new(ErrorCode::NotFinite, r as u32));
+            }
+        }
+        Ok(())
+    }
+
     /// Units of one pass over the weights.
     fn turns(&self) -> usize {
         self.w.ne[1].div_ceil(TILE_ROWS).div_ceil(self.strips)
@@ -206,29 +217,14 @@ impl Shape {
     }
 }
 
-impl Shape {
-    /// Notes the rows of a unit that have a block of activations whose scale is infinite or NaN.
-    #[inline(always)]
-    fn examine(&self, unit: &Unit) {
-        let layout = ActivationRow::new(self.x.ne[0]);
-        let [b2, b3] = unit.batch;
-        for i in unit.row..unit.row + unit.rows {
-            let row = self.x.at([i, b2, b3]).cast_const();
-            // SAFETY: a validated activation row, whose bytes are inside the buffer.
-            if !unsafe { activations::finite(row, layout) } {
-                self.damage.note((b3 * self.x.ne[2] + b2) * self.x.ne[1] + i);
-            }
-        }
-    }
-}
-
 impl<W: Weights> MulMat<W> {
     fn run(&self, run: &mut OpRun<'_>) -> Result<(), Fault>
     where
         W: 'static,
     {
         run.parallel(self)?;
-        self.shape.damage.outcome()
+        // Here, not in the kernel, whose loops need all registers. It is a word per 128 values.
+        if W::QUANTIZED { self.shape.check_activations() } else { Ok(()) }
     }
 
     /// Multiplies one piece for all rows of its unit.
@@ -334,10 +330,6 @@ impl<W: Weights> Kernel for MulMat<W> {
         let mut next = self.shape.fetch(worker, None);
         while let Some(piece) = next {
             next = self.shape.fetch(worker, Some(&piece));
-            if W::QUANTIZED && piece.unit.strip == 0 && piece.first == 0 {
-                // While the weights are on their way; once for all strips.
-                self.shape.examine(&piece.unit);
-            }
             worker.dma.wait(piece.ticket)?;
             let weights = self.shape.slot(worker, piece.slot);
             // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.
