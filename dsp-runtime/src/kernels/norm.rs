@@ -225,8 +225,8 @@ impl Norm {
             _ => {
                 let mean = H::mul(sum, H::splat(self.share));
                 let factor = H::rsqrt(H::add(mean, H::splat(self.eps)));
-                // Only the root of infinity is zero, or of what is taken for more than that; that of NaN is not above it.
-                H::select_gt(factor, H::splat(0.0), factor, H::from_bits(H::splat_i(NAN)))
+                // The root of NaN is NaN where a comparison knows NaN, and elsewhere NaN is above all numbers.
+                H::select_gt(sum, H::splat(f32::MAX), H::from_bits(H::splat_i(NAN)), factor)
             }
         }
     }

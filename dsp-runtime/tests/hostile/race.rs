@@ -101,7 +101,7 @@ fn race(seed: u64, duration: Duration) -> u64 {
                     Err((Status::Refused, fault)) => assert_ne!(fault.code, ErrorCode::Internal),
                     Err((status, fault)) => {
                         assert_eq!(status, Status::Failed);
-                        let data = [ErrorCode::BadRowIndex, ErrorCode::BadRegister];
+                        let data = [ErrorCode::BadRowIndex, ErrorCode::BadRegister, ErrorCode::NotFinite];
                         assert!(data.contains(&fault.code), "{fault}");
                     }
                 }

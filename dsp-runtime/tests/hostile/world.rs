@@ -410,10 +410,19 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                     (ErrorCode::BadRowIndex, fate) => fate == Fate::Fine,
                     (ErrorCode::BadRegister, Fate::Fails(expected)) => fault == expected.at(at),
                     (ErrorCode::BadRegister, fate) => fate == Fate::Unknown,
+                    // Memory holds what it likes. The op named is where it came from.
+                    (ErrorCode::NotFinite, fate) => !matches!(fate, Fate::Fails(_)),
                     _ => false,
                 };
                 assert!(right, "{fault}, not {:?}: {:?}", moments[at], program.ops[at]);
                 assert_eq!(response.info, [0; PARTS]);
+                // Others ran before one noticed that.
+                let noticed = doomed.unwrap_or(moments.len());
+                if fault.code == ErrorCode::NotFinite {
+                    // They have run, whatever they gave.
+                    program.ops[..=at].iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
+                    return upto(noticed);
+                }
                 upto(at + 1)
             }
             Err((Status::Refused, _)) if no_room(response) => upto(0),
