@@ -23,7 +23,10 @@ fn bounded(from: impl Read, limit: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(limit as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > limit {
-        let cause = format!("there are more than {} MiB", limit >> 20);
+        let cause = match limit >> 20 {
+            0 => format!("there are more than {} KiB", limit >> 10),
+            mib => format!("there are more than {mib} MiB"),
+        };
         return Err(Error::new(ErrorKind::FileTooLarge, cause));
     }
     Ok(bytes)

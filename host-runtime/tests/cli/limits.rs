@@ -35,7 +35,7 @@ fn files_without_an_end() {
     let template = ["--chat", "--chat-template", zero, "x"];
     run(&template).failed(
         2,
-        "the chat template /dev/zero: there are more than 1 MiB",
+        "the chat template /dev/zero: there are more than 256 KiB",
         "use --chat-template chatml",
     );
     let sweep = ["bench", "--draft", "--spec-type", "ngram", "--prompts", zero];

@@ -1,6 +1,6 @@
 //! A command that gets a signal: what it prints, how it ends, and that it leaves nothing behind.
 
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,6 +44,14 @@ impl Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mark = format!("{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         command.env(MARK, &mark);
+        // SAFETY: `signal` may be called between fork and exec, and takes nothing from this process.
+        unsafe {
+            command.pre_exec(|| {
+                // What runs in the background of a shell ignores Ctrl-C, and so would the command.
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            });
+        }
         Self { child: command.spawn().unwrap(), mark }
     }
 

@@ -41,7 +41,7 @@ fn hostile_templates_are_refused_in_one_line_with_exit_code_2() {
     let cases = [
         ("{{ 'not ' }}{{ ".to_owned() + &"not ".repeat(60_000) + "x }}", "follow one another"),
         ("{% if x %}".to_owned() + &"{% elif x %}".repeat(20_000) + "{% endif %}", "follow one another"),
-        ("x".repeat(1 << 20), "bytes, more than"),
+        ("x".repeat(1 << 20), "there are more than 256 KiB"),
         ("{% set n = namespace() %}{% set n.a = n %}{{ n }}".to_owned(), "stored in another value"),
         ("{{ '%1000000000000d'|format(1) }}".to_owned(), "MiB of text"),
         (grown("n.s ~ n.s"), "steps"),
