@@ -7,7 +7,10 @@ use crate::hvx::{Hvx, LANES, Lines};
 pub(super) struct F16;
 
 impl Weights for F16 {
-    const PARTS: usize = PARTIAL;
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        PARTIAL
+    }
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
@@ -43,7 +46,10 @@ impl Weights for F16 {
 pub(super) struct F32;
 
 impl Weights for F32 {
-    const PARTS: usize = PARTIAL;
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        PARTIAL
+    }
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
