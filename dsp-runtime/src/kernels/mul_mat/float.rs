@@ -7,8 +7,12 @@ use crate::hvx::{Hvx, LANES, Lines};
 pub(super) struct F16;
 
 impl Weights for F16 {
-    const PARTS: usize = PARTIAL;
     const QUANTIZED: bool = false;
+
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        PARTIAL
+    }
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
@@ -44,8 +48,12 @@ impl Weights for F16 {
 pub(super) struct F32;
 
 impl Weights for F32 {
-    const PARTS: usize = PARTIAL;
     const QUANTIZED: bool = false;
+
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        PARTIAL
+    }
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(

@@ -42,10 +42,10 @@ const PARTIAL: usize = 2;
 /// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have to do
 /// with the registers that the others leave.
 trait Weights: Sync {
-    /// Partial sums of a row that `multiply` adds to; the others stay zero.
-    const PARTS: usize;
     /// Whether activations are int8 with a scale per block.
     const QUANTIZED: bool;
+    /// Partial sums of a row, of R at once, that are kept: those that `multiply` adds to, and perhaps more.
+    fn parts(rows: usize) -> usize;
 
     /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
     ///
@@ -270,8 +270,7 @@ impl<W: Weights> MulMat<W> {
             core::array::from_fn(|r| shape.x.at([unit.row + at + r, b2, b3]).cast_const());
         let y: [*mut f32; R] = core::array::from_fn(|r| shape.y.at([unit.row + at + r, b2, b3]).cast());
         let sums = sums.skip(at * PARTIAL);
-        // Four rows need every register. For fewer, LLVM 22 packs the loops 4 % better with the sums that stay zero.
-        let parts = if R > 3 { W::PARTS } else { PARTIAL };
+        let parts = W::parts(R);
         let k = (p.first * shape.group.k, shape.x.ne[0]);
         let vectors = p.groups * (shape.group.bytes / VECTOR_BYTES);
         let last = p.first + p.groups == shape.groups;

@@ -41,8 +41,12 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
 pub(super) struct Q6K;
 
 impl Weights for Q6K {
-    const PARTS: usize = 1;
     const QUANTIZED: bool = true;
+
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        1
+    }
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
