@@ -22,8 +22,8 @@ pub fn write(gguf: &Gguf, path: &Path) -> Result<(), String> {
     for tensor in gguf.tensors() {
         let ty = GgmlType::from_id(tensor.ggml_type.id());
         let ty = ty.ok_or_else(|| format!("{} is {}, which ggml decodes not", tensor.name, tensor.ggml_type))?;
-        let data = gguf.data(tensor);
         let fill = move |out: &mut dyn Write| -> io::Result<()> {
+            let data = gguf.data(tensor).map_err(io::Error::other)?;
             for part in data.chunks(BLOCKS * ty.block_bytes()) {
                 let n = (part.len() / ty.block_bytes() * ty.block_len()) as i64;
                 for value in Tensor::new(ty, [n, 1, 1, 1], part.to_vec()).to_f32() {

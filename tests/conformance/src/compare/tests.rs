@@ -79,7 +79,7 @@ fn sixty_four_layers_may_differ_by_what_rounding_does_to_them() {
 fn planted(shape: &Shape, name: &str, at: usize, change: impl Fn(&mut [u8])) -> Outcome {
     let (dir, path) = file(shape);
     let gguf = Gguf::open(&path).unwrap();
-    let data = gguf.data(gguf.tensor(name).unwrap()).to_vec();
+    let data = gguf.data(gguf.tensor(name).unwrap()).unwrap();
     drop(gguf);
     let mut bytes = fs::read(&path).unwrap();
     let start = bytes.windows(data.len()).position(|w| w == data).unwrap();
