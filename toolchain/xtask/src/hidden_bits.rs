@@ -5,8 +5,9 @@
 //! that reads such a register, a store, a permutation, a copy, a spill, takes the rest for the number.
 //!
 //! So registers are followed through each function, along all branches and hardware loops: one that may hold a qfloat
-//! result must not be read otherwise. What is not followed: a value into or out of a function (vectors go through
-//! memory there), and which way a predicate goes (both ways are taken).
+//! result must not be read otherwise. Which way a predicate goes is not followed: both ways are taken. Nor is what
+//! registers hold when a function begins, or after a call: vectors go into and out of functions through memory, and only
+//! a register that nothing was written to would show what is left there.
 
 use std::collections::{BTreeMap, BTreeSet};
 

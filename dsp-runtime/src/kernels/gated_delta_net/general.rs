@@ -32,26 +32,30 @@ pub(super) struct Update<'h, H: Hvx> {
 
 /// e, or e_i.
 #[derive(Clone, Copy)]
-enum Decay<'h, H: Hvx> {
-    /// Of all keys, in every lane.
-    One(H::F),
+struct Decay<'h, H: Hvx> {
+    /// Of all keys, in every lane; 1 if each has its own.
+    all: H::F,
     /// The logarithms, a key each.
-    Each(Row<'h>),
+    each: Option<Row<'h>>,
 }
 
 impl<'h, H: Hvx> Decay<'h, H> {
     #[inline(always)]
     fn new(g: Row<'h>) -> Self {
-        if g.len() == 1 { Self::One(math::exp::<H>(H::splat(g.get(0)))) } else { Self::Each(g) }
+        if g.len() == 1 {
+            Self { all: math::exp::<H>(H::splat(g.get(0))), each: None }
+        } else {
+            Self { all: H::splat(1.0), each: Some(g) }
+        }
     }
 
     /// Of 32 keys from `at` on (the last one's, from the end of the row on).
     #[inline(always)]
     fn chunk(self, at: usize) -> [f32; LANES] {
         let mut chunk = [0.0; LANES];
-        let decays = match self {
-            Self::One(decay) => decay,
-            Self::Each(g) => math::exp::<H>(g.vector::<H>(at / LANES)),
+        let decays = match self.each {
+            None => self.all,
+            Some(g) => math::exp::<H>(g.vector::<H>(at / LANES)),
         };
         // SAFETY: 32 floats.
         unsafe { H::store(chunk.as_mut_ptr(), decays) };
@@ -61,10 +65,7 @@ impl<'h, H: Hvx> Decay<'h, H> {
     /// What sums over the old state are to be multiplied by: each summand already is, if keys differ.
     #[inline(always)]
     fn factor(self) -> H::F {
-        match self {
-            Self::One(decay) => decay,
-            Self::Each(_) => H::splat(1.0),
-        }
+        self.all
     }
 }
 
@@ -97,9 +98,9 @@ impl General<'_> {
                 unsafe { to.store::<H>(at, s) };
             }
             if let Some(t) = token {
-                let x = match t.decay {
-                    Decay::One(_) => s,
-                    Decay::Each(_) => H::mul(H::splat(new[i % LANES]), s),
+                let x = match t.decay.each {
+                    None => s,
+                    Some(_) => H::mul(H::splat(new[i % LANES]), s),
                 };
                 sums[0] = H::add(sums[0], H::mul(x, H::splat(t.k.get(i))));
                 sums[1] = H::add(sums[1], H::mul(x, H::splat(t.q.get(i))));
