@@ -87,7 +87,7 @@ impl HostPlatform {
 /// How a session on the host runs its kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Workers {
-    /// Threads, the session's own included.
+    /// Workers, the session's own thread included. Those beyond the number of processors get no thread.
     pub threads: usize,
     /// Vector back end.
     pub isa: Isa,
@@ -132,7 +132,8 @@ pub fn run_session(
     let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&pool);
-        for id in 1..pool.workers() {
+        // Nobody waits for a worker that has not begun, and one without a processor of its own would only be in the way.
+        for id in 1..pool.workers().min(processors()) {
             let pool = &pool;
             let thread = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
             thread.spawn_scoped(scope, move || pool.serve(id)).map_err(SessionError::Thread)?;
@@ -142,6 +143,11 @@ pub fn run_session(
         let mut session = Session::new(platform, dispatcher, arena, 0);
         serve(&mut session, platform, &mut requests, &mut responses, stop).map_err(SessionError::Queue)
     })
+}
+
+/// Processors that this process may use.
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Ends the workers when the session ends, also by panic: the scope waits for them.

@@ -4,7 +4,8 @@
 //! longer than most jobs take. On a busy machine that happens again and again, and two threads are slower than one.
 //! So the pool keeps an account: what helpers saved, less what waiting for them cost. When it is overdrawn, the
 //! dispatcher works alone for a while, during which the helpers fall asleep. Each pause that did not help doubles the
-//! next one, so that trying again costs a few percent at most.
+//! next one, so that trying again costs a few percent at most; helpers must save as much as a pause is long before
+//! pauses are short again.
 
 /// Nanoseconds that one vector operation takes, roughly. It only has to be right within a factor of a few: what a lost
 /// processor costs is a thousand times what a job saves.
@@ -12,8 +13,8 @@ const OPERATION_NS: u64 = 1;
 /// The most that helpers can have saved up, in nanoseconds: a token of a small model. More would let them waste time
 /// for long after a machine has become busy.
 const MOST_SAVED_NS: i64 = 1_000_000;
-/// The first pause, in nanoseconds: about a time slice of the scheduler, in which nothing is likely to change.
-const FIRST_PAUSE_NS: u64 = 4_000_000;
+/// The first pause, in nanoseconds: some time slices of the scheduler, in fewer of which nothing is likely to change.
+const FIRST_PAUSE_NS: u64 = 16_000_000;
 /// The longest pause, in nanoseconds. A try that fails costs two or three time slices, 4 % of this.
 const LONGEST_PAUSE_NS: u64 = 250_000_000;
 
@@ -22,6 +23,8 @@ const LONGEST_PAUSE_NS: u64 = 250_000_000;
 pub(super) struct Worth {
     /// Nanoseconds that helpers saved lately, less those that they cost; never more than [`MOST_SAVED_NS`].
     saved: i64,
+    /// Nanoseconds that helpers saved since the last pause.
+    earned: u64,
     /// When the dispatcher shares jobs again, in nanoseconds of the platform's clock; `None` while it does.
     pause_ends: Option<u64>,
     /// Nanoseconds that the next pause will take.
@@ -30,7 +33,7 @@ pub(super) struct Worth {
 
 impl Worth {
     pub(super) const fn new() -> Self {
-        Self { saved: 0, pause_ends: None, next_pause: FIRST_PAUSE_NS }
+        Self { saved: 0, earned: 0, pause_ends: None, next_pause: FIRST_PAUSE_NS }
     }
 
     /// Whether to share a job. `now` gives nanoseconds, and is asked only during a pause.
@@ -40,7 +43,7 @@ impl Worth {
         if now() < end {
             return false;
         }
-        *self = Self { saved: 0, pause_ends: None, ..*self };
+        *self = Self { saved: 0, earned: 0, pause_ends: None, ..*self };
         true
     }
 
@@ -49,9 +52,9 @@ impl Worth {
     pub(super) fn helped(&mut self, work: usize, workers: usize) {
         let each = work as u64 / workers as u64;
         let gain = each.saturating_mul(workers as u64 - 1).saturating_mul(OPERATION_NS);
-        self.saved = self.saved.saturating_add(gain.min(MOST_SAVED_NS as u64) as i64);
-        if self.saved >= MOST_SAVED_NS {
-            self.saved = MOST_SAVED_NS;
+        self.saved = self.saved.saturating_add(gain.min(MOST_SAVED_NS as u64) as i64).min(MOST_SAVED_NS);
+        self.earned = self.earned.saturating_add(gain);
+        if self.earned >= self.next_pause {
             self.next_pause = FIRST_PAUSE_NS;
         }
     }
@@ -109,8 +112,16 @@ mod tests {
             now += LONGEST_PAUSE_NS;
             assert!(worth.shares(|| now));
         }
-        // A good while of sharing, and a single lost slice costs a short pause again.
+        // A time slice in which helpers work proves little.
         for _ in 0..100 {
+            worth.helped(50_000, 2);
+        }
+        worth.waited(SLICE, now);
+        assert!(!worth.shares(|| now + FIRST_PAUSE_NS));
+        now += LONGEST_PAUSE_NS;
+        assert!(worth.shares(|| now));
+        // A good while of it, and a single lost slice costs a short pause again.
+        for _ in 0..10_000 {
             worth.helped(50_000, 2);
         }
         worth.waited(SLICE, now);

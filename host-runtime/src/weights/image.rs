@@ -15,7 +15,7 @@
 //! How it is kept from changing. Whoever writes to a file that is mapped, or shortens it, changes the weights
 //! of a text that is being written, or ends the process with SIGBUS; and what was verified would not be what
 //! is used. On Linux a cache is mapped all the same, under a lease that holds off all who would write to it
-//! until there is a copy ([`super::lease`] tells how). A start then costs one pass over the image to hash it,
+//! until there is a copy (the module `lease` tells how). A start then costs one pass over the image to hash it,
 //! in parallel, which brings its pages into the process for the first token, too; the memory is the page
 //! cache's, shared by all processes and given back when the system is short of it. Where there are no leases,
 //! the image is copied into memory of this process, and each piece is hashed when it has just been copied and

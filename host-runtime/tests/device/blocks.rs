@@ -187,6 +187,24 @@ pub fn a_failing_op_is_named_and_ends_the_program(bench: &mut Bench) {
     }
 }
 
+/// A maximum of numbers, one of which is none.
+pub fn a_value_that_is_no_number_is_reported(bench: &mut Bench) {
+    let tensors = [tensor(DType::F32, 0, [8, 1, 1, 1]), tensor(DType::I32, 256, [1; 4])];
+    let block = bench.block(&program(&header(2, 1), &tensors, &[op(Op::Argmax, &[0], 1, &[])]));
+    bench.step(0, 1);
+    bench.ok(load(0, block));
+    for damaged in [f32::NAN, f32::INFINITY] {
+        bench.write(B, 0, &[0; 512]);
+        bench.set_word(20, damaged.to_bits());
+        let Err((status, fault)) = bench.send(exec(0, registers())) else { panic!("{damaged} was taken") };
+        assert_eq!((status, fault.op, fault.code), (Status::Failed, OpIndex(0), NotFinite), "{damaged}");
+    }
+    bench.set_word(20, 1.0f32.to_bits());
+    bench.ok(exec(0, registers()));
+    assert_eq!(bench.word(256), 5);
+    bench.ok(unload(0));
+}
+
 pub fn an_op_that_vtcm_cannot_hold_is_refused(bench: &mut Bench) {
     // 32 taps: 2 * 63 KiB of staging.
     let rows = |n, offset| tensor(DType::F32, offset, [1, n, 1, 1]);

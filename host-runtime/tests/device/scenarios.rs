@@ -31,6 +31,7 @@ scenarios! {
     blocks::ops_are_checked,
     blocks::read_only_memory_is_not_written,
     blocks::a_failing_op_is_named_and_ends_the_program,
+    blocks::a_value_that_is_no_number_is_reported,
     blocks::an_op_that_vtcm_cannot_hold_is_refused,
 }
 
