@@ -98,7 +98,7 @@ fn round(mut exponent: i32, mut x: i128) -> u32 {
         return 0;
     }
     let negative = x < 0;
-    let big = x >= TWO || x < -TWO;
+    let big = !(-TWO..TWO).contains(&x);
     if exponent > MAX || (big && exponent == MAX) {
         return if negative { 0x8000_00ff } else { 0x7fff_ffff };
     }
