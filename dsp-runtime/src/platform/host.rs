@@ -132,7 +132,8 @@ pub fn run_session(
     let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&pool);
-        // Nobody waits for a worker that has not begun, and one without a processor of its own would only be in the way.
+        // Nobody waits for a worker that has not begun, and one without a processor of its own would only be in
+        // the way.
         for id in 1..pool.workers().min(processors()) {
             let pool = &pool;
             let thread = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
@@ -145,8 +146,8 @@ pub fn run_session(
     })
 }
 
-/// Processors that this process may use.
-fn processors() -> usize {
+/// Processors that this process may use; 1 where the system does not tell.
+pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

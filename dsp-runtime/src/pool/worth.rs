@@ -1,19 +1,20 @@
 //! Whether sharing jobs is worth it, where the processors are shared with other programs.
 //!
-//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds, which is
-//! longer than most jobs take. On a busy machine that happens again and again, and two threads are slower than one.
-//! So the pool keeps an account: what helpers saved, less what waiting for them cost. When it is overdrawn, the
-//! dispatcher works alone for a while, during which the helpers fall asleep. Each pause that did not help doubles the
-//! next one, so that trying again costs a few percent at most; helpers must save as much as a pause is long before
-//! pauses are short again.
+//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds,
+//! which is longer than most jobs take. On a busy machine that happens again and again, and two threads are
+//! slower than one. So the pool keeps an account: what helpers saved, less what waiting for them cost. When
+//! it is overdrawn, the dispatcher works alone for a while, during which the helpers fall asleep. Each pause
+//! that did not help doubles the next one, so that trying again costs a few percent at most; helpers must
+//! save as much as a pause is long before pauses are short again.
 
-/// Nanoseconds that one vector operation takes, roughly. It only has to be right within a factor of a few: what a lost
-/// processor costs is a thousand times what a job saves.
+/// Nanoseconds that one vector operation takes, roughly. It only has to be right within a factor of a few:
+/// what a lost processor costs is a thousand times what a job saves.
 const OPERATION_NS: u64 = 1;
-/// The most that helpers can have saved up, in nanoseconds: a token of a small model. More would let them waste time
-/// for long after a machine has become busy.
+/// The most that helpers can have saved up, in nanoseconds: a token of a small model. More would let them
+/// waste time for long after a machine has become busy.
 const MOST_SAVED_NS: i64 = 1_000_000;
-/// The first pause, in nanoseconds: some time slices of the scheduler, in fewer of which nothing is likely to change.
+/// The first pause, in nanoseconds: some time slices of the scheduler, in fewer of which nothing is likely to
+/// change.
 const FIRST_PAUSE_NS: u64 = 16_000_000;
 /// The longest pause, in nanoseconds. A try that fails costs two or three time slices, 4 % of this.
 const LONGEST_PAUSE_NS: u64 = 250_000_000;
@@ -89,7 +90,8 @@ mod tests {
         assert!(worth.shares(|| unreachable!("the pause is over")));
     }
 
-    /// On a busy machine each try ends in a lost time slice: all tries together take a few percent of the time.
+    /// On a busy machine each try ends in a lost time slice: all tries together take a few percent of the
+    /// time.
     #[test]
     fn a_busy_machine_is_tried_ever_more_seldom() {
         let (mut worth, mut now, mut lost) = (Worth::new(), 0, 0);

@@ -11,7 +11,7 @@ use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
-use hexflash_dsp::platform::host::{HostPlatform, SessionError, Workers, run_session};
+use hexflash_dsp::platform::host::{HostPlatform, SessionError, Workers, processors, run_session};
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::vtcm::Vtcm;
@@ -101,7 +101,7 @@ impl Settings {
     /// # Errors
     /// [`DeviceError::Setting`].
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        let threads = options.threads.unwrap_or(cores().min(8));
+        let threads = options.threads.unwrap_or(processors().min(8));
         if !(1..=MAX_WORKERS).contains(&threads) {
             let allowed = format!("1 to {MAX_WORKERS}");
             return Err(DeviceError::Setting { what: "the number of threads", allowed, found: threads });
@@ -123,7 +123,7 @@ impl Inproc {
     pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let settings = Settings::from_options(options)?;
         let mut device = Self::with_settings(settings)?;
-        device.core_free = settings.threads < cores();
+        device.core_free = settings.threads < processors();
         Ok(device)
     }
 
@@ -351,11 +351,6 @@ impl Running {
             let _ = thread.join();
         }
     }
-}
-
-/// Processors that this process may use.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn memory_error(bytes: usize, source: std::io::Error) -> DeviceError {

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::sync::OnceLock;
 
+use hexflash_dsp::platform::host::processors;
 use rayon::ThreadPoolBuilder;
 
 use super::WeightError;
@@ -16,7 +17,7 @@ use super::WeightError;
 pub(super) fn start() -> Result<(), WeightError> {
     static STARTED: OnceLock<Result<(), io::Error>> = OnceLock::new();
     let started = STARTED.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = processors();
         let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
         let threads = asked.filter(|n| (1..cores).contains(n)).unwrap_or(cores);
         let built = ThreadPoolBuilder::new().num_threads(threads).build_global();
