@@ -29,8 +29,15 @@ const SPINS: u32 = if cfg!(loom) { 0 } else { 20_000 };
 /// about 20 microseconds, which is as long as units take.
 const PROMPT: u32 = if cfg!(loom) { 0 } else { 500 };
 
-/// Bit of a job's gate that says that helpers may enter; the bits below count those inside.
+/// Bit of a job's gate that says that helpers may enter.
 const OPEN: u32 = 1 << 31;
+/// One helper inside, in a job's gate.
+const INSIDE: u32 = 1;
+/// The bits of a gate that count the helpers inside.
+const ALL_INSIDE: u32 = (1 << 16) - 1;
+/// One helper that has entered, in a job's gate: the bits from here to [`OPEN`] count them. A helper enters a job twice at
+/// most, because it must see another epoch in between.
+const ENTERED: u32 = 1 << 16;
 
 /// Vector operations below which a job is not worth sharing: a few microseconds.
 pub const ALONE: usize = 4096;
@@ -154,7 +161,7 @@ pub struct Pool<'p, P: Platform> {
     job: UnsafeCell<Option<Job>>,
     /// Counts shared jobs; helpers wait for it to change.
     epoch: AtomicU32,
-    /// The job's gate: [`OPEN`] while helpers may enter, and how many are inside.
+    /// The job's gate: [`OPEN`] while helpers may enter, how many have entered, and how many are inside.
     gate: AtomicU32,
     /// Threads asleep on `epoch` or `gate`, so that nobody pays for waking spinners.
     sleepers: AtomicU32,
@@ -164,9 +171,9 @@ pub struct Pool<'p, P: Platform> {
     dispatched: AtomicBool,
 }
 
-// SAFETY: `job` is written by the dispatcher only while the gate is 0 (closed, nobody inside) and read by helpers only
-// inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while the gate is 0. Kernels
-// are `Sync` and outlive the job: `run` returns when the gate is 0 again.
+// SAFETY: `job` is written by the dispatcher only while the gate is closed with nobody inside, and read by helpers only
+// inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while the gate is closed with
+// nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate is like that again.
 unsafe impl<P: Platform> Sync for Pool<'_, P> {}
 // SAFETY: the raw kernel pointer is only set while `run` is on the stack.
 unsafe impl<P: Platform> Send for Pool<'_, P> {}
@@ -244,7 +251,8 @@ impl<'p, P: Platform> Pool<'p, P> {
                     self.work(id, &job);
                 }
                 // At least release: our results are visible to the dispatcher. It sleeps on a closed gate only.
-                if self.gate.fetch_sub(1, Ordering::SeqCst) == 1 {
+                let before = self.gate.fetch_sub(INSIDE, Ordering::SeqCst);
+                if before & (OPEN | ALL_INSIDE) == INSIDE {
                     self.wake(&self.gate);
                 }
             }
@@ -253,7 +261,7 @@ impl<'p, P: Platform> Pool<'p, P> {
 
     /// Enters the job, unless its gate is closed: then all units are taken, and the next job has an epoch of its own.
     fn enter(&self) -> bool {
-        let one_more = |gate: u32| (gate & OPEN != 0).then(|| gate + 1);
+        let one_more = |gate: u32| (gate & OPEN != 0).then(|| gate + INSIDE + ENTERED);
         // Acquire: the job, the counter and what was written before the gate opened are visible.
         self.gate.fetch_update(Ordering::Acquire, Ordering::Relaxed, one_more).is_ok()
     }
@@ -373,7 +381,7 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
             pool.work(0, &job);
             return pool.fault.take();
         }
-        // SAFETY: the gate is 0 (the previous job ended with that), so nobody reads the job.
+        // SAFETY: the previous job ended with the gate closed and nobody inside, so nobody reads the job.
         pool.job.with_mut(|place| unsafe { *place = Some(job) });
         // Release: helpers that enter see the job, the counter and what was written before.
         pool.gate.store(OPEN, Ordering::Release);
@@ -387,26 +395,37 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
 }
 
 impl<P: Platform> Dispatcher<'_, '_, P> {
+    /// Whether helpers are left alone while they cost more than they save.
+    fn keeps_account(&self) -> bool {
+        P::CONTENDED && self.pool.alone > 0
+    }
+
     /// Whether to share a job that is large enough.
     fn shares(&mut self) -> bool {
         let pool = self.pool;
-        !(P::CONTENDED && pool.alone > 0) || self.worth.shares(|| pool.platform.now_ns())
+        !self.keeps_account() || self.worth.shares(|| pool.platform.now_ns())
     }
 
     /// Closes the gate of a job of `work` vector operations and waits until nobody is inside.
     fn finish(&mut self, work: usize) {
         let pool = self.pool;
-        let empty = |gate: u32| gate == 0;
+        let empty = |gate: u32| gate & ALL_INSIDE == 0;
         // Acquire, here and in the wait: the results of all who have left are visible.
-        let inside = pool.gate.fetch_and(!OPEN, Ordering::SeqCst) & !OPEN;
-        if inside == 0 || pool.spin_until(&pool.gate, empty, PROMPT).is_some() {
+        let gate = pool.gate.fetch_and(!OPEN, Ordering::SeqCst);
+        let (inside, entered) = (gate & ALL_INSIDE, (gate & !OPEN) / ENTERED);
+        let is_prompt = inside == 0 || pool.spin_until(&pool.gate, empty, PROMPT).is_some();
+        if !self.keeps_account() {
+            pool.wait_until(&pool.gate, empty);
+        } else if entered == 0 {
+            self.worth.missed(|| pool.platform.now_ns());
+        } else if is_prompt {
             self.worth.helped(work, pool.workers);
-            return;
+        } else {
+            let start = pool.platform.now_ns();
+            pool.wait_until(&pool.gate, empty);
+            let now = pool.platform.now_ns();
+            self.worth.waited(now.saturating_sub(start), now);
         }
-        let start = pool.platform.now_ns();
-        pool.wait_until(&pool.gate, empty);
-        let now = pool.platform.now_ns();
-        self.worth.waited(now.saturating_sub(start), now);
     }
 }
 

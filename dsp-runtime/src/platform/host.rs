@@ -33,13 +33,40 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
+/// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two of them rarely
+/// share one. Loom allows few objects, and addresses must not decide what a model does.
+const BELLS: usize = if cfg!(loom) { 1 } else { 64 };
+
+/// What threads sleep on until one of the words that belong to it has changed.
+#[derive(Debug)]
+struct Bell {
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn new() -> Self {
+        Self { lock: Mutex::new(()), rung: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // A sleeper holds the lock from its look at the word until it sleeps, so it hears this or sees the new word.
+        drop(self.lock());
+        self.rung.notify_all();
+    }
+}
+
 /// Threads, time and memory of the host process.
 #[derive(Debug)]
 pub struct HostPlatform {
     start: Instant,
-    /// One lock and condition for all futexes: a handful of threads, asleep only when idle.
-    sleep: Mutex<()>,
-    wake: Condvar,
+    /// A word's address chooses its bell. With one bell for all words, each message would wake the pool's helpers too,
+    /// and on a busy machine they would take the processor from the thread that the message is for.
+    bells: [Bell; BELLS],
     shared: Mutex<Vec<Shared>>,
 }
 
@@ -48,8 +75,7 @@ impl HostPlatform {
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
+            bells: std::array::from_fn(|_| Bell::new()),
             shared: Mutex::new(Vec::new()),
         }
     }
@@ -71,11 +97,25 @@ impl HostPlatform {
 
     /// As [`Platform::futex_wait`], but for no longer than `timeout`.
     pub fn futex_wait_for(&self, word: &AtomicU32, expected: u32, timeout: Duration) {
-        let guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let bell = self.bell(word);
+        let guard = bell.lock();
         // The waker changes the word before it takes the lock, so the change is seen here or the wake is.
         if word.load(Ordering::SeqCst) == expected {
-            drop(self.wake.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner));
+            drop(bell.rung.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    /// Wakes all who sleep, whatever their word: for the end of a session.
+    pub fn wake_all(&self) {
+        self.bells.iter().for_each(Bell::ring);
+    }
+
+    fn bell(&self, word: &AtomicU32) -> &Bell {
+        // Words lie at the starts of cache lines and pages: multiplying by 2^64 over the golden ratio spreads such
+        // regular addresses over the upper bits (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        let address = std::ptr::from_ref(word).addr() as u64;
+        let spread = address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        &self.bells[spread as usize % BELLS]
     }
 
     fn registry(&self) -> MutexGuard<'_, Vec<Shared>> {
@@ -170,16 +210,16 @@ impl Platform for HostPlatform {
     const CONTENDED: bool = true;
 
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
-        let guard = self.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let bell = self.bell(word);
+        let guard = bell.lock();
         // The waker changes the word before it takes the lock, so the change is seen here or the wake is.
         if word.load(Ordering::SeqCst) == expected {
-            drop(self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner));
+            drop(bell.rung.wait(guard).unwrap_or_else(PoisonError::into_inner));
         }
     }
 
-    fn futex_wake(&self, _word: &AtomicU32) {
-        drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
-        self.wake.notify_all();
+    fn futex_wake(&self, word: &AtomicU32) {
+        self.bell(word).ring();
     }
 
     fn now_ns(&self) -> u64 {

@@ -1,18 +1,24 @@
 //! Whether sharing jobs is worth it, where the processors are shared with other programs.
 //!
-//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds,
-//! which is longer than most jobs take. On a busy machine that happens again and again, and two threads are
-//! slower than one. So the pool keeps an account: what helpers saved, less what waiting for them cost. When
-//! it is overdrawn, the dispatcher works alone for a while, during which the helpers fall asleep. Each pause
-//! that did not help doubles the next one, so that trying again costs a few percent at most; helpers must
+//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds, which is
+//! longer than most jobs take. A helper that gets no processor in time does nothing for the job, but waking it costs a
+//! system call, and it may take the processor from the dispatcher. On a busy machine both happen again and again, and
+//! two threads are slower than one. So the pool keeps an account: what helpers saved, less what calling them and waiting
+//! for them cost. When it is overdrawn, the dispatcher works alone for a while, during which the helpers fall asleep.
+//! Each pause that did not help doubles the next one, so that trying again costs a few percent at most; helpers must
 //! save as much as a pause is long before pauses are short again.
 
 /// Nanoseconds that one vector operation takes, roughly. It only has to be right within a factor of a few:
 /// what a lost processor costs is a thousand times what a job saves.
 const OPERATION_NS: u64 = 1;
+/// What it costs to call helpers that do not come, in nanoseconds: a system call and a change of threads.
+const MISSED_NS: i64 = 10_000;
 /// The most that helpers can have saved up, in nanoseconds: a token of a small model. More would let them
 /// waste time for long after a machine has become busy.
 const MOST_SAVED_NS: i64 = 1_000_000;
+/// What helpers may cost, in nanoseconds, before they have saved anything: a few jobs are over before a helper that slept
+/// is awake.
+const TRIAL_NS: i64 = 100_000;
 /// The first pause, in nanoseconds: some time slices of the scheduler, in fewer of which nothing is likely to
 /// change.
 const FIRST_PAUSE_NS: u64 = 16_000_000;
@@ -34,7 +40,7 @@ pub(super) struct Worth {
 
 impl Worth {
     pub(super) const fn new() -> Self {
-        Self { saved: 0, earned: 0, pause_ends: None, next_pause: FIRST_PAUSE_NS }
+        Self { saved: TRIAL_NS, earned: 0, pause_ends: None, next_pause: FIRST_PAUSE_NS }
     }
 
     /// Whether to share a job. `now` gives nanoseconds, and is asked only during a pause.
@@ -44,7 +50,7 @@ impl Worth {
         if now() < end {
             return false;
         }
-        *self = Self { saved: 0, earned: 0, pause_ends: None, ..*self };
+        *self = Self { saved: TRIAL_NS, earned: 0, pause_ends: None, ..*self };
         true
     }
 
@@ -60,13 +66,27 @@ impl Worth {
         }
     }
 
+    /// A job was shared, and no helper came before it was done. `now` gives nanoseconds, and is asked only when a
+    /// pause begins.
+    #[inline]
+    pub(super) fn missed(&mut self, now: impl FnOnce() -> u64) {
+        self.saved = self.saved.saturating_sub(MISSED_NS);
+        if self.saved < 0 {
+            self.pause(now());
+        }
+    }
+
     /// The dispatcher waited for `lost` nanoseconds until `now` for helpers that had no processor.
     pub(super) fn waited(&mut self, lost: u64, now: u64) {
         self.saved = self.saved.saturating_sub(i64::try_from(lost).unwrap_or(i64::MAX));
         if self.saved < 0 {
-            self.pause_ends = Some(now.saturating_add(self.next_pause));
-            self.next_pause = (self.next_pause * 2).min(LONGEST_PAUSE_NS);
+            self.pause(now);
         }
+    }
+
+    fn pause(&mut self, now: u64) {
+        self.pause_ends = Some(now.saturating_add(self.next_pause));
+        self.next_pause = (self.next_pause * 2).min(LONGEST_PAUSE_NS);
     }
 }
 
@@ -128,6 +148,22 @@ mod tests {
         }
         worth.waited(SLICE, now);
         assert!(worth.shares(|| now + FIRST_PAUSE_NS));
+    }
+
+    /// They did not save anything either, however short the dispatcher's work was.
+    #[test]
+    fn helpers_that_do_not_come_are_left_alone() {
+        let mut worth = Worth::new();
+        let mut jobs = 0;
+        while worth.shares(|| 0) {
+            worth.missed(|| 0);
+            jobs += 1;
+        }
+        assert!(
+            (2..50).contains(&jobs),
+            "a helper that has to wake up first gets {jobs} jobs of time for it"
+        );
+        assert!(!worth.shares(|| FIRST_PAUSE_NS - 1) && worth.shares(|| FIRST_PAUSE_NS));
     }
 
     #[test]

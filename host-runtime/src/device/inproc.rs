@@ -1,6 +1,6 @@
 //! `inproc`: the DSP runtime on threads of this process, behind the same queue and messages as on a device.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -370,8 +370,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
 fn dsp_main(shared: &Shared, settings: Settings, requests: Reader<'_>, responses: Writer<'_>) {
     let _ended = OnDrop(|| {
         shared.ended.store(true, Ordering::SeqCst);
-        // All futexes of the platform share one bell, so any word will do.
-        shared.platform.futex_wake(&AtomicU32::new(0));
+        shared.platform.wake_all();
     });
     // SAFETY: page-aligned memory of that size, which this session alone uses and `Shared` keeps.
     let vtcm = unsafe { Vtcm::new(shared.vtcm.base(), settings.vtcm_bytes) };
