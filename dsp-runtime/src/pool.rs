@@ -419,7 +419,7 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
         } else if entered == 0 {
             self.worth.missed(|| pool.platform.now_ns());
         } else if is_prompt {
-            self.worth.helped(work, pool.workers);
+            self.worth.helped(work, entered);
         } else {
             let start = pool.platform.now_ns();
             pool.wait_until(&pool.gate, empty);

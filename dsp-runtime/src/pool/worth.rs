@@ -54,11 +54,11 @@ impl Worth {
         true
     }
 
-    /// A job of `work` vector operations was shared by `workers` workers, and the dispatcher hardly waited.
+    /// `helpers` of them took part in a job of `work` vector operations, and the dispatcher hardly waited.
     #[inline]
-    pub(super) fn helped(&mut self, work: usize, workers: usize) {
-        let each = work as u64 / workers as u64;
-        let gain = each.saturating_mul(workers as u64 - 1).saturating_mul(OPERATION_NS);
+    pub(super) fn helped(&mut self, work: usize, helpers: u32) {
+        let each = work as u64 / (u64::from(helpers) + 1);
+        let gain = each.saturating_mul(u64::from(helpers)).saturating_mul(OPERATION_NS);
         self.saved = self.saved.saturating_add(gain.min(MOST_SAVED_NS as u64) as i64).min(MOST_SAVED_NS);
         self.earned = self.earned.saturating_add(gain);
         if self.earned >= self.next_pause {
@@ -100,7 +100,7 @@ mod tests {
     fn jobs_are_shared_until_waiting_has_cost_more_than_helpers_saved() {
         let mut worth = Worth::new();
         for _ in 0..100 {
-            worth.helped(50_000, 2);
+            worth.helped(50_000, 1);
         }
         worth.waited(900_000, 0);
         assert!(worth.shares(|| unreachable!("there is no pause")));
@@ -136,7 +136,7 @@ mod tests {
         }
         // A time slice in which helpers work proves little.
         for _ in 0..100 {
-            worth.helped(50_000, 2);
+            worth.helped(50_000, 1);
         }
         worth.waited(SLICE, now);
         assert!(!worth.shares(|| now + FIRST_PAUSE_NS));
@@ -144,7 +144,7 @@ mod tests {
         assert!(worth.shares(|| now));
         // A good while of it, and a single lost slice costs a short pause again.
         for _ in 0..10_000 {
-            worth.helped(50_000, 2);
+            worth.helped(50_000, 1);
         }
         worth.waited(SLICE, now);
         assert!(worth.shares(|| now + FIRST_PAUSE_NS));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn absurd_figures_do_not_overflow() {
         let mut worth = Worth::new();
-        worth.helped(usize::MAX, 10);
+        worth.helped(usize::MAX, 9);
         worth.waited(u64::MAX, u64::MAX);
         assert!(!worth.shares(|| 0));
     }
