@@ -1,16 +1,14 @@
 //! `auto`: as many drafts as pay.
 //!
-//! It decides anew for every block, from three things: what steps, drafts and rounds [cost](super::cost), which
-//! holds for a session; the [odds](super::odds) of each draft, from how sure the draft model is of it and from what became
-//! of such drafts in this text; and the *rate*, tokens per time of late, which is what time is worth. With time in
-//! plain steps, n drafts of which the first i are all right with the chance c_i give
+//! It decides for every block from three things: what steps, drafts and rounds [cost](super::cost); the
+//! [odds](super::odds) of each draft; and the *rate* of the text so far, in tokens per plain step, which is what time is
+//! worth. With time in plain steps, n drafts of which the first i are all right with the chance c_i give
 //!
 //! 1 + c_1 + c_2 + .. + c_n tokens for the time of a round, `value = tokens - rate * time`
 //!
-//! and the length of the largest value wins. A plain step stands among them: one token, after which drafts must be paid
-//! for again, if they are worth their price at all. After that there are plain steps, and looks, which are drafts alone,
-//! without a round: where the text is as it was when drafts were right before; where it is not known, when a few times
-//! the price of a look has passed, after longer if nothing was gained, and so on.
+//! and the length of the largest value wins. A plain step stands among them: it gives one token, after which drafts must
+//! be paid for again. Where plain steps win, a *look* (a block of drafts without a round) comes after a pause, which grows
+//! with every look that gained nothing. Where drafts paid the last time after the same two tokens, a look comes at once.
 
 use std::time::Duration;
 
@@ -18,57 +16,17 @@ use super::cost::Costs;
 use super::length::Choice;
 use super::odds::Odds;
 use super::recent::Recent;
+use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
-
-/// Plain steps before a look, for each plain step that drafts cost: after drafts that paid, times what after others, and
-/// at most;
-const PAUSE: (f64, f64, f64) = (3.54, 3.07, 80.0);
-/// and times that, but no more either, where drafts were not worth it the last time. There they are if a round with those
-/// that were right gained so much, for each plain step that drafts cost.
-const DOUBTFUL: f64 = 5.96;
-const WORTH: f64 = 0.649;
-/// What a plain step between blocks loses, for each plain step that drafts cost (drafts are paid for again, and caches
-/// filled again),
-const LOSS: f64 = 1.05;
-/// where drafts will go on: the rates of late, in tokens per plain step, at which they will not, and at which they will.
-const GOING: (f64, f64) = (0.9, 1.22);
-/// The next block has as many drafts as the longest one verified of late: weight of that after the next block, and drafts
-/// more than that.
-const LONGEST: (f64, f64) = (0.936, 1.14);
-
-/// Tokens per time of late, in plain steps.
-#[derive(Clone, Copy, Debug)]
-struct Rate {
-    tokens: f64,
-    time: f64,
-}
-
-impl Rate {
-    /// Weight of a token after the next one.
-    const FADE: f64 = 0.91;
-    /// The first rounds of a text get the benefit of the doubt: rate and weight in plain steps.
-    const FIRST: (f64, f64) = (2.2, 1.97);
-
-    fn new() -> Self {
-        Self { tokens: Self::FIRST.0 * Self::FIRST.1, time: Self::FIRST.1 }
-    }
-
-    fn push(&mut self, tokens: usize, time: f64) {
-        let old = Self::FADE.powi(tokens as i32);
-        (self.tokens, self.time) = (old * self.tokens + tokens as f64, old * self.time + time);
-    }
-
-    fn get(&self) -> f64 {
-        self.tokens / self.time
-    }
-}
 
 /// What is known of a session's costs, and of its present text.
 #[derive(Clone, Debug)]
 pub(super) struct Auto {
     costs: Costs,
     odds: Odds,
-    rate: Rate,
+    /// Tokens of the text, and the time that they took, in plain steps.
+    tokens: f64,
+    time: f64,
     /// The last thing was a round, so that drafts are at hand or come next.
     at_hand: bool,
     /// What drafts have gained since the last look, in plain steps.
@@ -77,10 +35,11 @@ pub(super) struct Auto {
     rights: Recent<usize>,
     /// The two tokens before the last block.
     before: [u32; 2],
-    /// Plain steps since the last block, and before the next look for each step that drafts cost.
+    /// Plain steps since the last block.
     steps: u32,
+    /// Plain steps before the next look, per cost of a block.
     pause: f64,
-    /// The most drafts that were verified of late.
+    /// The most drafts that were verified in recent blocks; it fades.
     longest: f64,
 }
 
@@ -90,13 +49,14 @@ impl Auto {
         Self {
             costs,
             odds: Odds::default(),
-            rate: Rate::new(),
+            tokens: TUNING.first_rate * TUNING.first_rate_weight,
+            time: TUNING.first_rate_weight,
             at_hand: false,
             gain: 0.0,
             rights: Recent::default(),
             before: [0; 2],
             steps: u32::MAX,
-            pause: PAUSE.0,
+            pause: TUNING.pause,
             longest: f64::from(MAX_VERIFY),
         }
     }
@@ -117,12 +77,9 @@ impl Auto {
 
     fn is_time_to_look(&self) -> bool {
         let draft = self.costs.draft();
-        let pause = match self.rights.get(&self.odds.last_two()) {
-            Some(right) if self.gain_of(right) > WORTH * draft => 0.0,
-            Some(_) => (DOUBTFUL * self.pause).min(PAUSE.2),
-            None => self.pause,
-        };
-        f64::from(self.steps) >= pause * draft
+        let paid_here = |right| self.gain_of(right) > TUNING.worth * draft;
+        self.rights.get(&self.odds.last_two()).is_some_and(paid_here)
+            || f64::from(self.steps) >= self.pause * draft
     }
 
     /// Tokens that a round with as many drafts as are right gives beyond plain steps.
@@ -131,24 +88,26 @@ impl Auto {
     }
 
     pub(super) fn next_block(&self) -> u32 {
-        ((self.longest + LONGEST.1) as u32).clamp(1, MAX_VERIFY - 1)
+        ((self.longest + TUNING.block_spare) as u32).clamp(1, MAX_VERIFY - 1)
     }
 
     pub(super) fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
         if drafts.is_empty() {
             return 0;
         }
-        let rate = self.rate.get();
-        let going = ((rate - GOING.0) / (GOING.1 - GOING.0)).clamp(0.0, 1.0);
+        let rate = self.tokens / self.time;
+        let [stops, goes_on] = TUNING.going;
+        let going = ((rate - stops) / (goes_on - stops)).clamp(0.0, 1.0);
         // Plain steps can always be had.
         let rate = rate.max(1.0);
-        let least = 1.0 - rate * (1.0 + going * LOSS * self.costs.draft());
+        let step_value = 1.0 - rate * (1.0 + going * TUNING.loss * self.costs.draft());
         let chances = self.odds.of(anchor, drafts, margins);
-        let best = worthwhile(&self.costs, &chances[..drafts.len()], rate, least);
+        let best = worthwhile(&self.costs, &chances[..drafts.len()], rate, step_value);
         self.before = self.odds.last_two();
-        self.longest = f64::from(best).max(LONGEST.0 * self.longest.min(drafts.len() as f64));
+        self.longest = f64::from(best).max(TUNING.block_fade * self.longest.min(drafts.len() as f64));
         if best == 0 {
-            self.pause = if self.gain > 0.0 { PAUSE.0 } else { (self.pause * PAUSE.1).min(PAUSE.2) };
+            let longer = (self.pause * TUNING.pause_growth).min(TUNING.longest_pause);
+            self.pause = if self.gain > 0.0 { TUNING.pause } else { longer };
             (self.steps, self.at_hand) = (0, false);
         }
         best
@@ -159,12 +118,12 @@ impl Auto {
         if self.steps > 0 {
             self.costs.stepped(time);
         }
-        self.rate.push(1, 1.0);
+        (self.tokens, self.time) = (self.tokens + 1.0, self.time + 1.0);
         (self.steps, self.at_hand) = (self.steps.saturating_add(1), false);
         self.push(token);
-        // Drafts that nobody verified, though it would have paid, are as good a reason to look again as drafts that paid.
+        // Drafts that were not verified, though it would have paid, are as good a reason to look again as drafts that paid.
         if self.gain_of(self.odds.right()) > 0.0 {
-            self.pause = PAUSE.0;
+            self.pause = TUNING.pause;
         }
     }
 
@@ -176,13 +135,12 @@ impl Auto {
     }
 
     pub(super) fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
-        let n = n as usize;
         let us = time.as_micros() as u64;
-        tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.rate.get(), "round");
-        self.costs.rounded(n, time);
-        let cost = self.costs.round(n);
-        self.rate.push(tokens.len(), cost);
-        self.gain += tokens.len() as f64 - cost;
+        tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.tokens / self.time, "round");
+        self.costs.rounded(n as usize, time);
+        let (gained, cost) = (tokens.len() as f64, self.costs.round(n as usize));
+        (self.tokens, self.time) = (self.tokens + gained, self.time + cost);
+        self.gain += gained - cost;
         tokens.iter().for_each(|&token| self.push(token));
         self.at_hand = true;
     }
@@ -194,9 +152,9 @@ impl Auto {
 }
 
 /// How many drafts to verify, of which the first 1, 2, .. are all right by these `chances`, where time is worth `rate`
-/// tokens a step; none if that is worth no more than `least`.
-fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, least: f64) -> u32 {
-    let (mut best, mut value, mut tokens) = (0, least, 1.0);
+/// tokens a step; none if that is worth no more than a plain step.
+fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> u32 {
+    let (mut best, mut value, mut tokens) = (0, step_value, 1.0);
     for (i, chance) in chances.iter().enumerate() {
         tokens += chance;
         let worth = tokens - rate * costs.round(i + 1);

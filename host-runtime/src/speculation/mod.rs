@@ -7,6 +7,7 @@ mod ngram;
 mod odds;
 mod recent;
 mod stats;
+mod tuning;
 
 use std::time::Duration;
 
