@@ -1,4 +1,4 @@
-//! LLM inference on the Qualcomm Hexagon NPU, host side: models, devices, speculation and the command line.
+//! LLM inference on the Qualcomm Hexagon NPU, host side: models, devices, speculation.
 
 // No property of a file or of an option may end the process: what can panic says why it cannot happen.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable))]
@@ -7,7 +7,6 @@
 
 pub mod cancel;
 pub mod chat;
-pub mod cli;
 pub mod device;
 pub mod engine;
 pub mod generate;

@@ -7,13 +7,13 @@ use clap::Args;
 
 use super::CliError;
 use super::progress::Progress;
-use crate::cancel::Cancel;
-use crate::device::{self, Device, DeviceOptions};
-use crate::engine::{Engine, EngineOptions};
-use crate::gguf::Gguf;
-use crate::model::MAX_VERIFY;
-use crate::speculation::{DraftLength, NGram, Source, Speculation};
-use crate::weights::{CachePolicy, ImageOptions};
+use hexflash::cancel::Cancel;
+use hexflash::device::{self, Device, DeviceOptions};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::model::MAX_VERIFY;
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::weights::{CachePolicy, ImageOptions};
 
 /// Name of the model that ships in the repository.
 const SHIPPED: &str = "tiny-hybrid-q8_0.gguf";
@@ -36,7 +36,7 @@ impl ModelArgs {
         if let Some(path) = &self.model {
             return Ok(path.clone());
         }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(SHIPPED);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(SHIPPED);
         let beside =
             std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models").join(SHIPPED)));
         let found = beside.into_iter().chain([source.clone()]).find(|path| path.exists());

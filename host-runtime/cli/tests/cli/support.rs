@@ -52,6 +52,20 @@ pub fn run(arguments: &[&str]) -> Outcome {
     hexflash(&[&["run", "--no-repack-cache"], arguments].concat())
 }
 
+/// Whether the emulator or its image is missing, so that a test that needs them is skipped, and says so; where
+/// `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), it fails instead.
+#[cfg(target_os = "linux")]
+pub fn emulator_is_missing() -> bool {
+    let devices = hexflash(&["devices"]).stdout;
+    let missing = devices.lines().any(|line| line.starts_with("qemu") && line.contains("not available"));
+    if missing {
+        assert!(std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none(), "{devices}");
+        // Written past the test harness, which hides what a passing test prints.
+        let _ = writeln!(std::io::stderr(), "skipped: {devices}");
+    }
+    missing
+}
+
 impl Outcome {
     /// It did what was asked.
     #[track_caller]
@@ -89,7 +103,7 @@ impl Outcome {
 
 /// A file of the repository's `models`.
 pub fn model(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name)
 }
 
 /// The path as an argument; all paths of these tests are UTF-8.

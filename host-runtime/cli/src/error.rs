@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{DeployError, interrupt};
-use crate::cancel::Cancelled;
-use crate::device::DeviceError;
-use crate::engine::EngineError;
-use crate::generate::GenerateError;
-use crate::gguf::GgufError;
-use crate::model::ModelError;
-use crate::sampler::SamplerError;
-use crate::text::TextError;
-use crate::weights::WeightError;
+use hexflash::cancel::Cancelled;
+use hexflash::device::DeviceError;
+use hexflash::engine::EngineError;
+use hexflash::generate::GenerateError;
+use hexflash::gguf::GgufError;
+use hexflash::model::ModelError;
+use hexflash::sampler::SamplerError;
+use hexflash::text::TextError;
+use hexflash::weights::WeightError;
 
 /// A command failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,8 @@ mod cache;
 mod damaged;
 #[cfg(target_os = "linux")]
 mod deploy;
+#[cfg(target_os = "linux")]
+mod emulator;
 mod good;
 #[cfg(target_os = "linux")]
 mod interrupt;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-use crate::cli::{CliError, input};
-use crate::text::{TextError, TextModel};
+use crate::{CliError, input};
+use hexflash::text::{TextError, TextModel};
 
 /// Prompts that suit the models in `models/`: those of `tests/data/expected/`, as text.
 const SHIPPED: &str = include_str!("prompts.jsonl");

@@ -12,17 +12,17 @@ use serde::{Serialize, Serializer};
 
 use super::prompts::Prompt;
 use super::{Args, plot, table};
-use crate::cli::interrupt::{self, cancel_on_signals};
-use crate::cli::options::SpecType;
-use crate::cli::progress::Progress;
-use crate::cli::{CliError, print_json};
-use crate::device::{CostUnit, DeviceInfo};
-use crate::engine::{Engine, EngineError};
-use crate::generate::{Finish, Generated, Limits, generate};
-use crate::model::{Config, MAX_VERIFY};
-use crate::sampler::{Sampler, SamplerParams};
-use crate::speculation::{DraftLength, SpecStats, Speculation};
-use crate::text::TextModel;
+use crate::interrupt::{self, cancel_on_signals};
+use crate::options::SpecType;
+use crate::progress::Progress;
+use crate::{CliError, print_json};
+use hexflash::device::{CostUnit, DeviceInfo};
+use hexflash::engine::{Engine, EngineError};
+use hexflash::generate::{Finish, Generated, Limits, generate};
+use hexflash::model::{Config, MAX_VERIFY};
+use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::{DraftLength, SpecStats, Speculation};
+use hexflash::text::TextModel;
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "With --draft")]
@@ -72,7 +72,7 @@ impl Serialize for Mode {
     }
 }
 
-/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by [`Part`](crate::model::Part), and the rest
+/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by [`Part`](hexflash::model::Part), and the rest
 /// (messages, and the host), where that has the same unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundCost(pub [f64; PARTS + 1]);
@@ -505,7 +505,7 @@ fn mean(prompts: &[PromptRows], i: usize, drafts: Mode) -> MeanRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Part;
+    use hexflash::model::Part;
 
     #[test]
     fn differences_are_found_at_their_place() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::DeployError;
 use super::call::{self, Failed, Feed, Heard, Progress};
-use crate::gguf::Clean;
+use hexflash::gguf::Clean;
 
 /// What a script's output ends with, and its exit code: without that the connection broke.
 const END: &str = "hexflash-script-ended ";

@@ -11,12 +11,12 @@ use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
 use super::{CliError, input, say};
-use crate::chat::{MAX_SOURCE, Message, RenderOptions};
-use crate::generate::{Finish, GenerateError, Generated, Limits, Stats, generate};
-use crate::model::Config;
-use crate::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
-use crate::speculation::SpecStats;
-use crate::text::{CHATML, TextModel};
+use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
+use hexflash::generate::{Finish, GenerateError, Generated, Limits, Stats, generate};
+use hexflash::model::Config;
+use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
+use hexflash::speculation::SpecStats;
+use hexflash::text::{CHATML, TextModel};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

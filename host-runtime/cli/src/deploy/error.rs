@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::gguf::Clean;
+use hexflash::gguf::Clean;
 
 /// A path as a terminal can be given it: names in a folder are whatever somebody made them.
 fn shown(path: &Path) -> String {

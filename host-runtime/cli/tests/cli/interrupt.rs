@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::signalled::{Moments, Running, SIGNALS, signalled};
-use super::support::{Outcome, command, hexflash, model, text};
+use super::support::{Outcome, command, emulator_is_missing, hexflash, model, text};
 
 /// Most of what the shipped draft guesses after this is right: rounds of seven tokens.
 const EASY: &str = "def __repr__(self):\n        return ";
@@ -78,10 +78,7 @@ fn at_50_moments_a_run_ends_with_its_text_so_far_and_leaves_nothing() {
 /// The emulator is a process of its own.
 #[test]
 fn at_any_moment_the_emulator_ends_with_its_host() {
-    let image = hexflash(&["devices"]).stdout;
-    if image.lines().any(|line| line.starts_with("qemu") && line.contains("not available")) {
-        assert!(std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none(), "{image}");
-        let _ = writeln!(std::io::stderr(), "skipped: {image}");
+    if emulator_is_missing() {
         return;
     }
     let run = || {

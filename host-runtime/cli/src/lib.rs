@@ -3,6 +3,11 @@
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
 //! and its number (130 for Ctrl-C).
 
+// No property of a file or of an option may end the process: what can panic says why it cannot happen.
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::unreachable))]
+// The macros of the standard library panic where the output cannot be written.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
 mod bench;
 mod deploy;
 mod devices;

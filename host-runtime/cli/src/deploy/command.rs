@@ -4,7 +4,7 @@
 use super::super::{CliError, one_line, parse};
 use super::adb::quoted;
 use super::{DeployError, PROGRAM};
-use crate::cli::llama;
+use crate::llama;
 
 /// The options of target and draft.
 const OPTIONS: [&str; 2] = ["--model", "--model-draft"];

@@ -14,9 +14,9 @@ use serde::Serialize;
 use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs};
 use super::{CliError, print_json};
-use crate::cancel::Cancel;
-use crate::engine::{Engine, EngineError};
-use crate::gguf::Gguf;
+use hexflash::cancel::Cancel;
+use hexflash::engine::{Engine, EngineError};
+use hexflash::gguf::Gguf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -75,7 +75,7 @@ struct Report {
     version: &'static str,
     model: String,
     file_bytes: u64,
-    device: crate::device::DeviceInfo,
+    device: hexflash::device::DeviceInfo,
     n_ctx: u32,
     /// A signal ended the command early: the tests have the runs that were finished by then.
     interrupted: bool,

@@ -16,10 +16,10 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 
 use super::{CliError, say};
-use crate::gguf::Gguf;
 use adb::{Adb, clean, quoted};
 use command::Remote;
 pub use error::DeployError;
+use hexflash::gguf::Gguf;
 use push::{File, Place, fingerprint};
 
 /// What `cargo xtask dist` calls the program.

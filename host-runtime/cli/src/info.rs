@@ -9,9 +9,9 @@ use serde_json::{Map, Value as Json, json};
 
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
-use crate::engine::{EngineOptions, MemoryPlan, plan};
-use crate::gguf::{Gguf, Value};
-use crate::model::{Config, Mixer};
+use hexflash::engine::{EngineOptions, MemoryPlan, plan};
+use hexflash::gguf::{Gguf, Value};
+use hexflash::model::{Config, Mixer};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

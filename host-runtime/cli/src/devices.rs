@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use super::{CliError, print_json};
-use crate::device::{self, DeviceInfo, DeviceOptions};
+use hexflash::device::{self, DeviceInfo, DeviceOptions};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
