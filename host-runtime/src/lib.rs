@@ -9,13 +9,17 @@ pub mod cancel;
 pub mod chat;
 pub mod device;
 pub mod engine;
+mod error;
 pub mod generate;
 pub mod gguf;
 pub mod model;
 mod positioned;
 pub mod record;
 pub mod sampler;
+pub mod setting;
 pub mod speculation;
 pub mod text;
 pub mod tokenizer;
 pub mod weights;
+
+pub use error::{Blame, Error};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{DeployError, interrupt};
+use hexflash::Blame;
 use hexflash::cancel::Cancelled;
 use hexflash::device::DeviceError;
 use hexflash::engine::EngineError;
@@ -12,33 +13,14 @@ use hexflash::gguf::GgufError;
 use hexflash::model::ModelError;
 use hexflash::sampler::SamplerError;
 use hexflash::text::TextError;
-use hexflash::weights::WeightError;
 
 /// A command failed. Every message is one line with a cause and a remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The model file.
+    /// The library.
     #[error(transparent)]
-    Gguf(#[from] GgufError),
-    /// The model.
-    #[error(transparent)]
-    Model(#[from] ModelError),
-    /// Its text side.
-    #[error(transparent)]
-    Text(#[from] TextError),
-    /// Sampling settings.
-    #[error(transparent)]
-    Sampler(#[from] SamplerError),
-    /// The engine.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The generation.
-    #[error(transparent)]
-    Generate(#[from] GenerateError),
-    /// The device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
+    Library(#[from] hexflash::Error),
     /// The deployment.
     #[error(transparent)]
     Deploy(#[from] DeployError),
@@ -63,6 +45,16 @@ pub enum CliError {
     PromptIds {
         /// What was given.
         found: String,
+    },
+    /// A number is out of range.
+    #[error("{what} must be {allowed}, not {found}")]
+    Option {
+        /// What it counts, and the option.
+        what: &'static str,
+        /// Its range.
+        allowed: String,
+        /// What was given.
+        found: u64,
     },
     /// No prompt.
     #[error("there is no prompt; give one as an argument, with -f FILE, or on standard input with -f -")]
@@ -188,9 +180,6 @@ pub enum CliError {
         /// Where it was expected.
         path: PathBuf,
     },
-    /// A signal came before there was anything to print.
-    #[error(transparent)]
-    Cancelled(#[from] Cancelled),
     /// Standard output.
     #[error("cannot write the output: {0}; check the disk, or where the output is piped to")]
     Output(#[from] std::io::Error),
@@ -199,36 +188,83 @@ pub enum CliError {
 impl CliError {
     /// Whether nothing is wrong, but a signal has ended the work.
     pub fn is_cancelled(&self) -> bool {
+        self.blame() == Blame::Cancelled
+    }
+
+    /// Whose turn it is.
+    fn blame(&self) -> Blame {
         match self {
-            Self::Cancelled(_) => true,
-            Self::Engine(error) => error.is_cancelled(),
-            _ => false,
+            Self::Library(error) => error.blame(),
+            Self::Deploy(error) if error.is_usage() => Blame::Input,
+            Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } => Blame::System,
+            Self::Prompt { source, .. }
+            | Self::Template { source, .. }
+            | Self::Prompts { source, .. }
+            | Self::Plot { source, .. } => Blame::of_io(source),
+            Self::Option { .. }
+            | Self::PromptEncoding { .. }
+            | Self::PromptIds { .. }
+            | Self::NoPrompt
+            | Self::EmptyChat
+            | Self::NoChatTemplate { .. }
+            | Self::NoDraft
+            | Self::TwoDrafters
+            | Self::NoDrafter { .. }
+            | Self::BenchWithoutDraft
+            | Self::PromptLine { .. }
+            | Self::NoPrompts { .. }
+            | Self::PromptTooLong { .. }
+            | Self::Foreign { .. }
+            | Self::NothingToMeasure
+            | Self::NoModel { .. } => Blame::Input,
         }
     }
 
     /// 1 where the device or the system failed, 2 where the input is at fault; that of the signal where one
     /// ended the work, also if what reads the output has ended with it.
     pub fn exit_code(&self) -> ExitCode {
-        if self.is_cancelled() || matches!(self, Self::Output(_)) && interrupt::has_come() {
-            return interrupt::exit_code();
+        match self.blame() {
+            Blame::Cancelled => interrupt::exit_code(),
+            Blame::System if matches!(self, Self::Output(_)) && interrupt::has_come() => {
+                interrupt::exit_code()
+            }
+            Blame::System => ExitCode::from(1),
+            Blame::Input => ExitCode::from(2),
         }
-        let device =
-            |error: &DeviceError| !matches!(error, DeviceError::Unknown { .. } | DeviceError::Setting { .. });
-        let engine = |error: &EngineError| match error {
-            EngineError::Device(error) => device(error),
-            EngineError::Weights(WeightError::Memory { .. } | WeightError::Threads { .. }) => true,
-            // Files were checked when they were loaded.
-            EngineError::NotFinite { .. } => true,
-            _ => false,
-        };
-        let system = match self {
-            Self::Device(error) => device(error),
-            Self::Deploy(error) => !error.is_usage(),
-            Self::Engine(error) | Self::Generate(GenerateError::Engine(error)) => engine(error),
-            Self::Generate(GenerateError::Lost { .. } | GenerateError::Damaged { .. }) => true,
-            Self::Output(_) | Self::Differs { .. } => true,
-            _ => false,
-        };
-        ExitCode::from(if system { 1 } else { 2 })
+    }
+}
+
+/// Errors of the library's parts are errors of the library.
+macro_rules! of_the_library {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                Self::Library(error.into())
+            }
+        })*
+    };
+}
+
+of_the_library!(
+    Cancelled,
+    DeviceError,
+    EngineError,
+    GenerateError,
+    GgufError,
+    ModelError,
+    SamplerError,
+    TextError
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_system_error_is_no_bad_input() {
+        let prompt = |source| CliError::Prompt { path: "x".into(), source };
+        let eio = std::io::Error::from_raw_os_error(5);
+        assert_eq!(prompt(eio).blame(), Blame::System);
+        assert_eq!(prompt(std::io::ErrorKind::NotFound.into()).blame(), Blame::Input);
     }
 }

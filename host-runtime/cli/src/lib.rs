@@ -12,6 +12,7 @@ mod bench;
 mod deploy;
 mod devices;
 mod error;
+mod flags;
 mod info;
 mod input;
 mod interrupt;
@@ -85,6 +86,7 @@ pub fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     log(cli.verbose);
+    hexflash::setting::name_flags(flags::of);
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::run(&args),

@@ -310,8 +310,8 @@ impl EngineArgs {
         let engine = Engine::load_with(gguf, draft, device, &options, &image);
         progress.finish();
         let engine = engine?;
-        for note in engine.notes() {
-            tracing::warn!("{note}");
+        for warning in engine.warnings() {
+            tracing::warn!("{warning}");
         }
         Ok(engine)
     }

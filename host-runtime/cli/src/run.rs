@@ -1,6 +1,6 @@
 //! `hexflash run`: a prompt in, text out.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -189,7 +189,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     };
     let engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), device, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
-        print_line(&mut std::io::stdout().lock(), &report)?;
+        print_line(&mut io::stdout().lock(), &report)?;
         return Ok(interrupt::exit_code());
     }
     let mut engine = engine?;
@@ -203,7 +203,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         ignore_eos: args.ignore_eos,
         cancel,
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     if !args.json && args.prompt.is_some() && !args.chat {
         write!(out, "{}", args.prompt.as_deref().unwrap_or_default())?;
         out.flush()?;
@@ -262,7 +262,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 /// Prints a value on one line, for programs to read.
 fn print_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
-    serde_json::to_writer(&mut *out, value).map_err(std::io::Error::from)?;
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
 
@@ -312,8 +312,9 @@ fn template(args: &Args) -> Result<Option<String>, CliError> {
         Some(name) if name == Path::new("chatml") => Ok(Some(CHATML.to_owned())),
         Some(file) => {
             let failed = |source| CliError::Template { path: file.clone(), source };
-            let text = input::read(file, MAX_SOURCE)
-                .and_then(|bytes| String::from_utf8(bytes).map_err(std::io::Error::other));
+            let text = input::read(file, MAX_SOURCE).and_then(|bytes| {
+                String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+            });
             text.map(Some).map_err(failed)
         }
     }

@@ -29,6 +29,7 @@ use crate::model::{
     StateLayout, WeightPlan,
 };
 use crate::record::{Homes, Site};
+use crate::setting::Setting;
 use crate::weights::ImageOptions;
 use weights::{Image, Weights};
 
@@ -84,7 +85,7 @@ pub struct Engine {
     device: Box<dyn Device>,
     config: Config,
     plan: MemoryPlan,
-    notes: Vec<String>,
+    warnings: Vec<String>,
     io: Buffer,
     layout: IoLayout,
     /// Layout of the state buffer.
@@ -166,16 +167,16 @@ impl Engine {
         let draft = draft.transpose()?;
         let (n_ctx, options) = &settle(&config, draft.as_ref().map(|(_, draft)| draft), options)?;
         let n_ctx = *n_ctx;
-        let (mut weights, mut notes) = (Vec::new(), Vec::new());
+        let (mut weights, mut warnings) = (Vec::new(), Vec::new());
         let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
         let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image, &*device)?;
         let split = own.split(&config, twice, device.info().sessions)?;
-        notes.extend_from_slice(own.warnings());
+        warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
         let mut map = own.map(&mut *device, |label| split.readers(label, twice), &mut weights)?;
         if let Some((gguf, draft)) = &draft {
             let more = Image::load(gguf, draft.weights(gguf, &config)?, image, &*device)?;
-            notes.extend_from_slice(more.warnings());
+            warnings.extend_from_slice(more.warnings());
             weight_bytes.1 = more.bytes();
             let last = SessionSet::one(split.last());
             map = map.with(more.map(&mut *device, |_| last, &mut weights)?);
@@ -234,7 +235,7 @@ impl Engine {
             tokens: Vec::with_capacity(options.batch.max(MAX_VERIFY) as usize),
             batch: options.batch,
             plan: memory,
-            notes,
+            warnings,
             io,
             layout: layouts.io,
             state,
@@ -277,8 +278,8 @@ impl Engine {
     }
 
     /// What happened while loading that users should know: a weight cache that was rebuilt or cannot be used.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The device.
@@ -434,7 +435,7 @@ impl Engine {
         if tokens.len() > MAX_VERIFY as usize {
             let allowed = format!("at most {MAX_VERIFY}");
             let found = tokens.len() as u64;
-            return Err(EngineError::Setting { what: "the width of a step", allowed, found });
+            return Err(EngineError::Setting { setting: Setting::StepWidth, allowed, found });
         }
         self.admit(tokens)?;
         self.catch_up()?;
@@ -639,13 +640,13 @@ fn settle(
         let options = EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
         return Ok((n_ctx, options));
     };
-    Err(EngineError::Setting { what: "the context length (-c)", allowed, found: n_ctx.into() })
+    Err(EngineError::Setting { setting: Setting::Context, allowed, found: n_ctx.into() })
 }
 
 fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {
     if !(1..=MAX_TOKENS).contains(&asked) {
         let allowed = format!("1 to {MAX_TOKENS}");
-        return Err(EngineError::Setting { what: "the batch size", allowed, found: asked.into() });
+        return Err(EngineError::Setting { setting: Setting::Batch, allowed, found: asked.into() });
     }
     Ok(asked.min(n_ctx))
 }

@@ -17,6 +17,7 @@ use super::programs::Program;
 use super::{Engine, EngineError, Spec};
 use crate::device::DeviceError;
 use crate::model::{DraftConfig, IoLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+use crate::setting::Setting;
 
 /// What bounds rounds.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +92,8 @@ impl State {
         match self.in_flight.len() as u64 {
             0 => Ok(()),
             found => {
-                let what = "the number of rounds in flight";
-                Err(EngineError::Setting { what, allowed: "0".to_owned(), found })
+                let _ = found;
+                Err(EngineError::Without { what: "rounds that have all been read" })
             }
         }
     }
@@ -188,7 +189,7 @@ impl Engine {
         let room = self.draft_room();
         if !(1..=room).contains(&n) {
             let allowed = format!("1 to {room}");
-            return Err(EngineError::Setting { what: "the draft length", allowed, found: n.into() });
+            return Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: n.into() });
         }
         self.catch_up()?;
         self.io.memory.write(self.layout.tokens as usize, anchor.as_bytes());
@@ -204,16 +205,17 @@ impl Engine {
     /// There is no draft, a limit is out of range, or the device failed.
     pub fn begin_rounds(&mut self, anchor: u32, limits: &RoundLimits<'_>) -> Result<bool, EngineError> {
         let (block, _) = self.draft_model()?;
-        let setting = |what, allowed: String, found: u64| Err(EngineError::Setting { what, allowed, found });
+        let refuse =
+            |setting, allowed: String, found: u64| Err(EngineError::Setting { setting, allowed, found });
         if limits.draft_max == 0 {
-            return setting("the draft length", "at least 1".to_owned(), 0);
+            return refuse(Setting::DraftLength, "at least 1".to_owned(), 0);
         }
         if limits.tokens == 0 {
-            return setting("the number of tokens", "at least 1".to_owned(), 0);
+            return refuse(Setting::MaxTokens, "at least 1".to_owned(), 0);
         }
         if limits.stops.len() > MAX_STOPS as usize {
             let allowed = format!("at most {MAX_STOPS}");
-            return setting("the number of stop tokens", allowed, limits.stops.len() as u64);
+            return refuse(Setting::StopTokens, allowed, limits.stops.len() as u64);
         }
         if self.draft_room() == 0 {
             return Ok(false);
@@ -252,9 +254,7 @@ impl Engine {
             return Err(EngineError::Without { what: "rounds that go on" });
         }
         if rounds.in_flight.len() == SLOTS {
-            let allowed = format!("at most {SLOTS}");
-            let what = "the number of rounds in flight";
-            return Err(EngineError::Setting { what, allowed, found: SLOTS as u64 + 1 });
+            return Err(EngineError::Without { what: "room for another round in flight" });
         }
         let seq = self.submit(Program::Round)?;
         self.spec()?.rounds.in_flight.push_back(seq);
@@ -332,7 +332,7 @@ impl Engine {
         let next = next.min(block - 1);
         if !(1..=next).contains(&now) {
             let allowed = format!("1 to {next}");
-            return Err(EngineError::Setting { what: "the draft length", allowed, found: now.into() });
+            return Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: now.into() });
         }
         let mut registers = StepRegisters::default();
         self.io.memory.read(IoLayout::REGISTERS as usize, registers.as_mut_bytes());

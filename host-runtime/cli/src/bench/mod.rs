@@ -99,9 +99,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let longest = args.n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
-        return Err(
-            EngineError::Setting { what: "the length of a test", allowed, found: longest as u64 }.into()
-        );
+        return Err(CliError::Option { what: "the length of a test", allowed, found: longest as u64 });
     }
     let n_vocab = engine.config().n_vocab;
     // Any tokens will do; these are spread over the vocabulary and the same in every run.

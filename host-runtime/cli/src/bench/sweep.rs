@@ -17,7 +17,7 @@ use crate::options::SpecType;
 use crate::progress::Progress;
 use crate::{CliError, print_json};
 use hexflash::device::{CostUnit, DeviceInfo};
-use hexflash::engine::{Engine, EngineError};
+use hexflash::engine::Engine;
 use hexflash::generate::{Finish, Generated, Limits, generate};
 use hexflash::model::{Config, MAX_VERIFY};
 use hexflash::sampler::{Sampler, SamplerParams};
@@ -228,7 +228,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     if let Some(found @ ..2) = args.n_gen {
         let (allowed, found) = ("at least 2 with --draft".to_owned(), found as u64);
-        return Err(EngineError::Setting { what: "the number of tokens (-n)", allowed, found }.into());
+        return Err(CliError::Option { what: "the number of tokens (-n)", allowed, found });
     }
     let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
     // Nobody should wait for a sweep to learn of a typo.
@@ -307,7 +307,7 @@ fn n_gen(asked: Option<usize>, prompts: &[(String, Vec<u32>)], n_ctx: u32) -> Re
 }
 
 /// The lengths asked for, in order, or all that make sense.
-fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
+fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, CliError> {
     let most = engine.draft_config().map(|draft| draft.block - 1);
     if asked.is_empty() {
         return Ok(most.map_or(NGRAM_LENGTHS.to_vec(), |most| (1..=most).collect()));
@@ -315,11 +315,7 @@ fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, EngineError> {
     let most = most.unwrap_or(MAX_VERIFY - 1);
     if let Some(&found) = asked.iter().find(|&&n| n > most) {
         let allowed = format!("1 to {most}, a block of the draft less its first token");
-        return Err(EngineError::Setting {
-            what: "a draft length (--lengths)",
-            allowed,
-            found: found.into(),
-        });
+        return Err(CliError::Option { what: "a draft length (--lengths)", allowed, found: found.into() });
     }
     let mut lengths = asked.to_vec();
     lengths.sort_unstable();

@@ -36,6 +36,13 @@ fn prompt_files_that_are_none() {
     hexflash_reading(b"\xff\xfe", &run_stdin).failed(2, "not UTF-8 (byte 0)", "convert it");
 }
 
+/// A failure of the system is none of the input, whatever it is called: nothing is mapped at address 0.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_unknown_system_error_is_no_bad_input() {
+    run(&["-f", "/proc/self/mem"]).failed(1, "/proc/self/mem: Input/output error", "check the path");
+}
+
 #[cfg(unix)]
 #[test]
 fn a_prompt_argument_that_is_not_utf8() {
@@ -87,7 +94,7 @@ fn context_and_batch_out_of_range() {
         run(&["-c", n, "x"]).failed(2, "the context length (-c) must be 1 to 512", n);
     }
     for n in ["0", "4097"] {
-        run(&["-b", n, "x"]).failed(2, "the batch size must be 1 to 4096", n);
+        run(&["-b", n, "x"]).failed(2, "the batch size (--batch-size) must be 1 to 4096", n);
     }
     for n in ["many", "4294967296", "-2"] {
         run(&["-c", n, "x"]).failed(2, &format!("invalid value '{n}'"), "give a number of tokens, or 0");
@@ -111,7 +118,7 @@ fn device_settings_out_of_range() {
     run(&["--device", "gpu", "x"]).failed(2, "unknown device \"gpu\"", "choose one with --device");
     hexflash(&["info", "--device", "gpu"]).failed(2, "unknown device \"gpu\"", "choose one with --device");
     for n in ["0", "100"] {
-        run(&["--threads", n, "x"]).failed(2, "the number of threads must be 1 to", n);
+        run(&["--threads", n, "x"]).failed(2, "the number of threads (--threads) must be 1 to", n);
     }
     for n in ["two", "-2"] {
         run(&["--threads", n, "x"]).failed(2, &format!("invalid value '{n}'"), "see hexflash --help");
@@ -124,7 +131,7 @@ fn device_settings_out_of_range() {
     for bytes in ["0", "1000", "65537", "1099511627776"] {
         run(&["--vtcm", bytes, "x"]).failed(
             2,
-            "the size of VTCM must be a multiple of 4096 from 65536",
+            "the size of VTCM (--vtcm) must be a multiple of 4096 from 65536",
             bytes,
         );
     }
