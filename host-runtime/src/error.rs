@@ -125,6 +125,7 @@ impl TextError {
             Self::Tokenizer(error) => error.blame(),
             Self::Chat(error) => error.blame(),
             Self::Sampler(error) => error.blame(),
+            Self::NoChatTemplate => Blame::Input,
         }
     }
 }
@@ -217,7 +218,7 @@ impl GenerateError {
             Self::Engine(error) => error.blame(),
             Self::Sampler(error) => error.blame(),
             Self::Tokenizer(error) => error.blame(),
-            Self::Damaged { .. } | Self::Lost { .. } => Blame::System,
+            Self::Displaced | Self::Damaged { .. } | Self::Lost { .. } => Blame::System,
         }
     }
 }

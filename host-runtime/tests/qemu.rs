@@ -114,13 +114,14 @@ fn rounds(device: Box<dyn Device>) -> (Vec<u32>, Vec<u32>) {
     engine.prefill(&PROMPT, |_| {}).unwrap();
     let mut tokens = vec![engine.argmax(0)];
     let limits = RoundLimits { draft_max: 7, tokens: 100, stops: &[] };
-    assert!(engine.begin_rounds(tokens[0], &limits).unwrap());
+    let mut rounds = engine.rounds(tokens[0], &limits).unwrap().unwrap();
     for _ in 0..2 {
-        engine.submit_round().unwrap();
+        rounds.submit().unwrap();
     }
     for _ in 0..2 {
-        tokens.extend(&*engine.next_round().unwrap().tokens);
+        tokens.extend(&*rounds.next().unwrap().unwrap().tokens);
     }
+    drop(rounds);
     engine.decode(9).unwrap();
     let bits = engine.logits(0).iter().map(|x| x.to_bits()).collect();
     (tokens, bits)

@@ -12,7 +12,7 @@ use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
 use super::{CliError, input, say};
 use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
-use hexflash::generate::{Finish, GenerateError, Generated, Limits, Stats, generate};
+use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
 use hexflash::model::Config;
 use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
 use hexflash::speculation::SpecStats;
@@ -162,7 +162,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Config::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
-    let mut sampler = Sampler::new(params)?;
+    let sampler = Sampler::new(params)?;
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
         (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), template, &text)?,
@@ -172,7 +172,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
     }
     let draft = args.spec.drafter.open()?;
-    let mut speculation = args.spec.speculation()?;
+    let speculation = args.spec.speculation()?;
     let device = args.device.open()?;
     let mut report = Report {
         model: gguf.path().display().to_string(),
@@ -208,26 +208,24 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         write!(out, "{}", args.prompt.as_deref().unwrap_or_default())?;
         out.flush()?;
     }
+    let cancel = limits.cancel.clone();
     let mut failed = None;
     let bar = Progress::tokens("reading the prompt", prompt.len());
-    let generated = generate(
-        &mut engine,
-        &model.tokenizer,
-        &mut sampler,
-        &mut speculation,
-        &prompt,
-        &limits,
-        |done| if done < prompt.len() { bar.at(done as u64) } else { bar.set(done as u64, done as u64) },
-        |piece| {
-            if !args.json {
-                failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
+    let request = Request::new(prompt.clone(), sampler).limits(limits).speculation(speculation);
+    let generated = Generation::new(model.tokenizer.clone(), request).run(&mut engine, |event| match event {
+        Event::Prompt { done, total } if done < total => bar.at(done as u64),
+        Event::Prompt { done, .. } => bar.set(done as u64, done as u64),
+        Event::Text(piece) if !args.json && !piece.is_empty() && failed.is_none() => {
+            failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
+            if failed.is_some() {
+                cancel.cancel();
             }
-            failed.is_none()
-        },
-    );
+        }
+        Event::Text(_) | Event::Done(_) => {}
+    });
     bar.finish();
     let generated = match generated {
-        Ok(generated) => generated,
+        Ok(ended) => ended.generated,
         Err(error) => {
             if let GenerateError::Lost { tokens, text, .. } | GenerateError::Damaged { tokens, text, .. } =
                 &error
@@ -371,6 +369,21 @@ fn statistics(g: &Generated, n_ctx: u32) -> String {
         s.generated_tokens,
         s.generated_per_second,
         s.host_us_per_step,
-        s.prompt_tokens + s.generated_tokens,
+        s.context_tokens,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is in the context, and not what this turn has added.
+    #[test]
+    fn the_last_line_counts_earlier_turns() {
+        let (prompt_tokens, generated_tokens, context_tokens) = (3, 5, 100);
+        let stats = Stats { prompt_tokens, generated_tokens, context_tokens, ..Stats::default() };
+        let generated =
+            Generated { tokens: Vec::new(), text: String::new(), finish_reason: Finish::Length, stats };
+        assert!(statistics(&generated, 512).ends_with("context 100/512]"));
+    }
 }

@@ -36,7 +36,7 @@ use weights::{Image, Weights};
 pub use error::EngineError;
 use programs::{Layouts, Program, Programs, embeds_twice};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
-pub use rounds::{Block, RoundLimits, RoundReport};
+pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -297,6 +297,11 @@ impl Engine {
         self.n_past
     }
 
+    /// The tokens of the context, [`n_past`](Self::n_past) of them.
+    pub fn history(&self) -> &[u32] {
+        &self.history
+    }
+
     /// What steps have cost since [`reset_stats`](Self::reset_stats).
     pub fn stats(&self) -> StepStats {
         self.stats
@@ -309,11 +314,9 @@ impl Engine {
 
     /// Forgets all tokens. Nothing is cleared: states are taken as zero at position 0.
     pub fn reset(&mut self) {
-        while self.rounds_in_flight() > 0 {
-            // Whatever they say, nobody wants to know.
-            if self.next_round().is_err() {
-                break;
-            }
+        // Their context is forgotten, and so is what went wrong with them.
+        if let Err(error) = self.end_rounds() {
+            tracing::debug!("while rounds were ended: {error}");
         }
         (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
         self.history.clear();
@@ -328,45 +331,34 @@ impl Engine {
     /// # Errors
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
-        let go_on = |done| {
-            progress(done);
-            true
-        };
-        self.prefill_while(tokens, go_on).map(drop)
-    }
-
-    /// As [`prefill`](Self::prefill), but after each batch `go_on` gets the tokens done and says whether to
-    /// go on. Gives the tokens done, all of which are in the context; another prompt, or the rest of this
-    /// one, can follow them.
-    ///
-    /// # Errors
-    /// As [`prefill`](Self::prefill).
-    pub fn prefill_while(
-        &mut self,
-        tokens: &[u32],
-        mut go_on: impl FnMut(usize) -> bool,
-    ) -> Result<usize, EngineError> {
         self.admit(tokens)?;
         let mut done = 0;
+        while done < tokens.len() {
+            done += self.prefill_piece(&tokens[done..])?;
+            progress(done);
+        }
+        Ok(())
+    }
+
+    /// Runs as many tokens of a prompt as one step takes, at most a batch, and gives how many they were; afterwards row 0
+    /// has the logits after the last of them. The rest, or another prompt, can follow at any time.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill), as far as these tokens are concerned.
+    pub fn prefill_piece(&mut self, tokens: &[u32]) -> Result<usize, EngineError> {
+        self.end_rounds()?;
         if self.n_commit > 0 {
             // Prefill needs the memory of what is still to be committed: a plain step does that.
-            self.decode(tokens[0])?;
-            done = 1;
-            if !go_on(done) {
-                return Ok(done);
-            }
+            let one = tokens.first().ok_or(EngineError::NoTokens)?;
+            return self.decode(*one).map(|()| 1);
         }
+        let piece = &tokens[..tokens.len().min(self.batch as usize)];
+        self.admit(piece)?;
         self.catch_up()?;
-        for chunk in tokens[done..].chunks(self.batch as usize) {
-            self.step(Program::Prefill, chunk)?;
-            self.advance(chunk);
-            self.rows = 1;
-            done += chunk.len();
-            if !go_on(done) {
-                break;
-            }
-        }
-        Ok(done)
+        self.step(Program::Prefill, piece)?;
+        self.advance(piece);
+        self.rows = 1;
+        Ok(piece.len())
     }
 
     /// Runs one token; afterwards row 0 has the logits after it.
@@ -451,8 +443,10 @@ impl Engine {
         self.history.extend(tokens);
     }
 
-    fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+    /// That `tokens` can be run next. Rounds end here.
+    pub(crate) fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.usable()?;
+        self.end_rounds()?;
         if tokens.is_empty() {
             return Err(EngineError::NoTokens);
         }
@@ -467,9 +461,6 @@ impl Engine {
             return Err(EngineError::ContextFull { wanted, n_past, n_ctx, n_ctx_train });
         }
         self.verified = 0;
-        if let Some(spec) = &mut self.spec {
-            spec.rounds.leave()?;
-        }
         Ok(())
     }
 

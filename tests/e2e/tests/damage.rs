@@ -10,13 +10,13 @@ use damaged::{Damaged, Reach, Wound, entry, nan, overwrite};
 use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
-use hexflash::generate::{GenerateError, Generated, Limits, generate};
+use hexflash::generate::{Event, GenerateError, Generated, Limits};
 use hexflash::model::{Config, DraftConfig, LayerState};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, WeightImage, layout};
-use hexflash_e2e::{Draft, Model, inproc, settings};
+use hexflash_e2e::{Draft, Model, generate, inproc, settings, visible};
 
 const PROMPT: [u32; 6] = [45, 320, 99, 17, 4, 8];
 const TOKENS: usize = 40;
@@ -73,12 +73,14 @@ impl Way {
         let tokenizer = TextModel::read(&Model::Q8_0.gguf()).unwrap().tokenizer;
         let limits = Limits { max_tokens: Some(TOKENS), ignore_eos: true, ..Limits::default() };
         let mut pieces = 0;
-        let on_text = |_: &str| {
-            pieces += 1;
-            shown(pieces);
+        let on_event = |event: Event<'_>| {
+            if visible(&event).is_some() {
+                pieces += 1;
+                shown(pieces);
+            }
             true
         };
-        generate(engine, &tokenizer, &mut sampler, &mut speculation, &PROMPT, &limits, |_| {}, on_text)
+        generate(engine, &tokenizer, (&mut sampler, &mut speculation), &PROMPT, &limits, on_event)
     }
 }
 

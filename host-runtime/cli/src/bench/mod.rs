@@ -109,8 +109,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.n_prompt > 0 {
         let prompt = &tokens[..args.n_prompt];
         let once = |engine: &mut Engine| {
-            let done = engine.prefill_while(prompt, |_| !cancel.is_cancelled())?;
-            Ok(if done == prompt.len() { Run::Done } else { Run::Cancelled })
+            let mut done = 0;
+            while done < prompt.len() {
+                if cancel.is_cancelled() {
+                    return Ok(Run::Cancelled);
+                }
+                done += engine.prefill_piece(&prompt[done..])?;
+            }
+            Ok(Run::Done)
         };
         let test = format!("pp{}", args.n_prompt);
         tests.extend(measure(&mut engine, test, prompt.len(), args.repetitions, cancel, once)?);

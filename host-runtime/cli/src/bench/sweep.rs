@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::{CliError, print_json};
 use hexflash::device::{CostUnit, DeviceInfo};
 use hexflash::engine::Engine;
-use hexflash::generate::{Finish, Generated, Limits, generate};
+use hexflash::generate::{Finish, Generated, Generation, Limits, Request};
 use hexflash::model::{Config, MAX_VERIFY};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, SpecStats, Speculation};
@@ -393,32 +393,22 @@ impl Bench<'_> {
 
     /// One generation from an empty context; nothing if it was cancelled.
     fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<Option<(Generated, [u64; PARTS])>, CliError> {
-        let mut other;
         let (engine, speculation) = match mode {
-            Mode::Plain => {
-                other = Speculation::off();
-                (&mut self.plain, &mut other)
-            }
-            Mode::Fixed(n) => {
-                other = self.args.drafter.speculation(DraftLength::Fixed(n))?;
-                (&mut self.speculative, &mut other)
-            }
-            Mode::Auto => (&mut self.speculative, &mut self.auto),
+            Mode::Plain => (&mut self.plain, Speculation::off()),
+            Mode::Fixed(n) => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Fixed(n))?),
+            // What it has learned of costs goes from text to text.
+            Mode::Auto => (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off())),
         };
-        let mut sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() })?;
+        let sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() })?;
         engine.reset();
-        let generated = generate(
-            engine,
-            &self.model.tokenizer,
-            &mut sampler,
-            speculation,
-            ids,
-            &self.limits,
-            |_| {},
-            |_| true,
-        )?;
-        let whole = generated.finish_reason != Finish::Interrupted;
-        Ok(whole.then(|| (generated, engine.stats().parts)))
+        let request = Request::new(ids, sampler).limits(self.limits.clone()).speculation(speculation);
+        let ended = Generation::new(self.model.tokenizer.clone(), request).run(engine, |_| {})?;
+        let parts = engine.stats().parts;
+        if mode == Mode::Auto {
+            self.auto = ended.speculation;
+        }
+        let whole = ended.generated.finish_reason != Finish::Interrupted;
+        Ok(whole.then_some((ended.generated, parts)))
     }
 }
 
