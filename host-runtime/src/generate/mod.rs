@@ -221,6 +221,11 @@ impl Generation {
         Ended { generated, sampler, speculation }
     }
 
+    /// The speculation of the request, of which nothing is left here.
+    pub(crate) fn take_speculation(&mut self) -> Speculation {
+        std::mem::replace(&mut self.speculation, Speculation::off())
+    }
+
     /// The first step begins where the engine is; later ones where the step before has left it.
     fn begin(&mut self, engine: &mut Engine) -> Result<(), GenerateError> {
         let found = engine.n_past();
