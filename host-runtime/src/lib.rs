@@ -129,6 +129,8 @@ pub mod record;
 pub mod sampler;
 pub mod setting;
 pub mod speculation;
+#[doc(hidden)]
+pub mod testing;
 pub mod text;
 pub mod tokenizer;
 pub mod weights;

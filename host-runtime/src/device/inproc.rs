@@ -151,11 +151,8 @@ impl Inproc {
         Ok(device)
     }
 
-    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
-    ///
-    /// # Errors
-    /// As [`submit`](Device::submit).
-    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+    /// Sends bytes, which need not be a request: tests see what comes of that.
+    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
         if rings::send(&mut running.requests, request)? {
             running.shared.platform.futex_wake(running.requests.doorbell());

@@ -45,7 +45,8 @@ pub struct EngineOptions {
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
-    /// Layers whose input is kept for the host (see [`Shape::taps`](crate::model::Shape::taps)).
+    /// Layers whose input is kept for tests (see [`Shape::taps`](crate::model::Shape::taps)).
+    #[doc(hidden)]
     pub taps: Vec<u32>,
     /// Make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
@@ -83,17 +84,16 @@ pub struct StepStats {
 /// A model on a device.
 pub struct Engine {
     device: Box<dyn Device>,
-    config: Config,
+    pub(crate) config: Config,
     plan: MemoryPlan,
     warnings: Vec<String>,
-    io: Buffer,
-    layout: IoLayout,
-    /// Layout of the state buffer.
-    pub state_layout: StateLayout,
+    pub(crate) io: Buffer,
+    pub(crate) layout: IoLayout,
+    pub(crate) state_layout: StateLayout,
     /// Each session's part.
-    state: Vec<Buffer>,
+    pub(crate) state: Vec<Buffer>,
     spec: Option<Spec>,
-    batch: u32,
+    pub(crate) batch: u32,
     n_past: u32,
     /// Tokens of the context that are on the tape and not in the recurrent states.
     n_commit: u32,
@@ -584,24 +584,6 @@ impl Engine {
         self.io.memory.read(at, self.logits.as_mut_bytes());
         self.stats.host_bytes += 4 * self.logits.len() as u64;
         &self.logits
-    }
-
-    /// The residual stream at tap `tap` for the `n` rows of the last prefill step, `{n_embd, n}`.
-    pub fn tap(&self, tap: usize, n: usize) -> Vec<f32> {
-        let mut values = vec![0.0f32; self.config.n_embd as usize * n];
-        let stride = 4 * self.config.n_embd as usize * self.batch as usize;
-        self.io.memory.read(self.layout.taps as usize + tap * stride, values.as_mut_bytes());
-        values
-    }
-
-    /// The bytes of all parts of the state: caches and recurrent states, as [`StateLayout`] lays them out. For tests.
-    pub fn state_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.state_layout.bytes() as usize];
-        for (part, &start) in self.state.iter().zip(&self.state_layout.parts) {
-            let start = start as usize;
-            part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
-        }
-        bytes
     }
 }
 

@@ -14,6 +14,7 @@ use hexflash::generate::{Event, GenerateError, Generated, Limits};
 use hexflash::model::{Config, DraftConfig, LayerState};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::testing::state_layout;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, WeightImage, layout};
 use hexflash_e2e::{Draft, Model, generate, inproc, settings, visible};
@@ -181,7 +182,7 @@ fn damaged_states_and_caches_are_named() {
     for model in [Model::F16, Model::Q8_0] {
         let (device, reach) = Damaged::new(Box::new(inproc(quick())));
         let mut engine = model.engine(device, &EngineOptions::default());
-        let layers = engine.state_layout.layers.clone();
+        let layers = state_layout(&engine).layers.clone();
         let f16 = |bits: u16| bits.to_le_bytes().to_vec();
         let f32 = |value: f32| value.to_le_bytes().to_vec();
         for (layer, part, bytes, found) in [
@@ -247,7 +248,7 @@ fn over_several_sessions_the_error_says_what_is_known() {
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let mut engine = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
     let last = |engine: &Engine| {
-        let state = &engine.state_layout;
+        let state = state_layout(engine);
         (0..state.layers.len()).rfind(|&layer| match state.layers[layer] {
             LayerState::Attention { k: at, .. } | LayerState::Linear { ring: at, .. } => {
                 state.home(at).0 == 0

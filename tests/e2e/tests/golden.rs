@@ -5,6 +5,7 @@ use hexflash::generate::{Finish, Limits};
 use hexflash::model::MAX_VERIFY;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::Speculation;
+use hexflash::testing;
 use hexflash::text::TextModel;
 use hexflash_e2e::reference::{self, GreedyCase};
 use hexflash_e2e::{Model, best_two, generate, inproc, nmse, report, settings};
@@ -140,7 +141,7 @@ fn logits_and_hidden_states_equal_transformers() {
     let hidden = reference::hidden_states();
     assert_eq!(hidden.shape, [9, ids.len(), 256]);
     for i in 0..9 {
-        let mut found = engine.tap(i, ids.len());
+        let mut found = testing::tap(&engine, i, ids.len());
         let name = match i {
             0 => "embedding".to_owned(),
             // transformers returns the last layer's output only after the final norm.
