@@ -1,5 +1,7 @@
 //! The text side of a model file: tokenizer, chat template and recommended sampling, from GGUF metadata.
 
+use std::sync::Arc;
+
 use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
 use crate::gguf::{Gguf, GgufError};
 use crate::sampler::{SamplerError, SamplerParams};
@@ -7,8 +9,8 @@ use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerSpec};
 
 /// Tokenizer and templates of a model.
 pub struct TextModel {
-    /// The tokenizer.
-    pub tokenizer: Tokenizer,
+    /// The tokenizer, which generations share.
+    pub tokenizer: Arc<Tokenizer>,
     /// Source of the chat template, if the file has one.
     pub chat_template: Option<String>,
     /// Sampling defaults: the model's own where it recommends some.
@@ -31,6 +33,9 @@ pub enum TextError {
     /// Sampling settings.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    /// A conversation with a model whose file has no template for it.
+    #[error("the model has no chat template; name one, such as hexflash::text::CHATML")]
+    NoChatTemplate,
 }
 
 /// The template of models that come without one, when the user asks for it by name.
@@ -67,7 +72,7 @@ impl TextModel {
             ..TokenizerSpec::default()
         };
         Ok(Self {
-            tokenizer: Tokenizer::new(&spec)?,
+            tokenizer: Arc::new(Tokenizer::new(&spec)?),
             chat_template: meta.str_opt("tokenizer.chat_template")?.map(str::to_owned),
             sampling: SamplerParams::with_defaults_from(|key| meta.number_opt(key).map_err(TextError::from))?,
         })

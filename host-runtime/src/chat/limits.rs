@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 /// Longest accepted template, in bytes: ten times the longest known.
-pub(crate) const MAX_SOURCE: usize = 256 << 10;
+pub const MAX_SOURCE: usize = 256 << 10;
 /// Fuel of one rendering: an instruction takes one unit, so do 64 bytes of text that is made or read. Known
 /// templates take a few hundred for each message. All strings and lists that a rendering makes are paid for
 /// from it, so 2 million units are also at most 128 MB of them.

@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 pub use self::error::ChatError;
-pub(crate) use self::limits::MAX_SOURCE;
+pub use self::limits::MAX_SOURCE;
 use self::limits::{MAX_INPUT_DEPTH, MAX_SHORT};
 
 /// One turn of a conversation.

@@ -5,12 +5,14 @@ use std::time::Duration;
 use hexflash_abi::message::MessageKind;
 use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 
+use crate::setting::Setting;
+
 /// A device failed, or refused a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// No such device.
-    #[error("unknown device \"{name}\": this build has {}; choose one with --device", known())]
+    #[error("unknown device \"{name}\": this build has {}; choose one{}", known(), Setting::Device.with())]
     Unknown {
         /// What was asked for.
         name: String,
@@ -34,17 +36,20 @@ pub enum DeviceError {
     #[error(transparent)]
     Htp(super::htp::error::HtpError),
     /// A setting is out of range.
-    #[error("{what} must be {allowed}, not {found}")]
+    #[error("{}{} must be {allowed}, not {found}", setting.words(), setting.in_parentheses())]
     Setting {
         /// The setting.
-        what: &'static str,
+        setting: Setting,
         /// Its range.
         allowed: String,
         /// What was asked for.
         found: usize,
     },
     /// Memory could not be had.
-    #[error("cannot allocate {bytes} bytes of shared memory ({source}); use a smaller model or context (-c)")]
+    #[error(
+        "cannot allocate {bytes} bytes of shared memory ({source}); use a smaller model or context{}",
+        Setting::Context.in_parentheses()
+    )]
     Memory {
         /// Bytes asked for.
         bytes: u64,
@@ -55,7 +60,7 @@ pub enum DeviceError {
     #[error(transparent)]
     Weights(std::io::Error),
     /// A thread could not be started.
-    #[error("cannot start a device thread ({source}); lower --threads")]
+    #[error("cannot start a device thread ({source}); lower {}", Setting::Threads)]
     Thread {
         /// The system's reason.
         source: std::io::Error,
@@ -130,13 +135,23 @@ fn hint(fault: &Fault) -> String {
                 hexflash_abi::LAYOUT_HASH as u32,
             );
         }
-        ErrorCode::VtcmTooSmall => "; raise --vtcm or lower --threads",
-        ErrorCode::ProgramTooLarge => "; use a smaller --batch-size, or raise the device's program arena",
+        ErrorCode::VtcmTooSmall => return format!("; raise {} or lower {}", Setting::Vtcm, Setting::Threads),
+        ErrorCode::ProgramTooLarge => {
+            return format!("; lower {}, or raise the device's program arena", Setting::Batch);
+        }
         ErrorCode::DmaError | ErrorCode::DmaTimeout => {
-            "; reset the device and try again, on htp with --dma threads, and please report it"
+            return format!(
+                "; reset the device and try again, on htp with DMA by threads{}, and please report it",
+                Setting::Dma.in_parentheses()
+            );
         }
         ErrorCode::MapFailed => {
-            "; use a smaller model or context (-c), split it (--sessions 2), or close other programs that use the device"
+            return format!(
+                "; use a smaller model or context{}, split it over sessions{}, or close other programs that use \
+                 the device",
+                Setting::Context.in_parentheses(),
+                Setting::Sessions.in_parentheses()
+            );
         }
         ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
         _ => "",

@@ -24,6 +24,7 @@ use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, rings,
 };
+use crate::setting::Setting;
 
 /// Default VTCM: what v73 to v81 have.
 const VTCM_BYTES: usize = 8 << 20;
@@ -104,12 +105,12 @@ impl Settings {
         let threads = options.threads.unwrap_or(processors().min(8));
         if !(1..=MAX_WORKERS).contains(&threads) {
             let allowed = format!("1 to {MAX_WORKERS}");
-            return Err(DeviceError::Setting { what: "the number of threads", allowed, found: threads });
+            return Err(DeviceError::Setting { setting: Setting::Threads, allowed, found: threads });
         }
         let vtcm_bytes = options.vtcm_bytes.unwrap_or(VTCM_BYTES);
         if !(64 << 10..=256 << 20).contains(&vtcm_bytes) || !vtcm_bytes.is_multiple_of(4096) {
             let allowed = "a multiple of 4096 from 65536 (64 KiB) to 268435456 (256 MiB)".to_owned();
-            return Err(DeviceError::Setting { what: "the size of VTCM", allowed, found: vtcm_bytes });
+            return Err(DeviceError::Setting { setting: Setting::Vtcm, allowed, found: vtcm_bytes });
         }
         Ok(Self { threads, vtcm_bytes, dma: DmaMode::AtOnce, isa: Isa::detect() })
     }
@@ -150,11 +151,8 @@ impl Inproc {
         Ok(device)
     }
 
-    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
-    ///
-    /// # Errors
-    /// As [`submit`](Device::submit).
-    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+    /// Sends bytes, which need not be a request: tests see what comes of that.
+    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
         if rings::send(&mut running.requests, request)? {
             running.shared.platform.futex_wake(running.requests.doorbell());

@@ -12,6 +12,7 @@ use hexflash_abi::message::{Load, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
 use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Source};
+use crate::setting::Setting;
 
 /// Most sessions.
 pub const MAX_SESSIONS: usize = 8;
@@ -124,7 +125,7 @@ impl<D: Session> Sessions<D> {
     pub fn open(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError> {
         if !(1..=MAX_SESSIONS).contains(&number) {
             let allowed = format!("1 to {MAX_SESSIONS}");
-            return Err(DeviceError::Setting { what: "the number of sessions", allowed, found: number });
+            return Err(DeviceError::Setting { setting: Setting::Sessions, allowed, found: number });
         }
         let all: Vec<D> =
             (0..number).map(|session| D::open_session(options, session)).collect::<Result<_, _>>()?;

@@ -4,6 +4,7 @@ use crate::cancel::Cancelled;
 use crate::device::DeviceError;
 use crate::model::ModelError;
 use crate::record::RecordError;
+use crate::setting::Setting;
 use crate::weights::WeightError;
 
 /// What an engine cannot do.
@@ -26,10 +27,10 @@ pub enum EngineError {
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
     /// A setting is out of range.
-    #[error("{what} must be {allowed}, not {found}")]
+    #[error("{}{} must be {allowed}, not {found}", setting.words(), setting.in_parentheses())]
     Setting {
         /// The setting.
-        what: &'static str,
+        setting: Setting,
         /// Its range.
         allowed: String,
         /// What was asked for.
@@ -38,7 +39,8 @@ pub enum EngineError {
     /// The context is full.
     #[error(
         "{wanted} tokens do not fit the context of {n_ctx} with {n_past} in it; \
-         shorten the prompt or raise the context with -c (the model was trained for {n_ctx_train})"
+         shorten the prompt or raise the context{} (the model was trained for {n_ctx_train})",
+        Setting::Context.with()
     )]
     ContextFull {
         /// Tokens to add.

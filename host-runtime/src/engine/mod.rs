@@ -29,13 +29,14 @@ use crate::model::{
     StateLayout, WeightPlan,
 };
 use crate::record::{Homes, Site};
+use crate::setting::Setting;
 use crate::weights::ImageOptions;
 use weights::{Image, Weights};
 
 pub use error::EngineError;
 use programs::{Layouts, Program, Programs, embeds_twice};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
-pub use rounds::{Block, RoundLimits, RoundReport};
+pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -44,7 +45,8 @@ pub struct EngineOptions {
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
-    /// Layers whose input is kept for the host (see [`Shape::taps`](crate::model::Shape::taps)).
+    /// Layers whose input is kept for tests (see [`Shape::taps`](crate::model::Shape::taps)).
+    #[doc(hidden)]
     pub taps: Vec<u32>,
     /// Make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
@@ -82,17 +84,16 @@ pub struct StepStats {
 /// A model on a device.
 pub struct Engine {
     device: Box<dyn Device>,
-    config: Config,
+    pub(crate) config: Config,
     plan: MemoryPlan,
-    notes: Vec<String>,
-    io: Buffer,
-    layout: IoLayout,
-    /// Layout of the state buffer.
-    pub state_layout: StateLayout,
+    warnings: Vec<String>,
+    pub(crate) io: Buffer,
+    pub(crate) layout: IoLayout,
+    pub(crate) state_layout: StateLayout,
     /// Each session's part.
-    state: Vec<Buffer>,
+    pub(crate) state: Vec<Buffer>,
     spec: Option<Spec>,
-    batch: u32,
+    pub(crate) batch: u32,
     n_past: u32,
     /// Tokens of the context that are on the tape and not in the recurrent states.
     n_commit: u32,
@@ -166,16 +167,16 @@ impl Engine {
         let draft = draft.transpose()?;
         let (n_ctx, options) = &settle(&config, draft.as_ref().map(|(_, draft)| draft), options)?;
         let n_ctx = *n_ctx;
-        let (mut weights, mut notes) = (Vec::new(), Vec::new());
+        let (mut weights, mut warnings) = (Vec::new(), Vec::new());
         let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
         let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image, &*device)?;
         let split = own.split(&config, twice, device.info().sessions)?;
-        notes.extend_from_slice(own.warnings());
+        warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
         let mut map = own.map(&mut *device, |label| split.readers(label, twice), &mut weights)?;
         if let Some((gguf, draft)) = &draft {
             let more = Image::load(gguf, draft.weights(gguf, &config)?, image, &*device)?;
-            notes.extend_from_slice(more.warnings());
+            warnings.extend_from_slice(more.warnings());
             weight_bytes.1 = more.bytes();
             let last = SessionSet::one(split.last());
             map = map.with(more.map(&mut *device, |_| last, &mut weights)?);
@@ -234,7 +235,7 @@ impl Engine {
             tokens: Vec::with_capacity(options.batch.max(MAX_VERIFY) as usize),
             batch: options.batch,
             plan: memory,
-            notes,
+            warnings,
             io,
             layout: layouts.io,
             state,
@@ -277,8 +278,8 @@ impl Engine {
     }
 
     /// What happened while loading that users should know: a weight cache that was rebuilt or cannot be used.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The device.
@@ -296,6 +297,11 @@ impl Engine {
         self.n_past
     }
 
+    /// The tokens of the context, [`n_past`](Self::n_past) of them.
+    pub fn history(&self) -> &[u32] {
+        &self.history
+    }
+
     /// What steps have cost since [`reset_stats`](Self::reset_stats).
     pub fn stats(&self) -> StepStats {
         self.stats
@@ -308,11 +314,9 @@ impl Engine {
 
     /// Forgets all tokens. Nothing is cleared: states are taken as zero at position 0.
     pub fn reset(&mut self) {
-        while self.rounds_in_flight() > 0 {
-            // Whatever they say, nobody wants to know.
-            if self.next_round().is_err() {
-                break;
-            }
+        // Their context is forgotten, and so is what went wrong with them.
+        if let Err(error) = self.end_rounds() {
+            tracing::debug!("while rounds were ended: {error}");
         }
         (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
         self.history.clear();
@@ -327,45 +331,34 @@ impl Engine {
     /// # Errors
     /// The context is too small, a token is not in the vocabulary, or the device failed.
     pub fn prefill(&mut self, tokens: &[u32], mut progress: impl FnMut(usize)) -> Result<(), EngineError> {
-        let go_on = |done| {
-            progress(done);
-            true
-        };
-        self.prefill_while(tokens, go_on).map(drop)
-    }
-
-    /// As [`prefill`](Self::prefill), but after each batch `go_on` gets the tokens done and says whether to
-    /// go on. Gives the tokens done, all of which are in the context; another prompt, or the rest of this
-    /// one, can follow them.
-    ///
-    /// # Errors
-    /// As [`prefill`](Self::prefill).
-    pub fn prefill_while(
-        &mut self,
-        tokens: &[u32],
-        mut go_on: impl FnMut(usize) -> bool,
-    ) -> Result<usize, EngineError> {
         self.admit(tokens)?;
         let mut done = 0;
+        while done < tokens.len() {
+            done += self.prefill_piece(&tokens[done..])?;
+            progress(done);
+        }
+        Ok(())
+    }
+
+    /// Runs as many tokens of a prompt as one step takes, at most a batch, and gives how many they were; afterwards row 0
+    /// has the logits after the last of them. The rest, or another prompt, can follow at any time.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill), as far as these tokens are concerned.
+    pub fn prefill_piece(&mut self, tokens: &[u32]) -> Result<usize, EngineError> {
+        self.end_rounds()?;
         if self.n_commit > 0 {
             // Prefill needs the memory of what is still to be committed: a plain step does that.
-            self.decode(tokens[0])?;
-            done = 1;
-            if !go_on(done) {
-                return Ok(done);
-            }
+            let one = tokens.first().ok_or(EngineError::NoTokens)?;
+            return self.decode(*one).map(|()| 1);
         }
+        let piece = &tokens[..tokens.len().min(self.batch as usize)];
+        self.admit(piece)?;
         self.catch_up()?;
-        for chunk in tokens[done..].chunks(self.batch as usize) {
-            self.step(Program::Prefill, chunk)?;
-            self.advance(chunk);
-            self.rows = 1;
-            done += chunk.len();
-            if !go_on(done) {
-                break;
-            }
-        }
-        Ok(done)
+        self.step(Program::Prefill, piece)?;
+        self.advance(piece);
+        self.rows = 1;
+        Ok(piece.len())
     }
 
     /// Runs one token; afterwards row 0 has the logits after it.
@@ -434,7 +427,7 @@ impl Engine {
         if tokens.len() > MAX_VERIFY as usize {
             let allowed = format!("at most {MAX_VERIFY}");
             let found = tokens.len() as u64;
-            return Err(EngineError::Setting { what: "the width of a step", allowed, found });
+            return Err(EngineError::Setting { setting: Setting::StepWidth, allowed, found });
         }
         self.admit(tokens)?;
         self.catch_up()?;
@@ -450,8 +443,10 @@ impl Engine {
         self.history.extend(tokens);
     }
 
-    fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
+    /// That `tokens` can be run next. Rounds end here.
+    pub(crate) fn admit(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.usable()?;
+        self.end_rounds()?;
         if tokens.is_empty() {
             return Err(EngineError::NoTokens);
         }
@@ -466,9 +461,6 @@ impl Engine {
             return Err(EngineError::ContextFull { wanted, n_past, n_ctx, n_ctx_train });
         }
         self.verified = 0;
-        if let Some(spec) = &mut self.spec {
-            spec.rounds.leave()?;
-        }
         Ok(())
     }
 
@@ -593,24 +585,6 @@ impl Engine {
         self.stats.host_bytes += 4 * self.logits.len() as u64;
         &self.logits
     }
-
-    /// The residual stream at tap `tap` for the `n` rows of the last prefill step, `{n_embd, n}`.
-    pub fn tap(&self, tap: usize, n: usize) -> Vec<f32> {
-        let mut values = vec![0.0f32; self.config.n_embd as usize * n];
-        let stride = 4 * self.config.n_embd as usize * self.batch as usize;
-        self.io.memory.read(self.layout.taps as usize + tap * stride, values.as_mut_bytes());
-        values
-    }
-
-    /// The bytes of all parts of the state: caches and recurrent states, as [`StateLayout`] lays them out. For tests.
-    pub fn state_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.state_layout.bytes() as usize];
-        for (part, &start) in self.state.iter().zip(&self.state_layout.parts) {
-            let start = start as usize;
-            part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
-        }
-        bytes
-    }
 }
 
 /// The context length, and the options, as far as model and draft allow them.
@@ -639,13 +613,13 @@ fn settle(
         let options = EngineOptions { batch: batch(options.batch, n_ctx)?, ..options.clone() };
         return Ok((n_ctx, options));
     };
-    Err(EngineError::Setting { what: "the context length (-c)", allowed, found: n_ctx.into() })
+    Err(EngineError::Setting { setting: Setting::Context, allowed, found: n_ctx.into() })
 }
 
 fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {
     if !(1..=MAX_TOKENS).contains(&asked) {
         let allowed = format!("1 to {MAX_TOKENS}");
-        return Err(EngineError::Setting { what: "the batch size", allowed, found: asked.into() });
+        return Err(EngineError::Setting { setting: Setting::Batch, allowed, found: asked.into() });
     }
     Ok(asked.min(n_ctx))
 }

@@ -8,6 +8,7 @@ use super::EngineError;
 use crate::device::{Buffer, Device, SessionSet, Source};
 use crate::gguf::Gguf;
 use crate::model::{Config, Split, WeightMap, WeightPlan};
+use crate::setting::Setting;
 use crate::weights::{ImageOptions, Stretch, WeightEntry, WeightImage};
 
 /// Stretches of an image begin at a multiple of this: no system has larger pages.
@@ -58,7 +59,7 @@ pub(super) fn split<'a>(
     let layers = config.mixers.len();
     let weights = weights.map(|(label, entry)| (label, entry.bytes));
     Split::balanced(layers, twice, weights, sessions as usize).ok_or_else(|| EngineError::Setting {
-        what: "the number of sessions",
+        setting: Setting::Sessions,
         allowed: format!("1 to {layers}, the layers of the model"),
         found: sessions.into(),
     })

@@ -1,35 +1,67 @@
 //! From tokens to text: pieces as they come, stop texts, and when to end.
 
-use super::{Finish, GenerateError, Limits};
-use crate::cancel::Cancel;
-use crate::tokenizer::{TokenStream, Tokenizer};
+use std::sync::Arc;
+
+use super::{Finish, GenerateError, Generated, Limits, Stats};
+use crate::model::MAX_STOPS;
+use crate::tokenizer::{Tokenizer, Utf8Stream};
 
 /// Tokens that there is room for from the beginning, if so many are asked for.
 const RESERVED: usize = 1 << 16;
+/// Bytes of text that a token usually has, at most.
+const TOKEN_BYTES: usize = 8;
 
-/// Takes the tokens of a generation.
-pub(super) struct Emitter<'a, F> {
-    tokenizer: &'a Tokenizer,
-    limits: &'a Limits,
-    stream: TokenStream<'a>,
-    finder: StopFinder<'a>,
+/// Takes the tokens of a generation and keeps them and their text.
+pub(super) struct Emitter {
+    tokenizer: Arc<Tokenizer>,
+    limits: Limits,
+    utf8: Utf8Stream,
+    finder: StopFinder,
     tokens: Vec<u32>,
     text: String,
-    on_text: F,
+    /// Bytes of `text` that were shown in earlier steps.
+    shown: usize,
+    /// Ids that end the text, as many as the device can look for, and whether nothing but them and the budget can end it.
+    stops: Vec<u32>,
+    stops_are_all: bool,
+    cancelled: bool,
 }
 
-impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
-    pub(super) fn new(tokenizer: &'a Tokenizer, limits: &'a Limits, n_ctx: u32, on_text: F) -> Self {
-        let room = limits.max_tokens.unwrap_or(0).min(n_ctx as usize).min(RESERVED);
+impl Emitter {
+    pub(super) fn new(tokenizer: Arc<Tokenizer>, limits: Limits) -> Self {
+        let ids = if limits.ignore_eos { &[] } else { tokenizer.eog().ids() };
+        let stops: Vec<u32> = ids.iter().copied().take(MAX_STOPS as usize).collect();
+        let stops_are_all = stops.len() == ids.len() && limits.stop.is_empty();
         Self {
+            finder: StopFinder { stops: limits.stop.clone(), held: String::new() },
             tokenizer,
             limits,
-            stream: TokenStream::new(tokenizer, true),
-            finder: StopFinder { stops: &limits.stop, held: String::new() },
-            tokens: Vec::with_capacity(room),
+            utf8: Utf8Stream::default(),
+            tokens: Vec::new(),
             text: String::new(),
-            on_text,
+            shown: 0,
+            stops,
+            stops_are_all,
+            cancelled: false,
         }
+    }
+
+    /// Makes room for all tokens that can come in a context of `n_ctx`, so that none of them allocates.
+    pub(super) fn reserve(&mut self, n_ctx: u32) {
+        let room = self.limits.max_tokens.unwrap_or(usize::MAX).min(n_ctx as usize).min(RESERVED);
+        self.tokens.reserve(room);
+        self.text.reserve(TOKEN_BYTES * room);
+        self.finder.held.reserve(TOKEN_BYTES);
+    }
+
+    /// A step begins: what is shown from here on is new.
+    pub(super) fn begin_step(&mut self) {
+        self.shown = self.text.len();
+    }
+
+    /// The text of this step.
+    pub(super) fn new_text(&self) -> &str {
+        self.text.get(self.shown..).unwrap_or_default()
     }
 
     /// The next token of the text; whether the generation ends with it.
@@ -38,32 +70,35 @@ impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
         if !self.limits.ignore_eos && self.tokenizer.eog().contains(token) {
             return Ok(Some(Finish::Eog));
         }
-        let (piece, stopped) = self.finder.push(&self.stream.push(token)?);
-        let go_on = self.show(&piece);
+        self.utf8.push(self.tokenizer.shown_bytes(token, true)?, &mut self.finder.held);
+        let stopped = self.finder.release(&mut self.text);
         Ok(if stopped {
             Some(Finish::Stop)
         } else if self.left() == Some(0) {
             Some(Finish::Length)
-        } else if !go_on || self.cancel().is_cancelled() {
-            Some(Finish::Interrupted)
         } else {
             None
         })
     }
 
-    fn show(&mut self, piece: &str) -> bool {
-        self.text.push_str(piece);
-        piece.is_empty() || (self.on_text)(piece)
+    /// Asks for the end.
+    pub(super) fn cancel(&mut self) {
+        self.cancelled = true;
     }
 
-    /// Asks for the end of the generation.
-    pub(super) fn cancel(&self) -> &'a Cancel {
-        &self.limits.cancel
+    /// Whether somebody has asked for the end.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled || self.limits.cancel.is_cancelled()
     }
 
-    /// Tokens so far.
-    pub(super) fn count(&self) -> usize {
-        self.tokens.len()
+    /// The tokens so far.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Their text, as far as it is shown.
+    pub(super) fn text(&self) -> &str {
+        &self.text
     }
 
     /// Tokens that may still come, if that is limited.
@@ -71,47 +106,54 @@ impl<'a, F: FnMut(&str) -> bool> Emitter<'a, F> {
         self.limits.max_tokens.map(|max| max.saturating_sub(self.tokens.len()))
     }
 
-    /// The ids that end the text, and whether nothing but them and the budget can.
-    pub(super) fn stops(&self, most: usize) -> (Vec<u32>, bool) {
-        let ids = if self.limits.ignore_eos { Vec::new() } else { self.tokenizer.eog().ids().to_vec() };
-        let all = ids.len() <= most && self.limits.stop.is_empty();
-        (ids.into_iter().take(most).collect(), all)
+    /// The ids that end the text.
+    pub(super) fn stops(&self) -> &[u32] {
+        &self.stops
     }
 
-    /// The tokens, and the whole text.
-    pub(super) fn end(self, finish: Finish) -> (Vec<u32>, String) {
-        let Self { stream, mut finder, tokens, mut text, mut on_text, .. } = self;
+    /// Whether the device can see every end but that of the host's patience.
+    pub(super) fn device_sees_all_ends(&self) -> bool {
+        self.stops_are_all
+    }
+
+    /// The text ends: what was held back was no stop text after all, and what is left of the last character is shown.
+    pub(super) fn end(&mut self, finish: Finish) {
         if finish != Finish::Stop {
-            // What was held back was no stop text after all, and what is left of the last character.
-            let (piece, _) = finder.push(&stream.finish());
-            let rest = piece + &finder.held;
-            if !rest.is_empty() {
-                text.push_str(&rest);
-                on_text(&rest);
-            }
+            self.utf8.finish(&mut self.finder.held);
+            self.finder.release(&mut self.text);
         }
-        (tokens, text)
+        self.text.push_str(&std::mem::take(&mut self.finder.held));
+    }
+
+    /// Tokens and text as a result; they are gone from here.
+    pub(super) fn take(&mut self, finish_reason: Finish, stats: Stats) -> Generated {
+        self.shown = 0;
+        let (tokens, text) = (std::mem::take(&mut self.tokens), std::mem::take(&mut self.text));
+        Generated { tokens, text, finish_reason, stats }
     }
 }
 
 /// Finds stop texts in a stream, holding back text that may be the beginning of one.
-struct StopFinder<'s> {
-    stops: &'s [String],
+struct StopFinder {
+    stops: Vec<String>,
+    /// Text that was not released yet.
     held: String,
 }
 
-impl StopFinder<'_> {
-    /// Takes text; gives what is safe to print, and whether a stop text was found.
-    fn push(&mut self, text: &str) -> (String, bool) {
-        self.held.push_str(text);
+impl StopFinder {
+    /// Moves what is safe to show from `held` to `out`; whether a stop text was found. That and what follows it is dropped.
+    fn release(&mut self, out: &mut String) -> bool {
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
         if let Some(at) = found {
-            self.held.truncate(at);
-            return (std::mem::take(&mut self.held), true);
+            out.push_str(&self.held[..at]);
+            self.held.clear();
+            return true;
         }
         let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
-        let rest = self.held.split_off(self.held.len() - keep);
-        (std::mem::replace(&mut self.held, rest), false)
+        let safe = self.held.len() - keep;
+        out.push_str(&self.held[..safe]);
+        self.held.drain(..safe);
+        false
     }
 }
 
@@ -127,12 +169,11 @@ mod tests {
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
         let stops: Vec<String> = stops.iter().map(|&s| s.to_owned()).collect();
-        let mut finder = StopFinder { stops: &stops, held: String::new() };
+        let mut finder = StopFinder { stops, held: String::new() };
         let mut out = String::new();
         for piece in pieces {
-            let (text, stopped) = finder.push(piece);
-            out.push_str(&text);
-            if stopped {
+            finder.held.push_str(piece);
+            if finder.release(&mut out) {
                 return (out, true);
             }
         }

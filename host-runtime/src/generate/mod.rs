@@ -1,252 +1,432 @@
-//! Generation: prompt in, text out, by plain steps or speculative rounds.
+//! Generation: prompt in, text out, a step at a time, by plain steps or speculative rounds.
+//!
+//! A [`Generation`] is made of a [`Request`] and stepped until it is done:
+//!
+//! ```no_run
+//! # use hexflash::engine::Engine;
+//! # use hexflash::generate::{Event, Generation, GenerateError, Request};
+//! # use hexflash::text::TextModel;
+//! # fn show(engine: &mut Engine, text: &TextModel, request: Request) -> Result<(), GenerateError> {
+//! let mut generation = Generation::new(text.tokenizer.clone(), request);
+//! loop {
+//!     match generation.step(engine)? {
+//!         Event::Prompt { done, total } => eprintln!("{done} of {total} tokens read"),
+//!         Event::Text(piece) => print!("{piece}"),
+//!         Event::Done(generated) => return Ok(println!("\n{:?}", generated.finish_reason)),
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! It borrows nothing and is `Send`: what schedules generations can keep many of them, and only a step needs the engine.
+//! Each step waits for one piece of the prompt or until there is one token, so that [`Limits::cancel`] ends it that soon.
 //!
 //! Whatever drafts the tokens, the text is that of plain decoding: a token is emitted only if the target chose it, the
 //! sampler draws once per token in the same order, and when a generation ends the context holds exactly the tokens
-//! that plain decoding would have left in it.
+//! that plain decoding would have left in it. The last token of a text is not in it: the next prompt begins with that
+//! token or replaces it.
 
-mod drive;
+mod checked;
 mod emit;
+mod error;
+mod plain;
+mod request;
 mod retries;
+mod rounds;
+mod stats;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::cancel::Cancel;
 use crate::engine::{Engine, EngineError};
 use crate::model::MAX_VERIFY;
-use crate::sampler::{Sampler, SamplerError};
-use crate::speculation::{SpecStats, Speculation};
-use crate::tokenizer::{Tokenizer, TokenizerError};
-use drive::Drive;
+use crate::sampler::Sampler;
+use crate::speculation::{Choice, Speculation};
+use crate::tokenizer::Tokenizer;
+use checked::BlockCheck;
 use emit::Emitter;
+pub use error::GenerateError;
+pub use request::{Limits, Request};
 pub use retries::MAX_RETRIES;
 use retries::{Recovery, Retries};
+use rounds::RoundState;
+pub use stats::{Finish, Generated, Stats};
 
-/// When to stop. By default nothing ends a text but the model and the context.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// Tokens to generate at most; `None` until the context is full.
-    pub max_tokens: Option<usize>,
-    /// Texts that end the generation; they are not part of the output.
-    pub stop: Vec<String>,
-    /// Go on after an end-of-generation token.
-    pub ignore_eos: bool,
-    /// Ends the generation after the step, the batch of the prompt or the round under way, whether its tokens
-    /// have visible text or not.
-    pub cancel: Cancel,
-}
-
-/// Why the generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Finish {
-    /// An end-of-generation token.
-    Eog,
-    /// The number of tokens asked for.
-    Length,
-    /// A stop text.
-    Stop,
-    /// The context is full.
-    Context,
-    /// Somebody interrupted, by [`Limits::cancel`] or by what `on_text` answered.
-    Interrupted,
-}
-
-/// What a generation gave.
-#[derive(Clone, Debug, serde::Serialize)]
-pub struct Generated {
-    /// Ids of the generated tokens, an end-of-generation token included.
-    pub tokens: Vec<u32>,
-    /// Their text.
-    pub text: String,
-    /// Why it ended.
-    pub finish_reason: Finish,
-    /// What it took.
-    pub stats: Stats,
-}
-
-/// What a generation took.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct Stats {
-    /// Tokens of the prompt that were run: all of them, unless it was interrupted.
-    pub prompt_tokens: usize,
-    /// Seconds for the prompt.
-    pub prompt_seconds: f64,
-    /// Tokens of the prompt per second.
-    pub prompt_per_second: f64,
-    /// Tokens generated.
-    pub generated_tokens: usize,
-    /// Seconds from the first token on.
-    pub generated_seconds: f64,
-    /// Tokens generated per second.
-    pub generated_per_second: f64,
-    /// Host time per decode step for packing, submitting and reading, in microseconds.
-    pub host_us_per_step: f64,
-    /// Messages to the device per decode step, or per round.
-    pub messages_per_step: f64,
-    /// How often the device was lost and started again; absent if never.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub restarts: u32,
-    /// What speculation did; absent without.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub speculation: Option<SpecStats>,
-}
-
-fn is_zero(n: &u32) -> bool {
-    *n == 0
-}
-
-/// Cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GenerateError {
-    /// The engine.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The sampler.
-    #[error(transparent)]
-    Sampler(#[from] SamplerError),
-    /// The tokenizer.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// A step gave values that are no numbers, after some text.
-    #[error("{source} (the text up to here is kept)")]
-    Damaged {
-        /// What the engine said.
-        source: Box<EngineError>,
-        /// Tokens so far.
-        tokens: Vec<u32>,
-        /// Their text.
-        text: String,
+/// What a step gave.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'g> {
+    /// Some more of the prompt is in the context.
+    Prompt {
+        /// Tokens of the prompt that were run so far.
+        done: usize,
+        /// All of them.
+        total: usize,
     },
-    /// The device was lost, and starting it again did not help.
-    #[error(
-        "{source}; the device was started again {MAX_RETRIES} times in vain (the text up to here is kept)"
-    )]
-    Lost {
-        /// The last loss.
-        source: Box<EngineError>,
-        /// Tokens so far.
-        tokens: Vec<u32>,
-        /// Their text.
-        text: String,
-    },
+    /// A token, and the text that goes on with it. It may be empty: half a character, a token that is not shown, or what
+    /// may be the beginning of a stop text.
+    Text(&'g str),
+    /// The end. Whatever steps follow give it again.
+    Done(&'g Generated),
 }
 
-/// Runs `prompt` and generates. `on_text` gets complete pieces of text as they come, and answers whether to go on;
-/// `on_prompt` gets the number of prompt tokens done. The engine's context may hold earlier turns; the last token of a
-/// generation is not in it, so that the next prompt begins with that token or replaces it.
+/// What is left of a generation.
+pub struct Ended {
+    /// What it gave.
+    pub generated: Generated,
+    /// The sampler of its request, which has seen the text.
+    pub sampler: Sampler,
+    /// The speculation of its request, which has learned from it.
+    pub speculation: Speculation,
+}
+
+/// A text under way.
 ///
-/// A prompt that is interrupted gives no tokens, and [`Stats::prompt_tokens`] of it are in the context. If
-/// the device is lost as well, it is not started again before [`Engine::recover`] is called.
-///
-/// # Errors
-/// The prompt does not fit, or the device failed.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is another party: model, text, chance, drafts, and the caller"
-)]
-pub fn generate(
-    engine: &mut Engine,
-    tokenizer: &Tokenizer,
-    sampler: &mut Sampler,
-    speculation: &mut Speculation,
-    prompt: &[u32],
-    limits: &Limits,
-    on_prompt: impl FnMut(usize),
-    on_text: impl FnMut(&str) -> bool,
-) -> Result<Generated, GenerateError> {
-    let start = Instant::now();
-    let fresh = engine.n_past() == 0;
-    let mut retries = Retries::default();
-    let done = prefill(engine, prompt, &limits.cancel, &mut retries, on_prompt)?;
-    let prompt_time = start.elapsed();
-    let (prompt, rest) = prompt.split_at(done);
-    speculation.begin(prompt, fresh);
-    for &token in prompt {
-        sampler.accept(token);
+/// Between two steps the engine's context is the generation's: stepping it after the engine did something else is
+/// [`GenerateError::Displaced`]. Dropping it in the middle leaves a context that may have a few more tokens, or fewer,
+/// than were shown; to end it in order, cancel and step it until it is done.
+pub struct Generation {
+    prompt: Vec<u32>,
+    sampler: Sampler,
+    speculation: Speculation,
+    out: Emitter,
+    retries: Retries,
+    /// Room for a block: anchor and drafts.
+    block: Vec<u32>,
+    /// The last token of the text. It is emitted and not in the context.
+    last: u32,
+    /// Where the context began and where the last step left it.
+    place: Option<Place>,
+    /// When the prompt began, and then the text.
+    start: Instant,
+    stats: Stats,
+    phase: Phase,
+    /// The result, from when it was first asked for.
+    result: Option<Generated>,
+}
+
+/// Tokens in the context.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    begin: u32,
+    now: u32,
+}
+
+/// What the next step does.
+enum Phase {
+    /// Runs a piece of the prompt.
+    Prompt,
+    /// Chooses the token after the prompt.
+    First,
+    /// Runs a plain step, or begins a block or rounds.
+    Next,
+    /// Compares the next draft of a block.
+    Checking(BlockCheck),
+    /// Gives the next token of a round, or reads a round.
+    Rounds(RoundState),
+    /// Nothing: the text has ended.
+    Over(Finish),
+}
+
+/// What a step was.
+enum Progress {
+    Prompt(usize),
+    Text,
+    Over(Finish),
+}
+
+/// What a way of decoding did in a step: the phase that follows and, with a token, whether the text ends with it.
+type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
+
+impl Generation {
+    /// A text that nothing was done for yet.
+    pub fn new(tokenizer: Arc<Tokenizer>, request: Request) -> Self {
+        let Request { prompt, limits, sampler, speculation } = request;
+        Self {
+            prompt,
+            sampler,
+            speculation,
+            out: Emitter::new(tokenizer, limits),
+            retries: Retries::default(),
+            block: Vec::with_capacity(MAX_VERIFY as usize + 1),
+            last: 0,
+            place: None,
+            start: Instant::now(),
+            stats: Stats::default(),
+            phase: Phase::Prompt,
+            result: None,
+        }
     }
-    engine.reset_stats();
-    let start = Instant::now();
-    let mut emitter = Emitter::new(tokenizer, limits, engine.n_ctx(), on_text);
-    let block = Vec::with_capacity(MAX_VERIFY as usize);
-    let mut drive = Drive {
-        engine: &mut *engine,
-        sampler,
-        speculation: &mut *speculation,
-        out: &mut emitter,
-        block,
-        retries,
-    };
-    let outcome = if rest.is_empty() { drive.run() } else { Ok(Finish::Interrupted) };
-    let restarts = drive.retries.total();
-    let finish = match outcome {
-        Ok(finish) => finish,
-        Err(GenerateError::Engine(source)) if source.is_loss() => {
-            // What was held back is text, too.
-            let (tokens, text) = emitter.end(Finish::Interrupted);
-            return Err(GenerateError::Lost { source: Box::new(source), tokens, text });
-        }
-        Err(GenerateError::Engine(source @ EngineError::NotFinite { .. })) => {
-            let (tokens, text) = emitter.end(Finish::Interrupted);
-            return Err(GenerateError::Damaged { source: Box::new(source), tokens, text });
-        }
-        Err(error) => return Err(error),
-    };
-    let (tokens, text) = emitter.end(finish);
-    let speculation = speculation.is_on().then(|| speculation.stats().clone());
-    let mut stats = stats(engine, prompt.len(), prompt_time, tokens.len(), start.elapsed(), speculation);
-    stats.restarts = restarts;
-    Ok(Generated { tokens, text, finish_reason: finish, stats })
-}
 
-/// Runs the prompt, over losses of the device; gives the tokens done.
-fn prefill(
-    engine: &mut Engine,
-    prompt: &[u32],
-    cancel: &Cancel,
-    retries: &mut Retries,
-    mut on_prompt: impl FnMut(usize),
-) -> Result<usize, GenerateError> {
-    let before = engine.n_past();
-    loop {
-        let done = (engine.n_past() - before) as usize;
-        let go_on = |more| {
-            on_prompt(done + more);
-            !cancel.is_cancelled()
+    /// Does the next step: a piece of the prompt, or a token. A device that is lost is started again, and the text goes on
+    /// as if nothing had happened.
+    ///
+    /// # Errors
+    /// The prompt does not fit, or the device failed. The generation is over then: further steps give what there is of it.
+    /// After most failures the engine has to be [reset](Engine::reset).
+    pub fn step(&mut self, engine: &mut Engine) -> Result<Event<'_>, GenerateError> {
+        self.out.begin_step();
+        let progress = match self.phase {
+            Phase::Over(finish) => Ok(Progress::Over(finish)),
+            _ => self.begin(engine).and_then(|()| self.advance(engine)),
         };
-        match engine.prefill_while(&prompt[done..], go_on) {
-            Ok(more) => return Ok(done + more),
-            Err(error) if error.is_loss() => {
-                if retries.recover(engine, error, done, cancel)? == Recovery::Cancelled {
-                    return Ok(done);
-                }
+        if let Some(place) = &mut self.place {
+            place.now = engine.n_past();
+        }
+        match progress {
+            Ok(Progress::Prompt(done)) => Ok(Event::Prompt { done, total: self.prompt.len() }),
+            Ok(Progress::Text) => Ok(Event::Text(self.out.new_text())),
+            Ok(Progress::Over(finish)) => Ok(Event::Done(self.result(finish))),
+            Err(error) => Err(self.fail(engine, error)),
+        }
+    }
+
+    /// Ends the text with the next step, as [`Limits::cancel`] does, but this one alone.
+    pub fn cancel(&mut self) {
+        self.out.cancel();
+    }
+
+    /// Steps to the end; `on_event` gets what the steps give.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run(
+        mut self,
+        engine: &mut Engine,
+        mut on_event: impl FnMut(Event<'_>),
+    ) -> Result<Ended, GenerateError> {
+        loop {
+            let event = self.step(engine)?;
+            on_event(event);
+            if let Event::Done(_) = event {
+                return Ok(self.into_ended());
             }
-            Err(error) => return Err(error.into()),
+        }
+    }
+
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        self.result.as_ref().map_or(self.out.tokens(), |generated| &generated.tokens)
+    }
+
+    /// Their text, as far as it is shown.
+    pub fn text(&self) -> &str {
+        self.result.as_ref().map_or(self.out.text(), |generated| &generated.text)
+    }
+
+    /// Takes it apart. Before its end it counts as interrupted, with the tokens so far.
+    pub fn into_ended(self) -> Ended {
+        let finish = if let Phase::Over(finish) = self.phase { finish } else { Finish::Interrupted };
+        let Self { mut out, stats, result, sampler, speculation, .. } = self;
+        let generated = result.unwrap_or_else(|| out.take(finish, stats));
+        Ended { generated, sampler, speculation }
+    }
+
+    /// The speculation of the request, of which nothing is left here.
+    pub(crate) fn take_speculation(&mut self) -> Speculation {
+        std::mem::replace(&mut self.speculation, Speculation::off())
+    }
+
+    /// The first step begins where the engine is; later ones where the step before has left it.
+    fn begin(&mut self, engine: &mut Engine) -> Result<(), GenerateError> {
+        let found = engine.n_past();
+        match self.place {
+            Some(Place { now, .. }) if now == found => Ok(()),
+            Some(_) => Err(GenerateError::Displaced),
+            None => {
+                // All of it, before the first piece is run.
+                engine.admit(&self.prompt)?;
+                self.out.reserve(engine.n_ctx());
+                self.start = Instant::now();
+                self.place = Some(Place { begin: found, now: found });
+                Ok(())
+            }
+        }
+    }
+
+    /// Does what comes next, over losses of the device: what was emitted stands, the rest comes again.
+    fn advance(&mut self, engine: &mut Engine) -> Result<Progress, GenerateError> {
+        loop {
+            let loss = match self.phase {
+                Phase::Prompt => match self.read_piece(engine) {
+                    Err(GenerateError::Engine(error)) if error.is_loss() => error,
+                    other => return other,
+                },
+                _ => match self.next_token(engine) {
+                    Ok(None) => continue,
+                    Ok(Some(progress)) => return Ok(progress),
+                    Err(GenerateError::Engine(error)) if error.is_loss() => error,
+                    Err(error) => return Err(error),
+                },
+            };
+            if self.recover(engine, loss)? == Recovery::Cancelled {
+                return Ok(self.end(engine, Finish::Interrupted));
+            }
+        }
+    }
+
+    /// Brings a lost device back.
+    fn recover(&mut self, engine: &mut Engine, loss: EngineError) -> Result<Recovery, GenerateError> {
+        let done = match self.phase {
+            Phase::Prompt => self.prompt_done(engine),
+            _ => self.out.tokens().len(),
+        };
+        self.retries.recover(engine, loss, done, || self.out.is_cancelled())
+    }
+
+    /// Tokens of the prompt that are in the context.
+    fn prompt_done(&self, engine: &Engine) -> usize {
+        let done = self.place.map_or(0, |place| engine.n_past().saturating_sub(place.begin));
+        (done as usize).min(self.prompt.len())
+    }
+
+    /// Runs a piece of the prompt, unless it is cancelled before.
+    fn read_piece(&mut self, engine: &mut Engine) -> Result<Progress, GenerateError> {
+        if self.out.is_cancelled() {
+            return Ok(self.end(engine, Finish::Interrupted));
+        }
+        let done = self.prompt_done(engine);
+        let done = done + engine.prefill_piece(&self.prompt[done..])?;
+        if done == self.prompt.len() {
+            self.end_prompt(engine, done);
+            self.phase = Phase::First;
+        }
+        Ok(Progress::Prompt(done))
+    }
+
+    /// The first `n` tokens of the prompt are all that there is of it.
+    fn end_prompt(&mut self, engine: &mut Engine, n: usize) {
+        self.stats.prompt(n, self.start.elapsed());
+        let fresh = self.place.is_some_and(|place| place.begin == 0);
+        self.speculation.begin(&self.prompt[..n], fresh);
+        for &token in &self.prompt[..n] {
+            self.sampler.accept(token);
+        }
+        engine.reset_stats();
+        self.start = Instant::now();
+    }
+
+    /// Emits the next token, or finds that there is none. `None` where another way of decoding has to be asked.
+    fn next_token(&mut self, engine: &mut Engine) -> Result<Option<Progress>, GenerateError> {
+        let before = self.out.tokens().len();
+        let (phase, finish) = match std::mem::replace(&mut self.phase, Phase::Next) {
+            // The last piece of a prompt has led to this token, also if it was cancelled meanwhile.
+            Phase::First => {
+                self.last = self.choose(engine, 0)?;
+                (Phase::Next, self.emit()?)
+            }
+            Phase::Next => self.begin_step(engine)?,
+            Phase::Checking(check) => self.check_row(engine, check)?,
+            Phase::Rounds(state) => self.go_on_with_rounds(engine, state)?,
+            phase @ (Phase::Prompt | Phase::Over(_)) => (phase, None),
+        };
+        self.phase = phase;
+        if let Some(finish) = finish {
+            return Ok(Some(self.end(engine, finish)));
+        }
+        Ok((self.out.tokens().len() > before).then_some(Progress::Text))
+    }
+
+    /// Chooses among a plain step, a block that the host checks, and rounds on the device.
+    fn begin_step(&mut self, engine: &mut Engine) -> Outcome {
+        if self.out.is_cancelled() {
+            return Ok((Phase::Next, Some(Finish::Interrupted)));
+        }
+        if engine.n_past() == engine.n_ctx() {
+            return Ok((Phase::Next, Some(Finish::Context)));
+        }
+        let on_device = self.sampler.is_argmax() && self.speculation.is_model();
+        match self.speculation.choose(self.most_drafts(engine, 0)) {
+            Choice::Plain => self.plain_step(engine),
+            Choice::Draft(length) if on_device => self.begin_rounds(engine, length),
+            Choice::Draft(length) => self.begin_block(engine, length),
+        }
+    }
+
+    /// Drafts that can be of use now, where `unseen` tokens of the context are yet to be emitted.
+    fn most_drafts(&self, engine: &Engine, unseen: usize) -> u32 {
+        if !self.speculation.is_on() {
+            return 0;
+        }
+        // A budget of n tokens has no use for more than n - 1 drafts, nor has the context.
+        let left = self
+            .out
+            .left()
+            .map_or(u32::MAX, |left| u32::try_from(left.saturating_sub(unseen)).unwrap_or(u32::MAX));
+        let room = engine.n_ctx() - engine.n_past();
+        let block = if self.speculation.is_model() { engine.draft_room() } else { MAX_VERIFY - 1 };
+        left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
+    }
+
+    /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn from the
+    /// logits.
+    fn choose(&mut self, engine: &mut Engine, row: usize) -> Result<u32, GenerateError> {
+        Ok(if self.sampler.is_argmax() {
+            engine.argmax(row)
+        } else {
+            self.sampler.sample(engine.logits(row))?
+        })
+    }
+
+    /// The last token becomes text; whether the text ends with it.
+    fn emit(&mut self) -> Result<Option<Finish>, GenerateError> {
+        self.sampler.accept(self.last);
+        self.speculation.push(self.last);
+        self.out.push(self.last)
+    }
+
+    /// The text ends here. What was held back of it is shown first.
+    fn end(&mut self, engine: &mut Engine, finish: Finish) -> Progress {
+        if let Phase::Prompt = self.phase {
+            let done = self.prompt_done(engine);
+            self.end_prompt(engine, done);
+        }
+        self.out.end(finish);
+        let n = self.out.tokens().len();
+        self.stats.text(n, self.start.elapsed(), &engine.stats());
+        self.stats.context_tokens = (engine.n_past() + u32::from(n > 0)).min(engine.n_ctx());
+        self.stats.restarts = self.retries.total();
+        self.stats.speculation = self.speculation.is_on().then(|| self.speculation.stats().clone());
+        self.phase = Phase::Over(finish);
+        if self.out.new_text().is_empty() { Progress::Over(finish) } else { Progress::Text }
+    }
+
+    /// The result, made when it is first asked for.
+    fn result(&mut self, finish: Finish) -> &Generated {
+        let (out, stats) = (&mut self.out, &mut self.stats);
+        self.result.get_or_insert_with(|| out.take(finish, std::mem::take(stats)))
+    }
+
+    /// It is over because of `error`. Text before it is kept; what was held back is text, too.
+    fn fail(&mut self, engine: &mut Engine, error: GenerateError) -> GenerateError {
+        let had_text = !self.out.tokens().is_empty();
+        self.end(engine, Finish::Interrupted);
+        let source = match error {
+            GenerateError::Engine(source) if had_text => Box::new(source),
+            error => return error,
+        };
+        let (tokens, text) = (self.out.tokens().to_vec(), self.out.text().to_owned());
+        if source.is_loss() {
+            GenerateError::Lost { source, tokens, text }
+        } else if matches!(*source, EngineError::NotFinite { .. }) {
+            GenerateError::Damaged { source, tokens, text }
+        } else {
+            GenerateError::Engine(*source)
         }
     }
 }
 
-fn stats(
-    engine: &Engine,
-    prompt: usize,
-    prompt_time: Duration,
-    generated: usize,
-    time: Duration,
-    speculation: Option<SpecStats>,
-) -> Stats {
-    let per_second = |n: usize, t: Duration| if t.is_zero() { 0.0 } else { n as f64 / t.as_secs_f64() };
-    let steps = engine.stats();
-    let per_step = |x: f64| if steps.steps == 0 { 0.0 } else { x / steps.steps as f64 };
-    Stats {
-        prompt_tokens: prompt,
-        prompt_seconds: prompt_time.as_secs_f64(),
-        prompt_per_second: per_second(prompt, prompt_time),
-        generated_tokens: generated,
-        generated_seconds: time.as_secs_f64(),
-        generated_per_second: per_second(generated, time),
-        host_us_per_step: per_step(steps.host.as_secs_f64() * 1e6),
-        messages_per_step: per_step(steps.messages as f64),
-        restarts: 0,
-        speculation,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a scheduler keeps can go to its thread.
+    #[test]
+    fn a_generation_and_its_parties_are_send() {
+        fn send<T: Send>() {}
+        send::<Engine>();
+        send::<Request>();
+        send::<Generation>();
+        send::<Ended>();
+        send::<crate::Error>();
     }
 }

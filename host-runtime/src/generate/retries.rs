@@ -1,7 +1,6 @@
 //! How often a lost device is started again in the course of a generation.
 
 use super::GenerateError;
-use crate::cancel::Cancel;
 use crate::engine::{Engine, EngineError};
 
 /// Restarts in a row without a token in between, after which a device counts as broken.
@@ -43,13 +42,13 @@ impl Retries {
         engine: &mut Engine,
         mut loss: EngineError,
         tokens: usize,
-        cancel: &Cancel,
+        is_cancelled: impl Fn() -> bool,
     ) -> Result<Recovery, GenerateError> {
         if self.tokens.replace(tokens) != Some(tokens) {
             self.in_a_row = 0;
         }
         while self.in_a_row < MAX_RETRIES {
-            if cancel.is_cancelled() {
+            if is_cancelled() {
                 tracing::warn!("{loss}; it is not started again, because the generation was interrupted");
                 return Ok(Recovery::Cancelled);
             }

@@ -233,7 +233,7 @@ pub enum Cause {
 const QUOTED_CHARS: usize = 200;
 
 /// Text from a file or path, kept to one line: control characters escaped, long text cut.
-pub(crate) struct Clean<'a>(pub(crate) &'a str);
+pub struct Clean<'a>(pub &'a str);
 
 impl fmt::Display for Clean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -28,8 +28,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::positioned;
 
-pub(crate) use error::Clean;
-pub use error::{Cause, GgufError, Lookalike, Place};
+pub use error::{Cause, Clean, GgufError, Lookalike, Place};
 pub use meta::Metadata;
 pub use tensor::TensorInfo;
 pub use types::GgmlType;

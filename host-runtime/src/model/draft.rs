@@ -51,8 +51,9 @@ pub struct DraftConfig {
 pub enum DraftError {
     /// Another architecture.
     #[error(
-        "architecture \"{}\" is no DFlash draft; give a file of architecture dflash with -md",
-        Clean(arch)
+        "architecture \"{}\" is no DFlash draft; give a file of architecture dflash{}",
+        Clean(arch),
+        crate::setting::Setting::DraftModel.with()
     )]
     Architecture {
         /// `general.architecture`.

@@ -26,8 +26,9 @@ pub enum ModelError {
     },
     /// A drafter where a target is wanted.
     #[error(
-        "{}: this is a DFlash draft model, which writes no text by itself; give the target model with -m",
-        clean(path)
+        "{}: this is a DFlash draft model, which writes no text by itself; give the target model{}",
+        clean(path),
+        crate::setting::Setting::Model.with()
     )]
     DraftAsTarget {
         /// The file.

@@ -23,6 +23,7 @@ use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::device::SessionSet;
+use crate::setting::Setting;
 use planner::{Lifetime, Planner};
 
 /// A tensor of the program under construction: shape and strides as recorded, memory decided later.
@@ -517,8 +518,9 @@ pub enum RecordError {
     /// More buffers, tensors or ops than the ABI allows.
     #[error(
         "the program needs {} buffers, {} tensors and {} ops, more than a device takes; \
-         split the model (--sessions)",
-        counts[0], counts[1], counts[2]
+         split the model over sessions{}",
+        counts[0], counts[1], counts[2],
+        Setting::Sessions.in_parentheses()
     )]
     TooLarge {
         /// Buffers, tensors, ops.
@@ -526,7 +528,8 @@ pub enum RecordError {
     },
     /// The steps between the rows or matrices of a tensor exceed 32 bits.
     #[error(
-        "a {dtype} tensor of {ne:?} is larger than a program can describe; use a smaller context (-c) or model"
+        "a {dtype} tensor of {ne:?} is larger than a program can describe; use a smaller context{} or model",
+        Setting::Context.in_parentheses()
     )]
     Strides {
         /// Its type.

@@ -15,8 +15,8 @@ pub use length::{Choice, DraftLength, Lengths};
 pub use ngram::NGram;
 pub use stats::SpecStats;
 
-/// Guesses tokens without a model.
-pub trait Drafter {
+/// Guesses tokens without a model. It goes with its generation to whatever thread steps it.
+pub trait Drafter: Send {
     /// Appends up to `most` tokens to `out` that may follow `text`, prompt and generated tokens so far.
     fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>);
 }

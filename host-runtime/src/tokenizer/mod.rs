@@ -196,7 +196,7 @@ impl Tokenizer {
     }
 
     /// The bytes of a token, or none for a control token that is to be skipped.
-    fn shown_bytes(&self, id: u32, skip_control: bool) -> Result<&[u8], TokenizerError> {
+    pub(crate) fn shown_bytes(&self, id: u32, skip_control: bool) -> Result<&[u8], TokenizerError> {
         let bytes = self.token_bytes(id)?;
         Ok(if skip_control && self.kinds[id as usize].is_hidden() { &[] } else { bytes })
     }

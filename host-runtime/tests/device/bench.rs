@@ -3,10 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use hexflash::device::htp::Htp;
-use hexflash::device::inproc::Inproc;
-use hexflash::device::qemu::Qemu;
-use hexflash::device::{Buffer, Device, DeviceError};
+use hexflash::device::Buffer;
+pub use hexflash::testing::Target;
 use hexflash_abi::message::{Exec, Load, Message, Range, Response, Run, Unload};
 use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::registers::StepRegisters;
@@ -22,30 +20,6 @@ pub const B: BufferId = BufferId(1);
 pub const BLOCK: usize = 1024;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A device that can be told nonsense.
-pub trait Target: Device {
-    /// Sends bytes as they are.
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError>;
-}
-
-impl Target for Inproc {
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        Self::submit_bytes(self, request)
-    }
-}
-
-impl Target for Qemu {
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        Self::submit_bytes(self, request)
-    }
-}
-
-impl Target for Htp {
-    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        Self::submit_bytes(self, request)
-    }
-}
 
 /// A device, its two buffers, and the codes that have come back so far.
 pub struct Bench {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    hexflash::cli::main()
+    hexflash_cli::main()
 }

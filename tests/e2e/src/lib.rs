@@ -6,11 +6,16 @@ pub mod state;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hexflash::device::Device;
 use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::engine::{Engine, EngineOptions};
+use hexflash::generate::{Event, GenerateError, Generated, Generation, Limits, Request};
 use hexflash::gguf::Gguf;
+use hexflash::sampler::Sampler;
+use hexflash::speculation::Speculation;
+use hexflash::tokenizer::Tokenizer;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
@@ -126,6 +131,43 @@ pub fn settings() -> Settings {
 /// If it cannot be started.
 pub fn inproc(settings: Settings) -> Inproc {
     Inproc::with_settings(settings).unwrap_or_else(|e| panic!("{settings:?}: {e}"))
+}
+
+/// Generates with parties that outlive a turn. `on_event` says whether to go on; if not, the text ends.
+///
+/// # Errors
+/// As [`Generation::step`].
+pub fn generate(
+    engine: &mut Engine,
+    tokenizer: &Arc<Tokenizer>,
+    (sampler, speculation): (&mut Sampler, &mut Speculation),
+    prompt: &[u32],
+    limits: &Limits,
+    mut on_event: impl FnMut(Event<'_>) -> bool,
+) -> Result<Generated, GenerateError> {
+    let request = Request::new(prompt, sampler.clone())
+        .limits(limits.clone())
+        .speculation(std::mem::replace(speculation, Speculation::off()));
+    let mut generation = Generation::new(Arc::clone(tokenizer), request);
+    let outcome = loop {
+        match generation.step(engine) {
+            Ok(Event::Done(_)) => break Ok(()),
+            Ok(event) => {
+                if !on_event(event) {
+                    generation.cancel();
+                }
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    let ended = generation.into_ended();
+    (*sampler, *speculation) = (ended.sampler, ended.speculation);
+    outcome.map(|()| ended.generated)
+}
+
+/// Text that is to be seen; a token need not have any.
+pub fn visible<'g>(event: &Event<'g>) -> Option<&'g str> {
+    if let Event::Text(text) = event { Some(*text).filter(|text| !text.is_empty()) } else { None }
 }
 
 /// Normalised mean squared error: the squared distance over the squared norm of `expected`.

@@ -2,6 +2,7 @@
 
 use hexflash::engine::Engine;
 use hexflash::model::LayerState;
+use hexflash::testing::{state_bytes, state_layout};
 
 /// The parts of caches, rings and states that count at some position: all that any later step reads.
 #[derive(Clone, PartialEq)]
@@ -17,9 +18,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// The state of an engine after a plain step, which has left nothing on the tape.
     pub fn of(engine: &mut Engine) -> Self {
-        let bytes = engine.state_bytes();
+        let bytes = state_bytes(engine);
         let n_past = engine.n_past() as usize;
-        let layout = engine.state_layout.clone();
+        let layout = state_layout(engine).clone();
         let (a, l) = (engine.config().attention.clone(), engine.config().linear.clone());
         let n_ctx = layout.n_ctx as usize;
         let mut parts = Vec::new();

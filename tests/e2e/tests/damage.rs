@@ -10,13 +10,14 @@ use damaged::{Damaged, Reach, Wound, entry, nan, overwrite};
 use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
-use hexflash::generate::{GenerateError, Generated, Limits, generate};
+use hexflash::generate::{Event, GenerateError, Generated, Limits};
 use hexflash::model::{Config, DraftConfig, LayerState};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::testing::state_layout;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, WeightImage, layout};
-use hexflash_e2e::{Draft, Model, inproc, settings};
+use hexflash_e2e::{Draft, Model, generate, inproc, settings, visible};
 
 const PROMPT: [u32; 6] = [45, 320, 99, 17, 4, 8];
 const TOKENS: usize = 40;
@@ -73,12 +74,14 @@ impl Way {
         let tokenizer = TextModel::read(&Model::Q8_0.gguf()).unwrap().tokenizer;
         let limits = Limits { max_tokens: Some(TOKENS), ignore_eos: true, ..Limits::default() };
         let mut pieces = 0;
-        let on_text = |_: &str| {
-            pieces += 1;
-            shown(pieces);
+        let on_event = |event: Event<'_>| {
+            if visible(&event).is_some() {
+                pieces += 1;
+                shown(pieces);
+            }
             true
         };
-        generate(engine, &tokenizer, &mut sampler, &mut speculation, &PROMPT, &limits, |_| {}, on_text)
+        generate(engine, &tokenizer, (&mut sampler, &mut speculation), &PROMPT, &limits, on_event)
     }
 }
 
@@ -179,7 +182,7 @@ fn damaged_states_and_caches_are_named() {
     for model in [Model::F16, Model::Q8_0] {
         let (device, reach) = Damaged::new(Box::new(inproc(quick())));
         let mut engine = model.engine(device, &EngineOptions::default());
-        let layers = engine.state_layout.layers.clone();
+        let layers = state_layout(&engine).layers.clone();
         let f16 = |bits: u16| bits.to_le_bytes().to_vec();
         let f32 = |value: f32| value.to_le_bytes().to_vec();
         for (layer, part, bytes, found) in [
@@ -245,7 +248,7 @@ fn over_several_sessions_the_error_says_what_is_known() {
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let mut engine = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
     let last = |engine: &Engine| {
-        let state = &engine.state_layout;
+        let state = state_layout(engine);
         (0..state.layers.len()).rfind(|&layer| match state.layers[layer] {
             LayerState::Attention { k: at, .. } | LayerState::Linear { ring: at, .. } => {
                 state.home(at).0 == 0

@@ -1,13 +1,14 @@
 //! The engine computes what llama.cpp and transformers compute from the same files.
 
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::generate::{Finish, Limits, generate};
+use hexflash::generate::{Finish, Limits};
 use hexflash::model::MAX_VERIFY;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::Speculation;
+use hexflash::testing;
 use hexflash::text::TextModel;
 use hexflash_e2e::reference::{self, GreedyCase};
-use hexflash_e2e::{Model, best_two, inproc, nmse, report, settings};
+use hexflash_e2e::{Model, best_two, generate, inproc, nmse, report, settings};
 
 /// Normalised squared error that rounding explains: we keep K and V in half precision, transformers in single.
 const MAX_NMSE: f64 = 1e-6;
@@ -30,17 +31,8 @@ fn generates_the_same(engine: &mut Engine, text: &TextModel, case: &GreedyCase) 
     let limits = Limits { max_tokens: Some(case.ids.len()), ..Limits::default() };
     let tokenizer = &text.tokenizer;
     engine.reset();
-    let generated = generate(
-        engine,
-        tokenizer,
-        &mut sampler,
-        &mut Speculation::off(),
-        &case.prompt_ids,
-        &limits,
-        |_| {},
-        |_| true,
-    )
-    .unwrap();
+    let parties = (&mut sampler, &mut Speculation::off());
+    let generated = generate(engine, tokenizer, parties, &case.prompt_ids, &limits, |_| true).unwrap();
     if generated.tokens != case.ids {
         return false;
     }
@@ -149,7 +141,7 @@ fn logits_and_hidden_states_equal_transformers() {
     let hidden = reference::hidden_states();
     assert_eq!(hidden.shape, [9, ids.len(), 256]);
     for i in 0..9 {
-        let mut found = engine.tap(i, ids.len());
+        let mut found = testing::tap(&engine, i, ids.len());
         let name = match i {
             0 => "embedding".to_owned(),
             // transformers returns the last layer's output only after the final norm.

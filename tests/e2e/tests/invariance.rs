@@ -3,6 +3,7 @@
 use hexflash::device::inproc::Settings;
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::model::{LayerState, MAX_VERIFY};
+use hexflash::testing::{state_bytes, state_layout};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_e2e::{Model, best_two, inproc, reference, report, settings};
@@ -24,9 +25,9 @@ struct Outcome {
 
 impl Outcome {
     fn of(engine: &mut Engine, row: usize) -> Self {
-        assert!(engine.state_layout.ring_rows as usize <= TOKENS, "rings are full after {TOKENS} tokens");
+        assert!(state_layout(engine).ring_rows as usize <= TOKENS, "rings are full after {TOKENS} tokens");
         assert_eq!(engine.n_past() as usize, TOKENS);
-        Self { state: engine.state_bytes(), logits: engine.logits(row).to_vec() }
+        Self { state: state_bytes(engine), logits: engine.logits(row).to_vec() }
     }
 
     /// Fails with the place of the first difference.
@@ -44,7 +45,7 @@ impl Outcome {
 
 /// What lies at a byte of the state buffer.
 fn place(engine: &Engine, at: u64) -> String {
-    let parts = engine.state_layout.layers.iter().enumerate().flat_map(|(layer, state)| match *state {
+    let parts = state_layout(engine).layers.iter().enumerate().flat_map(|(layer, state)| match *state {
         LayerState::Attention { k, v } => [(k, "K cache", layer), (v, "V cache", layer)],
         LayerState::Linear { ring, state } => [(ring, "ring", layer), (state, "recurrent state", layer)],
     });

@@ -9,6 +9,11 @@ use std::time::Duration;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Source};
 use hexflash::engine::{Engine, EngineOptions, RoundLimits};
+use hexflash::generate::{Event, Generation, Limits, Request};
+use hexflash::model::MAX_PENDING;
+use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::{self, DraftLength, Speculation};
+use hexflash::text::TextModel;
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, MessageKind, Response};
 use hexflash_abi::registers::Halt;
@@ -132,6 +137,37 @@ fn steps_and_rounds_are_one_message_and_no_allocation() {
     assert!(allocations_during(elsewhere) >= 2, "the counter sees other threads");
     decode_steps();
     rounds();
+    generations();
+}
+
+/// A generation's steps, from when it has found its stride: each token at most one message, and nothing allocated for it.
+fn generations() {
+    let text = TextModel::read(&Model::Q8_0.gguf()).unwrap();
+    let prompt = text.encode("def __repr__(self):\n        return ").unwrap();
+    let drafts = |source| Speculation::new(source, DraftLength::Fixed(7));
+    for (name, speculation) in [("plain", Speculation::off()), ("rounds", drafts(speculation::Source::Model))]
+    {
+        let traffic = Arc::new(Traffic::default());
+        let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
+        let mut engine = Draft::engine(Some(Draft::Q8_0), Model::Q8_0, device, None);
+        let params = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+        let limits = Limits { max_tokens: Some(400), ignore_eos: true, ..Limits::default() };
+        let request =
+            Request::new(&*prompt, Sampler::new(params).unwrap()).limits(limits).speculation(speculation);
+        let mut generation = Generation::new(text.tokenizer.clone(), request);
+        let mut step = || assert!(!matches!(generation.step(&mut engine).unwrap(), Event::Done(_)));
+        // The statistics of rounds grow by doubling.
+        (0..160).for_each(|_| step());
+        traffic.take();
+        let allocations = allocations_during(|| (0..STEPS).for_each(|_| step()));
+        let [execs, others, _] = traffic.take();
+        assert_eq!((allocations, others), (0, 0), "{name}: allocations, other messages");
+        // Plain steps hand features to the draft now and then.
+        let most = u64::from(STEPS) + u64::from(STEPS / MAX_PENDING) + 1;
+        assert!(execs > 0 && execs <= most, "{name}: {execs} messages for {STEPS} tokens");
+        assert!(name == "plain" || execs < u64::from(STEPS) / 2, "{name}: {execs} rounds");
+        report(format!("{name}: {execs} messages for {STEPS} tokens of a generation"));
+    }
 }
 
 /// Rounds on the device, with lengths that change; blocks that the host checks; plain steps between them.
@@ -154,18 +190,20 @@ fn rounds() {
 /// `n` rounds with their first block, `n` plain steps and `n` blocks checked by the host; the messages that this takes.
 fn turn(engine: &mut Engine, last: &mut u32, n: u32) -> u64 {
     let limits = RoundLimits { draft_max: 7, tokens: 1000, stops: &[4095] };
-    assert!(engine.begin_rounds(*last, &limits).unwrap());
+    let mut rounds = engine.rounds(*last, &limits).unwrap().unwrap();
     for i in 0..n {
         let mut margins = [f32::NAN; 7];
-        engine.read_margins(&mut margins);
+        let mut idle = rounds.idle().unwrap();
+        idle.margins(&mut margins);
         assert!(margins.iter().all(|&margin| margin >= 0.0), "{margins:?}");
         let drafts = 1 + i % 7;
-        engine.set_drafts(drafts, 7).unwrap();
-        engine.submit_round().unwrap();
-        let report = engine.next_round().unwrap();
+        idle.set_drafts(drafts, 7).unwrap();
+        rounds.submit().unwrap();
+        let report = rounds.next().unwrap().unwrap();
         assert_eq!((report.drafted, report.halt), (drafts, Halt::Running));
         *last = *report.tokens.last().unwrap();
     }
+    drop(rounds);
     for _ in 0..n {
         engine.decode(*last).unwrap();
         *last = engine.argmax(0);

@@ -1,6 +1,7 @@
 //! A session: every turn is held against plain decoding on `inproc`, and at the end nothing is left over.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,14 +9,14 @@ use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::device::qemu::{self, Qemu};
 use hexflash::device::{self, Device, DeviceError, DeviceOptions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
-use hexflash::generate::{Finish, GenerateError, Generated, Limits, generate};
+use hexflash::generate::{Event, Finish, GenerateError, Generated, Limits};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::Speculation;
 use hexflash::text::TextModel;
 use hexflash::tokenizer::Tokenizer;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_dsp::hvx::Isa;
-use hexflash_e2e::{Model, inproc, settings};
+use hexflash_e2e::{Model, generate, inproc, settings, visible};
 
 use crate::plan::{CONTEXTS, Kind, Session, Turn};
 use crate::resources::{Held, children};
@@ -52,7 +53,7 @@ impl References {
     }
 
     /// The engine of a session's model, with its context, and the tokenizer.
-    fn of(&mut self, session: &Session) -> (&mut Engine, &Tokenizer) {
+    fn of(&mut self, session: &Session) -> (&mut Engine, &Arc<Tokenizer>) {
         let name = session.model.name();
         let engine = self.engines.get_mut(&(name, session.n_ctx)).expect("there is one for every session");
         (engine, &self.texts[name].tokenizer)
@@ -179,16 +180,15 @@ fn turn(
         Limits { max_tokens: plan.max_tokens, stop, ignore_eos: plan.ignore_eos, ..Limits::default() };
 
     let mut pieces = 0;
-    let on_text = |_: &str| {
-        pieces += 1;
+    let on_event = |event: Event<'_>| {
+        pieces += usize::from(visible(&event).is_some());
         plan.interrupt.is_none_or(|most| pieces <= most)
     };
     let mut speculation = Speculation::new(plan.source(), plan.length);
     let ((_, tokenizer), mut sampler) = (references.of(session), new_sampler()?);
     let start = Instant::now();
     let found = with_killer(plan, || {
-        let no_progress = |_| {};
-        generate(engine, tokenizer, &mut sampler, &mut speculation, &prompt, &limits, no_progress, on_text)
+        generate(engine, tokenizer, (&mut sampler, &mut speculation), &prompt, &limits, on_event)
     });
     let time = start.elapsed();
 
@@ -196,8 +196,8 @@ fn turn(
         let mut sampler = new_sampler()?;
         let (plain, tokenizer) = references.of(session);
         plain.reset();
-        let mut off = Speculation::off();
-        generate(plain, tokenizer, &mut sampler, &mut off, text, &limits, |_| {}, |_| true)
+        let parties = (&mut sampler, &mut Speculation::off());
+        generate(plain, tokenizer, parties, text, &limits, |_| true)
             .map_err(|error| format!("plain decoding: {error}"))?
     };
     match found {

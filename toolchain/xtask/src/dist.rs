@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut cargo = process::cargo();
     cargo
         .current_dir(&root)
-        .args(["build", "--locked", "--package", "hexflash", "--target", TARGET])
+        .args(["build", "--locked", "--package", "hexflash-cli", "--target", TARGET])
         .args(["--profile", &arguments.profile])
         .arg("--target-dir")
         .arg(&target_dir)

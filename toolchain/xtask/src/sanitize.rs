@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let mut generation = command("run")?;
-    generation.args(["--package", "hexflash", "--", "run", "-m", "models/tiny-hybrid-q8_0.gguf"]);
+    generation.args(["--package", "hexflash-cli", "--", "run", "-m", "models/tiny-hybrid-q8_0.gguf"]);
     generation.args(["-md", "models/tiny-hybrid-dflash-q8_0.gguf", "--draft-max", "4", "--no-repack-cache"]);
     generation.args(["--temp", "0", "-n", "4", "-t", "2", "def __repr__(self):"]);
     process::run(&mut generation)

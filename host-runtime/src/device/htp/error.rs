@@ -1,8 +1,10 @@
 //! What can go wrong with a device behind FastRPC: the call, the code in words, and what users can do.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use super::aee::AeeCode;
+use crate::setting::Setting;
 
 /// Calls that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +83,8 @@ impl Call {
     }
 
     /// What users can do.
-    const fn remedy(self, code: AeeCode) -> &'static str {
-        match (self, code.base()) {
+    fn remedy(self, code: AeeCode) -> Cow<'static, str> {
+        let text = match (self, code.base()) {
             (Self::Open, AeeCode::UNABLE_TO_LOAD) => {
                 "see that the library for this architecture lies in a folder that DSP_LIBRARY_PATH names, that it is \
                  of this release, and that the system lets unsigned libraries run"
@@ -95,18 +97,38 @@ impl Call {
             (Self::UnsignedModule, _) => {
                 "this chip or firmware wants signed libraries: use a device that allows unsigned ones, or sign the library"
             }
-            (Self::Start, AeeCode::ITEM_BUSY) => "another program holds VTCM: close it, or lower --vtcm",
-            (Self::Start, AeeCode::BUSY) => {
-                "another program holds the vector units: close it, or lower --threads"
+            (Self::Start, AeeCode::ITEM_BUSY) => {
+                return format!("another program holds VTCM: close it, or lower {}", Setting::Vtcm).into();
             }
-            (Self::Start | Self::Info, _) => "lower --threads or --vtcm; if it stays so, restart the device",
+            (Self::Start, AeeCode::BUSY) => {
+                return format!(
+                    "another program holds the vector units: close it, or lower {}",
+                    Setting::Threads
+                )
+                .into();
+            }
+            (Self::Start | Self::Info, _) => {
+                return format!(
+                    "lower {} or {}; if it stays so, restart the device",
+                    Setting::Threads,
+                    Setting::Vtcm
+                )
+                .into();
+            }
             (Self::Allocate | Self::ToFd | Self::Map, _) => {
-                "use a smaller model or context (-c), split it (--sessions 2), or close other programs that use the DSP"
+                return format!(
+                    "use a smaller model or context{}, split it over sessions{}, or close other programs that \
+                     use the DSP",
+                    Setting::Context.in_parentheses(),
+                    Setting::Sessions.in_parentheses()
+                )
+                .into();
             }
             (Self::QueueWrite | Self::QueueRead, _) => "reset the device and try again",
             (_, AeeCode::UNSUPPORTED) => "update the system: its DSP firmware is older than hexflash needs",
             _ => "see that no other program has all sessions of the DSP, and try again",
-        }
+        };
+        text.into()
     }
 }
 
@@ -116,8 +138,9 @@ impl Call {
 pub enum HtpError {
     /// The vendor's library is not there.
     #[error(
-        "{} {why}; run on a Snapdragon device, or name the library with --htp-library",
-        library.display()
+        "{} {why}; run on a Snapdragon device, or name the library{}",
+        library.display(),
+        Setting::VendorLibrary.with()
     )]
     NoLibrary {
         /// The library.
@@ -126,7 +149,11 @@ pub enum HtpError {
         why: String,
     },
     /// It is there, but lacks a function.
-    #[error("{} has no function {symbol}; it is too old for hexflash: update the system, or name another with --htp-library", library.display())]
+    #[error(
+        "{} has no function {symbol}; it is too old for hexflash: update the system, or name another{}",
+        library.display(),
+        Setting::VendorLibrary.with()
+    )]
     NoSymbol {
         /// The library.
         library: PathBuf,

@@ -157,11 +157,8 @@ impl Htp {
         self.session.as_mut().ok_or_else(gone)
     }
 
-    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
-    ///
-    /// # Errors
-    /// As [`submit`](Device::submit).
-    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+    /// Sends bytes, which need not be a request: tests see what comes of that.
+    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         // With the memory that was written since the last one.
         let mut buffers = Vec::with_capacity(MAX_QUEUE_BUFFERS);
         for mapped in self.buffers.iter() {

@@ -156,11 +156,8 @@ impl Qemu {
         self.running.process.id()
     }
 
-    /// Sends bytes that may be no request at all, which no host of ours does: for tests.
-    ///
-    /// # Errors
-    /// As [`submit`](Device::submit).
-    pub fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+    /// Sends bytes, which need not be a request: tests see what comes of that.
+    pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
         if let Some(reason) = running.process.end() {
             return Err(DeviceError::Lost { reason });

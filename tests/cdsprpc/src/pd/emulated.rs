@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use hexflash::device::qemu::{Qemu, Settings};
 use hexflash::device::{Device, DeviceError, DeviceOptions};
+use hexflash::testing::Target;
 use hexflash_abi::message::{Map, Message, Request, Response};
 use hexflash_abi::{ABI_VERSION, BufferId, Fd, LAYOUT_HASH};
 use hexflash_fastrpc::aee;

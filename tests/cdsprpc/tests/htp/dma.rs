@@ -49,7 +49,10 @@ fn an_engine_that_fails_is_a_typed_fault_and_the_text_goes_on_after_a_reset() {
             };
             assert_eq!((*status, fault.code), (Status::Fatal, code), "{slip} at {at}: {error}");
             let text = error.to_string();
-            assert!(text.contains("op ") && text.contains("DMA") && text.contains("--dma threads"), "{text}");
+            assert!(
+                text.contains("op ") && text.contains("DMA") && text.contains("DMA by threads"),
+                "{text}"
+            );
             // The next process has none of that.
             standin.configure("check=0");
             engine.recover().unwrap();

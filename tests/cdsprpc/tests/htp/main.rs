@@ -23,7 +23,7 @@ mod refusals;
 mod rules;
 #[path = "../../../../host-runtime/tests/device/scenarios.rs"]
 mod scenarios;
-#[path = "../../../../host-runtime/tests/cli/signalled.rs"]
+#[path = "../../../../host-runtime/cli/tests/cli/signalled.rs"]
 #[allow(dead_code, reason = "written for more tests than there are here")]
 mod signalled;
 mod tokens;

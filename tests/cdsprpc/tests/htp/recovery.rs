@@ -7,7 +7,7 @@ use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{Device, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
-use hexflash::generate::{Finish, GenerateError, Generated, Limits, MAX_RETRIES, generate};
+use hexflash::generate::{Finish, GenerateError, Generated, Generation, Limits, MAX_RETRIES, Request};
 use hexflash::gguf::Gguf;
 use hexflash::sampler::{Sampler, SamplerOverrides};
 use hexflash::speculation::{DraftLength, Source, Speculation};
@@ -46,16 +46,17 @@ impl Setting {
         let mut engine =
             Engine::load_with(&self.target, self.draft.as_ref(), device, &options, &image).unwrap();
         let source = if self.draft.is_some() { Source::Model } else { Source::None };
-        let mut speculation = Speculation::new(source, DraftLength::Fixed(5));
+        let speculation = Speculation::new(source, DraftLength::Fixed(5));
         let temperature = Some(if self.seed.is_some() { 0.9 } else { 0.0 });
         let overrides = SamplerOverrides { temperature, seed: self.seed, ..SamplerOverrides::default() };
-        let mut sampler = Sampler::new(self.text.sampling.clone().overridden_by(&overrides)).unwrap();
+        let sampler = Sampler::new(self.text.sampling.clone().overridden_by(&overrides)).unwrap();
         let prompt = self.text.encode("def __repr__(self):\n        return").unwrap();
         assert!(prompt.len() > 4, "{prompt:?}");
         let (max_tokens, cancel) = (Some(self.tokens), self.cancel.clone());
         let limits = Limits { max_tokens, ignore_eos: true, cancel, ..Limits::default() };
-        let text = &self.text.tokenizer;
-        generate(&mut engine, text, &mut sampler, &mut speculation, &prompt, &limits, |_| {}, |_| true)
+        let request = Request::new(prompt, sampler).limits(limits).speculation(speculation);
+        let generation = Generation::new(self.text.tokenizer.clone(), request);
+        generation.run(&mut engine, |_| {}).map(|ended| ended.generated)
     }
 
     fn undisturbed(&self) -> Generated {

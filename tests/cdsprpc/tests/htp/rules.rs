@@ -103,5 +103,5 @@ fn functions_may_be_missing() {
     let error = standin.open().err().unwrap();
     assert!(error.is_absence());
     let error = error.to_string();
-    assert!(error.contains("has no function dspqueue_export") && error.contains("--htp-library"), "{error}");
+    assert!(error.contains("has no function dspqueue_export") && error.contains("name another"), "{error}");
 }

@@ -72,7 +72,10 @@ fn a_model_that_does_not_fit_one_session() {
     let one = [&["run", "--no-repack-cache", PROMPT], &small[..]].concat();
     let output = standin.hexflash(&one).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    assert!(text.contains("mapping failed") && text.contains("--sessions 2"), "{text}");
+    assert!(
+        text.contains("mapping failed") && text.contains("split it over sessions (--sessions)"),
+        "{text}"
+    );
     assert_eq!(output.status.code(), Some(1));
     same_tokens(&standin, &[&["--sessions", "2"], &small[..]].concat());
 }

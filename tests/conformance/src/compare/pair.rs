@@ -8,7 +8,6 @@ use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::MAX_VERIFY;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_abi::registers::Halt;
 use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model};
 use hexflash_oracle::nmse;
 
@@ -251,13 +250,13 @@ impl Pair {
         let mut out = vec![engine.argmax(0)];
         let (mut rounds, mut accepted) = (0, 0);
         let limits = RoundLimits { draft_max: MAX_VERIFY, tokens: n.max(2) as u32 - 1, stops: &[] };
-        let mut more = n > 1 && engine.begin_rounds(out[0], &limits).map_err(|e| e.to_string())?;
-        while more {
-            engine.submit_round().map_err(|e| e.to_string())?;
-            let report = engine.next_round().map_err(|e| e.to_string())?;
-            (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
-            out.extend(&*report.tokens);
-            more = report.halt == Halt::Running;
+        let begun = if n > 1 { engine.rounds(out[0], &limits).map_err(|e| e.to_string())? } else { None };
+        if let Some(mut under_way) = begun {
+            while under_way.submit().map_err(|e| e.to_string())? {
+                let Some(report) = under_way.next().map_err(|e| e.to_string())? else { break };
+                (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
+                out.extend(&*report.tokens);
+            }
         }
         // The end of the context has no room for a block.
         while out.len() < n {

@@ -3,11 +3,11 @@
 
 use hexflash::cancel::Cancel;
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::generate::{Finish, Generated, Limits, generate};
+use hexflash::generate::{Event, Finish, Generated, Limits};
 use hexflash::sampler::Sampler;
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
 use hexflash::text::TextModel;
-use hexflash_e2e::{Draft, Model, inproc, reference};
+use hexflash_e2e::{Draft, Model, generate, inproc, reference, visible};
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 
@@ -20,11 +20,18 @@ fn go_on(
     speculation: &mut Speculation,
     prompt: &[u32],
     limits: &Limits,
-    on_prompt: impl FnMut(usize),
-    on_text: impl FnMut(&str) -> bool,
+    mut on_prompt: impl FnMut(usize),
+    mut on_text: impl FnMut(&str),
 ) -> Generated {
     let mut sampler = Sampler::new(greedy()).unwrap();
-    generate(engine, &text.tokenizer, &mut sampler, speculation, prompt, limits, on_prompt, on_text).unwrap()
+    let on_event = |event: Event<'_>| {
+        match event {
+            Event::Prompt { done, .. } => on_prompt(done),
+            event => visible(&event).into_iter().for_each(&mut on_text),
+        }
+        true
+    };
+    generate(engine, &text.tokenizer, (&mut sampler, speculation), prompt, limits, on_event).unwrap()
 }
 
 /// Nobody drafts, a draft model does, n-grams do.
@@ -54,13 +61,13 @@ fn a_prompt_ends_after_the_batch_under_way_and_its_rest_can_follow() {
                 cancel.cancel();
             }
         };
-        let found = go_on(&mut engine, &text, &mut off, prompt, &cancelled, on_prompt, |_| true);
+        let found = go_on(&mut engine, &text, &mut off, prompt, &cancelled, on_prompt, |_| {});
         assert_eq!(reports.len(), batches, "{reports:?}");
         assert_eq!((found.finish_reason, found.tokens.len(), &*found.text), (Finish::Interrupted, 0, ""));
         assert_eq!(found.stats.prompt_tokens, 2 * batches);
         assert_eq!(engine.n_past() as usize, 2 * batches);
         let rest = &prompt[2 * batches..];
-        let found = go_on(&mut engine, &text, &mut off, rest, &limits(12), |_| {}, |_| true);
+        let found = go_on(&mut engine, &text, &mut off, rest, &limits(12), |_| {}, |_| {});
         assert_eq!(found.tokens, whole.tokens);
     }
 }
@@ -87,7 +94,6 @@ fn tokens_without_visible_text_are_no_reason_to_go_on() {
         };
         let on_text = |piece: &str| {
             shown.push_str(piece);
-            true
         };
         let found = go_on(&mut engine, &text, &mut speculation, prompt, &silent, on_prompt, on_text);
         assert_eq!(found.finish_reason, Finish::Interrupted);
@@ -125,7 +131,6 @@ fn a_text_ends_after_the_step_under_way() {
                 if count == pieces {
                     cancel.cancel();
                 }
-                true
             };
             let found = go_on(&mut engine, &text, &mut speculation, prompt, &cancelled, |_| {}, on_text);
             assert_eq!(found.finish_reason, Finish::Interrupted, "{pieces} pieces");

@@ -2,12 +2,12 @@
 
 use hexflash::device::inproc::Settings;
 use hexflash::engine::Engine;
-use hexflash::generate::{Generated, Limits, generate};
+use hexflash::generate::{Generated, Limits};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, Source, Speculation};
 use hexflash::text::TextModel;
 use hexflash_e2e::state::Snapshot;
-use hexflash_e2e::{Model, settings};
+use hexflash_e2e::{Model, generate, settings};
 
 /// One thread: tests run side by side, and results do not depend on it.
 pub fn quick() -> Settings {
@@ -41,8 +41,7 @@ pub fn fresh(
 ) -> Generated {
     engine.reset();
     let mut sampler = Sampler::new(params.clone()).unwrap();
-    let go_on = |_: &str| true;
-    generate(engine, &text.tokenizer, &mut sampler, speculation, prompt, limits, |_| {}, go_on).unwrap()
+    generate(engine, &text.tokenizer, (&mut sampler, speculation), prompt, limits, |_| true).unwrap()
 }
 
 /// The state after one more plain step with `token`, which folds whatever is on the tape.

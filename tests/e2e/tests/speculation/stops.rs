@@ -1,13 +1,13 @@
 //! A generation that ends in the middle of a round leaves text and session as plain decoding would.
 
 use hexflash::engine::{Engine, EngineError, RoundLimits};
-use hexflash::generate::{Finish, Limits, generate};
+use hexflash::generate::{Event, Finish, Limits};
 use hexflash::gguf::{Gguf, writer::GgufWriter};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
 use hexflash::text::TextModel;
 use hexflash_abi::registers::Halt;
-use hexflash_e2e::{Draft, Model, inproc, reference};
+use hexflash_e2e::{Draft, Model, generate, inproc, reference, visible};
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 
@@ -69,14 +69,74 @@ fn limits_that_are_none() {
         RoundLimits { tokens: 0, ..good },
         RoundLimits { stops: &many, ..good },
     ] {
-        assert!(matches!(engine.begin_rounds(8, &bad), Err(EngineError::Setting { .. })), "{bad:?}");
+        assert!(matches!(engine.rounds(8, &bad), Err(EngineError::Setting { .. })), "{bad:?}");
     }
-    assert!(engine.begin_rounds(8, &good).unwrap());
-    assert!(matches!(engine.set_drafts(0, 3), Err(EngineError::Setting { .. })));
-    assert!(matches!(engine.set_drafts(4, 3), Err(EngineError::Setting { .. })));
-    engine.submit_round().unwrap();
-    assert!(matches!(engine.set_drafts(1, 3), Err(EngineError::Setting { .. })), "a round is in flight");
-    assert_eq!(engine.next_round().unwrap().drafted, 3);
+    let mut rounds = engine.rounds(8, &good).unwrap().unwrap();
+    let mut idle = rounds.idle().unwrap();
+    assert!(matches!(idle.set_drafts(0, 3), Err(EngineError::Setting { .. })));
+    assert!(matches!(idle.set_drafts(4, 3), Err(EngineError::Setting { .. })));
+    assert!(rounds.submit().unwrap());
+    assert!(rounds.idle().is_none(), "a round is in flight");
+    assert_eq!(rounds.next().unwrap().unwrap().drafted, 3);
+    assert_eq!(rounds.next().unwrap(), None);
+}
+
+/// Rounds that are dropped or left behind by a suspended guard end by themselves: the engine goes on after all that they
+/// emitted, also where the next call is refused.
+#[test]
+fn rounds_that_nobody_finishes() {
+    let (mut plain, mut engine, _) = engines();
+    let case = &reference::greedy(MODEL).cases[9];
+    let limits = RoundLimits { draft_max: 7, tokens: 100, stops: &[] };
+    for (read, suspended) in [(0, false), (1, false), (2, false), (0, true), (1, true)] {
+        engine.reset();
+        engine.prefill(&case.prompt_ids, |_| {}).unwrap();
+        let mut rounds = engine.rounds(case.ids[0], &limits).unwrap().unwrap();
+        assert!(rounds.submit().unwrap() && rounds.submit().unwrap());
+        assert!(!rounds.submit().unwrap(), "a third one");
+        let mut known = 0;
+        for _ in 0..read {
+            known += rounds.next().unwrap().unwrap().tokens.len();
+        }
+        if suspended {
+            rounds.suspend();
+            let seen = engine.resume_rounds().unwrap();
+            assert_eq!(seen.in_flight(), 2 - read);
+            seen.suspend();
+            assert!(matches!(engine.decode(u32::MAX), Err(EngineError::Token { .. })));
+        } else {
+            drop(rounds);
+        }
+        assert!(engine.resume_rounds().is_none());
+        let kept = engine.n_past() as usize - case.prompt_ids.len();
+        assert!(kept >= known.max(2), "{kept} tokens of two rounds, {known} known");
+        plain.reset();
+        plain.prefill(&case.prompt_ids, |_| {}).unwrap();
+        case.ids[..kept].iter().for_each(|&id| plain.decode(id).unwrap());
+        closed(&mut plain, 3).assert_same(&closed(&mut engine, 3), &format!("{read} read, {suspended}"));
+    }
+}
+
+/// What the rounds read last emitted can be cut at any token; a number beyond it keeps all.
+#[test]
+fn a_round_is_cut_where_the_text_ends() {
+    let (mut plain, mut engine, _) = engines();
+    let case = &reference::greedy(MODEL).cases[9];
+    let limits = RoundLimits { draft_max: 7, tokens: 100, stops: &[] };
+    for n in [0, 1, 2, 99] {
+        engine.reset();
+        engine.prefill(&case.prompt_ids, |_| {}).unwrap();
+        let mut rounds = engine.rounds(case.ids[0], &limits).unwrap().unwrap();
+        rounds.submit().unwrap();
+        let emitted = rounds.next().unwrap().unwrap().tokens.len();
+        rounds.finish(n).unwrap();
+        let kept = emitted.min(n as usize);
+        assert_eq!(engine.n_past() as usize, case.prompt_ids.len() + kept);
+        plain.reset();
+        plain.prefill(&case.prompt_ids, |_| {}).unwrap();
+        case.ids[..kept].iter().for_each(|&id| plain.decode(id).unwrap());
+        closed(&mut plain, 3).assert_same(&closed(&mut engine, 3), &format!("{n} of {emitted} kept"));
+    }
 }
 
 /// Stop tokens end a round on the device, wherever in the block they come, and rounds in flight do nothing more.
@@ -91,21 +151,22 @@ fn stop_tokens() {
         engine.reset();
         engine.prefill(&case.prompt_ids, |_| {}).unwrap();
         let limits = RoundLimits { draft_max: 7, tokens: 100, stops: &[4095, stop] };
-        assert!(engine.begin_rounds(case.ids[0], &limits).unwrap());
+        let mut rounds = engine.rounds(case.ids[0], &limits).unwrap().unwrap();
         let mut emitted: Vec<u32> = Vec::new();
         loop {
-            while engine.rounds_in_flight() < 2 {
-                engine.submit_round().unwrap();
-            }
-            let report = engine.next_round().unwrap();
+            while rounds.submit().unwrap() {}
+            assert_eq!(rounds.in_flight(), 2);
+            let report = rounds.next().unwrap().unwrap();
             emitted.extend(&*report.tokens);
             if report.halt == Halt::Finished {
                 places.insert(report.tokens.len());
                 break;
             }
         }
-        let idle = engine.next_round().unwrap();
+        let idle = rounds.next().unwrap().unwrap();
         assert_eq!((idle.tokens.len(), idle.halt), (0, Halt::Finished));
+        assert!(!rounds.submit().unwrap(), "the text has ended");
+        drop(rounds);
         assert_eq!(emitted, case.ids[1..first + 2]);
         plain.reset();
         plain.prefill(&case.prompt_ids, |_| {}).unwrap();
@@ -123,27 +184,21 @@ fn interrupts() {
     let case = &reference::greedy(MODEL).cases[6];
     let long = limits(60);
     let whole = fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), &case.prompt_ids, &long);
-    for pieces in 1..12 {
+    for pieces in 1..12_u32 {
         engine.reset();
         let mut sampler = Sampler::new(greedy()).unwrap();
         let mut left = pieces;
         let mut shown = String::new();
-        let on_text = |piece: &str| {
-            shown.push_str(piece);
-            left -= 1;
+        let on_event = |event: Event<'_>| {
+            if let Some(piece) = visible(&event) {
+                shown.push_str(piece);
+                left = left.saturating_sub(1);
+            }
             left > 0
         };
         let (tokenizer, mut drafts) = (&text.tokenizer, model_drafts(7));
-        let found = generate(
-            &mut engine,
-            tokenizer,
-            &mut sampler,
-            &mut drafts,
-            &case.prompt_ids,
-            &long,
-            |_| {},
-            on_text,
-        );
+        let parties = (&mut sampler, &mut drafts);
+        let found = generate(&mut engine, tokenizer, parties, &case.prompt_ids, &long, on_event);
         let found = found.unwrap();
         assert_eq!(found.finish_reason, Finish::Interrupted);
         assert_eq!(found.text, shown);
@@ -181,10 +236,11 @@ fn a_conversation() {
             let mut prompt: Vec<u32> = last.into_iter().collect();
             prompt.extend(text.encode(turn).unwrap());
             let limits = Limits { stop: vec!["\n\n".to_owned()], ..limits(12 + i) };
-            let go_on = |_: &str| true;
-            let tokenizer = &text.tokenizer;
-            let got =
-                generate(engine, tokenizer, &mut sampler, drafts, &prompt, &limits, |_| {}, go_on).unwrap();
+            let parties = (&mut sampler, &mut *drafts);
+            let got = generate(engine, &text.tokenizer, parties, &prompt, &limits, |_| true).unwrap();
+            // All turns so far, whose last token is not in the context yet.
+            assert_eq!(got.stats.context_tokens, engine.n_past() + 1);
+            assert!(i == 0 || got.stats.context_tokens as usize > prompt.len() + got.tokens.len());
             last = got.tokens.last().copied();
             said.push(got.text);
         }
@@ -263,30 +319,20 @@ fn turns_that_end_in_every_way() {
                 };
                 let tokenizer = if end == End::Eog { &ending.tokenizer } else { &text.tokenizer };
                 let mut pieces = if end == End::Interrupted { 6 } else { usize::MAX };
-                let on_text = |_: &str| {
-                    pieces = pieces.saturating_sub(1);
+                let on_event = |event: Event<'_>| {
+                    pieces = pieces.saturating_sub(usize::from(visible(&event).is_some()));
                     pieces > 0
                 };
-                let found = generate(
-                    &mut engine,
-                    tokenizer,
-                    &mut sampler,
-                    &mut drafts,
-                    &prompt,
-                    &limits,
-                    |_| {},
-                    on_text,
-                );
+                let parties = (&mut sampler, &mut drafts);
+                let found = generate(&mut engine, tokenizer, parties, &prompt, &limits, on_event);
                 let found = found.unwrap();
                 finishes.insert(format!("{:?}", found.finish_reason));
                 if found.finish_reason == Finish::Interrupted {
                     // What was under way is text like any other.
                     limits.max_tokens = Some(found.tokens.len());
                 }
-                let off = &mut Speculation::off();
-                let go_on = |_: &str| true;
-                let expected =
-                    generate(&mut plain, tokenizer, &mut plain_sampler, off, &prompt, &limits, |_| {}, go_on);
+                let parties = (&mut plain_sampler, &mut Speculation::off());
+                let expected = generate(&mut plain, tokenizer, parties, &prompt, &limits, |_| true);
                 let expected = expected.unwrap();
                 assert_eq!(found.tokens, expected.tokens, "{what}");
                 assert_eq!(found.text, expected.text, "{what}");

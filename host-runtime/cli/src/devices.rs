@@ -1,0 +1,52 @@
+//! `hexflash devices`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use super::{CliError, print_json};
+use hexflash::device::{self, DeviceInfo, DeviceOptions};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print a JSON array instead
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of the list: what a device says of itself, or why it cannot be had here.
+#[derive(serde::Serialize)]
+#[serde(untagged)]
+enum Entry {
+    Available(DeviceInfo),
+    Unavailable { name: &'static str, unavailable: String },
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let open = |&(name, _): &(&'static str, &str)| -> Result<Entry, CliError> {
+        match device::open(name, &DeviceOptions::default()) {
+            Ok(device) => Ok(Entry::Available(device.info().clone())),
+            Err(error) if error.is_absence() => {
+                Ok(Entry::Unavailable { name, unavailable: error.to_string() })
+            }
+            Err(error) => Err(error.into()),
+        }
+    };
+    let entries = device::DEVICES.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    if args.json {
+        print_json(&entries)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM")?;
+    for entry in &entries {
+        match entry {
+            Entry::Available(DeviceInfo { name, threads, vtcm_bytes, description, .. }) => {
+                writeln!(out, "{name:<8} {threads:>7} {:>5} MiB  {description}", vtcm_bytes >> 20)?;
+            }
+            Entry::Unavailable { name, unavailable } => {
+                writeln!(out, "{name:<8} {:>7} {:>9}  not available: {unavailable}", "-", "-")?;
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,270 @@
+//! Errors of the command line, and the exit codes that go with them.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{DeployError, interrupt};
+use hexflash::Blame;
+use hexflash::cancel::Cancelled;
+use hexflash::device::DeviceError;
+use hexflash::engine::EngineError;
+use hexflash::generate::GenerateError;
+use hexflash::gguf::GgufError;
+use hexflash::model::ModelError;
+use hexflash::sampler::SamplerError;
+use hexflash::text::TextError;
+
+/// A command failed. Every message is one line with a cause and a remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// The library.
+    #[error(transparent)]
+    Library(#[from] hexflash::Error),
+    /// The deployment.
+    #[error(transparent)]
+    Deploy(#[from] DeployError),
+    /// The prompt cannot be read.
+    #[error("cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument", path.display())]
+    Prompt {
+        /// The file, or `-`.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The prompt is not text.
+    #[error("the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids", path.display())]
+    PromptEncoding {
+        /// The file, or `-`.
+        path: PathBuf,
+        /// First byte that is wrong.
+        at: usize,
+    },
+    /// A token id is not a number.
+    #[error("--prompt-ids: \"{found}\" is not a token id; give numbers separated by commas or spaces")]
+    PromptIds {
+        /// What was given.
+        found: String,
+    },
+    /// A number is out of range.
+    #[error("{what} must be {allowed}, not {found}")]
+    Option {
+        /// What it counts, and the option.
+        what: &'static str,
+        /// Its range.
+        allowed: String,
+        /// What was given.
+        found: u64,
+    },
+    /// No prompt.
+    #[error("there is no prompt; give one as an argument, with -f FILE, or on standard input with -f -")]
+    NoPrompt,
+    /// A chat template that renders nothing.
+    #[error(
+        "the chat template makes an empty prompt of these messages; choose another with --chat-template (a file, or chatml)"
+    )]
+    EmptyChat,
+    /// `--chat` without a template.
+    #[error("{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or chatml)", path.display())]
+    NoChatTemplate {
+        /// The model.
+        path: PathBuf,
+    },
+    /// The chat template cannot be read.
+    #[error("cannot read the chat template {}: {source}; check the path, or use --chat-template chatml", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A drafter without its model.
+    #[error(
+        "--spec-type draft-dflash needs a draft model; give one with -md FILE, or use --spec-type ngram-simple"
+    )]
+    NoDraft,
+    /// Two drafters at once.
+    #[error(
+        "--spec-type ngram-simple drafts without a model; drop -md, or use --spec-type draft-dflash with it"
+    )]
+    TwoDrafters,
+    /// Speculation without a drafter.
+    #[error("{what} needs someone who drafts; give a draft model with -md FILE, or --spec-type ngram-simple")]
+    NoDrafter {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// A drafter where none is measured.
+    #[error("bench measures speculation with --draft only; add --draft, or drop -md and --spec-type")]
+    BenchWithoutDraft,
+    /// The prompts of a sweep cannot be read.
+    #[error("cannot read prompts from {}: {source}; check the path given with --prompts", path.display())]
+    Prompts {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A line of the prompts is no prompt.
+    #[error("{}, line {line}: {what}; give text, a JSON string or a JSON array of token ids on each line", path.display())]
+    PromptLine {
+        /// The file.
+        path: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// There are no prompts.
+    #[error("there are no prompts in {}; give one on each line: text, a JSON string or a JSON array of token ids", path.display())]
+    NoPrompts {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A prompt of a sweep is too long.
+    #[error(
+        "prompt {number} has {tokens} tokens, which with {n_gen} to generate do not fit the context of {n_ctx}; \
+         shorten it, lower -n, or raise the context with -c"
+    )]
+    PromptTooLong {
+        /// Its number, from 1.
+        number: usize,
+        /// Its tokens.
+        tokens: usize,
+        /// Tokens to generate.
+        n_gen: usize,
+        /// Positions of the context.
+        n_ctx: u32,
+    },
+    /// Speculation changed the text.
+    #[error(
+        "prompt {number} ({prompt:?}), draft length {length}: token {at} is {found}, but {expected} in plain decoding; \
+         speculation must never change the text: please report this, with both models"
+    )]
+    Differs {
+        /// The prompt's number, from 1.
+        number: usize,
+        /// The prompt.
+        prompt: String,
+        /// Tokens to draft, or auto.
+        length: String,
+        /// Position of the first other token, from 0.
+        at: usize,
+        /// What is there.
+        found: String,
+        /// What plain decoding has there.
+        expected: String,
+    },
+    /// The plot cannot be written.
+    #[error("cannot write the plot {}: {source}; check the path given with --plot", path.display())]
+    Plot {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// An option that llama.cpp has.
+    #[error("{flag} of llama.cpp is not supported: {instead}")]
+    Foreign {
+        /// The option.
+        flag: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// A benchmark without tests.
+    #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
+    NothingToMeasure,
+    /// The shipped model is not where it should be.
+    #[error("the model that ships with hexflash was not found ({}); give a model with -m FILE", path.display())]
+    NoModel {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// Standard output.
+    #[error("cannot write the output: {0}; check the disk, or where the output is piped to")]
+    Output(#[from] std::io::Error),
+}
+
+impl CliError {
+    /// Whether nothing is wrong, but a signal has ended the work.
+    pub fn is_cancelled(&self) -> bool {
+        self.blame() == Blame::Cancelled
+    }
+
+    /// Whose turn it is.
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Library(error) => error.blame(),
+            Self::Deploy(error) if error.is_usage() => Blame::Input,
+            Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } => Blame::System,
+            Self::Prompt { source, .. }
+            | Self::Template { source, .. }
+            | Self::Prompts { source, .. }
+            | Self::Plot { source, .. } => Blame::of_io(source),
+            Self::Option { .. }
+            | Self::PromptEncoding { .. }
+            | Self::PromptIds { .. }
+            | Self::NoPrompt
+            | Self::EmptyChat
+            | Self::NoChatTemplate { .. }
+            | Self::NoDraft
+            | Self::TwoDrafters
+            | Self::NoDrafter { .. }
+            | Self::BenchWithoutDraft
+            | Self::PromptLine { .. }
+            | Self::NoPrompts { .. }
+            | Self::PromptTooLong { .. }
+            | Self::Foreign { .. }
+            | Self::NothingToMeasure
+            | Self::NoModel { .. } => Blame::Input,
+        }
+    }
+
+    /// 1 where the device or the system failed, 2 where the input is at fault; that of the signal where one
+    /// ended the work, also if what reads the output has ended with it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self.blame() {
+            Blame::Cancelled => interrupt::exit_code(),
+            Blame::System if matches!(self, Self::Output(_)) && interrupt::has_come() => {
+                interrupt::exit_code()
+            }
+            Blame::System => ExitCode::from(1),
+            Blame::Input => ExitCode::from(2),
+        }
+    }
+}
+
+/// Errors of the library's parts are errors of the library.
+macro_rules! of_the_library {
+    ($($error:ty),* $(,)?) => {
+        $(impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                Self::Library(error.into())
+            }
+        })*
+    };
+}
+
+of_the_library!(
+    Cancelled,
+    DeviceError,
+    EngineError,
+    GenerateError,
+    GgufError,
+    ModelError,
+    SamplerError,
+    TextError
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_system_error_is_no_bad_input() {
+        let prompt = |source| CliError::Prompt { path: "x".into(), source };
+        let eio = std::io::Error::from_raw_os_error(5);
+        assert_eq!(prompt(eio).blame(), Blame::System);
+        assert_eq!(prompt(std::io::ErrorKind::NotFound.into()).blame(), Blame::Input);
+    }
+}

@@ -1,0 +1,7 @@
+//! The `hexflash` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hexflash_cli::main()
+}

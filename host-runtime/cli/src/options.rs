@@ -1,0 +1,318 @@
+//! Options that several commands share: the model, the device, the engine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use super::CliError;
+use super::progress::Progress;
+use hexflash::cancel::Cancel;
+use hexflash::device::{self, Device, DeviceOptions};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::model::MAX_VERIFY;
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::weights::{CachePolicy, ImageOptions};
+
+/// Name of the model that ships in the repository.
+const SHIPPED: &str = "tiny-hybrid-q8_0.gguf";
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct ModelArgs {
+    /// Model file (GGUF; the first one of a sharded model); without it the small model that ships with hexflash
+    #[arg(short, long, value_name = "FILE")]
+    model: Option<PathBuf>,
+}
+
+impl ModelArgs {
+    /// Whether a model is named.
+    pub(super) fn is_given(&self) -> bool {
+        self.model.is_some()
+    }
+
+    /// The model's path: as given, or the shipped model beside the executable or in the source tree.
+    pub(super) fn path(&self) -> Result<PathBuf, CliError> {
+        if let Some(path) = &self.model {
+            return Ok(path.clone());
+        }
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(SHIPPED);
+        let beside =
+            std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("models").join(SHIPPED)));
+        let found = beside.into_iter().chain([source.clone()]).find(|path| path.exists());
+        found.map(|path| path.canonicalize().unwrap_or(path)).ok_or(CliError::NoModel { path: source })
+    }
+
+    pub(super) fn open(&self) -> Result<Gguf, CliError> {
+        Ok(Gguf::open(&self.path()?)?)
+    }
+}
+
+/// Drafters, by llama.cpp's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum SpecType {
+    /// No speculation
+    None,
+    /// A DFlash draft model (-md)
+    #[value(name = "draft-dflash", alias = "dflash")]
+    DraftDflash,
+    /// What followed earlier in the text
+    #[value(name = "ngram-simple", alias = "ngram")]
+    NgramSimple,
+}
+
+/// Who drafts.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(super) struct DrafterArgs {
+    /// DFlash draft model (GGUF); -md for short
+    #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
+    pub(super) model_draft: Option<PathBuf>,
+    /// Who drafts [default: the draft model if there is one]
+    #[arg(long, value_name = "TYPE")]
+    pub(super) spec_type: Option<SpecType>,
+}
+
+const SPECULATION: &str = "Speculation (never changes the text)";
+
+impl DrafterArgs {
+    pub(super) fn is_given(&self) -> bool {
+        self.model_draft.is_some() || self.spec_type.is_some_and(|kind| kind != SpecType::None)
+    }
+
+    /// Whether a draft model would draft, and none is named.
+    pub(super) fn lacks_model(&self) -> bool {
+        self.model_draft.is_none() && matches!(self.spec_type, None | Some(SpecType::DraftDflash))
+    }
+
+    pub(super) fn kind(&self) -> Result<SpecType, CliError> {
+        match (self.spec_type, &self.model_draft) {
+            (None, Some(_)) => Ok(SpecType::DraftDflash),
+            (None, None) => Ok(SpecType::None),
+            (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
+            (Some(SpecType::NgramSimple), Some(_)) => Err(CliError::TwoDrafters),
+            (Some(kind), _) => Ok(kind),
+        }
+    }
+
+    /// The draft model, if it is to be used.
+    pub(super) fn open(&self) -> Result<Option<Gguf>, CliError> {
+        match (self.kind()?, &self.model_draft) {
+            (SpecType::DraftDflash, Some(path)) => Ok(Some(Gguf::open(path)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Speculation from its beginning, with drafts of `length`.
+    pub(super) fn speculation(&self, length: DraftLength) -> Result<Speculation, CliError> {
+        let source = match self.kind()? {
+            SpecType::None => Source::None,
+            SpecType::DraftDflash => Source::Model,
+            SpecType::NgramSimple => Source::Host(Box::new(NGram::default())),
+        };
+        Ok(Speculation::new(source, length))
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(super) struct SpecArgs {
+    #[command(flatten)]
+    pub(super) drafter: DrafterArgs,
+    /// Tokens to draft per round, or auto: as many as pay [default: auto]
+    #[arg(
+        long = "draft-max",
+        aliases = ["draft", "draft-n", "spec-draft-n-max"],
+        value_name = "N",
+        value_parser = draft_length
+    )]
+    length: Option<DraftLength>,
+}
+
+/// Parses `--draft-max`.
+fn draft_length(text: &str) -> Result<DraftLength, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(DraftLength::Auto),
+        Ok(n) if (1..MAX_VERIFY).contains(&n) => Ok(DraftLength::Fixed(n)),
+        _ => Err(format!("give 1 to {} tokens, or auto; --spec-type none drafts nothing", MAX_VERIFY - 1)),
+    }
+}
+
+impl SpecArgs {
+    /// Whether tokens will be taken back.
+    pub(super) fn speculates(&self) -> Result<bool, CliError> {
+        match (self.drafter.kind()?, self.drafter.spec_type, self.length) {
+            (SpecType::None, None, Some(_)) => Err(CliError::NoDrafter { what: "--draft-max" }),
+            (kind, ..) => Ok(kind != SpecType::None),
+        }
+    }
+
+    /// Speculation as asked for.
+    pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
+        self.speculates()?;
+        self.drafter.speculation(self.length.unwrap_or(DraftLength::Auto))
+    }
+
+    /// What users should know who asked for more drafts than a block has.
+    pub(super) fn note(&self, engine: &Engine) -> Option<String> {
+        let (DraftLength::Fixed(n), most) = (self.length?, engine.draft_config()?.block - 1) else {
+            return None;
+        };
+        (n > most).then(|| {
+            let block = most + 1;
+            format!("--draft-max {n} counts as {most}: a block of this draft has {block} tokens, and the first one is known")
+        })
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct DeviceArgs {
+    /// Where to run: see `hexflash devices`
+    #[arg(long, value_name = "NAME", default_value = "inproc")]
+    pub(super) device: String,
+    /// Threads that run kernels [default: -1, the machine's cores, at most 8]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
+    threads: Option<Threads>,
+    /// Bytes of VTCM [default: 8388608]
+    #[arg(long, value_name = "BYTES")]
+    vtcm: Option<usize>,
+    /// Sessions to split the model over, where it does not fit one [default: 1]
+    #[arg(long, value_name = "N")]
+    sessions: Option<usize>,
+    /// Device htp: the vendor's library [default: where systems have it]
+    #[cfg(unix)]
+    #[arg(long, value_name = "FILE")]
+    htp_library: Option<PathBuf>,
+    /// Device htp: clocks while there is work
+    #[cfg(unix)]
+    #[arg(long, value_name = "PROFILE", default_value = "burst")]
+    power: Power,
+    /// Device htp: who moves data between memory and VTCM
+    #[cfg(unix)]
+    #[arg(long, value_name = "WHO", default_value = "engine")]
+    dma: Dma,
+    /// Device htp: seconds that a step may take before the DSP counts as hung [default: 30]
+    #[cfg(unix)]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    step_timeout: Option<u32>,
+}
+
+/// Threads; `None` for the machine's cores.
+type Threads = Option<usize>;
+
+/// Parses `--threads`: -1 is llama.cpp's default.
+fn threads(text: &str) -> Result<Threads, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(None),
+        Ok(n) => Ok(Some(n)),
+        Err(_) => Err("give a number of threads, or -1 for the machine's cores".to_owned()),
+    }
+}
+
+/// Power profiles.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Power {
+    /// The highest clocks, and no sleep between messages
+    Burst,
+    /// High clocks that adapt
+    Balanced,
+    /// Low clocks that adapt
+    Efficient,
+}
+
+/// Who does DMA.
+#[cfg(unix)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Dma {
+    /// The DSP's own engines
+    Engine,
+    /// The kernel threads, should the engines make trouble
+    Threads,
+}
+
+impl DeviceArgs {
+    pub(super) fn open(&self) -> Result<Box<dyn Device>, CliError> {
+        let options = DeviceOptions {
+            threads: self.threads.flatten(),
+            vtcm_bytes: self.vtcm,
+            sessions: self.sessions,
+            #[cfg(unix)]
+            htp: Some(Box::new(self.htp())),
+        };
+        Ok(device::open(&self.device, &options)?)
+    }
+
+    #[cfg(unix)]
+    fn htp(&self) -> device::htp::HtpOptions {
+        use device::htp::{DmaBy, HtpOptions, PowerProfile};
+        let power = match self.power {
+            Power::Burst => PowerProfile::Burst,
+            Power::Balanced => PowerProfile::Balanced,
+            Power::Efficient => PowerProfile::Efficient,
+        };
+        let dma = match self.dma {
+            Dma::Engine => DmaBy::Engine,
+            Dma::Threads => DmaBy::Threads,
+        };
+        let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.into()));
+        HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }
+    }
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct EngineArgs {
+    /// Context length in tokens; 0 or -1 for the model's [default: the model's, at most 4096]
+    #[arg(short = 'c', long = "ctx-size", value_name = "N", value_parser = context)]
+    n_ctx: Option<u32>,
+    /// Tokens of a prefill step
+    #[arg(short, long, value_name = "N", default_value_t = EngineOptions::default().batch)]
+    batch_size: u32,
+    /// Keep repacked weights in DIR instead of beside the model
+    #[arg(long, value_name = "DIR", conflicts_with = "no_repack_cache")]
+    cache_dir: Option<PathBuf>,
+    /// Do not keep repacked weights on disk
+    #[arg(long)]
+    no_repack_cache: bool,
+}
+
+/// Parses `-c`; 0 stands for the model's own.
+fn context(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(0),
+        Ok(n) => Ok(n),
+        Err(_) => Err("give a number of tokens, or 0 for as many as the model was trained for".to_owned()),
+    }
+}
+
+impl EngineArgs {
+    pub(super) fn options(&self) -> EngineOptions {
+        EngineOptions { n_ctx: self.n_ctx, batch: self.batch_size, ..EngineOptions::default() }
+    }
+
+    pub(super) fn load(
+        &self,
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        speculate: bool,
+        device: Box<dyn Device>,
+        cancel: &Cancel,
+    ) -> Result<Engine, CliError> {
+        let progress = Progress::bytes("repacking weights");
+        let report = |done, total| progress.set(done, total);
+        let cache = match (&self.cache_dir, self.no_repack_cache) {
+            (Some(dir), _) => CachePolicy::Dir(dir.clone()),
+            (None, true) => CachePolicy::Off,
+            (None, false) => CachePolicy::Beside,
+        };
+        let image = ImageOptions { cache, progress: &report, cancel: cancel.clone() };
+        let options = EngineOptions { speculate, ..self.options() };
+        let engine = Engine::load_with(gguf, draft, device, &options, &image);
+        progress.finish();
+        let engine = engine?;
+        for warning in engine.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(engine)
+    }
+}

@@ -1,0 +1,389 @@
+//! `hexflash run`: a prompt in, text out.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::interrupt::{self, cancel_on_signals};
+use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
+use super::progress::Progress;
+use super::{CliError, input, say};
+use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
+use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
+use hexflash::model::Config;
+use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
+use hexflash::speculation::SpecStats;
+use hexflash::text::{CHATML, TextModel};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The prompt
+    #[arg(conflicts_with_all = ["file", "prompt_ids"])]
+    prompt: Option<String>,
+    /// Read the prompt from FILE (- for standard input)
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt_ids")]
+    file: Option<PathBuf>,
+    /// Token ids instead of text, separated by commas or spaces
+    #[arg(long, value_name = "IDS", value_delimiter = ',', num_args = 1..)]
+    prompt_ids: Vec<String>,
+    /// Treat the prompt as a user's message and apply the model's chat template
+    #[arg(long, conflicts_with = "prompt_ids")]
+    chat: bool,
+    /// System message for --chat
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    system: Option<String>,
+    /// Chat template to use instead of the model's: a file, or chatml
+    #[arg(long, value_name = "FILE", requires = "chat")]
+    chat_template: Option<PathBuf>,
+    /// Ask the template for an answer without a thinking block
+    #[arg(long, requires = "chat")]
+    no_thinking: bool,
+    /// Tokens to generate [default: 128]; -1 or -2 until the context is full
+    #[arg(short = 'n', long = "predict", value_name = "N", value_parser = count)]
+    predict: Option<i64>,
+    /// Text that ends the generation (may be given several times)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after an end-of-generation token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print one JSON object instead of streaming text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    spec: SpecArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Sampling (defaults: the model's own, else llama.cpp's)")]
+struct SamplingArgs {
+    /// Temperature; 0 always takes the best token [default: 0.8]
+    #[arg(long, alias = "temperature", value_name = "T", allow_hyphen_values = true)]
+    temp: Option<f32>,
+    /// Choose among the K best tokens; 0 or less for all [default: 40]
+    #[arg(long, value_name = "K")]
+    top_k: Option<i64>,
+    /// Choose among the best tokens that have probability P together [default: 0.95]
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    top_p: Option<f32>,
+    /// Choose among tokens at least P times as probable as the best [default: 0.05]
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    min_p: Option<f32>,
+    /// Divide the logits of recent tokens by this [default: 1.0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    repeat_penalty: Option<f32>,
+    /// How many tokens count as recent; -1 for all [default: 64]
+    #[arg(long, value_name = "N", value_parser = last_n)]
+    repeat_last_n: Option<usize>,
+    /// Subtract this from the logits of recent tokens [default: 0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    presence_penalty: Option<f32>,
+    /// Subtract this for every recent occurrence of a token [default: 0]
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    frequency_penalty: Option<f32>,
+    /// Seed of the random choices [default: -1, a new one each time]
+    #[arg(short, long, value_name = "N", value_parser = seed)]
+    seed: Option<Seed>,
+}
+
+/// Parses `-n`: a positive count; -1 (no limit) and -2 (until the context is full) are the same here.
+fn count(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(n) if n > 0 || matches!(n, -1 | -2) => Ok(n),
+        _ => Err("give a positive number of tokens, or -1 to fill the context".to_owned()),
+    }
+}
+
+/// Parses `--repeat-last-n`.
+fn last_n(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(MAX_REPEAT_LAST_N),
+        Ok(n) => Ok(n),
+        Err(_) => Err("give a number of tokens, or -1 for all".to_owned()),
+    }
+}
+
+/// A seed; `None` for a new one each time.
+type Seed = Option<u64>;
+
+/// Parses `--seed`.
+fn seed(text: &str) -> Result<Seed, String> {
+    match text.parse() {
+        Err(_) if text == "-1" => Ok(None),
+        Ok(n) => Ok(Some(n)),
+        Err(_) => {
+            Err("give a number from 0 to 18446744073709551615, or -1 for a new one each time".to_owned())
+        }
+    }
+}
+
+impl Args {
+    /// Whether a target and a draft could be used, and are not named.
+    pub(super) fn lacks(&self) -> [bool; 2] {
+        [!self.model.is_given(), self.spec.drafter.lacks_model()]
+    }
+}
+
+/// Tokens when the user gives no `-n`.
+const DEFAULT_PREDICT: i64 = 128;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    model: String,
+    device: String,
+    prompt_tokens: usize,
+    prompt_ids: &'a [u32],
+    seed: Option<u64>,
+    #[serde(flatten)]
+    generated: Generated,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    // Cheap checks first: nobody should wait for a model to learn of a typo.
+    let ids = prompt_ids(&args.prompt_ids)?;
+    let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
+    let template = template(args)?;
+    // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
+    let cancel = cancel_on_signals();
+    let gguf = args.model.open()?;
+    // Before the tokenizer, which differs where the architecture does: say what the matter is, not its consequence.
+    Config::read(&gguf)?;
+    let model = TextModel::read(&gguf)?;
+    let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
+    let sampler = Sampler::new(params)?;
+    let prompt = match (ids, text) {
+        (Some(ids), _) => ids,
+        (None, Some(text)) if args.chat => chat_prompt(args, &model, gguf.path(), template, &text)?,
+        (None, text) => model.encode(&text.unwrap_or_default())?,
+    };
+    if prompt.is_empty() {
+        return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
+    }
+    let draft = args.spec.drafter.open()?;
+    let speculation = args.spec.speculation()?;
+    let device = args.device.open()?;
+    let mut report = Report {
+        model: gguf.path().display().to_string(),
+        device: device.info().name.clone(),
+        prompt_tokens: prompt.len(),
+        prompt_ids: &prompt,
+        seed: (!sampler.is_greedy()).then(|| sampler.seed()),
+        generated: Generated {
+            tokens: Vec::new(),
+            text: String::new(),
+            finish_reason: Finish::Interrupted,
+            stats: Stats::default(),
+        },
+    };
+    let engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), device, &cancel);
+    if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
+        print_line(&mut io::stdout().lock(), &report)?;
+        return Ok(interrupt::exit_code());
+    }
+    let mut engine = engine?;
+    if let Some(note) = args.spec.note(&engine) {
+        tracing::warn!("{note}");
+    }
+
+    let limits = Limits {
+        max_tokens: usize::try_from(args.predict.unwrap_or(DEFAULT_PREDICT)).ok(),
+        stop: args.stop.iter().filter(|s| !s.is_empty()).cloned().collect(),
+        ignore_eos: args.ignore_eos,
+        cancel,
+    };
+    let mut out = io::stdout().lock();
+    if !args.json && args.prompt.is_some() && !args.chat {
+        write!(out, "{}", args.prompt.as_deref().unwrap_or_default())?;
+        out.flush()?;
+    }
+    let cancel = limits.cancel.clone();
+    let mut failed = None;
+    let bar = Progress::tokens("reading the prompt", prompt.len());
+    let request = Request::new(prompt.clone(), sampler).limits(limits).speculation(speculation);
+    let generated = Generation::new(model.tokenizer.clone(), request).run(&mut engine, |event| match event {
+        Event::Prompt { done, total } if done < total => bar.at(done as u64),
+        Event::Prompt { done, .. } => bar.set(done as u64, done as u64),
+        Event::Text(piece) if !args.json && !piece.is_empty() && failed.is_none() => {
+            failed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).err();
+            if failed.is_some() {
+                cancel.cancel();
+            }
+        }
+        Event::Text(_) | Event::Done(_) => {}
+    });
+    bar.finish();
+    let generated = match generated {
+        Ok(ended) => ended.generated,
+        Err(error) => {
+            if let GenerateError::Lost { tokens, text, .. } | GenerateError::Damaged { tokens, text, .. } =
+                &error
+            {
+                if args.json {
+                    let kept = json!({ "tokens": tokens, "text": text, "error": error.to_string() });
+                    print_line(&mut out, &kept)?;
+                } else {
+                    writeln!(out)?;
+                }
+            }
+            return Err(error.into());
+        }
+    };
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let interrupted = generated.finish_reason == Finish::Interrupted;
+    if args.json {
+        report.generated = generated;
+        print_line(&mut out, &report)?;
+    } else {
+        writeln!(out)?;
+        out.flush()?;
+        say(statistics(&generated, engine.n_ctx()));
+        if let Some(stats) = &generated.stats.speculation {
+            say(drafting(stats));
+        }
+    }
+    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
+}
+
+/// Prints a value on one line, for programs to read.
+fn print_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliError> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+fn overrides(args: &SamplingArgs) -> SamplerOverrides {
+    SamplerOverrides {
+        temperature: args.temp,
+        top_k: args.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
+        top_p: args.top_p,
+        min_p: args.min_p,
+        repeat_penalty: args.repeat_penalty,
+        repeat_last_n: args.repeat_last_n,
+        presence_penalty: args.presence_penalty,
+        frequency_penalty: args.frequency_penalty,
+        seed: args.seed.flatten(),
+    }
+}
+
+/// `--prompt-ids`, if given.
+fn prompt_ids(given: &[String]) -> Result<Option<Vec<u32>>, CliError> {
+    if given.is_empty() {
+        return Ok(None);
+    }
+    let words = given.iter().flat_map(|ids| ids.split_whitespace());
+    let ids = words.map(|id| id.parse().map_err(|_| CliError::PromptIds { found: id.to_owned() }));
+    ids.collect::<Result<Vec<u32>, _>>().map(Some)
+}
+
+/// The prompt as text, from the argument, a file or standard input.
+fn prompt_text(args: &Args) -> Result<String, CliError> {
+    let path = match (&args.prompt, &args.file) {
+        (Some(prompt), _) => return Ok(prompt.clone()),
+        (None, Some(path)) => path.as_path(),
+        (None, None) => return Err(CliError::NoPrompt),
+    };
+    let read = input::read(path, input::MAX_PROMPT);
+    let bytes = read.map_err(|source| CliError::Prompt { path: path.to_owned(), source })?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        CliError::PromptEncoding { path: path.to_owned(), at }
+    })
+}
+
+/// The chat template that `--chat-template` asks for.
+fn template(args: &Args) -> Result<Option<String>, CliError> {
+    match &args.chat_template {
+        None => Ok(None),
+        Some(name) if name == Path::new("chatml") => Ok(Some(CHATML.to_owned())),
+        Some(file) => {
+            let failed = |source| CliError::Template { path: file.clone(), source };
+            let text = input::read(file, MAX_SOURCE).and_then(|bytes| {
+                String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+            });
+            text.map(Some).map_err(failed)
+        }
+    }
+}
+
+/// The prompt as a user's message in the format of the chat template given, or the model's.
+fn chat_prompt(
+    args: &Args,
+    model: &TextModel,
+    path: &Path,
+    template: Option<String>,
+    text: &str,
+) -> Result<Vec<u32>, CliError> {
+    let missing = || CliError::NoChatTemplate { path: path.to_owned() };
+    let source = template.or_else(|| model.chat_template.clone()).ok_or_else(missing)?;
+    let mut messages: Vec<Message> = args.system.iter().map(|s| Message::new("system", s)).collect();
+    messages.push(Message::new("user", text));
+    let mut options = RenderOptions::for_answer();
+    if args.no_thinking {
+        options = options.with("enable_thinking", false);
+    }
+    Ok(model.encode_chat(&source, &messages, &options)?)
+}
+
+/// The line about speculation.
+fn drafting(s: &SpecStats) -> String {
+    let at: Vec<String> = s.acceptance_at().map(|share| format!("{:.0}", 100.0 * share)).collect();
+    format!(
+        "[drafted {}, accepted {} ({:.1} %) in {} rounds and {} plain steps; mean accepted length {:.2}; % by position {}]",
+        s.drafted,
+        s.accepted,
+        100.0 * s.acceptance(),
+        s.rounds,
+        s.steps,
+        s.mean_accepted_length(),
+        at.join(" "),
+    )
+}
+
+/// The line after the text.
+fn statistics(g: &Generated, n_ctx: u32) -> String {
+    let s = &g.stats;
+    let reason = match g.finish_reason {
+        Finish::Eog => "end of text",
+        Finish::Length => "length",
+        Finish::Stop => "stop text",
+        Finish::Context => "context full",
+        Finish::Interrupted => "interrupted",
+    };
+    format!(
+        "[{reason}; prompt {} tokens, {:.1} tok/s; generated {} tokens, {:.1} tok/s; host {:.1} us/step; context {}/{n_ctx}]",
+        s.prompt_tokens,
+        s.prompt_per_second,
+        s.generated_tokens,
+        s.generated_per_second,
+        s.host_us_per_step,
+        s.context_tokens,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is in the context, and not what this turn has added.
+    #[test]
+    fn the_last_line_counts_earlier_turns() {
+        let (prompt_tokens, generated_tokens, context_tokens) = (3, 5, 100);
+        let stats = Stats { prompt_tokens, generated_tokens, context_tokens, ..Stats::default() };
+        let generated =
+            Generated { tokens: Vec::new(), text: String::new(), finish_reason: Finish::Length, stats };
+        assert!(statistics(&generated, 512).ends_with("context 100/512]"));
+    }
+}

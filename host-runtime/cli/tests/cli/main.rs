@@ -1,0 +1,26 @@
+//! The `hexflash` command from outside: arguments in; exit code, standard output and standard error out.
+
+mod bad_drafts;
+mod bad_input;
+mod bad_models;
+mod bench_draft;
+#[cfg(target_os = "linux")]
+mod big_models;
+mod cache;
+mod damaged;
+#[cfg(target_os = "linux")]
+mod deploy;
+#[cfg(target_os = "linux")]
+mod emulator;
+mod good;
+#[cfg(target_os = "linux")]
+mod interrupt;
+#[cfg(target_os = "linux")]
+mod limits;
+mod numbers;
+#[cfg(target_os = "linux")]
+mod signalled;
+mod speculation;
+mod support;
+#[cfg(target_os = "linux")]
+mod templates;

@@ -1,0 +1,244 @@
+//! Everything that can go wrong, as one type, and whose turn it is to do something about it.
+
+use std::io;
+
+use crate::cancel::Cancelled;
+use crate::chat::ChatError;
+use crate::device::DeviceError;
+use crate::engine::EngineError;
+use crate::generate::GenerateError;
+use crate::gguf::{Cause, GgufError};
+use crate::model::ModelError;
+use crate::record::RecordError;
+use crate::sampler::SamplerError;
+use crate::text::TextError;
+use crate::tokenizer::TokenizerError;
+use crate::weights::WeightError;
+
+/// Something went wrong. Every message is one line with a cause and a remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file is no model that can be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// It is none that hexflash runs.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// Its tokenizer, its chat template or its recommended sampling.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// Sampling settings, or logits.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The model on the device.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A generation.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Files, settings or requests are at fault; the same again will fail again.
+    Input,
+    /// The machine, the device or hexflash itself failed.
+    System,
+    /// Nothing failed: somebody has asked for the end.
+    Cancelled,
+}
+
+impl Error {
+    /// Whose turn it is: the user's, the system's, or nobody's.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Gguf(error) => error.blame(),
+            Self::Model(error) => error.blame(),
+            Self::Text(error) => error.blame(),
+            Self::Sampler(error) => error.blame(),
+            Self::Device(error) => error.blame(),
+            Self::Engine(error) => error.blame(),
+            Self::Generate(error) => error.blame(),
+        }
+    }
+}
+
+impl From<Cancelled> for Error {
+    fn from(cancelled: Cancelled) -> Self {
+        EngineError::from(cancelled).into()
+    }
+}
+
+impl Blame {
+    /// Whose turn it is when a file that a user named cannot be read or written. Reasons that nobody has thought of are
+    /// the system's.
+    pub fn of_io(error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        match error.kind() {
+            Kind::NotFound
+            | Kind::PermissionDenied
+            | Kind::AlreadyExists
+            | Kind::NotADirectory
+            | Kind::IsADirectory
+            | Kind::DirectoryNotEmpty
+            | Kind::ReadOnlyFilesystem
+            | Kind::InvalidInput
+            | Kind::InvalidData
+            | Kind::InvalidFilename
+            | Kind::FileTooLarge
+            | Kind::UnexpectedEof => Self::Input,
+            _ => Self::System,
+        }
+    }
+}
+
+impl GgufError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match &*self.cause {
+            Cause::Io { io } => Blame::of_io(io),
+            _ => Blame::Input,
+        }
+    }
+}
+
+impl ModelError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Gguf(error) => error.blame(),
+            _ => Blame::Input,
+        }
+    }
+}
+
+impl TextError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Gguf(error) => error.blame(),
+            Self::Tokenizer(error) => error.blame(),
+            Self::Chat(error) => error.blame(),
+            Self::Sampler(error) => error.blame(),
+            Self::NoChatTemplate => Blame::Input,
+        }
+    }
+}
+
+impl TokenizerError {
+    /// Whose turn it is: tokenizers read nothing but what they are given.
+    pub fn blame(&self) -> Blame {
+        Blame::Input
+    }
+}
+
+impl ChatError {
+    /// Whose turn it is: templates read nothing but what they are given.
+    pub fn blame(&self) -> Blame {
+        Blame::Input
+    }
+}
+
+impl SamplerError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Parameter { .. } | Self::Metadata { .. } | Self::NothingAllowed { .. } => Blame::Input,
+            Self::LogitCount { .. } | Self::InvalidLogit { .. } => Blame::System,
+        }
+    }
+}
+
+impl WeightError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Gguf(error) => error.blame(),
+            Self::UnsupportedType { .. }
+            | Self::CannotJoin { .. }
+            | Self::NotAMatrix { .. }
+            | Self::TooLarge { .. }
+            | Self::NotFinite { .. } => Blame::Input,
+            Self::DuplicateLabel { .. }
+            | Self::Empty { .. }
+            | Self::Memory { .. }
+            | Self::Threads { .. }
+            | Self::Changed { .. } => Blame::System,
+            Self::Cancelled(_) => Blame::Cancelled,
+        }
+    }
+}
+
+impl RecordError {
+    /// Whose turn it is: programs follow from the model's dimensions.
+    pub fn blame(&self) -> Blame {
+        Blame::Input
+    }
+}
+
+impl DeviceError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Unknown { .. } | Self::Setting { .. } => Blame::Input,
+            _ => Blame::System,
+        }
+    }
+}
+
+impl EngineError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Model(error) => error.blame(),
+            Self::Weights(error) => error.blame(),
+            Self::Record(error) => error.blame(),
+            Self::Device(error) => error.blame(),
+            Self::Cancelled(_) => Blame::Cancelled,
+            Self::Setting { .. }
+            | Self::ContextFull { .. }
+            | Self::Token { .. }
+            | Self::Without { .. }
+            | Self::NoTokens => Blame::Input,
+            // Files were checked when they were loaded.
+            Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } => Blame::System,
+        }
+    }
+}
+
+impl GenerateError {
+    /// Whose turn it is.
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Engine(error) => error.blame(),
+            Self::Sampler(error) => error.blame(),
+            Self::Tokenizer(error) => error.blame(),
+            Self::Displaced | Self::Damaged { .. } | Self::Lost { .. } => Blame::System,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No kind of error that nobody has thought of counts as bad input.
+    #[test]
+    fn what_is_unknown_is_the_systems() {
+        let eio = || io::Error::from_raw_os_error(5);
+        assert_eq!(Blame::of_io(&eio()), Blame::System);
+        let gguf = |io| Error::from(GgufError::new("m.gguf".as_ref(), Cause::Io { io }));
+        assert_eq!(gguf(eio()).blame(), Blame::System);
+        assert_eq!(gguf(io::ErrorKind::PermissionDenied.into()).blame(), Blame::Input);
+    }
+
+    #[test]
+    fn a_wish_for_the_end_is_no_failure() {
+        assert_eq!(Error::from(Cancelled).blame(), Blame::Cancelled);
+    }
+}

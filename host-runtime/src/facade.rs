@@ -1,0 +1,311 @@
+//! The short way: a model with its text side on a device, completions and conversations.
+
+use std::path::{Path, PathBuf};
+
+use crate::chat::{Message, RenderOptions};
+use crate::device::{self, DeviceOptions};
+use crate::engine::{Engine, EngineOptions};
+use crate::error::Error;
+use crate::generate::{Event, Generated, Generation, Limits, Request};
+use crate::gguf::Gguf;
+use crate::model::Config;
+use crate::sampler::{Sampler, SamplerOverrides, SamplerParams};
+use crate::speculation::{DraftLength, NGram, Source, Speculation};
+use crate::text::{TextError, TextModel};
+use crate::weights::{CachePolicy, ImageOptions};
+
+/// How a [`Model`] is opened. By default: on this machine's own processor, without drafts, with the model's own sampling.
+#[derive(Clone, Debug)]
+pub struct ModelOptions {
+    /// Name of the device: see [`device::DEVICES`].
+    pub device: String,
+    /// Its settings.
+    pub device_options: DeviceOptions,
+    /// Context length and batch size.
+    pub engine: EngineOptions,
+    /// Where repacked weights are kept.
+    pub cache: CachePolicy,
+    /// Who drafts.
+    pub drafts: Drafts,
+    /// How many tokens are drafted at once.
+    pub draft_length: DraftLength,
+    /// What is sampled otherwise than the model recommends.
+    pub sampling: SamplerOverrides,
+}
+
+/// Who drafts. The text is the same in any case.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Drafts {
+    /// Nobody: plain decoding.
+    #[default]
+    None,
+    /// A draft model, in a file of its own.
+    Model(PathBuf),
+    /// The text itself: what followed the same tokens before.
+    NGrams,
+}
+
+impl Default for ModelOptions {
+    fn default() -> Self {
+        Self {
+            device: "inproc".to_owned(),
+            device_options: DeviceOptions::default(),
+            engine: EngineOptions::default(),
+            cache: CachePolicy::default(),
+            drafts: Drafts::None,
+            draft_length: DraftLength::Auto,
+            sampling: SamplerOverrides::default(),
+        }
+    }
+}
+
+impl ModelOptions {
+    /// On another device: see [`device::DEVICES`].
+    #[must_use]
+    pub fn device(self, name: impl Into<String>) -> Self {
+        Self { device: name.into(), ..self }
+    }
+
+    /// With a draft model.
+    #[must_use]
+    pub fn draft(self, path: impl Into<PathBuf>) -> Self {
+        Self { drafts: Drafts::Model(path.into()), ..self }
+    }
+
+    /// With room for `n` tokens; 0 for as many as the model was trained for.
+    #[must_use]
+    pub fn context(self, n: u32) -> Self {
+        let engine = EngineOptions { n_ctx: Some(n), ..self.engine };
+        Self { engine, ..self }
+    }
+
+    /// Sampled at this temperature; 0 always takes the best token.
+    #[must_use]
+    pub fn temperature(self, temperature: f32) -> Self {
+        let sampling = SamplerOverrides { temperature: Some(temperature), ..self.sampling };
+        Self { sampling, ..self }
+    }
+
+    /// Sampled from this seed; without one, each text draws its own.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        let sampling = SamplerOverrides { seed: Some(seed), ..self.sampling };
+        Self { sampling, ..self }
+    }
+
+    /// Opens the model of a GGUF file; of a sharded one, the first.
+    ///
+    /// # Errors
+    /// The file, the draft or a setting cannot be used, or the device has no room.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Model, Error> {
+        let gguf = Gguf::open(path.as_ref())?;
+        // Before the tokenizer, which differs where the architecture does: the cause is named, not its consequence.
+        Config::read(&gguf)?;
+        let text = TextModel::read(&gguf)?;
+        let sampling = text.sampling.clone().overridden_by(&self.sampling);
+        // Refused now rather than with the first text.
+        Sampler::new(sampling.clone())?;
+        let (draft, source) = match &self.drafts {
+            Drafts::None => (None, Source::None),
+            Drafts::Model(path) => (Some(Gguf::open(path)?), Source::Model),
+            Drafts::NGrams => (None, Source::Host(Box::new(NGram::default()))),
+        };
+        let device = device::open(&self.device, &self.device_options)?;
+        let speculation = Speculation::new(source, self.draft_length);
+        let speculate = self.engine.speculate || speculation.is_on();
+        let options = EngineOptions { speculate, ..self.engine.clone() };
+        let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
+        let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
+        Ok(Model { text, engine, sampling, speculation })
+    }
+}
+
+/// A model on a device, ready to write.
+pub struct Model {
+    text: TextModel,
+    engine: Engine,
+    sampling: SamplerParams,
+    speculation: Speculation,
+}
+
+impl Model {
+    /// Opens a model as [`ModelOptions::default`] says.
+    ///
+    /// # Errors
+    /// As [`ModelOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        ModelOptions::default().open(path)
+    }
+
+    /// What happened while loading that users should know.
+    pub fn warnings(&self) -> &[String] {
+        self.engine.warnings()
+    }
+
+    /// Tokenizer, chat template and recommended sampling.
+    pub fn text(&self) -> &TextModel {
+        &self.text
+    }
+
+    /// The engine, for what is not here. A completion forgets what it has in its context.
+    pub fn engine(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Goes on with a text, from an empty context.
+    ///
+    /// # Errors
+    /// The prompt cannot be split into tokens.
+    pub fn complete(&mut self, prompt: &str, limits: Limits) -> Result<Answer<'_>, Error> {
+        let prompt = self.text.encode(prompt)?;
+        self.engine.reset();
+        self.answer(prompt, limits, None)
+    }
+
+    /// A conversation in the format of the model's own chat template.
+    ///
+    /// # Errors
+    /// [`TextError::NoChatTemplate`]: it has none.
+    pub fn chat(&mut self) -> Result<Chat<'_>, Error> {
+        let template = self.text.chat_template.clone().ok_or(TextError::NoChatTemplate)?;
+        Ok(self.chat_with(template))
+    }
+
+    /// A conversation in the format of a chat template (Jinja), such as [`CHATML`](crate::text::CHATML).
+    pub fn chat_with(&mut self, template: impl Into<String>) -> Chat<'_> {
+        Chat {
+            model: self,
+            template: template.into(),
+            messages: Vec::new(),
+            options: RenderOptions::for_answer(),
+        }
+    }
+
+    /// A text after `prompt`, which follows what the context holds.
+    fn answer<'m>(
+        &'m mut self,
+        prompt: Vec<u32>,
+        limits: Limits,
+        messages: Option<&'m mut Vec<Message>>,
+    ) -> Result<Answer<'m>, Error> {
+        let mut sampler = Sampler::new(self.sampling.clone())?;
+        for &token in self.engine.history() {
+            sampler.accept(token);
+        }
+        let speculation = std::mem::replace(&mut self.speculation, Speculation::off());
+        let request = Request::new(prompt, sampler).limits(limits).speculation(speculation);
+        let generation = Generation::new(self.text.tokenizer.clone(), request);
+        Ok(Answer { model: self, messages, generation, failed: false })
+    }
+}
+
+/// A text as it comes: an iterator over pieces. Nothing is computed before the first piece is asked for; dropping it ends
+/// the text after the step under way.
+///
+/// A [`Generation`] has more to say: progress and tokens, and it allocates nothing for each piece.
+pub struct Answer<'m> {
+    model: &'m mut Model,
+    /// Where the answer goes when it ends.
+    messages: Option<&'m mut Vec<Message>>,
+    generation: Generation,
+    /// The engine has lost its context.
+    failed: bool,
+}
+
+impl Answer<'_> {
+    /// Reads the rest and gives all of it, with what it took.
+    ///
+    /// # Errors
+    /// As [`Generation::step`].
+    pub fn finish(mut self) -> Result<Generated, Error> {
+        loop {
+            if let Event::Done(generated) = self.step()? {
+                return Ok(generated.clone());
+            }
+        }
+    }
+
+    fn step(&mut self) -> Result<Event<'_>, Error> {
+        let event = self.generation.step(&mut self.model.engine);
+        self.failed |= event.is_err();
+        Ok(event?)
+    }
+}
+
+impl Iterator for Answer<'_> {
+    type Item = Result<String, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.step() {
+                Ok(Event::Prompt { .. } | Event::Text("")) => {}
+                Ok(Event::Text(piece)) => return Some(Ok(piece.to_owned())),
+                Ok(Event::Done(_)) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        // To its end, which is near: the context is to be that of the text.
+        self.generation.cancel();
+        while let Ok(Event::Prompt { .. } | Event::Text(_)) = self.step() {}
+        if self.failed {
+            self.model.engine.reset();
+        }
+        self.model.speculation = self.generation.take_speculation();
+        if let Some(messages) = self.messages.take() {
+            messages.push(Message::new("assistant", self.generation.text()));
+        }
+    }
+}
+
+/// A conversation. The context keeps its earlier turns: only what a turn adds is computed, unless the template renders the
+/// earlier turns otherwise than they were written.
+pub struct Chat<'m> {
+    model: &'m mut Model,
+    template: String,
+    messages: Vec<Message>,
+    options: RenderOptions,
+}
+
+impl Chat<'_> {
+    /// Adds a message without asking for an answer, such as one of the role `system`.
+    pub fn add(&mut self, role: impl Into<String>, content: impl Into<String>) {
+        self.messages.push(Message::new(role, content));
+    }
+
+    /// What templates are given besides the messages: see [`RenderOptions::with`].
+    pub fn options(&mut self) -> &mut RenderOptions {
+        &mut self.options
+    }
+
+    /// The messages so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Says something as the user; the answer becomes part of the conversation when it ends.
+    ///
+    /// # Errors
+    /// The template refuses the messages; then they are as they were.
+    pub fn say(&mut self, content: impl Into<String>, limits: Limits) -> Result<Answer<'_>, Error> {
+        self.messages.push(Message::new("user", content));
+        let tokens = match self.model.text.encode_chat(&self.template, &self.messages, &self.options) {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                self.messages.pop();
+                return Err(error.into());
+            }
+        };
+        // Hybrid models cannot forget the end of a text, so that the context must be the beginning of this one.
+        let known = self.model.engine.history();
+        let known = if tokens.len() > known.len() && tokens.starts_with(known) { known.len() } else { 0 };
+        if known == 0 {
+            self.model.engine.reset();
+        }
+        self.model.answer(tokens[known..].to_vec(), limits, Some(&mut self.messages))
+    }
+}

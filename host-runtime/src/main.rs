@@ -1,7 +1,0 @@
-//! The `hexflash` command.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    hexflash::cli::main()
-}

@@ -1,0 +1,64 @@
+//! What tests reach for: a look into an engine's states, and devices that can be told nonsense.
+//!
+//! This is no part of the library's interface. It changes whenever the tests need something else.
+
+use zerocopy::IntoBytes;
+
+use crate::device::{Device, DeviceError, inproc};
+use crate::engine::Engine;
+use crate::model::StateLayout;
+
+/// A device that can be told nonsense.
+pub trait Target: Device {
+    /// Sends bytes as they are.
+    ///
+    /// # Errors
+    /// As [`submit`](Device::submit).
+    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError>;
+}
+
+impl Target for inproc::Inproc {
+    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        Self::submit_bytes(self, request)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Target for crate::device::qemu::Qemu {
+    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        Self::submit_bytes(self, request)
+    }
+}
+
+#[cfg(unix)]
+impl Target for crate::device::htp::Htp {
+    fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
+        Self::submit_bytes(self, request)
+    }
+}
+
+/// Layout of an engine's state.
+pub fn state_layout(engine: &Engine) -> &StateLayout {
+    &engine.state_layout
+}
+
+/// The bytes of all parts of an engine's state: caches and recurrent states, as [`state_layout`] says.
+pub fn state_bytes(engine: &Engine) -> Vec<u8> {
+    let layout = &engine.state_layout;
+    let mut bytes = vec![0; layout.bytes() as usize];
+    for (part, &start) in engine.state.iter().zip(&layout.parts) {
+        let start = start as usize;
+        part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
+    }
+    bytes
+}
+
+/// The residual stream at tap `tap` of [`EngineOptions::taps`](crate::engine::EngineOptions::taps) for the `n` rows of the
+/// last prefill step, `{n_embd, n}`.
+pub fn tap(engine: &Engine, tap: usize, n: usize) -> Vec<f32> {
+    let width = engine.config.n_embd as usize;
+    let mut values = vec![0.0f32; width * n];
+    let stride = 4 * width * engine.batch as usize;
+    engine.io.memory.read(engine.layout.taps as usize + tap * stride, values.as_mut_bytes());
+    values
+}
