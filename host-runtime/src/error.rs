@@ -75,8 +75,8 @@ impl From<Cancelled> for Error {
 }
 
 impl Blame {
-    /// Whose turn it is when a file that a user named cannot be read or written. Reasons that nobody has thought of are
-    /// the system's.
+    /// Whose turn it is when a file that a user named cannot be read or written. Reasons that nobody has
+    /// thought of are the system's.
     pub fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         match error.kind() {

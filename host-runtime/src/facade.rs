@@ -14,7 +14,8 @@ use crate::speculation::{DraftLength, NGram, Source, Speculation};
 use crate::text::{TextError, TextModel};
 use crate::weights::{CachePolicy, ImageOptions};
 
-/// How a [`Model`] is opened. By default: on this machine's own processor, without drafts, with the model's own sampling.
+/// How a [`Model`] is opened. By default: on this machine's own processor, without drafts, with the model's
+/// own sampling.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     /// Name of the device: see [`device::DEVICES`].
@@ -99,7 +100,8 @@ impl ModelOptions {
     /// The file, the draft or a setting cannot be used, or the device has no room.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Model, Error> {
         let gguf = Gguf::open(path.as_ref())?;
-        // Before the tokenizer, which differs where the architecture does: the cause is named, not its consequence.
+        // Before the tokenizer, which differs where the architecture does: the cause is named, not its
+        // consequence.
         Config::read(&gguf)?;
         let text = TextModel::read(&gguf)?;
         let sampling = text.sampling.clone().overridden_by(&self.sampling);
@@ -199,8 +201,8 @@ impl Model {
     }
 }
 
-/// A text as it comes: an iterator over pieces. Nothing is computed before the first piece is asked for; dropping it ends
-/// the text after the step under way.
+/// A text as it comes: an iterator over pieces. Nothing is computed before the first piece is asked for;
+/// dropping it ends the text after the step under way.
 ///
 /// A [`Generation`] has more to say: progress and tokens, and it allocates nothing for each piece.
 pub struct Answer<'m> {
@@ -262,8 +264,8 @@ impl Drop for Answer<'_> {
     }
 }
 
-/// A conversation. The context keeps its earlier turns: only what a turn adds is computed, unless the template renders the
-/// earlier turns otherwise than they were written.
+/// A conversation. The context keeps its earlier turns: only what a turn adds is computed, unless the
+/// template renders the earlier turns otherwise than they were written.
 pub struct Chat<'m> {
     model: &'m mut Model,
     template: String,
@@ -300,7 +302,8 @@ impl Chat<'_> {
                 return Err(error.into());
             }
         };
-        // Hybrid models cannot forget the end of a text, so that the context must be the beginning of this one.
+        // Hybrid models cannot forget the end of a text, so that the context must be the beginning of this
+        // one.
         let known = self.model.engine.history();
         let known = if tokens.len() > known.len() && tokens.starts_with(known) { known.len() } else { 0 };
         if known == 0 {

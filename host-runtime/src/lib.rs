@@ -19,8 +19,9 @@
 //!
 //! # Settings
 //!
-//! [`ModelOptions`] says where a model runs, how it samples, how long its context is and who drafts. A draft model, or the
-//! text itself, guesses tokens before the model computes them. The text stays the same, bit for bit:
+//! [`ModelOptions`] says where a model runs, how it samples, how long its context is and who drafts. A draft
+//! model, or the text itself, guesses tokens before the model computes them. The text stays the same, bit for
+//! bit:
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
@@ -43,8 +44,8 @@
 //!
 //! # A conversation
 //!
-//! [`Model::chat`] renders a conversation by the template of the model's file; [`Model::chat_with`] by another one. The
-//! context keeps the earlier turns.
+//! [`Model::chat`] renders a conversation by the template of the model's file; [`Model::chat_with`] by
+//! another one. The context keeps the earlier turns.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
@@ -63,9 +64,10 @@
 //!
 //! # A step at a time
 //!
-//! What serves many people at once does not want to wait for a whole text. A [`Generation`](generate::Generation) is made
-//! of a [`Request`](generate::Request), borrows nothing, can be sent to another thread, and does one step each time it is
-//! asked: a piece of the prompt, or a token. Between two steps it can be cancelled or dropped.
+//! What serves many people at once does not want to wait for a whole text. A
+//! [`Generation`](generate::Generation) is made of a [`Request`](generate::Request), borrows nothing, can be
+//! sent to another thread, and does one step each time it is asked: a piece of the prompt, or a token.
+//! Between two steps it can be cancelled or dropped.
 //!
 //! ```
 //! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
@@ -86,14 +88,14 @@
 //! # Ok::<(), hexflash::Error>(())
 //! ```
 //!
-//! Below that, [`Engine`](engine::Engine) runs tokens and gives logits, and its [`Rounds`](engine::Rounds) draft, verify
-//! and accept on the device.
+//! Below that, [`Engine`](engine::Engine) runs tokens and gives logits, and its [`Rounds`](engine::Rounds)
+//! draft, verify and accept on the device.
 //!
 //! # Errors
 //!
-//! Each message is one line with a cause and a remedy. [`Error`] is all of them; [`Error::blame`] tells bad input from a
-//! failure of the system. Messages speak of settings in words; a program whose settings have flags can
-//! [name them](setting::name_flags).
+//! Each message is one line with a cause and a remedy. [`Error`] is all of them; [`Error::blame`] tells bad
+//! input from a failure of the system. Messages speak of settings in words; a program whose settings have
+//! flags can [name them](setting::name_flags).
 //!
 //! # Modules
 //!

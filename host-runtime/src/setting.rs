@@ -1,7 +1,8 @@
-//! What users can set, by name. Errors speak of settings in plain words; a program with flags names them in addition.
+//! What users can set, by name. Errors speak of settings in plain words; a program with flags names them in
+//! addition.
 //!
-//! The library knows no flags. A program that has some calls [`name_flags`] once, before anything can fail: from then
-//! on, messages name them, so that "raise the context" reads "raise the context with -c".
+//! The library knows no flags. A program that has some calls [`name_flags`] once, before anything can fail:
+//! from then on, messages name them, so that "raise the context" reads "raise the context with -c".
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -45,8 +46,8 @@ type Flags = fn(Setting) -> Option<&'static str>;
 
 static FLAGS: OnceLock<Flags> = OnceLock::new();
 
-/// Names the flags that messages of this process should speak of, such as `--threads`. For programs, not for libraries;
-/// the first call counts.
+/// Names the flags that messages of this process should speak of, such as `--threads`. For programs, not for
+/// libraries; the first call counts.
 pub fn name_flags(flags: fn(Setting) -> Option<&'static str>) {
     let _ = FLAGS.set(flags);
 }

@@ -158,7 +158,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
     let gguf = args.model.open()?;
-    // Before the tokenizer, which differs where the architecture does: say what the matter is, not its consequence.
+    // Before the tokenizer, which differs where the architecture does: say what the matter is, not its
+    // consequence.
     Config::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));

@@ -1,11 +1,11 @@
 //! Speculative rounds: a block is drafted, verified and accepted on the device, one message a round.
 //!
-//! The device advances the registers itself, so that the next round can be sent before this one has been read. What a
-//! round emits stands in shared memory, in two places by turns (see [`hexflash_abi::accept`]).
+//! The device advances the registers itself, so that the next round can be sent before this one has been
+//! read. What a round emits stands in shared memory, in two places by turns (see [`hexflash_abi::accept`]).
 //!
-//! [`Rounds`] is a guard: as long as it lives, the engine does nothing else. It can be [suspended](Rounds::suspend)
-//! with rounds in flight, for callers that hand out a token at a time. Whatever else the engine is asked to do then
-//! first reads what is in flight.
+//! [`Rounds`] is a guard: as long as it lives, the engine does nothing else. It can be
+//! [suspended](Rounds::suspend) with rounds in flight, for callers that hand out a token at a time. Whatever
+//! else the engine is asked to do then first reads what is in flight.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -119,7 +119,8 @@ impl Engine {
         Ok((block, self.spec()?))
     }
 
-    /// Hands the features of plain steps to the draft, which the next step that drafts or verifies would do as well.
+    /// Hands the features of plain steps to the draft, which the next step that drafts or verifies would do
+    /// as well.
     ///
     /// # Errors
     /// The device failed.
@@ -159,8 +160,8 @@ impl Engine {
         Ok(drafts)
     }
 
-    /// How sure the draft was in the last [`draft`](Self::draft) of its first tokens, as many as `margins` has places for:
-    /// how far each one's logit is above all others.
+    /// How sure the draft was in the last [`draft`](Self::draft) of its first tokens, as many as `margins`
+    /// has places for: how far each one's logit is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {
         let n = margins.len().min(MAX_VERIFY as usize);
         self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
@@ -183,8 +184,8 @@ impl Engine {
         self.exec(Program::Draft, registers.with(Register::DraftMax, n).with(Register::NDraft, n))
     }
 
-    /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the first
-    /// block. `None` if the context has no room for one.
+    /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the
+    /// first block. `None` if the context has no room for one.
     ///
     /// # Errors
     /// There is no draft, a limit is out of range, or the device failed.
@@ -231,8 +232,8 @@ impl Engine {
         Ok(Some(Rounds { engine: self }))
     }
 
-    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the engine has done
-    /// something else since, which ended them.
+    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the engine
+    /// has done something else since, which ended them.
     pub fn resume_rounds(&mut self) -> Option<Rounds<'_>> {
         self.spec.as_ref().is_some_and(|spec| spec.rounds.open).then(|| Rounds { engine: self })
     }
@@ -276,7 +277,8 @@ impl Engine {
         if let Err(error) = self.finish(Program::Round, seq) {
             let behind = std::mem::take(&mut self.spec()?.rounds.in_flight);
             if !error.is_loss() {
-                // The device answers all the same, and who goes on with another text should not find those answers.
+                // The device answers all the same, and who goes on with another text should not find those
+                // answers.
                 let patience = self.device.patience();
                 behind.iter().try_for_each(|_| self.device.wait(patience).map(drop))?;
             }
@@ -352,7 +354,8 @@ impl Engine {
 /// }
 /// ```
 ///
-/// Nor does it compile to go on with rounds that are finished, or to change drafts that a round in flight reads:
+/// Nor does it compile to go on with rounds that are finished, or to change drafts that a round in flight
+/// reads:
 ///
 /// ```compile_fail
 /// # use hexflash::engine::{EngineError, Rounds};
@@ -414,8 +417,8 @@ impl Rounds<'_> {
         Ok(true)
     }
 
-    /// Waits for the next round and gives what it emitted: nothing if the text had ended before it. `None` if no round is
-    /// in flight.
+    /// Waits for the next round and gives what it emitted: nothing if the text had ended before it. `None` if
+    /// no round is in flight.
     ///
     /// # Errors
     /// The device failed; then the context is lost.
@@ -437,8 +440,9 @@ impl Rounds<'_> {
         std::mem::forget(self);
     }
 
-    /// Ends the rounds and keeps the first `n` tokens that the last one emitted, where a text stops in the middle of what a
-    /// round gave; all of them if there are fewer. Plain steps and new rounds go on from there.
+    /// Ends the rounds and keeps the first `n` tokens that the last one emitted, where a text stops in the
+    /// middle of what a round gave; all of them if there are fewer. Plain steps and new rounds go on from
+    /// there.
     ///
     /// Rounds in flight are read first. What they emitted cannot be cut: then all of it stays.
     ///
@@ -483,14 +487,14 @@ impl IdleRounds<'_> {
         self.engine.read_drafts(n)
     }
 
-    /// How sure the draft is of the first of them, as many as `margins` has places for: how far each one's logit is above
-    /// all others.
+    /// How sure the draft is of the first of them, as many as `margins` has places for: how far each one's
+    /// logit is above all others.
     pub fn margins(&mut self, margins: &mut [f32]) {
         self.engine.read_margins(margins);
     }
 
-    /// Cuts the drafts of the next round to `now`, and lets the rounds from then on draft up to `next` tokens, at most a
-    /// block less one. Drafts that are there already do not become more.
+    /// Cuts the drafts of the next round to `now`, and lets the rounds from then on draft up to `next`
+    /// tokens, at most a block less one. Drafts that are there already do not become more.
     ///
     /// # Errors
     /// A length is 0, or `now` is more than `next`.

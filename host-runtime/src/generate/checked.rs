@@ -1,5 +1,5 @@
-//! Blocks that the host checks: drafts of any source are verified in one step, then compared row by row with what the
-//! sampler draws. One row is one step of the generation.
+//! Blocks that the host checks: drafts of any source are verified in one step, then compared row by row with
+//! what the sampler draws. One row is one step of the generation.
 
 use std::time::Instant;
 
@@ -59,7 +59,8 @@ impl Generation {
         self.compare_row(engine, check)
     }
 
-    /// Chooses the token after the next row. The block goes on if it was drafted; after its last row there is no draft.
+    /// Chooses the token after the next row. The block goes on if it was drafted; after its last row there is
+    /// no draft.
     fn compare_row(&mut self, engine: &mut Engine, mut check: BlockCheck) -> Outcome {
         self.last = self.choose(engine, check.row)?;
         let finish = self.emit()?;

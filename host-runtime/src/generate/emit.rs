@@ -21,7 +21,8 @@ pub(super) struct Emitter {
     text: String,
     /// Bytes of `text` that were shown in earlier steps.
     shown: usize,
-    /// Ids that end the text, as many as the device can look for, and whether nothing but them and the budget can end it.
+    /// Ids that end the text, as many as the device can look for, and whether nothing but them and the budget
+    /// can end it.
     stops: Vec<u32>,
     stops_are_all: bool,
     cancelled: bool,
@@ -116,7 +117,8 @@ impl Emitter {
         self.stops_are_all
     }
 
-    /// The text ends: what was held back was no stop text after all, and what is left of the last character is shown.
+    /// The text ends: what was held back was no stop text after all, and what is left of the last character
+    /// is shown.
     pub(super) fn end(&mut self, finish: Finish) {
         if finish != Finish::Stop {
             self.utf8.finish(&mut self.finder.held);
@@ -141,7 +143,8 @@ struct StopFinder {
 }
 
 impl StopFinder {
-    /// Moves what is safe to show from `held` to `out`; whether a stop text was found. That and what follows it is dropped.
+    /// Moves what is safe to show from `held` to `out`; whether a stop text was found. That and what follows
+    /// it is dropped.
     fn release(&mut self, out: &mut String) -> bool {
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
         if let Some(at) = found {

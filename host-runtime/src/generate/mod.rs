@@ -18,13 +18,14 @@
 //! # }
 //! ```
 //!
-//! It borrows nothing and is `Send`: what schedules generations can keep many of them, and only a step needs the engine.
-//! Each step waits for one piece of the prompt or until there is one token, so that [`Limits::cancel`] ends it that soon.
+//! It borrows nothing and is `Send`: what schedules generations can keep many of them, and only a step needs
+//! the engine. Each step waits for one piece of the prompt or until there is one token, so that
+//! [`Limits::cancel`] ends it that soon.
 //!
-//! Whatever drafts the tokens, the text is that of plain decoding: a token is emitted only if the target chose it, the
-//! sampler draws once per token in the same order, and when a generation ends the context holds exactly the tokens
-//! that plain decoding would have left in it. The last token of a text is not in it: the next prompt begins with that
-//! token or replaces it.
+//! Whatever drafts the tokens, the text is that of plain decoding: a token is emitted only if the target
+//! chose it, the sampler draws once per token in the same order, and when a generation ends the context holds
+//! exactly the tokens that plain decoding would have left in it. The last token of a text is not in it: the
+//! next prompt begins with that token or replaces it.
 
 mod checked;
 mod emit;
@@ -62,8 +63,8 @@ pub enum Event<'g> {
         /// All of them.
         total: usize,
     },
-    /// A token, and the text that goes on with it. It may be empty: half a character, a token that is not shown, or what
-    /// may be the beginning of a stop text.
+    /// A token, and the text that goes on with it. It may be empty: half a character, a token that is not
+    /// shown, or what may be the beginning of a stop text.
     Text(&'g str),
     /// The end. Whatever steps follow give it again.
     Done(&'g Generated),
@@ -81,9 +82,9 @@ pub struct Ended {
 
 /// A text under way.
 ///
-/// Between two steps the engine's context is the generation's: stepping it after the engine did something else is
-/// [`GenerateError::Displaced`]. Dropping it in the middle leaves a context that may have a few more tokens, or fewer,
-/// than were shown; to end it in order, cancel and step it until it is done.
+/// Between two steps the engine's context is the generation's: stepping it after the engine did something
+/// else is [`GenerateError::Displaced`]. Dropping it in the middle leaves a context that may have a few more
+/// tokens, or fewer, than were shown; to end it in order, cancel and step it until it is done.
 pub struct Generation {
     prompt: Vec<u32>,
     sampler: Sampler,
@@ -134,7 +135,8 @@ enum Progress {
     Over(Finish),
 }
 
-/// What a way of decoding did in a step: the phase that follows and, with a token, whether the text ends with it.
+/// What a way of decoding did in a step: the phase that follows and, with a token, whether the text ends with
+/// it.
 type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
 
 impl Generation {
@@ -157,12 +159,12 @@ impl Generation {
         }
     }
 
-    /// Does the next step: a piece of the prompt, or a token. A device that is lost is started again, and the text goes on
-    /// as if nothing had happened.
+    /// Does the next step: a piece of the prompt, or a token. A device that is lost is started again, and the
+    /// text goes on as if nothing had happened.
     ///
     /// # Errors
-    /// The prompt does not fit, or the device failed. The generation is over then: further steps give what there is of it.
-    /// After most failures the engine has to be [reset](Engine::reset).
+    /// The prompt does not fit, or the device failed. The generation is over then: further steps give what
+    /// there is of it. After most failures the engine has to be [reset](Engine::reset).
     pub fn step(&mut self, engine: &mut Engine) -> Result<Event<'_>, GenerateError> {
         self.out.begin_step();
         let progress = match self.phase {
@@ -233,11 +235,19 @@ impl Generation {
             Some(Place { now, .. }) if now == found => Ok(()),
             Some(_) => Err(GenerateError::Displaced),
             None => {
-                // All of it, before the first piece is run.
-                engine.admit(&self.prompt)?;
-                self.out.reserve(engine.n_ctx());
                 self.start = Instant::now();
-                self.place = Some(Place { begin: found, now: found });
+                // All of the prompt must fit, before its first piece is run. This also ends rounds that were
+                // left behind.
+                match engine.admit(&self.prompt) {
+                    Err(loss) if loss.is_loss() => {
+                        if self.recover(engine, loss)? == Recovery::Done {
+                            engine.admit(&self.prompt)?;
+                        }
+                    }
+                    other => other?,
+                }
+                self.out.reserve(engine.n_ctx());
+                self.place = Some(Place { begin: engine.n_past(), now: engine.n_past() });
                 Ok(())
             }
         }
@@ -305,7 +315,8 @@ impl Generation {
         self.start = Instant::now();
     }
 
-    /// Emits the next token, or finds that there is none. `None` where another way of decoding has to be asked.
+    /// Emits the next token, or finds that there is none. `None` where another way of decoding has to be
+    /// asked.
     fn next_token(&mut self, engine: &mut Engine) -> Result<Option<Progress>, GenerateError> {
         let before = self.out.tokens().len();
         let (phase, finish) = match std::mem::replace(&mut self.phase, Phase::Next) {
@@ -314,7 +325,7 @@ impl Generation {
                 self.last = self.choose(engine, 0)?;
                 (Phase::Next, self.emit()?)
             }
-            Phase::Next => self.begin_step(engine)?,
+            Phase::Next => self.choose_way(engine)?,
             Phase::Checking(check) => self.check_row(engine, check)?,
             Phase::Rounds(state) => self.go_on_with_rounds(engine, state)?,
             phase @ (Phase::Prompt | Phase::Over(_)) => (phase, None),
@@ -327,7 +338,7 @@ impl Generation {
     }
 
     /// Chooses among a plain step, a block that the host checks, and rounds on the device.
-    fn begin_step(&mut self, engine: &mut Engine) -> Outcome {
+    fn choose_way(&mut self, engine: &mut Engine) -> Outcome {
         if self.out.is_cancelled() {
             return Ok((Phase::Next, Some(Finish::Interrupted)));
         }
@@ -357,8 +368,8 @@ impl Generation {
         left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
     }
 
-    /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn from the
-    /// logits.
+    /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn
+    /// from the logits.
     fn choose(&mut self, engine: &mut Engine, row: usize) -> Result<u32, GenerateError> {
         Ok(if self.sampler.is_argmax() {
             engine.argmax(row)

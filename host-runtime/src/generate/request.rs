@@ -13,15 +13,16 @@ pub struct Limits {
     pub stop: Vec<String>,
     /// Go on after an end-of-generation token.
     pub ignore_eos: bool,
-    /// Ends the generation after the step under way: after the piece of the prompt, or the token, whether it has visible
-    /// text or not. Rounds that were sent by then still count.
+    /// Ends the generation after the step under way: after the piece of the prompt, or the token, whether it
+    /// has visible text or not. Rounds that were sent by then still count.
     pub cancel: Cancel,
 }
 
 /// A text to be generated.
 ///
-/// Sampler and speculation belong to the request as long as it runs, and [come back](super::Ended) with its end: in a
-/// conversation the next request takes them over, so that penalties look at earlier turns, and measured costs are kept.
+/// Sampler and speculation belong to the request as long as it runs, and [come back](super::Ended) with its
+/// end: in a conversation the next request takes them over, so that penalties look at earlier turns, and
+/// measured costs are kept.
 pub struct Request {
     /// Tokens to run first. They follow what the engine's context holds.
     pub prompt: Vec<u32>,

@@ -1,5 +1,6 @@
-//! Rounds on the device: it drafts, verifies and accepts, and the host reads tokens. One of them is one step of the
-//! generation; the next round is under way before the tokens of this one are given, wherever that can be.
+//! Rounds on the device: it drafts, verifies and accepts, and the host reads tokens. One of them is one step
+//! of the generation; the next round is under way before the tokens of this one are given, wherever that can
+//! be.
 
 use std::time::Instant;
 
@@ -46,7 +47,8 @@ impl Generation {
             rounds.finish(0)?;
             return self.plain_step(engine);
         }
-        // What only the host can see may end the text in the middle of a round: then none may be under way beyond it.
+        // What only the host can see may end the text in the middle of a round: then none may be under way
+        // beyond it.
         let depth = if self.out.device_sees_all_ends() && !adaptive { 2 } else { 1 };
         let mut state = RoundState {
             report: RoundReport { drafted: 0, tokens: Default::default(), halt: Halt::Running },
@@ -64,8 +66,8 @@ impl Generation {
         self.next_of_rounds(engine, state)
     }
 
-    /// Goes on with rounds. If that is cancelled, the text ends with the tokens that are emitted; but what is in flight
-    /// cannot be called back, and is text like any other.
+    /// Goes on with rounds. If that is cancelled, the text ends with the tokens that are emitted; but what is
+    /// in flight cannot be called back, and is text like any other.
     pub(super) fn go_on_with_rounds(&mut self, engine: &mut Engine, mut state: RoundState) -> Outcome {
         if self.out.is_cancelled() && !state.interrupted {
             let rounds = engine.resume_rounds().ok_or(GenerateError::Displaced)?;
@@ -159,8 +161,9 @@ impl Generation {
         Ok((Phase::Next, Some(finish)))
     }
 
-    /// Chooses the length of the next round, of whose block after `anchor` `drafted` tokens are drafted, and of the block
-    /// after it, which `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a plain step is better.
+    /// Chooses the length of the next round, of whose block after `anchor` `drafted` tokens are drafted, and
+    /// of the block after it, which `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a
+    /// plain step is better.
     fn choose_length(
         &mut self,
         rounds: &mut Rounds<'_>,

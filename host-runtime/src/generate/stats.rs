@@ -49,8 +49,8 @@ pub struct Stats {
     pub generated_seconds: f64,
     /// Tokens generated per second.
     pub generated_per_second: f64,
-    /// Tokens of the context with all turns so far, the last token included where there is room for it: the next step
-    /// puts it there.
+    /// Tokens of the context with all turns so far, the last token included where there is room for it: the
+    /// next step puts it there.
     pub context_tokens: u32,
     /// Host time per decode step for packing, submitting and reading, in microseconds.
     pub host_us_per_step: f64,

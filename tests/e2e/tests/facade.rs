@@ -40,7 +40,8 @@ fn pieces_are_the_text_whoever_drafts() {
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
 }
 
-/// Dropped anywhere, before the first piece, too: the next text is not affected, nor are others with the same limits.
+/// Dropped anywhere, before the first piece, too: the next text is not affected, nor are others with the same
+/// limits.
 #[test]
 fn an_answer_that_is_dropped_leaves_nothing_behind() {
     for drafts in drafts() {
@@ -68,7 +69,8 @@ fn ask(model: &mut Model, n: usize) -> (Vec<Generated>, Vec<Message>) {
     (answers.to_vec(), chat.messages().to_vec())
 }
 
-/// Each turn is what a model says that reads the whole conversation at once; but only what is new is computed.
+/// Each turn is what a model says that reads the whole conversation at once; but only what is new is
+/// computed.
 #[test]
 fn a_conversation_computes_what_is_new() {
     for drafts in drafts() {
