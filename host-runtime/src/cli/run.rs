@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::{CliError, input, say};
 use crate::chat::{MAX_SOURCE, Message, RenderOptions};
 use crate::generate::{Finish, GenerateError, Generated, Limits, Stats, generate};
-use crate::model::Config;
+use crate::model;
 use crate::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
 use crate::speculation::SpecStats;
 use crate::text::{CHATML, TextModel};
@@ -159,7 +159,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = cancel_on_signals();
     let gguf = args.model.open()?;
     // Before the tokenizer, which differs where the architecture does: say what the matter is, not its consequence.
-    Config::read(&gguf)?;
+    model::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
     let mut sampler = Sampler::new(params)?;
