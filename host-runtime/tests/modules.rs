@@ -1,4 +1,5 @@
-//! The modules of `model` use each other in one direction: no circle, also none hidden by methods in other files.
+//! The modules of `model` use each other in one direction: no circle, also none hidden by methods in other
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

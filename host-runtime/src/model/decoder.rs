@@ -71,11 +71,12 @@ impl Common {
     }
 }
 
-/// The residual stream that enters some layers, or leaves the last one, for those who want it.
+/// Who reads the residual stream that enters a layer; layer n of n means the stream that leaves the last one.
 pub(super) struct Taps<'a> {
-    /// Layers that a draft reads, and the features {tap width, t} of which each tap is a part.
+    /// The layers that a draft reads, and its features {tap width, t}, of which the stream at each of them is
+    /// a part.
     pub(super) draft: Option<(&'a [u32], Tensor)>,
-    /// Layers that the host looks at.
+    /// The layers that the host reads.
     pub(super) host: &'a [u32],
 }
 
@@ -103,7 +104,7 @@ impl Decoder {
         Ok(Self { arch, n_embd, n_vocab, n_ctx_train, rms_eps, layers, n_mtp, tied })
     }
 
-    /// How many layers there are of each kind of mixer, in words: `6 linear (Gated DeltaNet), 2 full attention`.
+    /// How many layers there are of each kind of mixer: "6 linear (Gated DeltaNet), 2 full attention".
     pub fn mixers(&self) -> String {
         let mut kinds: Vec<(&str, usize)> = Vec::new();
         for kind in self.layers.iter().map(|layer| layer.mixer.kind()) {
@@ -201,8 +202,8 @@ impl Decoder {
         x
     }
 
-    /// The residual stream that enters `layer`, by `op`: in `stream`, or where a draft reads it, so that nothing need be
-    /// copied for it.
+    /// The residual stream that enters `layer`, by `op`: in `stream`, or where a draft reads it, so that
+    /// nothing need be copied for it.
     fn enter(
         &self,
         g: &mut Graph<'_>,

@@ -1,8 +1,8 @@
 //! Memory that outlives a step: caches, recurrent states, tapes, and what drafts keep.
 //!
-//! Blocks and drafts declare tensors to a [`KeptPlanner`]; programs find them by label in the [`KeptLayout`] that it
-//! becomes, with the type and the shape that was declared. A [`Purpose`] says what a tensor is for, and with that in which
-//! of three regions it lies.
+//! Blocks and drafts declare tensors to a [`KeptPlanner`]; programs find them by label in the [`KeptLayout`]
+//! that it becomes, with the type and the shape that was declared. A [`Purpose`] says what a tensor is for,
+//! and with that in which of three regions it lies.
 
 use std::collections::HashMap;
 
@@ -46,8 +46,8 @@ pub enum Region {
     State,
     /// What speculation adds: one buffer, which all sessions map.
     Speculation,
-    /// Behind the activations. Steps that need the memory there end the life of these tensors: prefill does, and nothing
-    /// that comes between two rounds.
+    /// Behind the activations. Steps that need the memory there end the life of these tensors: prefill does,
+    /// and nothing that comes between two rounds.
     Activations,
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use super::error::ModelError;
 use crate::gguf::{Cause, Gguf, GgufError, Metadata};
 
-/// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums of
-/// products then fit 32 bits.
+/// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums
+/// of products then fit 32 bits.
 pub(super) const LIMIT: u32 = 1 << 20;
 
 /// Most layers of a model; the largest have some hundred.

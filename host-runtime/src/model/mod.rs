@@ -1,9 +1,15 @@
 //! Models: what a GGUF says of them, which weights they need, what they keep, and how they become programs.
 //!
-//! From the bottom up, and never back: [`graph`] builds programs and knows no architecture; the files of [`block`] make
-//! layers of them; a [`Decoder`] is an embedding, layers and a head; a file of [`arch`] reads the layers of one
-//! architecture from metadata, one of [`draft`] has a kind of draft model; [`programs`] are recipes over a target and a
-//! draft. Labels tie it together: what a block plans or declares under a label, its graph finds under it.
+//! Each of these uses those above it, and never the other way round:
+//!
+//! * `graph` builds programs out of ops and knows no architecture;
+//! * `block` has what layers are made of, one file for each block with all that belongs to it;
+//! * `decoder` has a model: an embedding, layers and an LM head;
+//! * `arch` reads the layers of each architecture from metadata, and `draft` has the kinds of draft models;
+//! * `programs` has the recipes for programs, over a target and a draft.
+//!
+//! Weights and kept tensors go by label: what a block plans or declares under a label, its graph finds under
+//! it.
 
 mod arch;
 mod block;

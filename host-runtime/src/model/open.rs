@@ -1,4 +1,4 @@
-//! From a file to a model: finds who reads its architecture.
+//! From a file to a model: finds the reader of its architecture.
 
 use super::arch;
 use super::decoder::Decoder;

@@ -1,6 +1,6 @@
-//! The programs of a model, each recorded once per shape: recipes over a target and a draft. Positions, the causal mask
-//! and the states follow the step registers, so that a step sends nothing but token ids, and a speculative round not even
-//! these.
+//! The programs of a model, each recorded once per shape: recipes over a target and a draft. Positions, the
+//! causal mask and the states follow the step registers, so that a step sends nothing but token ids, and a
+//! speculative round not even these.
 
 use hexflash_abi::accept::SLOTS;
 use hexflash_abi::op::params::Accept;
@@ -41,7 +41,8 @@ pub struct Shape {
     pub max_tokens: u32,
     /// Rows of logits.
     pub rows: Rows,
-    /// Layers whose input (the residual stream) the host wants; the number of layers means the last one's output.
+    /// Layers whose input (the residual stream) the host wants; the number of layers means the last one's
+    /// output.
     pub taps: Vec<u32>,
     /// What becomes of the tapes. Without tapes [`Tapes::Defer`] is as [`Tapes::Fold`].
     pub tapes: Tapes,
@@ -148,7 +149,8 @@ impl<'a> Recipes<'a> {
         g.finish()
     }
 
-    /// A block drafted from an anchor that the host gives: the start of rounds, or rounds that the host accepts.
+    /// A block drafted from an anchor that the host gives: the start of rounds, or rounds that the host
+    /// accepts.
     ///
     /// # Errors
     /// As [`step`](Self::step).

@@ -1,4 +1,5 @@
-//! What the tensors of a model are called: in the file, and in plans and programs, where target and draft meet.
+//! What the tensors of a model are called: in the file, and in plans and programs, where target and draft
+//! meet.
 
 /// What the labels of a draft's tensors begin with.
 pub(crate) const DRAFT_PREFIX: &str = "draft.";

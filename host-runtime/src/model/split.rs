@@ -25,8 +25,8 @@ impl Split {
         Self { first: vec![0] }
     }
 
-    /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each has a layer;
-    /// `None` if there are not so many layers.
+    /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each
+    /// has a layer; `None` if there are not so many layers.
     pub fn balanced<'a>(
         layers: usize,
         embedding: EmbeddingReaders,
@@ -57,8 +57,8 @@ impl Split {
         for layer in 0..layers {
             let (n, size) = (first.len(), bytes[1 + layer]);
             let share = (u128::from(total) * n as u128 / sessions as u128) as u64;
-            // One more session begins where its share is nearer to this layer's start than to its end, or where only
-            // as many layers are left as sessions.
+            // One more session begins where its share is nearer to this layer's start than to its end, or
+            // where only as many layers are left as sessions.
             let due = before + size / 2 > share || layers - layer <= sessions - n;
             if n < sessions && layer > first[n - 1] && due {
                 first.push(layer);

@@ -48,8 +48,8 @@ pub struct WeightMap {
 }
 
 impl WeightMap {
-    /// The weights of an image whose entries `entry` knows. `home` says where a byte of the image is: the buffer, and
-    /// the place in it.
+    /// The weights of an image whose entries `entry` knows. `home` says where a byte of the image is: the
+    /// buffer, and the place in it.
     pub fn new(
         plan: WeightPlan,
         entry: impl Fn(&str) -> Option<WeightEntry>,
@@ -98,7 +98,8 @@ impl WeightMap {
 }
 
 impl WeightPlan {
-    /// Labels of the weights that are no tensors of the file; every session that runs a part of the model reads them.
+    /// Labels of the weights that are no tensors of the file; every session that runs a part of the model
+    /// reads them.
     pub fn constants(&self) -> HashSet<String> {
         self.specs.iter().filter(|spec| is_constant(spec)).map(|spec| spec.name.clone()).collect()
     }
@@ -122,7 +123,8 @@ impl<'g> WeightPlanner<'g> {
         Self { gguf, plan: WeightPlan::default(), constants: Vec::new() }
     }
 
-    /// The first tensor of the file that the plan has no use for and nobody `expected`.
+    /// The first tensor of the file that the plan does not use, and that is not `expected` to be there all
+    /// the same.
     pub(super) fn unused(&self, expected: impl Fn(&str) -> bool) -> Option<&'g str> {
         let used: HashSet<&str> =
             self.plan.specs.iter().flat_map(|spec| &spec.sources).map(String::as_str).collect();

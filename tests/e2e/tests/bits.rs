@@ -1,7 +1,8 @@
-//! The bits that the shipped models compute, checked in: a change of the code that should change no result changes none.
+//! The bits that the shipped models compute, checked in: a change of the code that should change no result
+//! changes none.
 //!
-//! Hashed are the logits after every token, and caches, rings and recurrent states after the last one. All back ends
-//! give the same bits (`invariance.rs`), so the hashes hold on every machine.
+//! Hashed are the logits after every token, and caches, rings and recurrent states after the last one. All
+//! back ends give the same bits (`invariance.rs`), so the hashes hold on every machine.
 
 use hexflash::device::inproc::Settings;
 use hexflash::engine::{Engine, EngineOptions};

@@ -1,4 +1,5 @@
-//! Models without any recurrent layer, with random weights: speculation has no tapes to keep, and changes no token.
+//! Models without any recurrent layer, with random weights: speculation has no tapes to keep, and changes no
+//! token.
 
 use std::fs::File;
 use std::path::Path;

@@ -12,7 +12,8 @@ use crate::gguf::Gguf;
 /// Reads and checks the layers of the trunk, `n_layer` of them.
 type Layers = fn(&Keys<'_>, &Common) -> Result<Vec<Layer>, ModelError>;
 
-/// The architectures that this version runs: the value of `general.architecture`, and what reads their layers.
+/// The architectures that this version runs: the value of `general.architecture`, and what reads their
+/// layers.
 const ARCHITECTURES: &[(&str, Layers)] = &[("qwen35", qwen35::layers), ("qwen3", qwen3::layers)];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.

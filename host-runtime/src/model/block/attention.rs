@@ -52,7 +52,8 @@ pub struct Attention {
 pub enum Gate {
     /// There is none.
     None,
-    /// Sigmoid, as wide as a query; `attn_q` has, head by head, the values of the query and then those of the gate.
+    /// Sigmoid, as wide as a query; `attn_q` has, head by head, the values of the query and then those of the
+    /// gate.
     PerHead,
 }
 

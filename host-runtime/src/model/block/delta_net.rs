@@ -1,7 +1,8 @@
 //! Gated DeltaNet: linear attention with a state that forgets, behind a causal convolution.
 //!
-//! Formulas: llama.cpp's `src/models/qwen35.cpp`. Tokens that may be taken back are not in the state: their factors
-//! (keys, deltas, decays) and the inputs of their convolution lie on tapes, and the next step folds those that count.
+//! Formulas: llama.cpp's `src/models/qwen35.cpp`. Tokens that may be taken back are not in the state: their
+//! factors (keys, deltas, decays) and the inputs of their convolution lie on tapes, and the next step folds
+//! those that count.
 
 use hexflash_abi::op::params::{self, SsmConv, Swiglu};
 use hexflash_abi::op::{MAX_STATE, MAX_TAPS};

@@ -71,8 +71,9 @@ impl<M: Mix> Layer<M> {
         self.mlp.weights(plan, scope)
     }
 
-    /// Records the layer for x{n_embd,t}, with `stream` for the residual stream inside of it; `x` may be `stream`.
-    /// The sum of the two tensors that it gives is the output, so that whoever adds them chooses where that lies.
+    /// Records the layer for x{n_embd,t}, with `stream` for the residual stream inside of it; `x` may be
+    /// `stream`. The output is the sum of the two tensors that it returns, so that the caller chooses where
+    /// that lies.
     pub(in crate::model) fn record(
         &self,
         g: &mut Graph<'_>,

@@ -1,5 +1,5 @@
-//! Blocks: what layers are made of. Each file has all four sides of one block: its hyper-parameters as a GGUF has them,
-//! its weights, what it keeps from step to step, and its graph.
+//! Blocks: what layers are made of. Each file has all four sides of one block: its hyper-parameters as a GGUF
+//! has them, its weights, what it keeps from step to step, and its graph.
 
 mod attention;
 mod delta_net;

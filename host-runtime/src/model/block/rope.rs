@@ -61,8 +61,8 @@ impl Rope {
         Ok(Self { n_dims, freq_base, freq_scale, ext_factor, n_ctx_orig })
     }
 
-    /// Turns x{d,h,t} by absolute position, in place. For text the position rows of a (interleaved) M-RoPE are equal, which
-    /// makes it plain NEOX.
+    /// Turns x{d,h,t} by absolute position, in place. For text the position rows of a (interleaved) M-RoPE
+    /// are equal, which makes it plain NEOX.
     pub(super) fn record(&self, g: &mut Graph<'_>, x: Tensor) {
         let rope = params::Rope {
             n_dims: self.n_dims,

@@ -17,11 +17,12 @@ use crate::record::{RecordError, Tensor};
 /// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + MAX_VERIFY}`.
 pub const BLOCK: &str = "block";
 
-/// The features that plain steps left for the draft, kept in [`Scope::DRAFT`]: F32 `{tap width, MAX_PENDING}`.
+/// The features that plain steps left for the draft, kept in [`Scope::DRAFT`]:
+/// F32 `{tap width, MAX_PENDING}`.
 pub const PENDING: &str = "pending";
 
-/// A draft model: it reads the residual stream of some layers of its target (the *taps*, together the *features* of a
-/// token), and guesses the tokens that follow an *anchor*, the last token of the text.
+/// A draft model: it reads the residual stream of some layers of its target (the *taps*, together the
+/// *features* of a token), and guesses the tokens that follow an *anchor*, the last token of the text.
 ///
 /// All labels of its tensors begin with `draft.`; it runs in the last session.
 pub trait Draft: Debug + Send + Sync {
@@ -58,9 +59,9 @@ pub trait Draft: Debug + Send + Sync {
     /// Where [`propose`](Self::propose) finds the anchor, I32 `{1}`.
     fn anchor(&self, g: &mut Graph<'_>) -> Tensor;
 
-    /// Guesses `n_draft` tokens after the anchor, which is at position `n_past`: their ids go to [`BLOCK`] behind its first
-    /// entry, and to the margins how sure each is. The step is as wide as [`block`](Self::block) at first, and `n_draft`
-    /// wide afterwards.
+    /// Guesses `n_draft` tokens after the anchor, which is at position `n_past`: their ids go to [`BLOCK`]
+    /// behind its first entry, and to the margins how sure each is. The step is as wide as
+    /// [`block`](Self::block) at first, and `n_draft` wide afterwards.
     fn propose(&self, g: &mut Graph<'_>);
 }
 

@@ -34,7 +34,8 @@ pub struct Context<'a> {
     pub buffers: Buffers,
 }
 
-/// What a step does with the tapes of recurrent blocks, which hold the tokens that the last step may have to take back.
+/// What a step does with the tapes of recurrent blocks, which hold the tokens that the last step may have to
+/// take back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tapes {
     /// The tokens on the tapes that count enter the states, and the step's own tokens after them.

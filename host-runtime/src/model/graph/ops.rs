@@ -1,4 +1,5 @@
-//! Ops and groups of ops that all blocks use: norms, products with activations quantized once, heads, attention.
+//! Ops and groups of ops that all blocks use: norms, products with activations quantized once, heads,
+//! attention.
 
 use std::collections::HashMap;
 

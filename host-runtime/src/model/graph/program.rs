@@ -1,4 +1,5 @@
-//! A program under construction, and the tensors that it uses: weights, kept tensors, inputs, outputs, activations.
+//! A program under construction, and the tensors that it uses: weights, kept tensors, inputs, outputs,
+//! activations.
 
 use std::collections::HashMap;
 
@@ -17,8 +18,8 @@ pub struct Graph<'a> {
     cx: Context<'a>,
     t: u32,
     tapes: Tapes,
-    /// int8 form of activations that some matrix has read already. An activation that is overwritten in place after that
-    /// must not be multiplied again: its int8 form would be the old one.
+    /// int8 form of activations that some matrix has read already. An activation that is overwritten in place
+    /// after that must not be multiplied again: its int8 form would be the old one.
     pub(super) quantized: HashMap<Tensor, Tensor>,
     known: HashMap<String, Tensor>,
 }
@@ -120,7 +121,8 @@ impl<'a> Graph<'a> {
         self.at(kept, kept.offset + u64::from(first) * bytes, ne, flags)
     }
 
-    /// What the caches of the device must do to a tensor that several sessions use from one program to another.
+    /// What the caches of the device must do to a tensor that several sessions use from one program to
+    /// another.
     pub(in crate::model) fn shared(&self) -> TensorFlags {
         match self.cx.split.sessions() {
             1 => TensorFlags::empty(),

@@ -104,7 +104,8 @@ impl Draft for DFlash {
             let [stream, y] = layer.record(g, ALL.layer(i), x, x);
             g.update(Op::Add, stream, y);
         }
-        // The rows of drafts alone: the anchor's output is not used, and a short draft needs no more of the head.
+        // The rows of drafts alone: the anchor's output is not used, and a short draft needs no more of the
+        // head.
         g.part(Part::DraftHead);
         g.set_tokens(Register::NDraft, 0);
         self.guess(g, x);

@@ -1,8 +1,9 @@
 //! DFlash v1: a draft that guesses a whole block of tokens at once.
 //!
-//! Per draft layer the features of a token give keys and values at the token's own position (*injection*): the context,
-//! which no query ever comes from. A block is the anchor, whose features do not exist yet, followed by masks; its tokens
-//! see the context and each other, and row i of the output guesses the token i places after the anchor.
+//! Per draft layer the features of a token give keys and values at the token's own position (*injection*):
+//! the context, which no query ever comes from. A block is the anchor, whose features do not exist yet,
+//! followed by masks; its tokens see the context and each other, and row i of the output guesses the token i
+//! places after the anchor.
 //!
 //! Sources: llama.cpp's `src/models/dflash.cpp`, z-lab's `dflash` module.
 
