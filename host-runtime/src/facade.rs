@@ -8,7 +8,7 @@ use crate::engine::{Engine, EngineOptions};
 use crate::error::Error;
 use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
-use crate::model::Config;
+use crate::model;
 use crate::sampler::{Sampler, SamplerOverrides, SamplerParams};
 use crate::speculation::{DraftLength, NGram, Source, Speculation};
 use crate::text::{TextError, TextModel};
@@ -102,7 +102,7 @@ impl ModelOptions {
         let gguf = Gguf::open(path.as_ref())?;
         // Before the tokenizer, which differs where the architecture does: the cause is named, not its
         // consequence.
-        Config::read(&gguf)?;
+        model::read(&gguf)?;
         let text = TextModel::read(&gguf)?;
         let sampling = text.sampling.clone().overridden_by(&self.sampling);
         // Refused now rather than with the first text.

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::device::{Device, DeviceError, inproc};
 use crate::engine::Engine;
-use crate::model::StateLayout;
+use crate::model::Region;
 
 /// A device that can be told nonsense.
 pub trait Target: Device {
@@ -37,16 +37,11 @@ impl Target for crate::device::htp::Htp {
     }
 }
 
-/// Layout of an engine's state.
-pub fn state_layout(engine: &Engine) -> &StateLayout {
-    &engine.state_layout
-}
-
-/// The bytes of all parts of an engine's state: caches and recurrent states, as [`state_layout`] says.
+/// The bytes of all parts of an engine's state: caches and recurrent states, as [`Engine::kept`] lays them out.
 pub fn state_bytes(engine: &Engine) -> Vec<u8> {
-    let layout = &engine.state_layout;
-    let mut bytes = vec![0; layout.bytes() as usize];
-    for (part, &start) in engine.state.iter().zip(&layout.parts) {
+    let kept = engine.kept();
+    let mut bytes = vec![0; kept.region_bytes(Region::State) as usize];
+    for (part, &start) in engine.state.iter().zip(kept.parts()) {
         let start = start as usize;
         part.memory.read(0, &mut bytes[start..][..part.memory.len()]);
     }

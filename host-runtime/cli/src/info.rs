@@ -11,7 +11,7 @@ use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
 use hexflash::engine::{EngineOptions, MemoryPlan, plan};
 use hexflash::gguf::{Gguf, Value};
-use hexflash::model::{Config, Mixer};
+use hexflash::model::{self, Decoder};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -51,7 +51,7 @@ struct Tensor<'g> {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let gguf = args.model.open()?;
-    let config = Config::read(&gguf)?;
+    let config = model::read(&gguf)?;
     let device = args.device.open()?;
     let draft = args.spec.drafter.open()?;
     let options = EngineOptions { speculate: args.spec.speculates()?, ..args.engine.options() };
@@ -109,7 +109,7 @@ fn mib(bytes: u64) -> String {
 fn print(
     out: &mut impl Write,
     gguf: &Gguf,
-    config: &Config,
+    config: &Decoder,
     tensors: &[Tensor<'_>],
     memory: &MemoryPlan,
     all: bool,
@@ -123,15 +123,9 @@ fn print(
         };
         writeln!(out, "  {key:<44} {text}")?;
     }
-    let full = config.mixers.iter().filter(|&&m| m == Mixer::Full).count();
     writeln!(out, "\nmodel")?;
-    writeln!(
-        out,
-        "  {} layers: {} linear (Gated DeltaNet), {full} full attention",
-        config.mixers.len(),
-        config.mixers.len() - full
-    )?;
-    writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff, config.n_vocab)?;
+    writeln!(out, "  {} layers: {}", config.layers.len(), config.mixers())?;
+    writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff(), config.n_vocab)?;
     writeln!(out, "\ntensors")?;
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for t in tensors {

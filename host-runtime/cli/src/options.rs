@@ -155,7 +155,7 @@ impl SpecArgs {
 
     /// What users should know who asked for more drafts than a block has.
     pub(super) fn note(&self, engine: &Engine) -> Option<String> {
-        let (DraftLength::Fixed(n), most) = (self.length?, engine.draft_config()?.block - 1) else {
+        let (DraftLength::Fixed(n), most) = (self.length?, engine.draft_model()?.block() - 1) else {
             return None;
         };
         (n > most).then(|| {

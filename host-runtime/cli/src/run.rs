@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::{CliError, input, say};
 use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
-use hexflash::model::Config;
+use hexflash::model;
 use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
 use hexflash::speculation::SpecStats;
 use hexflash::text::{CHATML, TextModel};
@@ -160,7 +160,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let gguf = args.model.open()?;
     // Before the tokenizer, which differs where the architecture does: say what the matter is, not its
     // consequence.
-    Config::read(&gguf)?;
+    model::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
     let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
     let sampler = Sampler::new(params)?;

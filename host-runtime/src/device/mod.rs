@@ -17,9 +17,10 @@ use std::time::Duration;
 use hexflash_abi::message::{Load, Message, PingInfo, Response};
 use hexflash_abi::{BufferId, Seq};
 
+pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use error::DeviceError;
 pub use memory::{Memory, SharedMemory, Source};
-pub use sessions::{MAX_SESSIONS, Session, SessionSet, Sessions};
+pub use sessions::{Session, Sessions};
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]

@@ -25,8 +25,8 @@ use zerocopy::IntoBytes;
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{
-    AttentionConfig, Buffers, Config, DRAFT_PREFIX, DraftConfig, IoLayout, MAX_VERIFY, SpecLayout,
-    StateLayout, WeightPlan,
+    self, Buffers, DRAFT_BLOCK, DRAFT_PREFIX, Decoder, Draft, IoLayout, KeptLayout, MAX_VERIFY, Region,
+    Rollback, Scope,
 };
 use crate::record::{Homes, Site};
 use crate::setting::Setting;
@@ -34,7 +34,7 @@ use crate::weights::ImageOptions;
 use weights::{Image, Weights};
 
 pub use error::EngineError;
-use programs::{Layouts, Program, Programs, embeds_twice};
+use programs::{Layouts, Program, Programs, embedding_readers};
 pub use programs::{MemoryPlan, SpeculationMemory, plan};
 pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
 
@@ -84,12 +84,12 @@ pub struct StepStats {
 /// A model on a device.
 pub struct Engine {
     device: Box<dyn Device>,
-    pub(crate) config: Config,
+    pub(crate) config: Decoder,
     plan: MemoryPlan,
     warnings: Vec<String>,
     pub(crate) io: Buffer,
     pub(crate) layout: IoLayout,
-    pub(crate) state_layout: StateLayout,
+    kept: KeptLayout,
     /// Each session's part.
     pub(crate) state: Vec<Buffer>,
     spec: Option<Spec>,
@@ -128,9 +128,11 @@ struct Stage {
 
 /// What speculation adds to an engine.
 struct Spec {
-    draft: Option<DraftConfig>,
-    layout: SpecLayout,
-    buffer: Buffer,
+    draft: Option<Box<dyn Draft>>,
+    /// What it keeps beside states and caches; a dense target without a draft keeps nothing.
+    buffer: Option<Buffer>,
+    /// Where in it the tokens are that the draft guessed last.
+    drafts_at: usize,
     /// Tokens whose features wait for the draft, the last of the context.
     pending: u32,
     rounds: rounds::State,
@@ -162,37 +164,42 @@ impl Engine {
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
         image.cancel.check()?;
-        let config = Config::read(gguf)?;
-        let draft = draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, &config)?)));
-        let draft = draft.transpose()?;
-        let (n_ctx, options) = &settle(&config, draft.as_ref().map(|(_, draft)| draft), options)?;
+        let config = model::read(gguf)?;
+        let draft_gguf = draft;
+        let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &config)).transpose()?;
+        let (n_ctx, options) = &settle(&config, draft.as_deref(), options)?;
         let n_ctx = *n_ctx;
         let (mut weights, mut warnings) = (Vec::new(), Vec::new());
-        let twice = embeds_twice(&config, draft.as_ref().map(|(_, draft)| draft));
-        let own = Image::load(gguf, WeightPlan::of(gguf, &config)?, image, &*device)?;
-        let split = own.split(&config, twice, device.info().sessions)?;
+        let embedding = embedding_readers(&config, draft.as_deref());
+        let own = Image::load(gguf, config.weights(gguf)?, image, &*device)?;
+        let split = own.split(&config, embedding, device.info().sessions)?;
         warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
-        let mut map = own.map(&mut *device, |label| split.readers(label, twice), &mut weights)?;
-        if let Some((gguf, draft)) = &draft {
-            let more = Image::load(gguf, draft.weights(gguf, &config)?, image, &*device)?;
+        let constants = own.constants();
+        let readers = |label: &str| match constants.contains(label) {
+            true => SessionSet::all(split.sessions()),
+            false => split.readers(label, embedding),
+        };
+        let mut map = own.map(&mut *device, readers, &mut weights)?;
+        if let Some((gguf, draft)) = draft_gguf.zip(draft.as_deref()) {
+            let more = Image::load(gguf, draft.weights(gguf)?, image, &*device)?;
             warnings.extend_from_slice(more.warnings());
             weight_bytes.1 = more.bytes();
             let last = SessionSet::one(split.last());
             map = map.with(more.map(&mut *device, |_| last, &mut weights)?);
         }
-        let draft = draft.map(|(_, draft)| draft);
 
-        let layouts = Layouts::new(&config, draft.as_ref(), n_ctx, options, split)?;
-        let parts = layouts.state.part_bytes().enumerate();
+        let layouts = Layouts::new(&config, draft.as_deref(), n_ctx, options, split)?;
+        let parts = layouts.kept.part_bytes().enumerate();
         let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes));
         let state = state.collect::<Result<Vec<_>, _>>()?;
         let io = device.allocate(layouts.io.bytes)?;
-        let spec = layouts.spec.as_ref().map(|spec| device.allocate(spec.bytes)).transpose()?;
+        let spec = Some(layouts.kept.region_bytes(Region::Speculation)).filter(|&bytes| bytes > 0);
+        let spec = spec.map(|bytes| device.allocate(bytes)).transpose()?;
         let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
         let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
         let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
-        let programs = Programs::record(&layouts.model(&config, &map, draft.as_ref(), ids), options)?;
+        let programs = Programs::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options)?;
         let sessions = 0..layouts.split.sessions();
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
@@ -208,13 +215,18 @@ impl Engine {
         let written = state.iter().chain(&activations).chain([&io]).chain(&handed).chain(&spec);
         let sizes: HashMap<_, _> = read.chain(written.map(|buffer| info(buffer, false))).collect();
         let sizes = |id: BufferId| sizes.get(&id).copied();
-        let spec = spec.zip(layouts.spec).map(|(buffer, layout)| {
-            let rounds = rounds::State::default();
-            Spec { draft, layout, buffer, pending: 0, rounds }
-        });
-        if let Some(spec) = &spec {
-            spec.write_tables();
-        }
+        let spec = match layouts.kept.rollback {
+            Rollback::None => None,
+            Rollback::LastStep => {
+                let block = draft.as_ref().map(|_| layouts.kept.place(&Scope::DRAFT.label(DRAFT_BLOCK)));
+                // Behind the anchor.
+                let drafts_at = block.map_or(0, |block| block.offset as usize + 4);
+                let rounds = rounds::State::default();
+                let spec = Spec { draft, buffer: spec, drafts_at, pending: 0, rounds };
+                spec.write_tables(&layouts.kept);
+                Some(spec)
+            }
+        };
         let mut stages = Vec::with_capacity(programs.recorded.len());
         for (id, recorded) in programs.recorded.iter().enumerate() {
             for session in (0..activations.len()).filter(|&session| recorded.runs_in(session)) {
@@ -239,7 +251,7 @@ impl Engine {
             io,
             layout: layouts.io,
             state,
-            state_layout: layouts.state,
+            kept: layouts.kept,
             spec,
             device,
             config,
@@ -258,13 +270,18 @@ impl Engine {
     }
 
     /// Hyper-parameters of the model.
-    pub fn config(&self) -> &Config {
+    pub fn config(&self) -> &Decoder {
         &self.config
     }
 
-    /// Hyper-parameters of the draft, if there is one.
-    pub fn draft_config(&self) -> Option<&DraftConfig> {
-        self.spec.as_ref()?.draft.as_ref()
+    /// The draft model, if there is one.
+    pub fn draft_model(&self) -> Option<&dyn Draft> {
+        self.spec.as_ref()?.draft.as_deref()
+    }
+
+    /// Where caches, states and tapes lie.
+    pub fn kept(&self) -> &KeptLayout {
+        &self.kept
     }
 
     /// Whether tokens can be verified and taken back.
@@ -289,7 +306,7 @@ impl Engine {
 
     /// Positions of the context.
     pub fn n_ctx(&self) -> u32 {
-        self.state_layout.n_ctx
+        self.kept.n_ctx
     }
 
     /// Tokens in the context.
@@ -589,20 +606,18 @@ impl Engine {
 
 /// The context length, and the options, as far as model and draft allow them.
 fn settle(
-    config: &Config,
-    draft: Option<&DraftConfig>,
+    target: &Decoder,
+    draft: Option<&dyn Draft>,
     options: &EngineOptions,
 ) -> Result<(u32, EngineOptions), EngineError> {
-    let trained = config.n_ctx_train;
+    let trained = target.n_ctx_train;
     let n_ctx = match options.n_ctx {
         None => trained.min(DEFAULT_CTX),
         Some(0) => trained,
         Some(n) => n,
     };
-    let attention = [Some(&config.attention), draft.map(|draft| &draft.attention)];
-    let longest = attention.into_iter().flatten().map(AttentionConfig::longest_context);
-    let longest = longest.min().unwrap_or(trained);
-    let block = draft.map_or(1, |draft| draft.block);
+    let longest = target.longest_context().min(draft.map_or(u32::MAX, |draft| draft.longest_context()));
+    let block = draft.map_or(1, |draft| draft.block());
     let allowed = if n_ctx > trained {
         format!("1 to {trained}, which the model was trained for")
     } else if n_ctx > longest {

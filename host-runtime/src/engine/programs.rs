@@ -6,8 +6,8 @@ use super::{EngineError, EngineOptions, settle};
 use crate::device::{DeviceInfo, MAX_SESSIONS};
 use crate::gguf::Gguf;
 use crate::model::{
-    Buffers, Config, DraftConfig, Features, IoLayout, MAX_VERIFY, Model, Rows, Shape, SpecLayout, Split,
-    StateLayout, WeightMap, WeightPlan,
+    self, Buffers, Context, Decoder, Draft, EmbeddingReaders, Features, IoLayout, KeptLayout, KeptPlanner,
+    MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Shape, Split, Tapes, WeightMap,
 };
 use crate::record::{RecordError, Recorded};
 
@@ -58,19 +58,14 @@ pub struct SpeculationMemory {
 }
 
 impl SpeculationMemory {
-    fn new(config: &Config, spec: &SpecLayout, conv_rows: u64, draft_weights: u64) -> Self {
-        let l = &config.linear;
-        let layers = spec.tapes.iter().flatten().count() as u64;
-        let row = 4 * u64::from(l.channels());
-        let history = u64::from(l.conv_kernel - 1);
-        let one = 4 * u64::from(l.state) * u64::from(l.state) * u64::from(l.n_head_v) + history * row;
+    fn new(target: &Decoder, kept: &KeptLayout, conv_rows: u64, draft_weights: u64) -> Self {
         Self {
-            tape: spec.tape_bytes,
+            tape: kept.bytes(Purpose::Tape),
             conv_rows,
-            draft_kv: spec.draft_kv_bytes,
+            draft_kv: kept.bytes(Purpose::DraftKv),
             draft_weights,
-            other: spec.bytes - spec.tape_bytes - spec.draft_kv_bytes,
-            state_copies: u64::from(MAX_VERIFY) * layers * one,
+            other: kept.bytes(Purpose::Rounds),
+            state_copies: u64::from(MAX_VERIFY) * target.state_bytes(),
         }
     }
 
@@ -100,38 +95,39 @@ pub(super) enum Program {
 /// What a model's programs refer to.
 #[derive(Debug)]
 pub(super) struct Layouts {
-    pub state: StateLayout,
+    pub kept: KeptLayout,
     pub io: IoLayout,
-    pub spec: Option<SpecLayout>,
     pub split: Split,
 }
 
 impl Layouts {
     pub(super) fn new(
-        config: &Config,
-        draft: Option<&DraftConfig>,
+        target: &Decoder,
+        draft: Option<&dyn Draft>,
         n_ctx: u32,
         options: &EngineOptions,
         split: Split,
     ) -> Result<Self, RecordError> {
-        let speculate = options.speculate || draft.is_some();
-        Ok(Self {
-            state: StateLayout::new(config, n_ctx, &split)?,
-            io: IoLayout::new(config, options.batch.max(MAX_VERIFY), options.taps.len()),
-            spec: speculate.then(|| SpecLayout::new(config, draft, n_ctx)).transpose()?,
-            split,
-        })
+        let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
+        let mut kept = KeptPlanner::new(n_ctx, rollback);
+        target.keep(&mut kept, &split)?;
+        if let Some(draft) = draft {
+            model::keep_draft(draft, target, &mut kept)?;
+        }
+        let width = options.batch.max(MAX_VERIFY);
+        let io = IoLayout::new(target.n_embd, target.n_vocab, width, options.taps.len());
+        Ok(Self { kept: kept.finish(), io, split })
     }
 
-    pub(super) fn model<'a>(
+    pub(super) fn recipes<'a>(
         &'a self,
-        config: &'a Config,
+        target: &'a Decoder,
         weights: &'a WeightMap,
-        draft: Option<&'a DraftConfig>,
+        draft: Option<&'a dyn Draft>,
         buffers: Buffers,
-    ) -> Model<'a> {
-        let Self { state, io, spec, split } = self;
-        Model { config, weights, state, io, spec: spec.as_ref(), draft, split, buffers }
+    ) -> Recipes<'a> {
+        let Self { kept, io, split } = self;
+        Recipes { target, draft, cx: Context { weights, kept, io, split, buffers } }
     }
 }
 
@@ -142,33 +138,31 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Records every program that `model` has, by number.
-    pub(super) fn record(model: &Model<'_>, options: &EngineOptions) -> Result<Self, RecordError> {
-        let all = |max_tokens, defer, features| Shape {
+    /// Records every program that there are recipes for, by number.
+    pub(super) fn record(recipes: &Recipes<'_>, options: &EngineOptions) -> Result<Self, RecordError> {
+        let all = |max_tokens, tapes, features| Shape {
             max_tokens,
             rows: Rows::All,
             taps: Vec::new(),
-            defer,
-            commit: true,
+            tapes,
             features,
         };
         let prefill = Shape {
             max_tokens: options.batch,
             rows: Rows::One,
             taps: options.taps.clone(),
-            defer: false,
-            commit: false,
+            tapes: Tapes::Unused,
             features: Features::Inject,
         };
         let mut recorded = vec![
-            model.step(&all(1, false, Features::Keep))?,
-            model.step(&all(model.verify_tokens(), true, Features::Inject))?,
-            model.step(&prefill)?,
+            recipes.step(&all(1, Tapes::Fold, Features::Keep))?,
+            recipes.step(&all(recipes.verify_tokens(), Tapes::Defer, Features::Inject))?,
+            recipes.step(&prefill)?,
         ];
-        if let Some(drafter) = model.drafter() {
-            recorded.extend([model.round(drafter)?, model.draft_block(drafter)?, model.inject(drafter)?]);
+        if let Some(draft) = recipes.draft {
+            recorded.extend([recipes.round(draft)?, recipes.draft_block(draft)?, recipes.inject(draft)?]);
         }
-        Ok(Self { recorded, kept_bytes: model.spec.map_or(0, |spec| spec.kept_bytes) })
+        Ok(Self { recorded, kept_bytes: recipes.cx.kept.region_bytes(Region::Activations) })
     }
 
     /// Bytes of activations, kept tensors aside.
@@ -195,36 +189,43 @@ impl Programs {
 
     pub(super) fn memory(
         &self,
-        config: &Config,
+        target: &Decoder,
         layouts: &Layouts,
         (weights, draft_weights): (u64, u64),
         device: &DeviceInfo,
     ) -> MemoryPlan {
-        let Layouts { state, io, spec, split } = layouts;
+        let Layouts { kept, io, split } = layouts;
         let unshared = self.recorded.iter().map(|r| r.activation_bytes_unshared);
+        let speculation = match kept.rollback {
+            Rollback::None => None,
+            Rollback::LastStep => {
+                let conv_rows = self.activation_bytes() - self.activations();
+                Some(SpeculationMemory::new(target, kept, conv_rows, draft_weights))
+            }
+        };
         MemoryPlan {
             weights,
-            kv: state.kv_bytes,
-            recurrent: state.recurrent_bytes,
+            kv: kept.bytes(Purpose::Kv),
+            recurrent: kept.bytes(Purpose::Recurrent),
             activations: self.activations(),
             activations_unshared: unshared.max().unwrap_or(0),
             handed_over: self.handed_bytes(),
             sessions: split.sessions() as u32,
             io: io.bytes,
-            speculation: spec.as_ref().map(|spec| {
-                let conv_rows = self.activation_bytes() - self.activations();
-                SpeculationMemory::new(config, spec, conv_rows, draft_weights)
-            }),
+            speculation,
             programs: self.recorded.iter().map(Recorded::block_bytes).sum(),
             vtcm: device.vtcm_bytes.into(),
-            n_ctx: state.n_ctx,
+            n_ctx: kept.n_ctx,
         }
     }
 }
 
-/// Whether the last session reads the embedding, too: as LM head, or for the draft.
-pub(super) fn embeds_twice(config: &Config, draft: Option<&DraftConfig>) -> bool {
-    config.tied || draft.is_some_and(|draft| !draft.own_embedding)
+/// The sessions that read the target's embedding.
+pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn Draft>) -> EmbeddingReaders {
+    match draft {
+        Some(draft) if draft.shares_embedding() => EmbeddingReaders::FirstAndLast,
+        _ => target.embedding_readers(),
+    }
 }
 
 /// What a model would take on a device, without loading it.
@@ -237,29 +238,28 @@ pub fn plan(
     options: &EngineOptions,
     device: &DeviceInfo,
 ) -> Result<MemoryPlan, EngineError> {
-    let config = &Config::read(gguf)?;
-    let draft =
-        draft.map(|gguf| Ok::<_, EngineError>((gguf, DraftConfig::read(gguf, config)?))).transpose()?;
-    let (n_ctx, options) = &settle(config, draft.as_ref().map(|(_, draft)| draft), options)?;
+    let target = &model::read(gguf)?;
+    let draft_gguf = draft;
+    let draft = draft_gguf.map(|gguf| model::read_draft(gguf, target)).transpose()?;
+    let draft = draft.as_deref();
+    let (n_ctx, options) = &settle(target, draft, options)?;
     let [weight_buffer, state, io, spec, draft_buffer] = [0, 1, 2, 3, 4].map(BufferId);
     let whole = |buffer| move |at| (buffer, at);
-    let plan = WeightPlan::of(gguf, config)?;
+    let plan = target.weights(gguf)?;
     let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
     let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(weight_buffer));
-    let twice = embeds_twice(config, draft.as_ref().map(|(_, draft)| draft));
     let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
-    let split = super::weights::split(config, entries, twice, device.sessions)?;
-    let (mut draft_config, mut draft_bytes) = (None, 0);
-    if let Some((gguf, draft)) = draft {
-        let plan = draft.weights(gguf, config)?;
+    let split = super::weights::split(target, entries, embedding_readers(target, draft), device.sessions)?;
+    let mut draft_bytes = 0;
+    if let Some((gguf, draft)) = draft_gguf.zip(draft) {
+        let plan = draft.weights(gguf)?;
         let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
         weights =
             weights.with(WeightMap::new(plan, |label| entries.get(label).copied(), whole(draft_buffer)));
-        (draft_config, draft_bytes) = (Some(draft), bytes);
+        draft_bytes = bytes;
     }
-    let layouts = Layouts::new(config, draft_config.as_ref(), *n_ctx, options, split)?;
+    let layouts = Layouts::new(target, draft, *n_ctx, options, split)?;
     let buffers = Buffers { state: [state; MAX_SESSIONS], io, spec };
-    let programs =
-        Programs::record(&layouts.model(config, &weights, draft_config.as_ref(), buffers), options)?;
-    Ok(programs.memory(config, &layouts, (bytes, draft_bytes), device))
+    let programs = Programs::record(&layouts.recipes(target, &weights, draft, buffers), options)?;
+    Ok(programs.memory(target, &layouts, (bytes, draft_bytes), device))
 }

@@ -54,8 +54,10 @@ impl Engine {
         let all = SessionSet::all(self.state.len());
         self.io = again(device, all, &self.io)?;
         if let Some(spec) = &mut self.spec {
-            spec.buffer = again(device, all, &spec.buffer)?;
-            spec.write_tables();
+            if let Some(buffer) = &mut spec.buffer {
+                *buffer = again(device, all, buffer)?;
+            }
+            spec.write_tables(&self.kept);
             (spec.pending, spec.rounds) = (0, rounds::State::default());
         }
         for (session, activations) in self.activations.iter_mut().enumerate() {

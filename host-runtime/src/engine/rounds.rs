@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use super::programs::Program;
 use super::{Engine, EngineError, Spec};
 use crate::device::DeviceError;
-use crate::model::{DraftConfig, IoLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+use crate::model::{IoLayout, KeptLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use crate::setting::Setting;
 
 /// What bounds rounds.
@@ -96,14 +96,10 @@ impl Default for State {
 
 impl Spec {
     /// Fills the tables that programs only read.
-    pub(super) fn write_tables(&self) {
-        let (Some(draft), Some(at)) = (&self.draft, &self.layout.draft) else { return };
-        let write = |at: u64, values: &[u32]| self.buffer.memory.write(at as usize, values.as_bytes());
-        let n = MAX_VERIFY;
-        write(at.noise, &vec![draft.mask; n as usize]);
-        write(at.rows, &(1..=n).collect::<Vec<_>>());
-        if let (Some(to), Some(ids)) = (at.d2t, &draft.d2t) {
-            write(to, ids);
+    pub(super) fn write_tables(&self, kept: &KeptLayout) {
+        let (Some(draft), Some(buffer)) = (&self.draft, &self.buffer) else { return };
+        for (label, values) in draft.tables() {
+            buffer.memory.write(kept.place(&label).offset as usize, values.as_bytes());
         }
     }
 }
@@ -113,8 +109,9 @@ impl Engine {
         self.spec.as_mut().ok_or(EngineError::Without { what: "speculation" })
     }
 
-    fn draft_model(&mut self) -> Result<(u32, &mut Spec), EngineError> {
-        let block = self.draft_config().map(|draft: &DraftConfig| draft.block);
+    /// Tokens of a block of the draft, and what speculation adds.
+    fn drafting(&mut self) -> Result<(u32, &mut Spec), EngineError> {
+        let block = self.draft_model().map(|draft| draft.block());
         let block = block.ok_or(EngineError::Without { what: "a draft model" })?;
         Ok((block, self.spec()?))
     }
@@ -135,8 +132,8 @@ impl Engine {
 
     /// Most tokens that can be drafted now: none where the context has no room for a block.
     pub fn draft_room(&self) -> u32 {
-        match self.draft_config() {
-            Some(draft) if self.n_ctx() - self.n_past >= draft.block => draft.block - 1,
+        match self.draft_model() {
+            Some(draft) if self.n_ctx() - self.n_past >= draft.block() => draft.block() - 1,
             _ => 0,
         }
     }
@@ -152,10 +149,11 @@ impl Engine {
 
     /// The first `n` tokens that the draft guessed last, at most a block less one.
     fn read_drafts(&mut self, n: u32) -> Result<Block, EngineError> {
-        let (block, spec) = self.draft_model()?;
-        let at = spec.layout.draft.as_ref().map_or(0, |draft| draft.block) as usize + 4;
+        let (block, spec) = self.drafting()?;
         let mut drafts = Block { n: n.min(block - 1) as usize, ..Block::default() };
-        spec.buffer.memory.read(at, drafts.ids[..drafts.n].as_mut_bytes());
+        if let Some(buffer) = &spec.buffer {
+            buffer.memory.read(spec.drafts_at, drafts.ids[..drafts.n].as_mut_bytes());
+        }
         self.stats.host_bytes += 4 * drafts.n as u64;
         Ok(drafts)
     }
@@ -170,7 +168,7 @@ impl Engine {
 
     /// Drafts on the device, for a round or for [`draft`](Self::draft).
     fn run_draft(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
-        let (block, _) = self.draft_model()?;
+        let (block, _) = self.drafting()?;
         self.admit(&[anchor])?;
         let room = self.draft_room();
         if !(1..=room).contains(&n) {
@@ -194,7 +192,7 @@ impl Engine {
         anchor: u32,
         limits: &RoundLimits<'_>,
     ) -> Result<Option<Rounds<'_>>, EngineError> {
-        let (block, _) = self.draft_model()?;
+        let (block, _) = self.drafting()?;
         let refuse =
             |setting, allowed: String, found: u64| Err(EngineError::Setting { setting, allowed, found });
         if limits.draft_max == 0 {
@@ -500,7 +498,7 @@ impl IdleRounds<'_> {
     /// A length is 0, or `now` is more than `next`.
     pub fn set_drafts(&mut self, now: u32, next: u32) -> Result<(), EngineError> {
         let engine = &mut *self.engine;
-        let (block, _) = engine.draft_model()?;
+        let (block, _) = engine.drafting()?;
         let next = next.min(block - 1);
         if !(1..=next).contains(&now) {
             let allowed = format!("1 to {next}");

@@ -1,5 +1,6 @@
 //! Weights on the device: each session gets what it reads, straight from the image of all.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use hexflash_abi::BufferId;
@@ -7,7 +8,7 @@ use hexflash_abi::BufferId;
 use super::EngineError;
 use crate::device::{Buffer, Device, SessionSet, Source};
 use crate::gguf::Gguf;
-use crate::model::{Config, Split, WeightMap, WeightPlan};
+use crate::model::{Decoder, EmbeddingReaders, Split, WeightMap, WeightPlan};
 use crate::setting::Setting;
 use crate::weights::{ImageOptions, Stretch, WeightEntry, WeightImage};
 
@@ -49,16 +50,16 @@ struct Run {
     sessions: SessionSet,
 }
 
-/// The layers of each of `sessions` sessions; with `twice` the last one reads the embedding, too.
+/// The layers of each of `sessions` sessions.
 pub(super) fn split<'a>(
-    config: &Config,
+    target: &Decoder,
     weights: impl Iterator<Item = (&'a str, &'a WeightEntry)>,
-    twice: bool,
+    embedding: EmbeddingReaders,
     sessions: u32,
 ) -> Result<Split, EngineError> {
-    let layers = config.mixers.len();
+    let layers = target.layers.len();
     let weights = weights.map(|(label, entry)| (label, entry.bytes));
-    Split::balanced(layers, twice, weights, sessions as usize).ok_or_else(|| EngineError::Setting {
+    Split::balanced(layers, embedding, weights, sessions as usize).ok_or_else(|| EngineError::Setting {
         setting: Setting::Sessions,
         allowed: format!("1 to {layers}, the layers of the model"),
         found: sessions.into(),
@@ -88,8 +89,18 @@ impl Image {
     }
 
     /// As [`split`], of this image.
-    pub(super) fn split(&self, config: &Config, twice: bool, sessions: u32) -> Result<Split, EngineError> {
-        split(config, self.image.entries(), twice, sessions)
+    pub(super) fn split(
+        &self,
+        target: &Decoder,
+        embedding: EmbeddingReaders,
+        sessions: u32,
+    ) -> Result<Split, EngineError> {
+        split(target, self.image.entries(), embedding, sessions)
+    }
+
+    /// As [`WeightPlan::constants`].
+    pub(super) fn constants(&self) -> HashSet<String> {
+        self.plan.constants()
     }
 
     /// Maps the weights for the sessions that read them; what was mapped goes to `mapped`.

@@ -17,12 +17,14 @@ pub enum ModelError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// Another architecture.
-    #[error("{}: architecture \"{}\" is not supported; this version runs qwen35", clean(path), Clean(arch))]
+    #[error("{}: architecture \"{}\" is not supported; this version runs {known}", clean(path), Clean(arch))]
     Architecture {
         /// The file.
         path: PathBuf,
         /// `general.architecture`.
         arch: String,
+        /// The names of those that are.
+        known: String,
     },
     /// A drafter where a target is wanted.
     #[error(
@@ -40,7 +42,7 @@ pub enum ModelError {
         /// The file.
         path: PathBuf,
         /// Why.
-        error: super::DraftError,
+        error: DraftError,
     },
     /// A hyper-parameter is out of range.
     #[error(
@@ -117,5 +119,63 @@ pub enum ModelError {
         found: Vec<u64>,
         /// The shape that the hyper-parameters imply.
         expected: Vec<u64>,
+    },
+}
+
+/// A draft that cannot be used, or not with this target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DraftError {
+    /// Another architecture.
+    #[error(
+        "architecture \"{}\" is no DFlash draft; give a file of architecture {known}{}",
+        Clean(arch),
+        crate::setting::Setting::DraftModel.with()
+    )]
+    Architecture {
+        /// `general.architecture`.
+        arch: String,
+        /// The names of those that are.
+        known: String,
+    },
+    /// A later kind of draft.
+    #[error("this is a {kind} draft, which is not supported yet; use a DFlash v1 draft")]
+    Kind {
+        /// Its name.
+        kind: &'static str,
+    },
+    /// An older converter wrote it.
+    #[error(
+        "{what}: the file comes from an older converter, whose layer ids are not shifted by one; convert the draft again with a current llama.cpp"
+    )]
+    OldConverter {
+        /// What shows it.
+        what: String,
+    },
+    /// No mask token.
+    #[error(
+        "neither tokenizer.ggml.mask_token_id nor dflash.mask_token_id names the mask token; convert the draft again"
+    )]
+    NoMask,
+    /// A tensor that the graph has no use for.
+    #[error(
+        "tensor {} is not part of DFlash v1 as hexflash runs it; the draft would guess wrongly without it",
+        Clean(name)
+    )]
+    Unsupported {
+        /// The tensor.
+        name: String,
+    },
+    /// Draft and target differ.
+    #[error(
+        "{what} is {draft} in the draft, {target} in the target; use the draft that was trained for this target"
+    )]
+    Mismatch {
+        /// What differs.
+        what: &'static str,
+        /// In the draft.
+        draft: String,
+        /// In the target.
+        target: String,
     },
 }

@@ -2,13 +2,11 @@
 
 use std::fmt::Display;
 
-use hexflash_abi::op::MAX_HEAD;
-
-use super::{AttentionConfig, ModelError, RopeConfig};
+use super::error::ModelError;
 use crate::gguf::{Cause, Gguf, GgufError, Metadata};
 
-/// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums of
-/// products then fit 32 bits.
+/// Layers, heads and widths above this are not models but mistakes, and so are products of two of them; sums
+/// of products then fit 32 bits.
 pub(super) const LIMIT: u32 = 1 << 20;
 
 /// Most layers of a model; the largest have some hundred.
@@ -76,7 +74,8 @@ impl<'g> Keys<'g> {
         self.bounded(name, self.meta().require_u32(&self.key(name))?)
     }
 
-    fn or(&self, name: &str, default: u32) -> Result<u32, ModelError> {
+    /// A count that has a default.
+    pub(super) fn or(&self, name: &str, default: u32) -> Result<u32, ModelError> {
         self.bounded(name, self.meta().u32_or(&self.key(name), default)?)
     }
 
@@ -96,58 +95,5 @@ impl<'g> Keys<'g> {
         } else {
             Err(self.bad(name, eps, "a small positive number"))
         }
-    }
-
-    /// Full attention and its rotary embedding.
-    pub(super) fn attention(&self, n_embd: u32, n_ctx_train: u32) -> Result<AttentionConfig, ModelError> {
-        let n_head = self.require("attention.head_count")?;
-        let n_head_kv = self.or("attention.head_count_kv", n_head)?;
-        if !n_head.is_multiple_of(n_head_kv) {
-            return Err(self.bad("attention.head_count_kv", n_head_kv, "a divisor of the head count"));
-        }
-        let key_dim = self.or("attention.key_length", n_embd / n_head)?;
-        let value_dim = self.or("attention.value_length", n_embd / n_head)?;
-        for (name, dim) in [("attention.key_length", key_dim), ("attention.value_length", value_dim)] {
-            let most = MAX_HEAD.min(LIMIT / n_head);
-            if dim > most {
-                return Err(self.bad(name, dim, &format!("at most {most}, for {n_head} heads")));
-            }
-        }
-        let n_dims = self.or("rope.dimension_count", key_dim)?;
-        if n_dims > key_dim || n_dims % 2 != 0 {
-            return Err(self.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));
-        }
-        let rope = self.rope(n_dims, n_ctx_train)?;
-        Ok(AttentionConfig { n_head, n_head_kv, key_dim, value_dim, rope })
-    }
-
-    /// The rotary embedding of `n_dims` values.
-    fn rope(&self, n_dims: u32, n_ctx_train: u32) -> Result<RopeConfig, ModelError> {
-        let meta = self.meta();
-        let kind = meta.str_opt(&self.key("rope.scaling.type"))?.unwrap_or("none");
-        let freq_base = self.finite("rope.freq_base", 10_000.0)?;
-        // YaRN divides by the logarithm of the base.
-        let least = if kind == "yarn" { 1.0 } else { 0.0 };
-        if freq_base <= least {
-            return Err(self.bad("rope.freq_base", freq_base, &format!("more than {least}")));
-        }
-        let freq_scale = || {
-            let factor = self.finite("rope.scaling.factor", 1.0)?;
-            let scale = 1.0 / factor;
-            let sound = scale.is_finite() && scale > 0.0;
-            if sound { Ok(scale) } else { Err(self.bad("rope.scaling.factor", factor, "a positive number")) }
-        };
-        let (freq_scale, ext_factor) = match kind {
-            "none" => (1.0, 0.0),
-            "linear" => (freq_scale()?, 0.0),
-            "yarn" => (freq_scale()?, 1.0),
-            _ => return Err(self.bad("rope.scaling.type", kind, "none, linear or yarn")),
-        };
-        // 0 stands for the context length, as in llama.cpp.
-        let n_ctx_orig = match meta.u32_or(&self.key("rope.scaling.original_context_length"), 0)? {
-            0 => n_ctx_train,
-            n => n,
-        };
-        Ok(RopeConfig { n_dims, freq_base, freq_scale, ext_factor, n_ctx_orig })
     }
 }

@@ -1,25 +1,43 @@
-//! Models: what a GGUF says of them, which weights they need, and how they become programs.
+//! Models: what a GGUF says of them, which weights they need, what they keep, and how they become programs.
+//!
+//! Each of these uses those above it, and never the other way round:
+//!
+//! * `graph` builds programs out of ops and knows no architecture;
+//! * `block` has what layers are made of, one file for each block with all that belongs to it;
+//! * `decoder` has a model: an embedding, layers and an LM head;
+//! * `arch` reads the layers of each architecture from metadata, and `draft` has the kinds of draft models;
+//! * `programs` has the recipes for programs, over a target and a draft.
+//!
+//! Weights and kept tensors go by label: what a block plans or declares under a label, its graph finds under
+//! it.
 
-mod config;
-mod dflash;
+mod arch;
+mod block;
+mod decoder;
 mod draft;
 mod error;
 mod graph;
+mod io;
+mod kept;
 mod keys;
-mod layout;
+mod limits;
+mod open;
 mod programs;
-mod qwen35;
+mod scope;
 mod split;
 mod tensors;
 
-pub use config::{AttentionConfig, Config, LinearConfig, Mixer, RopeConfig};
-pub(crate) use draft::PREFIX as DRAFT_PREFIX;
-pub use draft::{DraftConfig, DraftError};
-pub use error::ModelError;
-pub use layout::{
-    DraftPlaces, IoLayout, LayerState, MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS, SpecLayout,
-    StateLayout, TapePlace,
-};
-pub use programs::{Buffers, Drafter, Features, Model, Part, Rows, Shape};
-pub use split::Split;
+pub use block::{Attention, DeltaNet, Gate, KvCache, KvFormat, Layer, Mix, Mixer, Mlp, Norms, Queries, Rope};
+pub use decoder::Decoder;
+pub use draft::{BLOCK as DRAFT_BLOCK, Draft, keep as keep_draft, read as read_draft};
+pub use error::{DraftError, ModelError};
+pub use graph::{Buffers, Context, Part, Tapes};
+pub use io::IoLayout;
+pub use kept::{Kept, KeptLayout, KeptPlanner, Purpose, Region, Rollback};
+pub use limits::{MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+pub use open::read;
+pub use programs::{Features, Recipes, Rows, Shape};
+pub(crate) use scope::DRAFT_PREFIX;
+pub use scope::Scope;
+pub use split::{EmbeddingReaders, Split};
 pub use tensors::{Projection, WeightMap, WeightPlan};

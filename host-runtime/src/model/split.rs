@@ -1,7 +1,16 @@
 //! How the layers of a model are split over sessions of a device, where it does not fit one.
 
-use super::tensors::UNIT_NORM;
-use crate::device::SessionSet;
+use super::scope::{EMBEDDING, layer_of};
+use crate::record::SessionSet;
+
+/// The sessions that read the embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbeddingReaders {
+    /// The first one, for the tokens.
+    First,
+    /// The last one, too: as LM head, or for the draft.
+    FirstAndLast,
+}
 
 /// Consecutive layers for each session: the first also embeds, the last also has the LM head and the draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +25,11 @@ impl Split {
         Self { first: vec![0] }
     }
 
-    /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each has a layer;
-    /// `None` if there are not so many layers. With `twice` the last session reads the embedding, too.
+    /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each
+    /// has a layer; `None` if there are not so many layers.
     pub fn balanced<'a>(
         layers: usize,
-        twice: bool,
+        embedding: EmbeddingReaders,
         weights: impl Iterator<Item = (&'a str, u64)>,
         sessions: usize,
     ) -> Option<Self> {
@@ -34,7 +43,10 @@ impl Split {
                 Some(layer) => bytes[1 + layer] += size,
                 None if label == EMBEDDING => {
                     bytes[0] += size;
-                    bytes[1 + layers] += if twice { size } else { 0 };
+                    bytes[1 + layers] += match embedding {
+                        EmbeddingReaders::First => 0,
+                        EmbeddingReaders::FirstAndLast => size,
+                    };
                 }
                 None => bytes[1 + layers] += size,
             }
@@ -45,8 +57,8 @@ impl Split {
         for layer in 0..layers {
             let (n, size) = (first.len(), bytes[1 + layer]);
             let share = (u128::from(total) * n as u128 / sessions as u128) as u64;
-            // One more session begins where its share is nearer to this layer's start than to its end, or where only
-            // as many layers are left as sessions.
+            // One more session begins where its share is nearer to this layer's start than to its end, or
+            // where only as many layers are left as sessions.
             let due = before + size / 2 > share || layers - layer <= sessions - n;
             if n < sessions && layer > first[n - 1] && due {
                 first.push(layer);
@@ -76,24 +88,16 @@ impl Split {
         layer > 0 && self.first.contains(&layer)
     }
 
-    /// The sessions that read a weight; `twice` as for [`balanced`](Self::balanced).
-    pub fn readers(&self, label: &str, twice: bool) -> SessionSet {
+    /// The sessions that read a weight of the file.
+    pub fn readers(&self, label: &str, embedding: EmbeddingReaders) -> SessionSet {
         let last = SessionSet::one(self.last());
-        match (label, layer_of(label)) {
-            (_, Some(layer)) => SessionSet::one(self.session_of(layer)),
-            (EMBEDDING, _) if twice => SessionSet::one(0).with(last),
-            (EMBEDDING, _) => SessionSet::one(0),
-            (UNIT_NORM, _) => SessionSet::all(self.sessions()),
-            _ => last,
+        match (layer_of(label), embedding) {
+            (Some(layer), _) => SessionSet::one(self.session_of(layer)),
+            (None, EmbeddingReaders::First) if label == EMBEDDING => SessionSet::one(0),
+            (None, EmbeddingReaders::FirstAndLast) if label == EMBEDDING => SessionSet::one(0).with(last),
+            (None, _) => last,
         }
     }
-}
-
-const EMBEDDING: &str = "token_embd.weight";
-
-/// The layer whose weight has that label.
-pub(super) fn layer_of(label: &str) -> Option<usize> {
-    label.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 #[cfg(test)]
@@ -103,7 +107,12 @@ mod tests {
     fn split(layers: usize, sessions: usize, embedding: u64) -> Option<Split> {
         let labels: Vec<_> = (0..layers).map(|i| format!("blk.{i}.ffn_down.weight")).collect();
         let weights = labels.iter().map(|label| (label.as_str(), 100));
-        Split::balanced(layers, true, weights.chain([(EMBEDDING, embedding)]), sessions)
+        Split::balanced(
+            layers,
+            EmbeddingReaders::FirstAndLast,
+            weights.chain([(EMBEDDING, embedding)]),
+            sessions,
+        )
     }
 
     #[test]
@@ -134,12 +143,11 @@ mod tests {
     #[test]
     fn weights_are_where_they_are_read() {
         let split = split(4, 2, 0).unwrap();
-        let at = |label| split.readers(label, true).iter().collect::<Vec<_>>();
+        let at = |label| split.readers(label, EmbeddingReaders::FirstAndLast).iter().collect::<Vec<_>>();
         assert_eq!(at("blk.1.attn_norm.weight"), [0]);
         assert_eq!(at("blk.2.attn_norm.weight"), [1]);
         assert_eq!(at(EMBEDDING), [0, 1]);
-        assert_eq!(at(UNIT_NORM), [0, 1]);
         assert_eq!(at("output_norm.weight"), [1]);
-        assert_eq!(split.readers(EMBEDDING, false), SessionSet::one(0));
+        assert_eq!(split.readers(EMBEDDING, EmbeddingReaders::First), SessionSet::one(0));
     }
 }

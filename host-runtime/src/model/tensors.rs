@@ -4,13 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use hexflash_abi::{BufferId, DType};
 
-use super::split::layer_of;
-use super::{Config, Mixer, ModelError};
+use super::error::ModelError;
+use super::scope::Scope;
 use crate::gguf::Gguf;
 use crate::weights::{Form, WeightEntry, WeightSpec};
-
-/// Weights that all linear layers share: 1 / sqrt(n).
-pub(super) const UNIT_NORM: &str = "unit_norm";
 
 /// Matrices that read the same activations: neighbours of one type are stored, and multiplied, as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +36,8 @@ pub struct WeightPlace {
     pub dtype: DType,
     /// Elements per axis.
     pub ne: [u32; 4],
+    /// Whether the graph made it up: it is no tensor of the file, and no layer's.
+    pub constant: bool,
 }
 
 /// The weights of a model on a device, by label.
@@ -49,8 +48,8 @@ pub struct WeightMap {
 }
 
 impl WeightMap {
-    /// The weights of an image whose entries `entry` knows. `home` says where a byte of the image is: the buffer, and
-    /// the place in it.
+    /// The weights of an image whose entries `entry` knows. `home` says where a byte of the image is: the
+    /// buffer, and the place in it.
     pub fn new(
         plan: WeightPlan,
         entry: impl Fn(&str) -> Option<WeightEntry>,
@@ -59,7 +58,11 @@ impl WeightMap {
         let place = |spec: &WeightSpec| {
             let entry = entry(&spec.name)?;
             let (buffer, offset) = home(entry.offset);
-            Some((spec.name.clone(), WeightPlace { buffer, offset, dtype: entry.dtype, ne: entry.ne }))
+            let constant = is_constant(spec);
+            Some((
+                spec.name.clone(),
+                WeightPlace { buffer, offset, dtype: entry.dtype, ne: entry.ne, constant },
+            ))
         };
         Self { places: plan.specs.iter().filter_map(place).collect(), projections: plan.projections }
     }
@@ -94,20 +97,34 @@ impl WeightMap {
     }
 }
 
-/// Collects a plan and checks every tensor's shape on the way.
-pub(super) struct Planner<'g> {
-    gguf: &'g Gguf,
-    prefix: &'static str,
-    plan: WeightPlan,
+impl WeightPlan {
+    /// Labels of the weights that are no tensors of the file; every session that runs a part of the model
+    /// reads them.
+    pub fn constants(&self) -> HashSet<String> {
+        self.specs.iter().filter(|spec| is_constant(spec)).map(|spec| spec.name.clone()).collect()
+    }
 }
 
-impl<'g> Planner<'g> {
-    /// A planner whose labels begin with `prefix`.
-    pub(super) fn new(gguf: &'g Gguf, prefix: &'static str) -> Self {
-        Self { gguf, prefix, plan: WeightPlan::default() }
+fn is_constant(spec: &WeightSpec) -> bool {
+    matches!(spec.form, Form::Values(_))
+}
+
+/// Collects a plan and checks every tensor's shape on the way.
+pub struct WeightPlanner<'g> {
+    gguf: &'g Gguf,
+    plan: WeightPlan,
+    /// They go to the end of the plan.
+    constants: Vec<WeightSpec>,
+}
+
+impl<'g> WeightPlanner<'g> {
+    /// An empty plan for the tensors of `gguf`.
+    pub(super) fn new(gguf: &'g Gguf) -> Self {
+        Self { gguf, plan: WeightPlan::default(), constants: Vec::new() }
     }
 
-    /// The first tensor of the file that the plan has no use for.
+    /// The first tensor of the file that the plan does not use, and that is not `expected` to be there all
+    /// the same.
     pub(super) fn unused(&self, expected: impl Fn(&str) -> bool) -> Option<&'g str> {
         let used: HashSet<&str> =
             self.plan.specs.iter().flat_map(|spec| &spec.sources).map(String::as_str).collect();
@@ -115,25 +132,9 @@ impl<'g> Planner<'g> {
         names.into_iter().find(|name| !used.contains(name) && !expected(name))
     }
 
-    /// Refuses tensors that llama.cpp would have no use for, either: something is wrong with the file.
-    fn check_all_used(&self, config: &Config) -> Result<(), ModelError> {
-        let trunk = config.mixers.len();
-        let layers = trunk + config.n_mtp as usize;
-        let predicts = |name: &str| layer_of(name).is_some_and(|layer| (trunk..layers).contains(&layer));
-        let Some(name) = self.unused(predicts) else { return Ok(()) };
-        let (path, name) = (self.gguf.path().to_path_buf(), name.to_owned());
-        Err(match layer_of(&name) {
-            Some(layer) if layer >= layers => ModelError::SuperfluousLayer {
-                path,
-                name,
-                key: format!("{}.block_count", config.arch),
-                layers,
-            },
-            _ => ModelError::Superfluous { path, name },
-        })
-    }
-
-    pub(super) fn finish(self) -> WeightPlan {
+    /// The plan.
+    pub(super) fn finish(mut self) -> WeightPlan {
+        self.plan.specs.append(&mut self.constants);
         self.plan
     }
 
@@ -152,27 +153,50 @@ impl<'g> Planner<'g> {
         })
     }
 
-    /// One tensor, labelled with its own name.
-    pub(super) fn add(&mut self, name: &str, ne: &[u64], form: Form) -> Result<(), ModelError> {
-        self.check(name, ne)?;
-        let label = format!("{}{name}", self.prefix);
-        self.plan.specs.push(WeightSpec { name: label, sources: vec![name.to_owned()], form });
+    /// A tensor of shape `ne`.
+    ///
+    /// # Errors
+    /// It is missing or has another shape.
+    pub(super) fn add(
+        &mut self,
+        scope: Scope,
+        tensor: &str,
+        ne: &[u32],
+        form: Form,
+    ) -> Result<(), ModelError> {
+        let name = scope.name(tensor);
+        let ne: Vec<u64> = ne.iter().map(|&n| n.into()).collect();
+        self.check(&name, &ne)?;
+        self.plan.specs.push(WeightSpec { name: scope.label(tensor), sources: vec![name], form });
         Ok(())
     }
 
-    fn values(&mut self, label: &str, values: Vec<f32>) {
-        let form = Form::Values(values);
-        self.plan.specs.push(WeightSpec { name: label.to_owned(), sources: Vec::new(), form });
+    /// Values that are no tensor of the file. Layers that share them add them once each, with one label.
+    pub(super) fn constant(&mut self, label: &str, values: impl FnOnce() -> Vec<f32>) {
+        if self.constants.iter().all(|spec| spec.name != label) {
+            let form = Form::Values(values());
+            self.constants.push(WeightSpec { name: label.to_owned(), sources: Vec::new(), form });
+        }
     }
 
-    /// Matrices of `k` columns that read the same activations.
-    pub(super) fn project(&mut self, name: &str, k: u32, parts: &[(String, u32)]) -> Result<(), ModelError> {
-        let name = format!("{}{name}", self.prefix);
+    /// Matrices of `k` columns that read the same activations, with the rows of each: the projection `name`.
+    ///
+    /// # Errors
+    /// One is missing or has another shape.
+    pub(super) fn project(
+        &mut self,
+        scope: Scope,
+        name: &str,
+        k: u32,
+        parts: &[(&str, u32)],
+    ) -> Result<(), ModelError> {
+        let name = scope.label(name);
         let mut outputs = Vec::new();
         let mut open: Option<(WeightSpec, _, u32)> = None;
-        for (source, rows) in parts {
-            self.check(source, &[k.into(), (*rows).into()])?;
-            let kind = self.gguf.require_tensor(source)?.ggml_type;
+        for &(source, rows) in parts {
+            let source = scope.name(source);
+            self.check(&source, &[k.into(), rows.into()])?;
+            let kind = self.gguf.require_tensor(&source)?.ggml_type;
             let fits = open.as_ref().is_some_and(|(_, open_kind, _)| *open_kind == kind);
             if !fits {
                 self.plan.specs.extend(open.take().map(|(spec, ..)| spec));
@@ -181,80 +205,13 @@ impl<'g> Planner<'g> {
                 open = Some((spec, kind, 0));
             }
             if let Some((spec, _, at)) = &mut open {
-                spec.sources.push(source.clone());
-                outputs.push((spec.name.clone(), *at, *rows));
+                spec.sources.push(source);
+                outputs.push((spec.name.clone(), *at, rows));
                 *at += rows;
             }
         }
         self.plan.specs.extend(open.map(|(spec, ..)| spec));
         self.plan.projections.insert(name, Projection { outputs });
         Ok(())
-    }
-}
-
-/// The weights that `config` implies, with their shapes checked against the file.
-///
-/// # Errors
-/// A tensor is missing or has another shape.
-pub(super) fn plan(gguf: &Gguf, config: &Config) -> Result<WeightPlan, ModelError> {
-    let mut p = Planner::new(gguf, "");
-    let (e, f) = (config.n_embd, config.n_ff);
-    let wide = |n: u32| [u64::from(n)];
-    p.add("token_embd.weight", &[e.into(), config.n_vocab.into()], Form::Tiled)?;
-    if !config.tied {
-        p.add("output.weight", &[e.into(), config.n_vocab.into()], Form::Tiled)?;
-    }
-    p.add("output_norm.weight", &wide(e), Form::Plain)?;
-    let (a, l) = (&config.attention, &config.linear);
-    for (i, mixer) in config.mixers.iter().enumerate() {
-        let name = |suffix: &str| format!("blk.{i}.{suffix}");
-        p.add(&name("attn_norm.weight"), &wide(e), Form::Plain)?;
-        p.add(&name("post_attention_norm.weight"), &wide(e), Form::Plain)?;
-        match mixer {
-            Mixer::Full => {
-                let parts = [
-                    (name("attn_q.weight"), 2 * a.n_head * a.key_dim),
-                    (name("attn_k.weight"), a.n_head_kv * a.key_dim),
-                    (name("attn_v.weight"), a.n_head_kv * a.value_dim),
-                ];
-                p.project(&name("qkv"), e, &parts)?;
-                p.add(&name("attn_q_norm.weight"), &wide(a.key_dim), Form::Plain)?;
-                p.add(&name("attn_k_norm.weight"), &wide(a.key_dim), Form::Plain)?;
-                let output = [u64::from(a.n_head) * u64::from(a.value_dim), e.into()];
-                p.add(&name("attn_output.weight"), &output, Form::Tiled)?;
-            }
-            Mixer::Linear => {
-                let parts = [
-                    (name("attn_qkv.weight"), l.channels()),
-                    (name("attn_gate.weight"), l.value_width()),
-                    (name("ssm_beta.weight"), l.n_head_v),
-                    (name("ssm_alpha.weight"), l.n_head_v),
-                ];
-                p.project(&name("in"), e, &parts)?;
-                let conv = [u64::from(l.conv_kernel), l.channels().into()];
-                p.add(&name("ssm_conv1d.weight"), &conv, Form::Transposed)?;
-                p.add(&name("ssm_a"), &wide(l.n_head_v), Form::Plain)?;
-                p.add(&name("ssm_dt.bias"), &wide(l.n_head_v), Form::Plain)?;
-                p.add(&name("ssm_norm.weight"), &wide(l.state), Form::Plain)?;
-                p.add(&name("ssm_out.weight"), &[l.value_width().into(), e.into()], Form::Tiled)?;
-            }
-        }
-        let parts = [(name("ffn_gate.weight"), f), (name("ffn_up.weight"), f)];
-        p.project(&name("ffn_in"), e, &parts)?;
-        p.add(&name("ffn_down.weight"), &[f.into(), e.into()], Form::Tiled)?;
-    }
-    p.check_all_used(config)?;
-    // x / sqrt(sum x^2 + eps) is RMS_NORM with eps / n and every weight 1 / sqrt(n).
-    p.values(UNIT_NORM, vec![1.0 / (l.state as f32).sqrt(); l.state as usize]);
-    Ok(p.finish())
-}
-
-impl WeightPlan {
-    /// The weights of the model in `gguf`.
-    ///
-    /// # Errors
-    /// A tensor is missing or has another shape.
-    pub fn of(gguf: &Gguf, config: &Config) -> Result<Self, ModelError> {
-        plan(gguf, config)
     }
 }

@@ -8,6 +8,7 @@
 //! A program may be split over the sessions of a device: each runs some of its ops, in order. Activations that one
 //! session leaves to another are *handed over*, in a buffer that all of them map and nothing else uses.
 
+mod placement;
 mod planner;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,8 +23,8 @@ use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-use crate::device::SessionSet;
 use crate::setting::Setting;
+pub use placement::{MAX_SESSIONS, SessionSet};
 use planner::{Lifetime, Planner};
 
 /// A tensor of the program under construction: shape and strides as recorded, memory decided later.

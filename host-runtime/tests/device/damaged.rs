@@ -6,7 +6,7 @@ use std::time::Duration;
 use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, SessionSet, SharedMemory, Source};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::gguf::Gguf;
-use hexflash::model::{Config, WeightPlan};
+use hexflash::model;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, layout};
 use hexflash_abi::DType;
 use hexflash_abi::Seq;
@@ -140,7 +140,7 @@ pub fn overwrite(memory: &SharedMemory, at: usize, bytes: &[u8]) -> Wound {
 
 /// A weight of the model by its label.
 pub fn entry(gguf: &Gguf, label: &str) -> WeightEntry {
-    let plan = WeightPlan::of(gguf, &Config::read(gguf).unwrap()).unwrap();
+    let plan = model::read(gguf).unwrap().weights(gguf).unwrap();
     layout(gguf, &plan.specs).unwrap().0[label]
 }
 

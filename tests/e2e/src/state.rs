@@ -1,8 +1,8 @@
 //! What of an engine's state later steps read.
 
 use hexflash::engine::Engine;
-use hexflash::model::LayerState;
-use hexflash::testing::{state_bytes, state_layout};
+use hexflash::model::{Mixer, Scope};
+use hexflash::testing::state_bytes;
 
 /// The parts of caches, rings and states that count at some position: all that any later step reads.
 #[derive(Clone, PartialEq)]
@@ -20,13 +20,13 @@ impl Snapshot {
     pub fn of(engine: &mut Engine) -> Self {
         let bytes = state_bytes(engine);
         let n_past = engine.n_past() as usize;
-        let layout = state_layout(engine).clone();
-        let (a, l) = (engine.config().attention.clone(), engine.config().linear.clone());
-        let n_ctx = layout.n_ctx as usize;
+        let n_ctx = engine.n_ctx() as usize;
         let mut parts = Vec::new();
-        for (layer, state) in layout.layers.iter().enumerate() {
-            match *state {
-                LayerState::Attention { k, v } => {
+        for (layer, block) in engine.config().layers.iter().enumerate() {
+            let place = |name: &str| engine.kept().place(&Scope::TARGET.layer(layer).label(name)).offset;
+            match &block.mixer {
+                Mixer::Attention(a) => {
+                    let (k, v) = (place("cache_k"), place("cache_v"));
                     // Tiles of 32 positions: per pair of values a vector, in which each position has a word.
                     let (pairs, heads) = (a.key_dim as usize / 2, a.n_head_kv as usize);
                     let mut keys = Vec::new();
@@ -44,11 +44,12 @@ impl Snapshot {
                     parts.push((format!("K cache of layer {layer}"), keys));
                     parts.push((format!("V cache of layer {layer}"), values));
                 }
-                LayerState::Linear { ring, state } => {
+                Mixer::DeltaNet(l) => {
+                    let (ring, state) = (place("conv_ring"), place("state"));
                     let row = 4 * l.channels() as usize;
                     let history = n_past.saturating_sub(l.conv_kernel as usize - 1)..n_past;
                     let rows = history.flat_map(|p| {
-                        bytes[ring as usize + p % layout.ring_rows as usize * row..][..row].to_vec()
+                        bytes[ring as usize + p % l.conv_kernel as usize * row..][..row].to_vec()
                     });
                     parts.push((format!("ring of layer {layer}"), rows.collect()));
                     let size = 4 * (l.state * l.state * l.n_head_v) as usize;

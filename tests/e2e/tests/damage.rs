@@ -11,10 +11,9 @@ use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Limits};
-use hexflash::model::{Config, DraftConfig, LayerState};
+use hexflash::model::{self, Mixer, Scope};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
-use hexflash::testing::state_layout;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, WeightImage, layout};
 use hexflash_e2e::{Draft, Model, generate, inproc, settings, visible};
@@ -158,9 +157,9 @@ fn text_before_the_damage_is_kept_and_is_right() {
 #[test]
 fn a_damaged_draft_is_named() {
     let target = Model::Q8_0.gguf();
-    let config = Config::read(&target).unwrap();
+    let config = model::read(&target).unwrap();
     let draft = Draft::Q8_0.gguf();
-    let plan = DraftConfig::read(&draft, &config).unwrap().weights(&draft, &config).unwrap();
+    let plan = model::read_draft(&draft, &config).unwrap().weights(&draft).unwrap();
     let entry = layout(&draft, &plan.specs).unwrap().0["draft.blk.0.ffn_down.weight"];
     let (mut engine, reach) = with_draft();
     nan(&reach.weights(1), &entry, 3);
@@ -176,13 +175,21 @@ fn a_damaged_draft_is_named() {
     }
 }
 
+/// Where the two things that a layer keeps begin in the state.
+fn kept(engine: &Engine, layer: usize) -> [u64; 2] {
+    let names = match engine.config().layers[layer].mixer {
+        Mixer::Attention(_) => ["cache_k", "cache_v"],
+        Mixer::DeltaNet(_) => ["conv_ring", "state"],
+    };
+    names.map(|name| engine.kept().place(&Scope::TARGET.layer(layer).label(name)).offset)
+}
+
 /// NaN and infinity in memory that steps write themselves. Attention to a damaged key must not look away from it.
 #[test]
 fn damaged_states_and_caches_are_named() {
     for model in [Model::F16, Model::Q8_0] {
         let (device, reach) = Damaged::new(Box::new(inproc(quick())));
         let mut engine = model.engine(device, &EngineOptions::default());
-        let layers = state_layout(&engine).layers.clone();
         let f16 = |bits: u16| bits.to_le_bytes().to_vec();
         let f32 = |value: f32| value.to_le_bytes().to_vec();
         for (layer, part, bytes, found) in [
@@ -196,11 +203,8 @@ fn damaged_states_and_caches_are_named() {
         ] {
             engine.reset();
             engine.prefill(&PROMPT[..3], |_| {}).unwrap();
-            let at = match layers[layer] {
-                LayerState::Attention { k, v } => [k, v],
-                LayerState::Linear { ring, state } => [ring, state],
-            };
-            overwrite(&reach.state(), at[part] as usize, &bytes);
+            let at = kept(&engine, layer)[part];
+            overwrite(&reach.state(), at as usize, &bytes);
             let place = place(engine.decode(7));
             assert!(place.starts_with(found), "{model:?} {layer} {part}: {place}");
         }
@@ -214,8 +218,7 @@ fn damaged_states_and_caches_are_named() {
 fn every_weight_that_is_damaged_is_named() {
     for model in Model::ALL {
         let gguf = model.gguf();
-        let config = Config::read(&gguf).unwrap();
-        let plan = hexflash::model::WeightPlan::of(&gguf, &config).unwrap();
+        let plan = model::read(&gguf).unwrap().weights(&gguf).unwrap();
         let entries = layout(&gguf, &plan.specs).unwrap().0;
         let (device, reach) = Damaged::new(Box::new(inproc(quick())));
         let mut engine = model.engine(device, &EngineOptions::default());
@@ -248,15 +251,11 @@ fn over_several_sessions_the_error_says_what_is_known() {
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let mut engine = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
     let last = |engine: &Engine| {
-        let state = state_layout(engine);
-        (0..state.layers.len()).rfind(|&layer| match state.layers[layer] {
-            LayerState::Attention { k: at, .. } | LayerState::Linear { ring: at, .. } => {
-                state.home(at).0 == 0
-            }
-        })
+        let mut layers = 0..engine.config().layers.len();
+        layers.rfind(|&layer| engine.kept().home(kept(engine, layer)[0]).0 == 0)
     };
     let layer = last(&engine).unwrap();
-    let specs = hexflash::model::WeightPlan::of(&gguf, &Config::read(&gguf).unwrap()).unwrap().specs;
+    let specs = model::read(&gguf).unwrap().weights(&gguf).unwrap().specs;
     let sound = WeightImage::load(&gguf, &specs, &image).unwrap();
     // Before the cut; at its very end; and behind it, where the stream has been written over what the first session left.
     let (next, second) = (layer + 1, layer + 2);

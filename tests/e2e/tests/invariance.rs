@@ -2,8 +2,8 @@
 
 use hexflash::device::inproc::Settings;
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::model::{LayerState, MAX_VERIFY};
-use hexflash::testing::{state_bytes, state_layout};
+use hexflash::model::{MAX_VERIFY, Mixer, Region};
+use hexflash::testing::state_bytes;
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_e2e::{Model, best_two, inproc, reference, report, settings};
@@ -25,7 +25,11 @@ struct Outcome {
 
 impl Outcome {
     fn of(engine: &mut Engine, row: usize) -> Self {
-        assert!(state_layout(engine).ring_rows as usize <= TOKENS, "rings are full after {TOKENS} tokens");
+        let rings = engine.config().layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::DeltaNet(block) => Some(block.conv_kernel as usize),
+            Mixer::Attention(_) => None,
+        });
+        assert!(rings.max().is_some_and(|rows| rows <= TOKENS), "rings are full after {TOKENS} tokens");
         assert_eq!(engine.n_past() as usize, TOKENS);
         Self { state: state_bytes(engine), logits: engine.logits(row).to_vec() }
     }
@@ -45,13 +49,10 @@ impl Outcome {
 
 /// What lies at a byte of the state buffer.
 fn place(engine: &Engine, at: u64) -> String {
-    let parts = state_layout(engine).layers.iter().enumerate().flat_map(|(layer, state)| match *state {
-        LayerState::Attention { k, v } => [(k, "K cache", layer), (v, "V cache", layer)],
-        LayerState::Linear { ring, state } => [(ring, "ring", layer), (state, "recurrent state", layer)],
-    });
-    let (start, name, layer) =
-        parts.filter(|part| part.0 <= at).max_by_key(|part| part.0).expect("the first part starts at 0");
-    format!("{name} of layer {layer}, byte {}", at - start)
+    let state = engine.kept().iter().filter(|(_, kept)| kept.purpose.region() == Region::State);
+    let before = state.filter(|(_, kept)| kept.offset <= at);
+    let (name, kept) = before.max_by_key(|(_, kept)| kept.offset).expect("something starts at 0");
+    format!("{name}, byte {}", at - kept.offset)
 }
 
 /// The first tokens of a prompt and its greedy continuation: varied text in the model's own words.

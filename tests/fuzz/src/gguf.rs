@@ -10,7 +10,7 @@ use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo, DeviceOpti
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
-use hexflash::model::{Config, DraftConfig};
+use hexflash::model;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::Seq;
@@ -48,8 +48,8 @@ fn load(path: &Path, bytes: usize) -> std::result::Result<(), String> {
     if let Err(error) = TextModel::read(&gguf) {
         assert!(!error.to_string().contains('\n'), "{error}");
     }
-    let config = Config::read(&gguf).map_err(|e| e.to_string())?;
-    if let Err(error) = DraftConfig::read(&gguf, &config) {
+    let config = model::read(&gguf).map_err(|e| e.to_string())?;
+    if let Err(error) = model::read_draft(&gguf, &config) {
         assert!(!error.to_string().contains('\n'), "{error}");
     }
     // A small file may share its bytes among many tensors.

@@ -19,7 +19,7 @@ use crate::{CliError, print_json};
 use hexflash::device::{CostUnit, DeviceInfo};
 use hexflash::engine::Engine;
 use hexflash::generate::{Finish, Generated, Generation, Limits, Request};
-use hexflash::model::{Config, MAX_VERIFY};
+use hexflash::model::{self, MAX_VERIFY};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, SpecStats, Speculation};
 use hexflash::text::TextModel;
@@ -235,7 +235,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let plot = args.sweep.plot.as_deref().map(PlotFile::open).transpose()?;
     let cancel = cancel_on_signals();
     let gguf = args.model.open()?;
-    Config::read(&gguf)?;
+    model::read(&gguf)?;
     let model = &TextModel::read(&gguf)?;
     let draft = args.drafter.open()?;
     let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?, &cancel)?;
@@ -308,7 +308,7 @@ fn n_gen(asked: Option<usize>, prompts: &[(String, Vec<u32>)], n_ctx: u32) -> Re
 
 /// The lengths asked for, in order, or all that make sense.
 fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, CliError> {
-    let most = engine.draft_config().map(|draft| draft.block - 1);
+    let most = engine.draft_model().map(|draft| draft.block() - 1);
     if asked.is_empty() {
         return Ok(most.map_or(NGRAM_LENGTHS.to_vec(), |most| (1..=most).collect()));
     }

@@ -77,7 +77,7 @@ impl Pair {
         n_ctx: Option<u32>,
     ) -> Result<Self, String> {
         let gguf = Gguf::open(path).map_err(|e| e.to_string())?;
-        let config = hexflash::model::Config::read(&gguf).map_err(|e| e.to_string())?;
+        let config = hexflash::model::read(&gguf).map_err(|e| e.to_string())?;
         let n_ctx = n_ctx.unwrap_or(config.n_ctx_train.min(CHUNK));
         if n_ctx < 4 {
             return Err(format!("a context of {n_ctx} has nothing to compare; use at least 4"));

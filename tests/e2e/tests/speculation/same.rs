@@ -68,7 +68,7 @@ fn greedy_q4_0() {
 #[test]
 fn any_number_of_sessions() {
     let model = Model::Q8_0;
-    let layers = Draft::engine(None, model, inproc(quick()), None).config().mixers.len();
+    let layers = Draft::engine(None, model, inproc(quick()), None).config().layers.len();
     let mut plain = Draft::engine(None, model, inproc(quick()), None);
     let (text, limits) = (text(model), limits(40));
     for sessions in [2, 3, layers] {

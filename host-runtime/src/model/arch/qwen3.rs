@@ -1,0 +1,24 @@
+//! Qwen3 (dense): attention with normed queries and keys, turned whole, each followed by an MLP.
+
+use crate::model::block::{Attention, Layer, Mixer, Mlp, Norms};
+use crate::model::decoder::Common;
+use crate::model::error::ModelError;
+use crate::model::keys::Keys;
+
+/// Reads and checks the layers.
+pub(super) fn layers(keys: &Keys<'_>, common: &Common) -> Result<Vec<Layer>, ModelError> {
+    let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
+    let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
+    // llama.cpp runs no other.
+    if attention.rope.n_dims != attention.key_dim {
+        let expected = format!("{}, the width of a head", attention.key_dim);
+        return Err(keys.bad("rope.dimension_count", attention.rope.n_dims, &expected));
+    }
+    let layer = Layer {
+        n_embd,
+        norms: Norms::usual(rms_eps),
+        mixer: Mixer::Attention(attention),
+        mlp: Mlp::read(keys, n_embd)?,
+    };
+    Ok(vec![layer; common.n_layer as usize])
+}

@@ -1,0 +1,197 @@
+//! A layer: a mixer and an MLP, each behind a norm, each added to the residual stream.
+
+use hexflash_abi::Op;
+
+use super::mix::Mix;
+use super::mixer::Mixer;
+use super::mlp::Mlp;
+use crate::model::error::ModelError;
+use crate::model::graph::Graph;
+use crate::model::scope::Scope;
+use crate::model::tensors::WeightPlanner;
+use crate::record::Tensor;
+use crate::weights::Form;
+
+/// A layer of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer<M = Mixer> {
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// The norms.
+    pub norms: Norms,
+    /// What mixes the tokens.
+    pub mixer: M,
+    /// What works on each token by itself.
+    pub mlp: Mlp,
+}
+
+/// The RMS norms of a layer: names of their weights, which differ between architectures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norms {
+    /// Of what the mixer reads.
+    pub before_mixer: &'static str,
+    /// Of what the mixer adds to the stream, in architectures that have it.
+    pub after_mixer: Option<&'static str>,
+    /// Of what the MLP reads.
+    pub before_mlp: &'static str,
+    /// Of what the MLP adds to the stream, in architectures that have it.
+    pub after_mlp: Option<&'static str>,
+    /// Added to the mean of squares.
+    pub eps: f32,
+}
+
+impl Norms {
+    /// A norm before the mixer and one before the MLP, called `ffn_norm`: what most models have.
+    pub const fn usual(eps: f32) -> Self {
+        Self {
+            before_mixer: "attn_norm.weight",
+            after_mixer: None,
+            before_mlp: "ffn_norm.weight",
+            after_mlp: None,
+            eps,
+        }
+    }
+}
+
+impl<M: Mix> Layer<M> {
+    /// Plans the weights of the layer.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another shape.
+    pub(in crate::model) fn weights(
+        &self,
+        plan: &mut WeightPlanner<'_>,
+        scope: Scope,
+    ) -> Result<(), ModelError> {
+        let Norms { before_mixer, after_mixer, before_mlp, after_mlp, eps: _ } = self.norms;
+        for norm in [Some(before_mixer), after_mixer, Some(before_mlp), after_mlp].into_iter().flatten() {
+            plan.add(scope, norm, &[self.n_embd], Form::Plain)?;
+        }
+        self.mixer.weights(plan, scope)?;
+        self.mlp.weights(plan, scope)
+    }
+
+    /// Records the layer for x{n_embd,t}, with `stream` for the residual stream inside of it; `x` may be
+    /// `stream`. The output is the sum of the two tensors that it returns, so that the caller chooses where
+    /// that lies.
+    pub(in crate::model) fn record(
+        &self,
+        g: &mut Graph<'_>,
+        scope: Scope,
+        x: Tensor,
+        stream: Tensor,
+    ) -> [Tensor; 2] {
+        let Norms { before_mixer, after_mixer, before_mlp, after_mlp, eps } = self.norms;
+        let a = g.rms_norm(x, &scope.label(before_mixer), eps);
+        let y = self.mixer.record(g, scope, a);
+        if let Some(norm) = after_mixer {
+            g.rms_norm_into(y, &scope.label(norm), eps, y);
+        }
+        g.rec.op(Op::Add, &[x, y], stream);
+        let a = g.rms_norm(stream, &scope.label(before_mlp), eps);
+        let y = self.mlp.record(g, scope, a);
+        if let Some(norm) = after_mlp {
+            g.rms_norm_into(y, &scope.label(norm), eps, y);
+        }
+        [stream, y]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use hexflash_abi::{BufferId, DType};
+
+    use super::*;
+    use crate::gguf::writer::GgufWriter;
+    use crate::gguf::{GgmlType, Gguf};
+    use crate::model::graph::{Buffers, Context, Tapes};
+    use crate::model::io::IoLayout;
+    use crate::model::kept::{KeptPlanner, Rollback};
+    use crate::model::split::Split;
+    use crate::model::tensors::WeightMap;
+    use crate::record::{MAX_SESSIONS, RecordError};
+
+    const WIDTH: u32 = 32;
+    const AFTER: [&str; 2] = ["post_attention_norm.weight", "post_ffw_norm.weight"];
+
+    /// A mixer that is a matrix, and mixes nothing.
+    struct Plain;
+
+    impl Mix for Plain {
+        fn weights(&self, plan: &mut WeightPlanner<'_>, scope: Scope) -> Result<(), ModelError> {
+            plan.add(scope, "mix.weight", &[WIDTH, WIDTH], Form::Tiled)
+        }
+
+        fn keep(&self, _: &mut KeptPlanner, _: Scope) -> Result<(), RecordError> {
+            Ok(())
+        }
+
+        fn record(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> Tensor {
+            g.linear(a, &scope.label("mix.weight"))
+        }
+
+        fn state_bytes(&self) -> u64 {
+            0
+        }
+
+        fn longest_context(&self) -> u32 {
+            u32::MAX
+        }
+    }
+
+    fn file(path: &std::path::Path) -> Gguf {
+        let mut file = GgufWriter::new();
+        let mut add = |name: &str, ne: &[u64]| {
+            let bytes = vec![0; 4 * ne.iter().product::<u64>() as usize];
+            file.tensor(&format!("blk.0.{name}"), GgmlType::F32, ne, bytes).unwrap();
+        };
+        let width = u64::from(WIDTH);
+        for norm in ["attn_norm.weight", "ffn_norm.weight"].into_iter().chain(AFTER) {
+            add(norm, &[width]);
+        }
+        for matrix in ["mix", "ffn_gate", "ffn_up", "ffn_down"] {
+            add(&format!("{matrix}.weight"), &[width, width]);
+        }
+        file.write_to(File::create(path).unwrap()).unwrap();
+        Gguf::open(path).unwrap()
+    }
+
+    /// The weights that the ops of a layer read or follow, in order.
+    fn sites(gguf: &Gguf, norms: Norms) -> Vec<String> {
+        let layer = Layer { n_embd: WIDTH, norms, mixer: Plain, mlp: Mlp { n_embd: WIDTH, n_ff: WIDTH } };
+        let (scope, id) = (Scope::TARGET.layer(0), BufferId(0));
+        let mut plan = WeightPlanner::new(gguf);
+        layer.weights(&mut plan, scope).unwrap();
+        let plan = plan.finish();
+        let entries = crate::weights::layout(gguf, &plan.specs).unwrap().0;
+        let weights = WeightMap::new(plan, |label| entries.get(label).copied(), |at| (id, at));
+        let kept = KeptPlanner::new(8, Rollback::None).finish();
+        let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
+        let (io, split) = (IoLayout::new(WIDTH, 1, 8, 0), Split::one());
+        let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
+        let mut g = Graph::new(cx, 8, Tapes::Fold);
+        let x = g.io(0, DType::F32, [WIDTH, 8, 1, 1], hexflash_abi::program::TensorFlags::empty());
+        g.rec.tokens_on(x, 1);
+        let [a, b] = layer.record(&mut g, scope, x, x);
+        g.update(Op::Add, a, b);
+        g.finish().unwrap().sites(0).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn norms_after_mixer_and_mlp_are_those_of_what_they_add() {
+        let dir = tempfile::tempdir().unwrap();
+        let gguf = file(&dir.path().join("layer.gguf"));
+        let usual = Norms::usual(1e-6);
+        let both = Norms { after_mixer: Some(AFTER[0]), after_mlp: Some(AFTER[1]), ..usual };
+        let (plain, normed) = (sites(&gguf, usual), sites(&gguf, both));
+        assert_eq!(plain.len() + 2, normed.len());
+        let norm = |name: &str| format!("RMS_NORM with blk.0.{name}");
+        let at = |name: &str| normed.iter().position(|site| *site == norm(name)).unwrap();
+        assert_eq!(normed[at(AFTER[0]) - 1], "MUL_MAT with blk.0.mix.weight");
+        assert_eq!(normed[at(AFTER[0]) + 1], format!("ADD after blk.0.{}", AFTER[0]));
+        assert_eq!(normed[at(AFTER[1]) - 1], "MUL_MAT with blk.0.ffn_down.weight");
+        assert!(plain.iter().all(|site| !site.contains("post_")), "{plain:?}");
+    }
+}

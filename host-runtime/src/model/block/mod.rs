@@ -1,0 +1,20 @@
+//! Blocks: what layers are made of. Each file has all four sides of one block: its hyper-parameters as a GGUF
+//! has them, its weights, what it keeps from step to step, and its graph.
+
+mod attention;
+mod delta_net;
+mod kv;
+mod layer;
+mod mix;
+mod mixer;
+mod mlp;
+mod rope;
+
+pub use attention::{Attention, Gate, Queries};
+pub use delta_net::DeltaNet;
+pub use kv::{KvCache, KvFormat};
+pub use layer::{Layer, Norms};
+pub use mix::Mix;
+pub use mixer::Mixer;
+pub use mlp::Mlp;
+pub use rope::Rope;

@@ -1,0 +1,245 @@
+//! A model as every architecture describes it: an embedding, layers made of blocks, and an LM head.
+
+use hexflash_abi::Op;
+use hexflash_abi::program::TensorFlags;
+
+use super::block::{Layer, Mix};
+use super::error::ModelError;
+use super::graph::Graph;
+use super::kept::KeptPlanner;
+use super::keys::{Keys, LIMIT, MAX_BLOCKS};
+use super::scope::{EMBEDDING, HEAD, Scope, layer_of};
+use super::split::{EmbeddingReaders, Split};
+use super::tensors::{WeightPlan, WeightPlanner};
+use crate::gguf::Gguf;
+use crate::record::{RecordError, Tensor};
+use crate::weights::Form;
+
+const OUTPUT_NORM: &str = "output_norm.weight";
+
+/// A model: its hyper-parameters, and with them its weights, what it keeps, and its graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoder {
+    /// `general.architecture`.
+    pub arch: String,
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// Entries of the vocabulary: rows of the embedding.
+    pub n_vocab: u32,
+    /// Context length of the training.
+    pub n_ctx_train: u32,
+    /// Added to the mean of squares in the norm before the LM head.
+    pub rms_eps: f32,
+    /// The layers of the trunk.
+    pub layers: Vec<Layer>,
+    /// Layers of multi-token prediction behind the trunk, which have no part in the text.
+    pub n_mtp: u32,
+    /// Whether the LM head is the embedding.
+    pub tied: bool,
+}
+
+/// The hyper-parameters that all architectures have under the same keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Common {
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// Layers of the trunk.
+    pub n_layer: u32,
+    /// Layers of multi-token prediction behind the trunk.
+    pub n_mtp: u32,
+    /// Context length of the training.
+    pub n_ctx_train: u32,
+    /// Added to the mean of squares in every RMS norm.
+    pub rms_eps: f32,
+}
+
+impl Common {
+    /// Reads and checks them.
+    ///
+    /// # Errors
+    /// A key is missing or out of range.
+    pub(super) fn read(keys: &Keys<'_>) -> Result<Self, ModelError> {
+        let n_embd = keys.require("embedding_length")?;
+        let blocks = keys.require("block_count")?;
+        let n_mtp = keys.meta().u32_or(&keys.key("nextn_predict_layers"), 0)?;
+        keys.at_most("block_count", blocks, MAX_BLOCKS)?;
+        if n_mtp >= blocks {
+            return Err(keys.bad("nextn_predict_layers", n_mtp, &format!("less than the {blocks} layers")));
+        }
+        let (n_ctx_train, rms_eps) = (keys.context_length()?, keys.rms_eps()?);
+        Ok(Self { n_embd, n_layer: blocks - n_mtp, n_mtp, n_ctx_train, rms_eps })
+    }
+}
+
+/// Who reads the residual stream that enters a layer; layer n of n means the stream that leaves the last one.
+pub(super) struct Taps<'a> {
+    /// The layers that a draft reads, and its features {tap width, t}, of which the stream at each of them is
+    /// a part.
+    pub(super) draft: Option<(&'a [u32], Tensor)>,
+    /// The layers that the host reads.
+    pub(super) host: &'a [u32],
+}
+
+impl Decoder {
+    /// A model of these layers.
+    ///
+    /// # Errors
+    /// The embedding has no vocabulary's number of rows.
+    pub(super) fn new(
+        gguf: &Gguf,
+        arch: &str,
+        common: Common,
+        layers: Vec<Layer>,
+    ) -> Result<Self, ModelError> {
+        let rows = gguf.require_tensor(EMBEDDING)?.ne[1];
+        let n_vocab = u32::try_from(rows).ok().filter(|n_vocab| (1..=LIMIT).contains(n_vocab));
+        let n_vocab = n_vocab.ok_or_else(|| ModelError::Vocabulary {
+            path: gguf.path().to_path_buf(),
+            rows,
+            limit: LIMIT,
+        })?;
+        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps } = common;
+        let tied = gguf.tensor(HEAD).is_none();
+        let arch = arch.to_owned();
+        Ok(Self { arch, n_embd, n_vocab, n_ctx_train, rms_eps, layers, n_mtp, tied })
+    }
+
+    /// How many layers there are of each kind of mixer: "6 linear (Gated DeltaNet), 2 full attention".
+    pub fn mixers(&self) -> String {
+        let mut kinds: Vec<(&str, usize)> = Vec::new();
+        for kind in self.layers.iter().map(|layer| layer.mixer.kind()) {
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+        kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Width inside of the widest MLP.
+    pub fn n_ff(&self) -> u32 {
+        self.layers.iter().map(|layer| layer.mlp.n_ff).max().unwrap_or(0)
+    }
+
+    /// Label of the LM head's weight.
+    pub fn head(&self) -> &'static str {
+        if self.tied { EMBEDDING } else { HEAD }
+    }
+
+    /// The longest context whose caches programs can describe.
+    pub fn longest_context(&self) -> u32 {
+        self.layers.iter().map(|layer| layer.mixer.longest_context()).min().unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of a copy of all recurrent states.
+    pub fn state_bytes(&self) -> u64 {
+        self.layers.iter().map(|layer| layer.mixer.state_bytes()).sum()
+    }
+
+    /// The sessions that read the embedding for this model alone.
+    pub fn embedding_readers(&self) -> EmbeddingReaders {
+        if self.tied { EmbeddingReaders::FirstAndLast } else { EmbeddingReaders::First }
+    }
+
+    /// The weights that the hyper-parameters imply, with their shapes checked against the file.
+    ///
+    /// # Errors
+    /// A tensor is missing or has another shape, or is one that the graph has no use for.
+    pub fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {
+        let mut plan = WeightPlanner::new(gguf);
+        let all = Scope::TARGET;
+        plan.add(all, EMBEDDING, &[self.n_embd, self.n_vocab], Form::Tiled)?;
+        if !self.tied {
+            plan.add(all, HEAD, &[self.n_embd, self.n_vocab], Form::Tiled)?;
+        }
+        plan.add(all, OUTPUT_NORM, &[self.n_embd], Form::Plain)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.weights(&mut plan, all.layer(i))?;
+        }
+        self.check_all_used(gguf, &plan)?;
+        Ok(plan.finish())
+    }
+
+    /// Refuses tensors that llama.cpp would have no use for, either: something is wrong with the file.
+    fn check_all_used(&self, gguf: &Gguf, plan: &WeightPlanner<'_>) -> Result<(), ModelError> {
+        let trunk = self.layers.len();
+        let layers = trunk + self.n_mtp as usize;
+        let predicts = |name: &str| layer_of(name).is_some_and(|layer| (trunk..layers).contains(&layer));
+        let Some(name) = plan.unused(predicts) else { return Ok(()) };
+        let (path, name) = (gguf.path().to_path_buf(), name.to_owned());
+        Err(match layer_of(&name) {
+            Some(layer) if layer >= layers => {
+                ModelError::SuperfluousLayer { path, name, key: format!("{}.block_count", self.arch), layers }
+            }
+            _ => ModelError::Superfluous { path, name },
+        })
+    }
+
+    /// Declares what the layers keep, in the sessions that `split` gives them.
+    ///
+    /// # Errors
+    /// A cache is larger than programs can describe: see [`longest_context`](Self::longest_context).
+    pub fn keep(&self, plan: &mut KeptPlanner, split: &Split) -> Result<(), RecordError> {
+        for (i, layer) in self.layers.iter().enumerate() {
+            if split.begins(i) {
+                plan.next_session();
+            }
+            layer.mixer.keep(plan, Scope::TARGET.layer(i))?;
+        }
+        Ok(())
+    }
+
+    /// The trunk: tokens{t} to the last layer's output {n_embd,t}.
+    pub(super) fn trunk(&self, g: &mut Graph<'_>, tokens: Tensor, taps: &Taps<'_>) -> Tensor {
+        let embedding = g.weight(EMBEDDING);
+        let stream = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
+        let mut x = self.enter(g, 0, Op::GetRows, [embedding, tokens], stream, taps);
+        for (i, layer) in self.layers.iter().enumerate() {
+            g.rec.session(g.cx().split.session_of(i));
+            let sum = layer.record(g, Scope::TARGET.layer(i), x, stream);
+            x = self.enter(g, i + 1, Op::Add, sum, stream, taps);
+        }
+        x
+    }
+
+    /// The residual stream that enters `layer`, by `op`: in `stream`, or where a draft reads it, so that
+    /// nothing need be copied for it.
+    fn enter(
+        &self,
+        g: &mut Graph<'_>,
+        layer: usize,
+        op: Op,
+        src: [Tensor; 2],
+        stream: Tensor,
+        taps: &Taps<'_>,
+    ) -> Tensor {
+        let x = taps.draft.and_then(|(layers, features)| {
+            let i = layers.iter().position(|&tapped| tapped as usize == layer)?;
+            let (at, row) = (4 * u64::from(self.n_embd) * i as u64, g.rec.nb(features)[1]);
+            Some(g.rec.view(features, at, [self.n_embd, g.t(), 1, 1], [4, row, 0, 0], Some(1)))
+        });
+        let x = x.unwrap_or(stream);
+        g.rec.op(op, &src, x);
+        self.show(g, layer, x, taps.host);
+        x
+    }
+
+    /// Copies the residual stream where the host wants it.
+    fn show(&self, g: &mut Graph<'_>, layer: usize, x: Tensor, wanted: &[u32]) {
+        let ne = [self.n_embd, g.t(), 1, 1];
+        let bytes = 4 * u64::from(ne[0]) * u64::from(ne[1]);
+        for (i, _) in wanted.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
+            let at = g.cx().io.taps + i as u64 * bytes;
+            let y = g.io(at, hexflash_abi::DType::F32, ne, TensorFlags::HOST_READS);
+            g.rec.tokens_on(y, 1);
+            g.rec.op(Op::Cpy, &[x], y);
+        }
+    }
+
+    /// Final norm, LM head and the best token of each row of x{n_embd,n}, into logits{n_vocab,n} and best{n}.
+    pub(super) fn logits(&self, g: &mut Graph<'_>, x: Tensor, logits: Tensor, best: Tensor) {
+        let x = g.rms_norm(x, OUTPUT_NORM, self.rms_eps);
+        g.linear_into(x, self.head(), logits);
+        g.rec.op(Op::Argmax, &[logits], best);
+    }
+}

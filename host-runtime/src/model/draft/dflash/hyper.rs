@@ -1,0 +1,252 @@
+//! Hyper-parameters of a DFlash draft, and whether it belongs to a target.
+
+use hexflash_abi::op::params::Visibility;
+
+use crate::gguf::{GgmlType, Gguf};
+use crate::model::block::{Attention, Layer, Mlp, Norms, Queries};
+use crate::model::decoder::Decoder;
+use crate::model::error::{DraftError, ModelError};
+use crate::model::keys::{Keys, LIMIT, MAX_BLOCKS};
+use crate::model::limits::MAX_VERIFY;
+use crate::model::scope::{EMBEDDING, HEAD, Scope};
+
+/// A DFlash v1 draft.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct DFlash {
+    /// Width of the residual stream.
+    pub n_embd: u32,
+    /// Added to the mean of squares in every RMS norm.
+    pub rms_eps: f32,
+    /// The layers, each with a window of its own.
+    pub layers: Vec<Layer<Attention>>,
+    /// Tokens of a block: the anchor, and one mask per draft.
+    pub block: u32,
+    /// Id of the mask token.
+    pub mask: u32,
+    /// Target layers whose input is tapped; the number of layers means the last one's output.
+    pub taps: Vec<u32>,
+    /// Width of the taps of a token, one after the other.
+    pub tap_width: u32,
+    /// Factor on embeddings.
+    pub embedding_scale: f32,
+    /// The embedding, and its rows.
+    pub embedding: Table,
+    /// The LM head, and its rows.
+    pub head: Table,
+    /// Target id of each row of a reduced head.
+    pub d2t: Option<Vec<u32>>,
+}
+
+/// A matrix with a row per token: the draft's own or the target's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Table {
+    /// Its name in the file that has it.
+    pub name: &'static str,
+    /// The model that has it.
+    pub owner: Scope,
+    /// Its rows.
+    pub rows: u32,
+}
+
+impl Table {
+    /// Its label.
+    pub(super) fn label(&self) -> String {
+        self.owner.label(self.name)
+    }
+
+    /// Whether it is the draft's own.
+    pub(super) fn is_own(&self) -> bool {
+        self.owner.is_draft()
+    }
+}
+
+impl DFlash {
+    /// Reads a draft and checks that it was made for `target`.
+    ///
+    /// # Errors
+    /// Not a DFlash v1 draft, a missing key, or a draft for another target.
+    pub(super) fn read(gguf: &Gguf, keys: &Keys<'_>, target: &Decoder) -> Result<Self, ModelError> {
+        let wrap = |error| ModelError::Draft { path: gguf.path().to_path_buf(), error };
+        for (tensor, kind) in [("selector_hidden.weight", "DFlash v2"), ("markov_w1.weight", "DSpark")] {
+            if gguf.tensor(tensor).is_some() {
+                return Err(wrap(DraftError::Kind { kind }));
+            }
+        }
+        if gguf.tensor("enc.output_norm.weight").is_none() {
+            let what = "there is no tensor enc.output_norm.weight".to_owned();
+            return Err(wrap(DraftError::OldConverter { what }));
+        }
+        let meta = keys.meta();
+        let n_embd = keys.require("embedding_length")?;
+        let n_layer = keys.require("block_count")?;
+        keys.at_most("block_count", n_layer, MAX_BLOCKS)?;
+        let n_ctx_train = keys.context_length()?;
+        let rms_eps = keys.rms_eps()?;
+        let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
+        let mlp = Mlp::read(keys, n_embd)?;
+        let windows = Self::windows(keys, n_layer)?;
+        let causal = meta.bool_or(&keys.key("attention.causal"), false)?;
+        let attention = Attention {
+            scale: keys.finite("attention.scale", attention.scale)?,
+            visibility: if causal { Visibility::Causal } else { Visibility::Block },
+            queries: Queries::Apart,
+            ..attention
+        };
+        let layer = |window| Layer {
+            n_embd,
+            norms: Norms::usual(rms_eps),
+            mixer: Attention { window, ..attention.clone() },
+            mlp: mlp.clone(),
+        };
+        let draft = Self {
+            n_embd,
+            rms_eps,
+            layers: windows.into_iter().map(layer).collect(),
+            block: meta.u32_or(&keys.key("block_size"), 16)?,
+            mask: Self::mask(keys)?.ok_or_else(|| wrap(DraftError::NoMask))?,
+            taps: Self::taps(keys)?,
+            tap_width: 0,
+            embedding_scale: keys.finite("embedding_scale", 1.0)?,
+            embedding: Self::embedding(gguf, target),
+            head: Self::head(gguf, target),
+            d2t: None,
+        };
+        if !(2..=MAX_VERIFY).contains(&draft.block) {
+            return Err(keys.bad("block_size", draft.block, &format!("2 to {MAX_VERIFY}")));
+        }
+        let activation = meta.str_opt(&keys.key("hidden_activation"))?.unwrap_or("silu");
+        if activation != "silu" {
+            return Err(keys.bad("hidden_activation", activation, "silu"));
+        }
+        draft.belongs_to(target).map_err(wrap)?;
+        let (fc, tap_width) =
+            (gguf.require_tensor("fc.weight")?.ne[0], draft.taps.len() as u32 * target.n_embd);
+        if fc != u64::from(tap_width) {
+            let what = "the width of the tapped layers together (fc.weight)";
+            let target = format!("{tap_width} ({} layers of {})", draft.taps.len(), target.n_embd);
+            return Err(wrap(DraftError::Mismatch { what, draft: fc.to_string(), target }));
+        }
+        let d2t = draft.reduced_vocabulary(gguf, target)?;
+        Ok(Self { d2t, tap_width, ..draft })
+    }
+
+    fn embedding(gguf: &Gguf, target: &Decoder) -> Table {
+        let owner = if gguf.tensor(EMBEDDING).is_some() { Scope::DRAFT } else { Scope::TARGET };
+        Table { name: EMBEDDING, owner, rows: target.n_vocab }
+    }
+
+    /// The head may be reduced: have rows for some of the tokens only.
+    fn head(gguf: &Gguf, target: &Decoder) -> Table {
+        match gguf.tensor(HEAD) {
+            Some(own) => {
+                let rows = u32::try_from(own.ne[1]).unwrap_or(u32::MAX);
+                Table { name: HEAD, owner: Scope::DRAFT, rows }
+            }
+            None => Table { name: target.head(), owner: Scope::TARGET, rows: target.n_vocab },
+        }
+    }
+
+    fn windows(keys: &Keys<'_>, n_layer: u32) -> Result<Vec<u32>, ModelError> {
+        let meta = keys.meta();
+        let window = meta.u32_or(&keys.key("attention.sliding_window"), 0)?;
+        let name = "attention.sliding_window_pattern";
+        if window == 0 {
+            return Ok(vec![0; n_layer as usize]);
+        }
+        let pattern = meta.array_bool(&keys.key(name))?.unwrap_or_default();
+        if pattern.len() != n_layer as usize {
+            let expected = format!("one flag for each of {n_layer} layers");
+            return Err(keys.bad(name, format!("{} flags", pattern.len()), &expected));
+        }
+        Ok(pattern.iter().map(|&sliding| if sliding { window } else { 0 }).collect())
+    }
+
+    /// The mask token, under the vocabulary's key or that of forks and older files.
+    fn mask(keys: &Keys<'_>) -> Result<Option<u32>, ModelError> {
+        let meta = keys.meta();
+        let mask = meta.u32_opt("tokenizer.ggml.mask_token_id")?;
+        Ok(match mask {
+            Some(mask) => Some(mask),
+            None => meta.u32_opt(&keys.key("mask_token_id"))?,
+        })
+    }
+
+    fn taps(keys: &Keys<'_>) -> Result<Vec<u32>, ModelError> {
+        let name = "target_layers";
+        let Some(layers) = keys.meta().array_i32(&keys.key(name))? else {
+            return Err(keys.missing(name));
+        };
+        let rising = layers.windows(2).all(|pair| pair[0] < pair[1]);
+        let taps: Option<Vec<u32>> = layers.iter().map(|&l| u32::try_from(l).ok()).collect();
+        match taps {
+            Some(taps) if rising && !taps.is_empty() => Ok(taps),
+            _ => Err(keys.bad(name, format!("{layers:?}"), "a rising list of at least one layer")),
+        }
+    }
+
+    fn belongs_to(&self, target: &Decoder) -> Result<(), DraftError> {
+        let differ = |what, draft: String, target: String| Err(DraftError::Mismatch { what, draft, target });
+        let layers = target.layers.len() as u32;
+        if self.taps.contains(&0) {
+            let what =
+                format!("dflash.target_layers is {:?}, but no layer comes before the first", self.taps);
+            return Err(DraftError::OldConverter { what });
+        }
+        if let Some(&last) = self.taps.last().filter(|&&last| last > layers) {
+            return differ("the last tapped layer", last.to_string(), format!("at most {layers}"));
+        }
+        let shares = !self.embedding.is_own() || !self.head.is_own();
+        if shares && self.n_embd != target.n_embd {
+            return differ("the hidden size", self.n_embd.to_string(), target.n_embd.to_string());
+        }
+        let most = LIMIT / target.n_embd;
+        if self.taps.len() as u64 > u64::from(most) {
+            return differ(
+                "the number of tapped layers",
+                self.taps.len().to_string(),
+                format!("at most {most}"),
+            );
+        }
+        if self.head.rows > target.n_vocab {
+            let (draft, target) = (self.head.rows.to_string(), target.n_vocab.to_string());
+            return differ("the size of the vocabulary", draft, target);
+        }
+        if self.mask >= target.n_vocab {
+            return differ("the mask token's id", self.mask.to_string(), format!("below {}", target.n_vocab));
+        }
+        Ok(())
+    }
+
+    /// Target ids of the rows of a reduced head.
+    fn reduced_vocabulary(&self, gguf: &Gguf, target: &Decoder) -> Result<Option<Vec<u32>>, ModelError> {
+        let wrap = |error| ModelError::Draft { path: gguf.path().to_path_buf(), error };
+        let rows = self.head.rows;
+        let Some(tensor) = gguf.tensor("d2t").or_else(|| gguf.tensor("d2t.weight")) else {
+            if rows == target.n_vocab {
+                return Ok(None);
+            }
+            let (draft, target) = (rows.to_string(), target.n_vocab.to_string());
+            return Err(wrap(DraftError::Mismatch { what: "the size of the vocabulary", draft, target }));
+        };
+        let shape = [u64::from(rows), 1, 1, 1];
+        if !self.head.is_own() || tensor.ne != shape || tensor.ggml_type != GgmlType::I64 {
+            return Err(ModelError::Shape {
+                path: gguf.path().to_path_buf(),
+                name: tensor.name.clone(),
+                found: tensor.shape().to_vec(),
+                expected: vec![u64::from(rows)],
+            });
+        }
+        let data = gguf.data(tensor)?;
+        let ids = data.as_chunks().0.iter().map(|&id| i64::from_le_bytes(id));
+        let known = |id: i64| u32::try_from(id).ok().filter(|&id| id < target.n_vocab).ok_or(id);
+        match ids.map(known).collect() {
+            Ok(ids) => Ok(Some(ids)),
+            Err(id) => Err(wrap(DraftError::Mismatch {
+                what: "an id of d2t",
+                draft: id.to_string(),
+                target: format!("below {}", target.n_vocab),
+            })),
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! DFlash v1: a draft that guesses a whole block of tokens at once.
+//!
+//! Per draft layer the features of a token give keys and values at the token's own position (*injection*):
+//! the context, which no query ever comes from. A block is the anchor, whose features do not exist yet,
+//! followed by masks; its tokens see the context and each other, and row i of the output guesses the token i
+//! places after the anchor.
+//!
+//! Sources: llama.cpp's `src/models/dflash.cpp`, z-lab's `dflash` module.
+
+mod graph;
+mod hyper;
+
+use super::kind::Draft;
+use crate::gguf::Gguf;
+use crate::model::decoder::Decoder;
+use crate::model::error::ModelError;
+use crate::model::keys::Keys;
+
+/// Reads a draft and checks that it was made for `target`.
+///
+/// # Errors
+/// Not DFlash v1, a missing key, or a draft for another target.
+pub(super) fn read(gguf: &Gguf, keys: &Keys<'_>, target: &Decoder) -> Result<Box<dyn Draft>, ModelError> {
+    Ok(Box::new(hyper::DFlash::read(gguf, keys, target)?))
+}

@@ -1,0 +1,82 @@
+//! What every kind of draft model does, and what rounds need of it.
+
+use std::fmt::Debug;
+
+use hexflash_abi::DType;
+
+use crate::gguf::Gguf;
+use crate::model::decoder::Decoder;
+use crate::model::error::ModelError;
+use crate::model::graph::Graph;
+use crate::model::kept::{KeptPlanner, Purpose};
+use crate::model::limits::{MAX_PENDING, MAX_VERIFY};
+use crate::model::scope::Scope;
+use crate::model::tensors::WeightPlan;
+use crate::record::{RecordError, Tensor};
+
+/// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + MAX_VERIFY}`.
+pub const BLOCK: &str = "block";
+
+/// The features that plain steps left for the draft, kept in [`Scope::DRAFT`]:
+/// F32 `{tap width, MAX_PENDING}`.
+pub const PENDING: &str = "pending";
+
+/// A draft model: it reads the residual stream of some layers of its target (the *taps*, together the
+/// *features* of a token), and guesses the tokens that follow an *anchor*, the last token of the text.
+///
+/// All labels of its tensors begin with `draft.`; it runs in the last session.
+pub trait Draft: Debug + Send + Sync {
+    /// Layers of the target whose input is tapped, rising; the number of layers means the last one's output.
+    fn taps(&self) -> &[u32];
+
+    /// Tokens of a block at most: the anchor and the drafts that follow it.
+    fn block(&self) -> u32;
+
+    /// Whether it reads the target's embedding.
+    fn shares_embedding(&self) -> bool;
+
+    /// The longest context whose caches programs can describe.
+    fn longest_context(&self) -> u32;
+
+    /// The weights, with their shapes checked against the file.
+    ///
+    /// # Errors
+    /// A tensor is missing, has another shape, or is not one that the graph uses.
+    fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError>;
+
+    /// Declares what it keeps on the device.
+    ///
+    /// # Errors
+    /// It is more than programs can describe.
+    fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError>;
+
+    /// What the host writes into kept tensors before the first program runs: label and values.
+    fn tables(&self) -> Vec<(String, Vec<u32>)>;
+
+    /// Takes features {tap width, t} up, at the positions of their tokens.
+    fn observe(&self, g: &mut Graph<'_>, features: Tensor);
+
+    /// Where [`propose`](Self::propose) finds the anchor, I32 `{1}`.
+    fn anchor(&self, g: &mut Graph<'_>) -> Tensor;
+
+    /// Guesses `n_draft` tokens after the anchor, which is at position `n_past`: their ids go to [`BLOCK`]
+    /// behind its first entry, and to the margins how sure each is. The step is as wide as
+    /// [`block`](Self::block) at first, and `n_draft` wide afterwards.
+    fn propose(&self, g: &mut Graph<'_>);
+}
+
+/// Width of the features of a token: those of all taps, one after the other.
+pub fn tap_width(draft: &dyn Draft, target: &Decoder) -> u32 {
+    draft.taps().len() as u32 * target.n_embd
+}
+
+/// Declares what `draft` keeps, and what rounds with it do.
+///
+/// # Errors
+/// As [`Draft::memory`].
+pub fn keep(draft: &dyn Draft, target: &Decoder, plan: &mut KeptPlanner) -> Result<(), RecordError> {
+    draft.memory(plan)?;
+    plan.keep(Scope::DRAFT, BLOCK, Purpose::Rounds, (DType::I32, [1 + MAX_VERIFY, 1, 1, 1]))?;
+    let features = [tap_width(draft, target), MAX_PENDING, 1, 1];
+    plan.keep(Scope::DRAFT, PENDING, Purpose::Rounds, (DType::F32, features))
+}

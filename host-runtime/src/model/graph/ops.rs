@@ -1,0 +1,114 @@
+//! Ops and groups of ops that all blocks use: norms, products with activations quantized once, heads,
+//! attention.
+
+use std::collections::HashMap;
+
+use hexflash_abi::op::params;
+use hexflash_abi::{DType, Op};
+
+use super::program::Graph;
+use crate::record::Tensor;
+
+impl Graph<'_> {
+    /// rms_norm(x) * w, into a new activation.
+    pub(in crate::model) fn rms_norm(&mut self, x: Tensor, weight: &str, eps: f32) -> Tensor {
+        let y = self.activation(self.rec.ne(x), self.rows_axis(x));
+        self.rms_norm_into(x, weight, eps, y);
+        y
+    }
+
+    /// rms_norm(x) * w per row, into `y`, which may be `x`.
+    pub(in crate::model) fn rms_norm_into(&mut self, x: Tensor, weight: &str, eps: f32, y: Tensor) {
+        let w = self.weight(weight);
+        self.rec.op_with(Op::RmsNorm, &[Some(x), Some(w)], &[y], &params::Norm { eps });
+    }
+
+    /// W x per row of x{k,t}: a new activation {n,t}.
+    pub(in crate::model) fn linear(&mut self, x: Tensor, weight: &str) -> Tensor {
+        let w = self.weight(weight);
+        let [_, n, ..] = self.rec.ne(w);
+        let y = self.activation_like(x, n);
+        self.linear_into(x, weight, y);
+        y
+    }
+
+    /// W x per row of x{k,t}, into y{n,t}.
+    pub(in crate::model) fn linear_into(&mut self, x: Tensor, weight: &str, y: Tensor) {
+        let w = self.weight(weight);
+        let x = if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x };
+        self.rec.op(Op::MulMat, &[w, x], y);
+    }
+
+    fn quantize(&mut self, x: Tensor) -> Tensor {
+        if let Some(&q) = self.quantized.get(&x) {
+            return q;
+        }
+        let q = self.rec.activation(DType::Q8Act, self.rec.ne(x));
+        if let Some(axis) = self.rows_axis(x) {
+            self.rec.tokens_on(q, axis);
+        }
+        self.rec.op(Op::Quantize, &[x], q);
+        self.quantized.insert(x, q);
+        q
+    }
+
+    /// The outputs of a projection of x{k,t}, as views {rows,t} of as few products as possible.
+    pub(in crate::model) fn project(&mut self, x: Tensor, name: &str) -> Vec<Tensor> {
+        let outputs = self.cx().weights.projection(name).outputs.clone();
+        let mut products: HashMap<String, Tensor> = HashMap::new();
+        let t = self.rec.ne(x)[1];
+        let axis = self.rows_axis(x);
+        outputs
+            .into_iter()
+            .map(|(label, row, rows)| {
+                let product = match products.get(&label) {
+                    Some(&product) => product,
+                    None => {
+                        let product = self.linear(x, &label);
+                        products.insert(label, product);
+                        product
+                    }
+                };
+                let nb = self.rec.nb(product);
+                self.rec.view(product, u64::from(row) * 4, [rows, t, 1, 1], nb, axis)
+            })
+            .collect()
+    }
+
+    /// Rows {d*h,t} as heads {d,h,t}, `stride` bytes from head to head.
+    pub(in crate::model) fn heads(&mut self, x: Tensor, offset: u64, d: u32, h: u32, stride: u32) -> Tensor {
+        let [_, t, ..] = self.rec.ne(x);
+        let row = self.rec.nb(x)[1];
+        let axis = self.rows_axis(x).map(|_| 2);
+        self.rec.view(x, offset, [d, h, t, 1], [4, stride, row, 0], axis)
+    }
+
+    /// Appends k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}.
+    pub(in crate::model) fn attend(
+        &mut self,
+        [q, k, v]: [Tensor; 3],
+        [k_cache, v_cache]: [Tensor; 2],
+        attn: params::FlashAttn,
+    ) -> Tensor {
+        let ([_, h, t, _], [dv, ..]) = (self.rec.ne(q), self.rec.ne(v));
+        let y = self.activation([dv, h, t, 1], Some(2));
+        self.rec.op_with(Op::FlashAttnExt, &[q, k_cache, v_cache, k, v].map(Some), &[y], &attn);
+        y
+    }
+
+    /// Heads {d,h,t} as rows {d*h,t}.
+    pub(in crate::model) fn joined(&mut self, x: Tensor) -> Tensor {
+        let [d, h, t, _] = self.rec.ne(x);
+        self.rec.view(x, 0, [d * h, t, 1, 1], [4, 4 * d * h, 0, 0], Some(1))
+    }
+
+    /// y = op(x) in place.
+    pub(in crate::model) fn apply(&mut self, op: Op, x: Tensor) {
+        self.rec.op(op, &[x], x);
+    }
+
+    /// a = op(a, b) in place.
+    pub(in crate::model) fn update(&mut self, op: Op, a: Tensor, b: Tensor) {
+        self.rec.op(op, &[a, b], a);
+    }
+}

@@ -1,0 +1,230 @@
+//! Memory that outlives a step: caches, recurrent states, tapes, and what drafts keep.
+//!
+//! Blocks and drafts declare tensors to a [`KeptPlanner`]; programs find them by label in the [`KeptLayout`]
+//! that it becomes, with the type and the shape that was declared. A [`Purpose`] says what a tensor is for,
+//! and with that in which of three regions it lies.
+
+use std::collections::HashMap;
+
+use hexflash_abi::DType;
+
+use super::scope::Scope;
+use crate::record::{RecordError, packed_bytes};
+
+/// What a kept tensor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// A cache of keys or values.
+    Kv,
+    /// A recurrent state, or the last inputs of a convolution.
+    Recurrent,
+    /// Factors of tokens that may be taken back.
+    Tape,
+    /// Inputs of a convolution that may be taken back.
+    ConvRows,
+    /// A draft's cache of keys or values.
+    DraftKv,
+    /// Blocks of tokens, features and tables of rounds.
+    Rounds,
+}
+
+impl Purpose {
+    /// Where tensors of this purpose lie.
+    pub const fn region(self) -> Region {
+        match self {
+            Self::Kv | Self::Recurrent => Region::State,
+            Self::Tape | Self::DraftKv | Self::Rounds => Region::Speculation,
+            Self::ConvRows => Region::Activations,
+        }
+    }
+}
+
+/// A part of memory that kept tensors lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Region {
+    /// The state of a text. Each session has a buffer of its own for its layers.
+    State,
+    /// What speculation adds: one buffer, which all sessions map.
+    Speculation,
+    /// Behind the activations. Steps that need the memory there end the life of these tensors: prefill does,
+    /// and nothing that comes between two rounds.
+    Activations,
+}
+
+/// A kept tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// First byte in its region; in [`Region::State`], as if the parts of all sessions were one.
+    pub offset: u64,
+    /// Element type and layout.
+    pub dtype: DType,
+    /// Elements per axis.
+    pub ne: [u32; 4],
+}
+
+/// Whether tokens can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rollback {
+    /// No: there is plain decoding only.
+    None,
+    /// The last step's can: recurrent blocks keep tapes.
+    LastStep,
+}
+
+/// Where all kept tensors lie.
+#[derive(Clone, Debug)]
+pub struct KeptLayout {
+    /// Positions of every cache.
+    pub n_ctx: u32,
+    /// Whether tokens can be taken back.
+    pub rollback: Rollback,
+    tensors: HashMap<String, Kept>,
+    /// First byte of each session's part of the state.
+    parts: Vec<u64>,
+    bytes: HashMap<Purpose, u64>,
+    regions: HashMap<Region, u64>,
+}
+
+impl KeptLayout {
+    /// The tensor called `label`, if there is one.
+    pub fn get(&self, label: &str) -> Option<&Kept> {
+        self.tensors.get(label)
+    }
+
+    /// The tensor called `label`.
+    ///
+    /// # Panics
+    /// If nothing of that label was declared: what declares a tensor and what uses it are written together.
+    #[expect(
+        clippy::panic,
+        reason = "labels depend on hyper-parameters alone, which declarations and their users share"
+    )]
+    pub fn place(&self, label: &str) -> Kept {
+        *self.get(label).unwrap_or_else(|| panic!("nothing declares {label}"))
+    }
+
+    /// All tensors with their labels, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Kept)> {
+        self.tensors.iter().map(|(label, kept)| (label.as_str(), kept))
+    }
+
+    /// Bytes of all tensors for `purpose`.
+    pub fn bytes(&self, purpose: Purpose) -> u64 {
+        self.bytes.get(&purpose).copied().unwrap_or(0)
+    }
+
+    /// Bytes of a region.
+    pub fn region_bytes(&self, region: Region) -> u64 {
+        self.regions.get(&region).copied().unwrap_or(0)
+    }
+
+    /// Where a byte of the state is: the session, and the place in its part.
+    pub fn home(&self, at: u64) -> (usize, u64) {
+        let session = self.parts.partition_point(|&start| start <= at) - 1;
+        (session, at - self.parts[session])
+    }
+
+    /// First byte of each session's part of the state.
+    pub fn parts(&self) -> &[u64] {
+        &self.parts
+    }
+
+    /// Bytes of each session's part of the state.
+    pub fn part_bytes(&self) -> impl Iterator<Item = u64> {
+        let ends = self.parts[1..].iter().copied().chain([self.region_bytes(Region::State)]);
+        self.parts.iter().zip(ends).map(|(start, end)| end - start)
+    }
+}
+
+/// Collects what blocks and drafts keep.
+#[derive(Debug)]
+pub struct KeptPlanner {
+    layout: KeptLayout,
+}
+
+impl KeptPlanner {
+    /// Nothing yet, for caches of `n_ctx` positions.
+    pub fn new(n_ctx: u32, rollback: Rollback) -> Self {
+        Self {
+            layout: KeptLayout {
+                n_ctx,
+                rollback,
+                tensors: HashMap::new(),
+                parts: vec![0],
+                bytes: HashMap::new(),
+                regions: HashMap::new(),
+            },
+        }
+    }
+
+    /// Positions of every cache.
+    pub(super) fn n_ctx(&self) -> u32 {
+        self.layout.n_ctx
+    }
+
+    /// Whether tokens can be taken back.
+    pub(super) fn rollback(&self) -> Rollback {
+        self.layout.rollback
+    }
+
+    /// The state that is declared from here on is the next session's.
+    pub(super) fn next_session(&mut self) {
+        self.layout.parts.push(self.layout.region_bytes(Region::State));
+    }
+
+    /// Declares a packed tensor. Caches of a draft count as [`Purpose::DraftKv`].
+    ///
+    /// # Errors
+    /// It is larger than programs can describe.
+    pub(super) fn keep(
+        &mut self,
+        scope: Scope,
+        tensor: &str,
+        purpose: Purpose,
+        (dtype, ne): (DType, [u32; 4]),
+    ) -> Result<(), RecordError> {
+        let purpose = match purpose {
+            Purpose::Kv if scope.is_draft() => Purpose::DraftKv,
+            purpose => purpose,
+        };
+        let bytes = packed_bytes(dtype, ne)?.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
+        let end = self.layout.regions.entry(purpose.region()).or_default();
+        let kept = Kept { purpose, offset: *end, dtype, ne };
+        *end += bytes;
+        *self.layout.bytes.entry(purpose).or_default() += bytes;
+        self.layout.tensors.insert(scope.label(tensor), kept);
+        Ok(())
+    }
+
+    /// The layout.
+    pub fn finish(self) -> KeptLayout {
+        self.layout
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_session_has_its_part_of_the_state() {
+        let mut planner = KeptPlanner::new(64, Rollback::LastStep);
+        let floats = |n| (DType::F32, [n, 1, 1, 1]);
+        let layer = |i| Scope::TARGET.layer(i);
+        planner.keep(layer(0), "k", Purpose::Kv, floats(33)).unwrap();
+        planner.keep(layer(0), "x", Purpose::ConvRows, floats(7)).unwrap();
+        planner.next_session();
+        planner.keep(layer(1), "s", Purpose::Recurrent, floats(32)).unwrap();
+        planner.keep(Scope::DRAFT.layer(0), "k", Purpose::Kv, floats(1)).unwrap();
+        let layout = planner.finish();
+        assert_eq!(layout.part_bytes().collect::<Vec<_>>(), [256, 128]);
+        assert_eq!((layout.home(255), layout.home(256)), ((0, 255), (1, 0)));
+        assert_eq!((layout.bytes(Purpose::Kv), layout.bytes(Purpose::DraftKv)), (256, 128));
+        assert_eq!(layout.region_bytes(Region::Activations), 128);
+        let draft = layout.get("draft.blk.0.k").unwrap();
+        assert_eq!((draft.purpose, draft.offset), (Purpose::DraftKv, 0));
+        assert_eq!(layout.get("blk.2.k"), None);
+    }
+}

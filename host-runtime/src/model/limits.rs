@@ -1,0 +1,15 @@
+//! Sizes that programs, memory and drivers of rounds agree on.
+
+use hexflash_abi::accept::HEAD;
+
+/// Tokens of the widest step that may later be taken back in part (verify).
+pub const MAX_VERIFY: u32 = 16;
+
+/// Ids that may end a generation on the device.
+pub const MAX_STOPS: u32 = 32;
+
+/// Words of a round's report.
+pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
+
+/// Tokens of plain steps whose features may wait for the draft.
+pub const MAX_PENDING: u32 = 32;

@@ -1,0 +1,24 @@
+//! From a file to a model: finds the reader of its architecture.
+
+use super::arch;
+use super::decoder::Decoder;
+use super::draft;
+use super::error::ModelError;
+use super::keys::Keys;
+use crate::gguf::Gguf;
+
+/// Reads and checks the hyper-parameters of a model that writes text.
+///
+/// # Errors
+/// A draft or another architecture than this version runs, a missing key, or a value that no kernel supports.
+pub fn read(gguf: &Gguf) -> Result<Decoder, ModelError> {
+    let keys = Keys::new(gguf)?;
+    if let Some(model) = arch::read(gguf, &keys)? {
+        return Ok(model);
+    }
+    let path = gguf.path().to_path_buf();
+    Err(match keys.arch() {
+        arch if draft::is_draft(arch) => ModelError::DraftAsTarget { path },
+        arch => ModelError::Architecture { path, arch: arch.to_owned(), known: arch::names() },
+    })
+}

@@ -1,0 +1,71 @@
+//! What the tensors of a model are called: in the file, and in plans and programs, where target and draft
+//! meet.
+
+/// What the labels of a draft's tensors begin with.
+pub(crate) const DRAFT_PREFIX: &str = "draft.";
+
+/// The tensor of the embedding.
+pub(super) const EMBEDDING: &str = "token_embd.weight";
+
+/// The tensor of the LM head, in models that have one apart from the embedding.
+pub(super) const HEAD: &str = "output.weight";
+
+/// A model or one of its layers: the part that its tensors' names share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    draft: bool,
+    layer: Option<usize>,
+}
+
+impl Scope {
+    /// The target, whose tensors are labelled with their names in the file.
+    pub const TARGET: Self = Self { draft: false, layer: None };
+
+    /// The draft, whose labels begin with `draft.`.
+    pub const DRAFT: Self = Self { draft: true, layer: None };
+
+    /// Layer `layer` of the model.
+    #[must_use]
+    pub const fn layer(self, layer: usize) -> Self {
+        Self { layer: Some(layer), ..self }
+    }
+
+    /// Whether this is the draft or one of its layers.
+    pub const fn is_draft(self) -> bool {
+        self.draft
+    }
+
+    /// The name that the file has for `tensor`.
+    pub fn name(self, tensor: &str) -> String {
+        match self.layer {
+            Some(layer) => format!("blk.{layer}.{tensor}"),
+            None => tensor.to_owned(),
+        }
+    }
+
+    /// The label that plans and programs have for `tensor`.
+    pub fn label(self, tensor: &str) -> String {
+        let model = if self.draft { DRAFT_PREFIX } else { "" };
+        format!("{model}{}", self.name(tensor))
+    }
+}
+
+/// The layer whose tensor has that name, if it is a layer's.
+pub(super) fn layer_of(name: &str) -> Option<usize> {
+    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_tell_drafts_and_layers_apart() {
+        let layer = Scope::DRAFT.layer(12);
+        assert_eq!(layer.name("attn_q.weight"), "blk.12.attn_q.weight");
+        assert_eq!(layer.label("attn_q.weight"), "draft.blk.12.attn_q.weight");
+        assert_eq!(Scope::TARGET.label(EMBEDDING), EMBEDDING);
+        assert_eq!(layer_of(&layer.name("ffn_norm.weight")), Some(12));
+        assert_eq!([EMBEDDING, "blk.x.y", "blk.3"].map(layer_of), [None; 3]);
+    }
+}

@@ -1,0 +1,223 @@
+//! Models without any recurrent layer, with random weights: speculation has no tapes to keep, and changes no
+//! token.
+
+use std::fs::File;
+use std::path::Path;
+
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::generate::{Generated, Limits};
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::model::{MAX_VERIFY, Purpose};
+use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::testing::state_bytes;
+use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::state::Snapshot;
+use hexflash_e2e::{Model, generate, inproc, report, settings};
+
+const WIDTH: u64 = 64;
+const MLP: u64 = 96;
+const LAYERS: u64 = 3;
+const HEADS: u64 = 4;
+const KV_HEADS: u64 = 2;
+const HEAD: u64 = 32;
+/// That of the models whose tokenizer it borrows.
+const VOCABULARY: u64 = 4096;
+const CONTEXT: u32 = 192;
+
+/// Whether the LM head is the embedding.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Head {
+    Tied,
+    Untied,
+}
+
+/// Uniform numbers with a standard deviation: splitmix64, from a seed that the name gives.
+fn numbers(name: &str, n: u64, mean: f32, deviation: f32) -> Vec<u8> {
+    let mut state = name.bytes().fold(1u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    };
+    (0..n).flat_map(|_| (mean + deviation * 3f32.sqrt() * next()).to_le_bytes()).collect()
+}
+
+/// A file under construction whose matrices keep the size of what they read, times a gain.
+struct Weights {
+    file: GgufWriter<'static>,
+    seed: &'static str,
+}
+
+impl Weights {
+    fn add(&mut self, name: &str, ne: &[u64], mean: f32, deviation: f32) {
+        let values = numbers(&format!("{} {name}", self.seed), ne.iter().product(), mean, deviation);
+        self.file.tensor(name, GgmlType::F32, ne, values).unwrap();
+    }
+
+    fn norm(&mut self, name: &str, n: u64) {
+        self.add(name, &[n], 1.0, 0.1);
+    }
+
+    fn matrix(&mut self, name: &str, k: u64, n: u64, gain: f32) {
+        self.add(name, &[k, n], 0.0, gain / (k as f32).sqrt());
+    }
+
+    /// The hyper-parameters and layers that targets and drafts have in common.
+    fn layers(&mut self, arch: &str, layers: u64) {
+        self.file.kv("general.architecture", arch);
+        for (key, value) in [
+            ("block_count", layers),
+            ("context_length", CONTEXT.into()),
+            ("embedding_length", WIDTH),
+            ("feed_forward_length", MLP),
+            ("attention.head_count", HEADS),
+            ("attention.head_count_kv", KV_HEADS),
+            ("attention.key_length", HEAD),
+            ("attention.value_length", HEAD),
+        ] {
+            self.file.kv(&format!("{arch}.{key}"), value as u32);
+        }
+        self.file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
+        self.file.kv(&format!("{arch}.rope.freq_base"), 1e6f32);
+        for i in 0..layers {
+            let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
+            self.norm(&name("attn_norm"), WIDTH);
+            self.norm(&name("ffn_norm"), WIDTH);
+            self.matrix(&name("attn_q"), WIDTH, HEADS * HEAD, 1.0);
+            self.matrix(&name("attn_k"), WIDTH, KV_HEADS * HEAD, 1.0);
+            self.matrix(&name("attn_v"), WIDTH, KV_HEADS * HEAD, 1.0);
+            self.norm(&name("attn_q_norm"), HEAD);
+            self.norm(&name("attn_k_norm"), HEAD);
+            self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
+            self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
+            self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
+            self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+        }
+        self.norm("output_norm.weight", WIDTH);
+    }
+
+    fn write(self, path: &Path) -> Gguf {
+        self.file.write_to(File::create(path).unwrap()).unwrap();
+        Gguf::open(path).unwrap()
+    }
+}
+
+fn target(dir: &Path, head: Head) -> Gguf {
+    let mut weights = Weights { file: GgufWriter::new(), seed: "target" };
+    weights.layers("qwen3", LAYERS);
+    let tokenizer = Model::F16.gguf();
+    for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.")) {
+        weights.file.kv(key, value.clone());
+    }
+    weights.matrix("token_embd.weight", WIDTH, VOCABULARY, (WIDTH as f32).sqrt());
+    if head == Head::Untied {
+        weights.matrix("output.weight", WIDTH, VOCABULARY, 2.0);
+    }
+    weights.write(&dir.join(format!("{head:?}.gguf")))
+}
+
+/// A draft that has learnt nothing, for any of the targets.
+fn draft(dir: &Path) -> Gguf {
+    let mut weights = Weights { file: GgufWriter::new(), seed: "draft" };
+    weights.layers("dflash", 2);
+    weights.file.kv("dflash.target_layers", vec![1i32, 3]).kv("dflash.block_size", 6u32);
+    weights.file.kv("tokenizer.ggml.mask_token_id", 5u32);
+    weights.matrix("fc.weight", 2 * WIDTH, WIDTH, 1.0);
+    weights.norm("enc.output_norm.weight", WIDTH);
+    weights.write(&dir.join("draft.gguf"))
+}
+
+fn engine(target: &Gguf, draft: Option<&Gguf>, speculate: bool) -> Engine {
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let options = EngineOptions { speculate, ..EngineOptions::default() };
+    Engine::load_with(target, draft, Box::new(inproc(settings())), &options, &image).unwrap()
+}
+
+/// A few prompts: short, longer than a block, longer than a tile of positions.
+fn prompts() -> [Vec<u32>; 3] {
+    [1, 21, 70].map(|n| (0..n).map(|i| 100 + i * i * 37 % 3000).collect())
+}
+
+/// 80 tokens after a prompt, and the state after one more.
+fn run(
+    engine: &mut Engine,
+    text: &TextModel,
+    prompt: &[u32],
+    how: &mut Speculation,
+) -> (Generated, Snapshot) {
+    engine.reset();
+    let params = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+    let mut sampler = Sampler::new(params).unwrap();
+    let limits = Limits { max_tokens: Some(80), ignore_eos: true, ..Limits::default() };
+    let text = &text.tokenizer;
+    let found = generate(engine, text, (&mut sampler, how), prompt, &limits, |_| true).unwrap();
+    engine.decode(7).unwrap();
+    (found, Snapshot::of(engine))
+}
+
+#[test]
+fn grouping_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    for head in [Head::Tied, Head::Untied] {
+        let mut engine = engine(&target(dir.path(), head), None, false);
+        let tokens = &prompts()[2];
+        let mut expected: Vec<Vec<f32>> = Vec::new();
+        for &token in tokens {
+            engine.decode(token).unwrap();
+            expected.push(engine.logits(0).to_vec());
+        }
+        let states = state_bytes(&engine);
+        for width in [2, 3, MAX_VERIFY as usize] {
+            engine.reset();
+            for (step, expected) in tokens.chunks(width).zip(expected.chunks(width)) {
+                engine.decode_many(step).unwrap();
+                expected.iter().enumerate().for_each(|(row, logits)| assert_eq!(engine.logits(row), logits));
+            }
+            assert_eq!(state_bytes(&engine), states, "{head:?}, width {width}");
+        }
+        engine.reset();
+        engine.prefill(tokens, |_| {}).unwrap();
+        assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{head:?}, prefill");
+        assert_eq!(state_bytes(&engine), states, "{head:?}, prefill");
+    }
+}
+
+#[test]
+fn speculation_gives_the_same_text_and_keeps_no_tapes() {
+    let dir = tempfile::tempdir().unwrap();
+    let draft = draft(dir.path());
+    for head in [Head::Tied, Head::Untied] {
+        let gguf = target(dir.path(), head);
+        let text = TextModel::read(&gguf).unwrap();
+        let mut plain = engine(&gguf, None, false);
+        let mut with_ngrams = engine(&gguf, None, true);
+        let mut with_draft = engine(&gguf, Some(&draft), true);
+        let memory = with_ngrams.memory().speculation.clone().unwrap();
+        assert_eq!((memory.rollback(), memory.other, memory.state_copies), (0, 0, 0));
+        assert_eq!(with_draft.kept().bytes(Purpose::Tape), 0);
+        let mut accepted = 0;
+        for prompt in &prompts() {
+            let (expected, state) = run(&mut plain, &text, prompt, &mut Speculation::off());
+            for n in [1, 4, 15] {
+                let ngrams = Source::Host(Box::new(NGram::default()));
+                let how = &mut Speculation::new(ngrams, DraftLength::Fixed(n));
+                let (found, found_state) = run(&mut with_ngrams, &text, prompt, how);
+                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by n-gram");
+                state.assert_same(&found_state, &format!("{head:?}, {n} by n-gram"));
+                accepted += found.stats.speculation.unwrap().accepted;
+            }
+            for n in [1, 5] {
+                let how = &mut Speculation::new(Source::Model, DraftLength::Fixed(n));
+                let (found, found_state) = run(&mut with_draft, &text, prompt, how);
+                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by the draft");
+                state.assert_same(&found_state, &format!("{head:?}, {n} by the draft"));
+            }
+        }
+        report(format!("{head:?}: {accepted} drafts of n-grams accepted"));
+        assert!(accepted > 0, "{head:?}: the texts repeat nothing");
+    }
+}
