@@ -42,7 +42,8 @@ impl Purpose {
 /// A part of memory that kept tensors lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Region {
-    /// The state of a text. Each session has a buffer of its own for its layers.
+    /// The state of a text. Each session has a buffer of its own for its layers. The outermost axis of these
+    /// tensors, `ne[3]`, counts texts, and is 1.
     State,
     /// What speculation adds: one buffer, which all sessions map.
     Speculation,

@@ -1,4 +1,4 @@
-//! Models of the Qwen3.5 shape with random weights, in any widths and weight types.
+//! Models with random weights, of every architecture that hexflash runs, in any widths and weight types.
 //!
 //! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the logits
 //! then depend on everything. The vocabulary is the smallest that takes any text: a token per byte, one that ends a
@@ -17,6 +17,41 @@ use rand_pcg::Pcg64Mcg;
 
 /// Tokens that every vocabulary has: one per byte, and the end of a text behind them.
 const VOCAB_MIN: u32 = 256 + 1;
+
+/// Architectures that hexflash runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Architecture {
+    /// Linear and gated full attention
+    Qwen35,
+    /// Full attention in every layer
+    Qwen3,
+}
+
+impl Architecture {
+    /// The name in files, where it is what keys begin with.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Qwen35 => "qwen35",
+            Self::Qwen3 => "qwen3",
+        }
+    }
+
+    /// The rules that cut text into words, by the name that such models' files have for them.
+    fn pre(self) -> &'static str {
+        match self {
+            Self::Qwen35 => "qwen35",
+            Self::Qwen3 => "qwen2",
+        }
+    }
+
+    /// The norm before the MLP.
+    fn mlp_norm(self) -> &'static str {
+        match self {
+            Self::Qwen35 => "post_attention_norm.weight",
+            Self::Qwen3 => "ffn_norm.weight",
+        }
+    }
+}
 
 /// Weight types that hexflash runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -40,6 +75,9 @@ pub enum Weights {
 /// A model's shape.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Shape {
+    /// Architecture; qwen3 has no linear attention, and the options for it mean nothing there
+    #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
+    pub architecture: Architecture,
     /// Layers
     #[arg(long, default_value_t = 4)]
     pub layers: u32,
@@ -187,10 +225,15 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
     for i in 0..s.layers {
         let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
         add("attn_norm.weight", &[e], norm);
-        add("post_attention_norm.weight", &[e], norm);
-        if (i + 1) % s.interval == 0 {
+        add(s.architecture.mlp_norm(), &[e], norm);
+        let (full, per_query) = match s.architecture {
+            // Each query head has a gate beside it.
+            Architecture::Qwen35 => ((i + 1) % s.interval == 0, 2),
+            Architecture::Qwen3 => (true, 1),
+        };
+        if full {
             let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
-            add("attn_q.weight", &[e, 2 * q * head], Fill::Matrix(1.0));
+            add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
             add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
             add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
             // Logits of some size, so that attention is not a plain mean.
@@ -240,7 +283,7 @@ fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, 
 
 /// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split. llama.cpp loads
 /// such a file; without a vocabulary it would end the process when it is given a text.
-fn tokenizer(w: &mut GgufWriter, vocab: u32) {
+fn tokenizer(w: &mut GgufWriter, pre: &str, vocab: u32) {
     // llama.cpp's types of tokens.
     const NORMAL: i32 = 1;
     const CONTROL: i32 = 3;
@@ -257,7 +300,7 @@ fn tokenizer(w: &mut GgufWriter, vocab: u32) {
         _ => UNUSED,
     };
     w.kv("tokenizer.ggml.model", "gpt2")
-        .kv("tokenizer.ggml.pre", "qwen35")
+        .kv("tokenizer.ggml.pre", pre)
         .kv("tokenizer.ggml.tokens", (0..vocab).map(text).collect::<Vec<String>>())
         .kv("tokenizer.ggml.token_type", (0..vocab).map(kind).collect::<Vec<i32>>())
         .kv("tokenizer.ggml.merges", Vec::<String>::new())
@@ -289,18 +332,13 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
         Weights::Q6K => 18,
         Weights::F16 | Weights::Mixed => 1,
     };
-    w.kv("general.architecture", "qwen35")
+    let arch = s.architecture.name();
+    w.kv("general.architecture", arch)
         .kv("general.name", "random weights")
         .kv("general.quantization_version", 2u32)
         .kv("general.file_type", file_type);
-    tokenizer(&mut w, s.vocab);
-    let rope = s.head / 4;
-    let sections: Vec<i32> =
-        [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
-    w.kv("qwen35.rope.dimension_sections", sections)
-        .kv("qwen35.rope.freq_base", 1e7f32)
-        .kv("qwen35.attention.layer_norm_rms_epsilon", 1e-6f32);
-    for (key, value) in [
+    tokenizer(&mut w, s.architecture.pre(), s.vocab);
+    let mut numbers = vec![
         ("block_count", s.layers),
         ("context_length", s.context),
         ("embedding_length", s.width),
@@ -310,15 +348,30 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
         ("attention.head_count_kv", s.kv_heads),
         ("attention.key_length", s.head),
         ("attention.value_length", s.head),
-        ("rope.dimension_count", rope),
-        ("ssm.conv_kernel", s.taps),
-        ("ssm.state_size", s.state),
-        ("ssm.group_count", s.key_heads),
-        ("ssm.time_step_rank", s.value_heads),
-        ("ssm.inner_size", s.value_heads * s.state),
-        ("full_attention_interval", s.interval),
-    ] {
-        w.kv(&format!("qwen35.{key}"), value);
+    ];
+    let freq_base = match s.architecture {
+        Architecture::Qwen35 => {
+            let rope = s.head / 4;
+            let sections: Vec<i32> =
+                [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
+            w.kv(&format!("{arch}.rope.dimension_sections"), sections);
+            numbers.extend([
+                ("rope.dimension_count", rope),
+                ("ssm.conv_kernel", s.taps),
+                ("ssm.state_size", s.state),
+                ("ssm.group_count", s.key_heads),
+                ("ssm.time_step_rank", s.value_heads),
+                ("ssm.inner_size", s.value_heads * s.state),
+                ("full_attention_interval", s.interval),
+            ]);
+            1e7f32
+        }
+        Architecture::Qwen3 => 1e6,
+    };
+    w.kv(&format!("{arch}.rope.freq_base"), freq_base)
+        .kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
+    for (key, value) in numbers {
+        w.kv(&format!("{arch}.{key}"), value);
     }
     for (name, ne, fill) in tensors(s) {
         let (ty, bytes) = contents(s, &name, &ne, fill)?;

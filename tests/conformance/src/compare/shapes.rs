@@ -1,6 +1,6 @@
-//! The random models that are compared: real widths of Qwen3.5, few layers, a small vocabulary.
+//! The random models that are compared: real widths, few layers, a small vocabulary.
 
-use super::random::{Shape, Weights};
+use super::random::{Architecture, Shape, Weights};
 
 /// A model with a name.
 pub struct Named {
@@ -12,6 +12,7 @@ pub struct Named {
 
 /// Linear layers as in the 0.8B: 16 heads of 128 x 128.
 const BASE: Shape = Shape {
+    architecture: Architecture::Qwen35,
     layers: 4,
     interval: 4,
     width: 1024,
@@ -30,6 +31,10 @@ const BASE: Shape = Shape {
     untied: false,
     seed: 1,
 };
+
+/// Attention in every layer, with heads as all sizes of Qwen3 have them.
+const DENSE: Shape =
+    Shape { architecture: Architecture::Qwen3, head: 128, ff: 3072, weights: Weights::F16, ..BASE };
 
 /// All of them.
 pub const SHAPES: &[Named] = &[
@@ -75,6 +80,9 @@ pub const SHAPES: &[Named] = &[
         model: Shape { value_heads: 48, weights: Weights::F16, layers: 2, interval: 2, ..BASE },
     },
     Named { name: "16-heads-mixed-types", model: Shape { weights: Weights::Mixed, untied: true, ..BASE } },
+    Named { name: "dense-f16", model: DENSE },
+    Named { name: "dense-f16-untied", model: Shape { untied: true, seed: 2, ..DENSE } },
+    Named { name: "dense-q8_0", model: Shape { weights: Weights::Q8_0, ..DENSE } },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole strip.
     Named {
         name: "odd-f32",

@@ -5,10 +5,11 @@ use std::fs;
 use hexflash::gguf::Gguf;
 
 use super::*;
-use random::{Shape, Weights};
+use random::{Architecture, Shape, Weights};
 
 /// Narrow, so that many layers take no time.
 const NARROW: Shape = Shape {
+    architecture: Architecture::Qwen35,
     layers: 64,
     interval: 4,
     width: 128,
