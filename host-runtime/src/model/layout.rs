@@ -13,7 +13,7 @@ use crate::record::{RecordError, packed_bytes};
 pub const MAX_VERIFY: u32 = 16;
 
 /// Ids that may end a generation on the device.
-pub const MAX_STOPS: u32 = 32;
+pub use hexflash_abi::op::MAX_STOPS;
 
 /// Words of a round's report.
 pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
