@@ -3,6 +3,7 @@
 //! * [`session`]: the message loop, and what a session keeps (buffers, programs),
 //! * [`buffers`]: shared memory under ids, mapped while there is room,
 //! * [`program`]: the arena of loaded programs,
+//! * [`plan`]: what is decided about an op when its program is loaded,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
@@ -17,6 +18,7 @@ pub mod dma;
 pub mod hvx;
 pub mod kernels;
 pub mod memory;
+pub mod plan;
 pub mod platform;
 pub mod pool;
 pub mod program;

@@ -123,15 +123,10 @@ impl Worker<'_> {
         (unit < self.units).then_some(unit)
     }
 
-    /// The region of VTCM that all workers share.
-    pub fn shared_vtcm(&self) -> Lines {
-        self.vtcm.region(0, self.plan.shared)
-    }
-
     /// This worker's own region of VTCM.
     #[inline]
     pub fn own_vtcm(&self) -> Lines {
-        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own)
+        self.vtcm.region(self.id * self.plan.own, self.plan.own)
     }
 
     /// Bytes of each worker's own region.

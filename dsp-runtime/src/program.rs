@@ -6,14 +6,15 @@ use core::ptr::NonNull;
 use heapless::Vec;
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{
-    MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_SRC, MAX_TENSORS, OpDesc, TensorDesc, TensorFlags,
+    MAX_BUFFERS, MAX_OPS, MAX_TENSORS, OpDesc, TensorDesc, TensorFlags, block_bytes,
 };
-use hexflash_abi::validate::{Program, block_bytes};
-use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
+use hexflash_abi::validate::Program;
+use hexflash_abi::{ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::buffers::BufferTable;
-use crate::kernels::{self, OpShapes};
+use crate::kernels::{self, Variant};
+use crate::plan::{OpShapes, Plan, Resources};
 use crate::vtcm::VtcmPlan;
 
 /// Alignment of blocks in the arena.
@@ -50,8 +51,8 @@ impl Arena {
     /// An arena on `bytes` at `base`.
     ///
     /// # Safety
-    /// `base` is aligned to 64 bytes, valid for reads and writes of `bytes` as long as the arena lives, used by
-    /// nobody else, and not writable by the host.
+    /// `base` is aligned to 64 bytes, valid for reads and writes of `bytes` as long as the arena lives, used
+    /// by nobody else, and not writable by the host.
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes, used: Vec::new() }
     }
@@ -70,7 +71,8 @@ impl Arena {
         if bytes > self.bytes {
             return Err(full);
         }
-        // At least one unit: an empty block would lie where another begins, and `free` tells them by their offsets.
+        // At least one unit: an empty block would lie where another begins, and `free` tells them by their
+        // offsets.
         let bytes = bytes.max(1).next_multiple_of(ALIGN);
         let mut at = 0;
         let mut place = self.used.len();
@@ -101,27 +103,32 @@ impl Arena {
 
     /// The bytes of a block, to write.
     pub fn get_mut(&mut self, block: &Block) -> &mut [u8] {
-        // SAFETY: as in `get`, borrowed exclusively.
+        // SAFETY: blocks are disjoint parts of the arena's memory, and the arena, with this one, is borrowed
+        // exclusively.
         unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr().add(block.offset), block.bytes) }
     }
 }
 
-/// A VTCM plan as it lies in the arena.
+/// What was decided about an op, as it lies in the arena.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct StoredPlan {
-    shared: u32,
+    /// [`Variant::code`].
+    variant: u16,
+    /// 1 if the op moves the registers.
+    advances: u16,
+    /// Bytes of VTCM per worker.
     own: u32,
 }
 
-/// A validated program: the block, then a VTCM plan per op, then the indices of tensors that the host touches.
+/// A validated program: the block, then a plan per op, then the indices of tensors that the host touches.
 #[derive(Debug)]
 pub struct Loaded {
     block: Block,
     block_bytes: usize,
     n_ops: usize,
     n_io: usize,
-    advances: bool,
+    ends_round: bool,
 }
 
 /// A loaded program, opened for a run.
@@ -131,15 +138,24 @@ pub struct Open<'a> {
     plans: &'a [StoredPlan],
     /// Tensors that the host writes or reads, by index.
     pub io: &'a [TensorIndex],
-    /// Whether it has ACCEPT, and so leaves its registers behind for the next run.
-    pub advances: bool,
+    /// Whether it has an op that ends a round, and so leaves its registers behind for the next run.
+    pub ends_round: bool,
 }
 
 impl Open<'_> {
-    /// VTCM plan of op `i`.
-    pub fn plan(&self, i: usize) -> VtcmPlan {
+    /// The plan of op `i`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Internal`]: the arena was overwritten.
+    pub fn plan(&self, i: usize) -> Result<Plan, Fault> {
         let plan = self.plans[i];
-        VtcmPlan { shared: plan.shared as usize, own: plan.own as usize }
+        let variant = Variant::parse(plan.variant).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+        Ok(Plan { variant, vtcm: VtcmPlan { own: plan.own as usize } })
+    }
+
+    /// Whether op `i` moves the registers.
+    pub fn advances(&self, i: usize) -> bool {
+        self.plans[i].advances != 0
     }
 }
 
@@ -162,23 +178,24 @@ impl Loaded {
             return Err(Fault::new(ErrorCode::ProgramTooLarge, bytes as u32));
         }
         let block = arena.allocate(with_side_arrays(bytes))?;
-        // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other bytes.
+        // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other
+        // bytes.
         unsafe {
             core::ptr::copy_nonoverlapping(shared.as_ptr(), arena.get_mut(&block).as_mut_ptr(), bytes);
         }
         let counts = Program::parse(&arena.get(&block)[..bytes]).map(|program| {
             let io = program.tensors.iter().filter(|t| is_io(t)).count();
-            let advances = program.ops.iter().any(|op| op.opcode == Op::Accept.wire());
-            (program.ops.len(), io, advances)
+            let ends_round = |op: &OpDesc| Op::parse(op.opcode).is_some_and(|op| op.spec().ends_round);
+            (program.ops.len(), io, program.ops.iter().any(ends_round))
         });
-        let (n_ops, n_io, advances) = match counts {
+        let (n_ops, n_io, ends_round) = match counts {
             Ok(counts) => counts,
             Err(fault) => {
                 arena.free(block);
                 return Err(fault);
             }
         };
-        let loaded = Self { block, block_bytes: bytes, n_ops, n_io, advances };
+        let loaded = Self { block, block_bytes: bytes, n_ops, n_io, ends_round };
         match loaded.validate(arena, buffers, resources) {
             Ok(()) => Ok(loaded),
             Err(fault) => {
@@ -204,7 +221,7 @@ impl Loaded {
         let (plans, side) =
             <[StoredPlan]>::ref_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
-        Ok(Open { program, plans, io, advances: self.advances })
+        Ok(Open { program, plans, io, ends_round: self.ends_round })
     }
 
     fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {
@@ -216,9 +233,11 @@ impl Loaded {
         let (plans, side) =
             <[StoredPlan]>::mut_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         for (i, (op, stored)) in program.ops.iter().zip(plans).enumerate() {
-            let (opcode, shapes) = shapes(&program, op, resources)?;
-            let plan = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
-            *stored = StoredPlan { shared: plan.shared as u32, own: plan.own as u32 };
+            let opcode = Op::parse(op.opcode).ok_or(internal.at(i))?;
+            let shapes = OpShapes::of(&program, op, resources);
+            let Plan { variant, vtcm } = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
+            let advances = u16::from(opcode.spec().advances);
+            *stored = StoredPlan { variant: variant.code(), advances, own: vtcm.own as u32 };
         }
         let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
         let indices = program.tensors.iter().enumerate().filter(|(_, t)| is_io(t)).map(|(i, _)| i);
@@ -229,47 +248,16 @@ impl Loaded {
     }
 }
 
-/// What plans depend on.
-#[derive(Clone, Copy, Debug)]
-pub struct Resources {
-    /// Workers of the pool.
-    pub workers: usize,
-    /// Bytes of VTCM.
-    pub vtcm_bytes: usize,
-}
-
 fn is_io(t: &TensorDesc) -> bool {
     t.flags & (TensorFlags::HOST_WRITES | TensorFlags::HOST_READS).bits() != 0
 }
 
-/// Bytes of a block with the arrays behind it, whatever its counts turn out to be: a plan per op, an index per
-/// tensor.
+/// Bytes of a block with the arrays behind it, whatever its counts turn out to be: a plan per op, an index
+/// per tensor.
 const fn with_side_arrays(block: usize) -> usize {
     let plans = block / size_of::<OpDesc>() * size_of::<StoredPlan>();
     let io = block / size_of::<TensorDesc>() * size_of::<TensorIndex>();
     block.next_multiple_of(8) + plans + io
-}
-
-/// An op of a validated program with its operands.
-fn shapes<'a>(program: &Program<'a>, op: &OpDesc, resources: Resources) -> Result<(Op, OpShapes<'a>), Fault> {
-    let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::UnknownOp, op.opcode.into()))?;
-    let operand = |&index: &TensorIndex| {
-        let tensor = program.tensor(index)?;
-        Some((tensor, DType::parse(tensor.dtype)?))
-    };
-    let mut shapes = OpShapes {
-        src: [None; MAX_SRC],
-        dst: [None; MAX_DST],
-        workers: resources.workers,
-        vtcm_bytes: resources.vtcm_bytes,
-    };
-    for (slot, index) in shapes.src.iter_mut().zip(&op.src) {
-        *slot = operand(index);
-    }
-    for (slot, index) in shapes.dst.iter_mut().zip(&op.dst) {
-        *slot = operand(index);
-    }
-    Ok((opcode, shapes))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use core::ptr::NonNull;
 use hexflash_abi::message::{
     Exec, Load, Map, MapFlags, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
 };
-use hexflash_abi::op::Op;
 use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, check_registers};
@@ -22,9 +21,10 @@ use zerocopy::{FromBytes, transmute};
 use crate::buffers::BufferTable;
 use crate::kernels::{self, OpRun};
 use crate::memory::View;
+use crate::plan::Resources;
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
-use crate::program::{Arena, Loaded, Open, Resources};
+use crate::program::{Arena, Loaded, Open};
 
 /// The state behind one queue.
 pub struct Session<'d, 'p, P: Platform> {
@@ -171,7 +171,11 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 
     fn resources(&self) -> Resources {
-        Resources { workers: self.pool.workers(), vtcm_bytes: self.pool.vtcm_bytes() }
+        Resources {
+            workers: self.pool.workers(),
+            vtcm_bytes: self.pool.vtcm_bytes(),
+            units: self.platform.units(),
+        }
     }
 
     fn load(&mut self, load: &Load) -> Result<(), Failure> {
@@ -271,7 +275,7 @@ fn hold<P: Platform>(
     buffers.hold(platform, open.program.buffers.iter().map(|b| b.buffer).chain(besides))
 }
 
-/// Runs an opened program, or nothing if the registers say that rounds have ended. A program with ACCEPT leaves the
+/// Runs an opened program, or nothing if the registers say that rounds have ended. A program that ends a round leaves the
 /// registers in shared memory as they are at its end, for the next round, which may have been sent already.
 fn execute<P: Platform>(
     platform: &P,
@@ -288,7 +292,7 @@ fn execute<P: Platform>(
         return Ok(costs);
     }
     check_registers(program.header, &registers)?;
-    if open.advances && block.read_only {
+    if open.ends_round && block.read_only {
         return Err(Fault::new(ErrorCode::WriteToConst, block.range.buffer.0).into());
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
@@ -301,7 +305,7 @@ fn execute<P: Platform>(
         let known = u32::from(origin.is_some());
         *fault = Fault::new(ErrorCode::NotFinite, known).at(origin.unwrap_or(noticed));
     }
-    if open.advances && outcome.is_ok() {
+    if open.ends_round && outcome.is_ok() {
         let home = buffers.range(block.range)?.cast::<StepRegisters>();
         // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above found.
         // Volatile: the host may read it at any time.
@@ -353,13 +357,12 @@ fn run_op<P: Platform, T>(
 ) -> Result<T, Fault> {
     let program = &open.program;
     let op = &program.ops[i];
-    let opcode = Op::parse(op.opcode).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-    let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i));
+    let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i)?);
     let mut run = OpRun { pool, src, dst, op, registers, plan };
     take_operands(&mut run, buffers, open);
-    kernels::run(opcode, &mut run)?;
+    kernels::run(&mut run)?;
     let seen = look(&run);
-    if matches!(opcode, Op::Accept | Op::SetTokens) && !run.registers.halted() {
+    if open.advances(i) && !run.registers.halted() {
         check_registers(program.header, run.registers)?;
     }
     Ok(seen)
@@ -377,7 +380,8 @@ fn origin<P: Platform>(
     mut registers: StepRegisters,
     noticed: usize,
 ) -> Option<usize> {
-    let (src, dst, plan, op) = ([None; MAX_SRC], [None; MAX_DST], open.plan(0), open.program.ops.first()?);
+    let (src, dst, op) = ([None; MAX_SRC], [None; MAX_DST], open.program.ops.first()?);
+    let plan = open.plan(0).ok()?;
     let mut first = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
     take_operands(&mut first, buffers, open);
     if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {

@@ -15,7 +15,7 @@ pub struct Vtcm {
 
 // SAFETY: a VTCM is an address range; regions of it are handed out disjointly (see `VtcmPlan`).
 unsafe impl Send for Vtcm {}
-// SAFETY: as above.
+// SAFETY: a shared `Vtcm` gives addresses only; see `VtcmPlan` for who may use which.
 unsafe impl Sync for Vtcm {}
 
 impl Vtcm {
@@ -45,24 +45,22 @@ impl Vtcm {
     }
 }
 
-/// How an op uses VTCM: one region that all workers share, then one of equal size per worker.
+/// How an op uses VTCM: a region of equal size per worker, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtcmPlan {
-    /// Bytes of the shared region, which starts at 0.
-    pub shared: usize,
     /// Bytes of each worker's own region.
     pub own: usize,
 }
 
 impl VtcmPlan {
     /// A plan whose regions are rounded up to whole vectors.
-    pub const fn new(shared: usize, own: usize) -> Self {
-        Self { shared: shared.next_multiple_of(VECTOR_BYTES), own: own.next_multiple_of(VECTOR_BYTES) }
+    pub const fn new(own: usize) -> Self {
+        Self { own: own.next_multiple_of(VECTOR_BYTES) }
     }
 
     /// Bytes needed by `workers` workers; `None` on overflow.
     pub fn total(&self, workers: usize) -> Option<usize> {
-        self.own.checked_mul(workers)?.checked_add(self.shared)
+        self.own.checked_mul(workers)
     }
 
     /// Checks that the plan fits.
@@ -83,17 +81,18 @@ mod tests {
 
     #[test]
     fn plans_are_whole_vectors_and_must_fit() {
-        assert_eq!(VtcmPlan::new(1, 129), VtcmPlan { shared: 128, own: 256 });
-        let plan = VtcmPlan::new(128, 256);
-        assert_eq!(plan.total(3), Some(896));
-        assert_eq!(plan.fit(3, 896), Ok(plan));
-        assert_eq!(plan.fit(3, 895), Err(Fault::new(ErrorCode::VtcmTooSmall, 896)));
+        assert_eq!(VtcmPlan::new(129), VtcmPlan { own: 256 });
+        let plan = VtcmPlan::new(256);
+        assert_eq!(plan.total(3), Some(768));
+        assert_eq!(plan.fit(3, 768), Ok(plan));
+        assert_eq!(plan.fit(3, 767), Err(Fault::new(ErrorCode::VtcmTooSmall, 768)));
         assert_eq!(VtcmPlan::default().fit(10, 0), Ok(VtcmPlan::default()));
     }
 
     #[test]
     fn a_plan_that_overflows_does_not_fit() {
-        for plan in [VtcmPlan { shared: 0, own: usize::MAX / 2 }, VtcmPlan { shared: usize::MAX, own: 1 }] {
+        for own in [usize::MAX / 2, usize::MAX / 3 + 1] {
+            let plan = VtcmPlan { own };
             assert_eq!(plan.fit(3, usize::MAX), Err(Fault::new(ErrorCode::VtcmTooSmall, u32::MAX)));
         }
     }

@@ -204,7 +204,8 @@ impl EngineError {
             | Self::ContextFull { .. }
             | Self::Token { .. }
             | Self::Without { .. }
-            | Self::NoTokens => Blame::Input,
+            | Self::NoTokens
+            | Self::NoProgram { .. } => Blame::Input,
             // Files were checked when they were loaded.
             Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } => Blame::System,
         }

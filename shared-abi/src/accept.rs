@@ -1,9 +1,11 @@
-//! What ACCEPT tells the host: one row of I32 per round, in turn, so that a round may run while the host still reads
-//! the row of the one before.
+//! What ACCEPT tells the host: one row of I32 per round, in turn, so that a round may run while the host
+//! still reads the row of the one before.
 //!
 //! ```text
 //! round | drafted | emitted | halt | token x max_tokens
 //! ```
+
+use crate::wire::Fingerprint;
 
 /// Words before the tokens.
 pub const HEAD: usize = 4;
@@ -19,3 +21,12 @@ pub const DRAFTED: usize = 1;
 pub const EMITTED: usize = 2;
 /// Word of the [`Halt`](crate::registers::Halt) after the round.
 pub const HALT: usize = 3;
+
+/// The words of a row.
+pub(crate) const FINGERPRINT: Fingerprint = Fingerprint::new("accept")
+    .value("head", HEAD as u64)
+    .value("slots", SLOTS as u64)
+    .value("round", ROUND as u64)
+    .value("drafted", DRAFTED as u64)
+    .value("emitted", EMITTED as u64)
+    .value("halt", HALT as u64);

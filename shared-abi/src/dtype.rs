@@ -1,8 +1,9 @@
 //! Element types and the tiled layouts of weights.
 //!
-//! A *tile* is 32 output rows by 32 k: the 32 lanes of a vector are 32 output rows, so a matrix-vector product
-//! needs no horizontal reduction. Tiles of one 32-row *strip* follow each other along k in *groups*, each a whole
-//! number of vectors, so that a strip is one linear DMA. Rows past the matrix and k past the row are zero.
+//! A *tile* is 32 output rows by 32 k: the 32 lanes of a vector are 32 output rows, so a matrix-vector
+//! product needs no horizontal reduction. Tiles of one 32-row *strip* follow each other along k in *groups*,
+//! each a whole number of vectors, so that a strip is one linear DMA. Rows past the matrix and k past the row
+//! are zero.
 //!
 //! | type | group (k x bytes) | bytes of a group, in order |
 //! |---|---|---|
@@ -12,12 +13,16 @@
 //! | `Q4_0x32` | 128 x 2304 | 4 tiles of 4 vectors; then 2 vectors of scales |
 //! | `Q6_Kx32` | 256 x 6784 | 8 tiles of 4 vectors (low nibbles); 8 of 2 (high bits); 4 vectors of block scales; d |
 //!
-//! * `Q8_0`: byte 4r+b of vector v holds q + 128 of row r at k = 4v + b, unsigned, as `vrmpy` with a scalar wants.
-//! * `Q4_0`: byte 4r+b of vector v holds row r: low nibble k = 4v + b, high nibble k = 16 + 4v + b, both q + 8.
+//! * `Q8_0`: byte 4r+b of vector v holds q + 128 of row r at k = 4v + b, unsigned, as `vrmpy` with a scalar
+//!   wants.
+//! * `Q4_0`: byte 4r+b of vector v holds row r: low nibble k = 4v + b, high nibble k = 16 + 4v + b, both q +
+//!   8.
 //! * scales: f16, word r of scale vector s: low half tile 2s, high half tile 2s+1, row r.
-//! * `Q6_K`: q + 32 in 6 bits; nibbles as in `Q4_0`; bits 2i..2i+1 of byte 4r+b of high vector h (0 or 1) belong to
-//!   k = 16h + 4i + b. Block scales: byte 4r+i of vector s is the int8 scale of row r for the 16 k from 16(4s+i).
-//!   The last vector: f16 d of row r in the low half of word r.
+//! * `Q6_K`: q + 32 in 6 bits; nibbles as in `Q4_0`; bits 2i..2i+1 of byte 4r+b of high vector h (0 or 1)
+//!   belong to k = 16h + 4i + b. Block scales: byte 4r+i of vector s is the int8 scale of row r for the 16 k
+//!   from 16(4s+i). The last vector: f16 d of row r in the low half of word r.
+
+use crate::wire::Fingerprint;
 
 /// Version of the tile layouts; part of the key of the repack cache.
 pub const TILE_LAYOUT_VERSION: u32 = 1;
@@ -84,7 +89,7 @@ impl DType {
         match self {
             Self::F32 | Self::I32 => Some(4),
             Self::F16 => Some(2),
-            _ => None,
+            Self::Q8Act | Self::F32x32 | Self::F16x32 | Self::Q8_0x32 | Self::Q4_0x32 | Self::Q6Kx32 => None,
         }
     }
 
@@ -96,16 +101,100 @@ impl DType {
             Self::Q8_0x32 => (128, 4 * 1024 + 256),
             Self::Q4_0x32 => (128, 4 * 512 + 256),
             Self::Q6Kx32 => (256, q6k::D + 128),
-            _ => return None,
+            Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => return None,
         };
         Some(TileGroup { k, bytes })
     }
 
     /// Whether MUL_MAT reads int8 activations with this weight type, rather than F32 ones.
     pub const fn wants_q8_activations(self) -> bool {
-        matches!(self, Self::Q8_0x32 | Self::Q4_0x32 | Self::Q6Kx32)
+        match self {
+            Self::Q8_0x32 | Self::Q4_0x32 | Self::Q6Kx32 => true,
+            Self::F32x32 | Self::F16x32 => false,
+            // These are no weights.
+            Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => false,
+        }
     }
 }
+
+/// A set of element types.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DTypes(u64);
+
+impl DTypes {
+    /// F32 alone.
+    pub const F32: Self = Self::of(&[DType::F32]);
+    /// I32 alone.
+    pub const I32: Self = Self::of(&[DType::I32]);
+    /// Every tiled type: what weights may be.
+    pub const TILED: Self = Self::those(true);
+    /// Every type whose elements have addresses: rows, columns and single ones can be read.
+    pub const ELEMENTS: Self = Self::those(false);
+
+    /// These types.
+    pub const fn of(types: &[DType]) -> Self {
+        let (mut set, mut i) = (0, 0);
+        while i < types.len() {
+            set |= Self::bit(types[i]);
+            i += 1;
+        }
+        Self(set)
+    }
+
+    const fn those(tiled: bool) -> Self {
+        let (mut set, mut i) = (0, 0);
+        while i < DType::ALL.len() {
+            let dtype = DType::ALL[i];
+            if (tiled && dtype.tile_group().is_some()) || (!tiled && dtype.element_bytes().is_some()) {
+                set |= Self::bit(dtype);
+            }
+            i += 1;
+        }
+        Self(set)
+    }
+
+    const fn bit(dtype: DType) -> u64 {
+        assert!((dtype.wire() as u32) < u64::BITS);
+        1 << dtype.wire()
+    }
+
+    /// These and others.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether a type is one of them.
+    pub const fn contains(self, dtype: DType) -> bool {
+        self.0 & Self::bit(dtype) != 0
+    }
+
+    /// The types, in the order of their numbers.
+    pub fn iter(self) -> impl Iterator<Item = DType> {
+        DType::ALL.iter().copied().filter(move |&dtype| self.contains(dtype))
+    }
+}
+
+/// Groups of the tiled types, and the layout of activation rows.
+pub(crate) const FINGERPRINT: Fingerprint = {
+    let mut all = Fingerprint::new("layouts").number(TILE_LAYOUT_VERSION as u64);
+    let mut i = 0;
+    while i < DType::ALL.len() {
+        if let Some(group) = DType::ALL[i].tile_group() {
+            all = all
+                .value("group", DType::ALL[i].wire() as u64)
+                .number(group.k as u64)
+                .number(group.bytes as u64);
+        }
+        i += 1;
+    }
+    let row = ActivationRow::new(1);
+    all.number(row.padded_k as u64)
+        .number(row.scales() as u64)
+        .number(row.sums() as u64)
+        .number(row.halves() as u64)
+        .number(row.bytes() as u64)
+};
 
 /// Offsets inside a `Q8_0x32` group.
 pub mod q8_0 {
@@ -140,9 +229,9 @@ const _: () = assert!(q6k::D + 128 == 6784);
 
 /// Layout of one row of int8 activations (`Q8_ACT`), which QUANTIZE writes and MUL_MAT reads.
 ///
-/// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's Q8_0
-/// block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16, then the scales
-/// once more, as f16: HVX multiplies them with the weights' own in one instruction.
+/// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's
+/// Q8_0 block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16,
+/// then the scales once more, as f16: HVX multiplies them with the weights' own in one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationRow {
     /// Values of the row, padding included.

@@ -1,11 +1,10 @@
 //! The first shared file of the `qemu` device: what the image is to do, then the queue.
 //!
-//! The host starts `qemu-hexagon IMAGE serve FD-DIR FD`: every shared file is opened as `FD-DIR/FD`, where `FD-DIR` is
-//! the host's directory of open files (`/proc/PID/fd`). So files need no name, and none is left behind.
+//! The host starts `qemu-hexagon IMAGE serve FD-DIR FD`: every shared file is opened as `FD-DIR/FD`, where
+//! `FD-DIR` is the host's directory of open files (`/proc/PID/fd`). So files need no name, and none is left
+//! behind.
 
 use core::mem::{offset_of, size_of};
-
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::queue::QueueLayout;
 
@@ -13,37 +12,37 @@ use crate::queue::QueueLayout;
 pub const GUEST_MAGIC: u32 = u32::from_le_bytes(*b"HXFG");
 /// Version of the configuration and of the image's arguments.
 pub const GUEST_VERSION: u32 = 1;
-/// The emulator maps files in units of this size, and falls over beyond the end of one: the length of every shared
-/// file is a multiple.
+/// The emulator maps files in units of this size, and fails where one ends before its last unit: the length
+/// of every shared file is a multiple.
 pub const FILE_ALIGN: u64 = 64 << 10;
 /// Where the queue starts in the file.
 pub const QUEUE_OFFSET: usize = 4096;
 
-/// What the image reads once, at the start of the file. Only `stop` changes later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct GuestConfig {
-    /// [`GUEST_MAGIC`].
-    pub magic: u32,
-    /// [`GUEST_VERSION`].
-    pub version: u32,
-    /// Bytes of the request ring, as given to [`QueueLayout::new`].
-    pub request_bytes: u32,
-    /// Bytes of the response ring.
-    pub response_bytes: u32,
-    /// Kernel threads.
-    pub threads: u32,
-    /// Bytes of VTCM.
-    pub vtcm_bytes: u32,
-    /// Bytes for loaded programs.
-    pub arena_bytes: u32,
-    /// When the software DMA engine executes: 0 at once, 1 at the wait, 2 out of order.
-    pub dma: u32,
-    /// Set to 1 (and the request doorbell rung) to end the image.
-    pub stop: u32,
+wire_struct! {
+    /// What the image reads once, at the start of the file. Only `stop` changes later.
+    pub struct GuestConfig [36 bytes] {
+        /// [`GUEST_MAGIC`].
+        pub magic: u32,
+        /// [`GUEST_VERSION`].
+        pub version: u32,
+        /// Bytes of the request ring, as given to [`QueueLayout::new`].
+        pub request_bytes: u32,
+        /// Bytes of the response ring.
+        pub response_bytes: u32,
+        /// Kernel threads.
+        pub threads: u32,
+        /// Bytes of VTCM.
+        pub vtcm_bytes: u32,
+        /// Bytes for loaded programs.
+        pub arena_bytes: u32,
+        /// When the software DMA engine executes: 0 at once, 1 at the wait, 2 out of order.
+        pub dma: u32,
+        /// Set to 1 (and the request doorbell rung) to end the image.
+        pub stop: u32,
+    }
 }
 
-const _: () = assert!(size_of::<GuestConfig>() == 36 && size_of::<GuestConfig>() <= QUEUE_OFFSET);
+const _: () = assert!(size_of::<GuestConfig>() <= QUEUE_OFFSET);
 
 impl GuestConfig {
     /// Where the stop word is in the file.

@@ -1,8 +1,8 @@
 //! Requests and responses: fixed-size messages, one response for every request.
 
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::ids::{BufferId, Fd, ProgramId, Seq};
 use crate::status::{ErrorCode, Fault, Status};
@@ -28,131 +28,125 @@ wire_enum! {
     }
 }
 
-/// A range of a mapped buffer, as the host alleges it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Range {
-    /// The buffer.
-    pub buffer: BufferId,
-    /// Length in bytes.
-    pub len: u32,
-    /// First byte.
-    pub offset: u64,
+wire_struct! {
+    /// A range of a mapped buffer, as the host alleges it.
+    #[derive(Default)]
+    pub struct Range [16 bytes] {
+        /// The buffer.
+        pub buffer: BufferId,
+        /// Length in bytes.
+        pub len: u32,
+        /// First byte.
+        pub offset: u64,
+    }
 }
-const _: () = assert!(size_of::<Range>() == 16);
 
-/// A request as it crosses the queue: 48 bytes, whatever its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Request {
-    /// Echoed by the response.
-    pub seq: Seq,
-    /// A [`MessageKind`].
-    pub kind: u32,
-    /// Must be zero.
-    pub reserved: u32,
-    /// The body of that kind; bytes past it must be zero.
-    pub body: [u8; BODY_BYTES],
+wire_struct! {
+    /// A request as it crosses the queue: 48 bytes, whatever its kind.
+    pub struct Request [48 bytes] {
+        /// Echoed by the response.
+        pub seq: Seq,
+        /// A [`MessageKind`].
+        pub kind: u32,
+        /// Must be zero.
+        pub reserved: u32,
+        /// The body of that kind; bytes past it must be zero.
+        pub body: [u8; BODY_BYTES],
+    }
 }
 /// Bytes of the largest body.
 pub const BODY_BYTES: usize = 32;
-const _: () = assert!(size_of::<Request>() == 48 && offset_of!(Request, body) == 16);
+const _: () = assert!(size_of::<Run>() == BODY_BYTES);
 
-/// Body of `Ping`: what the host was built with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Ping {
-    /// [`MAGIC`].
-    pub magic: u32,
-    /// [`ABI_VERSION`].
-    pub abi_version: u32,
-    /// [`LAYOUT_HASH`].
-    pub layout_hash: u64,
+wire_struct! {
+    /// Body of `Ping`: what the host was built with.
+    pub struct Ping [16 bytes] {
+        /// [`MAGIC`].
+        pub magic: u32,
+        /// [`ABI_VERSION`].
+        pub abi_version: u32,
+        /// [`LAYOUT_HASH`].
+        pub layout_hash: u64,
+    }
 }
-const _: () = assert!(size_of::<Ping>() == 16);
 
 impl Ping {
     /// The ping of this build.
     pub const OURS: Self = Self { magic: MAGIC, abi_version: ABI_VERSION, layout_hash: LAYOUT_HASH };
 }
 
-/// Body of `Map`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Map {
-    /// Id that the host gives the buffer.
-    pub buffer: BufferId,
-    /// The shared memory.
-    pub fd: Fd,
-    /// Bytes to map, from the start of the memory.
-    pub size: u64,
-    /// [`MapFlags`].
-    pub flags: u32,
-    /// Must be zero.
-    pub reserved: u32,
+wire_struct! {
+    /// Body of `Map`.
+    pub struct Map [24 bytes] {
+        /// Id that the host gives the buffer.
+        pub buffer: BufferId,
+        /// The shared memory.
+        pub fd: Fd,
+        /// Bytes to map, from the start of the memory.
+        pub size: u64,
+        /// [`MapFlags`].
+        pub flags: u32,
+        /// Must be zero.
+        pub reserved: u32,
+    }
 }
-const _: () = assert!(size_of::<Map>() == 24);
 
-bitflags::bitflags! {
+wire_flags! {
     /// How a buffer is mapped.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct MapFlags: u32 {
         /// Programs may not write it: weights.
         const READ_ONLY = 1;
     }
 }
 
-/// Body of `Unmap`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Unmap {
-    /// The buffer to drop.
-    pub buffer: BufferId,
+wire_struct! {
+    /// Body of `Unmap`.
+    pub struct Unmap [4 bytes] {
+        /// The buffer to drop.
+        pub buffer: BufferId,
+    }
 }
 
-/// Body of `Load`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Load {
-    /// Id that the host gives the program.
-    pub program: ProgramId,
-    /// Must be zero.
-    pub reserved: u32,
-    /// Where the program block lies.
-    pub block: Range,
+wire_struct! {
+    /// Body of `Load`.
+    pub struct Load [24 bytes] {
+        /// Id that the host gives the program.
+        pub program: ProgramId,
+        /// Must be zero.
+        pub reserved: u32,
+        /// Where the program block lies.
+        pub block: Range,
+    }
 }
-const _: () = assert!(size_of::<Load>() == 24);
 
-/// Body of `Exec`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Exec {
-    /// The program to run.
-    pub program: ProgramId,
-    /// Must be zero.
-    pub reserved: u32,
-    /// Where the step registers lie.
-    pub registers: Range,
+wire_struct! {
+    /// Body of `Exec`.
+    pub struct Exec [24 bytes] {
+        /// The program to run.
+        pub program: ProgramId,
+        /// Must be zero.
+        pub reserved: u32,
+        /// Where the step registers lie.
+        pub registers: Range,
+    }
 }
-const _: () = assert!(size_of::<Exec>() == 24);
 
-/// Body of `Run`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Run {
-    /// Where the program block lies.
-    pub block: Range,
-    /// Where the step registers lie.
-    pub registers: Range,
+wire_struct! {
+    /// Body of `Run`.
+    pub struct Run [32 bytes] {
+        /// Where the program block lies.
+        pub block: Range,
+        /// Where the step registers lie.
+        pub registers: Range,
+    }
 }
-const _: () = assert!(size_of::<Run>() == BODY_BYTES);
 
-/// Body of `Unload`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Unload {
-    /// The program to forget.
-    pub program: ProgramId,
+wire_struct! {
+    /// Body of `Unload`.
+    pub struct Unload [4 bytes] {
+        /// The program to forget.
+        pub program: ProgramId,
+    }
 }
 
 /// A request, decoded.
@@ -251,49 +245,47 @@ fn body<T: FromBytes>(request: &Request) -> Result<T, Fault> {
     T::read_from_bytes(head).map_err(|_| Fault::new(ErrorCode::BadMessage, head.len() as u32))
 }
 
-/// A response as it crosses the queue: 64 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Response {
-    /// Sequence number of the request.
-    pub seq: Seq,
-    /// A [`Status`].
-    pub status: u32,
-    /// An [`ErrorCode`], or zero when the status is `Ok`.
-    pub code: u32,
-    /// The op at fault, or `u32::MAX`.
-    pub op: u32,
-    /// Detail word of the code.
-    pub detail: u32,
-    /// Nanoseconds between reading the request and writing the response.
-    pub elapsed_ns: u64,
-    /// Bytes that the DMA engines moved.
-    pub dma_bytes: u64,
-    /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` what each part of the program cost, 2^32 - 1 at most:
-    /// nanoseconds, on an emulator packets; zero otherwise.
-    pub info: [u32; 6],
+wire_struct! {
+    /// A response as it crosses the queue: 64 bytes.
+    pub struct Response [64 bytes] {
+        /// Sequence number of the request.
+        pub seq: Seq,
+        /// A [`Status`].
+        pub status: u32,
+        /// An [`ErrorCode`], or zero when the status is `Ok`.
+        pub code: u32,
+        /// The op at fault, or `u32::MAX`.
+        pub op: u32,
+        /// Detail word of the code.
+        pub detail: u32,
+        /// Nanoseconds between reading the request and writing the response.
+        pub elapsed_ns: u64,
+        /// Bytes that the DMA engines moved.
+        pub dma_bytes: u64,
+        /// Answer of `Ping` (see [`PingInfo`]); of `Exec` and `Run` what each part of the program cost, 2^32
+        /// - 1 at most: nanoseconds, on an emulator packets; zero otherwise.
+        pub info: [u32; 6],
+    }
 }
-const _: () = assert!(size_of::<Response>() == 64 && offset_of!(Response, info) == 40);
 const _: () = assert!(crate::program::PARTS == 6);
 
-/// What a session says of itself in answer to `Ping`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct PingInfo {
-    /// [`ABI_VERSION`] of the DSP side.
-    pub abi_version: u32,
-    /// Low word of its [`LAYOUT_HASH`].
-    pub layout_hash_low: u32,
-    /// Threads that run kernels.
-    pub n_threads: u32,
-    /// Bytes of VTCM.
-    pub vtcm_bytes: u32,
-    /// Hexagon architecture (0x73, 0x75, ...), 0 on the host's own processor.
-    pub arch: u32,
-    /// Bytes of the program arena.
-    pub arena_bytes: u32,
+wire_struct! {
+    /// What a session says of itself in answer to `Ping`.
+    pub struct PingInfo [24 bytes] {
+        /// [`ABI_VERSION`] of the DSP side.
+        pub abi_version: u32,
+        /// Low word of its [`LAYOUT_HASH`].
+        pub layout_hash_low: u32,
+        /// Threads that run kernels.
+        pub n_threads: u32,
+        /// Bytes of VTCM.
+        pub vtcm_bytes: u32,
+        /// Hexagon architecture (0x73, 0x75, ...), 0 on the host's own processor.
+        pub arch: u32,
+        /// Bytes of the program arena.
+        pub arena_bytes: u32,
+    }
 }
-const _: () = assert!(size_of::<PingInfo>() == 24);
 
 impl Response {
     /// A success with nothing to add.
@@ -322,8 +314,9 @@ impl Response {
 
     /// What the response says: success, or the status and the fault.
     ///
-    /// A response whose status or code is not in the closed lists, or that succeeds with a code, is itself a fault
-    /// ([`Status::Fatal`], [`ErrorCode::BadMessage`] with the offending word): its sender is not to be trusted.
+    /// A response whose status or code is not in the closed lists, or that succeeds with a code, is itself a
+    /// fault ([`Status::Fatal`], [`ErrorCode::BadMessage`] with the offending word): its sender is not to be
+    /// trusted.
     pub fn outcome(&self) -> Result<(), (Status, Fault)> {
         let bad = |word| Err((Status::Fatal, Fault::new(ErrorCode::BadMessage, word)));
         match (Status::parse(self.status), ErrorCode::parse(self.code)) {

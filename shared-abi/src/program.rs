@@ -5,11 +5,12 @@
 //! ```
 //! The DSP copies the block into memory that the host cannot reach before it looks at it.
 
-use core::mem::{offset_of, size_of};
+use core::mem::size_of;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::ids::{BufferId, TensorIndex};
+use crate::opcode::Op;
 
 /// Buffers that a session may have mapped, and that a program may name.
 pub const MAX_BUFFERS: usize = 64;
@@ -30,50 +31,76 @@ pub const PARTS: usize = 6;
 /// Rows of the token axis of a program.
 pub const MAX_TOKENS: u32 = 4096;
 
-/// First bytes of a program block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct ProgramHeader {
-    /// [`crate::MAGIC`].
-    pub magic: u32,
-    /// [`crate::ABI_VERSION`].
-    pub abi_version: u32,
-    /// [`crate::LAYOUT_HASH`].
-    pub layout_hash: u64,
-    /// Bytes of the whole block.
-    pub total_bytes: u32,
-    /// Entries of the buffer array.
-    pub n_buffers: u32,
-    /// Entries of the tensor array.
-    pub n_tensors: u32,
-    /// Entries of the op array.
-    pub n_ops: u32,
-    /// Length of the token axis: the bound of the register `n_tokens`.
-    pub max_tokens: u32,
-    /// Length of every KV cache: the bound of `n_past + n_tokens`.
-    pub n_ctx: u32,
-    /// Must be zero.
-    pub reserved: [u32; 6],
+wire_enum! {
+    /// What the kernels of a program owe to the order of arithmetic.
+    pub enum Numerics: u32 {
+        /// The result of a row is the same bits in every exact program, whatever rows it stands beside:
+        /// decode, verify, rounds.
+        Exact = 1 "exact",
+        /// Kernels may use other algorithms, with other roundings: the same program gives the same bits for
+        /// the same tokens, and no more.
+        Fast = 2 "fast",
+    }
 }
-const _: () = assert!(size_of::<ProgramHeader>() == 64);
 
-/// A buffer that the program uses. Each is named once, so that tensors of different entries never overlap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct BufferRef {
-    /// Id under which the buffer is mapped.
-    pub buffer: BufferId,
-    /// Must be zero.
-    pub reserved: u32,
+/// Bytes of a block with these counts; `None` if a count is over its limit.
+pub const fn block_bytes(n_buffers: usize, n_tensors: usize, n_ops: usize) -> Option<usize> {
+    if n_buffers > MAX_BUFFERS || n_tensors > MAX_TENSORS || n_ops > MAX_OPS {
+        return None;
+    }
+    // At most 64 + 64 * 8 + 16384 * 48 + 8192 * 96 bytes: no overflow on 32 bits.
+    Some(
+        size_of::<ProgramHeader>()
+            + n_buffers * size_of::<BufferRef>()
+            + n_tensors * size_of::<TensorDesc>()
+            + n_ops * size_of::<OpDesc>(),
+    )
 }
-const _: () = assert!(size_of::<BufferRef>() == 8);
+
+wire_struct! {
+    /// First bytes of a program block.
+    pub struct ProgramHeader [64 bytes] {
+        /// [`crate::MAGIC`].
+        pub magic: u32,
+        /// [`crate::ABI_VERSION`].
+        pub abi_version: u32,
+        /// [`crate::LAYOUT_HASH`].
+        pub layout_hash: u64,
+        /// Bytes of the whole block.
+        pub total_bytes: u32,
+        /// Entries of the buffer array.
+        pub n_buffers: u32,
+        /// Entries of the tensor array.
+        pub n_tensors: u32,
+        /// Entries of the op array.
+        pub n_ops: u32,
+        /// Length of the token axis: the bound of the register `n_tokens`.
+        pub max_tokens: u32,
+        /// Length of every KV cache: the bound of `n_past + n_tokens`.
+        pub n_ctx: u32,
+        /// A [`Numerics`].
+        pub numerics: u32,
+        /// Must be zero.
+        pub reserved: [u32; 5],
+    }
+}
+
+wire_struct! {
+    /// A buffer that the program uses. Each is named once, so that tensors of different entries never
+    /// overlap.
+    pub struct BufferRef [8 bytes] {
+        /// Id under which the buffer is mapped.
+        pub buffer: BufferId,
+        /// Must be zero.
+        pub reserved: u32,
+    }
+}
 
 /// No axis of the tensor is the token axis.
 pub const NO_TOKEN_AXIS: u8 = 0xff;
 
-bitflags::bitflags! {
+wire_flags! {
     /// Who touches a tensor besides the ops of its program.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct TensorFlags: u8 {
         /// The host writes it before a step: the DSP's caches are invalidated before the program runs.
         const HOST_WRITES = 1;
@@ -84,54 +111,53 @@ bitflags::bitflags! {
     }
 }
 
-/// A tensor: a strided view of a buffer, up to four axes, ggml's order (`ne[0]` is the fastest).
-///
-/// For row-major types `nb` holds strides in bytes. For tiled types `nb` is `[group, strip, matrix, outer]` bytes:
-/// `nb[1]` is the stride of 32-row strips. For `Q8_ACT`, `ne[0]` is the number of values and `nb[0]` is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct TensorDesc {
-    /// First byte, from the start of the buffer.
-    pub offset: u64,
-    /// Index into the program's buffer array.
-    pub buffer: u16,
-    /// A [`crate::DType`].
-    pub dtype: u16,
-    /// Axis whose length is `max_tokens` and of which a step uses the first `n_tokens`; [`NO_TOKEN_AXIS`] if none.
-    /// Axes that an op's shape rule makes equal are cut together or not at all.
-    pub token_axis: u8,
-    /// [`TensorFlags`].
-    pub flags: u8,
-    /// Must be zero.
-    pub reserved: u16,
-    /// Elements per axis.
-    pub ne: [u32; 4],
-    /// Bytes per step along an axis.
-    pub nb: [u32; 4],
+wire_struct! {
+    /// A tensor: a strided view of a buffer, up to four axes, ggml's order (`ne[0]` is the fastest).
+    ///
+    /// For row-major types `nb` holds strides in bytes. For tiled types `nb` is `[group, strip, matrix,
+    /// outer]` bytes: `nb[1]` is the stride of 32-row strips. For `Q8_ACT`, `ne[0]` is the number of values
+    /// and `nb[0]` is 1.
+    pub struct TensorDesc [48 bytes] {
+        /// First byte, from the start of the buffer.
+        pub offset: u64,
+        /// Index into the program's buffer array.
+        pub buffer: u16,
+        /// A [`crate::DType`].
+        pub dtype: u16,
+        /// Axis whose length is `max_tokens` and of which a step uses the first `n_tokens`; [`NO_TOKEN_AXIS`]
+        /// if none. Axes that an op's shape rule makes equal are cut together or not at all.
+        pub token_axis: u8,
+        /// [`TensorFlags`].
+        pub flags: u8,
+        /// Must be zero.
+        pub reserved: u16,
+        /// Elements per axis.
+        pub ne: [u32; 4],
+        /// Bytes per step along an axis.
+        pub nb: [u32; 4],
+    }
 }
-const _: () = assert!(size_of::<TensorDesc>() == 48 && offset_of!(TensorDesc, ne) == 16);
 
-/// An op: opcode, operands, parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct OpDesc {
-    /// A [`crate::Op`].
-    pub opcode: u16,
-    /// Part of the program that the op belongs to, below [`PARTS`]: the response says how long each took.
-    pub part: u16,
-    /// Inputs; absent ones are [`TensorIndex::NONE`].
-    pub src: [TensorIndex; MAX_SRC],
-    /// Outputs; absent ones are [`TensorIndex::NONE`].
-    pub dst: [TensorIndex; MAX_DST],
-    /// Must be zero.
-    pub reserved2: u32,
-    /// The op's parameter struct (see [`crate::op`]), zero-padded.
-    pub params: [u32; MAX_PARAMS],
+wire_struct! {
+    /// An op: opcode, operands, parameters.
+    pub struct OpDesc [96 bytes] {
+        /// A [`crate::Op`].
+        pub opcode: u16,
+        /// Part of the program that the op belongs to, below [`PARTS`]: the response says how long each took.
+        pub part: u16,
+        /// Inputs; absent ones are [`TensorIndex::NONE`].
+        pub src: [TensorIndex; MAX_SRC],
+        /// Outputs; absent ones are [`TensorIndex::NONE`].
+        pub dst: [TensorIndex; MAX_DST],
+        /// Must be zero.
+        pub reserved2: u32,
+        /// The op's parameter struct (see [`crate::op`]), zero-padded.
+        pub params: [u32; MAX_PARAMS],
+    }
 }
-const _: () = assert!(size_of::<OpDesc>() == 96 && offset_of!(OpDesc, params) == 32);
 
 impl ProgramHeader {
-    /// The header of this ABI's programs, without contents yet: see [`with_counts`](Self::with_counts).
+    /// The header of this ABI's exact programs, without contents yet: see [`with_counts`](Self::with_counts).
     pub const fn new(max_tokens: u32, n_ctx: u32) -> Self {
         Self {
             magic: crate::MAGIC,
@@ -143,13 +169,14 @@ impl ProgramHeader {
             n_ops: 0,
             max_tokens,
             n_ctx,
-            reserved: [0; 6],
+            numerics: Numerics::Exact.wire(),
+            reserved: [0; 5],
         }
     }
 
     /// The header of a block with so many buffers, tensors and ops; `None` if there are too many.
     pub fn with_counts(self, [buffers, tensors, ops]: [usize; 3]) -> Option<Self> {
-        let total_bytes = crate::validate::block_bytes(buffers, tensors, ops)? as u32;
+        let total_bytes = block_bytes(buffers, tensors, ops)? as u32;
         let [n_buffers, n_tensors, n_ops] = [buffers, tensors, ops].map(|n| n as u32);
         Some(Self { total_bytes, n_buffers, n_tensors, n_ops, ..self })
     }
@@ -157,7 +184,7 @@ impl ProgramHeader {
 
 impl OpDesc {
     /// An op without parameters, of part 0. Operands that the op can do without may be [`TensorIndex::NONE`].
-    pub fn new(op: crate::Op, src: &[TensorIndex], dst: &[TensorIndex]) -> Self {
+    pub fn new(op: Op, src: &[TensorIndex], dst: &[TensorIndex]) -> Self {
         let mut desc = Self {
             opcode: op.wire(),
             part: 0,
@@ -190,8 +217,8 @@ impl OpDesc {
 }
 
 impl TensorDesc {
-    /// A tensor without gaps at the start of buffer 0, without token axis and flags; `None` where a stride that is used
-    /// exceeds 32 bits. A single matrix may be larger: the strides past it are then 0.
+    /// A tensor without gaps at the start of buffer 0, without token axis and flags; `None` where a stride
+    /// that is used exceeds 32 bits. A single matrix may be larger: the strides past it are then 0.
     pub fn packed(dtype: crate::DType, ne: [u32; 4]) -> Option<Self> {
         let nb = Self::packed_strides(dtype, ne)?;
         let (offset, buffer, flags, reserved) = (0, 0, 0, 0);

@@ -1,9 +1,5 @@
 //! Step registers: the few integers that differ from one run of a program to the next.
 
-use core::mem::size_of;
-
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 wire_enum! {
     /// A step register. Ops name none of them: what each op reads is part of its definition in the op table.
     pub enum Register: u32 {
@@ -13,7 +9,8 @@ wire_enum! {
         NTokens = 1 "n_tokens",
         /// Drafted tokens that the last ACCEPT kept.
         NAccept = 2 "n_accept",
-        /// Tokens on the factor tape that the next pass commits to the recurrent state. They count in `n_past`.
+        /// Tokens on the factor tape that the next pass commits to the recurrent state. They count in
+        /// `n_past`.
         NCommit = 3 "n_commit",
         /// Tokens to draft for the next block.
         NDraft = 4 "n_draft",
@@ -43,16 +40,15 @@ wire_enum! {
 /// Number of registers in a block; the ones without a name are reserved and must be zero.
 pub const REGISTER_COUNT: usize = 16;
 
-/// The register block in shared memory: written by the host before a step, read once by the DSP. A program with
-/// ACCEPT advances them, and the DSP writes the block back when it has run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct StepRegisters {
-    /// Values by [`Register`] number.
-    pub values: [u32; REGISTER_COUNT],
+wire_struct! {
+    /// The register block in shared memory: written by the host before a step, read once by the DSP. A
+    /// program with ACCEPT advances them, and the DSP writes the block back when it has run.
+    #[derive(Default)]
+    pub struct StepRegisters [64 bytes] {
+        /// Values by [`Register`] number.
+        pub values: [u32; REGISTER_COUNT],
+    }
 }
-
-const _: () = assert!(size_of::<StepRegisters>() == 64);
 
 impl StepRegisters {
     /// A block for a plain step: `n_tokens` rows after `n_past` committed tokens.

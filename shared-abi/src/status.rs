@@ -69,7 +69,8 @@ wire_enum! {
         BadParam = 24 "parameter out of range",
         /// An output overlaps another operand in a way the op does not allow. Detail: operand number.
         BadAlias = 25 "output overlaps another operand",
-        /// An op writes a tensor that is marked constant, or a buffer that is read-only. Detail: operand number.
+        /// An op writes a tensor that is marked constant, or a buffer that is read-only. Detail: operand
+        /// number.
         WriteToConst = 26 "write to constant memory",
         /// The op cannot be laid out in this VTCM. Detail: bytes needed.
         VtcmTooSmall = 27 "VTCM too small for the op",
@@ -83,11 +84,69 @@ wire_enum! {
         DmaTimeout = 31 "DMA transfer timed out",
         /// Code that should be unreachable was reached. Detail: source line.
         Internal = 32 "internal error",
-        /// Another client of the device holds VTCM and did not give it back in time. Detail: microseconds waited.
+        /// Another client of the device holds VTCM and did not give it back in time. Detail: microseconds
+        /// waited.
         VtcmBusy = 33 "VTCM is held by another client",
-        /// A result is infinite or no number at all, so that whatever followed from it would be made up: weights or memory
-        /// are damaged. Detail: 1 if the op's result was the first such, 0 if that may have been one before it.
+        /// A result is infinite or no number at all, so that whatever followed from it would be made up:
+        /// weights or memory are damaged. Detail: 1 if the op's result was the first such, 0 if that may have
+        /// been one before it.
         NotFinite = 34 "a value is infinite or not a number",
+        /// The numerics class in the program header is none. Detail: what was found.
+        BadNumerics = 35 "unknown numerics class",
+    }
+}
+
+/// What the detail word of a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// The number of an operand of the op: see [`OpSpec::slot`](crate::op::OpSpec::slot). Without an op, the
+    /// index of a tensor or the id of a buffer.
+    Operand,
+    /// A word of the op's parameters: see [`OpSpec::field`](crate::op::OpSpec::field).
+    Parameter,
+    /// The number of a [`Register`](crate::registers::Register).
+    Register,
+    /// A number of what is named here.
+    Number(&'static str),
+    /// The same, signed.
+    Signed(&'static str),
+    /// Bits, for people to read in hexadecimal.
+    Bits(&'static str),
+}
+
+impl ErrorCode {
+    /// What the detail word of this code is.
+    pub const fn detail(self) -> Detail {
+        match self {
+            Self::BadOperand
+            | Self::BadType
+            | Self::BadShape
+            | Self::BadStride
+            | Self::BadAlias
+            | Self::WriteToConst => Detail::Operand,
+            Self::BadParam => Detail::Parameter,
+            Self::BadRegister => Detail::Register,
+            Self::BadMagic | Self::LayoutHash => Detail::Bits("found"),
+            Self::DmaError => Detail::Bits("status"),
+            Self::MapFailed => Detail::Signed("error"),
+            Self::BadRowIndex => Detail::Signed("row"),
+            Self::BadMessage | Self::BadNumerics => Detail::Number("found"),
+            Self::UnknownMessage => Detail::Number("kind"),
+            Self::AbiVersion => Detail::Number("version"),
+            Self::ReservedNotZero => Detail::Number("value or index"),
+            Self::UnknownBuffer | Self::BufferInUse => Detail::Number("buffer"),
+            Self::BufferBusy | Self::UnknownProgram | Self::ProgramInUse => Detail::Number("program"),
+            Self::OutOfBounds => Detail::Number("tensor or buffer"),
+            Self::Misaligned => Detail::Number("tensor or offset"),
+            Self::ProgramTooLarge | Self::VtcmTooSmall => Detail::Number("bytes"),
+            Self::BadCount => Detail::Number("count"),
+            Self::UnknownOp => Detail::Number("opcode"),
+            Self::UnknownType => Detail::Number("type"),
+            Self::BadTensorIndex => Detail::Number("tensor"),
+            Self::DmaTimeout | Self::VtcmBusy => Detail::Number("microseconds"),
+            Self::Internal => Detail::Number("line"),
+            Self::NotFinite => Detail::Number("known"),
+        }
     }
 }
 
@@ -111,15 +170,6 @@ impl Fault {
     /// The same fault, blamed on op `index`.
     pub const fn at(self, index: usize) -> Self {
         Self { op: OpIndex(index as u32), ..self }
-    }
-}
-
-impl core::fmt::Display for Fault {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        if self.op != OpIndex::NONE {
-            write!(f, "op {}: ", self.op)?;
-        }
-        write!(f, "{} (detail {})", self.code, self.detail)
     }
 }
 

@@ -23,8 +23,8 @@ const RANGE: Range = Range { buffer: BufferId(3), len: 0x1234, offset: 0x0001_00
 
 #[test]
 fn ping() {
-    let ping = Ping { magic: MAGIC, abi_version: 1, layout_hash: 0x1122_3344_5566_7788 };
-    let body = [b'H', b'X', b'F', b'L', 1, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
+    let ping = Ping { magic: MAGIC, abi_version: 2, layout_hash: 0x1122_3344_5566_7788 };
+    let body = [b'H', b'X', b'F', b'L', 2, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
     pin_message(Message::Ping(ping), 1, &body);
     assert_eq!(Ping::OURS, Ping { layout_hash: LAYOUT_HASH, ..ping });
 }
@@ -177,14 +177,14 @@ fn bad_status() {
 #[test]
 fn bad_code() {
     let fault = Response::fault(Seq(1), Status::Failed, Fault::new(ErrorCode::DmaError, 1));
-    for code in [0, 35, u32::MAX] {
+    for code in [0, 36, u32::MAX] {
         assert_eq!(Response { code, ..fault }.outcome(), untrusted(code));
     }
 }
 
 #[test]
 fn success_with_a_code_is_no_success() {
-    for code in [1, 34, 35] {
+    for code in [1, 35, 36] {
         assert_eq!(Response { code, ..Response::ok(Seq(1)) }.outcome(), untrusted(code));
     }
 }

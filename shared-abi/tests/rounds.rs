@@ -4,7 +4,7 @@
 mod common;
 
 use common::{ACCEPT, Case, N_CTX, OUT, SET_TOKENS, TOKENS, valid};
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{MAX_STOPS, Op, params};
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 
@@ -169,7 +169,7 @@ fn accept_shapes() {
         uncut(op, &[operand], operand);
     }
     uncut(op, &[0, 1], 0);
-    for stops in [[65, 1, 1, 1], [4, 2, 1, 1], [4, 1, 2, 1], [4, 1, 1, 2]] {
+    for stops in [[MAX_STOPS + 1, 1, 1, 1], [4, 2, 1, 1], [4, 1, 2, 1], [4, 1, 1, 2]] {
         bad_shape(op, 2, stops, 2);
     }
     for out in [[7, 2, 1, 1], [9, 2, 1, 1], [8, 1, 1, 1], [8, 3, 1, 1], [8, 2, 2, 1], [8, 2, 1, 2]] {
@@ -178,7 +178,7 @@ fn accept_shapes() {
     for anchor in [[2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2]] {
         bad_shape(op, OUT + 1, anchor, OUT + 1);
     }
-    for n in [1, 2, 63, 64] {
+    for n in [1, 2, MAX_STOPS - 1, MAX_STOPS] {
         let mut case = valid(op);
         case.reshape(2, [n, 1, 1, 1]);
         assert_eq!(case.check(), Ok(()), "{n} stop tokens");

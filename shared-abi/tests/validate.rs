@@ -4,12 +4,12 @@
 mod common;
 
 use common::{Case, N_CTX, OUT, TOKENS, packed, valid};
-use hexflash_abi::op::Op;
+use hexflash_abi::op::{Explained, FIRST_DST, Op};
 use hexflash_abi::program::{
-    MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, PARTS, ProgramHeader, TensorDesc,
+    MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, Numerics, PARTS, ProgramHeader, TensorDesc, block_bytes,
 };
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
-use hexflash_abi::validate::{Program, block_bytes, check_registers};
+use hexflash_abi::validate::{Program, check_registers};
 use hexflash_abi::{DType, ErrorCode, Fault};
 use zerocopy::IntoBytes;
 
@@ -79,8 +79,22 @@ fn tokens_and_context() {
     header_refused(|h| h.max_tokens = MAX_TOKENS + 1, ErrorCode::BadCount, MAX_TOKENS + 1);
     header_refused(|h| h.n_ctx = TOKENS - 1, ErrorCode::BadCount, TOKENS - 1);
     header_refused(|h| h.n_ctx = 1 << 31, ErrorCode::BadCount, 1 << 31);
-    for i in 0..6 {
+    for i in 0..5 {
         header_refused(|h| h.reserved[i] = 1, ErrorCode::ReservedNotZero, 0);
+    }
+}
+
+/// A program says which numerics it wants: none is not one of them.
+#[test]
+fn numerics() {
+    for found in [0, 3, u32::MAX] {
+        header_refused(|h| h.numerics = found, ErrorCode::BadNumerics, found);
+    }
+    for &numerics in Numerics::ALL {
+        let mut case = valid(Op::Add);
+        assert_eq!(case.header.numerics, Numerics::Exact.wire());
+        case.header.numerics = numerics.wire();
+        assert_eq!(case.check(), Ok(()));
     }
 }
 
@@ -261,7 +275,27 @@ fn the_op_at_fault_is_named() {
     bad.opcode = 0;
     case.ops = vec![good, good, bad, good];
     assert_eq!(case.check(), Err(Fault::new(ErrorCode::UnknownOp, 0).at(2)));
-    assert_eq!(case.check().unwrap_err().to_string(), "op 2: unknown op (detail 0)");
+    assert_eq!(case.check().unwrap_err().to_string(), "op 2: unknown op (opcode 0)");
+}
+
+/// Operands, parameters and registers have names; what has none keeps its number.
+#[test]
+fn details_in_words() {
+    let text = |op, code, detail| Explained::new(op, Fault::new(code, detail).at(7)).to_string();
+    let (conv, shape) = (Some(Op::SsmConv), "operand has an unsupported shape");
+    assert_eq!(text(conv, ErrorCode::BadShape, 2), format!("{shape} (operand ring)"));
+    assert_eq!(text(conv, ErrorCode::BadShape, FIRST_DST + 1), format!("{shape} (operand tape_x)"));
+    assert_eq!(text(conv, ErrorCode::BadShape, 3), format!("{shape} (input 3)"));
+    assert_eq!(text(None, ErrorCode::BadShape, FIRST_DST + 1), format!("{shape} (output 1)"));
+    let param = "parameter out of range";
+    assert_eq!(text(Some(Op::Rope), ErrorCode::BadParam, 10), format!("{param} (parameter sections)"));
+    assert_eq!(text(Some(Op::Rope), ErrorCode::BadParam, 13), format!("{param} (word 13)"));
+    let register = "step register out of bounds";
+    assert_eq!(text(None, ErrorCode::BadRegister, 1), format!("{register} (n_tokens)"));
+    assert_eq!(text(None, ErrorCode::BadRegister, 15), format!("{register} (register 15)"));
+    assert_eq!(text(None, ErrorCode::BadRowIndex, u32::MAX), "row index out of range (row -1)");
+    let tensor = Fault::new(ErrorCode::BadShape, 3);
+    assert_eq!(Explained::new(None, tensor).to_string(), format!("{shape} (tensor or buffer 3)"));
 }
 
 #[test]

@@ -20,7 +20,8 @@ mod lines;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
-#[cfg(any(test, target_arch = "hexagon"))]
+// In images without HVX float, `hexagon::check` uses it.
+#[cfg(any(test, all(target_arch = "hexagon", not(target_feature = "hvx-qfloat"))))]
 mod operations;
 pub mod portable;
 #[cfg(test)]

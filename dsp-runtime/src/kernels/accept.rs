@@ -1,12 +1,12 @@
 //! ACCEPT and SET_TOKENS: what moves the step registers while a program runs.
 //!
-//! ACCEPT ends the verify part of a speculative round. Token 0 of the block is the anchor, which had been emitted
-//! before; `best[i]` is what the target puts after token i. Drafts are kept as long as they are just that, and the
-//! target's own token after the last of them comes on top, so that what is emitted is what plain greedy decoding
-//! emits. A stop token, the budget and the end of the context cut it exactly.
+//! ACCEPT ends the verify part of a speculative round. Token 0 of the block is the anchor, which had been
+//! emitted before; `best[i]` is what the target puts after token i. Drafts are kept as long as they are just
+//! that, and the target's own token after the last of them comes on top, so that what is emitted is what
+//! plain greedy decoding emits. A stop token, the budget and the end of the context cut it exactly.
 
 use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
-use hexflash_abi::op::params;
+use hexflash_abi::op::{accept as abi, params};
 use hexflash_abi::registers::{Halt, Register};
 use hexflash_abi::{ErrorCode, Fault};
 
@@ -14,21 +14,21 @@ use super::OpRun;
 
 /// ACCEPT: best{t}, tokens{t}, stops{s} -> out{4 + max_tokens, 2}, anchor{1}, I32 all.
 ///
-/// With e tokens emitted: `n_past += e`, `n_commit = e`, `n_accept = e - 1`, `n_left -= e`, `round += 1`; for the draft
-/// that follows, `n_tokens = block` and `n_draft` is at most `draft_max` and no more than the budget has use for. Where
-/// nothing may follow, `halt` says why.
+/// With e tokens emitted: `n_past += e`, `n_commit = e`, `n_accept = e - 1`, `n_left -= e`, `round += 1`; for
+/// the draft that follows, `n_tokens = block` and `n_draft` is at most `draft_max` and no more than the
+/// budget has use for. Where nothing may follow, `halt` says why.
 ///
 /// # Errors
-/// [`ErrorCode::BadRegister`]: no budget. [`ErrorCode::BadShape`]: operands that the token axis has cut apart.
+/// [`ErrorCode::BadRegister`]: no budget.
 pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (best, tokens, stops) = (run.src(0)?, run.src(1)?, run.src(2)?);
-    let (out, anchor) = (run.dst()?, run.dst_at(1)?);
+    let (best, tokens, stops) =
+        (run.operand(abi::BEST)?, run.operand(abi::TOKENS)?, run.operand(abi::STOPS)?);
+    let (out, anchor) = (run.operand(abi::OUT)?, run.operand(abi::ANCHOR)?);
     let params::Accept { block, n_ctx } = run.params();
     let (block, n_ctx) = (block as usize, n_ctx as usize);
+    // The shape rule: best and tokens lie along the token axis, and a row of out has room for a token of
+    // each.
     let n = run.n_tokens();
-    if [best.ne[0], tokens.ne[0]] != [n; 2] || out.ne[0] < HEAD + n || out.ne[1] != SLOTS {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
     let get = |run: &OpRun<'_>, register| run.registers.get(register);
     let left = get(run, Register::NLeft) as usize;
     if left == 0 {
@@ -36,7 +36,8 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     }
     let round = get(run, Register::Round);
     let row = round as usize % SLOTS;
-    // SAFETY: (all four) only the dispatcher's thread runs this op.
+    // SAFETY: only the dispatcher's thread runs this op, and the words are inside a row of out: HEAD and a
+    // token each.
     let write = |word: usize, value: i32| unsafe { out.set_int([word, row, 0, 0], value) };
 
     let (mut emitted, mut stopped, mut last) = (0, false, 0);
@@ -49,7 +50,7 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
             break;
         }
     }
-    // SAFETY: as above.
+    // SAFETY: only the dispatcher's thread runs this op, and anchor has one element.
     unsafe { anchor.set_int([0; 4], last) };
 
     let (past, left) = (run.n_past() + emitted, left - emitted);
@@ -85,7 +86,8 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// SET_TOKENS: `n_tokens` becomes a register's value plus a constant.
 ///
 /// # Errors
-/// [`ErrorCode::BadRegister`] with the register's number; the caller checks the new value against the program.
+/// [`ErrorCode::BadRegister`] with the register's number; the caller checks the new value against the
+/// program.
 pub fn set_tokens(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::SetTokens = run.params();
     let bad = Fault::new(ErrorCode::BadRegister, p.register);

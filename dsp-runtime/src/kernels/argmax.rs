@@ -14,6 +14,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use hexflash_abi::Fault;
+use hexflash_abi::op::argmax as abi;
 
 use super::{Damage, INDEX, OpRun};
 use crate::hvx::{Hvx, LANES};
@@ -70,7 +71,7 @@ struct Argmax {
 /// # Errors
 /// A row with NaN or infinity.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (x, y, margin) = (run.src(0)?, run.dst()?, run.dst[1]);
+    let (x, y, margin) = (run.operand(abi::X)?, run.operand(abi::Y)?, run.optional(abi::MARGIN));
     let [n, m, ..] = x.ne;
     let wanted = n.div_ceil(PART).min(PARTS / m).max(1);
     let part = n.div_ceil(wanted).next_multiple_of(4 * LANES);

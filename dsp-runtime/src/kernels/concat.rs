@@ -1,7 +1,7 @@
 //! CONCAT: two tensors joined along an axis.
 
 use hexflash_abi::Fault;
-use hexflash_abi::op::params;
+use hexflash_abi::op::{concat as abi, params};
 
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
@@ -22,7 +22,8 @@ struct Concat {
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Concat = run.params();
-    let kernel = Concat { axis: p.axis as usize, a: run.src(0)?, b: run.src(1)?, y: run.dst()? };
+    let (a, b, y) = (run.operand(abi::A)?, run.operand(abi::B)?, run.operand(abi::Y)?);
+    let kernel = Concat { axis: p.axis as usize, a, b, y };
     run.parallel(&kernel)
 }
 

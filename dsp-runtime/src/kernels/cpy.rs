@@ -1,5 +1,6 @@
 //! CPY: a copy with conversion, from any strides to rows; also CONT.
 
+use hexflash_abi::op::cpy as abi;
 use hexflash_abi::{DType, Fault};
 
 use super::OpRun;
@@ -24,7 +25,7 @@ struct Cpy {
 /// # Errors
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (x, y) = (run.src(0)?, run.dst()?);
+    let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
     run.parallel(&Cpy { x, y, rows: (UNIT / y.ne[0]).max(1) })
 }
 
@@ -61,10 +62,12 @@ impl Kernel for Cpy {
                     // (validation); row r is in a unit that this worker alone claimed.
                     unsafe { convert::<H>(x.dtype, from, y.dtype, to, n) };
                 } else if x.dtype == DType::F16 {
-                    // SAFETY: as above, for elements `nb[0]` apart.
+                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do not
+                    // overlap (validation); row r is in a unit that this worker alone claimed.
                     unsafe { gather::<H, u16>(x, from, y, to, n) };
                 } else {
-                    // SAFETY: as above.
+                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do not
+                    // overlap (validation); row r is in a unit that this worker alone claimed.
                     unsafe { gather::<H, u32>(x, from, y, to, n) };
                 }
             }

@@ -1,7 +1,7 @@
 //! Elementwise ops: ADD, MUL, SCALE, SILU, SIGMOID, SOFTPLUS, EXP.
 
-use hexflash_abi::op::{Op, params};
-use hexflash_abi::{ErrorCode, Fault};
+use hexflash_abi::Fault;
+use hexflash_abi::op::{binary as pair, params, unary as single};
 
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, math};
@@ -9,9 +9,33 @@ use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
 
-/// y = op(x), row by row.
+/// A function of one value.
+#[derive(Clone, Copy, Debug)]
+pub enum Function {
+    /// `scale * x + bias`.
+    Scale,
+    /// x * sigmoid(x).
+    Silu,
+    /// 1 / (1 + exp(-x)).
+    Sigmoid,
+    /// ln(1 + exp(x)).
+    Softplus,
+    /// exp(x).
+    Exp,
+}
+
+/// A function of two values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// a + b.
+    Add,
+    /// a * b.
+    Mul,
+}
+
+/// y = f(x), row by row.
 struct Unary {
-    op: Op,
+    function: Function,
     x: View,
     y: View,
     scale: params::Scale,
@@ -19,7 +43,7 @@ struct Unary {
 
 /// ADD, MUL: `b` repeats over `a`.
 struct Binary {
-    op: Op,
+    pairing: Pairing,
     a: View,
     b: View,
     y: View,
@@ -29,9 +53,10 @@ struct Binary {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn unary(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
-    // The other ops have no parameters: their words are zero, and nothing reads them.
-    let kernel = Unary { op, x: run.src(0)?, y: run.dst()?, scale: run.params() };
+pub fn unary(function: Function, run: &mut OpRun<'_>) -> Result<(), Fault> {
+    // The other functions have no parameters: their words are zero, and nothing reads them.
+    let kernel =
+        Unary { function, x: run.operand(single::X)?, y: run.operand(single::Y)?, scale: run.params() };
     run.parallel(&kernel)
 }
 
@@ -39,8 +64,9 @@ pub fn unary(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn binary(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let kernel = Binary { op, a: run.src(0)?, b: run.src(1)?, y: run.dst()? };
+pub fn binary(pairing: Pairing, run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (a, b, y) = (run.operand(pair::A)?, run.operand(pair::B)?, run.operand(pair::Y)?);
+    let kernel = Binary { pairing, a, b, y };
     run.parallel(&kernel)
 }
 
@@ -64,13 +90,12 @@ impl Kernel for Unary {
             let mut y = unsafe { self.y.row_mut(i) };
             for i in 0..x.vectors() {
                 let v = x.vector::<H>(i);
-                let v = match self.op {
-                    Op::Scale => H::add(H::mul(v, scale), bias),
-                    Op::Silu => math::silu::<H>(v),
-                    Op::Sigmoid => math::sigmoid::<H>(v),
-                    Op::Softplus => math::softplus::<H>(v),
-                    Op::Exp => math::exp::<H>(v),
-                    _ => return Err(Fault::new(ErrorCode::Internal, line!())),
+                let v = match self.function {
+                    Function::Scale => H::add(H::mul(v, scale), bias),
+                    Function::Silu => math::silu::<H>(v),
+                    Function::Sigmoid => math::sigmoid::<H>(v),
+                    Function::Softplus => math::softplus::<H>(v),
+                    Function::Exp => math::exp::<H>(v),
                 };
                 y.set_vector::<H>(i, v);
             }
@@ -79,7 +104,8 @@ impl Kernel for Unary {
     }
 }
 
-/// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of the loop.
+/// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of
+/// the loop.
 #[inline(always)]
 fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
     let one = H::splat(b.get(0));
@@ -101,7 +127,7 @@ impl Kernel for Binary {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let add = self.op == Op::Add;
+        let add = self.pairing == Pairing::Add;
         while let Some(r) = worker.claim() {
             let i = self.y.unravel(r);
             let a = self.a.row(i);

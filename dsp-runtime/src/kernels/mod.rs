@@ -1,11 +1,12 @@
 //! The kernels: one file per op or family, written once against [`crate::hvx::Hvx`].
 //!
 //! Each file has a `run` that takes the op's operands from an [`OpRun`] and hands one or more kernels
-//! ([`crate::pool::Kernel`]) to the worker pool. Shapes and types were validated at `Load`; kernels rely on it. Data-dependent indices are checked
-//! where they are used.
+//! ([`crate::pool::Kernel`]) to the worker pool. Which kernel runs an op is decided at `Load`, by [`plan`];
+//! [`run`] does what the plan says. Shapes, types and parameters were validated then, too, and the registers
+//! before the step; kernels rely on both. Data-dependent indices are checked where they are used.
 //!
-//! Batch invariance: what a kernel computes for a row depends on that row alone, in an order that does not depend
-//! on how many rows there are.
+//! Batch invariance: what a kernel computes for a row depends on that row alone, in an order that does not
+//! depend on how many rows there are.
 
 pub mod accept;
 pub mod argmax;
@@ -22,16 +23,19 @@ pub mod rope;
 pub mod rows;
 pub mod ssm_conv;
 pub mod swiglu;
+mod variant;
 
-use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc, TensorDesc};
+use hexflash_abi::op::{Op, Operand};
+use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
-use hexflash_abi::{DType, ErrorCode, Fault};
+use hexflash_abi::{ErrorCode, Fault};
 
 use self::damage::Damage;
 pub use self::damage::{gave_finite, is_finite};
+pub use self::variant::Variant;
 use crate::hvx::LANES;
 use crate::memory::View;
+use crate::plan::{OpShapes, Plan};
 use crate::pool::{AnyKernel, Workers};
 use crate::vtcm::VtcmPlan;
 
@@ -47,33 +51,24 @@ pub struct OpRun<'a> {
     pub op: &'a OpDesc,
     /// This step's registers.
     pub registers: &'a mut StepRegisters,
-    /// VTCM layout made at `Load`.
-    pub plan: VtcmPlan,
+    /// The plan made at `Load`.
+    pub plan: Plan,
 }
 
 impl OpRun<'_> {
-    /// Input `i`, which the op table calls required.
+    /// An operand that the op table calls required.
     ///
     /// # Errors
     /// [`ErrorCode::Internal`] if it is absent, which validation excludes.
-    pub fn src(&self, i: usize) -> Result<View, Fault> {
-        self.src[i].ok_or(Fault::new(ErrorCode::Internal, line!()))
+    #[inline]
+    pub fn operand(&self, which: impl Operand) -> Result<View, Fault> {
+        self.optional(which).ok_or(Fault::new(ErrorCode::Internal, line!()))
     }
 
-    /// Output 0.
-    ///
-    /// # Errors
-    /// As [`src`](Self::src).
-    pub fn dst(&self) -> Result<View, Fault> {
-        self.dst_at(0)
-    }
-
-    /// Output `i`.
-    ///
-    /// # Errors
-    /// As [`src`](Self::src).
-    pub fn dst_at(&self, i: usize) -> Result<View, Fault> {
-        self.dst[i].ok_or(Fault::new(ErrorCode::Internal, line!()))
+    /// An operand, if it is there.
+    #[inline]
+    pub fn optional(&self, which: impl Operand) -> Option<View> {
+        which.of(&self.src, &self.dst)
     }
 
     /// The op's parameters.
@@ -89,8 +84,8 @@ impl OpRun<'_> {
     /// Tokens on the op's tape, which has room for `room`, that are to be folded before this step.
     ///
     /// # Errors
-    /// [`ErrorCode::BadRegister`] if that are more than a tape can hold or than there were: such a commit would be a
-    /// guess, as would one without a tape.
+    /// [`ErrorCode::BadRegister`] if that are more than a tape can hold or than there were: such a commit
+    /// would be a guess, as would one without a tape.
     pub fn n_commit(&self, room: usize) -> Result<usize, Fault> {
         let commit = self.registers.get(Register::NCommit) as usize;
         if commit > room || commit > self.n_past() {
@@ -109,7 +104,7 @@ impl OpRun<'_> {
     /// # Errors
     /// The first fault of any worker.
     pub fn parallel(&mut self, kernel: &dyn AnyKernel) -> Result<(), Fault> {
-        self.pool.run(kernel, self.plan)
+        self.pool.run(kernel, self.plan.vtcm)
     }
 }
 
@@ -124,56 +119,156 @@ static INDEX: [f32; LANES] = {
     index
 };
 
-/// The operands of an op at `Load`, for planning.
-pub struct OpShapes<'a> {
-    /// Inputs with their types.
-    pub src: [Option<(&'a TensorDesc, DType)>; MAX_SRC],
-    /// Outputs with their types.
-    pub dst: [Option<(&'a TensorDesc, DType)>; MAX_DST],
-    /// Workers that will run it.
-    pub workers: usize,
-    /// Bytes of VTCM.
-    pub vtcm_bytes: usize,
-}
-
-/// Lays out VTCM for an op.
+/// Decides which kernel runs an op, and lays out its VTCM. All kernels of today are exact, and so serve any
+/// program.
 ///
 /// # Errors
 /// [`ErrorCode::VtcmTooSmall`] with the bytes needed.
-pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
-    let plan = match op {
-        Op::MulMat => mul_mat::plan(shapes),
-        Op::SsmConv => ssm_conv::plan(shapes),
-        Op::GatedDeltaNet => gated_delta_net::plan(shapes),
-        Op::FlashAttnExt => flash_attn::plan(shapes),
-        _ => VtcmPlan::default(),
+pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
+    let none = VtcmPlan::default();
+    let (variant, vtcm) = match op {
+        Op::RmsNorm => (Variant::RmsNorm, none),
+        Op::L2Norm => (Variant::L2Norm, none),
+        Op::MulMat => (mul_mat::variant(shapes)?, mul_mat::plan(shapes)),
+        Op::Quantize => (Variant::Quantize, none),
+        Op::GetRows => (Variant::GetRows, none),
+        Op::SetRows => (Variant::SetRows, none),
+        Op::Add => (Variant::Add, none),
+        Op::Mul => (Variant::Mul, none),
+        Op::Scale => (Variant::Scale, none),
+        Op::Silu => (Variant::Silu, none),
+        Op::Sigmoid => (Variant::Sigmoid, none),
+        Op::Softplus => (Variant::Softplus, none),
+        Op::Exp => (Variant::Exp, none),
+        Op::Swiglu => (Variant::Swiglu, none),
+        Op::Rope => (Variant::Rope, none),
+        Op::SsmConv => (Variant::SsmConv, ssm_conv::plan(shapes)),
+        Op::GatedDeltaNet => (gated_delta_net::variant(shapes), gated_delta_net::plan(shapes)),
+        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(shapes)),
+        Op::Argmax => (Variant::Argmax, none),
+        Op::Cpy => (Variant::Cpy, none),
+        Op::Concat => (Variant::Concat, none),
+        Op::Accept => (Variant::Accept, none),
+        Op::SetTokens => (Variant::SetTokens, none),
+        Op::KvAppend => (Variant::KvAppend, none),
     };
-    plan.fit(shapes.workers, shapes.vtcm_bytes)
+    let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
+    Ok(Plan { variant, vtcm })
 }
 
-/// Runs one op.
+/// Runs one op with the kernel of its plan.
 ///
 /// # Errors
 /// What the kernel reports: a row index out of range, or a failed transfer.
-pub fn run(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
-    match op {
-        Op::RmsNorm | Op::L2Norm => norm::run(op, run),
-        Op::MulMat => mul_mat::run(run),
-        Op::Quantize => quantize::run(run),
-        Op::GetRows => rows::get_rows(run),
-        Op::SetRows => rows::set_rows(run),
-        Op::Add | Op::Mul => elementwise::binary(op, run),
-        Op::Scale | Op::Silu | Op::Sigmoid | Op::Softplus | Op::Exp => elementwise::unary(op, run),
-        Op::Swiglu => swiglu::run(run),
-        Op::Rope => rope::run(run),
-        Op::SsmConv => ssm_conv::run(run),
-        Op::GatedDeltaNet => gated_delta_net::run(run),
-        Op::FlashAttnExt => flash_attn::run(run),
-        Op::Argmax => argmax::run(run),
-        Op::Cpy => cpy::run(run),
-        Op::Concat => concat::run(run),
-        Op::Accept => accept::accept(run),
-        Op::SetTokens => accept::set_tokens(run),
-        Op::KvAppend => flash_attn::kv_append(run),
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    match run.plan.variant {
+        Variant::RmsNorm => norm::run(norm::Kind::Rms, run),
+        Variant::L2Norm => norm::run(norm::Kind::L2, run),
+        Variant::MulMatF32 => mul_mat::run::<mul_mat::F32>(run),
+        Variant::MulMatF16 => mul_mat::run::<mul_mat::F16>(run),
+        Variant::MulMatQ8_0 => mul_mat::run::<mul_mat::Q8_0>(run),
+        Variant::MulMatQ4_0 => mul_mat::run::<mul_mat::Q4_0>(run),
+        Variant::MulMatQ6K => mul_mat::run::<mul_mat::Q6K>(run),
+        Variant::Quantize => quantize::run(run),
+        Variant::GetRows => rows::get_rows(run),
+        Variant::SetRows => rows::set_rows(run),
+        Variant::Add => elementwise::binary(elementwise::Pairing::Add, run),
+        Variant::Mul => elementwise::binary(elementwise::Pairing::Mul, run),
+        Variant::Scale => elementwise::unary(elementwise::Function::Scale, run),
+        Variant::Silu => elementwise::unary(elementwise::Function::Silu, run),
+        Variant::Sigmoid => elementwise::unary(elementwise::Function::Sigmoid, run),
+        Variant::Softplus => elementwise::unary(elementwise::Function::Softplus, run),
+        Variant::Exp => elementwise::unary(elementwise::Function::Exp, run),
+        Variant::Swiglu => swiglu::run(run),
+        Variant::Rope => rope::run(run),
+        Variant::SsmConv => ssm_conv::run(run),
+        Variant::GatedDeltaNetWhole => gated_delta_net::run(gated_delta_net::Kind::Whole, run),
+        Variant::GatedDeltaNetGeneral => gated_delta_net::run(gated_delta_net::Kind::General, run),
+        Variant::FlashAttn => flash_attn::run(run),
+        Variant::Argmax => argmax::run(run),
+        Variant::Cpy => cpy::run(run),
+        Variant::Concat => concat::run(run),
+        Variant::Accept => accept::accept(run),
+        Variant::SetTokens => accept::set_tokens(run),
+        Variant::KvAppend => flash_attn::kv_append(run),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hexflash_abi::op::{Dst, Src, gated_delta_net as delta, mul_mat as product};
+    use hexflash_abi::program::{Numerics, TensorDesc};
+    use hexflash_abi::{DType, VECTOR_BYTES};
+
+    use super::*;
+    use crate::plan::{Resources, Units};
+
+    /// The plan of an op with these inputs and no outputs, for two workers.
+    fn planned(
+        op: Op,
+        inputs: &[(Src, DType, [u32; 4])],
+        outputs: &[(Dst, DType, [u32; 4])],
+    ) -> Result<Plan, Fault> {
+        let packed = |dtype, ne| TensorDesc::packed(dtype, ne).unwrap();
+        let (mut src, mut dst) = ([const { None }; MAX_SRC], [const { None }; MAX_DST]);
+        for &(at, dtype, ne) in inputs {
+            src[at.place()] = Some((packed(dtype, ne), dtype));
+        }
+        for &(at, dtype, ne) in outputs {
+            dst[at.place()] = Some((packed(dtype, ne), dtype));
+        }
+        let resources = Resources { workers: 2, vtcm_bytes: 1 << 20, units: Units::default() };
+        let exact = Numerics::Exact;
+        let [src, dst] = [&src[..], &dst[..]]
+            .map(|list| list.iter().map(|slot| slot.as_ref().map(|(t, dtype)| (t, *dtype))));
+        let mut shapes = OpShapes { src: [None; MAX_SRC], dst: [None; MAX_DST], resources, numerics: exact };
+        shapes.src.iter_mut().zip(src).for_each(|(slot, operand)| *slot = operand);
+        shapes.dst.iter_mut().zip(dst).for_each(|(slot, operand)| *slot = operand);
+        plan(op, &shapes)
+    }
+
+    #[test]
+    fn every_weight_type_has_a_kernel_of_its_own() {
+        let mut variants = std::vec::Vec::new();
+        for &dtype in DType::ALL {
+            let plan = planned(Op::MulMat, &[(product::W, dtype, [256, 64, 1, 1])], &[]);
+            if product_takes(dtype) {
+                let Plan { variant, vtcm } = plan.unwrap();
+                assert!(!variants.contains(&variant), "{dtype} shares {}", variant.name());
+                assert!(vtcm.own > 0 && vtcm.own.is_multiple_of(VECTOR_BYTES));
+                variants.push(variant);
+            } else {
+                assert_eq!(plan.unwrap_err().code, ErrorCode::Internal, "{dtype}");
+            }
+        }
+    }
+
+    fn product_takes(dtype: DType) -> bool {
+        Op::MulMat.spec().slot(product::W.number()).unwrap().types.contains(dtype)
+    }
+
+    #[test]
+    fn gates_and_states_decide_how_the_delta_rule_runs() {
+        let variant = |size, gates| {
+            let state = (delta::STATE, DType::F32, [size, size, 2, 1]);
+            let g = (delta::G, DType::F32, [gates, 2, 1, 1]);
+            planned(Op::GatedDeltaNet, &[g, state], &[]).unwrap().variant
+        };
+        for size in [32, 64, 96, 128] {
+            assert_eq!(variant(size, 1), Variant::GatedDeltaNetWhole);
+            assert_eq!(variant(size, size), Variant::GatedDeltaNetGeneral);
+        }
+        assert_eq!(variant(31, 1), Variant::GatedDeltaNetGeneral);
+    }
+
+    /// A tape takes room for a scratch copy of a state.
+    #[test]
+    fn a_tape_is_part_of_the_plan() {
+        let state = (delta::STATE, DType::F32, [128, 128, 2, 1]);
+        let g = (delta::G, DType::F32, [1, 2, 1, 1]);
+        let tape = (delta::TAPE_K, DType::F32, [128, 2, 4, 1]);
+        let without = planned(Op::GatedDeltaNet, &[g, state], &[]).unwrap().vtcm.own;
+        let with = planned(Op::GatedDeltaNet, &[g, state], &[tape]).unwrap().vtcm.own;
+        assert!(with > without, "{with} {without}");
     }
 }

@@ -1,7 +1,7 @@
 //! RMS_NORM and L2_NORM: rows divided by their size.
 
 use hexflash_abi::Fault;
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{norm as abi, params};
 
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, Lines};
@@ -12,9 +12,18 @@ use crate::row::{Row, RowMut};
 /// Vectors of a unit, about: short rows (heads) are claimed several at a time.
 const UNIT: usize = 64;
 
+/// What a row is divided by.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// sqrt(mean(x^2) + eps).
+    Rms,
+    /// max(sqrt(sum(x^2)), eps).
+    L2,
+}
+
 /// y = x * factor(x) * w, row by row.
 struct Norm {
-    op: Op,
+    kind: Kind,
     eps: f32,
     /// 1 / n, and 1 / eps.
     share: f32,
@@ -31,12 +40,14 @@ struct Norm {
 ///
 /// # Errors
 /// None that validation lets through.
-pub fn run(op: Op, run: &mut OpRun<'_>) -> Result<(), Fault> {
+pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Norm = run.params();
-    let (x, w, y) = (run.src(0)?, run.src[1], run.dst()?);
+    let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
+    // L2_NORM has none, which validation sees to.
+    let w = run.optional(abi::W);
     let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);
     let (share, largest) = (1.0 / y.ne[0] as f32, 1.0 / p.eps);
-    run.parallel(&Norm { op, eps: p.eps, share, largest, x, w, y, rows })
+    run.parallel(&Norm { kind, eps: p.eps, share, largest, x, w, y, rows })
 }
 
 /// Sum of squares in all lanes, in an order that only the length decides.
@@ -216,13 +227,13 @@ impl Norm {
     /// infinity would turn a row of values too large to be true into zeros, and qfloat arithmetic would make numbers of it.
     #[inline(always)]
     fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
-        match self.op {
-            Op::L2Norm => {
+        match self.kind {
+            Kind::L2 => {
                 let factor = H::min(H::rsqrt(sum), H::splat(self.largest));
                 // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
                 H::select_gt(H::splat(f32::INFINITY), sum, factor, H::from_bits(H::splat_i(NAN)))
             }
-            _ => {
+            Kind::Rms => {
                 let mean = H::mul(sum, H::splat(self.share));
                 let factor = H::rsqrt(H::add(mean, H::splat(self.eps)));
                 // The root of NaN is NaN where a comparison knows NaN, and elsewhere NaN is above all numbers.

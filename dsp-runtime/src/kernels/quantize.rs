@@ -7,6 +7,7 @@
 //! together, and there is one division for all of them.
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
+use hexflash_abi::op::quantize as abi;
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
@@ -25,7 +26,7 @@ struct Quantize {
 /// # Errors
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let kernel = Quantize { x: run.src(0)?, y: run.dst()? };
+    let kernel = Quantize { x: run.operand(abi::X)?, y: run.operand(abi::Y)? };
     run.parallel(&kernel)
 }
 

@@ -6,8 +6,8 @@
 
 use core::f32::consts::PI;
 
-use hexflash_abi::op::params;
-use hexflash_abi::op::params::RopeMode;
+use hexflash_abi::op::params::{self, RopeMode};
+use hexflash_abi::op::rope as abi;
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
@@ -62,10 +62,10 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         theta_scale: powf(p.freq_base, -2.0 / p.n_dims as f32),
         yarn: (p.ext_factor != 0.0).then(|| Yarn::new(&p)),
         n_past: run.n_past(),
-        x: run.src(0)?,
-        positions: run.src[1],
-        factors: run.src[2],
-        y: run.dst()?,
+        x: run.operand(abi::X)?,
+        positions: run.optional(abi::POSITIONS),
+        factors: run.optional(abi::FACTORS),
+        y: run.operand(abi::Y)?,
     };
     run.parallel(&kernel)
 }

@@ -3,6 +3,7 @@
 //! Ids come from memory that the host may write at any time: each is read once, checked, then used.
 
 use hexflash_abi::dtype::{TILE_K, q4_0, q6k, q8_0};
+use hexflash_abi::op::{get_rows, set_rows};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use super::OpRun;
@@ -34,7 +35,8 @@ struct SetRows {
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of the table.
 pub fn get_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let kernel = GetRows { table: run.src(0)?, ids: run.src(1)?, y: run.dst()? };
+    let (table, ids) = (run.operand(get_rows::TABLE)?, run.operand(get_rows::IDS)?);
+    let kernel = GetRows { table, ids, y: run.operand(get_rows::Y)? };
     run.parallel(&kernel)
 }
 
@@ -43,7 +45,8 @@ pub fn get_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of y.
 pub fn set_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let kernel = SetRows { x: run.src(0)?, ids: run.src(1)?, y: run.dst()? };
+    let (x, ids) = (run.operand(set_rows::X)?, run.operand(set_rows::IDS)?);
+    let kernel = SetRows { x, ids, y: run.operand(set_rows::Y)? };
     run.parallel(&kernel)
 }
 
@@ -69,7 +72,7 @@ unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: u
     // SAFETY: offsets below are inside the group, per the table of layouts; words and halves are aligned in it.
     let word =
         |at: usize, vector: usize| unsafe { group.add(at + vector * 128 + lane * 4).cast::<u32>().read() };
-    // SAFETY: as above.
+    // SAFETY: a scale or d of the group, per the table of layouts; halves are aligned in it.
     let half = |at: usize| unsafe { half::f16::from_bits(group.add(at).cast::<u16>().read()).to_f32() };
     let byte = |word: u32, b: usize| i32::from(word.to_le_bytes()[b]);
     // The f16 scale of a tile in Q8_0 and Q4_0.
@@ -132,12 +135,14 @@ unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: u
                 Lanes(core::array::from_fn(|i| (if i < 16 { first } else { second }).to_bits() as i32));
             H::mul(H::to_float(values.load::<H>()), H::from_bits(scales.load::<H>()))
         }
-        _ => {
+        DType::F32x32 => {
             for k in 0..TILE_K {
                 values.0[k] = word(0, k) as i32;
             }
             H::from_bits(values.load::<H>())
         }
+        // The caller's promise excludes them.
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => H::splat(0.0),
     }
 }
 
@@ -178,7 +183,7 @@ impl Kernel for GetRows {
                 }
                 continue;
             }
-            // SAFETY: as above.
+            // SAFETY: row r was claimed by this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
             if dtype.tile_group().is_some() {
                 let strip = table.at([id / 32, i[1], i[2]]).cast_const();

@@ -1,27 +1,31 @@
 //! SSM_CONV: a causal convolution per channel, over a ring of past rows.
 //!
-//! x{C,T,B}, w{C,K}, ring{C,R,B} -> y{C,T,B}; the channel is the fast index everywhere, so that lanes are channels.
-//! With X\[p\] the raw row of position p (zero where p < 0), as in ggml (`ggml_compute_forward_ssm_conv_f32`):
+//! x{C,T,B}, w{C,K}, ring{C,R,B} -> y{C,T,B}; the channel is the fast index everywhere, so that lanes are
+//! channels. With X\[p\] the raw row of position p (zero where p < 0), as in ggml
+//! (`ggml_compute_forward_ssm_conv_f32`):
 //!
 //! y\[c,t\] = sum over j = 0..K-1, in this order, of w\[c,j\] X\[n_past + t - (K-1) + j, c\]
 //!
-//! Row p lives in ring row p mod R. Rows before `n_past` come from the ring, the step's own from x; then the step's
-//! last min(T, R) rows go into the ring. Nothing is read for p < 0, so a new sequence needs no clearing.
+//! Row p lives in ring row p mod R. Rows before `n_past` come from the ring, the step's own from x; then the
+//! step's last min(T, R) rows go into the ring. Nothing is read for p < 0, so a new sequence needs no
+//! clearing.
 //!
-//! With a tape the ring may lag behind by the `n_commit` tokens that the last deferred step kept: their rows are the
-//! first of the tape, and go into the ring now. A deferred step (`defer` = 1) puts its own rows on the tape instead; so
-//! rows that are taken back never get into the ring, and it needs no more of them than plain decoding.
+//! With a tape the ring may lag behind by the `n_commit` tokens that the last deferred step kept: their rows
+//! are the first of the tape, and go into the ring now. A deferred step (`defer` = 1) puts its own rows on
+//! the tape instead; so rows that are taken back never get into the ring, and it needs no more of them than
+//! plain decoding.
 //!
-//! A unit is a block of channels of one sequence: it has read its channels' history before it overwrites any of it,
-//! and no other unit touches them. Weights and history go through VTCM, x and y are streamed.
+//! A unit is a block of channels of one sequence: it has read its channels' history before it overwrites any
+//! of it, and no other unit touches them. Weights and history go through VTCM, x and y are streamed.
 
-use hexflash_abi::op::params;
-use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+use hexflash_abi::op::{params, ssm_conv as abi};
+use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::{OpRun, OpShapes};
+use super::OpRun;
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
+use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
 use crate::vtcm::VtcmPlan;
@@ -32,8 +36,8 @@ const BLOCK_VECTORS: usize = 8;
 const BLOCK: usize = BLOCK_VECTORS * LANES;
 /// Bytes of a staged row.
 const ROW_BYTES: usize = BLOCK_VECTORS * VECTOR_BYTES;
-/// Most taps that validation lets through.
-const MAX_TAPS: usize = 32;
+/// Most taps.
+const MAX_TAPS: usize = abi::MAX_TAPS as usize;
 
 struct SsmConv {
     x: View,
@@ -60,33 +64,26 @@ struct Block {
     n: usize,
     /// Where its rows are staged: K rows of weights, K - 1 rows of history.
     stage: *mut u8,
-    /// Weights, older part of the history in the ring, newer part (the ring wraps once at most), part on the tape.
+    /// Weights, older part of the history in the ring, newer part (the ring wraps once at most), part on the
+    /// tape.
     tickets: [Option<Ticket>; 4],
 }
 
 /// SSM_CONV.
 ///
 /// # Errors
-/// A transfer that fails; shapes that the token axis has cut apart. [`ErrorCode::BadRegister`]: more is to be committed
-/// than a tape holds.
+/// A transfer that fails; [`ErrorCode::BadRegister`](hexflash_abi::ErrorCode): more is to be committed than
+/// the tape holds.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (x, w, ring, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
-    let sound = x.ne[0] == y.ne[0]
-        && w.ne[0] == y.ne[0]
-        && ring.ne[0] == y.ne[0]
-        && (1..=MAX_TAPS).contains(&w.ne[1])
-        && ring.ne[1] >= w.ne[1]
-        && x.ne[2] >= y.ne[2]
-        && ring.ne[2] >= y.ne[2];
-    let tape = run.dst[1];
-    let sound = sound && tape.is_none_or(|tape| tape.ne[0] == y.ne[0] && tape.ne[2] >= y.ne[2]);
-    let (tokens, n_past) = (x.ne[1].min(y.ne[1]), run.n_past());
+    let (x, w, ring) = (run.operand(abi::X)?, run.operand(abi::W)?, run.operand(abi::RING)?);
+    let (y, tape) = (run.operand(abi::Y)?, run.optional(abi::TAPE_X));
+    // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
+    // for those of this step: x and y are alike, w, ring and tape have their channels, the ring has a row for
+    // every tap, and with `defer` the tape has one for every token. How many rows it has to commit is a
+    // register, which `n_commit` checks.
+    let (tokens, n_past) = (y.ne[1], run.n_past());
     let defer = run.params::<params::SsmConv>().defer != 0;
-    let room = tape.map_or(0, |tape| tape.ne[1]);
-    let commit = run.n_commit(room)?;
-    if !sound || (defer && tokens > room) {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
+    let commit = run.n_commit(tape.map_or(0, |tape| tape.ne[1]))?;
     let mut kernel = SsmConv { x, w, ring, y, tape, n_past, tokens, commit, defer, ahead: false };
     kernel.ahead = kernel.units() >= 2 * run.pool.workers();
     run.parallel(&kernel)
@@ -94,8 +91,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 
 /// Two slots per worker of K rows of weights and K - 1 of history.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let taps = shapes.src[1].map_or(1, |(w, _)| w.ne[1] as usize);
-    VtcmPlan::new(0, 2 * slot_bytes(taps))
+    let taps = shapes.optional(abi::W).map_or(1, |(w, _)| w.ne[1] as usize);
+    VtcmPlan::new(2 * slot_bytes(taps))
 }
 
 const fn slot_bytes(taps: usize) -> usize {
@@ -118,13 +115,13 @@ impl Kernel for SsmConv {
         let base = worker.own_vtcm().get();
         let slots = [base, base.wrapping_add(slot_bytes)];
         let mut slot = 0;
-        // SAFETY: (here and below) a slot is K + K - 1 rows of this worker's own VTCM, and the block that used it
-        // before has been computed.
+        // SAFETY: a slot is K + K - 1 rows of this worker's own VTCM, and no block has used it yet.
         let mut next = unsafe { self.fetch::<H>(worker, slots[slot]) };
         while let Some(block) = next.take() {
             slot ^= 1;
             if self.ahead {
-                // SAFETY: as above; `block` is in the other slot.
+                // SAFETY: a slot is K + K - 1 rows of this worker's own VTCM; `block` is in the other one,
+                // and the block before it, which was in this one, has been computed.
                 next = unsafe { self.fetch::<H>(worker, slots[slot]) };
             }
             for ticket in block.tickets.into_iter().flatten() {
@@ -133,7 +130,8 @@ impl Kernel for SsmConv {
             // SAFETY: the transfers are done, and the block was claimed by this worker alone.
             unsafe { self.convolve::<H>(&block) };
             if !self.ahead {
-                // SAFETY: as above.
+                // SAFETY: a slot is K + K - 1 rows of this worker's own VTCM, and `block`, the last to use
+                // any, has been computed.
                 next = unsafe { self.fetch::<H>(worker, slots[slot]) };
             }
         }
@@ -180,20 +178,21 @@ impl SsmConv {
             // `kept` < K <= R: at most one wrap, and no row twice.
             let first = kept.min(size - oldest);
             let src = self.ring.at([oldest, sequence, 0]);
-            // SAFETY: `first` rows from `oldest` lie inside the ring; this block alone writes its channels there,
-            // after it has waited.
+            // SAFETY: `first` rows from `oldest` lie inside the ring; this block alone writes its channels
+            // there, after it has waited.
             tickets[1] = Some(unsafe { worker.dma.push(rows(src, to, first, self.ring.nb[1])) });
             if first < kept {
                 let src = self.ring.at([0, sequence, 0]);
                 let transfer = rows(src, to + first, kept - first, self.ring.nb[1]);
-                // SAFETY: as above, for the rows from 0.
+                // SAFETY: the rows from 0 that wrapped, fewer than the ring has; this block alone writes its
+                // channels there, after it has waited.
                 tickets[2] = Some(unsafe { worker.dma.push(transfer) });
             }
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| taped > 0) {
             let src = tape.at([self.commit - taped, sequence, 0]);
-            // SAFETY: `run` has made sure that the tape has `commit` rows; this block alone writes its channels there,
-            // after it has waited.
+            // SAFETY: `run` has made sure that the tape has `commit` rows; this block alone writes its
+            // channels there, after it has waited.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
         Some(Block { sequence, at, n, stage, tickets })
@@ -228,7 +227,7 @@ impl SsmConv {
         }
         let size = self.ring.ne[1];
         let into_ring = |position: usize, row: Row<'_>| {
-            // SAFETY: as above.
+            // SAFETY: this block's channels of the ring, which no other worker touches (the caller's promise).
             let mut ring = unsafe { self.ring.part_mut([position % size, sequence, 0], at, n) };
             ring.copy::<H>(row);
         };
@@ -245,7 +244,8 @@ impl SsmConv {
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| self.defer) {
             for t in 0..self.tokens {
-                // SAFETY: as above; the old rows were read.
+                // SAFETY: this block's channels of the tape, which no other worker touches (units have channels of
+                // their own); its old rows were read above.
                 unsafe { tape.part_mut([t, sequence, 0], at, n) }.copy::<H>(x(t));
             }
         }

@@ -1,7 +1,7 @@
 //! SWIGLU: silu(a) * b.
 
 use hexflash_abi::Fault;
-use hexflash_abi::op::params;
+use hexflash_abi::op::{params, swiglu as abi};
 
 use super::OpRun;
 use crate::hvx::{Hvx, LANES, math};
@@ -23,7 +23,8 @@ struct Swiglu {
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Swiglu = run.params();
-    let kernel = Swiglu { a: run.src(0)?, b: run.src[1], swapped: p.swapped == 1, y: run.dst()? };
+    let (a, b, y) = (run.operand(abi::A)?, run.optional(abi::B), run.operand(abi::Y)?);
+    let kernel = Swiglu { a, b, swapped: p.swapped == 1, y };
     run.parallel(&kernel)
 }
 

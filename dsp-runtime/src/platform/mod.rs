@@ -11,6 +11,7 @@ use hexflash_abi::sync::AtomicU32;
 use hexflash_abi::{Fault, Fd};
 
 use crate::dma::Channel;
+use crate::plan::Units;
 
 /// A range operation on the data cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,10 @@ pub trait Platform: Sync {
     /// `None` where there is none. Only the thread that is this worker uses it.
     fn dma(&self, _worker: usize) -> Option<Channel> {
         None
+    }
+    /// The units that kernels may ask for; none unless the platform lends some.
+    fn units(&self) -> Units {
+        Units::default()
     }
     /// Hint that the caller spins.
     fn relax(&self) {

@@ -4,15 +4,16 @@ use std::cell::Cell;
 
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
-use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::validate::{BufferInfo, Program};
+use hexflash_abi::registers::{Register, StepRegisters};
+use hexflash_abi::validate::{BufferInfo, Program, check_registers};
 use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::dma::DmaMode;
 use crate::hvx::Isa;
-use crate::kernels::{self, OpRun, OpShapes};
+use crate::kernels::{self, OpRun};
 use crate::memory::View;
+use crate::plan::{OpShapes, Resources, Units};
 use crate::platform::host::HostPlatform;
 use crate::pool::Pool;
 use crate::vtcm::Vtcm;
@@ -168,26 +169,20 @@ impl Batch {
         };
         let size = |id: BufferId| Some(self.buffers.get(id.0 as usize)?.size() as u64);
         program.check(|id| Some(BufferInfo { size: size(id)?, read_only: false }))?;
+        check_registers(&header, &step)?;
 
         let platform = HostPlatform::new();
         let scratch = scratchpad(setup.vtcm_bytes);
         // SAFETY: the scratch memory outlives the pool and nobody else uses it.
         let vtcm = unsafe { Vtcm::new(scratch.base(), setup.vtcm_bytes) };
-        let operand = |i: &TensorIndex| {
-            let t = self.tensors.get(i.0 as usize)?;
-            Some((t, DType::parse(t.dtype)?))
-        };
-        let shapes = OpShapes {
-            src: op.src.each_ref().map(operand),
-            dst: op.dst.each_ref().map(operand),
-            workers: setup.workers,
-            vtcm_bytes: setup.vtcm_bytes,
-        };
+        let Setup { workers, vtcm_bytes, .. } = setup;
+        let resources = Resources { workers, vtcm_bytes, units: Units::default() };
+        let shapes = OpShapes::of(&program, &op, resources);
         let plan = kernels::plan(opcode, &shapes)?;
         let view = |(t, dtype): (&TensorDesc, DType)| {
             let base = self.buffers[t.buffer as usize].base();
             // SAFETY: validated above against this very memory, which outlives the run.
-            unsafe { View::new(base, t, dtype, step.values[1]) }
+            unsafe { View::new(base, t, dtype, step.get(Register::NTokens)) }
         };
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));
         let mut registers = step;
@@ -199,7 +194,7 @@ impl Batch {
             }
             let mut dispatcher = pool.dispatcher().unwrap();
             let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, registers: &mut registers, plan };
-            let outcome = kernels::run(opcode, &mut run);
+            let outcome = kernels::run(&mut run);
             let moved = dispatcher.take_moved();
             pool.stop();
             (outcome, moved)

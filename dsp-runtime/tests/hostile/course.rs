@@ -2,7 +2,7 @@
 //!
 //! ACCEPT depends on data that earlier ops may have written: what it leaves in some registers is anybody's guess here.
 
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{Op, Operand, gated_delta_net, params, ssm_conv};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::Program;
 use hexflash_abi::{ErrorCode, Fault};
@@ -50,8 +50,11 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
         let fate = match opcode {
             Op::GatedDeltaNet | Op::SsmConv => {
                 // Tokens are on axis 2 of a tape of deltas, and on axis 1 of one of rows.
-                let (operand, axis) = if opcode == Op::SsmConv { (1, 1) } else { (2, 2) };
-                let tape = program.tensor(op.dst[operand]).map_or(0, |tape| tape.ne[axis]);
+                let (operand, axis) = match opcode {
+                    Op::SsmConv => (ssm_conv::TAPE_X, 1),
+                    _ => (gated_delta_net::TAPE_DELTA, 2),
+                };
+                let tape = program.tensor(operand.of(&op.src, &op.dst)).map_or(0, |tape| tape.ne[axis]);
                 match known.get(Register::NCommit) {
                     Some(commit) if commit > tape => fails(Register::NCommit),
                     Some(_) => Fate::Fine,

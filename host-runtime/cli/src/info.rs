@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
-use hexflash::engine::{EngineOptions, MemoryPlan, plan};
+use hexflash::engine::{EngineOptions, MemoryPlan, list_program, plan, program_names};
 use hexflash::gguf::{Gguf, Value};
 use hexflash::model::{self, Decoder};
 
@@ -18,6 +19,9 @@ pub(super) struct Args {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
+    /// Print a program instead: its ops, what they read and write, where that lies, and how many bytes that moves
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(program_names()))]
+    program: Option<String>,
     /// Print a JSON object instead (always with every tensor)
     #[arg(long)]
     json: bool,
@@ -55,6 +59,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let device = args.device.open()?;
     let draft = args.spec.drafter.open()?;
     let options = EngineOptions { speculate: args.spec.speculates()?, ..args.engine.options() };
+    if let Some(program) = &args.program {
+        let listing = list_program(&gguf, draft.as_ref(), &options, device.info(), program)?;
+        if args.json {
+            print_json(&listing)?;
+        } else {
+            write!(std::io::stdout().lock(), "{listing}")?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let memory = plan(&gguf, draft.as_ref(), &options, device.info())?;
     let tensors: Vec<_> = gguf
         .tensors()

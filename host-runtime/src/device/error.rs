@@ -92,7 +92,7 @@ pub enum DeviceError {
         found: Seq,
     },
     /// The device refused or failed a request.
-    #[error("{request} was {status} by the device: {fault}{}", hint(.fault))]
+    #[error("{}: {}{}", what(*.request, *.status), why(.reason.as_deref(), .fault), hint(.fault))]
     Fault {
         /// The request.
         request: MessageKind,
@@ -100,11 +100,45 @@ pub enum DeviceError {
         status: Status,
         /// Op, code and detail.
         fault: Fault,
+        /// The fault in words, where it is known which op of which program it concerns.
+        reason: Option<String>,
     },
 }
 
+/// What has become of a request.
+fn what(request: MessageKind, status: Status) -> String {
+    match status {
+        Status::Refused => format!("the device refused {request}"),
+        Status::Ok | Status::Failed => format!("{request} failed on the device"),
+        Status::Fatal => format!("{request} failed on the device and ended its session"),
+    }
+}
+
+/// The words for a fault, or the fault as it stands.
+fn why(reason: Option<&str>, fault: &Fault) -> String {
+    reason.map_or_else(|| fault.to_string(), str::to_owned)
+}
+
 impl DeviceError {
-    /// Why `bytes` bytes of weights are not in a device's memory: what their source says, or there is no room.
+    /// The device refused or failed a request.
+    pub(crate) fn fault(request: MessageKind, status: Status, fault: Fault) -> Self {
+        Self::Fault { request, status, fault, reason: None }
+    }
+
+    /// The same error; if it is a fault, then with the words that `explain` finds for it.
+    #[must_use]
+    pub(crate) fn explained(self, explain: impl FnOnce(&Fault) -> Option<String>) -> Self {
+        match self {
+            Self::Fault { request, status, fault, reason } => {
+                let reason = reason.or_else(|| explain(&fault));
+                Self::Fault { request, status, fault, reason }
+            }
+            other => other,
+        }
+    }
+
+    /// Why `bytes` bytes of weights are not in a device's memory: what their source says, or there is no
+    /// room.
     pub(crate) fn of_weights(bytes: u64, source: std::io::Error) -> Self {
         if source.get_ref().is_some() { Self::Weights(source) } else { Self::Memory { bytes, source } }
     }
@@ -157,4 +191,30 @@ fn hint(fault: &Fault) -> String {
         _ => "",
     };
     text.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_in_words() {
+        let fault = Fault::new(ErrorCode::BadRowIndex, 99999).at(412);
+        let error = |status| DeviceError::fault(MessageKind::Exec, status, fault);
+        assert_eq!(
+            error(Status::Failed).to_string(),
+            "Exec failed on the device: op 412: row index out of range (row 99999); \
+             a token id is outside the model's vocabulary"
+        );
+        let explained = error(Status::Refused).explained(|fault| Some(format!("op {} GET_ROWS", fault.op)));
+        assert_eq!(
+            explained.to_string(),
+            "the device refused Exec: op 412 GET_ROWS; a token id is outside the model's vocabulary"
+        );
+        // Who knows more is asked first.
+        let again = explained.explained(|_| Some("another op".to_owned()));
+        assert!(again.to_string().contains("op 412 GET_ROWS"), "{again}");
+        let silent = DeviceError::QueueFull.explained(|_| Some("no fault".to_owned()));
+        assert_eq!(silent.to_string(), DeviceError::QueueFull.to_string());
+    }
 }

@@ -179,7 +179,7 @@ fn call<D: Device + ?Sized>(
     }
     match response.outcome() {
         Ok(()) => Ok(response),
-        Err((status, fault)) => Err(DeviceError::Fault { request: message.kind(), status, fault }),
+        Err((status, fault)) => Err(DeviceError::fault(message.kind(), status, fault)),
     }
 }
 

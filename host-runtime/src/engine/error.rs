@@ -36,6 +36,14 @@ pub enum EngineError {
         /// What was asked for.
         found: u64,
     },
+    /// There is no such program.
+    #[error("this model has no program \"{name}\" by itself: it has {known}; the others need a draft model")]
+    NoProgram {
+        /// What was asked for.
+        name: String,
+        /// The programs that there are.
+        known: String,
+    },
     /// The context is full.
     #[error(
         "{wanted} tokens do not fit the context of {n_ctx} with {n_past} in it; \

@@ -35,7 +35,7 @@ use weights::{Image, Weights};
 
 pub use error::EngineError;
 use programs::{Layouts, Program, Programs, embedding_readers};
-pub use programs::{MemoryPlan, SpeculationMemory, plan};
+pub use programs::{MemoryPlan, SpeculationMemory, list_program, plan, program_names};
 pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
 
 /// Settings of an engine.
@@ -548,7 +548,10 @@ impl Engine {
             if fault.code == ErrorCode::NotFinite {
                 return Err(EngineError::NotFinite { place: self.place(program, &fault) });
             }
-            return Err(DeviceError::Fault { request: MessageKind::Exec, status, fault }.into());
+            let error = DeviceError::fault(MessageKind::Exec, status, fault);
+            return Err(error
+                .explained(|fault| self.site(program, fault).map(|site| site.explain(fault)))
+                .into());
         }
         self.broken = false;
         self.stats.steps += 1;
@@ -560,11 +563,16 @@ impl Engine {
         Ok(response)
     }
 
-    /// Where in `program` a fault of the session that answered last was, for people.
-    fn place(&self, program: Program, fault: &Fault) -> String {
+    /// The op of `program` that a fault of the session that answered last concerns.
+    fn site(&self, program: Program, fault: &Fault) -> Option<&Site> {
         let (session, id) = (self.device.answered(), ProgramId(program as u32));
         let stage = self.stages.iter().find(|stage| stage.session == session && stage.program == id);
-        let Some(site) = stage.and_then(|stage| stage.sites.get(fault.op.0 as usize)) else {
+        stage?.sites.get(fault.op.0 as usize)
+    }
+
+    /// Where in `program` a fault of the session that answered last was, for people.
+    fn place(&self, program: Program, fault: &Fault) -> String {
+        let Some(site) = self.site(program, fault) else {
             return format!("op {}", fault.op);
         };
         let weight = site.weight().unwrap_or_default();
@@ -647,6 +655,7 @@ impl Stage {
         let block = Range { buffer: buffer.id, len: self.bytes.len() as u32, offset: 0 };
         let loaded = device.load_in(self.session, &Load { program: self.program, reserved: 0, block });
         device.free(buffer)?;
-        Ok(loaded?)
+        let named = |fault: &Fault| Some(self.sites.get(fault.op.0 as usize)?.explain(fault));
+        loaded.map_err(|error| error.explained(named).into())
     }
 }

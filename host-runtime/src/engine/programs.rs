@@ -1,6 +1,8 @@
 //! The programs of a loaded model, and the memory that they and their data take.
 
 use hexflash_abi::BufferId;
+use hexflash_abi::validate::BufferInfo;
+use hexflash_dsp::plan::{Resources, Units};
 
 use super::{EngineError, EngineOptions, settle};
 use crate::device::{DeviceInfo, MAX_SESSIONS};
@@ -9,7 +11,7 @@ use crate::model::{
     self, Buffers, Context, Decoder, Draft, EmbeddingReaders, Features, IoLayout, KeptLayout, KeptPlanner,
     MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Shape, Split, Tapes, WeightMap,
 };
-use crate::record::{RecordError, Recorded};
+use crate::record::{Homes, Listing, RecordError, Recorded};
 
 /// Bytes that a loaded model takes, for `info`.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -90,6 +92,28 @@ pub(super) enum Program {
     Draft = 4,
     /// Features of plain steps, into the draft's caches.
     Inject = 5,
+}
+
+impl Program {
+    const ALL: [Self; 6] =
+        [Self::Decode, Self::Verify, Self::Prefill, Self::Round, Self::Draft, Self::Inject];
+
+    /// The name under which people ask for it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Decode => "decode",
+            Self::Verify => "verify",
+            Self::Prefill => "prefill",
+            Self::Round => "round",
+            Self::Draft => "draft",
+            Self::Inject => "inject",
+        }
+    }
+}
+
+/// The names of the programs that an engine may have; the last three only with a draft model.
+pub fn program_names() -> impl Iterator<Item = &'static str> {
+    Program::ALL.into_iter().map(Program::name)
 }
 
 /// What a model's programs refer to.
@@ -238,28 +262,100 @@ pub fn plan(
     options: &EngineOptions,
     device: &DeviceInfo,
 ) -> Result<MemoryPlan, EngineError> {
-    let target = &model::read(gguf)?;
-    let draft_gguf = draft;
-    let draft = draft_gguf.map(|gguf| model::read_draft(gguf, target)).transpose()?;
-    let draft = draft.as_deref();
-    let (n_ctx, options) = &settle(target, draft, options)?;
-    let [weight_buffer, state, io, spec, draft_buffer] = [0, 1, 2, 3, 4].map(BufferId);
-    let whole = |buffer| move |at| (buffer, at);
-    let plan = target.weights(gguf)?;
-    let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
-    let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(weight_buffer));
-    let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
-    let split = super::weights::split(target, entries, embedding_readers(target, draft), device.sessions)?;
-    let mut draft_bytes = 0;
-    if let Some((gguf, draft)) = draft_gguf.zip(draft) {
-        let plan = draft.weights(gguf)?;
+    let rehearsal = Rehearsal::new(gguf, draft, options, device)?;
+    Ok(rehearsal.programs.memory(&rehearsal.target, &rehearsal.layouts, rehearsal.weight_bytes, device))
+}
+
+/// A program of a model, as it would run on a device, without loading it.
+///
+/// # Errors
+/// As [`plan`]; [`EngineError::NoProgram`].
+pub fn list_program(
+    gguf: &Gguf,
+    draft: Option<&Gguf>,
+    options: &EngineOptions,
+    device: &DeviceInfo,
+    name: &str,
+) -> Result<Listing, EngineError> {
+    let Rehearsal { programs, layouts, weight_bytes, .. } = Rehearsal::new(gguf, draft, options, device)?;
+    let known: Vec<_> = program_names().take(programs.recorded.len()).collect();
+    let number = known.iter().position(|&known| known == name);
+    let Some(recorded) = number.and_then(|number| programs.recorded.get(number)) else {
+        return Err(EngineError::NoProgram { name: name.to_owned(), known: known.join(", ") });
+    };
+    // The activations of each session have a buffer of the same size; here they share its name.
+    let homes = Homes { activations: ACTIVATIONS, kept_at: programs.kept_at(), handed: HANDED };
+    let spec = layouts.kept.region_bytes(Region::Speculation);
+    let state = layouts.kept.part_bytes().max().unwrap_or(0);
+    let buffers = [
+        (WEIGHTS, "weights", weight_bytes.0, true),
+        (STATE, "state", state, false),
+        (IO, "io", layouts.io.bytes, false),
+        (SPECULATION, "speculation", spec, false),
+        (DRAFT_WEIGHTS, "draft weights", weight_bytes.1, true),
+        (ACTIVATIONS, "activations", programs.activation_bytes(), false),
+        (HANDED, "handed over", programs.handed_bytes(), false),
+    ];
+    let buffer = |id| {
+        let &(_, name, size, read_only) = buffers.iter().find(|&&(known, ..)| known == id)?;
+        Some((name.to_owned(), BufferInfo { size, read_only }))
+    };
+    let resources = Resources {
+        workers: device.threads as usize,
+        vtcm_bytes: device.vtcm_bytes as usize,
+        units: Units::default(),
+    };
+    Ok(recorded.list(name, &homes, resources, buffer)?)
+}
+
+/// The buffers of a [`Rehearsal`].
+const WEIGHTS: BufferId = BufferId(0);
+const STATE: BufferId = BufferId(1);
+const IO: BufferId = BufferId(2);
+const SPECULATION: BufferId = BufferId(3);
+const DRAFT_WEIGHTS: BufferId = BufferId(4);
+const ACTIVATIONS: BufferId = BufferId(5);
+const HANDED: BufferId = BufferId(6);
+
+/// The programs of a model that was not loaded, and what they refer to.
+struct Rehearsal {
+    target: Decoder,
+    layouts: Layouts,
+    programs: Programs,
+    /// Bytes of the weights, and of the draft's.
+    weight_bytes: (u64, u64),
+}
+
+impl Rehearsal {
+    fn new(
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        options: &EngineOptions,
+        device: &DeviceInfo,
+    ) -> Result<Self, EngineError> {
+        let target = model::read(gguf)?;
+        let draft_gguf = draft;
+        let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &target)).transpose()?;
+        let draft = draft.as_deref();
+        let (n_ctx, options) = &settle(&target, draft, options)?;
+        let whole = |buffer| move |at| (buffer, at);
+        let plan = target.weights(gguf)?;
         let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
-        weights =
-            weights.with(WeightMap::new(plan, |label| entries.get(label).copied(), whole(draft_buffer)));
-        draft_bytes = bytes;
+        let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(WEIGHTS));
+        let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
+        let readers = embedding_readers(&target, draft);
+        let split = super::weights::split(&target, entries, readers, device.sessions)?;
+        let mut draft_bytes = 0;
+        if let Some((gguf, draft)) = draft_gguf.zip(draft) {
+            let plan = draft.weights(gguf)?;
+            let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
+            let more = WeightMap::new(plan, |label| entries.get(label).copied(), whole(DRAFT_WEIGHTS));
+            weights = weights.with(more);
+            draft_bytes = bytes;
+        }
+        let layouts = Layouts::new(&target, draft, *n_ctx, options, split)?;
+        let buffers = Buffers { state: [STATE; MAX_SESSIONS], io: IO, spec: SPECULATION };
+        let programs = Programs::record(&layouts.recipes(&target, &weights, draft, buffers), options)?;
+        Ok(Self { target, layouts, programs, weight_bytes: (bytes, draft_bytes) })
     }
-    let layouts = Layouts::new(target, draft, *n_ctx, options, split)?;
-    let buffers = Buffers { state: [state; MAX_SESSIONS], io, spec };
-    let programs = Programs::record(&layouts.recipes(target, &weights, draft, buffers), options)?;
-    Ok(programs.memory(target, &layouts, (bytes, draft_bytes), device))
 }

@@ -301,7 +301,7 @@ impl Engine {
             self.broken = true;
             let fault = Fault::new(ErrorCode::BadMessage, words[ROUND]);
             let request = hexflash_abi::message::MessageKind::Exec;
-            return Err(DeviceError::Fault { request, status: Status::Fatal, fault }.into());
+            return Err(DeviceError::fault(request, Status::Fatal, fault).into());
         };
         let mut tokens = Block { n: emitted as usize, ..Block::default() };
         tokens.ids[..tokens.n].copy_from_slice(&words[HEAD..][..tokens.n]);

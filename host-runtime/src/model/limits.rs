@@ -6,7 +6,7 @@ use hexflash_abi::accept::HEAD;
 pub const MAX_VERIFY: u32 = 16;
 
 /// Ids that may end a generation on the device.
-pub const MAX_STOPS: u32 = 32;
+pub use hexflash_abi::op::MAX_STOPS;
 
 /// Words of a round's report.
 pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;

@@ -1,31 +1,36 @@
 //! Recording: ops and tensors become a program block, once per shape.
 //!
-//! A [`Recorder`] collects tensors and ops in order. Tensors live in persistent buffers (weights, caches, inputs and
-//! outputs) or are *activations*, which live from the op that writes them to the last op that reads them; the
-//! planner gives activations that are never alive together the same memory. *Kept* tensors lie in the activations'
-//! buffer, too, but behind all that their programs use there, so that they live from one program to another.
+//! A [`Recorder`] collects tensors and ops in order. Tensors live in persistent buffers (weights, caches,
+//! inputs and outputs) or are *activations*, which live from the op that writes them to the last op that
+//! reads them; the planner gives activations that are never alive together the same memory. *Kept* tensors
+//! lie in the activations' buffer, too, but behind all that their programs use there, so that they live from
+//! one program to another.
 //!
-//! A program may be split over the sessions of a device: each runs some of its ops, in order. Activations that one
-//! session leaves to another are *handed over*, in a buffer that all of them map and nothing else uses.
+//! A program may be split over the sessions of a device: each runs some of its ops, in order. Activations
+//! that one session leaves to another are *handed over*, in a buffer that all of them map and nothing else
+//! uses.
 
+mod error;
+mod listing;
 mod placement;
 mod planner;
+mod recorded;
+mod site;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::ops::Range;
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use hexflash_abi::program::{
-    BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
-};
-use hexflash_abi::validate::{BufferInfo, Program};
-use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
+use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics, OpDesc, PARTS, TensorDesc, TensorFlags};
+use hexflash_abi::{BufferId, DType, Op, TensorIndex};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
-use crate::setting::Setting;
+pub use error::RecordError;
+pub use listing::{Listing, OpLine, OperandLine, Totals};
 pub use placement::{MAX_SESSIONS, SessionSet};
 use planner::{Lifetime, Planner};
+pub use recorded::{Homes, Recorded};
+use recorded::{Place, Role, Users, operands};
+pub use site::Site;
 
 /// A tensor of the program under construction: shape and strides as recorded, memory decided later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,38 +71,12 @@ pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> Result<u64, RecordError> {
     packed(dtype, ne)?.extent(dtype).ok_or(RecordError::Strides { dtype, ne })
 }
 
-/// An op of a program, for people: what it does, and with which weight, or after which op with one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    op: Op,
-    weight: Option<Arc<str>>,
-    /// Whether the op itself reads the weight.
-    own: bool,
-}
-
-impl Site {
-    /// The weight that it reads, or that an op before it read last.
-    pub fn weight(&self) -> Option<&str> {
-        self.weight.as_deref()
-    }
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.op.name())?;
-        match &self.weight {
-            Some(weight) if self.own => write!(f, " with {weight}"),
-            Some(weight) => write!(f, " after {weight}"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Records a program.
 #[derive(Debug)]
 pub struct Recorder {
     max_tokens: u32,
     n_ctx: u32,
+    numerics: Numerics,
     tensors: Vec<Entry>,
     ops: Vec<OpDesc>,
     activations: Vec<Lifetime>,
@@ -112,81 +91,13 @@ pub struct Recorder {
     sites: Vec<Site>,
 }
 
-/// A recorded program: its block, and the activation memory it needs.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    tensors: Vec<Entry>,
-    ops: Vec<OpDesc>,
-    /// Session of each op.
-    sessions: Vec<usize>,
-    sites: Vec<Site>,
-    max_tokens: u32,
-    n_ctx: u32,
-    places: Vec<Place>,
-    /// Bytes of activation memory.
-    pub activation_bytes: u64,
-    /// Bytes of activations that sessions hand over.
-    pub handed_bytes: u64,
-    /// Bytes that activations would need without reuse.
-    pub activation_bytes_unshared: u64,
-}
-
-/// Where an activation lies.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// From the start of the activations, or of what is handed over.
-    offset: u64,
-    users: Users,
-}
-
-/// The sessions that write and read an activation.
-#[derive(Clone, Copy, Debug)]
-struct Users {
-    written: SessionSet,
-    read: SessionSet,
-}
-
-impl Users {
-    fn handed_over(&self) -> bool {
-        self.written.with(self.read).iter().nth(1).is_some()
-    }
-
-    /// What a session must do to its caches: as if the host had written what sessions before it did, and would read what
-    /// this one does. That holds for the last one, too: a line that it kept would overwrite what the first one writes
-    /// next.
-    fn flags(&self, session: usize, role: Role) -> TensorFlags {
-        match role {
-            Role::Source if self.written.iter().any(|other| other < session) => TensorFlags::HOST_WRITES,
-            Role::Destination if self.handed_over() => TensorFlags::HOST_READS,
-            _ => TensorFlags::empty(),
-        }
-    }
-}
-
-/// What an op does with a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    Source,
-    Destination,
-}
-
-/// The buffers and places that a program's block names.
-#[derive(Clone, Copy, Debug)]
-pub struct Homes {
-    /// Buffer of the session's activations.
-    pub activations: BufferId,
-    /// Where kept tensors begin there: at [`activation_bytes`](Recorded::activation_bytes) or after it.
-    pub kept_at: u64,
-    /// Buffer of what sessions hand over.
-    pub handed: BufferId,
-}
-
 impl Recorder {
     /// A program whose token axis is `max_tokens` long, for caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
         Self {
             max_tokens,
             n_ctx,
+            numerics: Numerics::Exact,
             tensors: Vec::new(),
             ops: Vec::new(),
             activations: Vec::new(),
@@ -253,9 +164,14 @@ impl Recorder {
         Tensor(self.tensors.len() - 1)
     }
 
-    /// Names a weight, for [`Site`].
-    pub fn name(&mut self, weight: Tensor, name: &str) {
-        self.names.insert(weight, name.into());
+    /// Names a tensor, for [`Site`] and [`Listing`]. Views that are made of it from here on share the name.
+    pub fn name(&mut self, tensor: Tensor, name: &str) {
+        self.names.insert(tensor, name.into());
+    }
+
+    /// Declares the numerics of the program, which are exact unless this says otherwise.
+    pub fn numerics(&mut self, numerics: Numerics) {
+        self.numerics = numerics;
     }
 
     /// Says that axis `axis` of `tensor` is the token axis: a step uses its first `n_tokens` entries.
@@ -278,7 +194,11 @@ impl Recorder {
         entry.desc.ne = ne;
         entry.desc.nb = nb;
         entry.desc.token_axis = token_axis.unwrap_or(NO_TOKEN_AXIS);
-        self.add(entry)
+        let view = self.add(entry);
+        if let Some(name) = self.names.get(&of).cloned() {
+            self.names.insert(view, name);
+        }
+        view
     }
 
     /// Elements per axis.
@@ -332,9 +252,8 @@ impl Recorder {
         dst: &[Tensor],
         params: &P,
     ) {
-        let own = src.iter().flatten().find_map(|tensor| self.names.get(tensor).cloned());
-        let near = || self.sites.last().and_then(|site| site.weight.clone());
-        self.sites.push(Site { op, own: own.is_some(), weight: own.or_else(near) });
+        let own = src.iter().flatten().find_map(|&tensor| self.weight_name(tensor));
+        self.sites.push(Site::after(self.sites.last(), op, own));
         let index = self.ops.len();
         let mut index_of = |tensor: &Tensor| self.used(*tensor, index);
         let none = TensorIndex::NONE;
@@ -344,6 +263,12 @@ impl Recorder {
         desc.set_params(params);
         self.ops.push(desc);
         self.sessions.push(self.session);
+    }
+
+    /// The name of a tensor that is a weight and has one.
+    fn weight_name(&self, tensor: Tensor) -> Option<Arc<str>> {
+        let constant = self.tensors[tensor.0].desc.flags & TensorFlags::CONST.bits() != 0;
+        self.names.get(&tensor).filter(|_| constant).cloned()
     }
 
     fn used(&mut self, tensor: Tensor, op: usize) -> TensorIndex {
@@ -380,8 +305,10 @@ impl Recorder {
             ops: self.ops,
             sessions: self.sessions,
             sites: self.sites,
+            names: self.names,
             max_tokens: self.max_tokens,
             n_ctx: self.n_ctx,
+            numerics: self.numerics,
             activation_bytes: local.bytes,
             handed_bytes: handed.bytes,
             activation_bytes_unshared: self.activations.iter().map(|a| a.bytes).sum(),
@@ -402,150 +329,6 @@ impl Recorder {
         }
         users
     }
-}
-
-/// The tensors of an op, by number, and what it does with them.
-fn operands(op: &OpDesc) -> impl Iterator<Item = (usize, Role)> {
-    let of = |list: &[TensorIndex], role| {
-        let some = list.iter().filter(|&&index| index != TensorIndex::NONE);
-        some.map(|index| (usize::from(index.0), role)).collect::<Vec<_>>()
-    };
-    of(&op.src, Role::Source).into_iter().chain(of(&op.dst, Role::Destination))
-}
-
-impl Recorded {
-    /// Ops of the program.
-    pub fn ops(&self) -> usize {
-        self.ops.len()
-    }
-
-    /// Bytes of the program block, about: buffers are counted when the block is made.
-    pub fn block_bytes(&self) -> u64 {
-        (size_of::<ProgramHeader>() + size_of_val(&*self.ops) + self.tensors.len() * size_of::<TensorDesc>())
-            as u64
-    }
-
-    /// Whether a session runs any of it.
-    pub fn runs_in(&self, session: usize) -> bool {
-        self.sessions.contains(&session)
-    }
-
-    /// Numbers of the ops that session `session` runs.
-    fn ops_of(&self, session: usize) -> Range<usize> {
-        self.sessions.partition_point(|&other| other < session)
-            ..self.sessions.partition_point(|&other| other <= session)
-    }
-
-    /// The ops that session `session` runs, in order.
-    pub fn sites(&self, session: usize) -> &[Site] {
-        &self.sites[self.ops_of(session)]
-    }
-
-    /// The block of what session `session` runs. It is validated as the device will do it, so that a mistake in recording
-    /// shows here, with the op's name.
-    ///
-    /// # Errors
-    /// What validation finds.
-    pub fn block(
-        &self,
-        session: usize,
-        homes: &Homes,
-        buffer: impl Fn(BufferId) -> Option<BufferInfo>,
-    ) -> Result<Vec<u8>, RecordError> {
-        let mut ops = self.ops[self.ops_of(session)].to_vec();
-        let all = self.tensors.len();
-        if all > usize::from(TensorIndex::NONE.0) {
-            return Err(RecordError::TooLarge { counts: [0, all, ops.len()] });
-        }
-        let flags = self.handed_flags(session, &ops);
-        let numbers: Vec<usize> = flags.keys().copied().collect();
-        for index in ops.iter_mut().flat_map(|op| op.src.iter_mut().chain(&mut op.dst)) {
-            if let Ok(number) = numbers.binary_search(&usize::from(index.0)) {
-                *index = TensorIndex(number as u16);
-            }
-        }
-        let mut buffers: Vec<BufferRef> = Vec::new();
-        let mut index_of = |id: BufferId| {
-            buffers.iter().position(|b| b.buffer == id).unwrap_or_else(|| {
-                buffers.push(BufferRef { buffer: id, reserved: 0 });
-                buffers.len() - 1
-            })
-        };
-        let tensors: Vec<TensorDesc> = flags
-            .iter()
-            .map(|(&number, flags)| {
-                let entry = &self.tensors[number];
-                let (id, offset) = match entry.home {
-                    Home::Buffer(id) => (id, 0),
-                    Home::Activation(number) => {
-                        let Place { offset, users } = self.places[number];
-                        (if users.handed_over() { homes.handed } else { homes.activations }, offset)
-                    }
-                    Home::Kept => (homes.activations, homes.kept_at),
-                };
-                let buffer = index_of(id) as u16;
-                let (offset, flags) = (entry.desc.offset + offset, entry.desc.flags | flags.bits());
-                TensorDesc { buffer, offset, flags, ..entry.desc }
-            })
-            .collect();
-        let counts = [buffers.len(), tensors.len(), ops.len()];
-        let header = ProgramHeader::new(self.max_tokens, self.n_ctx).with_counts(counts);
-        let header = header.ok_or(RecordError::TooLarge { counts })?;
-        let program = Program { header: &header, buffers: &buffers, tensors: &tensors, ops: &ops };
-        program.check(buffer).map_err(|fault| {
-            let op = ops.get(fault.op.0 as usize).and_then(|op| Op::parse(op.opcode));
-            RecordError::Invalid { op, fault }
-        })?;
-        let parts = [header.as_bytes(), buffers.as_bytes(), tensors.as_bytes(), ops.as_bytes()];
-        Ok(parts.concat())
-    }
-
-    /// The tensors that a session's ops use, with the flags of those that are handed over.
-    fn handed_flags(&self, session: usize, ops: &[OpDesc]) -> BTreeMap<usize, TensorFlags> {
-        let mut flags = BTreeMap::new();
-        for (tensor, role) in ops.iter().flat_map(operands) {
-            let flags = flags.entry(tensor).or_insert(TensorFlags::empty());
-            if let Home::Activation(number) = self.tensors[tensor].home {
-                *flags |= self.places[number].users.flags(session, role);
-            }
-        }
-        flags
-    }
-}
-
-/// A program that cannot be recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum RecordError {
-    /// More buffers, tensors or ops than the ABI allows.
-    #[error(
-        "the program needs {} buffers, {} tensors and {} ops, more than a device takes; \
-         split the model over sessions{}",
-        counts[0], counts[1], counts[2],
-        Setting::Sessions.in_parentheses()
-    )]
-    TooLarge {
-        /// Buffers, tensors, ops.
-        counts: [usize; 3],
-    },
-    /// The steps between the rows or matrices of a tensor exceed 32 bits.
-    #[error(
-        "a {dtype} tensor of {ne:?} is larger than a program can describe; use a smaller context{} or model",
-        Setting::Context.in_parentheses()
-    )]
-    Strides {
-        /// Its type.
-        dtype: DType,
-        /// Its elements per axis.
-        ne: [u32; 4],
-    },
-    /// The device would refuse it: a bug in hexflash, or a model with dimensions that an op does not support.
-    #[error("the model's shape is not supported by {}: {fault}", op.map_or("the program", |op| op.name()))]
-    Invalid {
-        /// The op concerned.
-        op: Option<Op>,
-        /// What validation found.
-        fault: Fault,
-    },
 }
 
 #[cfg(test)]

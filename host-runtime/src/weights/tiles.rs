@@ -1,9 +1,9 @@
 //! From ggml's blocks to tiles: 32 rows of a matrix at a time.
 //!
-//! The layouts are those of [`hexflash_abi::dtype`]. All of them are transposes of 4-byte words: word `w` of a row's
-//! group becomes lane `r` of a vector, where `r` is the row's place in its strip. Every function here is pure and
-//! writes every byte of its strip, so strips can be packed in any order, in parallel. A group is a few KiB: reads and
-//! the scattered writes of words stay in the first-level cache.
+//! The layouts are those of [`hexflash_abi::dtype`]. All of them are transposes of 4-byte words: word `w` of
+//! a row's group becomes lane `r` of a vector, where `r` is the row's place in its strip. Every function here
+//! is pure and writes every byte of its strip, so strips can be packed in any order, in parallel. A group is
+//! a few KiB: reads and the scattered writes of words stay in the first-level cache.
 
 use hexflash_abi::DType;
 use hexflash_abi::VECTOR_BYTES;
@@ -11,51 +11,111 @@ use hexflash_abi::dtype::{TILE_ROWS, q4_0, q6k, q8_0};
 
 use crate::gguf::GgmlType;
 
-/// The types that have a tiled form.
-pub const TILED: &[GgmlType] =
-    &[GgmlType::F32, GgmlType::F16, GgmlType::BF16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K];
-/// The types that convert to plain F32.
-pub const PLAIN: &[GgmlType] = &[GgmlType::F32, GgmlType::F16, GgmlType::BF16];
+/// Packs a row's part of a group into its lanes; says whether its values, or their scales, are finite.
+type Pack = fn(&[u8], &mut [Vector], usize) -> bool;
+
+/// How a type of GGUF files is packed.
+struct Packing {
+    dtype: DType,
+    pack: Pack,
+}
+
+/// The tiled form that holds `source` without loss; `None` if there is none.
+const fn packing(source: GgmlType) -> Option<Packing> {
+    let (dtype, pack): (_, Pack) = match source {
+        GgmlType::F32 => (DType::F32x32, f32),
+        GgmlType::F16 => (DType::F16x32, f16),
+        // It widens: the device has no bf16 arithmetic.
+        GgmlType::BF16 => (DType::F32x32, bf16),
+        GgmlType::Q8_0 => (DType::Q8_0x32, q8_0),
+        GgmlType::Q4_0 => (DType::Q4_0x32, q4_0),
+        GgmlType::Q6_K => (DType::Q6Kx32, q6_k),
+        GgmlType::Q4_1
+        | GgmlType::Q5_0
+        | GgmlType::Q5_1
+        | GgmlType::Q8_1
+        | GgmlType::Q2_K
+        | GgmlType::Q3_K
+        | GgmlType::Q4_K
+        | GgmlType::Q5_K
+        | GgmlType::Q8_K
+        | GgmlType::IQ1_S
+        | GgmlType::IQ1_M
+        | GgmlType::IQ2_XXS
+        | GgmlType::IQ2_XS
+        | GgmlType::IQ2_S
+        | GgmlType::IQ3_XXS
+        | GgmlType::IQ3_S
+        | GgmlType::IQ4_NL
+        | GgmlType::IQ4_XS
+        | GgmlType::TQ1_0
+        | GgmlType::TQ2_0
+        | GgmlType::MXFP4
+        | GgmlType::NVFP4
+        | GgmlType::Q1_0
+        | GgmlType::Q2_0
+        | GgmlType::I8
+        | GgmlType::I16
+        | GgmlType::I32
+        | GgmlType::I64
+        | GgmlType::F64 => return None,
+    };
+    Some(Packing { dtype, pack })
+}
 
 /// The tiled type that holds `source` without loss; `None` if there is none.
 pub const fn tile_dtype(source: GgmlType) -> Option<DType> {
-    match source {
-        // BF16 widens: the device has no bf16 arithmetic.
-        GgmlType::F32 | GgmlType::BF16 => Some(DType::F32x32),
-        GgmlType::F16 => Some(DType::F16x32),
-        GgmlType::Q8_0 => Some(DType::Q8_0x32),
-        GgmlType::Q4_0 => Some(DType::Q4_0x32),
-        GgmlType::Q6_K => Some(DType::Q6Kx32),
-        _ => None,
+    match packing(source) {
+        Some(packing) => Some(packing.dtype),
+        None => None,
     }
 }
+
+/// The types that have a tiled form, by rising id.
+pub const TILED: &[GgmlType] = &{
+    let mut list = [GgmlType::F32; count_tiled()];
+    let (mut i, mut n) = (0, 0);
+    while i < GgmlType::ALL.len() {
+        if tile_dtype(GgmlType::ALL[i]).is_some() {
+            list[n] = GgmlType::ALL[i];
+            n += 1;
+        }
+        i += 1;
+    }
+    list
+};
+
+const fn count_tiled() -> usize {
+    let (mut i, mut n) = (0, 0);
+    while i < GgmlType::ALL.len() {
+        n += tile_dtype(GgmlType::ALL[i]).is_some() as usize;
+        i += 1;
+    }
+    n
+}
+
+/// The types that convert to plain F32.
+pub const PLAIN: &[GgmlType] = &[GgmlType::F32, GgmlType::F16, GgmlType::BF16];
 
 /// One vector: a word per row.
 type Vector = [[u8; 4]; TILE_ROWS];
 const _: () = assert!(size_of::<Vector>() == VECTOR_BYTES);
 
-/// Packs up to 32 rows of `k` values into one strip of `tile_dtype(source)`; missing rows and k become zero bytes. Gives the
-/// first row, if any, with a value or a scale that is infinite or NaN, which no model has that is not damaged.
+/// Packs up to 32 rows of `k` values into one strip of `tile_dtype(source)`; missing rows and k become zero
+/// bytes. Gives the first row, if any, with a value or a scale that is infinite or NaN, which no model has
+/// that is not damaged.
 ///
 /// # Panics
-/// If `source` has no tiled form, there are more than 32 rows, a row is not `k` values long, or the strip does not
-/// have the `strip_bytes(k)` of its type.
+/// If `source` has no tiled form, there are more than 32 rows, a row is not `k` values long, or the strip
+/// does not have the `strip_bytes(k)` of its type.
 #[expect(clippy::panic, reason = "plans refuse types without a tiled form by the name of the tensor")]
 pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) -> Option<usize> {
-    let group = tile_dtype(source).and_then(DType::tile_group);
-    let group = group.unwrap_or_else(|| panic!("{source} has no tiled form"));
+    let packing = packing(source).and_then(|packing| Some((packing.dtype.tile_group()?, packing.pack)));
+    let (group, pack) = packing.unwrap_or_else(|| panic!("{source} has no tiled form"));
     let (len, bytes) = (source.block_len() as usize, source.block_bytes() as usize);
     assert!(rows.len() <= TILE_ROWS && k.is_multiple_of(len) && strip.len() == group.strip_bytes(k));
     assert!(rows.iter().all(|row| row.len() == k / len * bytes));
 
-    let pack: fn(&[u8], &mut [Vector], usize) -> bool = match source {
-        GgmlType::F32 => f32,
-        GgmlType::F16 => f16,
-        GgmlType::BF16 => bf16,
-        GgmlType::Q8_0 => q8_0,
-        GgmlType::Q4_0 => q4_0,
-        _ => q6_k,
-    };
     // Bytes of a row in a group.
     let part = group.k / len * bytes;
     let mut damaged = None;
@@ -74,7 +134,8 @@ pub fn pack_strip(source: GgmlType, k: usize, rows: &[&[u8]], strip: &mut [u8]) 
     damaged
 }
 
-/// Has the sign bit set where the exponent of an f32 is all ones, which infinity and NaN have: only that carries into it.
+/// Has the sign bit set where the exponent of an f32 is all ones, which infinity and NaN have: only that
+/// carries into it.
 const fn special(bits: u32) -> u32 {
     (bits & 0x7f80_0000) + 0x0080_0000
 }
@@ -185,7 +246,8 @@ fn q4_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 
 /// One super-block: 128 bytes of low nibbles, 64 of high bits, 16 int8 scales, an f16 d.
 ///
-/// ggml keeps, per 128 values, value l + 32j in nibble j / 2 of byte l + 32(j % 2) and in bits 2j of high byte l.
+/// ggml keeps, per 128 values, value l + 32j in nibble j / 2 of byte l + 32(j % 2) and in bits 2j of high
+/// byte l.
 fn q6_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     // Words of the block: where the high bits start, and the scales.
     const HIGH: usize = 128 / 4;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use hexflash::device::{Memory, Source};
 use hexflash_abi::ErrorCode::*;
+use hexflash_abi::op::FIRST_DST;
 use hexflash_abi::program::{BufferRef, MAX_TOKENS, OpDesc, ProgramHeader, TensorDesc, TensorFlags};
-use hexflash_abi::validate::DST_OPERAND;
 use hexflash_abi::{ABI_VERSION, BufferId, DType, ErrorCode, Fault, Op, OpIndex, Status, TensorIndex};
 use zerocopy::IntoBytes;
 
 use super::bench::*;
 
-const DST: u32 = DST_OPERAND as u32;
+const DST: u32 = FIRST_DST;
 
 /// A sum and its copy: `0 + 1 -> 2`, `2 -> 3`.
 fn sum() -> (ProgramHeader, [TensorDesc; 4], [OpDesc; 2]) {
@@ -32,7 +32,7 @@ pub fn headers_and_tensors_are_checked(bench: &mut Bench) {
         ("no tokens", BadCount, 0, |h, _| h.max_tokens = 0),
         ("too many tokens", BadCount, MAX_TOKENS + 1, |h, _| h.max_tokens = MAX_TOKENS + 1),
         ("no context", BadCount, 3, |h, _| h.n_ctx = 3),
-        ("header's rest", ReservedNotZero, 0, |h, _| h.reserved[5] = 1),
+        ("header's rest", ReservedNotZero, 0, |h, _| h.reserved[4] = 1),
         ("type", UnknownType, 999, |_, t| t.dtype = 999),
         ("tensor's rest", ReservedNotZero, 1, |_, t| t.reserved = 1),
         ("flags", ReservedNotZero, 1, |_, t| t.flags = 0x80),

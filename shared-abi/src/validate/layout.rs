@@ -50,8 +50,8 @@ pub(super) fn check_tensor(
 pub(super) fn fits(slot: &Slot, t: &TensorDesc, dtype: DType) -> bool {
     let row = match (dtype.tile_group(), dtype.element_bytes()) {
         (Some(group), _) => {
-            // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the DSP the
-            // bytes of a strip that no buffer holds overflow a usize.
+            // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the
+            // DSP the bytes of a strip that no buffer holds overflow a usize.
             let strip = group.count(t.ne[0] as usize) as u64 * group.bytes as u64;
             let tiled = u64::from(t.nb[0]) == group.bytes as u64 && u64::from(t.nb[1]) == strip;
             if !tiled || !matches!(slot.layout, Layout::Tiled | Layout::TiledOrRows) {

@@ -1,9 +1,9 @@
 //! From bytes and buffer sizes to "safe to run": everything about a program that does not depend on a step.
 //!
-//! Pure functions of their arguments, run by the DSP on its own copy of the block at `Load` and `Run`, and by the
-//! host on what it is about to send. What passes has every tensor inside its buffer, every operand of a type,
-//! layout and shape that its op takes, and no output that another operand reads. What varies per step (registers,
-//! row ids) is checked when it is used.
+//! Pure functions of their arguments, run by the DSP on its own copy of the block at `Load` and `Run`, and by
+//! the host on what it is about to send. What passes has every tensor inside its buffer, every operand of a
+//! type, layout and shape that its op takes, and no output that another operand reads. What varies per step
+//! (registers, row ids) is checked when it is used.
 
 mod layout;
 
@@ -13,17 +13,14 @@ use zerocopy::FromBytes;
 
 use crate::dtype::DType;
 use crate::ids::BufferId;
-use crate::op::{Op, OpSpec, Operands};
+use crate::op::{Dst, FIRST_DST, Op, OpSpec, Operand, Operands, Slot, Src};
 use crate::program::{
-    BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SRC, MAX_TENSORS, MAX_TOKENS, NO_TOKEN_AXIS,
-    OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags,
+    BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SRC, MAX_TENSORS, MAX_TOKENS, Numerics, OpDesc,
+    PARTS, ProgramHeader, TensorDesc, TensorFlags, block_bytes,
 };
 use crate::registers::{Halt, REGISTER_COUNT, Register, StepRegisters};
 use crate::status::{ErrorCode, Fault};
 use crate::{ABI_VERSION, LAYOUT_HASH, MAGIC, TensorIndex};
-
-/// Operand number of output `i` in a fault's detail is `DST_OPERAND + i`.
-pub const DST_OPERAND: usize = 16;
 
 /// What validation must know of a mapped buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +46,6 @@ pub struct Program<'a> {
 
 const fn fail<T>(code: ErrorCode, detail: u64) -> Result<T, Fault> {
     Err(Fault::new(code, detail as u32))
-}
-
-/// Bytes of a block with these counts; `None` if a count is over its limit.
-pub const fn block_bytes(n_buffers: usize, n_tensors: usize, n_ops: usize) -> Option<usize> {
-    if n_buffers > MAX_BUFFERS || n_tensors > MAX_TENSORS || n_ops > MAX_OPS {
-        return None;
-    }
-    // At most 64 + 64 * 8 + 16384 * 48 + 8192 * 96 bytes: no overflow on 32 bits.
-    Some(
-        size_of::<ProgramHeader>()
-            + n_buffers * size_of::<BufferRef>()
-            + n_tensors * size_of::<TensorDesc>()
-            + n_ops * size_of::<OpDesc>(),
-    )
 }
 
 impl<'a> Program<'a> {
@@ -98,7 +81,10 @@ impl<'a> Program<'a> {
         if header.n_ctx < header.max_tokens || header.n_ctx > i32::MAX as u32 {
             return fail(ErrorCode::BadCount, header.n_ctx.into());
         }
-        if header.reserved != [0; 6] {
+        if Numerics::parse(header.numerics).is_none() {
+            return fail(ErrorCode::BadNumerics, header.numerics.into());
+        }
+        if header.reserved.iter().any(|&word| word != 0) {
             return fail(ErrorCode::ReservedNotZero, 0);
         }
         let bad = |_| Fault::new(ErrorCode::Misaligned, 0);
@@ -158,15 +144,16 @@ impl<'a> Program<'a> {
             return fail(ErrorCode::BadCount, op.part.into());
         }
         let spec = opcode.spec();
-        if let Some(i) = op.params[spec.params.div_ceil(4)..MAX_PARAMS].iter().position(|&p| p != 0) {
-            return fail(ErrorCode::BadParam, (spec.params.div_ceil(4) + i) as u64);
+        let words = spec.param_words();
+        if let Some(i) = op.params[words..MAX_PARAMS].iter().position(|&p| p != 0) {
+            return fail(ErrorCode::BadParam, (words + i) as u64);
         }
         let mut operands = Operands { src: [None; MAX_SRC], dst: [None; MAX_DST], op, header: self.header };
         for i in 0..MAX_SRC {
-            operands.src[i] = self.operand(op.src[i], spec.src.get(i), i)?;
+            operands.src[i] = self.operand(op.src[i], spec.src.get(i), Src::at(i).number())?;
         }
         for i in 0..MAX_DST {
-            operands.dst[i] = self.operand(op.dst[i], spec.dst.get(i), DST_OPERAND + i)?;
+            operands.dst[i] = self.operand(op.dst[i], spec.dst.get(i), Dst::at(i).number())?;
         }
         check_writes(&spec, &operands, infos)?;
         (spec.check)(&operands)
@@ -176,12 +163,12 @@ impl<'a> Program<'a> {
     fn operand(
         &self,
         index: TensorIndex,
-        slot: Option<&crate::op::Slot>,
-        number: usize,
+        slot: Option<&Slot>,
+        number: u32,
     ) -> Result<Option<(&'a TensorDesc, DType)>, Fault> {
         let Some(slot) = slot.filter(|_| index != TensorIndex::NONE) else {
             let fine = if slot.is_some_and(|s| !s.optional) { false } else { index == TensorIndex::NONE };
-            return if fine { Ok(None) } else { fail(ErrorCode::BadOperand, number as u64) };
+            return if fine { Ok(None) } else { fail(ErrorCode::BadOperand, number.into()) };
         };
         let Some(tensor) = self.tensor(index) else {
             return fail(ErrorCode::BadTensorIndex, index.0.into());
@@ -190,27 +177,28 @@ impl<'a> Program<'a> {
         let Some(dtype) = DType::parse(tensor.dtype) else {
             return fail(ErrorCode::UnknownType, tensor.dtype.into());
         };
-        if !slot.types.contains(&dtype) {
-            return fail(ErrorCode::BadType, number as u64);
+        if !slot.types.contains(dtype) {
+            return fail(ErrorCode::BadType, number.into());
         }
         if !layout::fits(slot, tensor, dtype) {
-            return fail(ErrorCode::BadStride, number as u64);
+            return fail(ErrorCode::BadStride, number.into());
         }
         Ok(Some((tensor, dtype)))
     }
 }
 
-/// Operands by number: inputs from 0, outputs from [`DST_OPERAND`], with whether the op writes them.
+/// Operands by number, with whether the op writes them.
 fn numbered<'o>(
     spec: &'o OpSpec,
     o: &'o Operands<'_>,
-) -> impl Iterator<Item = (usize, bool, &'o TensorDesc, DType)> + 'o {
-    let src = o.src.iter().zip(spec.src).enumerate();
-    let dst = o.dst.iter().zip(spec.dst).enumerate().map(|(i, slot)| (DST_OPERAND + i, slot));
+) -> impl Iterator<Item = (u32, bool, &'o TensorDesc, DType)> + 'o {
+    let src = o.src.iter().zip(spec.src).enumerate().map(|(i, slot)| (Src::at(i).number(), slot));
+    let dst = o.dst.iter().zip(spec.dst).enumerate().map(|(i, slot)| (Dst::at(i).number(), slot));
     src.chain(dst).filter_map(|(n, (operand, slot))| operand.map(|(t, dtype)| (n, slot.written, t, dtype)))
 }
 
-/// No write to constant memory, and no operand that overlaps one that is written, except in place where allowed.
+/// No write to constant memory, and no operand that overlaps one that is written, except in place where
+/// allowed.
 fn check_writes(
     spec: &OpSpec,
     o: &Operands<'_>,
@@ -222,15 +210,15 @@ fn check_writes(
         }
         let constant = t.flags & TensorFlags::CONST.bits() != 0;
         if constant || infos[t.buffer as usize].is_none_or(|b| b.read_only) {
-            return fail(ErrorCode::WriteToConst, n as u64);
+            return fail(ErrorCode::WriteToConst, n.into());
         }
         for (m, _, other, other_dtype) in numbered(spec, o) {
             if m == n || !layout::overlap(t, dtype, other, other_dtype) {
                 continue;
             }
-            let in_place = spec.in_place && n == DST_OPERAND && m < 2;
+            let in_place = n == FIRST_DST && spec.in_place.iter().any(|src| src.number() == m);
             if !(in_place && layout::same_place(t, other)) {
-                return fail(ErrorCode::BadAlias, m as u64);
+                return fail(ErrorCode::BadAlias, m.into());
             }
         }
     }
@@ -267,9 +255,4 @@ pub fn check_registers(header: &ProgramHeader, registers: &StepRegisters) -> Res
         Some(i) => fail(ErrorCode::BadRegister, i as u64),
         None => Ok(()),
     }
-}
-
-/// Whether `axis` is a token axis of `tensor`, for readers of descriptors.
-pub const fn is_token_axis(tensor: &TensorDesc, axis: usize) -> bool {
-    tensor.token_axis != NO_TOKEN_AXIS && tensor.token_axis as usize == axis
 }

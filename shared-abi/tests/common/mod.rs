@@ -2,10 +2,10 @@
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use hexflash_abi::dtype::{ActivationRow, DType, TILE_ROWS};
-use hexflash_abi::op::{Op, params};
-use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::op::{FIRST_DST, Op, params};
+use hexflash_abi::program::{BufferRef, MAX_DST, MAX_SRC, OpDesc, ProgramHeader, TensorDesc, block_bytes};
 use hexflash_abi::registers::Register;
-use hexflash_abi::validate::{BufferInfo, DST_OPERAND, Program, block_bytes};
+use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, ErrorCode, Fault, OpIndex, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -16,7 +16,7 @@ pub const TOKENS: u32 = 4;
 /// Context of every test program.
 pub const N_CTX: u32 = 64;
 /// Operand number of the first output.
-pub const OUT: usize = DST_OPERAND;
+pub const OUT: usize = FIRST_DST as usize;
 
 /// A program under construction, and what is mapped under the ids it names (buffer id 10 + index).
 #[derive(Clone)]

@@ -15,8 +15,9 @@ use hexflash_abi::validate::{self, BufferInfo};
 use hexflash_abi::{BufferId, DType, Fault, Fd, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
-use hexflash_dsp::kernels::{self, OpRun, OpShapes};
+use hexflash_dsp::kernels::{self, OpRun};
 use hexflash_dsp::memory::View;
+use hexflash_dsp::plan::{OpShapes, Resources, Units};
 use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, spawn};
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
@@ -219,11 +220,6 @@ impl Program {
         Ok(p)
     }
 
-    fn operand(&self, index: &TensorIndex) -> Option<(&TensorDesc, DType)> {
-        let tensor = self.tensors[..self.count].get(usize::from(index.0))?;
-        Some((tensor, DType::parse(tensor.dtype)?))
-    }
-
     /// Fills the F32 tensors with numbers between -1 and 1.
     ///
     /// # Safety
@@ -279,12 +275,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
         program.fill(memory.as_ptr());
         Vtcm::new(vtcm, VTCM)
     };
-    let shapes = OpShapes {
-        src: program.op.src.each_ref().map(|i| program.operand(i)),
-        dst: program.op.dst.each_ref().map(|i| program.operand(i)),
-        workers,
-        vtcm_bytes: VTCM,
-    };
+    let resources = Resources { workers, vtcm_bytes: VTCM, units: Units::default() };
+    let shapes = OpShapes::of(&checked, &program.op, resources);
     let plan = kernels::plan(*op, &shapes).map_err(refused)?;
     // SAFETY: validated above against this very memory, which lives until the process ends.
     let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
@@ -305,7 +297,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
     let mut step =
         OpRun { pool: &mut dispatcher, src, dst, op: &program.op, registers: &mut registers, plan };
-    if let Err(fault) = kernels::run(*op, &mut step) {
+    if let Err(fault) = kernels::run(&mut step) {
         end(Err(refused(fault)));
     }
     for (worker, taken) in counting.taken[..workers].iter().enumerate() {

@@ -1,31 +1,32 @@
 //! FLASH_ATTN_EXT: appends K and V of the step to their caches, then attends with an online softmax.
 //!
 //! q{D,H,T,B}, k_cache{D,N,Hk,B} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B} (F16 rows), k{D,Hk,T,B} and
-//! v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}. As in
-//! ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//! v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}.
+//! As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
 //!
 //! ```text
 //! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
 //! y = sum_p exp(x_p) v_p / (sum_p exp(x_p) + exp(sink))                  0 if nothing is visible and no sink
 //! ```
 //!
-//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t stands at position n_past + t and sees keys up to
-//! itself, or up to the step's last token (`Visibility::Block`), fewer with a window or where the mask is -inf.
-//! What a cache holds at other positions, NaN included, has no influence. At a position that a query sees, a score that is
-//! infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity takes all the weight.) It is marked by an
-//! infinite maximum, because arithmetic that knows no NaN would go on with a number.
+//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t stands at position n_past + t and sees
+//! keys up to itself, or up to the step's last token (`Visibility::Block`), fewer with a window or where the
+//! mask is -inf. What a cache holds at other positions, NaN included, has no influence. At a position that a
+//! query sees, a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity
+//! takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows no NaN would go
+//! on with a number.
 //!
-//! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to multiples of
-//! 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum per query; the sum of
-//! exponentials per lane, folded at the end; values by position from low to high. Tiles in which it sees nothing do
-//! not touch it. So a query's result depends on its own keys only.
+//! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to
+//! multiples of 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum
+//! per query; the sum of exponentials per lane, folded at the end; values by position from low to high. Tiles
+//! in which it sees nothing do not touch it. So a query's result depends on its own keys only.
 //!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
-//! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with it may not show; a
-//!   unit is a (kv head, sequence), because neighbours share words.
-//! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by DMA, double
-//!   buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
+//! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with
+//!   it may not show; a unit is a (kv head, sequence), because neighbours share words.
+//! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by
+//!   DMA, double buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
 mod append;
 mod attend;
@@ -34,9 +35,11 @@ mod tests;
 mod tile;
 
 use hexflash_abi::op::params::{FlashAttn, Visibility};
-use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+use hexflash_abi::op::{flash_attn as abi, kv_append};
+use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::{Damage, OpRun, OpShapes};
+use super::{Damage, OpRun};
+use crate::plan::{OpShapes, Resources};
 use crate::vtcm::VtcmPlan;
 
 /// Positions of a tile.
@@ -48,37 +51,22 @@ const MAX_ROWS: usize = 32;
 /// FLASH_ATTN_EXT.
 ///
 /// # Errors
-/// A transfer that fails; registers past the cache; shapes that the token axis has cut apart; new keys or values that f16
-/// does not hold.
+/// A transfer that fails; new keys or values that f16 does not hold.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (q, k_cache, v_cache, y) = (run.src(0)?, run.src(1)?, run.src(2)?, run.dst()?);
-    let (k, v, mask, sinks) = (run.src[3], run.src[4], run.src[5], run.src[6]);
+    let (q, k_cache, v_cache) =
+        (run.operand(abi::Q)?, run.operand(abi::K_CACHE)?, run.operand(abi::V_CACHE)?);
+    let (k, v, y) = (run.optional(abi::K), run.optional(abi::V), run.operand(abi::Y)?);
+    let (mask, sinks) = (run.optional(abi::MASK), run.optional(abi::SINKS));
     let params: FlashAttn = run.params();
-    let n_past = run.n_past();
-    let seen = n_past + run.n_tokens();
-    let tokens = [Some(q), k, v, Some(y)].iter().flatten().fold(run.n_tokens(), |t, view| t.min(view.ne[2]));
+    // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
+    // for those of this step: q, k, v and y have the step's tokens on axis 2, and the caches and the mask at
+    // least `n_ctx` positions. `check_registers` keeps `n_past + n_tokens` within `n_ctx`, before the step
+    // and after every op that moves them.
+    let (n_past, tokens) = (run.n_past(), run.n_tokens());
+    let seen = n_past + tokens;
 
     let (d, heads, dv) = (q.ne[0], q.ne[1], v_cache.ne[0]);
     let (kv_heads, sequences) = (k_cache.ne[2], k_cache.ne[3]);
-    let new =
-        |view: &crate::memory::View, n| view.ne[0] == n && view.ne[1] == kv_heads && view.ne[3] == sequences;
-    let sound = tokens > 0
-        && k_cache.ne[0] == d
-        && v_cache.ne[1..] == k_cache.ne[1..]
-        && heads.is_multiple_of(kv_heads)
-        && q.ne[3] == sequences
-        && [y.ne[0], y.ne[1], y.ne[3]] == [dv, heads, sequences]
-        && k.is_none_or(|k| new(&k, d))
-        && v.is_none_or(|v| new(&v, dv))
-        && mask.is_none_or(|mask| mask.ne[0] >= seen && mask.ne[1] >= tokens)
-        && sinks.is_none_or(|sinks| sinks.ne[0] == heads);
-    if !sound {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
-    if seen > k_cache.ne[1] {
-        return Err(Fault::new(ErrorCode::BadRegister, 0));
-    }
-
     let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
         run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
@@ -88,7 +76,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let causal = params.visibility == Visibility::Causal.wire();
     // Enough units for all workers, but the heads of a group together.
     let blocks = run.pool.workers().div_ceil(kv_heads * sequences);
-    let rows = (tokens * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.own));
+    let rows = (tokens * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.vtcm.own));
     let kernel = attend::Attend {
         q,
         k_cache,
@@ -112,23 +100,12 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the caches, as FLASH_ATTN_EXT appends them.
 ///
 /// # Errors
-/// Registers past the cache; shapes that the token axis has cut apart; keys or values that f16 does not hold.
+/// Keys or values that f16 does not hold.
 pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (k, v, k_cache, v_cache) = (run.src(0)?, run.src(1)?, run.dst()?, run.dst_at(1)?);
-    let tokens = run.n_tokens().min(k.ne[2]).min(v.ne[2]);
-    let heads = [k.ne[1], k.ne[3]];
-    let sound = tokens > 0
-        && k_cache.ne[0] == k.ne[0]
-        && v_cache.ne[0] == v.ne[0]
-        && v_cache.ne[1] == k_cache.ne[1]
-        && [&v, &k_cache, &v_cache].iter().zip([1, 2, 2]).all(|(view, h)| [view.ne[h], view.ne[3]] == heads);
-    if !sound {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
-    let n_past = run.n_past();
-    if n_past + tokens > k_cache.ne[1] {
-        return Err(Fault::new(ErrorCode::BadRegister, 0));
-    }
+    let (k, v) = (run.operand(kv_append::K)?, run.operand(kv_append::V)?);
+    let (k_cache, v_cache) = (run.operand(kv_append::K_CACHE)?, run.operand(kv_append::V_CACHE)?);
+    // Shape rule and registers keep the rows inside the caches, as in FLASH_ATTN_EXT.
+    let (n_past, tokens) = (run.n_past(), run.n_tokens());
     let damage = Damage::none();
     run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
     damage.outcome()
@@ -136,11 +113,12 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
 
 /// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let width = |i: usize| shapes.src[i].map_or(1, |(t, _)| t.ne[0] as usize);
-    let stage = Stage::new(width(1), width(2));
-    let plan = |rows| VtcmPlan::new(0, stage.bytes(rows));
+    let width = |operand| shapes.optional(operand).map_or(1, |(t, _)| t.ne[0] as usize);
+    let stage = Stage::new(width(abi::K_CACHE), width(abi::V_CACHE));
+    let plan = |rows| VtcmPlan::new(stage.bytes(rows));
+    let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let mut rows = MAX_ROWS;
-    while rows > 1 && plan(rows).fit(shapes.workers, shapes.vtcm_bytes).is_err() {
+    while rows > 1 && plan(rows).fit(workers, vtcm_bytes).is_err() {
         rows /= 2;
     }
     plan(rows)

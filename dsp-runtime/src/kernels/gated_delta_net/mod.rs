@@ -1,8 +1,8 @@
 //! GATED_DELTA_NET: the gated delta rule, one recurrent state per head.
 //!
 //! q,k{S,Hk,T,B'}, v{S,H,T,B}, g{1|S,H,T,B}, beta{1,H,T,B}, state{S values j, S keys i, H, B} -> y{S,H,T,B}.
-//! Head h reads q and k of head h mod Hk, sequence b those of sequence b / (B/B'), as ggml has it. Per token, with
-//! e = exp(g), or e_i = exp(g_i) per key index (design.md, section 6; ggml's `ggml_compute_forward_gated_delta_net`):
+//! Head h reads q and k of head h mod Hk, sequence b those of sequence b / (B/B'), as ggml has it. Per token,
+//! with e = exp(g), or e_i = exp(g_i) per key index (as in ggml's `ggml_compute_forward_gated_delta_net`):
 //!
 //! ```text
 //! a_j = sum_i S_ij k_i    b_j = sum_i S_ij q_i                 (vector gate: of e_i S_ij)
@@ -11,20 +11,20 @@
 //! S_ij <- e S_ij + delta_j k_i
 //! ```
 //!
-//! The value index j is in the lanes: one vector is 32 values of one key row, k_i and q_i are splats, and nothing is
-//! summed across lanes. a and b are summed over i from 0 up, one product at a time; so the result does not depend on
-//! how many vectors of j are worked on at once. The update for token t and the sums for token t + 1 share a pass over
-//! the state (one load, one store per vector and token) and are the same operations as in two passes: tokens may be
-//! grouped into steps in any way, bit for bit.
+//! The value index j is in the lanes: one vector is 32 values of one key row, k_i and q_i are splats, and
+//! nothing is summed across lanes. a and b are summed over i from 0 up, one product at a time; so the result
+//! does not depend on how many vectors of j are worked on at once. The update for token t and the sums for
+//! token t + 1 share a pass over the state (one load, one store per vector and token) and are the same
+//! operations as in two passes: tokens may be grouped into steps in any way, bit for bit.
 //!
-//! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on its way
-//! meanwhile. At position 0 the state is zeros, whatever its memory holds.
+//! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on
+//! its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
 //!
-//! With a factor tape (design.md, section 6) the state may lag behind `n_past` by the `n_commit` tokens that the tape
-//! holds: tape_k{S,Hk,N,B'}, tape_delta{S,H,N,B}, tape_g{1|S,H,N,B}. Every step first folds them, by the very
-//! operations with which plain decoding advances a state, so that the bits are the same. With `defer` the state then
-//! goes home as folded, the step's tokens advance a scratch copy that is dropped, and their factors replace those on
-//! the tape. Folding happens when it is known how many of the tokens count.
+//! With a factor tape the state may lag behind `n_past` by the `n_commit` tokens that the tape holds:
+//! tape_k{S,Hk,N,B'}, tape_delta{S,H,N,B}, tape_g{1|S,H,N,B}. Every step first folds them, by the very
+//! operations with which plain decoding advances a state, so that the bits are the same. With `defer` the
+//! state then goes home as folded, the step's tokens advance a scratch copy that is dropped, and their
+//! factors replace those on the tape. Folding happens when it is known how many of the tokens count.
 
 mod general;
 mod head;
@@ -34,23 +34,34 @@ mod tape;
 mod tests;
 mod whole;
 
+use hexflash_abi::op::gated_delta_net as abi;
 use hexflash_abi::op::params::DeltaNet;
-use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use self::general::General;
 use self::head::{Course, Head, Place};
 use self::sweep::{KEYS, SPARE};
 use self::tape::{Record, Tape};
 use self::whole::Whole;
-use super::{OpRun, OpShapes};
+use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::{Floats, View};
+use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
 use crate::vtcm::VtcmPlan;
 
-/// Largest S that validation lets through.
-const MAX_STATE: usize = 128;
+/// Largest S.
+const MAX_STATE: usize = abi::MAX_STATE as usize;
+
+/// How the state of a head is walked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One gate per head, and states of whole vectors: several vectors of values at once.
+    Whole,
+    /// Any gates, any states: a vector of values at a time.
+    General,
+}
 
 struct GatedDeltaNet {
     q: Floats,
@@ -61,6 +72,7 @@ struct GatedDeltaNet {
     state: View,
     y: Floats,
     tokens: usize,
+    kind: Kind,
     /// Sequences of v per sequence of q and k.
     shared: usize,
     /// 1 / sqrt(S).
@@ -79,31 +91,19 @@ struct GatedDeltaNet {
 /// GATED_DELTA_NET.
 ///
 /// # Errors
-/// A transfer that fails; shapes that the token axis has cut apart.
-pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (q, k, v, g) = (run.src(0)?, run.src(1)?, run.src(2)?, run.src(3)?);
-    let (beta, state, y) = (run.src(4)?, run.src(5)?, run.dst()?);
-    let (s, h, b) = (y.ne[0], y.ne[1], y.ne[3]);
-    let sound = (1..=MAX_STATE).contains(&s)
-        && [q.ne[0], k.ne[0], v.ne[0], state.ne[0], state.ne[1]] == [s; 5]
-        && (g.ne[0] == 1 || g.ne[0] == s)
-        && [v.ne[1], g.ne[1], beta.ne[1], state.ne[2]] == [h; 4]
-        && [v.ne[3], g.ne[3], beta.ne[3], state.ne[3]] == [b; 4]
-        && k.ne[1] == q.ne[1]
-        && k.ne[3] == q.ne[3]
-        && h.is_multiple_of(q.ne[1])
-        && b.is_multiple_of(q.ne[3]);
-    let tokens = [q, k, v, g, beta].iter().fold(y.ne[2], |t, view| t.min(view.ne[2]));
-    if !sound || tokens == 0 {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
+/// A transfer that fails; [`ErrorCode::BadRegister`](hexflash_abi::ErrorCode): more is to be committed than
+/// the tape holds.
+pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (q, k, v) = (run.operand(abi::Q)?, run.operand(abi::K)?, run.operand(abi::V)?);
+    let (g, beta, state) = (run.operand(abi::G)?, run.operand(abi::BETA)?, run.operand(abi::STATE)?);
+    let y = run.operand(abi::Y)?;
+    // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
+    // for those of this step: one size, one number of heads, tokens and sequences, and with `defer` a tape
+    // with room for all tokens. How many tokens the tape has to fold is a register, which `n_commit` checks.
+    let [s, h, tokens, b] = y.ne;
     let tape = Tape::of(run);
     let defer = run.params::<DeltaNet>().defer != 0;
-    let room = tape.map_or(0, |tape| tape.delta.ne[2]);
-    let commit = run.n_commit(room)?;
-    if defer && tokens > room {
-        return Err(Fault::new(ErrorCode::BadShape, 0));
-    }
+    let commit = run.n_commit(tape.map_or(0, |tape| tape.delta.ne[2]))?;
     let ahead = h * b >= 2 * run.pool.workers();
     let (shared, scale, fresh) = (b / q.ne[3], inverse_sqrt(s), run.n_past() == commit);
     let [q, k, v, g, beta, y] = [q, k, v, g, beta, y].map(Floats::new);
@@ -116,6 +116,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         state,
         y,
         tokens,
+        kind,
         shared,
         scale,
         fresh,
@@ -126,26 +127,35 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     };
     run.parallel(&kernel)?;
     match tape {
-        // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old ones.
+        // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old
+        // ones.
         Some(tape) if defer => run.parallel(&Record { k: *k, g: *g, tape, tokens }),
         _ => Ok(()),
     }
 }
 
-/// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of keys.
+/// The kernel for these gates and states.
+pub fn variant(shapes: &OpShapes<'_>) -> Variant {
+    let width = |operand| shapes.optional(operand).map_or(0, |(t, _)| t.ne[0] as usize);
+    let whole = width(abi::G) == 1 && width(abi::STATE).is_multiple_of(LANES);
+    if whole { Variant::GatedDeltaNetWhole } else { Variant::GatedDeltaNetGeneral }
+}
+
+/// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of
+/// keys.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let tile = Tile::new(shapes.src[5].map_or(1, |(state, _)| state.ne[0] as usize));
-    let scratch = usize::from(shapes.dst[1].is_some());
-    let states = |n: usize| VtcmPlan::new(0, (n + scratch) * tile.bytes() + KEY_ROWS);
-    let fits = states(2).fit(shapes.workers, shapes.vtcm_bytes).is_ok();
+    let tile = Tile::new(shapes.optional(abi::STATE).map_or(1, |(state, _)| state.ne[0] as usize));
+    let scratch = usize::from(shapes.optional(abi::TAPE_K).is_some());
+    let states = |n: usize| VtcmPlan::new((n + scratch) * tile.bytes() + KEY_ROWS);
+    let fits = states(2).fit(shapes.resources.workers, shapes.resources.vtcm_bytes).is_ok();
     states(if fits { 2 } else { 1 })
 }
 
 /// Bytes of three rows of keys.
 const KEY_ROWS: usize = 3 * KEYS * size_of::<f32>();
 
-/// A state in VTCM: a row of whole vectors per key, and some to spare, which a sweep may read. Lanes past S hold anything:
-/// no lane ever meets another.
+/// A state in VTCM: a row of whole vectors per key, and some to spare, which a sweep may read. Lanes past S
+/// hold anything: no lane ever meets another.
 #[derive(Clone, Copy)]
 struct Tile {
     /// Keys, and values.
@@ -236,14 +246,14 @@ impl Kernel for GatedDeltaNet {
                 size: tile.size,
                 vectors: tile.vectors,
             };
-            // SAFETY: the state is in the slot and nothing else uses it; scratch and keys are this worker's own; this
-            // worker alone has claimed the head.
+            // SAFETY: the state is in the slot and nothing else uses it; scratch and keys are this worker's
+            // own; this worker alone has claimed the head.
             unsafe { self.head::<H>(&place, &claim) };
             if !self.defer || self.commit > 0 {
                 let home = self.state.at([0, claim.h, claim.b]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
-                // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker has
-                // claimed; the slot is left alone until `fetch` or the end of this function has waited.
+                // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker
+                // has claimed; the slot is left alone until `fetch` or the end of this function has waited.
                 slots.back[claim.slot] = Some(unsafe { worker.dma.push(transfer) });
             }
             if !ahead {
@@ -279,8 +289,8 @@ impl GatedDeltaNet {
             return Ok(Some(Claim { h, b, slot, ticket: None }));
         }
         let transfer = tile.transfer(self.state.at([0, h, b]), place.get(), tile.size * 4, tile.stride());
-        // SAFETY: the slot is free and stays alone until the ticket is waited for; the state is packed, and nobody
-        // but this worker writes it.
+        // SAFETY: the slot is free and stays alone until the ticket is waited for; the state is packed, and
+        // nobody but this worker writes it.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
         Ok(Some(Claim { h, b, slot, ticket }))
     }
@@ -293,12 +303,12 @@ impl GatedDeltaNet {
     #[inline(always)]
     unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim) {
         let course = Course { commit: self.commit, tokens: self.tokens, last: !self.defer };
-        let whole = self.g.ne[0] == 1 && place.size.is_multiple_of(LANES);
-        // SAFETY: for all of them, the caller's promises.
+        // SAFETY: the place and the head are this worker's, which is all that these functions ask; J divides
+        // the vectors.
         unsafe {
             // a, b and delta of each vector live in registers, next to the splats.
             match place.vectors {
-                _ if !whole => self.general::<H>(course, claim, place),
+                _ if self.kind == Kind::General => self.general::<H>(course, claim, place),
                 4 if H::REGISTERS > 16 => self.blocks::<H, 4>(course, claim, place),
                 3 if H::REGISTERS > 16 => self.blocks::<H, 3>(course, claim, place),
                 2 | 4 if H::REGISTERS > 4 => self.blocks::<H, 2>(course, claim, place),
@@ -338,7 +348,8 @@ impl GatedDeltaNet {
     unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in (0..place.vectors).step_by(J) {
-            // SAFETY: the caller's promises.
+            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's promises);
+            // J vectors from `first` on are inside the state, because J divides its vectors.
             unsafe { course.run::<H, _>(&mut Whole::<J> { head, place: *place, first }, place) };
         }
     }
@@ -352,13 +363,15 @@ impl GatedDeltaNet {
     unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in 0..place.vectors {
-            // SAFETY: the caller's promises.
+            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's promises);
+            // vector `first` is inside the state.
             unsafe { course.run::<H, _>(&mut General { head, place: *place, first }, place) };
         }
     }
 }
 
-/// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for any head.
+/// 1 / sqrt(n) for n >= 1, by Heron's method: `core` has no square root. Ten steps reach f64 precision for
+/// any head.
 fn inverse_sqrt(n: usize) -> f32 {
     let n = n as f64;
     let root = (0..10).fold(n, |r, _| (r + n / r) / 2.0);

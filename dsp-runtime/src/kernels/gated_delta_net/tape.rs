@@ -6,6 +6,7 @@ use crate::kernels::OpRun;
 use crate::memory::{Floats, View};
 use crate::pool::{Kernel, Worker};
 use hexflash_abi::Fault;
+use hexflash_abi::op::gated_delta_net::{TAPE_DELTA, TAPE_G, TAPE_K};
 
 /// The factor tape: k{S,Hk,N,B'}, delta{S,H,N,B}, g{1|S,H,N,B}.
 #[derive(Clone, Copy)]
@@ -18,8 +19,8 @@ pub(super) struct Tape {
 impl Tape {
     /// The op's tape, if it has one.
     pub fn of(run: &OpRun<'_>) -> Option<Self> {
-        let [k, delta, g] = [run.dst[1]?, run.dst[2]?, run.dst[3]?].map(Floats::new);
-        Some(Self { k, delta, g })
+        let part = |operand| run.optional(operand).map(Floats::new);
+        Some(Self { k: part(TAPE_K)?, delta: part(TAPE_DELTA)?, g: part(TAPE_G)? })
     }
 
     /// The part of head `h` of sequence `b`, whose keys are those of `key_head` of sequence `from`.

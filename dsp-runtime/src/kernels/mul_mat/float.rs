@@ -4,7 +4,7 @@ use super::{PARTIAL, Weights};
 use crate::hvx::{Hvx, LANES, Lines};
 
 /// Two k per vector.
-pub(super) struct F16;
+pub(in crate::kernels) struct F16;
 
 impl Weights for F16 {
     const QUANTIZED: bool = false;
@@ -45,7 +45,7 @@ impl Weights for F16 {
 }
 
 /// A k per vector.
-pub(super) struct F32;
+pub(in crate::kernels) struct F32;
 
 impl Weights for F32 {
     const QUANTIZED: bool = false;

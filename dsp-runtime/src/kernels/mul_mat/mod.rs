@@ -1,12 +1,13 @@
 //! MUL_MAT: tiled weights times activations, y = W x per row of x.
 //!
-//! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights stream from
-//! DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next (of this unit or of the
-//! next claimed one) is on its way. A piece is part of a strip, or all the strips of a unit. Activations are read as scalars
-//! through the cache: `vrmpy` takes four of them from a register, so they need no vector form.
+//! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights
+//! stream from DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next
+//! (of this unit or of the next claimed one) is on its way. A piece is part of a strip, or all the strips of
+//! a unit. Activations are read as scalars through the cache: `vrmpy` takes four of them from a register, so
+//! they need no vector form.
 //!
-//! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces, so
-//! how a strip is cut does not change the order of operations: a row's result depends on that row alone.
+//! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces,
+//! so how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
 mod activations;
 mod float;
@@ -16,15 +17,17 @@ mod scaled;
 use core::marker::PhantomData;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
+use hexflash_abi::op::mul_mat as abi;
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
-use self::float::{F16, F32};
-use self::q6_k::Q6K;
-use self::scaled::{Q4_0, Q8_0};
-use super::{OpRun, OpShapes};
+pub(super) use self::float::{F16, F32};
+pub(super) use self::q6_k::Q6K;
+pub(super) use self::scaled::{Q4_0, Q8_0};
+use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::View;
+use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Worker};
 use crate::vtcm::VtcmPlan;
 
@@ -39,9 +42,9 @@ const UNITS: usize = 8;
 /// Vectors of partial sums per row: the float types keep even and odd k apart.
 const PARTIAL: usize = 2;
 
-/// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have to do
-/// with the registers that the others leave.
-trait Weights: Sync {
+/// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have
+/// to do with the registers that the others leave.
+pub(super) trait Weights: Sync {
     /// Whether activations are int8 with a scale per block.
     const QUANTIZED: bool;
     /// Partial sums of a row, of R at once, that are kept: those that `multiply` adds to, and perhaps more.
@@ -50,8 +53,8 @@ trait Weights: Sync {
     /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
     ///
     /// # Safety
-    /// `weights` holds the groups; each `x` is a row of `k.1` values, as F32 or as an activation row, whichever the
-    /// type wants.
+    /// `weights` holds the groups; each `x` is a row of `k.1` values, as F32 or as an activation row,
+    /// whichever the type wants.
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
         groups: usize,
@@ -89,41 +92,54 @@ struct Shape {
 /// Bytes of partial sums.
 const SUMS: usize = ROWS * PARTIAL * VECTOR_BYTES;
 
+/// The kernel for these weights.
+///
+/// # Errors
+/// [`ErrorCode::Internal`]: they are not tiled, which validation excludes.
+pub(super) fn variant(shapes: &OpShapes<'_>) -> Result<Variant, Fault> {
+    match shapes.optional(abi::W).map(|(_, dtype)| dtype) {
+        Some(DType::F32x32) => Ok(Variant::MulMatF32),
+        Some(DType::F16x32) => Ok(Variant::MulMatF16),
+        Some(DType::Q8_0x32) => Ok(Variant::MulMatQ8_0),
+        Some(DType::Q4_0x32) => Ok(Variant::MulMatQ4_0),
+        Some(DType::Q6Kx32) => Ok(Variant::MulMatQ6K),
+        Some(DType::F32 | DType::F16 | DType::I32 | DType::Q8Act) | None => {
+            Err(Fault::new(ErrorCode::Internal, line!()))
+        }
+    }
+}
+
 /// Per worker: partial sums, then two pieces.
 pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let Some((w, Some(group))) = shapes.src[0].map(|(w, dtype)| (w, dtype.tile_group())) else {
+    let Some((w, Some(group))) = shapes.optional(abi::W).map(|(w, dtype)| (w, dtype.tile_group())) else {
         return VtcmPlan::default();
     };
+    let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let strip = group.strip_bytes(w.ne[0] as usize);
-    let room = (shapes.vtcm_bytes / shapes.workers).saturating_sub(SUMS) / 2;
-    let share = (w.ne[1] as usize).div_ceil(TILE_ROWS) / (UNITS * shapes.workers);
+    let room = (vtcm_bytes / workers).saturating_sub(SUMS) / 2;
+    let share = (w.ne[1] as usize).div_ceil(TILE_ROWS) / (UNITS * workers);
     let strips = (STRIPS.min(room) / strip).min(share);
     // At least a group; if even that does not fit, `fit` says so.
     let piece = if strips > 1 { strips * strip } else { strip.min(PIECE).min(room) } / group.bytes;
-    VtcmPlan::new(0, SUMS + 2 * piece.max(1) * group.bytes)
+    VtcmPlan::new(SUMS + 2 * piece.max(1) * group.bytes)
 }
 
 /// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}.
 ///
 /// # Errors
-/// A failed transfer; int8 activations that are not finite. These are looked at here and not left to the product, because
-/// qfloat arithmetic multiplies a NaN scale as if it were a number. F32 activations and all weights are: a float that large,
-/// number or not, gives results that the next norm or ARGMAX does not let through.
-pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (w, x, y) = (run.src(0)?, run.src(1)?, run.dst()?);
+/// A failed transfer; int8 activations that are not finite. These are looked at here and not left to the
+/// product, because qfloat arithmetic multiplies a NaN scale as if it were a number. F32 activations and all
+/// weights are: a float that large, number or not, gives results that the next norm or ARGMAX does not let
+/// through.
+pub(super) fn run<W: Weights + 'static>(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (w, x, y) = (run.operand(abi::W)?, run.operand(abi::X)?, run.operand(abi::Y)?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-    let piece_groups = (run.plan.own - SUMS) / 2 / group.bytes;
+    let piece_groups = (run.plan.vtcm.own - SUMS) / 2 / group.bytes;
     let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
     let groups = group.count(w.ne[0]);
     let strips = (piece_groups / groups).max(1);
     let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
-    match w.dtype {
-        DType::Q8_0x32 => MulMat::<Q8_0>::new(shape).run(run),
-        DType::Q4_0x32 => MulMat::<Q4_0>::new(shape).run(run),
-        DType::Q6Kx32 => MulMat::<Q6K>::new(shape).run(run),
-        DType::F16x32 => MulMat::<F16>::new(shape).run(run),
-        _ => MulMat::<F32>::new(shape).run(run),
-    }
+    MulMat::<W>::new(shape).run(run)
 }
 
 /// A claimed unit: which strips, which rows of x.
@@ -204,8 +220,9 @@ impl Shape {
         let src = strip.wrapping_add(first * self.group.bytes);
         let bytes = unit.strips * groups * self.group.bytes;
         let transfer = Transfer::linear(src, self.slot(worker, slot).get(), bytes);
-        // SAFETY: the source is part of a validated strip that nothing writes during the op, or several strips, which have no gaps; the slot is this worker's own, and the piece that it held was multiplied before this call (two slots,
-        // used in turn).
+        // SAFETY: the source is part of a validated strip that nothing writes during the op, or several
+        // strips, which have no gaps; the slot is this worker's own, and the piece that it held was
+        // multiplied before this call (two slots, used in turn).
         let ticket = unsafe { worker.dma.push(transfer) };
         Some(Piece { unit, first, groups, ticket, slot })
     }
@@ -237,7 +254,8 @@ impl<W: Weights> MulMat<W> {
         let mut done = 0;
         // As many rows at a time as the register file has sums for.
         //
-        // SAFETY: for all calls, the caller's promise; the rows from `done` on are rows of the unit.
+        // SAFETY: the piece has arrived and `sums` has room for the unit's rows (the caller's promise); the
+        // rows from `done` on, as many as each call takes, are rows of the unit.
         unsafe {
             if H::REGISTERS >= 16 {
                 while rows - done >= 4 {
@@ -285,8 +303,8 @@ impl<W: Weights> MulMat<W> {
                     }
                 }
             }
-            // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the type that
-            // these weights want (validation).
+            // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the
+            // type that these weights want (validation).
             unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
             for (r, &acc) in acc.iter().enumerate() {
                 if last {
@@ -295,7 +313,8 @@ impl<W: Weights> MulMat<W> {
                     continue;
                 }
                 for (i, &v) in acc.iter().enumerate().take(parts) {
-                    // SAFETY: as above. (A unit of several strips has them whole.)
+                    // SAFETY: `sums` holds PARTIAL vectors for each of the R rows. (Only a unit of one strip
+                    // comes here: several are whole in a piece.)
                     unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
                 }
             }
@@ -310,7 +329,8 @@ impl<W: Weights> MulMat<W> {
     #[inline(always)]
     unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::Q], left: usize) {
         let v = H::float(if acc.len() == 1 { acc[0] } else { H::add_q(acc[0], acc[1]) });
-        // SAFETY: the caller's promise.
+        // SAFETY: the strip has LANES columns or `left`, whichever is less, all valid at `y` (the caller's
+        // promise).
         unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }
 }

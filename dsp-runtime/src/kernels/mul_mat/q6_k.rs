@@ -38,7 +38,7 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
 
 /// Stored as q + 32. Per tile two sums of 16, each times its block's scale (exact in 32 bits: at most
 /// 16 * 63 * 127 * 128 < 2^25), then times d and the activations' scale.
-pub(super) struct Q6K;
+pub(in crate::kernels) struct Q6K;
 
 impl Weights for Q6K {
     const QUANTIZED: bool = true;

@@ -29,10 +29,10 @@ pub(super) trait Quants: Sync {
 }
 
 /// Eight vectors, each four k of 32 rows.
-pub(super) struct Q8_0;
+pub(in crate::kernels) struct Q8_0;
 
 /// Four vectors; low nibbles are the first four groups of four k, high nibbles the others: no shuffle.
-pub(super) struct Q4_0;
+pub(in crate::kernels) struct Q4_0;
 
 impl Quants for Q8_0 {
     const DTYPE: DType = DType::Q8_0x32;

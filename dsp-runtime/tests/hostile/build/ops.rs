@@ -1,8 +1,8 @@
 //! A random valid form of every op.
 
-use hexflash_abi::DType::*;
+use hexflash_abi::DType::{self, *};
 use hexflash_abi::accept::{HEAD, SLOTS};
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{MAX_STOPS, Op, Operand, get_rows, mul_mat, params, set_rows};
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::registers::Register;
 
@@ -78,7 +78,7 @@ impl Builder<'_> {
                         w[axis as usize] = x_shape.0[axis as usize];
                     }
                 }
-                let dtype = self.random.pick(&[F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32]);
+                let dtype = self.type_of(op, mul_mat::W.number());
                 let w = self.put(dtype, Shape::fixed(w), Use::Input)?;
                 let x = if dtype.wants_q8_activations() {
                     let from = self.input(x_shape)?;
@@ -98,7 +98,7 @@ impl Builder<'_> {
             }
             Op::GetRows => {
                 let (k, n, b2, b3) = (self.length(), self.length(), self.few(), self.few());
-                let dtype = self.random.pick(&[F32, F16, I32, F32x32, F16x32, Q8_0x32, Q4_0x32, Q6Kx32]);
+                let dtype = self.type_of(op, get_rows::TABLE.number());
                 let table = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Input)?;
                 let cut = self.random.chance(50);
                 let m = if cut { self.header.max_tokens } else { self.few() };
@@ -117,7 +117,7 @@ impl Builder<'_> {
                 let x = self.input(Shape([k, m, b2, b3], axis(1)))?;
                 let c2 = self.random.pick(&[1, b2]);
                 let ids = self.ids(Shape([m, c2, 1, 1], axis(0)), n)?;
-                let dtype = self.random.pick(&[F32, F16]);
+                let dtype = self.type_of(op, set_rows::Y.number());
                 let y = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Output)?;
                 self.op(op, &[Some(x), Some(ids)], &[y], &NOTHING);
             }
@@ -188,6 +188,12 @@ impl Builder<'_> {
             }
         }
         Some(())
+    }
+
+    /// One of the types that operand `number` of an op may have.
+    fn type_of(&mut self, op: Op, number: u32) -> DType {
+        let types: Vec<_> = op.spec().slot(number).unwrap().types.iter().collect();
+        self.random.pick(&types)
     }
 
     fn rope(&mut self) -> Option<()> {
@@ -267,7 +273,7 @@ impl Builder<'_> {
         let words = 1 + self.few();
         let best = self.ids(Shape([t, 1, 1, 1], 0), words)?;
         let tokens = self.ids(Shape([t, 1, 1, 1], 0), words)?;
-        let n = self.random.pick(&[1, 2, 64]);
+        let n = self.random.pick(&[1, 2, MAX_STOPS]);
         let stops = self.ids(Shape::fixed([n, 1, 1, 1]), 40 * n)?;
         let out = self.put(I32, Shape::fixed([HEAD as u32 + t, SLOTS as u32, 1, 1]), Use::Output)?;
         let anchor = self.put(I32, Shape::fixed([1; 4]), Use::State)?;

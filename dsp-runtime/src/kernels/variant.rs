@@ -1,0 +1,108 @@
+//! The kernels by name: what a plan chooses from.
+
+/// Defines the variants, with the names that listings show.
+macro_rules! variants {
+    ($($(#[$meta:meta])* $variant:ident $text:literal,)+) => {
+        /// A kernel. An op has one or several: where it has several, they differ in the types or shapes that
+        /// they take.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u16)]
+        pub enum Variant { $($(#[$meta])* $variant,)+ }
+
+        impl Variant {
+            /// Every kernel, by its number in [`code`](Self::code).
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// The name that people see.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+        }
+    };
+}
+
+variants! {
+    /// RMS_NORM.
+    RmsNorm "rms_norm",
+    /// L2_NORM.
+    L2Norm "l2_norm",
+    /// MUL_MAT with F32 weights.
+    MulMatF32 "mul_mat f32",
+    /// MUL_MAT with F16 weights.
+    MulMatF16 "mul_mat f16",
+    /// MUL_MAT with Q8_0 weights.
+    MulMatQ8_0 "mul_mat q8_0",
+    /// MUL_MAT with Q4_0 weights.
+    MulMatQ4_0 "mul_mat q4_0",
+    /// MUL_MAT with Q6_K weights.
+    MulMatQ6K "mul_mat q6_k",
+    /// QUANTIZE.
+    Quantize "quantize",
+    /// GET_ROWS.
+    GetRows "get_rows",
+    /// SET_ROWS.
+    SetRows "set_rows",
+    /// ADD.
+    Add "add",
+    /// MUL.
+    Mul "mul",
+    /// SCALE.
+    Scale "scale",
+    /// SILU.
+    Silu "silu",
+    /// SIGMOID.
+    Sigmoid "sigmoid",
+    /// SOFTPLUS.
+    Softplus "softplus",
+    /// EXP.
+    Exp "exp",
+    /// SWIGLU.
+    Swiglu "swiglu",
+    /// ROPE.
+    Rope "rope",
+    /// SSM_CONV.
+    SsmConv "ssm_conv",
+    /// GATED_DELTA_NET with one gate per head and states of whole vectors.
+    GatedDeltaNetWhole "gated_delta_net whole",
+    /// GATED_DELTA_NET with any gates and states.
+    GatedDeltaNetGeneral "gated_delta_net general",
+    /// FLASH_ATTN_EXT.
+    FlashAttn "flash_attn",
+    /// ARGMAX.
+    Argmax "argmax",
+    /// CPY.
+    Cpy "cpy",
+    /// CONCAT.
+    Concat "concat",
+    /// ACCEPT.
+    Accept "accept",
+    /// SET_TOKENS.
+    SetTokens "set_tokens",
+    /// KV_APPEND.
+    KvAppend "kv_append",
+}
+
+impl Variant {
+    /// The number under which a loaded program keeps it.
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The kernel of a number; `None` if there is none.
+    pub fn parse(code: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Variant;
+
+    #[test]
+    fn codes_are_places_in_the_list() {
+        for &variant in Variant::ALL {
+            assert_eq!(Variant::parse(variant.code()), Some(variant), "{}", variant.name());
+        }
+        assert_eq!(Variant::parse(Variant::ALL.len() as u16), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! ACCEPT: keeps the drafted tokens that the target agrees with, and advances the step registers. SET_TOKENS:
+//! sets `n_tokens` to another register's value plus a constant.
+
+use super::rule::{Len, Operands, param, shape};
+use super::{DTypes, Layout, OpSpec, Slot};
+use crate::accept::{HEAD, SLOTS};
+use crate::registers::Register;
+use crate::status::Fault;
+
+operands! {
+    SRC: Src {
+        /// best{t}: what the target puts after each token; t is the token axis.
+        BEST = Slot::input("best", DTypes::I32, Layout::Contiguous);
+        /// tokens{t}: the block.
+        TOKENS = Slot::input("tokens", DTypes::I32, Layout::Contiguous);
+        /// stops{s}: ids that end the generation, at most [`MAX_STOPS`].
+        STOPS = Slot::input("stops", DTypes::I32, Layout::Contiguous);
+    }
+    DST: Dst {
+        /// out{4 + max_tokens, 2}: see [`crate::accept`].
+        OUT = Slot::output("out", DTypes::I32, Layout::Rows);
+        /// anchor{1}: the last token that was emitted.
+        ANCHOR = Slot::output("anchor", DTypes::I32, Layout::Contiguous);
+    }
+}
+
+/// Most ids that end a generation.
+pub const MAX_STOPS: u32 = 32;
+
+params! {
+    /// ACCEPT.
+    pub struct Accept {
+        /// Tokens of a drafted block, anchor included: what `n_tokens` becomes. At least 2.
+        pub block: u32,
+        /// The program's `n_ctx`.
+        pub n_ctx: u32,
+    }
+}
+
+params! {
+    /// SET_TOKENS.
+    pub struct SetTokens {
+        /// The [`Register`] to take.
+        pub register: u32,
+        /// Added to its value.
+        pub plus: u32,
+    }
+}
+
+pub(super) const ACCEPT: OpSpec =
+    OpSpec { advances: true, ends_round: true, ..OpSpec::new(SRC, DST, check).params(Accept::FIELDS) };
+
+pub(super) const SET_TOKENS: OpSpec =
+    OpSpec { advances: true, ..OpSpec::new(&[], &[], check_set_tokens).params(SetTokens::FIELDS) };
+
+fn check(o: &Operands<'_>) -> Result<(), Fault> {
+    let (best, tokens, stops) = (o.operand(BEST)?, o.operand(TOKENS)?, o.operand(STOPS)?);
+    let one = [Len::ONE; 3];
+    shape(best[0] == o.tokens() && best[1..] == one, BEST)?;
+    shape(tokens == best, TOKENS)?;
+    shape(stops[0].fixed_up_to(MAX_STOPS) && stops[1..] == one, STOPS)?;
+    let row = HEAD as u32 + o.header.max_tokens;
+    shape(o.operand(OUT)? == [Len::fixed(row), Len::fixed(SLOTS as u32), Len::ONE, Len::ONE], OUT)?;
+    shape(o.operand(ANCHOR)? == [Len::ONE; 4], ANCHOR)?;
+    let p: Accept = o.params();
+    param((2..=o.header.max_tokens).contains(&p.block), word!(Accept.block))?;
+    param(p.n_ctx == o.header.n_ctx, word!(Accept.n_ctx))
+}
+
+fn check_set_tokens(o: &Operands<'_>) -> Result<(), Fault> {
+    let p: SetTokens = o.params();
+    param(Register::parse(p.register).is_some(), word!(SetTokens.register))?;
+    param(p.plus <= o.header.max_tokens, word!(SetTokens.plus))
+}

@@ -1,0 +1,138 @@
+//! FLASH_ATTN_EXT: appends K and V to their caches, then attends. KV_APPEND: the first half alone.
+
+use super::rule::{Len, Operands, param, shape};
+use super::{DTypes, Layout, OpSpec, Operand, Slot};
+use crate::dtype::DType;
+use crate::status::{ErrorCode, Fault};
+
+/// Types of the K cache.
+const K_CACHE_TYPES: DTypes = DTypes::of(&[DType::F16x32]);
+/// Types of the V cache, and of the mask.
+const F16: DTypes = DTypes::of(&[DType::F16]);
+
+operands! {
+    SRC: Src {
+        /// q{d,h,t,b}: heads at most [`MAX_HEAD`] wide; t is the token axis.
+        Q = Slot::input("q", DTypes::F32, Layout::Rows);
+        /// k_cache{d,n,hk,b}: n positions, at least the program's `n_ctx`; hk divides h.
+        K_CACHE = Slot::state("k_cache", K_CACHE_TYPES, Layout::Tiled);
+        /// v_cache{dv,n,hk,b}.
+        V_CACHE = Slot::state("v_cache", F16, Layout::Rows);
+        /// k{d,hk,t,b}: to append. Only together with v.
+        K = Slot::input("k", DTypes::F32, Layout::Rows).optional();
+        /// v{dv,hk,t,b}: to append.
+        V = Slot::input("v", DTypes::F32, Layout::Rows).optional();
+        /// mask{n',t',h',b'}: at least `n_ctx` long and t wide; h' divides h, b' divides b.
+        MASK = Slot::input("mask", F16, Layout::Rows).optional();
+        /// sinks{h}.
+        SINKS = Slot::input("sinks", DTypes::F32, Layout::Contiguous).optional();
+    }
+    DST: Dst {
+        /// y{dv,h,t,b}.
+        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+    }
+}
+
+/// Widest head.
+pub const MAX_HEAD: u32 = 512;
+
+wire_enum! {
+    /// Which keys a query of FLASH_ATTN_EXT sees, before mask and window.
+    pub enum Visibility: u32 {
+        /// Keys at positions up to its own.
+        Causal = 1 "causal",
+        /// Every key up to the last token of the step: bidirectional within the block.
+        Block = 2 "block",
+    }
+}
+
+params! {
+    /// FLASH_ATTN_EXT.
+    pub struct FlashAttn {
+        /// Factor on q.k.
+        pub scale: f32,
+        /// A [`Visibility`].
+        pub visibility: u32,
+        /// Sliding window: keys `window` or more positions before the query are hidden; 0 for none.
+        pub window: u32,
+        /// Bound of `softcap * tanh(x / softcap)`; 0 for none.
+        pub softcap: f32,
+        /// ALiBi bias with a mask; 0 for none.
+        pub max_bias: f32,
+    }
+}
+
+pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(FlashAttn::FIELDS);
+
+fn check(o: &Operands<'_>) -> Result<(), Fault> {
+    let (q, k_cache, v_cache, y) = (o.operand(Q)?, o.operand(K_CACHE)?, o.operand(V_CACHE)?, o.operand(Y)?);
+    let [d, h, t, b] = q;
+    let n_ctx = Len::fixed(o.header.n_ctx);
+    // Token i is at position n_past + i, which the registers keep below n_ctx for the token axis and nothing
+    // else.
+    shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), Q)?;
+    let [_, n, hk, _] = k_cache;
+    shape(k_cache == [d, n, hk, b] && n.covers(n_ctx) && hk.divides(h), K_CACHE)?;
+    let dv = v_cache[0];
+    shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, b], V_CACHE)?;
+    shape(y == [dv, h, t, b], Y)?;
+    match (o.optional(K), o.optional(V)) {
+        (Some(k), Some(v)) => {
+            shape(k == [d, hk, t, b], K)?;
+            shape(v == [dv, hk, t, b], V)?;
+        }
+        (None, None) => {}
+        (None, Some(_)) => return Err(Fault::new(ErrorCode::BadOperand, K.number())),
+        (Some(_), None) => return Err(Fault::new(ErrorCode::BadOperand, V.number())),
+    }
+    if let Some(mask) = o.optional(MASK) {
+        let repeated = mask[2].divides(h) && mask[3].divides(b);
+        shape(mask[0].covers(n_ctx) && mask[1].covers(t) && repeated, MASK)?;
+    }
+    if let Some(sinks) = o.optional(SINKS) {
+        shape(sinks == [h, Len::ONE, Len::ONE, Len::ONE], SINKS)?;
+    }
+    let p: FlashAttn = o.params();
+    param(p.scale.is_finite(), word!(FlashAttn.scale))?;
+    param(Visibility::parse(p.visibility).is_some(), word!(FlashAttn.visibility))?;
+    param(p.softcap.is_finite() && p.softcap >= 0.0, word!(FlashAttn.softcap))?;
+    param(p.max_bias.is_finite() && p.max_bias >= 0.0, word!(FlashAttn.max_bias))
+}
+
+pub mod kv_append {
+    //! KV_APPEND: K and V rows into rows `n_past..` of their caches.
+
+    use super::super::rule::{Len, Operands, shape};
+    use super::super::{DTypes, Layout, OpSpec, Slot};
+    use super::{F16, K_CACHE_TYPES, MAX_HEAD};
+    use crate::status::Fault;
+
+    operands! {
+        SRC: Src {
+            /// k{d,hk,t,b}: t is the token axis.
+            K = Slot::input("k", DTypes::F32, Layout::Rows);
+            /// v{dv,hk,t,b}.
+            V = Slot::input("v", DTypes::F32, Layout::Rows);
+        }
+        DST: Dst {
+            /// k_cache{d,n,hk,b}: n positions, at least the program's `n_ctx`.
+            K_CACHE = Slot::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
+            /// v_cache{dv,n,hk,b}.
+            V_CACHE = Slot::output("v_cache", F16, Layout::Rows);
+        }
+    }
+
+    pub(in crate::op) const SPEC: OpSpec = OpSpec::new(SRC, DST, check);
+
+    fn check(o: &Operands<'_>) -> Result<(), Fault> {
+        let (k, v) = (o.operand(K)?, o.operand(V)?);
+        let (k_cache, v_cache) = (o.operand(K_CACHE)?, o.operand(V_CACHE)?);
+        let ([d, hk, t, b], [dv, ..], n) = (k, v, k_cache[1]);
+        let n_ctx = Len::fixed(o.header.n_ctx);
+        // As in FLASH_ATTN_EXT: positions are bounded for the token axis and nothing else.
+        shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), K)?;
+        shape(dv.fixed_up_to(MAX_HEAD) && v == [dv, hk, t, b], V)?;
+        shape(n.covers(n_ctx) && k_cache == [d, n, hk, b], K_CACHE)?;
+        shape(v_cache == [dv, n, hk, b], V_CACHE)
+    }
+}

@@ -1,0 +1,76 @@
+//! GATED_DELTA_NET: the gated delta rule, one recurrent state per head, with a factor tape for tokens that
+//! may be taken back.
+
+use super::rule::{Len, Operands, param, same, shape};
+use super::{DTypes, Layout, OpSpec, Operand, Slot};
+use crate::status::{ErrorCode, Fault};
+
+operands! {
+    SRC: Src {
+        /// q{s,hk,t,b'}: hk divides h, b' divides b.
+        Q = Slot::input("q", DTypes::F32, Layout::Rows);
+        /// k{s,hk,t,b'}, like q.
+        K = Slot::input("k", DTypes::F32, Layout::Rows);
+        /// v{s,h,t,b}.
+        V = Slot::input("v", DTypes::F32, Layout::Rows);
+        /// g{1 or s,h,t,b}: the log of the decay, per head or per key.
+        G = Slot::input("g", DTypes::F32, Layout::Rows);
+        /// beta{1,h,t,b}.
+        BETA = Slot::input("beta", DTypes::F32, Layout::Rows);
+        /// state{s values, s keys, h, b}: the value index is the fast one.
+        STATE = Slot::state("state", DTypes::F32, Layout::Contiguous);
+    }
+    DST: Dst {
+        /// y{s,h,t,b}.
+        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        /// tape_k{s,hk,n,b'}. The tape's three are there together or not at all; read and (if
+        /// [`DeltaNet::defer`]) written.
+        TAPE_K = Slot::output("tape_k", DTypes::F32, Layout::Contiguous).optional();
+        /// tape_delta{s,h,n,b}.
+        TAPE_DELTA = Slot::output("tape_delta", DTypes::F32, Layout::Contiguous).optional();
+        /// tape_g{1 or s,h,n,b}, like g.
+        TAPE_G = Slot::output("tape_g", DTypes::F32, Layout::Contiguous).optional();
+    }
+}
+
+/// Largest state: key and value width of a head.
+pub const MAX_STATE: u32 = 128;
+
+params! {
+    /// GATED_DELTA_NET.
+    pub struct DeltaNet {
+        /// 1 to leave the state as the last commit has it and put the step's tokens on the tape; 0 to advance
+        /// it.
+        pub defer: u32,
+    }
+}
+
+pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(DeltaNet::FIELDS);
+
+fn check(o: &Operands<'_>) -> Result<(), Fault> {
+    let (q, v, g) = (o.operand(Q)?, o.operand(V)?, o.operand(G)?);
+    let [s, h, t, b] = v;
+    shape(s.fixed_up_to(MAX_STATE), V)?;
+    shape(q[0] == s && q[1].divides(h) && q[2] == t && q[3].divides(b), Q)?;
+    same(o, K, Q)?;
+    shape((g[0] == Len::ONE || g[0] == s) && g[1..] == v[1..], G)?;
+    shape(o.operand(BETA)? == [Len::ONE, h, t, b], BETA)?;
+    shape(o.operand(STATE)? == [s, s, h, b], STATE)?;
+    same(o, Y, V)?;
+    let p: DeltaNet = o.params();
+    let tape = [TAPE_K, TAPE_DELTA, TAPE_G];
+    let [Some(tape_k), Some(tape_delta), Some(tape_g)] = tape.map(|operand| o.optional(operand)) else {
+        return match tape.into_iter().find(|&operand| o.optional(operand).is_none()) {
+            Some(missing) if tape.into_iter().any(|operand| o.optional(operand).is_some()) => {
+                Err(Fault::new(ErrorCode::BadOperand, missing.number()))
+            }
+            _ => param(p.defer == 0, word!(DeltaNet.defer)),
+        };
+    };
+    param(p.defer <= 1, word!(DeltaNet.defer))?;
+    let n = tape_k[2];
+    shape(!n.cut && (p.defer == 0 || n.n >= t.n), TAPE_K)?;
+    shape(tape_k == [s, q[1], n, q[3]], TAPE_K)?;
+    shape(tape_delta == [s, h, n, b], TAPE_DELTA)?;
+    shape(tape_g == [g[0], h, n, b], TAPE_G)
+}

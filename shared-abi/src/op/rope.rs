@@ -1,0 +1,96 @@
+//! ROPE: rotary position embedding, in place if wanted.
+
+use super::rule::{Len, Operands, param, same, shape};
+use super::{DTypes, Layout, OpSpec, Slot};
+use crate::status::{ErrorCode, Fault};
+
+operands! {
+    SRC: Src {
+        /// x{d,h,t,b}.
+        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        /// positions{t,sections}, else n_past + t: 4 sections in the multi modes, else 1.
+        POSITIONS = Slot::input("positions", DTypes::I32, Layout::Strided).optional();
+        /// factors{n_dims/2}: divisors of the angles.
+        FACTORS = Slot::input("factors", DTypes::F32, Layout::Contiguous).optional();
+    }
+    DST: Dst {
+        /// y{d,h,t,b}, like x.
+        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+    }
+}
+
+wire_enum! {
+    /// Which pairs ROPE turns, and by which position.
+    pub enum RopeMode: u32 {
+        /// Pairs (2i, 2i+1).
+        Norm = 0 "NORM",
+        /// Pairs (i, i + n/2).
+        Neox = 2 "NEOX",
+        /// NEOX pairs, four position rows by section.
+        Mrope = 8 "MROPE",
+        /// NEOX pairs, four position rows, sections interleaved.
+        Imrope = 40 "IMROPE",
+    }
+}
+
+params! {
+    /// ROPE, as ggml defines its parameters.
+    pub struct Rope {
+        /// Values of a head that are turned; the rest is copied. Even.
+        pub n_dims: u32,
+        /// A [`RopeMode`].
+        pub mode: u32,
+        /// Context length of the training, for YaRN.
+        pub n_ctx_orig: u32,
+        /// Base of the angles.
+        pub freq_base: f32,
+        /// Scale of the positions.
+        pub freq_scale: f32,
+        /// Share of extrapolation in YaRN; 0 turns YaRN off.
+        pub ext_factor: f32,
+        /// Magnitude of cos and sin.
+        pub attn_factor: f32,
+        /// YaRN's fast correction bound.
+        pub beta_fast: f32,
+        /// YaRN's slow correction bound.
+        pub beta_slow: f32,
+        /// Pairs per position row (time, height, width, extra) in the multi modes.
+        pub sections: [u32; 4],
+    }
+}
+
+pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(Rope::FIELDS).in_place(&[X]);
+
+fn check(o: &Operands<'_>) -> Result<(), Fault> {
+    same(o, X, Y)?;
+    let x = o.operand(X)?;
+    let p: Rope = o.params();
+    shape(!x[0].cut, X)?;
+    param(p.n_dims.is_multiple_of(2) && (2..=x[0].n).contains(&p.n_dims), word!(Rope.n_dims))?;
+    let mode = RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::BadParam, word!(Rope.mode) as u32))?;
+    param(p.freq_base.is_finite() && p.freq_base > 0.0, word!(Rope.freq_base))?;
+    for (value, word) in [
+        (p.freq_scale, word!(Rope.freq_scale)),
+        (p.ext_factor, word!(Rope.ext_factor)),
+        (p.attn_factor, word!(Rope.attn_factor)),
+        (p.beta_fast, word!(Rope.beta_fast)),
+        (p.beta_slow, word!(Rope.beta_slow)),
+    ] {
+        param(value.is_finite(), word)?;
+    }
+    let sections = match mode {
+        RopeMode::Mrope | RopeMode::Imrope => p.sections.len() as u32,
+        RopeMode::Norm | RopeMode::Neox => 1,
+    };
+    if sections > 1 {
+        let total = p.sections.iter().try_fold(0u32, |sum, &s| sum.checked_add(s));
+        param(total.is_some_and(|t| (1..=x[0].n).contains(&t)), word!(Rope.sections))?;
+    }
+    if let Some(positions) = o.optional(POSITIONS) {
+        shape(positions == [x[2], Len::fixed(sections), Len::ONE, Len::ONE], POSITIONS)?;
+    }
+    if let Some(factors) = o.optional(FACTORS) {
+        shape(factors == [Len::fixed(p.n_dims / 2), Len::ONE, Len::ONE, Len::ONE], FACTORS)?;
+    }
+    Ok(())
+}
