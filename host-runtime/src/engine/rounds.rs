@@ -151,9 +151,8 @@ impl Engine {
     fn read_drafts(&mut self, n: u32) -> Result<Block, EngineError> {
         let (block, spec) = self.drafting()?;
         let mut drafts = Block { n: n.min(block - 1) as usize, ..Block::default() };
-        if let Some(buffer) = &spec.buffer {
-            buffer.memory.read(spec.drafts_at, drafts.ids[..drafts.n].as_mut_bytes());
-        }
+        let buffer = spec.buffer.as_ref().ok_or(EngineError::Without { what: "a draft model" })?;
+        buffer.memory.read(spec.drafts_at, drafts.ids[..drafts.n].as_mut_bytes());
         self.stats.host_bytes += 4 * drafts.n as u64;
         Ok(drafts)
     }
