@@ -250,8 +250,9 @@ impl Pair {
         let mut out = vec![engine.argmax(0)];
         let (mut rounds, mut accepted) = (0, 0);
         let limits = RoundLimits { draft_max: MAX_VERIFY, tokens: n.max(2) as u32 - 1, stops: &[] };
-        let begun = if n > 1 { engine.rounds(out[0], &limits).map_err(|e| e.to_string())? } else { None };
-        if let Some(mut under_way) = begun {
+        if n > 1
+            && let Some(mut under_way) = engine.rounds(out[0], &limits).map_err(|e| e.to_string())?
+        {
             while under_way.submit().map_err(|e| e.to_string())? {
                 let Some(report) = under_way.next().map_err(|e| e.to_string())? else { break };
                 (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
