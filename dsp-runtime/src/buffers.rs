@@ -1,8 +1,9 @@
 //! The buffers of a session: shared memory under ids, mapped while there is room.
 //!
-//! A DSP's process can map a few GiB. Where a new mapping finds no room, those that were not used for longest are dropped;
-//! their memory stays the host's, and they are mapped again when a program uses them. What one message uses is mapped all
-//! at once, and stays so until the next.
+//! A process on the DSP can map a few GiB. When a new mapping finds no room, the mappings that were not used
+//! for longest are dropped. The memory itself stays with the host, and a dropped buffer is mapped again when
+//! a program uses it. All buffers of one message are mapped at the same time, and stay mapped until the next
+//! message.
 
 use core::ptr::NonNull;
 
@@ -13,7 +14,7 @@ use hexflash_abi::{BufferId, ErrorCode, Fault, Fd};
 
 use crate::platform::Platform;
 
-/// A buffer of the host's.
+/// A buffer that the host has mapped, whether it has an address at present or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
     /// First byte; `None` while it is not mapped.
@@ -22,7 +23,7 @@ pub struct Mapping {
     pub info: BufferInfo,
     /// The shared memory behind it.
     pub fd: Fd,
-    /// The turn in which it was used last.
+    /// The turn of the table in which it was used last.
     used: u64,
 }
 
@@ -30,11 +31,11 @@ pub struct Mapping {
 #[derive(Debug)]
 pub struct BufferTable {
     slots: [Option<Mapping>; MAX_BUFFERS],
-    /// Counts uses of sets of buffers. Those of the present turn stay mapped.
+    /// Counts the calls that use buffers. The buffers of the present turn stay mapped.
     turn: u64,
 }
 
-// SAFETY: the table only names memory; who reads or writes through it obeys the contract of `View`.
+// SAFETY: the table only names memory; every access through it is subject to the contract of `View`.
 unsafe impl Send for BufferTable {}
 // SAFETY: as above.
 unsafe impl Sync for BufferTable {}
@@ -67,10 +68,11 @@ impl BufferTable {
         }
     }
 
-    /// The id of a buffer that shares bytes with `fd`, mapped at `base`, where a program may write one of the two.
+    /// The id of a buffer that shares bytes with `fd`, mapped at `base`, where a program may write one of the
+    /// two.
     ///
-    /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an output
-    /// overlaps an input, or that it is read-only.
+    /// Validation tells tensors apart by their buffers: the same memory under two ids would hide that an
+    /// output overlaps an input, or that it is read-only.
     fn shares(&self, base: NonNull<u8>, fd: Fd, info: BufferInfo) -> Option<BufferId> {
         let range = |base: NonNull<u8>, size: u64| {
             (base.addr().get() as u64, (base.addr().get() as u64).saturating_add(size))
@@ -90,7 +92,8 @@ impl BufferTable {
     /// Maps a buffer under a vacant id.
     ///
     /// # Errors
-    /// [`ErrorCode::UnknownBuffer`], [`ErrorCode::BufferInUse`] with the id in the way, [`ErrorCode::MapFailed`].
+    /// [`ErrorCode::UnknownBuffer`], [`ErrorCode::BufferInUse`] with the id in the way,
+    /// [`ErrorCode::MapFailed`].
     pub fn map(
         &mut self,
         platform: &impl Platform,
@@ -122,7 +125,7 @@ impl BufferTable {
         Ok(())
     }
 
-    /// Sees that all of these buffers are mapped, until this is called for others.
+    /// Makes sure that all of these buffers are mapped; they stay so until the next call.
     ///
     /// # Errors
     /// [`ErrorCode::UnknownBuffer`]; [`ErrorCode::MapFailed`]: there is no room for all of them at once.
@@ -154,7 +157,7 @@ impl BufferTable {
         Ok(())
     }
 
-    /// Maps memory, in place of what was not used for longest if there is no room.
+    /// Maps memory. While there is no room, drops the mapping that was not used for longest, and tries again.
     fn map_somehow<P: Platform>(&mut self, platform: &P, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
         loop {
             match platform.map(fd, size) {

@@ -8,7 +8,8 @@
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
 //!
-//! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing else.
+//! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing
+//! else.
 #![cfg_attr(not(feature = "host"), no_std)]
 // The compiler of the Hexagon builds (`cargo xtask hexagon`) is told to allow these.
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch, portable_simd, stdarch_hexagon))]

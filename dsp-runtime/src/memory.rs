@@ -24,7 +24,8 @@ pub struct View {
     pub nb: [usize; 4],
 }
 
-// SAFETY: a view is an address range; access through it is unsafe or goes through rows whose contract covers it.
+// SAFETY: a view is an address range; access through it is unsafe or goes through rows whose contract covers
+// it.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}
@@ -33,7 +34,8 @@ impl View {
     /// The view of `tensor` in the buffer that starts at `base`.
     ///
     /// # Safety
-    /// `tensor` was validated against a buffer of that size mapped at `base`, and the mapping outlives the view.
+    /// `tensor` was validated against a buffer of that size mapped at `base`, and the mapping outlives the
+    /// view.
     pub unsafe fn new(base: NonNull<u8>, tensor: &TensorDesc, dtype: DType, n_tokens: u32) -> Self {
         let mut ne = tensor.ne.map(|n| n as usize);
         if tensor.token_axis != NO_TOKEN_AXIS {
@@ -73,7 +75,8 @@ impl View {
     #[inline(always)]
     pub fn rows_from(&self, first: usize, n: usize) -> impl Iterator<Item = Row<'_>> {
         let len = self.ne[0];
-        // SAFETY: the walk stays inside the view's rows, which are inside the buffer and aligned (validation).
+        // SAFETY: the walk stays inside the view's rows, which are inside the buffer and aligned
+        // (validation).
         Walk::new(self, first, n).map(move |at| unsafe { Row::new(at.cast(), len) })
     }
 
@@ -163,8 +166,8 @@ impl View {
     #[inline]
     pub fn int(&self, i: [usize; 4]) -> i32 {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
-        // SAFETY: inside the buffer and aligned (invariant, indices checked). Volatile: the host may write it at
-        // any time; it is read once, then checked, then used.
+        // SAFETY: inside the buffer and aligned (invariant, indices checked). Volatile: the host may write it
+        // at any time; it is read once, then checked, then used.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().read_volatile() }
     }
 
@@ -178,7 +181,8 @@ impl View {
     #[inline]
     pub unsafe fn set_int(&self, i: [usize; 4], value: i32) {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
-        // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's promise.
+        // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's
+        // promise.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().write(value) }
     }
 }
@@ -267,7 +271,8 @@ impl<'v> ColumnMut<'v> {
     }
 }
 
-/// Addresses of adjacent rows of a view: an addition per row, where indices would take multiplications and checks.
+/// Addresses of adjacent rows of a view: an addition per row, where indices would take multiplications and
+/// checks.
 struct Walk<'v> {
     view: &'v View,
     at: *mut u8,

@@ -1,10 +1,12 @@
 //! The worker pool: every worker runs the same kernel and claims units of work from a counter.
 //!
-//! Worker 0 is the thread that dispatches. The others, its helpers, wait for the epoch to change, enter the job through
-//! its gate, run the kernel, and leave. When the dispatcher finds no more units it closes the gate and waits for those
-//! who are inside: nobody waits for a helper that has not begun. Waiting spins for a while, then sleeps on the word.
+//! Worker 0 is the thread that dispatches. The others, its helpers, wait for the epoch to change, enter the
+//! job through its gate, run the kernel, and leave. When the dispatcher finds no more units it closes the
+//! gate and waits for those who are inside: nobody waits for a helper that has not begun. Waiting spins for a
+//! while, then sleeps on the word.
 //!
-//! Where processors are shared with other programs, the module `worth` decides whether jobs are shared at all.
+//! Where processors are shared with other programs, the module `worth` decides whether jobs are shared at
+//! all.
 //!
 //! The pool owns no threads: the platform gives each worker one, which calls [`Pool::serve`].
 
@@ -21,12 +23,12 @@ use worth::Worth;
 /// Most workers of a session, the dispatcher included. (Models run on small stacks.)
 pub const MAX_WORKERS: usize = if cfg!(loom) { 2 } else { 10 };
 
-/// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds away;
-/// between programs it is not.
+/// Turns of the wait loop before a waiter sleeps. Between the ops of a program the next kernel is nanoseconds
+/// away; between programs it is not.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 20_000 };
 
-/// Turns of the wait loop after which the dispatcher looks at the clock, because a helper may have lost its processor:
-/// about 20 microseconds, which is as long as units take.
+/// Turns of the wait loop after which the dispatcher looks at the clock, because a helper may have lost its
+/// processor: about 20 microseconds, which is as long as units take.
 const PROMPT: u32 = if cfg!(loom) { 0 } else { 500 };
 
 /// Bit of a job's gate that says that helpers may enter.
@@ -35,8 +37,8 @@ const OPEN: u32 = 1 << 31;
 const INSIDE: u32 = 1;
 /// The bits of a gate that count the helpers inside.
 const ALL_INSIDE: u32 = (1 << 16) - 1;
-/// One helper that has entered, in a job's gate: the bits from here to [`OPEN`] count them. A helper enters a job twice at
-/// most, because it must see another epoch in between.
+/// One helper that has entered, in a job's gate: the bits from here to [`OPEN`] count them. A helper enters a
+/// job twice at most, because it must see another epoch in between.
 const ENTERED: u32 = 1 << 16;
 
 /// Vector operations below which a job is not worth sharing: a few microseconds.
@@ -47,9 +49,9 @@ pub trait Kernel: Sync {
     /// Units of work that workers may claim.
     fn units(&self) -> usize;
 
-    /// About how many vector operations the whole job takes. Below [`ALONE`] the dispatcher does it by itself:
-    /// waking the others and waiting for them would cost more than they save. Saturating, because on 32 bits the
-    /// work of a valid op may be more than a `usize` counts.
+    /// About how many vector operations the whole job takes. Below [`ALONE`] the dispatcher does it by
+    /// itself: waking the others and waiting for them would cost more than they save. Saturating, because on
+    /// 32 bits the work of a valid op may be more than a `usize` counts.
     fn work(&self) -> usize;
 
     /// Claims units until there are none.
@@ -90,7 +92,7 @@ impl<K: Kernel> AnyKernel for K {
     }
 }
 
-/// Who runs kernels: all that these know of a pool.
+/// What runs kernels, as kernels see it.
 pub trait Workers {
     /// Workers, the dispatcher included.
     fn workers(&self) -> usize;
@@ -158,7 +160,7 @@ pub struct Pool<'p, P: Platform> {
     epoch: AtomicU32,
     /// The job's gate: [`OPEN`] while helpers may enter, how many have entered, and how many are inside.
     gate: AtomicU32,
-    /// Threads asleep on `epoch` or `gate`, so that nobody pays for waking spinners.
+    /// Threads that sleep on `epoch` or `gate`. While there are none, wakes are skipped.
     sleepers: AtomicU32,
     counter: AtomicUsize,
     fault: FaultSlot,
@@ -166,9 +168,10 @@ pub struct Pool<'p, P: Platform> {
     dispatched: AtomicBool,
 }
 
-// SAFETY: `job` is written by the dispatcher only while the gate is closed with nobody inside, and read by helpers only
-// inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while the gate is closed with
-// nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate is like that again.
+// SAFETY: `job` is written by the dispatcher only while the gate is closed with nobody inside, and read by
+// helpers only inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while
+// the gate is closed with nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate
+// is like that again.
 unsafe impl<P: Platform> Sync for Pool<'_, P> {}
 // SAFETY: the raw kernel pointer is only set while `run` is on the stack.
 unsafe impl<P: Platform> Send for Pool<'_, P> {}
@@ -241,11 +244,13 @@ impl<'p, P: Platform> Pool<'p, P> {
                 return;
             }
             if self.enter() {
-                // SAFETY: the open gate published the job, and the dispatcher leaves it alone while we are inside.
+                // SAFETY: the open gate published the job, and the dispatcher leaves it alone while we are
+                // inside.
                 if let Some(job) = self.job.with(|job| unsafe { *job }) {
                     self.work(id, &job);
                 }
-                // At least release: our results are visible to the dispatcher. It sleeps on a closed gate only.
+                // At least release: our results are visible to the dispatcher. It sleeps on a closed gate
+                // only.
                 let before = self.gate.fetch_sub(INSIDE, Ordering::SeqCst);
                 if before & (OPEN | ALL_INSIDE) == INSIDE {
                     self.wake(&self.gate);
@@ -254,7 +259,8 @@ impl<'p, P: Platform> Pool<'p, P> {
         }
     }
 
-    /// Enters the job, unless its gate is closed: then all units are taken, and the next job has an epoch of its own.
+    /// Enters the job, unless its gate is closed: then all units are taken, and the next job has an epoch of
+    /// its own.
     fn enter(&self) -> bool {
         let one_more = |gate: u32| (gate & OPEN != 0).then(|| gate + INSIDE + ENTERED);
         // Acquire: the job, the counter and what was written before the gate opened are visible.
@@ -268,8 +274,8 @@ impl<'p, P: Platform> Pool<'p, P> {
         self.wake(&self.epoch);
     }
 
-    /// Wakes the sleepers on `word`, if there are any. SeqCst on both sides (here, and in `wait_until`): either we
-    /// see the sleeper, or the sleeper sees the new word.
+    /// Wakes the sleepers on `word`, if there are any. SeqCst on both sides (here, and in `wait_until`):
+    /// either we see the sleeper, or the sleeper sees the new word.
     fn wake(&self, word: &AtomicU32) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             self.platform.futex_wake(word);
@@ -323,8 +329,8 @@ impl<'p, P: Platform> Pool<'p, P> {
     }
 }
 
-/// On the host, a kernel that panics is a bug that ends its program, not the process: the fault says so. A DSP has
-/// no unwinding; there a panic ends the session.
+/// On the host, a kernel that panics is a bug that ends its program, not the process: the fault says so. A
+/// DSP has no unwinding; there a panic ends the session.
 #[cfg(feature = "host")]
 fn contain(work: impl FnOnce() -> Result<(), Fault>) -> Result<(), Fault> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
@@ -364,8 +370,8 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
         let pool = self.pool;
         let (units, work) = (kernel.units(), kernel.work());
         let large = units > 1 && pool.workers > 1 && work >= pool.alone;
-        // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker is done with
-        // the job, which is before this function returns.
+        // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker
+        // is done with the job, which is before this function returns.
         let kernel = unsafe {
             core::mem::transmute::<*const (dyn AnyKernel + '_), *const (dyn AnyKernel + 'static)>(kernel)
         };
@@ -380,7 +386,7 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
         pool.job.with_mut(|place| unsafe { *place = Some(job) });
         // Release: helpers that enter see the job, the counter and what was written before.
         pool.gate.store(OPEN, Ordering::Release);
-        // SeqCst, as `wake` says. Whoever sees the new epoch finds the gate as it is from here on.
+        // SeqCst, as `wake` says. A helper that sees the new epoch also sees the gate as it was opened above.
         pool.epoch.fetch_add(1, Ordering::SeqCst);
         pool.wake(&pool.epoch);
         pool.work(0, &job);

@@ -1,10 +1,10 @@
 //! Rows of floats in mapped memory: what most kernels read and write.
 //!
-//! A row is a pointer and a length that validation has vouched for. It is not a slice, because the host may write
-//! the same memory at any time: values may be torn, but no access leaves the row.
+//! A row is a pointer and a length that validation has vouched for. It is not a slice, because the host may
+//! write the same memory at any time: values may be torn, but no access leaves the row.
 //!
-//! Kernels walk rows with plain loops over [`Row::vector`] and [`RowMut::set_vector`]: a closure would not be compiled
-//! with the back end's instructions.
+//! Kernels walk rows with plain loops over [`Row::vector`] and [`RowMut::set_vector`]: a closure would not be
+//! compiled with the back end's instructions.
 
 use core::marker::PhantomData;
 
@@ -260,12 +260,13 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     }
 }
 
-/// Copies `n` adjacent elements: between F32 and F16 with conversion (to nearest, ties to even), otherwise as they
-/// are.
+/// Copies `n` adjacent elements: between F32 and F16 with conversion (to nearest, ties to even), otherwise as
+/// they are.
 ///
 /// # Safety
 /// 1. `src` is aligned for `from` and valid for reading `n` elements.
-/// 2. `dst` is aligned for `to` and valid for writing `n` elements, and no other thread of the DSP side touches them.
+/// 2. `dst` is aligned for `to` and valid for writing `n` elements, and no other thread of the DSP side
+///    touches them.
 /// 3. The two do not overlap.
 /// 4. Both types are row-major; unless one is F32 and the other F16, they are equal.
 #[inline(always)]

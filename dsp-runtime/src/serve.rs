@@ -11,8 +11,8 @@ use crate::session::Session;
 /// Turns of the wait loop before the DSP side sleeps: the host's next step follows within microseconds.
 const SPINS: u32 = 2_000;
 
-/// Answers requests until `stop` is set. Whoever sets it rings the request doorbell until this has returned: it may be
-/// just about to sleep, on a word that a stop does not change.
+/// Answers requests until `stop` is set. The thread that sets it must ring the request doorbell until this
+/// function has returned, because the function may be about to sleep on a word that a stop does not change.
 ///
 /// # Errors
 /// [`QueueError::Corrupt`]: the host wrote nonsense into the queue memory, and the session is lost.
@@ -26,7 +26,7 @@ pub fn serve<P: Platform>(
     let mut message = [0; MAX_MESSAGE];
     let mut idle = 0;
     loop {
-        // Acquire: pairs with the release of whoever stops us.
+        // Acquire: pairs with the release store of the thread that sets `stop`.
         if stop.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -1,7 +1,8 @@
 //! A session: mapped buffers, kept programs, and the answer to every message.
 //!
-//! The host is not trusted. A request is copied before it is looked at, ids and ranges are checked against what is
-//! mapped, programs are validated on a private copy, registers are read once. Every request gets one response.
+//! The host is not trusted. A request is copied before it is looked at, ids and ranges are checked against
+//! what is mapped, programs are validated on a private copy, registers are read once. Every request gets one
+//! response.
 
 use core::mem::size_of;
 use core::ptr::NonNull;
@@ -48,7 +49,8 @@ pub struct HostRange {
     pub bytes: u64,
 }
 
-/// What one message may tell: more than any program of ours has. (What finds no room is flushed all the same.)
+/// The ranges that one message reports. There is room for more than our programs have; a range without room
+/// is flushed but not reported.
 type Told = heapless::Vec<HostRange, 16>;
 
 /// How far a message got before it failed, which is what its status says.
@@ -72,8 +74,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Self { platform, pool, arena, buffers: BufferTable::new(), programs, arch, told: Told::new() }
     }
 
-    /// What the last message wrote for the host to read, all of it written back: for transports whose host has caches
-    /// of its own to care for.
+    /// The ranges that the last message wrote for the host to read. They have been written back from the
+    /// DSP's caches; transports use the list where the host's caches need maintenance, too.
     pub fn told(&self) -> &[HostRange] {
         &self.told
     }
@@ -109,7 +111,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         match outcome {
             Ok(info) => Response { info: info.unwrap_or([0; PARTS]), ..Response::ok(seq) },
             Err(Failure::Refused(fault)) => Response::fault(seq, Status::Refused, fault),
-            // An engine that failed is of no use any more, and what it still has under way is not known.
+            // A DMA engine that failed cannot be used any more, and its transfers in flight are unknown: the
+            // session must end.
             Err(Failure::Failed(fault))
                 if matches!(fault.code, ErrorCode::DmaError | ErrorCode::DmaTimeout) =>
             {
@@ -159,7 +162,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         Ok(self.buffers.unmap(self.platform, unmap.buffer)?)
     }
 
-    /// Gives back every mapping, and forgets what was loaded: the end of a session on a process that may see another.
+    /// Drops every mapping and every loaded program: the end of a session in a process that may serve another
+    /// one.
     pub fn unmap_all(&mut self) {
         for loaded in self.programs.iter_mut().filter_map(Option::take) {
             loaded.unload(&mut self.arena);
@@ -186,7 +190,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             Some(None) => {}
         }
         let loaded = self.load_block(load.block)?;
-        // Told now, not in the middle of a text: there must be room for all that the program uses.
+        // Checked at load, so that it cannot fail in the middle of a text: all that the program uses must be
+        // mapped at once.
         let room =
             loaded.open(&self.arena).and_then(|open| hold(&mut self.buffers, self.platform, &open, None));
         if let Err(fault) = room {
@@ -246,8 +251,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         self.buffers.hold(self.platform, core::iter::once(range.buffer))?;
         let shared = self.buffers.range(range)?;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
-        // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is aligned.
-        // Volatile: the host may write them at any time; the copy is what is checked and used.
+        // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is
+        // aligned. Volatile: the host may write them at any time; the copy is what is checked and used.
         let values = unsafe { shared.cast::<StepRegisters>().read_volatile() };
         let read_only = self.buffers.get(range.buffer).is_none_or(|m| m.info.read_only);
         Ok(RegisterBlock { values, range, read_only })
@@ -265,7 +270,7 @@ struct RegisterBlock {
     read_only: bool,
 }
 
-/// Sees that all that a program uses is mapped, and a buffer besides.
+/// Makes sure that all buffers of a program are mapped, and the buffer `besides`.
 fn hold<P: Platform>(
     buffers: &mut BufferTable,
     platform: &P,
@@ -275,8 +280,9 @@ fn hold<P: Platform>(
     buffers.hold(platform, open.program.buffers.iter().map(|b| b.buffer).chain(besides))
 }
 
-/// Runs an opened program, or nothing if the registers say that rounds have ended. A program that ends a round leaves the
-/// registers in shared memory as they are at its end, for the next round, which may have been sent already.
+/// Runs an opened program, or nothing if the registers say that rounds have ended. A program that ends a
+/// round leaves the registers in shared memory as they are at its end, for the next round, which may have
+/// been sent already.
 fn execute<P: Platform>(
     platform: &P,
     pool: &mut Dispatcher<'_, '_, P>,
@@ -307,15 +313,15 @@ fn execute<P: Platform>(
     }
     if open.ends_round && outcome.is_ok() {
         let home = buffers.range(block.range)?.cast::<StepRegisters>();
-        // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above found.
-        // Volatile: the host may read it at any time.
+        // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above
+        // found. Volatile: the host may read it at any time.
         unsafe { home.write_volatile(registers) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
         if let Some(mapping) = buffers.get(block.range.buffer) {
             tell(told, mapping.fd, block.range.offset, size_of::<StepRegisters>() as u64);
         }
     }
-    // After a failure, too: what the ops before it did is there to be seen, on all devices alike.
+    // Also after a failure, so that on every device the host sees what the ops before it did.
     maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(told));
     outcome.map(|()| costs)
 }
@@ -345,7 +351,7 @@ fn run_ops<P: Platform>(
     Ok(())
 }
 
-/// Runs op `i`, and gives what `look` makes of it then.
+/// Runs op `i`, and returns what `look` finds in its operands afterwards.
 #[inline(always)]
 fn run_op<P: Platform, T>(
     pool: &mut Dispatcher<'_, '_, P>,
@@ -368,10 +374,11 @@ fn run_op<P: Platform, T>(
     Ok(seen)
 }
 
-/// The op with the first result that is not finite, found by running all ops before `noticed` again, which met such values:
-/// this names the layer in which they came up, and costs nothing while all is well. What it does to states does not
-/// matter, since after a failure nobody may go on with them. `None` if it cannot be told: what another session left to
-/// this one was damaged there, or the first run has written over it.
+/// The first op whose result was not finite. It is found by running all ops before `noticed`, the op that met
+/// such values, once more. This names the layer in which they came up, and costs nothing while all is well.
+/// States are advanced twice by it, which does not matter, because they cannot be used after a failure.
+/// `None` if the op cannot be found: the values came from another session, or the first run has overwritten
+/// the inputs.
 #[cold]
 fn origin<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
@@ -391,7 +398,7 @@ fn origin<P: Platform>(
         match run_op(pool, buffers, open, &mut registers, i, kernels::gave_finite) {
             Ok(true) if !registers.halted() => {}
             Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Some(i),
-            // Another course than before.
+            // The second run took another course than the first.
             _ => return None,
         }
     }
@@ -404,16 +411,16 @@ fn spend(costs: &mut PartCosts, part: u16, more: u64) {
     }
 }
 
-/// The operands of an op as views of this step, each made in its place: most ops have few of them, and to hand on arrays
-/// for as many as an op may have takes longer than all else here.
+/// Fills in the operands of an op as views of this step. They are written where they are used: to return
+/// arrays for as many operands as an op may have would take longer than all else here.
 #[inline(always)]
 fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
     let n_tokens = run.registers.get(Register::NTokens);
     let view = |index: TensorIndex| {
         let tensor = open.program.tensor(index)?;
         let base = base_of(buffers, open, tensor.buffer)?;
-        // SAFETY: the program was validated against these buffers, a buffer that a loaded program names keeps its id, and
-        // all of them are held for this message.
+        // SAFETY: the program was validated against these buffers, a buffer that a loaded program names keeps
+        // its id, and all of them are held for this message.
         Some(unsafe { View::new(base, tensor, DType::parse(tensor.dtype)?, n_tokens) })
     };
     let slots = run.src.iter_mut().zip(&run.op.src).chain(run.dst.iter_mut().zip(&run.op.dst));

@@ -22,8 +22,8 @@ impl Vtcm {
     /// The scratchpad at `base`.
     ///
     /// # Safety
-    /// `base` is aligned to 128 bytes, valid for reads and writes of `bytes` as long as the session lives, and
-    /// used by nobody else.
+    /// `base` is aligned to 128 bytes, valid for reads and writes of `bytes` as long as the session lives,
+    /// and used by nobody else.
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
     }
@@ -36,7 +36,8 @@ impl Vtcm {
     /// The region at `offset`.
     ///
     /// # Panics
-    /// If the region leaves the scratchpad or does not start at a whole vector, which a plan never makes it do.
+    /// If the region leaves the scratchpad or does not start at a whole vector, which a plan never makes it
+    /// do.
     pub fn region(&self, offset: usize, bytes: usize) -> Lines {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset);
         let region = Lines::new(self.base.as_ptr().wrapping_add(offset));

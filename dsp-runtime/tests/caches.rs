@@ -1,5 +1,5 @@
-//! What a session does to caches, in which order: it drops what the host may have written before it looks, and writes
-//! back what the host will read before it answers.
+//! What a session does to caches, in which order: it drops what the host may have written before it looks,
+//! and writes back what the host will read before it answers.
 
 mod common;
 

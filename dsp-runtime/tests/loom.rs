@@ -1,4 +1,5 @@
-//! The worker pool, and the sleep of the message loop, in all orders that threads may take: `cargo xtask loom`.
+//! The worker pool, and the sleep of the message loop, in all orders that threads may take:
+//! `cargo xtask loom`.
 #![cfg(loom)]
 
 use std::ptr::NonNull;
@@ -147,7 +148,8 @@ fn the_message_loop_wakes() {
     });
 }
 
-/// Nor over its end, if it is told more than once: a single ring may come between its last look and its sleep.
+/// Nor over its end, if it is told more than once: a single ring may come between its last look and its
+/// sleep.
 #[test]
 fn the_message_loop_ends() {
     model(3, || {

@@ -1,4 +1,5 @@
-//! Programs that move their own registers: a host that only sends `Exec` gets the tokens of plain greedy decoding.
+//! Programs that move their own registers: a host that only sends `Exec` gets the tokens of plain greedy
+//! decoding.
 //!
 //! The model is two tables: what the target says after a token, and what the draft believes that it says.
 
@@ -161,7 +162,8 @@ fn row(host: &Host<'_, '_, '_>, round: u32) -> (u32, u32, Vec<u32>, Halt) {
     (word(ROUND), word(DRAFTED), words, Halt::parse(word(HALT)).unwrap())
 }
 
-/// Runs rounds, `ahead` of them between looks, until one halts: the words, the halt, and how many rounds that took.
+/// Runs rounds, `ahead` of them between looks, until one halts: the words, the halt, and how many rounds that
+/// took.
 fn generate(host: &mut Host<'_, '_, '_>, message: Message, ahead: u32) -> (Vec<u32>, Halt, u32) {
     let (mut words, mut round) = (Vec::new(), 0);
     loop {
@@ -225,7 +227,8 @@ fn a_good_draft_needs_fewer_rounds() {
     });
 }
 
-/// Whatever else the block says, and whoever may write it: a program that has halted does nothing, in no time.
+/// Whatever else the block says, and whoever may write it: a program that has halted does nothing, in no
+/// time.
 #[test]
 fn a_halted_block_runs_nothing() {
     with_maps(|host| {
@@ -303,7 +306,8 @@ fn registers_in_a_read_only_buffer() {
     });
 }
 
-/// Only ACCEPT advances: other programs find their registers as they left them, whatever SET_TOKENS did meanwhile.
+/// Only ACCEPT advances: other programs find their registers as they left them, whatever SET_TOKENS did
+/// meanwhile.
 #[test]
 fn a_program_without_accept_keeps_its_registers_to_itself() {
     with_maps(|host| {
@@ -321,8 +325,8 @@ fn a_program_without_accept_keeps_its_registers_to_itself() {
     });
 }
 
-/// A width that the program or its context has no room for: the op before has run, the one after has not, and the
-/// session goes on.
+/// A width that the program or its context has no room for: the op before has run, the one after has not, and
+/// the session goes on.
 #[test]
 fn set_tokens_out_of_range() {
     with_maps(|host| {
@@ -367,8 +371,8 @@ fn fails(host: &mut Host<'_, '_, '_>, message: Message, op: u32, code: ErrorCode
     assert_eq!(response.info, [0; PARTS]);
 }
 
-/// A round that fails, at ACCEPT or after it, leaves its registers as they were: sent again, it says the same again
-/// (here, where the model has no state that the failed one may have changed).
+/// A round that fails, at ACCEPT or after it, leaves its registers as they were: sent again, it says the same
+/// again (here, where the model has no state that the failed one may have changed).
 #[test]
 fn a_round_that_fails_does_not_count() {
     with_maps(|host| {

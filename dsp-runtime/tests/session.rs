@@ -278,7 +278,8 @@ fn run_keeps_nothing() {
     });
 }
 
-/// Three ops, the second one with an id out of range: the first has run, the third has not, the answer says which.
+/// Three ops, the second one with an id out of range: the first has run, the third has not, the answer says
+/// which.
 #[test]
 fn a_failing_op_is_named_and_ends_the_program() {
     with_maps(|host| {

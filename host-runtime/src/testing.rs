@@ -37,7 +37,8 @@ impl Target for crate::device::htp::Htp {
     }
 }
 
-/// The bytes of all parts of an engine's state: caches and recurrent states, as [`Engine::kept`] lays them out.
+/// The bytes of all parts of an engine's state: caches and recurrent states, as [`Engine::kept`] lays them
+/// out.
 pub fn state_bytes(engine: &Engine) -> Vec<u8> {
     let kept = engine.kept();
     let mut bytes = vec![0; kept.region_bytes(Region::State) as usize];

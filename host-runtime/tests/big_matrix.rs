@@ -1,4 +1,5 @@
-//! A matrix of more than 4 GiB on `inproc`: its first row, its last one, and the one that lies 4 GiB behind the first.
+//! A matrix of more than 4 GiB on `inproc`: its first row, its last one, and the one that lies 4 GiB behind
+//! the first.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 use std::ptr::NonNull;

@@ -255,7 +255,8 @@ fn paths_that_are_no_files_are_refused() {
     refused(&path.join("below"), "cannot be read");
 }
 
-/// Opens damaged bytes. Whatever is accepted must be safe to use; whatever is refused must say why in due form.
+/// Opens damaged bytes. Whatever is accepted must be safe to use; whatever is refused must say why in due
+/// form.
 fn survives(bytes: &[u8]) -> Result<(), TestCaseError> {
     let (_dir, path) = place();
     fs::write(&path, bytes).unwrap();

@@ -137,8 +137,8 @@ fn bits(y: &[f32]) -> Vec<u32> {
     y.iter().map(|y| y.to_bits()).collect()
 }
 
-/// Every k and n: right to f64, and the same bits for every width, back end, worker count, DMA mode and cut of the
-/// strips.
+/// Every k and n: right to f64, and the same bits for every width, back end, worker count, DMA mode and cut
+/// of the strips.
 fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
     for &k in lengths(t) {
         for n in [1, 8, 31, 32, 33, 100] {

@@ -1,4 +1,5 @@
-//! The `qemu` device: the Hexagon image gives the bits of `inproc`, and its failures are seen, said and survived.
+//! The `qemu` device: the Hexagon image gives the bits of `inproc`, and its failures are seen, said and
+//! survived.
 #![cfg(target_os = "linux")]
 
 #[path = "device/damaged.rs"]

@@ -92,8 +92,8 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Against a copy of all states per token of a block, 804 MiB: less than 2 %, because rows of convolutions lie where
-/// prefill has its activations.
+/// Against a copy of all states per token of a block, 804 MiB: less than 2 %, because rows of convolutions
+/// lie where prefill has its activations.
 #[test]
 fn a_model_of_4b() {
     let dir = tempfile::tempdir().unwrap();

@@ -192,7 +192,8 @@ fn damage(ggml_type: GgmlType, infinite: bool) -> (Vec<u8>, usize) {
     }
 }
 
-/// No model that is sound has such values, so the file is damaged: the best time to say where. Neither is a cache made of it.
+/// No model that is sound has such values, so the file is damaged: the best time to say where. Neither is a
+/// cache made of it.
 #[test]
 fn values_that_are_infinite_or_no_numbers_are_refused_with_tensor_and_row() {
     let refusal = |ggml_type: GgmlType, ne: [u64; 3], block: usize, form: Form| {

@@ -1,25 +1,25 @@
 //! The ring that carries messages where there is no `dspqueue`: the `inproc` and `qemu` devices.
 //!
-//! A queue is a header, then per direction a ring of packets and two state lines, one written by each side. A packet
-//! is a 64-bit header and a body, padded to 8 bytes, never wrapped: where the end of the ring is too short, the
-//! header is written there as a skip mark and the packet starts at 0. Both sides map the same memory; neither
-//! trusts the other's words.
+//! A queue is a header, then per direction a ring of packets and two state lines, one written by each side. A
+//! packet is a 64-bit header and a body, padded to 8 bytes, never wrapped: where the end of the ring is too
+//! short, the header is written there as a skip mark and the packet starts at 0. Both sides map the same
+//! memory; neither trusts the other's words.
 //!
 //! One writer and one reader per ring. Waiting is the caller's business: [`Reader::doorbell`] is a word that
 //! changes with every packet, fit for a futex; [`Writer::write`] says whether somebody waits on it.
 //!
 //! # Compared with the vendor's queue
 //!
-//! The layout is that of `dspqueue_shared.h` of the public FastRPC sources, header version 2: the twelve header
-//! words, the three words of a state line, the packet header `len | flags << 32 | buffers << 48 | seq << 56`, the
-//! reader's wait count in the line that the reader writes. What differs, and would have to change to talk to the
-//! vendor's own library:
+//! The layout is that of `dspqueue_shared.h` of the public FastRPC sources, header version 2: the twelve
+//! header words, the three words of a state line, the packet header
+//! `len | flags << 32 | buffers << 48 | seq << 56`, the reader's wait count in the line that the reader
+//! writes. What differs, and would have to change to talk to the vendor's own library:
 //!
 //! * Which section lies where is ours; the header says it in the vendor's words.
 //! * Packets carry no buffers and only the flag `MESSAGE`; the vendor's host adds `USER_READY` (0x10).
 //! * Equal positions mean full or empty as the packet counts say; the vendor keeps 8 bytes free instead.
-//! * A packet takes half a ring at most, so that an empty ring has room for it wherever its position is. The vendor
-//!   allows all but 8 bytes, and a writer may wait for room that no reader can make.
+//! * A packet takes half a ring at most, so that an empty ring has room for it wherever its position is. The
+//!   vendor allows all but 8 bytes, and a writer may wait for room that no reader can make.
 //! * The writer does not wait for room through the ring: its own wait count stays 0.
 //! * No cache maintenance: both sides run on one coherent processor.
 
@@ -37,8 +37,8 @@ pub const SECTION_ALIGN: usize = 256;
 /// Largest message; smaller rings take packets of up to half their bytes.
 pub const MAX_MESSAGE: usize = 1024;
 
-/// Words of the queue header: version, error, flags; per ring its offset and length and the offsets of the reader's
-/// and of the writer's state; number of queues.
+/// Words of the queue header: version, error, flags; per ring its offset and length and the offsets of the
+/// reader's and of the writer's state; number of queues.
 const HEADER_WORDS: usize = 12;
 /// Header word that is published last.
 const VERSION: usize = 0;
@@ -70,7 +70,8 @@ impl Section {
     }
 }
 
-/// Geometry of a queue: a pure function of the two ring sizes, so that neither side reads offsets from memory.
+/// Geometry of a queue: a pure function of the two ring sizes, so that neither side reads offsets from
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLayout {
     requests: Section,
@@ -110,8 +111,8 @@ pub struct QueueMemory<'m> {
     memory: PhantomData<&'m ()>,
 }
 
-// SAFETY: the memory is only touched through atomics and through rings whose single writer and single reader are
-// separate values; see `QueueMemory::new` for what its caller promises.
+// SAFETY: the memory is only touched through atomics and through rings whose single writer and single reader
+// are separate values; see `QueueMemory::new` for what its caller promises.
 unsafe impl Send for QueueMemory<'_> {}
 
 impl QueueMemory<'_> {
@@ -127,8 +128,8 @@ impl QueueMemory<'_> {
 
     fn word(&self, byte: usize) -> &AtomicU32 {
         debug_assert!(byte.is_multiple_of(4) && byte + 4 <= self.layout.bytes());
-        // SAFETY: (1) aligned, as is the base; (2) inside the memory (callers use offsets of the layout), per `new` (1)
-        // alive for 'm; atomics allow concurrent access from the other side.
+        // SAFETY: (1) aligned, as is the base; (2) inside the memory (callers use offsets of the layout), per
+        // `new` (1) alive for 'm; atomics allow concurrent access from the other side.
         unsafe { sync::word(self.base, byte) }
     }
 
@@ -224,8 +225,8 @@ impl<'m> Writer<'m> {
         if message.len() > MAX_MESSAGE || padded > self.section.max_packet() {
             return Err(QueueError::TooLarge);
         }
-        // Acquire: the reader is done with the bytes before the position that it published, and whoever sees a position
-        // sees the count that goes with it, or a later one.
+        // Acquire: the reader is done with the bytes before the position that it published, and whoever sees
+        // a position sees the count that goes with it, or a later one.
         let read = self.state(self.section.read_state, POSITION).load(Ordering::Acquire) as usize;
         let read_count = self.state(self.section.read_state, COUNT).load(Ordering::Acquire);
         if read >= ring || !read.is_multiple_of(8) {
@@ -234,8 +235,8 @@ impl<'m> Writer<'m> {
         let at = self.position as usize;
         let empty = read_count == self.count;
         let start = if at >= read || empty {
-            // Free: at..ring, then 0..read; all if empty, and then `read`, loaded before the count, may be of old.
-            // Equal positions mean full unless the counts say empty.
+            // Free: at..ring, then 0..read; all if empty, and then `read`, loaded before the count, may be of
+            // old. Equal positions mean full unless the counts say empty.
             if at == read && !empty {
                 return Err(QueueError::Full);
             }
@@ -254,8 +255,8 @@ impl<'m> Writer<'m> {
             return Err(QueueError::Full);
         };
         self.put_header(start, len, message.len());
-        // SAFETY: start + padded is inside the ring (checked above), which `QueueMemory::new` (1) vouches for; the
-        // reader does not touch these bytes before the count below is published.
+        // SAFETY: start + padded is inside the ring (checked above), which `QueueMemory::new` (1) vouches
+        // for; the reader does not touch these bytes before the count below is published.
         unsafe { sync::copy_in(self.memory.base, self.section.ring + start + PACKET_HEADER, message) };
         self.position = ((start + padded) % ring) as u32;
         self.count = self.count.wrapping_add(1);
@@ -322,13 +323,14 @@ impl<'m> Reader<'m> {
         if body > out.len() || high != header_high(body, self.count) {
             return Err(QueueError::Corrupt);
         }
-        // SAFETY: at + len is inside the ring (checked above), which `QueueMemory::new` (1) vouches for. A hostile
-        // writer may race with the copy; the bytes are plain data, checked by whoever decodes them.
+        // SAFETY: at + len is inside the ring (checked above), which `QueueMemory::new` (1) vouches for. A
+        // hostile writer may race with the copy; the bytes are plain data, checked by whoever decodes them.
         unsafe { sync::copy_out(self.memory.base, self.section.ring + at + PACKET_HEADER, &mut out[..body]) };
         self.position = ((at + padded(len)) % ring) as u32;
         self.count = self.count.wrapping_add(1);
-        // Release: our reads of the packet are done before the writer may reuse its bytes. The count comes first: a
-        // writer that sees the new position must not take an empty ring, where positions meet, for a full one.
+        // Release: our reads of the packet are done before the writer may reuse its bytes. The count comes
+        // first: a writer that sees the new position must not take an empty ring, where positions meet, for a
+        // full one.
         self.memory.word(self.section.read_state + COUNT).store(self.count, Ordering::Release);
         self.memory.word(self.section.read_state + POSITION).store(self.position, Ordering::Release);
         Ok(Some(body))

@@ -1,4 +1,5 @@
-//! Random damage: nothing panics, and what is accepted is safe by a recomputation that shares no code with it.
+//! Random damage: nothing panics, and what is accepted is safe by a recomputation that shares no code with
+//! it.
 
 mod common;
 
@@ -34,8 +35,8 @@ fn group(dtype: DType) -> Option<(u128, u128)> {
     })
 }
 
-/// First byte and one past the last of everything that a kernel may touch of a tensor: its corner elements, or the
-/// corner strips of tiles, or the corner rows of activations, in integers that cannot overflow.
+/// First byte and one past the last of everything that a kernel may touch of a tensor: its corner elements,
+/// or the corner strips of tiles, or the corner rows of activations, in integers that cannot overflow.
 fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
     let [ne, nb] = [t.ne, t.nb].map(|a| a.map(u128::from));
     assert!(ne.iter().all(|&n| n > 0));

@@ -10,7 +10,8 @@ use loom::thread;
 /// Rings of 256 bytes.
 const LAYOUT: QueueLayout = QueueLayout::new(256, 256);
 
-/// A queue in words of loom, which nobody gives back: a model runs in one process thousands of times, and is small.
+/// A queue in words of loom, which nobody gives back: a model runs in one process thousands of times, and is
+/// small.
 fn queue() -> QueueMemory<'static> {
     let words: Vec<_> = (0..LAYOUT.bytes() / 4).map(|_| AtomicU32::new(0)).collect();
     let base = NonNull::from(words.leak()).cast();
@@ -74,8 +75,8 @@ fn a_ring_that_wraps() {
     in_order(90, 3);
 }
 
-/// Reading makes room, and never seems to take some: a ring with one message has room for another, also while that one
-/// is read and its end is where the writer stands.
+/// Reading makes room, and never seems to take some: a ring with one message has room for another, also while
+/// that one is read and its end is where the writer stands.
 #[test]
 fn reading_takes_no_room() {
     model(4, || {

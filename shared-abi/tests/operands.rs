@@ -1,4 +1,5 @@
-//! Every rule of validation that concerns one operand, or two, tried on every operand of every op of the op table.
+//! Every rule of validation that concerns one operand, or two, tried on every operand of every op of the op
+//! table.
 
 mod common;
 

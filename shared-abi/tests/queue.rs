@@ -53,8 +53,8 @@ impl Memory {
     }
 
     fn queue(&self) -> QueueMemory<'_> {
-        // SAFETY: aligned and alive for the borrow (1); each test takes one pair of ends at a time (2); nothing else
-        // touches the queue's lines, but through the atomics of `word` (3).
+        // SAFETY: aligned and alive for the borrow (1); each test takes one pair of ends at a time (2);
+        // nothing else touches the queue's lines, but through the atomics of `word` (3).
         unsafe { QueueMemory::new(NonNull::new(self.base()).unwrap(), self.layout) }
     }
 
@@ -314,8 +314,8 @@ proptest! {
     }
 }
 
-/// The writer loads the reader's position and then its count, and the reader may store both in between: to the
-/// writer the ring is empty, at a position of old.
+/// The writer loads the reader's position and then its count, and the reader may store both in between: to
+/// the writer the ring is empty, at a position of old.
 #[test]
 fn a_position_older_than_the_count_that_says_empty() {
     let ring = 256;
@@ -341,7 +341,8 @@ fn hostile_values(ring_bytes: u32) -> Vec<u32> {
     [&near[..], &ends, &[1 << 24, 1 << 31, u32::MAX - 7, u32::MAX]].concat()
 }
 
-/// Reads until there is nothing left or the ring is found corrupt; the number of messages is bounded by the ring.
+/// Reads until there is nothing left or the ring is found corrupt; the number of messages is bounded by the
+/// ring.
 fn drain(reader: &mut Reader<'_>, ring_bytes: usize) -> Result<usize, QueueError> {
     let mut out = [0xee; MAX_MESSAGE];
     let mut messages = 0;
@@ -458,8 +459,9 @@ proptest! {
 
 /// The protocol of sleeping, as a step machine over two shared words.
 ///
-/// A reader announces itself, looks again, then sleeps on the doorbell (a futex: the kernel compares and sleeps in
-/// one step). A writer publishes its packet, then looks for an announcement. All are in one total order (SeqCst).
+/// A reader announces itself, looks again, then sleeps on the doorbell (a futex: the kernel compares and
+/// sleeps in one step). A writer publishes its packet, then looks for an announcement. All are in one total
+/// order (SeqCst).
 #[derive(Clone, Copy, Default)]
 struct Protocol {
     doorbell: u32,

@@ -1,5 +1,5 @@
-//! The shape and parameter rules of what speculative rounds are made of, broken in every way that the op table
-//! excludes: the factor tape, ACCEPT, SET_TOKENS, KV_APPEND, rows of integers.
+//! The shape and parameter rules of what speculative rounds are made of, broken in every way that the op
+//! table excludes: the factor tape, ACCEPT, SET_TOKENS, KV_APPEND, rows of integers.
 
 mod common;
 
@@ -11,7 +11,8 @@ use hexflash_abi::{DType, ErrorCode, TensorIndex};
 /// Numbers of the tape's operands.
 const TAPE: [usize; 3] = [OUT + 1, OUT + 2, OUT + 3];
 
-/// Gives one operand another shape and asserts that `detail` is blamed for it. Its token axis stays, if it can.
+/// Gives one operand another shape and asserts that `detail` is blamed for it. Its token axis stays, if it
+/// can.
 #[track_caller]
 fn bad_shape(op: Op, operand: usize, ne: [u32; 4], detail: usize) {
     let mut case = valid(op);

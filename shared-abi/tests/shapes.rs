@@ -335,8 +335,8 @@ fn flash_attn_shapes() {
     }
 }
 
-/// Rows are appended from `n_past`, and the registers only keep `n_past + n_tokens` inside the cache: rows that are
-/// not cut to `n_tokens` would leave it.
+/// Rows are appended from `n_past`, and the registers only keep `n_past + n_tokens` inside the cache: rows
+/// that are not cut to `n_tokens` would leave it.
 #[test]
 fn flash_attn_appends_no_more_rows_than_the_step_has_tokens() {
     for tokens in [4, 8] {

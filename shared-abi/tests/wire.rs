@@ -202,16 +202,16 @@ fn constants() {
     assert_eq!(OpIndex::NONE, OpIndex(0xffff_ffff));
 }
 
-/// Changes whenever a name, a size, an offset, a value or an operand does: then bump [`ABI_VERSION`], or know that no
-/// build of this version is out.
+/// Changes whenever a name, a size, an offset, a value or an operand does: then bump [`ABI_VERSION`], or know
+/// that no build of this version is out.
 #[test]
 fn layout_hash() {
     assert_eq!(LAYOUT_HASH, PINNED_HASH);
 }
 const PINNED_HASH: u64 = 0x3390_9889_5fdd_e121;
 
-/// Every type that a macro of `wire.rs` defines is a part of the hash. (That a change of any part changes it is tested
-/// beside the macros.)
+/// Every type that a macro of `wire.rs` defines is a part of the hash. (That a change of any part changes it
+/// is tested beside the macros.)
 #[test]
 fn the_layout_hash_has_every_wire_type() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -309,8 +309,8 @@ fn program() -> Case {
 
 #[rustfmt::skip]
 const PROGRAM: &[u8] = &[
-    // header: magic, version, hash (see `PINNED_HASH`), bytes, buffers, tensors, ops, tokens, context, numerics,
-    // reserved
+    // header: magic, version, hash (see `PINNED_HASH`), bytes, buffers, tensors, ops, tokens, context,
+    // numerics, reserved
     b'H', b'X', b'F', b'L', 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
     0xa0, 1, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
     4, 0, 0, 0, 64, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,

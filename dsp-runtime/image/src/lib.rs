@@ -3,8 +3,9 @@
 //! * feature `qemu`: a static image for qemu in user mode, started by the host's `qemu` device,
 //! * feature `skel`: the library that FastRPC loads on a phone.
 //!
-//! `cargo xtask hexagon` compiles this crate to an archive and links it. For any other processor there is only the skel,
-//! with the feature `standin`, for the tests' stand-in for a DSP; else the crate is all but empty.
+//! `cargo xtask hexagon` compiles this crate to an archive and links it. For any other processor there is
+//! only the skel, with the feature `standin`, for the tests' stand-in for a DSP; else the crate is all but
+//! empty.
 #![no_std]
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch))]
 
@@ -17,8 +18,8 @@ pub mod rpc;
 ))]
 pub mod skel;
 
-/// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it: the compiler
-/// has no name for the newest.
+/// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it:
+/// the compiler has no name for the newest.
 #[cfg(target_arch = "hexagon")]
 const ARCH: u32 = match option_env!("HEXFLASH_ARCH") {
     Some(text) => match u32::from_str_radix(text, 16) {

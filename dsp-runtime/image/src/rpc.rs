@@ -1,7 +1,8 @@
-//! The FastRPC interface `hexflash`, as the bytes that reach the skel: which method, which buffers, and their checks.
+//! The FastRPC interface `hexflash`, as the bytes that reach the skel: which method, which buffers, and their
+//! checks.
 //!
-//! The calling side is not trusted: counts and lengths are checked against the method before anything is read. Input
-//! structs are read byte by byte, for nothing is promised about their alignment.
+//! The calling side is not trusted: counts and lengths are checked against the method before anything is
+//! read. Input structs are read byte by byte, for nothing is promised about their alignment.
 //!
 //! | method | name | input | output |
 //! |---|---|---|---|
@@ -148,12 +149,12 @@ const INFO: u32 = scalars(4, 0, 1, 0, 0);
 /// Answers an invocation.
 ///
 /// # Errors
-/// [`AeeError::UNSUPPORTED`] for an unknown method, [`AeeError::BAD_PARAMETER`] for arguments that it does not take, or
-/// what the method says.
+/// [`AeeError::UNSUPPORTED`] for an unknown method, [`AeeError::BAD_PARAMETER`] for arguments that it does
+/// not take, or what the method says.
 ///
 /// # Safety
-/// 1. `args` points to as many arguments as `sc` says, in the order input buffers, output buffers, input handles,
-///    output handles, which nobody else touches.
+/// 1. `args` points to as many arguments as `sc` says, in the order input buffers, output buffers, input
+///    handles, output handles, which nobody else touches.
 /// 2. Each buffer is valid for its length, input for reading and output for writing.
 pub unsafe fn invoke(
     interface: &mut impl Interface,

@@ -1,8 +1,10 @@
-//! The user-DMA engine of a hardware thread: its descriptors, the ring that they lie in, and when one is done.
+//! The user-DMA engine of a hardware thread: its descriptors, the ring that they lie in, and when one is
+//! done.
 //!
-//! Descriptors are chained: each push appends one with `dmlink`, and the first to an end that was never started, as clients
-//! do that are known to work. All transfers go through the second-level cache, so that they see what the threads wrote.
-//! Layouts and status bits are those of the public sources; **nothing of this has run on hardware**.
+//! Descriptors are chained: each push appends one with `dmlink`, and the first to an end that was never
+//! started, as clients do that are known to work. All transfers go through the second-level cache, so that
+//! they see what the threads wrote. Layouts and status bits are those of the public sources; **nothing of
+//! this has run on hardware**.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,17 +15,19 @@ use super::{DEPTH, Transfer};
 /// Descriptors of a ring: one per transfer in flight, and the end that the first is linked to.
 const SLOTS: usize = DEPTH + 1;
 const BEFORE_ALL: usize = DEPTH;
-/// How long a transfer may take before the engine counts as hung, in microseconds: many times what all of VTCM takes.
+/// How long a transfer may take before the engine counts as hung, in microseconds: many times what all of
+/// VTCM takes.
 pub const PATIENCE_US: u64 = 1_000_000;
-/// Detail of [`ErrorCode::DmaError`]: an address that the engine cannot have. No status word ends with these bits.
+/// Detail of [`ErrorCode::DmaError`]: an address that the engine cannot have. No status word ends with these
+/// bits.
 pub const NOT_ADDRESSABLE: u32 = 3;
 /// Detail of [`ErrorCode::DmaError`]: the platform has no engine for this worker.
 pub const NO_ENGINE: u32 = 7;
 
 /// A descriptor as the engine reads it, on a cache line's half of its own.
 ///
-/// Words: next descriptor; length and flags; source; destination; and of those with two axes type, rows and bytes per
-/// row, strides, offsets.
+/// Words: next descriptor; length and flags; source; destination; and of those with two axes type, rows and
+/// bytes per row, strides, offsets.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Descriptor(pub(super) [AtomicU32; 8]);
@@ -102,8 +106,8 @@ impl StatusWord {
 
 /// The registers of the engine of the hardware thread that calls.
 pub trait Engine: Sync {
-    /// Appends a descriptor to the chain that ends with `tail`, and starts the engine if it has come to that end
-    /// (`dmlink`). What was stored before is visible to the engine.
+    /// Appends a descriptor to the chain that ends with `tail`, and starts the engine if it has come to that
+    /// end (`dmlink`). What was stored before is visible to the engine.
     ///
     /// # Safety
     /// 1. `new` describes transfers that may happen: see [`DmaQueue::push`](super::DmaQueue::push).
@@ -209,8 +213,8 @@ impl Chain {
     /// Waits until the descriptor of `ticket` is done.
     ///
     /// # Errors
-    /// [`ErrorCode::DmaError`] with the engine's status word, where it failed or came to its end without doing it;
-    /// [`ErrorCode::DmaTimeout`] with the microseconds waited. The chain has ended then.
+    /// [`ErrorCode::DmaError`] with the engine's status word, where it failed or came to its end without
+    /// doing it; [`ErrorCode::DmaTimeout`] with the microseconds waited. The chain has ended then.
     pub(super) fn wait(&mut self, ticket: u32) -> Result<(), Fault> {
         match self.fault {
             None => self.wait_for(ticket).inspect_err(|&fault| self.fail(fault)),

@@ -1,9 +1,9 @@
 //! The DMA queue of a worker: typed descriptors, tickets, and completion that must be waited for.
 //!
-//! A DSP has one user-DMA engine per hardware thread, so each worker has a queue of its own. Descriptors of a queue
-//! may complete in any order, early or late: a kernel may touch the bytes of a transfer only after
-//! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software engine
-//! shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
+//! A DSP has one user-DMA engine per hardware thread, so each worker has a queue of its own. Descriptors of a
+//! queue may complete in any order, early or late: a kernel may touch the bytes of a transfer only after
+//! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software
+//! engine shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
 
 mod engine;
 #[cfg(test)]
@@ -52,7 +52,7 @@ impl Transfer {
 #[must_use = "a transfer that nobody waits for may not have happened"]
 pub struct Ticket(u32);
 
-/// Who executes transfers, and when if it is the software engine.
+/// When transfers execute: at a chosen moment in the software engine, or in an engine of the platform.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DmaMode {
     /// When they are pushed.
@@ -135,8 +135,8 @@ impl DmaQueue {
     /// Waits until the transfer is done. Waiting twice is allowed.
     ///
     /// # Errors
-    /// [`ErrorCode::DmaError`], [`ErrorCode::DmaTimeout`] from an engine, which is of no use from then on; the software
-    /// engine has nothing to report.
+    /// [`ErrorCode::DmaError`], [`ErrorCode::DmaTimeout`] from an engine, which is of no use from then on;
+    /// the software engine has nothing to report.
     #[inline]
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), Fault> {
         // The usual case, and all that is compiled into a kernel.
@@ -168,7 +168,8 @@ impl DmaQueue {
                 }
             }
             DmaMode::Engine => {
-                // A chain is done in order. After a failure what is pending stays so: every wait finds the fault.
+                // A chain is done in order. After a failure what is pending stays so: every wait finds the
+                // fault.
                 while let Some(&(t, _)) = self.pending.front() {
                     self.chain.wait(t)?;
                     self.pending.pop_front();
@@ -181,7 +182,8 @@ impl DmaQueue {
         Ok(())
     }
 
-    /// Hands a transfer to the engine, in rows if a descriptor cannot say it as a whole; gives the last one's ticket.
+    /// Hands a transfer to the engine, in rows if a descriptor cannot say it as a whole; gives the last one's
+    /// ticket.
     ///
     /// # Safety
     /// As [`push`](Self::push).
@@ -220,8 +222,8 @@ impl DmaQueue {
             self.pending.pop_front();
         }
         if self.chain.fault().is_none() {
-            // SAFETY: the caller's promise. Tickets that are pending are DEPTH in a row at most, so that the slot of this
-            // one is not among theirs.
+            // SAFETY: the caller's promise. Tickets that are pending are DEPTH in a row at most, so that the
+            // slot of this one is not among theirs.
             unsafe { self.chain.link(self.next, words) };
         }
         self.stand(transfer)
@@ -250,8 +252,8 @@ impl DmaQueue {
 
 fn execute(t: &Transfer) {
     for row in 0..t.rows {
-        // SAFETY: the promise of `push` (1, 2): readable, writable, and not touched by anybody else. Source and
-        // destination of one transfer never overlap: one of them is a region of VTCM, the other is not.
+        // SAFETY: the promise of `push` (1, 2): readable, writable, and not touched by anybody else. Source
+        // and destination of one transfer never overlap: one of them is a region of VTCM, the other is not.
         unsafe {
             copy(t.src.wrapping_add(row * t.src_stride), t.dst.wrapping_add(row * t.dst_stride), t.row_bytes);
         }
@@ -266,8 +268,8 @@ unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
     unsafe { core::ptr::copy_nonoverlapping(src, dst, bytes) };
 }
 
-/// Under emulation most of a run would be this copy, if the library's `memcpy` (a loop over words) or vectors (which
-/// the emulator stores byte by byte) made it.
+/// Under emulation most of a run would be this copy, if the library's `memcpy` (a loop over words) or vectors
+/// (which the emulator stores byte by byte) made it.
 ///
 /// # Safety
 /// As [`core::ptr::copy_nonoverlapping`].
@@ -305,7 +307,8 @@ impl FaultSlot {
         Self { code: AtomicU32::new(0), detail: AtomicU32::new(0) }
     }
 
-    /// Keeps `fault` if it is the first. (Relaxed: the barrier at the end of a kernel orders it with the reader.)
+    /// Keeps `fault` if it is the first. (Relaxed: the barrier at the end of a kernel orders it with the
+    /// reader.)
     pub fn report(&self, fault: Fault) {
         if self.code.compare_exchange(0, fault.code.wire(), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.detail.store(fault.detail, Ordering::Relaxed);

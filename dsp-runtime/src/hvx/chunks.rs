@@ -40,8 +40,8 @@ macro_rules! intrinsics {
     ($(fn $name:ident $(<const $n:ident: i32>)? ($($x:ident: $t:ty),*) -> $r:ty = $body:expr;)*) => {$(
         #[inline(always)]
         fn $name $(<const $n: i32>)? ($($x: $t),*) -> $r {
-            // SAFETY: the processor has the instructions: these functions are private to a back end, the back end
-            // is private to `hvx`, and the one function there that names it requires them.
+            // SAFETY: the processor has the instructions: these functions are private to a back end, the back
+            // end is private to `hvx`, and the one function there that names it requires them.
             unsafe { $body }
         }
     )*};
@@ -57,14 +57,15 @@ macro_rules! chunkwise {
     )*};
 }
 
-/// Implements `Hvx` for `$name`, whose vectors have `$count` chunks, from the functions of the surrounding module.
+/// Implements `Hvx` for `$name`, whose vectors have `$count` chunks, from the functions of the surrounding
+/// module.
 ///
-/// These have the names and definitions of the trait's, on the types `F` and `I` (bytes are held as `I`), with
-/// these exceptions: `load_n` and `store_n` take any count, below 1 for nothing and above `WIDTH` (the lanes of a
-/// chunk) for all; `activations` prepares the word of activations for `vrmpy`.
+/// These have the names and definitions of the trait's, on the types `F` and `I` (bytes are held as `I`),
+/// with these exceptions: `load_n` and `store_n` take any count, below 1 for nothing and above `WIDTH` (the
+/// lanes of a chunk) for all; `activations` prepares the word of activations for `vrmpy`.
 ///
-/// `folds` lists which chunk is folded onto which to leave one: first the upper half onto the lower, and so on. After that
-/// come methods for which there is something better than what the trait provides.
+/// `folds` lists which chunk is folded onto which to leave one: first the upper half onto the lower, and so
+/// on. After that come methods for which there is something better than what the trait provides.
 macro_rules! backend {
     (
         $name:ident: $count:tt chunks, $registers:literal registers, folds [$($to:literal $from:literal),*]

@@ -2,8 +2,8 @@
 
 use super::{BYTES, Hvx};
 
-/// The address of adjacent vectors: a multiple of [`BYTES`], which makes a load or store one instruction on a DSP
-/// (elsewhere it is three). A row that happens to be aligned, a place in VTCM, a tile.
+/// The address of adjacent vectors: a multiple of [`BYTES`], which makes a load or store one instruction on a
+/// DSP (elsewhere it is three). A row that happens to be aligned, a place in VTCM, a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines(*mut u8);
 

@@ -19,7 +19,8 @@ pub fn f16_bits_to_f32<H: Hvx>(high_half: H::I) -> H::F {
     H::from_bits(H::or_i(H::bits(value), sign))
 }
 
-/// f32 to f16 in the low half of each word, to nearest, ties to even; above the range infinity, any NaN a quiet one.
+/// f32 to f16 in the low half of each word, to nearest, ties to even; above the range infinity, any NaN a
+/// quiet one.
 #[inline(always)]
 pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
     let bits = H::bits(x);
@@ -30,11 +31,13 @@ pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
     let odd = H::and_i(H::shr_i::<13>(magnitude), H::splat_i(1));
     let rounded = H::shr_i::<13>(H::add_i(H::add_i(magnitude, H::splat_i(0x0fff)), odd));
     let normal = H::sub_i(rounded, H::splat_i((127 - 15) << 10));
-    // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one, if the sum rounds as IEEE does.
+    // Subnormal: the ulp of 0.5 is the smallest f16, so that adding 0.5 rounds to one, if the sum rounds as
+    // IEEE does.
     let half = 0.5f32;
     let subnormal = H::sub_i(H::bits(H::add_ieee(size, H::splat(half))), H::splat_i(half.to_bits() as i32));
     let value = select_i::<H>(H::splat(1.0 / 16384.0), size, subnormal, normal);
-    // From 65520 on, the nearest is infinity. NaN, too, for now: comparisons with it are not the same everywhere.
+    // From 65520 on, the nearest is infinity. NaN, too, for now: comparisons with it are not the same
+    // everywhere.
     let value = select_i::<H>(H::splat(65520.0), size, value, H::splat_i(0x7c00));
     // What is above infinity as an integer is NaN.
     let nan = H::sar_i::<31>(H::sub_i(H::splat_i(0x7f80_0000), magnitude));
@@ -116,7 +119,8 @@ fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
 
 /// e^x, within 1 ulp for results in the normal range; 0 below -87.3, infinity above 88.7, NaN for NaN.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the degree-6 polynomial of the Cephes library (S. Moshier, `expf`).
+/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the degree-6 polynomial of the Cephes library (S. Moshier,
+/// `expf`).
 #[inline(always)]
 pub fn exp<H: Hvx>(x: H::F) -> H::F {
     let n = H::to_int(H::mul(
@@ -124,7 +128,8 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
         H::splat(core::f32::consts::LOG2_E),
     ));
     let nf = H::to_float(n);
-    // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would be many of e^r.
+    // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would
+    // be many of e^r.
     let r = H::sub_ieee(x, H::mul_ieee(nf, H::splat(355.0 / 512.0)));
     let r = H::sub(r, H::mul(nf, H::splat(-2.121_944_4e-4)));
     let mut p = H::splat(1.987_569_2e-4);
@@ -142,7 +147,8 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
 /// a / b without a division: within 3 ulp, and 0 for divisors above 2^126.
 #[inline(always)]
 pub fn div_by_reciprocal<H: Hvx>(a: H::F, b: H::F) -> H::F {
-    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. Then Newton's method, three times.
+    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. Then Newton's method, three
+    // times.
     let two = H::splat(2.0);
     let mut r = H::from_bits(H::sub_i(H::splat_i(0x7ef3_11c3), H::bits(b)));
     for _ in 0..3 {
@@ -172,8 +178,8 @@ pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
     H::div(H::splat(1.0), H::add(H::splat(1.0), e))
 }
 
-/// x * sigmoid(x), as ggml computes it: x / (1 + e^-x). Within 3 ulp down to -88.7, and -0 below; NaN for -infinity
-/// and NaN.
+/// x * sigmoid(x), as ggml computes it: x / (1 + e^-x). Within 3 ulp down to -88.7, and -0 below; NaN for
+/// -infinity and NaN.
 #[inline(always)]
 pub fn silu<H: Hvx>(x: H::F) -> H::F {
     let e = exp::<H>(negate::<H>(x));
@@ -182,7 +188,8 @@ pub fn silu<H: Hvx>(x: H::F) -> H::F {
 
 /// ln(1 + y) for 0 <= y <= 2^126, within 3 ulp, small y included; NaN for NaN.
 ///
-/// s = y / (2 + y), ln(1 + y) = 2 artanh(s) on the reduced argument m of 1 + y = 2^n m, sqrt(1/2) <= m < sqrt(2).
+/// s = y / (2 + y), ln(1 + y) = 2 artanh(s) on the reduced argument m of 1 + y = 2^n m, sqrt(1/2) <= m <
+/// sqrt(2).
 #[inline(always)]
 pub fn ln_1p<H: Hvx>(y: H::F) -> H::F {
     let one = H::splat(1.0);
@@ -191,8 +198,8 @@ pub fn ln_1p<H: Hvx>(y: H::F) -> H::F {
     let shifted = H::sub_i(H::bits(u), H::splat_i(0x3f35_04f3));
     let n = H::sar_i::<23>(shifted);
     let scale = H::from_bits(H::sub_i(H::splat_i(127 << 23), H::shl_i::<23>(n)));
-    // m - 1 = (1 - 2^n + y) / 2^n without cancellation: where n = 0 it is y itself, rounding of u undone. Powers of two
-    // and their multiples: both terms are exact.
+    // m - 1 = (1 - 2^n + y) / 2^n without cancellation: where n = 0 it is y itself, rounding of u undone.
+    // Powers of two and their multiples: both terms are exact.
     let f = H::add_ieee(H::sub_ieee(scale, one), H::mul_ieee(y, scale));
     let s = H::div(f, H::add(H::splat(2.0), f));
     let z = H::mul(s, s);
@@ -212,8 +219,8 @@ pub fn softplus<H: Hvx>(x: H::F) -> H::F {
     H::select_gt(x, twenty, x, y)
 }
 
-/// tanh(x) = 1 - 2 / (e^2x + 1), exact at the ends, NaN for NaN. Within 1.8e-7: the bound is absolute, small x lose
-/// their digits.
+/// tanh(x) = 1 - 2 / (e^2x + 1), exact at the ends, NaN for NaN. Within 1.8e-7: the bound is absolute, small
+/// x lose their digits.
 #[inline(always)]
 pub fn tanh<H: Hvx>(x: H::F) -> H::F {
     let e = exp::<H>(H::add(x, x));
@@ -266,7 +273,8 @@ mod tests {
         (0..=u16::MAX).map(|bits| (bits, f16::from_bits(bits).to_f32())).unzip()
     }
 
-    /// Floats at which narrowing might go wrong: every f16, and the floats next to every boundary between two.
+    /// Floats at which narrowing might go wrong: every f16, and the floats next to every boundary between
+    /// two.
     fn boundaries() -> Vec<f32> {
         let exact = all().1;
         let mut inputs = exact.clone();

@@ -2,14 +2,14 @@
 //!
 //! An [`Hvx`] back end gives 128-byte vectors as three types: `F` (32 f32 lanes), `I` (32 i32 lanes) and `B`
 //! (128 bytes). Every operation is defined here, once, to the bit: single precision, IEEE, one rounding per
-//! operation, no contraction. (Which NaN arithmetic gives is left open.) So a kernel gives the same bits on every
-//! back end that does IEEE arithmetic, and [`portable`] is the definition that the others are tested against.
-//! HVX float does not: its sums and products are about an ulp off, x + 0 and x * 1 included. What counts on an exact
-//! sum or product takes [`Hvx::add_ieee`] and its like, or integers.
+//! operation, no contraction. (Which NaN arithmetic gives is left open.) So a kernel gives the same bits on
+//! every back end that does IEEE arithmetic, and [`portable`] is the definition that the others are tested
+//! against. HVX float does not: its sums and products are about an ulp off, x + 0 and x * 1 included. What
+//! counts on an exact sum or product takes [`Hvx::add_ieee`] and its like, or integers.
 //!
 //! Back ends are chosen at run time ([`Isa::detect`]); a kernel is compiled once per back end, with that back
-//! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements the
-//! same trait with HVX instructions.
+//! end's instructions, by [`Isa::run`]. No `#[cfg]` is needed in a kernel. The Hexagon back end implements
+//! the same trait with HVX instructions.
 
 #[cfg(any(all(target_arch = "x86_64", not(fuzzing)), target_arch = "aarch64"))]
 #[macro_use]
@@ -40,9 +40,9 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
-/// Loads and stores take any address, those of [`Lines`] multiples of 128, which a DSP does faster. The order of a
-/// reduction is part of its definition. What is provided here are loops: a closure would not be compiled with the back
-/// end's instructions.
+/// Loads and stores take any address, those of [`Lines`] multiples of 128, which a DSP does faster. The order
+/// of a reduction is part of its definition. What is provided here are loops: a closure would not be compiled
+/// with the back end's instructions.
 pub trait Hvx: Copy + Send + Sync + 'static {
     /// 32 lanes of f32.
     type F: Copy;
@@ -52,13 +52,14 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     type B: Copy;
     /// 32 floats that are wanted one by one: see [`Hvx::lanes`].
     type Lanes: Copy;
-    /// 32 floats between operations of a sum of products: [`Hvx::F`], except on a DSP whose float unit has a form of
-    /// its own, which it takes an instruction per operation to leave.
+    /// 32 floats between operations of a sum of products: [`Hvx::F`], except on a DSP whose float unit has a
+    /// form of its own, which it takes an instruction per operation to leave.
     type Q: Copy;
 
     /// Vectors that the register file holds: how far a kernel should block.
     const REGISTERS: usize;
-    /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are registers.
+    /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are
+    /// registers.
     const Q_STAYS: bool = false;
 
     /// Loads 32 floats.
@@ -109,8 +110,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for writing 128 bytes.
     unsafe fn store_b(p: *mut u8, v: Self::B);
-    /// Two words, to be taken as scalars. (One by one: where a word is spread over a vector as it is loaded, that is free. In
-    /// a pair: an array would be handed over as one number.)
+    /// Two words, to be taken as scalars. (One by one: where a word is spread over a vector as it is loaded,
+    /// that is free. In a pair: an array would be handed over as one number.)
     ///
     /// # Safety
     /// `p` is valid for reading 8 bytes, and aligned to 8.
@@ -133,8 +134,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sub(a: Self::F, b: Self::F) -> Self::F;
     /// a * b.
     fn mul(a: Self::F, b: Self::F) -> Self::F;
-    /// [`Hvx::add`] that is IEEE's to the bit also where HVX float has sums of its own: for sums that must be exact, or
-    /// round where the caller means them to.
+    /// [`Hvx::add`] that is IEEE's to the bit also where HVX float has sums of its own: for sums that must be
+    /// exact, or round where the caller means them to.
     #[inline(always)]
     fn add_ieee(a: Self::F, b: Self::F) -> Self::F {
         Self::add(a, b)
@@ -159,8 +160,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn zero_q() -> Self::Q;
     /// The floats.
     fn float(x: Self::Q) -> Self::F;
-    /// Has what comes before done before what comes after, where a [`Hvx::Q`] loses bits in memory: the compiler must
-    /// not put off a conversion until two ways of the program meet, and bring the `Q` there.
+    /// Has what comes before done before what comes after, where a [`Hvx::Q`] loses bits in memory: the
+    /// compiler must not put off a conversion until two ways of the program meet, and bring the `Q` there.
     #[inline(always)]
     fn settle() {}
     /// a / b, correctly rounded. (A back end without division may be off by an ulp and must say so.)
@@ -202,8 +203,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// a >> N, the sign shifted in.
     fn sar_i<const N: i32>(a: Self::I) -> Self::I;
 
-    /// Per lane r: acc + sum over b of (unsigned) `w[4r+b]` * (signed) `a[b]`, wrapping. `a` is packed in a word, byte 0
-    /// lowest.
+    /// Per lane r: acc + sum over b of (unsigned) `w[4r+b]` * (signed) `a[b]`, wrapping. `a` is packed in a
+    /// word, byte 0 lowest.
     fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
 
     /// Sum of the lanes: halves folded onto each other (i with i + 16, then 8, 4, 2, 1).
@@ -213,7 +214,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 
     /// Prepares to take lanes out of `x`.
     fn lanes(x: Self::F) -> Self::Lanes;
-    /// All lanes what lane `i` of `x` was. (By reference: where lanes are an array, it is not copied for each.)
+    /// All lanes what lane `i` of `x` was. (By reference: where lanes are an array, it is not copied for
+    /// each.)
     fn lane(x: &Self::Lanes, i: usize) -> Self::F;
 
     /// [`Hvx::sum`] in all lanes.
@@ -221,8 +223,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sum_all(x: Self::F) -> Self::F {
         Self::splat(Self::sum(x))
     }
-    /// Lane i: [`Hvx::max_lane`] of vector i. Of vectors without NaN and without zeros of both signs: the order of the
-    /// comparisons is left open.
+    /// Lane i: [`Hvx::max_lane`] of vector i. Of vectors without NaN and without zeros of both signs: the
+    /// order of the comparisons is left open.
     #[inline(always)]
     fn max_lanes<X: Vectors<Self>>(x: &X) -> Self::F {
         let mut lanes = [0.0; LANES];
@@ -252,8 +254,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         // SAFETY: 32 floats.
         unsafe { Self::load(sums.as_ptr()) }
     }
-    /// [`Hvx::widen_f16`] of `x`, times an f16 each: `factors` has the bits of the factor of the low halves in its low
-    /// half, `same` has both as f32. A back end takes either. The products of two f16 are exact.
+    /// [`Hvx::widen_f16`] of `x`, times an f16 each: `factors` has the bits of the factor of the low halves
+    /// in its low half, `same` has both as f32. A back end takes either. The products of two f16 are exact.
     #[inline(always)]
     fn widen_f16_scaled(x: Self::B, _factors: i32, same: [f32; 2]) -> (Self::F, Self::F) {
         let (low, high) = Self::widen_f16(x);
@@ -347,7 +349,8 @@ fn words_of<H: Hvx>(v: H::I) -> [u32; LANES] {
     words
 }
 
-/// 32 vectors, each made when it is wanted. (A closure would not be compiled with the back end's instructions.)
+/// 32 vectors, each made when it is wanted. (A closure would not be compiled with the back end's
+/// instructions.)
 pub trait Vectors<H: Hvx> {
     /// Vector `i`. Implementations are `#[inline(always)]`.
     fn get(&self, i: usize) -> H::F;
@@ -357,8 +360,8 @@ pub trait Vectors<H: Hvx> {
 pub trait WithHvx {
     /// What the work gives.
     type Output;
-    /// Does the work. Implementations are `#[inline(always)]`, and so is what they call with vectors, so that all of it
-    /// is compiled with `H`'s instructions.
+    /// Does the work. Implementations are `#[inline(always)]`, and so is what they call with vectors, so that
+    /// all of it is compiled with `H`'s instructions.
     fn with<H: Hvx>(self) -> Self::Output;
 }
 
@@ -366,15 +369,15 @@ pub trait WithHvx {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isa {
-    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline. (Not on a DSP, where it would only
-    /// make the library twice as large.)
+    /// Arrays of lanes, as the compiler vectorizes them for the target's baseline. (Not on a DSP, where it
+    /// would only make the library twice as large.)
     #[cfg(not(target_arch = "hexagon"))]
     Portable,
     /// HVX, of the version that the crate was compiled for.
     #[cfg(target_arch = "hexagon")]
     Hexagon,
-    /// AVX2, with the proof that the processor has it. (Fuzz targets do without: kernels are the same, and it would
-    /// take three times as long to compile them with a sanitizer's checks.)
+    /// AVX2, with the proof that the processor has it. (Fuzz targets do without: kernels are the same, and it
+    /// would take three times as long to compile them with a sanitizer's checks.)
     #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
     Avx2(x86::HasAvx2),
     /// AVX-512 F, BW, VL and VNNI, with the proof that the processor has them.

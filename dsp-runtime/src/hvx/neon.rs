@@ -1,8 +1,9 @@
 //! NEON, as every aarch64 processor has it: a vector is 8 `q` registers.
 //!
-//! It gives the bits of [`portable`](super::portable): the instructions are IEEE operations (subnormals are kept:
-//! the control register is never changed), and nothing is contracted to FMLA. `fmax` and `fmin` have conventions
-//! of their own for NaN and signed zeros, so that maxima and minima are comparisons and selections.
+//! It gives the bits of [`portable`](super::portable): the instructions are IEEE operations (subnormals are
+//! kept: the control register is never changed), and nothing is contracted to FMLA. `fmax` and `fmin` have
+//! conventions of their own for NaN and signed zeros, so that maxima and minima are comparisons and
+//! selections.
 
 use core::arch::aarch64::*;
 
@@ -57,8 +58,8 @@ intrinsics! {
         let a = vreinterpretq_s16_s32(vdupq_n_s32(a));
         (vshrq_n_s16::<8>(vshlq_n_s16::<8>(a)), vshrq_n_s16::<8>(a))
     };
-    // Bytes widened in place, even ones by a mask, odd ones by a shift; the products of a word are in two lanes
-    // until the pairwise addition.
+    // Bytes widened in place, even ones by a mask, odd ones by a shift; the products of a word are in two
+    // lanes until the pairwise addition.
     fn vrmpy(acc: I, w: I, a: Activations) -> I = {
         let w = vreinterpretq_u16_s32(w);
         let even = vreinterpretq_s16_u16(vandq_u16(w, vdupq_n_u16(0xff)));

@@ -1,5 +1,5 @@
-//! Every operation of a back end on one input, for comparing it with [`Portable`](super::portable::Portable): in tests on
-//! the host, and on Hexagon by `hexflash-v67 check`.
+//! Every operation of a back end on one input, for comparing it with [`Portable`](super::portable::Portable):
+//! in tests on the host, and on Hexagon by `hexflash-v67 check`.
 
 use super::{BYTES, Hvx, LANES, Vectors, WithHvx};
 

@@ -1,9 +1,11 @@
-//! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is [`Portable`]'s.
+//! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is
+//! [`Portable`]'s.
 //!
-//! A qfloat number (qf32) has a significand of 24 bits in two's complement, below which a bit that is always one is
-//! implied, and an exponent of 8 bits with the bias 127. So there is no zero (a word of zeros is 2^-150), no infinity and
-//! no NaN, and a result is an odd multiple of its last place: 1 + 0 is more than 1. Numbers need not be normalised. The
-//! rules are those of a model that the vendor has published; no processor was asked.
+//! A qfloat number (qf32) has a significand of 24 bits in two's complement, below which a bit that is always
+//! one is implied, and an exponent of 8 bits with the bias 127. So there is no zero (a word of zeros is
+//! 2^-150), no infinity and no NaN, and a result is an odd multiple of its last place: 1 + 0 is more than 1.
+//! Numbers need not be normalised. The rules are those of a model that the vendor has published; no processor
+//! was asked.
 
 use super::portable::{self, Portable};
 use super::{Hvx, math};
@@ -34,7 +36,8 @@ impl Number {
         Self { significand: 2 * i64::from(word as i32 >> 8) + 1, exponent: (word & 0xff) as i32 - BIAS }
     }
 
-    /// The size of an IEEE single. Subnormals are not normalised; infinities and NaN are numbers of 2^128 and more.
+    /// The size of an IEEE single. Subnormals are not normalised; infinities and NaN are numbers of 2^128 and
+    /// more.
     fn size(x: f32) -> Self {
         let (bits, leading) = (x.to_bits() & 0x7fff_ffff, 1 << FRACTION);
         let (field, fraction) = ((bits >> FRACTION) as i32, i64::from(bits % leading));
@@ -89,8 +92,8 @@ fn sum(a: Number, b: Number) -> u32 {
 
 /// The word of a sum or product: x / 2^(23 + [`GUARD`]) * 2^exponent.
 ///
-/// Of four adjacent multiples of the last place, the first and the third after a multiple of four can be represented, and
-/// the second with an exponent that is larger by one.
+/// Of four adjacent multiples of the last place, the first and the third after a multiple of four can be
+/// represented, and the second with an exponent that is larger by one.
 fn round(mut exponent: i32, mut x: i128) -> u32 {
     const UNIT: i128 = 1 << GUARD;
     const TWO: i128 = 2 << (FRACTION + GUARD);
@@ -165,7 +168,8 @@ fn add_mixed(a: u32, b: f32) -> u32 {
     sum(Number::qf(a), Number::single(b))
 }
 
-/// `Vd.sf = Vu.qf32`: to nearest, ties to even. Exact but for subnormals; above the range no infinity, but its exponent.
+/// `Vd.sf = Vu.qf32`: to nearest, ties to even. Exact but for subnormals; above the range no infinity, but
+/// its exponent.
 fn single(word: u32) -> f32 {
     let Number { significand, exponent } = Number::qf(word);
     let size = significand.unsigned_abs() as u32;

@@ -37,7 +37,8 @@ fn edges() -> Vec<u32> {
     bits.iter().flat_map(|&b| [b, b | 1 << 31]).collect()
 }
 
-/// Floats that `to_int` is defined for: where rounding ties, and around the powers of two where its method may change.
+/// Floats that `to_int` is defined for: where rounding ties, and around the powers of two where its method
+/// may change.
 fn roundable(random: &mut Random) -> Vec<u32> {
     let mut values = vec![2_147_483_520.0, 2_147_483_392.0, 16_777_215.0, 16_777_218.0, 0.499_999_97];
     for power in [0, 1, 8, 20, 21, 22, 23, 24] {

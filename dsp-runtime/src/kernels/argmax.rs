@@ -1,15 +1,15 @@
 //! ARGMAX: the index of the first maximum of each row.
 //!
-//! The first, as greedy samplers have it; ggml's CPU op gives the last. The result does not depend on how a row is split, so
-//! few long rows (logits) are split over the workers.
+//! The first, as greedy samplers have it; ggml's CPU op gives the last. The result does not depend on how a
+//! row is split, so few long rows (logits) are split over the workers.
 //!
-//! A row with NaN or infinity has no maximum that means anything: the op fails. (It has an answer for every row before; NaN is
-//! never chosen, and a row of nothing else gives 0.) NaN is found by its bits: on some processors comparisons take it for a
-//! large number.
+//! The maximum of a row with NaN or infinity means nothing, so the op fails on such a row. It still writes an
+//! index for every row: NaN is never chosen, and a row of NaN alone gives 0. NaN is found by its bits,
+//! because on some processors comparisons take it for a large number.
 //!
-//! On demand it also tells the margin: how far the maximum is above the second-best value. For logits that is the log
-//! of how much likelier the best token is than any other, which tells a good guess from a bad one for two more
-//! operations per vector.
+//! On demand it also tells the margin: how far the maximum is above the second-best value. For logits that is
+//! the log of how much likelier the best token is than any other, which tells a good guess from a bad one for
+//! two more operations per vector.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +66,8 @@ struct Argmax {
     damage: Damage,
 }
 
-/// ARGMAX: x{n,m} -> y{m} I32, margin{m} F32 if wanted: infinity for a row of one, 0 where there is no maximum.
+/// ARGMAX: x{n,m} -> y{m} I32, margin{m} F32 if wanted: infinity for a row of one, 0 where there is no
+/// maximum.
 ///
 /// # Errors
 /// A row with NaN or infinity.
@@ -144,8 +145,8 @@ fn first_max(a: Best, b: Best) -> Best {
     }
 }
 
-/// Per lane the largest value so far, the turn it came in, -1 while nothing is above -infinity, and the largest of the
-/// other values.
+/// Per lane the largest value so far, the turn it came in, -1 while nothing is above -infinity, and the
+/// largest of the other values.
 #[derive(Clone, Copy)]
 struct Lanes<H: Hvx> {
     value: H::F,
@@ -184,8 +185,9 @@ fn nan<H: Hvx>(v: H::F) -> H::I {
 /// Vectors that are looked at in a turn.
 const TURN: usize = 4;
 
-/// The first maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`; and whether
-/// it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that is not to be chosen.)
+/// The first maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`;
+/// and whether it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that
+/// is not to be chosen.)
 #[inline(always)]
 fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) {
     // By name: as an array they would be in memory.

@@ -20,7 +20,8 @@ struct Cpy {
     rows: usize,
 }
 
-/// CPY: x{..} F32, F16 or I32 with any strides -> y of the same shape, in rows; F32 and F16 convert into each other.
+/// CPY: x{..} F32, F16 or I32 with any strides -> y of the same shape, in rows; F32 and F16 convert into each
+/// other.
 ///
 /// # Errors
 /// None that validation lets through.
@@ -58,16 +59,16 @@ impl Kernel for Cpy {
                 let i = y.unravel(r);
                 let (from, to) = (x.at(i).cast_const(), y.at(i));
                 if self.adjacent() {
-                    // SAFETY: both rows are inside their buffers and do not overlap, and the types go together
-                    // (validation); row r is in a unit that this worker alone claimed.
+                    // SAFETY: both rows are inside their buffers and do not overlap, and the types go
+                    // together (validation); row r is in a unit that this worker alone claimed.
                     unsafe { convert::<H>(x.dtype, from, y.dtype, to, n) };
                 } else if x.dtype == DType::F16 {
-                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do not
-                    // overlap (validation); row r is in a unit that this worker alone claimed.
+                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do
+                    // not overlap (validation); row r is in a unit that this worker alone claimed.
                     unsafe { gather::<H, u16>(x, from, y, to, n) };
                 } else {
-                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do not
-                    // overlap (validation); row r is in a unit that this worker alone claimed.
+                    // SAFETY: n elements of x, `nb[0]` apart, and a row of y are inside their buffers and do
+                    // not overlap (validation); row r is in a unit that this worker alone claimed.
                     unsafe { gather::<H, u32>(x, from, y, to, n) };
                 }
             }
@@ -76,7 +77,8 @@ impl Kernel for Cpy {
     }
 }
 
-/// Copies a row whose elements, of the size of `T`, are apart: a vector's worth at a time by way of the stack.
+/// Copies a row whose elements, of the size of `T`, are apart: a vector's worth at a time by way of the
+/// stack.
 ///
 /// # Safety
 /// 1. `from` is the first of `n` readable elements of x, aligned, each `x.nb[0]` bytes after the last.

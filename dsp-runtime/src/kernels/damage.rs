@@ -1,12 +1,12 @@
 //! Values that are infinite or no numbers: what is left of weights or memory that are damaged.
 //!
-//! Such values must never become plausible text. They go through the ops as they do in ggml, NaN giving NaN, and ARGMAX, at
-//! the end of every program, fails on them. But there is arithmetic that knows no NaN: qfloat, on v73 and v75, goes on with a
-//! large number instead, which a small factor or another scale makes look like any other. So nothing is left to
-//! arithmetic where NaN could be lost on such a processor, and tests of bits are made instead, where they cost next to
-//! nothing: of the sums of squares of norms, of scores and new keys and values, of the scales of int8 activations, of logits.
-//! What cannot be found there is a weight in f16, or a scale, that is damaged after the loader has checked it: on v73 that
-//! is a large number, as wrong and as hard to tell as any other flipped bit makes it.
+//! Such values must never become plausible text. They go through the ops as they do in ggml, where NaN gives
+//! NaN, and ARGMAX, at the end of every program, fails on them. But qfloat arithmetic, on v73 and v75, has no
+//! NaN. It goes on with a large number instead, which a small factor or another scale makes look like any
+//! other. So where NaN could be lost on such a processor, bits are tested. This costs next to nothing in the
+//! places chosen: the sums of squares of norms, scores, new keys and values, the scales of int8 activations,
+//! and logits. One case is not found: a weight in f16, or a scale, that is damaged after the loader has
+//! checked it. On v73 it is a large number, and as hard to notice as any other flipped bit.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,8 +15,8 @@ use hexflash_abi::{DType, ErrorCode, Fault, Op};
 use super::OpRun;
 use crate::memory::View;
 
-/// Rows in which workers found values that are infinite or no numbers. The op does its work all the same, with the
-/// results that such values have; then it fails.
+/// Rows in which workers found values that are infinite or no numbers. The op still does its work, with the
+/// results that such values have, and fails at the end.
 pub(super) struct Damage(AtomicU32);
 
 impl Damage {

@@ -35,8 +35,8 @@ struct Norm {
     rows: usize,
 }
 
-/// RMS_NORM, x / sqrt(mean(x^2) + eps), and L2_NORM, x / max(sqrt(sum(x^2)), eps): x{n,..}, w{n} optional (only
-/// RMS_NORM has it) -> y{n,..}.
+/// RMS_NORM, x / sqrt(mean(x^2) + eps), and L2_NORM, x / max(sqrt(sum(x^2)), eps): x{n,..}, w{n} optional
+/// (only RMS_NORM has it) -> y{n,..}.
 ///
 /// # Errors
 /// None that validation lets through.
@@ -132,8 +132,8 @@ fn scale<H: Hvx, const A: bool, const W: bool>(
     assert!(y.len() == x.len() && (!W || w.len() == x.len()));
     let eights = x.whole() / 8;
     if eights > 0 {
-        // Eight vectors are read and multiplied before the eight before them are written: x may be y, so that the
-        // compiler could not move a load before a store.
+        // Eight vectors are read and multiplied before the eight before them are written: x may be y, so that
+        // the compiler could not move a load before a store.
         // SAFETY: (for all of them) below 8 * (whole / 8), of rows of one length.
         let mut product = unsafe { times::<H>(eight::<H, A>(x, 0), factor) };
         for i in 1..eights {
@@ -223,8 +223,9 @@ const NAN: i32 = -1;
 const SIDE: usize = 4;
 
 impl Norm {
-    /// What a row with this sum of squares is multiplied by: NaN where the sum is not finite. Otherwise the root of
-    /// infinity would turn a row of values too large to be true into zeros, and qfloat arithmetic would make numbers of it.
+    /// What a row with this sum of squares is multiplied by: NaN where the sum is not finite. Otherwise the
+    /// root of infinity would turn a row of values too large to be true into zeros, and qfloat arithmetic
+    /// would make numbers of it.
     #[inline(always)]
     fn factor<H: Hvx>(&self, sum: H::F) -> H::F {
         match self.kind {
@@ -236,7 +237,8 @@ impl Norm {
             Kind::Rms => {
                 let mean = H::mul(sum, H::splat(self.share));
                 let factor = H::rsqrt(H::add(mean, H::splat(self.eps)));
-                // The root of NaN is NaN where a comparison knows NaN, and elsewhere NaN is above all numbers.
+                // The root of NaN is NaN where a comparison knows NaN, and elsewhere NaN is above all
+                // numbers.
                 H::select_gt(sum, H::splat(f32::MAX), H::from_bits(H::splat_i(NAN)), factor)
             }
         }
@@ -264,8 +266,8 @@ impl Norm {
         };
         for _ in 0..rows / SIDE {
             let to = [y.step(), y.step(), y.step(), y.step()];
-            // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or apart. All
-            // are read before any is written, so that they can overlap in time.
+            // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or
+            // apart. All are read before any is written, so that they can overlap in time.
             unsafe {
                 let a = Four::<H>::load(x.step());
                 let b = Four::<H>::load(x.step());
@@ -392,8 +394,8 @@ mod tests {
         }
     }
 
-    /// Heads inside wider rows, of which a step has fewer tokens than the program: the others stay untouched, and
-    /// a row gives the same bits alone as among others.
+    /// Heads inside wider rows, of which a step has fewer tokens than the program: the others stay untouched,
+    /// and a row gives the same bits alone as among others.
     #[test]
     fn views_and_the_token_axis() {
         let (width, heads, tokens, n) = (100, 2, 5, 33);

@@ -3,8 +3,8 @@
 //! The numbers are those of ggml's Q8_0 activations (`quantize_row_q8_0`): d = max|x| / 127 rounded to f16,
 //! q = x * (127 / max|x|) to the nearest integer, ties to even.
 //!
-//! Blocks are done 32 at a time, so that what is one number per block fills a vector: the maxima of 32 blocks are found
-//! together, and there is one division for all of them.
+//! Blocks are done 32 at a time, so that what is one number per block fills a vector: the maxima of 32 blocks
+//! are found together, and there is one division for all of them.
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
 use hexflash_abi::op::quantize as abi;
@@ -46,8 +46,8 @@ impl Kernel for Quantize {
             let i = self.x.unravel(r);
             // Activation rows are aligned to vectors (validation).
             let y = Lines::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-            // SAFETY: the row's bytes are inside the buffer (validation counts `ActivationRow::bytes` per row), and
-            // this worker alone has claimed the row.
+            // SAFETY: the row's bytes are inside the buffer (validation counts `ActivationRow::bytes` per
+            // row), and this worker alone has claimed the row.
             unsafe { quantize_row::<H>(self.x.row(i), y, layout) };
         }
         Ok(())
@@ -66,7 +66,8 @@ struct Staged([f32; CHUNK * LANES]);
 #[inline(always)]
 unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: Lines, layout: ActivationRow) {
     let all = layout.padded_k / TILE_K;
-    // The last chunk of a row without padding overlaps the one before, and does some blocks again: the same numbers.
+    // The last chunk of a row without padding overlaps the one before, and does some blocks again: the same
+    // numbers.
     let last = if x.len() == layout.padded_k { all.saturating_sub(CHUNK) } else { all };
     for first in (0..all).step_by(CHUNK) {
         let first = first.min(last);
@@ -99,8 +100,8 @@ struct Sizes<'m, const ALIGNED: bool>(Row<'m, ALIGNED>);
 impl<H: Hvx, const ALIGNED: bool> Vectors<H> for Sizes<'_, ALIGNED> {
     #[inline(always)]
     fn get(&self, i: usize) -> H::F {
-        // A block that is not finite must not turn into finite numbers. A comparison with NaN picks the other operand, so
-        // NaN would be lost on its way through a maximum; infinity is not.
+        // A block that is not finite must not turn into finite numbers. A comparison with NaN picks the other
+        // operand, so NaN would be lost on its way through a maximum; infinity is not.
         let infinity = H::splat(f32::INFINITY);
         let size = H::from_bits(H::and_i(H::bits(self.0.full::<H>(i)), H::splat_i(i32::MAX)));
         H::select_gt(infinity, size, size, infinity)

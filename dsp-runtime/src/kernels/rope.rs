@@ -1,8 +1,8 @@
 //! ROPE: rotary position embedding.
 //!
-//! Angles are ggml's to the bit, or nearly: f32, and each the product of the one before and a constant. That order
-//! matters: far into a context an ulp of the constant is a visible part of a turn. Cosines and sines of a token are
-//! the same for all its heads, so they are computed once per token.
+//! Angles are ggml's to the bit, or nearly: f32, and each the product of the one before and a constant. That
+//! order matters: far into a context an ulp of the constant is a visible part of a turn. Cosines and sines of
+//! a token are the same for all its heads, so they are computed once per token.
 
 use core::f32::consts::PI;
 
@@ -42,15 +42,16 @@ struct Yarn {
     magnitude: f32,
 }
 
-/// Cosines and sines of a token, as the heads use them: one per pair in the modes that turn (i, i + n/2), one per
-/// element, the sine with its sign, in the mode that turns (2i, 2i+1).
+/// Cosines and sines of a token, as the heads use them: one per pair in the modes that turn (i, i + n/2), one
+/// per element, the sine with its sign, in the mode that turns (2i, 2i+1).
 #[repr(C, align(128))]
 struct Table {
     cos: [f32; 2 * PAIRS],
     sin: [f32; 2 * PAIRS],
 }
 
-/// ROPE: x{d,h,t,b}, positions{t,1 or 4} optional (else n_past + t), factors{n_dims/2} optional -> y{d,h,t,b}.
+/// ROPE: x{d,h,t,b}, positions{t,1 or 4} optional (else n_past + t), factors{n_dims/2} optional ->
+/// y{d,h,t,b}.
 ///
 /// # Errors
 /// None that validation lets through.
@@ -137,7 +138,8 @@ impl Rope {
         }
     }
 
-    /// Fills `table` with `n` pairs from pair `first` on; `theta` goes from that pair's angles to the next round's.
+    /// Fills `table` with `n` pairs from pair `first` on; `theta` goes from that pair's angles to the next
+    /// round's.
     #[inline(always)]
     fn fill(&self, table: &mut Table, theta: &mut [f32; 4], first: usize, n: usize) {
         let factors = self.factors.as_ref().map(|f| f.row([0; 3]));
@@ -175,8 +177,8 @@ fn turn_halves<H: Hvx>(table: &Table, a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>
     let yb = y.part(half + at, n).as_mut_ptr();
     for i in (0..n).step_by(LANES) {
         let lanes = LANES.min(n - i);
-        // SAFETY: elements i..i + lanes are inside the four rows; the table has whole vectors from i on, because i
-        // is a multiple of 32 below PAIRS. Both inputs are read before the outputs are written.
+        // SAFETY: elements i..i + lanes are inside the four rows; the table has whole vectors from i on,
+        // because i is a multiple of 32 below PAIRS. Both inputs are read before the outputs are written.
         unsafe {
             let (cos, sin) = (H::load(table.cos.as_ptr().add(i)), H::load(table.sin.as_ptr().add(i)));
             let (a, b) = (load::<H>(a.as_ptr().add(i), lanes), load::<H>(b.as_ptr().add(i), lanes));
@@ -199,8 +201,8 @@ fn turn_neighbours<H: Hvx>(table: &Table, x: Row<'_>, mut y: RowMut<'_>) {
     let mut stage = [0.0; LANES + 2];
     for i in (0..n).step_by(LANES) {
         let lanes = LANES.min(n - i);
-        // SAFETY: elements i..i + lanes are inside both rows; the table has whole vectors from i on, because i is a
-        // multiple of 32 below 2 * PAIRS; vectors at 0, 1 and 2 are inside `stage`.
+        // SAFETY: elements i..i + lanes are inside both rows; the table has whole vectors from i on, because
+        // i is a multiple of 32 below 2 * PAIRS; vectors at 0, 1 and 2 are inside `stage`.
         unsafe {
             let (cos, sin) = (H::load(table.cos.as_ptr().add(i)), H::load(table.sin.as_ptr().add(i)));
             let x = load::<H>(x.as_ptr().add(i), lanes);

@@ -29,8 +29,8 @@ struct SetRows {
     y: View,
 }
 
-/// GET_ROWS: table{k,n,b2,b3}, ids{m,b2,b3} -> y{k,m,b2,b3}, as F32. Quantized rows come out as ggml dequantizes
-/// them, to the bit. Integers stay integers.
+/// GET_ROWS: table{k,n,b2,b3}, ids{m,b2,b3} -> y{k,m,b2,b3}, as F32. Quantized rows come out as ggml
+/// dequantizes them, to the bit. Integers stay integers.
 ///
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of the table.
@@ -69,7 +69,8 @@ unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: u
     let mut values = Lanes([0; LANES]);
     let (per_group, bytes) = dtype.tile_group().map_or((1, 0), |group| (group.k / TILE_K, group.bytes));
     let (group, tile) = (strip.wrapping_add(tile / per_group * bytes), tile % per_group);
-    // SAFETY: offsets below are inside the group, per the table of layouts; words and halves are aligned in it.
+    // SAFETY: offsets below are inside the group, per the table of layouts; words and halves are aligned in
+    // it.
     let word =
         |at: usize, vector: usize| unsafe { group.add(at + vector * 128 + lane * 4).cast::<u32>().read() };
     // SAFETY: a scale or d of the group, per the table of layouts; halves are aligned in it.
@@ -233,8 +234,8 @@ impl Kernel for SetRows {
                 let id = row_id(ids, [i1, i2 % ids.ne[1], i3 % ids.ne[2]], y)?;
                 let from = x.row([i1, i2, i3]).part(column, columns).as_ptr().cast();
                 let to = y.at([id, i2, i3]).wrapping_add(column * size);
-                // SAFETY: the columns are inside a row of x and, the id being checked, of y, which do not overlap;
-                // this worker alone claimed these columns of the matrix.
+                // SAFETY: the columns are inside a row of x and, the id being checked, of y, which do not
+                // overlap; this worker alone claimed these columns of the matrix.
                 unsafe { convert::<H>(DType::F32, from, y.dtype, to, columns) };
             }
         }

@@ -227,7 +227,8 @@ impl SsmConv {
         }
         let size = self.ring.ne[1];
         let into_ring = |position: usize, row: Row<'_>| {
-            // SAFETY: this block's channels of the ring, which no other worker touches (the caller's promise).
+            // SAFETY: this block's channels of the ring, which no other worker touches (the caller's
+            // promise).
             let mut ring = unsafe { self.ring.part_mut([position % size, sequence, 0], at, n) };
             ring.copy::<H>(row);
         };
@@ -244,8 +245,8 @@ impl SsmConv {
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| self.defer) {
             for t in 0..self.tokens {
-                // SAFETY: this block's channels of the tape, which no other worker touches (units have channels of
-                // their own); its old rows were read above.
+                // SAFETY: this block's channels of the tape, which no other worker touches (units have
+                // channels of their own); its old rows were read above.
                 unsafe { tape.part_mut([t, sequence, 0], at, n) }.copy::<H>(x(t));
             }
         }

@@ -33,8 +33,8 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
-/// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two of them rarely
-/// share one. Loom allows few objects, and addresses must not decide what a model does.
+/// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two of them
+/// rarely share one. Loom allows few objects, and addresses must not decide what a model does.
 const BELLS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// What threads sleep on until one of the words that belong to it has changed.
@@ -54,7 +54,8 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // A sleeper holds the lock from its look at the word until it sleeps, so it hears this or sees the new word.
+        // A sleeper holds the lock from its look at the word until it sleeps, so it hears this or sees the
+        // new word.
         drop(self.lock());
         self.rung.notify_all();
     }
@@ -64,8 +65,9 @@ impl Bell {
 #[derive(Debug)]
 pub struct HostPlatform {
     start: Instant,
-    /// A word's address chooses its bell. With one bell for all words, each message would wake the pool's helpers too,
-    /// and on a busy machine they would take the processor from the thread that the message is for.
+    /// A word's address chooses its bell. With one bell for all words, each message would wake the pool's
+    /// helpers too, and on a busy machine they would take the processor from the thread that the message is
+    /// for.
     bells: [Bell; BELLS],
     shared: Mutex<Vec<Shared>>,
 }
@@ -83,8 +85,8 @@ impl HostPlatform {
     /// Lets sessions map `bytes` at `base` under `fd`.
     ///
     /// # Safety
-    /// 1. The memory is aligned to 128 bytes and valid for reads (and, unless it is mapped read-only, writes) until
-    ///    [`revoke`](Self::revoke) after the session has unmapped it.
+    /// 1. The memory is aligned to 128 bytes and valid for reads (and, unless it is mapped read-only, writes)
+    ///    until [`revoke`](Self::revoke) after the session has unmapped it.
     /// 2. Nobody holds a Rust reference to it while a program runs that uses it.
     pub unsafe fn share(&self, fd: Fd, base: NonNull<u8>, bytes: u64) {
         self.registry().push(Shared { fd, base, bytes });
@@ -111,8 +113,8 @@ impl HostPlatform {
     }
 
     fn bell(&self, word: &AtomicU32) -> &Bell {
-        // Words lie at the starts of cache lines and pages: multiplying by 2^64 over the golden ratio spreads such
-        // regular addresses over the upper bits (Knuth, The Art of Computer Programming, volume 3, 6.4).
+        // Words lie at the starts of cache lines and pages: multiplying by 2^64 over the golden ratio spreads
+        // such regular addresses over the upper bits (Knuth, The Art of Computer Programming, volume 3, 6.4).
         let address = std::ptr::from_ref(word).addr() as u64;
         let spread = address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         &self.bells[spread as usize % BELLS]
@@ -155,8 +157,8 @@ impl std::fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-/// Runs a session on this thread, with its workers on threads of their own, until `stop` is set and the request
-/// doorbell rung.
+/// Runs a session on this thread, with its workers on threads of their own, until `stop` is set and the
+/// request doorbell rung.
 ///
 /// # Errors
 /// [`SessionError`]; all threads have ended.
@@ -172,8 +174,8 @@ pub fn run_session(
     let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&pool);
-        // Nobody waits for a worker that has not begun, and one without a processor of its own would only be in
-        // the way.
+        // Workers beyond the number of processors get no thread: they would only take time from the others,
+        // and jobs do not wait for workers that have not begun.
         for id in 1..pool.workers().min(processors()) {
             let pool = &pool;
             let thread = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));

@@ -24,10 +24,11 @@ pub enum CacheOp {
 
 /// The seam to the operating system.
 pub trait Platform: Sync {
-    /// Whether [`map`](Self::map) may fail for lack of room, so that it is worth to drop other mappings for one.
+    /// Whether [`map`](Self::map) may fail for lack of room, so that it is worth to drop other mappings for
+    /// one.
     const LIMITED: bool = false;
-    /// Whether workers may lose their processors to other programs at any time, so that waiting for them may cost more
-    /// than they help.
+    /// Whether workers may lose their processors to other programs at any time, so that waiting for them may
+    /// cost more than they help.
     const CONTENDED: bool = false;
     /// Sleeps while `*word == expected`; may wake early.
     fn futex_wait(&self, word: &AtomicU32, expected: u32);
@@ -35,7 +36,8 @@ pub trait Platform: Sync {
     fn futex_wake(&self, word: &AtomicU32);
     /// Monotonic nanoseconds.
     fn now_ns(&self) -> u64;
-    /// What the parts of a program are measured in, from some start on: nanoseconds, unless the platform knows better.
+    /// What the parts of a program are measured in, from some start on: nanoseconds, unless the platform
+    /// knows better.
     fn cost(&self) -> u64 {
         self.now_ns()
     }
@@ -56,8 +58,9 @@ pub trait Platform: Sync {
     fn observe<R>(&self, _worker: usize, part: impl FnOnce() -> R) -> R {
         part()
     }
-    /// The DMA engine of a worker, from 0, and memory for its descriptors, for [`DmaMode::Engine`](crate::dma::DmaMode);
-    /// `None` where there is none. Only the thread that is this worker uses it.
+    /// The DMA engine of a worker, from 0, and memory for its descriptors, for
+    /// [`DmaMode::Engine`](crate::dma::DmaMode); `None` where there is none. Only the thread that is this
+    /// worker uses it.
     fn dma(&self, _worker: usize) -> Option<Channel> {
         None
     }

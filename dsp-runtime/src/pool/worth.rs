@@ -1,12 +1,13 @@
 //! Whether sharing jobs is worth it, where the processors are shared with other programs.
 //!
-//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds, which is
-//! longer than most jobs take. A helper that gets no processor in time does nothing for the job, but waking it costs a
-//! system call, and it may take the processor from the dispatcher. On a busy machine both happen again and again, and
-//! two threads are slower than one. So the pool keeps an account: what helpers saved, less what calling them and waiting
-//! for them cost. When it is overdrawn, the dispatcher works alone for a while, during which the helpers fall asleep.
-//! Each pause that did not help doubles the next one, so that trying again costs a few percent at most; helpers must
-//! save as much as a pause is long before pauses are short again.
+//! A helper that loses its processor in the middle of a unit keeps the dispatcher waiting for milliseconds,
+//! which is longer than most jobs take. A helper that gets no processor in time does nothing for the job, but
+//! waking it costs a system call, and it may take the processor from the dispatcher. On a busy machine both
+//! happen again and again, and two threads are slower than one. So the pool keeps an account: what helpers
+//! saved, less what calling them and waiting for them cost. When it is overdrawn, the dispatcher works alone
+//! for a while, during which the helpers fall asleep. Each pause that did not help doubles the next one, so
+//! that trying again costs a few percent at most; helpers must save as much as a pause is long before pauses
+//! are short again.
 
 /// Nanoseconds that one vector operation takes, roughly. It only has to be right within a factor of a few:
 /// what a lost processor costs is a thousand times what a job saves.
@@ -16,8 +17,8 @@ const MISSED_NS: i64 = 10_000;
 /// The most that helpers can have saved up, in nanoseconds: a token of a small model. More would let them
 /// waste time for long after a machine has become busy.
 const MOST_SAVED_NS: i64 = 1_000_000;
-/// What helpers may cost, in nanoseconds, before they have saved anything: a few jobs are over before a helper that slept
-/// is awake.
+/// What helpers may cost, in nanoseconds, before they have saved anything: a few jobs are over before a
+/// helper that slept is awake.
 const TRIAL_NS: i64 = 100_000;
 /// The first pause, in nanoseconds: some time slices of the scheduler, in fewer of which nothing is likely to
 /// change.
@@ -66,8 +67,8 @@ impl Worth {
         }
     }
 
-    /// A job was shared, and no helper came before it was done. `now` gives nanoseconds, and is asked only when a
-    /// pause begins.
+    /// A job was shared, and no helper came before it was done. `now` gives nanoseconds, and is asked only
+    /// when a pause begins.
     #[inline]
     pub(super) fn missed(&mut self, now: impl FnOnce() -> u64) {
         self.saved = self.saved.saturating_sub(MISSED_NS);

@@ -1,6 +1,8 @@
-//! What the registers are known to be before each op of a run, and so how far it writes and whether it must fail.
+//! What the registers are known to be before each op of a run, and so how far it writes and whether it must
+//! fail.
 //!
-//! ACCEPT depends on data that earlier ops may have written: what it leaves in some registers is anybody's guess here.
+//! ACCEPT depends on data that earlier ops may have written: what it leaves in some registers is anybody's
+//! guess here.
 
 use hexflash_abi::op::{Op, Operand, gated_delta_net, params, ssm_conv};
 use hexflash_abi::registers::{Register, StepRegisters};
@@ -103,7 +105,8 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
     moments
 }
 
-/// Whether these are registers that ACCEPT may have made of those that a run began with, over `accepts` ACCEPTs.
+/// Whether these are registers that ACCEPT may have made of those that a run began with, over `accepts`
+/// ACCEPTs.
 pub fn follows(program: &Program<'_>, from: &StepRegisters, to: &StepRegisters, accepts: u32) -> bool {
     let change = |register| to.get(register).wrapping_sub(from.get(register));
     let emitted = change(Register::NPast);

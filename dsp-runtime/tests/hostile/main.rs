@@ -1,8 +1,9 @@
 //! Hostile messages: whatever arrives gets one right answer, writes only what it may, and ends soon.
 //!
-//! A *world* is a session in guarded memory and a stream of some hundred messages, all from one seed: valid programs
-//! of every op, damaged in ways that often leave them valid, under all kinds of messages in any order. Every answer is
-//! compared with a model of the session, and every byte of every buffer with what the program may have written.
+//! A *world* is a session in guarded memory and a stream of some hundred messages, all from one seed: valid
+//! programs of every op, damaged in ways that often leave them valid, under all kinds of messages in any
+//! order. Every answer is compared with a model of the session, and every byte of every buffer with what the
+//! program may have written.
 //!
 //! `HOSTILE_SEED=n` replays world n. `HOSTILE_WORLDS=n` sets how many there are.
 

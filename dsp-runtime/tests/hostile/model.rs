@@ -1,4 +1,5 @@
-//! What a session must answer, from the bytes that it was sent: the rules of the ABI without the session's code.
+//! What a session must answer, from the bytes that it was sent: the rules of the ABI without the session's
+//! code.
 
 use std::mem::size_of;
 
@@ -193,7 +194,8 @@ impl Model {
         Ok(&memories[mapped.memory].bytes()[start as usize..end as usize])
     }
 
-    /// Registers that have halted need not make sense; those that a program advances must lie where it may write.
+    /// Registers that have halted need not make sense; those that a program advances must lie where it may
+    /// write.
     fn runs(&self, block: Block, step: Step) -> Result<Expect, Fault> {
         let program = block.program()?;
         if !(1..=2).contains(&step.registers.get(Register::Halt)) {

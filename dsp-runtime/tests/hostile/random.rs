@@ -6,7 +6,8 @@ pub struct Random(Source);
 enum Source {
     /// The state of a generator.
     Seed(u64),
-    /// Bytes left, last one first: each choice takes as many as it needs, and is the first one when there are none.
+    /// Bytes left, last one first: each choice takes as many as it needs, and is the first one when there are
+    /// none.
     Bytes(Vec<u8>),
 }
 

@@ -82,7 +82,8 @@ pub fn with_session<T>(
 ) -> T {
     let platform = HostPlatform::new();
     for (i, memory) in memories.shared.iter().enumerate() {
-        // SAFETY: aligned to 128; it outlives the session; the tests make references to the bytes between messages only.
+        // SAFETY: aligned to 128; it outlives the session; the tests make references to the bytes between
+        // messages only.
         unsafe { platform.share(Fd(FIRST_FD + i as i32), memory.base(), memory.size() as u64) };
     }
     // SAFETY: aligned to 128, and for this session alone.

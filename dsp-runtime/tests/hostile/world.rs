@@ -330,7 +330,8 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 (none, None)
             }
             Expect::Refused(fault) => {
-                // Room in the arena is looked for before the block is looked at, VTCM before registers are checked.
+                // Room in the arena is looked for before the block is looked at, VTCM before registers are
+                // checked.
                 let no_room = no_room(&response)
                     && matches!(message, Some(Message::Load(_) | Message::Run(_)))
                     && (response.code == ErrorCode::ProgramTooLarge.wire() || of_registers(&fault));

@@ -19,7 +19,8 @@ pub(super) struct Args {
     /// List every tensor
     #[arg(long)]
     tensors: bool,
-    /// Print a program instead: its ops, what they read and write, where that lies, and how many bytes that moves
+    /// Print a program instead: its ops, what they read and write, where that lies, and how many bytes that
+    /// moves
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(program_names()))]
     program: Option<String>,
     /// Print a JSON object instead (always with every tensor)

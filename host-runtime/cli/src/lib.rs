@@ -106,7 +106,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, with negative numbers as values of all options: what is wrong with `-c -2` is the number.
+/// The command line, with negative numbers as values of all options: what is wrong with `-c -2` is the
+/// number.
 fn command() -> clap::Command {
     let option = |arg: clap::Arg| match arg.is_positional() || !arg.get_action().takes_values() {
         true => arg,

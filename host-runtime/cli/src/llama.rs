@@ -1,4 +1,5 @@
-//! Options that users bring from llama.cpp: short ones that clap would misread, and those that hexflash has no use for.
+//! Options that users bring from llama.cpp: short ones that clap would misread, and those that hexflash has
+//! no use for.
 
 use std::ffi::{OsStr, OsString};
 

@@ -20,7 +20,8 @@ const SHIPPED: &str = "tiny-hybrid-q8_0.gguf";
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ModelArgs {
-    /// Model file (GGUF; the first one of a sharded model); without it the small model that ships with hexflash
+    /// Model file (GGUF; the first one of a sharded model); without it the small model that ships with
+    /// hexflash
     #[arg(short, long, value_name = "FILE")]
     model: Option<PathBuf>,
 }

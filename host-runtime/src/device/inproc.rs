@@ -38,15 +38,19 @@ const START: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 /// How long it waits for a session to stop before it wakes it again.
 const STOPPING: Duration = Duration::from_micros(200);
-/// Turns of the wait loop before the host sleeps. Short: on few cores a spinning host takes time from kernels.
+/// Turns of the wait loop before the host sleeps. Short: on few cores a spinning host takes time from
+/// kernels.
 const SPINS: u32 = 200;
-/// Turns after that in which it lets others run, where kernels leave a core free: some milliseconds, as an answer is
-/// seen at once then, and waking a sleeper on an idle core takes as long as a small op.
+/// Turns after that in which the host yields its core instead of sleeping, where kernels leave a core free.
+/// They take some milliseconds. An answer is seen at once meanwhile, and waking a sleeper takes as long as a
+/// small op.
 const YIELDS: u32 = 10_000;
-/// A turn that takes longer has given the core to another program: on an idle core it is less than a microsecond.
+/// A turn that takes longer has given the core to another program; on an idle core a turn takes less than a
+/// microsecond.
 const TAKEN: Duration = Duration::from_micros(50);
-/// Waits without such turns after one that was taken: about a tenth of a second of tokens. Whoever sleeps until the
-/// answer is there comes before those who compute all the time; whoever yields comes behind them.
+/// How many waits sleep without yielding after another program took the core: about a tenth of a second of
+/// tokens. The scheduler runs a thread that has slept before programs that compute all the time, and one that
+/// yields after them.
 const WITHOUT_YIELDS: u32 = 128;
 
 /// A session's thread and what it runs on.
@@ -76,14 +80,15 @@ pub struct Inproc {
     running: Running,
     /// Whether kernels leave a core free, on which the host can wait without sleeping.
     core_free: bool,
-    /// Waits that are to come in which the host sleeps all the same, because another program wanted that core.
+    /// Number of coming waits in which the host sleeps although a core is free, because another program
+    /// wanted that core.
     sleepy_waits: u32,
     buffers: Slots<SharedMemory>,
     next_seq: u64,
     next_fd: i32,
 }
 
-/// Settings that tests reach for besides the public options.
+/// All settings, including those that only tests change.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Kernel threads.
@@ -164,8 +169,8 @@ impl Inproc {
         let (id, fd) = (self.buffers.free()?, Fd(self.next_fd));
         self.next_fd += 1;
         let size = memory.len() as u64;
-        // SAFETY: (1) `Memory` promises address and validity while the handle in `buffers` lives, which is until
-        // `free` has unmapped it or the session has ended; (2) `Memory` excludes references.
+        // SAFETY: (1) `Memory` promises address and validity while the handle in `buffers` lives, which is
+        // until `free` has unmapped it or the session has ended; (2) `Memory` excludes references.
         unsafe { self.running.shared.platform.share(fd, memory.memory().base(), size) };
         let flags = if memory.memory().writable() { MapFlags::empty() } else { MapFlags::READ_ONLY };
         let map = Map { buffer: id, fd, size, flags: flags.bits(), reserved: 0 };
@@ -292,7 +297,7 @@ impl Drop for Inproc {
 
 impl Shared {
     fn failure(&self) -> MutexGuard<'_, Option<SessionError>> {
-        // Whole whatever panicked: it is only ever replaced.
+        // The value is only ever replaced as a whole, so it is sound even if a thread panicked.
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -318,9 +323,9 @@ impl Running {
             vtcm: pages(settings.vtcm_bytes)?,
             arena: pages(ARENA_BYTES)?,
         });
-        // SAFETY: (1) page-aligned memory of that size; `Shared` outlives both ends, since the thread and this value
-        // each hold it; (2) the ends are made once per session, here for the host and below for the DSP; (3) `Pages`
-        // gives out no references.
+        // SAFETY: (1) page-aligned memory of that size; `Shared` outlives both ends, since the thread and
+        // this value each hold it; (2) the ends are made once per session, here for the host and below for
+        // the DSP; (3) `Pages` gives out no references.
         let queue: QueueMemory<'static> = unsafe { QueueMemory::new(shared.queue.base(), QUEUE) };
         queue.initialise();
         let (requests, responses) = queue.host_ends();
@@ -336,8 +341,8 @@ impl Running {
     fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            // Again and again: the session may have looked at `stop` before, and be just about to sleep on a word that
-            // a stop does not change.
+            // Repeated, because the session may have read `stop` just before it was set, and be about to
+            // sleep on a word that a stop does not change.
             loop {
                 self.shared.platform.futex_wake(self.requests.doorbell());
                 if self.shared.ended.load(Ordering::SeqCst) {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 /// Memory that can be shared with a device: it stays where it is until dropped.
 ///
 /// # Safety
-/// `base` gives the same page-aligned address, valid for reading `len` bytes (and for writing, if `writable`) by
-/// any thread, until the value is dropped. No Rust reference to the bytes exists while a device may write them.
+/// `base` gives the same page-aligned address, valid for reading `len` bytes (and for writing, if `writable`)
+/// by any thread, until the value is dropped. No Rust reference to the bytes exists while a device may write
+/// them.
 pub unsafe trait Memory: Send + Sync {
     /// First byte.
     fn base(&self) -> NonNull<u8>;
@@ -87,8 +88,8 @@ mod guard {
     }
 }
 
-// SAFETY: an anonymous map is page-aligned, readable, writable between the forbidden pages and does not move; `Pages`
-// hands out no references.
+// SAFETY: an anonymous map is page-aligned, readable, writable between the forbidden pages and does not move;
+// `Pages` hands out no references.
 unsafe impl Memory for Pages {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -108,8 +109,8 @@ pub trait Source: Send + Sync {
     /// How many.
     fn bytes(&self) -> u64;
 
-    /// The bytes in memory of this process, where nobody can change them: what a device in this process uses in place.
-    /// They are copied if they are elsewhere.
+    /// The bytes in memory of this process, where nobody can change them: what a device in this process uses
+    /// in place. They are copied if they are elsewhere.
     ///
     /// # Errors
     /// No memory, or as [`copy_to`](Self::copy_to).
@@ -124,8 +125,8 @@ pub trait Source: Send + Sync {
 
 /// A counted handle to shared memory, with bounds-checked copies in and out.
 ///
-/// The device may touch the memory whenever a program runs that uses it. Copies made meanwhile may be torn, which
-/// is the caller's business to avoid: it knows which requests are in flight.
+/// The device may touch the memory whenever a program runs that uses it. Copies made meanwhile may be torn,
+/// which is the caller's business to avoid: it knows which requests are in flight.
 #[derive(Clone)]
 pub struct SharedMemory(Arc<dyn Memory>);
 

@@ -47,7 +47,8 @@ pub struct DeviceInfo {
 pub enum CostUnit {
     /// Nanoseconds.
     Nanoseconds,
-    /// Packets of the processor's thread that dispatches: all of them with one thread. Time means nothing there.
+    /// Packets of the processor's thread that dispatches: all of them with one thread. Time means nothing
+    /// there.
     Packets,
 }
 
@@ -72,7 +73,8 @@ pub struct Buffer {
 
 /// A place where programs run.
 ///
-/// Requests are answered in order. A device that failed fatally answers nothing more until [`reset`](Self::reset).
+/// Requests are answered in order. A device that failed fatally answers nothing more until
+/// [`reset`](Self::reset).
 pub trait Device: Send {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
@@ -89,7 +91,8 @@ pub trait Device: Send {
     /// As [`allocate`](Self::allocate), and if they cannot be read.
     fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError>;
 
-    /// Whether [`import`](Self::import) copies the bytes, so that they need not be in memory of this process before.
+    /// Whether [`import`](Self::import) copies the bytes, so that they need not be in memory of this process
+    /// before.
     fn copies_imports(&self) -> bool {
         false
     }
@@ -183,7 +186,7 @@ fn call<D: Device + ?Sized>(
     }
 }
 
-/// Asks a fresh session who it is, and refuses one that was built for another ABI.
+/// Asks a new session for its properties, and refuses one that was built for another ABI.
 pub(crate) fn handshake(device: &mut dyn Device, timeout: Duration) -> Result<PingInfo, DeviceError> {
     use hexflash_abi::message::Ping;
     let response = device.call(&Message::Ping(Ping::OURS), timeout)?;

@@ -1,8 +1,9 @@
-//! Several sessions of a device as one, for models that do not fit one: each holds some layers and their states.
+//! Several sessions of a device as one, for models that do not fit one: each holds some layers and their
+//! states.
 //!
-//! Ids of buffers and programs are those of all sessions together, so a program's parts, one per session, name the same
-//! buffers. What parts hand over lies in buffers that several sessions map. A step goes through them in order, and the
-//! next one begins when it is through.
+//! Ids of buffers and programs are those of all sessions together, so a program's parts, one per session,
+//! name the same buffers. What parts hand over lies in buffers that several sessions map. A step goes through
+//! them in order, and the next one begins when it is through.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub trait Session: Device {
     fn release(&mut self, id: BufferId);
 }
 
-/// What a session says that is to share a buffer that it does not have.
+/// The error of sharing a buffer of a session that has not mapped it.
 pub(super) fn not_mapped(id: BufferId) -> DeviceError {
     DeviceError::Lost { reason: format!("buffer {id} is not mapped there") }
 }
@@ -50,10 +51,11 @@ pub(super) fn not_mapped(id: BufferId) -> DeviceError {
 struct Pending {
     seq: Seq,
     message: Message,
-    /// Sessions that are still to answer, and what the first of them was asked, if it was.
+    /// Sessions that have not answered yet.
     left: SessionSet,
+    /// Number of the request to the first of them, once it was sent.
     asked: Option<Seq>,
-    /// The answers of those before, together.
+    /// Sum of the answers so far.
     sum: Option<Response>,
 }
 
@@ -65,7 +67,7 @@ pub struct Sessions<D> {
     programs: HashMap<ProgramId, SessionSet>,
     pending: VecDeque<Pending>,
     next_seq: u64,
-    /// Who answered last.
+    /// Number of the session that answered last.
     answered: usize,
 }
 
@@ -87,7 +89,8 @@ impl<D: Session> Sessions<D> {
         Ok(Self { all, info, buffers, programs, pending: VecDeque::new(), next_seq: 0, answered: 0 })
     }
 
-    /// Maps a buffer in some sessions: `first` makes it in the first of them; the others share it or leave its id out.
+    /// Maps a buffer in some sessions. `first` creates it in the first of them, the others of the set share
+    /// it, and sessions outside the set skip its id.
     #[expect(
         clippy::panic,
         reason = "a split names sessions that the device has, and the engine split by its number"
@@ -102,7 +105,7 @@ impl<D: Session> Sessions<D> {
         let buffer = first(&mut self.all[owner])?;
         for session in (0..self.all.len()).filter(|&session| session != owner) {
             if let Err(error) = self.follow(session, owner, sessions, buffer.id) {
-                // Those that have it so far give it back, so that all go on with the same ids.
+                // Undo this in the sessions before, so that the next free id stays the same in all sessions.
                 for before in (0..session).filter(|&before| before != owner).chain([owner]) {
                     self.drop_from(before, sessions, &buffer)?;
                 }

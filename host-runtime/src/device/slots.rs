@@ -5,7 +5,8 @@ use hexflash_abi::program::MAX_BUFFERS;
 
 use super::DeviceError;
 
-/// Ids by number, the lowest free one first: a device that is started again gives the same ids in the same order.
+/// Ids by number, the lowest free one first: a device that is started again gives the same ids in the same
+/// order.
 #[derive(Debug)]
 pub(super) struct Slots<T>(Vec<Slot<T>>);
 

@@ -104,7 +104,7 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether nothing is wrong, but somebody has asked for the end.
+    /// Whether this is a cancellation that the caller asked for, and not a failure.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, Self::Cancelled(_) | Self::Weights(WeightError::Cancelled(_)))
     }

@@ -1,10 +1,11 @@
 //! The engine: a model on a device, fed with tokens, giving logits.
 //!
-//! Loading records and loads one program per shape; a step writes token ids and registers into shared memory and
-//! sends one `Exec`. Nothing is allocated, rebuilt or re-sent per step.
+//! Loading records and loads one program per shape; a step writes token ids and registers into shared memory
+//! and sends one `Exec`. Nothing is allocated, rebuilt or re-sent per step.
 //!
-//! With speculation (see [`rounds`](self)) the recurrent states may lag behind the context by the tokens that the last
-//! verification kept: `n_commit` of the next step folds them. All that a step needs to know is in its registers.
+//! With speculation (see [`rounds`](self)) the recurrent states may lag behind the context by the tokens that
+//! the last verification kept: `n_commit` of the next step folds them. All that a step needs to know is in
+//! its registers.
 
 mod error;
 mod programs;
@@ -41,7 +42,8 @@ pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Positions of the caches; `None` for the model's, at most 4096, and 0 for the model's whatever they are.
+    /// Positions of the caches: `None` for the model's context length but at most 4096, 0 for the model's
+    /// context length.
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
@@ -58,10 +60,11 @@ impl Default for EngineOptions {
     }
 }
 
-/// Context length when the user names none: a quarter of a million positions of cache is not a sensible default.
+/// Context length when the user names none: a quarter of a million positions of cache is not a sensible
+/// default.
 const DEFAULT_CTX: u32 = 4096;
 
-/// Tokens of the context that there is room for from the beginning: no text of these days is longer.
+/// Most tokens of history for which memory is reserved when the engine is loaded; longer texts allocate more.
 const RESERVED: u32 = 1 << 20;
 
 /// What steps cost the host and the device.
@@ -97,9 +100,9 @@ pub struct Engine {
     n_past: u32,
     /// Tokens of the context that are on the tape and not in the recurrent states.
     n_commit: u32,
-    /// Tokens that were verified and not decided about.
+    /// Tokens of the last verification, until a commit says how many of them stay.
     verified: u32,
-    /// A step failed half-way: states and caches are anything.
+    /// Whether a step has failed before its end, so that the contents of states and caches are unknown.
     broken: bool,
     /// Rows of logits of the last step.
     rows: usize,
@@ -122,7 +125,7 @@ struct Stage {
     session: usize,
     program: ProgramId,
     bytes: Vec<u8>,
-    /// What its ops are.
+    /// The op and the weight behind each op number, for messages.
     sites: Vec<Site>,
 }
 
@@ -155,7 +158,8 @@ impl Engine {
     /// Loads a model onto a device, with a draft model if there is one.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and what is wrong with the draft or between the two; [`EngineError::Cancelled`].
+    /// As [`load`](Self::load), and what is wrong with the draft or between the two;
+    /// [`EngineError::Cancelled`].
     pub fn load_with(
         gguf: &Gguf,
         draft: Option<&Gguf>,
@@ -324,7 +328,7 @@ impl Engine {
         self.stats
     }
 
-    /// Starts counting anew.
+    /// Sets the statistics to zero.
     pub fn reset_stats(&mut self) {
         self.stats = StepStats::default();
     }
@@ -342,8 +346,8 @@ impl Engine {
         }
     }
 
-    /// Runs a prompt, a batch at a time; afterwards row 0 has the logits after its last token. `progress` gets the
-    /// tokens done.
+    /// Runs a prompt, a batch at a time; afterwards row 0 has the logits after its last token. `progress`
+    /// gets the tokens done.
     ///
     /// # Errors
     /// The context is too small, a token is not in the vocabulary, or the device failed.
@@ -357,8 +361,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs as many tokens of a prompt as one step takes, at most a batch, and gives how many they were; afterwards row 0
-    /// has the logits after the last of them. The rest, or another prompt, can follow at any time.
+    /// Runs as many tokens of a prompt as one step takes, at most a batch, and gives how many they were;
+    /// afterwards row 0 has the logits after the last of them. The rest, or another prompt, can follow at any
+    /// time.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill), as far as these tokens are concerned.
@@ -411,8 +416,8 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`decode_many`](Self::decode_many), but the tokens do not count before [`commit`](Self::commit) says how many
-    /// of them do. A token cannot be verified and decoded: whatever else comes next takes all back that was not kept.
+    /// As [`decode_many`](Self::decode_many), but none of the tokens becomes part of the context until
+    /// [`commit`](Self::commit) says how many do. Any other step before that takes all of them back.
     ///
     /// # Errors
     /// As [`decode_many`](Self::decode_many); the engine was loaded without speculation.
@@ -423,8 +428,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps the first `n` tokens of the last [`verify`](Self::verify); the others are as if they had never been. The
-    /// recurrent states follow in the next step.
+    /// Keeps the first `n` tokens of the last [`verify`](Self::verify) and takes the others back. The next
+    /// step folds the kept tokens into the recurrent states.
     ///
     /// # Errors
     /// [`EngineError::Commit`]: there are not so many; nothing has changed.
@@ -532,9 +537,10 @@ impl Engine {
         Ok(self.device.submit(&Message::Exec(exec))?)
     }
 
-    /// Waits for the answer to `seq`, which ran `program` and must be a success. A failure leaves the context lost.
+    /// Waits for the answer to `seq`, which ran `program` and must be a success. A failure leaves the context
+    /// lost.
     fn finish(&mut self, program: Program, seq: Seq) -> Result<Response, EngineError> {
-        // Until the answer says that all went well.
+        // Reset below, when the answer is a success.
         self.broken = true;
         let response = {
             let patience = self.device.patience();

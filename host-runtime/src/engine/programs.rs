@@ -47,7 +47,8 @@ pub struct MemoryPlan {
 pub struct SpeculationMemory {
     /// Factor tapes of the recurrent layers.
     pub tape: u64,
-    /// Rows of convolutions that may be taken back, as far as they do not lie in memory that prefill needs anyway.
+    /// Rows of convolutions that may be taken back, as far as they do not lie in memory that prefill needs
+    /// anyway.
     pub conv_rows: u64,
     /// KV cache of the draft.
     pub draft_kv: u64,
@@ -55,7 +56,8 @@ pub struct SpeculationMemory {
     pub draft_weights: u64,
     /// Blocks of tokens, features that wait, tables.
     pub other: u64,
-    /// What a copy of every state per token of a block would take instead (llama.cpp's scheme), for comparison.
+    /// What a copy of every state per token of a block would take instead (llama.cpp's scheme), for
+    /// comparison.
     pub state_copies: u64,
 }
 
@@ -71,7 +73,7 @@ impl SpeculationMemory {
         }
     }
 
-    /// Bytes that keep rejected tokens out of the states: what stands against [`Self::state_copies`].
+    /// Bytes that it takes to keep rejected tokens out of the states, to compare with [`Self::state_copies`].
     pub fn rollback(&self) -> u64 {
         self.tape + self.conv_rows
     }
@@ -194,8 +196,8 @@ impl Programs {
         self.recorded.iter().map(|r| r.activation_bytes).max().unwrap_or(0)
     }
 
-    /// Where kept tensors begin: behind the activations of all programs that run between a round and the step that
-    /// commits it. Prefill does not.
+    /// Offset of the kept tensors: behind the activations of every program that may run between a round and
+    /// the step that commits its tokens. Prefill is not one of them and may overwrite kept tensors.
     pub(super) fn kept_at(&self) -> u64 {
         let short = self.recorded.iter().enumerate().filter(|&(i, _)| i != Program::Prefill as usize);
         short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)

@@ -1,14 +1,15 @@
 //! A device that was lost in the middle of a text: started again, with the model and the context that it had.
 //!
-//! Nothing on the device survives. The engine keeps the programs' blocks, the weights' images and the tokens of the context,
-//! maps and loads everything under the ids that it had, and runs the tokens again. As steps of any width give the same
-//! bits, states and caches are what they were.
+//! Nothing on the device survives. The engine keeps the programs' blocks, the weights' images and the tokens
+//! of the context, maps and loads everything under the ids that it had, and runs the tokens again. As steps
+//! of any width give the same bits, states and caches are what they were.
 
 use super::{Engine, EngineError, rounds};
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 
 impl EngineError {
-    /// Whether the device itself failed, so that starting it again may help; what it refuses, it will refuse again.
+    /// Whether the device itself failed, so that starting it again may help; what it refuses, it will refuse
+    /// again.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Device(DeviceError::Fault { status, .. }) => *status == hexflash_abi::Status::Fatal,
@@ -74,7 +75,7 @@ impl Engine {
         }
         let outcome = self.prefill(&history, |_| {});
         self.rows = 0;
-        // All of them, also if it failed half-way: the next attempt begins from here again.
+        // The whole history is kept, also after a failure, so that the next attempt can run it again.
         self.history = history;
         outcome
     }

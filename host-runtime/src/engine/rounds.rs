@@ -24,10 +24,10 @@ use crate::device::DeviceError;
 use crate::model::{IoLayout, KeptLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use crate::setting::Setting;
 
-/// What bounds rounds.
+/// Limits of a series of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundLimits<'a> {
-    /// Tokens to draft per round, at least 1; more than a block less one counts as that.
+    /// Tokens to draft per round, at least 1. The draft model's block less one is the most that is used.
     pub draft_max: u32,
     /// Tokens to emit in all; at least 1.
     pub tokens: u32,
@@ -260,7 +260,7 @@ impl Engine {
         let emitted = spec.rounds.emitted;
         (spec.rounds.open, spec.rounds.emitted, spec.rounds.halt) = (false, 0, Halt::Finished);
         let n = n.min(emitted);
-        // Without a round, what there was to commit before is still there.
+        // If no round has emitted anything, the tokens to commit are still those from before the rounds.
         if emitted > 0 {
             self.n_past -= emitted - n;
             self.n_commit = n;

@@ -11,7 +11,7 @@ pub const MAX_RETRIES: u32 = 3;
 pub(super) enum Recovery {
     /// It has the context again.
     Done,
-    /// Nobody wants it any more, so it was left as it is.
+    /// The generation was cancelled, so the device was not started again.
     Cancelled,
 }
 

@@ -1,11 +1,11 @@
 //! GGUF model files: reading with every claim checked, and writing.
 //!
 //! [`Gguf::open`] reads the header of a file (and of the other shards of a split model), verifies its whole
-//! structure once, and hands out [`Metadata`] and the bytes of tensors, which it reads when they are asked for.
-//! Opening costs one pass over the header, some 20 ms for a vocabulary of a quarter million.
+//! structure once, and hands out [`Metadata`] and the bytes of tensors, which it reads when they are asked
+//! for. Opening costs one pass over the header, some 20 ms for a vocabulary of a quarter million.
 //!
-//! A file is not trusted: see [`limits`] for what it may claim. Nor is it trusted to stay as it is: nothing is
-//! mapped, so a file that becomes shorter while it is read is an error, and what was read does not change.
+//! A file is not trusted: see [`limits`] for what it may claim. Nor is it trusted to stay as it is: nothing
+//! is mapped, so a file that becomes shorter while it is read is an error, and what was read does not change.
 
 mod error;
 pub mod limits;
@@ -36,8 +36,8 @@ pub use value::{Array, Kind, StringArray, Value, ValueType};
 
 /// An open model: metadata and tensors of a GGUF file, or of all shards of a split one.
 ///
-/// The files stay open while this lives. Renaming another model over one of them changes nothing here. Who writes
-/// to them in place may mix old and new data; who shortens them causes [`Cause::Shortened`].
+/// The files stay open while this lives. Renaming another model over one of them changes nothing here. Who
+/// writes to them in place may mix old and new data; who shortens them causes [`Cause::Shortened`].
 #[derive(Debug)]
 pub struct Gguf {
     version: u32,
@@ -57,7 +57,8 @@ struct Shard {
 
 /// Bytes of a file that are read before it is known how long its header is: enough for a small vocabulary.
 const FIRST_READ: u64 = 1 << 20;
-/// How much more is read if that was not enough, for parsing begins again: the second read has most of those that are.
+/// How much more is read if that was not enough, for parsing begins again: the second read has most of those
+/// that are.
 const MORE: u64 = 16;
 
 impl Gguf {
@@ -120,7 +121,8 @@ impl Gguf {
         self.tensor(name).ok_or_else(missing)
     }
 
-    /// Reads a tensor's bytes: `ne[3] * ne[2] * ne[1]` rows of [`TensorInfo::row_bytes`], `size` bytes in all.
+    /// Reads a tensor's bytes: `ne[3] * ne[2] * ne[1]` rows of [`TensorInfo::row_bytes`], `size` bytes in
+    /// all.
     ///
     /// # Errors
     /// The file cannot be read, or has become shorter.

@@ -39,8 +39,8 @@ pub(super) enum Stop {
     Bad(Cause),
 }
 
-/// Parses and verifies a file of `len` bytes by its first bytes. Every tensor returned lies inside the file and
-/// overlaps no other.
+/// Parses and verifies a file of `len` bytes by its first bytes. Every tensor returned lies inside the file
+/// and overlaps no other.
 pub(super) fn parse(bytes: &[u8], len: u64, path: &Path, shard: usize) -> Result<Parsed, Stop> {
     let mut cursor = Cursor { bytes, len, pos: 0, beyond: false };
     parse_all(&mut cursor, path, shard)

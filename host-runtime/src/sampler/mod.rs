@@ -5,8 +5,8 @@
 //! token costs one draw as in plain decoding, so both give the same text from the same seed.
 //!
 //! Random numbers (PCG) and exponentials are computed with integer and IEEE arithmetic only, so a seed gives
-//! the same tokens on every platform. With top-k the cost is a pass or two over the logits, about
-//! 0.3 ms for 250 000 on one x86 server core; without it every logit is weighed and that takes some milliseconds.
+//! the same tokens on every platform. With top-k the cost is a pass or two over the logits, about 0.3 ms for
+//! 250 000 on one x86 server core; without it every logit is weighed and that takes some milliseconds.
 
 mod candidates;
 mod error;

@@ -1,14 +1,16 @@
 //! `auto`: as many drafts as pay.
 //!
 //! It decides for every block from three things: what steps, drafts and rounds [cost](super::cost); the
-//! [odds](super::odds) of each draft; and the *rate* of the text so far, in tokens per plain step, which is what time is
-//! worth. With time in plain steps, n drafts of which the first i are all right with the chance c_i give
+//! [odds](super::odds) of each draft; and the *rate* of the text so far, in tokens per plain step, which is
+//! what time is worth. With time in plain steps, n drafts of which the first i are all right with the chance
+//! c_i give
 //!
 //! 1 + c_1 + c_2 + .. + c_n tokens for the time of a round, `value = tokens - rate * time`
 //!
-//! and the length of the largest value wins. A plain step stands among them: it gives one token, after which drafts must
-//! be paid for again. Where plain steps win, a *look* (a block of drafts without a round) comes after a pause, which grows
-//! with every look that gained nothing. Where drafts paid the last time after the same two tokens, a look comes at once.
+//! and the length of the largest value wins. A plain step stands among them: it gives one token, after which
+//! drafts must be paid for again. Where plain steps win, a *look* (a block of drafts without a round) comes
+//! after a pause, which grows with every look that gained nothing. Where drafts paid the last time after the
+//! same two tokens, a look comes at once.
 
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ pub(super) struct Auto {
     /// Tokens of the text, and the time that they took, in plain steps.
     tokens: f64,
     time: f64,
-    /// The last thing was a round, so that drafts are at hand or come next.
+    /// Whether the last action was a round, which leaves drafts for the next one.
     at_hand: bool,
     /// What drafts have gained since the last look, in plain steps.
     gain: f64,
@@ -44,7 +46,8 @@ pub(super) struct Auto {
 }
 
 impl Auto {
-    /// A text in a session with these costs. What drafts were worth in another text says little.
+    /// The state at the beginning of a text, in a session with these costs. Nothing else is kept from earlier
+    /// texts: what drafts were worth there says little.
     fn with(costs: Costs) -> Self {
         Self {
             costs,
@@ -121,7 +124,8 @@ impl Auto {
         (self.tokens, self.time) = (self.tokens + 1.0, self.time + 1.0);
         (self.steps, self.at_hand) = (self.steps.saturating_add(1), false);
         self.push(token);
-        // Drafts that were not verified, though it would have paid, are as good a reason to look again as drafts that paid.
+        // Drafts that were not verified, though it would have paid, are as good a reason to look again as
+        // drafts that paid.
         if self.gain_of(self.odds.right()) > 0.0 {
             self.pause = TUNING.pause;
         }
@@ -151,8 +155,8 @@ impl Auto {
     }
 }
 
-/// How many drafts to verify, of which the first 1, 2, .. are all right by these `chances`, where time is worth `rate`
-/// tokens a step; none if that is worth no more than a plain step.
+/// How many drafts to verify, of which the first 1, 2, .. are all right by these `chances`, where time is
+/// worth `rate` tokens a step; none if that is worth no more than a plain step.
 fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> u32 {
     let (mut best, mut value, mut tokens) = (0, step_value, 1.0);
     for (i, chance) in chances.iter().enumerate() {
@@ -217,7 +221,8 @@ mod tests {
         std::array::from_fn(|i| if (i as u32) < right { id(at + 1 + i) } else { wrong(at + 1 + i) })
     }
 
-    /// Runs 400 tokens' worth of text in which drafts are right up to `right(token)` of them; gives milliseconds.
+    /// Runs 400 tokens' worth of text in which drafts are right up to `right(token)` of them; gives
+    /// milliseconds.
     fn time(lengths: &mut Lengths, margins: Margins, right: impl Fn(usize) -> u32) -> f64 {
         let (mut tokens, mut time) = (0, 0.0);
         let ms = |x: f64| Duration::from_secs_f64(x / 1000.0);

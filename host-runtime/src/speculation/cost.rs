@@ -1,9 +1,10 @@
 //! What steps, drafts and rounds cost, learned from their times.
 //!
-//! Times scatter: a machine is interrupted for moments and slower for seconds. So the logarithm of a time is taken as the
-//! sum of what the thing costs, of how slow the machine is just now, and of noise. Each time corrects the first two by a
-//! share of its error. A round with n drafts costs `usual_round + usual_row * n`, times a factor that all rounds share,
-//! times a factor that grows with n: so a length that was never tried is judged by those that were.
+//! Times scatter: a machine is interrupted for moments and slower for seconds. So the logarithm of a time is
+//! taken as the sum of what the thing costs, of how slow the machine is just now, and of noise. Each time
+//! corrects the first two by a share of its error. A round with n drafts costs `usual_round + usual_row * n`,
+//! times a factor that all rounds share, times a factor that grows with n: so a length that was never tried
+//! is judged by those that were.
 
 use std::time::Duration;
 
@@ -32,8 +33,8 @@ impl Default for Costs {
     }
 }
 
-/// Position of a round with `n` drafts between short (-1) and long (1), for the slope of costs: 0 at 4 drafts, half of
-/// the usual block.
+/// Position of a round with `n` drafts between short (-1) and long (1), for the slope of costs: 0 at 4
+/// drafts, half of the usual block.
 fn tilt(n: usize) -> f64 {
     (n as f64 - 4.0) / 4.0
 }
@@ -176,7 +177,8 @@ mod tests {
         assert!((costs.round(5) - 3.5).abs() < 0.1, "{}", costs.round(5));
     }
 
-    /// All lengths were tried while the machine was busy with something else, and only one of them ever since.
+    /// All lengths were tried while the machine was busy with something else, and only one of them ever
+    /// since.
     #[test]
     fn bad_moments_are_not_held_against_lengths() {
         let (mut costs, dear) = (Costs::default(), |n: usize| 150.0 + 20.0 * n as f64);

@@ -1,4 +1,4 @@
-//! How many tokens to draft and to verify: as asked, or as [pays](super::auto).
+//! How many tokens to draft and to verify: a fixed number, or as many as [pay](super::auto).
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use super::auto::Auto;
 /// The number of tokens to draft per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftLength {
-    /// So many; none is plain decoding.
+    /// This number of tokens; 0 is plain decoding.
     Fixed(u32),
     /// As many as the measured acceptance and the measured costs say, or none.
     Auto,
 }
 
-/// What to do next, where no drafts are at hand.
+/// What to do next while there are no drafts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// A plain step.
     Plain,
-    /// So many drafts. [`Lengths::take`] says how many of them to verify.
+    /// Draft this many tokens. [`Lengths::take`] then says how many of them to verify.
     Draft(u32),
 }
 
@@ -63,7 +63,7 @@ impl Lengths {
         }
     }
 
-    /// Drafts that the block after the one at hand should have, at least 1.
+    /// How many drafts the block after the present one should have, at least 1.
     pub fn next_block(&self) -> u32 {
         match &self.0 {
             Kind::Fixed(n) => (*n).max(1),
@@ -71,8 +71,8 @@ impl Lengths {
         }
     }
 
-    /// How many of the `drafts` at hand after the token `anchor` to verify; 0 for a plain step instead. `margins` says how
-    /// far each draft's logit is above all others, where that is known.
+    /// How many of `drafts`, which follow the token `anchor`, to verify; 0 means a plain step instead.
+    /// `margins` tells, where that is known, how far each draft's logit is above all others.
     pub fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
         match &mut self.0 {
             Kind::Fixed(_) => drafts.len() as u32,
@@ -94,8 +94,8 @@ impl Lengths {
         }
     }
 
-    /// A round took `time`, the next drafts included, and gave `tokens`: those of `n` drafts that were right, and one more.
-    /// `n` is what [`take`](Self::take) had said.
+    /// A round took `time`, the next drafts included, and gave `tokens`: those of `n` drafts that were right,
+    /// and one more. `n` is what [`take`](Self::take) had said.
     pub fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
         if let Kind::Auto(auto) = &mut self.0 {
             auto.rounded(n, tokens, time);

@@ -1,4 +1,4 @@
-//! Speculation: who drafts, how many tokens, and what came of it.
+//! Speculation: where drafts come from, how many to make, and statistics of what became of them.
 
 mod auto;
 mod cost;

@@ -1,7 +1,8 @@
 //! Prompt look-up: what followed the last time that the same tokens came.
 //!
-//! The idea is "prompt lookup decoding" (Saxena, 2023); llama.cpp calls it `ngram-simple`. Here the longest suffix of the
-//! text that occurs earlier decides, and the latest such place: code and quotations repeat what came shortly before.
+//! The idea is "prompt lookup decoding" (Saxena, 2023); llama.cpp calls it `ngram-simple`. Here the longest
+//! suffix of the text that occurs earlier decides, and the latest such place: code and quotations repeat what
+//! came shortly before.
 
 use std::collections::HashMap;
 

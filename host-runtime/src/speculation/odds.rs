@@ -4,10 +4,11 @@
 //!
 //! sigmoid(base + per_margin * min(margin, most_margin) + recall * ln((r + doubt) / (w + doubt)))
 //!
-//! with the constants of [`TUNING`]. The margin is how far its logit is above all others. r and w count how often the same
-//! token, drafted after the same token, was right and wrong in this text: what a draft model does not know, it does not
-//! know the next time either. How good drafts are in this text is in `base`, which follows what becomes of them by steps
-//! of logistic regression. A draft need not be verified for that: the text goes on, and shows what was right.
+//! with the constants of [`TUNING`]. The margin is how far its logit is above all others. r and w count how
+//! often the same token, drafted after the same token, was right and wrong in this text: what a draft model
+//! does not know, it does not know the next time either. How good drafts are in this text is in `base`, which
+//! follows what becomes of them by steps of logistic regression. A draft need not be verified for that: the
+//! text goes on, and shows what was right.
 
 use super::recent::Recent;
 use super::tuning::TUNING;
@@ -57,8 +58,8 @@ impl Default for Odds {
 }
 
 impl Odds {
-    /// Chances that the first 1, 2, .. of these `drafts` after the token `anchor` are all right. `margins` says how far each
-    /// one's logit is above all others, where that is known.
+    /// Chances that the first 1, 2, .. of these `drafts` after the token `anchor` are all right. `margins`
+    /// says how far each one's logit is above all others, where that is known.
     pub(super) fn of(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> [f64; LENGTHS] {
         let n = drafts.len().min(LENGTHS - 1);
         // The first token of a text comes from the prompt.

@@ -1,6 +1,6 @@
-//! What a text has shown after some tokens.
+//! A table of fixed size for what a text has shown after some tokens.
 
-/// Values by a few tokens, in places by their hash: the last ones that have the same place replace those before.
+/// Values by a few tokens. Their hash gives the entry; a newer value replaces one with the same entry.
 #[derive(Clone, Debug)]
 pub(super) struct Recent<T> {
     /// Keys, 0 for none.

@@ -1,19 +1,22 @@
 //! The tuned constants of [`auto`](super::auto), each with its reason.
 //!
-//! They were chosen by random search for the least time over the replay in `tests/e2e/tests/speculation/auto.rs`, at the
-//! costs of seven machines: the two of that test, and five with cheap, dear, steep, flat and hopeless rounds. Run it
-//! after a change: `cargo test -p hexflash-e2e --test speculation auto_against -- --nocapture`.
+//! They were chosen by random search for the least time over the replay in
+//! `tests/e2e/tests/speculation/auto.rs`, at the costs of seven machines: the two of that test, and five with
+//! cheap, dear, steep, flat and hopeless rounds. Run it after a change:
+//! `cargo test -p hexflash-e2e --test speculation auto_against -- --nocapture`.
 
-/// Constants of the cost model, the odds and the policy. Costs are in plain steps: 1.0 is the time of one plain step.
+/// Constants of the cost model, the odds and the policy. Costs are in plain steps: 1.0 is the time of one
+/// plain step.
 pub(super) struct Tuning {
     /// Cost of a block of drafts before any was timed.
     pub usual_draft: f64,
-    /// Cost of a round without drafts before any was timed. It is low on purpose: a length that seems cheap is tried and
-    /// then known, and one that seems dear never is.
+    /// Cost of a round without drafts before any was timed. It is low on purpose: a length that seems cheap
+    /// is tried and then known, and one that seems dear never is.
     pub usual_round: f64,
     /// What each draft adds to the cost of a round before any was timed.
     pub usual_row: f64,
-    /// Share of an error by which a cost is corrected, once the cost was timed often. It averages over about 30 times.
+    /// Share of an error by which a cost is corrected, once the cost was timed often. It averages over about
+    /// 30 times.
     pub gain: f64,
     /// Times that the first guess of a cost counts for.
     pub guess_weight: f64,
@@ -45,8 +48,8 @@ pub(super) struct Tuning {
     pub first_rate_weight: f64,
     /// Rates at which drafting surely stops after a plain step, and at which it surely goes on.
     pub going: [f64; 2],
-    /// What a plain step between two blocks loses if drafting goes on, per cost of a block: the drafts must be paid for
-    /// again.
+    /// What a plain step between two blocks loses if drafting goes on, per cost of a block: the drafts must
+    /// be paid for again.
     pub loss: f64,
     /// Gain of a remembered round that makes it worth to draft at the same place again, per cost of a block.
     pub worth: f64,
@@ -58,7 +61,8 @@ pub(super) struct Tuning {
     pub longest_pause: f64,
     /// What is left of the longest verified block after the next one.
     pub block_fade: f64,
-    /// Drafts that a block has beyond the longest verified one: a block can grow only if there are more drafts.
+    /// Drafts that a block has beyond the longest verified one: a block can grow only if there are more
+    /// drafts.
     pub block_spare: f64,
 }
 

@@ -2,7 +2,8 @@
 
 use super::TokenizerError;
 
-/// Everything a [`Tokenizer`](super::Tokenizer) is made of; fields are named after the `tokenizer.ggml.` keys.
+/// Everything a [`Tokenizer`](super::Tokenizer) is made of; fields are named after the `tokenizer.ggml.`
+/// keys.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSpec<'a> {
     /// Algorithm: `gpt2`.

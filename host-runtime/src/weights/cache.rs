@@ -3,12 +3,13 @@
 //! ```text
 //! Header | zeros up to 64 KiB | image
 //! ```
-//! The header says which model, which specs and which layout the image is of, and holds a hash of the image. All of
-//! the file is covered: header and zeros are checked when it is found, the image is hashed as it is read.
+//! The header says which model, which specs and which layout the image is of, and holds a hash of the image.
+//! All of the file is covered: header and zeros are checked when it is found, the image is hashed as it is
+//! read.
 //!
-//! A cache is written into a file without a name, brought to the disk and only then named: at every moment
-//! there is a whole cache under the final name or none, whoever else is building, and whenever a process or
-//! the power fails. It may be read by whoever may read the model, and be written by nobody but its owner.
+//! A cache is written into a file without a name, brought to the disk and only then named. So at every moment
+//! there is a whole cache under the final name or none, even if several processes build one, or a process or
+//! the power fails. All who may read the model may read the cache; only its owner may write to it.
 //!
 //! Nothing in the file tells where weights lie: that is computed from the model. So a hostile cache can hold
 //! wrong numbers, but cannot lead a read outside the image. The hashes are of XXH3, which finds damage and no

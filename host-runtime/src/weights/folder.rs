@@ -1,8 +1,8 @@
 //! The folder that a cache lies in, held open, and what is done in it by name.
 //!
-//! Who may write to the folder may be somebody else, as in `/tmp`. So a file is opened without following
-//! links, and looked at by its handle and not by its name; a new file has no name before it is complete, or
-//! one that cannot be guessed; and no step goes through a path that could lead elsewhere meanwhile.
+//! Other users may be able to write to the folder, as in `/tmp`. So a file is opened without following links,
+//! and is inspected by its handle and not by its name. A new file has no name before it is complete, or one
+//! that cannot be guessed. No step goes through a path that could lead elsewhere by then.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -45,8 +45,8 @@ impl Folder {
         Ok(Self { folder: system::open_folder(parent)?, path: parent.to_owned(), name })
     }
 
-    /// Opens what is under the cache's name, for reading: whoever opens a file for writing ends others'
-    /// leases on it.
+    /// Opens what is under the cache's name, for reading only: opening a file for writing ends the leases
+    /// that other processes have on it.
     pub(super) fn find(&self) -> Named {
         match system::open(&self.folder, &self.name, false) {
             Ok(Some(file)) => match file.metadata() {
@@ -60,8 +60,8 @@ impl Folder {
         }
     }
 
-    /// Opens the cache for writing, if it still is the same file. Does not wait for those who hold it as it
-    /// is.
+    /// Opens the cache for writing, if it still is the same file. Does not wait for processes that have a
+    /// lease on it.
     pub(super) fn open_to_write(&self, same: &File) -> io::Result<File> {
         let file = system::open(&self.folder, &self.name, true)?.ok_or(io::ErrorKind::NotFound)?;
         if system::identity(&file.metadata()?) != system::identity(&same.metadata()?) {
@@ -81,12 +81,13 @@ impl Folder {
 
     fn named_draft(&self) -> io::Result<Draft<'_>> {
         let (file, name) = self.with_new_name(|name| system::create(&self.folder, name))?;
-        // Tells others that its writer lives. Where files cannot be locked, nobody removes any.
+        // Shows other processes that the writer lives. Where files cannot be locked, unfinished files are
+        // never removed.
         let _ = file.try_lock();
         Ok(Draft { folder: self, file, name: Some(name) })
     }
 
-    /// Makes something under a name that nobody could know before.
+    /// Creates something under a name that cannot be guessed.
     fn with_new_name<T>(&self, make: impl Fn(&OsStr) -> io::Result<T>) -> io::Result<(T, OsString)> {
         loop {
             // The standard library's keys for hash tables are random.
@@ -189,8 +190,7 @@ mod unix {
         Ok(rustix::fs::open(path, flags, Mode::empty())?)
     }
 
-    /// Opens what has this name; `None` if it is a link. It waits for nobody, such as the other end of a
-    /// pipe.
+    /// Opens what has this name; `None` if it is a link. It never blocks, as opening a pipe could.
     pub(super) fn open(folder: &Handle, name: &OsStr, write: bool) -> io::Result<Option<File>> {
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

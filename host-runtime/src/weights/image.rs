@@ -12,10 +12,10 @@
 //! change, so that content edited in place with its modification time set back is noticed; elsewhere it is
 //! not.
 //!
-//! How it is kept from changing. Whoever writes to a file that is mapped, or shortens it, changes the weights
-//! of a text that is being written, or ends the process with SIGBUS; and what was verified would not be what
-//! is used. On Linux a cache is mapped all the same, under a lease that holds off all who would write to it
-//! until there is a copy (the module `lease` tells how). A start then costs one pass over the image to hash it,
+//! How it is kept from changing. A process that writes to a mapped file changes the weights in the middle of
+//! a text, and one that shortens it ends this process with SIGBUS; what was verified would not be what is
+//! used. On Linux a cache is mapped nevertheless, under a lease that holds off all writers until there is a
+//! copy (see the module `lease`). A start then costs one pass over the image to hash it,
 //! in parallel, which brings its pages into the process for the first token, too; the memory is the page
 //! cache's, shared by all processes and given back when the system is short of it. Where there are no leases,
 //! the image is copied into memory of this process, and each piece is hashed when it has just been copied and
@@ -108,8 +108,8 @@ impl WeightImage {
     /// [`notes`](Self::notes) says what happened; neither is an error.
     ///
     /// # Errors
-    /// Tensors that are missing, of unsupported type or do not fit together; no memory; a model that cannot be
-    /// read; [`WeightError::Cancelled`].
+    /// Tensors that are missing, of unsupported type or do not fit together; no memory; a model that cannot
+    /// be read; [`WeightError::Cancelled`].
     pub fn load(
         gguf: &Gguf,
         specs: &[WeightSpec],
@@ -218,8 +218,7 @@ impl WeightImage {
         &self.inner.notes
     }
 
-    /// Those of the notes that tell of more than the usual course: a cache that was rebuilt or could not be
-    /// used.
+    /// The notes about something unusual: a cache that was rebuilt or could not be used.
     pub fn warnings(&self) -> &[String] {
         &self.inner.warnings
     }
@@ -306,7 +305,7 @@ impl<'a> Loader<'a> {
         self.notes.push(note);
     }
 
-    /// A note that users should see: who asked for the weights shows it.
+    /// Adds a note that the caller should show to the user.
     fn warn(&mut self, note: String) {
         self.warnings.push(note.clone());
         self.notes.push(note);

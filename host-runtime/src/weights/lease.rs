@@ -1,15 +1,16 @@
 //! A cache that is used where it lies: mapped, and kept as it is by a lease.
 //!
-//! A mapping costs no copy and no memory that the system cannot take back, but shows whatever becomes of the
-//! file, and touching what the file no longer has is a SIGBUS. A read lease (fcntl(2), `F_SETLEASE`) closes
-//! the gap. It is granted while nobody has the file open for writing; from then on, whoever wants to write to
-//! it or to shorten it waits in the kernel until the lease is given up. A thread looks for such a wish. It
-//! copies the image into memory of this process, puts the copy in the place of the mapping, under the same
-//! addresses and in one step, and then gives up the lease.
+//! A mapping costs no copy and no memory that the system cannot take back. But it shows every later change of
+//! the file, and reading beyond the end of a file that has become shorter is a SIGBUS. A read lease
+//! (fcntl(2), `F_SETLEASE`) prevents both. It is granted if no process has the file open for writing. From
+//! then on, a process that wants to write to the file or to shorten it waits in the kernel until the lease is
+//! given up. A thread checks whether one is waiting. It then copies the image into memory of this process,
+//! puts the copy in the place of the mapping, under the same addresses and in one step, and gives up the
+//! lease.
 //!
-//! The kernel lets others wait for `/proc/sys/fs/lease-break-time`, 45 seconds unless somebody changed it;
-//! the copy takes well below a second per gigabyte that is in memory already. It is verified like every copy:
-//! if the time was not enough, or there is no memory, then the process ends with a line that says so.
+//! The kernel lets the other process wait for `/proc/sys/fs/lease-break-time`, by default 45 seconds. The
+//! copy takes well below a second per gigabyte that is in memory already. It is verified like every copy: if
+//! the time was not enough, or there is no memory, the process ends with a line that says so.
 
 use std::fs::File;
 use std::io;
@@ -24,20 +25,20 @@ use rustix::mm::MremapFlags;
 
 use super::store::{FileStore, anonymous};
 
-/// How often the thread looks whether somebody wants to write: so long they wait at least.
+/// How often the thread checks whether another process wants to write, which may therefore wait this long.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// File systems of this machine alone, by the numbers that statfs(2) gives: elsewhere, machines that know
 /// nothing of the lease may write to a file. In this order: ext2 to ext4, XFS, Btrfs, F2FS, tmpfs, overlayfs.
 const LOCAL: [u64; 6] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994, 0x794c_7630];
 
-/// A file that nobody changes as long as this lives; who wants to, waits.
+/// A file that cannot change as long as this value lives. A process that wants to write to it waits.
 pub(super) struct Lease(File);
 
 impl Lease {
-    /// Takes a lease on a file that is open for reading. `None` where there can be none: somebody has the
-    /// file open for writing, it is another user's, or the file system has no leases or is not this machine's
-    /// alone.
+    /// Takes a lease on a file that is open for reading. `None` if it is not granted: the file is open for
+    /// writing, it belongs to another user, or its file system has no leases or is shared with other
+    /// machines.
     pub(super) fn take(file: &File) -> Option<Self> {
         let kind = rustix::fs::fstatfs(file).ok()?.f_type as u64;
         let file = file.try_clone().ok().filter(|_| LOCAL.contains(&kind))?;
@@ -61,7 +62,7 @@ impl Lease {
         unsafe { MmapOptions::new().offset(at).len(bytes).map(&self.0) }
     }
 
-    /// Whether somebody waits for its end.
+    /// Whether another process waits for the lease to end.
     fn is_wanted(&self) -> bool {
         // SAFETY: a plain call with a descriptor that `self` keeps open.
         unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) != libc::F_RDLCK }

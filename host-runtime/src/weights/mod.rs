@@ -1,4 +1,5 @@
-//! Weights in the form the device reads: repacked once, cached beside the model, read and verified on the next start.
+//! Weights in the form the device reads: repacked once, cached beside the model, read and verified on the
+//! next start.
 //!
 //! * [`tiles`]: from ggml's blocks to the tiled layouts of [`hexflash_abi::dtype`], strip by strip,
 //! * [`image`]: all weights of a model back to back in one read-only block of memory, and
@@ -24,7 +25,8 @@ pub use image::{CachePolicy, ImageOptions, WeightImage};
 pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
 pub use store::Stretch;
 
-/// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing any.
+/// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing
+/// any.
 ///
 /// # Errors
 /// As [`WeightImage::load`] for the specs.

@@ -18,8 +18,8 @@ pub const WEIGHT_ALIGNMENT: u64 = hexflash_abi::VECTOR_BYTES as u64;
 pub struct WeightSpec {
     /// What the model's graph calls it.
     pub name: String,
-    /// GGUF tensors it is made of. The rows of several follow each other without padding; their types and `ne[0]`
-    /// must agree. Empty for [`Form::Values`], where they are ignored.
+    /// GGUF tensors it is made of. The rows of several follow each other without padding; their types and
+    /// `ne[0]` must agree. Empty for [`Form::Values`], where they are ignored.
     pub sources: Vec<String>,
     /// What becomes of them.
     pub form: Form,
@@ -35,8 +35,8 @@ impl WeightSpec {
 /// The form of a weight in the image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Form {
-    /// Tiles of the source's type, for MUL_MAT and GET_ROWS: {k, n, ..} to {k, n, ..}. The matrices of a tensor of 3
-    /// or 4 dimensions follow each other, each padded to whole strips.
+    /// Tiles of the source's type, for MUL_MAT and GET_ROWS: {k, n, ..} to {k, n, ..}. The matrices of a
+    /// tensor of 3 or 4 dimensions follow each other, each padded to whole strips.
     Tiled,
     /// Row-major F32 of the same shape, from F32, F16 or BF16: norms, biases and other small tensors.
     Plain,
@@ -60,8 +60,8 @@ pub struct WeightEntry {
 }
 
 impl WeightEntry {
-    /// Bytes per step along each axis, as a tensor descriptor wants them: element, row, matrix, outer for F32; group,
-    /// strip, matrix, outer for tiles. An axis of one element whose step exceeds 32 bits has 0.
+    /// Bytes per step along each axis, as a tensor descriptor wants them: element, row, matrix, outer for
+    /// F32; group, strip, matrix, outer for tiles. An axis of one element whose step exceeds 32 bits has 0.
     pub fn strides(&self) -> [u32; 4] {
         let [first, row, matrix, outer] = strides(self.dtype, self.ne.map(u64::from));
         [first, row, matrix, outer].map(|bytes| u32::try_from(bytes).unwrap_or(0))
@@ -167,8 +167,8 @@ impl<'a> Plan<'a> {
         Ok(entries)
     }
 
-    /// Reads the model's bytes that a piece is made of into `data`, whose content is lost. Given values are part of
-    /// the specs, not of the model.
+    /// Reads the model's bytes that a piece is made of into `data`, whose content is lost. Given values are
+    /// part of the specs, not of the model.
     pub(super) fn read(&self, piece: &Piece, data: &mut Vec<u8>) -> Result<(), GgufError> {
         let item = &self.items[piece.item];
         let rows = match item.form {
@@ -242,8 +242,8 @@ impl<'a> Plan<'a> {
 }
 
 impl Item<'_> {
-    /// That row or value `at`, of which a row has `per_row`, is infinite or no number. It is counted through all
-    /// sources, and told by the one that has it.
+    /// That row or value `at`, of which a row has `per_row`, is infinite or no number. It is counted through
+    /// all sources, and told by the one that has it.
     fn not_finite(&self, what: &'static str, mut at: usize, per_row: usize) -> WeightError {
         let mut tensor = "";
         for source in &self.sources {
@@ -326,7 +326,8 @@ fn finish<'a>(
     }
     let fit = |n: u64| u32::try_from(n).map_err(|_| large());
     let shape = [fit(ne[0])?, fit(ne[1])?, fit(ne[2])?, fit(ne[3])?];
-    // Padding multiplies a size by at most 1024 (a value to a group of tiles); sources are as large as a file can be.
+    // Padding multiplies a size by at most 1024 (a value to a group of tiles); sources are as large as a file
+    // can be.
     let steps = strides(dtype, ne);
     let units = [1, if dtype == DType::F32 { ne[1] } else { ne[1].div_ceil(TILE_ROWS as u64) }, ne[2], ne[3]];
     if units.iter().zip(steps).any(|(&n, step)| n > 1 && fit(step).is_err()) {

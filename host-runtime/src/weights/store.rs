@@ -32,7 +32,7 @@ pub(super) struct FileStore {
     pub pieces: Vec<(Range<u64>, u64)>,
 }
 
-/// An image in memory, which nobody can change: it begins with a page, is read-only and does not move.
+/// An image in memory that cannot change. It begins with a page, is read-only and does not move.
 pub(super) enum Bytes {
     /// In this process's own.
     Own(Mmap),
@@ -54,7 +54,7 @@ impl Deref for Bytes {
 }
 
 impl Store {
-    /// What was packed or verified in memory: from here on nobody can write to it.
+    /// Takes memory with a packed or verified image, and makes it read-only.
     pub(super) fn sealed(memory: MmapMut) -> Result<Self, WeightError> {
         let bytes = memory.len() as u64;
         let memory = memory.make_read_only().map_err(|io| WeightError::Memory { bytes, io })?;

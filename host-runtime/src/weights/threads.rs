@@ -9,8 +9,9 @@ use rayon::ThreadPoolBuilder;
 
 use super::WeightError;
 
-/// Starts rayon's threads, the first time: one for each core, or fewer if `RAYON_NUM_THREADS` says so. Left to itself,
-/// rayon starts as many as that variable names, were they a hundred thousand, and panics where it gets none.
+/// Starts rayon's threads, the first time: one for each core, or fewer if `RAYON_NUM_THREADS` says so. Left
+/// to itself, rayon starts as many as that variable names, were they a hundred thousand, and panics where it
+/// gets none.
 ///
 /// # Errors
 /// [`WeightError::Threads`]: the system gives no threads.

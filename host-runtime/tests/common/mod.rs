@@ -31,7 +31,8 @@ impl Random {
     }
 }
 
-/// `rows` rows of `k` random values as ggml stores them: every quant and every scale, sign included, may occur.
+/// `rows` rows of `k` random values as ggml stores them: every quant and every scale, sign included, may
+/// occur.
 pub fn random_rows(ggml_type: GgmlType, k: usize, rows: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let blocks = k / ggml_type.block_len() as usize * rows;

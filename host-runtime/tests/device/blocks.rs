@@ -159,7 +159,8 @@ pub fn read_only_memory_is_not_written(bench: &mut Bench) {
     bench.device.free(constant).unwrap();
 }
 
-/// Three ops, the second one with an id out of range: the first has run, the third has not, the answer says which.
+/// Three ops, the second one with an id out of range: the first has run, the third has not, the answer says
+/// which.
 pub fn a_failing_op_is_named_and_ends_the_program(bench: &mut Bench) {
     let row = tensor(DType::F32, 256, [1; 4]);
     let table = tensor(DType::F32, 0, [1, 4, 1, 1]);

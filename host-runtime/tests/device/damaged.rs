@@ -1,4 +1,5 @@
-//! A device whose memory is damaged behind the loader's back: weights are copied, and all memory can be overwritten.
+//! A device whose memory is damaged behind the loader's back: weights are copied, and all memory can be
+//! overwritten.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use hexflash_abi::Seq;
 use hexflash_abi::dtype::{q4_0, q6k, q8_0};
 use hexflash_abi::message::{Load, Message, Response};
 
-/// The memory of a device: of weights, in the order in which they were mapped, and what was allocated otherwise.
+/// The memory of a device: of weights, in the order in which they were mapped, and what was allocated
+/// otherwise.
 #[derive(Clone, Default)]
 pub struct Reach(Arc<Mutex<(Vec<Buffer>, Vec<Buffer>)>>);
 
@@ -161,8 +163,8 @@ pub fn nan(memory: &SharedMemory, entry: &WeightEntry, row: usize) -> Wound {
     overwrite(memory, entry.offset as usize + strip + part + lane, &nan)
 }
 
-/// A model that was sound when it was loaded: what a prompt gives when a weight is damaged, when a cached key is, and when
-/// all is well again. The same on every device.
+/// A model that was sound when it was loaded: what a prompt gives when a weight is damaged, when a cached key
+/// is, and when all is well again. The same on every device.
 #[allow(dead_code, reason = "not for those who test more")]
 pub fn damage_is_reported_with_its_layer(gguf: &Gguf, device: Box<dyn Device>) {
     let (device, reach) = Damaged::new(device);

@@ -1,8 +1,8 @@
 //! Every way in which a device refuses or fails a request, by name, over the real queue: written once, run on
 //! `inproc` and on `qemu` here, and on `htp` in tests/cdsprpc.
 //!
-//! Sessions have tests of their own (`dsp-runtime/tests`); these hold the transport, the platform and, on `qemu`, the
-//! Hexagon code to the same.
+//! Sessions have tests of their own (`dsp-runtime/tests`); these hold the transport, the platform and, on
+//! `qemu`, the Hexagon code to the same.
 #![cfg(target_os = "linux")]
 
 mod bench;
@@ -48,8 +48,8 @@ fn qemu_refuses_what_it_must() {
     }
 }
 
-/// Requests sent while the device takes up the ones before them: with two under way the queue is never full, whichever
-/// word of the device's progress the host happens to see first.
+/// Requests sent while the device takes up the ones before them: with two under way the queue is never full,
+/// whichever word of the device's progress the host happens to see first.
 #[test]
 fn two_requests_under_way_always_fit() {
     let mut device = Inproc::with_settings(inproc::Settings::from_options(&OPTIONS).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! A program with some of every kind of op, its words changed at random: what is refused, what fails and what runs
-//! must be the same on every device, and what ran leaves the same memory.
+//! A program with some of every kind of op, its words changed at random: what is refused, what fails and what
+//! runs must be the same on every device, and what ran leaves the same memory.
 
 use hexflash_abi::program::{OpDesc, TensorDesc};
 use hexflash_abi::{DType, Fault, Op, Status};
@@ -114,7 +114,8 @@ pub fn transcript(device: Box<dyn Target>) -> Vec<Outcome> {
         .collect()
 }
 
-/// The first byte of a word that differs, unless it is NaN on both sides: which NaN is the processor's affair.
+/// The first byte of a word that differs, unless it is NaN on both sides: which NaN is the processor's
+/// affair.
 pub fn differs(a: &[u8], b: &[u8]) -> Option<usize> {
     let nan = |word: &[u8; 4]| f32::from_le_bytes(*word).is_nan();
     let pairs = a.as_chunks().0.iter().zip(b.as_chunks().0);

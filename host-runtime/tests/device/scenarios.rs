@@ -35,8 +35,8 @@ scenarios! {
     blocks::an_op_that_vtcm_cannot_hold_is_refused,
 }
 
-/// What no request can bring about: the software engine has no errors, nobody else has its scratchpad, and the rest
-/// would be mistakes of ours.
+/// What no request can bring about: the software engine has no errors, nobody else has its scratchpad, and
+/// the rest would be mistakes of ours.
 const UNREACHABLE: [ErrorCode; 4] =
     [ErrorCode::DmaError, ErrorCode::DmaTimeout, ErrorCode::Internal, ErrorCode::VtcmBusy];
 

@@ -1,7 +1,7 @@
 //! What threads and the two sides of a queue share: atomics, cells, bytes of memory.
 //!
-//! They are the language's. In models (`cargo xtask loom`, which compiles with `--cfg loom`) they are loom's, which
-//! runs a model in all orders that threads may take.
+//! They are the language's. In models (`cargo xtask loom`, which compiles with `--cfg loom`) they are loom's,
+//! which runs a model in all orders that threads may take.
 
 #[cfg(loom)]
 mod model;

@@ -1,10 +1,11 @@
 //! Loom's.
 //!
-//! Loom takes sequentially consistent accesses for acquire and release. They are made of what it does model: a
-//! sequentially consistent fence before each, which is how processors without such accesses do it.
+//! Loom takes sequentially consistent accesses for acquire and release. They are made of what it does model:
+//! a sequentially consistent fence before each, which is how processors without such accesses do it.
 //!
-//! Shared memory is an array of loom's words: `base` is the address of the first, and byte `at` lies in word `at / 4`.
-//! Bytes that are copied travel in words without any order of their own, so that a copy made too early finds old ones.
+//! Shared memory is an array of loom's words: `base` is the address of the first, and byte `at` lies in word
+//! `at / 4`. Bytes that are copied travel in words without any order of their own, so that a copy made too
+//! early finds old ones.
 
 use core::ptr::NonNull;
 
@@ -80,7 +81,8 @@ atomic!(AtomicUsize, usize, fetch_add);
 /// The word at byte `at` of shared memory.
 ///
 /// # Safety
-/// `base` is the first of an array of [`AtomicU32`] that lives for `'m` and has a word for `at`, a multiple of 4.
+/// `base` is the first of an array of [`AtomicU32`] that lives for `'m` and has a word for `at`, a multiple
+/// of 4.
 pub unsafe fn word<'m>(base: NonNull<u8>, at: usize) -> &'m AtomicU32 {
     // SAFETY: the caller's promise.
     unsafe { base.cast::<AtomicU32>().add(at / 4).as_ref() }

@@ -1,5 +1,5 @@
-//! `remote_session_control` and `remote_handle_control`: what is asked of sessions and of the DSP. And the two functions
-//! by which a test steers the stand-in.
+//! `remote_session_control` and `remote_handle_control`: what is asked of sessions and of the DSP. And the
+//! two functions by which a test steers the stand-in.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;

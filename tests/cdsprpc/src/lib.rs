@@ -1,14 +1,16 @@
-//! A stand-in for the vendor's `libcdsprpc.so`: the functions that hexflash uses, with their rules, and a process that
-//! plays the one on the DSP (`hexflash-pd`: the skel library compiled for this machine, or Hexagon code under emulation).
+//! A stand-in for the vendor's `libcdsprpc.so`: the functions that hexflash uses, with their rules, and a
+//! process that plays the one on the DSP (`hexflash-pd`: the skel library compiled for this machine, or
+//! Hexagon code under emulation).
 //!
-//! What it is true to: calls and structs, the order in which they must come, the queue's memory, limits, codes, file
-//! descriptors that must be mapped and unmapped, a DSP whose caches hold old bytes until they are told to drop them. The
-//! CPU's caches are coherent, as they are to the public sources of the vendor's library, which does nothing for a
-//! packet's flags on that side. What it cannot show: that a phone's firmware behaves like the public sources say.
+//! What it is true to: calls and structs, the order in which they must come, the queue's memory, limits,
+//! codes, file descriptors that must be mapped and unmapped, a DSP whose caches hold old bytes until they are
+//! told to drop them. The CPU's caches are coherent, as they are to the public sources of the vendor's
+//! library, which does nothing for a packet's flags on that side. What it cannot show: that a phone's
+//! firmware behaves like the public sources say.
 //!
-//! [`hexflash_fastrpc::config`] says what can be made to fail. A test sets it in the environment (`HEXFLASH_STANDIN`) or
-//! through [`hexflash_standin_configure`](control::hexflash_standin_configure); each copy of the file is a library of its
-//! own.
+//! [`hexflash_fastrpc::config`] says what can be made to fail. A test sets it in the environment
+//! (`HEXFLASH_STANDIN`) or through [`hexflash_standin_configure`](control::hexflash_standin_configure); each
+//! copy of the file is a library of its own.
 #![cfg(target_os = "linux")]
 
 pub mod control;

@@ -160,7 +160,8 @@ impl Process {
     }
 }
 
-/// The settings for a new process: messages are counted over all processes on this side, and by each on its own.
+/// The settings for a new process: messages are counted over all processes on this side, and by each on its
+/// own.
 fn pd_config(config: &Config) -> Config {
     let mut own = config.clone();
     let sent = MESSAGES.load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! For tests: a stand-in of one's own. That is a copy of the library, which is then a library by itself, its settings and
-//! its report. Nothing here is of use in the library that is copied.
+//! For tests: a stand-in of one's own. That is a copy of the library, which is then a library by itself, its
+//! settings and its report. Nothing here is of use in the library that is copied.
 //!
 //! Everything here panics where the stand-in itself is broken or not built: a test cannot go on then.
 

@@ -1,6 +1,7 @@
 //! Every kernel of hexflash against ggml's own result, every model against llama.cpp.
 //!
-//! Started by `cargo xtask conformance`, `cargo xtask compare-llama` and `cargo xtask random-model`; see there.
+//! Started by `cargo xtask conformance`, `cargo xtask compare-llama` and `cargo xtask random-model`; see
+//! there.
 
 mod compare;
 mod ops;

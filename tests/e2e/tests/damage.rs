@@ -1,5 +1,5 @@
-//! Weights, states and caches that are damaged after they were loaded: no plausible text, the same error whoever decodes, and
-//! what was right before stays.
+//! Weights, states and caches that are damaged after they were loaded: no plausible text, the same error
+//! whoever decodes, and what was right before stays.
 
 #[path = "../../../host-runtime/tests/device/damaged.rs"]
 mod damaged;
@@ -153,7 +153,8 @@ fn text_before_the_damage_is_kept_and_is_right() {
     assert_eq!(a, b);
 }
 
-/// A draft that cannot compute says so, too, with the draft's own layer: it could only go on without saying why it is slow.
+/// A draft that cannot compute says so, too, with the draft's own layer: it could only go on without saying
+/// why it is slow.
 #[test]
 fn a_damaged_draft_is_named() {
     let target = Model::Q8_0.gguf();
@@ -184,7 +185,8 @@ fn kept(engine: &Engine, layer: usize) -> [u64; 2] {
     names.map(|name| engine.kept().place(&Scope::TARGET.layer(layer).label(name)).offset)
 }
 
-/// NaN and infinity in memory that steps write themselves. Attention to a damaged key must not look away from it.
+/// NaN and infinity in memory that steps write themselves. Attention to a damaged key must not look away from
+/// it.
 #[test]
 fn damaged_states_and_caches_are_named() {
     for model in [Model::F16, Model::Q8_0] {
@@ -213,7 +215,8 @@ fn damaged_states_and_caches_are_named() {
     }
 }
 
-/// The first value of a row of every weight of a linear and of a full layer, and of those that are no layer's.
+/// The first value of a row of every weight of a linear and of a full layer, and of those that are no
+/// layer's.
 #[test]
 fn every_weight_that_is_damaged_is_named() {
     for model in Model::ALL {
@@ -242,7 +245,8 @@ fn every_weight_that_is_damaged_is_named() {
     }
 }
 
-/// A session cannot tell whether what another left to it was damaged there, or by itself when it wrote over it.
+/// A session cannot tell whether what another left to it was damaged there, or by itself when it wrote over
+/// it.
 #[test]
 fn over_several_sessions_the_error_says_what_is_known() {
     let gguf = Model::Q8_0.gguf();
@@ -257,7 +261,8 @@ fn over_several_sessions_the_error_says_what_is_known() {
     let layer = last(&engine).unwrap();
     let specs = model::read(&gguf).unwrap().weights(&gguf).unwrap().specs;
     let sound = WeightImage::load(&gguf, &specs, &image).unwrap();
-    // Before the cut; at its very end; and behind it, where the stream has been written over what the first session left.
+    // Before the cut; at its very end; and behind it, where the stream has been written over what the first
+    // session left.
     let (next, second) = (layer + 1, layer + 2);
     for (label, found) in [
         (format!("blk.{layer}.attn_norm.weight"), format!("layer {layer} of the model (RMS_NORM with")),

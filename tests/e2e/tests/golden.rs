@@ -10,13 +10,14 @@ use hexflash::text::TextModel;
 use hexflash_e2e::reference::{self, GreedyCase};
 use hexflash_e2e::{Model, best_two, generate, inproc, nmse, report, settings};
 
-/// Normalised squared error that rounding explains: we keep K and V in half precision, transformers in single.
+/// Normalised squared error that rounding explains: we keep K and V in half precision, transformers in
+/// single.
 const MAX_NMSE: f64 = 1e-6;
 /// Places per file where rounding may choose another token than llama.cpp.
 const MAX_NEAR_TIES: usize = 2;
 
-/// Distance of the two best logits up to which they count as a near-tie. llama.cpp rounds activations to 8 bits in
-/// other places than we do for the quantized files.
+/// Distance of the two best logits up to which they count as a near-tie. llama.cpp rounds activations to 8
+/// bits in other places than we do for the quantized files.
 fn near_tie(model: Model) -> f32 {
     match model {
         Model::F16 => 2e-3,
@@ -42,8 +43,8 @@ fn generates_the_same(engine: &mut Engine, text: &TextModel, case: &GreedyCase) 
     true
 }
 
-/// Walks along the reference's tokens and counts the places where the engine would have chosen another one. Each
-/// must be a near-tie: the reference's token is second, and close.
+/// Walks along the reference's tokens and counts the places where the engine would have chosen another one.
+/// Each must be a near-tie: the reference's token is second, and close.
 fn near_ties(model: Model, engine: &mut Engine, case: &GreedyCase) -> usize {
     let mut count = 0;
     engine.reset();
@@ -67,8 +68,8 @@ fn near_ties(model: Model, engine: &mut Engine, case: &GreedyCase) -> usize {
     count
 }
 
-/// Free generation equals the reference token by token; where it leaves the reference's path, that happened at a
-/// near-tie, and from the reference's token on it agrees again.
+/// Free generation equals the reference token by token; where it leaves the reference's path, that happened
+/// at a near-tie, and from the reference's token on it agrees again.
 fn greedy_equals_llama_cpp(model: Model) {
     let mut engine = model.engine(inproc(settings()), &EngineOptions::default());
     let text = TextModel::read(&model.gguf()).unwrap();

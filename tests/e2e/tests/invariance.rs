@@ -1,4 +1,5 @@
-//! Results do not depend on how tokens are grouped into steps, nor on threads, VTCM, vectors or DMA: to the bit.
+//! Results do not depend on how tokens are grouped into steps, nor on threads, VTCM, vectors or DMA: to the
+//! bit.
 
 use hexflash::device::inproc::Settings;
 use hexflash::engine::{Engine, EngineOptions};
@@ -16,8 +17,8 @@ const TOKENS: usize = 48;
 struct Outcome {
     /// The state buffer: KV caches, recurrent states and convolution rings.
     ///
-    /// All of it is compared. A ring keeps the last rows of raw inputs however they came, so after more tokens than
-    /// it has rows, even the rows that no later step reads must be the same.
+    /// All of it is compared. A ring keeps the last rows of raw inputs however they came, so after more
+    /// tokens than it has rows, even the rows that no later step reads must be the same.
     state: Vec<u8>,
     /// Logits after the last token.
     logits: Vec<f32>,

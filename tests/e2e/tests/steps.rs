@@ -1,5 +1,5 @@
-//! What a decode step and a speculative round cost: one message, no allocation on either side, a few microseconds of
-//! the host's time.
+//! What a decode step and a speculative round cost: one message, no allocation on either side, a few
+//! microseconds of the host's time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use hexflash_e2e::{Draft, Model, inproc, report, settings};
 const WARM_UP: u32 = 8;
 const STEPS: u32 = 64;
 
-/// Counts what any thread of the process allocates while `COUNTING`. The in-process DSP side is threads of this
-/// process, so its allocations count too.
+/// Counts what any thread of the process allocates while `COUNTING`. The in-process DSP side is threads of
+/// this process, so its allocations count too.
 struct Counting;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
@@ -140,7 +140,8 @@ fn steps_and_rounds_are_one_message_and_no_allocation() {
     generations();
 }
 
-/// A generation's steps, from when it has found its stride: each token at most one message, and nothing allocated for it.
+/// A generation's steps, from when it has found its stride: each token at most one message, and nothing
+/// allocated for it.
 fn generations() {
     let text = TextModel::read(&Model::Q8_0.gguf()).unwrap();
     let prompt = text.encode("def __repr__(self):\n        return ").unwrap();
@@ -187,7 +188,8 @@ fn rounds() {
     assert_eq!(traffic.take(), [messages, 0, messages], "Exec, other messages, responses");
 }
 
-/// `n` rounds with their first block, `n` plain steps and `n` blocks checked by the host; the messages that this takes.
+/// `n` rounds with their first block, `n` plain steps and `n` blocks checked by the host; the messages that
+/// this takes.
 fn turn(engine: &mut Engine, last: &mut u32, n: u32) -> u64 {
     let limits = RoundLimits { draft_max: 7, tokens: 1000, stops: &[4095] };
     let mut rounds = engine.rounds(*last, &limits).unwrap().unwrap();

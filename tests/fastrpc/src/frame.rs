@@ -1,4 +1,5 @@
-//! What the two processes say to one another over a socket: a question of the host's side, an answer of the DSP's.
+//! What the two processes say to one another over a socket: a question of the host's side, an answer of the
+//! DSP's.
 
 use std::io::{self, Read, Write};
 

@@ -1,9 +1,10 @@
 //! The memory of a `dspqueue`, laid out as the public sources of FastRPC have it (header version 2).
 //!
-//! A header, then two rings of packets with a line of state for each of their ends. A packet is a 64-bit header
-//! (`length | flags << 32 | buffers << 48 | sequence << 56`), 24 bytes per buffer, and the message; padded to 8 bytes.
-//! It is never wrapped: where the end of the ring is too short, its header is written there, too, and the packet begins
-//! at 0. Eight bytes stay free. Here a futex in the state lines stands for the driver's signals.
+//! A header, then two rings of packets with a line of state for each of their ends. A packet is a 64-bit
+//! header (`length | flags << 32 | buffers << 48 | sequence << 56`), 24 bytes per buffer, and the message;
+//! padded to 8 bytes. It is never wrapped: where the end of the ring is too short, its header is written
+//! there, too, and the packet begins at 0. Eight bytes stay free. Here a futex in the state lines stands for
+//! the driver's signals.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,7 +63,8 @@ impl Packet {
     /// What a caller of `dspqueue_write` hands over: `n` buffers, and a message of `bytes`.
     ///
     /// # Safety
-    /// Both are as long as said, and valid for reading as long as the result is used; either may be null if it is empty.
+    /// Both are as long as said, and valid for reading as long as the result is used; either may be null if
+    /// it is empty.
     pub unsafe fn parts<'a>(
         (buffers, n): (*const Buffer, u32),
         (message, bytes): (*const u8, u32),
@@ -78,7 +80,8 @@ impl Packet {
     /// Hands it to a caller of `dspqueue_read`: the buffers with their number, the message with its length.
     ///
     /// # Safety
-    /// All is valid for writing what the packet has; the first of a pair may be null if the packet has none of it.
+    /// All is valid for writing what the packet has; the first of a pair may be null if the packet has none
+    /// of it.
     pub unsafe fn hand_out(
         &self,
         flags: *mut u32,
@@ -139,7 +142,8 @@ impl Memory {
     /// Takes queue memory.
     ///
     /// # Safety
-    /// It is shared memory of the layout's size, page-aligned, that stays mapped while this and its rings are used.
+    /// It is shared memory of the layout's size, page-aligned, that stays mapped while this and its rings are
+    /// used.
     pub unsafe fn new(base: NonNull<u8>) -> Self {
         Self(base)
     }

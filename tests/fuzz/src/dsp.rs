@@ -1,7 +1,7 @@
 //! The DSP side: whatever arrives is answered once, rightly, and touches only what it may.
 //!
-//! The memory that a session sees lies between pages that nobody may touch, and every byte of it is compared with what
-//! a message may have changed: see `dsp-runtime/tests/hostile`.
+//! The memory that a session sees lies between pages that nobody may touch, and every byte of it is compared
+//! with what a message may have changed: see `dsp-runtime/tests/hostile`.
 
 use std::sync::LazyLock;
 
@@ -66,8 +66,8 @@ fn in_world(setup: Setup, choices: Random, work: impl FnOnce(&mut World<'_, '_, 
     assert!(memories.guarded(), "a write around the memories");
 }
 
-/// Requests as raw bytes: a length, as many bytes for the control memory (where blocks and registers lie), then
-/// requests of 48 bytes, the last one perhaps shorter.
+/// Requests as raw bytes: a length, as many bytes for the control memory (where blocks and registers lie),
+/// then requests of 48 bytes, the last one perhaps shorter.
 pub fn message(data: &[u8]) {
     let Some((&[low, high], rest)) = data.split_first_chunk() else { return };
     let (content, requests) = rest.split_at(rest.len().min(u16::from_le_bytes([low, high]).into()));
@@ -92,8 +92,8 @@ pub fn session(data: &[u8]) {
     });
 }
 
-/// A program that the bytes choose gives the same bits for any number of workers, any order of transfers and any
-/// VTCM, or the same refusal.
+/// A program that the bytes choose gives the same bits for any number of workers, any order of transfers and
+/// any VTCM, or the same refusal.
 pub fn program(data: &[u8]) {
     let mut choices = Random::chosen(data);
     let plain = Setup {
@@ -142,8 +142,8 @@ pub fn program(data: &[u8]) {
     }
 }
 
-/// Whether two outcomes may be of one program: with more workers more VTCM is needed, and of several bad ids another
-/// one may be found first.
+/// Whether two outcomes may be of one program: with more workers more VTCM is needed, and of several bad ids
+/// another one may be found first.
 fn agree(a: Result<(), (Status, Fault)>, b: Result<(), (Status, Fault)>) -> bool {
     let no_room = |outcome: &Result<(), (Status, Fault)>| matches!(outcome, Err((Status::Refused, fault)) if fault.code == ErrorCode::VtcmTooSmall);
     match (a, b) {

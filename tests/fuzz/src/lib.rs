@@ -1,12 +1,13 @@
 //! What the fuzz targets check: each takes bytes from strangers, and panics where hexflash breaks a promise.
 //!
-//! * [`dsp`]: messages, programs and whole sessions, against the model that the hostile tests of `hexflash-dsp` have,
+//! * [`dsp`]: messages, programs and whole sessions, against the model that the hostile tests of
+//!   `hexflash-dsp` have,
 //! * [`gguf`], [`tokenizer`], [`chat_template`]: what a model file may hold,
 //! * [`repack_cache`]: a weight cache that somebody damaged.
 //!
-//! `cargo xtask fuzz` builds and runs them, under the address sanitizer. The inputs in `corpus/` are what is left of
-//! long runs after merging: together they reach all that was reached. A crash becomes a fix and a test by name in the
-//! suite of the crate that crashed.
+//! `cargo xtask fuzz` builds and runs them, under the address sanitizer. The inputs in `corpus/` are what is
+//! left of long runs after merging: together they reach all that was reached. A crash becomes a fix and a
+//! test by name in the suite of the crate that crashed.
 
 pub mod chat_template;
 pub mod dsp;
@@ -16,7 +17,8 @@ pub mod tokenizer;
 
 mod scratch;
 
-// The hostile tests' generator of programs, and their model of a session. They name each other from the crate's root.
+// The hostile tests' generator of programs, and their model of a session. They name each other from the
+// crate's root.
 macro_rules! hostile {
     ($($module:ident: $path:literal),*) => {
         $(#[path = $path]

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 pub fn folder(name: &str) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-    // One folder per target and process: runs beside each other do not meet, and runs after each other leave few.
+    // One folder per target and process: runs beside each other do not meet, and runs after each other leave
+    // few.
     let folder = place.join(format!("hexflash-fuzz-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a place for files");
     folder

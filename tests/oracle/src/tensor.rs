@@ -19,7 +19,8 @@ pub enum Error {
         /// Bytes there are.
         got: usize,
     },
-    /// Extents below one, rows that are not whole blocks, strides smaller than an element or not a multiple of one.
+    /// Extents below one, rows that are not whole blocks, strides smaller than an element or not a multiple
+    /// of one.
     #[error("malformed tensor of {ty:?} {ne:?}: {why}")]
     Malformed {
         /// Element type.
@@ -318,10 +319,11 @@ pub fn contiguous_nb(ty: GgmlType, ne: [i64; 4]) -> [usize; 4] {
     [ty.block_bytes(), nb1, nb2, nb2 * ne[2] as usize]
 }
 
-/// Normalised mean squared error, test-backend-ops' metric: sum of (a-b)^2 over sum of a^2, `a` the reference.
+/// Normalised mean squared error, test-backend-ops' metric: sum of (a-b)^2 over sum of a^2, `a` the
+/// reference.
 ///
-/// Equal infinities count as equal. Anything else that is not finite, and a length that differs, gives infinity;
-/// a reference of zeros gives 0 for zeros and infinity for anything else.
+/// Equal infinities count as equal. Anything else that is not finite, and a length that differs, gives
+/// infinity; a reference of zeros gives 0 for zeros and infinity for anything else.
 pub fn nmse(a: &[f32], b: &[f32]) -> f64 {
     if a.len() != b.len() {
         return f64::INFINITY;

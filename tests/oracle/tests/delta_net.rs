@@ -104,7 +104,8 @@ fn planes_beyond_the_tokens_are_not_written() {
 
 #[test]
 fn a_states_row_is_a_value_and_its_contiguous_index_a_key() {
-    // One token, no decay, empty state, beta 1: S = v k^T. Key e_1, value e_2: the one element is row 2, column 1.
+    // One token, no decay, empty state, beta 1: S = v k^T. Key e_1, value e_2: the one element is row 2,
+    // column 1.
     let unit =
         |i: usize, ne| Tensor::f32(ne, &(0..S).map(|j| f32::from(u8::from(i == j))).collect::<Vec<_>>());
     let (k, v) = (unit(1, [S as i64, 1, 1, 1]), unit(2, [S as i64, 1, 1, 1]));

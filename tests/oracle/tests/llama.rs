@@ -1,5 +1,5 @@
-//! The llama.cpp wrapper on the tiny hybrid model: `HEXFLASH_ORACLE_MODEL`, or `models/tiny-hybrid-q8_0.gguf` of
-//! the repository. Without either the tests say so and pass.
+//! The llama.cpp wrapper on the tiny hybrid model: `HEXFLASH_ORACLE_MODEL`, or `models/tiny-hybrid-q8_0.gguf`
+//! of the repository. Without either the tests say so and pass.
 
 use std::ops::Deref;
 use std::path::PathBuf;

@@ -301,7 +301,8 @@ fn soft_max_with_mask_and_sinks() {
 
 #[test]
 fn argmax_of_ggml_takes_the_last_of_equal_maxima() {
-    // The trap: samplers (and hexflash) take the first. `Case::expected` corrects it; the raw operation does not.
+    // The trap: samplers (and hexflash) take the first. `Case::expected` corrects it; the raw operation does
+    // not.
     let a = Tensor::f32([4, 4, 1, 1], &[1., 7., 7., 0., 3., 2., 1., 0., 5., 5., 5., 5., -1., -1., -3., -1.]);
     assert_eq!(cpu().argmax(&a).unwrap().to_i32(), [2, 0, 3, 3]);
     let inf = Tensor::f32([3, 1, 1, 1], &[f32::NEG_INFINITY; 3]);

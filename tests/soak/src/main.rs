@@ -1,8 +1,8 @@
-//! Generations without end: random prompts, lengths, drafts and samplers, on every device, with faults. Each must give
-//! what plain decoding gives; afterwards no memory, file, thread or process may be left over.
+//! Generations without end: random prompts, lengths, drafts and samplers, on every device, with faults. Each
+//! must give what plain decoding gives; afterwards no memory, file, thread or process may be left over.
 //!
-//! `cargo xtask soak` builds what this needs and starts it. Exit codes: 0 nothing was wrong; 1 something was, and it says
-//! which session and how to repeat it.
+//! `cargo xtask soak` builds what this needs and starts it. Exit codes: 0 nothing was wrong; 1 something was,
+//! and it says which session and how to repeat it.
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 #[cfg(target_os = "linux")]

@@ -98,8 +98,8 @@ impl Memory {
         self.0.push(bytes);
     }
 
-    /// Median of the second and of the last quarter of the sessions so far: the first is for warming up. `None` before
-    /// there are enough.
+    /// Median of the second and of the last quarter of the sessions so far: the first is for warming up.
+    /// `None` before there are enough.
     pub fn quarters(&self) -> Option<(u64, u64)> {
         let n = self.0.len();
         let median = |part: &[u64]| {

@@ -150,8 +150,8 @@ fn turns(
     same_state(session, &mut engine, references, &text)
 }
 
-/// One turn; `text` is all of the text so far, the last token of which is not in the context. `false` if the device is
-/// gone, as was planned.
+/// One turn; `text` is all of the text so far, the last token of which is not in the context. `false` if the
+/// device is gone, as was planned.
 fn turn(
     session: &Session,
     plan: &Turn,

@@ -1,5 +1,5 @@
-//! `cargo xtask arm64`: the host program as machines with a Snapdragon run it, under emulation, against the stand-in for
-//! FastRPC. The process that plays the DSP runs on this machine itself.
+//! `cargo xtask arm64`: the host program as machines with a Snapdragon run it, under emulation, against the
+//! stand-in for FastRPC. The process that plays the DSP runs on this machine itself.
 
 use crate::dist;
 use crate::failure::Result;

@@ -1,7 +1,7 @@
 //! `cargo xtask deny`: holds the dependencies of every workspace against `deny.toml`.
 //!
-//! Advisories come from a database that cargo-deny fetches from GitHub. Where it cannot be fetched, one that was fetched
-//! before is used, and without any the output says that advisories were not checked.
+//! Advisories come from a database that cargo-deny fetches from GitHub. Where it cannot be fetched, one that
+//! was fetched before is used, and without any the output says that advisories were not checked.
 
 use crate::failure::Result;
 use crate::process;
@@ -10,7 +10,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The cargo-deny that `deny.toml` is written for; a later one will do. Compiling it takes about 100 s of one core.
+/// The cargo-deny that `deny.toml` is written for; a later one will do. Compiling it takes about 100 s of one
+/// core.
 pub const VERSION: &str = "0.20.2";
 
 /// Folders of the workspaces. Each has a lock file of its own.
@@ -72,7 +73,8 @@ fn check(root: &Path, workspace: &str, options: &[&str], checks: &[&str]) -> Com
 fn has_advisories(root: &Path) -> bool {
     let mut fetch = process::cargo();
     fetch.current_dir(root).args(["deny", "fetch", "db"]).stdout(Stdio::null()).stderr(Stdio::null());
-    // Nobody is there to type a password, and a connection that brings less than 1 kB/s for half a minute is none.
+    // Nobody is there to type a password, and a connection that brings less than 1 kB/s for half a minute is
+    // none.
     fetch.env("GIT_TERMINAL_PROMPT", "0");
     fetch.env("GIT_HTTP_LOW_SPEED_LIMIT", "1000").env("GIT_HTTP_LOW_SPEED_TIME", "30");
     let fetched = fetch.status().is_ok_and(|status| status.success());

@@ -101,8 +101,8 @@ pub fn functions(listing: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The bodies of innermost hardware loops: from the packet after the last loop set-up or loop end to an `endloop0`.
-/// Where code before the loop has no such mark, it counts as part of it.
+/// The bodies of innermost hardware loops: from the packet after the last loop set-up or loop end to an
+/// `endloop0`. Where code before the loop has no such mark, it counts as part of it.
 fn loops(body: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     let mut lines = Vec::new();

@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: a folder with all that a machine with a Snapdragon needs.
 //!
-//! The host program is cross-built with Debian's gcc as the linker. The skels are those that `cargo xtask hexagon` built:
-//! they take another compiler, and do not change with every change of the host.
+//! The host program is cross-built with Debian's gcc as the linker. The skels are those that
+//! `cargo xtask hexagon` built: they take another compiler, and do not change with every change of the host.
 
 use crate::failure::{Failure, Result};
 use crate::hexagon;

@@ -30,18 +30,19 @@ pub const IMAGE: &str = "hexflash-v67";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
 const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 
-/// LLVM 22 makes hardware loops that end too early of loops with a second exit that it has unrolled
-/// in part: the count of the unrolled loop is rounded down, and the exit in its middle, which an odd count takes, is
+/// LLVM 22 makes hardware loops that end too early of loops with a second exit that it has unrolled in part:
+/// the count of the unrolled loop is rounded down, and the exit in its middle, which an odd count takes, is
 /// never reached. SSM_CONV left out the newest row of an odd number. Without such unrolling counts are exact.
 const SOUND_LOOPS: &str = "-Cllvm-args=-unroll-allow-partial=false";
 
-/// LLVM 22 makes aligned loads and shifts of unaligned loads that are near each other, and gets it wrong where the address
-/// advances in a loop: GATED_DELTA_NET read keys that were not the ones it had stored. An unaligned load is one
-/// instruction anyway.
+/// LLVM 22 makes aligned loads and shifts of unaligned loads that are near each other, and gets it wrong
+/// where the address advances in a loop: GATED_DELTA_NET read keys that were not the ones it had stored. An
+/// unaligned load is one instruction anyway.
 const SOUND_LOADS: &str = "-Cllvm-args=-hvc-va=false";
 
-/// LLVM 22 takes inline assembly and aligned loops for shorter than they are, and then crashes on a compare-and-jump that
-/// reaches 1 KiB at most. This is what it keeps in hand before it takes a longer jump (200 bytes otherwise).
+/// LLVM 22 takes inline assembly and aligned loops for shorter than they are, and then crashes on a
+/// compare-and-jump that reaches 1 KiB at most. This is what it keeps in hand before it takes a longer jump
+/// (200 bytes otherwise).
 const NEAR_JUMPS: &str = "-Cllvm-args=-branch-relax-safety-buffer=600";
 
 /// Arguments of `cargo xtask hexagon`.
@@ -53,7 +54,8 @@ pub struct Arguments {
     /// The compiler to use (the first of the two that is there, when not given)
     #[arg(long, value_enum)]
     toolchain: Option<Origin>,
-    /// Build the emulator's image for phones' architectures too, instead of the skel: for an emulator that has HVX float
+    /// Build the emulator's image for phones' architectures too, instead of the skel: for an emulator that
+    /// has HVX float
     #[arg(long)]
     image: bool,
 }
@@ -164,7 +166,8 @@ impl Arch {
         }
     }
 
-    /// Whether its HVX float has no IEEE arithmetic, and numbers of its own that have bits outside of the registers.
+    /// Whether its HVX float has no IEEE arithmetic, and numbers of its own that have bits outside of the
+    /// registers.
     pub fn hides_bits(self) -> bool {
         matches!(self, Self::V79 | Self::V81)
     }

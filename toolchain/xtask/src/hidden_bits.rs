@@ -1,19 +1,22 @@
-//! Float arithmetic from v79 on, read from a disassembly: what is gone is not used, and what is hidden is not lost.
+//! Float arithmetic from v79 on, read from a disassembly: what is gone is not used, and what is hidden is not
+//! lost.
 //!
-//! Those processors have no IEEE sums and products of vectors any more, only qfloat. Of its numbers some bits lie outside
-//! of the register that holds them. Only operands that are written `.qf32` or `.qf16` have them; any other instruction
-//! that reads such a register, a store, a permutation, a copy, a spill, takes the rest for the number.
+//! Those processors have no IEEE sums and products of vectors any more, only qfloat. Of its numbers some bits
+//! lie outside of the register that holds them. Only operands that are written `.qf32` or `.qf16` have them;
+//! any other instruction that reads such a register, a store, a permutation, a copy, a spill, takes the rest
+//! for the number.
 //!
-//! So registers are followed through each function, along all branches and hardware loops: one that may hold a qfloat
-//! result must not be read otherwise. Which way a predicate goes is not followed: both ways are taken. Nor is what
-//! registers hold when a function begins, or after a call: vectors go into and out of functions through memory, and only
-//! a register that nothing was written to would show what is left there.
+//! So registers are followed through each function, along all branches and hardware loops: one that may hold
+//! a qfloat result must not be read otherwise. Which way a predicate goes is not followed: both ways are
+//! taken. Nor is what registers hold when a function begins, or after a call: vectors go into and out of
+//! functions through memory, and only a register that nothing was written to would show what is left there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::disassembly::functions;
 
-/// Operations that do not exist on IEEE vectors any more: sums, products, and what the vendor's compiler replaces by them.
+/// Operations that do not exist on IEEE vectors any more: sums, products, and what the vendor's compiler
+/// replaces by them.
 const GONE: [&str; 10] = ["vadd", "vsub", "vmpy", "vdmpy", "vcvt", "vfmax", "vfmin", "vfneg", "vabs", "vfmv"];
 /// Suffixes of IEEE operands.
 const IEEE: [&str; 3] = ["sf", "hf", "bf"];

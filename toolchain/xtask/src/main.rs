@@ -61,7 +61,8 @@ enum Verb {
     Fuzz(fuzz::Arguments),
     /// Run tests of the device `inproc` and a generation under a sanitizer
     Sanitize(sanitize::Arguments),
-    /// Check what the dependencies of all workspaces are: licences, versions, where they come from, advisories
+    /// Check what the dependencies of all workspaces are: licences, versions, where they come from,
+    /// advisories
     Deny,
     /// Run small models of the queue and the worker pool in all orders that threads may take
     Loom(loom::Arguments),
@@ -71,7 +72,8 @@ enum Verb {
     Hexagon(hexagon::Arguments),
     /// Count what kernels take, in packets of the processor, and compare with what is expected
     Packets(packets::Arguments),
-    /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that were built
+    /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that
+    /// were built
     Dist(dist::Arguments),
     /// Run the host program for arm64 under emulation, against the stand-in for FastRPC
     Arm64,

@@ -1,8 +1,9 @@
 //! `cargo xtask miri`: tests of the parts that are pure, under Miri.
 //!
-//! Miri interprets a program and stops at undefined behaviour: pointers that leave what they came from, references that
-//! alias, uninitialised bytes, races. It is slow and knows no foreign code, so it takes the ABI and those parts of the
-//! DSP runtime that need no kernels: arena, buffer tables, DMA queues, VTCM plans, the worker pool.
+//! Miri interprets a program and stops at undefined behaviour: pointers that leave what they came from,
+//! references that alias, uninitialised bytes, races. It is slow and knows no foreign code, so it takes the
+//! ABI and those parts of the DSP runtime that need no kernels: arena, buffer tables, DMA queues, VTCM plans,
+//! the worker pool.
 
 use std::process::Command;
 

@@ -1,7 +1,8 @@
 //! Verbs that need llama.cpp: started from here, done by `tests/conformance`.
 //!
-//! That crate is in the workspace of `tests/oracle`, so that nothing else compiles C++. Cargo would look for its
-//! configuration where the verb was typed; it is given by name, and paths in the arguments stay the caller's.
+//! That crate is in the workspace of `tests/oracle`, so that nothing else compiles C++. Cargo would look for
+//! its configuration where the verb was typed; it is given by name, and paths in the arguments stay the
+//! caller's.
 
 use std::env;
 use std::ffi::OsString;
@@ -25,7 +26,8 @@ pub struct Arguments {
 
 /// Cargo for the workspace of `tests/oracle` in the checkout `root`.
 ///
-/// Packages are always chosen in the same way: another choice unifies other features, and llama.cpp is compiled again.
+/// Packages are always chosen in the same way: another choice unifies other features, and llama.cpp is
+/// compiled again.
 pub fn cargo(root: &Path, verb: &str) -> Command {
     let mut command = process::cargo();
     command.arg(verb).arg("--config").arg(root.join("tests/oracle/.cargo/config.toml"));

@@ -1,9 +1,11 @@
 //! `cargo xtask sanitize`: tests of the `inproc` device's code, and a short generation, under a sanitizer.
 //!
-//! Rustup's compilers bring the sanitizers' runtimes, and take the flags from who says so. Rust's own library comes
-//! compiled without the sanitizer's checks, and stays so where its source is not installed (`rust-src`):
+//! Rustup's compilers bring the sanitizers' runtimes, and take the flags from who says so. Rust's own library
+//! comes compiled without the sanitizer's checks, and stays so where its source is not installed
+//! (`rust-src`):
 //!
-//! * `address` still sees every access of our code, and what the library does to memory through the C library;
+//! * `address` still sees every access of our code, and what the library does to memory through the C
+//!   library;
 //! * `thread` does not see how the library's locks, channels and threads order what they protect, unless that
 //!   happens in code that is inlined into ours: [`SUPPRESSIONS`] has what that makes it say wrongly.
 
@@ -75,7 +77,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         );
     }
     let command = |verb: &str| -> Result<Command> {
-        // Kernels in one back end, and not optimised: with a sanitizer's checks in them that takes many minutes.
+        // Kernels in one back end, and not optimised: with a sanitizer's checks in them that takes many
+        // minutes.
         let mut command = cargo(sanitizer, &["--cfg=fuzzing", "-Cunsafe-allow-abi-mismatch=sanitizer"])?;
         command.current_dir(&root).arg(verb).args(["--target", &host()?]);
         command.arg("--target-dir").arg(root.join("target/sanitize").join(sanitizer.name()));

@@ -12,8 +12,8 @@ const MAX_LOADED: u64 = 1 << 20;
 /// What the DSP's loader maps at a time.
 const PAGE: u64 = 4096;
 
-/// Symbols that the DSP's image or its libraries bring, and why we need them. Nothing else may stay undefined: the
-/// loader would refuse the library, on the phone only.
+/// Symbols that the DSP's image or its libraries bring, and why we need them. Nothing else may stay
+/// undefined: the loader would refuse the library, on the phone only.
 const ALLOWED: &[(&str, &str)] = &[
     ("HAP_mmap", "maps a buffer of the host, on v73"),
     ("HAP_mmap2", "the same, without the limit of 2 GiB, from v75 on"),

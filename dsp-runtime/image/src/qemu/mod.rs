@@ -1,5 +1,5 @@
-//! The image for qemu in user mode: `IMAGE serve FD-DIR FD`, see [`hexflash_abi::guest`]; `IMAGE check` holds the
-//! vector operations against their definitions; `IMAGE packets ...` counts what kernels take.
+//! The image for qemu in user mode: `IMAGE serve FD-DIR FD`, see [`hexflash_abi::guest`]; `IMAGE check` holds
+//! the vector operations against their definitions; `IMAGE packets ...` counts what kernels take.
 //!
 //! Exit codes: 0 told to stop; 1 the session was lost; 2 called in a way that cannot work; 101 a panic.
 

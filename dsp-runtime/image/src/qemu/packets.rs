@@ -1,7 +1,8 @@
 //! `IMAGE packets OP TYPE A B TOKENS PAST THREADS`: runs an op once and prints what each worker's part took.
 //!
-//! The op is validated, planned and run as in a session. Transfers move nothing: on a phone an engine makes them, so
-//! that the counts are those of a stream that is already in VTCM. What A, B and TYPE mean is in [`Program::of`].
+//! The op is validated, planned and run as in a session. Transfers move nothing: on a phone an engine makes
+//! them, so that the counts are those of a stream that is already in VTCM. What A, B and TYPE mean is in
+//! [`Program::of`].
 //!
 //! Output, per worker that took part: its number, then packets, instructions and HVX instructions.
 
@@ -29,7 +30,8 @@ use super::{Failure, end, unusable};
 
 /// Bytes of VTCM, as phones have it.
 const VTCM: usize = 8 << 20;
-/// What VTCM holds: ones as f16, small positive numbers as f32, small quants. Nothing that a kernel branches on.
+/// What VTCM holds: ones as f16, small positive numbers as f32, small quants. Nothing that a kernel branches
+/// on.
 const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 
 /// The platform of the emulator, with what each worker's part took.
@@ -286,8 +288,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let pool = Pool::new(&counting, Isa::Hexagon, vtcm, workers, DmaMode::Never);
     let starts: [Start<'_, Counting>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });
     for start in &starts[1..workers] {
-        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from here on this
-        // function does not return.
+        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from
+        // here on this function does not return.
         let started = unsafe { spawn(worker::<Counting>, (&raw const *start).cast_mut().cast()) };
         if let Err(error) = started {
             end(Err(failed("cannot start a thread")(error)));

@@ -23,8 +23,8 @@ pub(super) struct Start<'a, P: Platform> {
     pub id: usize,
 }
 
-/// The life of a worker's thread, for `spawn`: `start` is a [`Start`] of the same platform that lives until the process
-/// ends.
+/// The life of a worker's thread, for `spawn`: `start` is a [`Start`] of the same platform that lives until
+/// the process ends.
 pub(super) extern "C" fn worker<P: Platform>(start: *mut ()) {
     // SAFETY: see above.
     let start = unsafe { &*start.cast::<Start<'_, P>>() };
@@ -41,8 +41,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let fd = Fd(fd.parse().map_err(|_| unusable("the file's number is not a number"))?);
     let file =
         platform.map_file(fd, QUEUE_OFFSET as u64).map_err(failed("cannot map the first shared file"))?;
-    // SAFETY: the mapping is page-aligned, at least this long, and plain data. Volatile: it is the host's memory too;
-    // read once, then checked, then used.
+    // SAFETY: the mapping is page-aligned, at least this long, and plain data. Volatile: it is the host's
+    // memory too; read once, then checked, then used.
     let config = unsafe { file.cast::<GuestConfig>().read_volatile() };
     if config.magic != GUEST_MAGIC || config.version != GUEST_VERSION {
         return Err(unusable("host and image are of different releases: build both from the same source"));
@@ -63,8 +63,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let arena = guarded(arena_bytes).map_err(failed("no memory for programs"))?;
     // SAFETY: new memory of this size, aligned to vectors, that nobody else knows.
     let (vtcm, arena) = unsafe { (Vtcm::new(vtcm, vtcm_bytes), Arena::new(arena, arena_bytes)) };
-    // SAFETY: (1) page-aligned, in the file; (2) the host made its own ends, and only this process the others; (3) no
-    // reference is made to the memory.
+    // SAFETY: (1) page-aligned, in the file; (2) the host made its own ends, and only this process the
+    // others; (3) no reference is made to the memory.
     let queue = unsafe { QueueMemory::new(file.add(QUEUE_OFFSET), config.queue()) };
     if !queue.is_initialised() {
         return Err(unusable("the queue is not initialised"));
@@ -77,8 +77,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let starts: [Start<'_, LinuxPlatform<'_>>; MAX_WORKERS] =
         core::array::from_fn(|id| Start { pool: &pool, id });
     for start in &starts[1..workers] {
-        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from here on this
-        // function does not return.
+        // SAFETY: a thread of its own may use the pool. Pool and starts live until the process ends: from
+        // here on this function does not return.
         let started = unsafe { spawn(worker::<LinuxPlatform<'_>>, (&raw const *start).cast_mut().cast()) };
         if let Err(error) = started {
             end(Err(failed("cannot start a thread")(error)));

@@ -1,7 +1,7 @@
 //! A session on the DSP: a thread that answers the queue's messages, and the workers.
 //!
-//! While messages come, the session holds the scratchpad (unless another client asks for it, which gets it between two
-//! messages) and has its votes for clocks up. After a while without any, it gives up both.
+//! While messages come, the session holds the scratchpad (unless another client asks for it, which gets it
+//! between two messages) and has its votes for clocks up. After a while without any, it gives up both.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -185,8 +185,8 @@ struct WorkerStart<'a> {
 unsafe extern "C" fn worker(start: *mut c_void) {
     // SAFETY: the caller's promise.
     let WorkerStart { pool, id } = unsafe { *start.cast::<WorkerStart<'_>>() };
-    // A worker without a vector unit would fault in its first kernel. It may have to wait for one, and the session
-    // serves only when all have theirs.
+    // A worker without a vector unit would fault in its first kernel. It may have to wait for one, and the
+    // session serves only when all have theirs.
     let Some(_unit) = VectorUnit::lock() else { return };
     // Release: nothing is published; the session only counts.
     READY.fetch_add(1, Ordering::Release);

@@ -1,6 +1,7 @@
 //! Every operation of this back end against [`Portable`], on the processor that it is for.
 //!
-//! `hexflash-v67 check` runs it under the emulator. It is for targets without HVX float: qfloat is not the definition.
+//! `hexflash-v67 check` runs it under the emulator. It is for targets without HVX float: qfloat is not the
+//! definition.
 
 use super::Hexagon;
 use crate::hvx::operations::{Bits, Operations, Outcomes, agree};
@@ -74,8 +75,8 @@ fn outcomes<H: Hvx>(operations: &Operations) -> Outcomes {
     operations.with::<H>()
 }
 
-/// Maxima and minima by the definition's words. The compiler (LLVM 22) turns `if a > b { a } else { b }` into `sfmax`,
-/// which gives the number where one operand is NaN, and so gets `Portable` wrong on this processor.
+/// Maxima and minima by the definition's words. The compiler (LLVM 22) turns `if a > b { a } else { b }` into
+/// `sfmax`, which gives the number where one operand is NaN, and so gets `Portable` wrong on this processor.
 fn correct(want: &mut Outcomes, Operations { floats: [x, y, ..], .. }: &Operations) {
     let greater = |a: u32, b: u32| core::hint::black_box(f32::from_bits(a) > f32::from_bits(b));
     let larger = |a, b| if greater(a, b) { a } else { b };

@@ -1,10 +1,10 @@
 //! Hexagon HVX: a vector is one register.
 //!
-//! Integer operations are the same instructions on every version. Float operations are chosen when the crate is
-//! compiled, by the target's features: scalar code below v68 and HVX float above.
+//! Integer operations are the same instructions on every version. Float operations are chosen when the crate
+//! is compiled, by the target's features: scalar code below v68 and HVX float above.
 //!
-//! Where an instruction takes or gives a vector predicate, the compiler's intrinsics are unusable (they abort it);
-//! there [`core::simd`] masks, which it selects well, or assembly.
+//! Where an instruction takes or gives a vector predicate, the compiler's intrinsics are unusable (they abort
+//! it); there [`core::simd`] masks, which it selects well, or assembly.
 
 #[cfg(not(target_feature = "hvx-qfloat"))]
 pub mod check;
@@ -91,8 +91,8 @@ fn deal(a: V, b: V) -> (V, V) {
     (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
 }
 
-/// From the maxima of every other vector, in lanes i and up, those of all of them: two lanes of a vector meet at each
-/// of five levels, so that at the last lane i has what is left of vector i.
+/// From the maxima of every other vector, in lanes i and up, those of all of them: two lanes of a vector meet
+/// at each of five levels, so that at the last lane i has what is left of vector i.
 #[inline(always)]
 fn meet(even: V, odd: V) -> V {
     let (low, high) = interleave(even, odd);
@@ -390,7 +390,8 @@ impl Hvx for Hexagon {
         float::sum_all(x)
     }
 
-    // Two vectors become one at each of the first two levels, of which the upper halves of all parts meet the lower ones.
+    // Two vectors become one at each of the first two levels, of which the upper halves of all parts meet the
+    // lower ones.
     #[inline(always)]
     fn sum_four(x: [V; 4]) -> V {
         let halves = |a: V, b: V, part: i32| {

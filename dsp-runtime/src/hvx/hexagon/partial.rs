@@ -1,8 +1,8 @@
 //! Loads and stores of part of a vector.
 //!
-//! Memory is read in whole aligned vectors that hold at least one wanted byte: such a vector never leaves the pages
-//! of the wanted bytes, so that reading it cannot fault, and what is unwanted is dropped. Stores write exactly their
-//! bytes. Both are done in assembly, where only the machine's rules count.
+//! Memory is read in whole aligned vectors that hold at least one wanted byte: such a vector never leaves the
+//! pages of the wanted bytes, so that reading it cannot fault, and what is unwanted is dropped. Stores write
+//! exactly their bytes. Both are done in assembly, where only the machine's rules count.
 
 use core::arch::asm;
 use core::arch::hexagon::v128::{q6_v_valign_vvr, q6_v_vror_vr};
@@ -29,7 +29,8 @@ unsafe fn around(p: *const u8) -> V {
 pub(super) unsafe fn load(p: *const u8, bytes: usize) -> V {
     // SAFETY: the first and the last wanted byte.
     let (low, high) = unsafe { (around(p), around(p.add(bytes - 1))) };
-    // Takes as many bytes of the upper vector as `p` is past alignment; both are the same vector if one is enough.
+    // Takes as many bytes of the upper vector as `p` is past alignment; both are the same vector if one is
+    // enough.
     let v = hvx!(q6_v_valign_vvr(high, low, p.addr() as i32));
     let out: V;
     // SAFETY: registers only.
@@ -54,8 +55,8 @@ pub(super) unsafe fn load(p: *const u8, bytes: usize) -> V {
 /// Those bytes may be written.
 #[inline(always)]
 unsafe fn put(p: *mut u8, v: V, from: usize, to: usize) {
-    // SAFETY: the caller's promise; bytes whose predicate is clear are not written. `vmem` ignores the low bits of the
-    // address.
+    // SAFETY: the caller's promise; bytes whose predicate is clear are not written. `vmem` ignores the low
+    // bits of the address.
     unsafe {
         asm!(
             "q0 = vsetq({from})",

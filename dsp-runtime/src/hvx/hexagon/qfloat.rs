@@ -1,16 +1,18 @@
 //! Float lanes with HVX float: qfloat arithmetic, IEEE comparisons.
 //!
-//! Below v79 results differ from the definition in this: qfloat rounds in its own way (an ulp, in short), and knows
-//! neither infinities nor NaN, which become large numbers. Where IEEE sums are needed there are instructions for them.
+//! Below v79 results differ from the definition in this: qfloat rounds in its own way (an ulp, in short), and
+//! knows neither infinities nor NaN, which become large numbers. Where IEEE sums are needed there are
+//! instructions for them.
 //!
-//! From v79 on those are gone. qfloat has more bits, and a sum or product that is converted at once is IEEE's to the bit
-//! (but for products of subnormals). The additional bits lie outside of the register: only float instructions see
-//! them, and whatever else reads it, a store, a permutation, a selection, a copy, reads another number. So everything here
-//! gives IEEE single to the outside, except [`Hvx::Q`](crate::hvx::Hvx::Q), which nothing but sums may touch.
-//! `cargo xtask hexagon` looks for values of this form that the compiler has moved.
+//! From v79 on those are gone. qfloat has more bits, and a sum or product that is converted at once is IEEE's
+//! to the bit (but for products of subnormals). The additional bits lie outside of the register: only float
+//! instructions see them, and whatever else reads it, a store, a permutation, a selection, a copy, reads
+//! another number. So everything here gives IEEE single to the outside, except
+//! [`Hvx::Q`](crate::hvx::Hvx::Q), which nothing but sums may touch. `cargo xtask hexagon` looks for values
+//! of this form that the compiler has moved.
 //!
-//! Comparisons and maxima are exact; a NaN counts as larger than infinity (below v81). Division is a multiplication by a
-//! reciprocal.
+//! Comparisons and maxima are exact; a NaN counts as larger than infinity (below v81). Division is a
+//! multiplication by a reciprocal.
 //!
 //! A value is kept as IEEE single between operations; the compiler removes conversions that undo each other.
 
@@ -75,8 +77,8 @@ pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
     vector(floats(a).simd_gt(floats(b)).select(words(x), words(y)))
 }
 
-/// Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as IEEE does. Good for |x| <= 2^22, which is more
-/// than any kernel needs. (The conversion instruction truncates.)
+/// Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as IEEE does. Good for |x| <= 2^22, which is
+/// more than any kernel needs. (The conversion instruction truncates.)
 #[inline(always)]
 pub(super) fn to_int(x: V) -> V {
     const MAGIC: i32 = 12_582_912.0f32.to_bits() as i32;

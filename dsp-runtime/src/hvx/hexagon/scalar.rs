@@ -1,4 +1,5 @@
-//! Float lanes without HVX float (below v68, and so under qemu): IEEE operations of the scalar unit, lane by lane.
+//! Float lanes without HVX float (below v68, and so under qemu): IEEE operations of the scalar unit, lane by
+//! lane.
 //!
 //! They give the bits of [`Portable`](portable::Portable). Comparisons and conversions from f16 are integer
 //! operations on whole vectors.
@@ -43,8 +44,9 @@ macro_rules! lane_code {
 
 /// `$instruction` of `$a` and `$b`, lane by lane.
 ///
-/// Assembly, which leaves all other vectors alone: around a call they would go to memory, which the emulator does byte by
-/// byte. It is slow at branches, too, so there are eight lanes to one; more would only make the image larger.
+/// Assembly, which leaves all other vectors alone: around a call they would go to memory, which the emulator
+/// does byte by byte. It is slow at branches, too, so there are eight lanes to one; more would only make the
+/// image larger.
 macro_rules! each_lane {
     ($a:expr, $b:expr, $instruction:literal) => {{
         let mut buffer = Buffer([0; LANES]);
@@ -97,7 +99,8 @@ pub(super) fn to_float(x: V) -> V {
     each_lane!(x, x, "{x} = convert_w2sf({x})")
 }
 
-// What is rare are functions, of the C ABI: it passes vectors in registers, where Rust's would pass them in memory.
+// What is rare are functions, of the C ABI: it passes vectors in registers, where Rust's would pass them in
+// memory.
 
 /// The float at byte `at`.
 #[inline(always)]

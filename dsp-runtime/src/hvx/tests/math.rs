@@ -63,7 +63,8 @@ impl WithHvx for Apply<'_> {
     }
 }
 
-/// Floats from `from` to `to` (which have one sign), both included: a vector's multiple, evenly over bit patterns.
+/// Floats from `from` to `to` (which have one sign), both included: a vector's multiple, evenly over bit
+/// patterns.
 fn spread(from: f32, to: f32) -> Vec<f32> {
     spread_of::<{ 1 << 18 }>(from, to)
 }

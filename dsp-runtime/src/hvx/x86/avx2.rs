@@ -41,7 +41,8 @@ intrinsics! {
     fn shr_i<const N: i32>(a: I) -> I = _mm256_srli_epi32::<N>(a);
     fn sar_i<const N: i32>(a: I) -> I = _mm256_srai_epi32::<N>(a);
 
-    // `maddubs` would saturate at 16 bits. So bytes are widened in place: even ones by a mask, odd ones by a shift.
+    // `maddubs` would saturate at 16 bits. So bytes are widened in place: even ones by a mask, odd ones by a
+    // shift.
     fn activations(a: i32) -> Activations = {
         let a = _mm256_set1_epi32(a);
         (_mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(a)), _mm256_srai_epi16::<8>(a))

@@ -40,7 +40,8 @@ intrinsics! {
     fn mul_i(a: I, b: I) -> I = _mm512_mullo_epi32(a, b);
     fn and_i(a: I, b: I) -> I = _mm512_and_si512(a, b);
     fn or_i(a: I, b: I) -> I = _mm512_or_si512(a, b);
-    // The immediate forms take a u32 parameter, which N cannot become; with constant counts these compile to them.
+    // The immediate forms take a u32 parameter, which N cannot become; with constant counts these compile to
+    // them.
     fn shl_i<const N: i32>(a: I) -> I = _mm512_sllv_epi32(a, _mm512_set1_epi32(N));
     fn shr_i<const N: i32>(a: I) -> I = _mm512_srlv_epi32(a, _mm512_set1_epi32(N));
     fn sar_i<const N: i32>(a: I) -> I = _mm512_srav_epi32(a, _mm512_set1_epi32(N));

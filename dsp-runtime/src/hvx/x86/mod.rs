@@ -1,8 +1,9 @@
 //! x86 back ends.
 //!
-//! They give the bits of [`portable`](super::portable) because the instructions are IEEE operations with the same
-//! conventions: `maxps` and `minps` give the second operand where the operands compare equal or unordered,
-//! `cvtps2dq` rounds to nearest even (the rounding mode is never changed), and nothing is contracted to FMA.
+//! They give the bits of [`portable`](super::portable) because the instructions are IEEE operations with the
+//! same conventions: `maxps` and `minps` give the second operand where the operands compare equal or
+//! unordered, `cvtps2dq` rounds to nearest even (the rounding mode is never changed), and nothing is
+//! contracted to FMA.
 
 mod avx2;
 mod avx512;

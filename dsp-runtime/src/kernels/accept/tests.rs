@@ -25,7 +25,8 @@ struct Round {
     round: u32,
 }
 
-/// A block of `width` tokens of which the target agrees with the first `kept` drafts; room and budget for more.
+/// A block of `width` tokens of which the target agrees with the first `kept` drafts; room and budget for
+/// more.
 fn round(width: usize, kept: usize) -> Round {
     let best: Vec<i32> = (100..100 + width as i32).collect();
     let mut tokens = vec![99];
@@ -64,8 +65,8 @@ impl Round {
             .with(Register::NDraft, 1)
     }
 
-    /// Decodes greedily: the model, asked for the token after the ones that it was given, says `best` as long as it
-    /// was given the tokens of the block.
+    /// Decodes greedily: the model, asked for the token after the ones that it was given, says `best` as long
+    /// as it was given the tokens of the block.
     fn expected(&self) -> Outcome {
         let mut emitted = Vec::new();
         let halt = loop {
@@ -105,7 +106,8 @@ impl Round {
         Outcome { emitted, halt, registers }
     }
 
-    /// The op's outcome, and that it wrote nothing but the round's row, and of that no more than there is to say.
+    /// The op's outcome, and that it wrote nothing but the round's row, and of that no more than there is to
+    /// say.
     fn run(&self, setup: Setup) -> Result<Outcome, Fault> {
         let mut batch = Batch::new(MAX as u32, self.n_ctx);
         let mut rows = |values: &[i32]| {
@@ -171,7 +173,8 @@ fn nothing_counts_after_the_first_wrong_draft() {
     }
 }
 
-/// The first stop token among what is emitted ends it, and is emitted itself; one among what is not, does nothing.
+/// The first stop token among what is emitted ends it, and is emitted itself; one among what is not, does
+/// nothing.
 #[test]
 fn stop_tokens() {
     for (width, kept) in (1..=MAX).flat_map(|width| (0..width).map(move |kept| (width, kept))) {

@@ -141,8 +141,8 @@ impl Product {
     }
 }
 
-/// The scale of a block holds what is wrong with it, and so does every product with the row. As in ggml, a block that is too
-/// large for a scale in f16 has an infinite one.
+/// The scale of a block holds what is wrong with it, and so does every product with the row. As in ggml, a
+/// block that is too large for a scale in f16 has an infinite one.
 #[test]
 fn products_with_int8_activations_that_are_not_finite_are_reported_and_not_finite() {
     for setup in setups() {
@@ -253,7 +253,8 @@ impl Attention {
     }
 }
 
-/// Wherever it is among the positions that a query sees: in the first tile or a later one, before or after the maximum.
+/// Wherever it is among the positions that a query sees: in the first tile or a later one, before or after
+/// the maximum.
 #[test]
 fn attention_to_a_key_that_is_not_finite_gives_nan() {
     for setup in setups() {
@@ -410,7 +411,8 @@ fn nan_stays_nan_in_a_convolution_and_in_a_recurrent_state() {
             assert_eq!(nan, [40], "position {position} {setup:?}");
             batch.write(x, random(2, 64, -1.0, 1.0).as_bytes());
         }
-        // q, k, v, g, beta, state: a value that is NaN in any of them is NaN in the head's output, now or a token later.
+        // q, k, v, g, beta, state: a value that is NaN in any of them is NaN in the head's output, now or a
+        // token later.
         for size in [16, 64, 128] {
             for operand in 0..6 {
                 let (mut batch, n) = (Batch::new(1, 8), size as u32);

@@ -58,8 +58,8 @@ impl Append<'_> {
             let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
             found |= special(word);
             let at = pair * VECTOR_BYTES + position % TILE * 4;
-            // SAFETY: the strip has a vector per pair of k, `position` is inside the cache (`run` checked it, and so
-            // did `at`), and this worker alone has claimed the head's cache.
+            // SAFETY: the strip has a vector per pair of k, `position` is inside the cache (`run` checked it,
+            // and so did `at`), and this worker alone has claimed the head's cache.
             unsafe { strip.add(at).cast::<u32>().write(word) };
         }
         found
@@ -84,8 +84,8 @@ impl Append<'_> {
 /// The bits of [`special`] that say so.
 const SPECIAL: u32 = 0x8000_8000;
 
-/// Has the place of the sign set where one of two f16 is infinite or NaN: an exponent of ones, and no other, carries into
-/// it.
+/// Has the place of the sign set where one of two f16 is infinite or NaN: an exponent of ones, and no other,
+/// carries into it.
 #[inline(always)]
 fn special(halves: u32) -> u32 {
     (halves & 0x7c00_7c00) + 0x0400_0400

@@ -87,11 +87,11 @@ impl Kernel for Attend {
         let mut unit = self.unit(first);
         let mut tile = unit.from / TILE;
         let mut slot = 0;
-        // SAFETY: (here and in the loop) a slot is fetched into when nothing reads it: at the start, or when the tile
-        // before the current one, whose slot it was, has been computed.
+        // SAFETY: (here and in the loop) a slot is fetched into when nothing reads it: at the start, or when
+        // the tile before the current one, whose slot it was, has been computed.
         let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
-        // SAFETY: (this and every block below) the places are this worker's own VTCM, laid out by `Stage` with room
-        // for `self.rows` rows, and each stays inside its part.
+        // SAFETY: (this and every block below) the places are this worker's own VTCM, laid out by `Stage`
+        // with room for `self.rows` rows, and each stays inside its part.
         unsafe { self.clear::<H>(places, &unit) };
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
@@ -221,7 +221,8 @@ impl Attend {
             let sum = H::splat(H::sum(sums));
             let top = H::max_lane(highest);
             if top == f32::INFINITY {
-                // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is a number.
+                // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is
+                // a number.
                 // SAFETY: a row of a claimed unit.
                 let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
                 for j in 0..y.len() {

@@ -390,7 +390,8 @@ fn tokens_may_share_a_mask_row() {
     }
 }
 
-/// KV_APPEND leaves in the caches what FLASH_ATTN_EXT does, and not a bit elsewhere; attention over them is the same.
+/// KV_APPEND leaves in the caches what FLASH_ATTN_EXT does, and not a bit elsewhere; attention over them is
+/// the same.
 #[test]
 fn kv_append_is_the_first_half() {
     for (d, dv, kv_heads, sequences) in [(64, 64, 2, 1), (33, 48, 3, 2), (1, 1, 1, 1), (256, 100, 1, 3)] {

@@ -175,8 +175,8 @@ impl Attend {
         if bias <= 0.0 {
             return H::splat(1.0);
         }
-        // With n the power of two at or below the heads: 2^(-bias / n) to the power head + 1 for the first n, its
-        // square root to the odd powers for the others.
+        // With n the power of two at or below the heads: 2^(-bias / n) to the power head + 1 for the first n,
+        // its square root to the odd powers for the others.
         let n = 1usize << self.y.ne[1].ilog2();
         let power = if head < n { 2 * (head + 1) } else { 2 * (head - n) + 1 };
         math::exp::<H>(H::splat(-bias / (2 * n) as f32 * power as f32 * core::f32::consts::LN_2))
@@ -208,8 +208,8 @@ impl Attend {
                 continue;
             }
             let sums = self.state(places, i).wrapping_add(2 * LANES);
-            // SAFETY: for all of them, positions from..to are widened: the row sees them, so the unit does; the widths divide
-            // the vectors of a row.
+            // SAFETY: for all of them, positions from..to are widened: the row sees them, so the unit does;
+            // the widths divide the vectors of a row.
             unsafe {
                 if H::REGISTERS >= 24 && vectors.is_multiple_of(8) {
                     add_values::<H, 8>(places.wide, vectors, weights, sums);
@@ -242,14 +242,16 @@ impl MaskTile {
         (self.row, self.range) = (row, (from, to));
         assert!(start + to <= mask.ne[0]);
         for lane in from..to {
-            // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and aligned.
+            // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and
+            // aligned.
             let bits = unsafe { row.add((start + lane) * 2).cast::<u16>().read() };
             self.lanes[lane] = f16::from_bits(bits).to_f32();
         }
     }
 }
 
-/// y where x is finite, else infinity: a maximum passes over NaN, but it keeps infinity, which no sound score is.
+/// y where x is finite, else infinity: a maximum passes over NaN, but it keeps infinity, which no sound score
+/// is.
 #[inline(always)]
 fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
     let infinity = H::splat(f32::INFINITY);
@@ -274,11 +276,12 @@ unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
     }
 }
 
-/// sums <- shrink sums + sum over positions, from low to high, of p v; J vectors of a row at once. A position with
-/// p = 0 adds nothing, whatever it holds.
+/// sums <- shrink sums + sum over positions, from low to high, of p v; J vectors of a row at once. A position
+/// with p = 0 adds nothing, whatever it holds.
 ///
 /// # Safety
-/// `wide` holds the rows of V at positions `from..to`, `vectors` each, `sums` as many vectors; J divides `vectors`.
+/// `wide` holds the rows of V at positions `from..to`, `vectors` each, `sums` as many vectors; J divides
+/// `vectors`.
 #[inline(always)]
 unsafe fn add_values<H: Hvx, const J: usize>(wide: *const f32, vectors: usize, w: &Weights, sums: *mut f32) {
     let shrink = H::splat(w.shrink);

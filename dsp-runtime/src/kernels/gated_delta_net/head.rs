@@ -30,7 +30,8 @@ impl Head<'_> {
     #[inline(always)]
     pub fn record<H: Hvx, const J: usize>(&self, t: usize, first: usize, delta: &[H::F; J]) {
         if let Some(tape) = self.tape.as_ref().filter(|tape| tape.record) {
-            // SAFETY: the rows of a head belong to the worker that claimed it, which has folded what was there.
+            // SAFETY: the rows of a head belong to the worker that claimed it, which has folded what was
+            // there.
             let mut row = unsafe { tape.delta.row(t) };
             for (j, &delta) in delta.iter().enumerate() {
                 row.set_vector::<H>(first + j, delta);
@@ -44,7 +45,8 @@ impl Head<'_> {
 pub(super) struct Place {
     /// The state: a row of vectors per key, and room for [`SPARE`](super::sweep::SPARE) more.
     pub state: Lines,
-    /// Where what the step's tokens make of the state goes; the state's own place, unless it is to stay as folded.
+    /// Where what the step's tokens make of the state goes; the state's own place, unless it is to stay as
+    /// folded.
     pub scratch: Lines,
     /// Three rows of [`KEYS`](super::sweep::KEYS) floats.
     pub keys: Lines,

@@ -348,8 +348,8 @@ impl GatedDeltaNet {
     unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in (0..place.vectors).step_by(J) {
-            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's promises);
-            // J vectors from `first` on are inside the state, because J divides its vectors.
+            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's
+            // promises); J vectors from `first` on are inside the state, because J divides its vectors.
             unsafe { course.run::<H, _>(&mut Whole::<J> { head, place: *place, first }, place) };
         }
     }
@@ -363,8 +363,8 @@ impl GatedDeltaNet {
     unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in 0..place.vectors {
-            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's promises);
-            // vector `first` is inside the state.
+            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's
+            // promises); vector `first` is inside the state.
             unsafe { course.run::<H, _>(&mut General { head, place: *place, first }, place) };
         }
     }

@@ -1,8 +1,9 @@
 //! The sweep over a state: all the time that the kernel takes.
 //!
-//! Four multiplications per vector of the state, of which a DSP starts one per packet; everything else has to fit beside
-//! them. So the loop goes over all keys without a seam, four or eight of them written out, and every key's vectors are loaded
-//! while the key before it is worked on: what is waited for at the end of one is filled by the next.
+//! Four multiplications per vector of the state, of which a DSP starts one per packet; everything else has to
+//! fit beside them. So the loop goes over all keys without a seam, four or eight of them written out, and
+//! every key's vectors are loaded while the key before it is worked on: what is waited for at the end of one
+//! is filled by the next.
 
 use crate::hvx::{Hvx, LANES, Lines};
 
@@ -13,7 +14,8 @@ pub(super) const SPARE: usize = 2;
 pub(super) const KEYS: usize = super::MAX_STATE + 2 * LANES;
 const _: () = assert!(KEYS.is_multiple_of(LANES));
 
-/// What a sweep does to each vector of J per key: the old state, and where the new one goes (perhaps the same place).
+/// What a sweep does to each vector of J per key: the old state, and where the new one goes (perhaps the same
+/// place).
 #[derive(Clone, Copy)]
 pub(super) struct Sweep<const J: usize> {
     pub from: Lines,
@@ -167,7 +169,8 @@ impl<const J: usize> Sweep<J> {
         sums
     }
 
-    /// Keys that the loop's body has: 8 or 16 vectors, which is what registers allow, or fewer where sums must stay in them.
+    /// Keys that the loop's body has: 8 or 16 vectors, which is what registers allow, or fewer where sums
+    /// must stay in them.
     const fn step<H: Hvx, const CHANGE: bool, const SUMS: bool>() -> usize {
         if J < 3 && !(H::Q_STAYS && CHANGE && SUMS) { 8 } else { 4 }
     }
@@ -175,8 +178,8 @@ impl<const J: usize> Sweep<J> {
     /// Changes the state, then sums the new one; each if asked for.
     ///
     /// # Safety
-    /// 1. J vectors per key, and per [`SPARE`] keys more, are valid for reading at `from`, and, with a change, those of the keys
-    ///    for writing at `to`; the two are the same place or apart.
+    /// 1. J vectors per key, and per [`SPARE`] keys more, are valid for reading at `from`, and, with a
+    ///    change, those of the keys for writing at `to`; the two are the same place or apart.
     /// 2. The rows of what is asked for have [`KEYS`] floats.
     #[inline(always)]
     pub unsafe fn run<H: Hvx, const CHANGE: bool, const SUMS: bool>(
@@ -290,8 +293,8 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
         }
     }
 
-    /// Stores and sums key `i`, changes the one after it, loads the one after that; with nothing to change, sums key `i`
-    /// and loads the one after it.
+    /// Stores and sums key `i`, changes the one after it, loads the one after that; with nothing to change,
+    /// sums key `i` and loads the one after it.
     ///
     /// # Safety
     /// As [`Sweep::run`], for these keys.

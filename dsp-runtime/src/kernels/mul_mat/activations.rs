@@ -84,7 +84,8 @@ pub(super) unsafe fn finite(row: *const u8, layout: ActivationRow) -> bool {
     const CARRIED: u64 = 0x8000_8000_8000_8000;
     let (blocks, mut carried) = (layout.padded_k / TILE_K, 0);
     for i in 0..blocks / 4 {
-        // SAFETY: blocks are counted in eights, and the scales of all of them lie in the row, aligned to 16 bytes.
+        // SAFETY: blocks are counted in eights, and the scales of all of them lie in the row, aligned to 16
+        // bytes.
         let four = unsafe { row.add(layout.halves()).cast::<u64>().add(i).read() };
         // An exponent of ones, and no other, carries into the place of the sign.
         carried |= (four & EXPONENT) + LOWEST;

@@ -147,7 +147,8 @@ impl<Q: Quants> Weights for Q {
 
     #[inline(always)]
     fn parts(rows: usize) -> usize {
-        // Four rows need every register. For fewer, LLVM 22 packs the loops 4 % better with a sum that stays zero.
+        // Four rows need every register. For fewer, LLVM 22 packs the loops 4 % better with a sum that stays
+        // zero.
         if rows > 3 { 1 } else { PARTIAL }
     }
 

@@ -22,8 +22,8 @@ impl Case {
         random(2, self.channels * self.taps, -1.0, 1.0)
     }
 
-    /// As `run`, by blocks of `block` rows of which (in turn) the first `kept` stay: the others are garbage that is taken
-    /// back. A plain step of one row ends it, which commits what is on the tape.
+    /// As `run`, by blocks of `block` rows of which (in turn) the first `kept` stay: the others are garbage
+    /// that is taken back. A plain step of one row ends it, which commits what is on the tape.
     fn run_deferred(&self, setup: Setup, block: usize, kept: &[usize]) -> (Vec<f32>, Vec<f32>) {
         let &Case { channels, taps, ring, sequences, tokens } = self;
         let mut batch = Batch::new(block as u32, (tokens + block) as u32);
@@ -146,7 +146,8 @@ fn matches_the_definition_however_it_is_fed() {
     }
 }
 
-/// Blocks of which any number of rows stay: the same results, and in the end the same ring, as without blocks.
+/// Blocks of which any number of rows stay: the same results, and in the end the same ring, as without
+/// blocks.
 #[test]
 fn rows_that_are_taken_back_leave_no_trace() {
     let cases = [

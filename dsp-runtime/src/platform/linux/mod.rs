@@ -1,8 +1,8 @@
 //! The `linux` platform: Hexagon code under qemu in user mode, on nothing but system calls.
 //!
-//! Buffers are files of the host process, opened by number in its directory of open files. VTCM and thread stacks are
-//! mappings of their own between guard pages, so that a kernel that leaves them ends the process rather than going on
-//! with wrong bytes.
+//! Buffers are files of the host process, opened by number in its directory of open files. VTCM and thread
+//! stacks are mappings of their own between guard pages, so that a kernel that leaves them ends the process
+//! rather than going on with wrong bytes.
 
 mod sys;
 
@@ -42,7 +42,8 @@ impl<'a> LinuxPlatform<'a> {
         Self { files }
     }
 
-    /// Maps the first `size` bytes of a file: to read and write, or only to read where the host allows no more.
+    /// Maps the first `size` bytes of a file: to read and write, or only to read where the host allows no
+    /// more.
     ///
     /// # Errors
     /// The system's reason, or [`FILE_TOO_SHORT`](Self::FILE_TOO_SHORT).
@@ -102,7 +103,8 @@ impl Platform for LinuxPlatform<'_> {
         u64::from(time[0]) * 1_000_000_000 + u64::from(time[1])
     }
 
-    // Time means nothing under emulation; packets are exact. Those of the thread that dispatches: with one worker, all.
+    // Time means nothing under emulation; packets are exact. Those of the thread that dispatches: with one
+    // worker, all.
     fn cost(&self) -> u64 {
         counters()[0].into()
     }
@@ -127,8 +129,8 @@ impl Platform for LinuxPlatform<'_> {
     }
 }
 
-/// Packets, instructions and HVX instructions of this thread so far: control registers c20 to c22, which the assembler
-/// does not know and the emulator keeps.
+/// Packets, instructions and HVX instructions of this thread so far: control registers c20 to c22, which the
+/// assembler does not know and the emulator keeps.
 #[inline(always)]
 pub fn counters() -> [u32; 3] {
     let [packets, instructions, vectors]: [u32; 3];

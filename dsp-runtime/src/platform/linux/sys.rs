@@ -49,8 +49,8 @@ pub(super) unsafe fn call(call: Call, a: [u32; 6]) -> Result<u32, Errno> {
     if (-4095..0).contains(&result) { Err(Errno(result.unsigned_abs())) } else { Ok(result as u32) }
 }
 
-// Starts a thread. r0 flags, r1 top of its stack (aligned to 8; the argument lies there), r2 and r3 where its id is put
-// and cleared, r4 its thread word, r5 the function that it runs.
+// Starts a thread. r0 flags, r1 top of its stack (aligned to 8; the argument lies there), r2 and r3 where its
+// id is put and cleared, r4 its thread word, r5 the function that it runs.
 global_asm!(
     ".section .text.hexflash_clone,\"ax\",@progbits",
     ".globl hexflash_clone",

@@ -1,4 +1,5 @@
-//! Random valid programs: several ops over a few small buffers, with views, token axes, states and in-place forms.
+//! Random valid programs: several ops over a few small buffers, with views, token axes, states and in-place
+//! forms.
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::op::Op;

@@ -1,4 +1,5 @@
-//! `hexflash bench`: prefill and decode speed, in the manner of llama-bench; with `--draft`, what speculation gives.
+//! `hexflash bench`: prefill and decode speed, in the manner of llama-bench; with `--draft`, what speculation
+//! gives.
 
 mod plot;
 mod prompts;
@@ -23,7 +24,8 @@ pub(super) struct Args {
     /// Tokens of the prompt (pp); 0 skips the test
     #[arg(short = 'p', long, value_name = "N", default_value_t = 256)]
     n_prompt: usize,
-    /// Tokens to generate (tg); 0 skips the test [default: 128; with --draft 384, or until the context is full]
+    /// Tokens to generate (tg); 0 skips the test [default: 128; with --draft 384, or until the context is
+    /// full]
     #[arg(short = 'n', long, value_name = "N")]
     n_gen: Option<usize>,
     /// Runs of each test, after one that does not count
@@ -32,7 +34,8 @@ pub(super) struct Args {
     /// Print a JSON object instead
     #[arg(long)]
     json: bool,
-    /// Measure speculation: plain decoding, draft lengths and auto by turns, on several prompts; -n is per prompt
+    /// Measure speculation: plain decoding, draft lengths and auto by turns, on several prompts; -n is per
+    /// prompt
     #[arg(long, conflicts_with = "n_prompt")]
     draft: bool,
     #[command(flatten)]

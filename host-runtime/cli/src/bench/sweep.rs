@@ -1,7 +1,8 @@
 //! `hexflash bench --draft`: plain decoding against every draft length and `auto`, prompt by prompt.
 //!
-//! All ways of decoding take turns, there and back, so that what slows the machine down for a while slows all of them.
-//! Plain decoding has an engine of its own, without anything that speculation adds. Every text is compared.
+//! All ways of decoding take turns, there and back, so that what slows the machine down for a while slows all
+//! of them. Plain decoding has an engine of its own, without anything that speculation adds. Every text is
+//! compared.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ pub(super) struct SweepArgs {
     #[arg(long, value_name = "N,...", value_delimiter = ',', requires = "draft",
         value_parser = clap::value_parser!(u32).range(1..i64::from(MAX_VERIFY)))]
     lengths: Vec<u32>,
-    /// Prompts, one a line: text, a JSON string or a JSON array of token ids [default: some for the shipped models]
+    /// Prompts, one a line: text, a JSON string or a JSON array of token ids [default: some for the shipped
+    /// models]
     #[arg(long, value_name = "FILE", requires = "draft")]
     prompts: Option<PathBuf>,
     /// Draw tokens per round and speed-up against draft length into FILE
@@ -39,7 +41,8 @@ pub(super) struct SweepArgs {
     plot: Option<PathBuf>,
 }
 
-/// Tokens per prompt, if nobody says how many: `auto` learns a text as it goes, and most replies are no shorter.
+/// Tokens per prompt, if nobody says how many: `auto` learns a text as it goes, and most replies are no
+/// shorter.
 const N_GEN: usize = 384;
 
 /// Lengths for n-grams: a step of 16 tokens is the widest.
@@ -72,8 +75,8 @@ impl Serialize for Mode {
     }
 }
 
-/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by [`Part`](hexflash::model::Part), and the rest
-/// (messages, and the host), where that has the same unit.
+/// Cost of a round, or of a step, in thousands of the device's [`CostUnit`]: by
+/// [`Part`](hexflash::model::Part), and the rest (messages, and the host), where that has the same unit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundCost(pub [f64; PARTS + 1]);
 

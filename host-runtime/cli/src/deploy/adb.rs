@@ -103,8 +103,8 @@ impl Adb {
         self.printed(&heard)
     }
 
-    /// Runs a script that reads what it is fed, telling how many bytes it took. Gives what it printed and, if it took
-    /// all, the SHA-256 of what it was fed.
+    /// Runs a script that reads what it is fed, telling how many bytes it took. Gives what it printed and, if
+    /// it took all, the SHA-256 of what it was fed.
     pub(super) fn script_reading(
         &self,
         what: &str,
@@ -172,8 +172,8 @@ fn ended(stdout: &[u8]) -> Option<(i32, String)> {
     Some((code.trim().parse().ok()?, text.to_owned()))
 }
 
-/// Chooses from the list of `adb devices`: a line for each, its serial number, a tab, its state. Both can have blanks:
-/// devices that were found over the network are called `adb-SERIAL (2)._adb-tls-connect._tcp`.
+/// Chooses from the list of `adb devices`: a line for each, its serial number, a tab, its state. Both can
+/// have blanks: devices that were found over the network are called `adb-SERIAL (2)._adb-tls-connect._tcp`.
 fn choose(list: &str, wanted: Option<&str>) -> Result<String, DeployError> {
     let lines = list.lines().skip_while(|line| !line.starts_with("List of devices")).skip(1);
     let parts = lines.filter_map(|line| line.split_once('\t'));

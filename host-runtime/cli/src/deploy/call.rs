@@ -1,8 +1,8 @@
 //! One call of adb, which may hang, talk without end, or leave its pipes to a server that it starts.
 //!
-//! Threads of their own serve its input and its two outputs, so that it can complain at any length while it is fed. What
-//! it says is kept up to a bound. When it makes no progress for too long it is ended, and the threads are left behind:
-//! whoever else holds its pipes could keep them waiting for ever.
+//! Threads of their own serve its input and its two outputs, so that it can complain at any length while it
+//! is fed. What it says is kept up to a bound. When it makes no progress for too long it is ended, and the
+//! threads are left behind: whoever else holds its pipes could keep them waiting for ever.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-/// Most bytes of standard output. The longest that is asked for has 68 bytes for each 16 MiB of a model: this is
-/// enough for 4 TiB.
+/// Most bytes of standard output. The longest that is asked for has 68 bytes for each 16 MiB of a model: this
+/// is enough for 4 TiB.
 const MOST: usize = 16 << 20;
 /// Bytes of complaints that are kept, the last ones: a message shows one line.
 const COMPLAINT: usize = 4 << 10;

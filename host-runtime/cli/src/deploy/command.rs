@@ -1,5 +1,5 @@
-//! The command on the device: read as the command line itself is read, so that a mistake in it is told before hours of
-//! pushing, and so that a model is put in exactly where none is named.
+//! The command on the device: read as the command line itself is read, so that a mistake in it is told before
+//! hours of pushing, and so that a model is put in exactly where none is named.
 
 use super::super::{CliError, one_line, parse};
 use super::adb::quoted;
@@ -32,7 +32,8 @@ impl Remote {
                     .unwrap_or_else(|| DeployError::Command { text: one_line(&error) }.into()));
             }
         };
-        // The first place where the options are taken as what they are. A word before it can be the value of an option.
+        // The first place where the options are taken as what they are. A word before it can be the value of
+        // an option.
         let taken = |&at: &usize| {
             read(&with_options(&words, at, &lacks.map(|l| l.then_some("x")))).ok() == Some([false; 2])
         };

@@ -1,4 +1,5 @@
-//! `hexflash deploy`: program, libraries and a model onto a machine with a Snapdragon, over adb, and a command there.
+//! `hexflash deploy`: program, libraries and a model onto a machine with a Snapdragon, over adb, and a
+//! command there.
 
 mod adb;
 mod call;
@@ -48,7 +49,8 @@ pub(super) struct Args {
     /// Folder on the device
     #[arg(long, value_name = "DIR", default_value = "/data/local/tmp/hexflash")]
     to: String,
-    /// Arguments of hexflash there; the model is put in where a command takes one and none is named [default: devices]
+    /// Arguments of hexflash there; the model is put in where a command takes one and none is named [default:
+    /// devices]
     #[arg(last = true, value_name = "ARGUMENTS")]
     command: Vec<String>,
 }
@@ -127,8 +129,8 @@ impl Plan {
 
     /// Reads all files; gives them, and the paths of target and draft on the device.
     ///
-    /// Each model that was named lies in a folder that is named after its contents: models of the same name do not
-    /// replace each other, and one that is there already is found wherever it comes from.
+    /// Each model that was named lies in a folder that is named after its contents: models of the same name
+    /// do not replace each other, and one that is there already is found wherever it comes from.
     fn read(&self, to: &str) -> Result<(Vec<File>, [Option<String>; 2]), DeployError> {
         let mut files = Vec::new();
         for path in &self.program {

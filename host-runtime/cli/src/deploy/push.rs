@@ -1,8 +1,8 @@
-//! Files onto the device: those that are not there already, in pieces that are each checked, so that a push that was cut
-//! off goes on where it was.
+//! Files onto the device: those that are not there already, in pieces that are each checked, so that a push
+//! that was cut off goes on where it was.
 //!
-//! A file grows under the name `NAME.part`, and gets its own when its checksum is right. The device needs `sha256sum`,
-//! `dd`, `truncate` and `df`, which Android's toybox has, and every Linux.
+//! A file grows under the name `NAME.part`, and gets its own when its checksum is right. The device needs
+//! `sha256sum`, `dd`, `truncate` and `df`, which Android's toybox has, and every Linux.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Model files that cannot be run: each is refused with one line and exit code 2, by every command that opens it.
+//! Model files that cannot be run: each is refused with one line and exit code 2, by every command that opens
+//! it.
 
 use std::fs;
 use std::path::Path;

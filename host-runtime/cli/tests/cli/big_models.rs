@@ -147,7 +147,8 @@ fn vocabularies_beyond_all_reason() {
     hexflash(&["info", "-m", text(&path)]).failed(2, cause, "convert the model again");
 }
 
-/// A cache of more than 4 GiB for all heads of a layer cannot be described: which context can is said at once.
+/// A cache of more than 4 GiB for all heads of a layer cannot be described: which context can is said at
+/// once.
 #[test]
 fn contexts_whose_caches_are_too_large() {
     let dir = TempDir::new().unwrap();

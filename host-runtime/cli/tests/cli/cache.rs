@@ -1,5 +1,5 @@
-//! The repack cache from a user's view: built once and then silent; never a reason to fail, and never silently
-//! ignored.
+//! The repack cache from a user's view: built once and then silent; never a reason to fail, and never
+//! silently ignored.
 
 use std::fs;
 use std::io::Read;

@@ -72,7 +72,8 @@ impl Bench {
         hexflash(&self.arguments(&self.paths(), rest))
     }
 
-    /// The same, for what could hang or take all memory: it is ended after 20 s, and has 2 GiB of address space.
+    /// The same, for what could hang or take all memory: it is ended after 20 s, and has 2 GiB of address
+    /// space.
     fn bounded(&self, rest: &[&str]) -> Outcome {
         let paths = self.paths();
         let mut shell = Command::new("sh");
@@ -200,7 +201,8 @@ fn a_push_that_was_cut_off_goes_on_where_it_was() {
     let bench = Bench::new();
     let large = bench.large_model("large.gguf", 2 * PIECE + 5_000_000);
     let deploy = || bench.deploy(&[&["-m", text(&large)], &NOTHING[..]].concat());
-    // Three files, then three pieces of the model: the second of them is cut off, and the next command's first.
+    // Three files, then three pieces of the model: the second of them is cut off, and the next command's
+    // first.
     bench.write("adb/cut-5", (PIECE / 2).to_string().as_bytes());
     deploy().failed_after("connection to device R58 broke (error: closed)", "goes on where it was");
     let part = bench.there("large.gguf.part");

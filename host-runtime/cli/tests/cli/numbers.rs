@@ -1,4 +1,5 @@
-//! Numbers that users bring from llama.cpp: negative ones are values of options, and mean there what they mean here.
+//! Numbers that users bring from llama.cpp: negative ones are values of options, and mean there what they
+//! mean here.
 
 use super::support::{Outcome, hexflash, run};
 

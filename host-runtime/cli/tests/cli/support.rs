@@ -52,8 +52,8 @@ pub fn run(arguments: &[&str]) -> Outcome {
     hexflash(&[&["run", "--no-repack-cache"], arguments].concat())
 }
 
-/// Whether the emulator or its image is missing, so that a test that needs them is skipped, and says so; where
-/// `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), it fails instead.
+/// Whether the emulator or its image is missing, so that a test that needs them is skipped, and says so;
+/// where `HEXFLASH_QEMU_REQUIRED` is set (as `cargo xtask test` does), it fails instead.
 #[cfg(target_os = "linux")]
 pub fn emulator_is_missing() -> bool {
     let devices = hexflash(&["devices"]).stdout;

@@ -1,7 +1,7 @@
 //! The vendor's library, opened at run time.
 //!
-//! hexflash is not linked with it: the same program runs where there is none. Its path differs from system to system,
-//! and what it exports from release to release.
+//! hexflash is not linked with it: the same program runs where there is none. Its path differs from system to
+//! system, and what it exports from release to release.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use super::error::HtpError;
 use super::ffi::{QueueBuffer, RawQueue, RemoteArg};
 
-/// Where the library is looked for. Without a folder, the loader decides, which on Android is what works: programs may
-/// not open the vendor's folders themselves.
+/// Where the library is looked for. Without a folder, the loader decides, which on Android is what works:
+/// programs may not open the vendor's folders themselves.
 const PATHS: &[&str] = &[
     "libcdsprpc.so",
     "libcdsprpc.so.1",
@@ -103,7 +103,8 @@ impl Library {
                 failure = Some((path, "is not a file".to_owned()));
                 continue;
             }
-            // SAFETY: the vendor's library, or the one that the user names: what it does when it is opened is up to it.
+            // SAFETY: the vendor's library, or the one that the user names: what it does when it is opened is
+            // up to it.
             match unsafe { Handle::open(Some(&path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(handle) => {
                     let functions = Functions::find(&handle, &path)?;

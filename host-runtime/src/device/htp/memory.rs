@@ -104,7 +104,8 @@ impl Drop for RpcMemory {
     }
 }
 
-// SAFETY: FastRPC's memory is page-aligned, readable, writable and does not move; nobody is given references to it.
+// SAFETY: FastRPC's memory is page-aligned, readable, writable and does not move; nobody is given references
+// to it.
 unsafe impl Memory for RpcMemory {
     fn base(&self) -> NonNull<u8> {
         self.base
@@ -164,7 +165,7 @@ impl Mapped {
         others.for_each(|(_, ranges)| ranges.add(offset, bytes, self.memory.bytes));
     }
 
-    /// The session was not told of that after all.
+    /// Puts a range back into the list of written ranges, since it could not be reported to the session.
     pub(super) fn untold(&self, offset: usize, bytes: usize) {
         self.memory.ranges()[self.list].add(offset, bytes, self.memory.bytes);
     }

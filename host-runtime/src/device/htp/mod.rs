@@ -1,8 +1,8 @@
 //! `htp`: the Hexagon processor of a Snapdragon, through the vendor's FastRPC library.
 //!
-//! The queue is the vendor's `dspqueue`, shared memory is FastRPC's, and the other side is our library on the DSP
-//! (`libhexflash_skel_vNN.so`). Nothing of this has run on a phone yet; tests run it against a stand-in for the vendor's
-//! library (tests/cdsprpc).
+//! The queue is the vendor's `dspqueue`, shared memory is FastRPC's, and the other side is our library on the
+//! DSP (`libhexflash_skel_vNN.so`). Nothing of this has run on a phone yet; tests run it against a stand-in
+//! for the vendor's library (tests/cdsprpc).
 
 pub mod aee;
 pub mod error;
@@ -72,7 +72,7 @@ pub struct HtpOptions {
     pub vendor_library: Option<PathBuf>,
     /// Power while there is work.
     pub power: PowerProfile,
-    /// Who does DMA.
+    /// What moves data between memory and VTCM.
     pub dma: DmaBy,
     /// How long a step may take before the DSP counts as hung; `None` for half a minute.
     pub patience: Option<Duration>,
@@ -174,7 +174,7 @@ impl Htp {
         match session.queue().write(request, &mut buffers) {
             Ok(()) => Ok(()),
             Err(failure) => {
-                // Whoever sends next must tell of it again.
+                // The next message must report these writes again.
                 for mapped in self.buffers.iter() {
                     let fd = mapped.memory().fd() as u32;
                     for b in buffers.iter().filter(|b| b.fd == fd) {

@@ -14,7 +14,7 @@ const REQUESTS: u32 = 16 << 10;
 const RESPONSES: u32 = 16 << 10;
 /// How long a request may wait for room. The DSP reads a request when it has answered the one before it.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
-/// What a call with a time-out takes for: for ever.
+/// The time-out that means to wait without end.
 const FOREVER: u32 = u32::MAX;
 
 /// A queue, closed when it is dropped.
@@ -93,7 +93,8 @@ impl Queue {
         let mut buffers = [QueueBuffer::default(); MAX_QUEUE_BUFFERS];
         let (mut flags, mut count, mut bytes) = (0, 0, 0);
         let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
-        // SAFETY: an open queue; results go to the variables, buffers and message to memory of the sizes given.
+        // SAFETY: an open queue; results go to the variables, buffers and message to memory of the sizes
+        // given.
         let code = unsafe {
             (self.vendor.functions().dspqueue_read)(
                 self.queue,
@@ -108,7 +109,7 @@ impl Queue {
             )
         };
         outcome(Call::QueueRead, code)?;
-        // What they say to this side's caches, the library has done.
+        // The library has already done the cache maintenance on this side that the buffers ask for.
         buffers.iter().take(count as usize).for_each(told);
         Ok(bytes as usize)
     }

@@ -1,7 +1,7 @@
 //! A session: a process on the DSP that has loaded our library and serves our queue.
 //!
-//! The order of calls is that of clients known to work: domain, unsigned libraries, URI, open, quality of service, queue,
-//! start. Closing goes the other way. Whatever fails in between, what was done before is undone.
+//! The order of calls is that of clients known to work: domain, unsigned libraries, URI, open, quality of
+//! service, queue, start. Closing reverses it. If a call fails, the calls before it are undone.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Wanted {
     pub vtcm_bytes: u32,
     /// Number of the power profile.
     pub power: u32,
-    /// Number of who does DMA.
+    /// Number of the DMA mode.
     pub dma: u32,
     /// Whether the domain's own session is taken, and another is to be reserved.
     pub reserve: bool,

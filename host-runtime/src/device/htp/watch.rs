@@ -1,4 +1,5 @@
-//! The end of the process on the DSP, as the vendor's library tells it: by a call on one of its threads.
+//! Notices the end of the process on the DSP. The vendor's library reports it by a call on one of its own
+//! threads.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -33,7 +34,7 @@ unsafe extern "C" fn notify(context: *mut c_void, _domain: c_int, _session: c_in
 }
 
 impl Watch {
-    /// Has the library tell of the end of the domain's process.
+    /// Asks the library to report the end of the domain's process.
     pub(super) fn register(library: &Library, domain: c_int) -> Result<&'static Self, HtpError> {
         let key = (library.functions().remote_session_control as usize, domain);
         let mut watches = WATCHES.lock().unwrap_or_else(PoisonError::into_inner);

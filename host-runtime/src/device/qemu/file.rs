@@ -37,8 +37,8 @@ impl SharedFile {
     pub(super) fn zeroed(bytes: u64) -> io::Result<Self> {
         let file = create(bytes)?;
         let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: the file has no name and only the emulator opens it, which never changes its length. What it writes
-        // is plain data to us.
+        // SAFETY: the file has no name and only the emulator opens it, which never changes its length. What
+        // it writes is plain data to us.
         let mut map = unsafe { memmap2::MmapMut::map_mut(&file)? };
         // The pointer is taken once; after this no reference to the bytes is made.
         let base = NonNull::from(&mut map[..]).cast();
@@ -51,7 +51,8 @@ impl SharedFile {
     }
 }
 
-// SAFETY: the map is page-aligned, readable, writable and does not move; `SharedFile` hands out no references.
+// SAFETY: the map is page-aligned, readable, writable and does not move; `SharedFile` hands out no
+// references.
 unsafe impl Memory for SharedFile {
     fn base(&self) -> NonNull<u8> {
         self.base

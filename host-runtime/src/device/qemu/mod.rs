@@ -1,7 +1,7 @@
 //! `qemu`: the DSP runtime as Hexagon machine code, under qemu-hexagon in user mode.
 //!
-//! The queue, the messages and the programs are those of every device. Shared memory is files without a name; the
-//! doorbells are futexes in them. Weights are copied into such a file, sealed against writing.
+//! The queue, the messages and the programs are those of every device. Shared memory is files without a name;
+//! the doorbells are futexes in them. Weights are copied into such a file, sealed against writing.
 
 mod file;
 mod process;
@@ -38,7 +38,7 @@ const STOP: Duration = Duration::from_millis(300);
 /// Longest sleep between two looks at whether the emulator still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Settings that tests reach for besides the public options.
+/// All settings, including those that only tests change.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// Kernel threads.
@@ -283,8 +283,9 @@ impl Running {
         let base = shared.base();
         // SAFETY: the start of a new mapping of at least this size, which nobody else has yet.
         unsafe { base.cast::<GuestConfig>().write(config) };
-        // SAFETY: (1) page-aligned and inside the file, which `Running` drops after both ends; (2) the ends are made
-        // once, here for the host and in the image for the DSP; (3) `SharedFile` gives out no references.
+        // SAFETY: (1) page-aligned and inside the file, which `Running` drops after both ends; (2) the ends
+        // are made once, here for the host and in the image for the DSP; (3) `SharedFile` gives out no
+        // references.
         let queue: QueueMemory<'static> = unsafe { QueueMemory::new(base.add(QUEUE_OFFSET), config.queue()) };
         queue.initialise();
         let (requests, responses) = queue.host_ends();
@@ -296,14 +297,14 @@ impl Running {
     fn stop(&mut self) {
         // SAFETY: inside the mapping, aligned; atomic, for the image reads it.
         let stop = unsafe { AtomicU32::from_ptr(self.shared.base().as_ptr().add(GuestConfig::STOP).cast()) };
-        // SeqCst: before the look at who sleeps.
+        // SeqCst: ordered before the check for sleepers.
         stop.store(1, Ordering::SeqCst);
         ring(self.requests.doorbell());
         self.process.stop(STOP);
     }
 }
 
-/// Wakes who sleeps on the word, here or in the emulator.
+/// Wakes all threads that sleep on the word, in this process or in the emulator.
 fn ring(word: &AtomicU32) {
     // It cannot fail on a word that exists.
     let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
@@ -313,6 +314,6 @@ fn ring(word: &AtomicU32) {
 fn sleep(word: &AtomicU32, seen: u32, timeout: Duration) {
     let timeout =
         rustix::fs::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-    // Whatever ends the sleep, the caller looks again.
+    // The result is not needed: the caller checks its condition again.
     let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
 }

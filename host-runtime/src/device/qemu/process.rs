@@ -1,7 +1,7 @@
 //! The emulator as a child process: how it is found, started, watched and ended.
 //!
-//! A thread of its own starts the child and waits for it. The child is told to die with that thread, which lives as
-//! long as the child does unless this whole process is killed: so no emulator outlives its host.
+//! A thread of its own starts the child and waits for it. The child is told to die with that thread, which
+//! lives as long as the child does unless this whole process is killed: so no emulator outlives its host.
 
 use std::env;
 use std::fs::File;
@@ -30,8 +30,8 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else the emulator on `PATH`, and the image
-    /// beside this program or where `cargo xtask hexagon` puts it.
+    /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else the emulator on `PATH`, and the
+    /// image beside this program or where `cargo xtask hexagon` puts it.
     pub(super) fn find() -> Result<Self, DeviceError> {
         let unavailable =
             |reason: String, remedy| DeviceError::Unavailable { device: "qemu", reason, remedy };

@@ -1,8 +1,8 @@
-//! User-DMA: an engine per thread, which does a descriptor each time it is polled, and not before: who does not wait for a
-//! transfer finds old bytes.
+//! User-DMA: an engine per thread, which does a descriptor each time it is polled, and not before: who does
+//! not wait for a transfer finds old bytes.
 //!
-//! `dsp.dma=CODE@N` in the settings is what becomes of the Nth descriptor of the process: 2 an error, 1 it never ends, 0 the
-//! engine stops before it.
+//! `dsp.dma=CODE@N` in the settings is what becomes of the Nth descriptor of the process: 2 an error, 1 it
+//! never ends, 0 the engine stops before it.
 
 use std::cell::Cell;
 use std::sync::OnceLock;

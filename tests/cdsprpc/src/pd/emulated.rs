@@ -1,8 +1,8 @@
 //! The other way to play the DSP (`dsp=qemu`): Hexagon code under emulation serves the queue.
 //!
-//! The emulator knows no QuRT, so the image has no skel: the methods are played here, and messages are carried between
-//! the `dspqueue` and the image's own queue as they are, but for the descriptors of memory. Both sides see the same
-//! memory: caches are not played.
+//! The emulator knows no QuRT, so the image has no skel: the methods are played here, and messages are
+//! carried between the `dspqueue` and the image's own queue as they are, but for the descriptors of memory.
+//! Both sides see the same memory: caches are not played.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -109,8 +109,8 @@ impl Interface for Emulated {
     }
 }
 
-/// The image, and this process's descriptors of the host's memory. They stay open while it is mapped: the image takes
-/// memory with the same descriptor for the same.
+/// The image, and this process's descriptors of the host's memory. They stay open while it is mapped: the
+/// image takes memory with the same descriptor for the same.
 struct Carrier {
     device: Qemu,
     files: HashMap<BufferId, File>,

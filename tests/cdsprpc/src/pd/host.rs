@@ -14,7 +14,8 @@ use crate::{emulated, queue, qurt, views, vtcm};
 
 /// Answers until the host is gone, or says that this is the end.
 pub(crate) fn serve() -> io::Result<()> {
-    // SAFETY: standard input is the socket that the host's library gave to this process, and used by nobody else.
+    // SAFETY: standard input is the socket that the host's library gave to this process, and used by nobody
+    // else.
     let mut socket = unsafe { UnixStream::from_raw_fd(0) };
     loop {
         let (ask, mut words) = match frame::question(&mut socket) {

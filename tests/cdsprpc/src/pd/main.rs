@@ -1,5 +1,5 @@
-//! The process on the DSP, as the stand-in plays it: the skel library, and what QuRT, HAP and `dspqueue` give to it; or
-//! Hexagon code under emulation.
+//! The process on the DSP, as the stand-in plays it: the skel library, and what QuRT, HAP and `dspqueue` give
+//! to it; or Hexagon code under emulation.
 //!
 //! `hexflash-pd SETTINGS HOST-PID`; questions of the host's library come over standard input.
 #![cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! `dspqueue_*` of the DSP, with the cache maintenance that packets ask for; and the end of the process where it is
-//! planned.
+//! `dspqueue_*` of the DSP, with the cache maintenance that packets ask for; and the end of the process where
+//! it is planned.
 
 use std::ffi::c_void;
 use std::fs::File;

@@ -41,8 +41,8 @@ struct Argument(*mut c_void);
 // SAFETY: the creator promises that the entry may run elsewhere with it.
 unsafe impl Send for Argument {}
 
-/// Threads have stacks of this machine's size: code for it needs more than the DSP's. The given one is held to the
-/// rules: whole, of a sensible size, nobody else's.
+/// Threads have stacks of this machine's size: code for it needs more than the DSP's. The given one is held
+/// to the rules: whole, of a sensible size, nobody else's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn qurt_thread_create(
     id: *mut u32,

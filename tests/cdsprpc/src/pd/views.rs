@@ -1,5 +1,6 @@
-//! What the DSP sees of the host's memory: a copy of its own, as if all of it lay in the caches, which is brought up to
-//! date and written back only where the skel says so. What goes wrong between the two is reported:
+//! What the DSP sees of the host's memory: a copy of its own, as if all of it lay in the caches, which is
+//! brought up to date and written back only where the skel says so. What goes wrong between the two is
+//! reported:
 //!
 //! * bytes that the CPU wrote are still old here when the answer to the message leaves,
 //! * bytes that the DSP wrote for the CPU to read are not written back by then,
@@ -100,8 +101,8 @@ impl View {
     /// What the DSP sees, and what the CPU sees, of a line, for as long as the view is locked.
     fn line<'l>(&self, at: usize) -> (&'l mut [u8], &'l mut [u8]) {
         let bytes = LINE.min(self.bytes - at);
-        // SAFETY: inside view and memory. No kernel runs and the host waits while lines are looked at; if the host
-        // should write, the bytes are plain data.
+        // SAFETY: inside view and memory. No kernel runs and the host waits while lines are looked at; if the
+        // host should write, the bytes are plain data.
         unsafe {
             let view = std::ptr::with_exposed_provenance_mut::<u8>(self.base + at);
             let memory = self.memory.base().as_ptr().add(at);
@@ -204,7 +205,8 @@ pub(crate) fn map(fd: i32, bytes: usize) -> Option<*mut u8> {
         }
         None
     } else {
-        // SAFETY: both have that many bytes; the view is new, and the host waits for the answer to its message.
+        // SAFETY: both have that many bytes; the view is new, and the host waits for the answer to its
+        // message.
         unsafe {
             std::ptr::copy_nonoverlapping(memory.base().as_ptr(), view, bytes);
             Some(std::slice::from_raw_parts(view, bytes).to_vec())

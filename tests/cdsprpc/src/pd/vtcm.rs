@@ -1,4 +1,5 @@
-//! The resource manager: one scratchpad, granted, held, lent to others. Whoever touches it without holding it crashes.
+//! The resource manager: one scratchpad, granted, held, lent to others. Whoever touches it without holding it
+//! crashes.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};

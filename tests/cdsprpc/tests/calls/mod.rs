@@ -13,7 +13,8 @@ pub fn use_device(standin: &StandIn) -> Result<(), DeviceError> {
     device.free(buffer)
 }
 
-/// Calls of the host whose failure ends the attempt, the call of theirs that fails, and what the message names.
+/// Calls of the host whose failure ends the attempt, the call of theirs that fails, and what the message
+/// names.
 pub const FATAL: [(&str, u32, &str); 13] = [
     ("GET_DSP_INFO", 1, "remote_handle_control(GET_DSP_INFO)"),
     ("UNSIGNED_MODULE", 1, "remote_session_control(UNSIGNED_MODULE)"),

@@ -1,4 +1,5 @@
-//! DMA by the DSP's engines, as the stand-in plays them: faults are typed, none hangs, and the session can be had again.
+//! DMA by the DSP's engines, as the stand-in plays them: faults are typed, none hangs, and the session can be
+//! had again.
 
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ fn decode(engine: &mut Engine, tokens: &[u32]) -> Result<Vec<Vec<f32>>, EngineEr
 
 const TOKENS: [u32; 8] = [5, 80, 7, 200, 31, 9, 9, 1];
 
-/// An engine that meets an error, stops early, or never ends, at the first transfer, at one in the middle of a step, and
-/// later.
+/// An engine that meets an error, stops early, or never ends, at the first transfer, at one in the middle of
+/// a step, and later.
 #[test]
 fn an_engine_that_fails_is_a_typed_fault_and_the_text_goes_on_after_a_reset() {
     let inproc = Inproc::open(&StandIn::new("").options()).unwrap();

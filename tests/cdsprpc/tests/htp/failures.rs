@@ -1,4 +1,5 @@
-//! Each call failing with each code: a message of its own, nothing left behind, and a device that opens afterwards.
+//! Each call failing with each code: a message of its own, nothing left behind, and a device that opens
+//! afterwards.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

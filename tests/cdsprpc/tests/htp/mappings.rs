@@ -1,4 +1,5 @@
-//! A session that cannot map all its buffers at once: what a program does not use makes room for what it uses.
+//! A session that cannot map all its buffers at once: what a program does not use makes room for what it
+//! uses.
 
 use std::time::Duration;
 
@@ -44,7 +45,8 @@ fn word(buffer: &Buffer, at: u64) -> u32 {
     u32::from_le_bytes(word)
 }
 
-/// Seven buffers, of which four can be mapped: every pair of them meets, and nothing that either side wrote is lost.
+/// Seven buffers, of which four can be mapped: every pair of them meets, and nothing that either side wrote
+/// is lost.
 #[test]
 fn buffers_that_are_not_in_use_make_room() {
     let standin = StandIn::new("vmem=170000");

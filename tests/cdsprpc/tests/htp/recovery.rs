@@ -247,8 +247,8 @@ fn the_command_keeps_the_text_of_a_device_that_does_not_come_back() {
     assert_eq!(standin.violations(), Vec::<String>::new());
 }
 
-/// A process that ends while the model is loaded for the first time is an error at once, at whichever message: nothing was
-/// generated that could be kept, and nothing of it is left.
+/// A process that ends while the model is loaded for the first time is an error at once, at whichever
+/// message: nothing was generated that could be kept, and nothing of it is left.
 #[test]
 fn a_crash_while_the_model_is_loaded_is_an_error_that_leaves_nothing() {
     let setting = Setting::new(true, None, 1);

@@ -120,7 +120,8 @@ fn info_and_devices_name_it() {
     assert_eq!(standin.violations(), Vec::<String>::new());
 }
 
-/// The host program for arm64, as `cargo xtask arm64` builds it, under emulation; the DSP's process runs as it is.
+/// The host program for arm64, as `cargo xtask arm64` builds it, under emulation; the DSP's process runs as
+/// it is.
 #[test]
 fn an_arm64_host_gives_the_same_tokens() {
     let target = Path::new(env!("CARGO_BIN_EXE_hexflash-htp")).ancestors().nth(2).unwrap();

@@ -62,7 +62,8 @@ pub struct Chunk {
     pub widest: f32,
     /// NMSE of llama.cpp's own logits when it takes the chunk token by token, if that was asked for.
     pub noise: Option<f64>,
-    /// NMSE of hexflash's own last row when the chunk is a prompt, run in batches: nothing, as grouping must not matter.
+    /// NMSE of hexflash's own last row when the chunk is a prompt, run in batches: nothing, as grouping must
+    /// not matter.
     pub prefill: f64,
 }
 
@@ -166,10 +167,11 @@ impl Distance {
 impl Rounding {
     /// hexflash may be as far from the unrounded result as llama.cpp, within this factor.
     ///
-    /// Both round activations of the same weights in the same places, to numbers of the same precision or, hexflash, of
-    /// a better one. So their errors have the same size, and go through the same layers, however many there are. Eight
-    /// models of 64 layers (Q8_0 and Q4_0, four seeds each, 128 tokens) had 0.84 to 1.08 times llama.cpp's NMSE and 0.86
-    /// to 1.05 times its divergence; F16 and BF16, where only llama.cpp rounds, less than a tenth.
+    /// Both round activations of the same weights in the same places, to numbers of the same precision or,
+    /// hexflash, of a better one. So their errors have the same size, and go through the same layers, however
+    /// many there are. Eight models of 64 layers (Q8_0 and Q4_0, four seeds each, 128 tokens) had 0.84 to
+    /// 1.08 times llama.cpp's NMSE and 0.86 to 1.05 times its divergence; F16 and BF16, where only llama.cpp
+    /// rounds, less than a tenth.
     pub const ROOM: f64 = 1.5;
 
     /// Takes a position in.

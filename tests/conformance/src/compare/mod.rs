@@ -1,10 +1,11 @@
 //! A model in llama.cpp and in hexflash, side by side: greedy tokens, logits, perplexity.
 //!
-//! What is left between the two is rounding: llama.cpp rounds activations to F16 for F16 weights and to int8 per 256
-//! (Q8_K) for Q6_K ones, where hexflash keeps F32 and int8 per 32; and both quantize activations that already differ in
-//! the last bit, which now and then moves one by a whole step. There are limits for what a few layers make of that.
-//! Where they are exceeded, as they are by many layers, it is measured: the same weights in F32 make llama.cpp round
-//! nothing, and hexflash may be as far from that as llama.cpp with the model's own weights is.
+//! What is left between the two is rounding: llama.cpp rounds activations to F16 for F16 weights and to int8
+//! per 256 (Q8_K) for Q6_K ones, where hexflash keeps F32 and int8 per 32; and both quantize activations that
+//! already differ in the last bit, which now and then moves one by a whole step. There are limits for what a
+//! few layers make of that. Where they are exceeded, as they are by many layers, it is measured: the same
+//! weights in F32 make llama.cpp round nothing, and hexflash may be as far from that as llama.cpp with the
+//! model's own weights is.
 
 mod exact;
 mod measure;

@@ -125,7 +125,8 @@ impl Pair {
         }
     }
 
-    /// Logits after every token, chunk by chunk; the second half of each chunk is scored. Then the chunk as a prompt.
+    /// Logits after every token, chunk by chunk; the second half of each chunk is scored. Then the chunk as a
+    /// prompt.
     pub fn text(
         &mut self,
         tokens: &[i32],
@@ -166,8 +167,8 @@ impl Pair {
         Ok(all)
     }
 
-    /// How far both are from llama.cpp with the same weights in F32, where it rounds neither activations nor keys and
-    /// values. Takes the room of that model, on disk and in memory.
+    /// How far both are from llama.cpp with the same weights in F32, where it rounds neither activations nor
+    /// keys and values. Takes the room of that model, on disk and in memory.
     pub fn rounding(&mut self, tokens: &[i32]) -> Result<Rounding, String> {
         let n = self.n_ctx as usize;
         let dir = tempfile::tempdir().map_err(|e| format!("cannot make a temporary directory: {e}"))?;
@@ -301,8 +302,8 @@ fn scored(chunk: &[i32], at: usize) -> Option<i32> {
     chunk.get(at + 1).copied().filter(|_| at >= chunk.len() / 2)
 }
 
-/// Runs a chunk from an empty context, `rows` tokens at once, and calls `each` with the logits after every position:
-/// those of the contexts, and hexflash's.
+/// Runs a chunk from an empty context, `rows` tokens at once, and calls `each` with the logits after every
+/// position: those of the contexts, and hexflash's.
 fn walk<const N: usize>(
     mut contexts: [&mut Context<'_>; N],
     engine: &mut Engine,

@@ -1,8 +1,8 @@
 //! Models with random weights, of every architecture that hexflash runs, in any widths and weight types.
 //!
-//! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the logits
-//! then depend on everything. The vocabulary is the smallest that takes any text: a token per byte, one that ends a
-//! text, and unused ones up to the size that was asked for.
+//! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the
+//! logits then depend on everything. The vocabulary is the smallest that takes any text: a token per byte,
+//! one that ends a text, and unused ones up to the size that was asked for.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -202,8 +202,9 @@ fn matrix_type(weights: Weights, name: &str, k: u64) -> GgmlType {
     }
 }
 
-/// What a layer adds to the residual stream, of what it could: as in trained models, less than what is there. With
-/// more, rounding of activations grows from layer to layer until llama.cpp differs from itself by more than the limits.
+/// What a layer adds to the residual stream, of what it could: as in trained models, less than what is there.
+/// With more, rounding of activations grows from layer to layer until llama.cpp differs from itself by more
+/// than the limits.
 const BRANCH: f32 = 0.3;
 
 /// The tensors of a model: name, dimensions, contents.
@@ -214,8 +215,8 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
     let norm = Fill::Around(1.0, 0.1);
     let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / (e as f32).sqrt()) };
     let mut out = vec![
-        // Elements of about one. Where the head has the same numbers, the norm before it brings logits down to size,
-        // and its signs keep a token from predicting itself.
+        // Elements of about one. Where the head has the same numbers, the norm before it brings logits down
+        // to size, and its signs keep a token from predicting itself.
         ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix((e as f32).sqrt())),
         ("output_norm.weight".to_owned(), vec![e], last),
     ];
@@ -281,8 +282,8 @@ fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, 
     Ok((ty, quantize(ty, &values, k as usize)))
 }
 
-/// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split. llama.cpp loads
-/// such a file; without a vocabulary it would end the process when it is given a text.
+/// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split.
+/// llama.cpp loads such a file; without a vocabulary it would end the process when it is given a text.
 fn tokenizer(w: &mut GgufWriter, pre: &str, vocab: u32) {
     // llama.cpp's types of tokens.
     const NORMAL: i32 = 1;
@@ -309,8 +310,8 @@ fn tokenizer(w: &mut GgufWriter, pre: &str, vocab: u32) {
         .kv("tokenizer.ggml.add_bos_token", false);
 }
 
-/// The character that stands for a byte in GPT-2's vocabularies: itself where it can be printed, else, in order, one
-/// from U+0100 on.
+/// The character that stands for a byte in GPT-2's vocabularies: itself where it can be printed, else, in
+/// order, one from U+0100 on.
 fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let before = (0..byte).filter(|&b| !printable(b)).count() as u32;

@@ -62,8 +62,8 @@ pub const SHAPES: &[Named] = &[
         name: "48-heads-q8_0-untied",
         model: Shape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
     },
-    // llama.cpp and hexflash round activations differently for Q6_K (per 256, per 32): with a head of that type as well
-    // this alone comes to 1.2e-4.
+    // llama.cpp and hexflash round activations differently for Q6_K (per 256, per 32): with a head of that
+    // type as well this alone comes to 1.2e-4.
     Named {
         name: "32-heads-q6_k",
         model: Shape {
@@ -83,7 +83,8 @@ pub const SHAPES: &[Named] = &[
     Named { name: "dense-f16", model: DENSE },
     Named { name: "dense-f16-untied", model: Shape { untied: true, seed: 2, ..DENSE } },
     Named { name: "dense-q8_0", model: Shape { weights: Weights::Q8_0, ..DENSE } },
-    // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole strip.
+    // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
+    // strip.
     Named {
         name: "odd-f32",
         model: Shape {

@@ -17,8 +17,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a model whose activations are rounded to 8 bits (with quantized weights; by llama.cpp, with BF16
-    /// ones too), or of one where they keep F16's or F32's precision.
+    /// Those of a model whose activations are rounded to 8 bits (with quantized weights; by llama.cpp, with
+    /// BF16 ones too), or of one where they keep F16's or F32's precision.
     pub fn of(coarse: bool) -> Self {
         if coarse { Self { nmse: 1e-4, perplexity: 5e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
     }
@@ -39,14 +39,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether logits, taken together, and perplexity are within the limits. Greedy tokens may part where two logits
-    /// are nearly equal.
+    /// Whether logits, taken together, and perplexity are within the limits. Greedy tokens may part where two
+    /// logits are nearly equal.
     pub fn is_within_limits(&self) -> bool {
         self.text.nmse() <= self.limits.nmse && self.text.perplexity_error() <= self.limits.perplexity
     }
 
-    /// Whether all is well: within the limits or, as rounding grows from layer to layer, no further from the unrounded
-    /// result than llama.cpp; the same logits for a prompt in batches, the same tokens with a draft.
+    /// Whether all is well: within the limits or, as rounding grows from layer to layer, no further from the
+    /// unrounded result than llama.cpp; the same logits for a prompt in batches, the same tokens with a
+    /// draft.
     pub fn passes(&self) -> bool {
         let rounding = self.rounding.as_ref().is_some_and(|r| r.as_ref().is_ok_and(Rounding::fits));
         let lossless = self.speculation.as_ref().is_none_or(|s| s.lossless);

@@ -1,8 +1,9 @@
 //! Where plans run: sessions of a device, each with a buffer for operands and one for the program.
 //!
-//! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable vectors and
-//! DMA that executes at once. Every device does IEEE single precision in the same order: a difference is a bug. Only
-//! images with HVX float round in their own way; there ggml's limits decide, and settings must agree with each other.
+//! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable
+//! vectors and DMA that executes at once. Every device does IEEE single precision in the same order: a
+//! difference is a bug. Only images with HVX float round in their own way; there ggml's limits decide, and
+//! settings must agree with each other.
 
 use std::fmt;
 use std::ops::{Range as Span, RangeInclusive};
@@ -198,8 +199,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Opens a device. With several settings the cases take turns, or each runs in all of them if `each`. `own_rounding`
-    /// says that the device's sums and products are not IEEE's, so that its bits are not those of `inproc`.
+    /// Opens a device. With several settings the cases take turns, or each runs in all of them if `each`.
+    /// `own_rounding` says that the device's sums and products are not IEEE's, so that its bits are not those
+    /// of `inproc`.
     ///
     /// # Errors
     /// What the device says.
@@ -250,8 +252,8 @@ impl Lab {
         }
     }
 
-    /// Runs a plan's program in one `Run` message and returns the memory after it. What was not to be written is
-    /// unchanged, the rest has the twin's bits, or where there is no twin the same bits in all settings.
+    /// Runs a plan's program in one `Run` message and returns the memory after it. What was not to be written
+    /// is unchanged, the rest has the twin's bits, or where there is no twin the same bits in all settings.
     ///
     /// # Errors
     /// The program is refused or fails, writes where it must not, or gives other bits; in words.

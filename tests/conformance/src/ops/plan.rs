@@ -1,7 +1,7 @@
 //! A program under construction, with the memory it runs on.
 //!
-//! A [`Plan`] lays every operand out in one image of the device's memory, with guard bytes around each. What no op
-//! may write is compared afterwards: a kernel that writes one byte too many fails its case.
+//! A [`Plan`] lays every operand out in one image of the device's memory, with guard bytes around each. What
+//! no op may write is compared afterwards: a kernel that writes one byte too many fails its case.
 
 use std::ops::Range;
 
@@ -134,7 +134,8 @@ impl Plan {
         self.packed_at(dtype, ne, at, true)
     }
 
-    /// An F32 input of which a step uses a part: `t` copied into rows of `max_tokens` along `axis`, poison after it.
+    /// An F32 input of which a step uses a part: `t` copied into rows of `max_tokens` along `axis`, poison
+    /// after it.
     pub fn tokens(&mut self, t: &Tensor, axis: usize) -> T {
         assert_eq!(t.ty, GgmlType::F32);
         let c = t.contiguous();

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::adapt::{Failure, limit};
 
-/// Ops that ggml does not have. The tests of dsp-runtime hold them against naive ones: what moves step registers, and
-/// the first half of FLASH_ATTN_EXT alone, to the bit.
+/// Ops that ggml does not have. The tests of dsp-runtime hold them against naive ones: what moves step
+/// registers, and the first half of FLASH_ATTN_EXT alone, to the bit.
 const WITHOUT_GGML: [Op; 3] = [Op::Accept, Op::SetTokens, Op::KvAppend];
 
 /// How a case ended.
@@ -114,7 +114,8 @@ impl Report {
         }
     }
 
-    /// Ops of the op table that no passing case has run, but for those that have no counterpart to compare with.
+    /// Ops of the op table that no passing case has run, but for those that have no counterpart to compare
+    /// with.
     fn uncovered(&self) -> Vec<&'static str> {
         let ops = (1..=u16::MAX).map_while(Op::parse).filter(|op| !WITHOUT_GGML.contains(op)).map(Op::name);
         ops.filter(|name| !self.covered.contains_key(name)).collect()

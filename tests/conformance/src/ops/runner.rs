@@ -27,7 +27,8 @@ pub struct Arguments {
     #[cfg(unix)]
     #[arg(long, value_name = "FILE")]
     htp_library: Option<PathBuf>,
-    /// Threads of the device [default: its own choice; on qemu, all of 1 to 8 and all --dma in turn; on htp, 1 to 4]
+    /// Threads of the device [default: its own choice; on qemu, all of 1 to 8 and all --dma in turn; on htp,
+    /// 1 to 4]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// When DMA executes, where it is done in software [default: at once]
@@ -110,8 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The settings that cases take turns in. Emulated code is the only one with its own vectors and futexes whose
-/// DMA can be told when to execute: there all of them are worth their time. A DSP has as many vector units as it has.
+/// The settings that cases take turns in. Emulated code is the only one with its own vectors and futexes
+/// whose DMA can be told when to execute: there all of them are worth their time. A DSP has as many vector
+/// units as it has.
 fn settings(arguments: &Arguments) -> Vec<Setting> {
     let given = Setting { threads: arguments.threads, dma: arguments.dma };
     let chosen = given != Setting::default();
@@ -140,8 +142,8 @@ fn options(arguments: &Arguments) -> DeviceOptions {
     }
 }
 
-/// Whether a case is in the part that runs by default: all of our own, upstream's where there are few, every fourth of
-/// its largest groups; none that takes long.
+/// Whether a case is in the part that runs by default: all of our own, upstream's where there are few, every
+/// fourth of its largest groups; none that takes long.
 fn representative(c: &Case) -> bool {
     let many = matches!(c.op, "MUL_MAT" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
     c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
@@ -158,8 +160,8 @@ const MOMENT: Patience =
     Patience { seconds: 1.0, reason: "it takes too long under emulation for every change: --full runs it" };
 const MINUTE: Patience = Patience { seconds: 60.0, reason: "it takes more than a minute under emulation" };
 
-/// About how long a case takes under emulation: measured on one busy core. The emulated HVX has no floating point, so
-/// that 32 lanes are 32 scalar operations; products of int8 are whole vectors.
+/// About how long a case takes under emulation: measured on one busy core. The emulated HVX has no floating
+/// point, so that 32 lanes are 32 scalar operations; products of int8 are whole vectors.
 fn emulated_seconds(c: &Case) -> f64 {
     let whole = matches!(c.kind, CaseKind::MulMat { a, .. } if a.is_quantized());
     c.kind.work() as f64 / if whole { 2e7 } else { 1e6 }

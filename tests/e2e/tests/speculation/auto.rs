@@ -1,5 +1,5 @@
-//! `auto` against plain decoding and every fixed length, by the drafts that the models really give and by the clock of
-//! a machine without noise: costs as they were measured on `inproc`, of caches too.
+//! `auto` against plain decoding and every fixed length, by the drafts that the models really give and by the
+//! clock of a machine without noise: costs as they were measured on `inproc`, of caches too.
 
 use std::time::Duration;
 
@@ -9,13 +9,15 @@ use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
 use crate::common::quick;
 
-/// Tokens of short and long texts, the first of which comes from the prompt. Long ones nearly fill the context.
+/// Tokens of short and long texts, the first of which comes from the prompt. Long ones nearly fill the
+/// context.
 const SHORT: usize = 128;
 const LONG: usize = 384;
 /// A block of the shipped drafts, less its anchor.
 const MOST: u32 = 7;
 
-/// A text, and what is drafted at each of its places: the drafts, how many are right, and how sure the draft is of each.
+/// A text, and what is drafted at each of its places: the drafts, how many are right, and how sure the draft
+/// is of each.
 struct Text {
     ids: Vec<u32>,
     drafts: Vec<[u32; MOST as usize]>,
@@ -93,8 +95,8 @@ impl Text {
         Self { ids, drafts, right, margins }
     }
 
-    /// Generates `tokens` of the text as `lengths` says; the time it takes by `costs`. What `lengths` gets to see is
-    /// that time, or what a machine with other work shows of it.
+    /// Generates `tokens` of the text as `lengths` says; the time it takes by `costs`. What `lengths` gets to
+    /// see is that time, or what a machine with other work shows of it.
     fn time(&self, tokens: usize, lengths: &mut Lengths, costs: &Costs, noise: Option<u64>) -> f64 {
         let mut clock = self.right.iter().sum::<usize>() as u64;
         let mut step = |x: f64| {
@@ -142,7 +144,8 @@ impl Text {
     }
 }
 
-/// Of a machine that has other work: a third slower now and then, a tenth more or less each time, and sometimes interrupted.
+/// Of a machine that has other work: a third slower now and then, a tenth more or less each time, and
+/// sometimes interrupted.
 fn slowness(clock: u64) -> f64 {
     let scatter = (clock.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / f64::from(1 << 24);
     let phase = if clock / 37 % 3 == 1 { 1.33 } else { 1.0 };
@@ -150,16 +153,18 @@ fn slowness(clock: u64) -> f64 {
     phase * interrupted * (0.95 + 0.15 * scatter)
 }
 
-/// What to demand: the time of the best fixed length over that of `auto`, in the mean over all texts, at worst and at best.
+/// What to demand: the time of the best fixed length over that of `auto`, in the mean over all texts, at
+/// worst and at best.
 struct Demand {
     mean: f64,
     worst: f64,
     best: f64,
 }
 
-/// In a session that knows what rounds cost, `auto` is better in the mean than the best fixed length of every single text,
-/// which nobody knows beforehand: by far where texts are long, and then never more than 3 % worse. What drafts are worth
-/// is learned by looks and rounds, some of them in vain, of 2.5 steps each, and short texts have 127.
+/// In a session that knows what rounds cost, `auto` is better in the mean than the best fixed length of every
+/// single text, which nobody knows beforehand: by far where texts are long, and then never more than 3 %
+/// worse. What drafts are worth is learned by looks and rounds, some of them in vain, of 2.5 steps each, and
+/// short texts have 127.
 #[test]
 fn auto_against_every_fixed_length() {
     // Medians of many runs of one thread: Q8_0 and F16 weights.
@@ -206,8 +211,8 @@ fn auto_against_every_fixed_length() {
     }
 }
 
-/// For each text the time of the better of plain steps and the best fixed length over that of `auto`, the mean over
-/// `noises`.
+/// For each text the time of the better of plain steps and the best fixed length over that of `auto`, the
+/// mean over `noises`.
 fn against_best(texts: &[Text], tokens: usize, costs: &Costs, noises: &[Option<u64>]) -> Vec<f64> {
     let mut ratios = vec![0.0; texts.len()];
     for &noise in noises {

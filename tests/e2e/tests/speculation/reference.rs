@@ -7,8 +7,8 @@ use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
 /// Distance of the two best logits of the target up to which another choice counts as a near-tie.
 const NEAR_TIE: f32 = 2e-3;
 
-/// Every round's drafts and accepted count, on the F16 pair. Drafts have no logits to measure near-ties by, so a draft
-/// that differs is counted: at most a few per thousand may, where F16 caches round.
+/// Every round's drafts and accepted count, on the F16 pair. Drafts have no logits to measure near-ties by,
+/// so a draft that differs is counted: at most a few per thousand may, where F16 caches round.
 #[test]
 fn drafts_and_accepted_counts_are_the_references() {
     let mut engine = Draft::engine(Some(Draft::F16), Model::F16, inproc(quick()), None);
@@ -50,8 +50,8 @@ fn drafts_and_accepted_counts_are_the_references() {
     assert!(differ * 200 <= drafts, "{differ} of {drafts} drafts differ");
 }
 
-/// Tokens per round on llama.cpp's own cases, for every pair of files that it was run with. Both are counted as far as
-/// the texts are the same: after a near-tie (see `golden.rs`) another text is drafted for.
+/// Tokens per round on llama.cpp's own cases, for every pair of files that it was run with. Both are counted
+/// as far as the texts are the same: after a near-tie (see `golden.rs`) another text is drafted for.
 #[test]
 fn rounds_are_as_long_as_llama_cpps() {
     let files = [

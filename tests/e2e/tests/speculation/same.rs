@@ -176,8 +176,8 @@ fn prompts_of_any_length() {
     }
 }
 
-/// Steps of several tokens in an engine that could take them back, among blocks of which nothing or something is kept,
-/// plain steps and prompts: row by row the logits of plain decoding, and in the end its state.
+/// Steps of several tokens in an engine that could take them back, among blocks of which nothing or something
+/// is kept, plain steps and prompts: row by row the logits of plain decoding, and in the end its state.
 #[test]
 fn several_tokens_at_once() {
     for (model, draft) in [(Model::F16, None), (Model::Q8_0, Some(Draft::Q8_0))] {

@@ -57,7 +57,8 @@ fn stop_texts() {
     assert!(stopped >= 10, "{stopped}");
 }
 
-/// Nothing to emit, nothing to draft, more stop tokens than there is room for: refused at once, and nothing is lost.
+/// Nothing to emit, nothing to draft, more stop tokens than there is room for: refused at once, and nothing
+/// is lost.
 #[test]
 fn limits_that_are_none() {
     let (_, mut engine, _) = engines();
@@ -81,8 +82,8 @@ fn limits_that_are_none() {
     assert_eq!(rounds.next().unwrap(), None);
 }
 
-/// Rounds that are dropped or left behind by a suspended guard end by themselves: the engine goes on after all that they
-/// emitted, also where the next call is refused.
+/// Rounds that are dropped or left behind by a suspended guard end by themselves: the engine goes on after
+/// all that they emitted, also where the next call is refused.
 #[test]
 fn rounds_that_nobody_finishes() {
     let (mut plain, mut engine, _) = engines();
@@ -139,7 +140,8 @@ fn a_round_is_cut_where_the_text_ends() {
     }
 }
 
-/// Stop tokens end a round on the device, wherever in the block they come, and rounds in flight do nothing more.
+/// Stop tokens end a round on the device, wherever in the block they come, and rounds in flight do nothing
+/// more.
 #[test]
 fn stop_tokens() {
     let (mut plain, mut engine, _) = engines();
@@ -176,8 +178,8 @@ fn stop_tokens() {
     assert!(places.len() >= 4, "{places:?}");
 }
 
-/// Interrupted after any number of pieces: what was emitted is the beginning of the text, and the next turn goes on
-/// from there.
+/// Interrupted after any number of pieces: what was emitted is the beginning of the text, and the next turn
+/// goes on from there.
 #[test]
 fn interrupts() {
     let (mut plain, mut engine, text) = engines();
@@ -275,8 +277,8 @@ enum End {
     Context,
 }
 
-/// Twelve turns in one session, which end in every way there is, mostly in the middle of a block: after each the text is
-/// that of plain decoding, and so is all that follows.
+/// Twelve turns in one session, which end in every way there is, mostly in the middle of a block: after each
+/// the text is that of plain decoding, and so is all that follows.
 #[test]
 fn turns_that_end_in_every_way() {
     let (mut plain, mut engine, text) = engines();

@@ -55,8 +55,8 @@ pub(super) fn expected(kind: &CaseKind, x: &Inputs, cpu: Cpu) -> Result<Tensor, 
     }
 }
 
-/// hexflash, like every greedy sampler, takes the first of equal maxima; ggml's ARGMAX the last. The value there
-/// is ggml's, the place is the first one with that value.
+/// hexflash, like every greedy sampler, takes the first of equal maxima; ggml's ARGMAX the last. The value
+/// there is ggml's, the place is the first one with that value.
 fn first_of_ties(a: &Tensor, last: &Tensor) -> Tensor {
     let values = a.to_f32();
     let rows = values.chunks_exact(a.ne[0] as usize);

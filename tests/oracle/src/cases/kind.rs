@@ -76,7 +76,8 @@ pub enum Layout {
 #[allow(missing_docs, reason = "fields are documented with their variant")]
 pub enum CaseKind {
     /// `a {k, m, batch0, batch1}`, `b {k, n, batch0 * repeat0, batch1 * repeat1}`. Both are stored so that
-    /// `permute(perm)` gives these shapes. If `k_alloc` is not 0, both are the first `k` of rows of that width.
+    /// `permute(perm)` gives these shapes. If `k_alloc` is not 0, both are the first `k` of rows of that
+    /// width.
     MulMat {
         a: GgmlType,
         b: GgmlType,
@@ -88,8 +89,8 @@ pub enum CaseKind {
         perm: [usize; 4],
         k_alloc: i64,
     },
-    /// `a {ne}` F32, encoded as int8 with a scale per 32, as a product with quantized weights reads it. The result is
-    /// what the encoding is worth, F32.
+    /// `a {ne}` F32, encoded as int8 with a scale per 32, as a product with quantized weights reads it. The
+    /// result is what the encoding is worth, F32.
     Quantize { ne: [i64; 4], layout: Layout, amplitude: f32 },
     /// `a {n, m, b1, b2}`, `rows {r, b1, b2}` I32; of a `view` only the first r / 2 rows are taken.
     GetRows { ty: GgmlType, n: i64, m: i64, r: i64, b1: i64, b2: i64, view: bool },
@@ -112,9 +113,9 @@ pub enum CaseKind {
     Rope { ty: GgmlType, ne: [i64; 4], rope: Rope, factors: bool, layout: Layout, max_pos: usize },
     /// `x {taps - 1 + t, channels, seqs}`, `w {taps, channels}`, F32.
     SsmConv { taps: i64, channels: i64, t: i64, seqs: i64 },
-    /// `q`, `k {s, heads, t, b}` (rows L2-normed), `v {s, heads * vrep, t, b}`, `g {kda ? s : 1, ..}`, `beta`,
-    /// `state {s, s, heads * vrep, b}`; `perm` stores q, k and v as `{s, t, heads, b}`. The result has
-    /// `snapshots` state planes, of which ggml writes min(t, snapshots); the rest is not compared.
+    /// `q`, `k {s, heads, t, b}` (rows L2-normed), `v {s, heads * vrep, t, b}`, `g {kda ? s : 1, ..}`,
+    /// `beta`, `state {s, s, heads * vrep, b}`; `perm` stores q, k and v as `{s, t, heads, b}`. The result
+    /// has `snapshots` state planes, of which ggml writes min(t, snapshots); the rest is not compared.
     GatedDeltaNet {
         heads: i64,
         s: i64,
@@ -126,9 +127,9 @@ pub enum CaseKind {
         snapshots: i64,
         gate: Gate,
     },
-    /// `q {dk, nq, heads * group, seqs}` F32, `k {dk, kv, heads, seqs}` and `v {dv, kv, heads, seqs}` of `kv_ty`,
-    /// `mask {kv, nq, 1, seqs}` F16, `sinks {heads * group}` F32 in [-10, 10); `perm` stores q, k and v as
-    /// `{d, heads, n, seqs}`.
+    /// `q {dk, nq, heads * group, seqs}` F32, `k {dk, kv, heads, seqs}` and `v {dv, kv, heads, seqs}` of
+    /// `kv_ty`, `mask {kv, nq, 1, seqs}` F16, `sinks {heads * group}` F32 in [-10, 10); `perm` stores q, k
+    /// and v as `{d, heads, n, seqs}`.
     FlashAttn {
         dk: i64,
         dv: i64,
@@ -143,13 +144,14 @@ pub enum CaseKind {
         kv_ty: GgmlType,
         perm: bool,
     },
-    /// `a {ne0, ne1, ne2 * repeat0, ne3 * repeat1}` F32, `mask {ne}` and `sinks {ne2 * repeat0}` if there are any.
+    /// `a {ne0, ne1, ne2 * repeat0, ne3 * repeat1}` F32, `mask {ne}` and `sinks {ne2 * repeat0}` if there are
+    /// any.
     SoftMax { ne: [i64; 4], mask: Option<GgmlType>, repeat: [i64; 2], sinks: bool, scale: f32, max_bias: f32 },
     /// `a {cols, rows}` F32 to I32. Compared exactly; where a maximum occurs more than once the **first** is
     /// right (ggml's CPU takes the last: [`Case::expected`](super::Case::expected) corrects it).
     Argmax { cols: i64, rows: i64, values: Values },
-    /// `src {ne}` permuted by `src_perm`, written in order into `dst` of type `dst`: shape `dst_ne` (or that of
-    /// the permuted source), permuted by `dst_perm`. The result is `dst`'s elements in order.
+    /// `src {ne}` permuted by `src_perm`, written in order into `dst` of type `dst`: shape `dst_ne` (or that
+    /// of the permuted source), permuted by `dst_perm`. The result is `dst`'s elements in order.
     Cpy {
         src: GgmlType,
         dst: GgmlType,
@@ -160,7 +162,8 @@ pub enum CaseKind {
     },
     /// `a` is `{ne}` with dimensions 0 and 1 exchanged, or a corner of a larger one if `slice`.
     Cont { ty: GgmlType, ne: [i64; 4], slice: bool },
-    /// `a {ne}` and `b`, the same but `other` long in dimension `dim`. Bit 0 of `views` makes `a` a view, bit 1 `b`.
+    /// `a {ne}` and `b`, the same but `other` long in dimension `dim`. Bit 0 of `views` makes `a` a view, bit
+    /// 1 `b`.
     Concat { ty: GgmlType, ne: [i64; 4], other: i64, dim: usize, views: u8 },
     /// `a {ne}` to `{ne * repeat}`.
     Repeat { ty: GgmlType, ne: [i64; 4], repeat: [i64; 4] },

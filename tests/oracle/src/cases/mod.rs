@@ -1,11 +1,11 @@
 //! The catalogue of conformance cases.
 //!
-//! [`all`] lists them as plain data. A [`Case`] makes its own inputs, deterministically from its seed, and its
-//! expected result through [`ops`](crate::ops); a runner computes the same on a device and calls
+//! [`all`] lists them as plain data. A [`Case`] makes its own inputs, deterministically from its seed, and
+//! its expected result through [`ops`](crate::ops); a runner computes the same on a device and calls
 //! [`Case::compare`]. Shapes, initialisation and tolerances are those of llama.cpp's test-backend-ops for the
 //! operations that hexflash has (left out: in-place forms and overlapping sources, which are about aliasing,
-//! backward passes, and types that hexflash does not know), and ours: ties, gates at their limits, fewer tokens
-//! than snapshots, smallest and odd shapes, and the layers of Qwen3.5 0.8B, 4B and 9B.
+//! backward passes, and types that hexflash does not know), and ours: ties, gates at their limits, fewer
+//! tokens than snapshots, smallest and odd shapes, and the layers of Qwen3.5 0.8B, 4B and 9B.
 
 mod expected;
 mod inputs;

@@ -61,8 +61,8 @@ impl<'m> DFlash<'m> {
         Ok(Self { draft: draft_ctx, target: target_ctx, layers, mask: draft.0.mask_token(), n_max })
     }
 
-    /// Decodes tokens on the target and appends their features to the draft's cache. Returns the target's choice
-    /// after each token, or after the last one only.
+    /// Decodes tokens on the target and appends their features to the draft's cache. Returns the target's
+    /// choice after each token, or after the last one only.
     fn feed(&mut self, tokens: &[i32], all: bool) -> Result<Vec<Choice>> {
         let Self { draft, target, layers, .. } = self;
         let n_embd = target.model.n_embd();
@@ -92,8 +92,8 @@ impl<'m> DFlash<'m> {
         failed.map_or(Ok(choices), Err)
     }
 
-    /// Greedy generation of `n` ids; the same ids as [`Context::greedy`], but for near-ties. As in llama-server,
-    /// the first id comes from the prompt alone; rounds start after it.
+    /// Greedy generation of `n` ids; the same ids as [`Context::greedy`], but for near-ties. As in
+    /// llama-server, the first id comes from the prompt alone; rounds start after it.
     pub fn generate(&mut self, prompt: &[i32], n: usize) -> Result<Speculated> {
         if prompt.is_empty() {
             return Err(LlamaError::Input("an empty prompt".to_owned()));

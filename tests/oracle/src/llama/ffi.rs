@@ -41,8 +41,8 @@ pub(super) fn system_info() -> String {
     unsafe { std::ffi::CStr::from_ptr(sys::llama_print_system_info()) }.to_string_lossy().into_owned()
 }
 
-// Declared in llama.cpp's own src/llama-ext.h, as C++: hence the mangled names (Itanium ABI, so not for MSVC).
-// The crate version is pinned, and with it these signatures.
+// Declared in llama.cpp's own src/llama-ext.h, as C++: hence the mangled names (Itanium ABI, so not for
+// MSVC). The crate version is pinned, and with it these signatures.
 unsafe extern "C" {
     #[link_name = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"]
     fn llama_set_embeddings_layer_inp(ctx: *mut sys::llama_context, layer: u32, value: bool);
@@ -58,7 +58,8 @@ unsafe extern "C" {
 
 pub(super) struct RawModel(NonNull<sys::llama_model>);
 
-// SAFETY: a loaded model is not written any more; llama.cpp lets several contexts on several threads share it.
+// SAFETY: a loaded model is not written any more; llama.cpp lets several contexts on several threads share
+// it.
 unsafe impl Send for RawModel {}
 // SAFETY: as above.
 unsafe impl Sync for RawModel {}
@@ -209,8 +210,8 @@ unsafe impl Send for RawContext<'_> {}
 
 impl Drop for RawContext<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by `llama_init_from_model` and `ggml_threadpool_new`, freed once; the pool's only user is
-        // the context, which goes first.
+        // SAFETY: made by `llama_init_from_model` and `ggml_threadpool_new`, freed once; the pool's only user
+        // is the context, which goes first.
         unsafe {
             sys::llama_free(self.ctx.as_ptr());
             sys::ggml_threadpool_free(self.pool.as_ptr());
@@ -244,7 +245,8 @@ impl<'m> RawContext<'m> {
         o: &super::ContextOptions,
         other: *mut sys::llama_context,
     ) -> Option<Self> {
-        // SAFETY: default parameters are valid; the model outlives the context (lifetime 'm), `other` by contract.
+        // SAFETY: default parameters are valid; the model outlives the context (lifetime 'm), `other` by
+        // contract.
         let ctx = unsafe {
             let mut p = sys::llama_context_default_params();
             (p.n_ctx, p.n_batch, p.n_ubatch) = (o.n_ctx, o.n_batch, o.n_batch.min(512));
@@ -257,8 +259,8 @@ impl<'m> RawContext<'m> {
             sys::llama_init_from_model(model.0.as_ptr(), p)
         };
         let ctx = NonNull::new(ctx)?;
-        // Without a pool of its own a context starts its threads anew for every graph, which costs more than a
-        // token of a small model. llama.cpp's tools attach one too.
+        // Without a pool of its own a context starts its threads anew for every graph, which costs more than
+        // a token of a small model. llama.cpp's tools attach one too.
         // SAFETY: default parameters are valid; the pool is freed after the context.
         let pool = unsafe {
             let mut p = sys::ggml_threadpool_params_default(o.threads as i32);
@@ -302,16 +304,16 @@ impl<'m> RawContext<'m> {
             seq_id: seqs.as_mut_ptr(),
             logits: wanted.as_mut_ptr(),
         };
-        // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it needs
-        // and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp; the width
-        // of a row is checked by `DFlash`, which knows the draft.
+        // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it
+        // needs and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp;
+        // the width of a row is checked by `DFlash`, which knows the draft.
         unsafe { sys::llama_decode(self.ctx.as_ptr(), batch) }
     }
 
     /// Logits of row `i` of the last batch, if it was an output.
     pub(super) fn logits(&mut self, i: usize) -> Option<&[f32]> {
-        // SAFETY: llama.cpp returns null or a row of `n_vocab` floats, valid until the next decode, which needs
-        // `&mut self` again.
+        // SAFETY: llama.cpp returns null or a row of `n_vocab` floats, valid until the next decode, which
+        // needs `&mut self` again.
         unsafe {
             let p = sys::llama_get_logits_ith(self.ctx.as_ptr(), i as i32);
             (!p.is_null()).then(|| std::slice::from_raw_parts(p, self.n_vocab))

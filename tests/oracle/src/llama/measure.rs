@@ -25,9 +25,9 @@ pub(super) fn nll(row: &[f32], token: i32) -> f64 {
 }
 
 impl Context<'_> {
-    /// Perplexity by llama-perplexity's default method: the text is cut into chunks of `chunk` tokens (the rest
-    /// is dropped), each decoded from an empty context; the second half of each chunk is scored. If the model
-    /// wants a BOS, it replaces the first token of each chunk.
+    /// Perplexity by llama-perplexity's default method: the text is cut into chunks of `chunk` tokens (the
+    /// rest is dropped), each decoded from an empty context; the second half of each chunk is scored. If the
+    /// model wants a BOS, it replaces the first token of each chunk.
     pub fn perplexity(&mut self, tokens: &[i32], chunk: usize) -> Result<Perplexity> {
         let count = tokens.len() / chunk.max(1);
         if chunk < 4 || count == 0 {

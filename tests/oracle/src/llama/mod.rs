@@ -232,9 +232,9 @@ impl<'m> Context<'m> {
         (self.n_past, self.floor) = (0, 0);
     }
 
-    /// Goes back to the first `n` tokens. A model with recurrent layers can do this once after a decode, by at most
-    /// [`ContextOptions::rollback`] tokens, and must keep at least one token of that decode (of its last chunk):
-    /// llama.cpp accepts more and then goes on from a wrong state, so more is refused here.
+    /// Goes back to the first `n` tokens. A model with recurrent layers can do this once after a decode, by
+    /// at most [`ContextOptions::rollback`] tokens, and must keep at least one token of that decode (of its
+    /// last chunk): llama.cpp accepts more and then goes on from a wrong state, so more is refused here.
     pub fn truncate(&mut self, n: usize) -> Result<()> {
         if n >= self.n_past {
             return Ok(());

@@ -132,15 +132,16 @@ impl Graph {
     pub(super) fn input(&mut self, t: &Tensor) -> Result<Node, Error> {
         t.check()?;
         let mut buffer = zeroed(t.data.len());
-        // SAFETY: `buffer` has at least `data.len()` bytes, any byte is a valid `u8`, and it is borrowed alone.
+        // SAFETY: `buffer` has at least `data.len()` bytes, any byte is a valid `u8`, and it is borrowed
+        // alone.
         unsafe { std::slice::from_raw_parts_mut(buffer.as_mut_ptr().cast::<u8>(), t.data.len()) }
             .copy_from_slice(&t.data);
         let [a, b, c, d] = t.ne;
         // SAFETY: live context; the type is one of ggml's and rows are whole blocks (`check`).
         let node = Self::node(unsafe { sys::ggml_new_tensor_4d(self.ctx.as_ptr(), t.ty as u32, a, b, c, d) });
         // SAFETY: the node was just made and nothing else refers to it. `check` holds every element that the
-        // strides reach inside `data`, so inside `buffer`, which lives until `self` is dropped: moving a `Vec`
-        // does not move its heap block.
+        // strides reach inside `data`, so inside `buffer`, which lives until `self` is dropped: moving a
+        // `Vec` does not move its heap block.
         unsafe {
             let t2 = node.0.as_ptr();
             (*t2).nb = t.nb();
@@ -195,8 +196,8 @@ impl Graph {
         node
     }
 
-    /// Computes `out` and returns it with its own strides made contiguous. Elements that the operation does not
-    /// write are zero.
+    /// Computes `out` and returns it with its own strides made contiguous. Elements that the operation does
+    /// not write are zero.
     pub(super) fn compute(mut self, out: Node, threads: usize) -> Result<Tensor, Error> {
         // SAFETY: live context with room for a graph of 64 nodes; `out` belongs to it.
         let graph = unsafe {
@@ -279,8 +280,8 @@ pub(super) fn dequantize(ty: GgmlType, data: &[u8]) -> Vec<f32> {
     let n = data.len() / ty.block_bytes() * ty.block_len();
     let mut out = vec![0f32; n];
     let mut src = zeroed(data.len());
-    // SAFETY: `src` has at least `data.len()` bytes and is borrowed alone. The trait table covers every type of
-    // `GgmlType`; `to_float` reads `n` elements' worth of whole blocks and writes `n` floats.
+    // SAFETY: `src` has at least `data.len()` bytes and is borrowed alone. The trait table covers every type
+    // of `GgmlType`; `to_float` reads `n` elements' worth of whole blocks and writes `n` floats.
     unsafe {
         let bytes = std::slice::from_raw_parts_mut(src.as_mut_ptr().cast::<u8>(), data.len());
         bytes.copy_from_slice(data);

@@ -175,8 +175,9 @@ impl Cpu {
         g.compute(out, self.threads)
     }
 
-    /// `a {k, m, A2, A3}`, `b {k, n, B2, B3}` to `{m, n, B2, B3}` F32. A2 divides B2, A3 divides B3; matrix `i`
-    /// of `b` meets matrix `i / (B2 / A2)` of `a`. ggml rounds `b` to the dot type of `a` (Q8_0 and the like).
+    /// `a {k, m, A2, A3}`, `b {k, n, B2, B3}` to `{m, n, B2, B3}` F32. A2 divides B2, A3 divides B3; matrix
+    /// `i` of `b` meets matrix `i / (B2 / A2)` of `a`. ggml rounds `b` to the dot type of `a` (Q8_0 and the
+    /// like).
     pub fn mul_mat(self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
         self.run([a, b], |g, [a, b]| g.mul_mat(a, b))
     }
@@ -292,8 +293,8 @@ impl Cpu {
         self.run([a], |g, [a]| g.l2_norm(a, eps))
     }
 
-    /// `a {D, H, T, B}` F32 or F16, `pos {T}` I32 (`{4 T}` in multi modes, row by row), `factors {>= n_dims / 2}`
-    /// F32. Dimensions beyond `n_dims` are copied.
+    /// `a {D, H, T, B}` F32 or F16, `pos {T}` I32 (`{4 T}` in multi modes, row by row),
+    /// `factors {>= n_dims / 2}` F32. Dimensions beyond `n_dims` are copied.
     pub fn rope(self, a: &Tensor, pos: &Tensor, factors: Option<&Tensor>, p: &Rope) -> Result<Tensor> {
         shape("ROPE", p.n_dims > 0 && i64::from(p.n_dims) <= a.ne[0], || {
             format!("{} of {} dims", p.n_dims, a.ne[0])
@@ -318,9 +319,9 @@ impl Cpu {
     /// `state {S, S, Hv, B}` to one F32 tensor `{S * Hv, T * B + K * S * B}`.
     ///
     /// Its floats are: the outputs `[B][T][Hv][S]`, then `snapshots` = K planes `[B][Hv][S][S]`. Row j of a
-    /// state is the value index, the contiguous index i the key. Plane 0 is the final state, plane s the state s
-    /// tokens earlier; planes from T on are not written by ggml and zero here. Key head of value head h is
-    /// h mod Hk, key sequence of b is b / (B / Bk).
+    /// state is the value index, the contiguous index i the key. Plane 0 is the final state, plane s the
+    /// state s tokens earlier; planes from T on are not written by ggml and zero here. Key head of value head
+    /// h is h mod Hk, key sequence of b is b / (B / Bk).
     pub fn gated_delta_net(self, x: &DeltaNet<'_>, snapshots: i64) -> Result<Tensor> {
         const OP: &str = "GATED_DELTA_NET";
         let [s, hv, t, b] = x.v.ne;
@@ -337,8 +338,8 @@ impl Cpu {
         })
     }
 
-    /// `q {D, Tq, Hq, B}` F32, `k {D, Tk, Hkv, B}`, `v {Dv, Tk, Hkv, B}`, `mask {Tk, >= Tq, ..}` F16 added to the
-    /// logits, `sinks {Hq}` F32 to `{Dv, Hq, Tq, B}` F32. A query that sees nothing gives zeros.
+    /// `q {D, Tq, Hq, B}` F32, `k {D, Tk, Hkv, B}`, `v {Dv, Tk, Hkv, B}`, `mask {Tk, >= Tq, ..}` F16 added to
+    /// the logits, `sinks {Hq}` F32 to `{Dv, Hq, Tq, B}` F32. A query that sees nothing gives zeros.
     pub fn flash_attn_ext(
         self,
         [q, k, v]: [&Tensor; 3],

@@ -1,10 +1,10 @@
 //! `cargo xtask fuzz`: the targets of `tests/fuzz`, under libFuzzer and the address sanitizer.
 //!
-//! No tool but the C++ compiler is needed: libFuzzer comes as source with `libfuzzer-sys`, and rustup's compilers,
-//! stable ones too, bring the sanitizer's runtime. The flags are those that cargo-fuzz would give.
+//! No tool but the C++ compiler is needed: libFuzzer comes as source with `libfuzzer-sys`, and rustup's
+//! compilers, stable ones too, bring the sanitizer's runtime. The flags are those that cargo-fuzz would give.
 //!
-//! Each target starts from `tests/fuzz/corpus` and from what earlier runs found, which is kept below `target/fuzz`.
-//! `--merge` makes the former from the latter.
+//! Each target starts from `tests/fuzz/corpus` and from what earlier runs found, which is kept below
+//! `target/fuzz`. `--merge` makes the former from the latter.
 
 mod output;
 mod targets;

@@ -1,5 +1,5 @@
-//! Who catches mutants: tests of a package (`Test: PACKAGE TARGET NAME`, the target being `lib` or an integration test),
-//! or cases of the conformance suite (`Case: NAME`).
+//! Who catches mutants: tests of a package (`Test: PACKAGE TARGET NAME`, the target being `lib` or an
+//! integration test), or cases of the conformance suite (`Case: NAME`).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ pub enum Fate {
 
 /// After which a test counts as one that does not end.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Kernels are compiled anew for every mutant. Their own tests run one at a time and need no optimisation; whole models
-/// need a little.
+/// Kernels are compiled anew for every mutant. Their own tests run one at a time and need no optimisation;
+/// whole models need a little.
 const PLAIN: [&str; 2] = ["--config", "profile.dev.package.hexflash-dsp.opt-level=0"];
 const QUICK: [&str; 2] = ["--config", "profile.dev.package.hexflash-dsp.opt-level=1"];
 
@@ -102,7 +102,8 @@ fn cargo_tests(tree: &Path, package: &str, target: &str, tests: &[&str]) -> Resu
     }
 }
 
-/// The build folder of `tests/oracle`, wherever the caller has it: what is rebuilt is hexflash, not llama.cpp.
+/// The build folder of `tests/oracle`, wherever the caller has it: what is rebuilt is hexflash, not
+/// llama.cpp.
 fn oracle_target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("tests/oracle/target"), PathBuf::from)
 }
@@ -115,7 +116,8 @@ fn cases(root: &Path, tree: &Path, cases: &[&str]) -> Result<Fate> {
         .args(["conformance", "--quiet", "--case", &format!("^(?:{})$", escaped.join("|"))])
         .current_dir(tree);
     let Some(output) = output_in_time(&mut command)? else { return Ok(Fate::Caught) };
-    // 2: the arguments or the device; anything else but 0 is a case that failed, or a crash, which is caught too.
+    // 2: the arguments or the device; anything else but 0 is a case that failed, or a crash, which is caught
+    // too.
     match output.status.code() {
         Some(0) => Ok(Fate::Survived),
         Some(2) => Err(Failure::failed(

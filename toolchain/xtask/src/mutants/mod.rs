@@ -1,7 +1,8 @@
 //! `cargo xtask mutants`: deliberate mistakes, one at a time, each of which a named test must catch.
 //!
-//! A mutant is a patch in `tests/mutants` that starts with a line `Mistake:` (what is wrong) and one that names its
-//! [`catcher`]. Patches are applied to a copy of the tree in `target/mutants`, which is built there.
+//! A mutant is a patch in `tests/mutants` that starts with a line `Mistake:` (what is wrong) and one that
+//! names its [`catcher`]. Patches are applied to a copy of the tree in `target/mutants`, which is built
+//! there.
 
 mod catcher;
 mod patch;

@@ -65,8 +65,8 @@ fn parse(path: &Path, text: &str) -> Result<Mutant> {
     Ok(Mutant { name, path: path.to_path_buf(), mistake, suite, test })
 }
 
-/// Brings the copy up to the checkout, uncommitted changes included. What is the same is left alone, so that cargo
-/// sees what changed.
+/// Brings the copy up to the checkout, uncommitted changes included. What is the same is left alone, so that
+/// cargo sees what changed.
 pub fn copy_tree(root: &Path, tree: &Path) -> Result<()> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

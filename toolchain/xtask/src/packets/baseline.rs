@@ -1,4 +1,5 @@
-//! The file of expected counts: per build and case packets, instructions and HVX instructions, of all threads.
+//! The file of expected counts: per build and case packets, instructions and HVX instructions, of all
+//! threads.
 
 use std::collections::BTreeMap;
 use std::fs;

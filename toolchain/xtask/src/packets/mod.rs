@@ -1,12 +1,13 @@
 //! `cargo xtask packets`: what kernels cost, in packets of the Hexagon processor.
 //!
-//! The emulator counts packets, instructions and HVX instructions of a thread exactly, so the counts of a kernel are
-//! the same on every machine. Three builds are counted: the emulator's image (v67, scalar float) as it runs, and the
-//! code of v73 and of v79 with HVX float, which the emulator lacks: there each float instruction is replaced by an
-//! integer one ([`neutral`]). Packets are no cycles: nothing stalls in them.
+//! The emulator counts packets, instructions and HVX instructions of a thread exactly, so the counts of a
+//! kernel are the same on every machine. Three builds are counted: the emulator's image (v67, scalar float)
+//! as it runs, and the code of v73 and of v79 with HVX float, which the emulator lacks: there each float
+//! instruction is replaced by an integer one ([`neutral`]). Packets are no cycles: nothing stalls in them.
 //!
-//! `toolchain/packets.json` holds the counts that are expected. A difference of more than 2 % fails, a gain too: the
-//! commit that makes it updates the file (`--update`), so that the history says what made a kernel faster or slower.
+//! `toolchain/packets.json` holds the counts that are expected. A difference of more than 2 % fails, a gain
+//! too: the commit that makes it updates the file (`--update`), so that the history says what made a kernel
+//! faster or slower.
 
 mod baseline;
 mod cases;
@@ -64,7 +65,8 @@ impl Build {
         }
     }
 
-    /// Whether the case is counted: on v67 none that takes long, on v79 none that only has more of what another has.
+    /// Whether the case is counted: on v67 none that takes long, on v79 none that only has more of what
+    /// another has.
     fn counts(self, case: &Case) -> bool {
         match self {
             Self::V67 => !case.large(),

@@ -1,8 +1,8 @@
 //! A copy of an image in which each HVX float instruction is an integer one with the same registers.
 //!
-//! The emulator refuses HVX float. Its results are wrong then, but kernels do not branch on values (where they do, on
-//! values that stay ordinary), so that the path through the code is the one of a phone, and with it the counts. Parse
-//! bits stay, and so do operands: packets keep their ends, and a `.new` its producer.
+//! The emulator refuses HVX float. Its results are wrong then, but kernels do not branch on values (where
+//! they do, on values that stay ordinary), so that the path through the code is the one of a phone, and with
+//! it the counts. Parse bits stay, and so do operands: packets keep their ends, and a `.new` its producer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ const PREDICATE: u32 = 0x0000_0003;
 /// The class, in the upper four bits, of vector instructions other than loads and stores.
 const VECTOR_CLASS: u32 = 1;
 
-/// Shapes of float instructions: how the text begins and goes on, which bits stay, and what the others become.
+/// Shapes of float instructions: how the text begins and goes on, which bits stay, and what the others
+/// become.
 const SHAPES: &[(Shape, u32, u32)] = &[
     // Vd.w = vmax(Vu.w,Vv.w): of numbers that are not negative, the larger one.
     (Shape { pair: false, sources: 2 }, PARSE | SECOND | FIRST | VECTOR, 0x1f20_0000),
@@ -86,8 +87,8 @@ fn segments(data: &[u8]) -> Option<Vec<(u32, u32, u32)>> {
     Some(loaded.map(|h| (h.p_vaddr(endian), h.p_filesz(endian), h.p_offset(endian))).collect())
 }
 
-/// Address, word and text of a line such as `2eec: 20 e0 e6 1f 1fe6e020 { v0.qf32 = vmpy(v0.sf,v6.sf) }`; bytes, word
-/// and text have tabs before them.
+/// Address, word and text of a line such as `2eec: 20 e0 e6 1f 1fe6e020 { v0.qf32 = vmpy(v0.sf,v6.sf) }`;
+/// bytes, word and text have tabs before them.
 fn instruction(line: &str) -> Option<(u32, u32, &str)> {
     let (address, rest) = line.split_once(':')?;
     let address = u32::from_str_radix(address.trim(), 16).ok()?;
@@ -99,7 +100,8 @@ fn instruction(line: &str) -> Option<(u32, u32, &str)> {
 /// The word that takes the place of a float instruction; `None` for all others.
 fn neutral(word: u32, text: &str) -> std::result::Result<Option<u32>, String> {
     if text.starts_with('<') {
-        // Zeros between functions, control registers that only the emulator has. A vector instruction might be float.
+        // Zeros between functions, control registers that only the emulator has. A vector instruction might
+        // be float.
         let vector = word >> 28 == VECTOR_CLASS;
         return if vector { Err("a vector instruction that is not known".into()) } else { Ok(None) };
     }

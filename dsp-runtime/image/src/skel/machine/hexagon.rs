@@ -24,14 +24,14 @@ pub(super) fn ticks() -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// The user-DMA engine of the hardware thread that asks. Written from the public sources' account of the instructions; not
-/// run on a phone yet.
+/// The user-DMA engine of the hardware thread that asks. Written from the public sources' account of the
+/// instructions; not run on a phone yet.
 struct UserDma;
 
 impl Engine for UserDma {
     unsafe fn link(&self, tail: &'static Descriptor, new: &'static Descriptor) {
-        // SAFETY: descriptors that live for ever, and what the caller promises. The release makes what any thread stored
-        // before visible, to the engine too.
+        // SAFETY: descriptors that live for ever, and what the caller promises. The release makes what any
+        // thread stored before visible, to the engine too.
         unsafe {
             asm!(
                 "release({tail}):at",

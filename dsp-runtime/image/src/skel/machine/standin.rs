@@ -56,7 +56,8 @@ impl Engine for PlayedDma {
 /// Every thread has an engine. Its descriptors lie where 32 bits reach, as all memory of a DSP does.
 pub(in super::super) fn dma(worker: usize) -> Option<Channel> {
     let rings = hexflash_standin_static(size_of::<[Ring; MAX_WORKERS]>()).cast::<[Ring; MAX_WORKERS]>();
-    // SAFETY: zeroed memory for them that is there for ever, aligned; zeros are rings, and all in them is atomic.
+    // SAFETY: zeroed memory for them that is there for ever, aligned; zeros are rings, and all in them is
+    // atomic.
     let rings: &'static [Ring; MAX_WORKERS] = unsafe { rings.as_ref()? };
     Some(Channel { engine: &PlayedDma, ring: rings.get(worker)? })
 }

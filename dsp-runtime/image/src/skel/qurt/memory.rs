@@ -31,12 +31,12 @@ pub(super) fn clean(op: Clean, base: *const u8, bytes: usize) {
 /// Read and write.
 const ACCESS: i32 = 3;
 
-/// Maps `size` bytes of what the host announced under `fd`. FastRPC maps no more than the memory has, so that the size
-/// is a fact from here on.
+/// Maps `size` bytes of what the host announced under `fd`. FastRPC maps no more than the memory has, so that
+/// the size is a fact from here on.
 ///
 /// # Errors
-/// [`ErrorCode::MapFailed`]: there is no such memory, it is smaller, or the address space is used up. The image gives no
-/// reason, so the detail is the size in KiB.
+/// [`ErrorCode::MapFailed`]: there is no such memory, it is smaller, or the address space is used up. The
+/// image gives no reason, so the detail is the size in KiB.
 pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
     let failed = Fault::new(ErrorCode::MapFailed, u32::try_from(size >> 10).unwrap_or(u32::MAX));
     if size == 0 {

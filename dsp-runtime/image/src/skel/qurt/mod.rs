@@ -1,5 +1,5 @@
-//! The `qurt` platform: QuRT's futexes and caches, FastRPC's memory. What else the image gives is in the files beside
-//! this one.
+//! The `qurt` platform: QuRT's futexes and caches, FastRPC's memory. What else the image gives is in the
+//! files beside this one.
 
 mod memory;
 mod power;

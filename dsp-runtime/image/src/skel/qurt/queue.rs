@@ -25,8 +25,8 @@ pub(in super::super) enum QueueEnd {
 pub(in super::super) struct Queue(RawQueue);
 
 impl Queue {
-    /// Opens the queue that the host exported as `id`. Without callbacks, so that the library starts no threads, and
-    /// reads block.
+    /// Opens the queue that the host exported as `id`. Without callbacks, so that the library starts no
+    /// threads, and reads block.
     pub(in super::super) fn import(id: u64) -> Option<Self> {
         let mut queue = core::ptr::null_mut();
         let (null, context) = (core::ptr::null(), core::ptr::null_mut());
@@ -41,8 +41,8 @@ impl Queue {
         const AEE_OFFSET: u32 = 0x8000_0400;
         let (mut flags, mut count, mut bytes) = (0, 0, 0);
         let mut buffers = [QueueBuffer::default(); MAX_BUFFERS];
-        // SAFETY: the queue is open, results go to the variables above, buffers and message to memory of the sizes
-        // that are given.
+        // SAFETY: the queue is open, results go to the variables above, buffers and message to memory of the
+        // sizes that are given.
         let error = unsafe {
             sys::dspqueue_read(
                 self.0,

@@ -1,7 +1,7 @@
 //! What the DSP's image gives to libraries: QuRT, HAP, the resource manager, `dspqueue`.
 //!
-//! Written from the published interfaces; not run on a phone yet. `cargo xtask hexagon` holds the list of these symbols
-//! against what the library leaves undefined.
+//! Written from the published interfaces; not run on a phone yet. `cargo xtask hexagon` holds the list of
+//! these symbols against what the library leaves undefined.
 
 use core::ffi::{c_char, c_void};
 
@@ -120,7 +120,8 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-// Images of v73 have only the first pair, whose length is an `int`; newer ones have the second, without that limit.
+// Images of v73 have only the first pair, whose length is an `int`; newer ones have the second, without that
+// limit.
 #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
 unsafe extern "C" {
     pub(super) fn HAP_mmap(

@@ -12,7 +12,8 @@ impl Thread {
     /// Starts `entry(argument)` on this stack.
     ///
     /// # Safety
-    /// `entry` may be called with `argument` on another thread, and nobody else uses the stack, until the join.
+    /// `entry` may be called with `argument` on another thread, and nobody else uses the stack, until the
+    /// join.
     pub(in super::super) unsafe fn start(
         stack: *mut [u8],
         entry: unsafe extern "C" fn(*mut c_void),
@@ -44,8 +45,8 @@ impl Thread {
     /// Waits for its end.
     pub(in super::super) fn join(self) {
         let mut status = 0;
-        // SAFETY: joined once: this consumes the only value that names the thread. A thread that has already ended is
-        // no error worth telling.
+        // SAFETY: joined once: this consumes the only value that names the thread. A thread that has already
+        // ended is no error worth telling.
         unsafe { sys::qurt_thread_join(self.0, &raw mut status) };
     }
 }

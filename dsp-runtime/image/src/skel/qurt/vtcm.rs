@@ -20,7 +20,8 @@ unsafe extern "C" fn wanted(_context: u32, _argument: *mut c_void) -> i32 {
     0
 }
 
-/// A scratchpad, until it is dropped. Its address stays the same through all of that; what lies in it does not.
+/// A scratchpad, until it is dropped. Its address stays the same through all of that; what lies in it does
+/// not.
 pub(in super::super) struct VtcmGrant {
     context: u32,
     held: bool,
@@ -35,8 +36,8 @@ impl VtcmGrant {
         let mut attributes = ResourceAttributes([0; 8]);
         let attributes = &raw mut attributes;
         let (mut base, mut granted) = (core::ptr::null_mut(), 0);
-        // SAFETY: `attributes` lives through the calls, the callback for ever, and the results go to the variables
-        // above. Not serialised with other clients; cached, so that the grant can be lent.
+        // SAFETY: `attributes` lives through the calls, the callback for ever, and the results go to the
+        // variables above. Not serialised with other clients; cached, so that the grant can be lent.
         let context = unsafe {
             if sys::compute_resource_attr_init(attributes) != 0
                 || sys::compute_resource_attr_set_serialize(attributes, 0) != 0
@@ -69,8 +70,8 @@ impl VtcmGrant {
         }
     }
 
-    /// Takes the scratchpad: in cached mode a grant only names the memory, and this gives the right to touch it.
-    /// `false` if others do not give it back in time.
+    /// Takes the scratchpad: in cached mode a grant only names the memory, and this gives the right to touch
+    /// it. `false` if others do not give it back in time.
     pub(in super::super) fn hold(&mut self) -> bool {
         // SAFETY: acquired by `acquire`.
         self.held = self.held || unsafe { sys::compute_resource_acquire_cached(self.context, HOLD_US) == 0 };

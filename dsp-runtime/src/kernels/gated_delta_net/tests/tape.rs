@@ -1,5 +1,5 @@
-//! The factor tape: whatever is deferred, taken back and folded later, outputs and states are bit for bit those of
-//! plain decoding.
+//! The factor tape: whatever is deferred, taken back and folded later, outputs and states are bit for bit
+//! those of plain decoding.
 
 use hexflash_abi::ErrorCode;
 use hexflash_abi::registers::Register;
@@ -108,8 +108,8 @@ fn deferred_steps_leave_the_state_alone() {
     }
 }
 
-/// Blocks of T tokens of which m are kept, for all T and m, from nothing and from a state; then a step that folds
-/// them, deferred or not, and one more.
+/// Blocks of T tokens of which m are kept, for all T and m, from nothing and from a state; then a step that
+/// folds them, deferred or not, and one more.
 #[test]
 fn every_prefix_can_be_kept() {
     for (i, case) in cases().into_iter().enumerate() {
@@ -158,8 +158,8 @@ fn chains_of_rounds() {
     }
 }
 
-/// A tape wants a place for the copy that is thrown away, next to the state: less is refused at `Load`, and where one
-/// state fits at a time, the bits are the same.
+/// A tape wants a place for the copy that is thrown away, next to the state: less is refused at `Load`, and
+/// where one state fits at a time, the bits are the same.
 #[test]
 fn little_vtcm() {
     let case = Case { size: 128, key_heads: 8, tokens: 44, ..CASE };

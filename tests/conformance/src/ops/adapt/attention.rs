@@ -1,7 +1,8 @@
 //! FLASH_ATTN_EXT: caches in tiles, queries at the end of the context.
 //!
-//! The case's keys are the context; its queries are the last tokens of it. Without a causal mask they see all of it:
-//! `Visibility::Block`. A causal mask is what hexflash computes by itself, so it is left out unless ALiBi needs it.
+//! The case's keys are the context; its queries are the last tokens of it. Without a causal mask they see all
+//! of it: `Visibility::Block`. A causal mask is what hexflash computes by itself, so it is left out unless
+//! ALiBi needs it.
 
 use hexflash_abi::dtype::TILE_ROWS;
 use hexflash_abi::op::params::{self, Visibility};
@@ -129,7 +130,8 @@ fn same_keys(trial: &Trial<'_>, way: &'static str, strip: usize, [want, got]: [&
     trial.same_bytes(way, "the K cache", &clean(want), &clean(got))
 }
 
-/// The mask with room for `n` positions and `max_tokens` queries: all that is new is hidden from nobody who looks.
+/// The mask with room for `n` positions and `max_tokens` queries: all that is new is hidden from nobody who
+/// looks.
 fn padded_mask(m: &Tensor, n: i64, max_tokens: i64) -> Tensor {
     let [kv, nq, h, b] = m.ne;
     if kv == n && nq >= max_tokens {

@@ -1,7 +1,7 @@
 //! GATED_DELTA_NET: the state with its value index fast, and ggml's snapshots as the states after prefixes.
 //!
-//! hexflash keeps one state. Plane s of ggml's result is the state s tokens before the end, which is what a step of
-//! T - s tokens leaves: it is run as such, in a program whose token axis is longer.
+//! hexflash keeps one state. Plane s of ggml's result is the state s tokens before the end, which is what a
+//! step of T - s tokens leaves: it is run as such, in a program whose token axis is longer.
 
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};

@@ -20,8 +20,9 @@ pub fn argmax(trial: &mut Trial<'_>) -> Outcome {
     trial.result("rows", &p, y)
 }
 
-/// CPY between two layouts of the same elements. hexflash writes rows: axes are exchanged, on both sides, until the
-/// destination's first axis is its dense one. A copy into another shape goes by views of a dense tensor.
+/// CPY between two layouts of the same elements. hexflash writes rows: axes are exchanged, on both sides,
+/// until the destination's first axis is its dense one. A copy into another shape goes by views of a dense
+/// tensor.
 pub fn cpy(trial: &mut Trial<'_>) -> Outcome {
     let (src, dst) = (trial.x.get("src"), trial.x.get("dst"));
     let CaseKind::Cpy { dst_perm, .. } = trial.case.kind else { unreachable!("called for CPY only") };

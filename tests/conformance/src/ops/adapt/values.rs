@@ -74,8 +74,8 @@ where
     Ok(())
 }
 
-/// SWIGLU of two tensors, or of the halves of one. Halves of an odd row (the last element belongs to neither) are two
-/// views.
+/// SWIGLU of two tensors, or of the halves of one. Halves of an odd row (the last element belongs to neither)
+/// are two views.
 pub fn swiglu(trial: &mut Trial<'_>, swapped: bool) -> Outcome {
     let a = trial.x.get("a");
     let mut p = Plan::new(1, 1);

@@ -97,8 +97,8 @@ pub(super) fn gated_delta_net(l: &mut List) {
         l.edge(net(4, 32, t, 1).k(k).gate(Gate::Slow).kind());
         l.edge(net(2, 64, t, 2).k(k).vrep(2).kda().gate(Gate::Slow).kind());
     }
-    // Gates at their limits, and slow ones: upstream's gates forget nearly everything at each token, so that a
-    // wrong state hardly shows.
+    // Gates at their limits, and slow ones: upstream's gates forget nearly everything at each token, so that
+    // a wrong state hardly shows.
     for gate in [Gate::Slow, Gate::Zero, Gate::NegInf, Gate::Limits] {
         l.edge(net(4, 64, 5, 1).gate(gate).kind());
         l.edge(net(4, 64, 5, 1).kda().gate(gate).kind());
