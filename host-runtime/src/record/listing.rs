@@ -267,7 +267,8 @@ impl fmt::Display for Axes {
 impl fmt::Display for Listing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, max_tokens, n_ctx, numerics, .. } = self;
-        writeln!(f, "program {name}: up to {max_tokens} tokens, {n_ctx} positions, {numerics}")?;
+        let tokens = if *max_tokens == 1 { "1 token" } else { &format!("up to {max_tokens} tokens") };
+        writeln!(f, "program {name}: {tokens}, {n_ctx} positions, {numerics}")?;
         let several = self.ops.iter().any(|op| op.session > 0);
         for op in &self.ops {
             if op.index == 0 && several {

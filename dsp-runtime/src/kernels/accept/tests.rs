@@ -1,7 +1,7 @@
 //! ACCEPT against plain greedy decoding, told one token at a time.
 
 use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{MAX_STOPS, Op, params};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault};
 
@@ -179,12 +179,12 @@ fn nothing_counts_after_the_first_wrong_draft() {
 fn stop_tokens() {
     for (width, kept) in (1..=MAX).flat_map(|width| (0..width).map(move |kept| (width, kept))) {
         for at in 0..width {
-            for others in [0, 1, 63] {
+            for others in [0, 1, MAX_STOPS as i32 - 1] {
                 let mut round = round(width, kept);
                 round.stops = (0..others).map(|i| -2 - i).collect();
                 // A later one, too; and the wrong draft and the anchor, which are not the target's words.
                 round.stops.extend([100 + at as i32, 100 + width as i32, 99, 7]);
-                round.stops.truncate(64);
+                round.stops.truncate(MAX_STOPS as usize);
                 let (outcome, listed) = (round.check(), round.stops.contains(&(100 + at as i32)));
                 let stopped = listed && at <= kept;
                 assert_eq!(outcome.halt == Halt::Finished, stopped);
