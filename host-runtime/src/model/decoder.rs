@@ -230,7 +230,7 @@ impl Decoder {
         let bytes = 4 * u64::from(ne[0]) * u64::from(ne[1]);
         for (i, _) in wanted.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
             let at = g.cx().io.taps + i as u64 * bytes;
-            let y = g.io(at, hexflash_abi::DType::F32, ne, TensorFlags::HOST_READS);
+            let y = g.io("tap", at, hexflash_abi::DType::F32, ne, TensorFlags::HOST_READS);
             g.rec.tokens_on(y, 1);
             g.rec.op(Op::Cpy, &[x], y);
         }

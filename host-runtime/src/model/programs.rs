@@ -78,9 +78,9 @@ impl<'a> Recipes<'a> {
             (tapes, _) => tapes,
         };
         let mut g = Graph::new(self.cx, t, tapes);
-        let tokens = g.io(io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
+        let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
-        let row = g.io(io.row, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
+        let row = g.io("last row", io.row, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
         let draft = self.draft.map(|draft| (draft, self.features(&mut g, draft)));
         let taps = draft.map(|(draft, features)| (draft.taps(), features));
         let x = target.trunk(&mut g, tokens, &Taps { draft: taps, host: &shape.taps });
@@ -98,8 +98,9 @@ impl<'a> Recipes<'a> {
             }
             Rows::All => (x, t.min(MAX_VERIFY)),
         };
-        let logits = g.io(io.logits, DType::F32, [target.n_vocab, n, 1, 1], TensorFlags::HOST_READS);
-        let best = g.io(io.argmax, DType::I32, [n, 1, 1, 1], TensorFlags::HOST_READS);
+        let logits =
+            g.io("logits", io.logits, DType::F32, [target.n_vocab, n, 1, 1], TensorFlags::HOST_READS);
+        let best = g.io("argmax", io.argmax, DType::I32, [n, 1, 1, 1], TensorFlags::HOST_READS);
         if shape.rows == Rows::All {
             g.rec.tokens_on(logits, 1);
             g.rec.tokens_on(best, 0);
@@ -125,7 +126,7 @@ impl<'a> Recipes<'a> {
         let features = self.features(&mut g, draft);
         let x = target.trunk(&mut g, tokens, &Taps { draft: Some((draft.taps(), features)), host: &[] });
         g.part(Part::LmHead);
-        let logits = g.io(io.logits, DType::F32, [target.n_vocab, t, 1, 1], TensorFlags::empty());
+        let logits = g.io("logits", io.logits, DType::F32, [target.n_vocab, t, 1, 1], TensorFlags::empty());
         g.rec.tokens_on(logits, 1);
         let best = g.rec.activation(DType::I32, [t, 1, 1, 1]);
         g.rec.tokens_on(best, 0);
@@ -134,9 +135,9 @@ impl<'a> Recipes<'a> {
         draft.observe(&mut g, features);
 
         g.part(Part::Accept);
-        let stops = g.io(io.stops, DType::I32, [MAX_STOPS, 1, 1, 1], TensorFlags::HOST_WRITES);
+        let stops = g.io("stops", io.stops, DType::I32, [MAX_STOPS, 1, 1, 1], TensorFlags::HOST_WRITES);
         let words = ROUND_WORDS - MAX_VERIFY + t;
-        let out = g.io(io.rounds, DType::I32, [words, SLOTS as u32, 1, 1], TensorFlags::HOST_READS);
+        let out = g.io("rounds", io.rounds, DType::I32, [words, SLOTS as u32, 1, 1], TensorFlags::HOST_READS);
         let out = g.rec.view(out, 0, g.rec.ne(out), [4, 4 * ROUND_WORDS, 0, 0], None);
         let anchor = draft.anchor(&mut g);
         let params = Accept { block: draft.block(), n_ctx: self.cx.kept.n_ctx };
@@ -156,7 +157,7 @@ impl<'a> Recipes<'a> {
     /// As [`step`](Self::step).
     pub fn draft_block(&self, draft: &dyn Draft) -> Result<Recorded, RecordError> {
         let mut g = self.drafting(self.verify_tokens());
-        let given = g.io(self.cx.io.tokens, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
+        let given = g.io("tokens", self.cx.io.tokens, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
         for first in [draft.anchor(&mut g), self.block(&mut g, 1)] {
             g.rec.op(Op::Cpy, &[given], first);
         }

@@ -18,6 +18,7 @@ mod interrupt;
 #[cfg(target_os = "linux")]
 mod limits;
 mod numbers;
+mod programs;
 #[cfg(target_os = "linux")]
 mod signalled;
 mod speculation;

@@ -172,7 +172,7 @@ mod tests {
         let (io, split) = (IoLayout::new(WIDTH, 1, 8, 0), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
         let mut g = Graph::new(cx, 8, Tapes::Fold);
-        let x = g.io(0, DType::F32, [WIDTH, 8, 1, 1], hexflash_abi::program::TensorFlags::empty());
+        let x = g.io("x", 0, DType::F32, [WIDTH, 8, 1, 1], hexflash_abi::program::TensorFlags::empty());
         g.rec.tokens_on(x, 1);
         let [a, b] = layer.record(&mut g, scope, x, x);
         g.update(Op::Add, a, b);

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use hexflash_abi::op::params;
 use hexflash_abi::program::{NO_TOKEN_AXIS, TensorFlags};
 use hexflash_abi::registers::Register;
-use hexflash_abi::{BufferId, DType, Op};
+use hexflash_abi::{DType, Op};
 
 use super::context::{Context, Part, Tapes};
 use crate::model::kept::{Kept, Region};
@@ -79,15 +79,18 @@ impl<'a> Graph<'a> {
         tensor
     }
 
-    /// A tensor `offset` bytes into the buffer of inputs and outputs.
+    /// A tensor `offset` bytes into the buffer of inputs and outputs. `label` is its name in listings.
     pub(in crate::model) fn io(
         &mut self,
+        label: &str,
         offset: u64,
         dtype: DType,
         ne: [u32; 4],
         flags: TensorFlags,
     ) -> Tensor {
-        self.rec.tensor(self.cx.buffers.io, offset, dtype, ne, flags)
+        let tensor = self.rec.tensor(self.cx.buffers.io, offset, dtype, ne, flags);
+        self.rec.name(tensor, label);
+        tensor
     }
 
     /// A kept tensor by its label.
@@ -96,13 +99,13 @@ impl<'a> Graph<'a> {
     /// As [`KeptLayout::place`](crate::model::KeptLayout::place).
     pub(in crate::model) fn kept(&mut self, label: &str) -> Tensor {
         let kept = self.cx.kept.place(label);
-        self.at(kept, kept.offset, kept.ne, TensorFlags::empty())
+        self.at(label, kept, kept.offset, kept.ne, TensorFlags::empty())
     }
 
     /// As [`kept`](Self::kept), if it was declared: tapes are not, where tokens cannot be taken back.
     pub(in crate::model) fn kept_if_any(&mut self, label: &str) -> Option<Tensor> {
         let kept = *self.cx.kept.get(label)?;
-        Some(self.at(kept, kept.offset, kept.ne, TensorFlags::empty()))
+        Some(self.at(label, kept, kept.offset, kept.ne, TensorFlags::empty()))
     }
 
     /// `ne` elements of the row-major kept tensor `label`, from its element `first` on.
@@ -118,7 +121,7 @@ impl<'a> Graph<'a> {
     ) -> Tensor {
         let kept = self.cx.kept.place(label);
         let bytes = kept.dtype.element_bytes().unwrap_or(0) as u64;
-        self.at(kept, kept.offset + u64::from(first) * bytes, ne, flags)
+        self.at(label, kept, kept.offset + u64::from(first) * bytes, ne, flags)
     }
 
     /// What the caches of the device must do to a tensor that several sessions use from one program to
@@ -130,16 +133,18 @@ impl<'a> Graph<'a> {
         }
     }
 
-    fn at(&mut self, kept: Kept, offset: u64, ne: [u32; 4], flags: TensorFlags) -> Tensor {
-        let (buffer, offset): (BufferId, u64) = match kept.purpose.region() {
+    fn at(&mut self, label: &str, kept: Kept, offset: u64, ne: [u32; 4], flags: TensorFlags) -> Tensor {
+        let tensor = match kept.purpose.region() {
             Region::State => {
                 let (session, offset) = self.cx.kept.home(offset);
-                (self.cx.buffers.state[session], offset)
+                let buffer = self.cx.buffers.state[session];
+                self.rec.tensor(buffer, offset, kept.dtype, ne, flags)
             }
-            Region::Speculation => (self.cx.buffers.spec, offset),
-            Region::Activations => return self.rec.kept(offset, kept.dtype, ne),
+            Region::Speculation => self.rec.tensor(self.cx.buffers.spec, offset, kept.dtype, ne, flags),
+            Region::Activations => self.rec.kept(offset, kept.dtype, ne),
         };
-        self.rec.tensor(buffer, offset, kept.dtype, ne, flags)
+        self.rec.name(tensor, label);
+        tensor
     }
 
     /// A packed F32 activation, with `token_axis` for its token axis if there is one.

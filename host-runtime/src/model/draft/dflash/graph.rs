@@ -137,14 +137,14 @@ impl DFlash {
         let x = g.activation([self.n_embd, t, 1, 1], Some(1));
         g.rec.op(Op::GetRows, &[block, ids], x);
         let x = g.rms_norm(x, &ALL.label(OUTPUT_NORM), self.rms_eps);
-        let logits = g.io(io.logits, DType::F32, [rows, t, 1, 1], TensorFlags::empty());
+        let logits = g.io("logits", io.logits, DType::F32, [rows, t, 1, 1], TensorFlags::empty());
         g.rec.tokens_on(logits, 1);
         g.linear_into(x, &self.head.label(), logits);
 
         let flags = TensorFlags::HOST_READS | g.shared();
         let drafts = g.kept_part(&ALL.label(BLOCK), 1, [t, 1, 1, 1], flags);
         g.rec.tokens_on(drafts, 0);
-        let margins = g.io(io.margins, DType::F32, [t, 1, 1, 1], TensorFlags::HOST_READS);
+        let margins = g.io("margins", io.margins, DType::F32, [t, 1, 1, 1], TensorFlags::HOST_READS);
         g.rec.tokens_on(margins, 0);
         let argmax = |g: &mut Graph<'_>, best| {
             g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margins], &[0u32; 0]);
