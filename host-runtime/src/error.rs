@@ -1,4 +1,4 @@
-//! Everything that can go wrong, as one type, and whose turn it is to do something about it.
+//! All errors of the library as one type, and what each of them is charged to.
 
 use std::io;
 
@@ -42,19 +42,19 @@ pub enum Error {
     Generate(#[from] GenerateError),
 }
 
-/// Whose turn it is.
+/// What an error is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
     /// Files, settings or requests are at fault; the same again will fail again.
     Input,
     /// The machine, the device or hexflash itself failed.
     System,
-    /// Nothing failed: somebody has asked for the end.
+    /// Nothing failed: the work was cancelled.
     Cancelled,
 }
 
 impl Error {
-    /// Whose turn it is: the user's, the system's, or nobody's.
+    /// What the error is charged to: the input, the system, or a cancellation.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Gguf(error) => error.blame(),
@@ -75,8 +75,8 @@ impl From<Cancelled> for Error {
 }
 
 impl Blame {
-    /// Whose turn it is when a file that a user named cannot be read or written. Reasons that nobody has
-    /// thought of are the system's.
+    /// What it is charged to if a file that a user named cannot be read or written: the input for reasons
+    /// that are known to be the user's, the system for all others.
     pub fn of_io(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         match error.kind() {
@@ -98,7 +98,7 @@ impl Blame {
 }
 
 impl GgufError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match &*self.cause {
             Cause::Io { io } => Blame::of_io(io),
@@ -108,7 +108,7 @@ impl GgufError {
 }
 
 impl ModelError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Gguf(error) => error.blame(),
@@ -118,7 +118,7 @@ impl ModelError {
 }
 
 impl TextError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Gguf(error) => error.blame(),
@@ -131,21 +131,21 @@ impl TextError {
 }
 
 impl TokenizerError {
-    /// Whose turn it is: tokenizers read nothing but what they are given.
+    /// What the error is charged to: always the input, because tokenizers read nothing else.
     pub fn blame(&self) -> Blame {
         Blame::Input
     }
 }
 
 impl ChatError {
-    /// Whose turn it is: templates read nothing but what they are given.
+    /// What the error is charged to: always the input, because templates read nothing else.
     pub fn blame(&self) -> Blame {
         Blame::Input
     }
 }
 
 impl SamplerError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Parameter { .. } | Self::Metadata { .. } | Self::NothingAllowed { .. } => Blame::Input,
@@ -155,7 +155,7 @@ impl SamplerError {
 }
 
 impl WeightError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Gguf(error) => error.blame(),
@@ -175,14 +175,14 @@ impl WeightError {
 }
 
 impl RecordError {
-    /// Whose turn it is: programs follow from the model's dimensions.
+    /// What the error is charged to: always the input, because programs follow from the model's dimensions.
     pub fn blame(&self) -> Blame {
         Blame::Input
     }
 }
 
 impl DeviceError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Unknown { .. } | Self::Setting { .. } => Blame::Input,
@@ -192,7 +192,7 @@ impl DeviceError {
 }
 
 impl EngineError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Model(error) => error.blame(),
@@ -213,7 +213,7 @@ impl EngineError {
 }
 
 impl GenerateError {
-    /// Whose turn it is.
+    /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Engine(error) => error.blame(),
@@ -228,7 +228,7 @@ impl GenerateError {
 mod tests {
     use super::*;
 
-    /// No kind of error that nobody has thought of counts as bad input.
+    /// Unknown kinds of errors do not count as bad input.
     #[test]
     fn what_is_unknown_is_the_systems() {
         let eio = || io::Error::from_raw_os_error(5);

@@ -37,7 +37,7 @@ pub struct ModelOptions {
 /// Who drafts. The text is the same in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Drafts {
-    /// Nobody: plain decoding.
+    /// There are no drafts: plain decoding.
     #[default]
     None,
     /// A draft model, in a file of its own.

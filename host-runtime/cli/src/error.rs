@@ -191,7 +191,7 @@ impl CliError {
         self.blame() == Blame::Cancelled
     }
 
-    /// Whose turn it is.
+    /// What the error is charged to.
     fn blame(&self) -> Blame {
         match self {
             Self::Library(error) => error.blame(),

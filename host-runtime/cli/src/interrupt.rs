@@ -62,8 +62,8 @@ pub(super) fn has_come() -> bool {
     FIRST.load(Ordering::Relaxed) != 0
 }
 
-/// Whether whoever started the process wants a signal to be ignored, as `nohup` does with SIGHUP, and shells
-/// without job control do with SIGINT in the background.
+/// Whether the process was started with a signal ignored, as `nohup` does with SIGHUP, and shells without job
+/// control do with SIGINT in the background.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     // SAFETY: all zeros is a value of this struct of integers and a signal set.

@@ -14,24 +14,24 @@ pub enum DeviceError {
     /// No such device.
     #[error("unknown device \"{name}\": this build has {}; choose one{}", known(), Setting::Device.with())]
     Unknown {
-        /// What was asked for.
+        /// The value that was asked for.
         name: String,
     },
-    /// The device cannot be had on this machine as it is.
+    /// The device is not available on this machine as it is.
     #[error("device {device}: {reason}; {remedy}")]
     Unavailable {
-        /// Its name.
+        /// The name of the device.
         device: &'static str,
-        /// What is missing.
+        /// What the device lacks.
         reason: String,
-        /// What to do.
+        /// What users can do.
         remedy: &'static str,
     },
     /// This machine has no Hexagon that hexflash could use.
     #[cfg(unix)]
     #[error(transparent)]
     NoHardware(super::htp::error::HtpError),
-    /// The way to the Hexagon failed.
+    /// A call of FastRPC failed, or the process on the DSP did.
     #[cfg(unix)]
     #[error(transparent)]
     Htp(super::htp::error::HtpError),
@@ -40,23 +40,23 @@ pub enum DeviceError {
     Setting {
         /// The setting.
         setting: Setting,
-        /// Its range.
+        /// The values that are allowed.
         allowed: String,
-        /// What was asked for.
+        /// The value that was asked for.
         found: usize,
     },
-    /// Memory could not be had.
+    /// Shared memory could not be allocated.
     #[error(
         "cannot allocate {bytes} bytes of shared memory ({source}); use a smaller model or context{}",
         Setting::Context.in_parentheses()
     )]
     Memory {
-        /// Bytes asked for.
+        /// The bytes that were asked for.
         bytes: u64,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// The weights that the device was to have are not what they were.
+    /// The file that weights are read from has changed, or cannot be read any more.
     #[error(transparent)]
     Weights(std::io::Error),
     /// A thread could not be started.
@@ -68,7 +68,7 @@ pub enum DeviceError {
     /// Every buffer id is taken.
     #[error("the session has no free buffer id (limit {limit}); free a buffer first")]
     TooManyBuffers {
-        /// Ids of a session.
+        /// The number of ids that a session has.
         limit: usize,
     },
     /// The request ring is full.
@@ -80,15 +80,15 @@ pub enum DeviceError {
     /// The session ended.
     #[error("the device session ended unexpectedly ({reason}); reset the device and try again")]
     Lost {
-        /// What is known of it.
+        /// Why it ended, as far as it is known.
         reason: String,
     },
     /// Responses do not match requests.
     #[error("response {found} arrived for request {expected}: the session is out of step; reset the device")]
     OutOfOrder {
-        /// What should have come.
+        /// The request whose response was expected.
         expected: Seq,
-        /// What came.
+        /// The request that the response names.
         found: Seq,
     },
     /// The device refused or failed a request.
@@ -143,7 +143,7 @@ impl DeviceError {
         if source.get_ref().is_some() { Self::Weights(source) } else { Self::Memory { bytes, source } }
     }
 
-    /// Whether the device is simply not there, which is no failure of anything.
+    /// Whether the device is absent on this machine, which is not a failure.
     pub fn is_absence(&self) -> bool {
         match self {
             Self::Unavailable { .. } => true,
@@ -211,7 +211,7 @@ mod tests {
             explained.to_string(),
             "the device refused Exec: op 412 GET_ROWS; a token id is outside the model's vocabulary"
         );
-        // Who knows more is asked first.
+        // The first explanation stays: it comes from where more is known.
         let again = explained.explained(|_| Some("another op".to_owned()));
         assert!(again.to_string().contains("op 412 GET_ROWS"), "{again}");
         let silent = DeviceError::QueueFull.explained(|_| Some("no fault".to_owned()));

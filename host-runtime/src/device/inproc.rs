@@ -133,7 +133,7 @@ impl Inproc {
         Ok(device)
     }
 
-    /// Starts a session with these very settings.
+    /// Starts a session with exactly these settings.
     ///
     /// # Errors
     /// No memory or threads.

@@ -10,21 +10,22 @@ use std::sync::Arc;
 /// by any thread, until the value is dropped. No Rust reference to the bytes exists while a device may write
 /// them.
 pub unsafe trait Memory: Send + Sync {
-    /// First byte.
+    /// Address of the first byte.
     fn base(&self) -> NonNull<u8>;
-    /// Bytes.
+    /// Number of bytes.
     fn len(&self) -> usize;
-    /// Whether there are none.
+    /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Whether it may be written.
+    /// Whether the memory may be written.
     fn writable(&self) -> bool;
-    /// The host has written there: for devices that must be told.
+    /// Takes note that the host has written `bytes` bytes at `offset`, for devices that must be told.
     fn written(&self, _offset: usize, _bytes: usize) {}
 }
 
-/// Zeroed pages of this process, between two that nobody may touch: a kernel that leaves them is stopped.
+/// Zeroed pages of this process, between two pages without access, so that a kernel that leaves its memory is
+/// stopped.
 pub(super) struct Pages {
     base: NonNull<u8>,
     bytes: usize,
@@ -104,29 +105,29 @@ unsafe impl Memory for Pages {
     }
 }
 
-/// Bytes that a device is to have for reading only: weights.
+/// Bytes that a device imports for reading only: weights.
 pub trait Source: Send + Sync {
-    /// How many.
+    /// Number of bytes.
     fn bytes(&self) -> u64;
 
-    /// The bytes in memory of this process, where nobody can change them: what a device in this process uses
-    /// in place. They are copied if they are elsewhere.
+    /// The bytes in memory of this process that cannot be changed, for devices that use them in place. They
+    /// are copied if they are not in memory.
     ///
     /// # Errors
     /// No memory, or as [`copy_to`](Self::copy_to).
     fn in_memory(&self) -> std::io::Result<Arc<dyn Memory>>;
 
-    /// Copies all of them to `out`, which is as long.
+    /// Copies all bytes to `out`, which must have that length.
     ///
     /// # Errors
-    /// They cannot be read, or are no longer what they were.
+    /// The bytes cannot be read, or have changed since they were checked.
     fn copy_to(&self, out: &mut [u8]) -> std::io::Result<()>;
 }
 
 /// A counted handle to shared memory, with bounds-checked copies in and out.
 ///
-/// The device may touch the memory whenever a program runs that uses it. Copies made meanwhile may be torn,
-/// which is the caller's business to avoid: it knows which requests are in flight.
+/// The device may read and write the memory while a program runs that uses it. Copies made meanwhile may be
+/// torn. The caller must avoid that: it knows which requests are in flight.
 #[derive(Clone)]
 pub struct SharedMemory(Arc<dyn Memory>);
 
@@ -142,12 +143,12 @@ impl SharedMemory {
         Self(memory)
     }
 
-    /// Bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -22,12 +22,12 @@ pub use error::DeviceError;
 pub use memory::{Memory, SharedMemory, Source};
 pub use sessions::{Session, Sessions};
 
-/// What a device says of itself.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeviceInfo {
-    /// Name as `--device` takes it.
+    /// Name, as [`open`] takes it.
     pub name: String,
-    /// One line for people.
+    /// Description in one line.
     pub description: String,
     /// Threads that run kernels.
     pub threads: u32,
@@ -37,23 +37,23 @@ pub struct DeviceInfo {
     pub sessions: u32,
     /// Bytes for loaded programs.
     pub arena_bytes: u32,
-    /// What it measures the parts of a program in.
+    /// Unit of the costs of a program's parts.
     pub cost_unit: CostUnit,
 }
 
-/// What a device measures the parts of a program in.
+/// Unit in which a device measures the parts of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CostUnit {
     /// Nanoseconds.
     Nanoseconds,
-    /// Packets of the processor's thread that dispatches: all of them with one thread. Time means nothing
-    /// there.
+    /// Packets of the dispatching thread, which are all of them where there is one thread. Under emulation,
+    /// time means nothing.
     Packets,
 }
 
 impl CostUnit {
-    /// A thousand of them, for people.
+    /// The name of a thousand of these units.
     pub const fn thousands(self) -> &'static str {
         match self {
             Self::Nanoseconds => "microseconds",
@@ -76,7 +76,7 @@ pub struct Buffer {
 /// Requests are answered in order. A device that failed fatally answers nothing more until
 /// [`reset`](Self::reset).
 pub trait Device: Send {
-    /// What the device is.
+    /// The properties of the device.
     fn info(&self) -> &DeviceInfo;
 
     /// Allocates zeroed memory that both sides see, and maps it.
@@ -100,7 +100,7 @@ pub trait Device: Send {
     /// Allocates memory as [`allocate`](Self::allocate) does, for some of the sessions only.
     ///
     /// # Errors
-    /// As there.
+    /// As [`allocate`](Self::allocate) or [`import`](Self::import).
     fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
         let _ = sessions;
         self.allocate(bytes)
@@ -109,7 +109,7 @@ pub trait Device: Send {
     /// Maps bytes as [`import`](Self::import) does, for some of the sessions only.
     ///
     /// # Errors
-    /// As there.
+    /// As [`allocate`](Self::allocate) or [`import`](Self::import).
     fn import_in(&mut self, sessions: SessionSet, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
         let _ = sessions;
         self.import(source)
@@ -118,14 +118,14 @@ pub trait Device: Send {
     /// Loads the part of a program that session `session` runs. `Exec` runs all parts, one after the other.
     ///
     /// # Errors
-    /// The device's, or why it refuses the program.
+    /// The device failed, or refuses the program.
     fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {
         let _ = session;
         let patience = self.patience();
         call(self, &Message::Load(*load), patience).map(drop)
     }
 
-    /// Unmaps a buffer and drops its memory once nobody on the host holds it.
+    /// Unmaps a buffer. Its memory is dropped with the last handle on the host.
     ///
     /// # Errors
     /// The buffer is unknown, or a loaded program uses it.
@@ -143,7 +143,8 @@ pub trait Device: Send {
     /// [`DeviceError::Timeout`], or the session is gone.
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError>;
 
-    /// The session that gave the last answer of [`wait`](Self::wait): the one whose op a fault names.
+    /// The session that gave the last answer of [`wait`](Self::wait). A fault in that answer names an op of
+    /// this session's part of the program.
     fn answered(&self) -> usize {
         0
     }
@@ -164,7 +165,7 @@ impl dyn Device + '_ {
     /// Sends a request and waits for its answer, which must be a success.
     ///
     /// # Errors
-    /// The device's, or the fault that the response carries.
+    /// The device failed, or the response carries a fault.
     pub fn call(&mut self, message: &Message, timeout: Duration) -> Result<Response, DeviceError> {
         call(self, message, timeout)
     }
@@ -193,7 +194,7 @@ pub(crate) fn handshake(device: &mut dyn Device, timeout: Duration) -> Result<Pi
     Ok(response.ping_info())
 }
 
-/// Names that [`open`] takes, with a line each.
+/// The names that [`open`] takes, each with a description in one line.
 pub const DEVICES: &[(&str, &str)] = &[
     ("inproc", "the DSP runtime on this machine's own processor, in this process"),
     #[cfg(target_os = "linux")]
@@ -216,7 +217,7 @@ pub struct DeviceOptions {
     pub vtcm_bytes: Option<usize>,
     /// Sessions to split programs over; `None` for one.
     pub sessions: Option<usize>,
-    /// What only `htp` has; `None` for its defaults.
+    /// Settings of the device `htp`; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,
 }
@@ -224,7 +225,7 @@ pub struct DeviceOptions {
 /// Opens the device called `name`.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`], or what the device says.
+/// [`DeviceError::Unknown`], or the device cannot be opened.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     match name {
         "inproc" => open_as::<inproc::Inproc>(options),

@@ -21,7 +21,7 @@ pub trait Session: Device {
     /// Opens session `number`, counted from 0.
     ///
     /// # Errors
-    /// As the device's own `open`.
+    /// As the `open` of the device.
     fn open_session(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError>
     where
         Self: Sized;
@@ -38,7 +38,7 @@ pub trait Session: Device {
     /// [`DeviceError::TooManyBuffers`].
     fn reserve(&mut self) -> Result<(), DeviceError>;
 
-    /// An id that was left out may be used again.
+    /// Makes an id that was left out available again.
     fn release(&mut self, id: BufferId);
 }
 
@@ -59,7 +59,7 @@ struct Pending {
     sum: Option<Response>,
 }
 
-/// Several sessions.
+/// Several sessions of a device as one device.
 pub struct Sessions<D> {
     all: Vec<D>,
     info: DeviceInfo,
@@ -75,7 +75,7 @@ impl<D: Session> Sessions<D> {
     /// Opens `number` sessions.
     ///
     /// # Errors
-    /// [`DeviceError::Setting`], or that of a session.
+    /// [`DeviceError::Setting`], or a session cannot be opened.
     pub fn open(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError> {
         if !(1..=MAX_SESSIONS).contains(&number) {
             let allowed = format!("1 to {MAX_SESSIONS}");

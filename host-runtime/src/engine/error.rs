@@ -7,20 +7,20 @@ use crate::record::RecordError;
 use crate::setting::Setting;
 use crate::weights::WeightError;
 
-/// What an engine cannot do.
+/// An error of an engine.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The model.
+    /// The model, or the draft model, cannot be run.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// Its weights.
+    /// The weights cannot be loaded.
     #[error(transparent)]
     Weights(#[from] WeightError),
-    /// Its programs.
+    /// The programs cannot be recorded.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// The device.
+    /// The device failed, or refused a request.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// Loading was interrupted, by [`ImageOptions::cancel`](crate::weights::ImageOptions::cancel).
@@ -31,15 +31,15 @@ pub enum EngineError {
     Setting {
         /// The setting.
         setting: Setting,
-        /// Its range.
+        /// The values that are allowed.
         allowed: String,
-        /// What was asked for.
+        /// The value that was asked for.
         found: u64,
     },
     /// There is no such program.
     #[error("this model has no program \"{name}\" by itself: it has {known}; the others need a draft model")]
     NoProgram {
-        /// What was asked for.
+        /// The value that was asked for.
         name: String,
         /// The programs that there are.
         known: String,
@@ -63,7 +63,7 @@ pub enum EngineError {
     /// A token id is not in the vocabulary.
     #[error("token id {token} is outside the vocabulary of {n_vocab}; use ids of this model's tokenizer")]
     Token {
-        /// The id.
+        /// The token id.
         token: u32,
         /// Entries of the vocabulary.
         n_vocab: u32,
@@ -81,7 +81,7 @@ pub enum EngineError {
     /// The engine was loaded without what the call needs.
     #[error("this needs {what}, which the engine was loaded without")]
     Without {
-        /// What it lacks.
+        /// What the engine lacks.
         what: &'static str,
     },
     /// A step gave values that are infinite or no numbers.
@@ -98,7 +98,7 @@ pub enum EngineError {
         "an earlier step failed half-way, so the context is lost; start again from the beginning of the text"
     )]
     Broken,
-    /// A step without tokens.
+    /// A step was asked for without tokens.
     #[error("there are no tokens to run; give a prompt of at least one token")]
     NoTokens,
 }

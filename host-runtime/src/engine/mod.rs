@@ -50,7 +50,7 @@ pub struct EngineOptions {
     /// Layers whose input is kept for tests (see [`Shape::taps`](crate::model::Shape::taps)).
     #[doc(hidden)]
     pub taps: Vec<u32>,
-    /// Make room to take tokens back, for drafters without a model. A draft model implies it.
+    /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
 }
 
@@ -72,7 +72,7 @@ const RESERVED: u32 = 1 << 20;
 pub struct StepStats {
     /// Steps since the last reset of the statistics.
     pub steps: u64,
-    /// Messages sent for them.
+    /// Messages sent for these steps.
     pub messages: u64,
     /// Host time for packing, submitting and reading; waiting excluded.
     pub host: Duration,
@@ -158,7 +158,7 @@ impl Engine {
     /// Loads a model onto a device, with a draft model if there is one.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and what is wrong with the draft or between the two;
+    /// As [`load`](Self::load); the draft model cannot be run, or was made for another target;
     /// [`EngineError::Cancelled`].
     pub fn load_with(
         gguf: &Gguf,
@@ -293,12 +293,12 @@ impl Engine {
         self.spec.is_some()
     }
 
-    /// Bytes that the model takes.
+    /// The memory that the model takes.
     pub fn memory(&self) -> &MemoryPlan {
         &self.plan
     }
 
-    /// What happened while loading that users should know: a weight cache that was rebuilt or cannot be used.
+    /// Warnings of the loading, for users: a weight cache that was rebuilt or cannot be used.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -308,12 +308,12 @@ impl Engine {
         &*self.device
     }
 
-    /// Positions of the context.
+    /// Number of positions of the context.
     pub fn n_ctx(&self) -> u32 {
         self.kept.n_ctx
     }
 
-    /// Tokens in the context.
+    /// Number of tokens in the context.
     pub fn n_past(&self) -> u32 {
         self.n_past
     }
@@ -366,7 +366,7 @@ impl Engine {
     /// time.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill), as far as these tokens are concerned.
+    /// As [`prefill`](Self::prefill), for the tokens of this step.
     pub fn prefill_piece(&mut self, tokens: &[u32]) -> Result<usize, EngineError> {
         self.end_rounds()?;
         if self.n_commit > 0 {
@@ -404,7 +404,7 @@ impl Engine {
     /// Runs up to [`MAX_VERIFY`] tokens; afterwards row i has the logits after token i.
     ///
     /// # Errors
-    /// As [`prefill`](Self::prefill), and too many tokens.
+    /// As [`prefill`](Self::prefill); there are too many tokens.
     pub fn decode_many(&mut self, tokens: &[u32]) -> Result<(), EngineError> {
         self.wide_step(tokens)?;
         let n = tokens.len() as u32;
@@ -416,8 +416,8 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`decode_many`](Self::decode_many), but none of the tokens becomes part of the context until
-    /// [`commit`](Self::commit) says how many do. Any other step before that takes all of them back.
+    /// Runs tokens as [`decode_many`](Self::decode_many) does, but none of them becomes part of the context
+    /// until [`commit`](Self::commit) says how many do. Any other step before that takes all of them back.
     ///
     /// # Errors
     /// As [`decode_many`](Self::decode_many); the engine was loaded without speculation.
@@ -432,7 +432,7 @@ impl Engine {
     /// step folds the kept tokens into the recurrent states.
     ///
     /// # Errors
-    /// [`EngineError::Commit`]: there are not so many; nothing has changed.
+    /// [`EngineError::Commit`] if fewer tokens were verified; nothing has changed then.
     pub fn commit(&mut self, n: u32) -> Result<(), EngineError> {
         if n > self.verified {
             return Err(EngineError::Commit { wanted: n as usize, verified: self.verified as usize });

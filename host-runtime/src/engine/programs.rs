@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::record::{Homes, Listing, RecordError, Recorded};
 
-/// Bytes that a loaded model takes, for `info`.
+/// Bytes of memory that a loaded model takes.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MemoryPlan {
     /// Weights as the device reads them.
@@ -32,7 +32,7 @@ pub struct MemoryPlan {
     pub sessions: u32,
     /// Inputs and outputs.
     pub io: u64,
-    /// What speculation takes on top of plain decoding; `None` without.
+    /// Memory that speculation takes in addition; `None` without speculation.
     pub speculation: Option<SpeculationMemory>,
     /// Program blocks.
     pub programs: u64,
@@ -42,7 +42,7 @@ pub struct MemoryPlan {
     pub n_ctx: u32,
 }
 
-/// Bytes that speculation adds.
+/// Bytes of memory that speculation takes in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SpeculationMemory {
     /// Factor tapes of the recurrent layers.
@@ -54,7 +54,7 @@ pub struct SpeculationMemory {
     pub draft_kv: u64,
     /// Weights of the draft.
     pub draft_weights: u64,
-    /// Blocks of tokens, features that wait, tables.
+    /// Blocks of tokens, kept features, and tables.
     pub other: u64,
     /// What a copy of every state per token of a block would take instead (llama.cpp's scheme), for
     /// comparison.
@@ -254,10 +254,10 @@ pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn Draft>) -> 
     }
 }
 
-/// What a model would take on a device, without loading it.
+/// The memory that a model would take on a device, without loading it.
 ///
 /// # Errors
-/// As [`Engine::load`](super::Engine::load), as far as it can be known.
+/// As [`Engine::load_with`](super::Engine::load_with), for what can be checked without a device.
 pub fn plan(
     gguf: &Gguf,
     draft: Option<&Gguf>,
@@ -271,7 +271,7 @@ pub fn plan(
 /// A program of a model, as it would run on a device, without loading it.
 ///
 /// # Errors
-/// As [`plan`]; [`EngineError::NoProgram`].
+/// As [`plan`]; [`EngineError::NoProgram`] for an unknown name.
 pub fn list_program(
     gguf: &Gguf,
     draft: Option<&Gguf>,

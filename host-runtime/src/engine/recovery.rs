@@ -8,8 +8,8 @@ use super::{Engine, EngineError, rounds};
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 
 impl EngineError {
-    /// Whether the device itself failed, so that starting it again may help; what it refuses, it will refuse
-    /// again.
+    /// Whether the device itself failed, so that starting it again may help. A request that it refuses would
+    /// be refused again.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Device(DeviceError::Fault { status, .. }) => *status == hexflash_abi::Status::Fatal,
@@ -38,10 +38,11 @@ fn same_id(old: &Buffer, new: Buffer) -> Result<Buffer, EngineError> {
 }
 
 impl Engine {
-    /// Starts the device again and brings the context back. Rounds have ended, and no step has logits.
+    /// Starts the device again and computes the context again. Afterwards no rounds are under way, and there
+    /// are no logits.
     ///
     /// # Errors
-    /// The device failed again; then this can be tried again.
+    /// The device failed again. The call can be repeated.
     pub fn recover(&mut self) -> Result<(), EngineError> {
         self.broken = true;
         self.device.reset()?;

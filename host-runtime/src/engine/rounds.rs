@@ -4,8 +4,8 @@
 //! read. What a round emits stands in shared memory, in two places by turns (see [`hexflash_abi::accept`]).
 //!
 //! [`Rounds`] is a guard: as long as it lives, the engine does nothing else. It can be
-//! [suspended](Rounds::suspend) with rounds in flight, for callers that hand out a token at a time. Whatever
-//! else the engine is asked to do then first reads what is in flight.
+//! [suspended](Rounds::suspend) with rounds in flight, for callers that hand out a token at a time. Any other
+//! call of the engine then first reads what is in flight.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::device::DeviceError;
 use crate::model::{IoLayout, KeptLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use crate::setting::Setting;
 
-/// Limits of a series of rounds.
+/// The limits of a series of rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundLimits<'a> {
     /// Tokens to draft per round, at least 1. The draft model's block less one is the most that is used.
@@ -35,7 +35,7 @@ pub struct RoundLimits<'a> {
     pub stops: &'a [u32],
 }
 
-/// A few tokens: what was drafted, or what a round emitted.
+/// A few tokens: those that were drafted, or those that a round emitted.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Block {
     n: usize,
@@ -56,7 +56,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// What a round gave.
+/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundReport {
     /// Drafts that were verified.
@@ -116,8 +116,8 @@ impl Engine {
         Ok((block, self.spec()?))
     }
 
-    /// Hands the features of plain steps to the draft, which the next step that drafts or verifies would do
-    /// as well.
+    /// Hands the features of plain steps to the draft model. The next step that drafts or verifies would
+    /// otherwise do this.
     ///
     /// # Errors
     /// The device failed.
@@ -130,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Most tokens that can be drafted now: none where the context has no room for a block.
+    /// The most tokens that can be drafted now: 0 if the context has no room for a block.
     pub fn draft_room(&self) -> u32 {
         match self.draft_model() {
             Some(draft) if self.n_ctx() - self.n_past >= draft.block() => draft.block() - 1,
@@ -141,7 +141,7 @@ impl Engine {
     /// Guesses `n` tokens after `anchor`, the last token of the text, which is not in the context yet.
     ///
     /// # Errors
-    /// There is no draft, or `n` is not 1 to [`draft_room`](Self::draft_room); the device failed.
+    /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
     pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
         self.run_draft(anchor, n)?;
         self.read_drafts(n)
@@ -157,8 +157,8 @@ impl Engine {
         Ok(drafts)
     }
 
-    /// How sure the draft was in the last [`draft`](Self::draft) of its first tokens, as many as `margins`
-    /// has places for: how far each one's logit is above all others.
+    /// Reads the margins of the tokens of the last [`draft`](Self::draft), as many as `margins` has places
+    /// for. A margin is how far the logit of a draft is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {
         let n = margins.len().min(MAX_VERIFY as usize);
         self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
@@ -185,7 +185,7 @@ impl Engine {
     /// first block. `None` if the context has no room for one.
     ///
     /// # Errors
-    /// There is no draft, a limit is out of range, or the device failed.
+    /// There is no draft model, a limit is out of range, or the device failed.
     pub fn rounds(
         &mut self,
         anchor: u32,
@@ -274,8 +274,7 @@ impl Engine {
         if let Err(error) = self.finish(Program::Round, seq) {
             let behind = std::mem::take(&mut self.spec()?.rounds.in_flight);
             if !error.is_loss() {
-                // The device answers all the same, and who goes on with another text should not find those
-                // answers.
+                // The device answers nevertheless, and another text must not find those answers.
                 let patience = self.device.patience();
                 behind.iter().try_for_each(|_| self.device.wait(patience).map(drop))?;
             }
@@ -378,17 +377,17 @@ pub struct Rounds<'e> {
 }
 
 impl Rounds<'_> {
-    /// The engine, to look at.
+    /// The engine, for reading.
     pub fn engine(&self) -> &Engine {
         self.engine
     }
 
-    /// Rounds that were sent and not read.
+    /// The number of rounds that were sent and not read.
     pub fn in_flight(&self) -> usize {
         self.engine.rounds_in_flight()
     }
 
-    /// Sends a round, unless two are in flight or the text has ended; whether it did.
+    /// Sends a round, unless two are in flight or the text has ended; returns whether it was sent.
     ///
     /// # Errors
     /// The device failed, now or before.
@@ -404,7 +403,7 @@ impl Rounds<'_> {
             Ok(seq) => engine.spec()?.rounds.in_flight.push_back(seq),
             Err(error) => {
                 if error.is_loss() {
-                    // Nobody answers what is in flight any more, and nobody should wait for that.
+                    // What is in flight is not answered any more, and must not be waited for.
                     engine.spec()?.rounds.in_flight.clear();
                 }
                 return Err(error);
@@ -414,8 +413,8 @@ impl Rounds<'_> {
         Ok(true)
     }
 
-    /// Waits for the next round and gives what it emitted: nothing if the text had ended before it. `None` if
-    /// no round is in flight.
+    /// Waits for the next round and returns its report, which has no tokens if the text had ended before it.
+    /// `None` if no round is in flight.
     ///
     /// # Errors
     /// The device failed; then the context is lost.
@@ -427,24 +426,25 @@ impl Rounds<'_> {
         self.engine.next_round()
     }
 
-    /// What can be done while no round is in flight; `None` while one is.
+    /// Access to the drafts of the next round, which is possible while no round is in flight; `None` while
+    /// one is.
     pub fn idle(&mut self) -> Option<IdleRounds<'_>> {
         (self.in_flight() == 0).then_some(IdleRounds { engine: &mut *self.engine })
     }
 
-    /// Lets go of the engine and leaves rounds in flight; [`Engine::resume_rounds`] goes on with them.
+    /// Releases the engine and leaves rounds in flight; [`Engine::resume_rounds`] goes on with them.
     pub fn suspend(self) {
         std::mem::forget(self);
     }
 
-    /// Ends the rounds and keeps the first `n` tokens that the last one emitted, where a text stops in the
-    /// middle of what a round gave; all of them if there are fewer. Plain steps and new rounds go on from
+    /// Ends the rounds, and keeps the first `n` tokens that the last one emitted, or all of them if there are
+    /// fewer. A text that stops within a round is cut in this way. Plain steps and new rounds go on from
     /// there.
     ///
     /// Rounds in flight are read first. What they emitted cannot be cut: then all of it stays.
     ///
     /// # Errors
-    /// The device failed while rounds in flight were read; the tokens are cut all the same.
+    /// The device failed while rounds in flight were read. The tokens are cut nevertheless.
     pub fn finish(self, n: u32) -> Result<(), EngineError> {
         let mut rounds = ManuallyDrop::new(self);
         let engine = &mut *rounds.engine;
@@ -479,13 +479,13 @@ impl IdleRounds<'_> {
     /// The first `n` tokens that are drafted for the next round, at most a block less one.
     ///
     /// # Errors
-    /// There is no draft.
+    /// There is no draft model.
     pub fn drafts(&mut self, n: u32) -> Result<Block, EngineError> {
         self.engine.read_drafts(n)
     }
 
-    /// How sure the draft is of the first of them, as many as `margins` has places for: how far each one's
-    /// logit is above all others.
+    /// Reads the margins of the drafts of the next round, as many as `margins` has places for. A margin is
+    /// how far the logit of a draft is above all others.
     pub fn margins(&mut self, margins: &mut [f32]) {
         self.engine.read_margins(margins);
     }

@@ -87,7 +87,7 @@ impl Emitter {
         self.cancelled = true;
     }
 
-    /// Whether somebody has asked for the end.
+    /// Whether the end was asked for.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled || self.limits.cancel.is_cancelled()
     }

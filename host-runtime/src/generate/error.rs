@@ -9,13 +9,13 @@ use crate::tokenizer::TokenizerError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
-    /// The engine.
+    /// The engine failed, or refused a step.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The sampler.
+    /// The sampler could not choose a token.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
-    /// The tokenizer.
+    /// The tokenizer does not know a token.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
     /// The engine has done something else between two steps.
@@ -24,26 +24,26 @@ pub enum GenerateError {
          another one"
     )]
     Displaced,
-    /// A step gave values that are no numbers, after some text.
+    /// A step after the first token gave values that are no numbers.
     #[error("{source} (the text up to here is kept)")]
     Damaged {
-        /// What the engine said.
+        /// The error of the engine.
         source: Box<EngineError>,
-        /// Tokens so far.
+        /// The tokens generated before the error.
         tokens: Vec<u32>,
-        /// Their text.
+        /// The text of these tokens.
         text: String,
     },
     /// The device was lost, and starting it again did not help.
     #[error(
-        "{source}; the device was started again {MAX_RETRIES} times in vain (the text up to here is kept)"
+        "{source}; starting the device again {MAX_RETRIES} times did not help (the text up to here is kept)"
     )]
     Lost {
         /// The last loss.
         source: Box<EngineError>,
-        /// Tokens so far.
+        /// The tokens generated before the error.
         tokens: Vec<u32>,
-        /// Their text.
+        /// The text of these tokens.
         text: String,
     },
 }

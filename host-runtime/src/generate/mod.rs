@@ -18,14 +18,14 @@
 //! # }
 //! ```
 //!
-//! It borrows nothing and is `Send`: what schedules generations can keep many of them, and only a step needs
-//! the engine. Each step waits for one piece of the prompt or until there is one token, so that
-//! [`Limits::cancel`] ends it that soon.
+//! It borrows nothing and is `Send`: a scheduler can keep many generations, and only a step needs the engine.
+//! Each step waits for one piece of the prompt or for one token, and [`Limits::cancel`] ends the generation
+//! after it.
 //!
-//! Whatever drafts the tokens, the text is that of plain decoding: a token is emitted only if the target
-//! chose it, the sampler draws once per token in the same order, and when a generation ends the context holds
-//! exactly the tokens that plain decoding would have left in it. The last token of a text is not in it: the
-//! next prompt begins with that token or replaces it.
+//! The text is that of plain decoding, with any source of drafts: a token is emitted only if the target chose
+//! it, the sampler draws once per token in the same order, and when a generation ends the context holds
+//! exactly the tokens that plain decoding would have left in it. The last token of a text is not in the
+//! context: the next prompt begins with that token or replaces it.
 
 mod checked;
 mod emit;
@@ -53,26 +53,26 @@ use retries::{Recovery, Retries};
 use rounds::RoundState;
 pub use stats::{Finish, Generated, Stats};
 
-/// What a step gave.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'g> {
-    /// Some more of the prompt is in the context.
+    /// Another piece of the prompt is in the context.
     Prompt {
         /// Tokens of the prompt that were run so far.
         done: usize,
-        /// All of them.
+        /// Tokens of the whole prompt.
         total: usize,
     },
-    /// A token, and the text that goes on with it. It may be empty: half a character, a token that is not
-    /// shown, or what may be the beginning of a stop text.
+    /// A token was generated, and this text can be shown. The text is empty if the token ends within a
+    /// character, is not shown, or may begin a stop text.
     Text(&'g str),
-    /// The end. Whatever steps follow give it again.
+    /// The generation has ended. Further steps give this event again.
     Done(&'g Generated),
 }
 
-/// What is left of a generation.
+/// What remains of a generation after its end.
 pub struct Ended {
-    /// What it gave.
+    /// The tokens, the text, and what they took.
     pub generated: Generated,
     /// The sampler of its request, which has seen the text.
     pub sampler: Sampler,
@@ -80,11 +80,12 @@ pub struct Ended {
     pub speculation: Speculation,
 }
 
-/// A text under way.
+/// A generation: prompt, steps or rounds, and text.
 ///
-/// Between two steps the engine's context is the generation's: stepping it after the engine did something
-/// else is [`GenerateError::Displaced`]. Dropping it in the middle leaves a context that may have a few more
-/// tokens, or fewer, than were shown; to end it in order, cancel and step it until it is done.
+/// Between two steps the engine's context belongs to the generation. A step after the engine did something
+/// else fails with [`GenerateError::Displaced`]. Dropping a generation before its end leaves a context that
+/// may have a few tokens more or fewer than were shown; to avoid this, cancel it and step it until it is
+/// done.
 pub struct Generation {
     prompt: Vec<u32>,
     sampler: Sampler,
@@ -140,7 +141,7 @@ enum Progress {
 type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
 
 impl Generation {
-    /// A text that nothing was done for yet.
+    /// A generation of which no step has run.
     pub fn new(tokenizer: Arc<Tokenizer>, request: Request) -> Self {
         let Request { prompt, limits, sampler, speculation } = request;
         Self {
@@ -160,11 +161,11 @@ impl Generation {
     }
 
     /// Does the next step: a piece of the prompt, or a token. A device that is lost is started again, and the
-    /// text goes on as if nothing had happened.
+    /// same text goes on.
     ///
     /// # Errors
-    /// The prompt does not fit, or the device failed. The generation is over then: further steps give what
-    /// there is of it. After most failures the engine has to be [reset](Engine::reset).
+    /// The prompt does not fit, or the device failed. This ends the generation: further steps give
+    /// [`Event::Done`] with the text so far. After most failures the engine has to be [reset](Engine::reset).
     pub fn step(&mut self, engine: &mut Engine) -> Result<Event<'_>, GenerateError> {
         self.out.begin_step();
         let progress = match self.phase {
@@ -182,12 +183,12 @@ impl Generation {
         }
     }
 
-    /// Ends the text with the next step, as [`Limits::cancel`] does, but this one alone.
+    /// Ends this generation with its next step, as [`Limits::cancel`] does.
     pub fn cancel(&mut self) {
         self.out.cancel();
     }
 
-    /// Steps to the end; `on_event` gets what the steps give.
+    /// Steps until the end; `on_event` gets the result of each step.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -205,17 +206,17 @@ impl Generation {
         }
     }
 
-    /// The tokens so far.
+    /// The tokens generated so far.
     pub fn tokens(&self) -> &[u32] {
         self.result.as_ref().map_or(self.out.tokens(), |generated| &generated.tokens)
     }
 
-    /// Their text, as far as it is shown.
+    /// The text generated so far, without what is held back.
     pub fn text(&self) -> &str {
         self.result.as_ref().map_or(self.out.text(), |generated| &generated.text)
     }
 
-    /// Takes it apart. Before its end it counts as interrupted, with the tokens so far.
+    /// Takes the generation apart. If it has not ended, it counts as interrupted, with the tokens so far.
     pub fn into_ended(self) -> Ended {
         let finish = if let Phase::Over(finish) = self.phase { finish } else { Finish::Interrupted };
         let Self { mut out, stats, result, sampler, speculation, .. } = self;

@@ -4,21 +4,21 @@ use crate::cancel::Cancel;
 use crate::sampler::Sampler;
 use crate::speculation::Speculation;
 
-/// When to stop. By default nothing ends a text but the model and the context.
+/// When to stop. By default only the model and the context end a text.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// Tokens to generate at most; `None` until the context is full.
     pub max_tokens: Option<usize>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Vec<String>,
-    /// Go on after an end-of-generation token.
+    /// Whether to go on after an end-of-generation token.
     pub ignore_eos: bool,
     /// Ends the generation after the step under way: after the piece of the prompt, or the token, whether it
     /// has visible text or not. Rounds that were sent by then still count.
     pub cancel: Cancel,
 }
 
-/// A text to be generated.
+/// A request for a text.
 ///
 /// Sampler and speculation belong to the request as long as it runs, and [come back](super::Ended) with its
 /// end: in a conversation the next request takes them over, so that penalties look at earlier turns, and
@@ -28,32 +28,32 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// When to stop.
     pub limits: Limits,
-    /// Chooses the tokens.
+    /// Chooses the tokens of the text.
     pub sampler: Sampler,
-    /// Guesses them before.
+    /// Guesses tokens before they are computed.
     pub speculation: Speculation,
 }
 
 impl Limits {
-    /// At most `n` tokens.
+    /// Limits of at most `n` tokens.
     pub fn tokens(n: usize) -> Self {
         Self { max_tokens: Some(n), ..Self::default() }
     }
 }
 
 impl Request {
-    /// A text after `prompt` without limits and without drafts.
+    /// A request for the text after `prompt`, without limits and without drafts.
     pub fn new(prompt: impl Into<Vec<u32>>, sampler: Sampler) -> Self {
         Self { prompt: prompt.into(), limits: Limits::default(), sampler, speculation: Speculation::off() }
     }
 
-    /// The same within limits.
+    /// This request within limits.
     #[must_use]
     pub fn limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The same with drafts.
+    /// This request with drafts.
     #[must_use]
     pub fn speculation(self, speculation: Speculation) -> Self {
         Self { speculation, ..self }

@@ -22,7 +22,7 @@ pub(super) struct RoundState {
     depth: usize,
     /// Whether there will be another round.
     more: bool,
-    /// Somebody has asked for the end, and what is in flight is read to its end.
+    /// The end was asked for, and what is in flight is still read.
     interrupted: bool,
     /// When the round that is read next was sent.
     start: Instant,

@@ -17,27 +17,27 @@ pub enum Finish {
     Stop,
     /// The context is full.
     Context,
-    /// Somebody interrupted, by [`Limits::cancel`](super::Limits::cancel).
+    /// It was cancelled, for example with [`Limits::cancel`](super::Limits::cancel).
     Interrupted,
 }
 
-/// What a generation gave.
+/// The result of a generation.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Generated {
     /// Ids of the generated tokens, an end-of-generation token included.
     pub tokens: Vec<u32>,
-    /// Their text.
+    /// The text of the tokens.
     pub text: String,
-    /// Why it ended.
+    /// Why the generation ended.
     pub finish_reason: Finish,
-    /// What it took.
+    /// Times and counts of the generation.
     pub stats: Stats,
 }
 
-/// What a generation took.
+/// Times and counts of a generation.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Stats {
-    /// Tokens of the prompt that were run: all of them, unless it was interrupted.
+    /// Tokens of the prompt that were run: all of them, unless the generation was cancelled before.
     pub prompt_tokens: usize,
     /// Seconds for the prompt.
     pub prompt_seconds: f64,
@@ -49,8 +49,8 @@ pub struct Stats {
     pub generated_seconds: f64,
     /// Tokens generated per second.
     pub generated_per_second: f64,
-    /// Tokens of the context with all turns so far, the last token included where there is room for it: the
-    /// next step puts it there.
+    /// Tokens of the context, with all turns so far. The last token is counted if there is room for it,
+    /// because the next step puts it there.
     pub context_tokens: u32,
     /// Host time per decode step for packing, submitting and reading, in microseconds.
     pub host_us_per_step: f64,
@@ -59,7 +59,7 @@ pub struct Stats {
     /// How often the device was lost and started again; absent if never.
     #[serde(skip_serializing_if = "is_zero")]
     pub restarts: u32,
-    /// What speculation did; absent without.
+    /// What speculation did; absent without speculation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speculation: Option<SpecStats>,
 }

@@ -1,6 +1,7 @@
 //! A model as every architecture describes it: an embedding, layers made of blocks, and an LM head.
 
 use hexflash_abi::Op;
+use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 
 use super::block::{Layer, Mix};
@@ -30,6 +31,8 @@ pub struct Decoder {
     pub n_ctx_train: u32,
     /// Added to the mean of squares in the norm before the LM head.
     pub rms_eps: f32,
+    /// Factor on embeddings where they enter the trunk.
+    pub embedding_scale: f32,
     /// The layers of the trunk.
     pub layers: Vec<Layer>,
     /// Layers of multi-token prediction behind the trunk, which have no part in the text.
@@ -38,7 +41,7 @@ pub struct Decoder {
     pub tied: bool,
 }
 
-/// The hyper-parameters that all architectures have under the same keys.
+/// The hyper-parameters that all architectures have under the same keys, or as constants of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Common {
     /// Width of the residual stream.
@@ -51,6 +54,8 @@ pub(super) struct Common {
     pub n_ctx_train: u32,
     /// Added to the mean of squares in every RMS norm.
     pub rms_eps: f32,
+    /// Factor on embeddings where they enter the trunk: 1, unless the architecture sets it.
+    pub embedding_scale: f32,
 }
 
 impl Common {
@@ -67,7 +72,7 @@ impl Common {
             return Err(keys.bad("nextn_predict_layers", n_mtp, &format!("less than the {blocks} layers")));
         }
         let (n_ctx_train, rms_eps) = (keys.context_length()?, keys.rms_eps()?);
-        Ok(Self { n_embd, n_layer: blocks - n_mtp, n_mtp, n_ctx_train, rms_eps })
+        Ok(Self { n_embd, n_layer: blocks - n_mtp, n_mtp, n_ctx_train, rms_eps, embedding_scale: 1.0 })
     }
 }
 
@@ -98,10 +103,10 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps } = common;
+        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps, embedding_scale } = common;
         let tied = gguf.tensor(HEAD).is_none();
         let arch = arch.to_owned();
-        Ok(Self { arch, n_embd, n_vocab, n_ctx_train, rms_eps, layers, n_mtp, tied })
+        Ok(Self { arch, n_embd, n_vocab, n_ctx_train, rms_eps, embedding_scale, layers, n_mtp, tied })
     }
 
     /// How many layers there are of each kind of mixer: "6 linear (Gated DeltaNet), 2 full attention".
@@ -220,6 +225,10 @@ impl Decoder {
         });
         let x = x.unwrap_or(stream);
         g.rec.op(op, &src, x);
+        if layer == 0 && self.embedding_scale != 1.0 {
+            let scale = Scale { scale: self.embedding_scale, bias: 0.0 };
+            g.rec.op_with(Op::Scale, &[Some(x)], &[x], &scale);
+        }
         self.show(g, layer, x, taps.host);
         x
     }
@@ -241,5 +250,57 @@ impl Decoder {
         let x = g.rms_norm(x, OUTPUT_NORM, self.rms_eps);
         g.linear_into(x, self.head(), logits);
         g.rec.op(Op::Argmax, &[logits], best);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use hexflash_abi::{BufferId, DType};
+
+    use super::*;
+    use crate::gguf::GgmlType;
+    use crate::gguf::writer::GgufWriter;
+    use crate::model::graph::{Buffers, Context, Tapes};
+    use crate::model::io::IoLayout;
+    use crate::model::kept::Rollback;
+    use crate::model::tensors::WeightMap;
+    use crate::record::MAX_SESSIONS;
+
+    const WIDTH: u32 = 32;
+
+    /// The ops of a trunk without layers, whose output the host reads.
+    fn trunk(gguf: &Gguf, embedding_scale: f32) -> Vec<Op> {
+        let common =
+            Common { n_embd: WIDTH, n_layer: 0, n_mtp: 0, n_ctx_train: 8, rms_eps: 1e-6, embedding_scale };
+        let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();
+        let (plan, id) = (model.weights(gguf).unwrap(), BufferId(0));
+        let entries = crate::weights::layout(gguf, &plan.specs).unwrap().0;
+        let weights = WeightMap::new(plan, |label| entries.get(label).copied(), |at| (id, at));
+        let kept = KeptPlanner::new(8, Rollback::None).finish();
+        let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
+        let (io, split) = (IoLayout::new(WIDTH, model.n_vocab, 8, 1), Split::one());
+        let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
+        let mut g = Graph::new(cx, 8, Tapes::Fold);
+        let tokens = g.io(io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(tokens, 0);
+        model.trunk(&mut g, tokens, &Taps { draft: None, host: &[0] });
+        g.finish().unwrap().sites(0).iter().map(|site| site.op()).collect()
+    }
+
+    #[test]
+    fn embeddings_are_scaled_before_anything_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("model.gguf");
+        let mut file = GgufWriter::new();
+        for (name, ne) in [(EMBEDDING, &[WIDTH.into(), 64][..]), (OUTPUT_NORM, &[WIDTH.into()])] {
+            let bytes = vec![0; 4 * ne.iter().product::<u64>() as usize];
+            file.tensor(name, GgmlType::F32, ne, bytes).unwrap();
+        }
+        file.write_to(File::create(&path).unwrap()).unwrap();
+        let gguf = Gguf::open(&path).unwrap();
+        assert_eq!(trunk(&gguf, 1.0), [Op::GetRows, Op::Cpy]);
+        assert_eq!(trunk(&gguf, 5.5), [Op::GetRows, Op::Scale, Op::Cpy]);
     }
 }

@@ -101,7 +101,7 @@ impl Auto {
         let rate = self.tokens / self.time;
         let [stops, goes_on] = TUNING.going;
         let going = ((rate - stops) / (goes_on - stops)).clamp(0.0, 1.0);
-        // Plain steps can always be had.
+        // A plain step is always possible.
         let rate = rate.max(1.0);
         let step_value = 1.0 - rate * (1.0 + going * TUNING.loss * self.costs.draft());
         let chances = self.odds.of(anchor, drafts, margins);

@@ -46,14 +46,14 @@ impl Lengths {
         matches!(self.0, Kind::Auto(_))
     }
 
-    /// A new text. What was learned of costs is kept.
+    /// Begins a new text. What was learned of costs is kept.
     pub fn begin(&mut self) {
         if let Kind::Auto(auto) = &mut self.0 {
             auto.begin();
         }
     }
 
-    /// What to do next, with `most` drafts at most.
+    /// Says what to do next, with `most` drafts at most.
     pub fn choose(&self, most: u32) -> Choice {
         match &self.0 {
             _ if most == 0 => Choice::Plain,
@@ -63,7 +63,7 @@ impl Lengths {
         }
     }
 
-    /// How many drafts the block after the present one should have, at least 1.
+    /// The number of drafts that the block after the present one should have, at least 1.
     pub fn next_block(&self) -> u32 {
         match &self.0 {
             Kind::Fixed(n) => (*n).max(1),
@@ -71,8 +71,8 @@ impl Lengths {
         }
     }
 
-    /// How many of `drafts`, which follow the token `anchor`, to verify; 0 means a plain step instead.
-    /// `margins` tells, where that is known, how far each draft's logit is above all others.
+    /// Says how many of `drafts`, which follow the token `anchor`, to verify; 0 means a plain step instead.
+    /// `margins` are the distances of each draft's logit from the second-best one, where they are known.
     pub fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
         match &mut self.0 {
             Kind::Fixed(_) => drafts.len() as u32,
@@ -80,22 +80,22 @@ impl Lengths {
         }
     }
 
-    /// A plain step took `time` and gave `token`.
+    /// Takes note of a plain step, which took `time` and gave `token`.
     pub fn stepped(&mut self, token: u32, time: Duration) {
         if let Kind::Auto(auto) = &mut self.0 {
             auto.stepped(token, time);
         }
     }
 
-    /// Drafts alone took `time`.
+    /// Takes note of drafts without a round, which took `time`.
     pub fn drafted(&mut self, time: Duration) {
         if let Kind::Auto(auto) = &mut self.0 {
             auto.drafted(time);
         }
     }
 
-    /// A round took `time`, the next drafts included, and gave `tokens`: those of `n` drafts that were right,
-    /// and one more. `n` is what [`take`](Self::take) had said.
+    /// Takes note of a round of `n` drafts, which took `time`, the next drafts included. It gave `tokens`:
+    /// the drafts that were right, and one more. `n` is what [`take`](Self::take) had said.
     pub fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
         if let Kind::Auto(auto) = &mut self.0 {
             auto.rounded(n, tokens, time);

@@ -15,15 +15,16 @@ pub use length::{Choice, DraftLength, Lengths};
 pub use ngram::NGram;
 pub use stats::SpecStats;
 
-/// Guesses tokens without a model. It goes with its generation to whatever thread steps it.
+/// Guesses tokens without a model. It is `Send`, because its generation may be stepped on any thread.
 pub trait Drafter: Send {
-    /// Appends up to `most` tokens to `out` that may follow `text`, prompt and generated tokens so far.
+    /// Appends to `out` up to `most` tokens that may follow `text`, which is the prompt and all tokens
+    /// generated so far.
     fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>);
 }
 
 /// Where drafts come from.
 pub enum Source {
-    /// Nowhere: plain decoding.
+    /// There are no drafts: plain decoding.
     None,
     /// The engine's draft model.
     Model,
@@ -31,7 +32,7 @@ pub enum Source {
     Host(Box<dyn Drafter>),
 }
 
-/// The state of speculation over a generation, or several.
+/// The state of speculation over one generation or several.
 pub struct Speculation {
     source: Source,
     lengths: Lengths,
@@ -55,7 +56,7 @@ impl Speculation {
         !matches!(self.source, Source::None)
     }
 
-    /// What the last generation's speculation did.
+    /// What speculation did in the last generation.
     pub fn stats(&self) -> &SpecStats {
         &self.stats
     }

@@ -11,7 +11,7 @@ use super::Drafter;
 /// Longest suffix that is looked for, in tokens.
 const LONGEST: usize = 8;
 
-/// Drafts from the text itself.
+/// Drafts tokens that followed an earlier place of the same text.
 #[derive(Debug)]
 pub struct NGram {
     shortest: usize,
@@ -22,7 +22,7 @@ pub struct NGram {
 }
 
 impl NGram {
-    /// A drafter that wants at least `shortest` tokens to be the same, 1 to 8.
+    /// A drafter that looks for earlier places with at least `shortest` equal tokens, 1 to 8.
     pub fn new(shortest: usize) -> Self {
         Self { shortest: shortest.clamp(1, LONGEST), places: HashMap::new(), known: 0 }
     }

@@ -2,22 +2,22 @@
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// What speculation did in a generation. As JSON it has the shares and the mean, too.
+/// What speculation did in a generation. Its JSON also has the shares and the mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecStats {
     /// Blocks that were verified.
     pub rounds: usize,
-    /// Plain steps between them.
+    /// Plain steps between verified blocks.
     pub steps: usize,
     /// Drafted tokens that were verified.
     pub drafted: usize,
-    /// Of these, the ones that the target chose as well.
+    /// Verified drafts that the target chose, too.
     pub accepted: usize,
     /// Accepted drafts of each round.
     pub accepted_per_round: Vec<usize>,
     /// How often a draft stood at each position of a block.
     pub drafted_at: Vec<usize>,
-    /// How often it was accepted there.
+    /// How often a draft at each position of a block was accepted.
     pub accepted_at: Vec<usize>,
 }
 
@@ -35,7 +35,7 @@ impl SpecStats {
         self.accepted_at.iter_mut().take(accepted).for_each(|n| *n += 1);
     }
 
-    /// Tokens per round: the accepted drafts and one of the target's own.
+    /// Mean number of tokens per round: the accepted drafts and one token of the target's own.
     pub fn mean_accepted_length(&self) -> f64 {
         if self.rounds == 0 { 0.0 } else { 1.0 + self.accepted as f64 / self.rounds as f64 }
     }
@@ -45,7 +45,7 @@ impl SpecStats {
         if self.drafted == 0 { 0.0 } else { self.accepted as f64 / self.drafted as f64 }
     }
 
-    /// The same at each position of a block.
+    /// Share of drafts that were accepted, at each position of a block.
     pub fn acceptance_at(&self) -> impl Iterator<Item = f64> + '_ {
         let share = |(&drafted, &accepted): (&usize, &usize)| accepted as f64 / drafted.max(1) as f64;
         self.drafted_at.iter().zip(&self.accepted_at).map(share)

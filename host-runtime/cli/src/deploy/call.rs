@@ -93,7 +93,7 @@ pub(super) fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs the command. Each sign of progress gives it `patience` anew; complaints are none.
+/// Runs the command. It has `patience` from each sign of progress on; complaints are no progress.
 pub(super) fn call(
     command: &mut Command,
     feed: Option<Feed>,

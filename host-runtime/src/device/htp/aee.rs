@@ -1,6 +1,6 @@
 //! FastRPC's error codes in words.
 
-/// A code as a call gave it.
+/// A code as a call of FastRPC returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AeeCode(pub i32);
 
@@ -38,20 +38,20 @@ impl AeeCode {
     pub const NO_MEMORY: u32 = 0x2;
     /// A library cannot be loaded.
     pub const UNABLE_TO_LOAD: u32 = 0x6;
-    /// Not in time.
+    /// The call took too long.
     pub const EXPIRED: u32 = 0xc;
-    /// Not supported.
+    /// The call is not supported.
     pub const UNSUPPORTED: u32 = 0x14;
-    /// Held by somebody else.
+    /// In use by another client.
     pub const ITEM_BUSY: u32 = 0x20;
-    /// Refused.
+    /// The connection was refused.
     pub const CONNECTION_REFUSED: u32 = 0x72;
-    /// All in use.
+    /// All are in use.
     pub const BUSY: u32 = 0x183;
-    /// Nothing there, or no room.
+    /// There is nothing to read, or no room to write.
     pub const WOULD_BLOCK: u32 = 0x204;
 
-    /// Whether it came from the DSP.
+    /// Whether the code came from the DSP.
     pub const fn is_of_dsp(self) -> bool {
         let word = self.0 as u32;
         word > Self::DSP_OFFSET && word < Self::DSP_OFFSET + 0x1000
@@ -62,7 +62,7 @@ impl AeeCode {
         if self.is_of_dsp() { self.0 as u32 - Self::DSP_OFFSET } else { self.0 as u32 }
     }
 
-    /// Name and meaning, if it is known.
+    /// The code's name and meaning, if it is known.
     pub fn words(self) -> Option<(&'static str, &'static str)> {
         KNOWN.iter().find(|known| known.0 == self.base()).map(|&(_, name, meaning)| (name, meaning))
     }

@@ -28,17 +28,17 @@ pub enum Call {
     Start,
     /// Creating the queue.
     QueueCreate,
-    /// Naming it for the DSP.
+    /// Giving the queue a name for the DSP.
     QueueExport,
-    /// Sending.
+    /// Sending a message.
     QueueWrite,
-    /// Receiving.
+    /// Receiving a message.
     QueueRead,
     /// Allocating shared memory.
     Allocate,
-    /// Naming it for the DSP.
+    /// Asking for the file descriptor of shared memory.
     ToFd,
-    /// Mapping it.
+    /// Mapping shared memory on the DSP.
     Map,
 }
 
@@ -145,10 +145,10 @@ pub enum HtpError {
     NoLibrary {
         /// The library.
         library: PathBuf,
-        /// Why not.
+        /// Why it cannot be opened.
         why: String,
     },
-    /// It is there, but lacks a function.
+    /// The vendor's library lacks a function.
     #[error(
         "{} has no function {symbol}; it is too old for hexflash: update the system, or name another{}",
         library.display(),
@@ -165,7 +165,7 @@ pub enum HtpError {
     Call {
         /// The call.
         call: Call,
-        /// What it gave.
+        /// The code that the call gave.
         code: AeeCode,
     },
     /// The DSP is older than any that hexflash runs on.
@@ -173,7 +173,7 @@ pub enum HtpError {
         "this machine's Hexagon is v{found:x}; hexflash needs v73 or newer (Snapdragon 8 Gen 2 and later)"
     )]
     TooOld {
-        /// Its version.
+        /// Architecture of the DSP, such as 0x69.
         found: u32,
     },
     /// The library on the DSP is of another build.
@@ -184,9 +184,9 @@ pub enum HtpError {
         hexflash_abi::LAYOUT_HASH as u32
     )]
     OtherBuild {
-        /// Its version.
+        /// ABI version of the library on the DSP.
         version: u32,
-        /// Low word of its layout's hash.
+        /// Low word of the layout hash of the library on the DSP.
         layout: u32,
     },
     /// The library on the DSP is for a newer architecture than the DSP's.
@@ -195,9 +195,9 @@ pub enum HtpError {
          install the library for it"
     )]
     OtherArch {
-        /// What it is built for.
+        /// Architecture that the library is built for, such as 0x75.
         library: u32,
-        /// The machine's.
+        /// Architecture of the machine's DSP, such as 0x73.
         found: u32,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// The compute DSP, where nobody says another domain.
+/// The compute DSP, which is the default domain.
 pub(super) const CDSP: i32 = 3;
 /// Its name.
 pub(super) const CDSP_NAME: &[u8] = b"cdsp";

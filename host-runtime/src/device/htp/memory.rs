@@ -83,7 +83,7 @@ impl RpcMemory {
         let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
         let written = Mutex::new(Vec::new());
         let memory = Self { vendor: Arc::clone(library), base, bytes, fd, written };
-        // Dropped, and thereby freed, if it has no fd.
+        // Dropped, and so freed, if it has no fd.
         if fd > 0 { Ok(memory) } else { Err(HtpError::call(Call::ToFd, fd)) }
     }
 

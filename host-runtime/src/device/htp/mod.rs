@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait between two looks at whether the process still lives.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How much power a session may ask for.
+/// The clocks that a session asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PowerProfile {
     /// The highest clocks, and no sleep between messages.
@@ -65,22 +65,22 @@ pub enum DmaBy {
     Threads,
 }
 
-/// Options that only this device has.
+/// Settings of the device `htp`.
 #[derive(Clone, Debug, Default)]
 pub struct HtpOptions {
     /// The vendor's library; `None` to look where systems have it.
     pub vendor_library: Option<PathBuf>,
-    /// Power while there is work.
+    /// Clocks while there is work.
     pub power: PowerProfile,
-    /// What moves data between memory and VTCM.
+    /// Who moves data between memory and VTCM.
     pub dma: DmaBy,
     /// How long a step may take before the DSP counts as hung; `None` for half a minute.
     pub patience: Option<Duration>,
-    /// Use another session than the first, which other libraries in this process may have.
+    /// Whether to reserve a session other than the first, which other libraries in this process may use.
     pub reserve: bool,
 }
 
-/// The device.
+/// The device `htp`.
 pub struct Htp {
     info: DeviceInfo,
     wanted: Wanted,

@@ -18,7 +18,7 @@ pub(super) struct Watch {
     fate: AtomicU32,
 }
 
-/// One per library and domain, for ever: there is no way to take a registration back.
+/// One per library and domain. It lives as long as the process, because a registration cannot be undone.
 static WATCHES: LazyLock<Mutex<HashMap<(usize, c_int), &'static Watch>>> = LazyLock::new(Mutex::default);
 
 /// Called by the library.

@@ -68,7 +68,7 @@ unsafe impl Memory for SharedFile {
     }
 }
 
-/// A copy of weights that the emulator can read and nobody can write.
+/// A copy of weights that the emulator can read and that cannot be written.
 pub(super) struct SealedFile {
     /// Private: no part of it is touched unless the host looks at its weights.
     map: memmap2::Mmap,

@@ -107,7 +107,7 @@ pub struct Qemu {
     next_seq: u64,
 }
 
-/// Has the image hold its vector operations against their definitions.
+/// Runs the image's check of its vector operations against their definitions.
 ///
 /// # Errors
 /// No emulator or image, or an operation that differs.
@@ -130,7 +130,7 @@ impl Qemu {
         Self::with_settings(Settings::from_options(options)?)
     }
 
-    /// Starts a session with these very settings.
+    /// Starts a session with exactly these settings.
     ///
     /// # Errors
     /// No emulator or image, or one that does not start.

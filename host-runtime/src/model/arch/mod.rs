@@ -9,8 +9,9 @@ use super::error::ModelError;
 use super::keys::Keys;
 use crate::gguf::Gguf;
 
-/// Reads and checks the layers of the trunk, `n_layer` of them.
-type Layers = fn(&Keys<'_>, &Common) -> Result<Vec<Layer>, ModelError>;
+/// Reads and checks the layers of the trunk, `n_layer` of them, and sets what the architecture has otherwise
+/// than others.
+type Layers = fn(&Keys<'_>, &mut Common) -> Result<Vec<Layer>, ModelError>;
 
 /// The architectures that this version runs: the value of `general.architecture`, and what reads their
 /// layers.
@@ -24,8 +25,9 @@ pub(super) fn read(gguf: &Gguf, keys: &Keys<'_>) -> Result<Option<Decoder>, Mode
     let Some((arch, layers)) = ARCHITECTURES.iter().find(|(arch, _)| *arch == keys.arch()) else {
         return Ok(None);
     };
-    let common = Common::read(keys)?;
-    Decoder::new(gguf, arch, common, layers(keys, &common)?).map(Some)
+    let mut common = Common::read(keys)?;
+    let layers = layers(keys, &mut common)?;
+    Decoder::new(gguf, arch, common, layers).map(Some)
 }
 
 /// The names of all architectures, for messages.
@@ -67,9 +69,9 @@ mod tests {
         file.write_to(File::create(&path).unwrap()).unwrap();
         let gguf = Gguf::open(&path).map_err(|e| e.to_string())?;
         let keys = Keys::new(&gguf).map_err(|e| e.to_string())?;
-        let common = Common::read(&keys).map_err(|e| e.to_string())?;
+        let mut common = Common::read(&keys).map_err(|e| e.to_string())?;
         let (_, read) = ARCHITECTURES.iter().find(|(known, _)| *known == arch).unwrap();
-        read(&keys, &common).map_err(|e| e.to_string())
+        read(&keys, &mut common).map_err(|e| e.to_string())
     }
 
     #[test]

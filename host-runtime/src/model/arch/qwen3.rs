@@ -6,7 +6,7 @@ use crate::model::error::ModelError;
 use crate::model::keys::Keys;
 
 /// Reads and checks the layers.
-pub(super) fn layers(keys: &Keys<'_>, common: &Common) -> Result<Vec<Layer>, ModelError> {
+pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
     // llama.cpp runs no other.

@@ -9,7 +9,7 @@ use crate::model::keys::Keys;
 const INTERVAL: u32 = 4;
 
 /// Reads and checks the layers.
-pub(super) fn layers(keys: &Keys<'_>, common: &Common) -> Result<Vec<Layer>, ModelError> {
+pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
     let delta_net = DeltaNet::read(keys, n_embd, rms_eps)?;
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;

@@ -1,0 +1,207 @@
+//! What holds in every file of the repository: pages name files that exist, and comments keep to the width of
+//! the code.
+//!
+//! The rule for paths in pages (every `.md` file):
+//!
+//! * A text in backticks, outside of blocks of code, is a path if it consists of letters, digits and the
+//!   characters `_.-/`, and if it has a slash or the suffix of a file that is written by hand
+//!   ([`SUFFIXES`]). What begins with `/` is a path of another machine, and what begins with `target/` is
+//!   built; neither is looked for.
+//! * A path is looked for below the repository, below the folder of its page, and below the three folders of
+//!   [`SOURCES`]. `host/`, `dsp/` and `abi/` are other words for these.
+//! * `NAME` in a path stands for what a reader adds. The folder before it must exist.
+//!
+//! So `model/arch/NAME.rs` is a file to be added to `host-runtime/src/model/arch`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use regex::Regex;
+
+/// Widest line of a comment, which is also rustfmt's width.
+const COLUMNS: usize = 110;
+
+/// Suffixes by which a text without a slash is taken for a path.
+const SUFFIXES: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "ld", "supp", "yml", "sh"];
+
+/// Where abbreviated paths begin, and the word for it.
+const SOURCES: [(&str, &str); 3] =
+    [("host", "host-runtime/src"), ("dsp", "dsp-runtime/src"), ("abi", "shared-abi/src")];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// The files with this suffix that git knows or would add, relative to the repository.
+fn files(suffix: &str) -> Vec<PathBuf> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root());
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let all = listed.lines().map(PathBuf::from);
+    let found: Vec<_> = all
+        .filter(|path| path.extension().is_some_and(|it| it == suffix) && root().join(path).exists())
+        .collect();
+    assert!(found.len() > 5, "{found:?}");
+    found
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The lines of a page outside of blocks of code, with their numbers.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut in_code = false;
+    text.lines().enumerate().filter_map(move |(i, line)| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        (!in_code && !is_fence).then_some((i + 1, line))
+    })
+}
+
+/// The texts in backticks of a line.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+fn is_path(text: &str) -> bool {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-/".contains(c));
+    let suffix = text.rsplit_once('.').map_or("", |(_, suffix)| suffix);
+    let elsewhere = text.starts_with('/') || text.starts_with("target/");
+    plain && !elsewhere && (text.contains('/') || SUFFIXES.contains(&suffix))
+}
+
+/// Whether a path of a page in `folder` leads to something.
+fn exists(folder: &Path, path: &str) -> bool {
+    let is_placeholder = |part: &str| part.split('.').any(|word| word == "NAME");
+    let known: PathBuf = path.split('/').take_while(|part| !is_placeholder(part)).collect();
+    let mut places = vec![folder.join(&known), known.clone()];
+    for (word, source) in SOURCES {
+        let inside = known.strip_prefix(word).unwrap_or(&known);
+        places.push(Path::new(source).join(inside));
+    }
+    // A placeholder without a folder before it says nothing.
+    !known.as_os_str().is_empty() && places.iter().any(|place| root().join(place).exists())
+}
+
+#[test]
+fn every_path_in_a_page_exists() {
+    let (mut checked, mut missing) = (0, Vec::new());
+    for page in files("md") {
+        let folder = page.parent().unwrap();
+        for (line, text) in prose(&read(&page)) {
+            for path in quoted(text).filter(|text| is_path(text)) {
+                checked += 1;
+                if !exists(folder, path) {
+                    missing.push(format!("{}:{line}: `{path}`", page.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 200, "{checked} paths");
+    assert!(missing.is_empty(), "these paths do not exist:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn every_relative_link_in_a_page_leads_somewhere() {
+    let link = Regex::new(r"\]\(([^() ]+)\)").unwrap();
+    let (mut checked, mut broken) = (0, Vec::new());
+    for page in files("md") {
+        let folder = page.parent().unwrap();
+        for (line, text) in prose(&read(&page)) {
+            for target in link.captures_iter(text).map(|found| found.get(1).unwrap().as_str()) {
+                let file = target.split('#').next().unwrap_or_default();
+                if target.contains("://") || file.is_empty() {
+                    continue;
+                }
+                checked += 1;
+                if !root().join(folder).join(file).exists() {
+                    broken.push(format!("{}:{line}: {target}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(checked > 20, "{checked} links");
+    assert!(broken.is_empty(), "these links lead nowhere:\n{}", broken.join("\n"));
+}
+
+/// The names of tests in the lists of what to add: a text in backticks with four words or more.
+#[test]
+fn every_test_that_proves_an_addition_exists() {
+    let name = Regex::new("^[a-z0-9]+(_[a-z0-9]+){3,}$").unwrap();
+    let page = read(Path::new("docs/adding.md"));
+    let wanted: BTreeSet<_> = prose(&page)
+        .flat_map(|(_, line)| quoted(line))
+        .filter(|text| name.is_match(text))
+        .map(|test| format!("fn {test}("))
+        .collect();
+    assert!(wanted.len() > 5, "{wanted:?}");
+    let sources: Vec<_> = files("rs").iter().map(|file| read(file)).collect();
+    let missing: Vec<_> =
+        wanted.iter().filter(|test| !sources.iter().any(|source| source.contains(test.as_str()))).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:?}");
+}
+
+/// An architecture made of blocks that exist touches few files. What its list names is what a stranger opens.
+#[test]
+fn an_architecture_names_at_most_three_product_files() {
+    let page = read(Path::new("docs/adding.md"));
+    let (_, section) = page.split_once("### Example: gemma3").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    let paths: BTreeSet<_> =
+        prose(section).flat_map(|(_, line)| quoted(line)).filter(|text| is_path(text)).collect();
+    let files: BTreeSet<_> = paths.iter().filter(|path| path.ends_with(".rs")).collect();
+    assert!((2..=3).contains(&files.len()), "{files:?}");
+}
+
+/// Tables (lines that begin and end with a bar) and lines with an address may be wider, because they cannot
+/// be wrapped.
+#[test]
+fn comments_are_no_wider_than_the_code() {
+    let (mut checked, mut wide) = (0, Vec::new());
+    for file in files("rs") {
+        for (i, line) in
+            read(&file).lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//"))
+        {
+            checked += 1;
+            let text = line.trim().trim_start_matches(['/', '!']).trim();
+            let cannot_wrap = text.starts_with('|') && text.ends_with('|') || text.contains("://");
+            let columns = line.chars().count();
+            if columns > COLUMNS && !cannot_wrap {
+                wide.push(format!("{}:{}: {columns} columns", file.display(), i + 1));
+            }
+        }
+    }
+    assert!(checked > 5000, "{checked} lines");
+    assert!(wide.is_empty(), "these comments are wider than {COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn the_rules_tell_paths_from_other_texts() {
+    for path in ["README.md", "model/arch/NAME.rs", "host/engine", "docs/", "tests/e2e"] {
+        assert!(is_path(path), "{path}");
+    }
+    for text in
+        ["Op::Argmax", "n_past", "cargo xtask test", "/dev/fastrpc-cdsp", "target/dist/x", "--op RE", "v73"]
+    {
+        assert!(!is_path(text), "{text}");
+    }
+    let docs = Path::new("docs");
+    for path in [
+        "tape.md",
+        "docs/tape.md",
+        "model/arch/NAME.rs",
+        "host/engine/mod.rs",
+        "kernels/NAME/mod.rs",
+        "abi/op",
+    ] {
+        assert!(exists(docs, path), "{path}");
+    }
+    for path in ["model/arch/llama.rs", "models/arch/NAME.rs", "NAME.rs", "dsp/engine", "ARCHITECTURE/x.md"] {
+        assert!(!exists(docs, path), "{path}");
+    }
+}
