@@ -161,11 +161,13 @@ impl SsmConv {
         // Rows of history that exist; the older ones are zero.
         let known = (taps - 1).min(self.n_past);
         let mut tickets = [None; 4];
-        // SAFETY: K rows of n channels lie inside w, and the slot has K rows for them.
+        // SAFETY: K rows of n channels lie inside w, which nobody writes, and the slot has K rows for them,
+        // which nobody uses until the tickets have been waited for (the caller's contract).
         tickets[0] = Some(unsafe { worker.dma.push(rows(self.w.at([0; 3]), 0, taps, self.w.nb[1])) });
         for row in taps..2 * taps - 1 - known {
             for v in 0..BLOCK_VECTORS {
-                // SAFETY: a row of the slot that no transfer writes.
+                // SAFETY: rows K to `2 * K - 2 - known` of the slot are this worker's own (the caller's
+                // contract), and no transfer writes them: the history comes to the rows after these.
                 unsafe { H::store(stage.add(row * ROW_BYTES + v * VECTOR_BYTES).cast(), H::splat(0.0)) };
             }
         }
@@ -201,12 +203,14 @@ impl SsmConv {
     /// Computes a block's outputs, then moves the ring on.
     ///
     /// # Safety
-    /// The block's transfers are done; no other worker touches its channels of y and of the ring.
+    /// 1. The block's transfers are done, and its slot is this worker's own.
+    /// 2. No other worker touches the block's channels of y, of the ring and of the tape.
     #[inline(always)]
     unsafe fn convolve<H: Hvx>(&self, block: &Block) {
         let &Block { sequence, at, n, stage, .. } = block;
         let taps = self.w.ne[1];
-        // SAFETY: row r of the slot, staged per the caller's promise; n <= BLOCK floats of it are used.
+        // SAFETY: row `r` of the slot is staged (the caller's contract, point 1), and of its ROW_BYTES the
+        // first `n` floats are used, because `n` is BLOCK at most.
         let staged = |r: usize| unsafe { Row::new(stage.add(r * ROW_BYTES).cast(), n) };
         let x = |t: usize| self.x.row([t, sequence, 0]).part(at, n);
         for t in 0..self.tokens {
@@ -215,7 +219,8 @@ impl SsmConv {
                 // Row t + j of history followed by x.
                 *row = if t + j < taps - 1 { staged(taps + t + j) } else { x(t + j - (taps - 1)) };
             }
-            // SAFETY: this block's channels, per the caller's promise.
+            // SAFETY: channels `at..at + n` of y are this block's, and no other worker touches them (the
+            // caller's contract, point 2).
             let mut y = unsafe { self.y.part_mut([t, sequence, 0], at, n) };
             for v in 0..n.div_ceil(LANES) {
                 let mut sum = H::mul(rows[0].vector::<H>(v), staged(0).vector::<H>(v));
@@ -227,8 +232,8 @@ impl SsmConv {
         }
         let size = self.ring.ne[1];
         let into_ring = |position: usize, row: Row<'_>| {
-            // SAFETY: this block's channels of the ring, which no other worker touches (the caller's
-            // promise).
+            // SAFETY: channels `at..at + n` of the ring are this block's, and no other worker touches them
+            // (the caller's contract, point 2).
             let mut ring = unsafe { self.ring.part_mut([position % size, sequence, 0], at, n) };
             ring.copy::<H>(row);
         };
