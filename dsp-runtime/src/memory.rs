@@ -12,8 +12,8 @@ use crate::row::{Row, RowMut};
 /// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
 ///
 /// Invariant, established by validation: every element with indices below the *full* shape lies inside its
-/// mapped buffer and is aligned for its type, for as long as the program is loaded. Shapes seen here are never
-/// larger than that.
+/// mapped buffer and is aligned for its type, for as long as the program is loaded. Shapes seen here are
+/// never larger than that.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     base: *mut u8,

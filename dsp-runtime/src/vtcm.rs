@@ -23,7 +23,7 @@ impl Vtcm {
     ///
     /// # Safety
     /// As long as the session lives:
-    /// 1. `base` is aligned to 128 bytes and valid for reads and writes of `bytes`;
+    /// 1. `base` is aligned to 128 bytes and valid for reads and writes of `bytes`, which are initialised;
     /// 2. nobody else uses these bytes.
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }

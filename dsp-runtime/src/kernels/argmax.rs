@@ -84,7 +84,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     if kernel.parts > 1 {
         for (r, parts) in kernel.found.chunks(kernel.parts).take(m).enumerate() {
             let best = parts.iter().fold(None, |best, slot| first_max(best, slot.get()));
-            // SAFETY: the workers are done; only this thread writes.
+            // SAFETY: `parallel` has returned, so the workers are done, and this thread alone uses the
+            // outputs.
             unsafe { kernel.answer(r, best) };
         }
     }

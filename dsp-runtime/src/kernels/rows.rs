@@ -63,8 +63,8 @@ fn row_id(ids: &View, i: [usize; 3], of: &View) -> Result<usize, Fault> {
 /// A row of a strip: 32 values from 32 * `tile` on.
 ///
 /// # Safety
-/// `strip` is a strip of the tiled type `dtype` that has this tile, readable and aligned to vectors; `lane` is
-/// below 32.
+/// `strip` is a strip of the tiled type `dtype` that has this tile, readable and aligned to vectors; `lane`
+/// is below 32.
 #[inline(always)]
 unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: usize) -> H::F {
     let mut values = Lanes([0; LANES]);

@@ -17,8 +17,8 @@ impl Activations {
     /// R rows of `k.1` values from value `k.0`, which is the first of a block.
     ///
     /// # Safety
-    /// 1. Each `x` is an activation row of `k.1` values, aligned to vectors and readable as long as the result
-    ///    is used.
+    /// 1. Each `x` is an activation row of `k.1` values, aligned to vectors and readable as long as the
+    ///    result is used.
     /// 2. `k.0` is the first value of one of its blocks.
     #[inline(always)]
     pub unsafe fn all<const R: usize>(x: [*const u8; R], k: (usize, usize)) -> [Self; R] {
