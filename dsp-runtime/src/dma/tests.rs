@@ -79,7 +79,8 @@ fn rows_keep_their_strides() {
             src_stride: 3,
             dst_stride: 5,
         };
-        // SAFETY: rows of 2 bytes at 0 and 3 of `from`, at 0 and 5 of `to`.
+        // SAFETY: two rows of 2 bytes lie at 0 and 3 of `from`, which has 6, and at 0 and 5 of `to`, which
+        // has 8; nobody else uses them before the wait.
         let ticket = unsafe { queue.push(t) };
         queue.wait(ticket).unwrap();
         assert_eq!(to, [1, 2, 0, 0, 0, 3, 4, 0], "{mode:?}");

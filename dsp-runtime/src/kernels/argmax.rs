@@ -279,7 +279,8 @@ impl Kernel for Argmax {
             if self.parts > 1 {
                 self.found[unit].set(best);
             } else {
-                // SAFETY: row r was claimed by this worker alone, and its result with it.
+                // SAFETY: `claim` gives row `r`, and with it element `r` of the outputs, to this worker
+                // alone.
                 unsafe { self.answer(r, best) };
             }
         }

@@ -46,8 +46,8 @@ impl Kernel for Quantize {
             let i = self.x.unravel(r);
             // Activation rows are aligned to vectors (validation).
             let y = Lines::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-            // SAFETY: the row's bytes are inside the buffer (validation counts `ActivationRow::bytes` per
-            // row), and this worker alone has claimed the row.
+            // SAFETY: `y` is a row of the validated view y, which has `ActivationRow::bytes` bytes inside the
+            // buffer, and `claim` gave it to this worker alone.
             unsafe { quantize_row::<H>(self.x.row(i), y, layout) };
         }
         Ok(())

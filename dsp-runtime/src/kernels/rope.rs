@@ -261,7 +261,8 @@ impl Kernel for Rope {
                 self.fill(&mut table, &mut theta, first, n);
                 for h in 0..self.y.ne[1] {
                     let x = self.x.row([h, t, b]);
-                    // SAFETY: token t of b was claimed by this worker alone, with all its rows.
+                    // SAFETY: `claim` gives token `t` of sequence `b`, with the rows of all its heads, to
+                    // this worker alone. x lies in y's very place or apart from it (validation).
                     let mut y = unsafe { self.y.row_mut([h, t, b]) };
                     if self.mode == RopeMode::Norm {
                         turn_neighbours::<H>(&table, x.part(2 * first, 2 * n), y.part(2 * first, 2 * n));

@@ -127,7 +127,8 @@ impl Kernel for SsmConv {
             for ticket in block.tickets.into_iter().flatten() {
                 worker.dma.wait(ticket)?;
             }
-            // SAFETY: the transfers are done, and the block was claimed by this worker alone.
+            // SAFETY: the block's transfers were waited for above, its slot is in this worker's own VTCM, and
+            // `claim` gave the block, and with it its channels of y, ring and tape, to this worker alone.
             unsafe { self.convolve::<H>(&block) };
             if !self.ahead {
                 // SAFETY: a slot is K + K - 1 rows of this worker's own VTCM, and `block`, the last to use
@@ -180,21 +181,24 @@ impl SsmConv {
             // `kept` < K <= R: at most one wrap, and no row twice.
             let first = kept.min(size - oldest);
             let src = self.ring.at([oldest, sequence, 0]);
-            // SAFETY: `first` rows from `oldest` lie inside the ring; this block alone writes its channels
-            // there, after it has waited.
+            // SAFETY: `first` rows from `oldest` lie inside the ring, as `first` is at most `size - oldest`;
+            // this block alone writes its channels there, after it has waited. The slot has a row for each,
+            // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[1] = Some(unsafe { worker.dma.push(rows(src, to, first, self.ring.nb[1])) });
             if first < kept {
                 let src = self.ring.at([0, sequence, 0]);
                 let transfer = rows(src, to + first, kept - first, self.ring.nb[1]);
-                // SAFETY: the rows from 0 that wrapped, fewer than the ring has; this block alone writes its
-                // channels there, after it has waited.
+                // SAFETY: rows 0 to `kept - first - 1` lie inside the ring, which has at least `kept` rows;
+                // this block alone writes its channels there, after it has waited. The slot has a row for
+                // each, which nobody uses until then (the caller's contract) and which is in VTCM.
                 tickets[2] = Some(unsafe { worker.dma.push(transfer) });
             }
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| taped > 0) {
             let src = tape.at([self.commit - taped, sequence, 0]);
-            // SAFETY: `run` has made sure that the tape has `commit` rows; this block alone writes its
-            // channels there, after it has waited.
+            // SAFETY: `n_commit` has checked that the tape has `commit` rows, and `taped` is at most that;
+            // this block alone writes its channels there, after it has waited. The slot has a row for each,
+            // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
         Some(Block { sequence, at, n, stage, tickets })

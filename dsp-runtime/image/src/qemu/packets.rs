@@ -284,7 +284,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let resources = Resources { workers, vtcm_bytes: VTCM, units: Units::default() };
     let shapes = OpShapes::of(&checked, &program.op, resources);
     let plan = kernels::plan(*op, &shapes).map_err(refused)?;
-    // SAFETY: validated above against this very memory, which lives until the process ends.
+    // SAFETY: `checked.check` has validated the tensors against this very memory, which begins at a multiple
+    // of 128 and lives until the process ends.
     let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
     let (src, dst) = (shapes.src.map(|t| t.map(view)), shapes.dst.map(|t| t.map(view)));
 

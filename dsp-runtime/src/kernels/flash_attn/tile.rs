@@ -258,8 +258,8 @@ impl MaskTile {
         (self.row, self.range) = (row, (from, to));
         assert!(start + to <= mask.ne[0]);
         for lane in from..to {
-            // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and
-            // aligned.
+            // SAFETY: `at` has checked the indices of the row, and `start + lane` is below its length, by the
+            // assertion above. F16 values are adjacent (layout of the slot) and aligned (validation).
             let bits = unsafe { row.add((start + lane) * 2).cast::<u16>().read() };
             self.lanes[lane] = f16::from_bits(bits).to_f32();
         }

@@ -122,7 +122,8 @@ impl Platform for LinuxPlatform<'_> {
 
     fn unmap(&self, _fd: Fd, base: NonNull<u8>, size: u64) {
         let bytes = size.next_multiple_of(FILE_ALIGN) as u32;
-        // SAFETY: `map` made this mapping, and the session uses it no more.
+        // SAFETY: `base` and `size` are those of a mapping that `map` made, and the caller uses it no more.
+        // (That is up to the callers of this safe function; `BufferTable` is the one there is.)
         let _ = unsafe { sys::call(Call::Unmap, [base.addr().get() as u32, bytes, 0, 0, 0, 0]) };
     }
 
@@ -182,7 +183,9 @@ pub unsafe fn spawn(entry: extern "C" fn(*mut ()), argument: *mut ()) -> Result<
     /// Memory, file system, files, signals, thread group, semaphores: all shared.
     const THREAD: u32 = 0x50f00;
     let stack = guarded(STACK)?;
-    // SAFETY: the last words of the new stack: the argument, the function, and room to stay aligned.
+    // SAFETY: the stack is STACK bytes of new memory that nobody else knows, and ends at a multiple of 128:
+    // its last 16 bytes have room for the argument and the function, and are aligned to 8. `entry` may be
+    // called with `argument` (the caller's contract).
     unsafe {
         let top = stack.as_ptr().add(STACK - 16).cast::<u32>();
         top.write(argument.expose_provenance() as u32);

@@ -251,7 +251,8 @@ impl Session {
             if let Err(error) = watchdog {
                 tracing::warn!("no thread to watch a call of the DSP: {error}");
             }
-            // SAFETY: as many arguments as the scalars say, each of its length.
+            // SAFETY: `args` has as many arguments as `scalars` says: each caller gives a constant with the
+            // arguments that it names. Each is of its own length and lives through the call.
             let code = unsafe {
                 (library.functions().remote_handle64_invoke)(self.handle, scalars, args.as_mut_ptr())
             };
