@@ -35,9 +35,10 @@ pub struct BufferTable {
     turn: u64,
 }
 
-// SAFETY: the table only names memory; every access through it is subject to the contract of `View`.
+// SAFETY: only the base addresses of mappings keep the table from being `Send`. The table itself reads and
+// writes nothing there.
 unsafe impl Send for BufferTable {}
-// SAFETY: as above.
+// SAFETY: `&BufferTable` gives addresses and sizes only, and reads and writes nothing there.
 unsafe impl Sync for BufferTable {}
 
 impl BufferTable {
@@ -190,7 +191,8 @@ impl BufferTable {
         }
         // Callers hold it.
         let base = mapping.base.ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-        // SAFETY: offset is inside the mapping, per the check above.
+        // SAFETY: `range.offset` is at most the size of the mapping, by the check above, and the mapping has
+        // so many bytes from `base` on.
         Ok(unsafe { base.add(range.offset as usize) })
     }
 }

@@ -12,7 +12,8 @@ use crate::row::{Row, RowMut};
 /// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
 ///
 /// Invariant, established by validation: every element with indices below the *full* shape lies inside its
-/// mapped buffer, for as long as the program is loaded. Shapes seen here are never larger than that.
+/// mapped buffer and is aligned for its type, for as long as the program is loaded. Shapes seen here are
+/// never larger than that.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     base: *mut u8,
@@ -24,25 +25,27 @@ pub struct View {
     pub nb: [usize; 4],
 }
 
-// SAFETY: a view is an address range; access through it is unsafe or goes through rows whose contract covers
-// it.
+// SAFETY: a view is an address range. Rows and elements are written through unsafe functions only, whose
+// callers answer for other threads, and what is read is memory that the host may change at any time anyway.
 unsafe impl Send for View {}
-// SAFETY: as above.
+// SAFETY: `&View` gives no more than a copy of the view does: addresses, rows to read, and unsafe functions
+// whose callers answer for other threads.
 unsafe impl Sync for View {}
 
 impl View {
     /// The view of `tensor` in the buffer that starts at `base`.
     ///
     /// # Safety
-    /// `tensor` was validated against a buffer of that size mapped at `base`, and the mapping outlives the
-    /// view.
+    /// 1. A buffer is mapped at `base`, a multiple of 128, and the mapping outlives the view.
+    /// 2. `tensor` was validated against a buffer of that size, and `dtype` is its type.
     pub unsafe fn new(base: NonNull<u8>, tensor: &TensorDesc, dtype: DType, n_tokens: u32) -> Self {
         let mut ne = tensor.ne.map(|n| n as usize);
         if tensor.token_axis != NO_TOKEN_AXIS {
             let axis = usize::from(tensor.token_axis);
             ne[axis] = ne[axis].min(n_tokens as usize);
         }
-        // SAFETY: the tensor lies inside the buffer.
+        // SAFETY: the tensor, and so its first byte at `offset`, lies inside the buffer that is mapped at
+        // `base` (the caller's contract).
         let base = unsafe { base.as_ptr().add(tensor.offset as usize) };
         Self { base, dtype, ne, nb: tensor.nb.map(|n| n as usize) }
     }
@@ -75,8 +78,9 @@ impl View {
     #[inline(always)]
     pub fn rows_from(&self, first: usize, n: usize) -> impl Iterator<Item = Row<'_>> {
         let len = self.ne[0];
-        // SAFETY: the walk stays inside the view's rows, which are inside the buffer and aligned
-        // (validation).
+        // SAFETY: `Walk::new` has checked that the view is F32 with adjacent elements and has `n` rows from
+        // `first` on, and `Walk` gives the addresses of these. A row of `ne[0]` floats lies inside the buffer
+        // and is aligned for f32 (the view's invariant, which validation established).
         Walk::new(self, first, n).map(move |at| unsafe { Row::new(at.cast(), len) })
     }
 
@@ -90,7 +94,10 @@ impl View {
     #[inline(always)]
     pub unsafe fn rows_mut_from(&self, first: usize, n: usize) -> impl Iterator<Item = RowMut<'_>> {
         let len = self.ne[0];
-        // SAFETY: as in `rows_from`; exclusive by the caller's promise.
+        // SAFETY: `Walk::new` has checked that the view is F32 with adjacent elements and has `n` rows from
+        // `first` on, and `Walk` gives the addresses of these. A row of `ne[0]` floats lies inside the buffer
+        // and is aligned for f32 (the view's invariant). No other worker touches these rows (the caller's
+        // contract).
         Walk::new(self, first, n).map(move |at| unsafe { RowMut::new(at.cast(), len) })
     }
 
@@ -126,7 +133,8 @@ impl View {
     #[inline]
     pub fn row(&self, i: [usize; 3]) -> Row<'_> {
         assert!(self.dtype == DType::F32 && self.nb[0] == 4);
-        // SAFETY: the row is inside the buffer (invariant; indices checked by `at`) and aligned (validation).
+        // SAFETY: `at` has checked the indices, so the row's `ne[0]` adjacent floats lie inside the buffer
+        // and are aligned for f32 (the view's invariant, which validation established).
         unsafe { Row::new(self.at(i).cast(), self.ne[0]) }
     }
 
@@ -140,7 +148,9 @@ impl View {
     #[inline]
     pub unsafe fn row_mut(&self, i: [usize; 3]) -> RowMut<'_> {
         assert!(self.dtype == DType::F32 && self.nb[0] == 4);
-        // SAFETY: as in `row`; exclusive by the caller's promise.
+        // SAFETY: `at` has checked the indices, so the row's `ne[0]` adjacent floats lie inside the buffer
+        // and are aligned for f32 (the view's invariant). No other worker touches the row (the caller's
+        // contract).
         unsafe { RowMut::new(self.at(i).cast(), self.ne[0]) }
     }
 
@@ -155,7 +165,9 @@ impl View {
     pub unsafe fn part_mut(&self, i: [usize; 3], at: usize, len: usize) -> RowMut<'_> {
         assert!(self.dtype == DType::F32 && self.nb[0] == 4);
         assert!(at <= self.ne[0] && len <= self.ne[0] - at);
-        // SAFETY: inside the row; exclusive by the caller's promise.
+        // SAFETY: `at` has checked the indices, so the row's `ne[0]` adjacent floats lie inside the buffer
+        // and are aligned for f32 (the view's invariant), and floats `at..at + len` are among them by the
+        // line above. No other worker touches these (the caller's contract).
         unsafe { RowMut::new(self.at(i).cast::<f32>().add(at), len) }
     }
 
@@ -166,8 +178,9 @@ impl View {
     #[inline]
     pub fn int(&self, i: [usize; 4]) -> i32 {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
-        // SAFETY: inside the buffer and aligned (invariant, indices checked). Volatile: the host may write it
-        // at any time; it is read once, then checked, then used.
+        // SAFETY: the line above and `at` have checked the indices, so the element lies inside the buffer and
+        // is aligned for i32 (the view's invariant). The read is volatile because the host may write the
+        // element at any time: it is read once, then checked, then used.
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().read_volatile() }
     }
 
@@ -181,8 +194,9 @@ impl View {
     #[inline]
     pub unsafe fn set_int(&self, i: [usize; 4], value: i32) {
         assert!(self.dtype == DType::I32 && i[0] < self.ne[0]);
-        // SAFETY: inside the buffer and aligned (invariant, indices checked); exclusive by the caller's
-        // promise.
+        // SAFETY: the line above and `at` have checked the indices, so the element lies inside the buffer and
+        // is aligned for i32 (the view's invariant). No other worker touches it at the same time (the
+        // caller's contract).
         unsafe { self.at([i[1], i[2], i[3]]).add(i[0] * self.nb[0]).cast::<i32>().write(value) }
     }
 }
@@ -246,7 +260,9 @@ impl<'v> Column<'v> {
     #[inline(always)]
     pub fn row(&self, i: usize) -> Row<'v> {
         assert!(i < self.rows);
-        // SAFETY: a row of the view, by its invariant inside the buffer, and aligned (validation).
+        // SAFETY: `i` is below the rows of axis 2, and `Floats::column` has checked the indices of axes 1 and
+        // 3, so this is a row of `len` adjacent floats of the view, inside the buffer and aligned for f32
+        // (the view's invariant).
         unsafe { Row::new(self.base.wrapping_add(i * self.stride).cast(), self.len) }
     }
 }
@@ -266,7 +282,9 @@ impl<'v> ColumnMut<'v> {
     #[inline(always)]
     pub unsafe fn row(&self, i: usize) -> RowMut<'v> {
         assert!(i < self.0.rows);
-        // SAFETY: as in `Column::row`; exclusive by the caller's promise.
+        // SAFETY: `i` is below the rows of axis 2, and `Floats::column` has checked the indices of axes 1 and
+        // 3, so this is a row of `len` adjacent floats of the view, inside the buffer and aligned for f32
+        // (the view's invariant). No other worker touches it (the caller's contract).
         unsafe { RowMut::new(self.0.base.wrapping_add(i * self.0.stride).cast(), self.0.len) }
     }
 }
@@ -300,7 +318,8 @@ impl LinesOfRows<'_> {
     pub fn step(&mut self) -> Lines {
         let at = self.0.at;
         let _ = self.0.next();
-        // SAFETY: base and strides of the view are multiples of a vector's size (checked by `lines_from`).
+        // SAFETY: `at` is the view's base plus multiples of its strides, and `lines_from` has checked that
+        // base and strides are multiples of 128.
         unsafe { Lines::new_unchecked(at) }
     }
 }
@@ -384,7 +403,8 @@ mod tests {
         assert!(catch_unwind(|| ids.row([0; 3])).is_err());
         assert!(catch_unwind(|| floats.int([0; 4])).is_err());
         assert!(catch_unwind(|| ids.int([4, 0, 0, 0])).is_err());
-        // SAFETY: it fails before it makes a row.
+        // SAFETY: the part of 2 floats from 3 on leaves the row of 4, so `part_mut` panics before it makes a
+        // row that could be written.
         assert!(catch_unwind(|| unsafe { floats.part_mut([0; 3], 3, 2) }.len()).is_err());
     }
 }

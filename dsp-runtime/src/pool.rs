@@ -173,7 +173,8 @@ pub struct Pool<'p, P: Platform> {
 // the gate is closed with nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate
 // is like that again.
 unsafe impl<P: Platform> Sync for Pool<'_, P> {}
-// SAFETY: the raw kernel pointer is only set while `run` is on the stack.
+// SAFETY: only the raw pointer to the kernel keeps the pool from being `Send`. It is used only while `run` is
+// on the stack, and the dispatcher that runs borrows the pool, so that it cannot be moved then.
 unsafe impl<P: Platform> Send for Pool<'_, P> {}
 
 struct Call<'a, 'w, 'p, K>(&'a K, &'w mut Worker<'p>);
@@ -284,12 +285,16 @@ impl<'p, P: Platform> Pool<'p, P> {
 
     fn work(&self, id: usize, job: &Job) {
         let outcome = self.queues[id].with_mut(|dma| {
-            // SAFETY: queue `id` belongs to this worker.
+            // SAFETY: queue `id` is used by worker `id` alone. Worker 0 is the dispatcher, of which there is
+            // one at a time (`dispatched`). Of the others each is one thread, which whoever calls `serve`
+            // sees to: the pool does not check it.
             let dma = unsafe { &mut *dma };
             let (counter, vtcm) = (&self.counter, self.vtcm);
             let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
             let outcome = self.platform.observe(id, || {
-                // SAFETY: the kernel lives until `run` returns, which waits for us.
+                // SAFETY: `job.kernel` was made from a reference by `run`, whose caller holds that reference
+                // until `run` returns. It returns when this worker has left the job, or is this worker
+                // itself.
                 contain(|| unsafe { &*job.kernel }.run_with(self.isa, &mut worker))
             });
             // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
@@ -370,8 +375,9 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
         let pool = self.pool;
         let (units, work) = (kernel.units(), kernel.work());
         let large = units > 1 && pool.workers > 1 && work >= pool.alone;
-        // SAFETY: the same pointer. It says that the kernel lives for ever; it is used until the last worker
-        // is done with the job, which is before this function returns.
+        // SAFETY: the pointers differ only in the lifetime that their types name. The kernel is used until
+        // the last worker has left the job, which `finish` waits for before this function returns, and it is
+        // borrowed for that long.
         let kernel = unsafe {
             core::mem::transmute::<*const (dyn AnyKernel + '_), *const (dyn AnyKernel + 'static)>(kernel)
         };

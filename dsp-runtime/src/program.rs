@@ -44,15 +44,17 @@ pub struct Arena {
     used: Vec<(usize, usize), MAX_BLOCKS>,
 }
 
-// SAFETY: the arena owns its memory (see `new`).
+// SAFETY: only the raw pointer keeps the arena from being `Send`, and nobody else uses the memory behind it
+// (the contract of `new`).
 unsafe impl Send for Arena {}
 
 impl Arena {
     /// An arena on `bytes` at `base`.
     ///
     /// # Safety
-    /// `base` is aligned to 64 bytes, valid for reads and writes of `bytes` as long as the arena lives, used
-    /// by nobody else, and not writable by the host.
+    /// As long as the arena lives:
+    /// 1. `base` is aligned to 64 bytes and valid for reads and writes of `bytes`, which are initialised;
+    /// 2. nobody else uses these bytes, and the host cannot write them.
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes, used: Vec::new() }
     }
@@ -97,14 +99,17 @@ impl Arena {
 
     /// The bytes of a block.
     pub fn get(&self, block: &Block) -> &[u8] {
-        // SAFETY: blocks are disjoint parts of the arena's memory, and this one is borrowed with the arena.
+        // SAFETY: `allocate` made the block inside the arena's memory, apart from all other blocks, and its
+        // bytes are initialised (the contract of `new`). The arena is borrowed for as long as the slice
+        // lives, so that nothing writes it.
         unsafe { core::slice::from_raw_parts(self.base.as_ptr().add(block.offset), block.bytes) }
     }
 
     /// The bytes of a block, to write.
     pub fn get_mut(&mut self, block: &Block) -> &mut [u8] {
-        // SAFETY: blocks are disjoint parts of the arena's memory, and the arena, with this one, is borrowed
-        // exclusively.
+        // SAFETY: `allocate` made the block inside the arena's memory, apart from all other blocks, and its
+        // bytes are initialised (the contract of `new`). The arena is borrowed exclusively for as long as the
+        // slice lives.
         unsafe { core::slice::from_raw_parts_mut(self.base.as_ptr().add(block.offset), block.bytes) }
     }
 }
@@ -178,8 +183,9 @@ impl Loaded {
             return Err(Fault::new(ErrorCode::ProgramTooLarge, bytes as u32));
         }
         let block = arena.allocate(with_side_arrays(bytes))?;
-        // SAFETY: readable by the caller's promise; a copy torn by the host is validated like any other
-        // bytes.
+        // SAFETY: `shared` is valid for reading `bytes` (the caller's contract), and the block has at least
+        // as many. They do not overlap, because nobody else uses the arena's memory (the contract of
+        // `Arena::new`). A copy torn by the host is validated like any other bytes.
         unsafe {
             core::ptr::copy_nonoverlapping(shared.as_ptr(), arena.get_mut(&block).as_mut_ptr(), bytes);
         }

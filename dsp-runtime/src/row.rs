@@ -51,7 +51,8 @@ impl<'m> Row<'m> {
     #[inline(always)]
     pub fn part(self, at: usize, len: usize) -> Self {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: inside this row.
+        // SAFETY: `at + len <= self.len` by the line above, so the part lies inside this row, which is
+        // aligned for f32 and readable for `'m` (the contract of `new`).
         unsafe { Self::new(self.ptr.add(at), len) }
     }
 }
@@ -81,7 +82,8 @@ impl<const ALIGNED: bool> Row<'_, ALIGNED> {
     #[inline(always)]
     pub fn get(self, i: usize) -> f32 {
         assert!(i < self.len);
-        // SAFETY: in range per the line above, readable per `new`.
+        // SAFETY: `i < self.len` by the line above, and the row's `len` floats are readable (the contract of
+        // `new`).
         unsafe { self.ptr.add(i).read() }
     }
 
@@ -108,7 +110,8 @@ impl<const ALIGNED: bool> Row<'_, ALIGNED> {
         if self.len - at >= LANES {
             return self.full::<H>(v);
         }
-        // SAFETY: as many floats as the row has from `at`.
+        // SAFETY: `self.len - at` is at least 1 (the assertion above) and below 32 (the `if` above), and the
+        // row has so many floats from `at` on; it is aligned for f32 and readable (the contract of `new`).
         unsafe { H::load_n(self.ptr.add(at), self.len - at) }
     }
 
@@ -119,7 +122,7 @@ impl<const ALIGNED: bool> Row<'_, ALIGNED> {
     #[inline(always)]
     pub fn full<H: Hvx>(self, v: usize) -> H::F {
         assert!(v < self.whole());
-        // SAFETY: per the line above.
+        // SAFETY: `v` is below `whole`, by the line above.
         unsafe { self.full_unchecked::<H>(v) }
     }
 
@@ -130,7 +133,9 @@ impl<const ALIGNED: bool> Row<'_, ALIGNED> {
     #[inline(always)]
     pub unsafe fn full_unchecked<H: Hvx>(self, v: usize) -> H::F {
         debug_assert!(v < self.whole());
-        // SAFETY: a vector's worth of floats inside the row; whole vectors from an aligned start are aligned.
+        // SAFETY: `v < self.whole()` (the caller's contract), so floats `v * 32` to `v * 32 + 31` lie inside
+        // the row, which is readable (the contract of `new`). If ALIGNED, the row starts at a multiple of 128
+        // (checked by `aligned`), and so does each of its vectors.
         unsafe {
             let p = self.ptr.add(v * LANES);
             if ALIGNED { H::load_aligned(p) } else { H::load(p) }
@@ -159,7 +164,8 @@ impl<'m> RowMut<'m> {
     /// The row, to read.
     #[inline(always)]
     pub fn as_row(&self) -> Row<'_> {
-        // SAFETY: this row's own memory.
+        // SAFETY: `self.len` floats at `self.ptr` are readable for `'m` (the contract of `RowMut::new`), and
+        // this row stays borrowed for as long as the result lives.
         unsafe { Row::new(self.ptr, self.len) }
     }
 
@@ -170,7 +176,9 @@ impl<'m> RowMut<'m> {
     #[inline(always)]
     pub fn part(&mut self, at: usize, len: usize) -> RowMut<'_> {
         assert!(at <= self.len && len <= self.len - at);
-        // SAFETY: inside this row, which is borrowed exclusively for as long as the part lives.
+        // SAFETY: `at + len <= self.len` by the line above, so the part lies inside this row, which is
+        // readable and writable and touched by no other thread of the DSP side (the contract of `new`). This
+        // row is borrowed exclusively for as long as the part lives.
         unsafe { RowMut::new(self.ptr.add(at), len) }
     }
 
@@ -215,7 +223,8 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     #[inline(always)]
     pub fn set(&mut self, i: usize, value: f32) {
         assert!(i < self.len);
-        // SAFETY: in range per the line above, writable per `new`.
+        // SAFETY: `i < self.len` by the line above, and the row's `len` floats are writable (the contract of
+        // `new`).
         unsafe { self.ptr.add(i).write(value) }
     }
 
@@ -230,7 +239,8 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
         if self.len - at >= LANES {
             return self.set_full::<H>(v, value);
         }
-        // SAFETY: as many floats as the row has from `at`.
+        // SAFETY: `self.len - at` is at least 1 (the assertion above) and below 32 (the `if` above), and the
+        // row has so many floats from `at` on; it is aligned for f32 and writable (the contract of `new`).
         unsafe { H::store_n(self.ptr.add(at), value, self.len - at) }
     }
 
@@ -241,7 +251,7 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     #[inline(always)]
     pub fn set_full<H: Hvx>(&mut self, v: usize, value: H::F) {
         assert!(v < self.len / LANES);
-        // SAFETY: per the line above.
+        // SAFETY: the row has vector `v` whole, by the line above.
         unsafe { self.set_full_unchecked::<H>(v, value) }
     }
 
@@ -252,7 +262,9 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     #[inline(always)]
     pub unsafe fn set_full_unchecked<H: Hvx>(&mut self, v: usize, value: H::F) {
         debug_assert!(v < self.len / LANES);
-        // SAFETY: a vector's worth of floats inside the row; whole vectors from an aligned start are aligned.
+        // SAFETY: the row has vector `v` whole (the caller's contract), so floats `v * 32` to `v * 32 + 31`
+        // lie inside it, and it is writable (the contract of `new`). If ALIGNED, the row starts at a multiple
+        // of 128 (checked by `aligned`), and so does each of its vectors.
         unsafe {
             let p = self.ptr.add(v * LANES);
             if ALIGNED { H::store_aligned(p, value) } else { H::store(p, value) }
@@ -275,7 +287,9 @@ pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut 
     match (from, to) {
         (DType::F32, DType::F16) => {
             let (src, dst) = (src.cast::<f32>(), dst.cast::<u16>());
-            // SAFETY: vectors and rest are inside the `n` elements of 1 and 2.
+            // SAFETY: `full + rest == n`, and each step takes 32 elements below `full` or the `rest` (1 to
+            // 31) from `full` on: all are among the `n` elements that are aligned, readable at `src` (point
+            // 1) and writable at `dst` (point 2).
             unsafe {
                 for i in (0..full).step_by(LANES) {
                     math::store_f16::<H>(dst.add(i), H::load(src.add(i)));
@@ -287,7 +301,9 @@ pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut 
         }
         (DType::F16, DType::F32) => {
             let (src, dst) = (src.cast::<u16>(), dst.cast::<f32>());
-            // SAFETY: vectors and rest are inside the `n` elements of 1 and 2.
+            // SAFETY: `full + rest == n`, and each step takes 32 elements below `full` or the `rest` (1 to
+            // 31) from `full` on: all are among the `n` elements that are aligned, readable at `src` (point
+            // 1) and writable at `dst` (point 2).
             unsafe {
                 for i in (0..full).step_by(LANES) {
                     H::store(dst.add(i), math::load_f16::<H>(src.add(i)));
@@ -297,7 +313,8 @@ pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut 
                 }
             }
         }
-        // SAFETY: 1 to 4; where the types are equal, so are the sizes of their elements.
+        // SAFETY: both types are equal here (point 4), and so are the sizes of their elements: `n` elements
+        // are readable at `src` (point 1), writable at `dst` (point 2), and do not overlap (point 3).
         _ => unsafe { core::ptr::copy_nonoverlapping(src, dst, n * to.element_bytes().unwrap_or(0)) },
     }
 }

@@ -208,7 +208,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let bytes = block.len as usize;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
         let resources = self.resources();
-        // SAFETY: `range` found the bytes inside a mapping.
+        // SAFETY: `hold` has mapped the buffer, and `range` has checked that `bytes` from `shared` on lie
+        // inside the mapping, which stays as long as this message is handled.
         unsafe { Loaded::load(&mut self.arena, shared, bytes, &self.buffers, resources) }
     }
 
@@ -251,8 +252,10 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         self.buffers.hold(self.platform, core::iter::once(range.buffer))?;
         let shared = self.buffers.range(range)?;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
-        // SAFETY: `range` found the bytes inside a mapping, which is aligned to vectors, and the offset is
-        // aligned. Volatile: the host may write them at any time; the copy is what is checked and used.
+        // SAFETY: `hold` has mapped the buffer, at a multiple of 128 (`Platform::map`), and `range` has
+        // checked that the bytes of a `StepRegisters` from `shared` on lie inside it, at an offset that is a
+        // multiple of 4. Every bit pattern is a value of it. The read is volatile because the host may write
+        // them at any time: the copy is what is checked and used.
         let values = unsafe { shared.cast::<StepRegisters>().read_volatile() };
         let read_only = self.buffers.get(range.buffer).is_none_or(|m| m.info.read_only);
         Ok(RegisterBlock { values, range, read_only })
@@ -313,8 +316,9 @@ fn execute<P: Platform>(
     }
     if open.ends_round && outcome.is_ok() {
         let home = buffers.range(block.range)?.cast::<StepRegisters>();
-        // SAFETY: inside a mapping that programs may write, aligned, as `read_registers` and the check above
-        // found. Volatile: the host may read it at any time.
+        // SAFETY: `range` has checked that the block lies inside a mapping, at a multiple of 128 plus an
+        // offset that is a multiple of 4 (`read_registers`), and a mapping that is only read was refused
+        // above. The write is volatile because the host may read it at any time.
         unsafe { home.write_volatile(registers) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
         if let Some(mapping) = buffers.get(block.range.buffer) {

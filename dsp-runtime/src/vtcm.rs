@@ -22,8 +22,9 @@ impl Vtcm {
     /// The scratchpad at `base`.
     ///
     /// # Safety
-    /// `base` is aligned to 128 bytes, valid for reads and writes of `bytes` as long as the session lives,
-    /// and used by nobody else.
+    /// As long as the session lives:
+    /// 1. `base` is aligned to 128 bytes and valid for reads and writes of `bytes`, which are initialised;
+    /// 2. nobody else uses these bytes.
     pub const unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
         Self { base, bytes }
     }
@@ -104,7 +105,8 @@ mod tests {
         struct Memory([u8; 256]);
         let mut memory = Memory([0; 256]);
         let base = NonNull::from(&mut memory.0).cast();
-        // SAFETY: only addresses are looked at.
+        // SAFETY: `memory` has 256 bytes, aligned to 128, and lives to the end of the test; nobody else uses
+        // it.
         let vtcm = unsafe { Vtcm::new(base, 256) };
         assert_eq!(vtcm.region(256, 0).get(), base.as_ptr().wrapping_add(256));
         assert_eq!(vtcm.region(128, 128).get(), base.as_ptr().wrapping_add(128));

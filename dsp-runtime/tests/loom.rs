@@ -51,7 +51,8 @@ impl Tally {
     }
 
     fn counts(&self) -> [u32; 2] {
-        // SAFETY: the job is over.
+        // SAFETY: the models call this when the job is over, so that no worker writes the counts. Loom checks
+        // it.
         [0, 1].map(|unit| self.units[unit].with(|count| unsafe { *count }))
     }
 }
@@ -68,7 +69,8 @@ impl Kernel for Tally {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         while let Some(unit) = worker.claim() {
-            // SAFETY: the unit is ours.
+            // SAFETY: `claim` gave this unit to this worker alone, so that nobody else uses its count. Loom
+            // checks it.
             self.units[unit].with_mut(|count| unsafe { *count += 1 });
             if self.fails {
                 return Err(Fault::new(ErrorCode::BadRowIndex, unit as u32));

@@ -60,7 +60,8 @@ impl Memory {
 
     fn word(&self, byte: usize) -> &AtomicU32 {
         assert!(byte + 4 <= self.layout.bytes());
-        // SAFETY: inside the queue, aligned, alive for the borrow.
+        // SAFETY: the word is inside the queue, by the line above. Tests name multiples of 4, and the queue's
+        // lines are aligned to more and alive for the borrow.
         unsafe { AtomicU32::from_ptr(self.base().add(byte).cast()) }
     }
 

@@ -130,7 +130,7 @@ impl RemoteArg {
     /// # Safety
     /// It was made as a handle, or written as one.
     pub const unsafe fn as_handle(&self) -> u64 {
-        // SAFETY: the caller's promise.
+        // SAFETY: it was made as a handle, or written as one (the caller's contract).
         unsafe { self.handle }
     }
 }
@@ -162,21 +162,24 @@ pub unsafe fn invoke(
     sc: u32,
     args: *mut RemoteArg,
 ) -> Result<(), AeeError> {
-    // SAFETY: (1), for the `i` that the arms below use: their constants say how many there are; (2).
+    // SAFETY: `args` points to as many arguments as `sc` says (point 1). The arms below use only an `i` for
+    // which their constant names an input buffer, and input buffers are valid for reading their length (point
+    // 2).
     let input = |i: usize| unsafe { bytes((*args.add(i)).buffer) };
     match sc {
         OPEN => {
             let length = u32::read_from_prefix(input(0)).map_err(|_| AeeError::BAD_PARAMETER)?.0;
             match input(1) {
                 [uri @ .., 0] if uri.len() + 1 == length as usize => {
-                    // SAFETY: (1): three arguments, the last a handle to give.
+                    // SAFETY: OPEN names two input buffers and an output handle (point 1), so that argument 2
+                    // is there, and nobody else touches it.
                     unsafe { (*args.add(2)).handle = interface.open(uri)? };
                     Ok(())
                 }
                 _ => Err(AeeError::BAD_PARAMETER),
             }
         }
-        // SAFETY: (1): one argument, a handle.
+        // SAFETY: CLOSE names one argument, an input handle (point 1).
         CLOSE => interface.close(unsafe { (*args).handle }),
         START => match Start::read_from_prefix(input(0)) {
             Ok((start, _)) => interface.start(handle, &start),
@@ -184,12 +187,13 @@ pub unsafe fn invoke(
         },
         STOP => interface.stop(handle),
         INFO => {
-            // SAFETY: (1): one argument, a buffer.
+            // SAFETY: INFO names one argument, an output buffer (point 1).
             let output = unsafe { (*args).buffer };
             if output.data.is_null() || output.bytes < size_of::<Info>() {
                 return Err(AeeError::BAD_PARAMETER);
             }
-            // SAFETY: (2), and the length was checked.
+            // SAFETY: the buffer is valid for writing its length (point 2), which is at least that of an
+            // `Info`, by the check above; the write takes any address.
             unsafe { output.data.cast::<Info>().write_unaligned(interface.info()) };
             Ok(())
         }
@@ -204,7 +208,8 @@ unsafe fn bytes<'a>(buffer: RemoteBuffer) -> &'a [u8] {
     if buffer.data.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `buffer.data` is not null, by the check above, and valid for reading `buffer.bytes` while the
+    // result is used (the caller's contract).
     unsafe { core::slice::from_raw_parts(buffer.data, buffer.bytes) }
 }
 
@@ -258,7 +263,8 @@ mod tests {
             let mut args =
                 [RemoteArg::buffer(&mut length), RemoteArg::buffer(&mut uri), RemoteArg { handle: 0 }];
             call(&mut Fake::default(), OPEN, &mut args)?;
-            // SAFETY: the method gave a handle.
+            // SAFETY: `invoke` gave `Ok`, so OPEN has written the third argument as a handle, as which it was
+            // made.
             Ok(unsafe { args[2].handle })
         };
         assert_eq!(open(10, b"file:///x\0"), Ok(7));

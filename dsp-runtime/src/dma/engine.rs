@@ -199,13 +199,16 @@ impl Chain {
     /// Appends a descriptor in the slot of `ticket`.
     ///
     /// # Safety
-    /// As [`Engine::link`]; the slot's last descriptor is done.
+    /// 1. `words` describe a transfer that may happen: see [`DmaQueue::push`](super::DmaQueue::push).
+    /// 2. The descriptor that was last in the slot of `ticket` is done.
     pub(super) unsafe fn link(&mut self, ticket: u32, words: [u32; 8]) {
         let Some(Channel { engine, ring }) = self.channel else { return };
         let slot = ticket as usize % DEPTH;
         let (tail, new) = (&ring.0[self.tail], &ring.0[slot]);
         new.write(words);
-        // SAFETY: the caller's promise.
+        // SAFETY: `words`, which were written to `new`, describe a transfer that may happen (point 1). Nobody
+        // else writes the slot: the ring is this channel's alone (`Channel::ring`), and this chain writes a
+        // slot again only when its descriptor is done (point 2).
         unsafe { engine.link(tail, new) };
         self.tail = slot;
     }

@@ -82,7 +82,9 @@ pub struct DmaQueue {
     chain: Chain,
 }
 
-// SAFETY: the pointers of pending transfers are used only by the worker that owns the queue.
+// SAFETY: only the raw pointers of pending transfers keep the queue from being `Send`. Whoever pushed a
+// transfer has promised that its bytes stay valid, and alone, until it is done, on whichever thread that is
+// (the contract of `push`).
 unsafe impl Send for DmaQueue {}
 
 impl DmaQueue {
@@ -106,11 +108,13 @@ impl DmaQueue {
     /// # Safety
     /// Until the ticket has been waited for (or [`finish`](Self::finish) was called):
     /// 1. the source is readable and the destination writable, for every row;
-    /// 2. nobody writes the source, and nobody reads or writes the destination.
+    /// 2. nobody writes the source, and nobody reads or writes the destination;
+    /// 3. no row's source overlaps its destination.
     pub unsafe fn push(&mut self, transfer: Transfer) -> Ticket {
         self.moved += transfer.bytes() as u64;
         if self.mode == DmaMode::Engine {
-            // SAFETY: the caller's promise.
+            // SAFETY: the transfer may happen until its ticket has been waited for (the caller's contract,
+            // which `start` has too).
             return unsafe { self.start(&transfer) };
         }
         let ticket = Ticket(self.next);
@@ -186,7 +190,7 @@ impl DmaQueue {
     /// ticket.
     ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// `transfer` may happen: points 1 to 3 of [`push`](Self::push).
     #[inline(never)]
     unsafe fn start(&mut self, transfer: &Transfer) -> Ticket {
         let last = Ticket(self.next.wrapping_sub(1));
@@ -194,14 +198,16 @@ impl DmaQueue {
             return last;
         }
         match encode(transfer) {
-            // SAFETY: the caller's promise.
+            // SAFETY: `words` are those of `transfer`, by `encode`, and the transfer may happen (the caller's
+            // contract).
             Ok(words) => unsafe { self.link(transfer, words) },
             Err(Unfit::Size) if transfer.rows > 1 => {
                 let mut last = last;
                 for row in 0..transfer.rows {
                     let src = transfer.src.wrapping_add(row * transfer.src_stride);
                     let dst = transfer.dst.wrapping_add(row * transfer.dst_stride);
-                    // SAFETY: a part of what the caller promises.
+                    // SAFETY: this is one row of the transfer, whose rows may all happen until the last
+                    // ticket has been waited for (the caller's contract).
                     last = unsafe { self.start(&Transfer::linear(src, dst, transfer.row_bytes)) };
                 }
                 last
@@ -214,7 +220,8 @@ impl DmaQueue {
     }
 
     /// # Safety
-    /// `words` are those of `transfer`, of which the promise of [`push`](Self::push) holds.
+    /// 1. `words` are those of `transfer`.
+    /// 2. `transfer` may happen: points 1 to 3 of [`push`](Self::push).
     unsafe fn link(&mut self, transfer: &Transfer, words: [u32; 8]) -> Ticket {
         if let Some(&(oldest, _)) = self.pending.front().filter(|_| self.pending.is_full())
             && self.chain.wait(oldest).is_ok()
@@ -222,8 +229,10 @@ impl DmaQueue {
             self.pending.pop_front();
         }
         if self.chain.fault().is_none() {
-            // SAFETY: the caller's promise. Tickets that are pending are DEPTH in a row at most, so that the
-            // slot of this one is not among theirs.
+            // SAFETY: `words` describe a transfer that may happen (the caller's contract). The pending
+            // tickets follow one another, and they are fewer than DEPTH: a full queue has given up its oldest
+            // one above, or the chain has a fault. So the slot of `self.next` is not one of theirs, and its
+            // last descriptor is done.
             unsafe { self.chain.link(self.next, words) };
         }
         self.stand(transfer)
@@ -252,8 +261,10 @@ impl DmaQueue {
 
 fn execute(t: &Transfer) {
     for row in 0..t.rows {
-        // SAFETY: the promise of `push` (1, 2): readable, writable, and not touched by anybody else. Source
-        // and destination of one transfer never overlap: one of them is a region of VTCM, the other is not.
+        // SAFETY: `t` was given to `push`, and this is the one time that it is done, at the latest when its
+        // ticket is waited for. Until then every row is readable at the source and writable at the
+        // destination (point 1 of `push`), nobody else touches either (point 2), and they do not overlap
+        // (point 3).
         unsafe {
             copy(t.src.wrapping_add(row * t.src_stride), t.dst.wrapping_add(row * t.dst_stride), t.row_bytes);
         }
@@ -264,7 +275,8 @@ fn execute(t: &Transfer) {
 /// As [`core::ptr::copy_nonoverlapping`].
 #[cfg(not(target_arch = "hexagon"))]
 unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `src` is valid for reading `bytes`, `dst` for writing them, and they do not overlap (the
+    // caller's contract).
     unsafe { core::ptr::copy_nonoverlapping(src, dst, bytes) };
 }
 
@@ -279,7 +291,10 @@ unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
     let aligned = (src.addr() | dst.addr()) % size_of::<u64>() == 0;
     let blocks = if aligned { bytes / (WORDS * size_of::<u64>()) } else { 0 };
     let done = blocks * WORDS * size_of::<u64>();
-    // SAFETY: the caller's promise; aligned as checked. Volatile, or the compiler would put a `memcpy` here.
+    // SAFETY: `bytes` are readable at `src`, writable at `dst`, and do not overlap (the caller's contract).
+    // The loop takes the first `done` of them, in words to which both addresses are aligned (`blocks` is 0 if
+    // they are not), and the last copy takes the rest. The words are volatile, or the compiler would put a
+    // `memcpy` here.
     unsafe {
         let (from, to) = (src.cast::<u64>(), dst.cast::<u64>());
         for block in 0..blocks {

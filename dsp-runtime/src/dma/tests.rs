@@ -9,7 +9,9 @@ const MODES: [DmaMode; 3] = [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrd
 /// Pushes a copy of each byte of `from` to the same place of `to`.
 fn push_all(queue: &mut DmaQueue, from: &[u8], to: &mut [u8]) -> Vec<Ticket> {
     let to = to.as_mut_ptr();
-    // SAFETY: both live on, and nobody touches them before they are waited for.
+    // SAFETY: `to` has as many bytes as `from`, and the callers keep both until all is done. The transfers
+    // happen in this thread, inside `push`, `wait` and `finish`, so that a test may look at the bytes between
+    // these calls.
     let push = |(i, b): (usize, &u8)| unsafe { queue.push(Transfer::linear(b, to.add(i), 1)) };
     from.iter().enumerate().map(push).collect()
 }
@@ -42,7 +44,8 @@ fn the_newest_goes_first_out_of_order() {
     // SAFETY: all live on. Both write one byte, which no kernel may do: it shows who was last.
     let tickets = from.each_ref().map(|b| unsafe { queue.push(Transfer::linear(b, to, 1)) });
     queue.wait(tickets[1]).unwrap();
-    // SAFETY: it lives, and nothing is pending.
+    // SAFETY: `to` points to the one byte of the array, which lives, and both transfers are done after a wait
+    // in this mode.
     assert_eq!(unsafe { *to }, 1);
 }
 
@@ -76,7 +79,8 @@ fn rows_keep_their_strides() {
             src_stride: 3,
             dst_stride: 5,
         };
-        // SAFETY: rows of 2 bytes at 0 and 3 of `from`, at 0 and 5 of `to`.
+        // SAFETY: two rows of 2 bytes lie at 0 and 3 of `from`, which has 6, and at 0 and 5 of `to`, which
+        // has 8; nobody else uses them before the wait.
         let ticket = unsafe { queue.push(t) };
         queue.wait(ticket).unwrap();
         assert_eq!(to, [1, 2, 0, 0, 0, 3, 4, 0], "{mode:?}");

@@ -84,27 +84,33 @@ macro_rules! backend {
 
             #[inline(always)]
             unsafe fn load(p: *const f32) -> Self::F {
-                // SAFETY: the caller's promise; the chunks make up the 128 bytes.
+                // SAFETY: the chunks take `WIDTH` floats each from the first on, and `$count * WIDTH` is 32,
+                // so together they read the 128 bytes that `p` is valid for (the caller's contract).
                 unsafe { each!($count, K => self::load(p.add(K * WIDTH))) }
             }
 
             #[inline(always)]
             unsafe fn load_n(p: *const f32, n: usize) -> Self::F {
                 let n = n.min($crate::hvx::LANES) as i32;
-                // SAFETY: the caller's promise; each chunk reads its part of the `n` floats.
+                // SAFETY: chunk K reads floats `K * WIDTH..n`, at most `WIDTH` of them and none if that range
+                // is empty, so all are among the `n` floats that `p` is aligned and valid for (the caller's
+                // contract, point 2).
                 unsafe { each!($count, K => self::load_n(p.wrapping_add(K * WIDTH), n - (K * WIDTH) as i32)) }
             }
 
             #[inline(always)]
             unsafe fn store(p: *mut f32, v: Self::F) {
-                // SAFETY: the caller's promise; the chunks make up the 128 bytes.
+                // SAFETY: the chunks take `WIDTH` floats each from the first on, and `$count * WIDTH` is 32,
+                // so together they write the 128 bytes that `p` is valid for (the caller's contract).
                 unsafe { each!($count, K => self::store(p.add(K * WIDTH), v[K])) };
             }
 
             #[inline(always)]
             unsafe fn store_n(p: *mut f32, v: Self::F, n: usize) {
                 let n = n.min($crate::hvx::LANES) as i32;
-                // SAFETY: the caller's promise; each chunk writes its part of the `n` floats.
+                // SAFETY: chunk K writes floats `K * WIDTH..n`, at most `WIDTH` of them and none if that
+                // range is empty, so all are among the `n` floats that `p` is aligned and valid for (the
+                // caller's contract, point 2).
                 unsafe {
                     each!($count, K => self::store_n(p.wrapping_add(K * WIDTH), v[K], n - (K * WIDTH) as i32))
                 };
@@ -112,13 +118,15 @@ macro_rules! backend {
 
             #[inline(always)]
             unsafe fn load_b(p: *const u8) -> Self::B {
-                // SAFETY: the caller's promise; the chunks make up the 128 bytes.
+                // SAFETY: the chunks take `WIDTH * 4` bytes each from the first on, and `$count * WIDTH` is
+                // 32, so together they read the 128 bytes that `p` is valid for (the caller's contract).
                 unsafe { each!($count, K => self::load_b(p.add(K * WIDTH * 4))) }
             }
 
             #[inline(always)]
             unsafe fn store_b(p: *mut u8, v: Self::B) {
-                // SAFETY: the caller's promise; the chunks make up the 128 bytes.
+                // SAFETY: the chunks take `WIDTH * 4` bytes each from the first on, and `$count * WIDTH` is
+                // 32, so together they write the 128 bytes that `p` is valid for (the caller's contract).
                 unsafe { each!($count, K => self::store_b(p.add(K * WIDTH * 4), v[K])) };
             }
 
@@ -203,7 +211,7 @@ macro_rules! backend {
             #[inline(always)]
             fn lanes(x: Self::F) -> Self::Lanes {
                 let mut lanes = [0.0; $crate::hvx::LANES];
-                // SAFETY: 32 floats.
+                // SAFETY: `lanes` is an array of 32 floats, which are 128 bytes.
                 unsafe { <Self as $crate::hvx::Hvx>::store(lanes.as_mut_ptr(), x) };
                 lanes
             }

@@ -42,17 +42,19 @@ impl Lines {
     /// Vector `i` from here is valid for reading.
     #[inline(always)]
     pub unsafe fn load<H: Hvx>(self, i: usize) -> H::F {
-        // SAFETY: the caller's promise; aligned by construction.
+        // SAFETY: vector `i` from here is valid for reading (the caller's contract), and its address is a
+        // multiple of 128, as the first one is by construction and every vector has 128 bytes.
         unsafe { H::load_aligned(self.skip(i).0.cast()) }
     }
 
     /// Loads vector `i` as bytes.
     ///
     /// # Safety
-    /// As [`load`](Self::load).
+    /// Vector `i` from here is valid for reading.
     #[inline(always)]
     pub unsafe fn load_b<H: Hvx>(self, i: usize) -> H::B {
-        // SAFETY: the caller's promise; aligned by construction.
+        // SAFETY: vector `i` from here is valid for reading (the caller's contract), and its address is a
+        // multiple of 128, as the first one is by construction and every vector has 128 bytes.
         H::bytes(H::bits(unsafe { H::load_aligned(self.skip(i).0.cast()) }))
     }
 
@@ -62,17 +64,19 @@ impl Lines {
     /// Vector `i` from here is valid for writing.
     #[inline(always)]
     pub unsafe fn store<H: Hvx>(self, i: usize, v: H::F) {
-        // SAFETY: the caller's promise; aligned by construction.
+        // SAFETY: vector `i` from here is valid for writing (the caller's contract), and its address is a
+        // multiple of 128, as the first one is by construction and every vector has 128 bytes.
         unsafe { H::store_aligned(self.skip(i).0.cast(), v) }
     }
 
     /// Stores vector `i` of bytes.
     ///
     /// # Safety
-    /// As [`store`](Self::store).
+    /// Vector `i` from here is valid for writing.
     #[inline(always)]
     pub unsafe fn store_b<H: Hvx>(self, i: usize, v: H::B) {
-        // SAFETY: the caller's promise; aligned by construction.
+        // SAFETY: vector `i` from here is valid for writing (the caller's contract), and its address is a
+        // multiple of 128, as the first one is by construction and every vector has 128 bytes.
         unsafe { H::store_aligned(self.skip(i).0.cast(), H::from_bits(H::words(v))) }
     }
 }

@@ -54,21 +54,23 @@ struct Words([i32; LANES]);
 /// `p` is valid for reading 32 f16.
 #[inline(always)]
 pub unsafe fn load_f16<H: Hvx>(p: *const u16) -> H::F {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for reading 32 f16, which is the array's size (the caller's contract); an
+    // unaligned read takes any address.
     let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
     let words = Words(halves.map(|half| i32::from(half) << 16));
-    // SAFETY: `words` is a vector.
+    // SAFETY: `words` is an array of 32 words, which are 128 bytes.
     f16_bits_to_f32::<H>(H::words(unsafe { H::load_b(words.0.as_ptr().cast()) }))
 }
 
 /// Loads the first `n` (1 to 32) f16 as f32; the other lanes are zero.
 ///
 /// # Safety
-/// `p` is valid for reading `n` f16.
+/// `p` is aligned for u16 and valid for reading `n` f16.
 #[inline(always)]
 pub unsafe fn load_f16_n<H: Hvx>(p: *const u16, n: usize) -> H::F {
     let mut halves = [0; LANES];
-    // SAFETY: the caller's promise; `halves` holds 32 f16.
+    // SAFETY: `p` is aligned and valid for reading `n` f16 (the caller's contract), of which no more than 32
+    // are copied; `halves` is an array of 32 f16.
     unsafe {
         core::ptr::copy_nonoverlapping(p, halves.as_mut_ptr(), n.min(LANES));
         load_f16::<H>(halves.as_ptr())
@@ -81,18 +83,20 @@ pub unsafe fn load_f16_n<H: Hvx>(p: *const u16, n: usize) -> H::F {
 /// `p` is valid for writing 32 f16.
 #[inline(always)]
 pub unsafe fn store_f16<H: Hvx>(p: *mut u16, v: H::F) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `p` is valid for writing 32 f16, which are the 32 halves of `store_low_halves` (the caller's
+    // contract).
     unsafe { H::store_low_halves(p, f32_to_f16_bits::<H>(v)) }
 }
 
 /// Stores the first `n` (1 to 32) lanes as f16.
 ///
 /// # Safety
-/// `p` is valid for writing `n` f16.
+/// `p` is aligned for u16 and valid for writing `n` f16.
 #[inline(always)]
 pub unsafe fn store_f16_n<H: Hvx>(p: *mut u16, v: H::F, n: usize) {
     let mut halves = [0; LANES];
-    // SAFETY: the caller's promise; `halves` holds 32 f16.
+    // SAFETY: `halves` is an array of 32 f16; `p` is aligned and valid for writing `n` f16 (the caller's
+    // contract), and no more than 32 are copied.
     unsafe {
         store_f16::<H>(halves.as_mut_ptr(), v);
         core::ptr::copy_nonoverlapping(halves.as_ptr(), p, n.min(LANES));
@@ -245,7 +249,7 @@ mod tests {
         fn with<H: Hvx>(self) -> Vec<u16> {
             let mut halves = vec![0; self.0.len()];
             for (x, y) in self.0.chunks_exact(LANES).zip(halves.chunks_exact_mut(LANES)) {
-                // SAFETY: both chunks have 32 elements.
+                // SAFETY: `x` and `y` are slices of 32 elements (`chunks_exact`).
                 unsafe { store_f16::<H>(y.as_mut_ptr(), H::load(x.as_ptr())) };
             }
             halves
@@ -261,7 +265,7 @@ mod tests {
         fn with<H: Hvx>(self) -> Vec<f32> {
             let mut floats = vec![0.0; self.0.len()];
             for (x, y) in self.0.chunks_exact(LANES).zip(floats.chunks_exact_mut(LANES)) {
-                // SAFETY: both chunks have 32 elements.
+                // SAFETY: `x` and `y` are slices of 32 elements (`chunks_exact`).
                 unsafe { H::store(y.as_mut_ptr(), load_f16::<H>(x.as_ptr())) };
             }
             floats

@@ -40,9 +40,10 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
-/// Loads and stores take any address, those of [`Lines`] multiples of 128, which a DSP does faster. The order
-/// of a reduction is part of its definition. What is provided here are loops: a closure would not be compiled
-/// with the back end's instructions.
+/// Loads and stores of whole vectors take any address, those of parts any that is aligned for a float, and
+/// those of [`Lines`] multiples of 128, which a DSP does faster. The order of a reduction is part of its
+/// definition. What is provided here are loops: a closure would not be compiled with the back end's
+/// instructions.
 pub trait Hvx: Copy + Send + Sync + 'static {
     /// 32 lanes of f32.
     type F: Copy;
@@ -70,7 +71,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Loads the first `n` (1 to 32) floats; the other lanes are zero.
     ///
     /// # Safety
-    /// `p` is valid for reading `n` floats.
+    /// 1. `n` is 1 to 32.
+    /// 2. `p` is aligned for f32 and valid for reading `n` floats.
     unsafe fn load_n(p: *const f32, n: usize) -> Self::F;
     /// Stores 32 floats.
     ///
@@ -80,7 +82,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Stores the first `n` (1 to 32) lanes.
     ///
     /// # Safety
-    /// `p` is valid for writing `n` floats.
+    /// 1. `n` is 1 to 32.
+    /// 2. `p` is aligned for f32 and valid for writing `n` floats.
     unsafe fn store_n(p: *mut f32, v: Self::F, n: usize);
     /// As [`Hvx::load`], of an aligned address.
     ///
@@ -88,7 +91,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for reading 128 bytes, and a multiple of 128.
     #[inline(always)]
     unsafe fn load_aligned(p: *const f32) -> Self::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes (the caller's contract, which asks for alignment on top
+        // of that of `load`).
         unsafe { Self::load(p) }
     }
     /// As [`Hvx::store`], of an aligned address.
@@ -97,7 +101,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for writing 128 bytes, and a multiple of 128.
     #[inline(always)]
     unsafe fn store_aligned(p: *mut f32, v: Self::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes (the caller's contract, which asks for alignment on top
+        // of that of `store`).
         unsafe { Self::store(p, v) }
     }
     /// Loads 128 bytes.
@@ -117,7 +122,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// `p` is valid for reading 8 bytes, and aligned to 8.
     #[inline(always)]
     unsafe fn two_words(p: *const u8) -> (i32, i32) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is aligned to 8 bytes and valid for reading 8 bytes, which are these two words (the
+        // caller's contract).
         unsafe { (p.cast::<i32>().read(), p.cast::<i32>().add(1).read()) }
     }
 
@@ -231,7 +237,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         for (i, lane) in lanes.iter_mut().enumerate() {
             *lane = Self::max_lane(x.get(i));
         }
-        // SAFETY: 32 floats.
+        // SAFETY: `lanes` is an array of 32 floats, which are 128 bytes.
         unsafe { Self::load(lanes.as_ptr()) }
     }
     /// 1 / sqrt(x) as by [`math::rsqrt`].
@@ -251,7 +257,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         for (x, sum) in x.into_iter().zip(sums.iter_mut().step_by(8)) {
             *sum = Self::sum(Self::float(x));
         }
-        // SAFETY: 32 floats.
+        // SAFETY: `sums` is an array of 32 floats, which are 128 bytes.
         unsafe { Self::load(sums.as_ptr()) }
     }
     /// [`Hvx::widen_f16`] of `x`, times an f16 each: `factors` has the bits of the factor of the low halves
@@ -266,10 +272,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn low_bytes(x: [Self::I; 4]) -> Self::B {
         let mut bytes = [0u8; BYTES];
         for (x, part) in x.into_iter().zip(bytes.chunks_exact_mut(LANES)) {
-            // SAFETY: a part is 32 bytes.
+            // SAFETY: `part` is a slice of 32 bytes (`chunks_exact_mut(LANES)`).
             unsafe { Self::store_low_bytes(part.as_mut_ptr(), x) };
         }
-        // SAFETY: 128 bytes.
+        // SAFETY: `bytes` is an array of 128 bytes.
         unsafe { Self::load_b(bytes.as_ptr()) }
     }
     /// Sums of 16 adjacent signed bytes of four vectors, in order.
@@ -278,7 +284,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let mut sums = [0i32; LANES];
         for (x, sums) in x.into_iter().zip(sums.chunks_exact_mut(8)) {
             let mut bytes = [0i8; BYTES];
-            // SAFETY: 128 bytes.
+            // SAFETY: `bytes` is an array of 128 bytes.
             unsafe { Self::store_b(bytes.as_mut_ptr().cast(), x) };
             for (bytes, sum) in bytes.chunks_exact(16).zip(sums) {
                 for &byte in bytes {
@@ -286,7 +292,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
                 }
             }
         }
-        // SAFETY: 32 words.
+        // SAFETY: `sums` is an array of 32 words, which are 128 bytes.
         Self::words(unsafe { Self::load_b(sums.as_ptr().cast()) })
     }
     /// Stores the low half of each word: 64 bytes.
@@ -299,7 +305,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         for (low, word) in low.iter_mut().zip(words_of::<Self>(v)) {
             *low = word as u16;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 32 halves (the caller's contract), which is the size of `low`; an
+        // unaligned write takes any address.
         unsafe { p.cast::<[u16; LANES]>().write_unaligned(low) }
     }
     /// Bitwise and.
@@ -322,7 +329,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         for (low, word) in low.iter_mut().zip(words_of::<Self>(v)) {
             *low = word as u8;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 32 bytes (the caller's contract), which is the size of `low`; an
+        // array of bytes has no alignment.
         unsafe { p.cast::<[u8; LANES]>().write_unaligned(low) }
     }
     /// Low and high nibbles of every byte, each 0 to 15.
@@ -344,7 +352,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
 #[inline(always)]
 fn words_of<H: Hvx>(v: H::I) -> [u32; LANES] {
     let mut words = [0; LANES];
-    // SAFETY: `words` holds a vector.
+    // SAFETY: `words` is an array of 32 words, which are 128 bytes.
     unsafe { H::store_b(words.as_mut_ptr().cast(), H::bytes(v)) };
     words
 }
@@ -434,10 +442,10 @@ impl Isa {
             Self::Portable => work.with::<portable::Portable>(),
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => work.with::<hexagon::Hexagon>(),
-            // SAFETY: the variant's field proves that the processor has the features.
+            // SAFETY: the variant's field proves that the processor has AVX2.
             #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx2(_) => unsafe { x86::run_avx2(work) },
-            // SAFETY: as above.
+            // SAFETY: the variant's field proves that the processor has AVX-512 F, BW, VL and VNNI.
             #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
             Self::Avx512(_) => unsafe { x86::run_avx512(work) },
             #[cfg(target_arch = "aarch64")]

@@ -91,16 +91,19 @@ fn max_lane(x: F) -> f32 {
 /// `p` is valid for reading 4 floats.
 #[inline(always)]
 unsafe fn load(p: *const f32) -> F {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 4 floats (the caller's contract), and the load takes any address.
+    // Every aarch64 processor has NEON.
     unsafe { vld1q_f32(p) }
 }
 
 /// # Safety
-/// `p` is valid for reading `n` floats.
+/// `p` is aligned for f32 and valid for reading `n.clamp(0, 4)` floats.
 #[inline(always)]
 unsafe fn load_n(p: *const f32, n: i32) -> F {
     let mut floats = [0.0; WIDTH];
-    // SAFETY: the caller's promise; no more than WIDTH. Then as for `intrinsics!`.
+    // SAFETY: `p` is aligned for f32 and valid for reading `n.clamp(0, 4)` floats (the caller's contract);
+    // `floats` is an array of 4, into which no more are copied and which the load then reads. Every aarch64
+    // processor has NEON.
     unsafe {
         core::ptr::copy_nonoverlapping(p, floats.as_mut_ptr(), n.clamp(0, WIDTH as i32) as usize);
         vld1q_f32(floats.as_ptr())
@@ -111,16 +114,19 @@ unsafe fn load_n(p: *const f32, n: i32) -> F {
 /// `p` is valid for writing 4 floats.
 #[inline(always)]
 unsafe fn store(p: *mut f32, v: F) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 4 floats (the caller's contract), and the store takes any address.
+    // Every aarch64 processor has NEON.
     unsafe { vst1q_f32(p, v) }
 }
 
 /// # Safety
-/// `p` is valid for writing `n` floats.
+/// `p` is aligned for f32 and valid for writing `n.clamp(0, 4)` floats.
 #[inline(always)]
 unsafe fn store_n(p: *mut f32, v: F, n: i32) {
     let mut floats = [0.0; WIDTH];
-    // SAFETY: as for `intrinsics!`; then the caller's promise, no more than WIDTH.
+    // SAFETY: `floats` is an array of 4, which the store fills; `p` is aligned for f32 and valid for writing
+    // `n.clamp(0, 4)` floats (the caller's contract), and no more are copied. Every aarch64 processor has
+    // NEON.
     unsafe {
         vst1q_f32(floats.as_mut_ptr(), v);
         core::ptr::copy_nonoverlapping(floats.as_ptr(), p, n.clamp(0, WIDTH as i32) as usize);
@@ -131,7 +137,8 @@ unsafe fn store_n(p: *mut f32, v: F, n: i32) {
 /// `p` is valid for reading 16 bytes.
 #[inline(always)]
 unsafe fn load_b(p: *const u8) -> I {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 16 bytes (the caller's contract), and the load takes any address.
+    // Every aarch64 processor has NEON.
     unsafe { vreinterpretq_s32_u8(vld1q_u8(p)) }
 }
 
@@ -139,6 +146,7 @@ unsafe fn load_b(p: *const u8) -> I {
 /// `p` is valid for writing 16 bytes.
 #[inline(always)]
 unsafe fn store_b(p: *mut u8, v: I) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 16 bytes (the caller's contract), and the store takes any address.
+    // Every aarch64 processor has NEON.
     unsafe { vst1q_u8(p, vreinterpretq_u8_s32(v)) }
 }

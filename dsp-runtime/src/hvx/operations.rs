@@ -28,12 +28,12 @@ pub(super) struct Operations {
 }
 
 fn f<H: Hvx>(bits: &Bits) -> H::F {
-    // SAFETY: 128 bytes.
+    // SAFETY: `bits` is an array of 32 words, which are 128 bytes.
     unsafe { H::load(bits.as_ptr().cast()) }
 }
 
 fn b<H: Hvx>(bits: &Bits) -> H::B {
-    // SAFETY: 128 bytes.
+    // SAFETY: `bits` is an array of 32 words, which are 128 bytes.
     unsafe { H::load_b(bits.as_ptr().cast()) }
 }
 
@@ -73,7 +73,7 @@ impl WithHvx for &Operations {
 #[inline(always)]
 fn put<H: Hvx>(all: &mut Outcomes, op: &'static str, arithmetic: bool, v: H::F) {
     let mut bits = [0; LANES];
-    // SAFETY: 128 bytes.
+    // SAFETY: `bits` is an array of 32 words, which are 128 bytes.
     unsafe { H::store(bits.as_mut_ptr().cast(), v) };
     put_bits(all, op, arithmetic, bits);
 }
@@ -88,7 +88,7 @@ fn put_i<H: Hvx>(all: &mut Outcomes, op: &'static str, v: H::I) {
 #[inline(always)]
 fn put_b<H: Hvx>(all: &mut Outcomes, op: &'static str, v: H::B) {
     let mut bits = [0; LANES];
-    // SAFETY: 128 bytes.
+    // SAFETY: `bits` is an array of 32 words, which are 128 bytes.
     unsafe { H::store_b(bits.as_mut_ptr().cast(), v) };
     put_bits(all, op, false, bits);
 }
@@ -189,7 +189,7 @@ impl Operations {
             ("sum_four of finite", [finite, H::mul(finite, half), H::mul(finite, finite), half]),
         ] {
             let mut sums = [0u32; LANES];
-            // SAFETY: 128 bytes.
+            // SAFETY: `sums` is an array of 32 words, which are 128 bytes.
             unsafe {
                 H::store(sums.as_mut_ptr().cast(), H::sum_four(four.map(|x| H::mul_q(x, H::splat(1.0)))))
             };
@@ -207,7 +207,8 @@ impl Operations {
         let n = 1 + self.words[1][0] as usize % LANES;
         let at = self.words[0][0] as usize % LANES;
         let mut memory = [BEFORE; 2 * LANES];
-        // SAFETY: at + n <= 64 floats.
+        // SAFETY: `at` is below 32 and `n` is 1 to 32, so words `at..at + n` are inside the array of 64; a
+        // word is aligned for f32.
         let part = unsafe {
             H::store_n(memory.as_mut_ptr().add(at).cast(), x, n);
             H::load_n(memory.as_ptr().add(at).cast(), n)
@@ -217,7 +218,8 @@ impl Operations {
         put_bits(all, "store_n, first vector", false, half(&memory, 0));
         put_bits(all, "store_n, second vector", false, half(&memory, 1));
         let mut memory = [BEFORE; 2 * LANES];
-        // SAFETY: 32 bytes from a byte before 32, and 64 bytes from a half before 96, of 256 bytes.
+        // SAFETY: `at` is below 32 and the array has 256 bytes: 32 bytes from byte `at` on end before byte
+        // 64, and 64 bytes from half `64 + at` on end before byte 256.
         unsafe {
             H::store_low_bytes(memory.as_mut_ptr().cast::<u8>().add(at), i);
             H::store_low_halves(memory.as_mut_ptr().cast::<u16>().add(64 + at), i);
@@ -226,7 +228,7 @@ impl Operations {
         put_bits(all, "store_low_halves", false, half(&memory, 1));
         let mut memory = Aligned([0; LANES]);
         const { assert!(align_of::<Aligned>() == BYTES && size_of::<Aligned>() == BYTES) };
-        // SAFETY: a vector, aligned.
+        // SAFETY: `memory` is a whole vector aligned to 128 bytes, by the assertion above.
         let loaded = unsafe {
             H::store_aligned(memory.0.as_mut_ptr().cast(), x);
             H::load_aligned(memory.0.as_ptr().cast())

@@ -50,39 +50,43 @@ impl Hvx for Portable {
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> Self::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes, which is the array's size (the caller's contract); an
+        // unaligned read takes any address.
         Lanes(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn load_n(p: *const f32, n: usize) -> Self::F {
         let mut v = [0.0; LANES];
-        // SAFETY: the caller's promise; n <= LANES.
+        // SAFETY: `p` is aligned and valid for reading `n` floats (the caller's contract, point 2), and `v`
+        // holds 32, of which no more are copied.
         unsafe { core::ptr::copy_nonoverlapping(p, v.as_mut_ptr(), n.min(LANES)) };
         Lanes(v)
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, v: Self::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes, which is the array's size (the caller's contract); an
+        // unaligned write takes any address.
         unsafe { p.cast::<[f32; LANES]>().write_unaligned(v.0) }
     }
 
     #[inline(always)]
     unsafe fn store_n(p: *mut f32, v: Self::F, n: usize) {
-        // SAFETY: the caller's promise; n <= LANES.
+        // SAFETY: `p` is aligned and valid for writing `n` floats (the caller's contract, point 2), and `v`
+        // holds 32, of which no more are copied.
         unsafe { core::ptr::copy_nonoverlapping(v.0.as_ptr(), p, n.min(LANES)) }
     }
 
     #[inline(always)]
     unsafe fn load_b(p: *const u8) -> Self::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes, which is the array's size (the caller's contract).
         Bytes(unsafe { p.cast::<[u8; BYTES]>().read_unaligned() })
     }
 
     #[inline(always)]
     unsafe fn store_b(p: *mut u8, v: Self::B) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes, which is the array's size (the caller's contract).
         unsafe { p.cast::<[u8; BYTES]>().write_unaligned(v.0) }
     }
 

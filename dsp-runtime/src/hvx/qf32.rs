@@ -213,32 +213,37 @@ impl Hvx for Qf32 {
     const REGISTERS: usize = 32;
 
     unsafe fn load(p: *const f32) -> Self::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes (the caller's contract, which `Portable::load` has too).
         unsafe { Portable::load(p) }
     }
 
     unsafe fn load_n(p: *const f32, n: usize) -> Self::F {
-        // SAFETY: the caller's promise.
+        // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for reading `n` floats (points 1 and 2 of the
+        // caller's contract, which `Portable::load_n` has too).
         unsafe { Portable::load_n(p, n) }
     }
 
     unsafe fn store(p: *mut f32, v: Self::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes (the caller's contract, which `Portable::store` has
+        // too).
         unsafe { Portable::store(p, v) }
     }
 
     unsafe fn store_n(p: *mut f32, v: Self::F, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for writing `n` floats (points 1 and 2 of the
+        // caller's contract, which `Portable::store_n` has too).
         unsafe { Portable::store_n(p, v, n) }
     }
 
     unsafe fn load_b(p: *const u8) -> Self::B {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes (the caller's contract, which `Portable::load_b` has
+        // too).
         unsafe { Portable::load_b(p) }
     }
 
     unsafe fn store_b(p: *mut u8, v: Self::B) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes (the caller's contract, which `Portable::store_b` has
+        // too).
         unsafe { Portable::store_b(p, v) }
     }
 

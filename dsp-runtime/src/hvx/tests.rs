@@ -54,7 +54,7 @@ fn roundable(random: &mut Random) -> Vec<u32> {
 
 fn out_f<H: Hvx>(v: H::F) -> Bits {
     let mut bits = [0; LANES];
-    // SAFETY: 128 bytes.
+    // SAFETY: `bits` is an array of 32 words, which are 128 bytes.
     unsafe { H::store(bits.as_mut_ptr().cast(), v) };
     bits
 }
@@ -124,7 +124,7 @@ impl WithHvx for WidenF16<'_> {
 
     #[inline(always)]
     fn with<H: Hvx>(self) -> Self::Output {
-        // SAFETY: 128 bytes.
+        // SAFETY: `self.0` is an array of 64 halves, which are 128 bytes.
         let (low, high) = H::widen_f16(unsafe { H::load_b(self.0.as_ptr().cast()) });
         (out_f::<H>(low), out_f::<H>(high))
     }
@@ -156,7 +156,7 @@ impl WithHvx for Partial<'_> {
 
     #[inline(always)]
     fn with<H: Hvx>(self) -> Bits {
-        // SAFETY: the slices have as many floats.
+        // SAFETY: `from` and `to` are slices of 1 to 32 floats, and as many are loaded and stored.
         unsafe {
             let v = H::load_n(self.from.as_ptr(), self.from.len());
             H::store_n(self.to.as_mut_ptr(), v, self.to.len());

@@ -36,8 +36,8 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     }
     let round = get(run, Register::Round);
     let row = round as usize % SLOTS;
-    // SAFETY: only the dispatcher's thread runs this op, and the words are inside a row of out: HEAD and a
-    // token each.
+    // SAFETY: only the dispatcher's thread runs this op, so that nobody else uses `out`; `set_int` checks the
+    // indices.
     let write = |word: usize, value: i32| unsafe { out.set_int([word, row, 0, 0], value) };
 
     let (mut emitted, mut stopped, mut last) = (0, false, 0);
@@ -50,7 +50,8 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
             break;
         }
     }
-    // SAFETY: only the dispatcher's thread runs this op, and anchor has one element.
+    // SAFETY: only the dispatcher's thread runs this op, so that nobody else uses `anchor`; `set_int` checks
+    // the indices.
     unsafe { anchor.set_int([0; 4], last) };
 
     let (past, left) = (run.n_past() + emitted, left - emitted);

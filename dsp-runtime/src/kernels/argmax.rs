@@ -84,7 +84,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     if kernel.parts > 1 {
         for (r, parts) in kernel.found.chunks(kernel.parts).take(m).enumerate() {
             let best = parts.iter().fold(None, |best, slot| first_max(best, slot.get()));
-            // SAFETY: the workers are done; only this thread writes.
+            // SAFETY: `parallel` has returned, so the workers are done, and this thread alone uses the
+            // outputs.
             unsafe { kernel.answer(r, best) };
         }
     }
@@ -116,15 +117,16 @@ impl Argmax {
     /// Writes the op's answer for row `r`.
     ///
     /// # Safety
-    /// Nobody else reads or writes what the outputs have for this row.
+    /// Nobody else reads or writes element `r` of the outputs.
     unsafe fn answer(&self, r: usize, best: Best) {
         // Validation bounds rows to i32::MAX elements.
         let index = best.map_or(0, |best| best.index as i32);
-        // SAFETY: per the caller's promise.
+        // SAFETY: nobody else uses element `r` of y (the caller's contract), and `set_int` checks the index.
         unsafe { self.y.set_int([r, 0, 0, 0], index) };
         if let Some(margin) = &self.margin {
             let above = best.map_or(0.0, |best| best.value - best.second);
-            // SAFETY: per the caller's promise. Validation gives the margins the shape of y.
+            // SAFETY: nobody else uses element `r` of the margins (the caller's contract), and `part_mut`
+            // checks the index; validation gives them the shape of y.
             let mut to = unsafe { margin.part_mut([0; 3], r, 1) };
             // Equals are not above each other: not by -0, nor infinities by NaN.
             to.set(0, if above > 0.0 { above } else { 0.0 });
@@ -197,7 +199,8 @@ fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) 
     let turns = row.whole() / TURN;
     for i in 0..turns {
         let turn = H::splat_i(i as i32);
-        // SAFETY: for all of them, below `TURN * turns`.
+        // SAFETY: `i` is below `turns`, so all four vectors are below `TURN * turns`, which is at most the
+        // row's `whole` vectors.
         let (v0, v1, v2, v3) = unsafe {
             (
                 row.full_unchecked::<H>(TURN * i),
@@ -216,7 +219,7 @@ fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) 
     let mut best = [a, b, c, d];
     for (best, i) in best.iter_mut().zip(TURN * turns..row.vectors()) {
         let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
-        // SAFETY: 32 floats.
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
         let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
         *best = best.with::<MARGIN>(v, H::splat_i(turns as i32));
@@ -225,7 +228,7 @@ fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) 
     let (mut found, mut words) = (None, [0i32; LANES]);
     for (j, best) in best.into_iter().enumerate() {
         let (mut values, mut turns, mut seconds) = ([0.0f32; LANES], [0i32; LANES], [0.0f32; LANES]);
-        // SAFETY: the arrays hold a vector each.
+        // SAFETY: each of the three arrays has 32 elements of 4 bytes, which are a vector.
         unsafe {
             H::store(values.as_mut_ptr(), best.value);
             H::store(seconds.as_mut_ptr(), best.second);
@@ -240,7 +243,7 @@ fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) 
             found = first_max(found, place);
         }
     }
-    // SAFETY: the array holds a vector.
+    // SAFETY: `words` is an array of 32 words, which are 128 bytes.
     unsafe { H::store_b(words.as_mut_ptr().cast(), H::bytes(wrong)) };
     let nan = words.iter().fold(0, |all, word| all | word) < 0;
     // Nothing above -infinity: a first -infinity is the maximum then.
@@ -276,7 +279,8 @@ impl Kernel for Argmax {
             if self.parts > 1 {
                 self.found[unit].set(best);
             } else {
-                // SAFETY: row r was claimed by this worker alone, and its result with it.
+                // SAFETY: `claim` gives row `r`, and with it element `r` of the outputs, to this worker
+                // alone.
                 unsafe { self.answer(r, best) };
             }
         }

@@ -41,7 +41,8 @@ impl Kernel for Concat {
         let first = self.a.ne[self.axis];
         while let Some(r) = worker.claim() {
             let mut i = self.y.unravel(r);
-            // SAFETY: row r was claimed by this worker alone.
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone, and no operand
+            // overlaps y (validation).
             let mut y = unsafe { self.y.row_mut(i) };
             if self.axis == 0 {
                 y.part(0, first).copy::<H>(self.a.row(i));

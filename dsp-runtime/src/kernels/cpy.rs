@@ -81,8 +81,9 @@ impl Kernel for Cpy {
 /// stack.
 ///
 /// # Safety
-/// 1. `from` is the first of `n` readable elements of x, aligned, each `x.nb[0]` bytes after the last.
-/// 2. `to` is a row of y, writable by this thread alone.
+/// 1. `from` is the first of `n` readable elements of x, aligned, each `x.nb[0]` bytes after the last; T has
+///    the size of x's type.
+/// 2. `to` is a row of `n` elements of y, aligned, and writable by this thread alone.
 /// 3. They do not overlap; the types are ones that [`convert`] takes.
 #[inline(always)]
 unsafe fn gather<H: Hvx, T: Copy + Default>(x: &View, from: *const u8, y: &View, to: *mut u8, n: usize) {
@@ -91,10 +92,13 @@ unsafe fn gather<H: Hvx, T: Copy + Default>(x: &View, from: *const u8, y: &View,
         let count = LANES.min(n - at);
         let mut stage = [T::default(); LANES];
         for (i, element) in stage[..count].iter_mut().enumerate() {
-            // SAFETY: 1.
+            // SAFETY: `at + i` is below `n`, so this is one of the `n` elements of x, readable and aligned
+            // (point 1); T has the size of its type.
             *element = unsafe { from.add((at + i) * x.nb[0]).cast::<T>().read() };
         }
-        // SAFETY: `stage` holds `count` elements of x's type; 2 and 3 for the rest.
+        // SAFETY: `stage` holds `count` elements of x's type, aligned for it. `count` elements of y from `at`
+        // on are in the row, which is writable by this thread alone (point 2), and it does not overlap
+        // `stage`, which is local. The types are ones that `convert` takes (point 3).
         unsafe { convert::<H>(x.dtype, stage.as_ptr().cast(), y.dtype, to.add(at * size), count) };
     }
 }

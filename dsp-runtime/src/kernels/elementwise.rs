@@ -86,7 +86,8 @@ impl Kernel for Unary {
         while let Some(r) = worker.claim() {
             let i = self.y.unravel(r);
             let x = self.x.row(i);
-            // SAFETY: row r was claimed by this worker alone.
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
+            // overlaps y lies in its very place, row by row (validation).
             let mut y = unsafe { self.y.row_mut(i) };
             for i in 0..x.vectors() {
                 let v = x.vector::<H>(i);
@@ -132,7 +133,8 @@ impl Kernel for Binary {
             let i = self.y.unravel(r);
             let a = self.a.row(i);
             let b = self.b.row([i[0] % self.b.ne[1], i[1] % self.b.ne[2], i[2] % self.b.ne[3]]);
-            // SAFETY: row r was claimed by this worker alone.
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
+            // overlaps y lies in its very place, row by row (validation).
             let mut y = unsafe { self.y.row_mut(i) };
             if b.len() == 1 || b.len() == a.len() {
                 if add { combine::<H, true>(a, b, &mut y) } else { combine::<H, false>(a, b, &mut y) }

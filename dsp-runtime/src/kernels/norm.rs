@@ -56,7 +56,7 @@ fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
     // Four sums, so that no addition waits for the last. (By name: as an array they would be in memory.)
     let (mut a, mut b, mut c, mut d) = (H::zero_q(), H::zero_q(), H::zero_q(), H::zero_q());
     for i in 0..x.whole() / 8 {
-        // SAFETY: below 8 * (whole / 8).
+        // SAFETY: `i` is below `whole / 8`, so the row has vectors `8 * i` to `8 * i + 7` whole.
         let v = unsafe { eight::<H, A>(x, i) };
         a = H::add_q(a, H::mul_q(v[0], v[0]));
         b = H::add_q(b, H::mul_q(v[1], v[1]));
@@ -93,10 +93,10 @@ fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::Q {
 /// Vectors 8 i to 8 i + 7.
 ///
 /// # Safety
-/// The row has them whole.
+/// The row has vectors `8 * i` to `8 * i + 7` whole.
 #[inline(always)]
 unsafe fn eight<H: Hvx, const A: bool>(x: Row<'_, A>, i: usize) -> [H::F; 8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the row has vectors `8 * i` to `8 * i + 7` whole (the caller's contract).
     unsafe {
         [
             x.full_unchecked::<H>(8 * i),
@@ -134,16 +134,18 @@ fn scale<H: Hvx, const A: bool, const W: bool>(
     if eights > 0 {
         // Eight vectors are read and multiplied before the eight before them are written: x may be y, so that
         // the compiler could not move a load before a store.
-        // SAFETY: (for all of them) below 8 * (whole / 8), of rows of one length.
+        // SAFETY: `eights` is above 0, so x has vectors 0 to 7 whole.
         let mut product = unsafe { times::<H>(eight::<H, A>(x, 0), factor) };
         for i in 1..eights {
-            // SAFETY: as above.
+            // SAFETY: `i` is below `eights`, so x has vectors `8 * i` to `8 * i + 7` whole.
             let next = unsafe { eight::<H, A>(x, i) };
-            // SAFETY: as above.
+            // SAFETY: `i - 1` is below `eights`, so x has these eight vectors whole, and so have y and, with
+            // W, w, which have its length.
             unsafe { put::<H, A, W>(y, w, i - 1, product) };
             product = times::<H>(next, factor);
         }
-        // SAFETY: as above.
+        // SAFETY: `eights - 1` is below `eights`, so x has these eight vectors whole, and so have y and, with
+        // W, w, which have its length.
         unsafe { put::<H, A, W>(y, w, eights - 1, product) };
     }
     for i in 8 * eights..x.vectors() {
@@ -155,7 +157,7 @@ fn scale<H: Hvx, const A: bool, const W: bool>(
 /// Writes vectors 8 i to 8 i + 7 of y: `product`, with W times w.
 ///
 /// # Safety
-/// The rows that matter have them whole.
+/// y has vectors `8 * i` to `8 * i + 7` whole, and with W so has w.
 #[inline(always)]
 unsafe fn put<H: Hvx, const A: bool, const W: bool>(
     y: &mut RowMut<'_, A>,
@@ -166,10 +168,10 @@ unsafe fn put<H: Hvx, const A: bool, const W: bool>(
     for (j, product) in product.into_iter().enumerate() {
         let mut v = H::float(product);
         if W {
-            // SAFETY: the caller's promise.
+            // SAFETY: with W, w has vectors `8 * i` to `8 * i + 7` whole (the caller's contract).
             v = H::mul(v, unsafe { w.full_unchecked::<H>(8 * i + j) });
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: y has vectors `8 * i` to `8 * i + 7` whole (the caller's contract).
         unsafe { y.set_full_unchecked::<H>(8 * i + j, v) };
     }
 }
@@ -185,10 +187,10 @@ impl<H: Hvx> Four<H> {
     /// As [`sum_squares`], up to the last step.
     ///
     /// # Safety
-    /// The row is valid for reading.
+    /// Vectors 0 to 3 from `x` on are valid for reading.
     #[inline(always)]
     unsafe fn load(x: Lines) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: vectors 0 to 3 from `x` on are valid for reading (the caller's contract).
         let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
         let zero = H::zero_q();
         let squares = total::<H>(
@@ -203,10 +205,10 @@ impl<H: Hvx> Four<H> {
     /// Writes the row, times a factor.
     ///
     /// # Safety
-    /// The row is valid for writing.
+    /// Vectors 0 to 3 from `y` on are valid for writing.
     #[inline(always)]
     unsafe fn store(self, y: Lines, factor: H::F) {
-        // SAFETY: the caller's promise.
+        // SAFETY: vectors 0 to 3 from `y` on are valid for writing (the caller's contract).
         unsafe {
             y.store::<H>(0, H::mul(self.v[0], factor));
             y.store::<H>(1, H::mul(self.v[1], factor));
@@ -266,8 +268,10 @@ impl Norm {
         };
         for _ in 0..rows / SIDE {
             let to = [y.step(), y.step(), y.step(), y.step()];
-            // SAFETY: rows of four vectors; those of y are this worker's, and validation knows x to be y or
-            // apart. All are read before any is written, so that they can overlap in time.
+            // SAFETY: x and y have `rows` rows from `first` on (checked by `lines_from`), of four vectors
+            // each (checked above), and each `step` gives the next one. Those of y are this worker's alone
+            // (the caller's contract), and x is y or apart from it (validation). All are read before any is
+            // written, so that they can overlap in time.
             unsafe {
                 let a = Four::<H>::load(x.step());
                 let b = Four::<H>::load(x.step());
@@ -302,13 +306,14 @@ impl Kernel for Norm {
         while let Some(unit) = worker.claim() {
             let first = unit * self.rows;
             let rows = self.rows.min(self.y.rows() - first);
-            // SAFETY: the rows of the unit were claimed by this worker alone.
+            // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone.
             let done = unsafe { self.quads::<H>(first, rows) };
             let (first, rows) = (first + done, rows - done);
             if rows == 0 {
                 continue;
             }
-            // SAFETY: as above.
+            // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone, and `quads` is
+            // done with those that it has written.
             let written = unsafe { self.y.rows_mut_from(first, rows) };
             for (x, mut y) in self.x.rows_from(first, rows).zip(written) {
                 // Without weights the row stands in for them, unread.

@@ -46,8 +46,8 @@ impl Kernel for Quantize {
             let i = self.x.unravel(r);
             // Activation rows are aligned to vectors (validation).
             let y = Lines::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-            // SAFETY: the row's bytes are inside the buffer (validation counts `ActivationRow::bytes` per
-            // row), and this worker alone has claimed the row.
+            // SAFETY: `y` is a row of the validated view y, which has `ActivationRow::bytes` bytes inside the
+            // buffer, and `claim` gave it to this worker alone.
             unsafe { quantize_row::<H>(self.x.row(i), y, layout) };
         }
         Ok(())
@@ -62,7 +62,7 @@ const _: () = assert!(TILE_K == LANES);
 struct Staged([f32; CHUNK * LANES]);
 
 /// # Safety
-/// `y` is valid for writing `layout.bytes()`, and nobody else touches them.
+/// `y` is valid for writing `layout.bytes()`, and nobody else touches them; `layout` is that of `x`'s length.
 #[inline(always)]
 unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: Lines, layout: ActivationRow) {
     let all = layout.padded_k / TILE_K;
@@ -75,7 +75,10 @@ unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: Lines, layout: ActivationRow) {
         let out = Out { y, layout, first, blocks };
         let start = first * TILE_K;
         let here = x.part(start.min(x.len()), (x.len() - start.min(x.len())).min(CHUNK * LANES));
-        // SAFETY: for all of them, the caller's promise, for blocks below `padded_k`.
+        // SAFETY: `blocks` blocks from `first` on are blocks of the row, because `first + blocks` is at most
+        // `all`, and the row is valid for writing by nobody else (the caller's contract). A store into
+        // `staged` is of a vector below 32, because `here` has no more, and the row made of it reads all of
+        // `staged`, which lives longer.
         unsafe {
             if here.whole() == CHUNK {
                 match here.aligned() {
@@ -120,7 +123,8 @@ impl Out {
     /// Quantizes a chunk.
     ///
     /// # Safety
-    /// The row is valid for writing, and nobody else touches it; the blocks are blocks of it.
+    /// `y` is valid for writing the bytes of `layout`, and nobody else touches them; the blocks are blocks of
+    /// that row, and `first` and `blocks` are multiples of 4.
     #[inline(always)]
     unsafe fn chunk<H: Hvx, const ALIGNED: bool>(&self, x: Row<'_, ALIGNED>) {
         let Self { layout, first, blocks, .. } = *self;
@@ -137,7 +141,9 @@ impl Out {
         let scales = math::f16_bits_to_f32::<H>(H::shl_i::<16>(halves));
 
         let row = self.y.get();
-        // SAFETY: the blocks' scales lie inside the row's bytes.
+        // SAFETY: blocks `first..first + blocks` are blocks of the row, which is valid for writing (the
+        // caller's contract), so their scales lie inside it, aligned as their types are. `blocks` is 1 to 32,
+        // and `part` is an array of 32 halves.
         unsafe {
             let scales_at = row.add(layout.scales()).cast::<f32>().add(first);
             let halves_at = row.add(layout.halves()).cast::<u16>().add(first);
@@ -164,12 +170,15 @@ impl Out {
                     quantize::<H, ALIGNED>(x, &inverse, four + 3),
                 ]);
                 if four < blocks {
-                    // SAFETY: rows are padded to whole vectors of quants: four blocks each.
+                    // SAFETY: the row is valid for writing (the caller's contract). It has whole vectors of
+                    // quants, four blocks each, and `first` and `blocks` are multiples of 4, so this is one
+                    // of them.
                     unsafe { self.y.store_b::<H>((first + four) / 4, *quants) };
                 }
             }
             let sums = H::from_bits(H::sums_of_16(quants));
-            // SAFETY: two sums per block, inside the row's bytes.
+            // SAFETY: the row is valid for writing (the caller's contract), and it has two sums for each of
+            // the `blocks - block` blocks that are left, which are 1 at least; sixteen blocks fill a vector.
             unsafe {
                 let at = row.add(layout.sums()).cast::<f32>().add(2 * (first + block));
                 let n = 2 * (blocks - block);

@@ -194,7 +194,7 @@ fn turn_neighbours<H: Hvx>(table: &Table, x: Row<'_>, mut y: RowMut<'_>) {
     let n = x.len();
     assert!(n <= 2 * PAIRS && n.is_multiple_of(2) && y.len() == n);
     let odd: [f32; LANES] = core::array::from_fn(|i| (i % 2) as f32);
-    // SAFETY: `odd` holds a vector.
+    // SAFETY: `odd` is an array of 32 floats, which are 128 bytes.
     let odd = unsafe { H::load(odd.as_ptr()) };
     let half = H::splat(0.5);
     // A vector with a float on either side of it, to see both neighbours of every lane.
@@ -217,20 +217,22 @@ fn turn_neighbours<H: Hvx>(table: &Table, x: Row<'_>, mut y: RowMut<'_>) {
 /// Loads `n` (1 to 32) floats.
 ///
 /// # Safety
-/// As [`Hvx::load_n`].
+/// Points 1 and 2 of [`Hvx::load_n`]: `n` is 1 to 32, and `p` aligned and valid for reading `n` floats.
 #[inline(always)]
 unsafe fn load<H: Hvx>(p: *const f32, n: usize) -> H::F {
-    // SAFETY: the caller's promise.
+    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for reading `n` floats (the caller's contract); 32
+    // of them are 128 bytes.
     unsafe { if n == LANES { H::load(p) } else { H::load_n(p, n) } }
 }
 
 /// Stores `n` (1 to 32) floats.
 ///
 /// # Safety
-/// As [`Hvx::store_n`].
+/// Points 1 and 2 of [`Hvx::store_n`]: `n` is 1 to 32, and `p` aligned and valid for writing `n` floats.
 #[inline(always)]
 unsafe fn store<H: Hvx>(p: *mut f32, v: H::F, n: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for writing `n` floats (the caller's contract); 32
+    // of them are 128 bytes.
     unsafe { if n == LANES { H::store(p, v) } else { H::store_n(p, v, n) } }
 }
 
@@ -259,7 +261,8 @@ impl Kernel for Rope {
                 self.fill(&mut table, &mut theta, first, n);
                 for h in 0..self.y.ne[1] {
                     let x = self.x.row([h, t, b]);
-                    // SAFETY: token t of b was claimed by this worker alone, with all its rows.
+                    // SAFETY: `claim` gives token `t` of sequence `b`, with the rows of all its heads, to
+                    // this worker alone. x lies in y's very place or apart from it (validation).
                     let mut y = unsafe { self.y.row_mut([h, t, b]) };
                     if self.mode == RopeMode::Norm {
                         turn_neighbours::<H>(&table, x.part(2 * first, 2 * n), y.part(2 * first, 2 * n));

@@ -63,17 +63,20 @@ fn row_id(ids: &View, i: [usize; 3], of: &View) -> Result<usize, Fault> {
 /// A row of a strip: 32 values from 32 * `tile` on.
 ///
 /// # Safety
-/// `strip` is a strip of the tiled type `dtype` that has this tile, readable; `lane` is below 32.
+/// `strip` is a strip of the tiled type `dtype` that has this tile, readable and aligned to vectors; `lane`
+/// is below 32.
 #[inline(always)]
 unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: usize) -> H::F {
     let mut values = Lanes([0; LANES]);
     let (per_group, bytes) = dtype.tile_group().map_or((1, 0), |group| (group.k / TILE_K, group.bytes));
     let (group, tile) = (strip.wrapping_add(tile / per_group * bytes), tile % per_group);
-    // SAFETY: offsets below are inside the group, per the table of layouts; words and halves are aligned in
-    // it.
+    // SAFETY: the strip has this tile (the caller's contract), and so its group. `at + vector * 128` is a
+    // vector of the group, by the layouts of `dtype.rs`, and `lane` is below 32; groups are aligned to
+    // vectors.
     let word =
         |at: usize, vector: usize| unsafe { group.add(at + vector * 128 + lane * 4).cast::<u32>().read() };
-    // SAFETY: a scale or d of the group, per the table of layouts; halves are aligned in it.
+    // SAFETY: the strip has this tile (the caller's contract), and so its group. `at` is the place of a scale
+    // or of d in the group, by the layouts of `dtype.rs`; it is even, and groups are aligned to vectors.
     let half = |at: usize| unsafe { half::f16::from_bits(group.add(at).cast::<u16>().read()).to_f32() };
     let byte = |word: u32, b: usize| i32::from(word.to_le_bytes()[b]);
     // The f16 scale of a tile in Q8_0 and Q4_0.
@@ -127,7 +130,8 @@ unsafe fn load_tile<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: u
             // (d * scale) * q, the order of ggml.
             let scale = |s: usize| {
                 let at = s / 4 * VECTOR_BYTES + 4 * lane + s % 4;
-                // SAFETY: byte 4 * lane + s % 4 of vector s / 4 of the block scales.
+                // SAFETY: the strip has this tile (the caller's contract), and so its group, which has four
+                // vectors of scales at `q6k::SCALES`: this is byte `4 * lane + s % 4` of vector `s / 4`.
                 let scale = unsafe { group.add(q6k::SCALES + at).cast::<i8>().read() };
                 d * f32::from(scale)
             };
@@ -154,7 +158,7 @@ struct Lanes([i32; LANES]);
 impl Lanes {
     #[inline(always)]
     fn load<H: Hvx>(&self) -> H::I {
-        // SAFETY: 128 bytes.
+        // SAFETY: `self.0` is an array of 32 words, which are 128 bytes.
         H::words(unsafe { H::load_b(self.0.as_ptr().cast()) })
     }
 }
@@ -179,24 +183,28 @@ impl Kernel for GetRows {
             let id = row_id(&self.ids, i, table)?;
             if dtype == DType::I32 {
                 for j in 0..k {
-                    // SAFETY: row r was claimed by this worker alone.
+                    // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone;
+                    // `set_int` checks the indices.
                     unsafe { self.y.set_int([j, i[0], i[1], i[2]], table.int([j, id, i[1], i[2]])) };
                 }
                 continue;
             }
-            // SAFETY: row r was claimed by this worker alone.
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone.
             let mut y = unsafe { self.y.row_mut(i) };
             if dtype.tile_group().is_some() {
                 let strip = table.at([id / 32, i[1], i[2]]).cast_const();
                 for tile in 0..k.div_ceil(TILE_K) {
-                    // SAFETY: the strip of a checked id, whose groups cover k.
+                    // SAFETY: `at` has checked that the table has the strip of `id`, whose groups cover `k`
+                    // values, so it has this tile; it is readable, and `id % 32` is below 32.
                     let values = unsafe { load_tile::<H>(dtype, strip, id % 32, tile) };
                     let at = tile * TILE_K;
                     y.part(at, TILE_K.min(k - at)).set_vector::<H>(0, values);
                 }
             } else {
                 let row = table.at([id, i[1], i[2]]).cast_const();
-                // SAFETY: the row of a checked id has the k elements of a row of y, and does not overlap it.
+                // SAFETY: `at` has checked that the table has row `id`, which is aligned and has `k`
+                // elements, as row `i` of y has. The two do not overlap (validation), and this worker alone
+                // has claimed the row of y.
                 unsafe { convert::<H>(dtype, row, DType::F32, y.as_mut_ptr().cast(), k) };
             }
         }

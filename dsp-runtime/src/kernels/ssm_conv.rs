@@ -127,7 +127,8 @@ impl Kernel for SsmConv {
             for ticket in block.tickets.into_iter().flatten() {
                 worker.dma.wait(ticket)?;
             }
-            // SAFETY: the transfers are done, and the block was claimed by this worker alone.
+            // SAFETY: the block's transfers were waited for above, its slot is in this worker's own VTCM, and
+            // `claim` gave the block, and with it its channels of y, ring and tape, to this worker alone.
             unsafe { self.convolve::<H>(&block) };
             if !self.ahead {
                 // SAFETY: a slot is K + K - 1 rows of this worker's own VTCM, and `block`, the last to use
@@ -161,11 +162,13 @@ impl SsmConv {
         // Rows of history that exist; the older ones are zero.
         let known = (taps - 1).min(self.n_past);
         let mut tickets = [None; 4];
-        // SAFETY: K rows of n channels lie inside w, and the slot has K rows for them.
+        // SAFETY: K rows of n channels lie inside w, which nobody writes, and the slot has K rows for them,
+        // which nobody uses until the tickets have been waited for (the caller's contract).
         tickets[0] = Some(unsafe { worker.dma.push(rows(self.w.at([0; 3]), 0, taps, self.w.nb[1])) });
         for row in taps..2 * taps - 1 - known {
             for v in 0..BLOCK_VECTORS {
-                // SAFETY: a row of the slot that no transfer writes.
+                // SAFETY: rows K to `2 * K - 2 - known` of the slot are this worker's own (the caller's
+                // contract), and no transfer writes them: the history comes to the rows after these.
                 unsafe { H::store(stage.add(row * ROW_BYTES + v * VECTOR_BYTES).cast(), H::splat(0.0)) };
             }
         }
@@ -178,21 +181,24 @@ impl SsmConv {
             // `kept` < K <= R: at most one wrap, and no row twice.
             let first = kept.min(size - oldest);
             let src = self.ring.at([oldest, sequence, 0]);
-            // SAFETY: `first` rows from `oldest` lie inside the ring; this block alone writes its channels
-            // there, after it has waited.
+            // SAFETY: `first` rows from `oldest` lie inside the ring, as `first` is at most `size - oldest`;
+            // this block alone writes its channels there, after it has waited. The slot has a row for each,
+            // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[1] = Some(unsafe { worker.dma.push(rows(src, to, first, self.ring.nb[1])) });
             if first < kept {
                 let src = self.ring.at([0, sequence, 0]);
                 let transfer = rows(src, to + first, kept - first, self.ring.nb[1]);
-                // SAFETY: the rows from 0 that wrapped, fewer than the ring has; this block alone writes its
-                // channels there, after it has waited.
+                // SAFETY: rows 0 to `kept - first - 1` lie inside the ring, which has at least `kept` rows;
+                // this block alone writes its channels there, after it has waited. The slot has a row for
+                // each, which nobody uses until then (the caller's contract) and which is in VTCM.
                 tickets[2] = Some(unsafe { worker.dma.push(transfer) });
             }
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| taped > 0) {
             let src = tape.at([self.commit - taped, sequence, 0]);
-            // SAFETY: `run` has made sure that the tape has `commit` rows; this block alone writes its
-            // channels there, after it has waited.
+            // SAFETY: `n_commit` has checked that the tape has `commit` rows, and `taped` is at most that;
+            // this block alone writes its channels there, after it has waited. The slot has a row for each,
+            // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
         Some(Block { sequence, at, n, stage, tickets })
@@ -201,12 +207,14 @@ impl SsmConv {
     /// Computes a block's outputs, then moves the ring on.
     ///
     /// # Safety
-    /// The block's transfers are done; no other worker touches its channels of y and of the ring.
+    /// 1. The block's transfers are done, and its slot is this worker's own.
+    /// 2. No other worker touches the block's channels of y, of the ring and of the tape.
     #[inline(always)]
     unsafe fn convolve<H: Hvx>(&self, block: &Block) {
         let &Block { sequence, at, n, stage, .. } = block;
         let taps = self.w.ne[1];
-        // SAFETY: row r of the slot, staged per the caller's promise; n <= BLOCK floats of it are used.
+        // SAFETY: row `r` of the slot is staged (the caller's contract, point 1), and of its ROW_BYTES the
+        // first `n` floats are used, because `n` is BLOCK at most.
         let staged = |r: usize| unsafe { Row::new(stage.add(r * ROW_BYTES).cast(), n) };
         let x = |t: usize| self.x.row([t, sequence, 0]).part(at, n);
         for t in 0..self.tokens {
@@ -215,7 +223,8 @@ impl SsmConv {
                 // Row t + j of history followed by x.
                 *row = if t + j < taps - 1 { staged(taps + t + j) } else { x(t + j - (taps - 1)) };
             }
-            // SAFETY: this block's channels, per the caller's promise.
+            // SAFETY: channels `at..at + n` of y are this block's, and no other worker touches them (the
+            // caller's contract, point 2).
             let mut y = unsafe { self.y.part_mut([t, sequence, 0], at, n) };
             for v in 0..n.div_ceil(LANES) {
                 let mut sum = H::mul(rows[0].vector::<H>(v), staged(0).vector::<H>(v));
@@ -227,8 +236,8 @@ impl SsmConv {
         }
         let size = self.ring.ne[1];
         let into_ring = |position: usize, row: Row<'_>| {
-            // SAFETY: this block's channels of the ring, which no other worker touches (the caller's
-            // promise).
+            // SAFETY: channels `at..at + n` of the ring are this block's, and no other worker touches them
+            // (the caller's contract, point 2).
             let mut ring = unsafe { self.ring.part_mut([position % size, sequence, 0], at, n) };
             ring.copy::<H>(row);
         };

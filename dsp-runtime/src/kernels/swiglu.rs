@@ -48,7 +48,8 @@ impl Kernel for Swiglu {
                 None if self.swapped => (row.part(n, n), row.part(0, n)),
                 None => (row.part(0, n), row.part(n, n)),
             };
-            // SAFETY: row r was claimed by this worker alone.
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
+            // overlaps y lies in its very place, row by row (validation).
             let mut y = unsafe { self.y.row_mut(i) };
             for v in 0..a.vectors() {
                 y.set_vector::<H>(v, H::mul(math::silu::<H>(a.vector::<H>(v)), b.vector::<H>(v)));

@@ -25,7 +25,8 @@ pub struct Guarded {
 
 // SAFETY: an owned mapping; what threads do with its bytes at the same time is up to whoever has the pointer.
 unsafe impl Send for Guarded {}
-// SAFETY: as above.
+// SAFETY: `&Guarded` gives the bytes to read; they are written through `&mut` or through the pointer of
+// `base`, by unsafe code that answers for other threads.
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
@@ -38,7 +39,8 @@ impl Guarded {
         let lines = size.next_multiple_of(VECTOR_BYTES);
         let all_bytes = lines.next_multiple_of(page) + 2 * page;
         let all = pages::map(all_bytes);
-        // SAFETY: all of it is mapped, and nobody else's; a page is whole lines.
+        // SAFETY: `all_bytes` from `all` on are mapped and nobody else's. They begin and end with a page, of
+        // `page` bytes each, and `lines` is at most what lies between.
         let base = unsafe {
             all.add(page).write_bytes(CANARY, all_bytes - 2 * page);
             pages::forbid(all, page);
@@ -60,13 +62,16 @@ impl Guarded {
 
     /// The bytes as they are. Nothing else may write them meanwhile.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped, and initialised by `new`.
+        // SAFETY: `size` bytes from `base` on lie between the forbidden pages, and `new` has written all of
+        // them. Who writes them through the pointer of `base` answers for slices that live.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.size) }
     }
 
     /// The bytes, to be changed. Nothing else may use them meanwhile.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and borrowed exclusively.
+        // SAFETY: `size` bytes from `base` on lie between the forbidden pages, and `new` has written all of
+        // them. They are borrowed exclusively, and who uses the pointer of `base` answers for slices that
+        // live.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.size) }
     }
 
@@ -74,7 +79,8 @@ impl Guarded {
     pub fn is_whole(&self) -> bool {
         let open = self.all_bytes - 2 * self.page;
         let before = self.base.addr().get() - self.all.addr().get() - self.page;
-        // SAFETY: what lies between the forbidden pages, but for the bytes themselves.
+        // SAFETY: `open` bytes lie between the forbidden pages, all written by `new`: these are the `before`
+        // in front of the `size` bytes, and those that are left behind them.
         let (before, after) = unsafe {
             let (front, back) = (self.all.add(self.page), self.base.add(self.size));
             (
@@ -88,7 +94,8 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and nobody keeps a pointer past the value.
+        // SAFETY: `pages::map` made `all`, with `all_bytes`. Who uses the pointer of `base` later than this
+        // does so by unsafe code, which answers for it.
         unsafe { pages::unmap(self.all, self.all_bytes) };
     }
 }
@@ -99,30 +106,32 @@ mod pages {
     use std::ptr::{NonNull, null_mut};
 
     pub fn size() -> usize {
-        // SAFETY: it asks for a constant of the system.
+        // SAFETY: `sysconf` takes any number, and touches none of our memory.
         usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("pages have a size")
     }
 
     pub fn map(bytes: usize) -> NonNull<u8> {
         let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANON);
-        // SAFETY: a new mapping, where the system likes it.
+        // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
         let all = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
         assert_ne!(all, libc::MAP_FAILED, "no memory");
         NonNull::new(all.cast()).expect("the system maps nothing at 0")
     }
 
     /// # Safety
-    /// A page made by `map` that holds nothing.
+    /// `page` and `bytes` are whole pages of a mapping made by `map`, which nobody uses.
     pub unsafe fn forbid(page: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: these are mapped pages of `map`'s that hold nothing and that no reference points into (the
+        // caller's contract).
         let failed = unsafe { libc::mprotect(page.as_ptr().cast(), bytes, libc::PROT_NONE) };
         assert_eq!(failed, 0, "a mapped page can be forbidden");
     }
 
     /// # Safety
-    /// Made by `map`, and used no more.
+    /// `all` was made by `map` with as many `bytes`, and is used no more.
     pub unsafe fn unmap(all: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise. Nothing can be done about a failure.
+        // SAFETY: `all` and `bytes` are a mapping of `map`'s that is used no more (the caller's contract).
+        // Nothing can be done about a failure.
         let _ = unsafe { libc::munmap(all.as_ptr().cast(), bytes) };
     }
 }
@@ -144,7 +153,7 @@ mod pages {
     }
 
     pub fn map(bytes: usize) -> NonNull<u8> {
-        // SAFETY: two pages at least.
+        // SAFETY: the layout's size is not zero: `Guarded::new` asks for two pages at least.
         NonNull::new(unsafe { alloc(layout(bytes)) }).expect("no memory")
     }
 
@@ -153,9 +162,9 @@ mod pages {
     pub unsafe fn forbid(_page: NonNull<u8>, _bytes: usize) {}
 
     /// # Safety
-    /// Made by `map`, and used no more.
+    /// `all` was made by `map` with as many `bytes`, and is used no more.
     pub unsafe fn unmap(all: NonNull<u8>, bytes: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `alloc` made `all` with this same layout, and it is used no more (the caller's contract).
         unsafe { dealloc(all.as_ptr(), layout(bytes)) };
     }
 }

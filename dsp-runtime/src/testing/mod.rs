@@ -176,7 +176,8 @@ impl Batch {
 
         let platform = HostPlatform::new();
         let scratch = scratchpad(setup.vtcm_bytes);
-        // SAFETY: the scratch memory outlives the pool and nobody else uses it.
+        // SAFETY: `scratch` has `vtcm_bytes` initialised bytes, aligned to 128. It outlives the pool, and
+        // nobody else uses it.
         let vtcm = unsafe { Vtcm::new(scratch.base(), setup.vtcm_bytes) };
         let Setup { workers, vtcm_bytes, .. } = setup;
         let resources = Resources { workers, vtcm_bytes, units: Units::default() };
@@ -184,7 +185,8 @@ impl Batch {
         let plan = kernels::plan(opcode, &shapes)?;
         let view = |(t, dtype): (&TensorDesc, DType)| {
             let base = self.buffers[t.buffer as usize].base();
-            // SAFETY: validated above against this very memory, which outlives the run.
+            // SAFETY: `program.check` has validated the tensor against this very buffer, which begins at a
+            // multiple of 128 and outlives the run.
             unsafe { View::new(base, t, dtype, step.get(Register::NTokens)) }
         };
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));

@@ -39,13 +39,15 @@ impl Shared {
 
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.0.size());
-        // SAFETY: inside, and the session runs only while it answers.
+        // SAFETY: `at + bytes.len()` is at most the memory's size, by the line above. The session runs only
+        // while it answers, so that nobody else uses the memory now.
         unsafe { self.base().add(at).copy_from(NonNull::from(bytes).cast(), bytes.len()) };
     }
 
     pub fn word(&self, at: usize) -> u32 {
         assert!(at + 4 <= self.0.size());
-        // SAFETY: as above.
+        // SAFETY: `at + 4` is at most the memory's size, by the line above, and the read takes any address.
+        // The session runs only while it answers, so that nobody else uses the memory now.
         unsafe { self.base().add(at).cast::<u32>().read_unaligned() }
     }
 }
@@ -74,10 +76,12 @@ pub fn with_platform<P: Platform>(
     let memory = [Shared::new(SIZE), Shared::new(SIZE)];
     let (arena, vtcm) = (Shared::new(ARENA), Shared::new(VTCM));
     for (fd, memory) in [(1, &memory[0]), (2, &memory[1])] {
-        // SAFETY: aligned, and alive until the session is gone.
+        // SAFETY: `memory` begins at a multiple of 128, has SIZE bytes, and is dropped after the session.
+        // Nobody makes references to its bytes meanwhile.
         unsafe { host.share(Fd(fd), memory.base(), SIZE as u64) };
     }
-    // SAFETY: aligned, alive, and the session's alone.
+    // SAFETY: `Guarded` memory begins at a multiple of 128, has these bytes, written once, and is dropped
+    // after the session. Nobody else uses it meanwhile.
     let (scratchpad, programs) = unsafe { (Vtcm::new(vtcm.base(), VTCM), Arena::new(arena.base(), ARENA)) };
     let pool = Pool::new(platform, Isa::detect(), scratchpad, 1, DmaMode::AtOnce);
     let mut session = Session::new(platform, pool.dispatcher().unwrap(), programs, 0x73);

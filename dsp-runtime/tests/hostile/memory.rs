@@ -40,7 +40,8 @@ impl Guarded {
     pub fn write(&mut self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.size());
         self.shadow[at..at + data.len()].copy_from_slice(data);
-        // SAFETY: inside, per the assertion.
+        // SAFETY: `at + data.len()` is at most the memory's size, by the line above. `copy` allows `data` to
+        // lie anywhere.
         unsafe { std::ptr::copy(data.as_ptr(), self.base().as_ptr().add(at), data.len()) };
     }
 

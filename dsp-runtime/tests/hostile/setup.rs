@@ -86,7 +86,8 @@ pub fn with_session<T>(
         // messages only.
         unsafe { platform.share(Fd(FIRST_FD + i as i32), memory.base(), memory.size() as u64) };
     }
-    // SAFETY: aligned to 128, and for this session alone.
+    // SAFETY: `Guarded` memories begin at a multiple of 128, have these bytes, written once, and outlive the
+    // session, which alone uses them.
     let (vtcm, arena) = unsafe {
         (
             Vtcm::new(memories.vtcm.base(), setup.vtcm_bytes),

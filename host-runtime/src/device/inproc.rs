@@ -375,9 +375,11 @@ fn dsp_main(shared: &Shared, settings: Settings, requests: Reader<'_>, responses
         shared.ended.store(true, Ordering::SeqCst);
         shared.platform.wake_all();
     });
-    // SAFETY: page-aligned memory of that size, which this session alone uses and `Shared` keeps.
+    // SAFETY: `pages` made `settings.vtcm_bytes` zeroed bytes at the start of a page. `Shared` keeps them as
+    // long as the session runs, and this session alone uses them.
     let vtcm = unsafe { Vtcm::new(shared.vtcm.base(), settings.vtcm_bytes) };
-    // SAFETY: as above; the host has no name for it.
+    // SAFETY: `pages` made `ARENA_BYTES` zeroed bytes at the start of a page. `Shared` keeps them as long as
+    // the session runs, and this session alone uses them: the host maps them under no name.
     let arena = unsafe { Arena::new(shared.arena.base(), ARENA_BYTES) };
     let workers = Workers { threads: settings.threads, isa: settings.isa, dma: settings.dma };
     let outcome = run_session(&shared.platform, vtcm, arena, workers, requests, responses, &shared.stop);

@@ -32,9 +32,11 @@ pub(super) struct Pages {
     _map: memmap2::MmapMut,
 }
 
-// SAFETY: the pointer belongs to the map, which is Send and Sync; who uses it obeys `Memory`.
+// SAFETY: only the pointer keeps `Pages` from being `Send`, and it belongs to the map, which may be dropped
+// on any thread. Who reads or writes there does so by unsafe code, which obeys `Memory`.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: `&Pages` gives an address and a length. Who reads or writes there does so by unsafe code, which
+// obeys `Memory`.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -46,7 +48,8 @@ impl Pages {
         let mut map = memmap2::MmapMut::map_anon(whole)?;
         // The pointer is taken once; after this no reference to the bytes is made.
         let first = NonNull::from(&mut map[..]).cast::<u8>();
-        // SAFETY: whole pages at both ends of the map, with the bytes between them.
+        // SAFETY: `whole` is at least two pages and the bytes: the first and the last page of the map, which
+        // hold nothing and are never used, and the address behind the first.
         let base = unsafe {
             guard::forbid(first, page)?;
             guard::forbid(first.add(whole - page), page)?;
@@ -68,7 +71,8 @@ mod guard {
     /// # Safety
     /// Whole pages of a private mapping, which hold nothing and are never used.
     pub(super) unsafe fn forbid(at: NonNull<u8>, bytes: usize) -> std::io::Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: these are whole pages of a private mapping, which hold nothing and are never used (the
+        // caller's contract).
         Ok(unsafe { rustix::mm::mprotect(at.as_ptr().cast(), bytes, rustix::mm::MprotectFlags::empty()) }?)
     }
 }
@@ -159,7 +163,9 @@ impl SharedMemory {
     /// If the range leaves the memory or the memory is read-only: offsets are the caller's own layout.
     pub fn write(&self, offset: usize, data: &[u8]) {
         assert!(self.0.writable() && offset <= self.len() && data.len() <= self.len() - offset);
-        // SAFETY: in range and writable (line above); `Memory` excludes references to the bytes.
+        // SAFETY: `offset + data.len()` is at most `len`, and the memory is writable, by the line above;
+        // `Memory` promises that so many bytes are valid from `base` on, and that nobody has references to
+        // them. `data` is a slice, and so lies elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(data.as_ptr(), self.0.base().as_ptr().add(offset), data.len());
         }
@@ -172,7 +178,8 @@ impl SharedMemory {
     /// If the range leaves the memory.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         assert!(offset <= self.len() && data.len() <= self.len() - offset);
-        // SAFETY: in range (line above); `Memory` excludes references to the bytes.
+        // SAFETY: `offset + data.len()` is at most `len`, by the line above; `Memory` promises that so many
+        // bytes are valid from `base` on. `data` is an exclusive slice, and so lies elsewhere.
         unsafe {
             std::ptr::copy_nonoverlapping(self.0.base().as_ptr().add(offset), data.as_mut_ptr(), data.len());
         }

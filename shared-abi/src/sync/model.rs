@@ -84,19 +84,21 @@ atomic!(AtomicUsize, usize, fetch_add);
 /// `base` is the first of an array of [`AtomicU32`] that lives for `'m` and has a word for `at`, a multiple
 /// of 4.
 pub unsafe fn word<'m>(base: NonNull<u8>, at: usize) -> &'m AtomicU32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `base` is the first of an array of words that lives for `'m`, and the array has word `at / 4`
+    // (the caller's contract).
     unsafe { base.cast::<AtomicU32>().add(at / 4).as_ref() }
 }
 
 /// Copies bytes to byte `at` of shared memory, a multiple of 4, in whole words.
 ///
 /// # Safety
-/// As [`word`], for all of them.
+/// What [`word`] asks for holds of every word from `at` to `at + bytes.len()`.
 pub unsafe fn copy_in(base: NonNull<u8>, at: usize, bytes: &[u8]) {
     for (i, chunk) in bytes.chunks(4).enumerate() {
         let mut value = [0; 4];
         value[..chunk.len()].copy_from_slice(chunk);
-        // SAFETY: the caller's promise.
+        // SAFETY: the array has a word for every byte from `at` to `at + bytes.len()`, and `at + 4 * i` is a
+        // multiple of 4 as `at` is (the caller's contract).
         let word = unsafe { word(base, at + 4 * i) };
         word.store(u32::from_le_bytes(value), Ordering::Relaxed);
     }
@@ -105,10 +107,11 @@ pub unsafe fn copy_in(base: NonNull<u8>, at: usize, bytes: &[u8]) {
 /// Copies bytes from byte `at` of shared memory, a multiple of 4, in whole words.
 ///
 /// # Safety
-/// As [`word`], for all of them.
+/// What [`word`] asks for holds of every word from `at` to `at + out.len()`.
 pub unsafe fn copy_out(base: NonNull<u8>, at: usize, out: &mut [u8]) {
     for (i, chunk) in out.chunks_mut(4).enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: the array has a word for every byte from `at` to `at + out.len()`, and `at + 4 * i` is a
+        // multiple of 4 as `at` is (the caller's contract).
         let word = unsafe { word(base, at + 4 * i) };
         chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..chunk.len()]);
     }

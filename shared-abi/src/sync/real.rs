@@ -35,26 +35,29 @@ impl<T> UnsafeCell<T> {
 /// 2. The word is valid for reads and writes for `'m`, and nobody accesses it but by atomics.
 #[inline(always)]
 pub unsafe fn word<'m>(base: NonNull<u8>, at: usize) -> &'m AtomicU32 {
-    // SAFETY: the caller's promise (1, 2).
+    // SAFETY: byte `at` from `base` is aligned to 4 (point 1), and the word there is valid for `'m` and
+    // accessed by atomics only (point 2).
     unsafe { AtomicU32::from_ptr(base.as_ptr().add(at).cast()) }
 }
 
 /// Copies bytes to byte `at` of shared memory.
 ///
 /// # Safety
-/// The place is valid for writing, and `bytes` lies elsewhere.
+/// `bytes.len()` bytes from `base + at` on are valid for writing, and `bytes` lies elsewhere.
 #[inline(always)]
 pub unsafe fn copy_in(base: NonNull<u8>, at: usize, bytes: &[u8]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `bytes.len()` bytes from `at` on are valid for writing, and `bytes` lies elsewhere (the
+    // caller's contract).
     unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), base.as_ptr().add(at), bytes.len()) };
 }
 
 /// Copies bytes from byte `at` of shared memory.
 ///
 /// # Safety
-/// The place is valid for reading, and `out` lies elsewhere.
+/// `out.len()` bytes from `base + at` on are valid for reading, and `out` lies elsewhere.
 #[inline(always)]
 pub unsafe fn copy_out(base: NonNull<u8>, at: usize, out: &mut [u8]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `out.len()` bytes from `at` on are valid for reading, and `out` lies elsewhere (the caller's
+    // contract).
     unsafe { core::ptr::copy_nonoverlapping(base.as_ptr().add(at), out.as_mut_ptr(), out.len()) };
 }

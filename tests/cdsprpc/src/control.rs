@@ -36,7 +36,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     pub(crate) fn tell(&self, domain: i32, status: Status) {
         let session = session_of(domain).unwrap_or(0);
-        // SAFETY: registered for this, with this context.
+        // SAFETY: the host has registered `function` for being told of this, with this context.
         unsafe { (self.function)(self.context.0, domain, session as i32, status as u32) };
     }
 }
@@ -107,7 +107,8 @@ unsafe fn text<'a>(at: *const c_char, length: u32) -> Option<&'a str> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `at` is not null, by the check above, and so has `length` readable bytes (the caller's
+    // contract).
     std::str::from_utf8(unsafe { slice::from_raw_parts(at.cast(), length as usize) }).ok()
 }
 
@@ -118,29 +119,38 @@ unsafe fn text<'a>(at: *const c_char, length: u32) -> Option<&'a str> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_session_control(request: u32, data: *mut c_void, bytes: u32) -> i32 {
     match request {
-        // SAFETY: the caller's promise, for each of them.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         2 => unsafe { checked(data, bytes, unsigned_module) },
-        // SAFETY: as above.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         6 => unsafe { checked(data, bytes, process_kill) },
-        // SAFETY: as above.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         11 => unsafe { checked(data, bytes, register) },
-        // SAFETY: as above.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         13 => unsafe { checked(data, bytes, reserve) },
-        // SAFETY: as above.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         14 => unsafe { checked(data, bytes, effective_domain) },
-        // SAFETY: as above.
+        // SAFETY: `data` points to the struct of `request`, of `bytes` bytes, whose addresses are what they
+        // say (the caller's contract); this is the function for that struct.
         15 => unsafe { checked(data, bytes, get_uri) },
         _ => aee::UNSUPPORTED,
     }
 }
 
 /// # Safety
-/// `data` is null or points to `bytes` bytes.
+/// `data` is null or points to `bytes` bytes; if these are as many as T has, they are a T, whose addresses
+/// are what they say.
 unsafe fn checked<T>(data: *mut c_void, bytes: u32, then: unsafe fn(&mut T) -> i32) -> i32 {
     if data.is_null() || bytes as usize != size_of::<T>() || !data.cast::<T>().is_aligned() {
         return aee::BAD_PARAMETER;
     }
-    // SAFETY: the size was checked, and so was the alignment; `then` reads what the caller vouches for.
+    // SAFETY: `data` points to `bytes` bytes (the caller's contract), which are the size of T, by the check
+    // above, and it is aligned. They are a T as the host made it, and its addresses are what they say, which
+    // is what `then` asks for.
     unsafe { then(&mut *data.cast()) }
 }
 
@@ -192,7 +202,7 @@ fn known(domain: i32) -> bool {
 
 unsafe fn reserve(data: &mut ReserveSession) -> i32 {
     plan!("RESERVE_NEW_SESSION");
-    // SAFETY: the caller's promise.
+    // SAFETY: the name is null or has so many readable bytes (the contract of `remote_session_control`).
     let name = unsafe { text(data.domain_name, data.domain_name_length) };
     if name != Some(CDSP_NAME) {
         return aee::BAD_PARAMETER;
@@ -208,7 +218,7 @@ unsafe fn reserve(data: &mut ReserveSession) -> i32 {
 
 unsafe fn effective_domain(data: &mut EffectiveDomain) -> i32 {
     plan!("GET_EFFECTIVE_DOMAIN_ID");
-    // SAFETY: the caller's promise.
+    // SAFETY: the name is null or has so many readable bytes (the contract of `remote_session_control`).
     let name = unsafe { text(data.domain_name, data.domain_name_length) };
     if name != Some(CDSP_NAME) {
         return aee::BAD_PARAMETER;
@@ -219,7 +229,8 @@ unsafe fn effective_domain(data: &mut EffectiveDomain) -> i32 {
 
 unsafe fn get_uri(data: &mut GetUri) -> i32 {
     plan!("GET_URI");
-    // SAFETY: the caller's promise.
+    // SAFETY: name and module are null or have so many readable bytes (the contract of
+    // `remote_session_control`).
     let (name, module) = unsafe {
         (text(data.domain_name, data.domain_name_length), text(data.module_uri, data.module_uri_length))
     };
@@ -232,7 +243,8 @@ unsafe fn get_uri(data: &mut GetUri) -> i32 {
     if data.uri.is_null() || uri.len() > data.uri_length as usize {
         return aee::BAD_PARAMETER;
     }
-    // SAFETY: so many bytes are there, per the caller.
+    // SAFETY: `data.uri` is not null and has `uri_length` writable bytes (the contract of
+    // `remote_session_control`), which `uri` does not exceed, by the check above.
     unsafe { std::ptr::copy_nonoverlapping(uri.as_ptr().cast(), data.uri, uri.len()) };
     0
 }
@@ -247,14 +259,15 @@ struct Capability {
 /// What is asked of the DSP.
 ///
 /// # Safety
-/// As [`remote_session_control`].
+/// `data` is null or points to the struct of `request`, which has `bytes` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_handle_control(request: u32, data: *mut c_void, bytes: u32) -> i32 {
     const GET_DSP_INFO: u32 = 2;
     if request != GET_DSP_INFO {
         return aee::UNSUPPORTED;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `data` is null or points to `bytes` bytes, a `Capability` for this request (the caller's
+    // contract).
     unsafe { checked(data, bytes, dsp_info) }
 }
 
@@ -280,7 +293,7 @@ unsafe fn dsp_info(data: &mut Capability) -> i32 {
 /// `line` is a text that ends with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hexflash_standin_configure(line: *const c_char) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `line` is a text that ends with 0 (the caller's contract).
     let line = unsafe { CStr::from_ptr(line) };
     match line.to_str().map(Config::parse) {
         Ok(Ok(config)) => {
@@ -306,7 +319,7 @@ pub unsafe extern "C" fn hexflash_standin_census(out: *mut [u32; 5]) {
     let state = state();
     let maps = state.sessions.values().map(|session| session.maps.len()).sum::<usize>();
     let processes = state.sessions.values().filter(|session| session.process.is_some()).count();
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is valid for writing five words (the caller's contract).
     unsafe {
         out.write([
             state.blocks.len() as u32,

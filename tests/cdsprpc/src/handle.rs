@@ -62,7 +62,7 @@ fn loadable(file: &str, arch: u32, skels: Option<&str>) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_handle64_open(uri: *const c_char, handle: *mut u64) -> i32 {
     plan!("remote_handle64_open");
-    // SAFETY: the caller's promise.
+    // SAFETY: `uri` is a text that ends with 0 (the caller's contract).
     let Ok(uri) = (unsafe { CStr::from_ptr(uri) }).to_str() else { return aee::BAD_PARAMETER };
     let Some((file, session)) = parse(uri) else { return aee::BAD_PARAMETER };
     let domain = domain_of(session);
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn remote_handle64_open(uri: *const c_char, handle: *mut u
     if let Some(session) = locked.sessions.get_mut(&domain) {
         session.handles += 1;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `handle` is null or valid for writing (the caller's contract).
     if unsafe { give(handle, id) } { 0 } else { aee::BAD_PARAMETER }
 }
 
@@ -148,7 +148,8 @@ fn find(handle: u64) -> Option<(std::sync::Arc<Process>, u64)> {
 /// Calls a method.
 ///
 /// # Safety
-/// `args` are as many as the scalars say, each valid for its length.
+/// `args` are as many as the scalars say, each a buffer that is not null and valid for its length, input for
+/// reading and output for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn remote_handle64_invoke(handle: u64, scalars: u32, args: *mut RemoteArg) -> i32 {
     plan!("remote_handle64_invoke");
@@ -160,11 +161,12 @@ pub unsafe extern "C" fn remote_handle64_invoke(handle: u64, scalars: u32, args:
         return aee::BAD_PARAMETER;
     }
     let mut words = Words::default().number(on_dsp).number(scalars.into());
-    // SAFETY: the caller's promise, for each of the arguments.
+    // SAFETY: `args` has as many arguments as the scalars say (the caller's contract), which are buffers, and
+    // callers give an `i` below that.
     let buffer = |i: usize| unsafe { (*args.add(i)).buffer };
     for i in 0..inputs {
         let RemoteBuffer { data, bytes } = buffer(i);
-        // SAFETY: the caller's promise.
+        // SAFETY: input buffer `i` is not null and valid for reading `bytes` (the caller's contract).
         words = words.bytes(unsafe { std::slice::from_raw_parts(data, bytes) });
     }
     for i in inputs..inputs + outputs {
@@ -175,7 +177,8 @@ pub unsafe extern "C" fn remote_handle64_invoke(handle: u64, scalars: u32, args:
         for i in inputs..inputs + outputs {
             let RemoteBuffer { data, bytes } = buffer(i);
             match answer.bytes() {
-                // SAFETY: the caller's promise, and the length is that of the buffer.
+                // SAFETY: `data` is valid for writing `bytes` (the caller's contract), which is the output's
+                // length, by the condition; `output` is this process's own.
                 Ok(output) if output.len() == bytes => unsafe {
                     std::ptr::copy_nonoverlapping(output.as_ptr(), data, bytes);
                 },

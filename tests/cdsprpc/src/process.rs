@@ -41,7 +41,8 @@ fn own_file() -> Option<PathBuf> {
     if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: a text of the loader's.
+    // SAFETY: `dladdr` has found the name, which is not null, by the check above: a text of the loader's that
+    // ends with 0 and stays as long as this library is loaded.
     let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
     Some(PathBuf::from(name.to_str().ok()?))
 }

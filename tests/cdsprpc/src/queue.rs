@@ -75,7 +75,8 @@ pub unsafe extern "C" fn dspqueue_create(
     let bytes = layout.bytes();
     let made = nameless(bytes).and_then(|file| Ok((Mapped::new(&file, bytes)?, file)));
     let Ok((mapped, file)) = made else { return aee::NO_MEMORY };
-    // SAFETY: shared memory of that size, which the queue keeps.
+    // SAFETY: `mapped` is shared memory of the layout's size, at the start of a page. The queue keeps it as
+    // long as `memory`.
     let memory = unsafe { Memory::new(mapped.base()) };
     memory.initialise(&layout);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn dspqueue_create(
     let ends = [Mutex::new(()), Mutex::new(())];
     let queue =
         Queue { id, domain, process, memory, ends, reads: AtomicU64::new(0), _file: file, _mapped: mapped };
-    // SAFETY: the caller's promise.
+    // SAFETY: `out` is null or valid for writing (the caller's contract).
     if unsafe { give(out, Box::into_raw(Box::new(queue))) } {
         state().queues += 1;
         0
@@ -108,7 +109,8 @@ pub unsafe extern "C" fn dspqueue_close(queue: *mut Queue) -> i32 {
     if queue.is_null() {
         return aee::BAD_PARAMETER;
     }
-    // SAFETY: made by `dspqueue_create`, per the caller.
+    // SAFETY: `dspqueue_create` made the queue from a `Box`, and this is the last use of it (the caller's
+    // contract).
     let queue = unsafe { Box::from_raw(queue) };
     queue.process.remove_queue(queue.id);
     if !queue.process.is_dead()
@@ -127,9 +129,9 @@ pub unsafe extern "C" fn dspqueue_close(queue: *mut Queue) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dspqueue_export(queue: *mut Queue, id: *mut u64) -> i32 {
     plan!("dspqueue_export");
-    // SAFETY: the caller's promise.
+    // SAFETY: `dspqueue_create` made the queue, which was not closed (the caller's contract).
     let own = unsafe { &*queue }.id;
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is null or valid for writing (the caller's contract).
     if unsafe { give(id, own) } { 0 } else { aee::BAD_PARAMETER }
 }
 
@@ -229,7 +231,8 @@ pub unsafe extern "C" fn dspqueue_write(
     if queue.is_null() || (n > 0 && buffers.is_null()) || (bytes > 0 && message.is_null()) {
         return aee::BAD_PARAMETER;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `dspqueue_create` made the queue, which was not closed, and buffers and message are as long as
+    // said and valid for reading through the call (the caller's contract).
     let (queue, (buffers, message)) = unsafe { (&*queue, Packet::parts((buffers, n), (message, bytes))) };
     queue.write(flags, buffers, message, timeout_us)
 }
@@ -254,10 +257,11 @@ pub unsafe extern "C" fn dspqueue_read(
     if queue.is_null() || flags.is_null() || n.is_null() || bytes.is_null() {
         return aee::BAD_PARAMETER;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `dspqueue_create` made the queue, which was not closed (the caller's contract).
     match unsafe { &*queue }.read(max_buffers, max_message, timeout_us) {
         Ok(packet) => {
-            // SAFETY: the caller's promise; `Queue::read` keeps to the two limits.
+            // SAFETY: the pointers are valid for writing, buffers and message as far as their limits say (the
+            // caller's contract), and `Queue::read` gives no packet that exceeds these.
             unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
             0
         }

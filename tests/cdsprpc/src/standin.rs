@@ -51,7 +51,8 @@ impl StandIn {
         change(&mut file);
         let path = dir.path().join("libcdsprpc.so");
         std::fs::write(&path, file).unwrap();
-        // SAFETY: our own library.
+        // SAFETY: this is the library that this package builds. A test that changes its file answers for what
+        // it then does when it is loaded.
         let library = unsafe { Library::new(&path) }.unwrap();
         let mut standin = Self { dir, copy: library, config: String::new() };
         standin.configure(config);
@@ -68,7 +69,8 @@ impl StandIn {
         let line = CString::new(self.config.as_str()).unwrap();
         let configure =
             self.symbol::<unsafe extern "C" fn(*const c_char) -> i32>("hexflash_standin_configure");
-        // SAFETY: the type is that of the function; a text that ends with 0.
+        // SAFETY: the type is that of the function, and `line` is a text that ends with 0 and lives through
+        // the call.
         assert_eq!(unsafe { configure(line.as_ptr()) }, 0, "{config}");
     }
 
@@ -117,7 +119,7 @@ impl StandIn {
     pub fn census(&self) -> [u32; 5] {
         let mut out = [0; 5];
         let census = self.symbol::<unsafe extern "C" fn(*mut [u32; 5])>("hexflash_standin_census");
-        // SAFETY: the type is that of the function; five words.
+        // SAFETY: the type is that of the function, and `out` has room for five words.
         unsafe { census(&raw mut out) };
         out
     }

@@ -43,26 +43,30 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` is one that an allocator may be given, not of size zero (the caller's contract,
+        // which the system's allocator has too).
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `layout` is one that an allocator may be given, not of size zero (the caller's contract,
+        // which the system's allocator has too).
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated by this allocator, which is the system's, with this layout (the caller's
+        // contract), and `size` is not zero.
         unsafe { System.realloc(at, layout, size) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // Freeing means that something was allocated before, so it counts as much.
         count();
-        // SAFETY: the caller's promise.
+        // SAFETY: `at` was allocated by this allocator, which is the system's, with this layout (the caller's
+        // contract).
         unsafe { System.dealloc(at, layout) }
     }
 }

@@ -16,9 +16,10 @@ pub struct Mapped {
     bytes: usize,
 }
 
-// SAFETY: an address range; whoever touches it says why that is sound.
+// SAFETY: `Mapped` is an address and a length, which it gives out; who touches the memory does so by unsafe
+// code.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: `&Mapped` gives an address and a length; who touches the memory does so by unsafe code.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
@@ -28,7 +29,7 @@ impl Mapped {
     /// The system's.
     pub fn new(file: &File, bytes: usize) -> io::Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
         let base = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes.max(1), access, MapFlags::SHARED, file, 0)?
         };

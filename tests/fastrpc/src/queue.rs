@@ -69,7 +69,8 @@ impl Packet {
         (buffers, n): (*const Buffer, u32),
         (message, bytes): (*const u8, u32),
     ) -> (&'a [Buffer], &'a [u8]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: where it is not empty, each is as long as said and valid for reading as long as the result
+        // is used (the caller's contract).
         unsafe {
             let buffers = if n == 0 { &[] } else { std::slice::from_raw_parts(buffers, n as usize) };
             let message = if bytes == 0 { &[] } else { std::slice::from_raw_parts(message, bytes as usize) };
@@ -88,7 +89,9 @@ impl Packet {
         (buffers, n): (*mut Buffer, *mut u32),
         (message, bytes): (*mut u8, *mut u32),
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `flags`, `n` and `bytes` are valid for writing, and where the packet has buffers or a
+        // message, `buffers` and `message` are valid for writing as many (the caller's contract). The
+        // packet's own memory lies elsewhere.
         unsafe {
             flags.write(self.flags);
             n.write(self.buffers.len() as u32);
@@ -133,9 +136,11 @@ impl Layout {
 #[derive(Clone, Copy, Debug)]
 pub struct Memory(NonNull<u8>);
 
-// SAFETY: touched through atomics, and through rings whose two ends are each behind a lock of their owner.
+// SAFETY: `Memory` is an address. It is touched through atomics, and through rings whose two ends are each
+// behind a lock of their owner, so that it may be used on any thread.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: `&Memory` gives no more than a copy of `Memory` does: atomics, and rings whose two ends are each
+// behind a lock of their owner.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -149,7 +154,8 @@ impl Memory {
     }
 
     fn word(&self, at: u32) -> &AtomicU32 {
-        // SAFETY: inside the memory: callers use offsets of the layout.
+        // SAFETY: callers use offsets of the layout, so that the word is inside the memory and aligned; it
+        // stays mapped (the contract of `new`).
         unsafe { AtomicU32::from_ptr(self.0.as_ptr().add(at as usize).cast()) }
     }
 
@@ -218,7 +224,9 @@ impl Ring {
     /// Copies bytes in.
     fn put(&self, at: u32, bytes: &[u8]) {
         assert!(at as usize + bytes.len() <= self.bytes as usize);
-        // SAFETY: inside the ring, in the part that belongs to the writer.
+        // SAFETY: `at + bytes.len()` is at most the ring's length, by the line above, and the ring is inside
+        // the memory, which stays mapped (the contract of `Memory::new`). This part belongs to the writer
+        // until it is published.
         unsafe {
             let to = self.memory.0.as_ptr().add((self.ring + at) as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -229,7 +237,9 @@ impl Ring {
     fn get(&self, at: u32, bytes: usize) -> Vec<u8> {
         assert!(at as usize + bytes <= self.bytes as usize);
         let mut out = vec![0; bytes];
-        // SAFETY: inside the ring, in the part that belongs to the reader.
+        // SAFETY: `at + bytes` is at most the ring's length, by the line above, and the ring is inside the
+        // memory, which stays mapped (the contract of `Memory::new`). This part belongs to the reader until
+        // it is given back.
         unsafe {
             let from = self.memory.0.as_ptr().add((self.ring + at) as usize);
             std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), bytes);
@@ -365,7 +375,8 @@ mod tests {
     fn queue(bytes: u32) -> (Mapped, Ring) {
         let layout = Layout::new(bytes, 256);
         let mapped = Mapped::new(&nameless(layout.bytes()).unwrap(), layout.bytes()).unwrap();
-        // SAFETY: mapped as long as the pair lives.
+        // SAFETY: `mapped` is shared memory of the layout's size, at the start of a page, and the caller
+        // keeps it as long as the ring.
         let memory = unsafe { Memory::new(mapped.base()) };
         memory.initialise(&layout);
         (mapped, memory.ring(false))
@@ -413,7 +424,8 @@ mod tests {
     fn the_header_is_that_of_the_public_sources() {
         let (mapped, ring) = queue(512);
         ring.send(&packet(3, 0)).unwrap();
-        // SAFETY: the first words of the mapping, and of the ring at 256.
+        // SAFETY: the memory begins with 12 words of header, and the ring at byte 256 with a packet of 11
+        // bytes; `mapped` is of the layout's size, and nobody writes it now.
         let (header, packet) = unsafe {
             (mapped.base().cast::<[u32; 12]>().read(), mapped.base().add(256).cast::<[u8; 11]>().read())
         };

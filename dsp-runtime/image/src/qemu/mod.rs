@@ -44,7 +44,9 @@ const fn unusable(what: &'static str) -> Failure {
 /// # Safety
 /// `sp` is the stack pointer at the process's start: the count of arguments lies there, then their addresses.
 unsafe extern "C" fn main(sp: *const u32) -> ! {
-    // SAFETY: the caller's promise; arguments are texts that live as long as the process.
+    // SAFETY: `sp` points to the count of arguments, and behind it lie as many addresses (the caller's
+    // contract); `i` is below the count. Each is of a text that ends with 0 and that lives as long as the
+    // process.
     let argument = |i: u32| unsafe {
         (i < sp.read()).then(|| {
             let text = sp.add(1 + i as usize).cast::<*const c_char>().read();

@@ -225,7 +225,8 @@ impl Program {
     /// Fills the F32 tensors with numbers between -1 and 1.
     ///
     /// # Safety
-    /// `base` has the program's bytes, and nobody else uses them.
+    /// `base` is aligned to vectors and has as many bytes as the program's tensors take, and nobody else uses
+    /// them.
     unsafe fn fill(&self, base: *mut u8) {
         let mut random = 0x9e37_79b9_u32;
         for tensor in self.tensors[..self.count].iter().filter(|t| t.dtype == DType::F32.wire()) {
@@ -236,7 +237,8 @@ impl Program {
                 random ^= random >> 17;
                 random ^= random << 5;
                 let value = random as i32 as f32 / 2_147_483_648.0;
-                // SAFETY: a float of the tensor.
+                // SAFETY: `tensor` lies inside the program's bytes at `base`, which nobody else uses (the
+                // caller's contract), and `i` is below its floats, for which it is aligned.
                 unsafe { base.add(tensor.offset as usize).cast::<f32>().add(i).write(value) };
             }
         }
@@ -269,10 +271,12 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let memory = guarded(size as usize).map_err(failed("no memory for the tensors"))?;
     let vtcm = guarded(VTCM).map_err(failed("no memory for VTCM"))?;
     for i in 0..VTCM / size_of::<u64>() {
-        // SAFETY: new memory, aligned to vectors.
+        // SAFETY: `guarded` has made `VTCM` bytes, aligned to vectors, that nobody else knows, and `i` is
+        // below the words that they hold.
         unsafe { vtcm.cast::<u64>().add(i).write(CONTENT) };
     }
-    // SAFETY: new memory of these sizes that nobody else knows.
+    // SAFETY: `guarded` has made `size` bytes at `memory` and `VTCM` bytes at `vtcm`, zeroed and aligned to
+    // vectors. Nobody else knows them, and they stay until the process ends.
     let vtcm = unsafe {
         program.fill(memory.as_ptr());
         Vtcm::new(vtcm, VTCM)
@@ -280,7 +284,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let resources = Resources { workers, vtcm_bytes: VTCM, units: Units::default() };
     let shapes = OpShapes::of(&checked, &program.op, resources);
     let plan = kernels::plan(*op, &shapes).map_err(refused)?;
-    // SAFETY: validated above against this very memory, which lives until the process ends.
+    // SAFETY: `checked.check` has validated the tensors against this very memory, which begins at a multiple
+    // of 128 and lives until the process ends.
     let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
     let (src, dst) = (shapes.src.map(|t| t.map(view)), shapes.dst.map(|t| t.map(view)));
 

@@ -26,7 +26,8 @@ pub(super) struct Start<'a, P: Platform> {
 /// The life of a worker's thread, for `spawn`: `start` is a [`Start`] of the same platform that lives until
 /// the process ends.
 pub(super) extern "C" fn worker<P: Platform>(start: *mut ()) {
-    // SAFETY: see above.
+    // SAFETY: `start` is a `Start` of the same platform that lives until the process ends: `spawn` is given
+    // it together with this function.
     let start = unsafe { &*start.cast::<Start<'_, P>>() };
     start.pool.serve(start.id);
 }
@@ -61,7 +62,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let (vtcm_bytes, arena_bytes) = (config.vtcm_bytes as usize, config.arena_bytes as usize);
     let vtcm = guarded(vtcm_bytes).map_err(failed("no memory for VTCM"))?;
     let arena = guarded(arena_bytes).map_err(failed("no memory for programs"))?;
-    // SAFETY: new memory of this size, aligned to vectors, that nobody else knows.
+    // SAFETY: `guarded` has made so many bytes for each, zeroed and aligned to vectors. Nobody else knows
+    // them, the host has no mapping of them, and they stay until the process ends.
     let (vtcm, arena) = unsafe { (Vtcm::new(vtcm, vtcm_bytes), Arena::new(arena, arena_bytes)) };
     // SAFETY: (1) page-aligned, in the file; (2) the host made its own ends, and only this process the
     // others; (3) no reference is made to the memory.

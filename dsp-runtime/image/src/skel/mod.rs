@@ -84,10 +84,12 @@ impl Interface for Skel {
 /// What FastRPC calls.
 ///
 /// # Safety
-/// FastRPC passes as many valid arguments as `sc` says.
+/// Points 1 and 2 of [`rpc::invoke`], which FastRPC keeps: as many arguments as `sc` says, each valid for its
+/// length.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hexflash_skel_handle_invoke(handle: u64, sc: u32, args: *mut RemoteArg) -> i32 {
-    // SAFETY: the caller's promise is (1) and (2) of `invoke`.
+    // SAFETY: `args` points to as many arguments as `sc` says, each valid for its length (the caller's
+    // contract, which is points 1 and 2 of `invoke`).
     match unsafe { rpc::invoke(&mut *SKEL.lock(), handle, sc, args) } {
         Ok(()) => 0,
         Err(error) => error.code(),
@@ -98,6 +100,6 @@ pub unsafe extern "C" fn hexflash_skel_handle_invoke(handle: u64, sc: u32, args:
 #[cfg(target_arch = "hexagon")]
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    // SAFETY: ends the process.
+    // SAFETY: the call takes nothing, ends the process and does not return.
     unsafe { qurt::abort() }
 }

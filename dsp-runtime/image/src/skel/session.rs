@@ -36,7 +36,8 @@ const IDLE_READS: u32 = 500_000 / TIMEOUT_IDLE_US;
 #[repr(C, align(128))]
 struct Reserved<const N: usize>(UnsafeCell<[u8; N]>);
 
-// SAFETY: only the one session takes its address.
+// SAFETY: the memory is used through raw pointers only, by the session that runs, and each stack by its one
+// thread. `Skel::start` makes no second `Running` while it has one.
 unsafe impl<const N: usize> Sync for Reserved<N> {}
 
 static ARENA: Reserved<ARENA_BYTES> = Reserved(UnsafeCell::new([0; ARENA_BYTES]));
@@ -94,7 +95,8 @@ impl Failure {
 /// Written by [`Running::start`] before the thread exists, and then only read, but for its atomics.
 struct Slot(UnsafeCell<Shared>);
 
-// SAFETY: see above; there is one `Running` at a time.
+// SAFETY: `Running::start` writes the value before the session's thread exists, and from then on it is only
+// read, but for its atomics. `Skel::start` makes no second `Running` while it has one.
 unsafe impl Sync for Slot {}
 
 static SHARED: Slot = Slot(UnsafeCell::new(Shared {
@@ -109,7 +111,8 @@ static SHARED: Slot = Slot(UnsafeCell::new(Shared {
 }));
 
 fn shared() -> &'static Shared {
-    // SAFETY: written only while no thread of a session exists.
+    // SAFETY: only `Running::start` writes the value, while no thread of a session exists: `Skel::start`
+    // makes no second `Running` while it has one, and `stop` joins the thread.
     unsafe { &*SHARED.0.get() }
 }
 
@@ -131,7 +134,8 @@ impl Running {
         let (stop, state) = (AtomicBool::new(false), AtomicU32::new(STARTING));
         let power = AtomicI32::new(0);
         let shared_now = Shared { stop, state, power, queue, threads, vtcm_bytes, profile, dma };
-        // SAFETY: no session runs, so nobody reads it.
+        // SAFETY: no thread of a session exists, so that nobody uses the value: `Skel::start` calls this only
+        // when it has no `Running`, and the last one's thread was joined, by `stop` or, if it failed, here.
         unsafe { SHARED.0.get().write(shared_now) };
         // SAFETY: `serve` may be called once at a time, and the stack is its own.
         let thread = unsafe { Thread::start(stack(0), serve, core::ptr::null_mut()) };
@@ -183,7 +187,8 @@ struct WorkerStart<'a> {
 /// # Safety
 /// `start` points to a `WorkerStart` that lives until the thread is joined.
 unsafe extern "C" fn worker(start: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `start` points to a `WorkerStart` that lives until the thread is joined (the caller's
+    // contract); it is copied.
     let WorkerStart { pool, id } = unsafe { *start.cast::<WorkerStart<'_>>() };
     // A worker without a vector unit would fault in its first kernel. It may have to wait for one, and the
     // session serves only when all have theirs.
@@ -218,7 +223,9 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     power.raise();
     shared.power.store(power.refused(), Ordering::Relaxed);
     let mut grant = VtcmGrant::acquire(shared.vtcm_bytes).ok_or(Failure::Vtcm)?;
-    // SAFETY: the grant lives longer than the pool, and `answer` holds it while it runs kernels.
+    // SAFETY: the grant has `bytes` bytes of VTCM at `base`. It lives longer than the pool, and `answer`
+    // holds it while it runs kernels, so that nobody else uses them then. The resource manager aligns `base`,
+    // and `Vtcm::region` refuses an address that is not a multiple of 128.
     let vtcm = unsafe { Vtcm::new(grant.base, grant.bytes) };
     let arena = NonNull::new(ARENA.0.get().cast()).ok_or(Failure::Internal)?;
     // SAFETY: static memory, aligned, that only the one session uses; the host has no mapping of it.

@@ -35,7 +35,9 @@ pub struct Hexagon;
 /// processor that has it, so that nothing here can run on one that has not.
 macro_rules! hvx {
     ($intrinsic:ident($($x:expr),*)) => {{
-        // SAFETY: see the macro.
+        // SAFETY: the intrinsic works on registers only, and needs HVX of the version that it names, in
+        // 128-byte mode. The whole crate is compiled for a processor that has it, so that this cannot run on
+        // one that has not.
         unsafe { $intrinsic($($x),*) }
     }};
 }
@@ -43,13 +45,13 @@ use hvx;
 
 #[inline(always)]
 fn words(v: V) -> Words {
-    // SAFETY: 128 bytes of plain data each.
+    // SAFETY: both types are 128 bytes, as `transmute` checks, and every bit pattern is a value of both.
     unsafe { core::mem::transmute(v) }
 }
 
 #[inline(always)]
 fn vector(w: Words) -> V {
-    // SAFETY: 128 bytes of plain data each.
+    // SAFETY: both types are 128 bytes, as `transmute` checks, and every bit pattern is a value of both.
     unsafe { core::mem::transmute(w) }
 }
 
@@ -134,55 +136,64 @@ impl Hvx for Hexagon {
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes (the caller's contract); an unaligned read takes any
+        // address.
         unsafe { p.cast::<V>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn load_n(p: *const f32, n: usize) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: `n` is 1 to 32 (the caller's contract, point 1), so these are 4 to 128 bytes, and `p` is
+        // valid for reading them (point 2).
         unsafe { partial::load(p.cast(), n.min(LANES) * 4) }
     }
 
     #[inline(always)]
     unsafe fn store(p: *mut f32, v: V) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes (the caller's contract); an unaligned write takes any
+        // address.
         unsafe { p.cast::<V>().write_unaligned(v) }
     }
 
     #[inline(always)]
     unsafe fn store_n(p: *mut f32, v: V, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `n` is 1 to 32 (the caller's contract, point 1), so these are 4 to 128 bytes, and `p` is
+        // valid for writing them (point 2).
         unsafe { partial::store(p.cast(), v, n.min(LANES) * 4) }
     }
 
     #[inline(always)]
     unsafe fn load_aligned(p: *const f32) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes and a multiple of 128, the alignment of `V` (the
+        // caller's contract).
         unsafe { p.cast::<V>().read() }
     }
 
     #[inline(always)]
     unsafe fn store_aligned(p: *mut f32, v: V) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes and a multiple of 128, the alignment of `V` (the
+        // caller's contract).
         unsafe { p.cast::<V>().write(v) }
     }
 
     #[inline(always)]
     unsafe fn load_b(p: *const u8) -> V {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for reading 128 bytes (the caller's contract); an unaligned read takes any
+        // address.
         unsafe { p.cast::<V>().read_unaligned() }
     }
 
     #[inline(always)]
     unsafe fn store_b(p: *mut u8, v: V) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 128 bytes (the caller's contract); an unaligned write takes any
+        // address.
         unsafe { p.cast::<V>().write_unaligned(v) }
     }
 
     #[inline(always)]
     unsafe fn two_words(p: *const u8) -> (i32, i32) {
-        // One load for both. SAFETY: the caller's promise.
+        // One load for both.
+        // SAFETY: `p` is aligned to 8 bytes and valid for reading 8 bytes (the caller's contract).
         let both = unsafe { p.cast::<u64>().read() };
         (both as i32, (both >> 32) as i32)
     }
@@ -262,7 +273,7 @@ impl Hvx for Hexagon {
     fn settle() {
         if float::HIDDEN_BITS {
             // The compiler merges equal ends of two ways, but not across assembly.
-            // SAFETY: nothing is done.
+            // SAFETY: the assembly is empty: it touches no memory, no register and no flags.
             unsafe { core::arch::asm!("", options(nomem, nostack, preserves_flags)) };
         }
     }
@@ -380,7 +391,8 @@ impl Hvx for Hexagon {
     // Not `vsplat`: it needs the multipliers, which float code has no packet to spare of.
     #[inline(always)]
     fn lane(&x: &V, i: usize) -> V {
-        // SAFETY: `V` is 128 bytes of plain data.
+        // SAFETY: an element of `SPREAD` is 128 bytes, of which every pattern is a value of `V`. It is
+        // aligned to 128 bytes, because `SPREAD` is and its elements have that size.
         let control = unsafe { (&raw const SPREAD.0[i]).cast::<V>().read() };
         hvx!(q6_v_vdelta_vv(x, control))
     }
@@ -438,7 +450,7 @@ impl Hvx for Hexagon {
     #[inline(always)]
     unsafe fn store_low_halves(p: *mut u16, v: V) {
         let halves = hvx!(q6_vh_vpacke_vwvw(v, v));
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 32 halves (the caller's contract), which are these 64 bytes.
         unsafe { partial::store(p.cast(), halves, 2 * LANES) }
     }
 
@@ -456,7 +468,7 @@ impl Hvx for Hexagon {
     unsafe fn store_low_bytes(p: *mut u8, v: V) {
         let halves = hvx!(q6_vh_vpacke_vwvw(v, v));
         let bytes = hvx!(q6_vb_vpacke_vhvh(halves, halves));
-        // SAFETY: the caller's promise.
+        // SAFETY: `p` is valid for writing 32 bytes (the caller's contract).
         unsafe { partial::store(p, bytes, LANES) }
     }
 

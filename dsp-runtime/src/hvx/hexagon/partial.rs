@@ -16,7 +16,8 @@ use super::{BYTES, V, hvx};
 #[inline(always)]
 unsafe fn around(p: *const u8) -> V {
     let v: V;
-    // SAFETY: the vector lies in the same page as the byte. `vmem` ignores the low bits of the address.
+    // SAFETY: the byte at `p` may be read (the caller's contract), and so may the whole aligned vector around
+    // it, which lies in the same page. `vmem` ignores the low bits of the address.
     unsafe { asm!("{v} = vmem({p}+#0)", v = lateout(vreg) v, p = in(reg) p, options(readonly, nostack)) };
     v
 }
@@ -24,16 +25,17 @@ unsafe fn around(p: *const u8) -> V {
 /// Reads `bytes` bytes (1 to 128) at `p`; the rest of the vector is zero.
 ///
 /// # Safety
-/// `p` is valid for reading `bytes`.
+/// `bytes` is 1 to 128, and `p` is valid for reading as many.
 #[inline(always)]
 pub(super) unsafe fn load(p: *const u8, bytes: usize) -> V {
-    // SAFETY: the first and the last wanted byte.
+    // SAFETY: `bytes` is 1 to 128, and `p` is valid for reading them (the caller's contract): these are the
+    // first and the last of them.
     let (low, high) = unsafe { (around(p), around(p.add(bytes - 1))) };
     // Takes as many bytes of the upper vector as `p` is past alignment; both are the same vector if one is
     // enough.
     let v = hvx!(q6_v_valign_vvr(high, low, p.addr() as i32));
     let out: V;
-    // SAFETY: registers only.
+    // SAFETY: the assembly works on registers only, and names each one that it changes.
     unsafe {
         asm!(
             "q0 = vsetq2({n})",
@@ -55,8 +57,9 @@ pub(super) unsafe fn load(p: *const u8, bytes: usize) -> V {
 /// Those bytes may be written.
 #[inline(always)]
 unsafe fn put(p: *mut u8, v: V, from: usize, to: usize) {
-    // SAFETY: the caller's promise; bytes whose predicate is clear are not written. `vmem` ignores the low
-    // bits of the address.
+    // SAFETY: `vmem` ignores the low bits of the address and writes the bytes `from..to` of the aligned
+    // vector at or below `p`, which may be written (the caller's contract); bytes whose predicate is clear
+    // are not written.
     unsafe {
         asm!(
             "q0 = vsetq({from})",
@@ -77,14 +80,17 @@ unsafe fn put(p: *mut u8, v: V, from: usize, to: usize) {
 /// Writes the first `bytes` bytes (1 to 128) of `v` to `p`.
 ///
 /// # Safety
-/// `p` is valid for writing `bytes`.
+/// `bytes` is 1 to 128, and `p` is valid for writing as many.
 #[inline(always)]
 pub(super) unsafe fn store(p: *mut u8, v: V, bytes: usize) {
     let from = p.addr() % BYTES;
     // The first byte to its place in an aligned vector; what does not fit there starts the next one.
     let v = hvx!(q6_v_vror_vr(v, (p.addr() as i32).wrapping_neg()));
     let end = from + bytes;
-    // SAFETY: the parts of the range before and after the border of two vectors.
+    // SAFETY: `bytes` is 1 to 128, and `p` is valid for writing them (the caller's contract). The first `put`
+    // writes those that lie in the aligned vector of `p`, from `from` on and at most to its end. If `end`
+    // exceeds that, the second writes the other `end - 128` from the start of the next vector, in which `p +
+    // bytes - 1` lies.
     unsafe {
         put(p, v, from, end.min(BYTES));
         if end > BYTES {

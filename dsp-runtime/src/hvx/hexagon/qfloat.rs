@@ -28,7 +28,7 @@ pub(super) const HIDDEN_BITS: bool = cfg!(target_feature = "hvxv79");
 
 #[inline(always)]
 fn floats(v: V) -> Simd<f32, LANES> {
-    // SAFETY: 128 bytes of plain data each.
+    // SAFETY: both types are 128 bytes, as `transmute` checks, and every bit pattern is a value of both.
     unsafe { core::mem::transmute(v) }
 }
 

@@ -24,7 +24,7 @@ struct Buffer([u32; LANES]);
 
 impl Buffer {
     fn vector(self) -> V {
-        // SAFETY: 128 bytes of plain data each.
+        // SAFETY: both types are 128 bytes, as `transmute` checks, and every bit pattern is a value of both.
         unsafe { core::mem::transmute(self) }
     }
 }
@@ -50,7 +50,8 @@ macro_rules! lane_code {
 macro_rules! each_lane {
     ($a:expr, $b:expr, $instruction:literal) => {{
         let mut buffer = Buffer([0; LANES]);
-        // SAFETY: writes the 32 words of the buffer.
+        // SAFETY: the loop writes 4 bytes at `out + i` for `i` = 0, 4, ... 124, which are the 32 words of
+        // `buffer`; all else is registers, which are named.
         unsafe {
             asm!(
                 "{i} = #0",

@@ -46,7 +46,7 @@ impl WithHvx for Apply<'_> {
     #[inline(always)]
     fn with<H: Hvx>(self) {
         for chunk in self.1.chunks_exact_mut(LANES) {
-            // SAFETY: LANES floats.
+            // SAFETY: `chunk` is a slice of 32 floats (`chunks_exact_mut(LANES)`), which are 128 bytes.
             unsafe {
                 let x = H::load(chunk.as_ptr());
                 let y = match self.0 {

@@ -63,15 +63,18 @@ use super::{max8 as max_lane, sum8 as sum};
 /// `p` is valid for reading 8 floats.
 #[inline(always)]
 unsafe fn load(p: *const f32) -> F {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 8 floats (the caller's contract), and the load takes any address. The
+    // processor has AVX2: only `run_avx2`, which requires it, names the back end that calls this.
     unsafe { _mm256_loadu_ps(p) }
 }
 
 /// # Safety
-/// `p` is valid for reading `n` floats.
+/// `p` is valid for reading `n.clamp(0, 8)` floats.
 #[inline(always)]
 unsafe fn load_n(p: *const f32, n: i32) -> F {
-    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not read.
+    // SAFETY: `p` is valid for reading `n.clamp(0, 8)` floats (the caller's contract); they are the lanes
+    // whose mask is set, and no others are read. The processor has AVX2: only `run_avx2`, which requires it,
+    // names the back end that calls this.
     unsafe { _mm256_maskload_ps(p, mask(n)) }
 }
 
@@ -79,15 +82,18 @@ unsafe fn load_n(p: *const f32, n: i32) -> F {
 /// `p` is valid for writing 8 floats.
 #[inline(always)]
 unsafe fn store(p: *mut f32, v: F) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 8 floats (the caller's contract), and the store takes any address. The
+    // processor has AVX2: only `run_avx2`, which requires it, names the back end that calls this.
     unsafe { _mm256_storeu_ps(p, v) }
 }
 
 /// # Safety
-/// `p` is valid for writing `n` floats.
+/// `p` is valid for writing `n.clamp(0, 8)` floats.
 #[inline(always)]
 unsafe fn store_n(p: *mut f32, v: F, n: i32) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not written.
+    // SAFETY: `p` is valid for writing `n.clamp(0, 8)` floats (the caller's contract); they are the lanes
+    // whose mask is set, and no others are written. The processor has AVX2: only `run_avx2`, which requires
+    // it, names the back end that calls this.
     unsafe { _mm256_maskstore_ps(p, mask(n), v) }
 }
 
@@ -95,7 +101,8 @@ unsafe fn store_n(p: *mut f32, v: F, n: i32) {
 /// `p` is valid for reading 32 bytes.
 #[inline(always)]
 unsafe fn load_b(p: *const u8) -> I {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 32 bytes (the caller's contract), and the load takes any address. The
+    // processor has AVX2: only `run_avx2`, which requires it, names the back end that calls this.
     unsafe { _mm256_loadu_si256(p.cast()) }
 }
 
@@ -103,6 +110,7 @@ unsafe fn load_b(p: *const u8) -> I {
 /// `p` is valid for writing 32 bytes.
 #[inline(always)]
 unsafe fn store_b(p: *mut u8, v: I) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 32 bytes (the caller's contract), and the store takes any address. The
+    // processor has AVX2: only `run_avx2`, which requires it, names the back end that calls this.
     unsafe { _mm256_storeu_si256(p.cast(), v) }
 }

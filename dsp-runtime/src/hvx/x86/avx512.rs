@@ -69,15 +69,18 @@ fn mask(n: i32) -> __mmask16 {
 /// `p` is valid for reading 16 floats.
 #[inline(always)]
 unsafe fn load(p: *const f32) -> F {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 16 floats (the caller's contract), and the load takes any address. The
+    // processor has AVX-512 F: only `run_avx512`, which requires it, names the back end that calls this.
     unsafe { _mm512_loadu_ps(p) }
 }
 
 /// # Safety
-/// `p` is valid for reading `n` floats.
+/// `p` is valid for reading `n.clamp(0, 16)` floats.
 #[inline(always)]
 unsafe fn load_n(p: *const f32, n: i32) -> F {
-    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not read.
+    // SAFETY: `p` is valid for reading `n.clamp(0, 16)` floats (the caller's contract); they are the lanes
+    // whose mask is set, and no others are read. The processor has AVX-512 F: only `run_avx512`, which
+    // requires it, names the back end that calls this.
     unsafe { _mm512_maskz_loadu_ps(mask(n), p) }
 }
 
@@ -85,15 +88,18 @@ unsafe fn load_n(p: *const f32, n: i32) -> F {
 /// `p` is valid for writing 16 floats.
 #[inline(always)]
 unsafe fn store(p: *mut f32, v: F) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 16 floats (the caller's contract), and the store takes any address.
+    // The processor has AVX-512 F: only `run_avx512`, which requires it, names the back end that calls this.
     unsafe { _mm512_storeu_ps(p, v) }
 }
 
 /// # Safety
-/// `p` is valid for writing `n` floats.
+/// `p` is valid for writing `n.clamp(0, 16)` floats.
 #[inline(always)]
 unsafe fn store_n(p: *mut f32, v: F, n: i32) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`. Lanes whose mask is clear are not written.
+    // SAFETY: `p` is valid for writing `n.clamp(0, 16)` floats (the caller's contract); they are the lanes
+    // whose mask is set, and no others are written. The processor has AVX-512 F: only `run_avx512`, which
+    // requires it, names the back end that calls this.
     unsafe { _mm512_mask_storeu_ps(p, mask(n), v) }
 }
 
@@ -101,7 +107,8 @@ unsafe fn store_n(p: *mut f32, v: F, n: i32) {
 /// `p` is valid for reading 64 bytes.
 #[inline(always)]
 unsafe fn load_b(p: *const u8) -> I {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for reading 64 bytes (the caller's contract), and the load takes any address. The
+    // processor has AVX-512 F: only `run_avx512`, which requires it, names the back end that calls this.
     unsafe { _mm512_loadu_si512(p.cast()) }
 }
 
@@ -109,6 +116,7 @@ unsafe fn load_b(p: *const u8) -> I {
 /// `p` is valid for writing 64 bytes.
 #[inline(always)]
 unsafe fn store_b(p: *mut u8, v: I) {
-    // SAFETY: the caller's promise, and as for `intrinsics!`.
+    // SAFETY: `p` is valid for writing 64 bytes (the caller's contract), and the store takes any address. The
+    // processor has AVX-512 F: only `run_avx512`, which requires it, names the back end that calls this.
     unsafe { _mm512_storeu_si512(p.cast(), v) }
 }

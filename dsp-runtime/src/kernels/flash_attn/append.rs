@@ -58,8 +58,9 @@ impl Append<'_> {
             let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
             found |= special(word);
             let at = pair * VECTOR_BYTES + position % TILE * 4;
-            // SAFETY: the strip has a vector per pair of k, `position` is inside the cache (`run` checked it,
-            // and so did `at`), and this worker alone has claimed the head's cache.
+            // SAFETY: `at` has checked the position, and the strip has a vector per pair of k: the shape rule
+            // makes the cache's rows as long as k. The word is aligned, and this worker alone has claimed the
+            // head's cache.
             unsafe { strip.add(at).cast::<u32>().write(word) };
         }
         found
@@ -74,7 +75,9 @@ impl Append<'_> {
         for i in 0..v.len() {
             let half = f16::from_f32(v.get(i)).to_bits();
             found |= special(half.into());
-            // SAFETY: the cache's rows are as long as v (checked by `run`); claimed as above.
+            // SAFETY: `at` has checked the position, and `i` is below the length of v, which is that of the
+            // cache's rows (the shape rule). An f16 is aligned there (validation), and this worker alone has
+            // claimed the head's cache.
             unsafe { row.add(i).write(half) };
         }
         found

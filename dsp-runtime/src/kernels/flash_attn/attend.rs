@@ -87,11 +87,10 @@ impl Kernel for Attend {
         let mut unit = self.unit(first);
         let mut tile = unit.from / TILE;
         let mut slot = 0;
-        // SAFETY: (here and in the loop) a slot is fetched into when nothing reads it: at the start, or when
-        // the tile before the current one, whose slot it was, has been computed.
+        // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
         let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
-        // SAFETY: (this and every block below) the places are this worker's own VTCM, laid out by `Stage`
-        // with room for `self.rows` rows, and each stays inside its part.
+        // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows` rows
+        // (the assertion above), of which a unit has no more.
         unsafe { self.clear::<H>(places, &unit) };
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
@@ -99,23 +98,32 @@ impl Kernel for Attend {
             let next = if ends { worker.claim().map(|u| self.unit(u)) } else { Some(unit) };
             let next = next.map(|u| (u, if ends { u.from / TILE } else { tile + 1 }));
             let other = places.slots[slot ^ 1];
-            // SAFETY: as above.
+            // SAFETY: the other slot is in this worker's own VTCM. If it has held a tile, that was the one
+            // before the current one, which has been weighed and accumulated, and its transfers were waited
+            // for.
             let coming = next.map(|(unit, tile)| unsafe { self.fetch(worker, other, &unit, tile) });
             worker.dma.wait(tickets[0])?;
-            // SAFETY: as above; K is there.
+            // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows`
+            // rows (the assertion above), of which a unit has no more. The transfer of K to this slot was
+            // waited for above.
             unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut weights) };
             worker.dma.wait(tickets[1])?;
-            // SAFETY: as above; V is there.
+            // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows`
+            // rows (the assertion above), of which a unit has no more. The transfer of V to this slot was
+            // waited for above.
             unsafe { self.accumulate::<H>(places, slot, &unit, tile, &weights) };
             if ends {
-                // SAFETY: as above; this worker alone has claimed the unit's rows of y.
+                // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for
+                // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave this
+                // unit, and with it its rows of y, to this worker alone.
                 unsafe { self.finish::<H>(places, &unit) };
             }
             let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
             (unit, tile) = after;
             (tickets, slot) = (transfers, slot ^ 1);
             if ends {
-                // SAFETY: as above.
+                // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for
+                // `self.rows` rows (the assertion above), of which a unit has no more.
                 unsafe { self.clear::<H>(places, &unit) };
             }
         }
@@ -168,7 +176,10 @@ impl Attend {
     #[inline(always)]
     unsafe fn fetch(&self, worker: &mut Worker<'_>, slot: *mut u8, unit: &Unit, tile: usize) -> [Ticket; 2] {
         let strip = self.k_cache.at([tile, unit.kv_head, unit.sequence]);
-        // SAFETY: a strip has at least a vector per pair of k; nobody writes the caches during this kernel.
+        // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, which has at least a
+        // vector per pair of k: `k_tile` bytes. They fit the slot, which is left alone until the ticket has
+        // been waited for (the caller's contract) and is not in the cache. Nobody writes the caches during
+        // this kernel.
         let k = unsafe { worker.dma.push(Transfer::linear(strip, slot, self.stage.k_tile)) };
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
@@ -180,7 +191,10 @@ impl Attend {
             src_stride: self.v_cache.nb[1],
             dst_stride: self.stage.v_row,
         };
-        // SAFETY: rows `from..to` are inside the cache (`to` is at most `seen`, which `run` checked).
+        // SAFETY: rows `from..to` of the cache are readable: `at` has checked `from`, and `to` is at most
+        // `seen`, which the registers and the shape rule keep within the cache. The 32 places for rows in the
+        // slot are left alone until the ticket has been waited for (the caller's contract) and are not in the
+        // cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(transfer) }]
     }
 
@@ -198,7 +212,8 @@ impl Attend {
     unsafe fn clear<H: Hvx>(&self, places: Places, unit: &Unit) {
         for i in 0..unit.rows {
             let state = self.state(places, i);
-            // SAFETY: 2 + v_vectors vectors per row, and the caller's promise.
+            // SAFETY: the state of each of the unit's rows has `2 + v_vectors` vectors in the worker's own
+            // places (the caller's contract).
             unsafe {
                 H::store(state, H::splat(f32::NEG_INFINITY));
                 for v in 1..2 + self.stage.v_vectors {
@@ -211,19 +226,22 @@ impl Attend {
     /// Divides the unit's rows by their sums, sinks included, and writes them.
     ///
     /// # Safety
-    /// The places are the worker's own; it alone has claimed the unit.
+    /// 1. The places are the worker's own and have room for the unit's rows.
+    /// 2. This worker alone has claimed the unit.
     #[inline(always)]
     unsafe fn finish<H: Hvx>(&self, places: Places, unit: &Unit) {
         for i in 0..unit.rows {
             let (query, state) = (self.query(unit, i), self.state(places, i));
-            // SAFETY: the row's state.
+            // SAFETY: the state of row `i` of the unit begins with two vectors, the maximum and the sums, in
+            // the worker's own places (the caller's contract, point 1).
             let (highest, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
             let sum = H::splat(H::sum(sums));
             let top = H::max_lane(highest);
             if top == f32::INFINITY {
                 // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is
                 // a number.
-                // SAFETY: a row of a claimed unit.
+                // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
+                // contract, point 2).
                 let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
                 for j in 0..y.len() {
                     y.set(j, f32::NAN);
@@ -241,14 +259,17 @@ impl Attend {
             } else {
                 H::div(H::splat(1.0), sum)
             };
-            // SAFETY: a row of a claimed unit.
+            // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
+            // contract, point 2).
             let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
             let len = y.len();
             for chunk in 0..self.stage.v_vectors / 2 {
                 // Even values in one vector, odd ones in the next.
                 let mut halves = [[0.0f32; LANES]; 2];
                 for (h, half) in halves.iter_mut().enumerate() {
-                    // SAFETY: the row's accumulators; a vector's worth of floats.
+                    // SAFETY: the state of row `i` has `2 + v_vectors` vectors in the worker's own places
+                    // (the caller's contract, point 1), and `2 * chunk + h` is below `v_vectors`; `half` is
+                    // an array of 32 floats.
                     unsafe {
                         let value = H::load(state.add((2 + 2 * chunk + h) * LANES));
                         H::store(half.as_mut_ptr(), H::mul(value, factor));

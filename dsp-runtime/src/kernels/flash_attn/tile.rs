@@ -38,7 +38,8 @@ impl Attend {
     /// Scores of a tile for every row of the unit, and from them weights, new maxima and sums.
     ///
     /// # Safety
-    /// The places are the worker's own; the slot holds the tile of K.
+    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 2. The slot holds the tile of K.
     #[inline(always)]
     pub(super) unsafe fn weigh<H: Hvx>(
         &self,
@@ -49,11 +50,14 @@ impl Attend {
         weights: &mut [Weights; MAX_ROWS],
     ) {
         let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
-        // SAFETY: a vector per pair of k in the slot, two in the widened tile.
+        // SAFETY: slot `slot` holds the tile of K (the caller's contract, point 2), a vector per pair of k,
+        // and `wide` has room for two vectors for each of them (`Stage::wide`); both are the worker's own
+        // (point 1).
         unsafe { widen::<H>(places.slots[slot], places.wide, self.q.ne[0].div_ceil(2)) };
         let mut i = 0;
         while i < unit.rows {
-            // SAFETY: for all of them, the widened tile has a vector per k.
+            // SAFETY: the places are the worker's own (the caller's contract, point 1), the tile of K was
+            // widened above, a vector per k, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
                     self.score::<H, 4>(places, unit, tile, i, &mut mask, weights);
@@ -72,7 +76,9 @@ impl Attend {
     /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes.
     ///
     /// # Safety
-    /// The widened tile of K is there; rows `i..i + R` are the unit's.
+    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 2. `places.wide` holds the widened tile of K.
+    /// 3. Rows `i..i + R` are the unit's.
     #[inline(always)]
     unsafe fn score<H: Hvx, const R: usize>(
         &self,
@@ -93,7 +99,8 @@ impl Attend {
         }
         let mut x = [H::splat(0.0); R];
         for k in 0..d {
-            // SAFETY: the caller's promise.
+            // SAFETY: `wide` holds the widened tile, a vector for each k below `d` (the caller's contract,
+            // point 2).
             let keys = unsafe { H::load(places.wide.wrapping_add(k * LANES)) };
             for r in 0..R {
                 x[r] = H::add(x[r], H::mul(keys, H::splat(rows[r].get(k))));
@@ -101,7 +108,8 @@ impl Attend {
         }
         for r in 0..R {
             let state = self.state(places, i + r);
-            // SAFETY: the row's state is the worker's own.
+            // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
+            // contract, points 1 and 3).
             unsafe { self.weigh_row::<H>(&queries[r], unit, tile, x[r], mask, state, &mut weights[i + r]) };
         }
     }
@@ -109,7 +117,7 @@ impl Attend {
     /// A row's weights in a tile, from its q.k.
     ///
     /// # Safety
-    /// `state` is the row's state, in the worker's own VTCM.
+    /// `state` is the row's state, at least two vectors in the worker's own VTCM.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // One row's everything; a struct for one call says no more.
     unsafe fn weigh_row<H: Hvx>(
@@ -137,7 +145,7 @@ impl Attend {
         }
         if let Some(view) = &self.mask {
             mask.read(view, query, unit.sequence, start, (from, to));
-            // SAFETY: a vector's worth of floats.
+            // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
             let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
             // Where the mask is -inf the score goes, NaN or not.
@@ -145,7 +153,7 @@ impl Attend {
         } else {
             x = or_infinity::<H>(x, x);
         }
-        // SAFETY: 32 floats.
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
         x = H::select_gt(H::splat(to as f32), lane, x, hidden);
         x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
@@ -153,12 +161,15 @@ impl Attend {
         if highest == f32::NEG_INFINITY {
             return;
         }
-        // SAFETY: the caller's promise: the first two vectors of the state.
+        // SAFETY: `state` is a row's state in the worker's own VTCM (the caller's contract), which begins
+        // with two vectors: the maximum and the sums.
         let (before, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
         let now = H::max(H::splat(highest), before);
         let shrink = math::exp::<H>(H::sub(before, now));
         let p = math::exp::<H>(H::sub(x, now));
-        // SAFETY: as above; `p` and `shrink` have room for what is stored.
+        // SAFETY: `state` is a row's state in the worker's own VTCM (the caller's contract), which begins
+        // with two vectors. `weights.p` is an array of 32 floats, and `weights.shrink` is one float, of which
+        // one is stored.
         unsafe {
             H::store(state, now);
             H::store(state.add(LANES), H::add(H::mul(sums, shrink), p));
@@ -185,7 +196,8 @@ impl Attend {
     /// Adds the tile's values to every row of the unit by its weights.
     ///
     /// # Safety
-    /// The places are the worker's own; the slot holds the rows of V that the unit sees.
+    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 2. The slot holds the rows of V in this tile that the unit sees.
     #[inline(always)]
     pub(super) unsafe fn accumulate<H: Hvx>(
         &self,
@@ -200,7 +212,9 @@ impl Attend {
         for position in unit.from.max(start) - start..unit.to.min(start + TILE) - start {
             let row = places.slots[slot].wrapping_add(self.stage.k_tile + position * self.stage.v_row);
             let wide = places.wide.wrapping_add(position * vectors * LANES);
-            // SAFETY: a staged row, and its place in the widened tile.
+            // SAFETY: `row` is a row of V that the unit sees, `v_row` bytes in the slot (the caller's
+            // contract, point 2), and `wide` is its place among the 32 that the widened tile has room for,
+            // two vectors of f32 for each of f16; both are the worker's own (point 1).
             unsafe { widen::<H>(row, wide, vectors / 2) };
         }
         for (i, weights) in weights.iter().enumerate().take(unit.rows) {
@@ -208,8 +222,10 @@ impl Attend {
                 continue;
             }
             let sums = self.state(places, i).wrapping_add(2 * LANES);
-            // SAFETY: for all of them, positions from..to are widened: the row sees them, so the unit does;
-            // the widths divide the vectors of a row.
+            // SAFETY: rows `from..to` of the weights are positions that this row of the unit sees, and all
+            // that the unit sees were widened above, `vectors` each. `sums` are the accumulators of row `i`,
+            // as many vectors, in the worker's own places (the caller's contract, point 1). `vectors` is
+            // even, and J divides it by the conditions.
             unsafe {
                 if H::REGISTERS >= 24 && vectors.is_multiple_of(8) {
                     add_values::<H, 8>(places.wide, vectors, weights, sums);
@@ -242,8 +258,8 @@ impl MaskTile {
         (self.row, self.range) = (row, (from, to));
         assert!(start + to <= mask.ne[0]);
         for lane in from..to {
-            // SAFETY: inside the row, per the assertion; f16 values are adjacent (layout of the slot) and
-            // aligned.
+            // SAFETY: `at` has checked the indices of the row, and `start + lane` is below its length, by the
+            // assertion above. F16 values are adjacent (layout of the slot) and aligned (validation).
             let bits = unsafe { row.add((start + lane) * 2).cast::<u16>().read() };
             self.lanes[lane] = f16::from_bits(bits).to_f32();
         }
@@ -267,7 +283,8 @@ fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
 #[inline(always)]
 unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
     for i in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: vector `i` is below `n` at `from`, and vectors `2 * i` and `2 * i + 1` are below `2 * n` at
+        // `to` (the caller's contract).
         unsafe {
             let (low, high) = H::widen_f16(H::load_b(from.add(i * VECTOR_BYTES)));
             H::store(to.add(2 * i * LANES), low);
@@ -280,15 +297,17 @@ unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
 /// with p = 0 adds nothing, whatever it holds.
 ///
 /// # Safety
-/// `wide` holds the rows of V at positions `from..to`, `vectors` each, `sums` as many vectors; J divides
-/// `vectors`.
+/// 1. `wide` holds the rows of V at positions `w.from..w.to`, `vectors` vectors each.
+/// 2. `sums` has `vectors` vectors, which nobody else uses.
+/// 3. J divides `vectors`.
 #[inline(always)]
 unsafe fn add_values<H: Hvx, const J: usize>(wide: *const f32, vectors: usize, w: &Weights, sums: *mut f32) {
     let shrink = H::splat(w.shrink);
     for first in (0..vectors).step_by(J) {
         let mut sum = [shrink; J];
         for (j, sum) in sum.iter_mut().enumerate() {
-            // SAFETY: vector first + j of `sums`.
+            // SAFETY: `first + j` is below `vectors`, because J divides it, and `sums` has so many vectors
+            // (the caller's contract, points 2 and 3).
             *sum = H::mul(unsafe { H::load(sums.add((first + j) * LANES)) }, shrink);
         }
         for (position, &p) in w.p.iter().enumerate().take(w.to).skip(w.from) {
@@ -297,13 +316,15 @@ unsafe fn add_values<H: Hvx, const J: usize>(wide: *const f32, vectors: usize, w
             }
             let p = H::splat(p);
             for (j, sum) in sum.iter_mut().enumerate() {
-                // SAFETY: vector first + j of the row at `position`.
+                // SAFETY: `position` is one of `from..to` and `first + j` is below `vectors`, because J
+                // divides it: a vector of `wide` (the caller's contract, points 1 and 3).
                 let value = unsafe { H::load(wide.add((position * vectors + first + j) * LANES)) };
                 *sum = H::add(*sum, H::mul(p, value));
             }
         }
         for (j, sum) in sum.into_iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `first + j` is below `vectors`, because J divides it, and `sums` has so many vectors
+            // (the caller's contract, points 2 and 3).
             unsafe { H::store(sums.add((first + j) * LANES), sum) };
         }
     }

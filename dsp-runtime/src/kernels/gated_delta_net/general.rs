@@ -57,7 +57,7 @@ impl<'h, H: Hvx> Decay<'h, H> {
             None => self.all,
             Some(g) => math::exp::<H>(g.vector::<H>(at / LANES)),
         };
-        // SAFETY: 32 floats.
+        // SAFETY: `chunk` is an array of 32 floats, which are 128 bytes.
         unsafe { H::store(chunk.as_mut_ptr(), decays) };
         chunk
     }
@@ -73,7 +73,7 @@ impl General<'_> {
     /// One pass, from one place to the other: what an update changes, then sums; each if there is one.
     ///
     /// # Safety
-    /// As [`Work::change`].
+    /// Points 1 and 2 of [`Work::change`].
     #[inline(always)]
     unsafe fn pass<H: Hvx>(
         &self,
@@ -90,11 +90,14 @@ impl General<'_> {
                 new = token.map_or(new, |t| t.decay.chunk(i));
             }
             let at = i * vectors + self.first;
-            // SAFETY: a vector of key i.
+            // SAFETY: `i` is below `size` and `self.first` below `vectors`, so this is a vector of key `i` at
+            // `from`, which is a place of a state (the caller's contract, point 1).
             let mut s = unsafe { from.load::<H>(at) };
             if let Some(u) = update {
                 s = advance::<H>(s, H::splat(old[i % LANES]), u.delta, H::splat(u.k.get(i)));
-                // SAFETY: as above.
+                // SAFETY: `i` is below `size` and `self.first` below `vectors`, so this is a vector of key
+                // `i` at `to`, which is a place of a state that this worker alone uses (the caller's
+                // contract, points 1 and 2).
                 unsafe { to.store::<H>(at, s) };
             }
             if let Some(t) = token {
@@ -129,7 +132,7 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
     fn taped(&mut self, c: usize) -> Update<'h, H> {
         // Unreachable without a tape: nothing would be committed.
         let Some(tape) = &self.head.tape else { unreachable!() };
-        // SAFETY: the rows of a head belong to the worker that claimed it.
+        // SAFETY: `claim` gave this head, and with it its rows of the tape, to this worker alone.
         let delta = unsafe { tape.delta.row(c) }.as_row().vector::<H>(self.first);
         Update { k: tape.k.row(c), decay: Decay::new(tape.g.row(c)), delta }
     }
@@ -141,7 +144,7 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
         let factor = token.decay.factor();
         let (a, b) = (H::mul(factor, sums[0]), H::mul(factor, sums[1]));
         let delta = H::mul(beta, H::sub(v, a));
-        // SAFETY: the rows of a head belong to the worker that claimed it.
+        // SAFETY: `claim` gave this head, and with it its rows of y, to this worker alone.
         let mut y = unsafe { self.head.y.row(t) };
         y.set_vector::<H>(self.first, H::mul(scale, H::add(b, H::mul(delta, token.kq))));
         self.head.record::<H, 1>(t, self.first, &[delta]);
@@ -150,13 +153,15 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
 
     #[inline(always)]
     unsafe fn change(&mut self, from: Lines, to: Lines, update: &Update<'h, H>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` are places of a state that this worker alone uses (points 1 and 2 of the
+        // contract of `Work::change`, which `pass` has too).
         unsafe { self.pass::<H>([from, to], Some(update), None) };
     }
 
     #[inline(always)]
     unsafe fn sum(&mut self, from: Lines, token: &Token<'h, H>) -> [H::F; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is a place of a state that this worker alone uses (points 1 and 2 of the contract of
+        // `Work::change`, which `pass` has too).
         unsafe { self.pass::<H>([from; 2], None, Some(token)) }
     }
 
@@ -168,7 +173,8 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
         update: &Update<'h, H>,
         token: &Token<'h, H>,
     ) -> [H::F; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` and `to` are places of a state that this worker alone uses (points 1 and 2 of the
+        // contract of `Work::change`, which `pass` has too).
         unsafe { self.pass::<H>([from, to], Some(update), Some(token)) }
     }
 }

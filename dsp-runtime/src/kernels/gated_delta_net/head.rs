@@ -30,8 +30,8 @@ impl Head<'_> {
     #[inline(always)]
     pub fn record<H: Hvx, const J: usize>(&self, t: usize, first: usize, delta: &[H::F; J]) {
         if let Some(tape) = self.tape.as_ref().filter(|tape| tape.record) {
-            // SAFETY: the rows of a head belong to the worker that claimed it, which has folded what was
-            // there.
+            // SAFETY: `claim` gave this head, and with it its rows of the tape, to this worker alone, which
+            // has folded what was there.
             let mut row = unsafe { tape.delta.row(t) };
             for (j, &delta) in delta.iter().enumerate() {
                 row.set_vector::<H>(first + j, delta);
@@ -85,17 +85,19 @@ pub(super) trait Work<H: Hvx> {
     /// Changes the state, and leaves it in another place.
     ///
     /// # Safety
-    /// The places are the head's, and this worker alone uses them.
+    /// 1. `from` and `to` are each a place of a state as [`Place`] describes it: the head's, or its scratch
+    ///    copy.
+    /// 2. This worker alone uses them and the place for keys.
     unsafe fn change(&mut self, from: Lines, to: Lines, update: &Self::Update);
     /// Sums over a state.
     ///
     /// # Safety
-    /// As [`change`](Self::change).
+    /// Points 1 and 2 of [`change`](Self::change).
     unsafe fn sum(&mut self, from: Lines, token: &Self::Token) -> Self::Sums;
     /// Both in one pass: sums over the state as changed.
     ///
     /// # Safety
-    /// As [`change`](Self::change).
+    /// Points 1 and 2 of [`change`](Self::change).
     unsafe fn change_and_sum(
         &mut self,
         from: Lines,
@@ -109,7 +111,8 @@ impl Course {
     /// Takes `work` through the tokens: each pass applies what one token changes and sums for the next.
     ///
     /// # Safety
-    /// `place` is the head's, and this worker alone uses it.
+    /// 1. `place` is what its type says, for `work`, and the state is in it.
+    /// 2. This worker alone uses it.
     #[inline(always)]
     pub unsafe fn run<H: Hvx, W: Work<H>>(self, work: &mut W, place: &Place) {
         let Self { commit, tokens, last } = self;
@@ -121,7 +124,8 @@ impl Course {
             }
             if n < commit || n == end {
                 if let Some(update) = update.as_ref().filter(|_| n < end || last) {
-                    // SAFETY: the caller's promise.
+                    // SAFETY: `from` and `to` are places of the head's state or of its scratch copy, which
+                    // this worker alone uses (the caller's contract, points 1 and 2).
                     unsafe { work.change(from, to, update) };
                 }
                 if n == end {
@@ -131,7 +135,8 @@ impl Course {
                 continue;
             }
             let token = work.token(n, n - commit);
-            // SAFETY: as above.
+            // SAFETY: `from` and `to` are places of the head's state or of its scratch copy, which this
+            // worker alone uses (the caller's contract, points 1 and 2).
             let sums = unsafe {
                 match &update {
                     Some(update) => work.change_and_sum(from, to, update, &token),

@@ -246,14 +246,16 @@ impl Kernel for GatedDeltaNet {
                 size: tile.size,
                 vectors: tile.vectors,
             };
-            // SAFETY: the state is in the slot and nothing else uses it; scratch and keys are this worker's
-            // own; this worker alone has claimed the head.
+            // SAFETY: the state's transfer was waited for, or zeros were stored, and no write-back reads the
+            // slot. Slot, scratch and keys are parts of this worker's own VTCM, which has room for them (the
+            // assertion above). `claim` gave the head to this worker alone.
             unsafe { self.head::<H>(&place, &claim) };
             if !self.defer || self.commit > 0 {
                 let home = self.state.at([0, claim.h, claim.b]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
                 // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker
-                // has claimed; the slot is left alone until `fetch` or the end of this function has waited.
+                // has claimed; it is not in VTCM. The slot is left alone until `fetch` or the end of this
+                // function has waited.
                 slots.back[claim.slot] = Some(unsafe { worker.dma.push(transfer) });
             }
             if !ahead {
@@ -283,14 +285,16 @@ impl GatedDeltaNet {
         let (tile, place) = (slots.tile, slots.at(slot));
         if self.fresh {
             for v in 0..tile.size * tile.vectors {
-                // SAFETY: a vector of the slot, which is free: its write-back was waited for.
+                // SAFETY: `v` is below the vectors of a tile, and the slot is a place for a tile in this
+                // worker's own VTCM. Nothing uses it: its last write-back was waited for.
                 unsafe { place.store::<H>(v, H::splat(0.0)) };
             }
             return Ok(Some(Claim { h, b, slot, ticket: None }));
         }
         let transfer = tile.transfer(self.state.at([0, h, b]), place.get(), tile.size * 4, tile.stride());
-        // SAFETY: the slot is free and stays alone until the ticket is waited for; the state is packed, and
-        // nobody but this worker writes it.
+        // SAFETY: the slot is a place for a tile in this worker's own VTCM. Its last write-back was waited
+        // for, and it stays alone until this ticket is waited for. The state is S x S packed floats, not in
+        // VTCM, and this worker alone writes it, having claimed the head.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
         Ok(Some(Claim { h, b, slot, ticket }))
     }
@@ -303,8 +307,9 @@ impl GatedDeltaNet {
     #[inline(always)]
     unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim) {
         let course = Course { commit: self.commit, tokens: self.tokens, last: !self.defer };
-        // SAFETY: the place and the head are this worker's, which is all that these functions ask; J divides
-        // the vectors.
+        // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
+        // head (points 1 and 2 of the caller's contract, which these functions have too). J divides the
+        // vectors: there are 4 at most, and without enough registers J is 1.
         unsafe {
             // a, b and delta of each vector live in registers, next to the splats.
             match place.vectors {
@@ -342,14 +347,15 @@ impl GatedDeltaNet {
     /// A function of its own, where that costs no instructions: registers are then its alone.
     ///
     /// # Safety
-    /// As [`head`](Self::head); J divides the vectors.
+    /// Points 1 and 2 of [`head`](Self::head); J divides the vectors.
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in (0..place.vectors).step_by(J) {
-            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's
-            // promises); J vectors from `first` on are inside the state, because J divides its vectors.
+            // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the
+            // caller's contract, points 1 and 2). J vectors from `first` on are inside the state, because J
+            // divides its vectors.
             unsafe { course.run::<H, _>(&mut Whole::<J> { head, place: *place, first }, place) };
         }
     }
@@ -357,14 +363,14 @@ impl GatedDeltaNet {
     /// As [`blocks`](Self::blocks).
     ///
     /// # Safety
-    /// As [`head`](Self::head).
+    /// Points 1 and 2 of [`head`](Self::head).
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim, place: &Place) {
         let head = &self.rows(claim);
         for first in 0..place.vectors {
-            // SAFETY: the state is in the place, which is this worker's, as is the head (the caller's
-            // promises); vector `first` is inside the state.
+            // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the
+            // caller's contract, points 1 and 2). Vector `first` is inside the state.
             unsafe { course.run::<H, _>(&mut General { head, place: *place, first }, place) };
         }
     }

@@ -67,17 +67,18 @@ impl<H: Hvx> Ahead<H> {
     #[inline(always)]
     unsafe fn new(row: Lines) -> Self {
         let at = row.get().cast_const().cast();
-        // SAFETY: the caller's promise.
+        // SAFETY: `row` begins with 32 of its KEYS floats (the caller's contract).
         Self { at, lanes: H::lanes(unsafe { H::load(at) }) }
     }
 
     /// The first keys, and those after them.
     ///
     /// # Safety
-    /// As [`new`](Self::new).
+    /// `row` has [`KEYS`] floats, and `step` is 8 at most.
     #[inline(always)]
     unsafe fn two(row: Lines, step: usize) -> [Self; 2] {
-        // SAFETY: the caller's promise.
+        // SAFETY: the row has KEYS floats (the caller's contract), and KEYS is at least `step + 32`, because
+        // `step` is 8 at most.
         unsafe {
             let first = Self::new(row);
             [first, first.next(step)]
@@ -87,11 +88,11 @@ impl<H: Hvx> Ahead<H> {
     /// Those from number `step` on.
     ///
     /// # Safety
-    /// As [`new`](Self::new); all steps together are no more than the keys.
+    /// Floats `step..step + 32` from here are in the row.
     #[inline(always)]
     unsafe fn next(self, step: usize) -> Self {
         let at = self.at.wrapping_add(step);
-        // SAFETY: the caller's promise: 32 floats from the key after the last one are still in the row.
+        // SAFETY: floats `step..step + 32` from here are in the row (the caller's contract).
         Self { at, lanes: H::lanes(unsafe { H::load(at) }) }
     }
 
@@ -141,18 +142,19 @@ impl<const J: usize> Sweep<J> {
     /// Both at once: the state is changed, and the new one summed.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
+    /// Points 1 to 3 of [`run`](Self::run), with a change.
     #[inline(always)]
     pub unsafe fn change_and_sum<H: Hvx>(self, change: Change<H, J>, wanted: Wanted) -> [[H::F; J]; 2] {
         // What three or four vectors per key have between operations is more than registers hold.
         if !H::Q_STAYS || J < 3 {
-            // SAFETY: the caller's promise.
+            // SAFETY: points 1 to 3 of the caller's contract are those of `run`.
             return unsafe { self.run::<H, true, true>(change, wanted) };
         }
         let mut sums = [change.delta; 2];
         let mut first = 0;
         while first + 2 <= J {
-            // SAFETY: the caller's promise; parts are apart.
+            // SAFETY: `run` finds 2 of the J vectors of each key from vector `first` on, as `first + 2 <= J`,
+            // and the rows of keys are the same (the caller's contract, points 1 to 3).
             let two = unsafe { self.part::<2>(first).run::<H, true, true>(change.part(first), wanted) };
             for (sums, two) in sums.iter_mut().zip(two) {
                 (sums[first], sums[first + 1]) = (two[0], two[1]);
@@ -160,7 +162,8 @@ impl<const J: usize> Sweep<J> {
             first += 2;
         }
         if first < J {
-            // SAFETY: as above.
+            // SAFETY: `run` finds 1 of the J vectors of each key from vector `first` on, as `first < J`, and
+            // the rows of keys are the same (the caller's contract, points 1 to 3).
             let one = unsafe { self.part::<1>(first).run::<H, true, true>(change.part(first), wanted) };
             for (sums, one) in sums.iter_mut().zip(one) {
                 sums[first] = one[0];
@@ -180,7 +183,9 @@ impl<const J: usize> Sweep<J> {
     /// # Safety
     /// 1. J vectors per key, and per [`SPARE`] keys more, are valid for reading at `from`, and, with a
     ///    change, those of the keys for writing at `to`; the two are the same place or apart.
-    /// 2. The rows of what is asked for have [`KEYS`] floats.
+    /// 2. All three rows of keys have [`KEYS`] floats, also those of what is not asked for. `size` is a
+    ///    multiple of [`LANES`], and at most [`MAX_STATE`](super::MAX_STATE).
+    /// 3. Nobody else uses these places meanwhile.
     #[inline(always)]
     pub unsafe fn run<H: Hvx, const CHANGE: bool, const SUMS: bool>(
         self,
@@ -188,7 +193,10 @@ impl<const J: usize> Sweep<J> {
         wanted: Wanted,
     ) -> [[H::F; J]; 2] {
         let mut sums = [[H::zero_q(); J]; 2];
-        // SAFETY: for all of them, the caller's promises.
+        // SAFETY: `step` divides `size`, which is a multiple of 32, so the loop stores and sums exactly the
+        // keys, and loads no more than SPARE keys after the last (point 1). The cursor's keys begin at float
+        // `size + step` at last, and a row has KEYS floats, at least 32 more (point 2). Nobody else uses all
+        // these places (point 3).
         unsafe {
             let step = const { Self::step::<H, CHANGE, SUMS>() };
             let mut at = Cursor::new(self, step, change.k, wanted);
@@ -213,10 +221,10 @@ impl<const J: usize> Sweep<J> {
 
 impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// # Safety
-    /// As [`Sweep::run`].
+    /// The three rows have [`KEYS`] floats, and `step` is 8 at most.
     #[inline(always)]
     unsafe fn new(sweep: Sweep<J>, step: usize, change: Lines, wanted: Wanted) -> Self {
-        // SAFETY: the caller's promise.
+        // SAFETY: each row has KEYS floats, and `step` is 8 at most (the caller's contract).
         unsafe {
             let (change, k, q) =
                 (Ahead::two(change, step), Ahead::two(wanted.k, step), Ahead::two(wanted.q, step));
@@ -225,14 +233,15 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     }
 
     /// # Safety
-    /// As [`Ahead::next`].
+    /// Floats `step..step + 32` from the second place in each of the three rows are in the row.
     #[inline(always)]
     unsafe fn next(self) -> Self {
         let step = self.step;
         let skip = step * self.sweep.stride;
         let sweep = Sweep { from: self.sweep.from.skip(skip), to: self.sweep.to.skip(skip), ..self.sweep };
         let [change, k, q] = [self.change[1], self.k[1], self.q[1]];
-        // SAFETY: the caller's promise.
+        // SAFETY: each of the three rows has floats `step..step + 32` from its second place (the caller's
+        // contract).
         unsafe {
             Self {
                 sweep,
@@ -247,12 +256,12 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// Key `i` from here.
     ///
     /// # Safety
-    /// As [`Sweep::run`], for this key.
+    /// The J vectors of key `i` from here are valid for reading.
     #[inline(always)]
     unsafe fn load(&self, i: usize) -> Key<H, J> {
         let mut s = [H::splat(0.0); J];
         for (j, s) in s.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: the J vectors of key `i` from here are valid for reading (the caller's contract).
             *s = unsafe { self.sweep.from.load::<H>(i * self.sweep.stride + j) };
         }
         let (part, lane) = (i / self.step, i % self.step);
@@ -262,20 +271,23 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// What the first step goes on from. A change is a key ahead.
     ///
     /// # Safety
-    /// As [`Sweep::run`].
+    /// The cursor is at the start of a sweep, for which point 1 of [`Sweep::run`] holds.
     #[inline(always)]
     unsafe fn start<const CHANGE: bool>(&self, change: Change<H, J>) -> Flow<H, J> {
-        // SAFETY: the caller's promise.
+        // SAFETY: key 0 is valid for reading at the start of a sweep (the caller's contract, point 1 of
+        // `run`).
         let key = unsafe { self.load(0) };
         let flow = Flow { key, changed: [H::zero_q(); J], k: key.k, q: key.q };
-        // SAFETY: as above.
+        // SAFETY: key 1 is valid for reading at the start of a sweep, at the latest as one of the SPARE keys
+        // (the caller's contract, point 1 of `run`).
         if CHANGE { flow.change(change, unsafe { self.load(1) }) } else { flow }
     }
 
     /// Steps `i` to `i + 3`.
     ///
     /// # Safety
-    /// As [`Sweep::run`], for these keys and the one or two after them.
+    /// The J vectors of these four keys and of the one after them, or with a change of the two after them,
+    /// are valid for reading; with a change, those of the four keys are valid for writing at `to`.
     #[inline(always)]
     unsafe fn four<const CHANGE: bool, const SUMS: bool>(
         &self,
@@ -284,7 +296,9 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
         flow: Flow<H, J>,
         sums: &mut [[H::Q; J]; 2],
     ) -> Flow<H, J> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the four keys and the one or two after them are valid for reading, and with a change the
+        // four for writing (the caller's contract). Each step takes one of the four, and one of those after
+        // it.
         unsafe {
             let flow = self.step::<CHANGE, SUMS>(i, change, flow, sums);
             let flow = self.step::<CHANGE, SUMS>(i + 1, change, flow, sums);
@@ -297,7 +311,8 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// sums key `i` and loads the one after it.
     ///
     /// # Safety
-    /// As [`Sweep::run`], for these keys.
+    /// The J vectors of key `i + 1`, or with a change of key `i + 2`, are valid for reading; with a change,
+    /// those of key `i` are valid for writing at `to`.
     #[inline(always)]
     unsafe fn step<const CHANGE: bool, const SUMS: bool>(
         &self,
@@ -306,13 +321,14 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
         flow: Flow<H, J>,
         sums: &mut [[H::Q; J]; 2],
     ) -> Flow<H, J> {
-        // SAFETY: the caller's promise.
+        // SAFETY: key `i + 1`, or with a change key `i + 2`, is valid for reading (the caller's contract).
         let next = unsafe { self.load(i + 1 + usize::from(CHANGE)) };
         let mut s = flow.key.s;
         if CHANGE {
             for (j, s) in s.iter_mut().enumerate() {
                 *s = H::float(flow.changed[j]);
-                // SAFETY: the caller's promise.
+                // SAFETY: with a change, the J vectors of key `i` are valid for writing at `to` (the caller's
+                // contract).
                 unsafe { self.sweep.to.store::<H>(i * self.sweep.stride + j, *s) };
             }
         }

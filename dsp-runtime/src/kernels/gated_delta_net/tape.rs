@@ -58,7 +58,8 @@ impl Kernel for Record {
             let (t, b) = (unit % self.tokens, unit / self.tokens);
             for (from, to) in [(&self.k, &*self.tape.k), (&self.g, &*self.tape.g)] {
                 for h in 0..if b < from.ne[3] { from.ne[1] } else { 0 } {
-                    // SAFETY: token t of sequence b was claimed by this worker alone.
+                    // SAFETY: `claim` gives token `t` of sequence `b`, and with it its rows of the tape, to
+                    // this worker alone.
                     unsafe { to.row_mut([h, t, b]) }.copy::<H>(from.row([h, t, b]));
                 }
             }

@@ -38,7 +38,8 @@ impl<const J: usize> Whole<'_, J> {
     fn keep<H: Hvx>(&self, row: Row<'_>, to: Lines) {
         assert!(row.len() == self.place.size && row.whole() == self.vectors::<H>());
         for v in 0..self.vectors::<H>() {
-            // SAFETY: as many vectors as the row has; the place has room for more.
+            // SAFETY: the row has `self.vectors` whole vectors (the assertion above), and `to` is a row of
+            // the place for keys, which has room for more: KEYS floats.
             unsafe { to.store::<H>(v, row.full_unchecked::<H>(v)) };
         }
     }
@@ -48,7 +49,7 @@ impl<const J: usize> Whole<'_, J> {
     fn dot<H: Hvx>(&self, wanted: Wanted) -> H::F {
         let mut sum = H::zero_q();
         for v in 0..self.vectors::<H>() {
-            // SAFETY: `keep` has put these vectors there.
+            // SAFETY: `keep` has put `self.vectors` vectors in both rows, when the token was made.
             sum = H::add_q(sum, unsafe { H::mul_q(wanted.k.load::<H>(v), wanted.q.load::<H>(v)) });
         }
         H::sum_all_q(sum)
@@ -85,7 +86,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         let Some(tape) = &self.head.tape else { unreachable!() };
         let k = self.keys(c % 2);
         self.keep::<H>(tape.k.row(c), k);
-        // SAFETY: the rows of a head belong to the worker that claimed it.
+        // SAFETY: `claim` gave this head, and with it its rows of the tape, to this worker alone.
         let row = unsafe { tape.delta.row(c) };
         let mut delta = [H::splat(0.0); J];
         for (j, delta) in delta.iter_mut().enumerate() {
@@ -97,7 +98,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
     #[inline(always)]
     fn outputs(&mut self, t: usize, token: &Token<H>, sums: &Self::Sums) -> Change<H, J> {
         let v = self.head.v.row(t);
-        // SAFETY: the rows of a head belong to the worker that claimed it.
+        // SAFETY: `claim` gave this head, and with it its rows of y, to this worker alone.
         let mut y = unsafe { self.head.y.row(t) };
         assert!(self.first + J <= v.whole() && y.len() == v.len());
         let kq = self.dot::<H>(token.wanted);
@@ -106,7 +107,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         let negative = math::negate::<H>(token.decay);
         let (mut delta, mut out) = ([beta; J], [scale; J]);
         for j in 0..J {
-            // SAFETY: the row has these vectors, as asserted.
+            // SAFETY: `self.first + j` is below `v.whole()`, by the assertion above.
             let v = unsafe { v.full_unchecked::<H>(self.first + j) };
             let [a, b] = [sums[0][j], sums[1][j]];
             delta[j] = H::mul(beta, H::float(H::add_qf(H::mul_q(negative, a), v)));
@@ -114,7 +115,8 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
             out[j] = H::mul(scale, H::float(b));
         }
         for (j, &out) in out.iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: `self.first + j` is below `v.whole()`, by the assertion above, and y has the length of
+            // v.
             unsafe { y.set_full_unchecked::<H>(self.first + j, out) };
         }
         self.head.record::<H, J>(t, self.first, &delta);
@@ -125,14 +127,19 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
     unsafe fn change(&mut self, from: Lines, to: Lines, update: &Change<H, J>) {
         // What a sweep is not asked for it does not look at.
         let unused = Wanted { k: update.k, q: update.k };
-        // SAFETY: the caller's promise; the rows are places for keys.
+        // SAFETY: `from` and `to` are places of a state: `size` keys and SPARE more, of `stride` vectors
+        // each, of which this block takes J from `first` on (the caller's contract, point 1). The rows of
+        // keys are in the place for keys, which has three of KEYS floats. This worker alone uses all of them
+        // (point 2).
         unsafe { self.sweep::<H>(from, to).run::<H, true, false>(*update, unused) };
     }
 
     #[inline(always)]
     unsafe fn sum(&mut self, from: Lines, token: &Token<H>) -> Self::Sums {
         let unused = Change { k: token.wanted.k, decay: token.decay, delta: [token.decay; J] };
-        // SAFETY: as above.
+        // SAFETY: `from` is a place of a state: `size` keys and SPARE more, of `stride` vectors each, of
+        // which this block takes J from `first` on (the caller's contract, point 1). The rows of keys are in
+        // the place for keys, which has three of KEYS floats. This worker alone uses all of them (point 2).
         unsafe { self.sweep::<H>(from, from).run::<H, false, true>(unused, token.wanted) }
     }
 
@@ -144,7 +151,10 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         update: &Change<H, J>,
         token: &Token<H>,
     ) -> Self::Sums {
-        // SAFETY: as above.
+        // SAFETY: `from` and `to` are places of a state: `size` keys and SPARE more, of `stride` vectors
+        // each, of which this block takes J from `first` on (the caller's contract, point 1). The rows of
+        // keys are in the place for keys, which has three of KEYS floats. This worker alone uses all of them
+        // (point 2).
         unsafe { self.sweep::<H>(from, to).change_and_sum::<H>(*update, token.wanted) }
     }
 }

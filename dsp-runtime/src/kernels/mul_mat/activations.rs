@@ -17,20 +17,27 @@ impl Activations {
     /// R rows of `k.1` values from value `k.0`, which is the first of a block.
     ///
     /// # Safety
-    /// As [`new`](Self::new), for each.
+    /// 1. Each `x` is an activation row of `k.1` values, aligned to vectors and readable as long as the
+    ///    result is used.
+    /// 2. `k.0` is the first value of one of its blocks.
     #[inline(always)]
     pub unsafe fn all<const R: usize>(x: [*const u8; R], k: (usize, usize)) -> [Self; R] {
-        // SAFETY: the caller's promise.
+        // SAFETY: each `x` is an activation row of `k.1` values, aligned to vectors and readable as long as
+        // the result is used (the caller's contract, point 1), and `k.0 / 32` is one of its blocks (point 2).
         x.map(|x| unsafe { Self::new(x, ActivationRow::new(k.1), k.0 / TILE_K) })
     }
 
     /// The row at `row` from block `first`.
     ///
     /// # Safety
-    /// `row` is an activation row of `layout`, aligned to vectors and readable as long as this value is used.
+    /// 1. `row` is an activation row of `layout`, aligned to vectors and readable as long as this value is
+    ///    used.
+    /// 2. The row has block `first`.
     #[inline(always)]
     unsafe fn new(row: *const u8, layout: ActivationRow, first: usize) -> Self {
-        // SAFETY: offsets inside the row.
+        // SAFETY: the row has the bytes of its layout (the caller's contract, point 1): scales, sums and
+        // halves begin inside, and `first` is one of its blocks (point 2), each of which has 32 values, a
+        // scale, two sums and a half.
         unsafe {
             Self {
                 values: row.add(first * 32),
@@ -47,7 +54,9 @@ impl Activations {
     /// The row has the block; `k` is 0, 8, 16 or 24.
     #[inline(always)]
     pub unsafe fn eight<H: Hvx>(self, block: usize, k: usize) -> [i32; 2] {
-        // SAFETY: the caller's promise; aligned as the row is.
+        // SAFETY: the row has the block, and `k` is 24 at most (the caller's contract), so these are 8 bytes
+        // of its values. They are aligned to 8, because rows are aligned to vectors, and blocks have 32
+        // bytes.
         unsafe { H::two_words(self.values.add(block * 32 + k)) }.into()
     }
 
@@ -57,7 +66,8 @@ impl Activations {
     /// The row has the block.
     #[inline(always)]
     pub unsafe fn sums<H: Hvx>(self, block: usize) -> [i32; 2] {
-        // SAFETY: the caller's promise; two words, aligned to eight bytes as the row is.
+        // SAFETY: the row has the block (the caller's contract), so these are its two sums, 8 bytes. They are
+        // aligned to 8, because rows are aligned to vectors, and the sums begin at a multiple of 32 bytes.
         unsafe { H::two_words(self.sums.add(block).cast()) }.into()
     }
 
@@ -67,7 +77,9 @@ impl Activations {
     /// The row has both blocks, and starts at an even block.
     #[inline(always)]
     pub unsafe fn scales(self, block: usize) -> (i32, [f32; 2]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the row has `block` and the next one (the caller's contract), so these are two halves and
+        // two floats of it. Both are aligned to 4: the two halves are a word, because the row starts at an
+        // even block and `block` is even.
         unsafe {
             (self.halves.add(block).cast::<i32>().read(), self.scales.add(block).cast::<[f32; 2]>().read())
         }
@@ -84,8 +96,9 @@ pub(super) unsafe fn finite(row: *const u8, layout: ActivationRow) -> bool {
     const CARRIED: u64 = 0x8000_8000_8000_8000;
     let (blocks, mut carried) = (layout.padded_k / TILE_K, 0);
     for i in 0..blocks / 4 {
-        // SAFETY: blocks are counted in eights, and the scales of all of them lie in the row, aligned to 16
-        // bytes.
+        // SAFETY: `i` is below `blocks / 4`, so these are the halves of four blocks of the row, which is
+        // readable (the caller's contract). They are aligned to 8, because rows are aligned to vectors and
+        // the halves begin at a multiple of 32 bytes.
         let four = unsafe { row.add(layout.halves()).cast::<u64>().add(i).read() };
         // An exponent of ones, and no other, carries into the place of the sign.
         carried |= (four & EXPONENT) + LOWEST;

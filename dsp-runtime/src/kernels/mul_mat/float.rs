@@ -25,18 +25,20 @@ impl Weights for F16 {
         let x = x.map(|x| x.cast::<f32>());
         for g in 0..groups {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
-            // SAFETY: the group's values that the rows have.
+            // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
             // A whole group apart: its loop has no conditions.
             if n == LANES {
                 for i in 0..LANES / 2 {
-                    // SAFETY: a vector per two k, inside the group.
+                    // SAFETY: `g` is below `groups` and `i` below 16, so this is a vector of a group, which
+                    // has 16 of two k each (the caller's contract, point 1).
                     add_pair::<H, R>(acc, H::widen_f16(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
                 continue;
             }
             for i in 0..n.div_ceil(2) {
-                // SAFETY: as above.
+                // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
+                // vector of a group, which has 16 of two k each (the caller's contract, point 1).
                 let w = H::widen_f16(unsafe { group.load_b::<H>(i) });
                 add_pair::<H, R>(acc, w, &x, i, 2 * i + 1 < n);
             }
@@ -66,9 +68,10 @@ impl Weights for F32 {
         let x = x.map(|x| x.cast::<f32>());
         for g in 0..groups {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
-            // SAFETY: the group's values that the rows have.
+            // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
-            // SAFETY: a vector per k, inside the group, which has LANES of them.
+            // SAFETY: `g` is below `groups`, and callers give an `i` below 16, because `n` is 32 at most, so
+            // these are vectors of a group, which has 32 of one k each (the caller's contract, point 1).
             let w = |i: usize| unsafe { (group.load::<H>(2 * i), group.load::<H>(2 * i + 1)) };
             if n == LANES {
                 for i in 0..LANES / 2 {
@@ -103,14 +106,15 @@ fn add_pair<H: Hvx, const R: usize>(
 /// Values of R rows from `at` on, as many of 32 as rows of `k` values have, and how many that are.
 ///
 /// # Safety
-/// Each `x` is a row of `k` floats.
+/// Each `x` is a row of `k` floats, readable and aligned for f32.
 #[inline(always)]
 unsafe fn lanes<H: Hvx, const R: usize>(x: [*const f32; R], at: usize, k: usize) -> ([H::Lanes; R], usize) {
     let n = k.saturating_sub(at).min(LANES);
     let mut all = [H::lanes(H::splat(0.0)); R];
     if n > 0 {
         for (lanes, x) in all.iter_mut().zip(x) {
-            // SAFETY: n floats from `at` are in the row.
+            // SAFETY: the row has `n` floats from `at` on, 1 to 32, because it has `k` (the caller's
+            // contract); they are aligned for f32.
             *lanes =
                 H::lanes(unsafe { if n == LANES { H::load(x.add(at)) } else { H::load_n(x.add(at), n) } });
         }

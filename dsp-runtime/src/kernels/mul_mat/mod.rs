@@ -53,8 +53,9 @@ pub(super) trait Weights: Sync {
     /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
     ///
     /// # Safety
-    /// `weights` holds the groups; each `x` is a row of `k.1` values, as F32 or as an activation row,
-    /// whichever the type wants.
+    /// 1. `weights` holds the groups, and `k.0` is the first value of a group.
+    /// 2. Each `x` is a validated row of `k.1` values, as F32 or as an activation row, whichever the type
+    ///    wants.
     unsafe fn multiply<H: Hvx, const R: usize>(
         weights: Lines,
         groups: usize,
@@ -172,7 +173,8 @@ impl Shape {
         let layout = ActivationRow::new(self.x.ne[0]);
         for r in 0..self.x.rows() {
             let row = self.x.at(self.x.unravel(r)).cast_const();
-            // SAFETY: a validated activation row, whose bytes are inside the buffer.
+            // SAFETY: `row` is a row of the validated view x, of `layout.bytes()` bytes inside the buffer,
+            // aligned to vectors (validation).
             if !unsafe { activations::finite(row, layout) } {
                 return Err(Fault::new(ErrorCode::NotFinite, r as u32));
             }
@@ -247,15 +249,17 @@ impl<W: Weights> MulMat<W> {
     /// Multiplies one piece for all rows of its unit.
     ///
     /// # Safety
-    /// The piece has arrived in its slot, and `sums` is this worker's own and has room for the unit's rows.
+    /// 1. The piece has arrived at `weights`, its slot.
+    /// 2. `sums` is this worker's own and has room for the unit's rows, PARTIAL vectors each.
     #[inline(always)]
     unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: Lines, sums: Lines) {
         let rows = piece.unit.rows;
         let mut done = 0;
         // As many rows at a time as the register file has sums for.
         //
-        // SAFETY: the piece has arrived and `sums` has room for the unit's rows (the caller's promise); the
-        // rows from `done` on, as many as each call takes, are rows of the unit.
+        // SAFETY: the piece has arrived, and `sums` is this worker's own and has room for the unit's rows
+        // (points 1 and 2 of the caller's contract, which `rows` has too); the rows from `done` on, as many
+        // as each call takes, are rows of the unit.
         unsafe {
             if H::REGISTERS >= 16 {
                 while rows - done >= 4 {
@@ -279,7 +283,7 @@ impl<W: Weights> MulMat<W> {
     /// One piece for `R` rows of the unit from `at`.
     ///
     /// # Safety
-    /// As [`multiply`](Self::multiply).
+    /// Points 1 and 2 of [`multiply`](Self::multiply); rows `at..at + R` are the unit's.
     #[inline(always)]
     unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: Lines, sums: Lines, at: usize) {
         let (shape, unit) = (&self.shape, &p.unit);
@@ -298,23 +302,27 @@ impl<W: Weights> MulMat<W> {
             if p.first > 0 {
                 for (r, acc) in acc.iter_mut().enumerate() {
                     for (i, v) in acc.iter_mut().enumerate().take(parts) {
-                        // SAFETY: `sums` holds PARTIAL vectors for each of the R rows.
+                        // SAFETY: `sums` has PARTIAL vectors for each of the unit's rows (the caller's
+                        // contract, point 2), of which these R begin at row `at`.
                         *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(r * PARTIAL + i) });
                     }
                 }
             }
-            // SAFETY: the strip's groups are in the slot; x rows are validated rows of k.1 values, of the
-            // type that these weights want (validation).
+            // SAFETY: `weights` holds `p.groups` groups of the strip, which have arrived (the caller's
+            // contract, point 1), and `k.0` is the first value of one. `at` has checked the indices of the
+            // rows of x, which have `k.1` values of the type that these weights want (validation).
             unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
             for (r, &acc) in acc.iter().enumerate() {
                 if last {
-                    // SAFETY: the columns of the strip lie inside row `r` of y, which only this unit writes.
+                    // SAFETY: row `r` of y has `w.ne[1]` columns, of which `column` and the others of the
+                    // strip are written by this unit alone; they are aligned for f32 (validation).
                     unsafe { self.finish::<H>(y[r].add(column), &acc[..parts], shape.w.ne[1] - column) };
                     continue;
                 }
                 for (i, &v) in acc.iter().enumerate().take(parts) {
-                    // SAFETY: `sums` holds PARTIAL vectors for each of the R rows. (Only a unit of one strip
-                    // comes here: several are whole in a piece.)
+                    // SAFETY: `sums` has PARTIAL vectors for each of the unit's rows (the caller's contract,
+                    // point 2), of which these R begin at row `at`. (Only a unit of one strip comes here:
+                    // several are whole in a piece.)
                     unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
                 }
             }
@@ -325,12 +333,13 @@ impl<W: Weights> MulMat<W> {
     /// Stores the sums of a strip in a row of y that has `left` columns from there on.
     ///
     /// # Safety
-    /// As many columns as the strip has are valid for writing at `y`.
+    /// `left` is at least 1, and as many columns, or 32 if that is less, are aligned for f32 and valid for
+    /// writing at `y`.
     #[inline(always)]
     unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::Q], left: usize) {
         let v = H::float(if acc.len() == 1 { acc[0] } else { H::add_q(acc[0], acc[1]) });
-        // SAFETY: the strip has LANES columns or `left`, whichever is less, all valid at `y` (the caller's
-        // promise).
+        // SAFETY: 32 columns, or `left`, which is at least 1, if that is less, are aligned and valid for
+        // writing at `y` (the caller's contract).
         unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }
 }
@@ -353,7 +362,8 @@ impl<W: Weights> Kernel for MulMat<W> {
             next = self.shape.fetch(worker, Some(&piece));
             worker.dma.wait(piece.ticket)?;
             let weights = self.shape.slot(worker, piece.slot);
-            // SAFETY: waited for above; the region starts with the sums of up to ROWS rows, as planned.
+            // SAFETY: the transfer of the piece was waited for above, and the worker's own region starts with
+            // the sums of up to ROWS rows, as planned.
             unsafe { self.multiply::<H>(&piece, weights, sums) };
         }
         Ok(())

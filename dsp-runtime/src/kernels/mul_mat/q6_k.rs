@@ -56,27 +56,33 @@ impl Weights for Q6K {
         k: (usize, usize),
         acc: &mut [[H::Q; PARTIAL]; R],
     ) {
-        // SAFETY: the caller's promise.
+        // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
+        // vectors (validation), and `k.0` is the first value of a group, and so of a block.
         let x = &unsafe { Activations::all(x, k) };
         for g in 0..groups {
             let group = weights.skip(g * GROUP);
-            // SAFETY: inside the group.
+            // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1), which
+            // has the vector of d at `q6k::D`.
             let d = H::words(unsafe { group.load_b::<H>(q6k::D / VECTOR_BYTES) });
             // d in both halves, for a pair of tiles.
             let d = H::and_i(d, H::splat_i(0xffff));
             let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
             for pair in 0..4 {
-                // SAFETY: inside the group.
+                // SAFETY: `group` holds a group (the caller's contract, point 1), which has four vectors of
+                // scales at `q6k::SCALES`, and `pair` is below 4.
                 let scales = H::words(unsafe { group.load_b::<H>(q6k::SCALES / VECTOR_BYTES + pair) });
                 let block = 8 * g + 2 * pair;
                 let mut sums = [[H::splat_i(0); R]; 2];
                 for (half, sums) in sums.iter_mut().enumerate() {
                     let scales = [signed_byte::<H>(scales, 2 * half), signed_byte::<H>(scales, 2 * half + 1)];
-                    // SAFETY: the tile is inside the group, the block inside the rows.
+                    // SAFETY: `group` holds a group (the caller's contract, point 1), which has eight tiles,
+                    // and each `x` has its eight blocks, because activation rows are padded to 256 values.
                     unsafe { tile::<H, R>(sums, group, 2 * pair + half, x, block + half, scales) };
                 }
                 for r in 0..R {
-                    // SAFETY: inside the row.
+                    // SAFETY: each `x` has the eight blocks of the group, because activation rows are padded
+                    // to 256 values. `block` is even, and the row starts with a group, which is at an even
+                    // block.
                     let (halves, floats) = unsafe { x[r].scales(block) };
                     let (even, odd) = H::widen_f16_scaled(d, halves, floats);
                     acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(sums[0][r]), even));
@@ -90,7 +96,7 @@ impl Weights for Q6K {
 /// out = W x for a tile of a group and a block of activations, block scales included.
 ///
 /// # Safety
-/// `group` holds the group; each `x` has the block.
+/// `group` holds a group, and `tile` is below 8; each `x` has the block.
 #[inline(always)]
 unsafe fn tile<H: Hvx, const R: usize>(
     out: &mut [H::I; R],
@@ -101,16 +107,17 @@ unsafe fn tile<H: Hvx, const R: usize>(
     scales: [H::I; 2],
 ) {
     let at = group.skip((q6k::HIGH + tile * q6k::HIGH_TILE) / VECTOR_BYTES);
-    // SAFETY: inside the group.
+    // SAFETY: a group has two vectors of high bits for each of its eight tiles (the caller's contract).
     let high = unsafe { [at.load_b::<H>(0), at.load_b::<H>(1)] };
     let mut sums = [[H::splat_i(0); 2]; R];
     for (sums, x) in sums.iter_mut().zip(x) {
-        // SAFETY: the rows have the block.
+        // SAFETY: each `x` has the block (the caller's contract).
         *sums = unsafe { x.sums::<H>(block) }.map(|sum| H::splat_i(sum.wrapping_mul(-32)));
     }
     for v in (0..4).step_by(2) {
         let low = group.skip(tile * q6k::LOW_TILE / VECTOR_BYTES + v);
-        // SAFETY: inside the tile.
+        // SAFETY: a group has four vectors of low bits for each of its eight tiles (the caller's contract),
+        // and `v + 1` is below 4.
         let low = unsafe { [H::nibbles(low.load_b::<H>(0)), H::nibbles(low.load_b::<H>(1))] };
         for half in 0..2 {
             let pick = |nibbles: (H::B, H::B)| if half == 0 { nibbles.0 } else { nibbles.1 };
@@ -119,7 +126,8 @@ unsafe fn tile<H: Hvx, const R: usize>(
                 H::or_b(pick(low[1]), high_bits::<H>(high[half], v + 1)),
             ];
             for r in 0..R {
-                // SAFETY: inside the block.
+                // SAFETY: each `x` has the block (the caller's contract), `half * 16` is 0 or 16 and `4 * v`
+                // is 0 or 8.
                 let a = unsafe { x[r].eight::<H>(block, half * 16 + 4 * v) };
                 sums[r][half] = H::vrmpy(H::vrmpy(sums[r][half], w[0], a[0]), w[1], a[1]);
             }

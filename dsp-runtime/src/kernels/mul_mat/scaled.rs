@@ -47,10 +47,10 @@ impl Quants for Q8_0 {
         block: usize,
     ) {
         for v in (0..8).step_by(2) {
-            // SAFETY: inside the tile.
+            // SAFETY: `v + 1` is below 8, the vectors of the quants of a tile (the caller's contract).
             let w = unsafe { [tile.load_b::<H>(v), tile.load_b::<H>(v + 1)] };
             for (sum, x) in sum.iter_mut().zip(x) {
-                // SAFETY: inside the block.
+                // SAFETY: each `x` has the block (the caller's contract), and `4 * v` is 0, 8, 16 or 24.
                 let a = unsafe { x.eight::<H>(block, 4 * v) };
                 *sum = H::vrmpy(H::vrmpy(*sum, w[0], a[0]), w[1], a[1]);
             }
@@ -71,10 +71,11 @@ impl Quants for Q4_0 {
         block: usize,
     ) {
         for v in (0..4).step_by(2) {
-            // SAFETY: inside the tile.
+            // SAFETY: `v + 1` is below 4, the vectors of the quants of a tile (the caller's contract).
             let w = unsafe { [H::nibbles(tile.load_b::<H>(v)), H::nibbles(tile.load_b::<H>(v + 1))] };
             for (sum, x) in sum.iter_mut().zip(x) {
-                // SAFETY: inside the block.
+                // SAFETY: each `x` has the block (the caller's contract), `4 * v` is 0 or 8, and `16 + 4 * v`
+                // is 16 or 24.
                 let (a, b) = unsafe { (x.eight::<H>(block, 4 * v), x.eight::<H>(block, 16 + 4 * v)) };
                 *sum = H::vrmpy(H::vrmpy(*sum, w[0].0, a[0]), w[0].1, b[0]);
                 *sum = H::vrmpy(H::vrmpy(*sum, w[1].0, a[1]), w[1].1, b[1]);
@@ -162,7 +163,7 @@ impl<Q: Quants> Weights for Q {
     ) {
         // Four rows are more than registers hold.
         //
-        // SAFETY: the caller's promise.
+        // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
         unsafe {
             if H::Q_STAYS && R > 3 {
                 all_groups::<Q, H, Parked<H>, R>(weights, groups, x, k, acc);
@@ -174,7 +175,7 @@ impl<Q: Quants> Weights for Q {
 }
 
 /// # Safety
-/// As [`Weights::multiply`].
+/// Points 1 and 2 of [`Weights::multiply`].
 #[inline(always)]
 unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     weights: Lines,
@@ -183,7 +184,8 @@ unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     k: (usize, usize),
     acc: &mut [[H::Q; PARTIAL]; R],
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
+    // vectors (validation), and `k.0` is the first value of a group, and so of a block.
     let x = &unsafe { Activations::all(x, k) };
     let mut all = [S::start(acc[0][0]); R];
     for (sum, acc) in all.iter_mut().zip(acc.iter()) {
@@ -191,7 +193,9 @@ unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     }
     for g in 0..groups {
         let group = weights.skip(g * group::<Q>());
-        // SAFETY: the group's two pairs of tiles. Written out, so that they can overlap.
+        // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1): two pairs
+        // of tiles. Each `x` has the group's four blocks, because activation rows are padded to 256 values.
+        // The two calls are written out, so that they can overlap.
         unsafe {
             pair::<Q, H, S, R>(group, 0, x, 4 * g, &mut all);
             pair::<Q, H, S, R>(group, 1, x, 4 * g + 2, &mut all);
@@ -205,7 +209,8 @@ unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
 /// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on.
 ///
 /// # Safety
-/// `group` holds a group; each `x` has the blocks.
+/// `group` holds a group, and `pair` is 0 or 1; each `x` starts with a group and has blocks `block`, which is
+/// even, and `block + 1`.
 #[inline(always)]
 unsafe fn pair<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     group: Lines,
@@ -214,21 +219,25 @@ unsafe fn pair<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
     block: usize,
     acc: &mut [S; R],
 ) {
-    // SAFETY: inside the group.
+    // SAFETY: a group has `4 * TILE` vectors of quants and then two of scales (the caller's contract), and
+    // `pair` is 0 or 1.
     let scales = unsafe { group.load_b::<H>(4 * Q::TILE + pair) };
     let mut sums = [[H::splat_i(0); R]; 2];
     for (half, sums) in sums.iter_mut().enumerate() {
         let block = block + half;
         for (sum, x) in sums.iter_mut().zip(x) {
-            // SAFETY: the rows have the block (activation rows are padded to 256 values).
+            // SAFETY: each `x` has `block`, which is one of the two blocks that the caller names (the
+            // caller's contract).
             let [a, b] = unsafe { x.sums::<H>(block) };
             *sum = H::splat_i(a.wrapping_add(b).wrapping_mul(-Q::ZERO));
         }
-        // SAFETY: the tile is inside the group, the block inside the rows.
+        // SAFETY: tile `2 * pair + half` is one of the group's four, and each `x` has `block`, which is one
+        // of the two that the caller names (the caller's contract).
         unsafe { Q::tile::<H, R>(sums, group.skip((2 * pair + half) * Q::TILE), x, block) };
     }
     for r in 0..R {
-        // SAFETY: inside the row.
+        // SAFETY: each `x` has `block` and the next one (the caller's contract). `block` is even, as the
+        // blocks of a pair begin, and rows start with a group, which is at an even block.
         let (halves, floats) = unsafe { x[r].scales(block) };
         let (even, odd) = H::widen_f16_scaled(scales, halves, floats);
         acc[r] = acc[r].add(H::mul_q(H::to_float(sums[0][r]), even));

@@ -63,18 +63,19 @@ impl<'a> LinuxPlatform<'a> {
         const CURRENT_DIR: u32 = -100_i32 as u32;
         const END: u32 = 2;
         let open = if protection == READ { 0 } else { 2 };
-        // SAFETY: the path ends in NUL.
+        // SAFETY: the path ends in NUL (`map_file` writes it), and the system only reads it.
         let fd = unsafe { sys::call(Call::OpenAt, [CURRENT_DIR, path.as_ptr() as u32, open, 0, 0, 0])? };
         let mut end = 0_u64;
-        // SAFETY: the result goes to `end`.
+        // SAFETY: the system writes 8 bytes at the fourth argument, which are those of `end`.
         let seek = unsafe { sys::call(Call::Seek, [fd, 0, 0, (&raw mut end) as u32, END, 0]) };
         let bytes = size.checked_next_multiple_of(FILE_ALIGN).filter(|&bytes| size > 0 && bytes <= end);
         let map = seek.and_then(|_| {
             let bytes = bytes.and_then(|bytes| u32::try_from(bytes).ok()).ok_or(Self::FILE_TOO_SHORT)?;
-            // SAFETY: a new mapping, where the system likes; inside the file.
+            // SAFETY: this asks for a new mapping at an address of the system's choice, of bytes that the
+            // file has (`bytes <= end`).
             unsafe { sys::call(Call::Map, [0, bytes, protection, SHARED, fd, 0]) }
         });
-        // SAFETY: the mapping keeps the file.
+        // SAFETY: `fd` was opened above and is used no more; a mapping stays when its file is closed.
         let _ = unsafe { sys::call(Call::Close, [fd, 0, 0, 0, 0, 0]) };
         // The system gives no mapping at 0.
         NonNull::new(core::ptr::with_exposed_provenance_mut(map? as usize)).ok_or(Self::FILE_TOO_SHORT)
@@ -90,7 +91,8 @@ impl Platform for LinuxPlatform<'_> {
 
     fn futex_wake(&self, word: &AtomicU32) {
         const WAKE: u32 = 1;
-        // SAFETY: the address is only compared.
+        // SAFETY: the system reads nothing at this address: it only compares it with those that others sleep
+        // on.
         let _ = unsafe { sys::call(Call::Futex, [word.as_ptr() as u32, WAKE, i32::MAX as u32, 0, 0, 0]) };
     }
 
@@ -98,7 +100,7 @@ impl Platform for LinuxPlatform<'_> {
         const MONOTONIC: u32 = 1;
         // The emulator's timespec is two 32-bit words.
         let mut time = [0_u32; 2];
-        // SAFETY: the result goes to `time`.
+        // SAFETY: the system writes two 32-bit words at the second argument, which are those of `time`.
         let _ = unsafe { sys::call(Call::ClockGettime, [MONOTONIC, (&raw mut time) as u32, 0, 0, 0, 0]) };
         u64::from(time[0]) * 1_000_000_000 + u64::from(time[1])
     }
@@ -120,7 +122,8 @@ impl Platform for LinuxPlatform<'_> {
 
     fn unmap(&self, _fd: Fd, base: NonNull<u8>, size: u64) {
         let bytes = size.next_multiple_of(FILE_ALIGN) as u32;
-        // SAFETY: `map` made this mapping, and the session uses it no more.
+        // SAFETY: `base` and `size` are those of a mapping that `map` made, and the caller uses it no more.
+        // (That is up to the callers of this safe function; `BufferTable` is the one there is.)
         let _ = unsafe { sys::call(Call::Unmap, [base.addr().get() as u32, bytes, 0, 0, 0, 0]) };
     }
 
@@ -134,7 +137,8 @@ impl Platform for LinuxPlatform<'_> {
 #[inline(always)]
 pub fn counters() -> [u32; 3] {
     let [packets, instructions, vectors]: [u32; 3];
-    // SAFETY: reads three control registers.
+    // SAFETY: the instructions copy three control registers to r0, r1 and r2, which are named as outputs, and
+    // do no more.
     unsafe {
         asm!(
             ".word 0x6a14c000",
@@ -158,11 +162,12 @@ pub fn guarded(bytes: usize) -> Result<NonNull<u8>, Errno> {
     const ENOMEM: Errno = Errno(12);
     let inner = bytes.checked_next_multiple_of(PAGE).ok_or(ENOMEM)?;
     let all = inner.checked_add(2 * PAGE).ok_or(ENOMEM)?;
-    // SAFETY: a new mapping, where the system likes.
+    // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
     let base = unsafe { sys::call(Call::Map, [0, all as u32, NOTHING, ANONYMOUS, NO_FILE, 0])? };
     // The end on the guard page, not the start: what runs over is caught at the byte.
     let start = base as usize + PAGE + (inner - bytes) / 128 * 128;
-    // SAFETY: the middle of the new mapping.
+    // SAFETY: `base + PAGE` and `inner` are pages of the mapping made above, of `inner` bytes between two
+    // guard pages, which nobody uses yet.
     unsafe { sys::call(Call::Protect, [base + PAGE as u32, inner as u32, READ_WRITE, 0, 0, 0])? };
     NonNull::new(core::ptr::with_exposed_provenance_mut(start)).ok_or(ENOMEM)
 }
@@ -178,7 +183,9 @@ pub unsafe fn spawn(entry: extern "C" fn(*mut ()), argument: *mut ()) -> Result<
     /// Memory, file system, files, signals, thread group, semaphores: all shared.
     const THREAD: u32 = 0x50f00;
     let stack = guarded(STACK)?;
-    // SAFETY: the last words of the new stack: the argument, the function, and room to stay aligned.
+    // SAFETY: the stack is STACK bytes of new memory that nobody else knows, and ends at a multiple of 128:
+    // its last 16 bytes have room for the argument and the function, and are aligned to 8. `entry` may be
+    // called with `argument` (the caller's contract).
     unsafe {
         let top = stack.as_ptr().add(STACK - 16).cast::<u32>();
         top.write(argument.expose_provenance() as u32);
@@ -193,7 +200,7 @@ pub unsafe fn spawn(entry: extern "C" fn(*mut ()), argument: *mut ()) -> Result<
 /// Ends the process.
 pub fn exit(code: u32) -> ! {
     loop {
-        // SAFETY: ends the process.
+        // SAFETY: the call has no pointers, and does not return.
         let _ = unsafe { sys::call(Call::ExitGroup, [code, 0, 0, 0, 0, 0]) };
     }
 }
@@ -212,7 +219,7 @@ impl Write for Stream {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
-            // SAFETY: reads the bytes of `rest`.
+            // SAFETY: the system reads `rest.len()` bytes at `rest.as_ptr()`, which are those of a slice.
             let written = unsafe {
                 sys::call(Call::Write, [*self as u32, rest.as_ptr() as u32, rest.len() as u32, 0, 0, 0])
             };

@@ -32,7 +32,8 @@ pub(super) const EPERM: Errno = Errno(1);
 #[inline]
 pub(super) unsafe fn call(call: Call, a: [u32; 6]) -> Result<u32, Errno> {
     let result: i32;
-    // SAFETY: the caller's promise; the system preserves all registers but the result's.
+    // SAFETY: the call and its arguments are as the system defines (the caller's contract). The system keeps
+    // all registers but r0, which is named as the result.
     unsafe {
         asm!(
             "trap0(#1)",

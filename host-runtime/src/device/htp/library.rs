@@ -36,7 +36,8 @@ macro_rules! symbols {
 
         impl Functions {
             fn find(handle: &Handle, library: &Path) -> Result<Self, HtpError> {
-                // SAFETY: the types are those of the published interface.
+                // SAFETY: the types are those of the published interface, and `Library` keeps the handle as
+                // long as the functions.
                 unsafe {
                     Ok(Self {
                         $($name: *handle.get(concat!(stringify!($name), "\0").as_bytes()).map_err(|_| {

@@ -56,9 +56,11 @@ pub(super) struct RpcMemory {
     written: Mutex<Vec<Ranges>>,
 }
 
-// SAFETY: an address range with a lock; who uses the memory obeys `Memory`.
+// SAFETY: only the pointer keeps the memory from being `Send`. FastRPC frees memory on any thread, and who
+// reads or writes there does so by unsafe code, which obeys `Memory`.
 unsafe impl Send for RpcMemory {}
-// SAFETY: as above.
+// SAFETY: `&RpcMemory` gives an address, sizes and a list behind a lock. Who reads or writes the memory does
+// so by unsafe code, which obeys `Memory`.
 unsafe impl Sync for RpcMemory {}
 
 impl RpcMemory {
@@ -67,7 +69,8 @@ impl RpcMemory {
         let none = || HtpError::call(Call::Allocate, super::aee::AeeCode::NO_MEMORY as i32);
         let bytes = usize::try_from(bytes).map_err(|_| none())?.max(1);
         let functions = library.functions();
-        // SAFETY: plain calls.
+        // SAFETY: `library` is loaded, so its functions are there. They take numbers only, and the size fits
+        // the type of each.
         let base = unsafe {
             match (functions.rpcmem_alloc2, c_int::try_from(bytes)) {
                 (Some(allocate), _) => allocate(HEAP_SYSTEM, CACHED, bytes),
@@ -77,9 +80,11 @@ impl RpcMemory {
             }
         };
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(none)?;
-        // SAFETY: new memory of that size.
+        // SAFETY: `base` is not null, so the library has allocated `bytes` bytes there, which nobody else has
+        // yet.
         unsafe { base.write_bytes(0, bytes) };
-        // SAFETY: allocated above.
+        // SAFETY: `base` is the address of memory that the library has allocated above and that was not
+        // freed.
         let fd = unsafe { (functions.rpcmem_to_fd)(base.as_ptr().cast()) };
         let written = Mutex::new(Vec::new());
         let memory = Self { vendor: Arc::clone(library), base, bytes, fd, written };
@@ -138,7 +143,8 @@ impl Mapped {
     pub(super) fn new(memory: Arc<RpcMemory>, domain: c_int, flags: MapFlags) -> Result<Self, HtpError> {
         let functions = memory.vendor.functions();
         let (at, bytes) = (memory.base.as_ptr().cast::<c_void>(), memory.bytes);
-        // SAFETY: memory of the library's, with its own fd and size.
+        // SAFETY: `memory` lives as long as `self`, and `at`, its fd and its size are those of one allocation
+        // of the library's.
         let code = unsafe { (functions.fastrpc_mmap)(domain, memory.fd, at, 0, bytes, MAP_FD_DELAYED) };
         check(Call::Map, code)?;
         let mut lists = memory.ranges();
@@ -180,7 +186,8 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         let memory = &self.memory;
         let at = memory.base.as_ptr().cast::<c_void>();
-        // SAFETY: mapped in `new`, with the same words.
+        // SAFETY: `new` has mapped the memory with this domain, fd, address and size, and only this value,
+        // which is being dropped, names that mapping.
         let code =
             unsafe { (memory.vendor.functions().fastrpc_munmap)(self.domain, memory.fd, at, memory.bytes) };
         if code != 0 {

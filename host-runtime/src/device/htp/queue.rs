@@ -40,7 +40,8 @@ impl Queue {
     pub(super) fn create(library: &Arc<Library>, domain: c_int) -> Result<Self, HtpError> {
         let mut queue = std::ptr::null_mut();
         let (null, context) = (std::ptr::null(), std::ptr::null_mut());
-        // SAFETY: the handle goes to the variable.
+        // SAFETY: `library` is loaded, so its function is there. It writes the handle to `queue`, which lives
+        // through the call; callbacks, which may be null, are not used.
         let code = unsafe {
             (library.functions().dspqueue_create)(
                 domain,
@@ -60,7 +61,8 @@ impl Queue {
     /// Its name for the DSP.
     pub(super) fn export(&self) -> Result<u64, HtpError> {
         let mut id = 0;
-        // SAFETY: an open queue; the name goes to the variable.
+        // SAFETY: `dspqueue_create` made the queue, which is open until `self` is dropped. The name is
+        // written to `id`, which lives through the call.
         let code = unsafe { (self.vendor.functions().dspqueue_export)(self.queue, &raw mut id) };
         check(Call::QueueExport, code)?;
         Ok(id)
@@ -68,7 +70,8 @@ impl Queue {
 
     /// Sends a message with buffers.
     pub(super) fn write(&mut self, message: &[u8], buffers: &mut [QueueBuffer]) -> Result<(), QueueFailure> {
-        // SAFETY: an open queue; message and buffers of their lengths.
+        // SAFETY: `dspqueue_create` made the queue, which is open until `self` is dropped. Buffers and
+        // message are slices, given with their lengths, which live through the call.
         let code = unsafe {
             (self.vendor.functions().dspqueue_write)(
                 self.queue,
@@ -93,8 +96,8 @@ impl Queue {
         let mut buffers = [QueueBuffer::default(); MAX_QUEUE_BUFFERS];
         let (mut flags, mut count, mut bytes) = (0, 0, 0);
         let timeout = u32::try_from(timeout.as_micros()).unwrap_or(FOREVER - 1);
-        // SAFETY: an open queue; results go to the variables, buffers and message to memory of the sizes
-        // given.
+        // SAFETY: `dspqueue_create` made the queue, which is open until `self` is dropped. Results go to the
+        // variables above, buffers and message to slices whose lengths are given as limits.
         let code = unsafe {
             (self.vendor.functions().dspqueue_read)(
                 self.queue,
@@ -125,7 +128,8 @@ fn outcome(call: Call, code: c_int) -> Result<(), QueueFailure> {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: open, and used no more.
+        // SAFETY: `dspqueue_create` made the queue, and this is the last use of it, for `self` is being
+        // dropped.
         let code = unsafe { (self.vendor.functions().dspqueue_close)(self.queue) };
         if code != 0 {
             tracing::debug!("dspqueue_close gave {}", AeeCode(code));

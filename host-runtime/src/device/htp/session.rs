@@ -50,7 +50,8 @@ pub(super) fn control<T>(library: &Library, request: u32, data: &mut T) -> c_int
 pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
     let mut query = Capability { domain: CDSP as u32, attribute: ARCH_VERSION, capability: 0 };
     let bytes = size_of_val(&query) as u32;
-    // SAFETY: the struct of this request.
+    // SAFETY: GET_DSP_INFO takes a `Capability`, of `bytes` bytes, which lives through the call and is
+    // exclusive to it.
     let code =
         unsafe { (library.functions().remote_handle_control)(GET_DSP_INFO, (&raw mut query).cast(), bytes) };
     check(Call::Arch, code)?;
@@ -180,7 +181,8 @@ impl Session {
         };
         let uri = place.uri(library, arch);
         let mut handle = 0;
-        // SAFETY: a text that ends with 0; the handle goes to the variable.
+        // SAFETY: `uri` is a text that ends with 0, and the handle is written to `handle`; both live through
+        // the call.
         check(Call::Open, unsafe {
             (library.functions().remote_handle64_open)(uri.as_ptr(), &raw mut handle)
         })?;
@@ -224,7 +226,8 @@ impl Session {
         let Some(control) = self.vendor.functions().remote_handle64_control else { return };
         let mut latency = Latency { enable: 1, latency: 0 };
         let bytes = size_of_val(&latency) as u32;
-        // SAFETY: the struct of this request.
+        // SAFETY: `self.handle` is open until `self` is dropped. CONTROL_LATENCY takes a `Latency`, of
+        // `bytes` bytes, which lives through the call.
         let code = unsafe { control(self.handle, CONTROL_LATENCY, (&raw mut latency).cast(), bytes) };
         if code != 0 {
             tracing::warn!(
@@ -248,7 +251,8 @@ impl Session {
             if let Err(error) = watchdog {
                 tracing::warn!("no thread to watch a call of the DSP: {error}");
             }
-            // SAFETY: as many arguments as the scalars say, each of its length.
+            // SAFETY: `args` has as many arguments as `scalars` says: each caller gives a constant with the
+            // arguments that it names. Each is of its own length and lives through the call.
             let code = unsafe {
                 (library.functions().remote_handle64_invoke)(self.handle, scalars, args.as_mut_ptr())
             };
@@ -321,7 +325,7 @@ fn kill(library: &Library, domain: c_int) {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stop();
-        // SAFETY: opened in `open`, and used no more.
+        // SAFETY: `open` has opened the handle, and this is the last use of it, for `self` is being dropped.
         let code = unsafe { (self.vendor.functions().remote_handle64_close)(self.handle) };
         if code != 0 {
             tracing::debug!("remote_handle64_close gave {}", super::aee::AeeCode(code));

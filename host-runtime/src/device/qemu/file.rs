@@ -27,9 +27,11 @@ pub(super) struct SharedFile {
     file: File,
 }
 
-// SAFETY: the pointer belongs to the map, which is Send and Sync; who uses it obeys `Memory`.
+// SAFETY: only the pointer keeps the file from being `Send`, and it belongs to the map, which is. Who reads
+// or writes there does so by unsafe code, which obeys `Memory`.
 unsafe impl Send for SharedFile {}
-// SAFETY: as above.
+// SAFETY: `&SharedFile` gives an address, a length and a descriptor. Who reads or writes there does so by
+// unsafe code, which obeys `Memory`.
 unsafe impl Sync for SharedFile {}
 
 impl SharedFile {
@@ -87,7 +89,7 @@ impl SealedFile {
         // A file that can be written through a mapping cannot be sealed.
         drop(map);
         rustix::fs::fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW)?;
-        // SAFETY: the seals let nobody change or shorten it.
+        // SAFETY: the file is sealed: nobody can change or shorten it while it is mapped.
         let map = unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file)? };
         Ok(Self { map, bytes, file })
     }

@@ -295,7 +295,9 @@ impl Running {
 
     /// Ends the image and the emulator.
     fn stop(&mut self) {
-        // SAFETY: inside the mapping, aligned; atomic, for the image reads it.
+        // SAFETY: `STOP` is the offset of a word in the `GuestConfig` at the start of the mapping, which is
+        // page-aligned and lives as long as `self`. The word is accessed by atomics only, for the image reads
+        // it.
         let stop = unsafe { AtomicU32::from_ptr(self.shared.base().as_ptr().add(GuestConfig::STOP).cast()) };
         // SeqCst: ordered before the check for sleepers.
         stop.store(1, Ordering::SeqCst);

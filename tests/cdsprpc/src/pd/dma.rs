@@ -40,7 +40,8 @@ fn pointer(address: u32) -> *mut u32 {
 /// # Safety
 /// The address is a descriptor's that was linked.
 unsafe fn word(descriptor: u32, i: usize) -> u32 {
-    // SAFETY: the caller's promise; aligned, as was checked when it was linked.
+    // SAFETY: the address is that of a descriptor that was linked (the caller's contract), which has eight
+    // words and was found aligned then; it lives for ever.
     unsafe { pointer(descriptor).add(i).read_volatile() }
 }
 
@@ -53,7 +54,8 @@ unsafe extern "C" fn hexflash_standin_dmlink(tail: u32, new: u32) {
     if !tail.is_multiple_of(64) || !new.is_multiple_of(64) || tail == new {
         return violation("dmlink of descriptors that are not aligned, or of one to itself");
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: both are addresses of descriptors that live on (the caller's contract), which were found
+    // aligned above.
     unsafe {
         if word(new, 0) != 0 || word(new, 1) & DONE != 0 {
             violation("dmlink of a descriptor that is done, or not the last");
@@ -78,7 +80,9 @@ extern "C" fn hexflash_standin_dmpoll() -> u32 {
             Some(FAILED) => engine.state = FAILED,
             Some(RUNNING) => engine.hangs = true,
             Some(_) => engine.state = IDLE,
-            // SAFETY: it was linked.
+            // SAFETY: `at` is the address of a descriptor that was linked: the first of a chain that `dmlink`
+            // has started, or the one that the last one names. Who linked it has promised that its transfer
+            // may happen.
             None => unsafe {
                 if execute(at) {
                     pointer(at).add(1).write_volatile(word(at, 1) | DONE);
@@ -106,7 +110,8 @@ extern "C" fn hexflash_standin_dmpause() -> u32 {
 /// # Safety
 /// The address is a descriptor's that was linked; nobody else touches what it names.
 unsafe fn execute(at: u32) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: the address is that of a descriptor that was linked (the caller's contract), which has eight
+    // words.
     let [w1, src, dst, w4, shape, strides, w7] = [1, 2, 3, 4, 5, 6, 7].map(|i| unsafe { word(at, i) });
     let (rows, bytes, src_stride, dst_stride) = match w1 & 0xff00_0000 {
         0 => (1, w1 & 0x00ff_ffff, 0, 0),
@@ -131,7 +136,8 @@ unsafe fn execute(at: u32) -> bool {
             violation(&format!("DMA of {bytes} bytes from {from:#x} to {to:#x}: not all of that is mapped"));
             return false;
         }
-        // SAFETY: mapped, as was just seen; the caller's promise for the rest.
+        // SAFETY: both ranges are mapped, as was just seen, and nobody else touches what a descriptor names
+        // (the caller's contract). `copy` allows them to overlap.
         unsafe { std::ptr::copy(pointer(from).cast::<u8>(), pointer(to).cast::<u8>(), bytes as usize) };
     }
     true

@@ -19,7 +19,8 @@ unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]
     if context.is_null() || request.is_null() {
         return aee::on_dsp(aee::BAD_PARAMETER);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `request` is not null, by the check above, and valid for reading 120 bytes, as the interface
+    // asks of its callers.
     let request = unsafe { request.read() };
     let body = &request[8..];
     let mut votes = VOTES.lock().unwrap_or_else(PoisonError::into_inner);

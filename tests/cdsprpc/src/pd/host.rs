@@ -57,11 +57,13 @@ pub(crate) fn serve() -> io::Result<()> {
 unsafe fn call(handle: u64, scalars: u32, args: &mut [RemoteArg]) -> i32 {
     let args = args.as_mut_ptr();
     if CONFIG.text("dsp") == Some("qemu") {
-        // SAFETY: the caller's promise.
+        // SAFETY: `args` has as many valid arguments as the scalars say (the caller's contract), and nobody
+        // else touches them, for they are borrowed exclusively.
         let outcome = unsafe { rpc::invoke(&mut *emulated::library(), handle, scalars, args) };
         return outcome.map_or_else(rpc::AeeError::code, |()| 0);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `args` has as many valid arguments as the scalars say (the caller's contract), and nobody else
+    // touches them, for they are borrowed exclusively.
     unsafe { hexflash_skel_handle_invoke(handle, scalars, args) }
 }
 
@@ -72,9 +74,10 @@ fn open(uri: Vec<u8>) -> (i32, Words) {
     uri.push(0);
     let mut length = (uri.len() as u32).to_le_bytes();
     let mut args = [RemoteArg::buffer(&mut length), RemoteArg::buffer(&mut uri), RemoteArg::of_handle(0)];
-    // SAFETY: three arguments, as the scalars say.
+    // SAFETY: OPEN names two input buffers and an output handle, which are the three arguments; their memory
+    // lives through the call.
     let code = unsafe { call(0, OPEN, &mut args) };
-    // SAFETY: made as a handle, and perhaps written as one.
+    // SAFETY: the third argument was made as a handle, and the call writes it as nothing else.
     (code, Words::default().number(unsafe { args[2].as_handle() }))
 }
 
@@ -93,7 +96,9 @@ fn invoke(words: &mut Cursor) -> io::Result<(i32, Words)> {
     for _ in 0..handles {
         args.push(RemoteArg::of_handle(words.number()?));
     }
-    // SAFETY: as many arguments as the scalars say, each of its length.
+    // SAFETY: there are as many arguments as the scalars say: `inputs` and `outputs` buffers, each of the
+    // length of its own memory, and `handles` input handles. The host's library asks for no output handles
+    // here.
     let code = unsafe { call(handle, scalars, &mut args) };
     if code != 0 && (code as u32) < aee::DSP_OFFSET {
         violation(&format!("method {} gave {code:#x}: codes of a DSP have an offset", scalars >> 24));

@@ -40,7 +40,8 @@ fn queues() -> std::sync::MutexGuard<'static, Vec<Arc<Announced>>> {
 pub(crate) fn announce(id: u64, fd: i32, bytes: usize) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(format!("/proc/{}/fd/{fd}", *HOST))?;
     let mapped = Mapped::new(&file, bytes)?;
-    // SAFETY: the queue's memory, which `Announced` keeps.
+    // SAFETY: `mapped` is the queue's memory, of the size that the host has announced, at the start of a
+    // page; `Announced` keeps it as long as `memory`.
     let memory = unsafe { Memory::new(mapped.base()) };
     queues().push(Arc::new(Announced { id, memory, imported: AtomicBool::new(false), _mapped: mapped }));
     Ok(())
@@ -87,7 +88,7 @@ unsafe extern "C" fn dspqueue_import(
     }
     match import(id) {
         Ok(queue) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: `out` is valid for writing, as the interface asks of its callers.
             unsafe { out.write(Arc::into_raw(queue).cast()) };
             0
         }
@@ -97,7 +98,8 @@ unsafe extern "C" fn dspqueue_import(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dspqueue_close(queue: *const c_void) -> i32 {
-    // SAFETY: made by `dspqueue_import`, per the caller.
+    // SAFETY: `dspqueue_import` made `queue` from an `Arc`, and this is the last use of it, as the interface
+    // asks of its callers.
     let queue = unsafe { Arc::from_raw(queue.cast::<Announced>()) };
     queue.close();
     0
@@ -219,10 +221,11 @@ unsafe extern "C" fn dspqueue_read(
     message: *mut u8,
     timeout_us: u32,
 ) -> i32 {
-    // SAFETY: made by `dspqueue_import`, and not closed, per the caller.
+    // SAFETY: `dspqueue_import` made `queue`, which was not closed, as the interface asks of its callers.
     match unsafe { &*queue.cast::<Announced>() }.receive(max_buffers, max_message, timeout_us) {
         Ok(packet) => {
-            // SAFETY: the caller's promise; `receive` keeps to the two limits.
+            // SAFETY: the pointers are valid for writing, buffers and message as far as their limits say, as
+            // the interface asks of its callers, and `receive` gives no packet that exceeds these.
             unsafe { packet.hand_out(flags, (buffers, n), (message, bytes)) };
             0
         }
@@ -240,7 +243,8 @@ unsafe extern "C" fn dspqueue_write(
     message: *const u8,
     timeout_us: u32,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `dspqueue_import` made `queue`, which was not closed, and buffers and message are as long as
+    // said and valid for reading through the call, as the interface asks of its callers.
     let (queue, (buffers, message)) =
         unsafe { (&*queue.cast::<Announced>(), Packet::parts((buffers, n), (message, bytes))) };
     let packet = Packet { flags, buffers: buffers.to_vec(), message: message.to_vec() };

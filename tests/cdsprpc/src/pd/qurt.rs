@@ -51,7 +51,8 @@ unsafe extern "C" fn qurt_thread_create(
     argument: *mut c_void,
 ) -> i32 {
     plan!("dsp.qurt_thread_create");
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` points to a `ThreadAttributes` that lives through the call, as QuRT asks of its
+    // callers.
     let attributes = unsafe { &*attributes };
     let stack = (attributes.stack.addr(), attributes.stack_bytes as usize);
     let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,7 +66,8 @@ unsafe extern "C" fn qurt_thread_create(
     let argument = Argument(argument);
     let spawned = std::thread::Builder::new().spawn(move || {
         let argument = argument;
-        // SAFETY: the creator's promise.
+        // SAFETY: the creator allows `entry` to be called with this argument on another thread, as QuRT asks
+        // of it.
         unsafe { entry(argument.0) };
         crate::dma::check_thread();
         if HVX.get() {
@@ -76,7 +78,7 @@ unsafe extern "C" fn qurt_thread_create(
     threads.0 += 1;
     let number = threads.0;
     threads.1.insert(number, Thread { join, stack });
-    // SAFETY: the caller's promise.
+    // SAFETY: `id` is valid for writing, as QuRT asks of its callers.
     unsafe { id.write(number) };
     0
 }
@@ -97,7 +99,8 @@ extern "C" fn qurt_thread_join(id: u32, _status: *mut i32) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn qurt_futex_wait(word: *const u32, value: i32) -> i32 {
-    // SAFETY: the word lives through the call, per the caller.
+    // SAFETY: `word` is aligned and lives through the call, as QuRT asks of its callers, who access it by
+    // atomics.
     let word = unsafe { AtomicU32::from_ptr(word.cast_mut()) };
     // Whatever ends the sleep, the caller looks again.
     let _ = futex::wait(word, futex::Flags::PRIVATE, value as u32, None);
@@ -106,7 +109,8 @@ unsafe extern "C" fn qurt_futex_wait(word: *const u32, value: i32) -> i32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn qurt_futex_wake(word: *const u32, threads: i32) -> i32 {
-    // SAFETY: the word lives through the call, per the caller.
+    // SAFETY: `word` is aligned and lives through the call, as QuRT asks of its callers, who access it by
+    // atomics.
     let word = unsafe { AtomicU32::from_ptr(word.cast_mut()) };
     let _ = futex::wake(word, futex::Flags::PRIVATE, threads as u32);
     0

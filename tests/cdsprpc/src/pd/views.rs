@@ -151,7 +151,8 @@ impl View {
         } else {
             self.memory.base().as_ptr().cast_const()
         };
-        // SAFETY: as in `line`.
+        // SAFETY: `range` lies inside the view and the memory, both of `self.bytes` bytes. No kernel runs and
+        // the host waits while lines are looked at; if the host should write, the bytes are plain data.
         let bytes = unsafe { std::slice::from_raw_parts(base.add(range.start), range.len()) };
         if bytes == agreed {
             return None;

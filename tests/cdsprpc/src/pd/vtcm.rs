@@ -47,7 +47,8 @@ fn grant() -> std::sync::MutexGuard<'static, Option<Grant>> {
 fn protect(base: usize, bytes: usize, open: bool) {
     let flags = if open { MprotectFlags::READ | MprotectFlags::WRITE } else { MprotectFlags::empty() };
     let at = std::ptr::with_exposed_provenance_mut::<c_void>(base);
-    // SAFETY: the scratchpad, which this process mapped; who touches it while it is closed is meant to crash.
+    // SAFETY: `base` and `bytes` are the scratchpad's, which this process mapped. Who touches it while it is
+    // closed is meant to crash.
     unsafe { rustix::mm::mprotect(at, bytes, flags) }.expect("the scratchpad's pages");
 }
 
@@ -62,15 +63,16 @@ unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> 
         argument: std::ptr::null_mut(),
         rest: [0; 3],
     };
-    // SAFETY: 64 bytes, per the caller.
+    // SAFETY: `attributes` is valid for writing 64 bytes, the size of `Attributes`, as the interface asks of
+    // its callers.
     unsafe { attributes.write(fresh) };
     0
 }
 
 /// # Safety
-/// 64 bytes.
+/// `attributes` points to [`Attributes`], 64 bytes that nobody else uses meanwhile.
 unsafe fn set(attributes: *mut Attributes, set: impl FnOnce(&mut Attributes)) -> i32 {
-    // SAFETY: 64 bytes, per the caller.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile (the caller's contract).
     let attributes = unsafe { &mut *attributes };
     if attributes.magic != MAGIC {
         return aee::on_dsp(aee::BAD_PARAMETER);
@@ -81,13 +83,15 @@ unsafe fn set(attributes: *mut Attributes, set: impl FnOnce(&mut Attributes)) ->
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn compute_resource_attr_set_serialize(attributes: *mut Attributes, _on: u8) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
     unsafe { set(attributes, |_| {}) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn compute_resource_attr_set_cache_mode(attributes: *mut Attributes, on: u8) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
     unsafe { set(attributes, |a| a.cached = on.into()) }
 }
 
@@ -101,7 +105,8 @@ unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
     if bytes == 0 || page > bytes || least > bytes {
         return aee::on_dsp(aee::BAD_PARAMETER);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
     unsafe { set(attributes, |a| a.bytes = bytes.into()) }
 }
 
@@ -111,7 +116,8 @@ unsafe extern "C" fn compute_resource_attr_set_release_callback(
     callback: Callback,
     argument: *mut c_void,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
     unsafe { set(attributes, |a| (a.callback, a.argument) = (Some(callback), argument)) }
 }
 
@@ -120,7 +126,8 @@ unsafe extern "C" fn compute_resource_acquire(attributes: *mut Attributes, _time
     if planned("dsp.compute_resource_acquire").is_some() {
         return 0;
     }
-    // SAFETY: 64 bytes, per the caller.
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
     let attributes = unsafe { &mut *attributes };
     let mut grant = grant();
     let bytes = attributes.bytes;
@@ -143,7 +150,7 @@ unsafe extern "C" fn compute_resource_attr_get_vtcm_ptr_v2(
 ) -> i32 {
     let grant = grant();
     let Some(grant) = &*grant else { return aee::on_dsp(aee::BAD_STATE) };
-    // SAFETY: the caller's promise.
+    // SAFETY: `address` and `bytes` are valid for writing, as the interface asks of its callers.
     unsafe {
         address.write(std::ptr::with_exposed_provenance_mut(grant.base));
         bytes.write(grant.bytes as u32);
@@ -182,7 +189,8 @@ extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
     };
     // Others use it.
     let at = std::ptr::with_exposed_provenance_mut::<u8>(grant.base);
-    // SAFETY: the scratchpad, which is open, and nobody's now.
+    // SAFETY: the scratchpad has `grant.bytes` bytes at `grant.base`, which are open as long as it is held.
+    // Who lends it uses it no more.
     unsafe { at.write_bytes(0xa5, grant.bytes) };
     protect(grant.base, grant.bytes, false);
     grant.held = false;
@@ -199,7 +207,7 @@ pub(crate) fn has(address: usize, bytes: usize) -> bool {
 pub(crate) fn somebody_wants_it() {
     let callback = grant().as_ref().and_then(|grant| grant.callback);
     if let Some((callback, argument)) = callback {
-        // SAFETY: registered for this, with this argument.
+        // SAFETY: the client has registered `callback` for this, with this argument.
         unsafe { callback(CONTEXT, std::ptr::with_exposed_provenance_mut(argument)) };
     }
 }

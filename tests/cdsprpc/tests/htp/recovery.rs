@@ -81,7 +81,7 @@ fn open(standin: &mut StandIn, setting: &Setting, config: &str) -> Box<dyn Devic
 /// Messages that an undisturbed run sends: until the model is loaded, and in all.
 fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
     let sent = |standin: &StandIn| {
-        // SAFETY: the type is that of the function.
+        // SAFETY: the type is that of the function, which takes nothing.
         unsafe { standin.symbol::<unsafe extern "C" fn() -> u64>("hexflash_standin_messages")() }
     };
     let device = open(standin, setting, "");

@@ -66,7 +66,8 @@ fn sessions_are_limited_and_unsigned_libraries_are_announced_before_the_process(
     assert!(error.contains("RESERVE_NEW_SESSION") && error.contains("EBUSY"), "{error}");
     let own = standin.open().unwrap();
     let mut request = [CDSP, 1];
-    // SAFETY: the struct of this request.
+    // SAFETY: request 2 takes a domain and a flag, two words, which live through the call, and the type is
+    // that of the function.
     let code = unsafe {
         let control: unsafe extern "C" fn(u32, *mut [c_int; 2], u32) -> c_int =
             standin.symbol("remote_session_control");

@@ -61,7 +61,8 @@ pub(super) struct RawModel(NonNull<sys::llama_model>);
 // SAFETY: a loaded model is not written any more; llama.cpp lets several contexts on several threads share
 // it.
 unsafe impl Send for RawModel {}
-// SAFETY: as above.
+// SAFETY: `&RawModel` calls only functions of llama.cpp that read the model, which is not written any more
+// after it was loaded.
 unsafe impl Sync for RawModel {}
 
 impl Drop for RawModel {
@@ -86,52 +87,57 @@ impl RawModel {
     }
 
     fn vocab(&self) -> *const sys::llama_vocab {
-        // SAFETY: live model.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed.
         unsafe { sys::llama_model_get_vocab(self.0.as_ptr()) }
     }
 
     pub(super) fn n_vocab(&self) -> usize {
-        // SAFETY: live model, and so live vocabulary.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed, and its vocabulary lives with
+        // it.
         unsafe { sys::llama_vocab_n_tokens(self.vocab()) as usize }
     }
 
     pub(super) fn n_embd(&self) -> usize {
-        // SAFETY: live model.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed.
         unsafe { sys::llama_model_n_embd(self.0.as_ptr()) as usize }
     }
 
     pub(super) fn n_layer(&self) -> usize {
-        // SAFETY: live model.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed.
         unsafe { sys::llama_model_n_layer(self.0.as_ptr()) as usize }
     }
 
     pub(super) fn add_bos(&self) -> Option<i32> {
-        // SAFETY: live vocabulary.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed, and its vocabulary lives with
+        // it.
         unsafe { sys::llama_vocab_get_add_bos(self.vocab()).then(|| sys::llama_vocab_bos(self.vocab())) }
     }
 
     /// Whether some layers keep a state that cannot be cut at any position.
     pub(super) fn is_recurrent(&self) -> bool {
-        // SAFETY: live model.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed.
         unsafe {
             sys::llama_model_is_recurrent(self.0.as_ptr()) || sys::llama_model_is_hybrid(self.0.as_ptr())
         }
     }
 
     pub(super) fn mask_token(&self) -> i32 {
-        // SAFETY: live vocabulary.
+        // SAFETY: `self` keeps the model, which was loaded and is not freed, and its vocabulary lives with
+        // it.
         unsafe { sys::llama_vocab_mask(self.vocab()) }
     }
 
     pub(super) fn is_eog(&self, token: i32) -> bool {
-        // SAFETY: live vocabulary; llama.cpp answers false for ids it does not know.
+        // SAFETY: `self` keeps the model, and its vocabulary lives with it; llama.cpp answers false for ids
+        // it does not know.
         unsafe { sys::llama_vocab_is_eog(self.vocab(), token) }
     }
 
     pub(super) fn tokenize(&self, text: &str, special: bool) -> Option<Vec<i32>> {
         let mut out = vec![0i32; text.len() + 8];
         let (len, room) = (i32::try_from(text.len()).ok()?, i32::try_from(out.len()).ok()?);
-        // SAFETY: pointers and lengths of live buffers; the text needs no terminator.
+        // SAFETY: `self` keeps the model, and its vocabulary lives with it. Text and `out` are given with
+        // their lengths and live through the call; the text needs no terminator.
         let n = unsafe {
             sys::llama_tokenize(
                 self.vocab(),
@@ -149,7 +155,8 @@ impl RawModel {
 
     pub(super) fn piece(&self, token: i32) -> Vec<u8> {
         let mut out = vec![0u8; 256];
-        // SAFETY: pointer and length of a live buffer.
+        // SAFETY: `self` keeps the model, and its vocabulary lives with it. `out` is given with its length
+        // and lives through the call.
         let n = unsafe {
             sys::llama_token_to_piece(self.vocab(), token, out.as_mut_ptr().cast(), out.len() as i32, 0, true)
         };
@@ -160,7 +167,8 @@ impl RawModel {
     pub(super) fn meta(&self, key: &str) -> Option<String> {
         let key = CString::new(key).ok()?;
         let mut out = vec![0u8; 256];
-        // SAFETY: terminated key; pointer and length of a live buffer.
+        // SAFETY: `self` keeps the model. The key ends with 0, and `out` is given with its length; both live
+        // through the call.
         let n = unsafe {
             sys::llama_model_meta_val_str(self.0.as_ptr(), key.as_ptr(), out.as_mut_ptr().cast(), out.len())
         };
@@ -170,7 +178,8 @@ impl RawModel {
 
     /// Layers of the target whose inputs a DFlash draft reads.
     pub(super) fn target_layers(&self) -> Vec<u32> {
-        // SAFETY: live model; the array has as many entries as the second function says and lives with it.
+        // SAFETY: `self` keeps the model; the array has as many entries as the first function says and lives
+        // with the model.
         unsafe {
             let n = llama_model_target_layer_ids_n(self.0.as_ptr()) as usize;
             let ids = llama_model_target_layer_ids(self.0.as_ptr());
@@ -221,7 +230,7 @@ impl Drop for RawContext<'_> {
 
 impl<'m> RawContext<'m> {
     pub(super) fn new(model: &'m RawModel, o: &super::ContextOptions) -> Option<Self> {
-        // SAFETY: no other context is handed over.
+        // SAFETY: null stands for no other context, which the contract of `with_other` allows.
         unsafe { Self::with_other(model, o, std::ptr::null_mut()) }
     }
 
@@ -321,24 +330,27 @@ impl<'m> RawContext<'m> {
     }
 
     pub(super) fn synchronize(&mut self) {
-        // SAFETY: live context.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed.
         unsafe { sys::llama_synchronize(self.ctx.as_ptr()) }
     }
 
     pub(super) fn clear(&mut self) {
-        // SAFETY: live context; its memory lives with it.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed, and its memory
+        // lives with it.
         unsafe { sys::llama_memory_clear(sys::llama_get_memory(self.ctx.as_ptr()), true) }
     }
 
     /// Forgets positions from `pos` on; false if the memory cannot.
     pub(super) fn forget_from(&mut self, pos: usize) -> bool {
-        // SAFETY: as in `clear`.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed, and its memory
+        // lives with it.
         unsafe { sys::llama_memory_seq_rm(sys::llama_get_memory(self.ctx.as_ptr()), 0, pos as i32, -1) }
     }
 
     /// Keep the inputs of a layer for `layer_input`.
     pub(super) fn tap_layer(&mut self, layer: u32) {
-        // SAFETY: live context; llama.cpp checks the layer's number.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; llama.cpp checks
+        // the layer's number.
         unsafe { llama_set_embeddings_layer_inp(self.ctx.as_ptr(), layer, true) }
     }
 
@@ -354,7 +366,8 @@ impl<'m> RawContext<'m> {
 
     /// Attention inside a block sees both ways, and the context keeps what its heads read.
     pub(super) fn set_block_draft(&mut self, causal: bool) {
-        // SAFETY: live context; both only set flags for the next graph.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; both calls only
+        // set flags for the next graph.
         unsafe {
             llama_set_embeddings_nextn(self.ctx.as_ptr(), true, true);
             sys::llama_set_causal_attn(self.ctx.as_ptr(), causal);

@@ -153,7 +153,8 @@ impl Graph {
 
     pub(super) fn rope_multi(&self, io: [Node; 2], factors: Option<Node>, p: &super::Rope) -> Node {
         let mut sections = p.sections;
-        // SAFETY: as in `ops!`; ggml copies the four sections into the node.
+        // SAFETY: `ctx` is live as long as `self`, and the nodes point into it. ggml checks types and shapes
+        // itself and aborts the process on a mismatch; it copies the four sections into the node.
         Self::node(unsafe {
             sys::ggml_rope_multi(
                 self.ctx.as_ptr(),

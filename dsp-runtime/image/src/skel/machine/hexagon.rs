@@ -19,7 +19,8 @@ pub(in super::super) fn isa() -> Isa {
 /// Ticks of the timer of 19.2 MHz.
 pub(super) fn ticks() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: reads the timer.
+    // SAFETY: the instruction copies the timer's two control registers to r0 and r1, which are named as
+    // outputs, and does no more.
     unsafe { asm!("r1:0 = c31:30", out("r0") low, out("r1") high, options(nomem, nostack)) };
     u64::from(high) << 32 | u64::from(low)
 }
@@ -30,8 +31,9 @@ struct UserDma;
 
 impl Engine for UserDma {
     unsafe fn link(&self, tail: &'static Descriptor, new: &'static Descriptor) {
-        // SAFETY: descriptors that live for ever, and what the caller promises. The release makes what any
-        // thread stored before visible, to the engine too.
+        // SAFETY: both descriptors live for ever, and `new` describes a transfer that may happen and that
+        // nobody else writes until it is done (the caller's contract, points 1 and 2). The release makes what
+        // any thread stored before visible, to the engine too.
         unsafe {
             asm!(
                 "release({tail}):at",
@@ -45,7 +47,8 @@ impl Engine for UserDma {
 
     fn poll(&self) -> StatusWord {
         let status: u32;
-        // SAFETY: reads the engine's status.
+        // SAFETY: the instruction reads the engine's status to a register that is named as output. What the
+        // engine writes meanwhile was promised to `link`.
         unsafe { asm!("{status} = dmpoll", status = out(reg) status, options(nostack)) };
         StatusWord(status)
     }

@@ -35,7 +35,8 @@ struct PlayedDma;
 impl Engine for PlayedDma {
     unsafe fn link(&self, tail: &'static Descriptor, new: &'static Descriptor) {
         if let (Some(tail), Some(new)) = (tail.address(), new.address()) {
-            // SAFETY: the caller's promise.
+            // SAFETY: both are addresses of descriptors that live for ever, and `new` describes a transfer
+            // that may happen (the caller's contract, points 1 and 2).
             unsafe { hexflash_standin_dmlink(tail, new) };
         }
     }

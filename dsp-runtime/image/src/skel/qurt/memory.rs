@@ -43,7 +43,7 @@ pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
         return Err(failed);
     }
     #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
-    // SAFETY: a new mapping wherever there is room.
+    // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
     let base = unsafe {
         let size = i32::try_from(size).map_err(|_| failed)?;
         sys::HAP_mmap(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
@@ -52,7 +52,7 @@ pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
         target_arch = "hexagon",
         not(any(target_feature = "hvxv75", target_feature = "hvxv79"))
     )))]
-    // SAFETY: a new mapping wherever there is room.
+    // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
     let base = unsafe {
         let size = usize::try_from(size).map_err(|_| failed)?;
         sys::HAP_mmap2(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)

@@ -33,12 +33,12 @@ impl Platform for QurtPlatform {
     const LIMITED: bool = true;
 
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
-        // SAFETY: the word lives through the call.
+        // SAFETY: `word` is a reference, so that the word lives through the call, which only reads it.
         unsafe { sys::qurt_futex_wait(word.as_ptr(), expected as i32) };
     }
 
     fn futex_wake(&self, word: &AtomicU32) {
-        // SAFETY: the address is only compared.
+        // SAFETY: the call reads nothing at the address: it only compares it with those that others sleep on.
         unsafe { sys::qurt_futex_wake(word.as_ptr(), i32::MAX) };
     }
 

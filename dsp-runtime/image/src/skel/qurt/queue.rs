@@ -30,7 +30,8 @@ impl Queue {
     pub(in super::super) fn import(id: u64) -> Option<Self> {
         let mut queue = core::ptr::null_mut();
         let (null, context) = (core::ptr::null(), core::ptr::null_mut());
-        // SAFETY: the handle goes to `queue`.
+        // SAFETY: the handle is written to `queue`, which lives through the call; callbacks, which may be
+        // null, are not used.
         let error = unsafe { sys::dspqueue_import(id, null, null, context, &raw mut queue) };
         (error == 0 && !queue.is_null()).then(|| Self(queue))
     }
@@ -72,7 +73,8 @@ impl Queue {
             let (offset, size, fd) = (range.offset as u32, range.bytes as u32, range.fd.0 as u32);
             let _ = buffers.push(QueueBuffer { fd, size, offset, flags: INVALIDATE_RECIPIENT, address: 0 });
         }
-        // SAFETY: the queue is open; buffers and message are read.
+        // SAFETY: `import` has opened the queue, which stays open until `self` is dropped. Buffers and
+        // message are read, from slices whose lengths are given.
         let error = unsafe {
             let (count, bytes) = (buffers.len() as u32, message.len() as u32);
             sys::dspqueue_write(
@@ -91,7 +93,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: open, and used no more.
+        // SAFETY: `import` has opened the queue, and this is the last use of it, for `self` is being dropped.
         unsafe { sys::dspqueue_close(self.0) };
     }
 }

@@ -37,7 +37,9 @@ impl Thread {
             detach_state: 0,
         };
         let mut id = 0;
-        // SAFETY: the caller's promise; the attributes are copied.
+        // SAFETY: `entry` may be called with `argument` on another thread, and nobody else uses the stack
+        // until the join (the caller's contract). The call copies the attributes, and writes the number to
+        // `id`.
         let error = unsafe { sys::qurt_thread_create(&raw mut id, &raw const attributes, entry, argument) };
         (error == 0).then_some(Self(id))
     }
@@ -58,14 +60,15 @@ impl VectorUnit {
     /// Waits for a vector context of 128-byte vectors.
     pub(in super::super) fn lock() -> Option<Self> {
         const BYTES_128: u32 = 1;
-        // SAFETY: a plain call.
+        // SAFETY: the call takes a number, and gives this thread a vector context or an error.
         (unsafe { sys::qurt_hvx_lock(BYTES_128) } == 0).then(|| Self(()))
     }
 }
 
 impl Drop for VectorUnit {
     fn drop(&mut self) {
-        // SAFETY: this thread holds it.
+        // SAFETY: a `VectorUnit` exists only after `lock` has got the context. It is dropped by the thread
+        // that made it, as the sessions and workers do that hold one.
         unsafe { sys::qurt_hvx_unlock() };
     }
 }

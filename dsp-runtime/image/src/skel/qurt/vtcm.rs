@@ -63,7 +63,7 @@ impl VtcmGrant {
                 if grant.hold() { Some(grant) } else { None }
             }
             _ => {
-                // SAFETY: acquired above.
+                // SAFETY: `compute_resource_acquire` gave `context` above, and nothing else names it.
                 unsafe { sys::compute_resource_release(context) };
                 None
             }
@@ -73,7 +73,8 @@ impl VtcmGrant {
     /// Takes the scratchpad: in cached mode a grant only names the memory, and this gives the right to touch
     /// it. `false` if others do not give it back in time.
     pub(in super::super) fn hold(&mut self) -> bool {
-        // SAFETY: acquired by `acquire`.
+        // SAFETY: `compute_resource_acquire` gave `context` in `acquire`, and it is released when `self` is
+        // dropped.
         self.held = self.held || unsafe { sys::compute_resource_acquire_cached(self.context, HOLD_US) == 0 };
         self.held
     }
@@ -81,7 +82,8 @@ impl VtcmGrant {
     /// Lets others have it, if they want it or `idle`: there is nothing to do for us.
     pub(in super::super) fn lend(&mut self, idle: bool) {
         if self.held && (WANTED.swap(false, Ordering::Relaxed) || idle) {
-            // SAFETY: held; no kernel runs between two messages.
+            // SAFETY: `context` is held, by the line above. This is called between two messages and at the
+            // end, when no kernel runs, so that nobody touches the scratchpad.
             unsafe { sys::compute_resource_release_cached(self.context) };
             self.held = false;
         }
@@ -91,7 +93,8 @@ impl VtcmGrant {
 impl Drop for VtcmGrant {
     fn drop(&mut self) {
         self.lend(true);
-        // SAFETY: acquired by `acquire`, and used by nobody any more.
+        // SAFETY: `compute_resource_acquire` gave `context` in `acquire`, and this is the last use of it, for
+        // `self` is being dropped.
         unsafe { sys::compute_resource_release(self.context) };
     }
 }
