@@ -283,7 +283,7 @@ mod tests {
         let (io, split) = (IoLayout::new(WIDTH, model.n_vocab, 8, 1), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
         let mut g = Graph::new(cx, 8, Tapes::Fold);
-        let tokens = g.io(io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);
+        let tokens = g.io("tokens", io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
         model.trunk(&mut g, tokens, &Taps { draft: None, host: &[0] });
         g.finish().unwrap().sites(0).iter().map(|site| site.op()).collect()
