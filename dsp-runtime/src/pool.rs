@@ -166,6 +166,8 @@ pub struct Pool<'p, P: Platform> {
     fault: FaultSlot,
     stop: AtomicBool,
     dispatched: AtomicBool,
+    /// Workers that have a thread in [`serve`](Pool::serve), a bit each.
+    served: AtomicU32,
 }
 
 // SAFETY: `job` is written by the dispatcher only while the gate is closed with nobody inside, and read by
@@ -211,6 +213,7 @@ impl<'p, P: Platform> Pool<'p, P> {
             fault: FaultSlot::new(),
             stop: AtomicBool::new(false),
             dispatched: AtomicBool::new(false),
+            served: AtomicU32::new(0),
         }
     }
 
@@ -235,9 +238,11 @@ impl<'p, P: Platform> Pool<'p, P> {
     /// The loop of worker `id` (1 and up); returns after [`stop`](Self::stop).
     ///
     /// # Panics
-    /// If `id` is not a worker's number.
+    /// If `id` is not a worker's number, or another thread is that worker.
     pub fn serve(&self, id: usize) {
         assert!((1..self.workers).contains(&id));
+        // Relaxed: only whether the bit was set counts. It stays set, because the pool ends with its workers.
+        assert!(self.served.fetch_or(1 << id, Ordering::Relaxed) & 1 << id == 0, "a worker has one thread");
         let mut seen = 0;
         loop {
             seen = self.wait_until(&self.epoch, |epoch| epoch != seen);
@@ -286,8 +291,7 @@ impl<'p, P: Platform> Pool<'p, P> {
     fn work(&self, id: usize, job: &Job) {
         let outcome = self.queues[id].with_mut(|dma| {
             // SAFETY: queue `id` is used by worker `id` alone. Worker 0 is the dispatcher, of which there is
-            // one at a time (`dispatched`). Of the others each is one thread, which whoever calls `serve`
-            // sees to: the pool does not check it.
+            // one at a time (`dispatched`), and every other worker is one thread (`served`).
             let dma = unsafe { &mut *dma };
             let (counter, vtcm) = (&self.counter, self.vtcm);
             let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };

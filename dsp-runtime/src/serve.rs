@@ -2,7 +2,7 @@
 
 use hexflash_abi::message::Response;
 use hexflash_abi::queue::{MAX_MESSAGE, QueueError, Reader, Writer};
-use hexflash_abi::sync::{AtomicBool, Ordering};
+use hexflash_abi::sync::{AtomicU32, Ordering};
 use zerocopy::IntoBytes;
 
 use crate::platform::Platform;
@@ -11,7 +11,8 @@ use crate::session::Session;
 /// Turns of the wait loop before the DSP side sleeps: the host's next step follows within microseconds.
 const SPINS: u32 = 2_000;
 
-/// Answers requests until `stop` is set. The thread that sets it must ring the request doorbell until this
+/// Answers requests until `stop` is not 0. It is a word, because it may lie in memory into which the host can write
+/// anything, and a `bool` may only be 0 or 1. The thread that sets it must ring the request doorbell until this
 /// function has returned, because the function may be about to sleep on a word that a stop does not change.
 ///
 /// # Errors
@@ -21,13 +22,13 @@ pub fn serve<P: Platform>(
     platform: &P,
     requests: &mut Reader<'_>,
     responses: &mut Writer<'_>,
-    stop: &AtomicBool,
+    stop: &AtomicU32,
 ) -> Result<(), QueueError> {
     let mut message = [0; MAX_MESSAGE];
     let mut idle = 0;
     loop {
         // Acquire: pairs with the release store of the thread that sets `stop`.
-        if stop.load(Ordering::Acquire) {
+        if stop.load(Ordering::Acquire) != 0 {
             return Ok(());
         }
         if let Some(len) = requests.read(&mut message)? {
@@ -46,10 +47,10 @@ pub fn serve<P: Platform>(
 }
 
 /// Sleeps until there is a request, or the doorbell rings after `stop` was set; may wake early.
-pub fn sleep<P: Platform>(platform: &P, requests: &Reader<'_>, stop: &AtomicBool) {
+pub fn sleep<P: Platform>(platform: &P, requests: &Reader<'_>, stop: &AtomicU32) {
     requests.set_waiting(true);
     // Look again: a packet written before the announcement rang no bell.
-    if requests.doorbell().load(Ordering::SeqCst) == requests.seen() && !stop.load(Ordering::SeqCst) {
+    if requests.doorbell().load(Ordering::SeqCst) == requests.seen() && stop.load(Ordering::SeqCst) == 0 {
         platform.futex_wait(requests.doorbell(), requests.seen());
     }
     requests.set_waiting(false);
@@ -60,7 +61,7 @@ fn send<P: Platform>(
     response: &Response,
     platform: &P,
     responses: &mut Writer<'_>,
-    stop: &AtomicBool,
+    stop: &AtomicU32,
 ) -> Result<bool, QueueError> {
     loop {
         match responses.write(response.as_bytes()) {
@@ -71,7 +72,7 @@ fn send<P: Platform>(
                 return Ok(true);
             }
             // The host has more in flight than the ring holds and will read.
-            Err(QueueError::Full) if stop.load(Ordering::Acquire) => return Ok(false),
+            Err(QueueError::Full) if stop.load(Ordering::Acquire) != 0 => return Ok(false),
             Err(QueueError::Full) => platform.relax(),
             Err(error) => return Err(error),
         }

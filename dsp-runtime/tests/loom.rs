@@ -135,7 +135,7 @@ fn the_message_loop_wakes() {
     model(3, || {
         let queue = queue();
         let ((mut writer, _), (mut reader, _)) = (queue.host_ends(), queue.dsp_ends());
-        let (platform, stop) = (forever(HostPlatform::new()), AtomicBool::new(false));
+        let (platform, stop) = (forever(HostPlatform::new()), AtomicU32::new(0));
         let host = thread::spawn(move || {
             if writer.write(&[7; 8]).unwrap() {
                 platform.futex_wake(writer.doorbell());
@@ -158,9 +158,9 @@ fn the_message_loop_ends() {
         let queue = queue();
         let ((writer, _), (reader, _)) = (queue.host_ends(), queue.dsp_ends());
         let platform = forever(HostPlatform::new());
-        let [stop, ended] = [(); 2].map(|()| forever(AtomicBool::new(false)));
+        let (stop, ended) = (forever(AtomicU32::new(0)), forever(AtomicBool::new(false)));
         let host = thread::spawn(move || {
-            stop.store(true, Ordering::SeqCst);
+            stop.store(1, Ordering::SeqCst);
             loop {
                 platform.futex_wake(writer.doorbell());
                 if ended.load(Ordering::SeqCst) {
@@ -169,7 +169,7 @@ fn the_message_loop_ends() {
                 thread::yield_now();
             }
         });
-        while !stop.load(Ordering::Acquire) {
+        while stop.load(Ordering::Acquire) == 0 {
             sleep(platform, &reader, stop);
         }
         ended.store(true, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hexflash_abi::queue::{QueueError, Reader, Writer};
-use hexflash_abi::sync::{AtomicBool, AtomicU32, Ordering};
+use hexflash_abi::sync::{AtomicU32, Ordering};
 use hexflash_abi::{ErrorCode, Fault, Fd};
 
 #[cfg(loom)]
@@ -169,7 +169,7 @@ pub fn run_session(
     workers: Workers,
     mut requests: Reader<'_>,
     mut responses: Writer<'_>,
-    stop: &AtomicBool,
+    stop: &AtomicU32,
 ) -> Result<(), SessionError> {
     let pool = Pool::new(platform, workers.isa, vtcm, workers.threads, workers.dma);
     std::thread::scope(|scope| {

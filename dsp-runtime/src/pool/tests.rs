@@ -138,6 +138,19 @@ fn small_jobs_stay_with_the_dispatcher() {
     });
 }
 
+/// Two threads with one number would share a DMA queue.
+#[test]
+#[should_panic(expected = "a worker has one thread")]
+fn a_worker_has_one_thread() {
+    let platform = HostPlatform::new();
+    // SAFETY: no kernel runs here, so no region of VTCM is used.
+    let vtcm = unsafe { Vtcm::new(NonNull::dangling(), 0) };
+    let pool = Pool::new(&platform, Isa::Portable, vtcm, 2, DmaMode::AtWait);
+    pool.stop();
+    pool.serve(1);
+    pool.serve(1);
+}
+
 /// On a busy machine a helper may get no processor for a long time; here it never gets one.
 #[test]
 fn nobody_waits_for_a_helper_that_has_not_begun() {

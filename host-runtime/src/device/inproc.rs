@@ -1,6 +1,6 @@
 //! `inproc`: the DSP runtime on threads of this process, behind the same queue and messages as on a device.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ struct Running {
 /// What the host and the session's threads share. Fields are dropped after the thread has ended.
 struct Shared {
     platform: HostPlatform,
-    stop: AtomicBool,
+    stop: AtomicU32,
     ended: AtomicBool,
     /// Why the session ended by itself, if it could tell.
     failure: Mutex<Option<SessionError>>,
@@ -316,7 +316,7 @@ impl Running {
         let pages = |bytes| Pages::zeroed(bytes).map_err(|source| memory_error(bytes, source));
         let shared = Arc::new(Shared {
             platform: HostPlatform::new(),
-            stop: AtomicBool::new(false),
+            stop: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             failure: Mutex::new(None),
             queue: pages(QUEUE.bytes())?,
@@ -339,7 +339,7 @@ impl Running {
     }
 
     fn stop(&mut self) {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.stop.store(1, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
             // Repeated, because the session may have read `stop` just before it was set, and be about to
             // sleep on a word that a stop does not change.

@@ -75,7 +75,7 @@ macro_rules! atomic {
 }
 
 atomic!(AtomicBool, bool);
-atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_and);
+atomic!(AtomicU32, u32, fetch_add, fetch_sub, fetch_and, fetch_or);
 atomic!(AtomicUsize, usize, fetch_add);
 
 /// The word at byte `at` of shared memory.

@@ -1,6 +1,6 @@
 //! A session under qemu: the same pool, session and message loop as everywhere, on the `linux` platform.
 
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::AtomicU32;
 
 use hexflash_abi::Fd;
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
@@ -72,8 +72,9 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
         return Err(unusable("the queue is not initialised"));
     }
     let (mut requests, mut responses) = queue.dsp_ends();
-    // SAFETY: in the file; the host writes 0 or 1, atomically.
-    let stop = unsafe { AtomicBool::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };
+    // SAFETY: the word lies inside the mapped file, which stays until the process ends; `GuestConfig` aligns it to 4
+    // bytes, any bits are a value, and both sides access it atomically.
+    let stop = unsafe { AtomicU32::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };
 
     let pool = Pool::new(&platform, Isa::Hexagon, vtcm, workers, dma);
     let starts: [Start<'_, LinuxPlatform<'_>>; MAX_WORKERS] =
