@@ -163,7 +163,7 @@ struct Demand {
 
 /// In a session that knows what rounds cost, `auto` is better in the mean than the best fixed length of every
 /// single text, which nobody knows beforehand: by far where texts are long, and then never more than 3 %
-/// worse. What drafts are worth is learned by looks and rounds, some of them in vain, of 2.5 steps each, and
+/// worse. What drafts are worth is learned by looks and rounds, some of which gain nothing, of 2.5 steps each, and
 /// short texts have 127.
 #[test]
 fn auto_against_every_fixed_length() {
