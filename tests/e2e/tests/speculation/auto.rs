@@ -163,8 +163,8 @@ struct Demand {
 
 /// In a session that knows what rounds cost, `auto` is better in the mean than the best fixed length of every
 /// single text, which nobody knows beforehand: by far where texts are long, and then never more than 3 %
-/// worse. What drafts are worth is learned by looks and rounds, some of which gain nothing, of 2.5 steps each, and
-/// short texts have 127.
+/// worse. What drafts are worth is learned by looks and rounds of 2.5 steps each, some of which gain nothing,
+/// and short texts have 127.
 #[test]
 fn auto_against_every_fixed_length() {
     // Medians of many runs of one thread: Q8_0 and F16 weights.
