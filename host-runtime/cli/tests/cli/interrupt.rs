@@ -118,7 +118,8 @@ fn a_prompt_ends_after_the_batch_under_way() {
             let (_, rest) = ended.stderr.split_once(word).unwrap();
             rest.split(' ').next().unwrap().parse().unwrap()
         };
-        assert!((1..200).contains(&after("prompt ")), "{ended:#?}");
+        // None at all if the signal came before the first batch.
+        assert!(after("prompt ") < 200, "{ended:#?}");
         assert_eq!(after("generated "), 0, "{ended:#?}");
         break;
     }
