@@ -11,9 +11,10 @@ use crate::session::Session;
 /// Turns of the wait loop before the DSP side sleeps: the host's next step follows within microseconds.
 const SPINS: u32 = 2_000;
 
-/// Answers requests until `stop` is not 0. It is a word, because it may lie in memory into which the host can write
-/// anything, and a `bool` may only be 0 or 1. The thread that sets it must ring the request doorbell until this
-/// function has returned, because the function may be about to sleep on a word that a stop does not change.
+/// Answers requests until `stop` is not 0. It is a word, because it may lie in memory into which the host can
+/// write anything, and a `bool` may only be 0 or 1. The thread that sets it must ring the request doorbell
+/// until this function has returned, because the function may be about to sleep on a word that a stop does
+/// not change.
 ///
 /// # Errors
 /// [`QueueError::Corrupt`]: the host wrote nonsense into the queue memory, and the session is lost.

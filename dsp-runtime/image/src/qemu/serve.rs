@@ -72,8 +72,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
         return Err(unusable("the queue is not initialised"));
     }
     let (mut requests, mut responses) = queue.dsp_ends();
-    // SAFETY: the word lies inside the mapped file, which stays until the process ends; `GuestConfig` aligns it to 4
-    // bytes, any bits are a value, and both sides access it atomically.
+    // SAFETY: the word lies inside the mapped file, which stays until the process ends. `GuestConfig` aligns
+    // it to 4 bytes, any bits are a value, and both sides access it atomically.
     let stop = unsafe { AtomicU32::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };
 
     let pool = Pool::new(&platform, Isa::Hexagon, vtcm, workers, dma);
