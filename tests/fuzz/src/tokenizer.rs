@@ -1,7 +1,7 @@
 //! Tokenizers: text survives, and any vocabulary is refused or usable.
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use arbitrary::{Result, Unstructured};
 use hexflash::gguf::Gguf;
@@ -9,7 +9,7 @@ use hexflash::text::TextModel;
 use hexflash::tokenizer::{TokenStream, Tokenizer, TokenizerSpec};
 
 /// The tokenizer of the model that ships with hexflash.
-static SHIPPED: LazyLock<Tokenizer> = LazyLock::new(|| {
+static SHIPPED: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/tiny-hybrid-q8_0.gguf");
     let model = Gguf::open(&path).expect("a shipped model");
     TextModel::read(&model).expect("its tokenizer").tokenizer
