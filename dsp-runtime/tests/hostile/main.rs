@@ -43,12 +43,8 @@ fn world(seed: u64) -> Tally {
     let mut random = Random::new(seed);
     let setup = Setup::random(seed, &mut random);
     let mut memories = Memories::new(&setup, &mut random);
-    // The session's pointers come from the memories' own; nobody moves the memories meanwhile.
-    let shared: *mut Memories = &raw mut memories;
-    // SAFETY: `with_session` only takes addresses from it before it calls the closure.
-    with_session(setup, unsafe { &*shared }, |session| {
-        // SAFETY: as above: the only reference from here on.
-        let mut world = World::new(session, unsafe { &mut *shared }, random);
+    with_session(setup, &mut memories, |session, memories| {
+        let mut world = World::new(session, memories, random);
         let capacity = world.capacity();
         for _ in 0..STEPS {
             world.step();

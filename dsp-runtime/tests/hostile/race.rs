@@ -80,7 +80,7 @@ fn race(seed: u64, duration: Duration) -> u64 {
         scope.spawn(move || Vandal::new(&shared[3], seed + 1).programs(stop));
         scope.spawn(move || Vandal::new(&shared[0], seed + 2).data(stop));
         let _stop = Stop(stop);
-        with_session(setup, &memories, |session| {
+        with_session(setup, &memories, |session, _| {
             let mut send = |message: Message| session.handle(message.encode(Seq(7)).as_bytes());
             usual_maps().for_each(|map| assert!(send(map).outcome().is_ok()));
             let start = Instant::now();

@@ -1,5 +1,7 @@
 //! A session in guarded memory.
 
+use std::borrow::Borrow;
+
 use hexflash_abi::message::{Map, Message, Range};
 use hexflash_abi::{BufferId, Fd};
 use hexflash_dsp::dma::DmaMode;
@@ -74,26 +76,23 @@ impl Memories {
     }
 }
 
-/// Runs `work` with a session on these memories.
-pub fn with_session<T>(
+/// Runs `work` with a session on these memories, and with the memories: a reference to them, shared or not.
+pub fn with_session<M: Borrow<Memories>, T>(
     setup: Setup,
-    memories: &Memories,
-    work: impl FnOnce(&mut Session<'_, '_, HostPlatform>) -> T,
+    memories: M,
+    work: impl FnOnce(&mut Session<'_, '_, HostPlatform>, M) -> T,
 ) -> T {
     let platform = HostPlatform::new();
-    for (i, memory) in memories.shared.iter().enumerate() {
+    let Memories { shared, vtcm, arena, .. } = memories.borrow();
+    for (i, memory) in shared.iter().enumerate() {
         // SAFETY: aligned to 128; it outlives the session; the tests make references to the bytes between
         // messages only.
         unsafe { platform.share(Fd(FIRST_FD + i as i32), memory.base(), memory.size() as u64) };
     }
     // SAFETY: `Guarded` memories begin at a multiple of 128, have these bytes, written once, and outlive the
     // session, which alone uses them.
-    let (vtcm, arena) = unsafe {
-        (
-            Vtcm::new(memories.vtcm.base(), setup.vtcm_bytes),
-            Arena::new(memories.arena.base(), setup.arena_bytes),
-        )
-    };
+    let (vtcm, arena) =
+        unsafe { (Vtcm::new(vtcm.base(), setup.vtcm_bytes), Arena::new(arena.base(), setup.arena_bytes)) };
     let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma).sharing_all();
     std::thread::scope(|scope| {
         for id in 1..setup.workers {
@@ -103,7 +102,7 @@ pub fn with_session<T>(
         // Also when an assertion fails: the scope waits for the workers.
         let _stop = Stop(&pool);
         let dispatcher = pool.dispatcher().unwrap();
-        work(&mut Session::new(&platform, dispatcher, arena, 0))
+        work(&mut Session::new(&platform, dispatcher, arena, 0), memories)
     })
 }
 

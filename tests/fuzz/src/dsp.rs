@@ -57,11 +57,8 @@ fn setup(choices: &mut Random) -> Setup {
 
 fn in_world(setup: Setup, choices: Random, work: impl FnOnce(&mut World<'_, '_, '_, '_>)) {
     let mut memories = memories(&setup);
-    let shared: *mut Memories = &raw mut memories;
-    // SAFETY: `with_session` only takes addresses from it before it calls the closure.
-    with_session(setup, unsafe { &*shared }, |session| {
-        // SAFETY: as above: the only reference from here on.
-        work(&mut World::new(session, unsafe { &mut *shared }, choices));
+    with_session(setup, &mut memories, |session, memories| {
+        work(&mut World::new(session, memories, choices));
     });
     assert!(memories.guarded(), "a write around the memories");
 }
@@ -120,7 +117,7 @@ pub fn program(data: &[u8]) {
         }
         memories.shared[CONTROL].write(REGISTERS, registers.as_bytes());
         memories.shared[CONTROL].write(BLOCK, &block);
-        let outcome = with_session(setup, &memories, |session| {
+        let outcome = with_session(setup, &memories, |session, _| {
             for map in usual_maps() {
                 assert_eq!(session.handle(map.encode(Seq(1)).as_bytes()).outcome(), Ok(()));
             }
@@ -145,7 +142,10 @@ pub fn program(data: &[u8]) {
 /// Whether two outcomes may be of one program: with more workers more VTCM is needed, and of several bad ids
 /// another one may be found first.
 fn agree(a: Result<(), (Status, Fault)>, b: Result<(), (Status, Fault)>) -> bool {
-    let no_room = |outcome: &Result<(), (Status, Fault)>| matches!(outcome, Err((Status::Refused, fault)) if fault.code == ErrorCode::VtcmTooSmall);
+    let no_room = |outcome: &Result<(), (Status, Fault)>| {
+        let code = outcome.err().filter(|(status, _)| *status == Status::Refused).map(|(_, fault)| fault.code);
+        code == Some(ErrorCode::VtcmTooSmall)
+    };
     match (a, b) {
         _ if no_room(&a) || no_room(&b) => true,
         (Err((Status::Failed, a)), Err((Status::Failed, b))) => (a.code, a.op) == (b.code, b.op),
