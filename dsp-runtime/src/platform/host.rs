@@ -33,7 +33,7 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
-/// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two of them
+/// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two words
 /// rarely share one. Loom allows few objects, and addresses must not decide what a model does.
 const BELLS: usize = if cfg!(loom) { 1 } else { 64 };
 
@@ -99,11 +99,21 @@ impl HostPlatform {
 
     /// As [`Platform::futex_wait`], but for no longer than `timeout`.
     pub fn futex_wait_for(&self, word: &AtomicU32, expected: u32, timeout: Duration) {
+        self.sleep(word, expected, Some(timeout));
+    }
+
+    fn sleep(&self, word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         let bell = self.bell(word);
         let guard = bell.lock();
         // The waker changes the word before it takes the lock, so the change is seen here or the wake is.
-        if word.load(Ordering::SeqCst) == expected {
-            drop(bell.rung.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner));
+        if word.load(Ordering::SeqCst) != expected {
+            return;
+        }
+        match timeout {
+            None => drop(bell.rung.wait(guard).unwrap_or_else(PoisonError::into_inner)),
+            Some(timeout) => {
+                drop(bell.rung.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner));
+            }
         }
     }
 
@@ -212,12 +222,7 @@ impl Platform for HostPlatform {
     const CONTENDED: bool = true;
 
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
-        let bell = self.bell(word);
-        let guard = bell.lock();
-        // The waker changes the word before it takes the lock, so the change is seen here or the wake is.
-        if word.load(Ordering::SeqCst) == expected {
-            drop(bell.rung.wait(guard).unwrap_or_else(PoisonError::into_inner));
-        }
+        self.sleep(word, expected, None);
     }
 
     fn futex_wake(&self, word: &AtomicU32) {

@@ -23,13 +23,26 @@ pub(super) struct Costs {
     slope: f64,
     /// Logarithm of how slow the machine is just now.
     slow: f64,
-    /// Plain steps, blocks of drafts and rounds that were timed.
-    timed: [u32; 3],
+    /// Plain steps that were timed.
+    steps: u32,
+    /// Blocks of drafts that were timed.
+    drafts: u32,
+    /// Rounds that were timed.
+    rounds: u32,
 }
 
 impl Default for Costs {
     fn default() -> Self {
-        Self { step: 0.0, draft: TUNING.usual_draft.ln(), round: 0.0, slope: 0.0, slow: 0.0, timed: [0; 3] }
+        Self {
+            step: 0.0,
+            draft: TUNING.usual_draft.ln(),
+            round: 0.0,
+            slope: 0.0,
+            slow: 0.0,
+            steps: 0,
+            drafts: 0,
+            rounds: 0,
+        }
     }
 }
 
@@ -47,27 +60,27 @@ fn gain(timed: &mut u32, guess_weight: f64) -> f64 {
 
 impl Costs {
     pub(super) fn stepped(&mut self, time: Duration) {
-        if self.timed[0] == 0 {
+        if self.steps == 0 {
             self.step = ln_seconds(time);
         }
         let error = self.error(time, self.step);
-        self.step += error * gain(&mut self.timed[0], 0.0);
+        self.step += error * gain(&mut self.steps, 0.0);
     }
 
     pub(super) fn drafted(&mut self, time: Duration) {
         let error = self.error(time, self.step + self.draft);
-        self.draft += error * gain(&mut self.timed[1], TUNING.guess_weight);
+        self.draft += error * gain(&mut self.drafts, TUNING.guess_weight);
     }
 
     pub(super) fn rounded(&mut self, drafts: usize, time: Duration) {
         let error = self.error(time, self.step + self.ln_round(drafts));
-        self.round += error * gain(&mut self.timed[2], TUNING.guess_weight);
+        self.round += error * gain(&mut self.rounds, TUNING.guess_weight);
         self.slope += error * TUNING.gain * tilt(drafts);
     }
 
     /// Whether it is known what a plain step costs: the first one finds cold caches.
     pub(super) fn know_steps(&self) -> bool {
-        self.timed[0] >= 2
+        self.steps >= 2
     }
 
     /// A block of drafts, in plain steps.
