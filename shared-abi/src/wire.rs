@@ -81,7 +81,8 @@ macro_rules! wire_enum {
             /// Every value, in wire order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint = $crate::wire::Fingerprint::new(stringify!($name))
+            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint =
+                $crate::wire::Fingerprint::new(stringify!($name))
                 .number(core::mem::size_of::<Self>() as u64)
                 $(.value(stringify!($variant), $value))+;
 
@@ -121,7 +122,8 @@ macro_rules! wire_struct {
         const _: () = assert!(core::mem::size_of::<$name>() == $bytes);
 
         impl $name {
-            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint = $crate::wire::Fingerprint::new(stringify!($name))
+            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint =
+                $crate::wire::Fingerprint::new(stringify!($name))
                 .number($bytes)
                 $(.field(
                     stringify!($field),
@@ -144,7 +146,8 @@ macro_rules! wire_flags {
         }
 
         impl $name {
-            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint = $crate::wire::Fingerprint::new(stringify!($name))
+            pub(crate) const FINGERPRINT: $crate::wire::Fingerprint =
+                $crate::wire::Fingerprint::new(stringify!($name))
                 .number(core::mem::size_of::<Self>() as u64)
                 $(.value(stringify!($flag), $value))+;
         }

@@ -94,7 +94,8 @@ fn operations_match_portable() {
                     let (i, j) = (case.words[0][lane], case.words[1][lane]);
                     assert!(
                         agree(want, got, arithmetic),
-                        "{isa:?} {op} lane {lane}: {got:08x}, not {want:08x}, of {x:08x} {y:08x}, {i:08x} {j:08x}"
+                        "{isa:?} {op} lane {lane}: {got:08x}, not {want:08x}, of {x:08x} {y:08x}, {i:08x} \
+                         {j:08x}"
                     );
                 }
             }

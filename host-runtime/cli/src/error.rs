@@ -25,7 +25,10 @@ pub enum CliError {
     #[error(transparent)]
     Deploy(#[from] DeployError),
     /// The prompt cannot be read.
-    #[error("cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument", path.display())]
+    #[error(
+        "cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument",
+        path.display()
+    )]
     Prompt {
         /// The file, or `-`.
         path: PathBuf,
@@ -33,7 +36,10 @@ pub enum CliError {
         source: std::io::Error,
     },
     /// The prompt is not text.
-    #[error("the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids", path.display())]
+    #[error(
+        "the prompt in {} is not UTF-8 (byte {at}); convert it, or pass token ids with --prompt-ids",
+        path.display()
+    )]
     PromptEncoding {
         /// The file, or `-`.
         path: PathBuf,
@@ -61,17 +67,25 @@ pub enum CliError {
     NoPrompt,
     /// A chat template that renders nothing.
     #[error(
-        "the chat template makes an empty prompt of these messages; choose another with --chat-template (a file, or chatml)"
+        "the chat template makes an empty prompt of these messages; choose another with --chat-template (a \
+         file, or chatml)"
     )]
     EmptyChat,
     /// `--chat` without a template.
-    #[error("{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or chatml)", path.display())]
+    #[error(
+        "{}: the model has no chat template; drop --chat, or give one with --chat-template (a file, or \
+         chatml)",
+        path.display()
+    )]
     NoChatTemplate {
         /// The model.
         path: PathBuf,
     },
     /// The chat template cannot be read.
-    #[error("cannot read the chat template {}: {source}; check the path, or use --chat-template chatml", path.display())]
+    #[error(
+        "cannot read the chat template {}: {source}; check the path, or use --chat-template chatml",
+        path.display()
+    )]
     Template {
         /// The file.
         path: PathBuf,
@@ -106,7 +120,10 @@ pub enum CliError {
         source: std::io::Error,
     },
     /// A line of the prompts is no prompt.
-    #[error("{}, line {line}: {what}; give text, a JSON string or a JSON array of token ids on each line", path.display())]
+    #[error(
+        "{}, line {line}: {what}; give text, a JSON string or a JSON array of token ids on each line",
+        path.display()
+    )]
     PromptLine {
         /// The file.
         path: PathBuf,
@@ -116,7 +133,10 @@ pub enum CliError {
         what: String,
     },
     /// There are no prompts.
-    #[error("there are no prompts in {}; give one on each line: text, a JSON string or a JSON array of token ids", path.display())]
+    #[error(
+        "there are no prompts in {}; give one on each line: text, a JSON string or a JSON array of token ids",
+        path.display()
+    )]
     NoPrompts {
         /// The file.
         path: PathBuf,

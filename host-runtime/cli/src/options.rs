@@ -161,7 +161,10 @@ impl SpecArgs {
         };
         (n > most).then(|| {
             let block = most + 1;
-            format!("--draft-max {n} counts as {most}: a block of this draft has {block} tokens, and the first one is known")
+            format!(
+                "--draft-max {n} counts as {most}: a block of this draft has {block} tokens, and the first \
+                 one is known"
+            )
         })
     }
 }

@@ -342,7 +342,8 @@ fn chat_prompt(
 fn drafting(s: &SpecStats) -> String {
     let at: Vec<String> = s.acceptance_at().map(|share| format!("{:.0}", 100.0 * share)).collect();
     format!(
-        "[drafted {}, accepted {} ({:.1} %) in {} rounds and {} plain steps; mean accepted length {:.2}; % by position {}]",
+        "[drafted {}, accepted {} ({:.1} %) in {} rounds and {} plain steps; mean accepted length {:.2}; % \
+         by position {}]",
         s.drafted,
         s.accepted,
         100.0 * s.acceptance(),
@@ -364,7 +365,8 @@ fn statistics(g: &Generated, n_ctx: u32) -> String {
         Finish::Interrupted => "interrupted",
     };
     format!(
-        "[{reason}; prompt {} tokens, {:.1} tok/s; generated {} tokens, {:.1} tok/s; host {:.1} us/step; context {}/{n_ctx}]",
+        "[{reason}; prompt {} tokens, {:.1} tok/s; generated {} tokens, {:.1} tok/s; host {:.1} us/step; \
+         context {}/{n_ctx}]",
         s.prompt_tokens,
         s.prompt_per_second,
         s.generated_tokens,

@@ -53,7 +53,8 @@ pub enum ChatError {
     },
     /// The template writes (almost) forever.
     #[error(
-        "the chat template wrote more than {MAX_TEXT} bytes; shorten the conversation or choose another template"
+        "the chat template wrote more than {MAX_TEXT} bytes; shorten the conversation or choose another \
+         template"
     )]
     OutputTooLong,
     /// An extra argument would replace one of the conversation's own.

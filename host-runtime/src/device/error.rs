@@ -164,7 +164,8 @@ fn hint(fault: &Fault) -> String {
     let text = match fault.code {
         ErrorCode::AbiVersion | ErrorCode::LayoutHash => {
             return format!(
-                "; this host speaks ABI version {} (layout {:08x}): install host and DSP library of the same release",
+                "; this host speaks ABI version {} (layout {:08x}): install host and DSP library of the \
+                 same release",
                 hexflash_abi::ABI_VERSION,
                 hexflash_abi::LAYOUT_HASH as u32,
             );

@@ -70,7 +70,8 @@ pub enum EngineError {
     },
     /// More tokens would be kept than the last verification has.
     #[error(
-        "{wanted} of {verified} verified tokens cannot be kept; this is a bug of the caller, and nothing was changed"
+        "{wanted} of {verified} verified tokens cannot be kept; this is a bug of the caller, and nothing \
+         was changed"
     )]
     Commit {
         /// Tokens to keep.

@@ -63,7 +63,8 @@ pub enum ModelError {
     },
     /// The embedding has as many rows as no vocabulary.
     #[error(
-        "{}: token_embd.weight has {rows} rows, one for each token, expected 1 to {limit}; convert the model again",
+        "{}: token_embd.weight has {rows} rows, one for each token, expected 1 to {limit}; convert the \
+         model again",
         clean(path)
     )]
     Vocabulary {
@@ -146,7 +147,8 @@ pub enum DraftError {
     },
     /// An older converter wrote it.
     #[error(
-        "{what}: the file comes from an older converter, whose layer ids are not shifted by one; convert the draft again with a current llama.cpp"
+        "{what}: the file comes from an older converter, whose layer ids are not shifted by one; convert \
+         the draft again with a current llama.cpp"
     )]
     OldConverter {
         /// What shows it.
@@ -154,7 +156,8 @@ pub enum DraftError {
     },
     /// No mask token.
     #[error(
-        "neither tokenizer.ggml.mask_token_id nor dflash.mask_token_id names the mask token; convert the draft again"
+        "neither tokenizer.ggml.mask_token_id nor dflash.mask_token_id names the mask token; convert the \
+         draft again"
     )]
     NoMask,
     /// A tensor that the graph has no use for.

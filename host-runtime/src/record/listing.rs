@@ -293,7 +293,8 @@ impl fmt::Display for Listing {
         let t = &self.totals;
         writeln!(
             f,
-            "total {} ops, {} tensors: weights {}, data {} at the end of the context, activations {}, VTCM up to {}",
+            "total {} ops, {} tensors: weights {}, data {} at the end of the context, activations {}, VTCM \
+             up to {}",
             t.ops,
             t.tensors,
             Size(t.weight_bytes),

@@ -29,7 +29,8 @@ pub(super) struct Args {
     #[arg(short = 'n', long, value_name = "N")]
     n_gen: Option<usize>,
     /// Runs of each test, after one that does not count
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
     /// Print a JSON object instead
     #[arg(long)]

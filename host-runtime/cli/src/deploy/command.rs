@@ -51,7 +51,8 @@ impl Remote {
         let dir = quoted(to);
         // What older systems call it, and what newer ones do; nothing of the vendor's: see docs/devices.md.
         format!(
-            "cd {dir} && LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} exec ./{PROGRAM} {}",
+            "cd {dir} && LD_LIBRARY_PATH={dir} ADSP_LIBRARY_PATH={dir} DSP_LIBRARY_PATH={dir} exec \
+             ./{PROGRAM} {}",
             words.join(" ")
         )
     }

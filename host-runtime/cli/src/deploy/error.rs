@@ -14,7 +14,10 @@ fn shown(path: &Path) -> String {
 #[non_exhaustive]
 pub enum DeployError {
     /// There is no adb.
-    #[error("cannot start {}: {source}; install Android's platform-tools, or say where adb is with --adb FILE", adb.display())]
+    #[error(
+        "cannot start {}: {source}; install Android's platform-tools, or say where adb is with --adb FILE",
+        adb.display()
+    )]
     NoAdb {
         /// What was started.
         adb: PathBuf,
@@ -29,8 +32,8 @@ pub enum DeployError {
     },
     /// adb, or the device behind it, does nothing any more.
     #[error(
-        "adb made no progress for {seconds} s while {what}; connect the device again, try `adb kill-server`, or give \
-         it more time with --timeout SECONDS"
+        "adb made no progress for {seconds} s while {what}; connect the device again, try \
+         `adb kill-server`, or give it more time with --timeout SECONDS"
     )]
     Hung {
         /// What it was about.
@@ -39,7 +42,10 @@ pub enum DeployError {
         seconds: u64,
     },
     /// What calls itself adb prints and prints.
-    #[error("{} printed more than anything that adb has to say while {what}; name Android's adb with --adb FILE", adb.display())]
+    #[error(
+        "{} printed more than anything that adb has to say while {what}; name Android's adb with --adb FILE",
+        adb.display()
+    )]
     Endless {
         /// The program.
         adb: PathBuf,
@@ -48,7 +54,8 @@ pub enum DeployError {
     },
     /// No device.
     #[error(
-        "adb sees no device; connect one with USB debugging switched on, or `adb connect ADDRESS`, and look with `adb devices`"
+        "adb sees no device; connect one with USB debugging switched on, or `adb connect ADDRESS`, and \
+         look with `adb devices`"
     )]
     NoDevice,
     /// Several devices.
@@ -91,7 +98,8 @@ pub enum DeployError {
     },
     /// The connection broke.
     #[error(
-        "the connection to device {serial} broke ({text}); connect it again and repeat the command: it goes on where it was"
+        "the connection to device {serial} broke ({text}); connect it again and repeat the command: it \
+         goes on where it was"
     )]
     Lost {
         /// Its serial number.
@@ -125,7 +133,8 @@ pub enum DeployError {
     },
     /// The device has no room.
     #[error(
-        "{dir} on the device has room for {} MiB, and {} MiB are missing there; delete something, or choose another folder with --to DIR",
+        "{dir} on the device has room for {} MiB, and {} MiB are missing there; delete something, or \
+         choose another folder with --to DIR",
         free >> 20, needed.div_ceil(1 << 20)
     )]
     NoRoom {
@@ -148,7 +157,8 @@ pub enum DeployError {
     },
     /// What arrives is not what was sent.
     #[error(
-        "{file}: what the device has at byte {at} is not what was sent, {tries} times over; try another cable or port, and repeat the command"
+        "{file}: what the device has at byte {at} is not what was sent, {tries} times over; try another \
+         cable or port, and repeat the command"
     )]
     Corrupt {
         /// The file.
@@ -160,7 +170,8 @@ pub enum DeployError {
     },
     /// Nothing to deploy.
     #[error(
-        "there is no {} in {}; make the folder with `cargo xtask hexagon` and `cargo xtask dist`, or name it with --dist DIR",
+        "there is no {} in {}; make the folder with `cargo xtask hexagon` and `cargo xtask dist`, or name \
+         it with --dist DIR",
         if *program { "library for the DSP" } else { "program hexflash" }, dir.display()
     )]
     Distribution {
@@ -176,7 +187,10 @@ pub enum DeployError {
         path: PathBuf,
     },
     /// A program for another processor.
-    #[error("{} is for {built}, and the device is {found}; give a folder for the device with --dist DIR", program.display())]
+    #[error(
+        "{} is for {built}, and the device is {found}; give a folder for the device with --dist DIR",
+        program.display()
+    )]
     Machine {
         /// The program.
         program: PathBuf,
@@ -187,7 +201,8 @@ pub enum DeployError {
     },
     /// A program for another system.
     #[error(
-        "{} needs {interpreter}, which the device does not have; build for its system (docs/devices.md has Android) and give the folder with --dist DIR",
+        "{} needs {interpreter}, which the device does not have; build for its system (docs/devices.md has \
+         Android) and give the folder with --dist DIR",
         program.display()
     )]
     System {
@@ -206,7 +221,8 @@ pub enum DeployError {
     },
     /// A file here could not be read on the way.
     #[error(
-        "a file could not be read while it was pushed: {source}; see that nobody changes it, and repeat the command"
+        "a file could not be read while it was pushed: {source}; see that nobody changes it, and repeat \
+         the command"
     )]
     Feed {
         /// The system's reason.

@@ -44,7 +44,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", default_value = "adb")]
     adb: PathBuf,
     /// Seconds that adb may take without any progress; the command on the device has all the time it wants
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Folder on the device
     #[arg(long, value_name = "DIR", default_value = "/data/local/tmp/hexflash")]

@@ -206,8 +206,8 @@ impl<'a> Place<'a> {
         let rights = if file.name == super::PROGRAM { 755 } else { 644 };
         // A folder of that name would swallow the file.
         let finish = format!(
-            "truncate -s {} {part} && chmod {rights} {part} && if [ -d {path} ]; then echo {path} is a folder >&2; \
-             exit 1; fi && mv {part} {path}",
+            "truncate -s {} {part} && chmod {rights} {part} && \
+             if [ -d {path} ]; then echo {path} is a folder >&2; exit 1; fi && mv {part} {path}",
             file.bytes
         );
         let what = format!("it put {} in its place", file.name);

@@ -261,7 +261,8 @@ fn a_damaged_piece_is_sent_again() {
 #[test]
 fn a_device_without_room_is_told_of_before_the_push_and_in_it() {
     let bench = Bench::new();
-    let df = "echo Filesystem 1024-blocks Used Available Capacity Mounted\necho /dev/block/dm-5 100 50 50 50% /data";
+    let df = "echo Filesystem 1024-blocks Used Available Capacity Mounted\n\
+              echo /dev/block/dm-5 100 50 50 50% /data";
     bench.script("adb/bin/df", &format!("#!/bin/sh\n{df}\n"));
     bench.deploy(&NOTHING).failed(1, "has room for 0 MiB, and 1 MiB are missing", "delete something");
     assert_eq!(bench.pieces(), 0);

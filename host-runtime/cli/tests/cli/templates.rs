@@ -61,7 +61,8 @@ fn hostile_templates_are_refused_in_one_line_with_exit_code_2() {
 /// A text or list that is put into itself again and again.
 fn grown(step: &str) -> String {
     format!(
-        "{{% set n = namespace(s='x') %}}{{% for i in range(40) %}}{{% set n.s = {step} %}}{{% endfor %}}{{{{ n.s }}}}"
+        "{{% set n = namespace(s='x') %}}{{% for i in range(40) %}}{{% set n.s = {step} %}}{{% endfor \
+         %}}{{{{ n.s }}}}"
     )
 }
 

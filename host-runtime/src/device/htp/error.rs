@@ -95,7 +95,8 @@ impl Call {
             }
             (Self::ReserveSession, _) => "close other programs that use the DSP, or use fewer sessions",
             (Self::UnsignedModule, _) => {
-                "this chip or firmware wants signed libraries: use a device that allows unsigned ones, or sign the library"
+                "this chip or firmware wants signed libraries: use a device that allows unsigned ones, or \
+                 sign the library"
             }
             (Self::Start, AeeCode::ITEM_BUSY) => {
                 return format!("another program holds VTCM: close it, or lower {}", Setting::Vtcm).into();
