@@ -12,7 +12,7 @@ use hexflash_abi::message::{
 };
 use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
-use hexflash_abi::validate::{BufferInfo, check_registers};
+use hexflash_abi::validate::{BufferInfo, check_step};
 use hexflash_abi::{
     ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status,
     TensorIndex,
@@ -300,7 +300,7 @@ fn execute<P: Platform>(
     if registers.halted() && Halt::parse(registers.get(Register::Halt)).is_some() {
         return Ok(costs);
     }
-    check_registers(program.header, &registers)?;
+    check_step(program.header, &[registers])?;
     if open.ends_round && block.read_only {
         return Err(Fault::new(ErrorCode::WriteToConst, block.range.buffer.0).into());
     }
@@ -373,7 +373,7 @@ fn run_op<P: Platform, T>(
     kernels::run(&mut run)?;
     let seen = look(&run);
     if open.advances(i) && !run.registers.halted() {
-        check_registers(program.header, run.registers)?;
+        check_step(program.header, &[*run.registers])?;
     }
     Ok(seen)
 }

@@ -50,7 +50,7 @@ use wire::Fingerprint;
 pub const MAGIC: u32 = u32::from_le_bytes(*b"HXFL");
 
 /// Version of the ABI. Changes whenever the meaning of a byte changes.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// Hash of every struct, enum and flag of the wire (names, sizes, offsets, values), of the operands and
 /// parameters of every op, and of the tiled layouts: two builds of the same version that disagree about a

@@ -126,7 +126,7 @@ wire_struct! {
         pub program: ProgramId,
         /// Must be zero.
         pub reserved: u32,
-        /// Where the step registers lie.
+        /// Where the row table lies: register blocks, one after the other.
         pub registers: Range,
     }
 }
@@ -136,7 +136,7 @@ wire_struct! {
     pub struct Run [32 bytes] {
         /// Where the program block lies.
         pub block: Range,
-        /// Where the step registers lie.
+        /// Where the row table lies: register blocks, one after the other.
         pub registers: Range,
     }
 }

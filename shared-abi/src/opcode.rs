@@ -48,9 +48,11 @@ wire_enum! {
         Concat = 21 "CONCAT",
         /// Keeps the drafted tokens that the target agrees with, and advances the step registers.
         Accept = 22 "ACCEPT",
-        /// Sets `n_tokens` to another register's value plus a constant.
+        /// Sets `n_tokens` of every register block to another register's value plus a constant.
         SetTokens = 23 "SET_TOKENS",
         /// Appends K and V rows to their caches.
         KvAppend = 24 "KV_APPEND",
+        /// Saves the state of a slot as a snapshot, or restores it.
+        CopySlot = 25 "COPY_SLOT",
     }
 }

@@ -30,6 +30,8 @@ pub const MAX_PARAMS: usize = 16;
 pub const PARTS: usize = 6;
 /// Rows of the token axis of a program.
 pub const MAX_TOKENS: u32 = 4096;
+/// Sequences whose state a program keeps, and register blocks of a step.
+pub const MAX_SLOTS: u32 = 64;
 
 wire_enum! {
     /// What the kernels of a program owe to the order of arithmetic.
@@ -74,14 +76,19 @@ wire_struct! {
         pub n_tensors: u32,
         /// Entries of the op array.
         pub n_ops: u32,
-        /// Length of the token axis: the bound of the register `n_tokens`.
+        /// Length of the token axis: the bound of the register `n_tokens`, and of its sum over the register
+        /// blocks of a step.
         pub max_tokens: u32,
         /// Length of every KV cache: the bound of `n_past + n_tokens`.
         pub n_ctx: u32,
         /// A [`Numerics`].
         pub numerics: u32,
+        /// Sequences that the program keeps state of, 1 to [`MAX_SLOTS`]: the outermost axis of every state
+        /// is so many times as long as the batch axis of the activations that advance it. The state of
+        /// batch j of b lies at index `slot * b + j`.
+        pub n_slots: u32,
         /// Must be zero.
-        pub reserved: [u32; 5],
+        pub reserved: [u32; 4],
     }
 }
 
@@ -157,7 +164,8 @@ wire_struct! {
 }
 
 impl ProgramHeader {
-    /// The header of this ABI's exact programs, without contents yet: see [`with_counts`](Self::with_counts).
+    /// The header of this ABI's exact programs for one sequence, without contents yet: see
+    /// [`with_counts`](Self::with_counts).
     pub const fn new(max_tokens: u32, n_ctx: u32) -> Self {
         Self {
             magic: crate::MAGIC,
@@ -170,7 +178,8 @@ impl ProgramHeader {
             max_tokens,
             n_ctx,
             numerics: Numerics::Exact.wire(),
-            reserved: [0; 5],
+            n_slots: 1,
+            reserved: [0; 4],
         }
     }
 

@@ -1,11 +1,15 @@
 //! Step registers: the few integers that differ from one run of a program to the next.
+//!
+//! A step has a *row table*: an array of 1 to [`MAX_SLOTS`](crate::program::MAX_SLOTS) register blocks, one
+//! for each sequence that has rows in it. On the token axis the rows of a block follow those of the block
+//! before it, so that the rows of a sequence are adjacent, and their positions consecutive.
 
 wire_enum! {
     /// A step register. Ops name none of them: what each op reads is part of its definition in the op table.
     pub enum Register: u32 {
         /// Tokens already in the KV caches and the recurrent state.
         NPast = 0 "n_past",
-        /// Valid rows of the program's token axis, 1 to `ProgramHeader::max_tokens`.
+        /// Rows of the token axis that belong to the block, 1 to `ProgramHeader::max_tokens`.
         NTokens = 1 "n_tokens",
         /// Drafted tokens that the last ACCEPT kept.
         NAccept = 2 "n_accept",
@@ -20,8 +24,17 @@ wire_enum! {
         NLeft = 6 "n_left",
         /// Rounds so far, modulo 2^32.
         Round = 7 "round",
-        /// A [`Halt`]: unless it is 0, a program runs no (further) op.
+        /// A [`Halt`]: unless it is 0, a program runs no (further) op. 0 in a step of several blocks.
         Halt = 8 "halt",
+        /// The slot of the block's sequence, below `ProgramHeader::n_slots`. No two blocks have the same.
+        Slot = 9 "slot",
+        /// Rows of the block whose logits are wanted. Only SET_TOKENS reads it.
+        NOutput = 10 "n_output",
+        /// 1 to let the block's rows enter the states at once, also in ops that were recorded with `defer`;
+        /// else 0.
+        Fold = 11 "fold",
+        /// Entry of the snapshots that COPY_SLOT writes or reads.
+        Snapshot = 12 "snapshot",
     }
 }
 
@@ -41,8 +54,9 @@ wire_enum! {
 pub const REGISTER_COUNT: usize = 16;
 
 wire_struct! {
-    /// The register block in shared memory: written by the host before a step, read once by the DSP. A
-    /// program with ACCEPT advances them, and the DSP writes the block back when it has run.
+    /// The register block of one sequence in shared memory: written by the host before a step, read once by
+    /// the DSP. A program with ACCEPT takes exactly one block and advances it, and the DSP writes it back
+    /// when the program has run.
     #[derive(Default)]
     pub struct StepRegisters [64 bytes] {
         /// Values by [`Register`] number.
@@ -51,7 +65,7 @@ wire_struct! {
 }
 
 impl StepRegisters {
-    /// A block for a plain step: `n_tokens` rows after `n_past` committed tokens.
+    /// A block for a plain step: `n_tokens` rows of slot 0 after `n_past` committed tokens.
     pub const fn step(n_past: u32, n_tokens: u32) -> Self {
         let mut values = [0; REGISTER_COUNT];
         values[Register::NPast as usize] = n_past;

@@ -49,8 +49,9 @@ wire_enum! {
         ProgramInUse = 14 "program id in use",
         /// The program arena is full. Detail: bytes that were needed.
         ProgramTooLarge = 15 "program does not fit the arena",
-        /// A count in the program header is wrong or its arrays do not fit. Detail: the count.
-        BadCount = 16 "bad count in the program header",
+        /// A count in the program header is wrong or its arrays do not fit, or the program does not take so
+        /// many register blocks. Detail: the count.
+        BadCount = 16 "bad count",
         /// Unknown opcode. Detail: the opcode.
         UnknownOp = 17 "unknown op",
         /// Unknown element type. Detail: the type.
@@ -99,8 +100,8 @@ wire_enum! {
 /// What the detail word of a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
-    /// The number of an operand of the op: see [`OpSpec::slot`](crate::op::OpSpec::slot). Without an op, the
-    /// index of a tensor or the id of a buffer.
+    /// The number of an operand of the op: see [`OpSpec::operand`](crate::op::OpSpec::operand). Without an
+    /// op, the index of a tensor or the id of a buffer.
     Operand,
     /// A word of the op's parameters: see [`OpSpec::field`](crate::op::OpSpec::field).
     Parameter,

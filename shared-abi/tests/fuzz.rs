@@ -10,7 +10,7 @@ use hexflash_abi::message::{Message, Request, Response};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{OpDesc, TensorDesc};
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
-use hexflash_abi::validate::{Program, check_registers};
+use hexflash_abi::validate::{Program, check_step};
 use hexflash_abi::{DType, Seq, Status, TensorIndex};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -176,7 +176,7 @@ proptest! {
         let mut header = CASES[0].0.header;
         (header.max_tokens, header.n_ctx) = (max_tokens, max_tokens.saturating_add(more).min(i32::MAX as u32));
         let fine = tokens >= 1 && tokens <= max_tokens && u64::from(past) + u64::from(tokens) <= header.n_ctx.into();
-        prop_assert_eq!(check_registers(&header, &StepRegisters::step(past, tokens)).is_ok(), fine);
+        prop_assert_eq!(check_step(&header, &[StepRegisters::step(past, tokens)]).is_ok(), fine);
     }
 
     /// The others, each around its bound or anywhere.
@@ -191,14 +191,16 @@ proptest! {
         for (value, far) in block.values[2..].iter_mut().zip(far) {
             *value = far.unwrap_or(*value);
         }
-        let [past, tokens, accept, commit, draft, most, _, _, halt, reserved @ ..] = block.values;
+        let [past, tokens, accept, commit, draft, most, _, _, halt, slot, output, fold, _, reserved @ ..] =
+            block.values;
         prop_assert_eq!((past, tokens), (4, 2));
         let fine = accept <= header.max_tokens
             && commit <= past
             && (draft <= most && most < header.max_tokens)
             && halt <= 2
-            && reserved == [0; 7];
-        prop_assert_eq!(check_registers(&header, &block).is_ok(), fine);
+            && (slot == 0 && output <= header.max_tokens && fold <= 1)
+            && reserved == [0; 3];
+        prop_assert_eq!(check_step(&header, &[block]).is_ok(), fine);
     }
 
     #[test]

@@ -23,8 +23,8 @@ const RANGE: Range = Range { buffer: BufferId(3), len: 0x1234, offset: 0x0001_00
 
 #[test]
 fn ping() {
-    let ping = Ping { magic: MAGIC, abi_version: 2, layout_hash: 0x1122_3344_5566_7788 };
-    let body = [b'H', b'X', b'F', b'L', 2, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
+    let ping = Ping { magic: MAGIC, abi_version: 3, layout_hash: 0x1122_3344_5566_7788 };
+    let body = [b'H', b'X', b'F', b'L', 3, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11];
     pin_message(Message::Ping(ping), 1, &body);
     assert_eq!(Ping::OURS, Ping { layout_hash: LAYOUT_HASH, ..ping });
 }

@@ -4,12 +4,12 @@
 mod common;
 
 use common::{Case, OUT, valid};
-use hexflash_abi::op::{Layout, Op, Slot};
+use hexflash_abi::op::{Layout, Op, OperandSpec};
 use hexflash_abi::program::{MAX_DST, MAX_SRC, TensorFlags};
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 
-/// Every operand of every op: its number and its slot in the op table, with the valid case to break.
-fn every_operand(mut f: impl FnMut(Op, Case, usize, &Slot)) {
+/// Every operand of every op: its number and its entry in the op table, with the valid case to break.
+fn every_operand(mut f: impl FnMut(Op, Case, usize, &OperandSpec)) {
     for &op in Op::ALL {
         let case = valid(op);
         for n in case.numbers() {
@@ -37,13 +37,13 @@ fn every_operand_of_the_table_is_in_the_minimal_programs() {
 
 #[test]
 fn required_operand_absent() {
-    every_operand(|op, mut case, n, slot| {
+    every_operand(|op, mut case, n, spec| {
         if n >= OUT {
             case.ops[0].dst[n - OUT] = TensorIndex::NONE;
         } else {
             case.ops[0].src[n] = TensorIndex::NONE;
         }
-        match (slot.optional, op, n) {
+        match (spec.optional, op, n) {
             (false, ..) => case.refused(ErrorCode::BadOperand, n),
             // Without b it is the fused form, which wants twice the width.
             (true, Op::Swiglu, 1) => case.refused(ErrorCode::BadShape, 0),
@@ -87,9 +87,9 @@ fn tensor_index_out_of_range() {
 }
 
 #[test]
-fn type_that_the_slot_does_not_take() {
-    every_operand(|_, case, n, slot| {
-        for &dtype in DType::ALL.iter().filter(|t| !slot.types.contains(**t)) {
+fn type_that_the_operand_does_not_take() {
+    every_operand(|_, case, n, spec| {
+        for &dtype in DType::ALL.iter().filter(|t| !spec.types.contains(**t)) {
             let mut case = case.clone();
             case.operand(n).token_axis = 0xff;
             case.retype(n, dtype);
@@ -100,10 +100,10 @@ fn type_that_the_slot_does_not_take() {
 
 #[test]
 fn strides_that_the_layout_does_not_take() {
-    every_operand(|_, mut case, n, slot| {
+    every_operand(|_, mut case, n, spec| {
         let dtype = case.dtype(n);
         let tiled = dtype.tile_group().is_some();
-        if slot.layout != Layout::Strided {
+        if spec.layout != Layout::Strided {
             let mut spread = case.clone();
             spread.infos[0].size *= 4;
             // Elements, groups or activation bytes that are not adjacent.
@@ -116,7 +116,7 @@ fn strides_that_the_layout_does_not_take() {
             gap.operand(n).nb[1] += 128;
             gap.refused(ErrorCode::BadStride, n);
         }
-        if slot.layout == Layout::Contiguous && case.operand(n).ne[1] > 1 {
+        if spec.layout == Layout::Contiguous && case.operand(n).ne[1] > 1 {
             case.infos[0].size *= 4;
             case.operand(n).nb[1] += 4;
             case.refused(ErrorCode::BadStride, n);
@@ -126,7 +126,7 @@ fn strides_that_the_layout_does_not_take() {
 
 #[test]
 fn written_operand_that_overlaps_itself() {
-    every_operand(|_, case, n, slot| {
+    every_operand(|_, case, n, spec| {
         let mut probe = case.clone();
         let tiled = probe.dtype(n).tile_group().is_some();
         for axis in (1..4).filter(|&axis| probe.operand(n).ne[axis] > 1 && !(tiled && axis == 1)) {
@@ -136,7 +136,7 @@ fn written_operand_that_overlaps_itself() {
                     continue;
                 }
                 case.operand(n).nb[axis] = stride;
-                match (slot.written, slot.layout) {
+                match (spec.written, spec.layout) {
                     (true, _) | (_, Layout::Contiguous) => case.refused(ErrorCode::BadStride, n),
                     (false, _) => assert_eq!(case.check(), Ok(()), "rows may repeat where they are read"),
                 }
@@ -162,14 +162,14 @@ fn written_tiled_operand_that_overlaps_itself_along_matrices() {
 
 #[test]
 fn write_to_a_constant_tensor_or_a_read_only_buffer() {
-    every_operand(|op, mut case, n, slot| {
+    every_operand(|op, mut case, n, spec| {
         let size = case.infos[0].size;
         let read_only = case.buffer(size, true);
         let mut elsewhere = case.clone();
         elsewhere.operand(n).buffer = read_only;
         case.operand(n).flags = TensorFlags::CONST.bits();
         for case in [case, elsewhere] {
-            if slot.written {
+            if spec.written {
                 case.refused(ErrorCode::WriteToConst, n);
             } else {
                 assert_eq!(case.check(), Ok(()), "{op} reads operand {n}");
@@ -180,8 +180,8 @@ fn write_to_a_constant_tensor_or_a_read_only_buffer() {
 
 #[test]
 fn written_operand_on_top_of_another() {
-    every_operand(|op, case, n, slot| {
-        for m in case.numbers().into_iter().filter(|&m| m != n && slot.written) {
+    every_operand(|op, case, n, spec| {
+        for m in case.numbers().into_iter().filter(|&m| m != n && spec.written) {
             let mut case = case.clone();
             // Alone in fresh bytes, then the other one put upon it.
             let ne = case.operand(n).ne;

@@ -6,10 +6,11 @@ mod common;
 use common::{Case, N_CTX, OUT, TOKENS, packed, valid};
 use hexflash_abi::op::{Explained, FIRST_DST, Op};
 use hexflash_abi::program::{
-    MAX_BUFFERS, MAX_OPS, MAX_TENSORS, MAX_TOKENS, Numerics, PARTS, ProgramHeader, TensorDesc, block_bytes,
+    MAX_BUFFERS, MAX_OPS, MAX_SLOTS, MAX_TENSORS, MAX_TOKENS, Numerics, PARTS, ProgramHeader, TensorDesc,
+    block_bytes,
 };
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
-use hexflash_abi::validate::{Program, check_registers};
+use hexflash_abi::validate::{Program, check_step};
 use hexflash_abi::{DType, ErrorCode, Fault};
 use zerocopy::IntoBytes;
 
@@ -79,8 +80,21 @@ fn tokens_and_context() {
     header_refused(|h| h.max_tokens = MAX_TOKENS + 1, ErrorCode::BadCount, MAX_TOKENS + 1);
     header_refused(|h| h.n_ctx = TOKENS - 1, ErrorCode::BadCount, TOKENS - 1);
     header_refused(|h| h.n_ctx = 1 << 31, ErrorCode::BadCount, 1 << 31);
-    for i in 0..5 {
+    for i in 0..4 {
         header_refused(|h| h.reserved[i] = 1, ErrorCode::ReservedNotZero, 0);
+    }
+}
+
+#[test]
+fn slots() {
+    for n in [0, MAX_SLOTS + 1, u32::MAX] {
+        header_refused(|h| h.n_slots = n, ErrorCode::BadCount, n);
+    }
+    for n in [1, 2, MAX_SLOTS] {
+        let mut case = valid(Op::Add);
+        assert_eq!(case.header.n_slots, 1);
+        case.header.n_slots = n;
+        assert_eq!(case.check(), Ok(()), "{n} slots");
     }
 }
 
@@ -168,7 +182,7 @@ fn alignment() {
             case.tensors[t].offset += step;
             let expected = if step % align == 0 { Ok(()) } else { Err(Fault::new(ErrorCode::Misaligned, 0)) };
             assert_eq!(case.check(), expected, "{dtype} at {step}");
-            // The unit of axis 0 belongs to the op's slot for types that are not row-major.
+            // The unit of axis 0 belongs to the op's table entry for types that are not row-major.
             for axis in usize::from(dtype.element_bytes().is_none())..4 {
                 let mut case = aligned.clone();
                 case.tensors[t].nb[axis] += step as u32;
@@ -261,7 +275,7 @@ fn op_fields() {
         case
     };
     op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
-    op(|o| o.opcode = 25).refused(ErrorCode::UnknownOp, 25);
+    op(|o| o.opcode = 26).refused(ErrorCode::UnknownOp, 26);
     op(|o| o.part = 6).refused(ErrorCode::BadCount, 6);
     op(|o| o.part = u16::MAX).refused(ErrorCode::BadCount, 0xffff);
     assert_eq!(op(|o| o.part = PARTS as u16 - 1).check(), Ok(()));
@@ -312,7 +326,7 @@ fn in_place_on_another_view_is_an_alias() {
 #[test]
 fn registers() {
     let header = valid(Op::Add).header;
-    let check = |n_past, n_tokens| check_registers(&header, &StepRegisters::step(n_past, n_tokens));
+    let check = |n_past, n_tokens| check_step(&header, &[StepRegisters::step(n_past, n_tokens)]);
     let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
     assert_eq!(check(0, 1), Ok(()));
     assert_eq!(check(N_CTX - TOKENS, TOKENS), Ok(()));
@@ -330,10 +344,19 @@ fn registers_of_rounds() {
     use Register::*;
     let header = valid(Op::Add).header;
     let step = StepRegisters::step(30, 2).with(DraftMax, 2);
-    let check = |block| check_registers(&header, &block);
+    let check = |block| check_step(&header, &[block]);
     let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
-    for (register, most) in [(NAccept, TOKENS), (NCommit, 30), (NDraft, 2), (DraftMax, TOKENS - 1), (Halt, 2)]
-    {
+    let bounds = [
+        (NAccept, TOKENS),
+        (NCommit, 30),
+        (NDraft, 2),
+        (DraftMax, TOKENS - 1),
+        (Halt, 2),
+        (Slot, 0),
+        (NOutput, TOKENS),
+        (Fold, 1),
+    ];
+    for (register, most) in bounds {
         assert_eq!(check(step.with(register, most)), Ok(()), "{register}");
         for over in [most + 1, 1 << 31, u32::MAX] {
             assert_eq!(check(step.with(register, over)), bad(register), "{register} = {over}");
@@ -342,9 +365,9 @@ fn registers_of_rounds() {
     // A commit counts in n_past, and a draft in what may be drafted.
     assert_eq!(check(step.with(NPast, 0).with(NCommit, 1)), bad(NCommit));
     assert_eq!(check(step.with(DraftMax, 0).with(NDraft, 1)), bad(NDraft));
-    // Neither rounds nor the budget have a bound.
+    // Neither rounds nor the budget have a bound, and snapshots one of their own, where they are used.
     for any in [1, 1 << 31, u32::MAX] {
-        assert_eq!(check(step.with(NLeft, any).with(Round, any)), Ok(()));
+        assert_eq!(check(step.with(NLeft, any).with(Round, any).with(Snapshot, any)), Ok(()));
     }
     for i in Register::ALL.len()..REGISTER_COUNT {
         let mut block = step;
@@ -358,10 +381,10 @@ fn registers_of_rounds() {
 fn registers_of_a_program_for_single_tokens() {
     let header = ProgramHeader { max_tokens: 1, ..valid(Op::Add).header };
     let step = StepRegisters::step(3, 1).with(Register::NCommit, 1);
-    assert_eq!(check_registers(&header, &step), Ok(()));
+    assert_eq!(check_step(&header, &[step]), Ok(()));
     let drafts = step.with(Register::DraftMax, 1);
     let fault = Fault::new(ErrorCode::BadRegister, Register::DraftMax.wire());
-    assert_eq!(check_registers(&header, &drafts), Err(fault));
+    assert_eq!(check_step(&header, &[drafts]), Err(fault));
 }
 
 /// The stride past a single matrix is not used: a matrix may have more bytes than 32 bits count.

@@ -11,6 +11,7 @@
 pub mod accept;
 pub mod argmax;
 pub mod concat;
+pub mod copy_slot;
 pub mod cpy;
 mod damage;
 pub mod elementwise;
@@ -151,6 +152,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Accept => (Variant::Accept, none),
         Op::SetTokens => (Variant::SetTokens, none),
         Op::KvAppend => (Variant::KvAppend, none),
+        Op::CopySlot => (Variant::CopySlot, none),
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
     Ok(Plan { variant, vtcm })
@@ -191,6 +193,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::Accept => accept::accept(run),
         Variant::SetTokens => accept::set_tokens(run),
         Variant::KvAppend => flash_attn::kv_append(run),
+        Variant::CopySlot => copy_slot::run(run),
     }
 }
 
@@ -244,7 +247,7 @@ mod tests {
     }
 
     fn product_takes(dtype: DType) -> bool {
-        Op::MulMat.spec().slot(product::W.number()).unwrap().types.contains(dtype)
+        Op::MulMat.spec().operand(product::W.number()).unwrap().types.contains(dtype)
     }
 
     #[test]

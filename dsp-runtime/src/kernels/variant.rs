@@ -80,6 +80,8 @@ variants! {
     SetTokens "set_tokens",
     /// KV_APPEND.
     KvAppend "kv_append",
+    /// COPY_SLOT.
+    CopySlot "copy_slot",
 }
 
 impl Variant {

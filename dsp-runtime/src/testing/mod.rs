@@ -5,7 +5,7 @@ use std::cell::Cell;
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
-use hexflash_abi::validate::{BufferInfo, Program, check_registers};
+use hexflash_abi::validate::{BufferInfo, Program, check_step};
 use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -171,7 +171,7 @@ impl Batch {
         program.check(|id| Some(BufferInfo { size: size(id)?, read_only: false }))?;
         if matches!(opcode, Op::FlashAttnExt | Op::KvAppend) {
             // As a session does for all ops. Only these rely on it; tests of others go beyond the bounds.
-            check_registers(&header, &step)?;
+            check_step(&header, &[step])?;
         }
 
         let platform = HostPlatform::new();

@@ -116,7 +116,7 @@ pub fn follows(program: &Program<'_>, from: &StepRegisters, to: &StepRegisters, 
         to.get(Register::Halt) <= 2 && to.get(Register::NPast) <= program.header.n_ctx
     } else {
         // Nothing ends a program early but a halt.
-        rounds == accepts && hexflash_abi::validate::check_registers(program.header, to).is_ok()
+        rounds == accepts && hexflash_abi::validate::check_step(program.header, &[*to]).is_ok()
     };
     in_bounds
         && (1..=accepts).contains(&rounds)

@@ -8,7 +8,7 @@ use hexflash_abi::message::{Message, Ping, Range, Request};
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{MAX_BUFFERS, MAX_PROGRAMS, OpDesc, TensorDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
-use hexflash_abi::validate::{BufferInfo, Program, check_registers};
+use hexflash_abi::validate::{BufferInfo, Program, check_step};
 use hexflash_abi::{ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -199,7 +199,7 @@ impl Model {
     fn runs(&self, block: Block, step: Step) -> Result<Expect, Fault> {
         let program = block.program()?;
         if !(1..=2).contains(&step.registers.get(Register::Halt)) {
-            check_registers(program.header, &step.registers)?;
+            check_step(program.header, &[step.registers])?;
             let advances = program.ops.iter().any(|op| op.opcode == Op::Accept.wire());
             if advances && self.info(step.buffer).is_some_and(|info| info.read_only) {
                 return Err(Fault::new(ErrorCode::WriteToConst, step.buffer.0));

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
-use hexflash_abi::op::{Dst, Operand, Slot, Src, get_rows, kv_append, set_rows};
+use hexflash_abi::op::{Dst, Operand, OperandSpec, Src, get_rows, kv_append, set_rows};
 use hexflash_abi::program::{OpDesc, TensorDesc, TensorFlags};
 use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, Op, TensorIndex};
@@ -155,10 +155,10 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
         let op = Op::parse(desc.opcode).ok_or(unknown)?;
         let spec = op.spec();
         let plan = kernels::plan(op, &OpShapes::of(&self.program, desc, resources))?;
-        let inputs = spec.src.iter().enumerate().map(|(i, slot)| (Src::at(i).number(), slot, desc.src[i]));
-        let outputs = spec.dst.iter().enumerate().map(|(i, slot)| (Dst::at(i).number(), slot, desc.dst[i]));
+        let inputs = spec.src.iter().enumerate().map(|(i, spec)| (Src::at(i).number(), spec, desc.src[i]));
+        let outputs = spec.dst.iter().enumerate().map(|(i, spec)| (Dst::at(i).number(), spec, desc.dst[i]));
         let (mut operands, mut weight_bytes, mut data_bytes) = (Vec::new(), 0, 0);
-        for (number, slot, tensor) in inputs.chain(outputs) {
+        for (number, spec, tensor) in inputs.chain(outputs) {
             let Some(t) = self.program.tensor(tensor) else { continue };
             let bytes = self.moved(op, desc, number, t);
             if t.flags & TensorFlags::CONST.bits() != 0 {
@@ -166,7 +166,7 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
             } else {
                 data_bytes += bytes;
             }
-            operands.push(self.operand(slot, tensor, t));
+            operands.push(self.operand(spec, tensor, t));
         }
         Ok(OpLine {
             index,
@@ -181,7 +181,7 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
         })
     }
 
-    fn operand(&self, slot: &Slot, index: TensorIndex, t: &TensorDesc) -> OperandLine {
+    fn operand(&self, spec: &OperandSpec, index: TensorIndex, t: &TensorDesc) -> OperandLine {
         let number = self.numbers[usize::from(index.0)];
         let id = self.program.buffers[usize::from(t.buffer)].buffer;
         let buffer = (self.buffer)(id).map_or_else(|| format!("buffer {id}"), |(name, _)| name);
@@ -192,11 +192,11 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
             (None, Home::Buffer(_)) => buffer.clone(),
         };
         OperandLine {
-            operand: slot.name,
+            operand: spec.name,
             tensor,
             dtype: DType::parse(t.dtype).map_or("?", DType::name),
             ne: t.ne,
-            written: slot.written,
+            written: spec.written,
             buffer,
             offset: t.offset,
         }

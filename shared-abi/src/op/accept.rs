@@ -1,8 +1,9 @@
-//! ACCEPT: keeps the drafted tokens that the target agrees with, and advances the step registers. SET_TOKENS:
-//! sets `n_tokens` to another register's value plus a constant.
+//! ACCEPT: keeps the drafted tokens that the target agrees with, and advances the step registers; a step with
+//! it has one register block. SET_TOKENS: sets `n_tokens` of every block to another register's value plus a
+//! constant.
 
 use super::rule::{Len, Operands, param, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::accept::{HEAD, SLOTS};
 use crate::registers::Register;
 use crate::status::Fault;
@@ -10,17 +11,17 @@ use crate::status::Fault;
 operands! {
     SRC: Src {
         /// best{t}: what the target puts after each token; t is the token axis.
-        BEST = Slot::input("best", DTypes::I32, Layout::Contiguous);
+        BEST = OperandSpec::input("best", DTypes::I32, Layout::Contiguous);
         /// tokens{t}: the block.
-        TOKENS = Slot::input("tokens", DTypes::I32, Layout::Contiguous);
+        TOKENS = OperandSpec::input("tokens", DTypes::I32, Layout::Contiguous);
         /// stops{s}: ids that end the generation, at most [`MAX_STOPS`].
-        STOPS = Slot::input("stops", DTypes::I32, Layout::Contiguous);
+        STOPS = OperandSpec::input("stops", DTypes::I32, Layout::Contiguous);
     }
     DST: Dst {
         /// out{4 + max_tokens, 2}: see [`crate::accept`].
-        OUT = Slot::output("out", DTypes::I32, Layout::Rows);
+        OUT = OperandSpec::output("out", DTypes::I32, Layout::Rows);
         /// anchor{1}: the last token that was emitted.
-        ANCHOR = Slot::output("anchor", DTypes::I32, Layout::Contiguous);
+        ANCHOR = OperandSpec::output("anchor", DTypes::I32, Layout::Contiguous);
     }
 }
 

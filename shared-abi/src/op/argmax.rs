@@ -1,19 +1,19 @@
 //! ARGMAX: the index of the first maximum of each row, and how far it is above the second-best value.
 
 use super::rule::{Len, Operands, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// x{n,m}.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
     }
     DST: Dst {
         /// y{m}: the indices.
-        Y = Slot::output("y", DTypes::I32, Layout::Contiguous);
+        Y = OperandSpec::output("y", DTypes::I32, Layout::Contiguous);
         /// margin{m}: the distances.
-        MARGIN = Slot::output("margin", DTypes::F32, Layout::Contiguous).optional();
+        MARGIN = OperandSpec::output("margin", DTypes::F32, Layout::Contiguous).optional();
     }
 }
 

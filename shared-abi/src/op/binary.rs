@@ -1,19 +1,19 @@
 //! ADD and MUL: y = a + b, y = a * b, b repeated over a; in place of either if wanted.
 
 use super::rule::{Operands, same, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// a{n,..}.
-        A = Slot::input("a", DTypes::F32, Layout::Rows);
+        A = OperandSpec::input("a", DTypes::F32, Layout::Rows);
         /// b: each axis divides that of a.
-        B = Slot::input("b", DTypes::F32, Layout::Rows);
+        B = OperandSpec::input("b", DTypes::F32, Layout::Rows);
     }
     DST: Dst {
         /// y{n,..}, like a.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 

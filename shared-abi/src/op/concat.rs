@@ -2,19 +2,19 @@
 //! graphs that other programs make.
 
 use super::rule::{Len, Operands, param, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// a{..,l,..}.
-        A = Slot::input("a", DTypes::F32, Layout::Rows);
+        A = OperandSpec::input("a", DTypes::F32, Layout::Rows);
         /// b{..,m,..}.
-        B = Slot::input("b", DTypes::F32, Layout::Rows);
+        B = OperandSpec::input("b", DTypes::F32, Layout::Rows);
     }
     DST: Dst {
         /// y{..,l+m,..}.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 

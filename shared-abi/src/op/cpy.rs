@@ -1,18 +1,18 @@
 //! CPY: a copy from any strides to rows, with conversion between F32 and F16; also CONT.
 
 use super::rule::{Operands, dtype, same};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// x, of any strides.
-        X = Slot::input("x", DTypes::ELEMENTS, Layout::Strided);
+        X = OperandSpec::input("x", DTypes::ELEMENTS, Layout::Strided);
     }
     DST: Dst {
         /// y, like x; I32 if x is.
-        Y = Slot::output("y", DTypes::ELEMENTS, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::ELEMENTS, Layout::Rows);
     }
 }
 

@@ -29,8 +29,8 @@ impl fmt::Display for Explained {
             Detail::Operand if self.fault.op == crate::OpIndex::NONE => {
                 write!(f, "tensor or buffer {detail}")?
             }
-            Detail::Operand => match spec.and_then(|spec| spec.slot(detail)) {
-                Some(slot) => write!(f, "operand {}", slot.name)?,
+            Detail::Operand => match spec.and_then(|spec| spec.operand(detail)) {
+                Some(operand) => write!(f, "operand {}", operand.name)?,
                 None => match detail.checked_sub(FIRST_DST) {
                     Some(output) => write!(f, "output {output}")?,
                     None => write!(f, "input {detail}")?,

@@ -1,7 +1,8 @@
-//! FLASH_ATTN_EXT: appends K and V to their caches, then attends. KV_APPEND: the first half alone.
+//! FLASH_ATTN_EXT: appends K and V to the caches of their slots, then attends within each slot. KV_APPEND:
+//! the first half alone.
 
 use super::rule::{Len, Operands, param, shape};
-use super::{DTypes, Layout, OpSpec, Operand, Slot};
+use super::{DTypes, Layout, OpSpec, Operand, OperandSpec};
 use crate::dtype::DType;
 use crate::status::{ErrorCode, Fault};
 
@@ -13,23 +14,23 @@ const F16: DTypes = DTypes::of(&[DType::F16]);
 operands! {
     SRC: Src {
         /// q{d,h,t,b}: heads at most [`MAX_HEAD`] wide; t is the token axis.
-        Q = Slot::input("q", DTypes::F32, Layout::Rows);
-        /// k_cache{d,n,hk,b}: n positions, at least the program's `n_ctx`; hk divides h.
-        K_CACHE = Slot::state("k_cache", K_CACHE_TYPES, Layout::Tiled);
-        /// v_cache{dv,n,hk,b}.
-        V_CACHE = Slot::state("v_cache", F16, Layout::Rows);
+        Q = OperandSpec::input("q", DTypes::F32, Layout::Rows);
+        /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`; hk divides h.
+        K_CACHE = OperandSpec::state("k_cache", K_CACHE_TYPES, Layout::Tiled);
+        /// v_cache{dv,n,hk,b*slots}.
+        V_CACHE = OperandSpec::state("v_cache", F16, Layout::Rows);
         /// k{d,hk,t,b}: to append. Only together with v.
-        K = Slot::input("k", DTypes::F32, Layout::Rows).optional();
+        K = OperandSpec::input("k", DTypes::F32, Layout::Rows).optional();
         /// v{dv,hk,t,b}: to append.
-        V = Slot::input("v", DTypes::F32, Layout::Rows).optional();
+        V = OperandSpec::input("v", DTypes::F32, Layout::Rows).optional();
         /// mask{n',t',h',b'}: at least `n_ctx` long and t wide; h' divides h, b' divides b.
-        MASK = Slot::input("mask", F16, Layout::Rows).optional();
+        MASK = OperandSpec::input("mask", F16, Layout::Rows).optional();
         /// sinks{h}.
-        SINKS = Slot::input("sinks", DTypes::F32, Layout::Contiguous).optional();
+        SINKS = OperandSpec::input("sinks", DTypes::F32, Layout::Contiguous).optional();
     }
     DST: Dst {
         /// y{dv,h,t,b}.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 
@@ -41,7 +42,7 @@ wire_enum! {
     pub enum Visibility: u32 {
         /// Keys at positions up to its own.
         Causal = 1 "causal",
-        /// Every key up to the last token of the step: bidirectional within the block.
+        /// Every key of its sequence up to that one's last token in the step: bidirectional within the block.
         Block = 2 "block",
     }
 }
@@ -72,9 +73,9 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     // else.
     shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), Q)?;
     let [_, n, hk, _] = k_cache;
-    shape(k_cache == [d, n, hk, b] && n.covers(n_ctx) && hk.divides(h), K_CACHE)?;
+    shape(k_cache == [d, n, hk, o.slots_of(b)] && n.covers(n_ctx) && hk.divides(h), K_CACHE)?;
     let dv = v_cache[0];
-    shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, b], V_CACHE)?;
+    shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
     shape(y == [dv, h, t, b], Y)?;
     match (o.optional(K), o.optional(V)) {
         (Some(k), Some(v)) => {
@@ -100,25 +101,25 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
 }
 
 pub mod kv_append {
-    //! KV_APPEND: K and V rows into rows `n_past..` of their caches.
+    //! KV_APPEND: K and V rows into rows `n_past..` of their slots' caches.
 
     use super::super::rule::{Len, Operands, shape};
-    use super::super::{DTypes, Layout, OpSpec, Slot};
+    use super::super::{DTypes, Layout, OpSpec, OperandSpec};
     use super::{F16, K_CACHE_TYPES, MAX_HEAD};
     use crate::status::Fault;
 
     operands! {
         SRC: Src {
             /// k{d,hk,t,b}: t is the token axis.
-            K = Slot::input("k", DTypes::F32, Layout::Rows);
+            K = OperandSpec::input("k", DTypes::F32, Layout::Rows);
             /// v{dv,hk,t,b}.
-            V = Slot::input("v", DTypes::F32, Layout::Rows);
+            V = OperandSpec::input("v", DTypes::F32, Layout::Rows);
         }
         DST: Dst {
-            /// k_cache{d,n,hk,b}: n positions, at least the program's `n_ctx`.
-            K_CACHE = Slot::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
-            /// v_cache{dv,n,hk,b}.
-            V_CACHE = Slot::output("v_cache", F16, Layout::Rows);
+            /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`.
+            K_CACHE = OperandSpec::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
+            /// v_cache{dv,n,hk,b*slots}.
+            V_CACHE = OperandSpec::output("v_cache", F16, Layout::Rows);
         }
     }
 
@@ -132,7 +133,7 @@ pub mod kv_append {
         // As in FLASH_ATTN_EXT: positions are bounded for the token axis and nothing else.
         shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), K)?;
         shape(dv.fixed_up_to(MAX_HEAD) && v == [dv, hk, t, b], V)?;
-        shape(n.covers(n_ctx) && k_cache == [d, n, hk, b], K_CACHE)?;
-        shape(v_cache == [dv, n, hk, b], V_CACHE)
+        shape(n.covers(n_ctx) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
+        shape(v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)
     }
 }

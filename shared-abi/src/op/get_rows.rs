@@ -1,20 +1,20 @@
 //! GET_ROWS: rows of a table by index, as F32; those of a table of integers stay integers.
 
 use super::rule::{Len, Operands, dtype, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// table{k,n,b2,b3}.
-        TABLE = Slot::input("table", DTypes::TILED.and(DTypes::ELEMENTS), Layout::TiledOrRows);
+        TABLE = OperandSpec::input("table", DTypes::TILED.and(DTypes::ELEMENTS), Layout::TiledOrRows);
         /// ids{m,b2,b3}: numbers of rows, checked when they are used.
-        IDS = Slot::input("ids", DTypes::I32, Layout::Strided);
+        IDS = OperandSpec::input("ids", DTypes::I32, Layout::Strided);
     }
     DST: Dst {
         /// y{k,m,b2,b3}: F32, or I32 if the table is.
-        Y = Slot::output("y", DTypes::F32.and(DTypes::I32), Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32.and(DTypes::I32), Layout::Rows);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod accept;
 pub mod argmax;
 pub mod binary;
 pub mod concat;
+pub mod copy_slot;
 pub mod cpy;
 mod explain;
 pub mod flash_attn;
@@ -35,7 +36,7 @@ pub use accept::MAX_STOPS;
 pub use explain::Explained;
 pub use flash_attn::{MAX_HEAD, kv_append};
 pub use gated_delta_net::MAX_STATE;
-pub use operand::{Dst, FIRST_DST, Layout, Operand, Slot, Src};
+pub use operand::{Dst, FIRST_DST, Layout, Operand, OperandSpec, Src};
 pub use param::Field;
 pub use rule::Operands;
 pub use spec::OpSpec;
@@ -48,6 +49,7 @@ use crate::wire::Fingerprint;
 pub mod params {
     pub use super::accept::{Accept, SetTokens};
     pub use super::concat::Concat;
+    pub use super::copy_slot::CopySlot;
     pub use super::flash_attn::{FlashAttn, Visibility};
     pub use super::gated_delta_net::DeltaNet;
     pub use super::norm::Norm;
@@ -81,6 +83,7 @@ impl Op {
             Self::Accept => accept::ACCEPT,
             Self::SetTokens => accept::SET_TOKENS,
             Self::KvAppend => kv_append::SPEC,
+            Self::CopySlot => copy_slot::SPEC,
         }
     }
 }

@@ -1,20 +1,20 @@
 //! MUL_MAT: weights times activations, y = W x per row of x.
 
 use super::rule::{Operands, dtype, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// w{k,n,r2,r3}: n rows of weights, tiled.
-        W = Slot::input("w", DTypes::TILED, Layout::Tiled);
+        W = OperandSpec::input("w", DTypes::TILED, Layout::Tiled);
         /// x{k,m,b2,b3}: m rows, as F32 or as int8 activations, whichever w's type wants; r divides b.
-        X = Slot::input("x", DTypes::of(&[DType::F32, DType::Q8Act]), Layout::Rows);
+        X = OperandSpec::input("x", DTypes::of(&[DType::F32, DType::Q8Act]), Layout::Rows);
     }
     DST: Dst {
         /// y{n,m,b2,b3}.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 

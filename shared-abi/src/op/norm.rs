@@ -1,23 +1,23 @@
 //! RMS_NORM and L2_NORM: x{n,..} -> y{n,..}, in place if wanted.
 
 use super::rule::{Len, Operands, param, same, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     RMS_SRC: Src {
         /// x{n,..}: the rows.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
         /// w{n}: factors of each row's elements. RMS_NORM only.
-        W = Slot::input("w", DTypes::F32, Layout::Contiguous).optional();
+        W = OperandSpec::input("w", DTypes::F32, Layout::Contiguous).optional();
     }
     DST: Dst {
         /// y{n,..}: x, normalized.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 
-const L2_SRC: &[Slot] = &[RMS_SRC[X.place()]];
+const L2_SRC: &[OperandSpec] = &[RMS_SRC[X.place()]];
 
 params! {
     /// RMS_NORM and L2_NORM.

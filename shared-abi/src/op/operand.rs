@@ -89,7 +89,7 @@ pub enum Layout {
 
 /// What an operand may be.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
+pub struct OperandSpec {
     /// Name in faults, messages and listings.
     pub name: &'static str,
     /// Types it may have.
@@ -102,7 +102,7 @@ pub struct Slot {
     pub written: bool,
 }
 
-impl Slot {
+impl OperandSpec {
     /// An input that is only read.
     pub(super) const fn input(name: &'static str, types: DTypes, layout: Layout) -> Self {
         Self { name, types, layout, optional: false, written: false }
@@ -124,21 +124,21 @@ impl Slot {
     }
 }
 
-/// Defines the operands of an op, in their order: a constant for each, and the list of their slots.
+/// Defines the operands of an op, in their order: a constant for each, and the list of their specs.
 macro_rules! operands {
     ($($list:ident: $kind:ident { $($operands:tt)* })+) => {
         $(
             operands!(@constants $kind 0; $($operands)*);
-            operands!(@slots $list $($operands)*);
+            operands!(@specs $list $($operands)*);
         )+
     };
     (@constants $kind:ident $place:expr;) => {};
-    (@constants $kind:ident $place:expr; $(#[$meta:meta])* $name:ident = $slot:expr; $($rest:tt)*) => {
+    (@constants $kind:ident $place:expr; $(#[$meta:meta])* $name:ident = $spec:expr; $($rest:tt)*) => {
         $(#[$meta])*
         pub const $name: $crate::op::$kind = $crate::op::$kind::at($place);
         operands!(@constants $kind $place + 1; $($rest)*);
     };
-    (@slots $list:ident $($(#[$meta:meta])* $name:ident = $slot:expr;)*) => {
-        const $list: &[$crate::op::Slot] = &[$($slot),*];
+    (@specs $list:ident $($(#[$meta:meta])* $name:ident = $spec:expr;)*) => {
+        const $list: &[$crate::op::OperandSpec] = &[$($spec),*];
     };
 }

@@ -1,18 +1,18 @@
 //! QUANTIZE: F32 rows to int8 activations, once for all matrices that read them.
 
 use super::rule::{Operands, same};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// x{k,m,..}.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
     }
     DST: Dst {
         /// y{k,m,..}: see [`ActivationRow`](crate::dtype::ActivationRow).
-        Y = Slot::output("y", DTypes::of(&[DType::Q8Act]), Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::of(&[DType::Q8Act]), Layout::Rows);
     }
 }
 

@@ -1,21 +1,22 @@
 //! ROPE: rotary position embedding, in place if wanted.
 
 use super::rule::{Len, Operands, param, same, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::{ErrorCode, Fault};
 
 operands! {
     SRC: Src {
         /// x{d,h,t,b}.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
-        /// positions{t,sections}, else n_past + t: 4 sections in the multi modes, else 1.
-        POSITIONS = Slot::input("positions", DTypes::I32, Layout::Strided).optional();
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
+        /// positions{t,sections}: 4 sections in the multi modes, else 1. Without them, row i of a register
+        /// block is at its n_past + i, and t is the token axis, unless the program has one slot.
+        POSITIONS = OperandSpec::input("positions", DTypes::I32, Layout::Strided).optional();
         /// factors{n_dims/2}: divisors of the angles.
-        FACTORS = Slot::input("factors", DTypes::F32, Layout::Contiguous).optional();
+        FACTORS = OperandSpec::input("factors", DTypes::F32, Layout::Contiguous).optional();
     }
     DST: Dst {
         /// y{d,h,t,b}, like x.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 
@@ -88,6 +89,8 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     }
     if let Some(positions) = o.optional(POSITIONS) {
         shape(positions == [x[2], Len::fixed(sections), Len::ONE, Len::ONE], POSITIONS)?;
+    } else {
+        shape(o.rows_have_slots(x[2]), X)?;
     }
     if let Some(factors) = o.optional(FACTORS) {
         shape(factors == [Len::fixed(p.n_dims / 2), Len::ONE, Len::ONE, Len::ONE], FACTORS)?;

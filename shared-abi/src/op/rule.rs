@@ -35,6 +35,11 @@ impl Len {
         Self { n, cut: false }
     }
 
+    /// So many times the length. (Where that overflows no axis has it: extents are below 2^31.)
+    pub const fn times(self, factor: u32) -> Self {
+        Self { n: self.n.saturating_mul(factor), ..self }
+    }
+
     /// Whether `self` divides `other` in every step.
     pub const fn divides(self, other: Self) -> bool {
         match (self.cut, other.cut) {
@@ -85,6 +90,17 @@ impl Operands<'_> {
     pub(super) fn tokens(&self) -> Len {
         let n = self.header.max_tokens;
         Len { n, cut: n > 1 }
+    }
+
+    /// The outermost axis of a state for batches of activations: so long for every slot.
+    pub(super) const fn slots_of(&self, batch: Len) -> Len {
+        batch.times(self.header.n_slots)
+    }
+
+    /// Whether an op that goes by slots can tell whose the rows of this axis are: they lie on the token axis,
+    /// which the register blocks divide. With one slot all rows are its own.
+    pub(super) fn rows_have_slots(&self, rows: Len) -> bool {
+        self.header.n_slots == 1 || rows == self.tokens()
     }
 
     pub(super) fn params<T: zerocopy::FromBytes>(&self) -> T {

@@ -1,20 +1,20 @@
 //! SET_ROWS: rows written by index; the others keep what they have.
 
 use super::rule::{Len, Operands, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// x{k,m,b2,b3}: the new rows.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
         /// ids{m,c2,c3}: which rows of y they become, checked when they are used; c divides b.
-        IDS = Slot::input("ids", DTypes::I32, Layout::Strided);
+        IDS = OperandSpec::input("ids", DTypes::I32, Layout::Strided);
     }
     DST: Dst {
         /// y{k,n,b2,b3}.
-        Y = Slot::output("y", DTypes::of(&[DType::F32, DType::F16]), Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::of(&[DType::F32, DType::F16]), Layout::Rows);
     }
 }
 

@@ -1,16 +1,16 @@
 //! An entry of the op table.
 
 use super::operand::FIRST_DST;
-use super::{Field, Operands, Slot, Src, param};
+use super::{Field, OperandSpec, Operands, Src, param};
 use crate::status::Fault;
 
 /// An entry of the op table.
 #[derive(Clone, Copy, Debug)]
 pub struct OpSpec {
     /// Inputs, in order.
-    pub src: &'static [Slot],
+    pub src: &'static [OperandSpec],
     /// Outputs, in order.
-    pub dst: &'static [Slot],
+    pub dst: &'static [OperandSpec],
     /// Fields of the parameter struct.
     pub params: &'static [Field],
     /// Inputs that output 0 may be: the same bytes with the same strides.
@@ -25,8 +25,8 @@ pub struct OpSpec {
 
 impl OpSpec {
     pub(super) const fn new(
-        src: &'static [Slot],
-        dst: &'static [Slot],
+        src: &'static [OperandSpec],
+        dst: &'static [OperandSpec],
         check: fn(&Operands<'_>) -> Result<(), Fault>,
     ) -> Self {
         Self { src, dst, params: &[], in_place: &[], advances: false, ends_round: false, check }
@@ -46,7 +46,7 @@ impl OpSpec {
     }
 
     /// The operand under a number; `None` if the op has none.
-    pub fn slot(&self, number: u32) -> Option<&'static Slot> {
+    pub fn operand(&self, number: u32) -> Option<&'static OperandSpec> {
         match number.checked_sub(FIRST_DST) {
             Some(place) => self.dst.get(place as usize),
             None => self.src.get(number as usize),

@@ -2,23 +2,23 @@
 //! taken back.
 
 use super::rule::{Len, Operands, param, same, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
-        /// x{c,t,b}: the step's rows, c channels each.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        /// x{c,t,b}: the step's rows, c channels each; t is the token axis, unless the program has one slot.
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
         /// w{c,k}: k taps, at most [`MAX_TAPS`].
-        W = Slot::input("w", DTypes::F32, Layout::Contiguous);
-        /// ring{c,r,b}: the row of position p lies at p mod r.
-        RING = Slot::state("ring", DTypes::F32, Layout::Contiguous);
+        W = OperandSpec::input("w", DTypes::F32, Layout::Contiguous);
+        /// ring{c,r,b*slots}: the row of position p lies at p mod r.
+        RING = OperandSpec::state("ring", DTypes::F32, Layout::Contiguous);
     }
     DST: Dst {
         /// y{c,t,b}.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
-        /// tape_x{c,n,b}: rows that may be taken back, read and (if [`SsmConv::defer`]) written.
-        TAPE_X = Slot::output("tape_x", DTypes::F32, Layout::Contiguous).optional();
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
+        /// tape_x{c,n,b*slots}: rows that may be taken back, read and (if [`SsmConv::defer`]) written.
+        TAPE_X = OperandSpec::output("tape_x", DTypes::F32, Layout::Contiguous).optional();
     }
 }
 
@@ -28,8 +28,8 @@ pub const MAX_TAPS: u32 = 32;
 params! {
     /// SSM_CONV.
     pub struct SsmConv {
-        /// 1 to leave the ring as the last commit has it and put the step's rows on the tape; 0 to advance
-        /// it.
+        /// 1 to leave the ring as the last commit has it and put the step's rows on the tape, except those of
+        /// register blocks with `fold`; 0 to advance it.
         pub defer: u32,
     }
 }
@@ -39,10 +39,10 @@ pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(SsmConv::FIE
 fn check(o: &Operands<'_>) -> Result<(), Fault> {
     let (x, w, ring) = (o.operand(X)?, o.operand(W)?, o.operand(RING)?);
     same(o, X, Y)?;
-    shape(x[3] == Len::ONE, X)?;
+    shape(x[3] == Len::ONE && o.rows_have_slots(x[1]), X)?;
     shape(w[0] == x[0] && w[1].fixed_up_to(MAX_TAPS) && w[2] == Len::ONE && w[3] == Len::ONE, W)?;
     // Fewer rows than taps would overwrite history that the step still reads.
-    shape(ring[0] == x[0] && ring[1].covers(w[1]) && ring[2] == x[2] && ring[3] == Len::ONE, RING)?;
+    shape(ring == [x[0], ring[1], o.slots_of(x[2]), Len::ONE] && ring[1].covers(w[1]), RING)?;
     let p: SsmConv = o.params();
     let Some(tape) = o.optional(TAPE_X) else {
         // Rows that go into the ring cannot be taken back.
@@ -51,5 +51,5 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     param(p.defer <= 1, word!(SsmConv.defer))?;
     let n = tape[1];
     shape(!n.cut && (p.defer == 0 || n.n >= x[1].n), TAPE_X)?;
-    shape(tape == [x[0], n, x[2], Len::ONE], TAPE_X)
+    shape(tape == [x[0], n, o.slots_of(x[2]), Len::ONE], TAPE_X)
 }

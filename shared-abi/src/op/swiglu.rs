@@ -1,19 +1,19 @@
 //! SWIGLU: silu(a) * b, of two tensors or of the two halves of one; in place of either if there are two.
 
 use super::rule::{Len, Operands, param, same, shape};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// a{n,..}; alone a{2n,..}.
-        A = Slot::input("a", DTypes::F32, Layout::Rows);
+        A = OperandSpec::input("a", DTypes::F32, Layout::Rows);
         /// b{n,..}.
-        B = Slot::input("b", DTypes::F32, Layout::Rows).optional();
+        B = OperandSpec::input("b", DTypes::F32, Layout::Rows).optional();
     }
     DST: Dst {
         /// y{n,..}.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 

@@ -1,17 +1,17 @@
 //! SCALE, SILU, SIGMOID, SOFTPLUS and EXP: a function of every element, in place if wanted.
 
 use super::rule::{Operands, param, same};
-use super::{DTypes, Layout, OpSpec, Slot};
+use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::status::Fault;
 
 operands! {
     SRC: Src {
         /// x{n,..}.
-        X = Slot::input("x", DTypes::F32, Layout::Rows);
+        X = OperandSpec::input("x", DTypes::F32, Layout::Rows);
     }
     DST: Dst {
         /// y{n,..}, like x.
-        Y = Slot::output("y", DTypes::F32, Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::F32, Layout::Rows);
     }
 }
 

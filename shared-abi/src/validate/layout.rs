@@ -3,7 +3,7 @@
 use super::{BufferInfo, fail};
 use crate::VECTOR_BYTES;
 use crate::dtype::{ActivationRow, DType, TILE_ROWS};
-use crate::op::{Layout, Slot};
+use crate::op::{Layout, OperandSpec};
 use crate::program::{MAX_BUFFERS, NO_TOKEN_AXIS, ProgramHeader, TensorDesc, TensorFlags};
 use crate::status::{ErrorCode, Fault};
 
@@ -46,24 +46,24 @@ pub(super) fn check_tensor(
     Ok(())
 }
 
-/// Whether the tensor's strides are what the slot takes.
-pub(super) fn fits(slot: &Slot, t: &TensorDesc, dtype: DType) -> bool {
+/// Whether the tensor's strides are what the operand may have.
+pub(super) fn fits(operand: &OperandSpec, t: &TensorDesc, dtype: DType) -> bool {
     let row = match (dtype.tile_group(), dtype.element_bytes()) {
         (Some(group), _) => {
             // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the
             // DSP the bytes of a strip that no buffer holds overflow a usize.
             let strip = group.count(t.ne[0] as usize) as u64 * group.bytes as u64;
             let tiled = u64::from(t.nb[0]) == group.bytes as u64 && u64::from(t.nb[1]) == strip;
-            if !tiled || !matches!(slot.layout, Layout::Tiled | Layout::TiledOrRows) {
+            if !tiled || !matches!(operand.layout, Layout::Tiled | Layout::TiledOrRows) {
                 return false;
             }
             strip
         }
         (None, Some(bytes)) => {
-            if slot.layout == Layout::Tiled {
+            if operand.layout == Layout::Tiled {
                 return false;
             }
-            if slot.layout != Layout::Strided && t.nb[0] as usize != bytes {
+            if operand.layout != Layout::Strided && t.nb[0] as usize != bytes {
                 return false;
             }
             bytes as u64 * u64::from(t.ne[0])
@@ -84,10 +84,10 @@ pub(super) fn fits(slot: &Slot, t: &TensorDesc, dtype: DType) -> bool {
         let stride = u64::from(t.nb[axis]);
         if n > 1 {
             // A written tensor must not overlap itself; a contiguous one has no gaps either.
-            if slot.written && stride < inner {
+            if operand.written && stride < inner {
                 return false;
             }
-            if slot.layout == Layout::Contiguous && stride != inner {
+            if operand.layout == Layout::Contiguous && stride != inner {
                 return false;
             }
             inner = stride.saturating_mul(n);

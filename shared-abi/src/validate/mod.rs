@@ -13,10 +13,10 @@ use zerocopy::FromBytes;
 
 use crate::dtype::DType;
 use crate::ids::BufferId;
-use crate::op::{Dst, FIRST_DST, Op, OpSpec, Operand, Operands, Slot, Src};
+use crate::op::{Dst, FIRST_DST, Op, OpSpec, Operand, OperandSpec, Operands, Src};
 use crate::program::{
-    BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SRC, MAX_TENSORS, MAX_TOKENS, Numerics, OpDesc,
-    PARTS, ProgramHeader, TensorDesc, TensorFlags, block_bytes,
+    BufferRef, MAX_BUFFERS, MAX_DST, MAX_OPS, MAX_PARAMS, MAX_SLOTS, MAX_SRC, MAX_TENSORS, MAX_TOKENS,
+    Numerics, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags, block_bytes,
 };
 use crate::registers::{Halt, REGISTER_COUNT, Register, StepRegisters};
 use crate::status::{ErrorCode, Fault};
@@ -81,6 +81,9 @@ impl<'a> Program<'a> {
         if header.n_ctx < header.max_tokens || header.n_ctx > i32::MAX as u32 {
             return fail(ErrorCode::BadCount, header.n_ctx.into());
         }
+        if !(1..=MAX_SLOTS).contains(&header.n_slots) {
+            return fail(ErrorCode::BadCount, header.n_slots.into());
+        }
         if Numerics::parse(header.numerics).is_none() {
             return fail(ErrorCode::BadNumerics, header.numerics.into());
         }
@@ -106,7 +109,7 @@ impl<'a> Program<'a> {
     /// The first thing wrong, blamed on its op where there is one.
     pub fn check(&self, buffer: impl Fn(BufferId) -> Option<BufferInfo>) -> Result<(), Fault> {
         let mut infos = [None; MAX_BUFFERS];
-        for (i, (slot, reference)) in infos.iter_mut().zip(self.buffers).enumerate() {
+        for (i, (info, reference)) in infos.iter_mut().zip(self.buffers).enumerate() {
             if reference.reserved != 0 {
                 return fail(ErrorCode::ReservedNotZero, reference.reserved.into());
             }
@@ -114,8 +117,8 @@ impl<'a> Program<'a> {
             if self.buffers[..i].iter().any(|earlier| earlier.buffer == reference.buffer) {
                 return fail(ErrorCode::BufferInUse, reference.buffer.0.into());
             }
-            *slot = buffer(reference.buffer);
-            if slot.is_none() {
+            *info = buffer(reference.buffer);
+            if info.is_none() {
                 return fail(ErrorCode::UnknownBuffer, reference.buffer.0.into());
             }
         }
@@ -159,15 +162,15 @@ impl<'a> Program<'a> {
         (spec.check)(&operands)
     }
 
-    /// Resolves one operand and checks it against its slot in the op table.
+    /// Resolves one operand and checks it against its entry in the op table.
     fn operand(
         &self,
         index: TensorIndex,
-        slot: Option<&Slot>,
+        spec: Option<&OperandSpec>,
         number: u32,
     ) -> Result<Option<(&'a TensorDesc, DType)>, Fault> {
-        let Some(slot) = slot.filter(|_| index != TensorIndex::NONE) else {
-            let fine = if slot.is_some_and(|s| !s.optional) { false } else { index == TensorIndex::NONE };
+        let Some(spec) = spec.filter(|_| index != TensorIndex::NONE) else {
+            let fine = if spec.is_some_and(|s| !s.optional) { false } else { index == TensorIndex::NONE };
             return if fine { Ok(None) } else { fail(ErrorCode::BadOperand, number.into()) };
         };
         let Some(tensor) = self.tensor(index) else {
@@ -177,10 +180,10 @@ impl<'a> Program<'a> {
         let Some(dtype) = DType::parse(tensor.dtype) else {
             return fail(ErrorCode::UnknownType, tensor.dtype.into());
         };
-        if !slot.types.contains(dtype) {
+        if !spec.types.contains(dtype) {
             return fail(ErrorCode::BadType, number.into());
         }
-        if !layout::fits(slot, tensor, dtype) {
+        if !layout::fits(spec, tensor, dtype) {
             return fail(ErrorCode::BadStride, number.into());
         }
         Ok(Some((tensor, dtype)))
@@ -192,9 +195,9 @@ fn numbered<'o>(
     spec: &'o OpSpec,
     o: &'o Operands<'_>,
 ) -> impl Iterator<Item = (u32, bool, &'o TensorDesc, DType)> + 'o {
-    let src = o.src.iter().zip(spec.src).enumerate().map(|(i, slot)| (Src::at(i).number(), slot));
-    let dst = o.dst.iter().zip(spec.dst).enumerate().map(|(i, slot)| (Dst::at(i).number(), slot));
-    src.chain(dst).filter_map(|(n, (operand, slot))| operand.map(|(t, dtype)| (n, slot.written, t, dtype)))
+    let src = o.src.iter().zip(spec.src).enumerate().map(|(i, operand)| (Src::at(i).number(), operand));
+    let dst = o.dst.iter().zip(spec.dst).enumerate().map(|(i, operand)| (Dst::at(i).number(), operand));
+    src.chain(dst).filter_map(|(n, (operand, spec))| operand.map(|(t, dtype)| (n, spec.written, t, dtype)))
 }
 
 /// No write to constant memory, and no operand that overlaps one that is written, except in place where
@@ -225,18 +228,48 @@ fn check_writes(
     Ok(())
 }
 
-/// Checks a register block against a program's bounds, before each run.
+/// Checks the row table of a step against a program's bounds, before each run: each register block by itself,
+/// then that the blocks fit together.
+///
+/// No two blocks are of one slot, because two rows of a state at one position would be written at once. With
+/// more than one block no sequence may have halted: whether a program runs is decided for all of them.
 ///
 /// # Errors
+/// [`ErrorCode::BadCount`] with the number of blocks if that is 0 or above [`MAX_SLOTS`];
 /// [`ErrorCode::BadRegister`] with the register's number.
-pub fn check_registers(header: &ProgramHeader, registers: &StepRegisters) -> Result<(), Fault> {
+pub fn check_step(header: &ProgramHeader, blocks: &[StepRegisters]) -> Result<(), Fault> {
+    if blocks.is_empty() || blocks.len() > MAX_SLOTS as usize {
+        return fail(ErrorCode::BadCount, blocks.len() as u64);
+    }
+    let bad = |register: Register| fail(ErrorCode::BadRegister, register.wire().into());
+    let (mut tokens, mut slots) = (0, 0u64);
+    for block in blocks {
+        check_block(header, block)?;
+        // Neither overflows: at most MAX_SLOTS times MAX_TOKENS, and a slot below MAX_SLOTS.
+        tokens += block.get(Register::NTokens);
+        let slot = 1 << block.get(Register::Slot);
+        if slots & slot != 0 {
+            return bad(Register::Slot);
+        }
+        slots |= slot;
+        if blocks.len() > 1 && block.halted() {
+            return bad(Register::Halt);
+        }
+    }
+    if tokens > header.max_tokens { bad(Register::NTokens) } else { Ok(()) }
+}
+const _: () = assert!(MAX_SLOTS <= u64::BITS && MAX_TOKENS <= u32::MAX / MAX_SLOTS);
+
+/// Checks what a register block says of its own sequence.
+fn check_block(header: &ProgramHeader, registers: &StepRegisters) -> Result<(), Fault> {
+    let bad = |register: u32| fail(ErrorCode::BadRegister, register.into());
     let n_tokens = registers.get(Register::NTokens);
     if !(1..=header.max_tokens).contains(&n_tokens) {
-        return fail(ErrorCode::BadRegister, Register::NTokens.wire().into());
+        return bad(Register::NTokens.wire());
     }
     let end = registers.get(Register::NPast).checked_add(n_tokens);
     if end.is_none_or(|end| end > header.n_ctx) {
-        return fail(ErrorCode::BadRegister, Register::NPast.wire().into());
+        return bad(Register::NPast.wire());
     }
     let draft_max = registers.get(Register::DraftMax);
     let bounds = [
@@ -244,15 +277,18 @@ pub fn check_registers(header: &ProgramHeader, registers: &StepRegisters) -> Res
         (Register::NCommit, registers.get(Register::NPast)),
         (Register::NDraft, draft_max),
         (Register::DraftMax, header.max_tokens - 1),
+        (Register::Slot, header.n_slots - 1),
+        (Register::NOutput, header.max_tokens),
+        (Register::Fold, 1),
     ];
     if let Some((register, _)) = bounds.iter().find(|&&(register, most)| registers.get(register) > most) {
-        return fail(ErrorCode::BadRegister, register.wire().into());
+        return bad(register.wire());
     }
     if Halt::parse(registers.get(Register::Halt)).is_none() {
-        return fail(ErrorCode::BadRegister, Register::Halt.wire().into());
+        return bad(Register::Halt.wire());
     }
     match (Register::ALL.len()..REGISTER_COUNT).find(|&i| registers.values[i] != 0) {
-        Some(i) => fail(ErrorCode::BadRegister, i as u64),
+        Some(i) => bad(i as u32),
         None => Ok(()),
     }
 }

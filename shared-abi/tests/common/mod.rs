@@ -288,6 +288,10 @@ pub fn valid(op: Op) -> Case {
             c.op(op, &[best, tokens, stops], &[out, anchor], &ACCEPT);
         }
         Op::SetTokens => c.op(op, &[], &[], &SET_TOKENS),
+        Op::CopySlot => {
+            let (x, y) = (c.fixed(F32, [32, 3, 2, 1]), c.fixed(F32, [32, 3, 2, 5]));
+            c.op(op, &[x], &[y], &params::CopySlot { restore: 0 });
+        }
         Op::KvAppend => {
             let (k, v) = (c.cut(2, F32, [64, 1, 4, 1]), c.cut(2, F32, [64, 1, 4, 1]));
             let (kc, vc) = (c.fixed(F16x32, [64, 64, 1, 1]), c.fixed(F16, [64, 64, 1, 1]));

@@ -60,7 +60,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: FlashAttn = run.params();
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: q, k, v and y have the step's tokens on axis 2, and the caches and the mask at
-    // least `n_ctx` positions. `check_registers` keeps `n_past + n_tokens` within `n_ctx`, before the step
+    // least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` within `n_ctx`, before the step
     // and after every op that moves them.
     let (n_past, tokens) = (run.n_past(), run.n_tokens());
     let seen = n_past + tokens;

@@ -141,6 +141,7 @@ impl Builder<'_> {
             Op::GatedDeltaNet => self.gated_delta_net()?,
             Op::FlashAttnExt => self.flash_attn()?,
             Op::KvAppend => self.kv_append()?,
+            Op::CopySlot => self.copy_slot()?,
             Op::Accept => self.accept()?,
             Op::SetTokens => self.set_tokens(),
             Op::Argmax => {
@@ -192,7 +193,7 @@ impl Builder<'_> {
 
     /// One of the types that operand `number` of an op may have.
     fn type_of(&mut self, op: Op, number: u32) -> DType {
-        let types: Vec<_> = op.spec().slot(number).unwrap().types.iter().collect();
+        let types: Vec<_> = op.spec().operand(number).unwrap().types.iter().collect();
         self.random.pick(&types)
     }
 
@@ -261,6 +262,17 @@ impl Builder<'_> {
         let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, b]), Use::State)?;
         let v_cache = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Output)?;
         self.op(Op::KvAppend, &[Some(k), Some(v)], &[k_cache, v_cache], &[0u32; 0]);
+        Some(())
+    }
+
+    fn copy_slot(&mut self) -> Option<()> {
+        let (n0, n1, n2) = (self.length(), self.few(), self.few());
+        let (slots, snapshots) = (self.header.n_slots + self.few() - 1, self.few());
+        let restore = self.random.below(2) as u32;
+        let [from, to] = if restore == 0 { [slots, snapshots] } else { [snapshots, slots] };
+        let x = self.put(F32, Shape::fixed([n0, n1, n2, from]), Use::Packed)?;
+        let y = self.put(F32, Shape::fixed([n0, n1, n2, to]), Use::State)?;
+        self.op(Op::CopySlot, &[Some(x)], &[y], &params::CopySlot { restore });
         Some(())
     }
 

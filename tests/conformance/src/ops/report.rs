@@ -10,7 +10,7 @@ use super::adapt::{Failure, limit};
 
 /// Ops that ggml does not have. The tests of dsp-runtime hold them against naive ones: what moves step
 /// registers, and the first half of FLASH_ATTN_EXT alone, to the bit.
-const WITHOUT_GGML: [Op; 3] = [Op::Accept, Op::SetTokens, Op::KvAppend];
+const WITHOUT_GGML: [Op; 4] = [Op::Accept, Op::SetTokens, Op::KvAppend, Op::CopySlot];
 
 /// How a case ended.
 pub enum Status {
