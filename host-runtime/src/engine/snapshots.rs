@@ -1,0 +1,202 @@
+//! Snapshots of recurrent states, and rolling back to them.
+//!
+//! Caches of keys and values have a row per token, so that a text is cut back by forgetting rows. A recurrent
+//! state cannot be cut back: it has to be restored, or computed again. A snapshot is a copy of a sequence's
+//! recurrent states and convolution rings, made and restored on the device. Those that were not used for the
+//! longest time give way to new ones.
+
+use hexflash_abi::registers::{Register, StepRegisters};
+
+use super::programs::Program;
+use super::sequence::Outputs;
+use super::{Block, Engine, EngineError, Sequence};
+
+/// The snapshots of all sequences.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    /// What each place on the device holds.
+    places: Vec<Option<Snapshot>>,
+    /// Uses so far: the time at which a snapshot was used.
+    clock: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Snapshot {
+    slot: usize,
+    /// Tokens that are in the states.
+    n_past: u32,
+    used: u64,
+}
+
+impl Snapshots {
+    pub(super) fn new(n: u32) -> Self {
+        Self { places: vec![None; n as usize], clock: 0 }
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.places.fill(None);
+    }
+
+    /// Forgets the snapshots of a sequence that have more than `n` tokens.
+    pub(super) fn forget_after(&mut self, slot: usize, n: u32) {
+        for place in &mut self.places {
+            *place = place.filter(|snapshot| snapshot.slot != slot || snapshot.n_past <= n);
+        }
+    }
+
+    /// The place for a new snapshot: a free one, or that of the snapshot that was not used for the longest
+    /// time. `None` if there is no room at all, or if there is such a snapshot already.
+    fn place(&mut self, slot: usize, n_past: u32) -> Option<usize> {
+        self.clock += 1;
+        let used = self.clock;
+        let same = |snapshot: &&mut Snapshot| snapshot.slot == slot && snapshot.n_past == n_past;
+        if let Some(snapshot) = self.places.iter_mut().flatten().find(same) {
+            snapshot.used = used;
+            return None;
+        }
+        let oldest = self.places.iter_mut().enumerate().min_by_key(|(_, place)| place.map(|s| s.used));
+        let (number, place) = oldest?;
+        *place = None;
+        Some(number)
+    }
+
+    fn fill(&mut self, number: usize, slot: usize, n_past: u32) {
+        self.places[number] = Some(Snapshot { slot, n_past, used: self.clock });
+    }
+
+    /// The snapshot of a sequence that has most of its first `n` tokens: its place, and its tokens.
+    fn best(&mut self, slot: usize, n: u32) -> Option<(usize, u32)> {
+        self.clock += 1;
+        let used = self.clock;
+        let all = self.places.iter_mut().enumerate().filter_map(|(i, place)| Some((i, place.as_mut()?)));
+        let fitting = all.filter(|(_, snapshot)| snapshot.slot == slot && snapshot.n_past <= n);
+        let (number, snapshot) = fitting.max_by_key(|(_, snapshot)| snapshot.n_past)?;
+        snapshot.used = used;
+        Some((number, snapshot.n_past))
+    }
+}
+
+impl Sequence<'_> {
+    /// Keeps a snapshot, if there is [room](super::EngineOptions::snapshot_bytes) for any, and returns how many
+    /// tokens of the context are in it. Tokens of the last verification are not, as they are not in the states
+    /// yet. Without recurrent states there is nothing to keep.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn save(&mut self) -> Result<u32, EngineError> {
+        self.end_rounds()?;
+        self.usable()?;
+        self.engine.displace_rounds()?;
+        let state = self.state();
+        let n_past = state.n_past - state.n_commit;
+        if n_past > 0
+            && let Some(place) = self.engine.snapshots.place(self.slot, n_past)
+        {
+            self.copy_states(Program::Save, place)?;
+            self.engine.snapshots.fill(place, self.slot, n_past);
+        }
+        Ok(n_past)
+    }
+
+    /// Takes back all tokens but the first `n`. What follows has the bits that it would have had, had those
+    /// tokens never come. Recurrent states are restored from the best snapshot, and the tokens after it are
+    /// computed again; without a snapshot all `n` are. There are no logits afterwards.
+    ///
+    /// # Errors
+    /// The context has fewer tokens, or the device failed.
+    pub fn roll_back(&mut self, n: u32) -> Result<(), EngineError> {
+        self.end_rounds()?;
+        self.usable()?;
+        self.engine.displace_rounds()?;
+        let (n_past, n_commit) = (self.n_past(), self.state().n_commit);
+        if n > n_past {
+            return Err(EngineError::RollBack { wanted: n, n_past });
+        }
+        self.catch_up()?;
+        let slot = self.slot;
+        self.engine.snapshots.forget_after(slot, n);
+        let in_states = n_past - n_commit;
+        let state = self.state_mut();
+        (state.verified, state.outputs) = (Block::default(), Outputs::default());
+        if n == n_past || self.engine.config.state_bytes() == 0 || n >= in_states {
+            // Tokens that are on the tape, and not in the states, are cut off there.
+            let state = self.state_mut();
+            state.history.truncate(n as usize);
+            (state.n_past, state.n_commit) = (n, n.saturating_sub(in_states));
+            return Ok(());
+        }
+        let from = match self.engine.snapshots.best(slot, n) {
+            Some((place, from)) => {
+                self.copy_states(Program::Restore, place)?;
+                from
+            }
+            None => 0,
+        };
+        let state = self.state_mut();
+        let again = state.history[from as usize..n as usize].to_vec();
+        state.history.truncate(from as usize);
+        (state.n_past, state.n_commit) = (from, 0);
+        if !again.is_empty() {
+            self.prefill(&again, |_| ())?;
+            self.state_mut().outputs = Outputs::default();
+        }
+        Ok(())
+    }
+
+    fn copy_states(&mut self, program: Program, place: usize) -> Result<(), EngineError> {
+        // The program has one row, which no op reads.
+        let registers = StepRegisters::step(0, 1).with(Register::Snapshot, place as u32);
+        self.engine.exec(program, self.slot, registers)
+    }
+}
+
+impl Engine {
+    /// Snapshots that there is room for.
+    pub fn snapshot_room(&self) -> usize {
+        self.kept.n_snapshots as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a snapshot as [`Sequence::save`] does.
+    fn save(snapshots: &mut Snapshots, slot: usize, n_past: u32) -> Option<usize> {
+        let place = snapshots.place(slot, n_past)?;
+        snapshots.fill(place, slot, n_past);
+        Some(place)
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_gives_way() {
+        let mut snapshots = Snapshots::new(3);
+        assert_eq!([1, 2, 3].map(|n| save(&mut snapshots, 0, n)), [Some(0), Some(1), Some(2)]);
+        // Using one, or saving it again, makes it young.
+        assert_eq!(snapshots.best(0, 1), Some((0, 1)));
+        assert_eq!(save(&mut snapshots, 0, 2), None);
+        assert_eq!(save(&mut snapshots, 1, 9), Some(2));
+        assert_eq!(save(&mut snapshots, 1, 8), Some(0));
+        assert_eq!((snapshots.best(0, 5), snapshots.best(1, 8)), (Some((1, 2)), Some((0, 8))));
+    }
+
+    #[test]
+    fn the_best_snapshot_is_the_longest_that_is_no_longer_than_the_text() {
+        let mut snapshots = Snapshots::new(8);
+        for (slot, n) in [(0, 5), (0, 9), (0, 7), (1, 8)] {
+            save(&mut snapshots, slot, n);
+        }
+        let best = [4, 5, 6, 8, 9, 100].map(|n| snapshots.best(0, n).map(|(_, n)| n));
+        assert_eq!(best, [None, Some(5), Some(5), Some(7), Some(9), Some(9)]);
+        snapshots.forget_after(0, 7);
+        assert_eq!([snapshots.best(0, 100), snapshots.best(1, 100)].map(|b| b.unwrap().1), [7, 8]);
+        snapshots.forget_after(0, 0);
+        assert_eq!([snapshots.best(0, 100), snapshots.best(1, 100)].map(|b| b.is_some()), [false, true]);
+    }
+
+    #[test]
+    fn without_room_nothing_is_kept() {
+        let mut snapshots = Snapshots::new(0);
+        assert_eq!((save(&mut snapshots, 0, 1), snapshots.best(0, 1)), (None, None));
+    }
+}
