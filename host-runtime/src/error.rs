@@ -205,9 +205,11 @@ impl EngineError {
             | Self::Token { .. }
             | Self::Without { .. }
             | Self::NoTokens
+            | Self::NoSequence { .. }
+            | Self::RollBack { .. }
             | Self::NoProgram { .. } => Blame::Input,
             // Files were checked when they were loaded.
-            Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } => Blame::System,
+            Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } | Self::Twice { .. } => Blame::System,
         }
     }
 }

@@ -80,6 +80,13 @@ impl ModelOptions {
         Self { engine, ..self }
     }
 
+    /// With room for `n` texts at once, each with a context of its own; the facade uses the first.
+    #[must_use]
+    pub fn sequences(self, n: u32) -> Self {
+        let engine = EngineOptions { sequences: n, ..self.engine };
+        Self { engine, ..self }
+    }
+
     /// Sampled at this temperature; 0 always takes the best token.
     #[must_use]
     pub fn temperature(self, temperature: f32) -> Self {

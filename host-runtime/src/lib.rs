@@ -88,6 +88,45 @@
 //! # Ok::<(), hexflash::Error>(())
 //! ```
 //!
+//! # Several texts at once
+//!
+//! An engine has room for as many [sequences](engine::Sequence) as its settings say.
+//! [`step_together`](generate::step_together) takes a generation for each of them a step further, all in one
+//! step of the model. Each text is, bit for bit, the one that it would be alone.
+//!
+//! ```
+//! # std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).unwrap();
+//! use hexflash::generate::{Event, Generation, Request, step_together};
+//! use hexflash::{Limits, ModelOptions, sampler::Sampler};
+//!
+//! let mut model = ModelOptions::default().sequences(2).open("models/tiny-hybrid-q8_0.gguf")?;
+//! let ids = model.engine().sequences();
+//! let mut generations = Vec::new();
+//! for (id, prompt) in ids.zip(["pub fn push(", "impl fmt::Display for "]) {
+//!     let sampler = Sampler::new(model.text().sampling.clone())?;
+//!     let request = Request::new(model.text().encode(prompt)?, sampler).limits(Limits::tokens(12));
+//!     generations.push(Generation::new(model.text().tokenizer.clone(), request.sequence(id)));
+//! }
+//! let mut running: Vec<_> = generations.iter_mut().collect();
+//! while !running.is_empty() {
+//!     let mut done = vec![false; running.len()];
+//!     step_together(model.engine(), &mut running, |i, event| match event {
+//!         Ok(Event::Done(_)) => done[i] = true,
+//!         Ok(_) => {}
+//!         Err(error) => {
+//!             eprintln!("{error}");
+//!             done[i] = true;
+//!         }
+//!     });
+//!     let mut done = done.into_iter();
+//!     running.retain(|_| done.next() != Some(true));
+//! }
+//! for generation in generations {
+//!     println!("{}", generation.text());
+//! }
+//! # Ok::<(), hexflash::Error>(())
+//! ```
+//!
 //! Below that, [`Engine`](engine::Engine) runs tokens and gives logits, and its [`Rounds`](engine::Rounds)
 //! draft, verify and accept on the device.
 //!

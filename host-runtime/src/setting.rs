@@ -27,6 +27,8 @@ pub enum Setting {
     Context,
     /// [`EngineOptions::batch`](crate::engine::EngineOptions::batch).
     Batch,
+    /// [`EngineOptions::sequences`](crate::engine::EngineOptions::sequences).
+    Sequences,
     /// The target model.
     Model,
     /// The draft model.
@@ -64,6 +66,7 @@ impl Setting {
             Self::Dma => "who does DMA",
             Self::Context => "the context length",
             Self::Batch => "the batch size",
+            Self::Sequences => "the number of sequences",
             Self::Model => "the model",
             Self::DraftModel => "the draft model",
             Self::DraftLength => "the draft length",

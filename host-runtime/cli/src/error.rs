@@ -191,6 +191,17 @@ pub enum CliError {
         /// What to do instead.
         instead: &'static str,
     },
+    /// A sequence wrote another text among others than alone.
+    #[error(
+        "sequence {sequence} wrote another token {token} beside other sequences than alone; this is a bug of \
+         hexflash, please report it with the model and this command"
+    )]
+    DifferentText {
+        /// The sequence.
+        sequence: usize,
+        /// The first token that differs.
+        token: usize,
+    },
     /// A benchmark without tests.
     #[error("there is nothing to measure: -p and -n are both 0; give one of them a number of tokens")]
     NothingToMeasure,
@@ -216,7 +227,9 @@ impl CliError {
         match self {
             Self::Library(error) => error.blame(),
             Self::Deploy(error) if error.is_usage() => Blame::Input,
-            Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } => Blame::System,
+            Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } | Self::DifferentText { .. } => {
+                Blame::System
+            }
             Self::Prompt { source, .. }
             | Self::Template { source, .. }
             | Self::Prompts { source, .. }

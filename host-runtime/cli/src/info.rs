@@ -23,6 +23,12 @@ pub(super) struct Args {
     /// moves
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(program_names()))]
     program: Option<String>,
+    /// Sequences to plan for, each with a context of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    parallel: u32,
+    /// MiB to plan for snapshots of recurrent states
+    #[arg(long, value_name = "MIB", default_value_t = 0)]
+    snapshots: u32,
     /// Print a JSON object instead (always with every tensor)
     #[arg(long)]
     json: bool,
@@ -59,7 +65,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let config = model::read(&gguf)?;
     let device = args.device.open()?;
     let draft = args.spec.drafter.open()?;
-    let options = EngineOptions { speculate: args.spec.speculates()?, ..args.engine.options() };
+    let options = EngineOptions {
+        speculate: args.spec.speculates()?,
+        sequences: args.parallel,
+        snapshot_bytes: u64::from(args.snapshots) << 20,
+        ..args.engine.options()
+    };
     if let Some(program) = &args.program {
         let listing = list_program(&gguf, draft.as_ref(), &options, device.info(), program)?;
         if args.json {
@@ -154,13 +165,18 @@ fn print(
     }
     let over =
         if memory.sessions > 1 { format!(" over {} sessions", memory.sessions) } else { String::new() };
-    writeln!(out, "\nmemory for a context of {}{over}", memory.n_ctx)?;
+    let each = match memory.sequences {
+        1 => "a context".to_owned(),
+        n => format!("{n} sequences, each with a context"),
+    };
+    writeln!(out, "\nmemory for {each} of {}{over}", memory.n_ctx)?;
     let file: u64 = tensors.iter().map(|t| t.bytes).sum();
     let rows = [
         ("weights in the file", file),
         ("weights, repacked", memory.weights),
         ("KV caches", memory.kv),
         ("recurrent state", memory.recurrent),
+        ("snapshots", memory.snapshots),
         ("activations", memory.activations),
         ("  without reuse", memory.activations_unshared),
         ("  handed over", memory.handed_over),

@@ -298,7 +298,7 @@ impl EngineArgs {
         &self,
         gguf: &Gguf,
         draft: Option<&Gguf>,
-        speculate: bool,
+        options: &EngineOptions,
         device: Box<dyn Device>,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
@@ -310,8 +310,7 @@ impl EngineArgs {
             (None, false) => CachePolicy::Beside,
         };
         let image = ImageOptions { cache, progress: &report, cancel: cancel.clone() };
-        let options = EngineOptions { speculate, ..self.options() };
-        let engine = Engine::load_with(gguf, draft, device, &options, &image);
+        let engine = Engine::load_with(gguf, draft, device, options, &image);
         progress.finish();
         let engine = engine?;
         for warning in engine.warnings() {

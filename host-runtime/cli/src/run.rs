@@ -12,6 +12,7 @@ use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
 use super::{CliError, input, say};
 use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
+use hexflash::engine::EngineOptions;
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
 use hexflash::model;
 use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
@@ -188,7 +189,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             stats: Stats::default(),
         },
     };
-    let engine = args.engine.load(&gguf, draft.as_ref(), speculation.is_on(), device, &cancel);
+    let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
+    let engine = args.engine.load(&gguf, draft.as_ref(), &options, device, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
         print_line(&mut io::stdout().lock(), &report)?;
         return Ok(interrupt::exit_code());

@@ -1,5 +1,6 @@
 //! What an engine cannot do.
 
+use super::SequenceId;
 use crate::cancel::Cancelled;
 use crate::device::DeviceError;
 use crate::model::ModelError;
@@ -37,7 +38,10 @@ pub enum EngineError {
         found: u64,
     },
     /// There is no such program.
-    #[error("this model has no program \"{name}\" by itself: it has {known}; the others need a draft model")]
+    #[error(
+        "with these settings there is no program \"{name}\": there are {known}; the others need a draft model, \
+         several sequences, or snapshots"
+    )]
     NoProgram {
         /// The value that was asked for.
         name: String,
@@ -78,6 +82,28 @@ pub enum EngineError {
         wanted: usize,
         /// Tokens that were verified and not decided about.
         verified: usize,
+    },
+    /// There is no such sequence.
+    #[error("there is no {id}: the engine was loaded with room for {room}, and they count from 0")]
+    NoSequence {
+        /// The sequence.
+        id: SequenceId,
+        /// Sequences of the engine.
+        room: usize,
+    },
+    /// A step has rows of a sequence in two places.
+    #[error("{id} is named twice in a step; this is a bug of the caller, and nothing was changed")]
+    Twice {
+        /// The sequence.
+        id: SequenceId,
+    },
+    /// A sequence cannot be rolled back to tokens that it does not have.
+    #[error("a text of {n_past} tokens cannot be rolled back to {wanted}")]
+    RollBack {
+        /// Tokens that should stay.
+        wanted: u32,
+        /// Tokens in the context.
+        n_past: u32,
     },
     /// The engine was loaded without what the call needs.
     #[error("this needs {what}, which the engine was loaded without")]

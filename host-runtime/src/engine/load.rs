@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use hexflash_abi::message::{Load, Range};
 use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS};
 use hexflash_abi::validate::BufferInfo;
-use hexflash_abi::{BufferId, Fault, ProgramId};
+use hexflash_abi::{BufferId, Fault};
 
 use super::programs::{Layouts, Programs, embedding_readers};
 use super::sequence::SequenceState;
@@ -155,7 +155,6 @@ impl Engine {
             stages,
         })
     }
-
 }
 /// The context length, and the options, as far as model and draft allow them.
 pub(super) fn settle(

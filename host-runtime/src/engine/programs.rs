@@ -1,15 +1,16 @@
 //! The programs of a loaded model, and the memory that they and their data take.
 
-use hexflash_abi::BufferId;
 use hexflash_abi::validate::BufferInfo;
+use hexflash_abi::{BufferId, ProgramId};
 use hexflash_dsp::plan::{Resources, Units};
 
-use super::{EngineError, EngineOptions, settle};
+use super::load::settle;
+use super::{EngineError, EngineOptions};
 use crate::device::{DeviceInfo, MAX_SESSIONS};
 use crate::gguf::Gguf;
 use crate::model::{
     self, Buffers, Context, Decoder, Draft, EmbeddingReaders, Features, IoLayout, KeptLayout, KeptPlanner,
-    MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Shape, Split, Tapes, WeightMap,
+    MAX_SHARED, MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Shape, Split, Tapes, WeightMap, Widths,
 };
 use crate::record::{Homes, Listing, RecordError, Recorded};
 
@@ -22,6 +23,8 @@ pub struct MemoryPlan {
     pub kv: u64,
     /// Recurrent state and convolution rings.
     pub recurrent: u64,
+    /// Snapshots of recurrent states.
+    pub snapshots: u64,
     /// Activations, shared by all programs.
     pub activations: u64,
     /// What activations would take without reuse.
@@ -38,8 +41,10 @@ pub struct MemoryPlan {
     pub programs: u64,
     /// VTCM of the device.
     pub vtcm: u64,
-    /// Positions of the caches.
+    /// Positions of the caches of each sequence.
     pub n_ctx: u32,
+    /// Sequences that there is room for.
+    pub sequences: u32,
 }
 
 /// Bytes of memory that speculation takes in addition.
@@ -69,7 +74,7 @@ impl SpeculationMemory {
             draft_kv: kept.bytes(Purpose::DraftKv),
             draft_weights,
             other: kept.bytes(Purpose::Rounds),
-            state_copies: u64::from(MAX_VERIFY) * target.state_bytes(),
+            state_copies: u64::from(kept.n_slots) * u64::from(MAX_VERIFY) * target.state_bytes(),
         }
     }
 
@@ -94,11 +99,31 @@ pub(super) enum Program {
     Draft = 4,
     /// Features of plain steps, into the draft's caches.
     Inject = 5,
+    /// Rows of several sequences: up to [`MAX_SHARED`] tokens, the logits of some.
+    Shared = 6,
+    /// A sequence's recurrent states into a snapshot.
+    Save = 7,
+    /// A sequence's recurrent states out of a snapshot.
+    Restore = 8,
 }
 
 impl Program {
-    const ALL: [Self; 6] =
-        [Self::Decode, Self::Verify, Self::Prefill, Self::Round, Self::Draft, Self::Inject];
+    const ALL: [Self; 9] = [
+        Self::Decode,
+        Self::Verify,
+        Self::Prefill,
+        Self::Round,
+        Self::Draft,
+        Self::Inject,
+        Self::Shared,
+        Self::Save,
+        Self::Restore,
+    ];
+
+    /// Its id on the device.
+    pub(super) const fn id(self) -> ProgramId {
+        ProgramId(self as u32)
+    }
 
     /// The name under which people ask for it.
     const fn name(self) -> &'static str {
@@ -109,11 +134,15 @@ impl Program {
             Self::Round => "round",
             Self::Draft => "draft",
             Self::Inject => "inject",
+            Self::Shared => "shared",
+            Self::Save => "save",
+            Self::Restore => "restore",
         }
     }
 }
 
-/// The names of the programs that an engine may have; the last three only with a draft model.
+/// The names of the programs that an engine may have. Which of them it has depends on the draft model and on
+/// the settings.
 pub fn program_names() -> impl Iterator<Item = &'static str> {
     Program::ALL.into_iter().map(Program::name)
 }
@@ -135,13 +164,14 @@ impl Layouts {
         split: Split,
     ) -> Result<Self, RecordError> {
         let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
-        let mut kept = KeptPlanner::new(n_ctx, rollback);
+        let snapshots = n_snapshots(target, options, &split)?;
+        let mut kept = KeptPlanner::new(n_ctx, rollback).room_for(options.sequences, snapshots);
         target.keep(&mut kept, &split)?;
         if let Some(draft) = draft {
             model::keep_draft(draft, target, &mut kept)?;
         }
-        let width = options.batch.max(MAX_VERIFY);
-        let io = IoLayout::new(target.n_embd, target.n_vocab, width, options.taps.len());
+        let widths = Widths::new(options.batch, options.sequences);
+        let io = IoLayout::new(target.n_embd, target.n_vocab, widths, options.taps.len());
         Ok(Self { kept: kept.finish(), io, split })
     }
 
@@ -159,7 +189,7 @@ impl Layouts {
 
 /// A model's programs before they are loaded: enough for a memory plan without weights.
 pub(super) struct Programs {
-    pub recorded: Vec<Recorded>,
+    pub recorded: Vec<(Program, Recorded)>,
     kept_bytes: u64,
 }
 
@@ -181,31 +211,45 @@ impl Programs {
             features: Features::Inject,
         };
         let mut recorded = vec![
-            recipes.step(&all(1, Tapes::Fold, Features::Keep))?,
-            recipes.step(&all(recipes.verify_tokens(), Tapes::Defer, Features::Inject))?,
-            recipes.step(&prefill)?,
+            (Program::Decode, recipes.step(&all(1, Tapes::Fold, Features::Keep))?),
+            (Program::Verify, recipes.step(&all(recipes.verify_tokens(), Tapes::Defer, Features::Inject))?),
+            (Program::Prefill, recipes.step(&prefill)?),
         ];
         if let Some(draft) = recipes.draft {
-            recorded.extend([recipes.round(draft)?, recipes.draft_block(draft)?, recipes.inject(draft)?]);
+            recorded.push((Program::Round, recipes.round(draft)?));
+            recorded.push((Program::Draft, recipes.draft_block(draft)?));
+            recorded.push((Program::Inject, recipes.inject(draft)?));
+        }
+        let kept = recipes.cx.kept;
+        if kept.n_slots > 1 {
+            let shared = Shape {
+                rows: Rows::Listed,
+                ..all(MAX_SHARED.min(kept.n_ctx), Tapes::Defer, Features::Inject)
+            };
+            recorded.push((Program::Shared, recipes.step(&shared)?));
+        }
+        if kept.n_snapshots > 0 {
+            recorded.push((Program::Save, recipes.copy_states(false)?));
+            recorded.push((Program::Restore, recipes.copy_states(true)?));
         }
         Ok(Self { recorded, kept_bytes: recipes.cx.kept.region_bytes(Region::Activations) })
     }
 
     /// Bytes of activations, kept tensors aside.
     fn activations(&self) -> u64 {
-        self.recorded.iter().map(|r| r.activation_bytes).max().unwrap_or(0)
+        self.recorded.iter().map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
     }
 
     /// Offset of the kept tensors: behind the activations of every program that may run between a round and
     /// the step that commits its tokens. Prefill is not one of them and may overwrite kept tensors.
     pub(super) fn kept_at(&self) -> u64 {
-        let short = self.recorded.iter().enumerate().filter(|&(i, _)| i != Program::Prefill as usize);
+        let short = self.recorded.iter().filter(|(program, _)| *program != Program::Prefill);
         short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
     }
 
     /// Bytes that sessions hand over.
     pub(super) fn handed_bytes(&self) -> u64 {
-        self.recorded.iter().map(|r| r.handed_bytes).max().unwrap_or(0)
+        self.recorded.iter().map(|(_, r)| r.handed_bytes).max().unwrap_or(0)
     }
 
     /// Bytes of the activations' buffer of each session.
@@ -221,11 +265,14 @@ impl Programs {
         device: &DeviceInfo,
     ) -> MemoryPlan {
         let Layouts { kept, io, split } = layouts;
-        let unshared = self.recorded.iter().map(|r| r.activation_bytes_unshared);
+        let unshared = self.recorded.iter().map(|(_, r)| r.activation_bytes_unshared);
         let speculation = match kept.rollback {
             Rollback::None => None,
             Rollback::LastStep => {
-                let conv_rows = self.activation_bytes() - self.activations();
+                let conv_rows = match kept.n_slots {
+                    1 => self.activation_bytes() - self.activations(),
+                    _ => kept.bytes(Purpose::ConvRows),
+                };
                 Some(SpeculationMemory::new(target, kept, conv_rows, draft_weights))
             }
         };
@@ -233,18 +280,33 @@ impl Programs {
             weights,
             kv: kept.bytes(Purpose::Kv),
             recurrent: kept.bytes(Purpose::Recurrent),
+            snapshots: kept.bytes(Purpose::Snapshot),
             activations: self.activations(),
             activations_unshared: unshared.max().unwrap_or(0),
             handed_over: self.handed_bytes(),
             sessions: split.sessions() as u32,
             io: io.bytes,
             speculation,
-            programs: self.recorded.iter().map(Recorded::block_bytes).sum(),
+            programs: self.recorded.iter().map(|(_, recorded)| recorded.block_bytes()).sum(),
             vtcm: device.vtcm_bytes.into(),
             n_ctx: kept.n_ctx,
+            sequences: kept.n_slots,
         }
     }
 }
+
+/// How many snapshots of a sequence's recurrent states the settings have room for: none where there is no such
+/// state.
+fn n_snapshots(target: &Decoder, options: &EngineOptions, split: &Split) -> Result<u32, RecordError> {
+    let mut alone = KeptPlanner::new(1, Rollback::None);
+    target.keep(&mut alone, split)?;
+    let bytes = alone.finish().bytes(Purpose::Recurrent);
+    let most = options.snapshot_bytes.checked_div(bytes).unwrap_or(0);
+    Ok(u32::try_from(most).unwrap_or(u32::MAX).min(MAX_SNAPSHOTS))
+}
+
+/// Most snapshots: more would be searched for longer than it takes to compute the tokens again.
+const MAX_SNAPSHOTS: u32 = 4096;
 
 /// The sessions that read the target's embedding.
 pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn Draft>) -> EmbeddingReaders {
@@ -280,9 +342,8 @@ pub fn list_program(
     name: &str,
 ) -> Result<Listing, EngineError> {
     let Rehearsal { programs, layouts, weight_bytes, .. } = Rehearsal::new(gguf, draft, options, device)?;
-    let known: Vec<_> = program_names().take(programs.recorded.len()).collect();
-    let number = known.iter().position(|&known| known == name);
-    let Some(recorded) = number.and_then(|number| programs.recorded.get(number)) else {
+    let Some((_, recorded)) = programs.recorded.iter().find(|(program, _)| program.name() == name) else {
+        let known: Vec<_> = programs.recorded.iter().map(|(program, _)| program.name()).collect();
         return Err(EngineError::NoProgram { name: name.to_owned(), known: known.join(", ") });
     };
     // The activations of each session have a buffer of the same size; here they share its name.

@@ -1,10 +1,11 @@
-//! A device that was lost in the middle of a text: started again, with the model and the context that it had.
+//! A device that was lost in the middle of a text: started again, with the model and the contexts that it had.
 //!
 //! Nothing on the device survives. The engine keeps the programs' blocks, the weights' images and the tokens
-//! of the context, maps and loads everything under the ids that it had, and runs the tokens again. As steps
+//! of all sequences, maps and loads everything under the ids that it had, and runs the tokens again. As steps
 //! of any width give the same bits, states and caches are what they were.
 
-use super::{Engine, EngineError, rounds};
+use super::sequence::{Health, Outputs};
+use super::{Engine, EngineError, Sequence, rounds};
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 
 impl EngineError {
@@ -38,13 +39,15 @@ fn same_id(old: &Buffer, new: Buffer) -> Result<Buffer, EngineError> {
 }
 
 impl Engine {
-    /// Starts the device again and computes the context again. Afterwards no rounds are under way, and there
-    /// are no logits.
+    /// Starts the device again and computes the contexts of all sequences again, but of those that an earlier
+    /// step has damaged. Afterwards no rounds are under way, and there are neither logits nor snapshots.
     ///
     /// # Errors
     /// The device failed again. The call can be repeated.
     pub fn recover(&mut self) -> Result<(), EngineError> {
-        self.broken = true;
+        for sequence in self.sequences.iter_mut().filter(|sequence| sequence.health == Health::Sound) {
+            sequence.health = Health::Lost;
+        }
         self.device.reset()?;
         let device = &mut *self.device;
         for weights in &mut self.weights {
@@ -60,7 +63,7 @@ impl Engine {
                 *buffer = again(device, all, buffer)?;
             }
             spec.write_tables(&self.kept);
-            (spec.pending, spec.rounds) = (0, rounds::State::default());
+            (spec.pending, spec.rounds) = (None, rounds::State::default());
         }
         for (session, activations) in self.activations.iter_mut().enumerate() {
             *activations = again(device, SessionSet::one(session), activations)?;
@@ -69,15 +72,33 @@ impl Engine {
             *handed = again(device, all, handed)?;
         }
         self.stages.iter().try_for_each(|stage| stage.load(device))?;
-        (self.n_past, self.n_commit, self.verified, self.rows, self.broken) = (0, 0, 0, 0, false);
-        let history = std::mem::take(&mut self.history);
-        if history.is_empty() {
-            return Ok(());
+        self.snapshots.forget_all();
+        for slot in 0..self.sequences.len() {
+            if self.sequences[slot].health == Health::Lost {
+                (Sequence { engine: self, slot }).rebuild()?;
+            }
         }
-        let outcome = self.prefill(&history, |_| {});
-        self.rows = 0;
+        Ok(())
+    }
+}
+
+impl Sequence<'_> {
+    /// Computes the context again, on a device that knows nothing of it.
+    fn rebuild(&mut self) -> Result<(), EngineError> {
+        let state = self.state_mut();
+        let history = std::mem::take(&mut state.history);
+        state.clear();
+        let outcome = match history.is_empty() {
+            true => Ok(()),
+            false => self.prefill(&history, |_| {}),
+        };
+        let state = self.state_mut();
+        state.outputs = Outputs::default();
         // The whole history is kept, also after a failure, so that the next attempt can run it again.
-        self.history = history;
+        state.history = history;
+        if outcome.is_err() {
+            state.health = Health::Lost;
+        }
         outcome
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! [`Rounds`] is a guard: as long as it lives, the engine does nothing else. It can be
 //! [suspended](Rounds::suspend) with rounds in flight, for callers that hand out a token at a time. Any other
-//! call of the engine then first reads what is in flight.
+//! step of the sequence then first reads what is in flight. A step of another sequence *displaces* the rounds:
+//! what was in flight is read, and waits for the rounds to be resumed, but there can be no more of them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,7 +20,8 @@ use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 use zerocopy::IntoBytes;
 
 use super::programs::Program;
-use super::{Engine, EngineError, Spec};
+use super::sequence::{Health, Outputs, Sequence};
+use super::{Engine, EngineError, Pending, Spec};
 use crate::device::DeviceError;
 use crate::model::{IoLayout, KeptLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use crate::setting::Setting;
@@ -40,6 +42,15 @@ pub struct RoundLimits<'a> {
 pub struct Block {
     n: usize,
     ids: [u32; MAX_VERIFY as usize],
+}
+
+impl Block {
+    /// These tokens, of which there are at most [`MAX_VERIFY`].
+    pub(super) fn new(tokens: &[u32]) -> Self {
+        let mut block = Self { n: tokens.len(), ..Self::default() };
+        block.ids[..tokens.len()].copy_from_slice(tokens);
+        block
+    }
 }
 
 impl Deref for Block {
@@ -71,9 +82,16 @@ pub struct RoundReport {
 pub(super) struct State {
     /// Rounds were begun, and have not been finished.
     open: bool,
+    /// The slot of the sequence whose rounds they are.
+    slot: usize,
     in_flight: VecDeque<Seq>,
-    /// Number of the next round to be read.
+    /// Rounds that were read when another sequence took its turn, and are not in the context yet.
+    waiting: VecDeque<RoundReport>,
+    /// Another sequence took its turn, so that no more rounds can be sent.
+    displaced: bool,
+    /// Number of the next round to be read from the device.
     next: u32,
+    /// What the last round that was read from the device says.
     halt: Halt,
     /// Tokens of the last report that may still be taken back.
     emitted: u32,
@@ -85,7 +103,10 @@ impl Default for State {
     fn default() -> Self {
         Self {
             open: false,
+            slot: 0,
             in_flight: VecDeque::with_capacity(SLOTS),
+            waiting: VecDeque::with_capacity(SLOTS),
+            displaced: false,
             next: 0,
             halt: Halt::Finished,
             emitted: 0,
@@ -116,35 +137,25 @@ impl Engine {
         Ok((block, self.spec()?))
     }
 
-    /// Hands the features of plain steps to the draft model. The next step that drafts or verifies would
-    /// otherwise do this.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn catch_up(&mut self) -> Result<(), EngineError> {
-        let Some(pending) = self.spec.as_ref().map(|spec| spec.pending).filter(|&n| n > 0) else {
-            return Ok(());
-        };
-        self.exec(Program::Inject, StepRegisters::step(self.n_past - pending, pending))?;
-        self.spec()?.pending = 0;
+    /// The tokens whose features wait for the draft.
+    pub(super) fn pending(&self) -> Option<Pending> {
+        self.spec.as_ref()?.pending
+    }
+
+    /// Hands the features that wait to the draft model, whichever sequence they belong to.
+    pub(super) fn flush_pending(&mut self) -> Result<(), EngineError> {
+        let Some(Pending { slot, n }) = self.pending() else { return Ok(()) };
+        self.exec(Program::Inject, slot, StepRegisters::step(self.sequences[slot].n_past - n, n))?;
+        self.spec()?.pending = None;
         Ok(())
     }
 
-    /// The most tokens that can be drafted now: 0 if the context has no room for a block.
-    pub fn draft_room(&self) -> u32 {
+    /// The most tokens that can be drafted for a sequence now.
+    pub(super) fn draft_room_of(&self, slot: usize) -> u32 {
         match self.draft_model() {
-            Some(draft) if self.n_ctx() - self.n_past >= draft.block() => draft.block() - 1,
+            Some(draft) if self.n_ctx() - self.sequences[slot].n_past >= draft.block() => draft.block() - 1,
             _ => 0,
         }
-    }
-
-    /// Guesses `n` tokens after `anchor`, the last token of the text, which is not in the context yet.
-    ///
-    /// # Errors
-    /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
-    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
-        self.run_draft(anchor, n)?;
-        self.read_drafts(n)
     }
 
     /// The first `n` tokens that the draft guessed last, at most a block less one.
@@ -157,7 +168,7 @@ impl Engine {
         Ok(drafts)
     }
 
-    /// Reads the margins of the tokens of the last [`draft`](Self::draft), as many as `margins` has places
+    /// Reads the margins of the tokens of the last [`draft`](Sequence::draft), as many as `margins` has places
     /// for. A margin is how far the logit of a draft is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {
         let n = margins.len().min(MAX_VERIFY as usize);
@@ -165,9 +176,109 @@ impl Engine {
         self.stats.host_bytes += 4 * n as u64;
     }
 
+    /// Whether a sequence has rounds that were begun and not finished.
+    fn has_rounds(&self, slot: usize) -> bool {
+        self.spec.as_ref().is_some_and(|spec| spec.rounds.open && spec.rounds.slot == slot)
+    }
+
+    /// Rounds that were sent, and that are not in the context yet.
+    fn unread_rounds(&self) -> usize {
+        self.spec.as_ref().map_or(0, |spec| spec.rounds.in_flight.len() + spec.rounds.waiting.len())
+    }
+
+    /// A sequence takes its turn. Rounds of another one are read, and wait.
+    pub(crate) fn displace_rounds(&mut self) -> Result<(), EngineError> {
+        if self.spec.as_ref().is_none_or(|spec| !spec.rounds.open) {
+            return Ok(());
+        }
+        self.spec()?.rounds.displaced = true;
+        while let Some(report) = self.receive_round()? {
+            self.spec()?.rounds.waiting.push_back(report);
+        }
+        Ok(())
+    }
+
+    /// Waits for the next round in flight.
+    fn receive_round(&mut self) -> Result<Option<RoundReport>, EngineError> {
+        let Some(seq) = self.spec()?.rounds.in_flight.pop_front() else { return Ok(None) };
+        if let Err(error) = self.finish(Program::Round, seq) {
+            let rounds = &mut self.spec()?.rounds;
+            let (slot, behind) = (rounds.slot, std::mem::take(&mut rounds.in_flight));
+            self.sequences[slot].health = Health::after(&error);
+            if !error.is_loss() {
+                // The device answers nevertheless, and another text must not find those answers.
+                let patience = self.device.patience();
+                behind.iter().try_for_each(|_| self.device.wait(patience).map(drop))?;
+            }
+            return Err(error);
+        }
+        let start = Instant::now();
+        let rounds = &self.spec()?.rounds;
+        let (number, halt, slot) = (rounds.next, rounds.halt, rounds.slot);
+        if halt != Halt::Running {
+            return Ok(Some(RoundReport { drafted: 0, tokens: Block::default(), halt }));
+        }
+        let mut words = [0u32; ROUND_WORDS as usize];
+        let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
+        self.io.memory.read(at, words.as_mut_bytes());
+        self.stats.host_bytes += size_of_val(&words) as u64;
+        let emitted = words[EMITTED];
+        let halt = Halt::parse(words[HALT]);
+        let sound = words[ROUND] == number
+            && (1..=words[DRAFTED].saturating_add(1)).contains(&emitted)
+            && HEAD as u32 + emitted <= ROUND_WORDS;
+        let Some(halt) = halt.filter(|_| sound) else {
+            self.sequences[slot].health = Health::Lost;
+            let fault = Fault::new(ErrorCode::BadMessage, words[ROUND]);
+            let request = hexflash_abi::message::MessageKind::Exec;
+            return Err(DeviceError::fault(request, Status::Fatal, fault).into());
+        };
+        let tokens = Block::new(&words[HEAD..][..emitted as usize]);
+        let rounds = &mut self.spec()?.rounds;
+        (rounds.next, rounds.halt) = (number.wrapping_add(1), halt);
+        self.stats.host += start.elapsed();
+        Ok(Some(RoundReport { drafted: words[DRAFTED], tokens, halt }))
+    }
+}
+
+impl<'e> Sequence<'e> {
+    /// Hands the features of plain steps to the draft model. The next step that drafts or verifies would
+    /// otherwise do this.
+    ///
+    /// # Errors
+    /// The device failed.
+    pub fn catch_up(&mut self) -> Result<(), EngineError> {
+        match self.engine.pending() {
+            Some(pending) if pending.slot == self.slot => self.engine.flush_pending(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Features that wait are those of tokens that are forgotten.
+    pub(super) fn forget_pending(&mut self) {
+        let slot = self.slot;
+        if let Some(spec) = self.engine.spec.as_mut() {
+            spec.pending = spec.pending.filter(|pending| pending.slot != slot);
+        }
+    }
+
+    /// The most tokens that can be drafted now: 0 if the context has no room for a block.
+    pub fn draft_room(&self) -> u32 {
+        self.engine.draft_room_of(self.slot)
+    }
+
+    /// Guesses `n` tokens after `anchor`, the last token of the text, which is not in the context yet.
+    ///
+    /// # Errors
+    /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
+    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
+        self.run_draft(anchor, n)?;
+        self.engine.read_drafts(n)
+    }
+
     /// Drafts on the device, for a round or for [`draft`](Self::draft).
     fn run_draft(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
-        let (block, _) = self.drafting()?;
+        let (block, _) = self.engine.drafting()?;
         self.admit(&[anchor])?;
         let room = self.draft_room();
         if !(1..=room).contains(&n) {
@@ -175,10 +286,11 @@ impl Engine {
             return Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: n.into() });
         }
         self.catch_up()?;
-        self.io.memory.write(self.layout.tokens as usize, anchor.as_bytes());
-        self.stats.host_bytes += 4;
-        let registers = StepRegisters::step(self.n_past, block);
-        self.exec(Program::Draft, registers.with(Register::DraftMax, n).with(Register::NDraft, n))
+        self.engine.io.memory.write(self.engine.layout.tokens as usize, anchor.as_bytes());
+        self.engine.stats.host_bytes += 4;
+        let registers = StepRegisters::step(self.n_past(), block);
+        let registers = registers.with(Register::DraftMax, n).with(Register::NDraft, n);
+        self.engine.exec(Program::Draft, self.slot, registers)
     }
 
     /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the
@@ -191,7 +303,16 @@ impl Engine {
         anchor: u32,
         limits: &RoundLimits<'_>,
     ) -> Result<Option<Rounds<'_>>, EngineError> {
-        let (block, _) = self.drafting()?;
+        self.reborrow().into_rounds(anchor, limits)
+    }
+
+    /// As [`rounds`](Self::rounds).
+    pub(super) fn into_rounds(
+        mut self,
+        anchor: u32,
+        limits: &RoundLimits<'_>,
+    ) -> Result<Option<Rounds<'e>>, EngineError> {
+        let (block, _) = self.engine.drafting()?;
         let refuse =
             |setting, allowed: String, found: u64| Err(EngineError::Setting { setting, allowed, found });
         if limits.draft_max == 0 {
@@ -212,36 +333,40 @@ impl Engine {
         self.run_draft(anchor, n)?;
 
         let mut stops = [-1i32; MAX_STOPS as usize];
-        for (slot, &id) in stops.iter_mut().zip(limits.stops) {
-            *slot = id as i32;
+        for (place, &id) in stops.iter_mut().zip(limits.stops) {
+            *place = id as i32;
         }
-        self.io.memory.write(self.layout.stops as usize, stops.as_bytes());
-        self.stats.host_bytes += size_of_val(&stops) as u64;
-        let registers = StepRegisters::step(self.n_past, 1 + n)
-            .with(Register::NCommit, self.n_commit)
+        let (n_past, n_commit, slot) = (self.n_past(), self.state().n_commit, self.slot);
+        let engine = &mut *self.engine;
+        engine.io.memory.write(engine.layout.stops as usize, stops.as_bytes());
+        engine.stats.host_bytes += size_of_val(&stops) as u64;
+        let registers = StepRegisters::step(n_past, 1 + n)
+            .with(Register::Slot, slot as u32)
+            .with(Register::NCommit, n_commit)
             .with(Register::NDraft, n)
             .with(Register::DraftMax, most)
             .with(Register::NLeft, limits.tokens);
-        self.write_registers(&registers);
-        let rounds = &mut self.spec()?.rounds;
+        engine.write_registers(&registers);
+        let rounds = &mut engine.spec()?.rounds;
         (rounds.next, rounds.halt, rounds.emitted) = (0, Halt::Running, 0);
-        (rounds.anchor, rounds.open) = (anchor, true);
-        Ok(Some(Rounds { engine: self }))
+        (rounds.anchor, rounds.open, rounds.slot, rounds.displaced) = (anchor, true, slot, false);
+        Ok(Some(Rounds { sequence: self }))
     }
 
-    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the engine
+    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the sequence
     /// has done something else since, which ended them.
     pub fn resume_rounds(&mut self) -> Option<Rounds<'_>> {
-        self.spec.as_ref().is_some_and(|spec| spec.rounds.open).then(|| Rounds { engine: self })
+        self.reborrow().into_resumed()
     }
 
-    fn rounds_in_flight(&self) -> usize {
-        self.spec.as_ref().map_or(0, |spec| spec.rounds.in_flight.len())
+    /// As [`resume_rounds`](Self::resume_rounds).
+    pub(super) fn into_resumed(self) -> Option<Rounds<'e>> {
+        self.engine.has_rounds(self.slot).then_some(Rounds { sequence: self })
     }
 
     /// Something else than a round comes next: reads rounds that are in flight. All that they emitted stays.
     pub(super) fn end_rounds(&mut self) -> Result<(), EngineError> {
-        if self.spec.as_ref().is_none_or(|spec| !spec.rounds.open) {
+        if !self.engine.has_rounds(self.slot) {
             return Ok(());
         }
         let outcome = self.drain_rounds();
@@ -256,64 +381,41 @@ impl Engine {
 
     /// Keeps the first `n` tokens of the last report, and forgets the rounds.
     fn close_rounds(&mut self, n: u32) {
-        let Some(spec) = &mut self.spec else { return };
+        let Some(spec) = &mut self.engine.spec else { return };
         let emitted = spec.rounds.emitted;
         (spec.rounds.open, spec.rounds.emitted, spec.rounds.halt) = (false, 0, Halt::Finished);
+        spec.rounds.waiting.clear();
         let n = n.min(emitted);
         // If no round has emitted anything, the tokens to commit are still those from before the rounds.
         if emitted > 0 {
-            self.n_past -= emitted - n;
-            self.n_commit = n;
-            self.history.truncate(self.n_past as usize);
+            let state = self.state_mut();
+            state.n_past -= emitted - n;
+            state.n_commit = n;
+            state.history.truncate(state.n_past as usize);
         }
     }
 
-    /// Waits for the next round in flight.
+    /// The next round, which is in the context then.
     fn next_round(&mut self) -> Result<Option<RoundReport>, EngineError> {
-        let Some(seq) = self.spec()?.rounds.in_flight.pop_front() else { return Ok(None) };
-        if let Err(error) = self.finish(Program::Round, seq) {
-            let behind = std::mem::take(&mut self.spec()?.rounds.in_flight);
-            if !error.is_loss() {
-                // The device answers nevertheless, and another text must not find those answers.
-                let patience = self.device.patience();
-                behind.iter().try_for_each(|_| self.device.wait(patience).map(drop))?;
-            }
-            return Err(error);
-        }
-        let start = Instant::now();
-        let rounds = &self.spec()?.rounds;
-        let (number, halt) = (rounds.next, rounds.halt);
-        if halt != Halt::Running {
-            return Ok(Some(RoundReport { drafted: 0, tokens: Block::default(), halt }));
-        }
-        let mut words = [0u32; ROUND_WORDS as usize];
-        let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
-        self.io.memory.read(at, words.as_mut_bytes());
-        self.stats.host_bytes += size_of_val(&words) as u64;
-        let emitted = words[EMITTED];
-        let halt = Halt::parse(words[HALT]);
-        let sound = words[ROUND] == number
-            && (1..=words[DRAFTED].saturating_add(1)).contains(&emitted)
-            && HEAD as u32 + emitted <= ROUND_WORDS;
-        let Some(halt) = halt.filter(|_| sound) else {
-            self.broken = true;
-            let fault = Fault::new(ErrorCode::BadMessage, words[ROUND]);
-            let request = hexflash_abi::message::MessageKind::Exec;
-            return Err(DeviceError::fault(request, Status::Fatal, fault).into());
+        let waiting = self.engine.spec()?.rounds.waiting.pop_front();
+        let report = match waiting {
+            Some(report) => report,
+            None => match self.engine.receive_round()? {
+                Some(report) => report,
+                None => return Ok(None),
+            },
         };
-        let mut tokens = Block { n: emitted as usize, ..Block::default() };
-        tokens.ids[..tokens.n].copy_from_slice(&words[HEAD..][..tokens.n]);
-        let report = RoundReport { drafted: words[DRAFTED], tokens, halt };
-        let rounds = &mut self.spec()?.rounds;
-        (rounds.next, rounds.halt, rounds.emitted) = (number.wrapping_add(1), halt, emitted);
-        let last = report.tokens.last().copied().unwrap_or_default();
+        let Some((&last, others)) = report.tokens.split_last() else { return Ok(Some(report)) };
+        let emitted = report.tokens.len() as u32;
+        let rounds = &mut self.engine.spec()?.rounds;
+        rounds.emitted = emitted;
         let anchor = std::mem::replace(&mut rounds.anchor, last);
-        self.history.push(anchor);
-        self.history.extend(&report.tokens[..report.tokens.len() - 1]);
-        self.n_past += emitted;
-        self.n_commit = emitted;
-        self.rows = 0;
-        self.stats.host += start.elapsed();
+        let state = self.state_mut();
+        state.history.push(anchor);
+        state.history.extend_from_slice(others);
+        state.n_past += emitted;
+        state.n_commit = emitted;
+        state.outputs = Outputs::default();
         Ok(Some(report))
     }
 }
@@ -373,33 +475,35 @@ impl Engine {
 ///
 /// Dropping it reads what is in flight and keeps all that was emitted.
 pub struct Rounds<'e> {
-    engine: &'e mut Engine,
+    sequence: Sequence<'e>,
 }
 
 impl Rounds<'_> {
-    /// The engine, for reading.
-    pub fn engine(&self) -> &Engine {
-        self.engine
+    /// The sequence, for reading.
+    pub fn sequence(&self) -> &Sequence<'_> {
+        &self.sequence
     }
 
     /// The number of rounds that were sent and not read.
     pub fn in_flight(&self) -> usize {
-        self.engine.rounds_in_flight()
+        self.sequence.engine.unread_rounds()
     }
 
-    /// Sends a round, unless two are in flight or the text has ended; returns whether it was sent.
+    /// Sends a round, unless two are in flight, the text has ended, or a step of another sequence came between;
+    /// returns whether it was sent.
     ///
     /// # Errors
     /// The device failed, now or before.
     pub fn submit(&mut self) -> Result<bool, EngineError> {
-        let engine = &mut *self.engine;
-        engine.usable()?;
+        self.sequence.usable()?;
+        let engine = &mut *self.sequence.engine;
         let start = Instant::now();
+        let unread = engine.unread_rounds();
         let rounds = &engine.spec()?.rounds;
-        if rounds.halt != Halt::Running || rounds.in_flight.len() == SLOTS {
+        if rounds.displaced || rounds.halt != Halt::Running || unread == SLOTS {
             return Ok(false);
         }
-        match engine.submit(Program::Round) {
+        match engine.submit(Program::Round, 1) {
             Ok(seq) => engine.spec()?.rounds.in_flight.push_back(seq),
             Err(error) => {
                 if error.is_loss() {
@@ -423,16 +527,18 @@ impl Rounds<'_> {
         reason = "an iterator cannot be asked for more rounds in between"
     )]
     pub fn next(&mut self) -> Result<Option<RoundReport>, EngineError> {
-        self.engine.next_round()
+        self.sequence.next_round()
     }
 
     /// Access to the drafts of the next round, which is possible while no round is in flight; `None` while
-    /// one is.
+    /// one is, and where there can be no next round because a step of another sequence came between.
     pub fn idle(&mut self) -> Option<IdleRounds<'_>> {
-        (self.in_flight() == 0).then_some(IdleRounds { engine: &mut *self.engine })
+        let engine = &mut *self.sequence.engine;
+        let displaced = engine.spec.as_ref().is_none_or(|spec| spec.rounds.displaced);
+        (engine.unread_rounds() == 0 && !displaced).then_some(IdleRounds { engine })
     }
 
-    /// Releases the engine and leaves rounds in flight; [`Engine::resume_rounds`] goes on with them.
+    /// Releases the engine and leaves rounds in flight; [`Sequence::resume_rounds`] goes on with them.
     pub fn suspend(self) {
         std::mem::forget(self);
     }
@@ -447,10 +553,10 @@ impl Rounds<'_> {
     /// The device failed while rounds in flight were read. The tokens are cut nevertheless.
     pub fn finish(self, n: u32) -> Result<(), EngineError> {
         let mut rounds = ManuallyDrop::new(self);
-        let engine = &mut *rounds.engine;
-        let before = engine.n_past;
-        let outcome = engine.drain_rounds();
-        engine.close_rounds(if engine.n_past == before { n } else { u32::MAX });
+        let sequence = &mut rounds.sequence;
+        let before = sequence.n_past();
+        let outcome = sequence.drain_rounds();
+        sequence.close_rounds(if sequence.n_past() == before { n } else { u32::MAX });
         outcome
     }
 }
@@ -458,7 +564,7 @@ impl Rounds<'_> {
 impl Drop for Rounds<'_> {
     fn drop(&mut self) {
         // A device that failed says so again at the next step: the engine is broken from here on.
-        if let Err(error) = self.engine.end_rounds() {
+        if let Err(error) = self.sequence.end_rounds() {
             tracing::debug!("while rounds were ended: {error}");
         }
     }

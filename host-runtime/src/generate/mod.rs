@@ -35,11 +35,12 @@ mod request;
 mod retries;
 mod rounds;
 mod stats;
+mod together;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepStats};
 use crate::model::MAX_VERIFY;
 use crate::sampler::Sampler;
 use crate::speculation::{Choice, Speculation};
@@ -52,6 +53,7 @@ pub use retries::MAX_RETRIES;
 use retries::{Recovery, Retries};
 use rounds::RoundState;
 pub use stats::{Finish, Generated, Stats};
+pub use together::step_together;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,7 @@ pub struct Ended {
 /// may have a few tokens more or fewer than were shown; to avoid this, cancel it and step it until it is
 /// done.
 pub struct Generation {
+    id: SequenceId,
     prompt: Vec<u32>,
     sampler: Sampler,
     speculation: Speculation,
@@ -100,6 +103,8 @@ pub struct Generation {
     place: Option<Place>,
     /// When the prompt began, and then the text.
     start: Instant,
+    /// The engine's statistics at that time.
+    before: StepStats,
     stats: Stats,
     phase: Phase,
     /// The result, from when it was first asked for.
@@ -117,7 +122,7 @@ struct Place {
 enum Phase {
     /// Runs a piece of the prompt.
     Prompt,
-    /// Chooses the token after the prompt.
+    /// Emits the token after the prompt.
     First,
     /// Runs a plain step, or begins a block or rounds.
     Next,
@@ -143,8 +148,9 @@ type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
 impl Generation {
     /// A generation of which no step has run.
     pub fn new(tokenizer: Arc<Tokenizer>, request: Request) -> Self {
-        let Request { prompt, limits, sampler, speculation } = request;
+        let Request { sequence, prompt, limits, sampler, speculation } = request;
         Self {
+            id: sequence,
             prompt,
             sampler,
             speculation,
@@ -154,6 +160,7 @@ impl Generation {
             last: 0,
             place: None,
             start: Instant::now(),
+            before: StepStats::default(),
             stats: Stats::default(),
             phase: Phase::Prompt,
             result: None,
@@ -167,19 +174,29 @@ impl Generation {
     /// The prompt does not fit, or the device failed. This ends the generation: further steps give
     /// [`Event::Done`] with the text so far. After most failures the engine has to be [reset](Engine::reset).
     pub fn step(&mut self, engine: &mut Engine) -> Result<Event<'_>, GenerateError> {
+        let mut sequence = engine.sequence(self.id)?;
         self.out.begin_step();
         let progress = match self.phase {
             Phase::Over(finish) => Ok(Progress::Over(finish)),
-            _ => self.begin(engine).and_then(|()| self.advance(engine)),
+            _ => self.begin(&mut sequence).and_then(|()| self.advance(&mut sequence)),
         };
+        self.report(&mut sequence, progress)
+    }
+
+    /// What a step has led to.
+    fn report(
+        &mut self,
+        sequence: &mut Sequence<'_>,
+        progress: Result<Progress, GenerateError>,
+    ) -> Result<Event<'_>, GenerateError> {
         if let Some(place) = &mut self.place {
-            place.now = engine.n_past();
+            place.now = sequence.n_past();
         }
         match progress {
             Ok(Progress::Prompt(done)) => Ok(Event::Prompt { done, total: self.prompt.len() }),
             Ok(Progress::Text) => Ok(Event::Text(self.out.new_text())),
             Ok(Progress::Over(finish)) => Ok(Event::Done(self.result(finish))),
-            Err(error) => Err(self.fail(engine, error)),
+            Err(error) => Err(self.fail(sequence, error)),
         }
     }
 
@@ -230,8 +247,8 @@ impl Generation {
     }
 
     /// The first step begins where the engine is; later ones where the step before has left it.
-    fn begin(&mut self, engine: &mut Engine) -> Result<(), GenerateError> {
-        let found = engine.n_past();
+    fn begin(&mut self, sequence: &mut Sequence<'_>) -> Result<(), GenerateError> {
+        let found = sequence.n_past();
         match self.place {
             Some(Place { now, .. }) if now == found => Ok(()),
             Some(_) => Err(GenerateError::Displaced),
@@ -239,123 +256,130 @@ impl Generation {
                 self.start = Instant::now();
                 // All of the prompt must fit, before its first piece is run. This also ends rounds that were
                 // left behind.
-                match engine.admit(&self.prompt) {
+                match sequence.admit(&self.prompt) {
                     Err(loss) if loss.is_loss() => {
-                        if self.recover(engine, loss)? == Recovery::Done {
-                            engine.admit(&self.prompt)?;
+                        if self.recover(sequence, loss)? == Recovery::Done {
+                            sequence.admit(&self.prompt)?;
                         }
                     }
                     other => other?,
                 }
-                self.out.reserve(engine.n_ctx());
-                self.place = Some(Place { begin: engine.n_past(), now: engine.n_past() });
+                self.out.reserve(sequence.engine().n_ctx());
+                self.place = Some(Place { begin: sequence.n_past(), now: sequence.n_past() });
                 Ok(())
             }
         }
     }
 
     /// Does what comes next, over losses of the device: what was emitted stands, the rest comes again.
-    fn advance(&mut self, engine: &mut Engine) -> Result<Progress, GenerateError> {
+    fn advance(&mut self, sequence: &mut Sequence<'_>) -> Result<Progress, GenerateError> {
         loop {
             let loss = match self.phase {
-                Phase::Prompt => match self.read_piece(engine) {
+                Phase::Prompt => match self.read_piece(sequence) {
                     Err(GenerateError::Engine(error)) if error.is_loss() => error,
                     other => return other,
                 },
-                _ => match self.next_token(engine) {
+                _ => match self.next_token(sequence) {
                     Ok(None) => continue,
                     Ok(Some(progress)) => return Ok(progress),
                     Err(GenerateError::Engine(error)) if error.is_loss() => error,
                     Err(error) => return Err(error),
                 },
             };
-            if self.recover(engine, loss)? == Recovery::Cancelled {
-                return Ok(self.end(engine, Finish::Interrupted));
+            if self.recover(sequence, loss)? == Recovery::Cancelled {
+                return Ok(self.end(sequence, Finish::Interrupted));
             }
         }
     }
 
     /// Brings a lost device back.
-    fn recover(&mut self, engine: &mut Engine, loss: EngineError) -> Result<Recovery, GenerateError> {
+    fn recover(&mut self, sequence: &mut Sequence<'_>, loss: EngineError) -> Result<Recovery, GenerateError> {
         let done = match self.phase {
-            Phase::Prompt => self.prompt_done(engine),
+            Phase::Prompt => self.prompt_done(sequence),
             _ => self.out.tokens().len(),
         };
-        self.retries.recover(engine, loss, done, || self.out.is_cancelled())
+        self.retries.recover(sequence, loss, done, || self.out.is_cancelled())
     }
 
     /// Tokens of the prompt that are in the context.
-    fn prompt_done(&self, engine: &Engine) -> usize {
-        let done = self.place.map_or(0, |place| engine.n_past().saturating_sub(place.begin));
+    fn prompt_done(&self, sequence: &Sequence<'_>) -> usize {
+        let done = self.place.map_or(0, |place| sequence.n_past().saturating_sub(place.begin));
         (done as usize).min(self.prompt.len())
     }
 
     /// Runs a piece of the prompt, unless it is cancelled before.
-    fn read_piece(&mut self, engine: &mut Engine) -> Result<Progress, GenerateError> {
+    fn read_piece(&mut self, sequence: &mut Sequence<'_>) -> Result<Progress, GenerateError> {
         if self.out.is_cancelled() {
-            return Ok(self.end(engine, Finish::Interrupted));
+            return Ok(self.end(sequence, Finish::Interrupted));
         }
-        let done = self.prompt_done(engine);
-        let done = done + engine.prefill_piece(&self.prompt[done..])?;
+        let done = self.prompt_done(sequence);
+        let done = done + sequence.prefill_piece(&self.prompt[done..])?;
         if done == self.prompt.len() {
-            self.end_prompt(engine, done);
-            self.phase = Phase::First;
+            self.first_token(sequence)?;
         }
         Ok(Progress::Prompt(done))
     }
 
+    /// The prompt is in the context: chooses the token after it, which the next step emits. A step of another
+    /// sequence may overwrite the logits before that.
+    fn first_token(&mut self, sequence: &mut Sequence<'_>) -> Result<(), GenerateError> {
+        self.end_prompt(sequence, self.prompt.len());
+        self.phase = Phase::First;
+        self.last = self.choose(sequence, 0)?;
+        Ok(())
+    }
+
     /// The first `n` tokens of the prompt are all that there is of it.
-    fn end_prompt(&mut self, engine: &mut Engine, n: usize) {
+    fn end_prompt(&mut self, sequence: &mut Sequence<'_>, n: usize) {
         self.stats.prompt(n, self.start.elapsed());
         let fresh = self.place.is_some_and(|place| place.begin == 0);
         self.speculation.begin(&self.prompt[..n], fresh);
         for &token in &self.prompt[..n] {
             self.sampler.accept(token);
         }
-        engine.reset_stats();
+        self.before = sequence.engine().stats();
         self.start = Instant::now();
     }
 
     /// Emits the next token, or finds that there is none. `None` where another way of decoding has to be
     /// asked.
-    fn next_token(&mut self, engine: &mut Engine) -> Result<Option<Progress>, GenerateError> {
+    fn next_token(&mut self, sequence: &mut Sequence<'_>) -> Result<Option<Progress>, GenerateError> {
         let before = self.out.tokens().len();
         let (phase, finish) = match std::mem::replace(&mut self.phase, Phase::Next) {
             // The last piece of a prompt has led to this token, also if it was cancelled meanwhile.
-            Phase::First => {
-                self.last = self.choose(engine, 0)?;
-                (Phase::Next, self.emit()?)
-            }
-            Phase::Next => self.choose_way(engine)?,
-            Phase::Checking(check) => self.check_row(engine, check)?,
-            Phase::Rounds(state) => self.go_on_with_rounds(engine, state)?,
+            Phase::First => (Phase::Next, self.emit()?),
+            Phase::Next => self.choose_way(sequence)?,
+            Phase::Checking(check) => self.check_row(sequence, check)?,
+            Phase::Rounds(state) => self.go_on_with_rounds(sequence, state)?,
             phase @ (Phase::Prompt | Phase::Over(_)) => (phase, None),
         };
         self.phase = phase;
         if let Some(finish) = finish {
-            return Ok(Some(self.end(engine, finish)));
+            return Ok(Some(self.end(sequence, finish)));
         }
-        Ok((self.out.tokens().len() > before).then_some(Progress::Text))
+        // The logits of a block last until another sequence takes its turn.
+        let hold = matches!(self.phase, Phase::Checking(_)) && sequence.engine().sequences().len() > 1;
+        Ok((self.out.tokens().len() > before && !hold).then_some(Progress::Text))
     }
 
     /// Chooses among a plain step, a block that the host checks, and rounds on the device.
-    fn choose_way(&mut self, engine: &mut Engine) -> Outcome {
+    fn choose_way(&mut self, sequence: &mut Sequence<'_>) -> Outcome {
         if self.out.is_cancelled() {
             return Ok((Phase::Next, Some(Finish::Interrupted)));
         }
-        if engine.n_past() == engine.n_ctx() {
+        if sequence.n_past() == sequence.engine().n_ctx() {
             return Ok((Phase::Next, Some(Finish::Context)));
         }
         let on_device = self.sampler.is_argmax() && self.speculation.is_model();
-        match self.speculation.choose(self.most_drafts(engine, 0)) {
-            Choice::Plain => self.plain_step(engine),
-            Choice::Draft(length) if on_device => self.begin_rounds(engine, length),
-            Choice::Draft(length) => self.begin_block(engine, length),
+        match self.speculation.choose(self.most_drafts(sequence, 0)) {
+            Choice::Plain => self.plain_step(sequence),
+            Choice::Draft(length) if on_device => self.begin_rounds(sequence, length),
+            Choice::Draft(length) => self.begin_block(sequence, length),
         }
     }
 
     /// Drafts that can be of use now, where `unseen` tokens of the context are yet to be emitted.
-    fn most_drafts(&self, engine: &Engine, unseen: usize) -> u32 {
+    fn most_drafts(&self, sequence: &Sequence<'_>, unseen: usize) -> u32 {
         if !self.speculation.is_on() {
             return 0;
         }
@@ -364,18 +388,18 @@ impl Generation {
             .out
             .left()
             .map_or(u32::MAX, |left| u32::try_from(left.saturating_sub(unseen)).unwrap_or(u32::MAX));
-        let room = engine.n_ctx() - engine.n_past();
-        let block = if self.speculation.is_model() { engine.draft_room() } else { MAX_VERIFY - 1 };
+        let room = sequence.engine().n_ctx() - sequence.n_past();
+        let block = if self.speculation.is_model() { sequence.draft_room() } else { MAX_VERIFY - 1 };
         left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
     }
 
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn
     /// from the logits.
-    fn choose(&mut self, engine: &mut Engine, row: usize) -> Result<u32, GenerateError> {
+    fn choose(&mut self, sequence: &mut Sequence<'_>, row: usize) -> Result<u32, GenerateError> {
         Ok(if self.sampler.is_argmax() {
-            engine.argmax(row)
+            sequence.argmax(row)
         } else {
-            self.sampler.sample(engine.logits(row))?
+            self.sampler.sample(sequence.logits(row))?
         })
     }
 
@@ -387,15 +411,16 @@ impl Generation {
     }
 
     /// The text ends here. What was held back of it is shown first.
-    fn end(&mut self, engine: &mut Engine, finish: Finish) -> Progress {
+    fn end(&mut self, sequence: &mut Sequence<'_>, finish: Finish) -> Progress {
         if let Phase::Prompt = self.phase {
-            let done = self.prompt_done(engine);
-            self.end_prompt(engine, done);
+            let done = self.prompt_done(sequence);
+            self.end_prompt(sequence, done);
         }
         self.out.end(finish);
         let n = self.out.tokens().len();
-        self.stats.text(n, self.start.elapsed(), &engine.stats());
-        self.stats.context_tokens = (engine.n_past() + u32::from(n > 0)).min(engine.n_ctx());
+        let engine = sequence.engine();
+        self.stats.text(n, self.start.elapsed(), &engine.stats().since(&self.before));
+        self.stats.context_tokens = (sequence.n_past() + u32::from(n > 0)).min(engine.n_ctx());
         self.stats.restarts = self.retries.total();
         self.stats.speculation = self.speculation.is_on().then(|| self.speculation.stats().clone());
         self.phase = Phase::Over(finish);
@@ -409,9 +434,9 @@ impl Generation {
     }
 
     /// It is over because of `error`. Text before it is kept; what was held back is text, too.
-    fn fail(&mut self, engine: &mut Engine, error: GenerateError) -> GenerateError {
+    fn fail(&mut self, sequence: &mut Sequence<'_>, error: GenerateError) -> GenerateError {
         let had_text = !self.out.tokens().is_empty();
-        self.end(engine, Finish::Interrupted);
+        self.end(sequence, Finish::Interrupted);
         let source = match error {
             GenerateError::Engine(source) if had_text => Box::new(source),
             error => return error,

@@ -1,6 +1,7 @@
 //! What is asked for: a prompt, how to sample and to draft, and when to stop.
 
 use crate::cancel::Cancel;
+use crate::engine::SequenceId;
 use crate::sampler::Sampler;
 use crate::speculation::Speculation;
 
@@ -24,7 +25,9 @@ pub struct Limits {
 /// end: in a conversation the next request takes them over, so that penalties look at earlier turns, and
 /// measured costs are kept.
 pub struct Request {
-    /// Tokens to run first. They follow what the engine's context holds.
+    /// The sequence whose text goes on.
+    pub sequence: SequenceId,
+    /// Tokens to run first. They follow what the sequence's context holds.
     pub prompt: Vec<u32>,
     /// When to stop.
     pub limits: Limits,
@@ -44,7 +47,19 @@ impl Limits {
 impl Request {
     /// A request for the text after `prompt`, without limits and without drafts.
     pub fn new(prompt: impl Into<Vec<u32>>, sampler: Sampler) -> Self {
-        Self { prompt: prompt.into(), limits: Limits::default(), sampler, speculation: Speculation::off() }
+        Self {
+            sequence: SequenceId::FIRST,
+            prompt: prompt.into(),
+            limits: Limits::default(),
+            sampler,
+            speculation: Speculation::off(),
+        }
+    }
+
+    /// This request for another sequence than the first.
+    #[must_use]
+    pub fn sequence(self, sequence: SequenceId) -> Self {
+        Self { sequence, ..self }
     }
 
     /// This request within limits.

@@ -1,7 +1,7 @@
 //! How often a lost device is started again in the course of a generation.
 
 use super::GenerateError;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{EngineError, Sequence};
 
 /// Restarts in a row without a token in between, after which a device counts as broken.
 pub const MAX_RETRIES: u32 = 3;
@@ -39,7 +39,7 @@ impl Retries {
     /// The last loss, when there were too many; or what is no loss.
     pub(super) fn recover(
         &mut self,
-        engine: &mut Engine,
+        sequence: &mut Sequence<'_>,
         mut loss: EngineError,
         tokens: usize,
         is_cancelled: impl Fn() -> bool,
@@ -55,7 +55,7 @@ impl Retries {
             self.in_a_row += 1;
             self.total += 1;
             tracing::warn!("{loss}; starting it again ({} of {MAX_RETRIES})", self.in_a_row);
-            match engine.recover() {
+            match sequence.engine_mut().recover() {
                 Ok(()) => return Ok(Recovery::Done),
                 Err(error) if error.is_loss() => loss = error,
                 Err(error) => return Err(error.into()),

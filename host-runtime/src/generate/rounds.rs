@@ -7,7 +7,7 @@ use std::time::Instant;
 use hexflash_abi::registers::Halt;
 
 use super::{Finish, GenerateError, Generation, Outcome, Phase};
-use crate::engine::{Engine, EngineError, RoundLimits, RoundReport, Rounds};
+use crate::engine::{EngineError, RoundLimits, RoundReport, Rounds, Sequence};
 use crate::model::MAX_VERIFY;
 
 /// Rounds between two steps.
@@ -32,20 +32,21 @@ pub(super) struct RoundState {
 
 impl Generation {
     /// Begins rounds with up to `length` drafts, or runs a plain step if they do not pay.
-    pub(super) fn begin_rounds(&mut self, engine: &mut Engine, length: u32) -> Outcome {
+    pub(super) fn begin_rounds(&mut self, sequence: &mut Sequence<'_>, length: u32) -> Outcome {
         let left = self.out.left().and_then(|left| u32::try_from(left).ok());
         let (tokens, stops) = (left.unwrap_or(u32::MAX), self.out.stops());
         let start = Instant::now();
-        let Some(mut rounds) = engine.rounds(self.last, &RoundLimits { draft_max: length, tokens, stops })?
+        let Some(mut rounds) =
+            sequence.rounds(self.last, &RoundLimits { draft_max: length, tokens, stops })?
         else {
-            return self.plain_step(engine);
+            return self.plain_step(sequence);
         };
         self.speculation.drafted(start.elapsed());
         let adaptive = self.speculation.is_adaptive();
         let mut drafted = length;
         if adaptive && !self.choose_length(&mut rounds, self.last, &mut drafted, 0)? {
             rounds.finish(0)?;
-            return self.plain_step(engine);
+            return self.plain_step(sequence);
         }
         // What only the host can see may end the text in the middle of a round: then none may be under way
         // beyond it.
@@ -63,27 +64,31 @@ impl Generation {
         submit(&mut rounds, depth)?;
         self.read_round(&mut rounds, &mut state)?;
         rounds.suspend();
-        self.next_of_rounds(engine, state)
+        self.next_of_rounds(sequence, state)
     }
 
     /// Goes on with rounds. If that is cancelled, the text ends with the tokens that are emitted; but what is
     /// in flight cannot be called back, and is text like any other.
-    pub(super) fn go_on_with_rounds(&mut self, engine: &mut Engine, mut state: RoundState) -> Outcome {
+    pub(super) fn go_on_with_rounds(
+        &mut self,
+        sequence: &mut Sequence<'_>,
+        mut state: RoundState,
+    ) -> Outcome {
         if self.out.is_cancelled() && !state.interrupted {
-            let rounds = engine.resume_rounds().ok_or(GenerateError::Displaced)?;
+            let rounds = sequence.resume_rounds().ok_or(GenerateError::Displaced)?;
             if rounds.in_flight() == 0 && state.loss.is_none() {
                 let outcome = rounds.finish(state.given as u32);
-                return self.end_rounds(engine, outcome, &state, Finish::Interrupted);
+                return self.end_rounds(sequence, outcome, &state, Finish::Interrupted);
             }
             rounds.suspend();
             state.interrupted = true;
         }
-        self.next_of_rounds(engine, state)
+        self.next_of_rounds(sequence, state)
     }
 
     /// Emits the next token of the report, and reads another one where there is none left.
-    fn next_of_rounds(&mut self, engine: &mut Engine, mut state: RoundState) -> Outcome {
-        let mut rounds = engine.resume_rounds().ok_or(GenerateError::Displaced)?;
+    fn next_of_rounds(&mut self, sequence: &mut Sequence<'_>, mut state: RoundState) -> Outcome {
+        let mut rounds = sequence.resume_rounds().ok_or(GenerateError::Displaced)?;
         loop {
             if let Some(&token) = state.report.tokens.get(state.given) {
                 self.last = token;
@@ -93,7 +98,7 @@ impl Generation {
                     return Ok((Phase::Rounds(state), None));
                 };
                 let outcome = rounds.finish(state.given as u32);
-                return self.end_rounds(engine, outcome, &state, finish);
+                return self.end_rounds(sequence, outcome, &state, finish);
             }
             if !state.report.tokens.is_empty() {
                 self.speculation.count(state.report.drafted, state.report.tokens.len() - 1);
@@ -112,7 +117,7 @@ impl Generation {
                     return if interrupted.is_some() {
                         Ok((Phase::Next, interrupted))
                     } else {
-                        self.plain_step(engine)
+                        self.plain_step(sequence)
                     };
                 }
                 state.start = Instant::now();
@@ -145,7 +150,7 @@ impl Generation {
     /// The text ends within a round, whose rest is taken back; `outcome` says how reading the others went.
     fn end_rounds(
         &mut self,
-        engine: &mut Engine,
+        sequence: &mut Sequence<'_>,
         outcome: Result<(), EngineError>,
         state: &RoundState,
         finish: Finish,
@@ -153,7 +158,7 @@ impl Generation {
         match outcome {
             // The text is complete, but its context is needed by all that follow.
             Err(error) if error.is_loss() => {
-                self.recover(engine, error)?;
+                self.recover(sequence, error)?;
             }
             other => other?,
         }
@@ -171,7 +176,7 @@ impl Generation {
         drafted: &mut u32,
         unseen: usize,
     ) -> Result<bool, GenerateError> {
-        let most = self.most_drafts(rounds.engine(), unseen).min(*drafted);
+        let most = self.most_drafts(rounds.sequence(), unseen).min(*drafted);
         // Where lengths change, none is in flight now.
         let Some(mut idle) = rounds.idle() else { return Ok(true) };
         let drafts = idle.drafts(most)?;

@@ -56,6 +56,9 @@ pub struct Stats {
     pub host_us_per_step: f64,
     /// Messages to the device per decode step, or per round.
     pub messages_per_step: f64,
+    /// What the steps of the text cost. Steps of other texts that came between count, too.
+    #[serde(skip)]
+    pub steps: StepStats,
     /// How often the device was lost and started again; absent if never.
     #[serde(skip_serializing_if = "is_zero")]
     pub restarts: u32,
@@ -82,6 +85,7 @@ impl Stats {
         let per_step = |x: f64| if steps.steps == 0 { 0.0 } else { x / steps.steps as f64 };
         self.host_us_per_step = per_step(steps.host.as_secs_f64() * 1e6);
         self.messages_per_step = per_step(steps.messages as f64);
+        self.steps = *steps;
     }
 }
 

@@ -131,9 +131,9 @@ impl Decoder {
         if self.tied { EMBEDDING } else { HEAD }
     }
 
-    /// The longest context whose caches programs can describe.
-    pub fn longest_context(&self) -> u32 {
-        self.layers.iter().map(|layer| layer.mixer.longest_context()).min().unwrap_or(u32::MAX)
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe.
+    pub fn longest_context(&self, n_slots: u32) -> u32 {
+        self.layers.iter().map(|layer| layer.mixer.longest_context(n_slots)).min().unwrap_or(u32::MAX)
     }
 
     /// Bytes of a copy of all recurrent states.
@@ -263,7 +263,7 @@ mod tests {
     use crate::gguf::GgmlType;
     use crate::gguf::writer::GgufWriter;
     use crate::model::graph::{Buffers, Context, Tapes};
-    use crate::model::io::IoLayout;
+    use crate::model::io::{IoLayout, Widths};
     use crate::model::kept::Rollback;
     use crate::model::tensors::WeightMap;
     use crate::record::MAX_SESSIONS;
@@ -280,7 +280,7 @@ mod tests {
         let weights = WeightMap::new(plan, |label| entries.get(label).copied(), |at| (id, at));
         let kept = KeptPlanner::new(8, Rollback::None).finish();
         let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
-        let (io, split) = (IoLayout::new(WIDTH, model.n_vocab, 8, 1), Split::one());
+        let (io, split) = (IoLayout::new(WIDTH, model.n_vocab, Widths::new(8, 1), 1), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
         let mut g = Graph::new(cx, 8, Tapes::Fold);
         let tokens = g.io("tokens", io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);

@@ -3,14 +3,14 @@
 use hexflash_abi::accept::SLOTS;
 use hexflash_abi::registers::StepRegisters;
 
-use super::limits::{MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+use super::limits::{MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 
 /// The buffer that host and device hand inputs and outputs over in; byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLayout {
     /// Token ids, I32 `{max_tokens}`.
     pub tokens: u64,
-    /// Row of the step whose logits are wanted, I32 `{1}`, where a program gives only one row.
+    /// Rows of the step whose logits are wanted, I32 `{rows}`, where a program does not give all of them.
     pub row: u64,
     /// Best token per row of logits, I32 `{rows}`.
     pub argmax: u64,
@@ -28,22 +28,42 @@ pub struct IoLayout {
     pub bytes: u64,
 }
 
+/// How wide steps can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Widths {
+    /// Tokens of the longest step.
+    pub max_tokens: u32,
+    /// Rows of logits of the step that has most.
+    pub rows: u32,
+    /// Sequences of a step.
+    pub n_slots: u32,
+}
+
+impl Widths {
+    /// Those of an engine with prompt pieces of `batch` tokens.
+    pub fn new(batch: u32, n_slots: u32) -> Self {
+        let rows = if n_slots > 1 { MAX_SHARED } else { MAX_VERIFY };
+        Self { max_tokens: batch.max(rows), rows, n_slots }
+    }
+}
+
 impl IoLayout {
-    /// Registers lie at the start.
+    /// The row table lies at the start: a block of registers per sequence of a step.
     pub const REGISTERS: u64 = 0;
 
-    /// A layout for a model of width `n_embd`, and for steps of up to `max_tokens` tokens with `taps` taps.
-    pub fn new(n_embd: u32, n_vocab: u32, max_tokens: u32, taps: usize) -> Self {
-        let mut at = size_of::<StepRegisters>() as u64;
+    /// A layout for a model of width `n_embd`, for steps of these widths with `taps` taps.
+    pub fn new(n_embd: u32, n_vocab: u32, widths: Widths, taps: usize) -> Self {
+        let Widths { max_tokens, rows, n_slots } = widths;
+        let mut at = size_of::<StepRegisters>() as u64 * u64::from(n_slots);
         let mut place = |bytes: u64| {
             let start = at.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
             at = start + bytes;
             start
         };
         let tokens = place(4 * u64::from(max_tokens));
-        let row = place(4);
-        let argmax = place(4 * u64::from(MAX_VERIFY));
-        let logits = place(4 * u64::from(MAX_VERIFY) * u64::from(n_vocab));
+        let row = place(4 * u64::from(rows));
+        let argmax = place(4 * u64::from(rows));
+        let logits = place(4 * u64::from(rows) * u64::from(n_vocab));
         let taps = place(4 * u64::from(n_embd) * u64::from(max_tokens) * taps as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);

@@ -22,6 +22,8 @@ pub enum Purpose {
     Tape,
     /// Inputs of a convolution that may be taken back.
     ConvRows,
+    /// Copies of recurrent states and of the last inputs of convolutions.
+    Snapshot,
     /// A draft's cache of keys or values.
     DraftKv,
     /// Blocks of tokens, features and tables of rounds.
@@ -29,12 +31,14 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// Where tensors of this purpose lie.
-    pub const fn region(self) -> Region {
+    /// Where tensors of this purpose lie, for so many sequences.
+    pub const fn region(self, n_slots: u32) -> Region {
         match self {
-            Self::Kv | Self::Recurrent => Region::State,
+            Self::Kv | Self::Recurrent | Self::Snapshot => Region::State,
             Self::Tape | Self::DraftKv | Self::Rounds => Region::Speculation,
-            Self::ConvRows => Region::Activations,
+            Self::ConvRows if n_slots == 1 => Region::Activations,
+            // A prompt of one sequence must not overwrite what another one may take back.
+            Self::ConvRows => Region::Speculation,
         }
     }
 }
@@ -42,8 +46,7 @@ impl Purpose {
 /// A part of memory that kept tensors lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Region {
-    /// The state of a text. Each session has a buffer of its own for its layers. The outermost axis of these
-    /// tensors, `ne[3]`, counts texts, and is 1.
+    /// The states of all sequences, and snapshots of them. Each session has a buffer of its own for its layers.
     State,
     /// What speculation adds: one buffer, which all sessions map.
     Speculation,
@@ -57,12 +60,21 @@ pub enum Region {
 pub struct Kept {
     /// What it is for.
     pub purpose: Purpose,
+    /// Where it lies.
+    pub region: Region,
     /// First byte in its region; in [`Region::State`], as if the parts of all sessions were one.
     pub offset: u64,
     /// Element type and layout.
     pub dtype: DType,
-    /// Elements per axis.
+    /// Elements per axis. The outermost axis of what belongs to a sequence counts slots.
     pub ne: [u32; 4],
+}
+
+impl Kept {
+    /// Bytes of the part of one slot, of `n_slots`.
+    pub fn slot_bytes(&self, n_slots: u32) -> u64 {
+        packed_bytes(self.dtype, self.ne).unwrap_or(0) / u64::from(n_slots)
+    }
 }
 
 /// Whether tokens can be taken back.
@@ -79,6 +91,10 @@ pub enum Rollback {
 pub struct KeptLayout {
     /// Positions of every cache.
     pub n_ctx: u32,
+    /// Slots: sequences that there is room for.
+    pub n_slots: u32,
+    /// Snapshots that there is room for.
+    pub n_snapshots: u32,
     /// Whether tokens can be taken back.
     pub rollback: Rollback,
     tensors: HashMap<String, Kept>,
@@ -104,6 +120,15 @@ impl KeptLayout {
     )]
     pub fn place(&self, label: &str) -> Kept {
         *self.get(label).unwrap_or_else(|| panic!("nothing declares {label}"))
+    }
+
+    /// The recurrent tensors and their snapshots, with the labels of the former, in the order of their places.
+    pub fn snapshots(&self) -> Vec<(&str, Kept, Kept)> {
+        let pairs =
+            self.iter().filter_map(|(label, &kept)| Some((label, kept, *self.get(&snapshot_label(label))?)));
+        let mut pairs: Vec<_> = pairs.collect();
+        pairs.sort_by_key(|(_, kept, _)| kept.offset);
+        pairs
     }
 
     /// All tensors with their labels, in no order.
@@ -145,12 +170,19 @@ pub struct KeptPlanner {
     layout: KeptLayout,
 }
 
+/// The label of the snapshots of a recurrent tensor.
+pub(super) fn snapshot_label(label: &str) -> String {
+    format!("{label}.snapshots")
+}
+
 impl KeptPlanner {
-    /// Nothing yet, for caches of `n_ctx` positions.
+    /// Nothing yet, for one sequence with caches of `n_ctx` positions.
     pub fn new(n_ctx: u32, rollback: Rollback) -> Self {
         Self {
             layout: KeptLayout {
                 n_ctx,
+                n_slots: 1,
+                n_snapshots: 0,
                 rollback,
                 tensors: HashMap::new(),
                 parts: vec![0],
@@ -158,6 +190,17 @@ impl KeptPlanner {
                 regions: HashMap::new(),
             },
         }
+    }
+
+    /// The same for `n_slots` sequences, and as many snapshots of a sequence's recurrent states.
+    #[must_use]
+    pub fn room_for(self, n_slots: u32, n_snapshots: u32) -> Self {
+        Self { layout: KeptLayout { n_slots, n_snapshots, ..self.layout } }
+    }
+
+    /// Sequences that there is room for.
+    pub(super) fn n_slots(&self) -> u32 {
+        self.layout.n_slots
     }
 
     /// Positions of every cache.
@@ -175,7 +218,8 @@ impl KeptPlanner {
         self.layout.parts.push(self.layout.region_bytes(Region::State));
     }
 
-    /// Declares a packed tensor. Caches of a draft count as [`Purpose::DraftKv`].
+    /// Declares a packed tensor, and the snapshots of a recurrent one. Caches of a draft count as
+    /// [`Purpose::DraftKv`].
     ///
     /// # Errors
     /// It is larger than programs can describe.
@@ -190,12 +234,33 @@ impl KeptPlanner {
             Purpose::Kv if scope.is_draft() => Purpose::DraftKv,
             purpose => purpose,
         };
+        let label = scope.label(tensor);
+        let (n_slots, n_snapshots) = (self.layout.n_slots, self.layout.n_snapshots);
+        if purpose == Purpose::Recurrent && n_snapshots > 0 {
+            let [rows, width, ..] = ne;
+            let matrices = ne[2] * ne[3] / n_slots;
+            self.place(
+                snapshot_label(&label),
+                Purpose::Snapshot,
+                (dtype, [rows, width, matrices, n_snapshots]),
+            )?;
+        }
+        self.place(label, purpose, (dtype, ne))
+    }
+
+    fn place(
+        &mut self,
+        label: String,
+        purpose: Purpose,
+        (dtype, ne): (DType, [u32; 4]),
+    ) -> Result<(), RecordError> {
         let bytes = packed_bytes(dtype, ne)?.next_multiple_of(hexflash_abi::VECTOR_BYTES as u64);
-        let end = self.layout.regions.entry(purpose.region()).or_default();
-        let kept = Kept { purpose, offset: *end, dtype, ne };
+        let region = purpose.region(self.layout.n_slots);
+        let end = self.layout.regions.entry(region).or_default();
+        let kept = Kept { purpose, region, offset: *end, dtype, ne };
         *end += bytes;
         *self.layout.bytes.entry(purpose).or_default() += bytes;
-        self.layout.tensors.insert(scope.label(tensor), kept);
+        self.layout.tensors.insert(label, kept);
         Ok(())
     }
 

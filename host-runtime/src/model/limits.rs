@@ -11,5 +11,8 @@ pub use hexflash_abi::op::MAX_STOPS;
 /// Words of a round's report.
 pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
 
+/// Rows of the widest step that several sequences share.
+pub const MAX_SHARED: u32 = 64;
+
 /// Tokens of plain steps whose features may wait for the draft.
 pub const MAX_PENDING: u32 = 32;

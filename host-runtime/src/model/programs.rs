@@ -3,7 +3,7 @@
 //! speculative round not even these.
 
 use hexflash_abi::accept::SLOTS;
-use hexflash_abi::op::params::Accept;
+use hexflash_abi::op::params::{Accept, CopySlot};
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
@@ -11,7 +11,7 @@ use hexflash_abi::{DType, Op};
 use super::decoder::{Decoder, Taps};
 use super::draft::{BLOCK, Draft, PENDING, tap_width};
 use super::graph::{Context, Graph, Part, Tapes};
-use super::kept::Rollback;
+use super::kept::{Rollback, snapshot_label};
 use super::limits::{MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 use super::scope::Scope;
 use crate::record::{RecordError, Recorded, Tensor};
@@ -23,6 +23,8 @@ pub enum Rows {
     One,
     /// All of them: decode and verify.
     All,
+    /// Those that the input `row` lists, `n_output` of each sequence: steps that sequences share.
+    Listed,
 }
 
 /// What becomes of the features that a draft reads, where there is a draft.
@@ -80,7 +82,8 @@ impl<'a> Recipes<'a> {
         let mut g = Graph::new(self.cx, t, tapes);
         let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
-        let row = g.io("last row", io.row, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
+        let listed = if shape.rows == Rows::Listed { t } else { 1 };
+        let row = g.io("rows", io.row, DType::I32, [listed, 1, 1, 1], TensorFlags::HOST_WRITES);
         let draft = self.draft.map(|draft| (draft, self.features(&mut g, draft)));
         let taps = draft.map(|(draft, features)| (draft.taps(), features));
         let x = target.trunk(&mut g, tokens, &Taps { draft: taps, host: &shape.taps });
@@ -88,6 +91,12 @@ impl<'a> Recipes<'a> {
             let pending = [tap_width(draft, target), MAX_PENDING, 1, 1];
             let pending = g.kept_part(&Scope::DRAFT.label(PENDING), 0, pending, TensorFlags::empty());
             g.rec.op(Op::SetRows, &[features, row], pending);
+        }
+        if let (Some((draft, features)), Features::Inject, Rows::Listed) = (draft, shape.features, shape.rows)
+        {
+            // Of all rows, before they become fewer.
+            g.part(Part::Taps);
+            draft.observe(&mut g, features);
         }
         g.part(Part::LmHead);
         let (x, n) = match shape.rows {
@@ -97,18 +106,50 @@ impl<'a> Recipes<'a> {
                 (y, 1)
             }
             Rows::All => (x, t.min(MAX_VERIFY)),
+            Rows::Listed => {
+                g.set_tokens(Register::NOutput, 0);
+                let all = g.rec.view(x, 0, [target.n_embd, t, 1, 1], g.rec.nb(x), None);
+                g.rec.tokens_on(row, 0);
+                let y = g.activation([target.n_embd, t, 1, 1], Some(1));
+                g.rec.op(Op::GetRows, &[all, row], y);
+                (y, t)
+            }
         };
         let logits =
             g.io("logits", io.logits, DType::F32, [target.n_vocab, n, 1, 1], TensorFlags::HOST_READS);
         let best = g.io("argmax", io.argmax, DType::I32, [n, 1, 1, 1], TensorFlags::HOST_READS);
-        if shape.rows == Rows::All {
-            g.rec.tokens_on(logits, 1);
-            g.rec.tokens_on(best, 0);
+        match shape.rows {
+            Rows::One => {}
+            Rows::All | Rows::Listed => {
+                g.rec.tokens_on(logits, 1);
+                g.rec.tokens_on(best, 0);
+            }
         }
         target.logits(&mut g, x, logits, best);
-        if let (Some((draft, features)), Features::Inject) = (draft, shape.features) {
+        if let (Some((draft, features)), Features::Inject, Rows::One | Rows::All) =
+            (draft, shape.features, shape.rows)
+        {
             g.part(Part::Taps);
             draft.observe(&mut g, features);
+        }
+        g.finish()
+    }
+
+    /// Copies the recurrent states of a sequence: to a snapshot, or back from one.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn copy_states(&self, restore: bool) -> Result<Recorded, RecordError> {
+        let kept = self.cx.kept;
+        let mut g = Graph::new(self.cx, 1, Tapes::Fold);
+        for (label, slots, snapshots) in kept.snapshots() {
+            g.rec.session(kept.home(slots.offset).0);
+            let [n0, n1, n2, _] = snapshots.ne;
+            let slots = g.kept_part(label, 0, [n0, n1, n2, kept.n_slots], TensorFlags::empty());
+            let snapshots = g.kept(&snapshot_label(label));
+            let (from, to) = if restore { (snapshots, slots) } else { (slots, snapshots) };
+            let params = CopySlot { restore: restore.into() };
+            g.rec.op_with(Op::CopySlot, &[Some(from)], &[to], &params);
         }
         g.finish()
     }

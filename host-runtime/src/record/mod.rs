@@ -76,6 +76,7 @@ pub fn packed_bytes(dtype: DType, ne: [u32; 4]) -> Result<u64, RecordError> {
 pub struct Recorder {
     max_tokens: u32,
     n_ctx: u32,
+    n_slots: u32,
     numerics: Numerics,
     tensors: Vec<Entry>,
     ops: Vec<OpDesc>,
@@ -97,6 +98,7 @@ impl Recorder {
         Self {
             max_tokens,
             n_ctx,
+            n_slots: 1,
             numerics: Numerics::Exact,
             tensors: Vec::new(),
             ops: Vec::new(),
@@ -167,6 +169,11 @@ impl Recorder {
     /// Names a tensor, for [`Site`] and [`Listing`]. Views that are made of it from here on share the name.
     pub fn name(&mut self, tensor: Tensor, name: &str) {
         self.names.insert(tensor, name.into());
+    }
+
+    /// Declares for how many sequences its states have room: 1 unless this says otherwise.
+    pub fn slots(&mut self, n_slots: u32) {
+        self.n_slots = n_slots;
     }
 
     /// Declares the numerics of the program, which are exact unless this says otherwise.
@@ -308,6 +315,7 @@ impl Recorder {
             names: self.names,
             max_tokens: self.max_tokens,
             n_ctx: self.n_ctx,
+            n_slots: self.n_slots,
             numerics: self.numerics,
             activation_bytes: local.bytes,
             handed_bytes: handed.bytes,

@@ -23,6 +23,7 @@ pub struct Recorded {
     pub(super) names: HashMap<Tensor, Arc<str>>,
     pub(super) max_tokens: u32,
     pub(super) n_ctx: u32,
+    pub(super) n_slots: u32,
     pub(super) numerics: Numerics,
     pub(super) places: Vec<Place>,
     /// Bytes of activation memory.
@@ -197,7 +198,7 @@ impl Recorded {
         let counts = [buffers.len(), tensors.len(), ops.len()];
         let header = ProgramHeader::new(self.max_tokens, self.n_ctx).with_counts(counts);
         let header = header.ok_or(RecordError::TooLarge { counts })?;
-        let header = ProgramHeader { numerics: self.numerics.wire(), ..header };
+        let header = ProgramHeader { n_slots: self.n_slots, numerics: self.numerics.wire(), ..header };
         Ok(Parts { header, buffers, tensors, ops, numbers })
     }
 

@@ -33,7 +33,7 @@ pub fn headers_and_tensors_are_checked(bench: &mut Bench) {
         ("too many tokens", BadCount, MAX_TOKENS + 1, |h, _| h.max_tokens = MAX_TOKENS + 1),
         ("no context", BadCount, 3, |h, _| h.n_ctx = 3),
         ("numerics", BadNumerics, 0, |h, _| h.numerics = 0),
-        ("header's rest", ReservedNotZero, 0, |h, _| h.reserved[4] = 1),
+        ("header's rest", ReservedNotZero, 0, |h, _| h.reserved[3] = 1),
         ("type", UnknownType, 999, |_, t| t.dtype = 999),
         ("tensor's rest", ReservedNotZero, 1, |_, t| t.reserved = 1),
         ("flags", ReservedNotZero, 1, |_, t| t.flags = 0x80),

@@ -69,7 +69,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     };
     param(p.defer <= 1, word!(DeltaNet.defer))?;
     let n = tape_k[2];
-    shape(!n.cut && (p.defer == 0 || n.n >= t.n), TAPE_K)?;
+    shape(!n.cut && (p.defer == 0 || o.tape_holds(n, t)), TAPE_K)?;
     shape(tape_k == [s, q[1], n, o.slots_of(q[3])], TAPE_K)?;
     shape(tape_delta == [s, h, n, o.slots_of(b)], TAPE_DELTA)?;
     shape(tape_g == [g[0], h, n, o.slots_of(b)], TAPE_G)

@@ -50,6 +50,6 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     };
     param(p.defer <= 1, word!(SsmConv.defer))?;
     let n = tape[1];
-    shape(!n.cut && (p.defer == 0 || n.n >= x[1].n), TAPE_X)?;
+    shape(!n.cut && (p.defer == 0 || o.tape_holds(n, x[1])), TAPE_X)?;
     shape(tape == [x[0], n, o.slots_of(x[2]), Len::ONE], TAPE_X)
 }

@@ -1,6 +1,6 @@
-//! What of an engine's state later steps read.
+//! What of a sequence's state later steps read.
 
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, SequenceId};
 use hexflash::model::{Mixer, Scope};
 use hexflash::testing::state_bytes;
 
@@ -16,14 +16,29 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The state of an engine after a plain step, which has left nothing on the tape.
+    /// The state of the first sequence after a plain step, which has left nothing on the tape.
     pub fn of(engine: &mut Engine) -> Self {
+        Self::of_sequence(engine, SequenceId::FIRST)
+    }
+
+    /// The state of a sequence after a plain step of it, which has left nothing on the tape.
+    ///
+    /// # Panics
+    /// If the engine has no such sequence, or if the step was not the last one.
+    pub fn of_sequence(engine: &mut Engine, id: SequenceId) -> Self {
         let bytes = state_bytes(engine);
-        let n_past = engine.n_past() as usize;
+        let n_slots = engine.sequences().len() as u32;
+        let slot = engine.sequences().position(|other| other == id).unwrap_or_else(|| panic!("no {id}"));
+        let mut sequence = engine.sequence(id).unwrap_or_else(|error| panic!("{error}"));
+        let n_past = sequence.n_past() as usize;
+        let logits = sequence.logits(0).iter().map(|x| x.to_bits()).collect();
         let n_ctx = engine.n_ctx() as usize;
         let mut parts = Vec::new();
         for (layer, block) in engine.config().layers.iter().enumerate() {
-            let place = |name: &str| engine.kept().place(&Scope::TARGET.layer(layer).label(name)).offset;
+            let place = |name: &str| {
+                let kept = engine.kept().place(&Scope::TARGET.layer(layer).label(name));
+                kept.offset + slot as u64 * kept.slot_bytes(n_slots)
+            };
             match &block.mixer {
                 Mixer::Attention(a) => {
                     let (k, v) = (place("cache_k"), place("cache_v"));
@@ -60,7 +75,6 @@ impl Snapshot {
                 }
             }
         }
-        let logits = engine.logits(0).iter().map(|x| x.to_bits()).collect();
         Self { n_past, parts, logits }
     }
 

@@ -50,7 +50,7 @@ impl Outcome {
 
 /// What lies at a byte of the state buffer.
 fn place(engine: &Engine, at: u64) -> String {
-    let state = engine.kept().iter().filter(|(_, kept)| kept.purpose.region() == Region::State);
+    let state = engine.kept().iter().filter(|(_, kept)| kept.region == Region::State);
     let before = state.filter(|(_, kept)| kept.offset <= at);
     let (name, kept) = before.max_by_key(|(_, kept)| kept.offset).expect("something starts at 0");
     format!("{name}, byte {}", at - kept.offset)

@@ -1,6 +1,7 @@
 //! `hexflash bench`: prefill and decode speed, in the manner of llama-bench; with `--draft`, what speculation
-//! gives.
+//! gives, and with `--parallel`, what it gives to run several sequences at once.
 
+mod parallel;
 mod plot;
 mod prompts;
 mod sweep;
@@ -21,11 +22,11 @@ use hexflash::gguf::Gguf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Tokens of the prompt (pp); 0 skips the test
-    #[arg(short = 'p', long, value_name = "N", default_value_t = 256)]
-    n_prompt: usize,
-    /// Tokens to generate (tg); 0 skips the test [default: 128; with --draft 384, or until the context is
-    /// full]
+    /// Tokens of the prompt (pp); 0 skips the test [default: 256; with --parallel 32]
+    #[arg(short = 'p', long, value_name = "N")]
+    n_prompt: Option<usize>,
+    /// Tokens to generate (tg); 0 skips the test [default: 128; with --parallel 64; with --draft 384, or until
+    /// the context is full]
     #[arg(short = 'n', long, value_name = "N")]
     n_gen: Option<usize>,
     /// Runs of each test, after one that does not count
@@ -41,6 +42,8 @@ pub(super) struct Args {
     draft: bool,
     #[command(flatten)]
     sweep: sweep::SweepArgs,
+    #[command(flatten)]
+    parallel: parallel::ParallelArgs,
     #[command(flatten)]
     drafter: DrafterArgs,
     #[command(flatten)]
@@ -93,14 +96,17 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.drafter.is_given() {
         return Err(CliError::BenchWithoutDraft);
     }
-    let n_gen = args.n_gen.unwrap_or(128);
-    if args.n_prompt == 0 && n_gen == 0 {
+    if !args.parallel.parallel.is_empty() {
+        return parallel::run(args);
+    }
+    let (n_prompt, n_gen) = (args.n_prompt.unwrap_or(256), args.n_gen.unwrap_or(128));
+    if n_prompt == 0 && n_gen == 0 {
         return Err(CliError::NothingToMeasure);
     }
     let cancel = &cancel_on_signals();
     let gguf = args.model.open()?;
-    let mut engine = args.engine.load(&gguf, None, false, args.device.open()?, cancel)?;
-    let longest = args.n_prompt.max(n_gen);
+    let mut engine = args.engine.load(&gguf, None, &args.engine.options(), args.device.open()?, cancel)?;
+    let longest = n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
         return Err(CliError::Option { what: "the length of a test", allowed, found: longest as u64 });
@@ -110,8 +116,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let tokens: Vec<u32> =
         (0..longest as u64).map(|i| (i * 2_654_435_761 % u64::from(n_vocab)) as u32).collect();
     let mut tests = Vec::new();
-    if args.n_prompt > 0 {
-        let prompt = &tokens[..args.n_prompt];
+    if n_prompt > 0 {
+        let prompt = &tokens[..n_prompt];
         let once = |engine: &mut Engine| {
             let mut done = 0;
             while done < prompt.len() {
@@ -122,7 +128,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             }
             Ok(Run::Done)
         };
-        let test = format!("pp{}", args.n_prompt);
+        let test = format!("pp{n_prompt}");
         tests.extend(measure(&mut engine, test, prompt.len(), args.repetitions, cancel, once)?);
     }
     if n_gen > 0 {
@@ -137,7 +143,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         };
         tests.extend(measure(&mut engine, format!("tg{n_gen}"), n_gen, args.repetitions, cancel, once)?);
     }
-    let wanted = [args.n_prompt, n_gen].into_iter().filter(|&n| n > 0).count() * args.repetitions as usize;
+    let wanted = [n_prompt, n_gen].into_iter().filter(|&n| n > 0).count() * args.repetitions as usize;
     let interrupted = tests.iter().map(|row| row.repetitions).sum::<usize>() < wanted;
     let report = Report {
         version: env!("CARGO_PKG_VERSION"),

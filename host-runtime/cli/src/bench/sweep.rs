@@ -18,7 +18,7 @@ use crate::options::SpecType;
 use crate::progress::Progress;
 use crate::{CliError, print_json};
 use hexflash::device::{CostUnit, DeviceInfo};
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Finish, Generated, Generation, Limits, Request};
 use hexflash::model::{self, MAX_VERIFY};
 use hexflash::sampler::{Sampler, SamplerParams};
@@ -241,14 +241,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     model::read(&gguf)?;
     let model = &TextModel::read(&gguf)?;
     let draft = args.drafter.open()?;
-    let speculative = args.engine.load(&gguf, draft.as_ref(), true, args.device.open()?, &cancel)?;
+    let options = EngineOptions { speculate: true, ..args.engine.options() };
+    let speculative = args.engine.load(&gguf, draft.as_ref(), &options, args.device.open()?, &cancel)?;
     let lengths = lengths(&args.sweep.lengths, &speculative)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
     let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
     let limits = Limits { max_tokens: Some(n_gen), cancel: cancel.clone(), ..Limits::default() };
-    let plain = args.engine.load(&gguf, None, false, args.device.open()?, &cancel)?;
+    let plain = args.engine.load(&gguf, None, &args.engine.options(), args.device.open()?, &cancel)?;
     let auto = args.drafter.speculation(DraftLength::Auto)?;
     let mut bench = Bench { plain, speculative, auto, model, limits, args };
 
@@ -406,7 +407,7 @@ impl Bench<'_> {
         engine.reset();
         let request = Request::new(ids, sampler).limits(self.limits.clone()).speculation(speculation);
         let ended = Generation::new(self.model.tokenizer.clone(), request).run(engine, |_| {})?;
-        let parts = engine.stats().parts;
+        let parts = ended.generated.stats.steps.parts;
         if mode == Mode::Auto {
             self.auto = ended.speculation;
         }

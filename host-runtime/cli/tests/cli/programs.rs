@@ -69,6 +69,6 @@ fn people_get_a_line_per_operand_and_a_total() {
 fn programs_that_there_are_not_are_refused_with_those_that_there_are() {
     let target = model("tiny-hybrid-q8_0.gguf");
     let info = |name: &str| hexflash(&["info", "-m", text(&target), "--program", name]);
-    info("round").failed(2, "this model has no program \"round\"", "draft model");
+    info("round").failed(2, "there is no program \"round\"", "draft model");
     info("nonsense").failed(2, "invalid value 'nonsense'", "decode, verify, prefill");
 }

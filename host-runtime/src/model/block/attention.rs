@@ -219,7 +219,7 @@ impl Mix for Attention {
         0
     }
 
-    fn longest_context(&self) -> u32 {
-        self.cache().longest_context()
+    fn longest_context(&self, n_slots: u32) -> u32 {
+        self.cache().longest_context(n_slots)
     }
 }

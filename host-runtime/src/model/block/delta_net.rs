@@ -104,16 +104,16 @@ impl Mix for DeltaNet {
 
     fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
         let f32 = |ne| (DType::F32, ne);
-        let (s, channels) = (self.state, self.channels());
-        plan.keep(scope, RING, Purpose::Recurrent, f32([channels, self.conv_kernel, 1, 1]))?;
-        plan.keep(scope, STATE, Purpose::Recurrent, f32([s, s, self.n_head_v, 1]))?;
+        let (s, channels, slots) = (self.state, self.channels(), plan.n_slots());
+        plan.keep(scope, RING, Purpose::Recurrent, f32([channels, self.conv_kernel, slots, 1]))?;
+        plan.keep(scope, STATE, Purpose::Recurrent, f32([s, s, self.n_head_v, slots]))?;
         match plan.rollback() {
             Rollback::None => Ok(()),
             Rollback::LastStep => {
-                plan.keep(scope, CONV_TAPE, Purpose::ConvRows, f32([channels, MAX_VERIFY, 1, 1]))?;
+                plan.keep(scope, CONV_TAPE, Purpose::ConvRows, f32([channels, MAX_VERIFY, slots, 1]))?;
                 let shapes = [(s, self.n_head_k), (s, self.n_head_v), (1, self.n_head_v)];
                 TAPE.iter().zip(shapes).try_for_each(|(name, (width, heads))| {
-                    plan.keep(scope, name, Purpose::Tape, f32([width, heads, MAX_VERIFY, 1]))
+                    plan.keep(scope, name, Purpose::Tape, f32([width, heads, MAX_VERIFY, slots]))
                 })
             }
         }
@@ -170,7 +170,7 @@ impl Mix for DeltaNet {
         4 * (state * state * heads + u64::from(self.conv_kernel - 1) * channels)
     }
 
-    fn longest_context(&self) -> u32 {
+    fn longest_context(&self, _: u32) -> u32 {
         u32::MAX
     }
 }

@@ -47,20 +47,21 @@ const KEYS: &str = "cache_k";
 const VALUES: &str = "cache_v";
 
 impl KvCache {
-    /// Keys `{key_dim, n_ctx, n_head_kv, 1}`.
-    const fn keys(&self, n_ctx: u32) -> (DType, [u32; 4]) {
-        (self.format.keys(), [self.key_dim, n_ctx, self.n_head_kv, 1])
+    /// Keys `{key_dim, n_ctx, n_head_kv, n_slots}`.
+    const fn keys(&self, n_ctx: u32, n_slots: u32) -> (DType, [u32; 4]) {
+        (self.format.keys(), [self.key_dim, n_ctx, self.n_head_kv, n_slots])
     }
 
-    /// Values `{value_dim, n_ctx, n_head_kv, 1}`.
-    const fn values(&self, n_ctx: u32) -> (DType, [u32; 4]) {
-        (self.format.values(), [self.value_dim, n_ctx, self.n_head_kv, 1])
+    /// Values `{value_dim, n_ctx, n_head_kv, n_slots}`.
+    const fn values(&self, n_ctx: u32, n_slots: u32) -> (DType, [u32; 4]) {
+        (self.format.values(), [self.value_dim, n_ctx, self.n_head_kv, n_slots])
     }
 
     /// Declares the caches.
     pub(super) fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        plan.keep(scope, KEYS, Purpose::Kv, self.keys(plan.n_ctx()))?;
-        plan.keep(scope, VALUES, Purpose::Kv, self.values(plan.n_ctx()))
+        let (n_ctx, n_slots) = (plan.n_ctx(), plan.n_slots());
+        plan.keep(scope, KEYS, Purpose::Kv, self.keys(n_ctx, n_slots))?;
+        plan.keep(scope, VALUES, Purpose::Kv, self.values(n_ctx, n_slots))
     }
 
     /// The caches of keys and of values.
@@ -68,10 +69,11 @@ impl KvCache {
         [KEYS, VALUES].map(|name| g.kept(&scope.label(name)))
     }
 
-    /// The longest context whose caches programs can describe: the step from head to head has 32 bits.
-    pub fn longest_context(&self) -> u32 {
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe: the steps from head to
+    /// head and from slot to slot have 32 bits.
+    pub fn longest_context(&self, n_slots: u32) -> u32 {
         let fits = |n_ctx| {
-            let caches = [self.keys(n_ctx), self.values(n_ctx)];
+            let caches = [self.keys(n_ctx, n_slots), self.values(n_ctx, n_slots)];
             caches.into_iter().all(|(dtype, ne)| packed_bytes(dtype, ne).is_ok())
         };
         // Halving the distance: the caches only grow with the context.
@@ -94,17 +96,19 @@ mod tests {
     fn the_longest_context_is_the_last_one_whose_caches_can_be_described() {
         for (key_dim, value_dim) in [(64, 64), (33, 512), (512, 1), (2, 2)] {
             let cache = KvCache { format: KvFormat::F16, key_dim, value_dim, n_head_kv: 2 };
-            let longest = cache.longest_context();
-            let fits = |n_ctx| {
-                let caches = [cache.keys(n_ctx), cache.values(n_ctx)];
-                caches.map(|(dtype, ne)| packed_bytes(dtype, ne).is_ok()) == [true; 2]
-            };
-            assert!(
-                longest > 1 << 21 && fits(longest) && !fits(longest + 1),
-                "{key_dim} {value_dim}: {longest}"
-            );
+            for n_slots in [1, 8] {
+                let longest = cache.longest_context(n_slots);
+                let fits = |n_ctx| {
+                    let caches = [cache.keys(n_ctx, n_slots), cache.values(n_ctx, n_slots)];
+                    caches.map(|(dtype, ne)| packed_bytes(dtype, ne).is_ok()) == [true; 2]
+                };
+                assert!(
+                    longest > 1 << 20 && fits(longest) && !fits(longest + 1),
+                    "{key_dim} {value_dim}, {n_slots} slots: {longest}"
+                );
+            }
             // A single head is a single matrix, which may be of any size.
-            assert_eq!(KvCache { n_head_kv: 1, ..cache }.longest_context(), u32::MAX);
+            assert_eq!(KvCache { n_head_kv: 1, ..cache }.longest_context(1), u32::MAX);
         }
     }
 }

@@ -107,7 +107,7 @@ mod tests {
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
     use crate::model::graph::{Buffers, Context, Tapes};
-    use crate::model::io::IoLayout;
+    use crate::model::io::{IoLayout, Widths};
     use crate::model::kept::{KeptPlanner, Rollback};
     use crate::model::split::Split;
     use crate::model::tensors::WeightMap;
@@ -136,7 +136,7 @@ mod tests {
             0
         }
 
-        fn longest_context(&self) -> u32 {
+        fn longest_context(&self, _: u32) -> u32 {
             u32::MAX
         }
     }
@@ -169,7 +169,7 @@ mod tests {
         let weights = WeightMap::new(plan, |label| entries.get(label).copied(), |at| (id, at));
         let kept = KeptPlanner::new(8, Rollback::None).finish();
         let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
-        let (io, split) = (IoLayout::new(WIDTH, 1, 8, 0), Split::one());
+        let (io, split) = (IoLayout::new(WIDTH, 1, Widths::new(8, 1), 0), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
         let mut g = Graph::new(cx, 8, Tapes::Fold);
         let x = g.io("x", 0, DType::F32, [WIDTH, 8, 1, 1], hexflash_abi::program::TensorFlags::empty());

@@ -27,6 +27,6 @@ pub trait Mix {
     /// Bytes of a copy of its recurrent state: what could not be taken back without a tape.
     fn state_bytes(&self) -> u64;
 
-    /// The longest context whose caches programs can describe.
-    fn longest_context(&self) -> u32;
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe.
+    fn longest_context(&self, n_slots: u32) -> u32;
 }

@@ -53,7 +53,7 @@ impl Mix for Mixer {
         self.block().state_bytes()
     }
 
-    fn longest_context(&self) -> u32 {
-        self.block().longest_context()
+    fn longest_context(&self, n_slots: u32) -> u32 {
+        self.block().longest_context(n_slots)
     }
 }

@@ -35,8 +35,8 @@ pub trait Draft: Debug + Send + Sync {
     /// Whether it reads the target's embedding.
     fn shares_embedding(&self) -> bool;
 
-    /// The longest context whose caches programs can describe.
-    fn longest_context(&self) -> u32;
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe.
+    fn longest_context(&self, n_slots: u32) -> u32;
 
     /// The weights, with their shapes checked against the file.
     ///

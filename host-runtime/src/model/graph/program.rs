@@ -27,7 +27,8 @@ pub struct Graph<'a> {
 impl<'a> Graph<'a> {
     /// An empty program for steps of up to `t` tokens.
     pub(in crate::model) fn new(cx: Context<'a>, t: u32, tapes: Tapes) -> Self {
-        let rec = Recorder::new(t, cx.kept.n_ctx);
+        let mut rec = Recorder::new(t, cx.kept.n_ctx);
+        rec.slots(cx.kept.n_slots);
         Self { rec, cx, t, tapes, quantized: HashMap::new(), known: HashMap::new() }
     }
 
@@ -134,7 +135,7 @@ impl<'a> Graph<'a> {
     }
 
     fn at(&mut self, label: &str, kept: Kept, offset: u64, ne: [u32; 4], flags: TensorFlags) -> Tensor {
-        let tensor = match kept.purpose.region() {
+        let tensor = match kept.region {
             Region::State => {
                 let (session, offset) = self.cx.kept.home(offset);
                 let buffer = self.cx.buffers.state[session];

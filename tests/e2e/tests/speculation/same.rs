@@ -227,7 +227,7 @@ fn a_round_is_one_message_of_a_few_bytes() {
     let text = text(Model::F16);
     let case = &reference::greedy(Model::F16).cases[5];
     let found = fresh(&mut engine, &text, &greedy(), &mut model_drafts(7), &case.prompt_ids, &limits(100));
-    let (stats, rounds) = (engine.stats(), found.stats.speculation.unwrap());
+    let (stats, rounds) = (found.stats.steps, found.stats.speculation.unwrap());
     let (plain, rounds) = (rounds.steps as u64, rounds.rounds as u64);
     report(format!(
         "{rounds} rounds, {plain} plain steps: {} messages, {} bytes",

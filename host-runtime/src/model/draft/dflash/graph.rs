@@ -44,8 +44,8 @@ impl Draft for DFlash {
         !self.embedding.is_own()
     }
 
-    fn longest_context(&self) -> u32 {
-        self.layers.iter().map(|layer| layer.mixer.longest_context()).min().unwrap_or(u32::MAX)
+    fn longest_context(&self, n_slots: u32) -> u32 {
+        self.layers.iter().map(|layer| layer.mixer.longest_context(n_slots)).min().unwrap_or(u32::MAX)
     }
 
     fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {

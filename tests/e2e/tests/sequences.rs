@@ -1,0 +1,368 @@
+//! Several sequences in one engine: whatever steps they share, each is bit for bit what it is alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use hexflash::device::inproc::Inproc;
+use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo};
+use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
+use hexflash::generate::{Event, Generation, Limits, Request, step_together};
+use hexflash::gguf::Gguf;
+use hexflash::model::MAX_SHARED;
+use hexflash::sampler::{Sampler, SamplerParams};
+use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::text::TextModel;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_abi::Seq;
+use hexflash_abi::message::{Message, Response};
+use hexflash_e2e::state::Snapshot;
+use hexflash_e2e::{Draft, Model, inproc, reference, settings};
+use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+
+const CONTEXT: u32 = 160;
+/// A prompt longer than a shared step.
+const LONG: usize = 90;
+
+/// An engine with a draft and room for `sequences`.
+fn engine(model: Model, sequences: u32) -> Engine {
+    engine_on(inproc(settings()), model, sequences)
+}
+
+fn engine_on(device: impl Device + 'static, model: Model, sequences: u32) -> Engine {
+    let options = EngineOptions {
+        n_ctx: Some(CONTEXT),
+        batch: 32,
+        sequences,
+        speculate: true,
+        ..EngineOptions::default()
+    };
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let draft: Gguf = Draft::F16.gguf();
+    Engine::load_with(&model.gguf(), Some(&draft), Box::new(device), &options, &image).unwrap()
+}
+
+/// Token ids of a reference text, prompt and all.
+fn tokens(n: usize) -> Vec<u32> {
+    let cases = reference::greedy(Model::F16).cases;
+    cases.iter().flat_map(|case| case.prompt_ids.iter().chain(&case.ids)).copied().take(n).collect()
+}
+
+/// What one of the eight wants.
+#[derive(Clone)]
+struct Wish {
+    prompt: Vec<u32>,
+    params: SamplerParams,
+    drafts: fn() -> Speculation,
+    max_tokens: usize,
+}
+
+impl Wish {
+    fn generation(&self, text: &TextModel, sequence: SequenceId) -> Generation {
+        let limits = Limits { max_tokens: Some(self.max_tokens), ignore_eos: true, ..Limits::default() };
+        let request = Request::new(self.prompt.clone(), Sampler::new(self.params.clone()).unwrap())
+            .limits(limits)
+            .speculation((self.drafts)())
+            .sequence(sequence);
+        Generation::new(text.tokenizer.clone(), request)
+    }
+}
+
+/// Eight wishes: greedy and sampled, with and without drafts, short and long prompts.
+fn wishes() -> Vec<Wish> {
+    let all = tokens(400);
+    let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+    let sampled = |seed| SamplerParams { temperature: 0.9, seed: Some(seed), ..SamplerParams::default() };
+    let model = || Speculation::new(Source::Model, DraftLength::Fixed(6));
+    let ngrams = || Speculation::new(Source::Host(Box::new(NGram::default())), DraftLength::Fixed(5));
+    let wish = |from: usize, n: usize, params: &SamplerParams, drafts, max_tokens| Wish {
+        prompt: all[from..from + n].to_vec(),
+        params: params.clone(),
+        drafts,
+        max_tokens,
+    };
+    vec![
+        wish(0, 9, &greedy, Speculation::off, 40),
+        wish(20, 1, &greedy, Speculation::off, 24),
+        wish(50, 33, &greedy, Speculation::off, 31),
+        wish(100, 17, &sampled(7), Speculation::off, 40),
+        wish(130, 5, &sampled(8), model, 30),
+        wish(0, 9, &greedy, model, 45),
+        wish(0, 25, &greedy, ngrams, 50),
+        wish(200, LONG, &greedy, Speculation::off, 20),
+    ]
+}
+
+/// The state after one more plain step, which folds whatever is on the tape.
+fn closed(engine: &mut Engine, id: SequenceId) -> Snapshot {
+    engine.sequence(id).unwrap().decode(42).unwrap();
+    Snapshot::of_sequence(engine, id)
+}
+
+/// The tokens of a generation and the state that it leaves.
+type End = (Vec<u32>, Snapshot);
+
+/// What each wish gives in an engine of its own sequence.
+fn alone(model: Model, text: &TextModel) -> Vec<End> {
+    let mut engine = engine(model, 1);
+    let one = |wish: Wish| {
+        engine.reset();
+        let generation = wish.generation(text, SequenceId::FIRST);
+        let ended = generation.run(&mut engine, |_| ()).unwrap();
+        (ended.generated.tokens, closed(&mut engine, SequenceId::FIRST))
+    };
+    wishes().into_iter().map(one).collect()
+}
+
+/// Runs all wishes in one engine: at each turn some of them together, or one by itself, in random order.
+fn interleaved(engine: &mut Engine, text: &TextModel, seed: u64) -> Vec<End> {
+    let mut random = Pcg32::seed_from_u64(seed);
+    let mut ids: Vec<_> = engine.sequences().collect();
+    ids.shuffle(&mut random);
+    for &id in &ids {
+        engine.sequence(id).unwrap().reset();
+    }
+    let mut running: HashMap<usize, Generation> = HashMap::new();
+    let mut waiting: Vec<_> = wishes().into_iter().enumerate().collect();
+    let mut tokens = vec![Vec::new(); waiting.len()];
+    while !waiting.is_empty() || !running.is_empty() {
+        if !waiting.is_empty() && (running.is_empty() || random.random_bool(0.3)) {
+            let (n, wish) = waiting.swap_remove(random.random_range(0..waiting.len()));
+            running.insert(n, wish.generation(text, ids[n]));
+        }
+        let mut chosen: Vec<_> = running.iter_mut().collect();
+        chosen.sort_by_key(|(n, _)| **n);
+        chosen.shuffle(&mut random);
+        chosen.truncate(random.random_range(1..=chosen.len()));
+        let mut done = Vec::new();
+        if random.random_bool(0.25) {
+            let (n, generation) = chosen.swap_remove(0);
+            if let Event::Done(_) = generation.step(engine).unwrap() {
+                done.push(*n);
+            }
+        } else {
+            let (numbers, mut together): (Vec<&usize>, Vec<&mut Generation>) = chosen.into_iter().unzip();
+            step_together(engine, &mut together, |i, event| {
+                if let Event::Done(_) = event.unwrap() {
+                    done.push(*numbers[i]);
+                }
+            });
+        }
+        for n in done {
+            let ended = running.remove(&n).unwrap().into_ended();
+            tokens[n] = ended.generated.tokens;
+        }
+    }
+    let states = ids.iter().map(|&id| closed(engine, id));
+    tokens.into_iter().zip(states).collect()
+}
+
+#[test]
+fn texts_and_states_do_not_depend_on_neighbours() {
+    for model in [Model::F16, Model::Q8_0] {
+        let text = TextModel::read(&model.gguf()).unwrap();
+        let expected = alone(model, &text);
+        let mut engine = engine(model, 8);
+        for seed in 0..6 {
+            let found = interleaved(&mut engine, &text, seed);
+            for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {
+                let what = format!("{model:?}, seed {seed}, wish {n}");
+                assert_eq!(tokens, right, "{what}");
+                state.assert_same(end, &what);
+            }
+        }
+    }
+}
+
+/// A device that is lost again and again.
+struct Lossy {
+    device: Inproc,
+    /// Answers until the next loss.
+    left: u32,
+    losses: Arc<AtomicU32>,
+}
+
+/// Answers between two losses: more than it takes to compute all contexts again.
+const BETWEEN_LOSSES: u32 = 120;
+
+impl Device for Lossy {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.device.allocate(bytes)
+    }
+
+    fn import(&mut self, source: Arc<dyn device::Source>) -> Result<Buffer, DeviceError> {
+        self.device.import(source)
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        self.device.free(buffer)
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        self.device.submit(message)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        let response = self.device.wait(timeout)?;
+        self.left -= 1;
+        if self.left > 0 {
+            return Ok(response);
+        }
+        self.losses.fetch_add(1, Ordering::Relaxed);
+        self.left = BETWEEN_LOSSES;
+        Err(DeviceError::Lost { reason: "the test took it away".to_owned() })
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.device.reset()
+    }
+}
+
+#[test]
+fn a_lost_device_gets_all_sequences_back() {
+    let model = Model::F16;
+    let text = TextModel::read(&model.gguf()).unwrap();
+    let expected = alone(model, &text);
+    let losses = Arc::new(AtomicU32::new(0));
+    let device = Lossy { device: inproc(settings()), left: BETWEEN_LOSSES, losses: Arc::clone(&losses) };
+    let mut engine = engine_on(device, model, 8);
+    let found = interleaved(&mut engine, &text, 17);
+    for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {
+        assert_eq!(tokens, right, "wish {n}");
+        state.assert_same(end, &format!("wish {n}"));
+    }
+    assert!(losses.load(Ordering::Relaxed) >= 2, "{losses:?} losses");
+}
+
+/// Rounds on the device, of which some are in flight, and a neighbour who takes a step in between.
+#[test]
+fn rounds_wait_for_a_neighbour_who_takes_his_turn() {
+    let (model, all) = (Model::Q8_0, tokens(200));
+    let text = TextModel::read(&model.gguf()).unwrap();
+    let wish = Wish {
+        prompt: all[..9].to_vec(),
+        params: SamplerParams { temperature: 0.0, ..SamplerParams::default() },
+        drafts: || Speculation::new(Source::Model, DraftLength::Fixed(6)),
+        max_tokens: 60,
+    };
+    let mut engine = engine(model, 2);
+    let ids: Vec<_> = engine.sequences().collect();
+    let undisturbed = wish.generation(&text, ids[0]).run(&mut engine, |_| ()).unwrap().generated.tokens;
+    let state = closed(&mut engine, ids[0]);
+
+    for turn in [1, 2, 3, 7] {
+        for &id in &ids {
+            engine.sequence(id).unwrap().reset();
+        }
+        let mut generation = wish.generation(&text, ids[1]);
+        let mut neighbour = all[100..].iter();
+        for step in 1.. {
+            if let Event::Done(_) = generation.step(&mut engine).unwrap() {
+                break;
+            }
+            if step % turn == 0 {
+                engine.sequence(ids[0]).unwrap().decode(*neighbour.next().unwrap()).unwrap();
+            }
+        }
+        let stats = generation.into_ended().generated;
+        assert_eq!(stats.tokens, undisturbed, "a step every {turn} tokens");
+        assert!(stats.stats.speculation.unwrap().rounds > 0);
+        closed(&mut engine, ids[1]).assert_same(&state, &format!("a step every {turn} tokens"));
+    }
+}
+
+/// Logits of all rows of shared steps, against those of plain steps of each sequence alone.
+#[test]
+fn rows_of_any_kind_share_a_step() {
+    let all = tokens(300);
+    let mut alone = engine(Model::Q8_0, 1);
+    let mut expected = |prompt: &[u32], rest: &[u32]| -> Vec<Vec<f32>> {
+        alone.reset();
+        alone.prefill(prompt, |_| ()).unwrap();
+        let mut logits = vec![alone.logits(0).to_vec()];
+        for &token in rest {
+            alone.decode(token).unwrap();
+            logits.push(alone.logits(0).to_vec());
+        }
+        logits
+    };
+    let (a, b, c) = (&all[..40], &all[100..117], &all[200..230]);
+    let [of_a, of_b, of_c] =
+        [(a, 30), (b, 3), (c, 20)].map(|(tokens, prompt)| expected(&tokens[..prompt], &tokens[prompt..]));
+
+    let mut engine = engine(Model::Q8_0, 4);
+    let ids: Vec<_> = engine.sequences().collect();
+    let rows = [
+        StepRows::append(ids[3], &a[..30]),
+        StepRows::append(ids[0], &b[..3]),
+        StepRows::append(ids[1], &c[..20]),
+    ];
+    engine.step(&rows).unwrap();
+    for (id, expected) in [(ids[3], &of_a), (ids[0], &of_b), (ids[1], &of_c)] {
+        assert_eq!(engine.sequence(id).unwrap().logits(0), expected[0], "{id}");
+    }
+    // A decoded token, a block to verify of which a part is kept, and a piece of a prompt.
+    let rows = [
+        StepRows::append(ids[0], &b[3..4]),
+        StepRows::verify(ids[3], &a[30..40]),
+        StepRows::append(ids[1], &c[20..25]),
+    ];
+    engine.step(&rows).unwrap();
+    assert_eq!(engine.sequence(ids[0]).unwrap().logits(0), of_b[1]);
+    assert_eq!(engine.sequence(ids[1]).unwrap().logits(0), of_c[5]);
+    let mut verified = engine.sequence(ids[3]).unwrap();
+    for (row, expected) in of_a[1..].iter().enumerate() {
+        assert_eq!(verified.logits(row), expected, "row {row}");
+    }
+    verified.commit(4).unwrap();
+    // What was taken back leaves no trace, and what was kept is folded beside the others' rows.
+    let rows = [
+        StepRows::append(ids[3], &a[34..35]),
+        StepRows::append(ids[1], &c[25..26]),
+        StepRows::verify(ids[0], &b[4..17]),
+    ];
+    engine.step(&rows).unwrap();
+    assert_eq!(engine.sequence(ids[3]).unwrap().logits(0), of_a[5]);
+    assert_eq!(engine.sequence(ids[1]).unwrap().logits(0), of_c[6]);
+    assert_eq!(engine.sequence(ids[0]).unwrap().logits(12), of_b[14]);
+    assert_eq!(engine.sequence(ids[2]).unwrap().n_past(), 0);
+}
+
+#[test]
+fn steps_that_make_no_sense_change_nothing() {
+    let mut engine = engine(Model::F16, 2);
+    let ids: Vec<_> = engine.sequences().collect();
+    let (few, many) = (tokens(4), tokens(MAX_SHARED as usize));
+    let stranger = SequenceId::new(2);
+    let wide = EngineError::Setting {
+        setting: hexflash::setting::Setting::StepWidth,
+        allowed: format!("at most {MAX_SHARED}, for all sequences of a step together"),
+        found: u64::from(MAX_SHARED) + 4,
+    };
+    let none = EngineError::NoSequence { id: stranger, room: 2 };
+    let cases: [(&[StepRows<'_>], EngineError); 5] = [
+        (&[], EngineError::NoTokens),
+        (&[StepRows::append(ids[0], &few), StepRows::append(ids[1], &[])], EngineError::NoTokens),
+        (
+            &[StepRows::append(ids[0], &few), StepRows::append(ids[0], &few)],
+            EngineError::Twice { id: ids[0] },
+        ),
+        (&[StepRows::append(ids[0], &many), StepRows::append(ids[1], &few)], wide),
+        (&[StepRows::append(ids[0], &few), StepRows::append(stranger, &few)], none),
+    ];
+    for (rows, expected) in cases {
+        assert_eq!(engine.step(rows).unwrap_err().to_string(), expected.to_string());
+    }
+    assert_eq!(engine.stats().messages, 0);
+    assert!(ids.iter().all(|&id| engine.sequence(id).unwrap().n_past() == 0));
+    // A block is at most 16 tokens wide, also where others leave room for more.
+    let rows = [StepRows::append(ids[0], &few), StepRows::verify(ids[1], &many[..17])];
+    assert!(matches!(engine.step(&rows), Err(EngineError::Setting { found: 17, .. })));
+}
