@@ -10,7 +10,7 @@ use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
 use crate::model;
 use crate::sampler::{Sampler, SamplerOverrides, SamplerParams};
-use crate::speculation::{DraftLength, NGram, Source, Speculation};
+use crate::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use crate::text::{TextError, TextModel};
 use crate::weights::{CachePolicy, ImageOptions};
 
@@ -115,9 +115,9 @@ impl ModelOptions {
         // Refused now rather than with the first text.
         Sampler::new(sampling.clone())?;
         let (draft, source) = match &self.drafts {
-            Drafts::None => (None, Source::None),
-            Drafts::Model(path) => (Some(Gguf::open(path)?), Source::Model),
-            Drafts::NGrams => (None, Source::Host(Box::new(NGram::default()))),
+            Drafts::None => (None, DraftSource::None),
+            Drafts::Model(path) => (Some(Gguf::open(path)?), DraftSource::Model),
+            Drafts::NGrams => (None, DraftSource::Host(Box::new(NGram::default()))),
         };
         let device = device::open(&self.device, &self.device_options)?;
         let speculation = Speculation::new(source, self.draft_length);

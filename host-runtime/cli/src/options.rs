@@ -12,7 +12,7 @@ use hexflash::device::{self, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::Gguf;
 use hexflash::model::MAX_VERIFY;
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
 /// Name of the model that ships in the repository.
@@ -107,9 +107,9 @@ impl DrafterArgs {
     /// Speculation from its beginning, with drafts of `length`.
     pub(super) fn speculation(&self, length: DraftLength) -> Result<Speculation, CliError> {
         let source = match self.kind()? {
-            SpecType::None => Source::None,
-            SpecType::DraftDflash => Source::Model,
-            SpecType::NgramSimple => Source::Host(Box::new(NGram::default())),
+            SpecType::None => DraftSource::None,
+            SpecType::DraftDflash => DraftSource::Model,
+            SpecType::NgramSimple => DraftSource::Host(Box::new(NGram::default())),
         };
         Ok(Speculation::new(source, length))
     }

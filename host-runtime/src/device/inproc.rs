@@ -18,8 +18,8 @@ use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::IntoBytes;
 
 use super::memory::Pages;
-use super::sessions::{Session, not_mapped};
-use super::slots::Slots;
+use super::sessions::{DeviceSession, not_mapped};
+use super::slots::BufferIds;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, rings,
@@ -83,7 +83,7 @@ pub struct Inproc {
     /// Number of coming waits in which the host sleeps although a core is free, because another program
     /// wanted that core.
     sleepy_waits: u32,
-    buffers: Slots<SharedMemory>,
+    buffers: BufferIds<SharedMemory>,
     next_seq: u64,
     next_fd: i32,
 }
@@ -148,7 +148,7 @@ impl Inproc {
             cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
-        let buffers = Slots::new();
+        let buffers = BufferIds::new();
         let (core_free, sleepy_waits) = (false, 0);
         let mut device =
             Self { info, settings, running, core_free, sleepy_waits, buffers, next_seq: 0, next_fd: 0 };
@@ -182,7 +182,7 @@ impl Inproc {
     }
 }
 
-impl Session for Inproc {
+impl DeviceSession for Inproc {
     fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
         Self::open(options)
     }

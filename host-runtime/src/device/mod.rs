@@ -20,7 +20,7 @@ use hexflash_abi::{BufferId, Seq};
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use error::DeviceError;
 pub use memory::{Memory, SharedMemory, Source};
-pub use sessions::{Session, Sessions};
+pub use sessions::{DeviceSession, SplitDevice};
 
 /// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -237,9 +237,9 @@ pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, Devi
     }
 }
 
-fn open_as<D: Session + 'static>(options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
+fn open_as<D: DeviceSession + 'static>(options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     match options.sessions {
         None | Some(1) => Ok(Box::new(D::open_session(options, 0)?)),
-        Some(number) => Ok(Box::new(Sessions::<D>::open(options, number)?)),
+        Some(number) => Ok(Box::new(SplitDevice::<D>::open(options, number)?)),
     }
 }

@@ -17,7 +17,7 @@ use crate::record::{MAX_SESSIONS, SessionSet};
 use crate::setting::Setting;
 
 /// A device that can be one of several sessions.
-pub trait Session: Device {
+pub trait DeviceSession: Device {
     /// Opens session `number`, counted from 0.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ struct Pending {
 }
 
 /// Several sessions of a device as one device.
-pub struct Sessions<D> {
+pub struct SplitDevice<D> {
     all: Vec<D>,
     info: DeviceInfo,
     buffers: HashMap<BufferId, SessionSet>,
@@ -71,7 +71,7 @@ pub struct Sessions<D> {
     answered: usize,
 }
 
-impl<D: Session> Sessions<D> {
+impl<D: DeviceSession> SplitDevice<D> {
     /// Opens `number` sessions.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ fn add(mut sum: Response, next: &Response) -> Response {
     sum
 }
 
-impl<D: Session> Device for Sessions<D> {
+impl<D: DeviceSession> Device for SplitDevice<D> {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

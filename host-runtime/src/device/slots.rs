@@ -8,17 +8,17 @@ use super::DeviceError;
 /// Ids by number, the lowest free one first: a device that is started again gives the same ids in the same
 /// order.
 #[derive(Debug)]
-pub(super) struct Slots<T>(Vec<Slot<T>>);
+pub(super) struct BufferIds<T>(Vec<IdState<T>>);
 
 #[derive(Debug)]
-enum Slot<T> {
+enum IdState<T> {
     Free,
     /// Left out: another session uses the id.
     Reserved,
     Kept(T),
 }
 
-impl<T> Slots<T> {
+impl<T> BufferIds<T> {
     /// All free.
     pub(super) const fn new() -> Self {
         Self(Vec::new())
@@ -29,7 +29,7 @@ impl<T> Slots<T> {
     /// # Errors
     /// [`DeviceError::TooManyBuffers`].
     pub(super) fn free(&self) -> Result<BufferId, DeviceError> {
-        let free = self.0.iter().position(|slot| matches!(slot, Slot::Free)).unwrap_or(self.0.len());
+        let free = self.0.iter().position(|slot| matches!(slot, IdState::Free)).unwrap_or(self.0.len());
         if free >= MAX_BUFFERS {
             return Err(DeviceError::TooManyBuffers { limit: MAX_BUFFERS });
         }
@@ -38,7 +38,7 @@ impl<T> Slots<T> {
 
     /// Takes the id that [`free`](Self::free) gave.
     pub(super) fn take(&mut self, id: BufferId, kept: T) {
-        self.set(id, Slot::Kept(kept));
+        self.set(id, IdState::Kept(kept));
     }
 
     /// Leaves out the id that [`free`](Self::free) would give.
@@ -47,14 +47,14 @@ impl<T> Slots<T> {
     /// As there.
     pub(super) fn reserve(&mut self) -> Result<(), DeviceError> {
         let id = self.free()?;
-        self.set(id, Slot::Reserved);
+        self.set(id, IdState::Reserved);
         Ok(())
     }
 
-    fn set(&mut self, id: BufferId, slot: Slot<T>) {
+    fn set(&mut self, id: BufferId, slot: IdState<T>) {
         let at = id.0 as usize;
         if at == self.0.len() {
-            self.0.push(Slot::Free);
+            self.0.push(IdState::Free);
         }
         self.0[at] = slot;
     }
@@ -62,7 +62,7 @@ impl<T> Slots<T> {
     /// What is kept for an id.
     pub(super) fn get(&self, id: BufferId) -> Option<&T> {
         match self.0.get(id.0 as usize)? {
-            Slot::Kept(kept) => Some(kept),
+            IdState::Kept(kept) => Some(kept),
             _ => None,
         }
     }
@@ -70,7 +70,7 @@ impl<T> Slots<T> {
     /// Gives an id back, dropping what was kept for it.
     pub(super) fn give_back(&mut self, id: BufferId) {
         if let Some(slot) = self.0.get_mut(id.0 as usize) {
-            *slot = Slot::Free;
+            *slot = IdState::Free;
         }
     }
 
@@ -81,7 +81,7 @@ impl<T> Slots<T> {
 
     /// What is kept.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().filter_map(|slot| if let Slot::Kept(kept) = slot { Some(kept) } else { None })
+        self.0.iter().filter_map(|slot| if let IdState::Kept(kept) = slot { Some(kept) } else { None })
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_lowest_free_id_comes_next() {
-        let mut slots = Slots::new();
+        let mut slots = BufferIds::new();
         for n in 0..MAX_BUFFERS as u32 {
             let id = slots.free().unwrap();
             assert_eq!(id, BufferId(n));

@@ -1,6 +1,6 @@
 //! The engine's own methods: those of its first sequence, for all who have only one text.
 
-use super::{Block, Engine, EngineError, RoundLimits, Rounds, Sequence};
+use super::{DraftBlock, Engine, EngineError, RoundLimits, Rounds, Sequence};
 
 impl Engine {
     fn first(&mut self) -> Sequence<'_> {
@@ -103,7 +103,7 @@ impl Engine {
     ///
     /// # Errors
     /// The same.
-    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
+    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<DraftBlock, EngineError> {
         self.first().draft(anchor, n)
     }
 

@@ -7,14 +7,14 @@ use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, Fault};
 
-use super::programs::{Layouts, Programs, embedding_readers};
+use super::programs::{Layouts, RecordedPrograms, embedding_readers};
 use super::sequence::SequenceState;
 use super::snapshots::Snapshots;
 use super::weights::Image;
-use super::{Engine, EngineError, EngineOptions, RESERVED, Spec, Stage, StepStats, rounds};
+use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, rounds};
 use crate::device::{Buffer, Device, SessionSet};
 use crate::gguf::Gguf;
-use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, Draft, Region, Rollback, Scope, Widths};
+use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Region, Rollback, Scope, Widths};
 use crate::record::Homes;
 use crate::setting::Setting;
 use crate::weights::ImageOptions;
@@ -86,7 +86,8 @@ impl Engine {
         let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
         let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
         let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
-        let programs = Programs::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options)?;
+        let programs =
+            RecordedPrograms::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options)?;
         let sessions = 0..layouts.split.sessions();
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
@@ -122,7 +123,7 @@ impl Engine {
                 let homes = Homes { activations, kept_at: programs.kept_at(), handed };
                 let bytes = recorded.block(session, &homes, sizes)?;
                 let sites = recorded.sites(session).to_vec();
-                let stage = Stage { session, program: program.id(), bytes, sites };
+                let stage = SessionProgram { session, program: program.id(), bytes, sites };
                 image.cancel.check()?;
                 stage.load(&mut *device)?;
                 stages.push(stage);
@@ -159,7 +160,7 @@ impl Engine {
 /// The context length, and the options, as far as model and draft allow them.
 pub(super) fn settle(
     target: &Decoder,
-    draft: Option<&dyn Draft>,
+    draft: Option<&dyn DraftModel>,
     options: &EngineOptions,
 ) -> Result<(u32, EngineOptions), EngineError> {
     let trained = target.n_ctx_train;
@@ -197,7 +198,7 @@ fn batch(asked: u32, n_ctx: u32) -> Result<u32, EngineError> {
     Ok(asked.min(n_ctx))
 }
 
-impl Stage {
+impl SessionProgram {
     /// Loads it; the block is only needed in shared memory until the device has its own copy.
     pub(super) fn load(&self, device: &mut dyn Device) -> Result<(), EngineError> {
         let buffer = device.allocate_in(SessionSet::one(self.session), self.bytes.len() as u64)?;

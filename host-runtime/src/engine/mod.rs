@@ -32,14 +32,14 @@ use hexflash_abi::{ErrorCode, Fault, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError};
-use crate::model::{DRAFT_PREFIX, Decoder, Draft, IoLayout, KeptLayout};
+use crate::model::{DRAFT_PREFIX, Decoder, DraftModel, IoLayout, KeptLayout};
 use crate::record::Site;
-use weights::Weights;
+use weights::MappedWeights;
 
 pub use error::EngineError;
-use programs::Program;
+use programs::ProgramKind;
 pub use programs::{MemoryPlan, SpeculationMemory, list_program, plan, program_names};
-pub use rounds::{Block, IdleRounds, RoundLimits, RoundReport, Rounds};
+pub use rounds::{DraftBlock, IdleRounds, RoundLimits, RoundReport, Rounds};
 use sequence::{Health, SequenceState};
 pub use sequence::{Sequence, SequenceId};
 pub use shared::{RowKind, StepRows};
@@ -58,7 +58,7 @@ pub struct EngineOptions {
     /// Bytes for snapshots of recurrent states, with which sequences can be [rolled back](Sequence::roll_back)
     /// without computing their tokens again. 0 for none.
     pub snapshot_bytes: u64,
-    /// Layers whose input is kept for tests (see [`Shape::taps`](crate::model::Shape::taps)).
+    /// Layers whose input is kept for tests (see [`StepShape::taps`](crate::model::StepShape::taps)).
     #[doc(hidden)]
     pub taps: Vec<u32>,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
@@ -134,16 +134,16 @@ pub struct Engine {
     /// Steps so far: they tell whose logits are in shared memory.
     steps: u64,
     /// What of the images' memory is mapped on the device.
-    weights: Vec<Weights>,
+    weights: Vec<MappedWeights>,
     /// Each session's.
     activations: Vec<Buffer>,
     /// What sessions hand over, if there are several.
     handed: Option<Buffer>,
-    stages: Vec<Stage>,
+    stages: Vec<SessionProgram>,
 }
 
 /// What a session runs of a program.
-struct Stage {
+struct SessionProgram {
     session: usize,
     program: ProgramId,
     bytes: Vec<u8>,
@@ -153,7 +153,7 @@ struct Stage {
 
 /// What speculation adds to an engine.
 struct Spec {
-    draft: Option<Box<dyn Draft>>,
+    draft: Option<Box<dyn DraftModel>>,
     /// What it keeps beside states and caches; a dense target without a draft keeps nothing.
     buffer: Option<Buffer>,
     /// Where in it the tokens are that the draft guessed last.
@@ -177,7 +177,7 @@ impl Engine {
     }
 
     /// The draft model, if there is one.
-    pub fn draft_model(&self) -> Option<&dyn Draft> {
+    pub fn draft_model(&self) -> Option<&dyn DraftModel> {
         self.spec.as_ref()?.draft.as_deref()
     }
 
@@ -241,7 +241,12 @@ impl Engine {
     }
 
     /// Sends `program` for one sequence with these registers, and waits for it.
-    fn exec(&mut self, program: Program, slot: usize, registers: StepRegisters) -> Result<(), EngineError> {
+    fn exec(
+        &mut self,
+        program: ProgramKind,
+        slot: usize,
+        registers: StepRegisters,
+    ) -> Result<(), EngineError> {
         self.table.clear();
         self.table.push(registers.with(Register::Slot, slot as u32));
         self.exec_table(program)
@@ -249,7 +254,7 @@ impl Engine {
 
     /// Writes the row table, sends `program` and waits for it. A failure leaves the sequences of the table
     /// without their context.
-    fn exec_table(&mut self, program: Program) -> Result<(), EngineError> {
+    fn exec_table(&mut self, program: ProgramKind) -> Result<(), EngineError> {
         let start = Instant::now();
         self.write_table();
         let seq = self.submit(program, self.table.len())?;
@@ -280,7 +285,7 @@ impl Engine {
 
     /// Sends `program` with the first `n` blocks of registers as they are in shared memory when it is its
     /// turn.
-    fn submit(&mut self, program: Program, n: usize) -> Result<Seq, EngineError> {
+    fn submit(&mut self, program: ProgramKind, n: usize) -> Result<Seq, EngineError> {
         let len = (n * size_of::<StepRegisters>()) as u32;
         let registers = Range { buffer: self.io.id, len, offset: IoLayout::REGISTERS };
         let exec = Exec { program: program.id(), reserved: 0, registers };
@@ -289,7 +294,7 @@ impl Engine {
     }
 
     /// Waits for the answer to `seq`, which ran `program` and must be a success.
-    fn finish(&mut self, program: Program, seq: Seq) -> Result<Response, EngineError> {
+    fn finish(&mut self, program: ProgramKind, seq: Seq) -> Result<Response, EngineError> {
         let response = {
             let patience = self.device.patience();
             self.device.wait(patience)?
@@ -317,14 +322,14 @@ impl Engine {
     }
 
     /// The op of `program` that a fault of the session that answered last concerns.
-    fn site(&self, program: Program, fault: &Fault) -> Option<&Site> {
+    fn site(&self, program: ProgramKind, fault: &Fault) -> Option<&Site> {
         let (session, id) = (self.device.answered(), program.id());
         let stage = self.stages.iter().find(|stage| stage.session == session && stage.program == id);
         stage?.sites.get(fault.op.0 as usize)
     }
 
     /// Where in `program` a fault of the session that answered last was, for people.
-    fn place(&self, program: Program, fault: &Fault) -> String {
+    fn place(&self, program: ProgramKind, fault: &Fault) -> String {
         let Some(site) = self.site(program, fault) else {
             return format!("op {}", fault.op);
         };

@@ -9,8 +9,9 @@ use super::{EngineError, EngineOptions};
 use crate::device::{DeviceInfo, MAX_SESSIONS};
 use crate::gguf::Gguf;
 use crate::model::{
-    self, Buffers, Context, Decoder, Draft, EmbeddingReaders, Features, IoLayout, KeptLayout, KeptPlanner,
-    MAX_SHARED, MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Shape, Split, Tapes, WeightMap, Widths,
+    self, Buffers, Context, Decoder, DraftModel, EmbeddingReaders, Features, IoLayout, KeptLayout,
+    KeptPlanner, MAX_SHARED, MAX_VERIFY, Purpose, Recipes, Region, Rollback, Rows, Split, StepShape, Tapes,
+    WeightMap, Widths,
 };
 use crate::record::{Homes, Listing, RecordError, Recorded};
 
@@ -37,7 +38,7 @@ pub struct MemoryPlan {
     pub io: u64,
     /// Memory that speculation takes in addition; `None` without speculation.
     pub speculation: Option<SpeculationMemory>,
-    /// Program blocks.
+    /// ProgramKind blocks.
     pub programs: u64,
     /// VTCM of the device.
     pub vtcm: u64,
@@ -86,7 +87,7 @@ impl SpeculationMemory {
 
 /// A program of an engine; its number is its id on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Program {
+pub(super) enum ProgramKind {
     /// One token, its logits.
     Decode = 0,
     /// Up to [`MAX_VERIFY`] tokens, the logits of each; with speculation they may be taken back.
@@ -107,7 +108,7 @@ pub(super) enum Program {
     Restore = 8,
 }
 
-impl Program {
+impl ProgramKind {
     const ALL: [Self; 9] = [
         Self::Decode,
         Self::Verify,
@@ -144,7 +145,7 @@ impl Program {
 /// The names of the programs that an engine may have. Which of them it has depends on the draft model and on
 /// the settings.
 pub fn program_names() -> impl Iterator<Item = &'static str> {
-    Program::ALL.into_iter().map(Program::name)
+    ProgramKind::ALL.into_iter().map(ProgramKind::name)
 }
 
 /// What a model's programs refer to.
@@ -158,7 +159,7 @@ pub(super) struct Layouts {
 impl Layouts {
     pub(super) fn new(
         target: &Decoder,
-        draft: Option<&dyn Draft>,
+        draft: Option<&dyn DraftModel>,
         n_ctx: u32,
         options: &EngineOptions,
         split: Split,
@@ -179,7 +180,7 @@ impl Layouts {
         &'a self,
         target: &'a Decoder,
         weights: &'a WeightMap,
-        draft: Option<&'a dyn Draft>,
+        draft: Option<&'a dyn DraftModel>,
         buffers: Buffers,
     ) -> Recipes<'a> {
         let Self { kept, io, split } = self;
@@ -188,22 +189,22 @@ impl Layouts {
 }
 
 /// A model's programs before they are loaded: enough for a memory plan without weights.
-pub(super) struct Programs {
-    pub recorded: Vec<(Program, Recorded)>,
+pub(super) struct RecordedPrograms {
+    pub recorded: Vec<(ProgramKind, Recorded)>,
     kept_bytes: u64,
 }
 
-impl Programs {
+impl RecordedPrograms {
     /// Records every program that there are recipes for, by number.
     pub(super) fn record(recipes: &Recipes<'_>, options: &EngineOptions) -> Result<Self, RecordError> {
-        let all = |max_tokens, tapes, features| Shape {
+        let all = |max_tokens, tapes, features| StepShape {
             max_tokens,
             rows: Rows::All,
             taps: Vec::new(),
             tapes,
             features,
         };
-        let prefill = Shape {
+        let prefill = StepShape {
             max_tokens: options.batch,
             rows: Rows::One,
             taps: options.taps.clone(),
@@ -211,26 +212,29 @@ impl Programs {
             features: Features::Inject,
         };
         let mut recorded = vec![
-            (Program::Decode, recipes.step(&all(1, Tapes::Fold, Features::Keep))?),
-            (Program::Verify, recipes.step(&all(recipes.verify_tokens(), Tapes::Defer, Features::Inject))?),
-            (Program::Prefill, recipes.step(&prefill)?),
+            (ProgramKind::Decode, recipes.step(&all(1, Tapes::Fold, Features::Keep))?),
+            (
+                ProgramKind::Verify,
+                recipes.step(&all(recipes.verify_tokens(), Tapes::Defer, Features::Inject))?,
+            ),
+            (ProgramKind::Prefill, recipes.step(&prefill)?),
         ];
         if let Some(draft) = recipes.draft {
-            recorded.push((Program::Round, recipes.round(draft)?));
-            recorded.push((Program::Draft, recipes.draft_block(draft)?));
-            recorded.push((Program::Inject, recipes.inject(draft)?));
+            recorded.push((ProgramKind::Round, recipes.round(draft)?));
+            recorded.push((ProgramKind::Draft, recipes.draft_block(draft)?));
+            recorded.push((ProgramKind::Inject, recipes.inject(draft)?));
         }
         let kept = recipes.cx.kept;
         if kept.n_slots > 1 {
-            let shared = Shape {
+            let shared = StepShape {
                 rows: Rows::Listed,
                 ..all(MAX_SHARED.min(kept.n_ctx), Tapes::Defer, Features::Inject)
             };
-            recorded.push((Program::Shared, recipes.step(&shared)?));
+            recorded.push((ProgramKind::Shared, recipes.step(&shared)?));
         }
         if kept.n_snapshots > 0 {
-            recorded.push((Program::Save, recipes.copy_states(false)?));
-            recorded.push((Program::Restore, recipes.copy_states(true)?));
+            recorded.push((ProgramKind::Save, recipes.copy_states(false)?));
+            recorded.push((ProgramKind::Restore, recipes.copy_states(true)?));
         }
         Ok(Self { recorded, kept_bytes: recipes.cx.kept.region_bytes(Region::Activations) })
     }
@@ -243,7 +247,7 @@ impl Programs {
     /// Offset of the kept tensors: behind the activations of every program that may run between a round and
     /// the step that commits its tokens. Prefill is not one of them and may overwrite kept tensors.
     pub(super) fn kept_at(&self) -> u64 {
-        let short = self.recorded.iter().filter(|(program, _)| *program != Program::Prefill);
+        let short = self.recorded.iter().filter(|(program, _)| *program != ProgramKind::Prefill);
         short.map(|(_, r)| r.activation_bytes).max().unwrap_or(0)
     }
 
@@ -309,7 +313,7 @@ fn n_snapshots(target: &Decoder, options: &EngineOptions, split: &Split) -> Resu
 const MAX_SNAPSHOTS: u32 = 4096;
 
 /// The sessions that read the target's embedding.
-pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn Draft>) -> EmbeddingReaders {
+pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn DraftModel>) -> EmbeddingReaders {
     match draft {
         Some(draft) if draft.shares_embedding() => EmbeddingReaders::FirstAndLast,
         _ => target.embedding_readers(),
@@ -384,7 +388,7 @@ const HANDED: BufferId = BufferId(6);
 struct Rehearsal {
     target: Decoder,
     layouts: Layouts,
-    programs: Programs,
+    programs: RecordedPrograms,
     /// Bytes of the weights, and of the draft's.
     weight_bytes: (u64, u64),
 }
@@ -418,7 +422,8 @@ impl Rehearsal {
         }
         let layouts = Layouts::new(&target, draft, *n_ctx, options, split)?;
         let buffers = Buffers { state: [STATE; MAX_SESSIONS], io: IO, spec: SPECULATION };
-        let programs = Programs::record(&layouts.recipes(&target, &weights, draft, buffers), options)?;
+        let programs =
+            RecordedPrograms::record(&layouts.recipes(&target, &weights, draft, buffers), options)?;
         Ok(Self { target, layouts, programs, weight_bytes: (bytes, draft_bytes) })
     }
 }

@@ -19,7 +19,7 @@ use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 use zerocopy::IntoBytes;
 
-use super::programs::Program;
+use super::programs::ProgramKind;
 use super::sequence::{Health, Outputs, Sequence};
 use super::{Engine, EngineError, Pending, Spec};
 use crate::device::DeviceError;
@@ -39,12 +39,12 @@ pub struct RoundLimits<'a> {
 
 /// A few tokens: those that were drafted, or those that a round emitted.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct DraftBlock {
     n: usize,
     ids: [u32; MAX_VERIFY as usize],
 }
 
-impl Block {
+impl DraftBlock {
     /// These tokens, of which there are at most [`MAX_VERIFY`].
     pub(super) fn new(tokens: &[u32]) -> Self {
         let mut block = Self { n: tokens.len(), ..Self::default() };
@@ -53,7 +53,7 @@ impl Block {
     }
 }
 
-impl Deref for Block {
+impl Deref for DraftBlock {
     type Target = [u32];
 
     fn deref(&self) -> &[u32] {
@@ -61,7 +61,7 @@ impl Deref for Block {
     }
 }
 
-impl fmt::Debug for Block {
+impl fmt::Debug for DraftBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
@@ -73,7 +73,7 @@ pub struct RoundReport {
     /// Drafts that were verified.
     pub drafted: u32,
     /// Tokens emitted: the drafts accepted, and the target's next one.
-    pub tokens: Block,
+    pub tokens: DraftBlock,
     /// Whether there can be more rounds.
     pub halt: Halt,
 }
@@ -145,7 +145,7 @@ impl Engine {
     /// Hands the features that wait to the draft model, whichever sequence they belong to.
     pub(super) fn flush_pending(&mut self) -> Result<(), EngineError> {
         let Some(Pending { slot, n }) = self.pending() else { return Ok(()) };
-        self.exec(Program::Inject, slot, StepRegisters::step(self.sequences[slot].n_past - n, n))?;
+        self.exec(ProgramKind::Inject, slot, StepRegisters::step(self.sequences[slot].n_past - n, n))?;
         self.spec()?.pending = None;
         Ok(())
     }
@@ -159,9 +159,9 @@ impl Engine {
     }
 
     /// The first `n` tokens that the draft guessed last, at most a block less one.
-    fn read_drafts(&mut self, n: u32) -> Result<Block, EngineError> {
+    fn read_drafts(&mut self, n: u32) -> Result<DraftBlock, EngineError> {
         let (block, spec) = self.drafting()?;
-        let mut drafts = Block { n: n.min(block - 1) as usize, ..Block::default() };
+        let mut drafts = DraftBlock { n: n.min(block - 1) as usize, ..DraftBlock::default() };
         let buffer = spec.buffer.as_ref().ok_or(EngineError::Without { what: "a draft model" })?;
         buffer.memory.read(spec.drafts_at, drafts.ids[..drafts.n].as_mut_bytes());
         self.stats.host_bytes += 4 * drafts.n as u64;
@@ -201,7 +201,7 @@ impl Engine {
     /// Waits for the next round in flight.
     fn receive_round(&mut self) -> Result<Option<RoundReport>, EngineError> {
         let Some(seq) = self.spec()?.rounds.in_flight.pop_front() else { return Ok(None) };
-        if let Err(error) = self.finish(Program::Round, seq) {
+        if let Err(error) = self.finish(ProgramKind::Round, seq) {
             let rounds = &mut self.spec()?.rounds;
             let (slot, behind) = (rounds.slot, std::mem::take(&mut rounds.in_flight));
             self.sequences[slot].health = Health::after(&error);
@@ -216,7 +216,7 @@ impl Engine {
         let rounds = &self.spec()?.rounds;
         let (number, halt, slot) = (rounds.next, rounds.halt, rounds.slot);
         if halt != Halt::Running {
-            return Ok(Some(RoundReport { drafted: 0, tokens: Block::default(), halt }));
+            return Ok(Some(RoundReport { drafted: 0, tokens: DraftBlock::default(), halt }));
         }
         let mut words = [0u32; ROUND_WORDS as usize];
         let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
@@ -233,7 +233,7 @@ impl Engine {
             let request = hexflash_abi::message::MessageKind::Exec;
             return Err(DeviceError::fault(request, Status::Fatal, fault).into());
         };
-        let tokens = Block::new(&words[HEAD..][..emitted as usize]);
+        let tokens = DraftBlock::new(&words[HEAD..][..emitted as usize]);
         let rounds = &mut self.spec()?.rounds;
         (rounds.next, rounds.halt) = (number.wrapping_add(1), halt);
         self.stats.host += start.elapsed();
@@ -271,7 +271,7 @@ impl<'e> Sequence<'e> {
     ///
     /// # Errors
     /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
-    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<Block, EngineError> {
+    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<DraftBlock, EngineError> {
         self.run_draft(anchor, n)?;
         self.engine.read_drafts(n)
     }
@@ -290,7 +290,7 @@ impl<'e> Sequence<'e> {
         self.engine.stats.host_bytes += 4;
         let registers = StepRegisters::step(self.n_past(), block);
         let registers = registers.with(Register::DraftMax, n).with(Register::NDraft, n);
-        self.engine.exec(Program::Draft, self.slot, registers)
+        self.engine.exec(ProgramKind::Draft, self.slot, registers)
     }
 
     /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the
@@ -503,7 +503,7 @@ impl Rounds<'_> {
         if rounds.displaced || rounds.halt != Halt::Running || unread == SLOTS {
             return Ok(false);
         }
-        match engine.submit(Program::Round, 1) {
+        match engine.submit(ProgramKind::Round, 1) {
             Ok(seq) => engine.spec()?.rounds.in_flight.push_back(seq),
             Err(error) => {
                 if error.is_loss() {
@@ -586,7 +586,7 @@ impl IdleRounds<'_> {
     ///
     /// # Errors
     /// There is no draft model.
-    pub fn drafts(&mut self, n: u32) -> Result<Block, EngineError> {
+    pub fn drafts(&mut self, n: u32) -> Result<DraftBlock, EngineError> {
         self.engine.read_drafts(n)
     }
 

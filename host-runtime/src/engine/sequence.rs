@@ -6,8 +6,8 @@ use std::time::Instant;
 use hexflash_abi::registers::{Register, StepRegisters};
 use zerocopy::IntoBytes;
 
-use super::programs::Program;
-use super::{Block, Engine, EngineError, Pending};
+use super::programs::ProgramKind;
+use super::{DraftBlock, Engine, EngineError, Pending};
 use crate::model::{MAX_PENDING, MAX_VERIFY};
 use crate::setting::Setting;
 
@@ -66,7 +66,7 @@ pub(super) struct SequenceState {
     /// Tokens of the context that are on the tape and not in the recurrent states.
     pub(super) n_commit: u32,
     /// Tokens of the last verification, until a commit says how many of them stay.
-    pub(super) verified: Block,
+    pub(super) verified: DraftBlock,
     pub(super) health: Health,
     /// The rows of logits of its last step.
     pub(super) outputs: Outputs,
@@ -89,7 +89,7 @@ impl SequenceState {
         Self {
             n_past: 0,
             n_commit: 0,
-            verified: Block::default(),
+            verified: DraftBlock::default(),
             health: Health::Sound,
             outputs: Outputs::default(),
             history: Vec::with_capacity(room as usize),
@@ -99,7 +99,7 @@ impl SequenceState {
     /// Forgets all tokens.
     pub(super) fn clear(&mut self) {
         (self.n_past, self.n_commit, self.health) = (0, 0, Health::Sound);
-        (self.verified, self.outputs) = (Block::default(), Outputs::default());
+        (self.verified, self.outputs) = (DraftBlock::default(), Outputs::default());
         self.history.clear();
     }
 
@@ -111,7 +111,7 @@ impl SequenceState {
 
     /// The tokens of a step are on the tape, until a commit says how many of them stay.
     pub(super) fn defer(&mut self, tokens: &[u32]) {
-        (self.n_commit, self.verified) = (0, Block::new(tokens));
+        (self.n_commit, self.verified) = (0, DraftBlock::new(tokens));
     }
 }
 
@@ -217,7 +217,7 @@ impl Sequence<'_> {
         let piece = &tokens[..tokens.len().min(self.engine.batch as usize)];
         self.admit(piece)?;
         self.catch_up()?;
-        self.step(Program::Prefill, piece)?;
+        self.step(ProgramKind::Prefill, piece)?;
         self.state_mut().advance(piece);
         self.gave(1);
         Ok(piece.len())
@@ -233,7 +233,7 @@ impl Sequence<'_> {
         if self.engine.pending().is_some_and(|pending| pending.slot != slot || pending.n == MAX_PENDING) {
             self.engine.flush_pending()?;
         }
-        self.step(Program::Decode, &[token])?;
+        self.step(ProgramKind::Decode, &[token])?;
         self.state_mut().advance(&[token]);
         if let Some(spec) = self.engine.spec.as_mut().filter(|spec| spec.draft.is_some()) {
             spec.pending.get_or_insert(Pending { slot, n: 0 }).n += 1;
@@ -282,7 +282,7 @@ impl Sequence<'_> {
         state.history.extend_from_slice(kept);
         state.n_past += n;
         state.n_commit = n;
-        state.verified = Block::default();
+        state.verified = DraftBlock::default();
         Ok(())
     }
 
@@ -290,7 +290,7 @@ impl Sequence<'_> {
         too_wide(tokens)?;
         self.admit(tokens)?;
         self.catch_up()?;
-        self.step(Program::Verify, tokens)?;
+        self.step(ProgramKind::Verify, tokens)?;
         self.state_mut().n_commit = 0;
         self.gave(tokens.len());
         Ok(())
@@ -313,7 +313,7 @@ impl Sequence<'_> {
             let (wanted, n_ctx_train) = (tokens.len(), self.engine.config.n_ctx_train);
             return Err(EngineError::ContextFull { wanted, n_past, n_ctx, n_ctx_train });
         }
-        self.state_mut().verified = Block::default();
+        self.state_mut().verified = DraftBlock::default();
         Ok(())
     }
 
@@ -325,11 +325,11 @@ impl Sequence<'_> {
     }
 
     /// One message: token ids and registers into shared memory, `Exec`, response.
-    fn step(&mut self, program: Program, tokens: &[u32]) -> Result<(), EngineError> {
+    fn step(&mut self, program: ProgramKind, tokens: &[u32]) -> Result<(), EngineError> {
         let start = Instant::now();
         let row = match program {
-            Program::Prefill => Some(tokens.len() as u32 - 1),
-            Program::Decode => {
+            ProgramKind::Prefill => Some(tokens.len() as u32 - 1),
+            ProgramKind::Decode => {
                 self.engine.spec.as_ref().map(|spec| spec.pending.map_or(0, |pending| pending.n))
             }
             _ => None,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use hexflash_abi::registers::{Register, StepRegisters};
 use zerocopy::IntoBytes;
 
-use super::programs::Program;
+use super::programs::ProgramKind;
 use super::sequence::too_wide;
 use super::{Engine, EngineError, SequenceId};
 use crate::model::MAX_SHARED;
@@ -66,7 +66,7 @@ impl Engine {
         self.stats.host_bytes += (ids.len() + listed.len()) as u64;
         self.steps += 1;
         self.stats.host += start.elapsed();
-        self.exec_table(Program::Shared)?;
+        self.exec_table(ProgramKind::Shared)?;
         let mut first = 0;
         for &StepRows { sequence, tokens, kind } in rows {
             let (slot, n) = (sequence.slot(), outputs(tokens, kind));

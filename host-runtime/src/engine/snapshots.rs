@@ -7,9 +7,9 @@
 
 use hexflash_abi::registers::{Register, StepRegisters};
 
-use super::programs::Program;
+use super::programs::ProgramKind;
 use super::sequence::Outputs;
-use super::{Block, Engine, EngineError, Sequence};
+use super::{DraftBlock, Engine, EngineError, Sequence};
 
 /// The snapshots of all sequences.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Sequence<'_> {
         if n_past > 0
             && let Some(place) = self.engine.snapshots.place(self.slot, n_past)
         {
-            self.copy_states(Program::Save, place)?;
+            self.copy_states(ProgramKind::Save, place)?;
             self.engine.snapshots.fill(place, self.slot, n_past);
         }
         Ok(n_past)
@@ -117,7 +117,7 @@ impl Sequence<'_> {
         self.engine.snapshots.forget_after(slot, n);
         let in_states = n_past - n_commit;
         let state = self.state_mut();
-        (state.verified, state.outputs) = (Block::default(), Outputs::default());
+        (state.verified, state.outputs) = (DraftBlock::default(), Outputs::default());
         if n == n_past || self.engine.config.state_bytes() == 0 || n >= in_states {
             // Tokens that are on the tape, and not in the states, are cut off there.
             let state = self.state_mut();
@@ -127,7 +127,7 @@ impl Sequence<'_> {
         }
         let from = match self.engine.snapshots.best(slot, n) {
             Some((place, from)) => {
-                self.copy_states(Program::Restore, place)?;
+                self.copy_states(ProgramKind::Restore, place)?;
                 from
             }
             None => 0,
@@ -143,7 +143,7 @@ impl Sequence<'_> {
         Ok(())
     }
 
-    fn copy_states(&mut self, program: Program, place: usize) -> Result<(), EngineError> {
+    fn copy_states(&mut self, program: ProgramKind, place: usize) -> Result<(), EngineError> {
         // The program has one row, which no op reads.
         let registers = StepRegisters::step(0, 1).with(Register::Snapshot, place as u32);
         self.engine.exec(program, self.slot, registers)

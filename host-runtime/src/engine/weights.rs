@@ -1,4 +1,4 @@
-//! Weights on the device: each session gets what it reads, straight from the image of all.
+//! MappedWeights on the device: each session gets what it reads, straight from the image of all.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::device::{Buffer, Device, SessionSet, Source};
 use crate::gguf::Gguf;
 use crate::model::{Decoder, EmbeddingReaders, Split, WeightMap, WeightPlan};
 use crate::setting::Setting;
-use crate::weights::{ImageOptions, Stretch, WeightEntry, WeightImage};
+use crate::weights::{ImageOptions, ImageRange, WeightEntry, WeightImage};
 
 /// Stretches of an image begin at a multiple of this: no system has larger pages.
 const PAGE: u64 = 64 << 10;
 /// Longest stretch, but for single weights that are larger: FastRPC maps less than 2 GiB at once.
 const LONGEST: u64 = 1 << 30;
 
-/// Weights that some sessions have mapped.
-pub(super) struct Weights {
+/// MappedWeights that some sessions have mapped.
+pub(super) struct MappedWeights {
     sessions: SessionSet,
     source: Arc<dyn Source>,
     pub(super) buffer: Buffer,
 }
 
-impl Weights {
-    fn map(device: &mut dyn Device, sessions: SessionSet, stretch: Stretch) -> Result<Self, EngineError> {
+impl MappedWeights {
+    fn map(device: &mut dyn Device, sessions: SessionSet, stretch: ImageRange) -> Result<Self, EngineError> {
         let source: Arc<dyn Source> = Arc::new(stretch);
         let buffer = device.import_in(sessions, Arc::clone(&source))?;
         Ok(Self { sessions, source, buffer })
@@ -43,8 +43,8 @@ pub(super) struct Image {
     plan: WeightPlan,
 }
 
-/// Weights next to each other, read by the same sessions.
-struct Run {
+/// MappedWeights next to each other, read by the same sessions.
+struct Neighbours {
     start: u64,
     end: u64,
     sessions: SessionSet,
@@ -108,14 +108,14 @@ impl Image {
         self,
         device: &mut dyn Device,
         readers: impl Fn(&str) -> SessionSet,
-        mapped: &mut Vec<Weights>,
+        mapped: &mut Vec<MappedWeights>,
     ) -> Result<WeightMap, EngineError> {
         let runs = self.runs(readers);
         let mut homes: Vec<(u64, u64, BufferId)> = Vec::with_capacity(runs.len());
-        for Run { start, end, sessions } in runs {
+        for Neighbours { start, end, sessions } in runs {
             let first = start / PAGE * PAGE;
-            let stretch = Stretch::new(&self.image, first..end);
-            let weights = Weights::map(device, sessions, stretch)?;
+            let stretch = ImageRange::new(&self.image, first..end);
+            let weights = MappedWeights::map(device, sessions, stretch)?;
             homes.push((start, first, weights.buffer.id));
             mapped.push(weights);
         }
@@ -126,15 +126,15 @@ impl Image {
         Ok(WeightMap::new(self.plan, |label| self.image.entry(label).copied(), home))
     }
 
-    fn runs(&self, readers: impl Fn(&str) -> SessionSet) -> Vec<Run> {
+    fn runs(&self, readers: impl Fn(&str) -> SessionSet) -> Vec<Neighbours> {
         let mut entries: Vec<_> = self.image.entries().collect();
         entries.sort_unstable_by_key(|(_, entry)| entry.offset);
-        let mut runs: Vec<Run> = Vec::new();
+        let mut runs: Vec<Neighbours> = Vec::new();
         for (label, entry) in entries {
             let (sessions, end) = (readers(label), entry.offset + entry.bytes);
             match runs.last_mut() {
                 Some(run) if run.sessions == sessions && end - run.start <= LONGEST => run.end = end,
-                _ => runs.push(Run { start: entry.offset, end, sessions }),
+                _ => runs.push(Neighbours { start: entry.offset, end, sessions }),
             }
         }
         runs

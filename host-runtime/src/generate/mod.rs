@@ -100,7 +100,7 @@ pub struct Generation {
     /// The last token of the text. It is emitted and not in the context.
     last: u32,
     /// Where the context began and where the last step left it.
-    place: Option<Place>,
+    place: Option<ContextSpan>,
     /// When the prompt began, and then the text.
     start: Instant,
     /// The engine's statistics at that time.
@@ -113,7 +113,7 @@ pub struct Generation {
 
 /// Tokens in the context.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ContextSpan {
     begin: u32,
     now: u32,
 }
@@ -250,7 +250,7 @@ impl Generation {
     fn begin(&mut self, sequence: &mut Sequence<'_>) -> Result<(), GenerateError> {
         let found = sequence.n_past();
         match self.place {
-            Some(Place { now, .. }) if now == found => Ok(()),
+            Some(ContextSpan { now, .. }) if now == found => Ok(()),
             Some(_) => Err(GenerateError::Displaced),
             None => {
                 self.start = Instant::now();
@@ -265,7 +265,7 @@ impl Generation {
                     other => other?,
                 }
                 self.out.reserve(sequence.engine().n_ctx());
-                self.place = Some(Place { begin: sequence.n_past(), now: sequence.n_past() });
+                self.place = Some(ContextSpan { begin: sequence.n_past(), now: sequence.n_past() });
                 Ok(())
             }
         }

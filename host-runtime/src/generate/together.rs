@@ -80,23 +80,22 @@ pub fn step_together(
     let Some(first) = shares.iter().position(|share| !matches!(share, Share::Nothing)) else { return };
     let start = Instant::now();
     let outcome = run(engine, generations, &shares, first);
-    let alone = !matches!(outcome, Ok(Recovery::Done));
-    let mut outcome = Some(outcome);
-    for (i, (generation, &share)) in generations.iter_mut().zip(&shares).enumerate().skip(first) {
-        if matches!(share, Share::Nothing) || (alone && i > first) {
+    if !matches!(outcome, Ok(Recovery::Done)) {
+        let generation = &mut *generations[first];
+        let Ok(mut sequence) = engine.sequence(generation.id) else { return };
+        let progress = outcome.map(|_| generation.end(&mut sequence, Finish::Interrupted));
+        return on_event(first, generation.report(&mut sequence, progress));
+    }
+    for (i, (generation, &share)) in generations.iter_mut().zip(&shares).enumerate() {
+        if matches!(share, Share::Nothing) {
             continue;
         }
         let Ok(mut sequence) = engine.sequence(generation.id) else { continue };
-        let progress = match outcome.take() {
-            Some(Err(error)) => Err(error),
-            Some(Ok(Recovery::Cancelled)) => Ok(generation.end(&mut sequence, Finish::Interrupted)),
-            Some(Ok(Recovery::Done)) | None => generation.conclude(&mut sequence, share, start),
-        };
+        let progress = generation.conclude(&mut sequence, share, start);
         on_event(i, generation.report(&mut sequence, progress));
         if let Phase::First = generation.phase {
             generation.out.begin_step();
-            let progress = generation.next_token(&mut sequence).transpose();
-            if let Some(progress) = progress {
+            if let Some(progress) = generation.next_token(&mut sequence).transpose() {
                 on_event(i, generation.report(&mut sequence, progress));
             }
         }

@@ -26,7 +26,7 @@ impl GgufError {
 
 /// Part of a file that a message speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FilePart {
     /// Magic, version and counts.
     Header,
     /// Name of the key-value pair at this position.
@@ -41,15 +41,15 @@ pub enum Place {
     Tensor(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Header => f.write_str("the header"),
-            Place::KeyName(n) => write!(f, "the name of key {n}"),
-            Place::Key(key) => write!(f, "key {}", Clean(key)),
-            Place::Element(key, n) => write!(f, "element {n} of key {}", Clean(key)),
-            Place::TensorName(n) => write!(f, "the name of tensor {n}"),
-            Place::Tensor(name) => write!(f, "tensor {}", Clean(name)),
+            FilePart::Header => f.write_str("the header"),
+            FilePart::KeyName(n) => write!(f, "the name of key {n}"),
+            FilePart::Key(key) => write!(f, "key {}", Clean(key)),
+            FilePart::Element(key, n) => write!(f, "element {n} of key {}", Clean(key)),
+            FilePart::TensorName(n) => write!(f, "the name of tensor {n}"),
+            FilePart::Tensor(name) => write!(f, "tensor {}", Clean(name)),
         }
     }
 }
@@ -137,7 +137,7 @@ pub enum Cause {
     )]
     Shortened { name: String },
     #[error("truncated: {place} ends at byte {end} but the file has {len}; download it again")]
-    Truncated { place: Place, end: u64, len: u64 },
+    Truncated { place: FilePart, end: u64, len: u64 },
     #[error(
         "truncated or corrupt: {count} {what} cannot fit in the {left} bytes that follow; download it again"
     )]
@@ -145,7 +145,7 @@ pub enum Cause {
     #[error("too many {what}: {count}, at most {limit} are supported; download it again or use another file")]
     TooMany { what: &'static str, count: u64, limit: u64 },
     #[error("corrupt: {place} is {len} bytes long, at most {limit} are supported; download it again")]
-    StringTooLong { place: Place, len: u64, limit: u64 },
+    StringTooLong { place: FilePart, len: u64, limit: u64 },
     #[error(
         "corrupt: key {} has {len} elements, at most {limit} are supported; download it again",
         Clean(key)
@@ -154,15 +154,15 @@ pub enum Cause {
 
     // Names and values.
     #[error("corrupt: {place} is empty; download it again or convert the model again")]
-    EmptyName { place: Place },
+    EmptyName { place: FilePart },
     #[error("corrupt: {place} is not valid UTF-8 (byte {at} of it); download it again")]
-    InvalidUtf8 { place: Place, at: usize },
+    InvalidUtf8 { place: FilePart, at: usize },
     #[error("corrupt: key {} occurs twice; convert the model again", Clean(key))]
     DuplicateKey { key: String },
     #[error("key {} has unknown value type {id}; download it again or update hexflash", Clean(key))]
     UnknownValueType { key: String, id: u32 },
     #[error("corrupt: {place} is a bool stored as {byte}, not 0 or 1; download it again")]
-    BadBool { place: Place, byte: u8 },
+    BadBool { place: FilePart, byte: u8 },
     #[error("key {} is an array of arrays, which is not supported; convert the model without it", Clean(key))]
     NestedArray { key: String },
     #[error(
@@ -208,7 +208,7 @@ pub enum Cause {
     #[error("key {} should be {expected} but is {found}; convert the model again", Clean(key))]
     WrongType { key: String, expected: &'static str, found: Kind },
     #[error("{place} is {value}, which does not fit {expected}; convert the model again")]
-    OutOfRange { place: Place, expected: &'static str, value: i128 },
+    OutOfRange { place: FilePart, expected: &'static str, value: i128 },
     #[error("key {} has {found} elements, not {expected}; convert the model again", Clean(key))]
     WrongLength { key: String, expected: usize, found: usize },
     #[error("missing tensor {}; download it again or use a complete model", Clean(name))]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::error::{Cause, GgufError, Place};
+use super::error::{Cause, FilePart, GgufError};
 use super::limits::MAX_LAYERS;
 use super::value::{Array, StringArray, Value};
 
@@ -61,7 +61,7 @@ impl Metadata {
     pub fn u32_opt(&self, key: &str) -> Result<Option<u32>> {
         const EXPECTED: &str = "u32";
         let Some(n) = self.typed(key, EXPECTED, Value::as_integer)? else { return Ok(None) };
-        let place = || Place::Key(key.to_owned());
+        let place = || FilePart::Key(key.to_owned());
         self.fit(n, EXPECTED, place).map(Some)
     }
 
@@ -199,11 +199,16 @@ impl Metadata {
         element: &'static str,
     ) -> Result<Option<Vec<T>>> {
         let Some(values) = self.typed(key, expected, |v| v.as_array()?.integers())? else { return Ok(None) };
-        let place = |i| move || Place::Element(key.to_owned(), i);
+        let place = |i| move || FilePart::Element(key.to_owned(), i);
         values.zip(0..).map(|(n, i)| self.fit(n, element, place(i))).collect::<Result<_>>().map(Some)
     }
 
-    fn fit<T: TryFrom<i128>>(&self, n: i128, expected: &'static str, place: impl Fn() -> Place) -> Result<T> {
+    fn fit<T: TryFrom<i128>>(
+        &self,
+        n: i128,
+        expected: &'static str,
+        place: impl Fn() -> FilePart,
+    ) -> Result<T> {
         T::try_from(n).map_err(|_| self.fail(Cause::OutOfRange { place: place(), expected, value: n }))
     }
 

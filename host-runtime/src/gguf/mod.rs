@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::positioned;
 
-pub use error::{Cause, Clean, GgufError, Lookalike, Place};
+pub use error::{Cause, Clean, FilePart, GgufError, Lookalike};
 pub use meta::Metadata;
 pub use tensor::TensorInfo;
 pub use types::GgmlType;
@@ -73,7 +73,7 @@ impl Gguf {
             index: HashMap::new(),
         };
         model.add_tensors(parsed.tensors)?;
-        if let Some(split) = shards::Split::of(&model.meta)? {
+        if let Some(split) = shards::ShardInfo::of(&model.meta)? {
             for (path, no) in split.siblings(path)?.iter().zip(1..) {
                 let (shard, parsed) = open_shard(path, model.shards.len())?;
                 split.check_member(&parsed.meta, path, no)?;

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::error::{Cause, Lookalike, Place};
+use super::error::{Cause, FilePart, Lookalike};
 use super::limits::*;
 use super::meta::Metadata;
 use super::tensor::{self, TensorInfo};
@@ -49,7 +49,7 @@ pub(super) fn parse(bytes: &[u8], len: u64, path: &Path, shard: usize) -> Result
 
 fn parse_all(cursor: &mut Cursor<'_>, path: &Path, shard: usize) -> Result<Parsed, Cause> {
     let version = read_version(cursor)?;
-    let header = || Place::Header;
+    let header = || FilePart::Header;
     let tensor_count = cursor.u64(header)?;
     let key_count = cursor.u64(header)?;
     check_count("tensors", tensor_count, MAX_TENSORS, MIN_TENSOR_BYTES, cursor)?;
@@ -57,7 +57,7 @@ fn parse_all(cursor: &mut Cursor<'_>, path: &Path, shard: usize) -> Result<Parse
 
     let mut meta = Metadata::new(path);
     for index in 0..key_count {
-        let key = cursor.name(MAX_KEY_LEN, || Place::KeyName(index))?;
+        let key = cursor.name(MAX_KEY_LEN, || FilePart::KeyName(index))?;
         let value = read_value(cursor, key)?;
         if !meta.insert(key, value) {
             return Err(Cause::DuplicateKey { key: key.to_owned() });
@@ -78,8 +78,8 @@ fn read_version(cursor: &mut Cursor<'_>) -> Result<u32, Cause> {
     if !MAGIC.starts_with(head) {
         return Err(Cause::NotGguf { looks: Lookalike::of(cursor.bytes) });
     }
-    cursor.take(MAGIC.len() as u64, || Place::Header)?;
-    let version = cursor.u32(|| Place::Header)?;
+    cursor.take(MAGIC.len() as u64, || FilePart::Header)?;
+    let version = cursor.u32(|| FilePart::Header)?;
     // The magic is the same in big-endian files; a small version read backwards gives them away.
     if (1..=u32::from(u8::MAX)).contains(&version.swap_bytes()) {
         return Err(Cause::BigEndian { version: version.swap_bytes() });
@@ -110,7 +110,7 @@ fn check_count(
 }
 
 fn read_value(cursor: &mut Cursor<'_>, key: &str) -> Result<Value, Cause> {
-    let place = || Place::Key(key.to_owned());
+    let place = || FilePart::Key(key.to_owned());
     Ok(match read_type(cursor, key)? {
         ValueType::U8 => Value::U8(u8::from_le_bytes(cursor.array(place)?)),
         ValueType::I8 => Value::I8(i8::from_le_bytes(cursor.array(place)?)),
@@ -129,13 +129,13 @@ fn read_value(cursor: &mut Cursor<'_>, key: &str) -> Result<Value, Cause> {
 }
 
 fn read_type(cursor: &mut Cursor<'_>, key: &str) -> Result<ValueType, Cause> {
-    let id = cursor.u32(|| Place::Key(key.to_owned()))?;
+    let id = cursor.u32(|| FilePart::Key(key.to_owned()))?;
     ValueType::from_id(id).ok_or_else(|| Cause::UnknownValueType { key: key.to_owned(), id })
 }
 
 fn read_array(cursor: &mut Cursor<'_>, key: &str) -> Result<Array, Cause> {
     let element = read_type(cursor, key)?;
-    let len = cursor.u64(|| Place::Key(key.to_owned()))?;
+    let len = cursor.u64(|| FilePart::Key(key.to_owned()))?;
     if len > MAX_ARRAY_LEN {
         return Err(Cause::ArrayTooLong { key: key.to_owned(), len, limit: MAX_ARRAY_LEN });
     }
@@ -151,8 +151,8 @@ fn read_array(cursor: &mut Cursor<'_>, key: &str) -> Result<Array, Cause> {
         ValueType::F32 => Array::F32(read_numbers(cursor, key, len, f32::from_le_bytes)?),
         ValueType::F64 => Array::F64(read_numbers(cursor, key, len, f64::from_le_bytes)?),
         ValueType::Bool => {
-            let bytes = cursor.take(len, || Place::Key(key.to_owned()))?;
-            let element = |i| move || Place::Element(key.to_owned(), i);
+            let bytes = cursor.take(len, || FilePart::Key(key.to_owned()))?;
+            let element = |i| move || FilePart::Element(key.to_owned(), i);
             let bools = bytes.iter().zip(0..).map(|(&b, i)| to_bool(b, element(i)));
             Array::Bool(bools.collect::<Result<_, _>>()?)
         }
@@ -169,7 +169,7 @@ fn read_numbers<T, const N: usize>(
     convert: fn([u8; N]) -> T,
 ) -> Result<Vec<T>, Cause> {
     // `len` is at most MAX_ARRAY_LEN, so the product cannot wrap.
-    let bytes = cursor.take(len * N as u64, || Place::Key(key.to_owned()))?;
+    let bytes = cursor.take(len * N as u64, || FilePart::Key(key.to_owned()))?;
     let (numbers, _) = bytes.as_chunks::<N>();
     Ok(numbers.iter().map(|&n| convert(n)).collect())
 }
@@ -180,16 +180,16 @@ fn read_strings(cursor: &mut Cursor<'_>, key: &str, len: u64) -> Result<StringAr
     const LEAST: u64 = 8;
     if len * LEAST > cursor.left() {
         let end = cursor.pos as u64 + len * LEAST;
-        return Err(Cause::Truncated { place: Place::Key(key.to_owned()), end, len: cursor.len });
+        return Err(Cause::Truncated { place: FilePart::Key(key.to_owned()), end, len: cursor.len });
     }
     let mut strings = StringArray::with_capacity(len as usize);
     for i in 0..len {
-        strings.push(cursor.string(MAX_STRING_LEN, || Place::Element(key.to_owned(), i))?);
+        strings.push(cursor.string(MAX_STRING_LEN, || FilePart::Element(key.to_owned(), i))?);
     }
     Ok(strings)
 }
 
-fn to_bool(byte: u8, place: impl Fn() -> Place) -> Result<bool, Cause> {
+fn to_bool(byte: u8, place: impl Fn() -> FilePart) -> Result<bool, Cause> {
     match byte {
         0 => Ok(false),
         1 => Ok(true),
@@ -199,8 +199,8 @@ fn to_bool(byte: u8, place: impl Fn() -> Place) -> Result<bool, Cause> {
 
 /// Reads one entry of the tensor table. Its `offset` is still relative to the data section.
 fn read_tensor(cursor: &mut Cursor<'_>, index: u64, shard: usize) -> Result<TensorInfo, Cause> {
-    let name = cursor.name(MAX_TENSOR_NAME_LEN, || Place::TensorName(index))?;
-    let place = || Place::Tensor(name.to_owned());
+    let name = cursor.name(MAX_TENSOR_NAME_LEN, || FilePart::TensorName(index))?;
+    let place = || FilePart::Tensor(name.to_owned());
     let n_dims = cursor.u32(place)?;
     if !(1..=MAX_DIMS).contains(&n_dims) {
         return Err(Cause::BadDimCount { name: name.to_owned(), n: n_dims });
@@ -231,9 +231,11 @@ fn alignment(meta: &Metadata) -> Result<u64, Cause> {
     match u64::try_from(n) {
         Ok(n) if is_alignment(n) => Ok(n),
         Ok(value) => Err(Cause::BadAlignment { value }),
-        Err(_) => {
-            Err(Cause::OutOfRange { place: Place::Key(KEY_ALIGNMENT.to_owned()), expected: "u32", value: n })
-        }
+        Err(_) => Err(Cause::OutOfRange {
+            place: FilePart::Key(KEY_ALIGNMENT.to_owned()),
+            expected: "u32",
+            value: n,
+        }),
     }
 }
 
@@ -254,7 +256,7 @@ impl<'a> Cursor<'a> {
         self.len - self.pos as u64
     }
 
-    fn take(&mut self, n: u64, place: impl Fn() -> Place) -> Result<&'a [u8], Cause> {
+    fn take(&mut self, n: u64, place: impl Fn() -> FilePart) -> Result<&'a [u8], Cause> {
         if n > self.left() {
             let end = (self.pos as u64).saturating_add(n);
             return Err(Cause::Truncated { place: place(), end, len: self.len });
@@ -268,22 +270,22 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self, place: impl Fn() -> Place) -> Result<[u8; N], Cause> {
+    fn array<const N: usize>(&mut self, place: impl Fn() -> FilePart) -> Result<[u8; N], Cause> {
         let bytes = self.take(N as u64, place)?;
         let mut out = [0; N];
         out.copy_from_slice(bytes);
         Ok(out)
     }
 
-    fn u32(&mut self, place: impl Fn() -> Place) -> Result<u32, Cause> {
+    fn u32(&mut self, place: impl Fn() -> FilePart) -> Result<u32, Cause> {
         Ok(u32::from_le_bytes(self.array(place)?))
     }
 
-    fn u64(&mut self, place: impl Fn() -> Place) -> Result<u64, Cause> {
+    fn u64(&mut self, place: impl Fn() -> FilePart) -> Result<u64, Cause> {
         Ok(u64::from_le_bytes(self.array(place)?))
     }
 
-    fn string(&mut self, limit: u64, place: impl Fn() -> Place) -> Result<&'a str, Cause> {
+    fn string(&mut self, limit: u64, place: impl Fn() -> FilePart) -> Result<&'a str, Cause> {
         let len = self.u64(&place)?;
         if len > limit {
             return Err(Cause::StringTooLong { place: place(), len, limit });
@@ -293,7 +295,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A key or tensor name: a string that must not be empty.
-    fn name(&mut self, limit: u64, place: impl Fn() -> Place) -> Result<&'a str, Cause> {
+    fn name(&mut self, limit: u64, place: impl Fn() -> FilePart) -> Result<&'a str, Cause> {
         match self.string(limit, &place)? {
             "" => Err(Cause::EmptyName { place: place() }),
             name => Ok(name),

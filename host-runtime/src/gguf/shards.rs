@@ -14,7 +14,7 @@ const KEY_TENSORS: &str = "split.tensors.count";
 
 /// What a shard says of the split it belongs to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Split {
+pub(super) struct ShardInfo {
     /// Position of this shard, from 0.
     no: u32,
     /// Number of shards, at least 2.
@@ -23,14 +23,14 @@ pub(super) struct Split {
     tensors: Option<u32>,
 }
 
-impl Split {
+impl ShardInfo {
     /// The split a file belongs to; `None` for a model in one file.
-    pub(super) fn of(meta: &Metadata) -> Result<Option<Split>, GgufError> {
+    pub(super) fn of(meta: &Metadata) -> Result<Option<ShardInfo>, GgufError> {
         let count = meta.u32_or(KEY_COUNT, 1)?;
         if count <= 1 {
             return Ok(None);
         }
-        Ok(Some(Split { no: meta.require_u32(KEY_NO)?, count, tensors: meta.u32_opt(KEY_TENSORS)? }))
+        Ok(Some(ShardInfo { no: meta.require_u32(KEY_NO)?, count, tensors: meta.u32_opt(KEY_TENSORS)? }))
     }
 
     /// Paths of the shards after the first, all known to exist. `first` is the file that was opened.

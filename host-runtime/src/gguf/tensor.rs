@@ -1,6 +1,6 @@
 //! Where each tensor lies, and the proof that it lies inside its file.
 
-use super::error::{Cause, Place};
+use super::error::{Cause, FilePart};
 use super::types::GgmlType;
 
 /// One tensor's description. Made only by opening a file, so its extent is known to be inside it.
@@ -58,7 +58,7 @@ pub(super) fn place_in_file(
         let start = data_start.saturating_add(t.offset);
         let end = start.saturating_add(t.size);
         if end > file_len {
-            return Err(Cause::Truncated { place: Place::Tensor(t.name.clone()), end, len: file_len });
+            return Err(Cause::Truncated { place: FilePart::Tensor(t.name.clone()), end, len: file_len });
         }
         t.offset = start;
     }

@@ -29,14 +29,14 @@ mod tensors;
 
 pub use block::{Attention, DeltaNet, Gate, KvCache, KvFormat, Layer, Mix, Mixer, Mlp, Norms, Queries, Rope};
 pub use decoder::Decoder;
-pub use draft::{BLOCK as DRAFT_BLOCK, Draft, keep as keep_draft, read as read_draft};
+pub use draft::{BLOCK as DRAFT_BLOCK, DraftModel, keep as keep_draft, read as read_draft};
 pub use error::{DraftError, ModelError};
 pub use graph::{Buffers, Context, Part, Tapes};
 pub use io::{IoLayout, Widths};
 pub use kept::{Kept, KeptLayout, KeptPlanner, Purpose, Region, Rollback};
 pub use limits::{MAX_PENDING, MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 pub use open::read;
-pub use programs::{Features, Recipes, Rows, Shape};
+pub use programs::{Features, Recipes, Rows, StepShape};
 pub(crate) use scope::DRAFT_PREFIX;
 pub use scope::Scope;
 pub use split::{EmbeddingReaders, Split};

@@ -9,7 +9,7 @@ use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
 
 use super::decoder::{Decoder, Taps};
-use super::draft::{BLOCK, Draft, PENDING, tap_width};
+use super::draft::{BLOCK, DraftModel, PENDING, tap_width};
 use super::graph::{Context, Graph, Part, Tapes};
 use super::kept::{Rollback, snapshot_label};
 use super::limits::{MAX_PENDING, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
@@ -38,7 +38,7 @@ pub enum Features {
 
 /// What a step is recorded for.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub struct StepShape {
     /// Tokens of the longest step.
     pub max_tokens: u32,
     /// Rows of logits.
@@ -58,7 +58,7 @@ pub struct Recipes<'a> {
     /// The model that writes the text.
     pub target: &'a Decoder,
     /// The draft, which the last session has.
-    pub draft: Option<&'a dyn Draft>,
+    pub draft: Option<&'a dyn DraftModel>,
     /// Where everything lies.
     pub cx: Context<'a>,
 }
@@ -73,7 +73,7 @@ impl<'a> Recipes<'a> {
     ///
     /// # Errors
     /// As [`Recorder::finish`](crate::record::Recorder::finish).
-    pub fn step(&self, shape: &Shape) -> Result<Recorded, RecordError> {
+    pub fn step(&self, shape: &StepShape) -> Result<Recorded, RecordError> {
         let (t, io, target) = (shape.max_tokens, self.cx.io, self.target);
         let tapes = match (shape.tapes, self.cx.kept.rollback) {
             (Tapes::Defer, Rollback::None) => Tapes::Fold,
@@ -95,7 +95,7 @@ impl<'a> Recipes<'a> {
         if let (Some((draft, features)), Features::Inject, Rows::Listed) = (draft, shape.features, shape.rows)
         {
             // Of all rows, before they become fewer.
-            g.part(Part::Taps);
+            g.part(Part::Inject);
             draft.observe(&mut g, features);
         }
         g.part(Part::LmHead);
@@ -129,7 +129,7 @@ impl<'a> Recipes<'a> {
         if let (Some((draft, features)), Features::Inject, Rows::One | Rows::All) =
             (draft, shape.features, shape.rows)
         {
-            g.part(Part::Taps);
+            g.part(Part::Inject);
             draft.observe(&mut g, features);
         }
         g.finish()
@@ -159,7 +159,7 @@ impl<'a> Recipes<'a> {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn round(&self, draft: &dyn Draft) -> Result<Recorded, RecordError> {
+    pub fn round(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
         let (t, io, target) = (self.verify_tokens(), self.cx.io, self.target);
         let mut g = Graph::new(self.cx, t, Tapes::Defer);
         let tokens = self.block(&mut g, t);
@@ -172,7 +172,7 @@ impl<'a> Recipes<'a> {
         let best = g.rec.activation(DType::I32, [t, 1, 1, 1]);
         g.rec.tokens_on(best, 0);
         target.logits(&mut g, x, logits, best);
-        g.part(Part::Taps);
+        g.part(Part::Inject);
         draft.observe(&mut g, features);
 
         g.part(Part::Accept);
@@ -196,7 +196,7 @@ impl<'a> Recipes<'a> {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn draft_block(&self, draft: &dyn Draft) -> Result<Recorded, RecordError> {
+    pub fn draft_block(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
         let mut g = self.drafting(self.verify_tokens());
         let given = g.io("tokens", self.cx.io.tokens, DType::I32, [1; 4], TensorFlags::HOST_WRITES);
         for first in [draft.anchor(&mut g), self.block(&mut g, 1)] {
@@ -210,13 +210,13 @@ impl<'a> Recipes<'a> {
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn inject(&self, draft: &dyn Draft) -> Result<Recorded, RecordError> {
+    pub fn inject(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
         let t = MAX_PENDING.min(self.cx.kept.n_ctx);
         let mut g = self.drafting(t);
         let features = [tap_width(draft, self.target), t, 1, 1];
         let features = g.kept_part(&Scope::DRAFT.label(PENDING), 0, features, TensorFlags::empty());
         g.rec.tokens_on(features, 1);
-        g.part(Part::Taps);
+        g.part(Part::Inject);
         draft.observe(&mut g, features);
         g.finish()
     }
@@ -235,7 +235,7 @@ impl<'a> Recipes<'a> {
     }
 
     /// Room for the features of a step, {tap width, t}.
-    fn features(&self, g: &mut Graph<'_>, draft: &dyn Draft) -> Tensor {
+    fn features(&self, g: &mut Graph<'_>, draft: &dyn DraftModel) -> Tensor {
         g.activation([tap_width(draft, self.target), g.t(), 1, 1], Some(1))
     }
 }

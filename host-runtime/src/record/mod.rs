@@ -27,7 +27,7 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 pub use error::RecordError;
 pub use listing::{Listing, OpLine, OperandLine, Totals};
 pub use placement::{MAX_SESSIONS, SessionSet};
-use planner::{Lifetime, Planner};
+use planner::{ActivationLayout, Lifetime};
 pub use recorded::{Homes, Recorded};
 use recorded::{Place, Role, Users, operands};
 pub use site::Site;
@@ -300,7 +300,7 @@ impl Recorder {
             all.map(|(life, users)| if users.handed_over() == handed { *life } else { life.empty() })
                 .collect()
         };
-        let [local, handed] = [false, true].map(|handed| Planner::plan(&those(handed)));
+        let [local, handed] = [false, true].map(|handed| ActivationLayout::plan(&those(handed)));
         let offsets = local.offsets.iter().zip(&handed.offsets).zip(&users);
         let places = offsets.map(|((&local, &handed), &users)| Place {
             offset: if users.handed_over() { handed } else { local },

@@ -32,14 +32,14 @@ impl Lifetime {
 
 /// Where activations lie.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Planner {
+pub(super) struct ActivationLayout {
     /// Byte offset per activation, a multiple of a vector.
     pub(super) offsets: Vec<u64>,
     /// Bytes in all.
     pub(super) bytes: u64,
 }
 
-impl Planner {
+impl ActivationLayout {
     /// Greedy by size: the largest first, each at the lowest offset where it meets no earlier one in time and
     /// space. Within a few percent of optimal for chains (Pisarchyk and Lee, "Efficient Memory Management for
     /// Deep Neural Net Inference", 2020).
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn a_chain_needs_two_slots() {
         let chain: Vec<_> = (0..10).map(|i| lifetime(1024, i, i + 1)).collect();
-        assert_eq!(Planner::plan(&chain).bytes, 2048);
+        assert_eq!(ActivationLayout::plan(&chain).bytes, 2048);
     }
 
     proptest! {
@@ -93,7 +93,7 @@ mod tests {
         #[test]
         fn living_activations_are_apart(spans in prop::collection::vec((1u64..5000, 0usize..30, 0usize..8), 1..40)) {
             let lifetimes: Vec<_> = spans.iter().map(|&(b, f, n)| lifetime(b, f, f + n)).collect();
-            let plan = Planner::plan(&lifetimes);
+            let plan = ActivationLayout::plan(&lifetimes);
             for (i, a) in lifetimes.iter().enumerate() {
                 prop_assert!(plan.offsets[i] + a.bytes <= plan.bytes);
                 prop_assert_eq!(plan.offsets[i] % VECTOR_BYTES as u64, 0);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use super::cost::Costs;
 use super::length::Choice;
 use super::odds::Odds;
-use super::recent::Recent;
+use super::recent::HashedHistory;
 use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
 
@@ -34,7 +34,7 @@ pub(super) struct Auto {
     /// What drafts have gained since the last look, in plain steps.
     gain: f64,
     /// How many drafts after two tokens were right, the last time.
-    rights: Recent<usize>,
+    rights: HashedHistory<usize>,
     /// The two tokens before the last block.
     before: [u32; 2],
     /// Plain steps since the last block.
@@ -56,7 +56,7 @@ impl Auto {
             time: TUNING.first_rate_weight,
             at_hand: false,
             gain: 0.0,
-            rights: Recent::default(),
+            rights: HashedHistory::default(),
             before: [0; 2],
             steps: u32::MAX,
             pause: TUNING.pause,

@@ -23,7 +23,7 @@ pub trait Drafter: Send {
 }
 
 /// Where drafts come from.
-pub enum Source {
+pub enum DraftSource {
     /// There are no drafts: plain decoding.
     None,
     /// The engine's draft model.
@@ -34,7 +34,7 @@ pub enum Source {
 
 /// The state of speculation over one generation or several.
 pub struct Speculation {
-    source: Source,
+    source: DraftSource,
     lengths: Lengths,
     stats: SpecStats,
     text: Vec<u32>,
@@ -43,17 +43,17 @@ pub struct Speculation {
 impl Speculation {
     /// No speculation.
     pub fn off() -> Self {
-        Self::new(Source::None, DraftLength::Fixed(0))
+        Self::new(DraftSource::None, DraftLength::Fixed(0))
     }
 
     /// Drafts from `source`, `length` tokens at a time.
-    pub fn new(source: Source, length: DraftLength) -> Self {
+    pub fn new(source: DraftSource, length: DraftLength) -> Self {
         Self { source, lengths: Lengths::new(length), stats: SpecStats::default(), text: Vec::new() }
     }
 
     /// Whether anything is drafted at all.
     pub fn is_on(&self) -> bool {
-        !matches!(self.source, Source::None)
+        !matches!(self.source, DraftSource::None)
     }
 
     /// What speculation did in the last generation.
@@ -62,7 +62,7 @@ impl Speculation {
     }
 
     pub(crate) fn is_model(&self) -> bool {
-        matches!(self.source, Source::Model)
+        matches!(self.source, DraftSource::Model)
     }
 
     /// Whether the length changes from round to round.
@@ -77,20 +77,20 @@ impl Speculation {
             self.text.clear();
             self.lengths.begin();
         }
-        if matches!(self.source, Source::Host(_)) {
+        if matches!(self.source, DraftSource::Host(_)) {
             self.text.extend_from_slice(prompt);
         }
     }
 
     /// What the drafter on the host guesses.
     pub(crate) fn guess(&mut self, most: usize, out: &mut Vec<u32>) {
-        if let Source::Host(drafter) = &mut self.source {
+        if let DraftSource::Host(drafter) = &mut self.source {
             drafter.draft(&self.text, most, out);
         }
     }
 
     pub(crate) fn push(&mut self, token: u32) {
-        if matches!(self.source, Source::Host(_)) {
+        if matches!(self.source, DraftSource::Host(_)) {
             self.text.push(token);
         }
     }

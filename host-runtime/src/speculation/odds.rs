@@ -10,7 +10,7 @@
 //! follows what becomes of them by steps of logistic regression. A draft need not be verified for that: the
 //! text goes on, and shows what was right.
 
-use super::recent::Recent;
+use super::recent::HashedHistory;
 use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
 
@@ -31,7 +31,7 @@ impl Past {
 
 /// The last block of drafts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Block {
+struct DraftBlock {
     /// The anchor and the drafts after it.
     ids: [u32; LENGTHS],
     /// Log odds of each draft without `base`.
@@ -46,14 +46,19 @@ struct Block {
 #[derive(Clone, Debug)]
 pub(super) struct Odds {
     base: f64,
-    past: Recent<Past>,
+    past: HashedHistory<Past>,
     last: [u32; 2],
-    block: Block,
+    block: DraftBlock,
 }
 
 impl Default for Odds {
     fn default() -> Self {
-        Self { base: TUNING.base, past: Recent::default(), last: [u32::MAX; 2], block: Block::default() }
+        Self {
+            base: TUNING.base,
+            past: HashedHistory::default(),
+            last: [u32::MAX; 2],
+            block: DraftBlock::default(),
+        }
     }
 }
 
@@ -65,7 +70,7 @@ impl Odds {
         // The first token of a text comes from the prompt.
         self.last[1] = anchor;
         let block = &mut self.block;
-        *block = Block { n, ..Block::default() };
+        *block = DraftBlock { n, ..DraftBlock::default() };
         block.ids[0] = anchor;
         block.ids[1..=n].copy_from_slice(&drafts[..n]);
         let (mut all_right, mut chances) = (1.0, [0.0; LENGTHS]);

@@ -2,7 +2,7 @@
 
 /// Values by a few tokens. Their hash gives the entry; a newer value replaces one with the same entry.
 #[derive(Clone, Debug)]
-pub(super) struct Recent<T> {
+pub(super) struct HashedHistory<T> {
     /// Keys, 0 for none.
     places: Box<[(u64, T); PLACES]>,
 }
@@ -10,13 +10,13 @@ pub(super) struct Recent<T> {
 const BITS: u32 = 10;
 const PLACES: usize = 1 << BITS;
 
-impl<T: Copy + Default> Default for Recent<T> {
+impl<T: Copy + Default> Default for HashedHistory<T> {
     fn default() -> Self {
         Self { places: Box::new([(0, T::default()); PLACES]) }
     }
 }
 
-impl<T: Copy + Default> Recent<T> {
+impl<T: Copy + Default> HashedHistory<T> {
     pub(super) fn get(&self, tokens: &[u32]) -> Option<T> {
         let (key, at) = place(tokens);
         Some(self.places[at]).filter(|place| place.0 == key).map(|place| place.1)
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn values_of_tokens() {
-        let mut recent = Recent::default();
+        let mut recent = HashedHistory::default();
         assert_eq!(recent.get(&[1, 2]), None);
         *recent.entry(&[1, 2]) = 5;
         *recent.entry(&[u32::MAX; 4]) += 7;
@@ -63,7 +63,7 @@ mod tests {
     /// However many there are, the last one is there, and as itself; and most of a few.
     #[test]
     fn later_ones_replace_earlier_ones() {
-        let mut recent = Recent::default();
+        let mut recent = HashedHistory::default();
         for i in 0..10_000 {
             *recent.entry(&[i, 3]) += i;
             assert_eq!(recent.get(&[i, 3]), Some(i));

@@ -24,7 +24,7 @@ use std::time::UNIX_EPOCH;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::folder::{Draft, Folder, Named};
+use super::folder::{Folder, Named, UnfinishedFile};
 use super::image::CachePolicy;
 use super::plan::{Form, WeightSpec};
 use crate::gguf::Gguf;
@@ -94,7 +94,7 @@ pub(super) fn read(file: &File, out: &mut [u8], at: u64) -> io::Result<()> {
 
 /// Writes a part of the image into a draft; from any thread. A full disk is an error here, which it would not
 /// be (but a signal) if the file were written through a mapping.
-pub(super) fn write(draft: &Draft<'_>, bytes: &[u8], at: u64) -> io::Result<()> {
+pub(super) fn write(draft: &UnfinishedFile<'_>, bytes: &[u8], at: u64) -> io::Result<()> {
     positioned::write_all_at(&draft.file, bytes, IMAGE + at)
 }
 
@@ -194,14 +194,19 @@ impl Cache {
     }
 
     /// Starts a new cache beside the one there is.
-    pub(super) fn create(&self) -> io::Result<Draft<'_>> {
+    pub(super) fn create(&self) -> io::Result<UnfinishedFile<'_>> {
         let draft = self.folder.draft()?;
         draft.file.set_len(IMAGE + self.bytes)?;
         Ok(draft)
     }
 
     /// Gives a complete draft its header and its name, or says why it is not kept.
-    pub(super) fn finish(&self, draft: &mut Draft<'_>, content: u64, image: u64) -> Result<(), String> {
+    pub(super) fn finish(
+        &self,
+        draft: &mut UnfinishedFile<'_>,
+        content: u64,
+        image: u64,
+    ) -> Result<(), String> {
         let cannot = |io: io::Error| format!("it cannot be written ({io})");
         positioned::write_all_at(&draft.file, self.header(content, image).as_bytes(), 0).map_err(cannot)?;
         // Looked at again: the user may have put a file there meanwhile.

@@ -71,20 +71,20 @@ impl Folder {
     }
 
     /// Starts a new file, for this user alone until it is named.
-    pub(super) fn draft(&self) -> io::Result<Draft<'_>> {
+    pub(super) fn draft(&self) -> io::Result<UnfinishedFile<'_>> {
         self.remove_abandoned();
         if let Some(file) = system::unnamed(&self.folder)? {
-            return Ok(Draft { folder: self, file, name: None });
+            return Ok(UnfinishedFile { folder: self, file, name: None });
         }
         self.named_draft()
     }
 
-    fn named_draft(&self) -> io::Result<Draft<'_>> {
+    fn named_draft(&self) -> io::Result<UnfinishedFile<'_>> {
         let (file, name) = self.with_new_name(|name| system::create(&self.folder, name))?;
         // Shows other processes that the writer lives. Where files cannot be locked, unfinished files are
         // never removed.
         let _ = file.try_lock();
-        Ok(Draft { folder: self, file, name: Some(name) })
+        Ok(UnfinishedFile { folder: self, file, name: Some(name) })
     }
 
     /// Creates something under a name that cannot be guessed.
@@ -122,14 +122,14 @@ impl Folder {
 }
 
 /// A file under construction; it disappears unless it is finished.
-pub(super) struct Draft<'a> {
+pub(super) struct UnfinishedFile<'a> {
     folder: &'a Folder,
     pub(super) file: File,
     /// `None` as long as it has no name, so that nothing is left of it whenever the process ends.
     name: Option<OsString>,
 }
 
-impl Draft<'_> {
+impl UnfinishedFile<'_> {
     /// Lets those read it who may read all of `models`, puts it on the disk, and gives it the cache's name in
     /// place of what has it now: at every moment there is a whole file of that name, or none.
     pub(super) fn finish(&mut self, models: &[fs::Metadata]) -> io::Result<()> {
@@ -152,7 +152,7 @@ impl Draft<'_> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for UnfinishedFile<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             let _ = system::remove(&self.folder.folder, name);

@@ -40,8 +40,8 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::cache::{self, Cache, Existing, Found};
 use super::error::WeightError;
-use super::folder::Draft;
-use super::plan::{Piece, Plan, WeightEntry, WeightSpec};
+use super::folder::UnfinishedFile;
+use super::plan::{ImageLayout, Piece, WeightEntry, WeightSpec};
 #[cfg(target_os = "linux")]
 use super::store::Bytes;
 use super::store::{FileStore, Store, anonymous};
@@ -138,7 +138,7 @@ impl WeightImage {
         in_memory: bool,
     ) -> Result<WeightImage, WeightError> {
         threads::start()?;
-        let plan = Plan::new(gguf, specs)?;
+        let plan = ImageLayout::new(gguf, specs)?;
         let entries = plan.entries(specs)?;
         let (notes, warnings, progress) = (Vec::new(), Vec::new(), options.progress);
         let cancel = &options.cancel;
@@ -290,7 +290,7 @@ struct Scratch {
 
 /// One load: the plan, and what is said about it.
 struct Loader<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a ImageLayout<'a>,
     progress: &'a (dyn Fn(u64, u64) + Sync),
     cancel: &'a Cancel,
     /// Whether the image is to be in memory even where it is in a cache.
@@ -448,7 +448,11 @@ impl<'a> Loader<'a> {
 
     /// Packs all pieces into memory, into a draft, or both. For the draft it gives the hashes of what each
     /// piece was made of and of what it became.
-    fn pack(&self, memory: Option<&mut [u8]>, draft: Option<&Draft<'_>>) -> Result<Vec<(u64, u64)>, Failure> {
+    fn pack(
+        &self,
+        memory: Option<&mut [u8]>,
+        draft: Option<&UnfinishedFile<'_>>,
+    ) -> Result<Vec<(u64, u64)>, Failure> {
         let progress = self.start();
         let pack = |scratch: &mut Scratch, (piece, place): (&Piece, Option<&mut [u8]>)| {
             self.cancel.check()?;

@@ -94,7 +94,7 @@ impl Leased {
     /// There is no thread to be had.
     pub(super) fn watch(lease: Lease, map: Mmap, file: FileStore) -> io::Result<Self> {
         let (stop, stopped) = channel();
-        let place = Place { base: map.as_ptr() as usize, bytes: map.len() };
+        let place = MappedRange { base: map.as_ptr() as usize, bytes: map.len() };
         let watch = move || {
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
                 if lease.is_wanted() {
@@ -135,12 +135,12 @@ impl Drop for Leased {
 }
 
 /// Where the image is mapped.
-struct Place {
+struct MappedRange {
     base: usize,
     bytes: usize,
 }
 
-impl Place {
+impl MappedRange {
     /// Puts a copy of the image there in the place of the mapping.
     fn fill(&self, file: &FileStore) -> Result<(), String> {
         let mut copy = anonymous(self.bytes as u64).map_err(|error| error.to_string())?;

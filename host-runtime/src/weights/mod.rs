@@ -23,7 +23,7 @@ use crate::gguf::Gguf;
 pub use error::WeightError;
 pub use image::{CachePolicy, ImageOptions, WeightImage};
 pub use plan::{Form, WEIGHT_ALIGNMENT, WeightEntry, WeightSpec};
-pub use store::Stretch;
+pub use store::ImageRange;
 
 /// Where the weights of a model would lie, by label, and the bytes of the image: without reading or packing
 /// any.
@@ -31,6 +31,6 @@ pub use store::Stretch;
 /// # Errors
 /// As [`WeightImage::load`] for the specs.
 pub fn layout(gguf: &Gguf, specs: &[WeightSpec]) -> Result<(HashMap<String, WeightEntry>, u64), WeightError> {
-    let plan = plan::Plan::new(gguf, specs)?;
+    let plan = plan::ImageLayout::new(gguf, specs)?;
     Ok((plan.entries(specs)?, plan.bytes))
 }

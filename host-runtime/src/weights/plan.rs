@@ -92,7 +92,7 @@ fn strip_bytes(group: TileGroup, k: u64) -> u64 {
 }
 
 /// A tensor and the rows in it.
-struct Source<'a> {
+struct SourceTensor<'a> {
     tensor: &'a TensorInfo,
     rows: usize,
 }
@@ -104,7 +104,7 @@ struct Item<'a> {
     /// Type of all sources; F32 for values.
     ggml_type: GgmlType,
     row_bytes: usize,
-    sources: Vec<Source<'a>>,
+    sources: Vec<SourceTensor<'a>>,
 }
 
 /// A part of the image that is made on its own.
@@ -126,7 +126,7 @@ impl Piece {
 }
 
 /// The layout of an image over an open model.
-pub(super) struct Plan<'a> {
+pub(super) struct ImageLayout<'a> {
     gguf: &'a Gguf,
     items: Vec<Item<'a>>,
     /// All pieces, by rising offset.
@@ -135,7 +135,7 @@ pub(super) struct Plan<'a> {
     pub bytes: u64,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> ImageLayout<'a> {
     /// Checks every spec against the model and lays the weights out in order.
     pub(super) fn new(gguf: &'a Gguf, specs: &'a [WeightSpec]) -> Result<Self, WeightError> {
         let (mut items, mut pieces, mut bytes) = (Vec::with_capacity(specs.len()), Vec::new(), 0u64);
@@ -307,7 +307,7 @@ fn item<'a>(gguf: &'a Gguf, spec: &'a WeightSpec) -> Result<Item<'a>, WeightErro
         ne.swap(0, 1);
     }
     let rows = |t: &TensorInfo| (t.ne[1] * t.ne[2] * t.ne[3]) as usize;
-    let sources = tensors.iter().map(|t| Source { tensor: t, rows: rows(t) }).collect();
+    let sources = tensors.iter().map(|t| SourceTensor { tensor: t, rows: rows(t) }).collect();
     finish(spec, dtype, ne, first.ggml_type, first.row_bytes() as usize, sources)
 }
 
@@ -318,7 +318,7 @@ fn finish<'a>(
     ne: [u64; 4],
     ggml_type: GgmlType,
     row_bytes: usize,
-    sources: Vec<Source<'a>>,
+    sources: Vec<SourceTensor<'a>>,
 ) -> Result<Item<'a>, WeightError> {
     let large = || WeightError::TooLarge { label: spec.name.clone(), ne };
     if ne.contains(&0) {

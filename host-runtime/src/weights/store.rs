@@ -82,15 +82,15 @@ impl FileStore {
         for (range, hash) in self.pieces[first..].iter().take_while(|(range, _)| range.start < end) {
             let (from, to) = (range.start.max(at), range.end.min(end));
             let (out, after) = rest.split_at_mut((to - from) as usize);
-            parts.push(Part { range, hash: *hash, skip: (from - range.start) as usize, out });
+            parts.push(PieceCopy { range, hash: *hash, skip: (from - range.start) as usize, out });
             rest = after;
         }
         assert!(rest.is_empty(), "{} bytes beyond the image", rest.len());
         parts.into_par_iter().map_init(Vec::new, |whole, part| self.copy_part(whole, part)).collect()
     }
 
-    fn copy_part(&self, whole: &mut Vec<u8>, part: Part<'_>) -> Result<(), WeightError> {
-        let Part { range, hash, skip, out } = part;
+    fn copy_part(&self, whole: &mut Vec<u8>, part: PieceCopy<'_>) -> Result<(), WeightError> {
+        let PieceCopy { range, hash, skip, out } = part;
         let read = |piece: &mut [u8]| {
             let changed = |why| WeightError::Changed { path: self.path.clone(), why };
             cache::read(&self.file, piece, range.start).map_err(|io| changed(io.to_string()))?;
@@ -109,7 +109,7 @@ impl FileStore {
 }
 
 /// What is to be copied of a piece.
-struct Part<'a> {
+struct PieceCopy<'a> {
     range: &'a Range<u64>,
     hash: u64,
     /// Bytes of the piece before those that are wanted.
@@ -118,12 +118,12 @@ struct Part<'a> {
 }
 
 /// Some of an image, for a device.
-pub struct Stretch {
+pub struct ImageRange {
     image: WeightImage,
     range: Range<u64>,
 }
 
-impl Stretch {
+impl ImageRange {
     /// The bytes `range` of an image.
     ///
     /// # Panics
@@ -134,7 +134,7 @@ impl Stretch {
     }
 }
 
-impl Source for Stretch {
+impl Source for ImageRange {
     fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -165,7 +165,7 @@ struct InPlace {
 }
 
 // SAFETY: `Bytes` is read-only, begins with a page and does not move, and this value keeps it; `start` is a
-// multiple of a page and the bytes are in it, as `Stretch::new` found. It is not writable, so no device
+// multiple of a page and the bytes are in it, as `ImageRange::new` found. It is not writable, so no device
 // writes there.
 unsafe impl Memory for InPlace {
     fn base(&self) -> NonNull<u8> {

@@ -13,7 +13,7 @@ use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Limits};
 use hexflash::model::{self, Mixer, Scope};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, WeightImage, layout};
 use hexflash_e2e::{Draft, Model, generate, inproc, settings, visible};
@@ -58,9 +58,9 @@ impl Way {
         match self {
             Self::Plain { .. } => Speculation::off(),
             Self::Ngrams { .. } => {
-                Speculation::new(Source::Host(Box::new(NGram::default())), DraftLength::Fixed(4))
+                Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(4))
             }
-            Self::Draft { length, .. } => Speculation::new(Source::Model, length),
+            Self::Draft { length, .. } => Speculation::new(DraftSource::Model, length),
         }
     }
 

@@ -10,7 +10,7 @@ use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::{MAX_VERIFY, Purpose};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::testing::state_bytes;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
@@ -203,7 +203,7 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
         for prompt in &prompts() {
             let (expected, state) = run(&mut plain, &text, prompt, &mut Speculation::off());
             for n in [1, 4, 15] {
-                let ngrams = Source::Host(Box::new(NGram::default()));
+                let ngrams = DraftSource::Host(Box::new(NGram::default()));
                 let how = &mut Speculation::new(ngrams, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_ngrams, &text, prompt, how);
                 assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by n-gram");
@@ -211,7 +211,7 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
                 accepted += found.stats.speculation.unwrap().accepted;
             }
             for n in [1, 5] {
-                let how = &mut Speculation::new(Source::Model, DraftLength::Fixed(n));
+                let how = &mut Speculation::new(DraftSource::Model, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_draft, &text, prompt, how);
                 assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by the draft");
                 state.assert_same(&found_state, &format!("{head:?}, {n} by the draft"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash_e2e::{Draft, Model, inproc, reference, settings};
 
@@ -27,11 +27,11 @@ fn requests() -> Vec<Request> {
         Request::new(&*cases[case].prompt_ids, sampler(temperature)).limits(limits).speculation(speculation)
     };
     vec![
-        request(3, 0.0, Source::None, DraftLength::Fixed(0)),
-        request(5, 0.0, Source::Model, DraftLength::Fixed(7)),
-        request(6, 0.0, Source::Model, DraftLength::Auto),
-        request(7, 0.8, Source::Model, DraftLength::Fixed(3)),
-        request(8, 0.0, Source::Host(Box::new(NGram::default())), DraftLength::Fixed(5)),
+        request(3, 0.0, DraftSource::None, DraftLength::Fixed(0)),
+        request(5, 0.0, DraftSource::Model, DraftLength::Fixed(7)),
+        request(6, 0.0, DraftSource::Model, DraftLength::Auto),
+        request(7, 0.8, DraftSource::Model, DraftLength::Fixed(3)),
+        request(8, 0.0, DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(5)),
     ]
 }
 

@@ -12,7 +12,7 @@ use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::gguf::Gguf;
 use hexflash::model::MAX_SHARED;
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::Seq;
@@ -76,8 +76,8 @@ fn wishes() -> Vec<Wish> {
     let all = tokens(400);
     let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
     let sampled = |seed| SamplerParams { temperature: 0.9, seed: Some(seed), ..SamplerParams::default() };
-    let model = || Speculation::new(Source::Model, DraftLength::Fixed(6));
-    let ngrams = || Speculation::new(Source::Host(Box::new(NGram::default())), DraftLength::Fixed(5));
+    let model = || Speculation::new(DraftSource::Model, DraftLength::Fixed(6));
+    let ngrams = || Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(5));
     let wish = |from: usize, n: usize, params: &SamplerParams, drafts, max_tokens| Wish {
         prompt: all[from..from + n].to_vec(),
         params: params.clone(),
@@ -186,7 +186,7 @@ struct Lossy {
 }
 
 /// Answers between two losses: more than it takes to compute all contexts again.
-const BETWEEN_LOSSES: u32 = 120;
+const BETWEEN_LOSSES: u32 = 60;
 
 impl Device for Lossy {
     fn info(&self) -> &DeviceInfo {
@@ -249,7 +249,7 @@ fn rounds_wait_for_a_neighbour_who_takes_his_turn() {
     let wish = Wish {
         prompt: all[..9].to_vec(),
         params: SamplerParams { temperature: 0.0, ..SamplerParams::default() },
-        drafts: || Speculation::new(Source::Model, DraftLength::Fixed(6)),
+        drafts: || Speculation::new(DraftSource::Model, DraftLength::Fixed(6)),
         max_tokens: 60,
     };
     let mut engine = engine(model, 2);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, Source};
 use hexflash::engine::{Engine, EngineOptions, RoundLimits};
-use hexflash::generate::{Event, Generation, Limits, Request};
+use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::model::MAX_PENDING;
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{self, DraftLength, Speculation};
@@ -142,6 +142,37 @@ fn steps_and_rounds_are_one_message_and_no_allocation() {
     decode_steps();
     rounds();
     generations();
+    together();
+}
+
+/// Steps that four generations share: one message for all of them.
+fn together() {
+    let text = TextModel::read(&Model::Q8_0.gguf()).unwrap();
+    let traffic = Arc::new(Traffic::default());
+    let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };
+    let options = EngineOptions { sequences: 4, ..EngineOptions::default() };
+    let mut engine = Model::Q8_0.engine(device, &options);
+    let params = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+    let limits = Limits { max_tokens: Some(400), ignore_eos: true, ..Limits::default() };
+    let generation = |id| {
+        let prompt = text.encode("def __repr__(self):\n        return ").unwrap();
+        let sampler = Sampler::new(params.clone()).unwrap();
+        let request = Request::new(prompt, sampler).limits(limits.clone()).sequence(id);
+        Generation::new(text.tokenizer.clone(), request)
+    };
+    let mut generations: Vec<_> = engine.sequences().map(generation).collect();
+    let mut together: Vec<_> = generations.iter_mut().collect();
+    let mut step = || {
+        step_together(&mut engine, &mut together, |_, event| {
+            assert!(!matches!(event.unwrap(), Event::Done(_)));
+        });
+    };
+    (0..160).for_each(|_| step());
+    traffic.take();
+    let allocations = allocations_during(|| (0..STEPS).for_each(|_| step()));
+    let steps = u64::from(STEPS);
+    assert_eq!(allocations, 0, "allocations in steps of four texts");
+    assert_eq!(traffic.take(), [steps, 0, steps], "Exec, other messages, responses");
 }
 
 /// A generation's steps, from when it has found its stride: each token at most one message, and nothing
@@ -150,7 +181,8 @@ fn generations() {
     let text = TextModel::read(&Model::Q8_0.gguf()).unwrap();
     let prompt = text.encode("def __repr__(self):\n        return ").unwrap();
     let drafts = |source| Speculation::new(source, DraftLength::Fixed(7));
-    for (name, speculation) in [("plain", Speculation::off()), ("rounds", drafts(speculation::Source::Model))]
+    for (name, speculation) in
+        [("plain", Speculation::off()), ("rounds", drafts(speculation::DraftSource::Model))]
     {
         let traffic = Arc::new(Traffic::default());
         let device = Tap { device: inproc(settings()), traffic: Arc::clone(&traffic) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use hexflash::model::MAX_VERIFY;
-use hexflash::speculation::{DraftLength, Drafter, NGram, Source};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_e2e::{Draft, Model};
 use rand::rngs::StdRng;
@@ -221,12 +221,12 @@ impl Turn {
     }
 
     /// Where its drafts come from.
-    pub fn source(&self) -> Source {
+    pub fn source(&self) -> DraftSource {
         match self.who {
-            Who::Nobody => Source::None,
-            Who::Model => Source::Model,
-            Who::NGram => Source::Host(Box::new(NGram::new(2))),
-            Who::Liar(seed) => Source::Host(Box::new(Liar(StdRng::seed_from_u64(seed)))),
+            Who::Nobody => DraftSource::None,
+            Who::Model => DraftSource::Model,
+            Who::NGram => DraftSource::Host(Box::new(NGram::new(2))),
+            Who::Liar(seed) => DraftSource::Host(Box::new(Liar(StdRng::seed_from_u64(seed)))),
         }
     }
 }

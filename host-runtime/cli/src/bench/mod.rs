@@ -122,11 +122,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             let mut done = 0;
             while done < prompt.len() {
                 if cancel.is_cancelled() {
-                    return Ok(Run::Cancelled);
+                    return Ok(Measurement::Cancelled);
                 }
                 done += engine.prefill_piece(&prompt[done..])?;
             }
-            Ok(Run::Done)
+            Ok(Measurement::Done)
         };
         let test = format!("pp{n_prompt}");
         tests.extend(measure(&mut engine, test, prompt.len(), args.repetitions, cancel, once)?);
@@ -135,11 +135,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let once = |engine: &mut Engine| {
             for &token in &tokens[..n_gen] {
                 if cancel.is_cancelled() {
-                    return Ok(Run::Cancelled);
+                    return Ok(Measurement::Cancelled);
                 }
                 engine.decode(token)?;
             }
-            Ok(Run::Done)
+            Ok(Measurement::Done)
         };
         tests.extend(measure(&mut engine, format!("tg{n_gen}"), n_gen, args.repetitions, cancel, once)?);
     }
@@ -164,7 +164,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 /// What became of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Run {
+enum Measurement {
     Done,
     /// A signal ended it, so that its time says nothing.
     Cancelled,
@@ -182,7 +182,7 @@ fn measure(
     tokens: usize,
     repetitions: u32,
     cancel: &Cancel,
-    once: impl Fn(&mut Engine) -> Result<Run, EngineError>,
+    once: impl Fn(&mut Engine) -> Result<Measurement, EngineError>,
 ) -> Result<Option<Row>, EngineError> {
     if cancel.is_cancelled() {
         return Ok(None);
@@ -194,7 +194,7 @@ fn measure(
     for _ in 0..repetitions {
         engine.reset();
         let start = Instant::now();
-        if once(engine)? == Run::Cancelled {
+        if once(engine)? == Measurement::Cancelled {
             break;
         }
         speeds.push(tokens as f64 / start.elapsed().as_secs_f64());

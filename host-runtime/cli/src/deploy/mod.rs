@@ -21,7 +21,7 @@ use adb::{Adb, clean, quoted};
 use command::Remote;
 pub use error::DeployError;
 use hexflash::gguf::Gguf;
-use push::{File, Place, fingerprint};
+use push::{File, RemoteFolder, fingerprint};
 
 /// What `cargo xtask dist` calls the program.
 const PROGRAM: &str = "hexflash";
@@ -63,11 +63,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(DeployError::Folder { dir: args.to.clone() }.into());
     }
     let to = args.to.trim_end_matches('/');
-    let plan = Plan::new(args)?;
+    let plan = PushList::new(args)?;
     let adb = Adb::find(&args.adb, args.serial.as_deref(), Duration::from_secs(args.timeout.into()))?;
     fits(&adb, &args.dist.join(PROGRAM))?;
     let (files, models) = plan.read(to)?;
-    let place = Place::make(&adb, to, &files)?;
+    let place = RemoteFolder::make(&adb, to, &files)?;
     let (mut pushed, mut same) = (Vec::new(), 0);
     for file in place.wanted(&files, &mut same)? {
         place.push(file)?;
@@ -99,7 +99,7 @@ fn fits(adb: &Adb, program: &Path) -> Result<(), DeployError> {
 }
 
 /// What goes to the device.
-struct Plan {
+struct PushList {
     /// Program and libraries.
     program: Vec<PathBuf>,
     /// Models of the folder. They keep their names.
@@ -108,7 +108,7 @@ struct Plan {
     named: [Option<(PathBuf, Vec<PathBuf>)>; 2],
 }
 
-impl Plan {
+impl PushList {
     fn new(args: &Args) -> Result<Self, CliError> {
         let program = distribution(&args.dist)?;
         let model = |path: &Option<PathBuf>| -> Result<_, CliError> {

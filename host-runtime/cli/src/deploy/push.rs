@@ -96,7 +96,7 @@ impl File {
 }
 
 /// The folder on the device.
-pub(super) struct Place<'a> {
+pub(super) struct RemoteFolder<'a> {
     adb: &'a Adb,
     dir: &'a str,
 }
@@ -107,7 +107,7 @@ fn checksums(output: &str) -> Vec<String> {
     lines.filter(|word| word.len() == 64).map(str::to_owned).collect()
 }
 
-impl<'a> Place<'a> {
+impl<'a> RemoteFolder<'a> {
     /// Makes the folder, and those in it that files go into.
     pub(super) fn make(adb: &'a Adb, dir: &'a str, files: &[File]) -> Result<Self, DeployError> {
         let place = Self { adb, dir };

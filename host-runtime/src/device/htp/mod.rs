@@ -26,9 +26,9 @@ use self::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, WRITTEN_BY_SENDER};
 use self::library::Library;
 use self::memory::{Mapped, RpcMemory};
 use self::queue::QueueFailure;
-use self::session::{Session, Wanted};
+use self::session::{RpcSession, Wanted};
 use super::sessions::not_mapped;
-use super::slots::Slots;
+use super::slots::BufferIds;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, inproc,
@@ -87,9 +87,9 @@ pub struct Htp {
     arch: u32,
     vendor: Arc<Library>,
     /// `None` if it could not be started again.
-    session: Option<Session>,
+    session: Option<RpcSession>,
     /// Dropped before the session that they are mapped in is closed, see [`Htp::close`].
-    buffers: Slots<Mapped>,
+    buffers: BufferIds<Mapped>,
     /// Memory of which it is not known whether the DSP has it mapped: kept until the session ends.
     unsure: Vec<Mapped>,
     next_seq: u64,
@@ -127,7 +127,7 @@ impl Htp {
             reserve: htp.reserve,
         };
         let patience = htp.patience.unwrap_or(PATIENCE);
-        let session = Some(Session::open(&library, arch, wanted)?);
+        let session = Some(RpcSession::open(&library, arch, wanted)?);
         let description = format!("Hexagon v{arch:x}, through {}", library.path().display());
         let info = DeviceInfo {
             name: "htp".to_owned(),
@@ -144,7 +144,7 @@ impl Htp {
             arch,
             vendor: library,
             session,
-            buffers: Slots::new(),
+            buffers: BufferIds::new(),
             unsure: Vec::new(),
             next_seq: 0,
             patience,
@@ -153,7 +153,7 @@ impl Htp {
         Ok(device)
     }
 
-    fn session(&mut self) -> Result<&mut Session, DeviceError> {
+    fn session(&mut self) -> Result<&mut RpcSession, DeviceError> {
         self.session.as_mut().ok_or_else(gone)
     }
 
@@ -198,7 +198,7 @@ impl Htp {
         let patience = Instant::now() + LOOK;
         let mut end = None;
         while end.is_none() && Instant::now() < patience {
-            end = self.session.as_ref().and_then(Session::end);
+            end = self.session.as_ref().and_then(RpcSession::end);
             if end.is_none() {
                 std::thread::sleep(LOOK / 20);
             }
@@ -240,7 +240,7 @@ fn gone() -> DeviceError {
 }
 
 /// The DSP says that it has written memory, which other sessions may have mapped, too.
-fn written_here(buffers: &Slots<Mapped>, range: &QueueBuffer) {
+fn written_here(buffers: &BufferIds<Mapped>, range: &QueueBuffer) {
     if let Some(mapped) = buffers.iter().find(|mapped| mapped.memory().fd() as u32 == range.fd) {
         mapped.written_here(range.offset as usize, range.size as usize);
     }
@@ -252,7 +252,7 @@ fn packet_buffer(fd: u32, range: std::ops::Range<usize>) -> Option<QueueBuffer> 
     Some(QueueBuffer { fd, size, offset, flags: WRITTEN_BY_SENDER, address: 0 })
 }
 
-impl super::Session for Htp {
+impl super::DeviceSession for Htp {
     fn open_session(options: &DeviceOptions, number: usize) -> Result<Self, DeviceError> {
         let mut htp = options.htp.as_deref().cloned().unwrap_or_default();
         // The first session is the domain's own, unless that is taken.
@@ -351,7 +351,7 @@ impl Device for Htp {
 
     fn reset(&mut self) -> Result<(), DeviceError> {
         self.close();
-        self.session = Some(Session::open(&self.vendor, self.arch, self.wanted)?);
+        self.session = Some(RpcSession::open(&self.vendor, self.arch, self.wanted)?);
         self.next_seq = 0;
         handshake(self, QUICK)?;
         Ok(())

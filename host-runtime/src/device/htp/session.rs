@@ -67,12 +67,12 @@ fn built_for(arch: u32) -> u32 {
 
 /// Which session of the DSP, as the library names it.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct SessionAddress {
     domain: c_int,
     session: u32,
 }
 
-impl Place {
+impl SessionAddress {
     fn find(library: &Library, reserve: bool) -> Result<Self, HtpError> {
         let (domain_name, domain_name_length) = (CDSP_NAME.as_ptr().cast::<c_char>(), CDSP_NAME.len() as u32);
         if reserve {
@@ -128,9 +128,9 @@ impl Place {
 }
 
 /// A running session.
-pub(super) struct Session {
+pub(super) struct RpcSession {
     vendor: Arc<Library>,
-    place: Place,
+    place: SessionAddress,
     handle: u64,
     /// `None` before it is made, and after it is closed.
     queue: Option<Queue>,
@@ -165,10 +165,10 @@ const START: u32 = 2 << 24 | 1 << 16;
 const STOP: u32 = 3 << 24;
 const INFO: u32 = 4 << 24 | 1 << 8;
 
-impl Session {
+impl RpcSession {
     /// Opens a session and starts serving.
     pub(super) fn open(library: &Arc<Library>, arch: u32, wanted: Wanted) -> Result<Self, HtpError> {
-        let place = Place::find(library, wanted.reserve)?;
+        let place = SessionAddress::find(library, wanted.reserve)?;
         let mut unsigned = UnsignedModule { domain: place.domain, enable: 1 };
         check(Call::UnsignedModule, control(library, session::UNSIGNED_MODULE, &mut unsigned))?;
         // Without it, the end of the process shows when a call fails or times out.
@@ -322,7 +322,7 @@ fn kill(library: &Library, domain: c_int) {
     }
 }
 
-impl Drop for Session {
+impl Drop for RpcSession {
     fn drop(&mut self) {
         self.stop();
         // SAFETY: `open` has opened the handle, and this is the last use of it, for `self` is being dropped.

@@ -19,9 +19,9 @@ use rustix::thread::futex;
 use zerocopy::IntoBytes;
 
 use self::file::{SealedFile, SharedFile};
-use self::process::{Process, Programs};
-use super::sessions::{Session, not_mapped};
-use super::slots::Slots;
+use self::process::{Executables, Process};
+use super::sessions::{DeviceSession, not_mapped};
+use super::slots::BufferIds;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, inproc, rings,
@@ -101,9 +101,9 @@ enum Backing {
 pub struct Qemu {
     info: DeviceInfo,
     settings: Settings,
-    programs: Programs,
+    programs: Executables,
     running: Running,
-    buffers: Slots<Backing>,
+    buffers: BufferIds<Backing>,
     next_seq: u64,
 }
 
@@ -117,7 +117,7 @@ pub fn check() -> Result<(), DeviceError> {
         reason,
         remedy: "the emulator or the image is broken: build it again, or use another qemu-hexagon",
     };
-    let outcome = Programs::find()?.check().map_err(|error| unavailable(error.to_string()))?;
+    let outcome = Executables::find()?.check().map_err(|error| unavailable(error.to_string()))?;
     outcome.map_err(unavailable)
 }
 
@@ -135,7 +135,7 @@ impl Qemu {
     /// # Errors
     /// No emulator or image, or one that does not start.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
-        let programs = Programs::find()?;
+        let programs = Executables::find()?;
         let info = DeviceInfo {
             name: "qemu".to_owned(),
             description: super::describe("qemu").to_owned(),
@@ -146,7 +146,7 @@ impl Qemu {
             cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
-        let mut device = Self { info, settings, programs, running, buffers: Slots::new(), next_seq: 0 };
+        let mut device = Self { info, settings, programs, running, buffers: BufferIds::new(), next_seq: 0 };
         handshake(&mut device, START)?;
         Ok(device)
     }
@@ -181,7 +181,7 @@ impl Qemu {
     }
 }
 
-impl Session for Qemu {
+impl DeviceSession for Qemu {
     fn open_session(options: &DeviceOptions, _number: usize) -> Result<Self, DeviceError> {
         Self::open(options)
     }
@@ -276,7 +276,7 @@ impl Drop for Qemu {
 }
 
 impl Running {
-    fn start(settings: Settings, programs: &Programs) -> Result<Self, DeviceError> {
+    fn start(settings: Settings, programs: &Executables) -> Result<Self, DeviceError> {
         let config = settings.config();
         let bytes = config.file_bytes();
         let shared = SharedFile::zeroed(bytes).map_err(|source| DeviceError::Memory { bytes, source })?;

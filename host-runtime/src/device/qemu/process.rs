@@ -24,12 +24,12 @@ const LAST_WORDS: u64 = 600;
 
 /// Emulator and image.
 #[derive(Clone, Debug)]
-pub(super) struct Programs {
+pub(super) struct Executables {
     emulator: PathBuf,
     image: PathBuf,
 }
 
-impl Programs {
+impl Executables {
     /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else the emulator on `PATH`, and the
     /// image beside this program or where `cargo xtask hexagon` puts it.
     pub(super) fn find() -> Result<Self, DeviceError> {
@@ -107,7 +107,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the emulator on the image, which serves the shared file `fd`.
-    pub(super) fn start(programs: &Programs, fd: i32) -> Result<Self, DeviceError> {
+    pub(super) fn start(programs: &Executables, fd: i32) -> Result<Self, DeviceError> {
         let failed = |source: io::Error| DeviceError::Unavailable {
             device: "qemu",
             reason: format!("{} cannot be started ({source})", programs.emulator.display()),

@@ -25,7 +25,7 @@ pub const PENDING: &str = "pending";
 /// *features* of a token), and guesses the tokens that follow an *anchor*, the last token of the text.
 ///
 /// All labels of its tensors begin with `draft.`; it runs in the last session.
-pub trait Draft: Debug + Send + Sync {
+pub trait DraftModel: Debug + Send + Sync {
     /// Layers of the target whose input is tapped, rising; the number of layers means the last one's output.
     fn taps(&self) -> &[u32];
 
@@ -66,15 +66,15 @@ pub trait Draft: Debug + Send + Sync {
 }
 
 /// Width of the features of a token: those of all taps, one after the other.
-pub fn tap_width(draft: &dyn Draft, target: &Decoder) -> u32 {
+pub fn tap_width(draft: &dyn DraftModel, target: &Decoder) -> u32 {
     draft.taps().len() as u32 * target.n_embd
 }
 
 /// Declares what `draft` keeps, and what rounds with it do.
 ///
 /// # Errors
-/// As [`Draft::memory`].
-pub fn keep(draft: &dyn Draft, target: &Decoder, plan: &mut KeptPlanner) -> Result<(), RecordError> {
+/// As [`DraftModel::memory`].
+pub fn keep(draft: &dyn DraftModel, target: &Decoder, plan: &mut KeptPlanner) -> Result<(), RecordError> {
     draft.memory(plan)?;
     plan.keep(Scope::DRAFT, BLOCK, Purpose::Rounds, (DType::I32, [1 + MAX_VERIFY, 1, 1, 1]))?;
     let features = [tap_width(draft, target), MAX_PENDING, 1, 1];

@@ -1,4 +1,4 @@
-//! Draft models. Each kind is one file or folder behind the trait [`Draft`], and a line in the table.
+//! Draft models. Each kind is one file or folder behind the trait [`DraftModel`], and a line in the table.
 
 mod dflash;
 mod kind;
@@ -8,10 +8,10 @@ use super::error::{DraftError, ModelError};
 use super::keys::Keys;
 use crate::gguf::Gguf;
 
-pub use kind::{BLOCK, Draft, PENDING, keep, tap_width};
+pub use kind::{BLOCK, DraftModel, PENDING, keep, tap_width};
 
 /// Reads a draft and checks that it was made for the target.
-type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn Draft>, ModelError>;
+type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn DraftModel>, ModelError>;
 
 /// The kinds of drafts that this version runs: the value of `general.architecture`, and what reads them.
 const DRAFTS: &[(&str, Reader)] = &[("dflash", dflash::read)];
@@ -25,7 +25,7 @@ pub(super) fn is_draft(arch: &str) -> bool {
 ///
 /// # Errors
 /// Not a draft of a known kind, a missing key, or a draft for another target.
-pub fn read(gguf: &Gguf, target: &Decoder) -> Result<Box<dyn Draft>, ModelError> {
+pub fn read(gguf: &Gguf, target: &Decoder) -> Result<Box<dyn DraftModel>, ModelError> {
     let keys = Keys::new(gguf)?;
     match DRAFTS.iter().find(|(arch, _)| *arch == keys.arch()) {
         Some((_, read)) => read(gguf, &keys, target),

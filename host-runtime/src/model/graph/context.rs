@@ -57,7 +57,7 @@ pub enum Part {
     /// Accepting, and advancing the registers.
     Accept = 2,
     /// Features into the draft's caches.
-    Taps = 3,
+    Inject = 3,
     /// The draft's layers.
     Draft = 4,
     /// The draft's LM head.
@@ -67,5 +67,5 @@ pub enum Part {
 impl Part {
     /// All parts, in order.
     pub const ALL: [Self; hexflash_abi::program::PARTS] =
-        [Self::Verify, Self::LmHead, Self::Accept, Self::Taps, Self::Draft, Self::DraftHead];
+        [Self::Verify, Self::LmHead, Self::Accept, Self::Inject, Self::Draft, Self::DraftHead];
 }

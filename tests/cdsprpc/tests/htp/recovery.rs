@@ -10,7 +10,7 @@ use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Finish, GenerateError, Generated, Generation, Limits, MAX_RETRIES, Request};
 use hexflash::gguf::Gguf;
 use hexflash::sampler::{Sampler, SamplerOverrides};
-use hexflash::speculation::{DraftLength, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -45,7 +45,7 @@ impl Setting {
         let options = EngineOptions { batch: 4, n_ctx: Some(128), ..EngineOptions::default() };
         let mut engine =
             Engine::load_with(&self.target, self.draft.as_ref(), device, &options, &image).unwrap();
-        let source = if self.draft.is_some() { Source::Model } else { Source::None };
+        let source = if self.draft.is_some() { DraftSource::Model } else { DraftSource::None };
         let speculation = Speculation::new(source, DraftLength::Fixed(5));
         let temperature = Some(if self.seed.is_some() { 0.9 } else { 0.0 });
         let overrides = SamplerOverrides { temperature, seed: self.seed, ..SamplerOverrides::default() };

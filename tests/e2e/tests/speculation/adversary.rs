@@ -2,7 +2,7 @@
 
 use hexflash::engine::EngineError;
 use hexflash::model::MAX_VERIFY;
-use hexflash::speculation::{DraftLength, Drafter, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, Speculation};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
 use crate::common::{closed, fresh, greedy, limits, quick, text};
@@ -55,7 +55,7 @@ fn whatever_a_drafter_says() {
         for width in 1..MAX_VERIFY {
             let drafter = Scripted { truth: truth.clone(), round: 0, script };
             let mut speculation =
-                Speculation::new(Source::Host(Box::new(drafter)), DraftLength::Fixed(width));
+                Speculation::new(DraftSource::Host(Box::new(drafter)), DraftLength::Fixed(width));
             let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
             assert_eq!(found.tokens, expected.tokens, "{name}, {width} wide");
             state.assert_same(&closed(&mut engine, 3), &format!("{name}, {width} wide"));

@@ -5,7 +5,7 @@ use hexflash::cancel::Cancel;
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, Finish, Generated, Limits};
 use hexflash::sampler::Sampler;
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash_e2e::{Draft, Model, generate, inproc, reference, visible};
 
@@ -36,7 +36,7 @@ fn go_on(
 
 /// Nobody drafts, a draft model does, n-grams do.
 fn drafters() -> [Speculation; 3] {
-    let ngrams = Source::Host(Box::new(NGram::default()));
+    let ngrams = DraftSource::Host(Box::new(NGram::default()));
     [Speculation::off(), model_drafts(7), Speculation::new(ngrams, DraftLength::Fixed(7))]
 }
 

@@ -4,7 +4,7 @@ use hexflash::device::inproc::Settings;
 use hexflash::engine::Engine;
 use hexflash::generate::{Generated, Limits};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Model, generate, settings};
@@ -23,7 +23,7 @@ pub fn limits(max_tokens: usize) -> Limits {
 }
 
 pub fn model_drafts(n: u32) -> Speculation {
-    Speculation::new(Source::Model, DraftLength::Fixed(n))
+    Speculation::new(DraftSource::Model, DraftLength::Fixed(n))
 }
 
 pub fn text(model: Model) -> TextModel {

@@ -5,7 +5,7 @@ use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::Engine;
 use hexflash::generate::Finish;
 use hexflash::sampler::SamplerParams;
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
@@ -15,9 +15,9 @@ const CLOSE: u32 = 11;
 
 fn speculations() -> Vec<(String, Speculation)> {
     let fixed = (1..=7).map(|n| (format!("{n} drafts"), model_drafts(n)));
-    let auto = ("auto".to_owned(), Speculation::new(Source::Model, DraftLength::Auto));
+    let auto = ("auto".to_owned(), Speculation::new(DraftSource::Model, DraftLength::Auto));
     let ngram = [1, 4, 15].map(|n| {
-        let source = Source::Host(Box::new(NGram::default()));
+        let source = DraftSource::Host(Box::new(NGram::default()));
         (format!("{n} by n-gram"), Speculation::new(source, DraftLength::Fixed(n)))
     });
     fixed.chain([auto]).chain(ngram).collect()

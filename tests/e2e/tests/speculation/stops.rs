@@ -4,7 +4,7 @@ use hexflash::engine::{Engine, EngineError, RoundLimits};
 use hexflash::generate::{Event, Finish, Limits};
 use hexflash::gguf::{Gguf, writer::GgufWriter};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, NGram, Source, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash_abi::registers::Halt;
 use hexflash_e2e::{Draft, Model, generate, inproc, reference, visible};
@@ -287,12 +287,12 @@ fn turns_that_end_in_every_way() {
     assert!(ending.tokenizer.eog().contains(comma) && !text.tokenizer.eog().contains(comma));
     let stops = ["0, 0, 0", "module, mod", "__", "the ", "= ", "in"].map(str::to_owned);
     let ends = [End::Length, End::Stop, End::Eog, End::Interrupted];
-    let ngram = || Source::Host(Box::new(NGram::default()));
+    let ngram = || DraftSource::Host(Box::new(NGram::default()));
     let ways: [(&str, Speculation); 6] = [
         ("1 draft", model_drafts(1)),
         ("3 drafts", model_drafts(3)),
         ("7 drafts", model_drafts(7)),
-        ("auto", Speculation::new(Source::Model, DraftLength::Auto)),
+        ("auto", Speculation::new(DraftSource::Model, DraftLength::Auto)),
         ("5 by n-gram", Speculation::new(ngram(), DraftLength::Fixed(5))),
         ("auto by n-gram", Speculation::new(ngram(), DraftLength::Auto)),
     ];

@@ -8,7 +8,7 @@ use hexflash_abi::{DType, Op};
 use super::hyper::DFlash;
 use crate::gguf::Gguf;
 use crate::model::block::Mix;
-use crate::model::draft::kind::{BLOCK, Draft};
+use crate::model::draft::kind::{BLOCK, DraftModel};
 use crate::model::error::{DraftError, ModelError};
 use crate::model::graph::{Graph, Part};
 use crate::model::kept::{KeptPlanner, Purpose};
@@ -31,7 +31,7 @@ const ROWS: &str = "rows";
 /// Target ids of a reduced head, I32 `{1, rows}`.
 const D2T: &str = "d2t";
 
-impl Draft for DFlash {
+impl DraftModel for DFlash {
     fn taps(&self) -> &[u32] {
         &self.taps
     }

@@ -10,7 +10,7 @@
 mod graph;
 mod hyper;
 
-use super::kind::Draft;
+use super::kind::DraftModel;
 use crate::gguf::Gguf;
 use crate::model::decoder::Decoder;
 use crate::model::error::ModelError;
@@ -20,6 +20,10 @@ use crate::model::keys::Keys;
 ///
 /// # Errors
 /// Not DFlash v1, a missing key, or a draft for another target.
-pub(super) fn read(gguf: &Gguf, keys: &Keys<'_>, target: &Decoder) -> Result<Box<dyn Draft>, ModelError> {
+pub(super) fn read(
+    gguf: &Gguf,
+    keys: &Keys<'_>,
+    target: &Decoder,
+) -> Result<Box<dyn DraftModel>, ModelError> {
     Ok(Box::new(hyper::DFlash::read(gguf, keys, target)?))
 }
