@@ -4,6 +4,7 @@
 //! * [`buffers`]: shared memory under ids, mapped while there is room,
 //! * [`program`]: the arena of loaded programs,
 //! * [`plan`]: what is decided about an op when its program is loaded,
+//! * [`step`]: the register blocks of a step, and which rows belong to which sequence,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
@@ -26,6 +27,7 @@ pub mod program;
 pub mod row;
 pub mod serve;
 pub mod session;
+pub mod step;
 #[cfg(any(test, feature = "host"))]
 #[doc(hidden)] // For tests here and in other crates.
 pub mod testing;

@@ -1,7 +1,7 @@
 //! A session: mapped buffers, kept programs, and the answer to every message.
 //!
 //! The host is not trusted. A request is copied before it is looked at, ids and ranges are checked against
-//! what is mapped, programs are validated on a private copy, registers are read once. Every request gets one
+//! what is mapped, programs are validated on a private copy, register blocks are read once. Every request gets one
 //! response.
 
 use core::mem::size_of;
@@ -12,7 +12,7 @@ use hexflash_abi::message::{
 };
 use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
-use hexflash_abi::validate::{BufferInfo, check_step};
+use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{
     ABI_VERSION, BufferId, DType, ErrorCode, Fault, Fd, LAYOUT_HASH, MAGIC, ProgramId, Seq, Status,
     TensorIndex,
@@ -26,6 +26,7 @@ use crate::plan::Resources;
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, Open};
+use crate::step::{MAX_BLOCKS, Step};
 
 /// The state behind one queue.
 pub struct Session<'d, 'p, P: Platform> {
@@ -35,6 +36,8 @@ pub struct Session<'d, 'p, P: Platform> {
     buffers: BufferTable,
     programs: [Option<Loaded>; MAX_PROGRAMS],
     arch: u32,
+    /// The step at hand.
+    step: Step,
     told: Told,
 }
 
@@ -71,7 +74,8 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere.
     pub fn new(platform: &'p P, pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
-        Self { platform, pool, arena, buffers: BufferTable::new(), programs, arch, told: Told::new() }
+        let (buffers, step, told) = (BufferTable::new(), Step::new(), Told::new());
+        Self { platform, pool, arena, buffers, programs, arch, step, told }
     }
 
     /// The ranges that the last message wrote for the host to read. They have been written back from the
@@ -221,53 +225,60 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 
     fn exec(&mut self, exec: &Exec) -> Result<PartCosts, Failure> {
-        let block = self.read_registers(exec.registers)?;
+        let table = self.read_step(exec.registers)?;
         let ProgramId(id) = exec.program;
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
-        hold(&mut self.buffers, self.platform, &open, Some(block.range.buffer))?;
-        execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
+        hold(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
+        let Self { platform, pool, buffers, step, told, .. } = self;
+        execute(*platform, pool, buffers, &open, step, table, told)
     }
 
     fn run(&mut self, run: &Run) -> Result<PartCosts, Failure> {
-        let block = self.read_registers(run.registers)?;
+        let table = self.read_step(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
-            hold(&mut self.buffers, self.platform, &open, Some(block.range.buffer))?;
-            execute(self.platform, &mut self.pool, &self.buffers, &open, block, &mut self.told)
+            hold(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
+            let Self { platform, pool, buffers, step, told, .. } = self;
+            execute(*platform, pool, buffers, &open, step, table, told)
         });
         loaded.unload(&mut self.arena);
         outcome
     }
 
-    /// Reads a register block, once.
-    fn read_registers(&mut self, range: Range) -> Result<RegisterBlock, Fault> {
-        if range.len as usize != size_of::<StepRegisters>() {
+    /// Reads the register blocks of a step, each of them once.
+    fn read_step(&mut self, range: Range) -> Result<RowTable, Fault> {
+        let (bytes, block) = (range.len as usize, size_of::<StepRegisters>());
+        if !bytes.is_multiple_of(block) {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
+        }
+        let count = bytes / block;
+        if !(1..=MAX_BLOCKS).contains(&count) {
+            return Err(Fault::new(ErrorCode::BadCount, count as u32));
         }
         if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
         self.buffers.hold(self.platform, core::iter::once(range.buffer))?;
         let shared = self.buffers.range(range)?;
-        self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), range.len as usize);
+        self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
+        let shared = shared.cast::<StepRegisters>();
         // SAFETY: `hold` has mapped the buffer, at a multiple of 128 (`Platform::map`), and `range` has
-        // checked that the bytes of a `StepRegisters` from `shared` on lie inside it, at an offset that is a
-        // multiple of 4. Every bit pattern is a value of it. The read is volatile because the host may write
-        // them at any time: the copy is what is checked and used.
-        let values = unsafe { shared.cast::<StepRegisters>().read_volatile() };
+        // checked that `count` times the bytes of a `StepRegisters` from `shared` on lie inside it, at an
+        // offset that is a multiple of 4. Every bit pattern is a value of it. The reads are volatile because
+        // the host may write them at any time: the copies are what is checked and used.
+        self.step.begin((0..count).map(|i| unsafe { shared.add(i).read_volatile() }));
         let read_only = self.buffers.get(range.buffer).is_none_or(|m| m.info.read_only);
-        Ok(RegisterBlock { values, range, read_only })
+        Ok(RowTable { range, read_only })
     }
 }
 
 /// What each part of a program cost: see [`Platform::cost`].
 type PartCosts = [u32; PARTS];
 
-/// The registers of a step, and where they came from.
-struct RegisterBlock {
-    values: StepRegisters,
+/// Where the register blocks of a step came from.
+struct RowTable {
     range: Range,
     /// Programs may not write there.
     read_only: bool,
@@ -291,38 +302,42 @@ fn execute<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
     open: &Open<'_>,
-    block: RegisterBlock,
+    step: &mut Step,
+    table: RowTable,
     told: &mut Told,
 ) -> Result<PartCosts, Failure> {
-    let program = &open.program;
-    let mut registers = block.values;
     let mut costs = [0; PARTS];
-    if registers.halted() && Halt::parse(registers.get(Register::Halt)).is_some() {
+    if step.halted() && Halt::parse(step.blocks()[0].get(Register::Halt)).is_some() {
         return Ok(costs);
     }
-    check_step(program.header, &[registers])?;
-    if open.ends_round && block.read_only {
-        return Err(Fault::new(ErrorCode::WriteToConst, block.range.buffer.0).into());
+    step.check(open.program.header)?;
+    if open.ends_round {
+        // A round moves its own registers, and with them the rows of those behind it.
+        step.only_mut()?;
+        if table.read_only {
+            return Err(Fault::new(ErrorCode::WriteToConst, table.range.buffer.0).into());
+        }
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
-    let mut outcome = run_ops(platform, pool, buffers, open, &mut registers, &mut costs);
+    let mut outcome = run_ops(platform, pool, buffers, open, step, &mut costs);
     if let Err(Failure::Failed(fault)) = &mut outcome
         && fault.code == ErrorCode::NotFinite
     {
         let noticed = fault.op.0 as usize;
-        let origin = origin(pool, buffers, open, block.values, noticed);
+        let origin = origin(pool, buffers, open, step, noticed);
         let known = u32::from(origin.is_some());
         *fault = Fault::new(ErrorCode::NotFinite, known).at(origin.unwrap_or(noticed));
     }
     if open.ends_round && outcome.is_ok() {
-        let home = buffers.range(block.range)?.cast::<StepRegisters>();
-        // SAFETY: `range` has checked that the block lies inside a mapping, at a multiple of 128 plus an
-        // offset that is a multiple of 4 (`read_registers`), and a mapping that is only read was refused
-        // above. The write is volatile because the host may read it at any time.
-        unsafe { home.write_volatile(registers) };
+        let home = buffers.range(table.range)?.cast::<StepRegisters>();
+        // SAFETY: `range` has checked that the table, which is one block (`only_mut` above), lies inside a
+        // mapping, at a multiple of 128 plus an offset that is a multiple of 4 (`read_step`), and a mapping
+        // that is only read was refused above. The write is volatile because the host may read it at any
+        // time.
+        unsafe { home.write_volatile(*step.only_mut()?) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
-        if let Some(mapping) = buffers.get(block.range.buffer) {
-            tell(told, mapping.fd, block.range.offset, size_of::<StepRegisters>() as u64);
+        if let Some(mapping) = buffers.get(table.range.buffer) {
+            tell(told, mapping.fd, table.range.offset, size_of::<StepRegisters>() as u64);
         }
     }
     // Also after a failure, so that on every device the host sees what the ops before it did.
@@ -336,7 +351,7 @@ fn run_ops<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
     open: &Open<'_>,
-    registers: &mut StepRegisters,
+    step: &mut Step,
     costs: &mut PartCosts,
 ) -> Result<(), Failure> {
     let program = &open.program;
@@ -346,8 +361,8 @@ fn run_ops<P: Platform>(
             spend(costs, part, platform.cost_since(since));
             (part, since) = (op.part, platform.cost());
         }
-        run_op(pool, buffers, open, registers, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
-        if registers.halted() {
+        run_op(pool, buffers, open, step, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        if step.halted() {
             break;
         }
     }
@@ -361,26 +376,27 @@ fn run_op<P: Platform, T>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
     open: &Open<'_>,
-    registers: &mut StepRegisters,
+    step: &mut Step,
     i: usize,
     look: impl FnOnce(&OpRun<'_>) -> T,
 ) -> Result<T, Fault> {
     let program = &open.program;
     let op = &program.ops[i];
     let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i)?);
-    let mut run = OpRun { pool, src, dst, op, registers, plan };
+    let mut run = OpRun { pool, src, dst, op, step, plan };
     take_operands(&mut run, buffers, open);
     kernels::run(&mut run)?;
     let seen = look(&run);
-    if open.advances(i) && !run.registers.halted() {
-        check_step(program.header, &[*run.registers])?;
+    if open.advances(i) && !run.step.halted() {
+        run.step.check(program.header)?;
     }
     Ok(seen)
 }
 
 /// The first op whose result was not finite. It is found by running all ops before `noticed`, the op that met
 /// such values, once more. This names the layer in which they came up, and costs nothing while all is well.
-/// States are advanced twice by it, which does not matter, because they cannot be used after a failure.
+/// States of the step's slots are advanced twice by it, which does not matter, because they cannot be used
+/// after a failure.
 /// `None` if the op cannot be found: the values came from another session, or the first run has overwritten
 /// the inputs.
 #[cold]
@@ -388,19 +404,20 @@ fn origin<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
     open: &Open<'_>,
-    mut registers: StepRegisters,
+    step: &mut Step,
     noticed: usize,
 ) -> Option<usize> {
+    step.rewind();
     let (src, dst, op) = ([None; MAX_SRC], [None; MAX_DST], open.program.ops.first()?);
     let plan = open.plan(0).ok()?;
-    let mut first = OpRun { pool: &mut *pool, src, dst, op, registers: &mut registers, plan };
+    let mut first = OpRun { pool: &mut *pool, src, dst, op, step: &mut *step, plan };
     take_operands(&mut first, buffers, open);
     if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {
         return None;
     }
     for i in 0..noticed {
-        match run_op(pool, buffers, open, &mut registers, i, kernels::gave_finite) {
-            Ok(true) if !registers.halted() => {}
+        match run_op(pool, buffers, open, step, i, kernels::gave_finite) {
+            Ok(true) if !step.halted() => {}
             Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Some(i),
             // The second run took another course than the first.
             _ => return None,
@@ -419,7 +436,8 @@ fn spend(costs: &mut PartCosts, part: u16, more: u64) {
 /// arrays for as many operands as an op may have would take longer than all else here.
 #[inline(always)]
 fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
-    let n_tokens = run.registers.get(Register::NTokens);
+    // The bound of every row, `max_tokens`, is a u32.
+    let n_tokens = run.step.rows() as u32;
     let view = |index: TensorIndex| {
         let tensor = open.program.tensor(index)?;
         let base = base_of(buffers, open, tensor.buffer)?;

@@ -19,7 +19,8 @@ use super::OpRun;
 /// budget has use for. Where nothing may follow, `halt` says why.
 ///
 /// # Errors
-/// [`ErrorCode::BadRegister`]: no budget.
+/// [`ErrorCode::BadRegister`]: no budget. [`ErrorCode::BadCount`]: several register blocks, of which a round
+/// moves one.
 pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (best, tokens, stops) =
         (run.operand(abi::BEST)?, run.operand(abi::TOKENS)?, run.operand(abi::STOPS)?);
@@ -28,13 +29,13 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (block, n_ctx) = (block as usize, n_ctx as usize);
     // The shape rule: best and tokens lie along the token axis, and a row of out has room for a token of
     // each.
-    let n = run.n_tokens();
-    let get = |run: &OpRun<'_>, register| run.registers.get(register);
-    let left = get(run, Register::NLeft) as usize;
+    let n = run.step.rows();
+    let registers = run.step.only_mut()?;
+    let left = registers.get(Register::NLeft) as usize;
     if left == 0 {
         return Err(Fault::new(ErrorCode::BadRegister, Register::NLeft.wire()));
     }
-    let round = get(run, Register::Round);
+    let round = registers.get(Register::Round);
     let row = round as usize % SLOTS;
     // SAFETY: only the dispatcher's thread runs this op, so that nobody else uses `out`; `set_int` checks the
     // indices.
@@ -54,7 +55,7 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // the indices.
     unsafe { anchor.set_int([0; 4], last) };
 
-    let (past, left) = (run.n_past() + emitted, left - emitted);
+    let (past, left) = (registers.get(Register::NPast) as usize + emitted, left - emitted);
     let halt = if stopped || left == 0 || past >= n_ctx {
         Halt::Finished
     } else if n_ctx - past < block {
@@ -67,7 +68,7 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
     write(EMITTED, emitted as i32);
     write(HALT, halt.wire() as i32);
 
-    let most = (get(run, Register::DraftMax) as usize).min(block - 1);
+    let most = (registers.get(Register::DraftMax) as usize).min(block - 1);
     let draft = left.saturating_sub(1).min(most).max(1);
     for (register, value) in [
         (Register::NPast, past),
@@ -79,12 +80,12 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
         (Register::Round, round.wrapping_add(1) as usize),
         (Register::Halt, halt as usize),
     ] {
-        run.registers.set(register, value as u32);
+        registers.set(register, value as u32);
     }
     Ok(())
 }
 
-/// SET_TOKENS: `n_tokens` becomes a register's value plus a constant.
+/// SET_TOKENS: `n_tokens` of every block becomes a register's value plus a constant.
 ///
 /// # Errors
 /// [`ErrorCode::BadRegister`] with the register's number; the caller checks the new value against the
@@ -93,8 +94,10 @@ pub fn set_tokens(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::SetTokens = run.params();
     let bad = Fault::new(ErrorCode::BadRegister, p.register);
     let register = Register::parse(p.register).ok_or(bad)?;
-    let tokens = run.registers.get(register).checked_add(p.plus).ok_or(bad)?;
-    run.registers.set(Register::NTokens, tokens);
+    for block in run.step.blocks_mut() {
+        let tokens = block.get(register).checked_add(p.plus).ok_or(bad)?;
+        block.set(Register::NTokens, tokens);
+    }
     Ok(())
 }
 

@@ -47,8 +47,10 @@ impl Damage {
 
 /// Whether an op that has run gave finite numbers, as far as can be told.
 pub fn gave_finite(run: &OpRun<'_>) -> bool {
-    // Rows of SET_ROWS are anywhere in its output, and the others have what they had.
-    let y = run.dst[0].filter(|_| run.op.opcode != Op::SetRows.wire());
+    // Rows of SET_ROWS are anywhere in its output, and the others have what they had; so have entries of
+    // COPY_SLOT.
+    let elsewhere = [Op::SetRows, Op::CopySlot].map(Op::wire).contains(&run.op.opcode);
+    let y = run.dst[0].filter(|_| !elsewhere);
     y.is_none_or(|y| is_finite(&y))
 }
 

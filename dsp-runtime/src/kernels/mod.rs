@@ -6,7 +6,8 @@
 //! before the step; kernels rely on both. Data-dependent indices are checked where they are used.
 //!
 //! Batch invariance: what a kernel computes for a row depends on that row alone, in an order that does not
-//! depend on how many rows there are.
+//! depend on how many rows there are. Ops that go by slots work span by span ([`crate::step`]): what they
+//! compute for a row depends on its own sequence alone.
 
 pub mod accept;
 pub mod argmax;
@@ -28,7 +29,6 @@ mod variant;
 
 use hexflash_abi::op::{Op, Operand};
 use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc};
-use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault};
 
 use self::damage::Damage;
@@ -38,9 +38,10 @@ use crate::hvx::LANES;
 use crate::memory::View;
 use crate::plan::{OpShapes, Plan};
 use crate::pool::{AnyKernel, Workers};
+use crate::step::Step;
 use crate::vtcm::VtcmPlan;
 
-/// One op in one step: its operands as views, its parameters, the step's registers.
+/// One op in one step: its operands as views, its parameters, and whose the rows are.
 pub struct OpRun<'a> {
     /// The workers.
     pub pool: &'a mut dyn Workers,
@@ -50,8 +51,8 @@ pub struct OpRun<'a> {
     pub dst: [Option<View>; MAX_DST],
     /// The op, for its parameters.
     pub op: &'a OpDesc,
-    /// This step's registers.
-    pub registers: &'a mut StepRegisters,
+    /// The step's register blocks and spans.
+    pub step: &'a mut Step,
     /// The plan made at `Load`.
     pub plan: Plan,
 }
@@ -77,30 +78,8 @@ impl OpRun<'_> {
         self.op.params()
     }
 
-    /// Tokens before this step.
-    pub fn n_past(&self) -> usize {
-        self.registers.get(Register::NPast) as usize
-    }
-
-    /// Tokens on the op's tape, which has room for `room`, that are to be folded before this step.
-    ///
-    /// # Errors
-    /// [`ErrorCode::BadRegister`] if that are more than a tape can hold or than there were: such a commit
-    /// would be a guess, as would one without a tape.
-    pub fn n_commit(&self, room: usize) -> Result<usize, Fault> {
-        let commit = self.registers.get(Register::NCommit) as usize;
-        if commit > room || commit > self.n_past() {
-            return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
-        }
-        Ok(commit)
-    }
-
-    /// Tokens of this step.
-    pub fn n_tokens(&self) -> usize {
-        self.registers.get(Register::NTokens) as usize
-    }
-
-    /// Runs a kernel on the pool, within the op's VTCM plan.
+    /// Runs a kernel on the pool, within the op's VTCM plan. (A kernel that borrows the step's spans goes to
+    /// `pool` directly.)
     ///
     /// # Errors
     /// The first fault of any worker.

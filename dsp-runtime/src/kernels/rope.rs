@@ -15,18 +15,20 @@ use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
+use crate::step::{Cursor, Span};
 
 /// Pairs that a table holds; heads with more are done in several rounds.
 const PAIRS: usize = 256;
 
 /// Turns the pairs of every head of a token.
-struct Rope {
+struct Rope<'s> {
     p: params::Rope,
     mode: RopeMode,
     /// Factor from one angle to the next.
     theta_scale: f32,
     yarn: Option<Yarn>,
-    n_past: usize,
+    /// Whose the tokens are, where positions follow from that.
+    spans: &'s [Span],
     x: View,
     positions: Option<View>,
     factors: Option<View>,
@@ -50,25 +52,29 @@ struct Table {
     sin: [f32; 2 * PAIRS],
 }
 
-/// ROPE: x{d,h,t,b}, positions{t,1 or 4} optional (else n_past + t), factors{n_dims/2} optional ->
-/// y{d,h,t,b}.
+/// ROPE: x{d,h,t,b}, positions{t,1 or 4} optional (else token t of a span is at its n_past + t),
+/// factors{n_dims/2} optional -> y{d,h,t,b}.
 ///
 /// # Errors
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let p: params::Rope = run.params();
+    let (y, positions) = (run.operand(abi::Y)?, run.optional(abi::POSITIONS));
+    // Tokens with positions of their own are all alike.
+    let (mut only, anybody) = (None, [Span { rows: y.ne[2], ..Span::NONE }]);
+    let spans = if positions.is_some() { &anybody } else { run.step.spans_over(y.ne[2], &mut only) };
     let kernel = Rope {
         p,
         mode: RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::Internal, line!()))?,
         theta_scale: powf(p.freq_base, -2.0 / p.n_dims as f32),
         yarn: (p.ext_factor != 0.0).then(|| Yarn::new(&p)),
-        n_past: run.n_past(),
+        spans,
         x: run.operand(abi::X)?,
-        positions: run.optional(abi::POSITIONS),
+        positions,
         factors: run.optional(abi::FACTORS),
-        y: run.operand(abi::Y)?,
+        y,
     };
-    run.parallel(&kernel)
+    run.pool.run(&kernel, run.plan.vtcm)
 }
 
 /// The f32 nearest to x^y, which C libraries' `powf` gives in all but the closest cases.
@@ -101,7 +107,7 @@ impl Yarn {
     }
 }
 
-impl Rope {
+impl Rope<'_> {
     /// The position row that turns pair `i`: time, height, width or extra.
     fn section(&self, i: usize) -> usize {
         let sections = self.p.sections.map(|s| s as usize);
@@ -127,25 +133,28 @@ impl Rope {
         }
     }
 
-    /// Angles of the token's first pair, per position row.
-    fn first_angles(&self, t: usize) -> [f32; 4] {
+    /// Angles of the first pair of token `i` of a span, per position row.
+    fn first_angles(&self, span: &Span, i: usize) -> [f32; 4] {
         match &self.positions {
-            None => [(self.n_past + t) as f32; 4],
+            None => [(span.n_past + i) as f32; 4],
             Some(positions) => {
                 let rows = positions.ne[1];
-                core::array::from_fn(|s| if s < rows { positions.int([t, s, 0, 0]) as f32 } else { 0.0 })
+                core::array::from_fn(|s| {
+                    if s < rows { positions.int([span.first + i, s, 0, 0]) as f32 } else { 0.0 }
+                })
             }
         }
     }
 
-    /// Fills `table` with `n` pairs from pair `first` on; `theta` goes from that pair's angles to the next
-    /// round's.
+    /// Fills `table` with `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that
+    /// pair's angles to the next round's.
     #[inline(always)]
-    fn fill(&self, table: &mut Table, theta: &mut [f32; 4], first: usize, n: usize) {
+    fn fill<const ROWS: usize>(&self, table: &mut Table, theta: &mut [f32; ROWS], first: usize, n: usize) {
         let factors = self.factors.as_ref().map(|f| f.row([0; 3]));
         for j in 0..n {
             let i = first + j;
-            let angle = theta[self.section(i)] / factors.map_or(1.0, |f| f.get(i));
+            let angle =
+                theta[if ROWS == 1 { 0 } else { self.section(i) }] / factors.map_or(1.0, |f| f.get(i));
             let mut turned = self.p.freq_scale * angle;
             let mut magnitude = self.p.attn_factor;
             if let Some(yarn) = &self.yarn {
@@ -236,7 +245,7 @@ unsafe fn store<H: Hvx>(p: *mut f32, v: H::F, n: usize) {
     unsafe { if n == LANES { H::store(p, v) } else { H::store_n(p, v, n) } }
 }
 
-impl Kernel for Rope {
+impl Kernel for Rope<'_> {
     /// A unit is a token, with all its heads.
     fn units(&self) -> usize {
         self.y.ne[2] * self.y.ne[3]
@@ -250,34 +259,60 @@ impl Kernel for Rope {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let mut table = Table { cos: [0.0; 2 * PAIRS], sin: [0.0; 2 * PAIRS] };
+        let units = |span: &Span| span.rows * self.y.ne[3];
+        let mut cursor = Cursor::new(self.spans, units);
+        while let Some(unit) = worker.claim() {
+            let (span, unit) = cursor.seek(unit, units);
+            // Without a division, which is a function call on a DSP.
+            let (i, b) = if unit < span.rows { (unit, 0) } else { (unit % span.rows, unit / span.rows) };
+            // SAFETY: `claim` gives token `i` of this span and batch `b`, with the rows of all its heads, to
+            // this worker alone.
+            unsafe { self.turn::<H>(&mut table, span, i, b) };
+        }
+        Ok(())
+    }
+}
+
+impl Rope<'_> {
+    /// Turns all heads of token `i` of a span, in batch `b`. A function of its own, where that costs no
+    /// instructions: registers are then its alone.
+    ///
+    /// # Safety
+    /// This worker alone has claimed the token.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    unsafe fn turn<H: Hvx>(&self, table: &mut Table, span: &Span, i: usize, b: usize) {
+        let (t, mut theta) = (span.first + i, self.first_angles(span, i));
         let n_dims = self.p.n_dims as usize;
         let half = n_dims / 2;
-        let mut table = Table { cos: [0.0; 2 * PAIRS], sin: [0.0; 2 * PAIRS] };
-        while let Some(unit) = worker.claim() {
-            let (t, b) = (unit % self.y.ne[2], unit / self.y.ne[2]);
-            let mut theta = self.first_angles(t);
-            for first in (0..half).step_by(PAIRS) {
-                let n = PAIRS.min(half - first);
-                self.fill(&mut table, &mut theta, first, n);
-                for h in 0..self.y.ne[1] {
-                    let x = self.x.row([h, t, b]);
-                    // SAFETY: `claim` gives token `t` of sequence `b`, with the rows of all its heads, to
-                    // this worker alone. x lies in y's very place or apart from it (validation).
-                    let mut y = unsafe { self.y.row_mut([h, t, b]) };
-                    if self.mode == RopeMode::Norm {
-                        turn_neighbours::<H>(&table, x.part(2 * first, 2 * n), y.part(2 * first, 2 * n));
-                    } else {
-                        let (a, b) = (x.part(first, n), x.part(half + first, n));
-                        turn_halves::<H>(&table, a, b, &mut y, half, first);
-                    }
-                    if first == 0 && x.as_ptr() != y.as_mut_ptr().cast_const() {
-                        let rest = x.len() - n_dims;
-                        y.part(n_dims, rest).copy::<H>(x.part(n_dims, rest));
-                    }
+        for first in (0..half).step_by(PAIRS) {
+            let n = PAIRS.min(half - first);
+            // One angle, where all rows have the same, stays in a register.
+            if matches!(self.mode, RopeMode::Norm | RopeMode::Neox) {
+                let mut only = [theta[0]];
+                self.fill(table, &mut only, first, n);
+                [theta[0]] = only;
+            } else {
+                self.fill(table, &mut theta, first, n);
+            }
+            for h in 0..self.y.ne[1] {
+                let x = self.x.row([h, t, b]);
+                // SAFETY: this worker alone has claimed the token, with the rows of all its heads (the
+                // caller's contract). x lies in y's very place or apart from it (validation).
+                let mut y = unsafe { self.y.row_mut([h, t, b]) };
+                if self.mode == RopeMode::Norm {
+                    turn_neighbours::<H>(table, x.part(2 * first, 2 * n), y.part(2 * first, 2 * n));
+                } else {
+                    let (a, b) = (x.part(first, n), x.part(half + first, n));
+                    turn_halves::<H>(table, a, b, &mut y, half, first);
+                }
+                if first == 0 && x.as_ptr() != y.as_mut_ptr().cast_const() {
+                    let rest = x.len() - n_dims;
+                    y.part(n_dims, rest).copy::<H>(x.part(n_dims, rest));
                 }
             }
         }
-        Ok(())
     }
 }
 

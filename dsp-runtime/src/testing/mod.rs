@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
-use hexflash_abi::registers::{Register, StepRegisters};
-use hexflash_abi::validate::{BufferInfo, Program, check_step};
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -16,6 +16,7 @@ use crate::memory::View;
 use crate::plan::{OpShapes, Resources, Units};
 use crate::platform::host::HostPlatform;
 use crate::pool::Pool;
+use crate::step::Step;
 use crate::vtcm::Vtcm;
 
 pub mod guarded;
@@ -67,6 +68,13 @@ impl Batch {
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
         let header = ProgramHeader { n_ops: 1, ..ProgramHeader::new(max_tokens, n_ctx) };
         Self { header, tensors: Vec::new(), buffers: Vec::new(), moved: 0 }
+    }
+
+    /// The same, for programs with so many slots.
+    #[must_use]
+    pub fn with_slots(mut self, n_slots: u32) -> Self {
+        self.header.n_slots = n_slots;
+        self
     }
 
     /// A packed tensor of zero bytes.
@@ -143,10 +151,10 @@ impl Batch {
         params: &T,
         step: StepRegisters,
     ) -> Result<(), Fault> {
-        self.advance(setup, opcode, src, dst, params, step).map(drop)
+        self.advance(setup, opcode, src, dst, params, &[step]).map(drop)
     }
 
-    /// As [`run`](Self::run), and gives the registers as the op left them.
+    /// As [`run`](Self::run) for any register blocks; gives them as the op left them.
     pub fn advance<T: IntoBytes + Immutable>(
         &mut self,
         setup: Setup,
@@ -154,8 +162,8 @@ impl Batch {
         src: &[TensorIndex],
         dst: &[TensorIndex],
         params: &T,
-        step: StepRegisters,
-    ) -> Result<StepRegisters, Fault> {
+        blocks: &[StepRegisters],
+    ) -> Result<Vec<StepRegisters>, Fault> {
         let mut op = OpDesc::new(opcode, src, dst);
         op.set_params(params);
         let ids = (0..self.buffers.len() as u32).map(BufferId);
@@ -169,9 +177,11 @@ impl Batch {
         };
         let size = |id: BufferId| Some(self.buffers.get(id.0 as usize)?.size() as u64);
         program.check(|id| Some(BufferInfo { size: size(id)?, read_only: false }))?;
-        if matches!(opcode, Op::FlashAttnExt | Op::KvAppend) {
+        let mut step = Step::new();
+        step.begin(blocks.iter().copied());
+        if matches!(opcode, Op::FlashAttnExt | Op::KvAppend) || blocks.len() > 1 {
             // As a session does for all ops. Only these rely on it; tests of others go beyond the bounds.
-            check_step(&header, &[step])?;
+            step.check(&header)?;
         }
 
         let platform = HostPlatform::new();
@@ -187,10 +197,9 @@ impl Batch {
             let base = self.buffers[t.buffer as usize].base();
             // SAFETY: `program.check` has validated the tensor against this very buffer, which begins at a
             // multiple of 128 and outlives the run.
-            unsafe { View::new(base, t, dtype, step.get(Register::NTokens)) }
+            unsafe { View::new(base, t, dtype, step.rows() as u32) }
         };
         let (src, dst) = (shapes.src.map(|o| o.map(view)), shapes.dst.map(|o| o.map(view)));
-        let mut registers = step;
         let pool = Pool::new(&platform, setup.isa, vtcm, setup.workers, setup.dma).sharing_all();
         let (outcome, moved) = std::thread::scope(|scope| {
             for id in 1..setup.workers {
@@ -198,7 +207,7 @@ impl Batch {
                 scope.spawn(move || pool.serve(id));
             }
             let mut dispatcher = pool.dispatcher().unwrap();
-            let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, registers: &mut registers, plan };
+            let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, step: &mut step, plan };
             let outcome = kernels::run(&mut run);
             let moved = dispatcher.take_moved();
             pool.stop();
@@ -208,7 +217,7 @@ impl Batch {
         assert!(scratch.is_whole(), "a write outside of VTCM");
         SCRATCHPAD.set(Some(scratch));
         self.check_canaries();
-        outcome.map(|()| registers)
+        outcome.map(|()| step.blocks().to_vec())
     }
 
     fn check_canaries(&self) {

@@ -22,6 +22,7 @@ use hexflash_dsp::plan::{OpShapes, Resources, Units};
 use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, spawn};
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
+use hexflash_dsp::step::Step;
 use hexflash_dsp::vtcm::Vtcm;
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -300,11 +301,11 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
             end(Err(failed("cannot start a thread")(error)));
         }
     }
-    let mut registers = StepRegisters::step(past, tokens);
+    let mut step = Step::new();
+    step.begin(core::iter::once(StepRegisters::step(past, tokens)));
     let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
-    let mut step =
-        OpRun { pool: &mut dispatcher, src, dst, op: &program.op, registers: &mut registers, plan };
-    if let Err(fault) = kernels::run(&mut step) {
+    let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &program.op, step: &mut step, plan };
+    if let Err(fault) = kernels::run(&mut run) {
         end(Err(refused(fault)));
     }
     for (worker, taken) in counting.taken[..workers].iter().enumerate() {

@@ -123,7 +123,7 @@ impl Round {
         let anchor = batch.i32([1; 4], &[OLD]);
         let params = params::Accept { block: self.block, n_ctx: self.n_ctx };
         let (src, dst) = ([best, tokens, stops], [out, anchor]);
-        let registers = batch.advance(setup, Op::Accept, &src, &dst, &params, self.step())?;
+        let registers = batch.advance(setup, Op::Accept, &src, &dst, &params, &[self.step()])?[0];
         let out = batch.ints(out);
         let (even, odd) = out.split_at(HEAD + MAX);
         let (row, other) = if self.round.is_multiple_of(2) { (even, odd) } else { (odd, even) };
@@ -280,9 +280,9 @@ fn set_tokens() {
         for plus in [0, 1, MAX as u32] {
             let mut batch = Batch::new(MAX as u32, 1000);
             let params = params::SetTokens { register: register.wire(), plus };
-            let outcome = batch.advance(small(), Op::SetTokens, &[], &[], &params, step);
+            let outcome = batch.advance(small(), Op::SetTokens, &[], &[], &params, &[step]);
             match step.get(register).checked_add(plus) {
-                Some(sum) => assert_eq!(outcome, Ok(step.with(Register::NTokens, sum))),
+                Some(sum) => assert_eq!(outcome, Ok(vec![step.with(Register::NTokens, sum)])),
                 None => {
                     let fault = outcome.unwrap_err();
                     assert_eq!((fault.code, fault.detail), (ErrorCode::BadRegister, register.wire()));

@@ -9,9 +9,10 @@ use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
+use crate::step::{Cursor, Span, units};
 
 /// See the module's documentation for the operands.
-pub(super) struct Attend {
+pub(super) struct Attend<'s> {
     pub q: View,
     pub k_cache: View,
     pub v_cache: View,
@@ -20,22 +21,23 @@ pub(super) struct Attend {
     pub y: View,
     pub params: FlashAttn,
     pub causal: bool,
-    pub n_past: usize,
-    /// Positions that the step's last token sees.
-    pub seen: usize,
-    pub tokens: usize,
+    pub spans: &'s [Span],
     /// Query heads per kv head.
     pub group: usize,
-    /// Query rows of a unit. Row r of a kv head is token r / group, head r % group of the group.
+    /// Query rows of a unit, at most. Row r of a kv head is token r / group of its span, head r % group of
+    /// the group.
     pub rows: usize,
     pub stage: Stage,
 }
 
 /// A block of query rows of a kv head, and the positions that any of them may see.
 #[derive(Clone, Copy)]
-pub(super) struct Unit {
+pub(super) struct Unit<'s> {
+    span: &'s Span,
     kv_head: usize,
-    pub sequence: usize,
+    pub batch: usize,
+    /// Where the caches have the batch of this slot.
+    entry: usize,
     /// First row.
     first: usize,
     pub rows: usize,
@@ -62,15 +64,16 @@ pub(super) struct Places {
     rows: *mut f32,
 }
 
-impl Kernel for Attend {
+impl Kernel for Attend<'_> {
     fn units(&self) -> usize {
-        self.blocks() * self.k_cache.ne[2] * self.k_cache.ne[3]
+        units(self.spans, |span| self.units_of_span(span))
     }
 
     fn work(&self) -> usize {
-        let rows = self.tokens * self.y.ne[1] * self.y.ne[3];
         // Saturating: a long prefill is more than 32 bits count.
-        rows.saturating_mul(self.seen.div_ceil(TILE)).saturating_mul(2 * (self.q.ne[0] + self.y.ne[0]))
+        let tiles = units(self.spans, |span| span.rows.saturating_mul(span.end().div_ceil(TILE)));
+        let rows = tiles.saturating_mul(self.y.ne[1] * self.y.ne[3]);
+        rows.saturating_mul(2 * (self.q.ne[0] + self.y.ne[0]))
     }
 
     #[inline(always)]
@@ -84,7 +87,8 @@ impl Kernel for Attend {
         let places = Places { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
         let mut weights = [Weights::NONE; MAX_ROWS];
 
-        let mut unit = self.unit(first);
+        let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
+        let mut unit = self.unit(&mut cursor, first);
         let mut tile = unit.from / TILE;
         let mut slot = 0;
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
@@ -95,7 +99,7 @@ impl Kernel for Attend {
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
             let ends = (tile + 1) * TILE >= unit.to;
-            let next = if ends { worker.claim().map(|u| self.unit(u)) } else { Some(unit) };
+            let next = if ends { worker.claim().map(|u| self.unit(&mut cursor, u)) } else { Some(unit) };
             let next = next.map(|u| (u, if ends { u.from / TILE } else { tile + 1 }));
             let other = places.slots[slot ^ 1];
             // SAFETY: the other slot is in this worker's own VTCM. If it has held a tile, that was the one
@@ -130,26 +134,26 @@ impl Kernel for Attend {
     }
 }
 
-impl Attend {
+impl<'s> Attend<'s> {
     /// Blocks of rows of a kv head.
-    fn blocks(&self) -> usize {
-        (self.tokens * self.group).div_ceil(self.rows)
+    fn blocks(&self, span: &Span) -> usize {
+        (span.rows * self.group).div_ceil(self.rows)
     }
 
-    /// Unit number `u`: late tokens, which see most, come first.
-    fn unit(&self, u: usize) -> Unit {
-        let heads = self.k_cache.ne[2];
-        let block = self.blocks() - 1 - u / (heads * self.k_cache.ne[3]);
+    fn units_of_span(&self, span: &Span) -> usize {
+        self.blocks(span) * self.k_cache.ne[2] * self.q.ne[3]
+    }
+
+    /// Unit number `u`: of a span, late tokens, which see most, come first.
+    fn unit(&self, cursor: &mut Cursor<'s>, u: usize) -> Unit<'s> {
+        let (span, u) = cursor.seek(u, |span| self.units_of_span(span));
+        let (heads, batches) = (self.k_cache.ne[2], self.q.ne[3]);
+        let block = self.blocks(span) - 1 - u / (heads * batches);
         let first = block * self.rows;
-        let rows = (self.tokens * self.group - first).min(self.rows);
-        let unit = Unit {
-            kv_head: u % heads,
-            sequence: u / heads % self.k_cache.ne[3],
-            first,
-            rows,
-            from: 0,
-            to: 0,
-        };
+        let rows = (span.rows * self.group - first).min(self.rows);
+        let batch = u / heads % batches;
+        let entry = span.entry(batch, batches);
+        let unit = Unit { span, kv_head: u % heads, batch, entry, first, rows, from: 0, to: 0 };
         // Both ends of what a token sees grow with the token; every token sees itself.
         let (from, to) = (self.query(&unit, 0).from, self.query(&unit, rows - 1).to);
         Unit { from, to, ..unit }
@@ -157,15 +161,15 @@ impl Attend {
 
     /// Row `i` of a unit.
     #[inline(always)]
-    pub(super) fn query(&self, unit: &Unit, i: usize) -> Query {
-        let row = unit.first + i;
+    pub(super) fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
+        let (row, span) = (unit.first + i, unit.span);
         let token = row / self.group;
-        let after = self.n_past + token + 1;
+        let after = span.n_past + token + 1;
         Query {
-            token,
+            token: span.first + token,
             head: unit.kv_head * self.group + row % self.group,
             from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
-            to: if self.causal { after } else { self.seen },
+            to: if self.causal { after } else { span.end() },
         }
     }
 
@@ -174,8 +178,14 @@ impl Attend {
     /// # Safety
     /// `slot` is a slot of the worker's VTCM that is left alone until the tickets have been waited for.
     #[inline(always)]
-    unsafe fn fetch(&self, worker: &mut Worker<'_>, slot: *mut u8, unit: &Unit, tile: usize) -> [Ticket; 2] {
-        let strip = self.k_cache.at([tile, unit.kv_head, unit.sequence]);
+    unsafe fn fetch(
+        &self,
+        worker: &mut Worker<'_>,
+        slot: *mut u8,
+        unit: &Unit<'_>,
+        tile: usize,
+    ) -> [Ticket; 2] {
+        let strip = self.k_cache.at([tile, unit.kv_head, unit.entry]);
         // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, which has at least a
         // vector per pair of k: `k_tile` bytes. They fit the slot, which is left alone until the ticket has
         // been waited for (the caller's contract) and is not in the cache. Nobody writes the caches during
@@ -184,15 +194,15 @@ impl Attend {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
         let transfer = Transfer {
-            src: self.v_cache.at([from, unit.kv_head, unit.sequence]),
+            src: self.v_cache.at([from, unit.kv_head, unit.entry]),
             dst: slot.wrapping_add(self.stage.k_tile + (from - start) * self.stage.v_row),
             row_bytes: self.v_cache.ne[0] * 2,
             rows: to - from,
             src_stride: self.v_cache.nb[1],
             dst_stride: self.stage.v_row,
         };
-        // SAFETY: rows `from..to` of the cache are readable: `at` has checked `from`, and `to` is at most
-        // `seen`, which the registers and the shape rule keep within the cache. The 32 places for rows in the
+        // SAFETY: rows `from..to` of the cache are readable: `at` has checked `from`, and `to` is at most the
+        // span's end, which the registers and the shape rule keep within the cache. The 32 places for rows in the
         // slot are left alone until the ticket has been waited for (the caller's contract) and are not in the
         // cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(transfer) }]
@@ -209,7 +219,7 @@ impl Attend {
     /// # Safety
     /// The places are the worker's own and have room for the unit's rows.
     #[inline(always)]
-    unsafe fn clear<H: Hvx>(&self, places: Places, unit: &Unit) {
+    unsafe fn clear<H: Hvx>(&self, places: Places, unit: &Unit<'_>) {
         for i in 0..unit.rows {
             let state = self.state(places, i);
             // SAFETY: the state of each of the unit's rows has `2 + v_vectors` vectors in the worker's own
@@ -229,7 +239,7 @@ impl Attend {
     /// 1. The places are the worker's own and have room for the unit's rows.
     /// 2. This worker alone has claimed the unit.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(&self, places: Places, unit: &Unit) {
+    unsafe fn finish<H: Hvx>(&self, places: Places, unit: &Unit<'_>) {
         for i in 0..unit.rows {
             let (query, state) = (self.query(unit, i), self.state(places, i));
             // SAFETY: the state of row `i` of the unit begins with two vectors, the maximum and the sums, in
@@ -242,7 +252,7 @@ impl Attend {
                 // a number.
                 // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
                 // contract, point 2).
-                let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
+                let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.batch]) };
                 for j in 0..y.len() {
                     y.set(j, f32::NAN);
                 }
@@ -261,7 +271,7 @@ impl Attend {
             };
             // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
             // contract, point 2).
-            let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.sequence]) };
+            let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.batch]) };
             let len = y.len();
             for chunk in 0..self.stage.v_vectors / 2 {
                 // Even values in one vector, odd ones in the next.

@@ -1,17 +1,18 @@
 //! FLASH_ATTN_EXT: appends K and V of the step to their caches, then attends with an online softmax.
 //!
-//! q{D,H,T,B}, k_cache{D,N,Hk,B} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B} (F16 rows), k{D,Hk,T,B} and
-//! v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}.
-//! As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//! q{D,H,T,B}, k_cache{D,N,Hk,B*S} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B*S} (F16 rows), k{D,Hk,T,B}
+//! and v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) ->
+//! y{Dv,H,T,B}. The caches of slot s of S are entries s*B to s*B + B - 1, and rows of T belong to the slots of
+//! their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
 //!
 //! ```text
 //! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
 //! y = sum_p exp(x_p) v_p / (sum_p exp(x_p) + exp(sink))                  0 if nothing is visible and no sink
 //! ```
 //!
-//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t stands at position n_past + t and sees
-//! keys up to itself, or up to the step's last token (`Visibility::Block`), fewer with a window or where the
-//! mask is -inf. What a cache holds at other positions, NaN included, has no influence. At a position that a
+//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past + t
+//! and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), fewer
+//! with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no influence. At a position that a
 //! query sees, a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity
 //! takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows no NaN would go
 //! on with a number.
@@ -24,8 +25,8 @@
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
 //! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with
-//!   it may not show; a unit is a (kv head, sequence), because neighbours share words.
-//! * `attend`: a unit is a (kv head, sequence, block of query rows). The tiles of K and V come to VTCM by
+//!   it may not show; a unit is a (span, kv head, batch), because neighbours share words.
+//! * `attend`: a unit is a (span, kv head, batch, block of query rows). The tiles of K and V come to VTCM by
 //!   DMA, double buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
 mod append;
@@ -60,23 +61,23 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: FlashAttn = run.params();
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: q, k, v and y have the step's tokens on axis 2, and the caches and the mask at
-    // least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` within `n_ctx`, before the step
-    // and after every op that moves them.
-    let (n_past, tokens) = (run.n_past(), run.n_tokens());
-    let seen = n_past + tokens;
-
-    let (d, heads, dv) = (q.ne[0], q.ne[1], v_cache.ne[0]);
-    let (kv_heads, sequences) = (k_cache.ne[2], k_cache.ne[3]);
+    // least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within `n_ctx` and the
+    // slots below `n_slots`, before the step and after every op that moves them.
+    let spans = run.step.spans();
+    let [d, heads, _, batches] = q.ne;
+    let (dv, kv_heads) = (v_cache.ne[0], k_cache.ne[2]);
     let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
-        run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
+        let append = append::Append { k, v, k_cache, v_cache, spans, damage: &damage };
+        run.pool.run(&append, run.plan.vtcm)?;
     }
     let stage = Stage::new(d, dv);
     let group = heads / kv_heads;
     let causal = params.visibility == Visibility::Causal.wire();
     // Enough units for all workers, but the heads of a group together.
-    let blocks = run.pool.workers().div_ceil(kv_heads * sequences);
-    let rows = (tokens * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.vtcm.own));
+    let blocks = run.pool.workers().div_ceil(kv_heads * batches * spans.len());
+    let longest = spans.iter().map(|span| span.rows).max().unwrap_or(0);
+    let rows = (longest * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.vtcm.own));
     let kernel = attend::Attend {
         q,
         k_cache,
@@ -86,18 +87,16 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         y,
         params,
         causal,
-        n_past,
-        seen,
-        tokens,
+        spans,
         group,
         rows: rows.max(1),
         stage,
     };
-    run.parallel(&kernel)?;
+    run.pool.run(&kernel, run.plan.vtcm)?;
     damage.outcome()
 }
 
-/// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the caches, as FLASH_ATTN_EXT appends them.
+/// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the slots' caches, as FLASH_ATTN_EXT appends them.
 ///
 /// # Errors
 /// Keys or values that f16 does not hold.
@@ -105,9 +104,9 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (k, v) = (run.operand(kv_append::K)?, run.operand(kv_append::V)?);
     let (k_cache, v_cache) = (run.operand(kv_append::K_CACHE)?, run.operand(kv_append::V_CACHE)?);
     // Shape rule and registers keep the rows inside the caches, as in FLASH_ATTN_EXT.
-    let (n_past, tokens) = (run.n_past(), run.n_tokens());
     let damage = Damage::none();
-    run.parallel(&append::Append { k, v, k_cache, v_cache, n_past, tokens, damage: &damage })?;
+    let append = append::Append { k, v, k_cache, v_cache, spans: run.step.spans(), damage: &damage };
+    run.pool.run(&append, run.plan.vtcm)?;
     damage.outcome()
 }
 

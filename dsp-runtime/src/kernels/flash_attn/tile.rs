@@ -34,7 +34,7 @@ struct MaskTile {
     lanes: [f32; LANES],
 }
 
-impl Attend {
+impl Attend<'_> {
     /// Scores of a tile for every row of the unit, and from them weights, new maxima and sums.
     ///
     /// # Safety
@@ -45,7 +45,7 @@ impl Attend {
         &self,
         places: Places,
         slot: usize,
-        unit: &Unit,
+        unit: &Unit<'_>,
         tile: usize,
         weights: &mut [Weights; MAX_ROWS],
     ) {
@@ -83,7 +83,7 @@ impl Attend {
     unsafe fn score<H: Hvx, const R: usize>(
         &self,
         places: Places,
-        unit: &Unit,
+        unit: &Unit<'_>,
         tile: usize,
         i: usize,
         mask: &mut MaskTile,
@@ -91,11 +91,11 @@ impl Attend {
     ) {
         let d = self.q.ne[0];
         let mut queries = [self.query(unit, i); R];
-        let mut rows = [self.q.row([queries[0].head, queries[0].token, unit.sequence]); R];
+        let mut rows = [self.q.row([queries[0].head, queries[0].token, unit.batch]); R];
         for r in 0..R {
             queries[r] = self.query(unit, i + r);
             // Exactly d floats, so that the loop needs no bounds checks.
-            rows[r] = self.q.row([queries[r].head, queries[r].token, unit.sequence]).part(0, d);
+            rows[r] = self.q.row([queries[r].head, queries[r].token, unit.batch]).part(0, d);
         }
         let mut x = [H::splat(0.0); R];
         for k in 0..d {
@@ -123,7 +123,7 @@ impl Attend {
     unsafe fn weigh_row<H: Hvx>(
         &self,
         query: &Query,
-        unit: &Unit,
+        unit: &Unit<'_>,
         tile: usize,
         x: H::F,
         mask: &mut MaskTile,
@@ -144,7 +144,7 @@ impl Attend {
             x = or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
         if let Some(view) = &self.mask {
-            mask.read(view, query, unit.sequence, start, (from, to));
+            mask.read(view, query, unit.batch, start, (from, to));
             // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
             let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
@@ -203,7 +203,7 @@ impl Attend {
         &self,
         places: Places,
         slot: usize,
-        unit: &Unit,
+        unit: &Unit<'_>,
         tile: usize,
         weights: &[Weights; MAX_ROWS],
     ) {
@@ -242,15 +242,8 @@ impl Attend {
 impl MaskTile {
     /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
     #[inline(always)]
-    fn read(
-        &mut self,
-        mask: &View,
-        query: &Query,
-        sequence: usize,
-        start: usize,
-        (from, to): (usize, usize),
-    ) {
-        let row = mask.at([query.token, query.head % mask.ne[2], sequence % mask.ne[3]]).cast_const();
+    fn read(&mut self, mask: &View, query: &Query, batch: usize, start: usize, (from, to): (usize, usize)) {
+        let row = mask.at([query.token, query.head % mask.ne[2], batch % mask.ne[3]]).cast_const();
         // Tokens may share a row (stride 0) and see different parts of it.
         if (row, (from, to)) == (self.row, self.range) {
             return;

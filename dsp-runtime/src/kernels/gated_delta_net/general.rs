@@ -120,12 +120,13 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
 
     #[inline(always)]
     fn token(&mut self, _n: usize, t: usize) -> Token<'h, H> {
-        let (k, q) = (self.head.k.row(t), self.head.q.row(t));
+        let row = self.head.first + t;
+        let (k, q) = (self.head.k.row(row), self.head.q.row(row));
         let mut kq = H::splat(0.0);
         for v in 0..k.vectors() {
             kq = H::add(kq, H::mul(k.vector::<H>(v), q.vector::<H>(v)));
         }
-        Token { q, k, decay: Decay::new(self.head.g.row(t)), kq: H::sum_all(kq) }
+        Token { q, k, decay: Decay::new(self.head.g.row(row)), kq: H::sum_all(kq) }
     }
 
     #[inline(always)]
@@ -139,13 +140,14 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
 
     #[inline(always)]
     fn outputs(&mut self, t: usize, token: &Token<'h, H>, sums: &[H::F; 2]) -> Update<'h, H> {
-        let (beta, scale) = (H::splat(self.head.beta.row(t).get(0)), H::splat(self.head.scale));
-        let v = self.head.v.row(t).vector::<H>(self.first);
+        let row = self.head.first + t;
+        let (beta, scale) = (H::splat(self.head.beta.row(row).get(0)), H::splat(self.head.scale));
+        let v = self.head.v.row(row).vector::<H>(self.first);
         let factor = token.decay.factor();
         let (a, b) = (H::mul(factor, sums[0]), H::mul(factor, sums[1]));
         let delta = H::mul(beta, H::sub(v, a));
         // SAFETY: `claim` gave this head, and with it its rows of y, to this worker alone.
-        let mut y = unsafe { self.head.y.row(t) };
+        let mut y = unsafe { self.head.y.row(row) };
         y.set_vector::<H>(self.first, H::mul(scale, H::add(b, H::mul(delta, token.kq))));
         self.head.record::<H, 1>(t, self.first, &[delta]);
         Update { k: token.k, decay: token.decay, delta }

@@ -3,7 +3,7 @@
 use crate::hvx::{Hvx, Lines};
 use crate::memory::{Column, ColumnMut};
 
-/// What a head reads and writes: a row per token.
+/// What a head of a span reads and writes: a row per token of the step.
 pub(super) struct Head<'k> {
     pub q: Column<'k>,
     pub k: Column<'k>,
@@ -12,6 +12,8 @@ pub(super) struct Head<'k> {
     pub beta: Column<'k>,
     pub y: ColumnMut<'k>,
     pub tape: Option<HeadTape<'k>>,
+    /// The row of the span's first token. (The tape's are counted from 0.)
+    pub first: usize,
     /// 1 / sqrt(S).
     pub scale: f32,
 }

@@ -1,8 +1,9 @@
 //! GATED_DELTA_NET: the gated delta rule, one recurrent state per head.
 //!
-//! q,k{S,Hk,T,B'}, v{S,H,T,B}, g{1|S,H,T,B}, beta{1,H,T,B}, state{S values j, S keys i, H, B} -> y{S,H,T,B}.
-//! Head h reads q and k of head h mod Hk, sequence b those of sequence b / (B/B'), as ggml has it. Per token,
-//! with e = exp(g), or e_i = exp(g_i) per key index (as in ggml's `ggml_compute_forward_gated_delta_net`):
+//! q,k{S,Hk,T,B'}, v{S,H,T,B}, g{1|S,H,T,B}, beta{1,H,T,B}, state{S values j, S keys i, H, B*slots} ->
+//! y{S,H,T,B}. Head h reads q and k of head h mod Hk, batch b those of batch b / (B/B'), as ggml has it. The
+//! states of a slot s are entries s*B to s*B + B - 1, and rows of T belong to the slots of their spans. Per
+//! token, with e = exp(g), or e_i = exp(g_i) per key index (as in ggml's `ggml_compute_forward_gated_delta_net`):
 //!
 //! ```text
 //! a_j = sum_i S_ij k_i    b_j = sum_i S_ij q_i                 (vector gate: of e_i S_ij)
@@ -17,14 +18,15 @@
 //! token t + 1 share a pass over the state (one load, one store per vector and token) and are the same
 //! operations as in two passes: tokens may be grouped into steps in any way, bit for bit.
 //!
-//! A unit is a head of a sequence. Its state comes to VTCM and goes back by DMA; the next head's state is on
+//! A unit is a head of a batch of a span. Its state comes to VTCM and goes back by DMA; the next head's state is on
 //! its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
 //!
 //! With a factor tape the state may lag behind `n_past` by the `n_commit` tokens that the tape holds:
-//! tape_k{S,Hk,N,B'}, tape_delta{S,H,N,B}, tape_g{1|S,H,N,B}. Every step first folds them, by the very
+//! tape_k{S,Hk,N,B'*slots}, tape_delta{S,H,N,B*slots}, tape_g{1|S,H,N,B*slots}. Every step first folds them, by the very
 //! operations with which plain decoding advances a state, so that the bits are the same. With `defer` the
 //! state then goes home as folded, the step's tokens advance a scratch copy that is dropped, and their
-//! factors replace those on the tape. Folding happens when it is known how many of the tokens count.
+//! factors replace those on the tape. Folding happens when it is known how many of the tokens count. Spans
+//! with `fold` advance the state at once, as without `defer`.
 
 mod general;
 mod head;
@@ -49,6 +51,7 @@ use crate::hvx::{Hvx, LANES, Lines};
 use crate::memory::{Floats, View};
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
+use crate::step::{Cursor, Span};
 use crate::vtcm::VtcmPlan;
 
 /// Largest S.
@@ -63,7 +66,7 @@ pub enum Kind {
     General,
 }
 
-struct GatedDeltaNet {
+struct GatedDeltaNet<'s> {
     q: Floats,
     k: Floats,
     v: Floats,
@@ -71,18 +74,14 @@ struct GatedDeltaNet {
     beta: Floats,
     state: View,
     y: Floats,
-    tokens: usize,
+    spans: &'s [Span],
     kind: Kind,
-    /// Sequences of v per sequence of q and k.
+    /// Batches of v per batch of q and k.
     shared: usize,
     /// 1 / sqrt(S).
     scale: f32,
-    /// No tokens in the state: it is zeros.
-    fresh: bool,
     tape: Option<Tape>,
-    /// Tokens on the tape to fold.
-    commit: usize,
-    /// Leave the state as folded, and put the step's tokens on the tape.
+    /// Leave the state as folded, and put tokens on the tape, unless their span folds them.
     defer: bool,
     /// Whether there are units enough to claim one ahead.
     ahead: bool,
@@ -99,37 +98,23 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let y = run.operand(abi::Y)?;
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: one size, one number of heads, tokens and sequences, and with `defer` a tape
-    // with room for all tokens. How many tokens the tape has to fold is a register, which `n_commit` checks.
+    // with room for all tokens. How many tokens the tape has to fold is a register, which `check_commits`
+    // looks at.
     let [s, h, tokens, b] = y.ne;
     let tape = Tape::of(run);
     let defer = run.params::<DeltaNet>().defer != 0;
-    let commit = run.n_commit(tape.map_or(0, |tape| tape.delta.ne[2]))?;
-    let ahead = h * b >= 2 * run.pool.workers();
-    let (shared, scale, fresh) = (b / q.ne[3], inverse_sqrt(s), run.n_past() == commit);
+    run.step.check_commits(tape.map_or(0, |tape| tape.delta.ne[2]))?;
+    let mut only = None;
+    let spans = run.step.spans_over(tokens, &mut only);
+    let ahead = h * b * spans.len() >= 2 * run.pool.workers();
+    let (shared, scale) = (b / q.ne[3], inverse_sqrt(s));
     let [q, k, v, g, beta, y] = [q, k, v, g, beta, y].map(Floats::new);
-    let kernel = GatedDeltaNet {
-        q,
-        k,
-        v,
-        g,
-        beta,
-        state,
-        y,
-        tokens,
-        kind,
-        shared,
-        scale,
-        fresh,
-        tape,
-        commit,
-        defer,
-        ahead,
-    };
-    run.parallel(&kernel)?;
+    let kernel = GatedDeltaNet { q, k, v, g, beta, state, y, spans, kind, shared, scale, tape, defer, ahead };
+    run.pool.run(&kernel, run.plan.vtcm)?;
     match tape {
         // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old
         // ones.
-        Some(tape) if defer => run.parallel(&Record { k: *k, g: *g, tape, tokens }),
+        Some(tape) if defer => run.pool.run(&Record { k: *k, g: *g, tape, spans }, run.plan.vtcm),
         _ => Ok(()),
     }
 }
@@ -189,34 +174,37 @@ impl Tile {
 }
 
 /// A claimed head, and the transfer that brings its state (none if it is zeros).
-struct Claim {
+struct Claim<'s> {
+    span: &'s Span,
     h: usize,
     b: usize,
-    slot: usize,
+    /// The place for states that it uses.
+    buffer: usize,
     ticket: Option<Ticket>,
 }
 
 /// A worker's places for states, and the write-backs that still read them.
-struct Slots {
+struct StateBuffers {
     base: Lines,
     tile: Tile,
     back: [Option<Ticket>; 2],
 }
 
-impl Slots {
-    fn at(&self, slot: usize) -> Lines {
-        self.base.skip(slot * (self.tile.size + SPARE) * self.tile.vectors)
+impl StateBuffers {
+    fn at(&self, buffer: usize) -> Lines {
+        self.base.skip(buffer * (self.tile.size + SPARE) * self.tile.vectors)
     }
 }
 
-impl Kernel for GatedDeltaNet {
+impl Kernel for GatedDeltaNet<'_> {
     fn units(&self) -> usize {
-        self.y.ne[1] * self.y.ne[3]
+        self.spans.len() * self.units_of_span()
     }
 
     fn work(&self) -> usize {
         let tile = Tile::new(self.y.ne[0]);
-        (self.units() * tile.size * tile.vectors).saturating_mul(2 + 8 * self.tokens)
+        let passes = 2 * self.spans.len() + 8 * self.y.ne[2];
+        (self.units_of_span() * tile.size * tile.vectors).saturating_mul(passes)
     }
 
     #[inline(always)]
@@ -226,77 +214,88 @@ impl Kernel for GatedDeltaNet {
         // Two states if they fit: see `plan`.
         let count = if worker.own_bytes() >= (2 + scratch) * tile.bytes() + KEY_ROWS { 2 } else { 1 };
         assert!(worker.own_bytes() >= (count + scratch) * tile.bytes() + KEY_ROWS);
-        let mut slots = Slots { base: worker.own_vtcm(), tile, back: [None; 2] };
-        let keys = slots.at(count + scratch);
+        let mut buffers = StateBuffers { base: worker.own_vtcm(), tile, back: [None; 2] };
+        let keys = buffers.at(count + scratch);
         let ahead = self.ahead && count == 2;
-        let mut next = self.fetch::<H>(worker, &mut slots, 0)?;
+        let mut cursor = Cursor::new(self.spans, |_| self.units_of_span());
+        let mut next = self.fetch::<H>(worker, &mut cursor, &mut buffers, 0)?;
         while let Some(claim) = next.take() {
-            let other = (claim.slot + 1) & (count - 1);
+            let other = (claim.buffer + 1) & (count - 1);
             if ahead {
-                next = self.fetch::<H>(worker, &mut slots, other)?;
+                next = self.fetch::<H>(worker, &mut cursor, &mut buffers, other)?;
             }
             if let Some(ticket) = claim.ticket {
                 worker.dma.wait(ticket)?;
             }
-            let state = slots.at(claim.slot);
+            let state = buffers.at(claim.buffer);
+            let defer = claim.span.defers(self.defer);
             let place = Place {
                 state,
-                scratch: if self.defer { slots.at(count) } else { state },
+                scratch: if defer { buffers.at(count) } else { state },
                 keys,
                 size: tile.size,
                 vectors: tile.vectors,
             };
             // SAFETY: the state's transfer was waited for, or zeros were stored, and no write-back reads the
-            // slot. Slot, scratch and keys are parts of this worker's own VTCM, which has room for them (the
-            // assertion above). `claim` gave the head to this worker alone.
+            // buffer. Buffer, scratch and keys are parts of this worker's own VTCM, which has room for them
+            // (the assertion above). `claim` gave the head to this worker alone.
             unsafe { self.head::<H>(&place, &claim) };
-            if !self.defer || self.commit > 0 {
-                let home = self.state.at([0, claim.h, claim.b]);
+            if !defer || claim.span.n_commit > 0 {
+                let home = self.state.at([0, claim.h, claim.span.entry(claim.b, self.y.ne[3])]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
                 // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker
-                // has claimed; it is not in VTCM. The slot is left alone until `fetch` or the end of this
+                // has claimed; it is not in VTCM. The buffer is left alone until `fetch` or the end of this
                 // function has waited.
-                slots.back[claim.slot] = Some(unsafe { worker.dma.push(transfer) });
+                buffers.back[claim.buffer] = Some(unsafe { worker.dma.push(transfer) });
             }
             if !ahead {
-                next = self.fetch::<H>(worker, &mut slots, other)?;
+                next = self.fetch::<H>(worker, &mut cursor, &mut buffers, other)?;
             }
         }
         worker.dma.finish()
     }
 }
 
-impl GatedDeltaNet {
-    /// Claims a head and starts to bring its state to a slot, after the slot's last state has left.
+impl<'s> GatedDeltaNet<'s> {
+    #[inline(always)]
+    fn units_of_span(&self) -> usize {
+        self.y.ne[1] * self.y.ne[3]
+    }
+
+    /// Claims a head and starts to bring its state to a buffer, after the buffer's last state has left.
     #[inline(always)]
     fn fetch<H: Hvx>(
         &self,
         worker: &mut Worker<'_>,
-        slots: &mut Slots,
-        slot: usize,
-    ) -> Result<Option<Claim>, Fault> {
+        cursor: &mut Cursor<'s>,
+        buffers: &mut StateBuffers,
+        buffer: usize,
+    ) -> Result<Option<Claim<'s>>, Fault> {
         let Some(unit) = worker.claim() else { return Ok(None) };
+        let (span, unit) = cursor.seek(unit, |_| self.units_of_span());
         let heads = self.y.ne[1];
         // Without a division, as below.
         let (h, b) = if unit < heads { (unit, 0) } else { (unit % heads, unit / heads) };
-        if let Some(ticket) = slots.back[slot].take() {
+        if let Some(ticket) = buffers.back[buffer].take() {
             worker.dma.wait(ticket)?;
         }
-        let (tile, place) = (slots.tile, slots.at(slot));
-        if self.fresh {
+        let (tile, place) = (buffers.tile, buffers.at(buffer));
+        // No tokens in the state: it is zeros.
+        if span.n_past == span.n_commit {
             for v in 0..tile.size * tile.vectors {
-                // SAFETY: `v` is below the vectors of a tile, and the slot is a place for a tile in this
+                // SAFETY: `v` is below the vectors of a tile, and the buffer is a place for a tile in this
                 // worker's own VTCM. Nothing uses it: its last write-back was waited for.
                 unsafe { place.store::<H>(v, H::splat(0.0)) };
             }
-            return Ok(Some(Claim { h, b, slot, ticket: None }));
+            return Ok(Some(Claim { span, h, b, buffer, ticket: None }));
         }
-        let transfer = tile.transfer(self.state.at([0, h, b]), place.get(), tile.size * 4, tile.stride());
-        // SAFETY: the slot is a place for a tile in this worker's own VTCM. Its last write-back was waited
+        let state = self.state.at([0, h, span.entry(b, self.y.ne[3])]);
+        let transfer = tile.transfer(state, place.get(), tile.size * 4, tile.stride());
+        // SAFETY: the buffer is a place for a tile in this worker's own VTCM. Its last write-back was waited
         // for, and it stays alone until this ticket is waited for. The state is S x S packed floats, not in
         // VTCM, and this worker alone writes it, having claimed the head.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
-        Ok(Some(Claim { h, b, slot, ticket }))
+        Ok(Some(Claim { span, h, b, buffer, ticket }))
     }
 
     /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.
@@ -305,8 +304,9 @@ impl GatedDeltaNet {
     /// 1. The place is this worker's, and the state is in it.
     /// 2. This worker alone has claimed the head.
     #[inline(always)]
-    unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim) {
-        let course = Course { commit: self.commit, tokens: self.tokens, last: !self.defer };
+    unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim<'_>) {
+        let span = claim.span;
+        let course = Course { commit: span.n_commit, tokens: span.rows, last: !span.defers(self.defer) };
         // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
         // head (points 1 and 2 of the caller's contract, which these functions have too). J divides the
         // vectors: there are 4 at most, and without enough registers J is 1.
@@ -324,14 +324,17 @@ impl GatedDeltaNet {
 
     /// The rows that a head reads and writes.
     #[inline(always)]
-    fn rows(&self, claim: &Claim) -> Head<'_> {
-        let &Claim { h, b, .. } = claim;
+    fn rows(&self, claim: &Claim<'_>) -> Head<'_> {
+        let &Claim { span, h, b, .. } = claim;
         // Without a division, which is a function call on a DSP.
         let mut key_head = h;
         while key_head >= self.q.ne[1] {
             key_head -= self.q.ne[1];
         }
         let from = if self.shared == 1 { b } else { b / self.shared };
+        let batches = [self.q.ne[3], self.y.ne[3]];
+        let [key_entry, entry] = [span.entry(from, batches[0]), span.entry(b, batches[1])];
+        let record = span.defers(self.defer);
         Head {
             q: self.q.column(key_head, from),
             k: self.k.column(key_head, from),
@@ -339,7 +342,8 @@ impl GatedDeltaNet {
             g: self.g.column(h, b),
             beta: self.beta.column(h, b),
             y: self.y.column_mut(h, b),
-            tape: self.tape.as_ref().map(|tape| tape.head(key_head, from, h, b, self.defer)),
+            tape: self.tape.as_ref().map(|tape| tape.head(key_head, key_entry, h, entry, record)),
+            first: span.first,
             scale: self.scale,
         }
     }
@@ -350,7 +354,7 @@ impl GatedDeltaNet {
     /// Points 1 and 2 of [`head`](Self::head); J divides the vectors.
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim, place: &Place) {
+    unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim<'_>, place: &Place) {
         let head = &self.rows(claim);
         for first in (0..place.vectors).step_by(J) {
             // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the
@@ -366,7 +370,7 @@ impl GatedDeltaNet {
     /// Points 1 and 2 of [`head`](Self::head).
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim, place: &Place) {
+    unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim<'_>, place: &Place) {
         let head = &self.rows(claim);
         for first in 0..place.vectors {
             // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the

@@ -71,12 +71,13 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
 
     #[inline(always)]
     fn token(&mut self, n: usize, t: usize) -> Token<H> {
-        let (k, q) = (self.head.k.row(t), self.head.q.row(t));
+        let row = self.head.first + t;
+        let (k, q) = (self.head.k.row(row), self.head.q.row(row));
         // The keys of the token before are still wanted.
         let wanted = Wanted { k: self.keys(n % 2), q: self.keys(2) };
         self.keep::<H>(k, wanted.k);
         self.keep::<H>(q, wanted.q);
-        let decay = math::exp::<H>(H::splat(self.head.g.row(t).get(0)));
+        let decay = math::exp::<H>(H::splat(self.head.g.row(row).get(0)));
         Token { wanted, decay }
     }
 
@@ -97,12 +98,13 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
 
     #[inline(always)]
     fn outputs(&mut self, t: usize, token: &Token<H>, sums: &Self::Sums) -> Change<H, J> {
-        let v = self.head.v.row(t);
+        let row = self.head.first + t;
+        let v = self.head.v.row(row);
         // SAFETY: `claim` gave this head, and with it its rows of y, to this worker alone.
-        let mut y = unsafe { self.head.y.row(t) };
+        let mut y = unsafe { self.head.y.row(row) };
         assert!(self.first + J <= v.whole() && y.len() == v.len());
         let kq = self.dot::<H>(token.wanted);
-        let (beta, scale) = (H::splat(self.head.beta.row(t).get(0)), H::splat(self.head.scale));
+        let (beta, scale) = (H::splat(self.head.beta.row(row).get(0)), H::splat(self.head.scale));
         // a - b is a + (-b) to the bit, and takes one conversion less.
         let negative = math::negate::<H>(token.decay);
         let (mut delta, mut out) = ([beta; J], [scale; J]);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hexflash::device::htp::Htp;
-use hexflash::device::{Device, DeviceError, SessionSet, Sessions};
+use hexflash::device::{Device, DeviceError, SessionSet, SplitDevice};
 
 use cdsprpc::standin::StandIn;
 
@@ -108,7 +108,7 @@ fn no_memory_and_no_descriptor_are_told_apart() {
 #[test]
 fn two_sessions_keep_step() {
     let mut standin = StandIn::new("");
-    let mut device = Sessions::<Htp>::open(&standin.options(), 2).unwrap();
+    let mut device = SplitDevice::<Htp>::open(&standin.options(), 2).unwrap();
     let first = device.allocate(5000).unwrap();
     for at in [1, 2] {
         standin.configure(&format!("fastrpc_mmap=0x2@{at}"));

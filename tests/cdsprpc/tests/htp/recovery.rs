@@ -5,7 +5,7 @@ use std::time::Duration;
 use hexflash::cancel::Cancel;
 use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{Device, Sessions};
+use hexflash::device::{Device, SplitDevice};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Finish, GenerateError, Generated, Generation, Limits, MAX_RETRIES, Request};
 use hexflash::gguf::Gguf;
@@ -74,7 +74,7 @@ fn open(standin: &mut StandIn, setting: &Setting, config: &str) -> Box<dyn Devic
     }
     match setting.sessions {
         1 => Box::new(Htp::open(&options).unwrap()),
-        n => Box::new(Sessions::<Htp>::open(&options, n).unwrap()),
+        n => Box::new(SplitDevice::<Htp>::open(&options, n).unwrap()),
     }
 }
 
