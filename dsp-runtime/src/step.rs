@@ -164,13 +164,18 @@ impl Step {
     }
 
     /// Checks that every sequence commits no more than its tape, which has room for `room` tokens, can hold,
-    /// nor than there were: such a commit would be a guess, as would one without a tape.
+    /// nor than there were: such a commit would be a guess, as would one without a tape. And that the tape has
+    /// room for the rows that an op with this `defer` puts there.
     ///
     /// # Errors
     /// [`ErrorCode::BadRegister`].
-    pub fn check_commits(&self, room: usize) -> Result<(), Fault> {
+    pub fn check_tapes(&self, room: usize, defer: bool) -> Result<(), Fault> {
+        let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
         if self.spans.iter().any(|span| span.n_commit > room || span.n_commit > span.n_past) {
-            return Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
+            return bad(Register::NCommit);
+        }
+        if self.spans.iter().any(|span| span.defers(defer) && span.rows > room) {
+            return bad(Register::NTokens);
         }
         Ok(())
     }
@@ -313,8 +318,18 @@ mod tests {
     fn nobody_commits_more_than_the_tape_holds() {
         let with = |commit| block(0, 4, 1).with(Register::NCommit, commit);
         let bad = Err(Fault::new(ErrorCode::BadRegister, Register::NCommit.wire()));
-        assert_eq!(step(&[with(4), with(3)]).check_commits(4), Ok(()));
-        assert_eq!(step(&[with(0), with(4)]).check_commits(3), bad);
-        assert_eq!(step(&[with(0), with(5)]).check_commits(9), bad);
+        assert_eq!(step(&[with(4), with(3)]).check_tapes(4, false), Ok(()));
+        assert_eq!(step(&[with(0), with(4)]).check_tapes(3, false), bad);
+        assert_eq!(step(&[with(0), with(5)]).check_tapes(9, false), bad);
+    }
+
+    /// Rows that fold at once need no room on the tape.
+    #[test]
+    fn nobody_defers_more_than_the_tape_holds() {
+        let bad = Err(Fault::new(ErrorCode::BadRegister, Register::NTokens.wire()));
+        let (few, many) = (block(0, 4, 3), block(1, 9, 20));
+        assert_eq!(step(&[few, many]).check_tapes(16, false), Ok(()));
+        assert_eq!(step(&[few, many]).check_tapes(16, true), bad);
+        assert_eq!(step(&[few, many.with(Register::Fold, 1)]).check_tapes(16, true), Ok(()));
     }
 }

@@ -79,9 +79,9 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: x and y are alike, w, ring and tape have their channels, the ring has a row for
     // every tap, and with `defer` the tape has one for every token. How many rows it has to commit is a
-    // register, which `check_commits` looks at.
+    // register, which `check_tapes` looks at.
     let defer = run.params::<params::SsmConv>().defer != 0;
-    run.step.check_commits(tape.map_or(0, |tape| tape.ne[1]))?;
+    run.step.check_tapes(tape.map_or(0, |tape| tape.ne[1]), defer)?;
     let mut only = None;
     let spans = run.step.spans_over(y.ne[1], &mut only);
     let mut kernel = SsmConv { x, w, ring, y, tape, spans, defer, ahead: false };
@@ -209,7 +209,7 @@ impl<'s> SsmConv<'s> {
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| taped > 0) {
             let src = tape.at([span.n_commit - taped, entry, 0]);
-            // SAFETY: `check_commits` has found that the tape has `n_commit` rows, and `taped` is at most that;
+            // SAFETY: `check_tapes` has found that the tape has `n_commit` rows, and `taped` is at most that;
             // this block alone writes its channels there, after it has waited. The slot has a row for each,
             // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use damaged::{Damaged, Reach, Wound, entry, nan, overwrite};
 use hexflash::device::inproc::{Inproc, Settings};
-use hexflash::device::{DeviceOptions, Sessions};
+use hexflash::device::{DeviceOptions, SplitDevice};
 use hexflash::engine::{Engine, EngineError, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Limits};
 use hexflash::model::{self, Mixer, Scope};
@@ -251,7 +251,7 @@ fn every_weight_that_is_damaged_is_named() {
 fn over_several_sessions_the_error_says_what_is_known() {
     let gguf = Model::Q8_0.gguf();
     let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
-    let (device, reach) = Damaged::new(Box::new(Sessions::<Inproc>::open(&options, 2).unwrap()));
+    let (device, reach) = Damaged::new(Box::new(SplitDevice::<Inproc>::open(&options, 2).unwrap()));
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let mut engine = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
     let last = |engine: &Engine| {

@@ -98,12 +98,12 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let y = run.operand(abi::Y)?;
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: one size, one number of heads, tokens and sequences, and with `defer` a tape
-    // with room for all tokens. How many tokens the tape has to fold is a register, which `check_commits`
+    // with room for all tokens. How many tokens the tape has to fold is a register, which `check_tapes`
     // looks at.
     let [s, h, tokens, b] = y.ne;
     let tape = Tape::of(run);
     let defer = run.params::<DeltaNet>().defer != 0;
-    run.step.check_commits(tape.map_or(0, |tape| tape.delta.ne[2]))?;
+    run.step.check_tapes(tape.map_or(0, |tape| tape.delta.ne[2]), defer)?;
     let mut only = None;
     let spans = run.step.spans_over(tokens, &mut only);
     let ahead = h * b * spans.len() >= 2 * run.pool.workers();

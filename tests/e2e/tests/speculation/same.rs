@@ -1,7 +1,7 @@
 //! Texts and states equal plain decoding's, for every pair of files, draft length and way to draft.
 
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{DeviceOptions, Sessions};
+use hexflash::device::{DeviceOptions, SplitDevice};
 use hexflash::engine::Engine;
 use hexflash::generate::Finish;
 use hexflash::sampler::SamplerParams;
@@ -73,7 +73,7 @@ fn any_number_of_sessions() {
     let (text, limits) = (text(model), limits(40));
     for sessions in [2, 3, layers] {
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
-        let device = Sessions::<Inproc>::open(&options, sessions).unwrap();
+        let device = SplitDevice::<Inproc>::open(&options, sessions).unwrap();
         let mut engine = Draft::engine(Some(Draft::Q8_0), model, device, None);
         assert_eq!(engine.memory().sessions as usize, sessions);
         assert!(engine.memory().handed_over > 0);
