@@ -49,12 +49,12 @@ pub fn state_bytes(engine: &Engine) -> Vec<u8> {
     bytes
 }
 
-/// The residual stream at tap `tap` of [`EngineOptions::taps`](crate::engine::EngineOptions::taps) for the
+/// The residual stream at tap `tap` of [`EngineOptions::probes`](crate::engine::EngineOptions::probes) for the
 /// `n` rows of the last prefill step, `{n_embd, n}`.
 pub fn tap(engine: &Engine, tap: usize, n: usize) -> Vec<f32> {
     let width = engine.config.n_embd as usize;
     let mut values = vec![0.0f32; width * n];
     let stride = 4 * width * engine.batch as usize;
-    engine.io.memory.read(engine.layout.taps as usize + tap * stride, values.as_mut_bytes());
+    engine.io.memory.read(engine.layout.probes as usize + tap * stride, values.as_mut_bytes());
     values
 }

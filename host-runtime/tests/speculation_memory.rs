@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{Error, Write};
 
 use hexflash::device::{self, DeviceOptions};
-use hexflash::engine::{EngineOptions, MemoryPlan, plan};
+use hexflash::engine::{EngineOptions, MemoryPlan, memory_needs};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 
@@ -85,7 +85,7 @@ fn description() -> GgufWriter<'static> {
 fn memory(gguf: &Gguf, batch: u32, speculate: bool) -> MemoryPlan {
     let device = device::open("inproc", &DeviceOptions::default()).unwrap();
     let options = EngineOptions { batch, speculate, ..EngineOptions::default() };
-    plan(gguf, None, &options, device.info()).unwrap()
+    memory_needs(gguf, None, &options, device.info()).unwrap()
 }
 
 fn mib(bytes: u64) -> f64 {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
-use hexflash::engine::{EngineOptions, MemoryPlan, list_program, plan, program_names};
+use hexflash::engine::{EngineOptions, MemoryPlan, list_program, memory_needs, program_names};
 use hexflash::gguf::{Gguf, Value};
 use hexflash::model::{self, Decoder};
 
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let memory = plan(&gguf, draft.as_ref(), &options, device.info())?;
+    let memory = memory_needs(&gguf, draft.as_ref(), &options, device.info())?;
     let tensors: Vec<_> = gguf
         .tensors()
         .map(|t| Tensor { name: &t.name, r#type: t.ggml_type.name(), ne: t.shape(), bytes: t.size })

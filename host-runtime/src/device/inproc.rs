@@ -22,7 +22,7 @@ use super::sessions::{DeviceSession, not_mapped};
 use super::slots::BufferIds;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
-    handshake, rings,
+    handshake, queue_ends,
 };
 use crate::setting::Setting;
 
@@ -159,7 +159,7 @@ impl Inproc {
     /// Sends bytes, which need not be a request: tests see what comes of that.
     pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
         let running = &mut self.running;
-        if rings::send(&mut running.requests, request)? {
+        if queue_ends::send(&mut running.requests, request)? {
             running.shared.platform.futex_wake(running.requests.doorbell());
         }
         Ok(())
@@ -239,7 +239,7 @@ impl Device for Inproc {
         loop {
             // Read before `ended` is looked at: the last response may have come just before the end.
             let ended = self.running.shared.ended.load(Ordering::SeqCst);
-            match rings::receive(&mut self.running.responses)? {
+            match queue_ends::receive(&mut self.running.responses)? {
                 Some(response) => return Ok(response),
                 None if ended => {
                     return Err(self.running.shared.end());

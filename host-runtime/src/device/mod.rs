@@ -7,7 +7,7 @@ pub mod inproc;
 mod memory;
 #[cfg(target_os = "linux")]
 pub mod qemu;
-mod rings;
+mod queue_ends;
 mod sessions;
 mod slots;
 

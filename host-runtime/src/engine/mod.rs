@@ -38,7 +38,7 @@ use weights::MappedWeights;
 
 pub use error::EngineError;
 use programs::ProgramKind;
-pub use programs::{MemoryPlan, SpeculationMemory, list_program, plan, program_names};
+pub use programs::{MemoryPlan, SpeculationMemory, list_program, memory_needs, program_names};
 pub use rounds::{DraftBlock, IdleRounds, RoundLimits, RoundReport, Rounds};
 use sequence::{Health, SequenceState};
 pub use sequence::{Sequence, SequenceId};
@@ -58,16 +58,23 @@ pub struct EngineOptions {
     /// Bytes for snapshots of recurrent states, with which sequences can be [rolled back](Sequence::roll_back)
     /// without computing their tokens again. 0 for none.
     pub snapshot_bytes: u64,
-    /// Layers whose input is kept for tests (see [`StepShape::taps`](crate::model::StepShape::taps)).
+    /// Layers whose input is kept for tests (see [`StepShape::probes`](crate::model::StepShape::probes)).
     #[doc(hidden)]
-    pub taps: Vec<u32>,
+    pub probes: Vec<u32>,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { n_ctx: None, batch: 256, sequences: 1, snapshot_bytes: 0, taps: Vec::new(), speculate: false }
+        Self {
+            n_ctx: None,
+            batch: 256,
+            sequences: 1,
+            snapshot_bytes: 0,
+            probes: Vec::new(),
+            speculate: false,
+        }
     }
 }
 

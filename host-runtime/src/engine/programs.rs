@@ -97,7 +97,7 @@ pub(super) enum ProgramKind {
     /// A speculative round.
     Round = 3,
     /// A block of drafts.
-    Draft = 4,
+    DraftBlock = 4,
     /// Features of plain steps, into the draft's caches.
     Inject = 5,
     /// Rows of several sequences: up to [`MAX_SHARED`] tokens, the logits of some.
@@ -114,7 +114,7 @@ impl ProgramKind {
         Self::Verify,
         Self::Prefill,
         Self::Round,
-        Self::Draft,
+        Self::DraftBlock,
         Self::Inject,
         Self::Shared,
         Self::Save,
@@ -133,7 +133,7 @@ impl ProgramKind {
             Self::Verify => "verify",
             Self::Prefill => "prefill",
             Self::Round => "round",
-            Self::Draft => "draft",
+            Self::DraftBlock => "draft",
             Self::Inject => "inject",
             Self::Shared => "shared",
             Self::Save => "save",
@@ -172,7 +172,7 @@ impl Layouts {
             model::keep_draft(draft, target, &mut kept)?;
         }
         let widths = Widths::new(options.batch, options.sequences);
-        let io = IoLayout::new(target.n_embd, target.n_vocab, widths, options.taps.len());
+        let io = IoLayout::new(target.n_embd, target.n_vocab, widths, options.probes.len());
         Ok(Self { kept: kept.finish(), io, split })
     }
 
@@ -200,14 +200,14 @@ impl RecordedPrograms {
         let all = |max_tokens, tapes, features| StepShape {
             max_tokens,
             rows: Rows::All,
-            taps: Vec::new(),
+            probes: Vec::new(),
             tapes,
             features,
         };
         let prefill = StepShape {
             max_tokens: options.batch,
             rows: Rows::One,
-            taps: options.taps.clone(),
+            probes: options.probes.clone(),
             tapes: Tapes::Unused,
             features: Features::Inject,
         };
@@ -221,7 +221,7 @@ impl RecordedPrograms {
         ];
         if let Some(draft) = recipes.draft {
             recorded.push((ProgramKind::Round, recipes.round(draft)?));
-            recorded.push((ProgramKind::Draft, recipes.draft_block(draft)?));
+            recorded.push((ProgramKind::DraftBlock, recipes.draft_block(draft)?));
             recorded.push((ProgramKind::Inject, recipes.inject(draft)?));
         }
         let kept = recipes.cx.kept;
@@ -324,7 +324,7 @@ pub(super) fn embedding_readers(target: &Decoder, draft: Option<&dyn DraftModel>
 ///
 /// # Errors
 /// As [`Engine::load_with`](super::Engine::load_with), for what can be checked without a device.
-pub fn plan(
+pub fn memory_needs(
     gguf: &Gguf,
     draft: Option<&Gguf>,
     options: &EngineOptions,
@@ -337,7 +337,7 @@ pub fn plan(
 /// A program of a model, as it would run on a device, without loading it.
 ///
 /// # Errors
-/// As [`plan`]; [`EngineError::NoProgram`] for an unknown name.
+/// As [`memory_needs`]; [`EngineError::NoProgram`] for an unknown name.
 pub fn list_program(
     gguf: &Gguf,
     draft: Option<&Gguf>,

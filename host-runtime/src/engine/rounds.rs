@@ -290,7 +290,7 @@ impl<'e> Sequence<'e> {
         self.engine.stats.host_bytes += 4;
         let registers = StepRegisters::step(self.n_past(), block);
         let registers = registers.with(Register::DraftMax, n).with(Register::NDraft, n);
-        self.engine.exec(ProgramKind::Draft, self.slot, registers)
+        self.engine.exec(ProgramKind::DraftBlock, self.slot, registers)
     }
 
     /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the

@@ -238,7 +238,7 @@ impl Decoder {
         let ne = [self.n_embd, g.t(), 1, 1];
         let bytes = 4 * u64::from(ne[0]) * u64::from(ne[1]);
         for (i, _) in wanted.iter().enumerate().filter(|&(_, &l)| l as usize == layer) {
-            let at = g.cx().io.taps + i as u64 * bytes;
+            let at = g.cx().io.probes + i as u64 * bytes;
             let y = g.io("tap", at, hexflash_abi::DType::F32, ne, TensorFlags::HOST_READS);
             g.rec.tokens_on(y, 1);
             g.rec.op(Op::Cpy, &[x], y);

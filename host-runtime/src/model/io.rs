@@ -16,8 +16,8 @@ pub struct IoLayout {
     pub argmax: u64,
     /// Logits, F32 `{n_vocab, rows}`.
     pub logits: u64,
-    /// Residual stream at the taps, F32 `{n_embd, max_tokens}` each.
-    pub taps: u64,
+    /// Residual stream at the probes, F32 `{n_embd, max_tokens}` each.
+    pub probes: u64,
     /// Ids that end a generation, I32 `{MAX_STOPS}`, padded with -1.
     pub stops: u64,
     /// How sure a draft is of each token, F32 `{MAX_VERIFY}`: how far its logit is above all others.
@@ -51,8 +51,8 @@ impl IoLayout {
     /// The row table lies at the start: a block of registers per sequence of a step.
     pub const REGISTERS: u64 = 0;
 
-    /// A layout for a model of width `n_embd`, for steps of these widths with `taps` taps.
-    pub fn new(n_embd: u32, n_vocab: u32, widths: Widths, taps: usize) -> Self {
+    /// A layout for a model of width `n_embd`, for steps of these widths with `probes` probes.
+    pub fn new(n_embd: u32, n_vocab: u32, widths: Widths, probes: usize) -> Self {
         let Widths { max_tokens, rows, n_slots } = widths;
         let mut at = size_of::<StepRegisters>() as u64 * u64::from(n_slots);
         let mut place = |bytes: u64| {
@@ -64,10 +64,10 @@ impl IoLayout {
         let row = place(4 * u64::from(rows));
         let argmax = place(4 * u64::from(rows));
         let logits = place(4 * u64::from(rows) * u64::from(n_vocab));
-        let taps = place(4 * u64::from(n_embd) * u64::from(max_tokens) * taps as u64);
+        let probes = place(4 * u64::from(n_embd) * u64::from(max_tokens) * probes as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
         let margins = place(4 * u64::from(MAX_VERIFY));
-        Self { tokens, row, argmax, logits, taps, stops, margins, rounds, bytes: at }
+        Self { tokens, row, argmax, logits, probes, stops, margins, rounds, bytes: at }
     }
 }

@@ -45,7 +45,7 @@ pub struct StepShape {
     pub rows: Rows,
     /// Layers whose input (the residual stream) the host wants; the number of layers means the last one's
     /// output.
-    pub taps: Vec<u32>,
+    pub probes: Vec<u32>,
     /// What becomes of the tapes. Without tapes [`Tapes::Defer`] is as [`Tapes::Fold`].
     pub tapes: Tapes,
     /// What becomes of a draft's features.
@@ -86,7 +86,7 @@ impl<'a> Recipes<'a> {
         let row = g.io("rows", io.row, DType::I32, [listed, 1, 1, 1], TensorFlags::HOST_WRITES);
         let draft = self.draft.map(|draft| (draft, self.features(&mut g, draft)));
         let taps = draft.map(|(draft, features)| (draft.taps(), features));
-        let x = target.trunk(&mut g, tokens, &Taps { draft: taps, host: &shape.taps });
+        let x = target.trunk(&mut g, tokens, &Taps { draft: taps, host: &shape.probes });
         if let (Some((draft, features)), Features::Keep) = (draft, shape.features) {
             let pending = [tap_width(draft, target), MAX_PENDING, 1, 1];
             let pending = g.kept_part(&Scope::DRAFT.label(PENDING), 0, pending, TensorFlags::empty());

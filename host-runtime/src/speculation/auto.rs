@@ -15,9 +15,9 @@
 use std::time::Duration;
 
 use super::cost::Costs;
+use super::hashed_history::HashedHistory;
 use super::length::Choice;
 use super::odds::Odds;
-use super::recent::HashedHistory;
 use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
 

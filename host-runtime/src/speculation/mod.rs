@@ -2,10 +2,10 @@
 
 mod auto;
 mod cost;
+mod hashed_history;
 mod length;
 mod ngram;
 mod odds;
-mod recent;
 mod stats;
 mod tuning;
 

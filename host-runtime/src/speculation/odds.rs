@@ -10,7 +10,7 @@
 //! follows what becomes of them by steps of logistic regression. A draft need not be verified for that: the
 //! text goes on, and shows what was right.
 
-use super::recent::HashedHistory;
+use super::hashed_history::HashedHistory;
 use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
 

@@ -7,7 +7,7 @@ use hexflash_fastrpc::frame::{Ask, Words};
 use hexflash_fastrpc::memory::{Mapped, PAGE, nameless};
 
 use crate::plan;
-use crate::state::{Block, planned, state, violation};
+use crate::state::{Allocation, planned, state, violation};
 
 const SYSTEM_HEAP: i32 = 25;
 const CACHED: u32 = 1;
@@ -22,7 +22,7 @@ fn allocate(heap: i32, flags: u32, bytes: usize) -> *mut c_void {
         return std::ptr::null_mut();
     }
     let bytes = bytes.next_multiple_of(PAGE);
-    let block = nameless(bytes).and_then(|file| Ok(Block { mapped: Mapped::new(&file, bytes)?, file }));
+    let block = nameless(bytes).and_then(|file| Ok(Allocation { mapped: Mapped::new(&file, bytes)?, file }));
     let Ok(block) = block else { return std::ptr::null_mut() };
     let base = block.mapped.base().as_ptr();
     state().blocks.insert(base.addr(), block);
@@ -64,7 +64,7 @@ pub extern "C" fn rpcmem_free(memory: *mut c_void) {
 #[unsafe(no_mangle)]
 pub extern "C" fn rpcmem_to_fd(memory: *mut c_void) -> i32 {
     plan!("rpcmem_to_fd");
-    state().blocks.get(&memory.addr()).map_or(-1, Block::fd)
+    state().blocks.get(&memory.addr()).map_or(-1, Allocation::fd)
 }
 
 /// Maps memory on the DSP, or lets the DSP do so.

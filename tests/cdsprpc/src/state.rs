@@ -16,12 +16,12 @@ use crate::process::Process;
 
 /// Memory that the host allocated.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct Allocation {
     pub(crate) file: File,
     pub(crate) mapped: Mapped,
 }
 
-impl Block {
+impl Allocation {
     pub(crate) fn fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
@@ -29,7 +29,7 @@ impl Block {
 
 /// A session: what was said of it, and its process while it lives.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub(crate) struct RpcState {
     pub(crate) reserved: bool,
     pub(crate) unsigned: bool,
     pub(crate) notifier: Option<Notifier>,
@@ -51,8 +51,8 @@ pub(crate) struct Handle {
 pub(crate) struct State {
     pub(crate) config: Config,
     counts: HashMap<&'static str, u32>,
-    pub(crate) blocks: HashMap<usize, Block>,
-    pub(crate) sessions: HashMap<i32, Session>,
+    pub(crate) blocks: HashMap<usize, Allocation>,
+    pub(crate) sessions: HashMap<i32, RpcState>,
     pub(crate) handles: HashMap<u64, Handle>,
     pub(crate) next_handle: u64,
     pub(crate) queues: u32,
@@ -93,7 +93,7 @@ impl State {
         MESSAGES.store(0, Ordering::SeqCst);
     }
 
-    pub(crate) fn block_of(&self, fd: i32) -> Option<&Block> {
+    pub(crate) fn block_of(&self, fd: i32) -> Option<&Allocation> {
         self.blocks.values().find(|block| block.fd() == fd)
     }
 }

@@ -123,7 +123,7 @@ fn logits_and_hidden_states_equal_transformers() {
     let expected = reference::logits();
     assert_eq!(expected.shape, [ids.len(), 4096]);
     // The input of every layer, and the output of the last.
-    let options = EngineOptions { taps: (0..=8).collect(), ..EngineOptions::default() };
+    let options = EngineOptions { probes: (0..=8).collect(), ..EngineOptions::default() };
     let mut engine = Model::F16.engine(inproc(settings()), &options);
 
     let mut worst: f64 = 0.0;

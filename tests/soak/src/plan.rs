@@ -27,7 +27,7 @@ pub enum Kind {
 
 /// One device, one engine, several turns.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct SoakRun {
     /// The device.
     pub kind: Kind,
     /// The target.
@@ -114,7 +114,7 @@ const FAILURES: &[&str] = &[
 /// Texts that end generations: short, so that they come.
 const STOPS: &[&str] = &["\n\n", "self", "return", "    ", "("];
 
-impl Session {
+impl SoakRun {
     /// The session number `index` of a run that began with `seed`.
     pub fn draw(seed: u64, index: u64, kinds: &[Kind], text: impl Fn(Model) -> Vec<u32>) -> Self {
         let mut rng = StdRng::seed_from_u64(seed ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -173,7 +173,7 @@ impl Session {
 }
 
 impl Turn {
-    fn draw(rng: &mut StdRng, session: &Session, text: &[u32]) -> Self {
+    fn draw(rng: &mut StdRng, session: &SoakRun, text: &[u32]) -> Self {
         let slow = session.kind == Kind::Qemu;
         let most = if slow { 10 } else { 48 };
         let n = rng.random_range(1..=most);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn a_seed_says_it_all() {
         let kinds = [Kind::Inproc, Kind::Htp];
-        let draw = |seed, index| format!("{:?}", Session::draw(seed, index, &kinds, |_| (0..500).collect()));
+        let draw = |seed, index| format!("{:?}", SoakRun::draw(seed, index, &kinds, |_| (0..500).collect()));
         assert_eq!(draw(7, 3), draw(7, 3));
         assert_ne!(draw(7, 3), draw(7, 5));
         assert_ne!(draw(7, 3), draw(8, 3));

@@ -18,7 +18,7 @@ use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_dsp::hvx::Isa;
 use hexflash_e2e::{Model, generate, inproc, settings, visible};
 
-use crate::plan::{CONTEXTS, Kind, Session, Turn};
+use crate::plan::{CONTEXTS, Kind, SoakRun, Turn};
 use crate::resources::{Held, children};
 use crate::totals::Totals;
 use cdsprpc::standin::StandIn;
@@ -53,7 +53,7 @@ impl References {
     }
 
     /// The engine of a session's model, with its context, and the tokenizer.
-    fn of(&mut self, session: &Session) -> (&mut Engine, &Arc<Tokenizer>) {
+    fn of(&mut self, session: &SoakRun) -> (&mut Engine, &Arc<Tokenizer>) {
         let name = session.model.name();
         let engine = self.engines.get_mut(&(name, session.n_ctx)).expect("there is one for every session");
         (engine, &self.texts[name].tokenizer)
@@ -61,8 +61,8 @@ impl References {
 }
 
 /// Opens the device of a session.
-fn open(session: &Session, standin: &StandIn) -> Result<Box<dyn Device>, DeviceError> {
-    let Session { threads, vtcm_bytes, dma, sessions, .. } = *session;
+fn open(session: &SoakRun, standin: &StandIn) -> Result<Box<dyn Device>, DeviceError> {
+    let SoakRun { threads, vtcm_bytes, dma, sessions, .. } = *session;
     let mut options = DeviceOptions {
         threads: Some(threads),
         vtcm_bytes: Some(vtcm_bytes),
@@ -89,7 +89,7 @@ fn open(session: &Session, standin: &StandIn) -> Result<Box<dyn Device>, DeviceE
 }
 
 /// A device that may fail is no mistake; anything else is.
-fn excuse<T, E: std::fmt::Display>(session: &Session, result: Result<T, E>) -> Result<Option<T>, Wrong> {
+fn excuse<T, E: std::fmt::Display>(session: &SoakRun, result: Result<T, E>) -> Result<Option<T>, Wrong> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(_) if session.may_fail => Ok(None),
@@ -102,7 +102,7 @@ fn excuse<T, E: std::fmt::Display>(session: &Session, result: Result<T, E>) -> R
 /// # Errors
 /// What is wrong: another text, an error that nobody planned, something left over.
 pub fn session(
-    session: &Session,
+    session: &SoakRun,
     standin: &mut StandIn,
     references: &mut References,
     totals: &mut Totals,
@@ -121,7 +121,7 @@ pub fn session(
 }
 
 fn turns(
-    session: &Session,
+    session: &SoakRun,
     standin: &StandIn,
     references: &mut References,
     totals: &mut Totals,
@@ -131,7 +131,7 @@ fn turns(
         return Ok(());
     };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-    let Session { n_ctx, batch, .. } = *session;
+    let SoakRun { n_ctx, batch, .. } = *session;
     let options = EngineOptions { n_ctx: Some(n_ctx), batch, speculate: true, ..EngineOptions::default() };
     let draft = session.draft.map(|draft| draft.gguf());
     let loaded = Engine::load_with(&session.model.gguf(), draft.as_ref(), device, &options, &image);
@@ -153,7 +153,7 @@ fn turns(
 /// One turn; `text` is all of the text so far, the last token of which is not in the context. `false` if the
 /// device is gone, as was planned.
 fn turn(
-    session: &Session,
+    session: &SoakRun,
     plan: &Turn,
     engine: &mut Engine,
     references: &mut References,
@@ -245,7 +245,7 @@ fn compare(found: &Generated, expected: &Generated) -> Result<(), Wrong> {
 
 /// After one more plain step the logits must be those of plain decoding, bit for bit.
 fn same_state(
-    session: &Session,
+    session: &SoakRun,
     engine: &mut Engine,
     references: &mut References,
     text: &[u32],

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use cdsprpc::standin::StandIn;
 
-use crate::plan::{Kind, Session};
+use crate::plan::{Kind, SoakRun};
 use crate::resources::{Memory, resident};
 use crate::run::{self, References};
 use crate::totals::Totals;
@@ -100,10 +100,10 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     let end = Duration::from_secs_f64(60.0 * arguments.minutes);
     let mut index = arguments.from;
     while start.elapsed() < end {
-        let session = Session::draw(seed, index, &kinds, |model| texts[model.name()].clone());
+        let session = SoakRun::draw(seed, index, &kinds, |model| texts[model.name()].clone());
         totals.open(session.kind);
         run::session(&session, &mut standin, &mut references, &mut totals).map_err(|wrong| {
-            let bare = Session { turns: Vec::new(), ..session.clone() };
+            let bare = SoakRun { turns: Vec::new(), ..session.clone() };
             format!("{wrong}\nin session {index}, {bare:?}; to repeat it: --seed {seed} --from {index}")
         })?;
         memory.push(resident());

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::say;
 
 /// Bytes of a piece: a second or two over USB.
-const PIECE: u64 = 16 << 20;
+const CHUNK: u64 = 16 << 20;
 /// How often a piece is sent before the connection counts as bad.
 const TRIES: u32 = 3;
 /// What is left free on the device: it needs some for caches and logs.
@@ -69,8 +69,8 @@ impl File {
         let work = || {
             let bytes = file.metadata()?.len();
             let (mut file, mut buffer, mut pieces) = (file.take(bytes), vec![0; 256 << 10], Vec::new());
-            for at in (0..bytes).step_by(PIECE as usize) {
-                let (mut hash, mut left) = (Sha256::new(), PIECE.min(bytes - at));
+            for at in (0..bytes).step_by(CHUNK as usize) {
+                let (mut hash, mut left) = (Sha256::new(), CHUNK.min(bytes - at));
                 while left > 0 {
                     let n = left.min(buffer.len() as u64) as usize;
                     file.read_exact(&mut buffer[..n])?;
@@ -90,8 +90,8 @@ impl File {
 
     /// Where a piece begins, and its bytes.
     fn piece(&self, number: usize) -> (u64, u64) {
-        let at = number as u64 * PIECE;
-        (at, PIECE.min(self.bytes - at))
+        let at = number as u64 * CHUNK;
+        (at, CHUNK.min(self.bytes - at))
     }
 }
 
@@ -182,7 +182,7 @@ impl<'a> RemoteFolder<'a> {
         let script =
             format!("i=0; while [ $i -lt {most} ]; do {}; i=$((i+1)); done", piece_checksum(path, "$i"));
         let output = self.adb.script_telling(&format!("it compared {}", file.name), &script, |said| {
-            progress.set((said / LINE) as u64 * PIECE, file.bytes);
+            progress.set((said / LINE) as u64 * CHUNK, file.bytes);
         })?;
         progress.finish();
         let there = checksums(&output);
@@ -192,7 +192,7 @@ impl<'a> RemoteFolder<'a> {
     /// Pushes a file.
     pub(super) fn push(&self, file: &File) -> Result<(), DeployError> {
         let (part, path) = (self.part(file), self.path(&file.name));
-        let whole = self.bytes(&part)?.unwrap_or(0).min(file.bytes) / PIECE;
+        let whole = self.bytes(&part)?.unwrap_or(0).min(file.bytes) / CHUNK;
         let next = self.good_pieces(file, &part, whole as usize)?;
         if next > 0 {
             let (at, of) = (file.piece(next).0 >> 20, file.bytes.div_ceil(1 << 20));
@@ -267,6 +267,6 @@ impl<'a> RemoteFolder<'a> {
 
 /// The command that prints the checksum of a piece of a file.
 fn piece_checksum(file: &str, number: &str) -> String {
-    let blocks = PIECE >> 20;
+    let blocks = CHUNK >> 20;
     format!("dd if={file} bs=1048576 skip=$(({number}*{blocks})) count={blocks} 2>/dev/null | sha256sum")
 }

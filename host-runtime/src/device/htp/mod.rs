@@ -26,7 +26,7 @@ use self::ffi::{MAX_QUEUE_BUFFERS, QueueBuffer, WRITTEN_BY_SENDER};
 use self::library::Library;
 use self::memory::{Mapped, RpcMemory};
 use self::queue::QueueFailure;
-use self::session::{RpcSession, Wanted};
+use self::session::{RpcSession, SessionRequest};
 use super::sessions::not_mapped;
 use super::slots::BufferIds;
 use super::{
@@ -83,7 +83,7 @@ pub struct HtpOptions {
 /// The device `htp`.
 pub struct Htp {
     info: DeviceInfo,
-    wanted: Wanted,
+    wanted: SessionRequest,
     arch: u32,
     vendor: Arc<Library>,
     /// `None` if it could not be started again.
@@ -119,7 +119,7 @@ impl Htp {
         let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
         let library = Arc::new(Library::open(htp.vendor_library.as_deref())?);
         let arch = session::arch(&library)?;
-        let wanted = Wanted {
+        let wanted = SessionRequest {
             threads: threads as u32,
             vtcm_bytes: vtcm_bytes as u32,
             power: htp.power as u32,

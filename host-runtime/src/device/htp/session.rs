@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What a session is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SessionRequest {
     /// Kernel threads.
     pub threads: u32,
     /// Bytes of VTCM.
@@ -167,7 +167,7 @@ const INFO: u32 = 4 << 24 | 1 << 8;
 
 impl RpcSession {
     /// Opens a session and starts serving.
-    pub(super) fn open(library: &Arc<Library>, arch: u32, wanted: Wanted) -> Result<Self, HtpError> {
+    pub(super) fn open(library: &Arc<Library>, arch: u32, wanted: SessionRequest) -> Result<Self, HtpError> {
         let place = SessionAddress::find(library, wanted.reserve)?;
         let mut unsigned = UnsignedModule { domain: place.domain, enable: 1 };
         check(Call::UnsignedModule, control(library, session::UNSIGNED_MODULE, &mut unsigned))?;
@@ -280,8 +280,8 @@ impl RpcSession {
         Ok(())
     }
 
-    fn start(&mut self, queue: u64, wanted: Wanted) -> Result<(), HtpError> {
-        let Wanted { threads, vtcm_bytes, power, dma, .. } = wanted;
+    fn start(&mut self, queue: u64, wanted: SessionRequest) -> Result<(), HtpError> {
+        let SessionRequest { threads, vtcm_bytes, power, dma, .. } = wanted;
         let mut start = Start { queue, threads, vtcm_bytes, power, dma };
         let data = (&raw mut start).cast::<c_void>();
         check(Call::Start, self.invoke(START, &mut [RemoteArg { data, bytes: size_of::<Start>() }]))?;

@@ -24,7 +24,7 @@ use super::sessions::{DeviceSession, not_mapped};
 use super::slots::BufferIds;
 use super::{
     Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
-    handshake, inproc, rings,
+    handshake, inproc, queue_ends,
 };
 
 /// Bytes for loaded programs, as on `inproc`.
@@ -162,7 +162,7 @@ impl Qemu {
         if let Some(reason) = running.process.end() {
             return Err(DeviceError::Lost { reason });
         }
-        if rings::send(&mut running.requests, request)? {
+        if queue_ends::send(&mut running.requests, request)? {
             ring(running.requests.doorbell());
         }
         Ok(())
@@ -243,7 +243,7 @@ impl Device for Qemu {
         loop {
             // Looked up before the queue is: the last response may have come just before the end.
             let end = process.end();
-            if let Some(response) = rings::receive(responses)? {
+            if let Some(response) = queue_ends::receive(responses)? {
                 return Ok(response);
             }
             if let Some(reason) = end {

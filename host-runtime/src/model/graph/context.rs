@@ -59,7 +59,7 @@ pub enum Part {
     /// Features into the draft's caches.
     Inject = 3,
     /// The draft's layers.
-    Draft = 4,
+    DraftBlock = 4,
     /// The draft's LM head.
     DraftHead = 5,
 }
@@ -67,5 +67,5 @@ pub enum Part {
 impl Part {
     /// All parts, in order.
     pub const ALL: [Self; hexflash_abi::program::PARTS] =
-        [Self::Verify, Self::LmHead, Self::Accept, Self::Inject, Self::Draft, Self::DraftHead];
+        [Self::Verify, Self::LmHead, Self::Accept, Self::Inject, Self::DraftBlock, Self::DraftHead];
 }

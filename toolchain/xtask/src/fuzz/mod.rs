@@ -69,7 +69,7 @@ pub struct Arguments {
 }
 
 /// Folders of this checkout.
-struct Places {
+struct Folders {
     programs: PathBuf,
     /// The corpora in the repository.
     kept: PathBuf,
@@ -78,7 +78,7 @@ struct Places {
     suppressions: PathBuf,
 }
 
-impl Places {
+impl Folders {
     fn folder(&self, kind: &str, target: &Target) -> Result<PathBuf> {
         let folder = self.work.join(kind).join(target.name);
         make(&folder)?;
@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let work = root.join("target/fuzz");
     let programs = build(&root, &work, &targets, arguments.quick)?;
     let (kept, suppressions) = (root.join("tests/fuzz/corpus"), root.join(SUPPRESSIONS));
-    let places = Places { programs, kept, work, suppressions };
+    let places = Folders { programs, kept, work, suppressions };
     if let Some(input) = &arguments.input {
         let [target] = targets[..] else {
             return Err(Failure::unusable("--input is for one target", "name it with --target"));
@@ -135,7 +135,7 @@ fn build(root: &Path, work: &Path, targets: &[&Target], quick: bool) -> Result<P
 }
 
 /// The program of a target, with the options that it always gets.
-fn program(places: &Places, target: &Target) -> Command {
+fn program(places: &Folders, target: &Target) -> Command {
     let mut command = Command::new(places.programs.join(target.name));
     // Long inputs at once: most targets take bytes for choices, of which a few do not make a program.
     command.arg(format!("-max_len={}", target.max_len)).arg("-len_control=0");
@@ -146,7 +146,12 @@ fn program(places: &Places, target: &Target) -> Command {
 }
 
 /// Runs the targets, some at a time, each to its end.
-fn fuzz_all(places: &Places, targets: &[&'static Target], seconds: u64, jobs: usize) -> Result<Vec<Outcome>> {
+fn fuzz_all(
+    places: &Folders,
+    targets: &[&'static Target],
+    seconds: u64,
+    jobs: usize,
+) -> Result<Vec<Outcome>> {
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs.clamp(1, targets.len()) {
@@ -165,7 +170,7 @@ fn fuzz_all(places: &Places, targets: &[&'static Target], seconds: u64, jobs: us
 }
 
 /// Runs one target.
-fn fuzz(places: &Places, target: &'static Target, seconds: u64) -> Result<Outcome> {
+fn fuzz(places: &Folders, target: &'static Target, seconds: u64) -> Result<Outcome> {
     let (found, crashes) = (places.folder("found", target)?, places.folder("crashes", target)?);
     let kept = places.kept.join(target.name);
     make(&kept)?;
@@ -203,7 +208,7 @@ fn fuzz(places: &Places, target: &'static Target, seconds: u64) -> Result<Outcom
 }
 
 /// Reduces what is known of a target to a small set of inputs that together reach all of its code.
-fn merge(places: &Places, target: &Target) -> Result<()> {
+fn merge(places: &Folders, target: &Target) -> Result<()> {
     let (found, kept) = (places.folder("found", target)?, places.kept.join(target.name));
     make(&kept)?;
     let merged = places.folder("merged", target)?;

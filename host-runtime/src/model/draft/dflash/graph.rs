@@ -98,7 +98,7 @@ impl DraftModel for DFlash {
     }
 
     fn propose(&self, g: &mut Graph<'_>) {
-        g.part(Part::Draft);
+        g.part(Part::DraftBlock);
         let x = self.embed(g);
         for (i, layer) in self.layers.iter().enumerate() {
             let [stream, y] = layer.record(g, ALL.layer(i), x, x);
