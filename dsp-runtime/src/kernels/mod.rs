@@ -23,6 +23,8 @@ pub mod norm;
 pub mod quantize;
 pub mod rope;
 pub mod rows;
+#[cfg(test)]
+mod slots;
 pub mod ssm_conv;
 pub mod swiglu;
 mod variant;

@@ -291,3 +291,34 @@ fn set_tokens() {
         }
     }
 }
+
+/// A round moves its own rows, and so those of all behind it.
+#[test]
+fn accept_takes_one_sequence() {
+    let mut batch = Batch::new(4, 64).with_slots(2);
+    let ids = |batch: &mut Batch, n| {
+        let whole = batch.i32([n, 1, 1, 1], &vec![0; n as usize]);
+        batch.view(whole, |t| t.token_axis = if n == 4 { 0 } else { t.token_axis })
+    };
+    let src = [ids(&mut batch, 4), ids(&mut batch, 4), ids(&mut batch, 1)];
+    let out = batch.i32([HEAD as u32 + 4, SLOTS as u32, 1, 1], &[OLD; (HEAD + 4) * SLOTS]);
+    let dst = [out, ids(&mut batch, 1)];
+    let block = |slot| StepRegisters::step(3, 2).with(Register::NLeft, 9).with(Register::Slot, slot);
+    let params = params::Accept { block: 2, n_ctx: 64 };
+    let mut accept = |blocks: &[_]| batch.advance(small(), Op::Accept, &src, &dst, &params, blocks);
+    assert_eq!(accept(&[block(1), block(0)]).unwrap_err(), Fault::new(ErrorCode::BadCount, 2));
+    assert!(accept(&[block(1)]).is_ok());
+}
+
+#[test]
+fn every_block_gets_its_tokens() {
+    let mut batch = Batch::new(30, 64).with_slots(3);
+    let block = |slot, n_output| {
+        StepRegisters::step(3, 9).with(Register::Slot, slot).with(Register::NOutput, n_output)
+    };
+    let params = params::SetTokens { register: Register::NOutput.wire(), plus: 1 };
+    let set =
+        batch.advance(small(), Op::SetTokens, &[], &[], &params, &[block(2, 0), block(0, 5), block(1, 8)]);
+    let tokens: Vec<_> = set.unwrap().iter().map(|block| block.get(Register::NTokens)).collect();
+    assert_eq!(tokens, [1, 6, 9]);
+}
