@@ -95,6 +95,23 @@ fn a_snapshot_is_one_message_and_spares_the_tokens_before_it() {
     assert_eq!(cut(0), 0, "an empty text has no state");
 }
 
+/// The text goes on otherwise after it was cut, and is cut again where it was longer before.
+#[test]
+fn snapshots_of_tokens_that_were_taken_back_are_gone() {
+    let (text, model) = (text(), Model::Q8_0);
+    let other: Vec<_> = text[..20].iter().chain(text[30..].iter()).copied().collect();
+    let expected = straight(&mut engine(model, 0, 1), &other, 25, &text[60..61]);
+    let mut engine = engine(model, 4, 1);
+    let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
+    sequence.prefill(&text[..25], |_| ()).unwrap();
+    sequence.save().unwrap();
+    sequence.roll_back(20).unwrap();
+    sequence.prefill(&other[20..30], |_| ()).unwrap();
+    sequence.roll_back(25).unwrap();
+    sequence.decode(text[60]).unwrap();
+    Snapshot::of(&mut engine).assert_same(&expected, "a text that went on otherwise");
+}
+
 #[test]
 fn snapshots_of_one_sequence_do_not_serve_another() {
     let (text, model) = (text(), Model::F16);
