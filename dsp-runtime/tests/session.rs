@@ -174,8 +174,11 @@ fn registers_are_a_block_of_their_size() {
         for (bad, code, detail) in [
             (range(0, 63), OutOfBounds, A.0),
             (range(0, 65), OutOfBounds, A.0),
-            (range(0, 0), OutOfBounds, A.0),
+            (range(0, 0), BadCount, 0),
+            (range(0, 65 * 64), BadCount, 65),
+            (range(0, u32::MAX as usize - 63), BadCount, u32::MAX / 64),
             (range(2, 64), Misaligned, 2),
+            (range(SIZE - 64, 128), OutOfBounds, A.0),
             (range(SIZE - 60, 64), OutOfBounds, A.0),
             (Range { buffer: BufferId(9), ..registers() }, UnknownBuffer, 9),
             (Range { offset: u64::MAX - 3, ..registers() }, OutOfBounds, A.0),
@@ -201,8 +204,8 @@ fn registers_stay_within_the_programs_bounds() {
             host.refused(exec(0, registers()), BadRegister, register);
             host.refused(Message::Run(Run { block, registers: registers() }), BadRegister, register);
         }
-        let bounds = [(2, 5), (3, 1), (4, 1), (5, 4), (8, 3)];
-        for (register, value) in bounds.into_iter().chain((9..16).map(|reserved| (reserved, 1))) {
+        let bounds = [(2, 5), (3, 1), (4, 1), (5, 4), (8, 3), (9, 1), (10, 5), (11, 2)];
+        for (register, value) in bounds.into_iter().chain((13..16).map(|reserved| (reserved, 1))) {
             host.step(0, 1);
             host.memory[0].write(4 * register, &[value]);
             host.refused(exec(0, registers()), BadRegister, register as u32);

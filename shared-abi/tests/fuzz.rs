@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use common::{Case, aligned, valid};
 use hexflash_abi::message::{Message, Request, Response};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{OpDesc, TensorDesc};
+use hexflash_abi::program::{OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::{REGISTER_COUNT, Register, StepRegisters};
 use hexflash_abi::validate::{Program, check_step};
 use hexflash_abi::{DType, Seq, Status, TensorIndex};
@@ -201,6 +201,25 @@ proptest! {
             && (slot == 0 && output <= header.max_tokens && fold <= 1)
             && reserved == [0; 3];
         prop_assert_eq!(check_step(&header, &[block]).is_ok(), fine);
+    }
+
+    /// Several blocks: each alone is right, slots differ, the rows fit, and none has halted.
+    #[test]
+    fn steps(
+        max_tokens in 1..9u32,
+        n_slots in 1..5u32,
+        blocks in vec((0..5u32, 0..5u32, 0..70u32, prop_oneof![9 => Just(0), 1 => 0..4u32]), 0..6),
+    ) {
+        let header = ProgramHeader { max_tokens, n_slots, ..CASES[0].0.header };
+        let made: Vec<_> = blocks.iter().map(|&(slot, tokens, past, halt)| {
+            StepRegisters::step(past, tokens).with(Register::Slot, slot).with(Register::Halt, halt)
+        }).collect();
+        let alone = made.iter().all(|block| check_step(&header, &[*block]).is_ok());
+        let slots: std::collections::BTreeSet<_> = blocks.iter().map(|block| block.0).collect();
+        let tokens: u32 = blocks.iter().map(|block| block.1).sum();
+        let halted = blocks.len() > 1 && blocks.iter().any(|block| block.3 != 0);
+        let fine = alone && !blocks.is_empty() && slots.len() == blocks.len() && tokens <= max_tokens && !halted;
+        prop_assert_eq!(check_step(&header, &made).is_ok(), fine);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The shape and parameter rules of what speculative rounds are made of, broken in every way that the op
-//! table excludes: the factor tape, ACCEPT, SET_TOKENS, KV_APPEND, rows of integers.
+//! table excludes: the factor tape, ACCEPT, SET_TOKENS, KV_APPEND, rows of integers; and those of slots.
 
 mod common;
 
 use common::{ACCEPT, Case, N_CTX, OUT, SET_TOKENS, TOKENS, valid};
 use hexflash_abi::op::{MAX_STOPS, Op, params};
+use hexflash_abi::program::MAX_SLOTS;
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 
@@ -273,6 +274,140 @@ fn kv_append_appends_no_more_rows_than_the_step_has_tokens() {
     uncut(Op::KvAppend, &[0], 0);
     uncut(Op::KvAppend, &[1], 1);
     uncut(Op::KvAppend, &[0, 1], 0);
+}
+
+#[test]
+fn snapshots_have_the_shape_of_states() {
+    // x{32,3,2,1} -> y{32,3,2,5}: it saves.
+    let op = Op::CopySlot;
+    for y in [[31, 3, 2, 5], [32, 2, 2, 5], [32, 3, 1, 5]] {
+        bad_shape(op, OUT, y, OUT);
+        bad_shape(op, 0, y, OUT);
+    }
+    let case = |restore: u32, slots: u32, x: u32, y: u32| {
+        let mut case = valid(op);
+        case.header.n_slots = slots;
+        case.set_params(&params::CopySlot { restore });
+        case.reshape(0, [32, 3, 2, x]);
+        case.reshape(OUT, [32, 3, 2, y]);
+        case
+    };
+    for [slots, states, snapshots] in [[1, 1, 1], [3, 3, 1], [3, 4, 9], [3, 3, 2]] {
+        assert_eq!(case(0, slots, states, snapshots).check(), Ok(()));
+        assert_eq!(case(1, slots, snapshots, states).check(), Ok(()));
+    }
+    case(0, 3, 2, 5).refused(ErrorCode::BadShape, 0);
+    case(1, 3, 5, 2).refused(ErrorCode::BadShape, OUT);
+    for restore in [2, u32::MAX] {
+        case(restore, 1, 1, 1).refused(ErrorCode::BadParam, 0);
+    }
+    // Entries are states, which no step cuts.
+    for (operand, detail) in [(0, 0), (OUT, OUT)] {
+        let mut case = case(0, 2, TOKENS, TOKENS);
+        case.operand(operand).token_axis = 3;
+        case.refused(ErrorCode::BadShape, detail);
+    }
+}
+
+/// Every state, with the axis that has an entry per slot.
+#[test]
+fn states_have_an_entry_for_every_slot() {
+    let states = [
+        (Op::FlashAttnExt, vec![(1, 3), (2, 3)]),
+        (Op::KvAppend, vec![(OUT, 3), (OUT + 1, 3)]),
+        (Op::GatedDeltaNet, vec![(5, 3), (OUT + 1, 3), (OUT + 2, 3), (OUT + 3, 3)]),
+        (Op::SsmConv, vec![(2, 2), (OUT + 1, 2)]),
+    ];
+    for (op, states) in states {
+        for slots in [2, 7, MAX_SLOTS] {
+            let mut case = valid(op);
+            case.header.n_slots = slots;
+            // The states of one sequence are too few.
+            assert_eq!(case.check().unwrap_err().code, ErrorCode::BadShape, "{op}");
+            for &(operand, axis) in &states {
+                let mut ne = case.operand(operand).ne;
+                ne[axis] *= slots;
+                case.reshape(operand, ne);
+            }
+            assert_eq!(case.check(), Ok(()), "{op} with {slots} slots");
+            for &(operand, axis) in &states {
+                for wrong in [1, slots - 1, slots + 1, 2 * slots] {
+                    let mut case = case.clone();
+                    let mut ne = case.operand(operand).ne;
+                    if ne[axis] == wrong {
+                        continue;
+                    }
+                    ne[axis] = wrong;
+                    case.reshape(operand, ne);
+                    let fault = case.check().expect_err("too few or too many states");
+                    assert_eq!(fault.code, ErrorCode::BadShape, "{op}: {wrong} entries of operand {operand}");
+                }
+            }
+        }
+    }
+}
+
+/// The states of a batch of several, of as many slots each.
+#[test]
+fn slots_multiply_batches() {
+    let mut case = valid(Op::SsmConv);
+    case.header.n_slots = 3;
+    for (operand, ne) in [(0, [32, 4, 2, 1]), (OUT, [32, 4, 2, 1])] {
+        case.reshape(operand, ne);
+        case.operand(operand).token_axis = 1;
+    }
+    case.reshape(2, [32, 8, 6, 1]);
+    case.reshape(OUT + 1, [32, 4, 6, 1]);
+    assert_eq!(case.check(), Ok(()));
+    case.reshape(2, [32, 8, 3, 1]);
+    case.refused(ErrorCode::BadShape, 2);
+}
+
+/// Rows that lie on no token axis are nobody's, unless there is one slot.
+#[test]
+fn with_several_slots_rows_lie_on_the_token_axis() {
+    let uncut = |op: Op, operands: &[usize], slots: u32| {
+        let mut case = valid(op);
+        case.header.n_slots = slots;
+        for &n in operands {
+            case.operand(n).token_axis = 0xff;
+        }
+        case
+    };
+    let rope = [0, OUT];
+    let mut positions = uncut(Op::Rope, &[0, 1, OUT], 1);
+    for slots in [1, 2] {
+        // With positions it does not matter whose they are.
+        positions.header.n_slots = slots;
+        assert_eq!(positions.check(), Ok(()));
+    }
+    let mut case = uncut(Op::Rope, &rope, 1);
+    case.ops[0].src[1] = TensorIndex::NONE;
+    assert_eq!(case.check(), Ok(()));
+    case.header.n_slots = 2;
+    case.refused(ErrorCode::BadShape, 0);
+    case.operand(0).token_axis = 2;
+    case.operand(OUT).token_axis = 2;
+    assert_eq!(case.check(), Ok(()));
+
+    for (op, rows, states, blamed) in [
+        (Op::SsmConv, vec![0, OUT], vec![(2, 2), (OUT + 1, 2)], 0),
+        (
+            Op::GatedDeltaNet,
+            vec![0, 1, 2, 3, 4, OUT],
+            vec![(5, 3), (OUT + 1, 3), (OUT + 2, 3), (OUT + 3, 3)],
+            2,
+        ),
+    ] {
+        assert_eq!(uncut(op, &rows, 1).check(), Ok(()), "{op}");
+        let mut case = uncut(op, &rows, 2);
+        for (operand, axis) in states {
+            let mut ne = case.operand(operand).ne;
+            ne[axis] *= 2;
+            case.reshape(operand, ne);
+        }
+        case.refused(ErrorCode::BadShape, blamed);
+    }
 }
 
 /// Integers are gathered as integers: no float holds every id.

@@ -376,6 +376,73 @@ fn registers_of_rounds() {
     }
 }
 
+/// A block for a slot.
+fn of_slot(slot: u32, n_past: u32, n_tokens: u32) -> StepRegisters {
+    StepRegisters::step(n_past, n_tokens).with(Register::Slot, slot)
+}
+
+/// Each block within the program's bounds, and all of them together.
+#[test]
+fn steps_of_several_sequences() {
+    let header = ProgramHeader { n_slots: 3, ..valid(Op::Add).header };
+    let check = |blocks: &[StepRegisters]| check_step(&header, blocks);
+    let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
+    let [a, b, c] = [of_slot(2, 7, 1), of_slot(0, 0, 2), of_slot(1, N_CTX - 1, 1)];
+    for blocks in [&[a][..], &[a, b], &[b, a], &[a, b, c], &[c, b, a]] {
+        assert_eq!(check(blocks), Ok(()), "{blocks:?}");
+    }
+    // What is wrong with a block is wrong wherever it stands.
+    for (register, value) in [
+        (Register::NTokens, 0),
+        (Register::NTokens, TOKENS + 1),
+        (Register::NPast, N_CTX),
+        (Register::NAccept, TOKENS + 1),
+        (Register::NCommit, N_CTX),
+        (Register::NDraft, 1),
+        (Register::DraftMax, TOKENS),
+        (Register::Slot, 3),
+        (Register::Slot, u32::MAX),
+        (Register::NOutput, TOKENS + 1),
+        (Register::Fold, 2),
+        (Register::Halt, 3),
+    ] {
+        for blocks in [[a.with(register, value), b, c], [b, c, a.with(register, value)]] {
+            assert_eq!(check(&blocks), bad(register), "{register} = {value}");
+        }
+    }
+    let reserved = StepRegisters { values: std::array::from_fn(|i| if i == 15 { 1 } else { b.values[i] }) };
+    assert_eq!(check(&[a, reserved]), Err(Fault::new(ErrorCode::BadRegister, 15)));
+    // Two blocks of one slot would write one state.
+    assert_eq!(check(&[a, b, a.with(Register::NPast, 9)]), bad(Register::Slot));
+    // As many rows as the token axis has, and one more.
+    assert_eq!(check(&[a.with(Register::NTokens, TOKENS - 2), b]), Ok(()));
+    assert_eq!(check(&[a.with(Register::NTokens, TOKENS - 1), b]), bad(Register::NTokens));
+    // Whether a program runs at all is decided for one sequence only.
+    for halt in [1, 2] {
+        assert_eq!(check(&[a.with(Register::Halt, halt)]), Ok(()));
+        assert_eq!(check(&[b, a.with(Register::Halt, halt)]), bad(Register::Halt));
+    }
+}
+
+#[test]
+fn a_step_has_a_block_for_each_slot_at_most() {
+    let all: Vec<_> = (0..=MAX_SLOTS).map(|slot| of_slot(slot, 0, 1)).collect();
+    let header = ProgramHeader { n_slots: MAX_SLOTS, ..ProgramHeader::new(MAX_TOKENS, MAX_TOKENS) };
+    assert_eq!(check_step(&header, &all[..MAX_SLOTS as usize]), Ok(()));
+    assert_eq!(check_step(&header, &all), Err(Fault::new(ErrorCode::BadCount, MAX_SLOTS + 1)));
+    assert_eq!(check_step(&header, &[]), Err(Fault::new(ErrorCode::BadCount, 0)));
+    // The sum of the largest blocks overflows nothing.
+    let wide: Vec<_> =
+        all[..MAX_SLOTS as usize].iter().map(|b| b.with(Register::NTokens, MAX_TOKENS)).collect();
+    let fault = Fault::new(ErrorCode::BadRegister, Register::NTokens.wire());
+    assert_eq!(check_step(&header, &wide), Err(fault));
+    // With one slot there is one block.
+    let one = ProgramHeader { n_slots: 1, ..header };
+    let fault = Fault::new(ErrorCode::BadRegister, Register::Slot.wire());
+    assert_eq!(check_step(&one, &all[..2]), Err(fault));
+    assert_eq!(check_step(&one, &[all[0], all[0]]), Err(fault));
+}
+
 /// One token at most: nothing can be drafted.
 #[test]
 fn registers_of_a_program_for_single_tokens() {

@@ -4,7 +4,10 @@
 //! ACCEPT depends on data that earlier ops may have written: what it leaves in some registers is anybody's
 //! guess here.
 
+use std::collections::BTreeSet;
+
 use hexflash_abi::op::{Op, Operand, gated_delta_net, params, ssm_conv};
+use hexflash_abi::program::OpDesc;
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::Program;
 use hexflash_abi::{ErrorCode, Fault};
@@ -41,12 +44,50 @@ impl Known {
     }
 }
 
-/// The moments of a run with these registers, which are within the program's bounds.
-pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
-    let mut known = Known(registers.values.map(Some));
+/// What SET_TOKENS must come to, by the register's values plus its constant: overflow is found first, then
+/// each block by itself, then the sum.
+fn set_tokens(program: &Program<'_>, blocks: &[Known], register: Register, plus: u32) -> Fate {
+    let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
+    let header = program.header;
+    let sums: Option<Vec<_>> =
+        blocks.iter().map(|known| Some(known.get(register)?.checked_add(plus))).collect();
+    let Some(sums) = sums else { return Fate::Unknown };
+    let Some(sums) = sums.into_iter().collect::<Option<Vec<_>>>() else { return fails(register) };
+    for (&n, known) in sums.iter().zip(blocks) {
+        if n == 0 || n > header.max_tokens {
+            return fails(Register::NTokens);
+        }
+        match known.get(Register::NPast) {
+            Some(past) if n > header.n_ctx - past => return fails(Register::NPast),
+            Some(_) => {}
+            None => return Fate::Unknown,
+        }
+    }
+    if sums.iter().sum::<u32>() > header.max_tokens { fails(Register::NTokens) } else { Fate::Fine }
+}
+
+/// Whether COPY_SLOT finds its snapshots, and each but once where it writes them.
+fn copy_slot(program: &Program<'_>, op: &OpDesc, blocks: &[Known]) -> Fate {
+    let saves = op.params::<params::CopySlot>().restore == 0;
+    let operand = if saves { op.dst[0] } else { op.src[0] };
+    let count = program.tensor(operand).map_or(0, |t| t.ne[3]);
+    let snapshots: Vec<_> = blocks.iter().filter_map(|known| known.get(Register::Snapshot)).collect();
+    let distinct: BTreeSet<_> = snapshots.iter().collect();
+    if snapshots.iter().any(|&snapshot| snapshot >= count) || saves && distinct.len() < snapshots.len() {
+        return Fate::Fails(Fault::new(ErrorCode::BadRegister, Register::Snapshot.wire()));
+    }
+    Fate::Fine
+}
+
+/// The moments of a run with these register blocks, which are within the program's bounds.
+pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
+    let mut all: Vec<_> = blocks.iter().map(|block| Known(block.values.map(Some))).collect();
     let (mut accepted, mut moments) = (false, Vec::new());
     for op in program.ops {
-        let tokens = known.get(Register::NTokens).unwrap_or(program.header.max_tokens);
+        // Behind an op that must fail they may be any numbers.
+        let add = |sum: u32, known: &Known| Some(sum.saturating_add(known.get(Register::NTokens)?));
+        let tokens = all.iter().try_fold(0, add);
+        let tokens = tokens.unwrap_or(program.header.max_tokens);
         let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
         let opcode = Op::parse(op.opcode).unwrap();
         let fate = match opcode {
@@ -57,13 +98,15 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
                     _ => (gated_delta_net::TAPE_DELTA, 2),
                 };
                 let tape = program.tensor(operand.of(&op.src, &op.dst)).map_or(0, |tape| tape.ne[axis]);
-                match known.get(Register::NCommit) {
-                    Some(commit) if commit > tape => fails(Register::NCommit),
+                let commits: Option<Vec<_>> = all.iter().map(|known| known.get(Register::NCommit)).collect();
+                match commits {
+                    Some(commits) if commits.iter().any(|&commit| commit > tape) => fails(Register::NCommit),
                     Some(_) => Fate::Fine,
                     None => Fate::Unknown,
                 }
             }
-            Op::Accept => match (known.get(Register::NLeft), known.get(Register::DraftMax)) {
+            // Of one block: see `Model`.
+            Op::Accept => match (all[0].get(Register::NLeft), all[0].get(Register::DraftMax)) {
                 (Some(0), _) => fails(Register::NLeft),
                 // With nothing to draft it may still end here.
                 (_, Some(0)) => Fate::Unknown,
@@ -71,23 +114,16 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
             },
             Op::SetTokens => {
                 let params: params::SetTokens = op.params();
-                let register = Register::parse(params.register).unwrap();
-                let sum = known.get(register).map(|value| value.checked_add(params.plus));
-                match (sum, known.get(Register::NPast)) {
-                    (None, _) => Fate::Unknown,
-                    (Some(None), _) => fails(register),
-                    (Some(Some(n)), _) if n == 0 || n > program.header.max_tokens => fails(Register::NTokens),
-                    (Some(Some(n)), Some(past)) if n > program.header.n_ctx - past => fails(Register::NPast),
-                    (Some(Some(_)), Some(_)) => Fate::Fine,
-                    (Some(Some(_)), None) => Fate::Unknown,
-                }
+                set_tokens(program, &all, Register::parse(params.register).unwrap(), params.plus)
             }
+            Op::CopySlot => copy_slot(program, op, &all),
             _ => Fate::Fine,
         };
         moments.push(Moment { tokens, fate, accepted });
         match opcode {
             Op::Accept => {
                 accepted = true;
+                let known = &mut all[0];
                 let params: params::Accept = op.params();
                 let guess = [Register::NPast, Register::NAccept, Register::NCommit, Register::NDraft];
                 guess.into_iter().chain([Register::NLeft]).for_each(|register| known.set(register, None));
@@ -96,8 +132,10 @@ pub fn course(program: &Program<'_>, registers: &StepRegisters) -> Vec<Moment> {
             }
             Op::SetTokens => {
                 let params: params::SetTokens = op.params();
-                let value = Register::parse(params.register).and_then(|register| known.get(register));
-                known.set(Register::NTokens, value.and_then(|value| value.checked_add(params.plus)));
+                for known in &mut all {
+                    let value = Register::parse(params.register).and_then(|register| known.get(register));
+                    known.set(Register::NTokens, value.and_then(|value| value.checked_add(params.plus)));
+                }
             }
             _ => {}
         }

@@ -114,6 +114,7 @@ fn hostile_messages() {
         assert!(total.messages >= 100_000 && total.programs >= 70_000, "{total:?}");
         assert!(total.ops[1..].iter().all(|&n| n > 500), "an op is hardly ever run: {total:?}");
         assert!(total.halted > 500 && total.ended > 200, "hardly a program ends early: {total:?}");
+        assert!(total.together > 1_000, "hardly a step has several sequences: {total:?}");
         // The damage is not so bad that everything is refused.
         assert!(total.sound * 4 > total.programs && total.ran * 5 > total.programs, "{total:?}");
     }

@@ -1,12 +1,10 @@
 //! What a session must answer, from the bytes that it was sent: the rules of the ABI without the session's
 //! code.
 
-use std::mem::size_of;
-
 use hexflash_abi::dtype::TILE_ROWS;
 use hexflash_abi::message::{Message, Ping, Range, Request};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{MAX_BUFFERS, MAX_PROGRAMS, OpDesc, TensorDesc};
+use hexflash_abi::program::{MAX_BUFFERS, MAX_PROGRAMS, MAX_SLOTS, OpDesc, TensorDesc};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, Program, check_step};
 use hexflash_abi::{ABI_VERSION, BufferId, DType, ErrorCode, Fault, LAYOUT_HASH, MAGIC};
@@ -63,13 +61,20 @@ pub enum Expect {
     Runs(Block, Step),
 }
 
-/// The registers of a run, and where they lie.
-#[derive(Clone, Copy, Debug)]
+/// The register blocks of a run, and where they lie.
+#[derive(Clone, Debug)]
 pub struct Step {
-    pub registers: StepRegisters,
+    pub blocks: Vec<StepRegisters>,
     pub memory: usize,
     pub at: usize,
     buffer: BufferId,
+}
+
+impl Step {
+    /// Whether it is a round after the last one. Several sequences take no part in rounds.
+    pub fn halted(&self) -> bool {
+        self.blocks.len() == 1 && (1..=2).contains(&self.blocks[0].get(Register::Halt))
+    }
 }
 
 impl Model {
@@ -198,9 +203,12 @@ impl Model {
     /// write.
     fn runs(&self, block: Block, step: Step) -> Result<Expect, Fault> {
         let program = block.program()?;
-        if !(1..=2).contains(&step.registers.get(Register::Halt)) {
-            check_step(program.header, &[step.registers])?;
+        if !step.halted() {
+            check_step(program.header, &step.blocks)?;
             let advances = program.ops.iter().any(|op| op.opcode == Op::Accept.wire());
+            if advances && step.blocks.len() > 1 {
+                return Err(Fault::new(ErrorCode::BadCount, step.blocks.len() as u32));
+            }
             if advances && self.info(step.buffer).is_some_and(|info| info.read_only) {
                 return Err(Fault::new(ErrorCode::WriteToConst, step.buffer.0));
             }
@@ -209,15 +217,19 @@ impl Model {
     }
 
     fn registers(&self, range: Range, memories: &[Guarded]) -> Result<Step, Fault> {
-        if range.len as usize != size_of::<StepRegisters>() {
+        if !range.len.is_multiple_of(64) {
             return Err(Fault::new(ErrorCode::OutOfBounds, range.buffer.0));
+        }
+        if range.len == 0 || range.len > 64 * MAX_SLOTS {
+            return Err(Fault::new(ErrorCode::BadCount, range.len / 64));
         }
         if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
-        let registers = StepRegisters::read_from_bytes(self.range(range, memories)?).unwrap();
+        let blocks = self.range(range, memories)?.chunks_exact(64);
+        let blocks = blocks.map(|block| StepRegisters::read_from_bytes(block).unwrap()).collect();
         let memory = self.slot(range.buffer)?.map_or(0, |mapped| mapped.memory);
-        Ok(Step { registers, memory, at: range.offset as usize, buffer: range.buffer })
+        Ok(Step { blocks, memory, at: range.offset as usize, buffer: range.buffer })
     }
 
     fn sound(&self, bytes: &[u8]) -> Result<Block, Fault> {
@@ -246,7 +258,7 @@ fn written<'a>(program: &Program<'a>, op: &OpDesc) -> Vec<&'a TensorDesc> {
     let spec = Op::parse(op.opcode).unwrap().spec();
     let src = op.src.iter().zip(spec.src);
     let dst = op.dst.iter().zip(spec.dst);
-    src.chain(dst).filter(|(_, slot)| slot.written).filter_map(|(&i, _)| program.tensor(i)).collect()
+    src.chain(dst).filter(|(_, spec)| spec.written).filter_map(|(&i, _)| program.tensor(i)).collect()
 }
 
 /// Byte ranges of a tensor's rows (of its strips, if it is tiled), as far as a step reaches.

@@ -18,8 +18,20 @@ struct Array {
 /// Fields of an entry: offset and width.
 type Fields = &'static [(usize, usize)];
 
-const HEADER: Fields =
-    &[(0, 4), (4, 4), (8, 8), (16, 4), (20, 4), (24, 4), (28, 4), (32, 4), (36, 4), (40, 4), (60, 4)];
+const HEADER: Fields = &[
+    (0, 4),
+    (4, 4),
+    (8, 8),
+    (16, 4),
+    (20, 4),
+    (24, 4),
+    (28, 4),
+    (32, 4),
+    (36, 4),
+    (40, 4),
+    (44, 4),
+    (60, 4),
+];
 const BUFFER: Fields = &[(0, 4), (4, 4)];
 const TENSOR: Fields = &[
     (0, 8),
@@ -211,10 +223,58 @@ fn believable_tensor(random: &mut Random, block: &mut [u8], tensors: Array) {
     }
 }
 
-/// A register block: mostly within the bounds of a program for `max_tokens` and `n_ctx`.
-pub fn registers(random: &mut Random, max_tokens: u32, n_ctx: u32) -> [u32; 16] {
+/// What a program's header allows.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub max_tokens: u32,
+    pub n_ctx: u32,
+    pub n_slots: u32,
+}
+
+impl Bounds {
+    pub const LEAST: Self = Self { max_tokens: 1, n_ctx: 1, n_slots: 1 };
+
+    #[allow(dead_code, reason = "for the worlds, not for those who race them")]
+    pub const fn of(header: &ProgramHeader) -> Self {
+        Self { max_tokens: header.max_tokens, n_ctx: header.n_ctx, n_slots: header.n_slots }
+    }
+}
+
+/// The register blocks of a step, mostly such that a program with these bounds takes them: slots of their own,
+/// and no more tokens together than there are. Now and then too many blocks, or too few words.
+pub fn row_table(random: &mut Random, Bounds { max_tokens, n_ctx, n_slots }: Bounds) -> Vec<u32> {
+    let most = n_slots.min(max_tokens).min(65);
+    let mut count = if random.chance(60) { most.min(1 + random.below(5) as u32) } else { 1 };
+    if random.chance(3) {
+        count = random.pick(&[0, 2, 3, 64, 65]);
+    }
+    let mut words = Vec::new();
+    let mut slots: Vec<_> = (0..n_slots.min(65)).collect();
+    for left in (0..count).rev() {
+        let share = max_tokens / (left + 1).max(count / 2).max(1);
+        let mut block = registers(random, share.max(1), max_tokens, n_ctx);
+        if !slots.is_empty() {
+            block[9] = slots.swap_remove(random.below(slots.len()));
+        }
+        if random.chance(4) {
+            block[9] = random.pick(&[0, n_slots.wrapping_sub(1), n_slots, u32::MAX]);
+        }
+        if count > 1 && random.chance(95) {
+            block[8] = 0;
+        }
+        words.extend(block);
+    }
+    if random.chance(1) {
+        words.truncate(random.below(words.len() + 1));
+    }
+    words
+}
+
+/// A register block of up to `share` tokens: mostly within the bounds of a program for `max_tokens` and
+/// `n_ctx`.
+fn registers(random: &mut Random, share: u32, max_tokens: u32, n_ctx: u32) -> [u32; 16] {
     let mut values = [0; 16];
-    values[1] = 1 + random.below(max_tokens.clamp(1, 4096) as usize) as u32;
+    values[1] = 1 + random.below(share.clamp(1, 4096) as usize) as u32;
     values[0] = random.below(n_ctx.saturating_sub(values[1]).min(1 << 20) as usize + 1) as u32;
     if random.chance(10) {
         values[0] = n_ctx.saturating_sub(values[1]);
@@ -251,6 +311,11 @@ fn rounds(random: &mut Random, max_tokens: u32, values: &mut [u32; 16]) {
     if random.chance(3) {
         values[8] = 1 + upto(random, 1);
     }
+    if random.chance(50) {
+        values[10] = upto(random, values[1]);
+    }
+    values[11] = u32::from(random.chance(30));
+    values[12] = random.below(3) as u32;
 }
 
 /// Damages a request.

@@ -10,7 +10,7 @@ use hexflash_dsp::hvx::Isa;
 use zerocopy::IntoBytes;
 
 use crate::memory::Guarded;
-use crate::mutate;
+use crate::mutate::{self, Bounds};
 use crate::random::Random;
 use crate::setup::{BLOCK, Memories, REGISTERS, Setup, control, usual_maps, with_session};
 use crate::world::valid_program;
@@ -45,7 +45,8 @@ impl<'m> Vandal<'m> {
                 mutate::block(&mut self.random, &mut damaged);
                 self.put(BLOCK, &damaged);
                 self.put(BLOCK, &valid);
-                let registers = mutate::registers(&mut self.random, 4, 40);
+                let bounds = Bounds { max_tokens: 4, n_ctx: 40, n_slots: 2 };
+                let registers = mutate::row_table(&mut self.random, bounds);
                 self.put(REGISTERS, registers.as_bytes());
             }
         }
@@ -86,7 +87,7 @@ fn race(seed: u64, duration: Duration) -> u64 {
             let start = Instant::now();
             while start.elapsed() < duration {
                 let program = ProgramId(random.below(4) as u32);
-                let registers = control(REGISTERS, 64);
+                let registers = control(REGISTERS, 64 * random.pick(&[1, 1, 2, 3]));
                 // Lengths of likely blocks: a header, three buffers, some tensors and ops.
                 let (tensors, ops) = (random.below(12), random.below(6));
                 let block = control(BLOCK, 64 + 3 * 8 + 48 * tensors + 96 * ops);

@@ -23,11 +23,13 @@ pub const IDS: [BufferId; 4] = [BufferId(3), BufferId(0), BufferId(17), BufferId
 /// The memory that is usually read-only, and the one for blocks and registers.
 pub const READ_ONLY: usize = 2;
 pub const CONTROL: usize = 3;
-/// Places in the control memory: registers, the word that a receipt copies, the receipt.
+/// Places in the control memory: register blocks (one more than a step may have), the word that a receipt
+/// copies, the receipt.
 pub const REGISTERS: usize = 64;
-pub const NONCE: usize = 256;
-pub const RECEIPT: usize = 384;
-pub const BLOCK: usize = 512;
+pub const NONCE: usize = 4352;
+pub const RECEIPT: usize = 4480;
+pub const BLOCK: usize = 4608;
+const _: () = assert!(REGISTERS + 65 * 64 <= NONCE);
 
 /// How a session is set up.
 #[derive(Clone, Copy, Debug)]

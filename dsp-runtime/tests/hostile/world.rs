@@ -16,7 +16,7 @@ use crate::counting::allocations;
 use crate::course::{Fate, course, follows};
 use crate::memory::Marks;
 use crate::model::{Block, Expect, FIRST_FD, Model, Step};
-use crate::mutate;
+use crate::mutate::{self, Bounds};
 use crate::random::Random;
 use crate::setup::{
     BLOCK, CONTROL, IDS, Memories, NONCE, READ_ONLY, RECEIPT, REGISTERS, SIZES, control, usual_maps,
@@ -37,6 +37,8 @@ pub struct Tally {
     pub halted: u64,
     pub ended: u64,
     pub failed: u64,
+    /// Programs that ran for several sequences.
+    pub together: u64,
     /// Successful runs of each op, by opcode.
     pub ops: [u64; 1 + Op::ALL.len()],
     pub longest: Duration,
@@ -51,6 +53,7 @@ impl Tally {
         self.halted += other.halted;
         self.ended += other.ended;
         self.failed += other.failed;
+        self.together += other.together;
         self.ops.iter_mut().zip(other.ops).for_each(|(n, other)| *n += other);
         self.longest = self.longest.max(other.longest);
     }
@@ -165,8 +168,8 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             }
             self.memories.shared[0].write(0, &block);
             let block = Range { buffer: IDS[0], len: block.len() as u32, offset: 0 };
-            self.registers([0; 16]);
-            let run = Run { block, registers: control(REGISTERS, 64) };
+            let registers = self.registers(&[0; 16]);
+            let run = Run { block, registers };
             let response = self.session.handle(Message::Run(run).encode(Seq(0)).as_bytes());
             match ErrorCode::parse(response.code).unwrap() {
                 ErrorCode::ProgramTooLarge => high = n - 1,
@@ -209,26 +212,27 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         range
     }
 
-    fn registers(&mut self, values: [u32; 16]) -> Range {
-        self.memories.shared[CONTROL].write(REGISTERS, values.as_bytes());
-        control(REGISTERS, 64)
+    fn registers(&mut self, words: &[u32]) -> Range {
+        self.memories.shared[CONTROL].write(REGISTERS, words.as_bytes());
+        control(REGISTERS, 4 * words.len())
     }
 
-    /// Registers for a program with these bounds.
-    fn fresh_registers(&mut self, (max_tokens, n_ctx): (u32, u32)) -> Range {
-        let values = mutate::registers(&mut self.random, max_tokens, n_ctx);
+    /// Register blocks for a program with these bounds.
+    fn fresh_registers(&mut self, bounds: Bounds) -> Range {
+        let words = mutate::row_table(&mut self.random, bounds);
         let nonce = self.random.next();
         self.memories.shared[CONTROL].write(NONCE, &nonce.to_le_bytes()[..4]);
-        self.registers(values)
+        self.registers(&words)
     }
 
     /// The bounds in the header of the block in the control memory.
-    fn bounds(&self, block: Range) -> (u32, u32) {
+    fn bounds(&self, block: Range) -> Bounds {
         let word = |at| {
             let bytes = self.memories.shared[CONTROL].bytes().get(block.offset as usize + at..)?;
             Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
         };
-        (word(32).unwrap_or(1), word(36).unwrap_or(1))
+        let [max_tokens, n_ctx, n_slots] = [32, 36, 44].map(|at| word(at).unwrap_or(1));
+        Bounds { max_tokens, n_ctx, n_slots }
     }
 
     fn run(&mut self) {
@@ -246,7 +250,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         let program = self.program_id();
         let loaded = self.model.programs.get(program.0 as usize).and_then(Option::as_ref);
         let header = loaded.and_then(|block| block.program().ok()).map(|program| *program.header);
-        let registers = self.fresh_registers(header.map_or((1, 1), |h| (h.max_tokens, h.n_ctx)));
+        let registers = self.fresh_registers(header.map_or(Bounds::LEAST, |h| Bounds::of(&h)));
         self.message(Message::Exec(Exec { program, reserved: 0, registers }));
     }
 
@@ -259,9 +263,9 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         };
         let size = self.random.pick(&SIZES) as u64;
         let offset = self.random.pick(&[0, 2, 64, size - 64, size, size + 1, u64::MAX, u64::MAX - 63]);
-        let len = self.random.pick(&[0, 1, 63, 64, 65, 128, u32::MAX]);
+        let len = self.random.pick(&[0, 1, 63, 64, 65, 128, 64 * 64, 65 * 64, u32::MAX, u32::MAX - 63]);
         let (odd, program) = (Range { buffer, len, offset }, self.program_id());
-        let registers = self.fresh_registers((1, 8));
+        let registers = self.fresh_registers(Bounds { n_ctx: 8, ..Bounds::LEAST });
         let message = match self.random.below(4) {
             0 => Message::Load(Load { program, reserved: 0, block: odd }),
             1 => Message::Exec(Exec { program, reserved: 0, registers: odd }),
@@ -363,13 +367,14 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
     /// Checks the answer of a sound program's run; what it may have written.
     fn ran(&mut self, response: &Response, block: &Block, step: &Step) -> Vec<Marks> {
         let program = block.program().unwrap();
-        if step.registers.halted() {
+        if step.halted() {
             self.tally.halted += 1;
             assert!(response.outcome().is_ok() || no_room(response), "{response:?}");
             assert_eq!(response.info, [0; PARTS]);
             return self.model.may_write(&program, &[], SIZES.len());
         }
-        let moments = course(&program, &step.registers);
+        let moments = course(&program, &step.blocks);
+        self.tally.together += u64::from(step.blocks.len() > 1 && response.outcome().is_ok());
         let upto = |n| self.model.may_write(&program, &moments[..n], SIZES.len());
         let doomed = moments.iter().position(|moment| matches!(moment.fate, Fate::Fails(_)));
         match response.outcome() {
@@ -385,7 +390,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 if accepts > 0 {
                     let home = &self.memories.shared[step.memory].bytes()[step.at..][..64];
                     let after = StepRegisters::read_from_bytes(home).unwrap();
-                    assert!(follows(&program, &step.registers, &after, accepts), "{after:?} after {step:?}");
+                    assert!(follows(&program, &step.blocks[0], &after, accepts), "{after:?} after {step:?}");
                     marks[step.memory].0.push((step.at, step.at + 64));
                     ended = after.halted();
                     self.tally.ended += u64::from(ended);
@@ -446,7 +451,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
 
 /// Refused for registers, their values or their place.
 fn of_registers(fault: &Fault) -> bool {
-    let codes = [ErrorCode::BadRegister, ErrorCode::WriteToConst];
+    let codes = [ErrorCode::BadRegister, ErrorCode::BadCount, ErrorCode::WriteToConst];
     fault.op == OpIndex::NONE && codes.contains(&fault.code)
 }
 

@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Run, Unload, Unmap};
-use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault, Fd, ProgramId, Seq, Status};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 use crate::memory::Guarded;
 use crate::model::FIRST_FD;
-use crate::mutate;
+use crate::mutate::{self, Bounds};
 use crate::random::Random;
 use crate::setup::{
     BLOCK, CONTROL, IDS, Memories, REGISTERS, SIZES, Setup, control, usual_maps, with_session,
@@ -107,7 +107,8 @@ pub fn program(data: &[u8]) {
         mutate::block(&mut choices, &mut block);
     }
     let word = |at: usize| block.get(at..at + 4).map_or(1, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
-    let registers = mutate::registers(&mut choices, word(32), word(36));
+    let bounds = Bounds { max_tokens: word(32), n_ctx: word(36), n_slots: word(44) };
+    let registers = mutate::row_table(&mut choices, bounds);
 
     let run = |setup: Setup| {
         let mut memories = memories(&setup);
@@ -121,7 +122,8 @@ pub fn program(data: &[u8]) {
             for map in usual_maps() {
                 assert_eq!(session.handle(map.encode(Seq(1)).as_bytes()).outcome(), Ok(()));
             }
-            let run = Run { block: control(BLOCK, block.len()), registers: control(REGISTERS, 64) };
+            let registers = control(REGISTERS, 4 * registers.len());
+            let run = Run { block: control(BLOCK, block.len()), registers };
             let response = session.handle(Message::Run(run).encode(Seq(2)).as_bytes());
             assert_eq!(response.seq, Seq(2));
             response.outcome()
@@ -143,7 +145,8 @@ pub fn program(data: &[u8]) {
 /// another one may be found first.
 fn agree(a: Result<(), (Status, Fault)>, b: Result<(), (Status, Fault)>) -> bool {
     let no_room = |outcome: &Result<(), (Status, Fault)>| {
-        let code = outcome.err().filter(|(status, _)| *status == Status::Refused).map(|(_, fault)| fault.code);
+        let code =
+            outcome.err().filter(|(status, _)| *status == Status::Refused).map(|(_, fault)| fault.code);
         code == Some(ErrorCode::VtcmTooSmall)
     };
     match (a, b) {
@@ -168,11 +171,14 @@ pub fn requests() -> Vec<Vec<u8>> {
         let mut random = Random::new(seed);
         let (block, _) = valid_program(&mut random);
         let mut content = vec![0; BLOCK];
-        let registers = StepRegisters::step(0, 1);
-        content[REGISTERS..REGISTERS + 64].copy_from_slice(registers.as_bytes());
+        // Steps of one sequence, of two, and of one slot twice.
+        let slots = [&[0][..], &[0, 1], &[1, 0], &[1, 1]][seed as usize % 4];
+        for (block, &slot) in content[REGISTERS..].chunks_exact_mut(64).zip(slots) {
+            block.copy_from_slice(StepRegisters::step(0, 1).with(Register::Slot, slot).as_bytes());
+        }
         content.extend(&block);
         let (program, reserved) = (ProgramId(seed as u32 % 4), 0);
-        let (block, registers) = (control(BLOCK, block.len()), control(REGISTERS, 64));
+        let (block, registers) = (control(BLOCK, block.len()), control(REGISTERS, 64 * slots.len()));
         let messages = [
             Message::Ping(Ping::OURS),
             Message::Load(Load { program, reserved, block }),

@@ -70,7 +70,8 @@ impl<'r> Builder<'r> {
             _ => random.pick(&[1, 1, 2, 3, 4, 7, 33]),
         };
         let n_ctx = max_tokens + random.below(70) as u32;
-        let header = ProgramHeader::new(max_tokens, n_ctx);
+        let n_slots = random.pick(&[1, 1, 1, 2, 3, 5, 5, 64]);
+        let header = ProgramHeader { n_slots, ..ProgramHeader::new(max_tokens, n_ctx) };
         let free = rooms.iter().map(|_| random.below(64) * 128).collect();
         let rooms = rooms.to_vec();
         Self { random, rooms, free, header, tensors: vec![], ops: vec![], ids: vec![] }

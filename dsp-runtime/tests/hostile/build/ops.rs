@@ -128,13 +128,14 @@ impl Builder<'_> {
                 let x = self.input(rows)?;
                 let w = self.put(F32, Shape::fixed([c, taps, 1, 1]), Use::Packed)?;
                 let size = taps + self.few() - 1;
-                let ring = self.put(F32, Shape::fixed([c, size, b, 1]), Use::State)?;
+                let s = self.header.n_slots;
+                let ring = self.put(F32, Shape::fixed([c, size, b * s, 1]), Use::State)?;
                 let mut dst = vec![self.put(F32, rows, Use::Output)?];
                 let mut defer = 0;
                 if self.random.chance(60) {
                     defer = self.random.below(2) as u32;
                     let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
-                    dst.push(self.put(F32, Shape::fixed([c, n, b, 1]), Use::State)?);
+                    dst.push(self.put(F32, Shape::fixed([c, n, b * s, 1]), Use::State)?);
                 }
                 self.op(op, &[Some(x), Some(w), Some(ring)], &dst, &params::SsmConv { defer });
             }
@@ -200,14 +201,15 @@ impl Builder<'_> {
     fn rope(&mut self) -> Option<()> {
         let (half, h, b) = (self.length(), self.few(), self.few());
         let d = 2 * half + self.random.pick(&[0, 0, 1, 5]);
-        let cut = self.random.chance(70);
+        let positions = self.random.chance(60);
+        // Without positions it must be known whose a row is.
+        let cut = self.random.chance(70) || !positions && self.header.n_slots > 1;
         let t = if cut { self.header.max_tokens } else { self.few() };
         let axis = |axis| if cut { axis } else { NO_TOKEN_AXIS };
         let shape = Shape([d, h, t, b], axis(2));
         let x = self.input(shape)?;
         let mode = self.random.pick(&[0, 2, 8, 40]);
         let rows = if mode >= 8 { 4 } else { 1 };
-        let positions = self.random.chance(60);
         let positions =
             if positions { Some(self.ids(Shape([t, rows, 1, 1], axis(0)), 1 << 20)?) } else { None };
         let factors = self.random.chance(30);
@@ -239,7 +241,8 @@ impl Builder<'_> {
         let v = self.input(cut([s, h, t, b]))?;
         let gates = self.random.pick(&[1, s]);
         let (g, beta) = (self.input(cut([gates, h, t, b]))?, self.input(cut([1, h, t, b]))?);
-        let state = self.put(F32, Shape::fixed([s, s, h, b]), Use::State)?;
+        let slots = self.header.n_slots;
+        let state = self.put(F32, Shape::fixed([s, s, h, b * slots]), Use::State)?;
         let y = self.put(F32, cut([s, h, t, b]), Use::Output)?;
         let src = [q, k, v, g, beta, state].map(Some);
         let mut dst = vec![y];
@@ -247,8 +250,8 @@ impl Builder<'_> {
         let taped = self.random.chance(60);
         if taped {
             let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
-            for ne in [[s, hk, n, bk], [s, h, n, b], [gates, h, n, b]] {
-                dst.push(self.put(F32, Shape::fixed(ne), Use::State)?);
+            for [s, h, n, b] in [[s, hk, n, bk], [s, h, n, b], [gates, h, n, b]] {
+                dst.push(self.put(F32, Shape::fixed([s, h, n, b * slots]), Use::State)?);
             }
         }
         self.op(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer: if taped { defer } else { 0 } });
@@ -259,8 +262,9 @@ impl Builder<'_> {
         let (d, dv, hk, b) = (self.length(), self.length(), self.few(), self.few());
         let (t, n) = (self.header.max_tokens, self.header.n_ctx + self.few() - 1);
         let (k, v) = (self.input(Shape([d, hk, t, b], 2))?, self.input(Shape([dv, hk, t, b], 2))?);
-        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, b]), Use::State)?;
-        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Output)?;
+        let entries = b * self.header.n_slots;
+        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, entries]), Use::State)?;
+        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
         self.op(Op::KvAppend, &[Some(k), Some(v)], &[k_cache, v_cache], &[0u32; 0]);
         Some(())
     }
@@ -312,8 +316,9 @@ impl Builder<'_> {
         let n = n_ctx + self.few() - 1;
         let cut = |ne| Shape(ne, 2);
         let q = self.input(cut([d, h, t, b]))?;
-        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, b]), Use::State)?;
-        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Output)?;
+        let entries = b * self.header.n_slots;
+        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, entries]), Use::State)?;
+        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
         let append = self.random.chance(70);
         let k = if append { Some(self.input(cut([d, hk, t, b]))?) } else { None };
         let v = if append { Some(self.input(cut([dv, hk, t, b]))?) } else { None };
