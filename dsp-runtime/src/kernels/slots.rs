@@ -296,7 +296,7 @@ fn convolutions_have_rings_and_tapes_of_their_own() {
 }
 
 /// Heads of `s` values with gates of length `g`; `b` batches of v on `bk` of q and k.
-fn delta_net(s: u32, g: u32, b: u32, bk: u32) {
+fn delta_net_operands(s: u32, g: u32, b: u32, bk: u32) -> ([Operand; 6], [Operand; 4]) {
     let src = [
         f32([s, 2, 1, bk], Tokens(2)),
         f32([s, 2, 1, bk], Tokens(2)),
@@ -311,6 +311,11 @@ fn delta_net(s: u32, g: u32, b: u32, bk: u32) {
         f32([s, 4, DEPTH, b], Slots(3)),
         f32([g, 4, DEPTH, b], Slots(3)),
     ];
+    (src, dst)
+}
+
+fn delta_net(s: u32, g: u32, b: u32, bk: u32) {
+    let (src, dst) = delta_net_operands(s, g, b, bk);
     check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer: 0 }, &src, &dst[..1]));
     for defer in [0, 1] {
         check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer }, &src, &dst).taped());
@@ -348,5 +353,42 @@ fn rotary_positions_are_those_of_the_sequence() {
         check(&Trial::new(Op::Rope, &p, &[x], &[x]));
         let positions = Operand(DType::I32, [1; 4], Tokens(0));
         check(&Trial::new(Op::Rope, &p, &[x, positions], &[x]));
+    }
+}
+
+/// Rows with `fold` enter the states at once in an op that was recorded to defer, and leave the tape as it is:
+/// the same bits as from the op that does not defer. Without `fold` they do neither.
+fn folds(defers: &Trial, plain: &Trial) {
+    for parts in steps(true) {
+        everywhere(|setup| {
+            let all = |fold| parts.iter().map(|part| Part { fold, ..*part }).collect::<Vec<_>>();
+            let everyone: Vec<_> = (0..SLOTS).collect();
+            let [found, expected] = [defers, plain].map(|trial| run(trial, setup, &all(true), &everyone));
+            assert!(found == expected, "{} of {parts:?}, {setup:?}", defers.op);
+            let deferred = run(defers, setup, &all(false), &everyone);
+            let (state, tape) = (defers.src.len() - 1, found.len() - 1);
+            for i in 0..parts.len() {
+                assert!(deferred[state][i] != found[state][i] && deferred[tape][i] != found[tape][i]);
+            }
+            found.concat().concat()
+        });
+    }
+}
+
+#[test]
+fn rows_that_fold_enter_rings_as_in_a_plain_step() {
+    let src = [f32([65, 1, 2, 1], Tokens(1)), f32([65, 4, 1, 1], All), f32([65, 5, 2, 1], Slots(2))];
+    let dst = [f32([65, 1, 2, 1], Tokens(1)), f32([65, DEPTH, 2, 1], Slots(2))];
+    let [plain, defers] = [0, 1].map(|defer| Trial::new(Op::SsmConv, &SsmConv { defer }, &src, &dst));
+    folds(&defers, &plain);
+}
+
+#[test]
+fn rows_that_fold_enter_states_as_in_a_plain_step() {
+    for (s, g) in [(32, 1), (20, 20)] {
+        let (src, dst) = delta_net_operands(s, g, 1, 1);
+        let [plain, defers] =
+            [0, 1].map(|defer| Trial::new(Op::GatedDeltaNet, &DeltaNet { defer }, &src, &dst));
+        folds(&defers, &plain);
     }
 }

@@ -21,7 +21,8 @@ pub fn write(gguf: &Gguf, path: &Path) -> Result<(), String> {
     w.kv("general.file_type", 0u32);
     for tensor in gguf.tensors() {
         let ty = GgmlType::from_id(tensor.ggml_type.id());
-        let ty = ty.ok_or_else(|| format!("{} is {}, which ggml decodes not", tensor.name, tensor.ggml_type))?;
+        let ty =
+            ty.ok_or_else(|| format!("{} is {}, which ggml decodes not", tensor.name, tensor.ggml_type))?;
         let fill = move |out: &mut dyn Write| -> io::Result<()> {
             let data = gguf.data(tensor).map_err(io::Error::other)?;
             for part in data.chunks(BLOCKS * ty.block_bytes()) {

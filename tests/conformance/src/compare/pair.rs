@@ -292,7 +292,10 @@ impl Pair {
 /// Whole chunks of `n` tokens.
 fn chunks(tokens: &[i32], n: usize) -> Result<impl Iterator<Item = &[i32]>, String> {
     if tokens.len() < n {
-        return Err(format!("{} tokens are less than a chunk of {n}; give a longer text or -c", tokens.len()));
+        return Err(format!(
+            "{} tokens are less than a chunk of {n}; give a longer text or -c",
+            tokens.len()
+        ));
     }
     Ok(tokens.chunks_exact(n))
 }

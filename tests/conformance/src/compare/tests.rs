@@ -100,6 +100,9 @@ fn one_wrong_weight_in_sixty_four_layers_is_found() {
     ] {
         let shape = Shape { weights, ..NARROW };
         let outcome = planted(&shape, name, 4 * 7, |bytes| bytes[3] ^= 0x80);
-        assert!(matches!(outcome.rounding, Some(Ok(_))) && !outcome.passes(), "{weights:?} {name}: {outcome}");
+        assert!(
+            matches!(outcome.rounding, Some(Ok(_))) && !outcome.passes(),
+            "{weights:?} {name}: {outcome}"
+        );
     }
 }

@@ -132,7 +132,9 @@ impl fmt::Display for Outcome {
         }
         match &self.rounding {
             None => {}
-            Some(Ok(rounding)) => writeln!(f, "  {rounding}; allowed are {} times llama.cpp's", Rounding::ROOM)?,
+            Some(Ok(rounding)) => {
+                writeln!(f, "  {rounding}; allowed are {} times llama.cpp's", Rounding::ROOM)?
+            }
             Some(Err(error)) => writeln!(f, "  what rounding alone does cannot be told: {error}")?,
         }
         let verdict = if self.passes() { "ok" } else { "FAIL" };

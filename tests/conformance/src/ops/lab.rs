@@ -166,14 +166,16 @@ impl Session {
         let homes = Homes { activations: data.id, kept_at: 0, handed: data.id };
         let block = recorded.block(0, &homes, |id| (id == data.id).then(|| info(&data)))?;
         let registers_at = block.len().next_multiple_of(64);
-        let control = room(device, &mut self.control, registers_at + 64)?;
+        let blocks = plan.blocks(registers);
+        let bytes = size_of_val(&blocks[..]);
+        let control = room(device, &mut self.control, registers_at + bytes)?;
 
         data.memory.write(0, &plan.image);
         control.memory.write(0, &block);
-        control.memory.write(registers_at, registers.as_bytes());
+        control.memory.write(registers_at, blocks.as_bytes());
         let range =
             |len: usize, offset: usize| Range { buffer: control.id, len: len as u32, offset: offset as u64 };
-        let registers = range(size_of::<StepRegisters>(), registers_at);
+        let registers = range(bytes, registers_at);
         let run = Run { block: range(block.len(), 0), registers };
         device.call(&Message::Run(run), TIMEOUT)?;
         let mut after = vec![0; plan.image.len()];
@@ -261,7 +263,7 @@ impl Lab {
         if self.place.is_exclusive() && plan.image.len() > MAPPING {
             return Err(TOO_LARGE.to_owned());
         }
-        let n_tokens = registers.get(Register::NTokens);
+        let n_tokens = plan.blocks(registers).iter().map(|block| block.get(Register::NTokens)).sum();
         let mut want = match &mut self.twin {
             Some(twin) => Some(twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?),
             None => None,

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use hexflash::record::{self, Recorder};
 use hexflash_abi::program::{MAX_PARAMS, NO_TOKEN_AXIS, TensorFlags};
+use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{BufferId, DType, Op, VECTOR_BYTES};
 use hexflash_oracle::{GgmlType, Tensor};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -51,6 +52,8 @@ pub struct Plan {
     pub max_tokens: u32,
     /// Positions of the caches.
     pub n_ctx: u32,
+    /// Sequences that it keeps states of.
+    n_slots: u32,
     /// The memory before the run.
     pub image: Vec<u8>,
     tensors: Vec<Desc>,
@@ -78,7 +81,8 @@ pub fn dims(ne: [i64; 4]) -> [u32; 4] {
 impl Plan {
     /// A program for steps of up to `max_tokens` tokens and caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
-        Self { max_tokens, n_ctx, image: vec![POISON; GUARD], tensors: Vec::new(), steps: Vec::new() }
+        let image = vec![POISON; GUARD];
+        Self { max_tokens, n_ctx, n_slots: 1, image, tensors: Vec::new(), steps: Vec::new() }
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {
@@ -221,6 +225,7 @@ impl Plan {
     /// The program, for memory that is mapped as `data`.
     pub fn record(&self, data: BufferId) -> Recorder {
         let mut rec = Recorder::new(self.max_tokens, self.n_ctx);
+        rec.slots(self.n_slots);
         let flags = TensorFlags::HOST_WRITES | TensorFlags::HOST_READS;
         let tensors: Vec<_> = self
             .tensors
@@ -238,6 +243,44 @@ impl Plan {
             rec.op_with(s.op, &src, &[tensors[s.dst.0]], &s.params);
         }
         rec
+    }
+
+    /// The same memory as a program of several sequences in place of one of several batches: the rows of batch
+    /// j follow those of batch j - 1 on the token axis, and its states are those of slot j. For steps that use
+    /// all of the token axis.
+    ///
+    /// `None` where there is nothing of the kind: one batch, an op that does not go by slots, tokens that are
+    /// apart, operands that several batches share, more rows than the caches have positions.
+    pub fn by_slots(&self) -> Option<Self> {
+        let [step] = &self.steps[..] else { return None };
+        // The token axis of its first input, which the batch axis follows.
+        let axis = match step.op {
+            Op::SsmConv => 1,
+            Op::GatedDeltaNet | Op::FlashAttnExt => 2,
+            _ => return None,
+        };
+        let all = self.tensors.iter().filter(|d| d.token_axis != NO_TOKEN_AXIS);
+        let n_slots = all.clone().next()?.ne[axis + 1];
+        let max_tokens = n_slots * self.max_tokens;
+        let adjacent = |d: &Desc| d.nb[axis + 1] == d.ne[axis] * d.nb[axis] && d.ne[axis + 1] == n_slots;
+        let fits = all.clone().all(|d| usize::from(d.token_axis) == axis && adjacent(d));
+        // A mask has rows for the tokens of a batch, and caches no more positions than they have.
+        let attends = step.op == Op::FlashAttnExt;
+        let masked = step.src.get(5).is_some_and(Option::is_some);
+        if n_slots == 1 || !fits || attends && (masked || max_tokens > self.n_ctx) {
+            return None;
+        }
+        let mut plan = Self { max_tokens, n_ctx: self.n_ctx.max(max_tokens), n_slots, ..self.clone() };
+        for d in plan.tensors.iter_mut().filter(|d| d.token_axis != NO_TOKEN_AXIS) {
+            d.ne[axis] = max_tokens;
+            d.ne[axis + 1] = 1;
+        }
+        Some(plan)
+    }
+
+    /// Its register blocks for a step with these registers in every slot.
+    pub fn blocks(&self, registers: &StepRegisters) -> Vec<StepRegisters> {
+        (0..self.n_slots).map(|slot| registers.with(Register::Slot, slot)).collect()
     }
 
     /// The bytes that a step of `n_tokens` may write, as ranges of the image.
