@@ -16,7 +16,7 @@ use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::Seq;
-use hexflash_abi::message::{Message, Response};
+use hexflash_abi::message::{Message, MessageKind, Response};
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Draft, Model, inproc, reference, settings};
 use rand::seq::SliceRandom;
@@ -180,12 +180,12 @@ fn texts_and_states_do_not_depend_on_neighbours() {
 /// A device that is lost again and again.
 struct Lossy {
     device: Inproc,
-    /// Answers until the next loss.
+    /// Steps until the next loss.
     left: u32,
     losses: Arc<AtomicU32>,
 }
 
-/// Answers between two losses: more than it takes to compute all contexts again.
+/// Steps between two losses: more than it takes to compute all contexts again.
 const BETWEEN_LOSSES: u32 = 60;
 
 impl Device for Lossy {
@@ -206,12 +206,12 @@ impl Device for Lossy {
     }
 
     fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        self.left -= u32::from(message.kind() == MessageKind::Exec);
         self.device.submit(message)
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
         let response = self.device.wait(timeout)?;
-        self.left -= 1;
         if self.left > 0 {
             return Ok(response);
         }

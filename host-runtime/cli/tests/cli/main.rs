@@ -4,6 +4,7 @@ mod bad_drafts;
 mod bad_input;
 mod bad_models;
 mod bench_draft;
+mod bench_parallel;
 #[cfg(target_os = "linux")]
 mod big_models;
 mod cache;
