@@ -206,7 +206,7 @@ impl Device for Lossy {
     }
 
     fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
-        self.left -= u32::from(message.kind() == MessageKind::Exec);
+        self.left = self.left.saturating_sub(u32::from(message.kind() == MessageKind::Exec));
         self.device.submit(message)
     }
 
