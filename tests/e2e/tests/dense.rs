@@ -34,6 +34,28 @@ enum Head {
     Untied,
 }
 
+/// What tells dense architectures apart.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    arch: &'static str,
+    /// Norms of queries and keys.
+    norms: bool,
+    /// Biases of queries, keys and values.
+    biases: bool,
+    /// Divisors of the rotary embedding's angles.
+    divisors: bool,
+}
+
+const QWEN3: Kind = Kind { arch: "qwen3", norms: true, biases: false, divisors: false };
+
+/// An architecture each, and a model that has an LM head of its own.
+const TARGETS: [(Kind, Head); 4] = [
+    (QWEN3, Head::Tied),
+    (QWEN3, Head::Untied),
+    (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
+    (Kind { arch: "qwen2", norms: false, biases: true, ..QWEN3 }, Head::Tied),
+];
+
 /// Uniform numbers with a standard deviation: splitmix64, from a seed that the name gives.
 fn numbers(name: &str, n: u64, mean: f32, deviation: f32) -> Vec<u8> {
     let mut state = name.bytes().fold(1u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
@@ -67,7 +89,8 @@ impl Weights {
     }
 
     /// The hyper-parameters and layers that targets and drafts have in common.
-    fn layers(&mut self, arch: &str, layers: u64) {
+    fn layers(&mut self, kind: Kind, layers: u64) {
+        let arch = kind.arch;
         self.file.kv("general.architecture", arch);
         for (key, value) in [
             ("block_count", layers),
@@ -90,12 +113,22 @@ impl Weights {
             self.matrix(&name("attn_q"), WIDTH, HEADS * HEAD, 1.0);
             self.matrix(&name("attn_k"), WIDTH, KV_HEADS * HEAD, 1.0);
             self.matrix(&name("attn_v"), WIDTH, KV_HEADS * HEAD, 1.0);
-            self.norm(&name("attn_q_norm"), HEAD);
-            self.norm(&name("attn_k_norm"), HEAD);
+            if kind.norms {
+                self.norm(&name("attn_q_norm"), HEAD);
+                self.norm(&name("attn_k_norm"), HEAD);
+            }
+            if kind.biases {
+                for (matrix, heads) in [("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)] {
+                    self.add(&format!("blk.{i}.attn_{matrix}.bias"), &[heads * HEAD], 0.0, 0.3);
+                }
+            }
             self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
             self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
             self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
             self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+        }
+        if kind.divisors {
+            self.add("rope_freqs.weight", &[HEAD / 2], 4.0, 2.0);
         }
         self.norm("output_norm.weight", WIDTH);
     }
@@ -106,9 +139,9 @@ impl Weights {
     }
 }
 
-fn target(dir: &Path, head: Head) -> Gguf {
+fn target(dir: &Path, kind: Kind, head: Head) -> Gguf {
     let mut weights = Weights { file: GgufWriter::new(), seed: "target" };
-    weights.layers("qwen3", LAYERS);
+    weights.layers(kind, LAYERS);
     let tokenizer = Model::F16.gguf();
     for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.")) {
         weights.file.kv(key, value.clone());
@@ -117,13 +150,13 @@ fn target(dir: &Path, head: Head) -> Gguf {
     if head == Head::Untied {
         weights.matrix("output.weight", WIDTH, VOCABULARY, 2.0);
     }
-    weights.write(&dir.join(format!("{head:?}.gguf")))
+    weights.write(&dir.join(format!("{}-{head:?}.gguf", kind.arch)))
 }
 
 /// A draft that has learnt nothing, for any of the targets.
 fn draft(dir: &Path) -> Gguf {
     let mut weights = Weights { file: GgufWriter::new(), seed: "draft" };
-    weights.layers("dflash", 2);
+    weights.layers(Kind { arch: "dflash", ..QWEN3 }, 2);
     weights.file.kv("dflash.target_layers", vec![1i32, 3]).kv("dflash.block_size", 6u32);
     weights.file.kv("tokenizer.ggml.mask_token_id", 5u32);
     weights.matrix("fc.weight", 2 * WIDTH, WIDTH, 1.0);
@@ -162,8 +195,9 @@ fn run(
 #[test]
 fn grouping_does_not_matter() {
     let dir = tempfile::tempdir().unwrap();
-    for head in [Head::Tied, Head::Untied] {
-        let mut engine = engine(&target(dir.path(), head), None, false);
+    for (kind, head) in TARGETS {
+        let what = format!("{}, {head:?}", kind.arch);
+        let mut engine = engine(&target(dir.path(), kind, head), None, false);
         let tokens = &prompts()[2];
         let mut expected: Vec<Vec<f32>> = Vec::new();
         for &token in tokens {
@@ -177,12 +211,12 @@ fn grouping_does_not_matter() {
                 engine.decode_many(step).unwrap();
                 expected.iter().enumerate().for_each(|(row, logits)| assert_eq!(engine.logits(row), logits));
             }
-            assert_eq!(state_bytes(&engine), states, "{head:?}, width {width}");
+            assert_eq!(state_bytes(&engine), states, "{what}, width {width}");
         }
         engine.reset();
         engine.prefill(tokens, |_| {}).unwrap();
-        assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{head:?}, prefill");
-        assert_eq!(state_bytes(&engine), states, "{head:?}, prefill");
+        assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{what}, prefill");
+        assert_eq!(state_bytes(&engine), states, "{what}, prefill");
     }
 }
 
@@ -190,8 +224,9 @@ fn grouping_does_not_matter() {
 fn speculation_gives_the_same_text_and_keeps_no_tapes() {
     let dir = tempfile::tempdir().unwrap();
     let draft = draft(dir.path());
-    for head in [Head::Tied, Head::Untied] {
-        let gguf = target(dir.path(), head);
+    for (kind, head) in TARGETS {
+        let what = format!("{}, {head:?}", kind.arch);
+        let gguf = target(dir.path(), kind, head);
         let text = TextModel::read(&gguf).unwrap();
         let mut plain = engine(&gguf, None, false);
         let mut with_ngrams = engine(&gguf, None, true);
@@ -206,18 +241,18 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
                 let ngrams = Source::Host(Box::new(NGram::default()));
                 let how = &mut Speculation::new(ngrams, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_ngrams, &text, prompt, how);
-                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by n-gram");
-                state.assert_same(&found_state, &format!("{head:?}, {n} by n-gram"));
+                assert_eq!(found.tokens, expected.tokens, "{what}, {n} by n-gram");
+                state.assert_same(&found_state, &format!("{what}, {n} by n-gram"));
                 accepted += found.stats.speculation.unwrap().accepted;
             }
             for n in [1, 5] {
                 let how = &mut Speculation::new(Source::Model, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_draft, &text, prompt, how);
-                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by the draft");
-                state.assert_same(&found_state, &format!("{head:?}, {n} by the draft"));
+                assert_eq!(found.tokens, expected.tokens, "{what}, {n} by the draft");
+                state.assert_same(&found_state, &format!("{what}, {n} by the draft"));
             }
         }
-        report(format!("{head:?}: {accepted} drafts of n-grams accepted"));
-        assert!(accepted > 0, "{head:?}: the texts repeat nothing");
+        report(format!("{what}: {accepted} drafts of n-grams accepted"));
+        assert!(accepted > 0, "{what}: the texts repeat nothing");
     }
 }

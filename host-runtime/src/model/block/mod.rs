@@ -10,7 +10,7 @@ mod mixer;
 mod mlp;
 mod rope;
 
-pub use attention::{Attention, Gate, Queries};
+pub use attention::{Attention, Biases, Gate, Queries};
 pub use delta_net::DeltaNet;
 pub use kv::{KvCache, KvFormat};
 pub use layer::{Layer, Norms};
