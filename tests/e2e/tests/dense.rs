@@ -19,7 +19,7 @@ use hexflash_e2e::{Model, generate, inproc, report, settings};
 
 const WIDTH: u64 = 64;
 const MLP: u64 = 96;
-const LAYERS: u64 = 3;
+const LAYERS: u64 = 4;
 const HEADS: u64 = 4;
 const KV_HEADS: u64 = 2;
 const HEAD: u64 = 32;
@@ -44,16 +44,20 @@ struct Kind {
     biases: bool,
     /// Divisors of the rotary embedding's angles.
     divisors: bool,
+    /// Norms after mixer and MLP, windows in every other layer, and larger embeddings.
+    gemma: bool,
 }
 
-const QWEN3: Kind = Kind { arch: "qwen3", norms: true, biases: false, divisors: false };
+const QWEN3: Kind = Kind { arch: "qwen3", norms: true, biases: false, divisors: false, gemma: false };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 4] = [
+const TARGETS: [(Kind, Head); 6] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
     (Kind { arch: "qwen2", norms: false, biases: true, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "smollm3", norms: false, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "gemma3", gemma: true, ..QWEN3 }, Head::Tied),
 ];
 
 /// Uniform numbers with a standard deviation: splitmix64, from a seed that the name gives.
@@ -106,6 +110,10 @@ impl Weights {
         }
         self.file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
         self.file.kv(&format!("{arch}.rope.freq_base"), 1e6f32);
+        if kind.gemma {
+            self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
+            self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
+        }
         for i in 0..layers {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
@@ -116,6 +124,10 @@ impl Weights {
             if kind.norms {
                 self.norm(&name("attn_q_norm"), HEAD);
                 self.norm(&name("attn_k_norm"), HEAD);
+            }
+            if kind.gemma {
+                self.add(&name("post_attention_norm"), &[WIDTH], 0.3, 0.05);
+                self.add(&name("post_ffw_norm"), &[WIDTH], 0.3, 0.05);
             }
             if kind.biases {
                 for (matrix, heads) in [("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)] {
@@ -146,7 +158,8 @@ fn target(dir: &Path, kind: Kind, head: Head) -> Gguf {
     for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.")) {
         weights.file.kv(key, value.clone());
     }
-    weights.matrix("token_embd.weight", WIDTH, VOCABULARY, (WIDTH as f32).sqrt());
+    let size = if kind.gemma { 1.0 } else { (WIDTH as f32).sqrt() };
+    weights.matrix("token_embd.weight", WIDTH, VOCABULARY, size);
     if head == Head::Untied {
         weights.matrix("output.weight", WIDTH, VOCABULARY, 2.0);
     }

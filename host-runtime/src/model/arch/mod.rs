@@ -1,9 +1,11 @@
 //! Architectures: how a GGUF's metadata become layers. Each is one file and a line in the table.
 
+mod gemma3;
 mod llama;
 mod qwen2;
 mod qwen3;
 mod qwen35;
+mod smollm3;
 
 use super::block::Layer;
 use super::decoder::{Common, Decoder};
@@ -22,6 +24,8 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("qwen3", qwen3::layers),
     ("llama", llama::layers),
     ("qwen2", qwen2::layers),
+    ("smollm3", smollm3::layers),
+    ("gemma3", gemma3::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.
@@ -110,8 +114,20 @@ mod tests {
         }
     }
 
+    /// What of a model's attention differs from layer to layer: base and scale of angles, the window.
+    fn attentions(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Vec<(Option<[f32; 2]>, u32)> {
+        let layers = layers(arch, change).unwrap();
+        let attentions = layers.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => attention,
+            Mixer::DeltaNet(_) => panic!("{arch} has other layers"),
+        });
+        attentions
+            .map(|a| (a.rope.as_ref().map(|rope| [rope.freq_base, rope.freq_scale]), a.window))
+            .collect()
+    }
+
     /// Architectures in which llama.cpp turns whole heads only.
-    const WHOLE_HEADS: [&str; 3] = ["qwen3", "llama", "qwen2"];
+    const WHOLE_HEADS: [&str; 5] = ["qwen3", "llama", "qwen2", "smollm3", "gemma3"];
 
     #[test]
     fn every_architecture_gives_each_layer_of_the_trunk() {
@@ -180,6 +196,60 @@ mod tests {
         {
             assert_eq!(rope(arch, |_| ()).pairs, pairs, "{arch}");
         }
+    }
+
+    #[test]
+    fn every_fourth_layer_of_smollm3_is_not_turned() {
+        let found = attentions("smollm3", |file| {
+            file.kv("smollm3.block_count", 9u32);
+        });
+        let turned: Vec<bool> = found.iter().map(|(rope, _)| rope.is_some()).collect();
+        assert_eq!(turned, [true, true, true, false, true, true, true, false, true]);
+    }
+
+    #[test]
+    fn layers_of_gemma3_see_windows_as_the_file_says() {
+        let windows = |change: &dyn Fn(&mut GgufWriter<'_>)| {
+            attentions("gemma3", |file| {
+                file.kv("gemma3.block_count", 7u32).kv("gemma3.rope.freq_base", 1e6f32);
+                file.kv("gemma3.rope.scaling.factor", 8f32);
+                change(file);
+            })
+        };
+        let (far, near) = ((Some([1e6, 0.125]), 0), (Some([1e4, 1.0]), 16));
+        let window = |file: &mut GgufWriter<'_>| {
+            file.kv("gemma3.attention.sliding_window", 16u32);
+        };
+        assert_eq!(windows(&|_| ())[0].1, 0, "without a window all layers see all");
+        assert_eq!(windows(&window), [near, near, near, near, near, far, near]);
+        let pattern = |value: Value| {
+            windows(&move |file| {
+                window(file);
+                file.kv("gemma3.attention.sliding_window_pattern", value.clone());
+            })
+        };
+        assert_eq!(pattern(Value::from(3u32)), [near, near, far, near, near, far, near]);
+        assert_eq!(pattern(Value::from(0u32)), [near; 7]);
+        let flags = vec![true, false, true, false, true, false, true, true];
+        assert_eq!(pattern(Value::from(flags)), [near, far, near, far, near, far, near]);
+        let short = error("gemma3", "attention.sliding_window_pattern", vec![true]);
+        assert!(short.contains("is 1 flags, expected 2"), "{short}");
+        error("gemma3", "rope.freq_base_swa", 0f32);
+        assert!(error("gemma3", "final_logit_softcapping", 30f32).contains("runs no caps of logits"));
+    }
+
+    #[test]
+    fn the_27b_of_gemma3_scales_by_the_width_of_its_stream() {
+        let scale = |layers_of_it: u32| {
+            let layers = layers("gemma3", |file| {
+                file.kv("gemma3.block_count", layers_of_it).kv("gemma3.embedding_length", 256u32);
+            });
+            match &layers.unwrap()[0].mixer {
+                Mixer::Attention(attention) => attention.scale,
+                Mixer::DeltaNet(_) => panic!("gemma3 has no such layer"),
+            }
+        };
+        assert_eq!([scale(26), scale(62)], [1.0 / 32f32.sqrt(), 1.0 / 64f32.sqrt()]);
     }
 
     #[test]

@@ -16,5 +16,5 @@ pub use kv::{KvCache, KvFormat};
 pub use layer::{Layer, Norms};
 pub use mix::Mix;
 pub use mixer::Mixer;
-pub use mlp::Mlp;
+pub use mlp::{Activation, Mlp};
 pub use rope::Rope;

@@ -29,6 +29,10 @@ pub enum Architecture {
     Llama,
     /// With biases of queries, keys and values
     Qwen2,
+    /// As llama, but every fourth layer is not turned
+    Smollm3,
+    /// Windows, norms after what layers add, GELU
+    Gemma3,
 }
 
 impl Architecture {
@@ -39,6 +43,8 @@ impl Architecture {
             Self::Qwen3 => "qwen3",
             Self::Llama => "llama",
             Self::Qwen2 => "qwen2",
+            Self::Smollm3 => "smollm3",
+            Self::Gemma3 => "gemma3",
         }
     }
 
@@ -47,7 +53,7 @@ impl Architecture {
         match self {
             Self::Qwen35 => "qwen35",
             Self::Qwen3 | Self::Qwen2 => "qwen2",
-            Self::Llama => "llama-bpe",
+            Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
         }
     }
 
@@ -55,15 +61,15 @@ impl Architecture {
     fn mlp_norm(self) -> &'static str {
         match self {
             Self::Qwen35 => "post_attention_norm.weight",
-            Self::Qwen3 | Self::Llama | Self::Qwen2 => "ffn_norm.weight",
+            Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 => "ffn_norm.weight",
         }
     }
 
     /// Whether queries and keys are normed.
     fn has_head_norms(self) -> bool {
         match self {
-            Self::Qwen35 | Self::Qwen3 => true,
-            Self::Llama | Self::Qwen2 => false,
+            Self::Qwen35 | Self::Qwen3 | Self::Gemma3 => true,
+            Self::Llama | Self::Qwen2 | Self::Smollm3 => false,
         }
     }
 
@@ -71,8 +77,9 @@ impl Architecture {
     fn freq_base(self) -> f32 {
         match self {
             Self::Qwen35 => 1e7,
-            Self::Qwen3 | Self::Qwen2 => 1e6,
+            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 => 1e6,
             Self::Llama => 1e4,
+            Self::Smollm3 => 5e6,
         }
     }
 }
@@ -116,7 +123,7 @@ pub struct Shape {
     /// Layers
     #[arg(long, default_value_t = 4)]
     pub layers: u32,
-    /// Every n-th layer has full attention
+    /// Every n-th layer has full attention, in architectures that have other layers
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub interval: u32,
     /// Width of the residual stream
@@ -254,11 +261,13 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
     let [state, hk, hv, taps] = [s.state, s.key_heads, s.value_heads, s.taps].map(u64::from);
     let (channels, values) = ((2 * hk + hv) * state, hv * state);
     let norm = Fill::Around(1.0, 0.1);
-    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / (e as f32).sqrt()) };
+    // Gemma makes embeddings larger by the root of their width.
+    let size = if s.architecture == Architecture::Gemma3 { 1.0 } else { (e as f32).sqrt() };
+    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / size) };
     let mut out = vec![
-        // Elements of about one. Where the head has the same numbers, the norm before it brings logits down
-        // to size, and its signs keep a token from predicting itself.
-        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix((e as f32).sqrt())),
+        // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
+        // logits down to size, and its signs keep a token from predicting itself.
+        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix(size)),
         ("output_norm.weight".to_owned(), vec![e], last),
     ];
     if s.untied {
@@ -274,8 +283,17 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
         let (full, per_query) = match s.architecture {
             // Each query head has a gate beside it.
             Architecture::Qwen35 => ((i + 1) % s.interval == 0, 2),
-            Architecture::Qwen3 | Architecture::Llama | Architecture::Qwen2 => (true, 1),
+            Architecture::Qwen3
+            | Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Smollm3
+            | Architecture::Gemma3 => (true, 1),
         };
+        if s.architecture == Architecture::Gemma3 {
+            // They give what the layer adds its size, whatever that was before.
+            add("post_attention_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
+            add("post_ffw_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
+        }
         if full {
             let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
             add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
@@ -356,11 +374,11 @@ pub struct Vocabulary {
     pub more: Vec<(&'static str, Value)>,
 }
 
-/// llama.cpp's types of tokens.
+/// llama.cpp's type of tokens that are text.
 pub const NORMAL: i32 = 1;
-/// As above.
+/// Its type of tokens that steer a model.
 pub const CONTROL: i32 = 3;
-/// As above.
+/// Its type of tokens that nothing gives.
 const UNUSED: i32 = 5;
 
 impl Vocabulary {
@@ -469,6 +487,10 @@ pub fn write_with(s: &Shape, vocabulary: &Vocabulary, path: &Path) -> Result<(),
             ("ssm.inner_size", s.value_heads * s.state),
             ("full_attention_interval", s.interval),
         ]);
+    }
+    if s.architecture == Architecture::Gemma3 {
+        numbers.push(("attention.sliding_window", 24));
+        numbers.push(("attention.sliding_window_pattern", s.interval));
     }
     let scaling = match s.scaling {
         Some(Scaling::Linear) => Some("linear"),

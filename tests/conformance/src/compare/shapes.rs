@@ -46,6 +46,19 @@ const LLAMA: Shape =
 const QWEN2: Shape =
     Shape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
 
+/// Gemma 3's: windows of 24 in two layers of three, heads of 256 on one key head, as in the 270M and the 1B.
+const GEMMA3: Shape = Shape {
+    architecture: Architecture::Gemma3,
+    layers: 4,
+    interval: 3,
+    heads: 4,
+    kv_heads: 1,
+    head: 256,
+    width: 640,
+    ff: 1024,
+    ..LLAMA
+};
+
 /// All of them.
 pub const SHAPES: &[Named] = &[
     Named { name: "16-heads-f32", model: Shape { weights: Weights::F32, ..BASE } },
@@ -103,7 +116,7 @@ pub const SHAPES: &[Named] = &[
             width: 768,
             scaling: Some(Scaling::Divisors),
             untied: true,
-            seed: 3,
+            seed: 15,
             ..LLAMA
         },
     },
@@ -128,7 +141,40 @@ pub const SHAPES: &[Named] = &[
     },
     Named {
         name: "dense-qwen2-yarn-f16",
-        model: Shape { heads: 5, width: 320, scaling: Some(Scaling::Yarn), seed: 9, ..QWEN2 },
+        model: Shape { heads: 5, width: 320, scaling: Some(Scaling::Yarn), seed: 14, ..QWEN2 },
+    },
+    // The fourth layer is not turned; four queries to a key, as in the 3B.
+    Named {
+        name: "dense-smollm3-f16",
+        model: Shape { architecture: Architecture::Smollm3, layers: 5, seed: 10, ..LLAMA },
+    },
+    Named {
+        name: "dense-smollm3-f16-untied",
+        model: Shape {
+            architecture: Architecture::Smollm3,
+            layers: 4,
+            head: 128,
+            heads: 4,
+            scaling: Some(Scaling::Yarn),
+            untied: true,
+            seed: 11,
+            ..LLAMA
+        },
+    },
+    Named { name: "dense-gemma3-f32", model: Shape { weights: Weights::F32, ..GEMMA3 } },
+    Named { name: "dense-gemma3-f16", model: Shape { seed: 12, ..GEMMA3 } },
+    // The stretched positions of the 4B and larger, whose heads have 128 or 256 values.
+    Named {
+        name: "dense-gemma3-linear-f16-untied",
+        model: Shape {
+            head: 128,
+            heads: 8,
+            kv_heads: 4,
+            scaling: Some(Scaling::Linear),
+            untied: true,
+            seed: 13,
+            ..GEMMA3
+        },
     },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.
