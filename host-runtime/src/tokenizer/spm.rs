@@ -90,12 +90,12 @@ impl Spm {
     pub(super) fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let blank = if first && self.blank_first { BLANK } else { "" };
         let spelled = format!("{blank}{}", text.replace(' ', BLANK));
-        for piece in self.merge(&spelled) {
-            match self.ids.get(piece) {
+        for part in self.merge(&spelled) {
+            match self.ids.get(part) {
                 Some(&id) => out.push(id),
                 None => {
-                    for byte in piece.bytes() {
-                        let unencodable = || TokenizerError::Unencodable { byte, word: shown(piece) };
+                    for byte in part.bytes() {
+                        let unencodable = || TokenizerError::Unencodable { byte, word: shown(part) };
                         out.push(self.bytes[usize::from(byte)].ok_or_else(unencodable)?);
                     }
                 }
@@ -104,7 +104,7 @@ impl Spm {
         Ok(())
     }
 
-    /// The pieces of `text`, in order: tokens, and characters that are none.
+    /// The parts of `text`, in order: tokens, and characters that are none.
     fn merge<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
         let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
         for (i, (start, c)) in text.char_indices().enumerate() {
@@ -168,27 +168,27 @@ mod tests {
         Spm::new(ids, &scores, tokens.len(), blank_first).unwrap()
     }
 
-    fn pieces<'t>(spm: &Spm, text: &'t str) -> Vec<&'t str> {
+    fn parts<'t>(spm: &Spm, text: &'t str) -> Vec<&'t str> {
         spm.merge(text).collect()
     }
 
     #[test]
     fn higher_scores_merge_first_and_of_equal_ones_the_leftmost() {
         let tokens = [("a", 0.0), ("b", 0.0), ("c", 0.0), ("ab", -2.0), ("bc", -1.0), ("aa", -3.0)];
-        assert_eq!(pieces(&spm(&tokens, false), "abc"), ["a", "bc"]);
-        assert_eq!(pieces(&spm(&tokens, false), "aaa"), ["aa", "a"]);
-        assert_eq!(pieces(&spm(&tokens, false), "aaaa"), ["aa", "aa"]);
+        assert_eq!(parts(&spm(&tokens, false), "abc"), ["a", "bc"]);
+        assert_eq!(parts(&spm(&tokens, false), "aaa"), ["aa", "a"]);
+        assert_eq!(parts(&spm(&tokens, false), "aaaa"), ["aa", "aa"]);
         let equal = [("ab", -1.0), ("bc", -1.0)];
-        assert_eq!(pieces(&spm(&equal, false), "abc"), ["ab", "c"], "with parts that are no tokens");
-        assert_eq!(pieces(&spm(&[("ab", -0.0), ("bc", 0.0)], false), "abc"), ["ab", "c"]);
+        assert_eq!(parts(&spm(&equal, false), "abc"), ["ab", "c"], "with parts that are no tokens");
+        assert_eq!(parts(&spm(&[("ab", -0.0), ("bc", 0.0)], false), "abc"), ["ab", "c"]);
     }
 
     #[test]
     fn merges_that_come_too_late_are_dropped() {
         let tokens = [("ab", -1.0), ("bc", -2.0), ("abc", -9.0), ("cd", -3.0), ("abcd", -1.0), ("bcd", 0.0)];
-        assert_eq!(pieces(&spm(&tokens, false), "abcd"), ["abcd"]);
-        assert_eq!(pieces(&spm(&tokens, false), "bcd"), ["bcd"]);
-        assert_eq!(pieces(&spm(&tokens, false), ""), [""; 0]);
+        assert_eq!(parts(&spm(&tokens, false), "abcd"), ["abcd"]);
+        assert_eq!(parts(&spm(&tokens, false), "bcd"), ["bcd"]);
+        assert_eq!(parts(&spm(&tokens, false), ""), [""; 0]);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             let texts = ["ab", "bc", "ca", "aa", "abc", "aab", "bcé", "aaaa", "éé", "cab", "abab", "éaa"];
             let tokens: Vec<(&str, f32)> =
                 texts.iter().zip(scores).map(|(text, score)| (*text, f32::from(score / 16))).collect();
-            proptest::prop_assert_eq!(pieces(&spm(&tokens, false), &text), naive(&tokens, &text));
+            proptest::prop_assert_eq!(parts(&spm(&tokens, false), &text), naive(&tokens, &text));
         }
     }
 }

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use hexflash::device::inproc::Inproc;
+use hexflash::device::{DeviceOptions, Sessions};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Generated, Limits};
 use hexflash::gguf::writer::GgufWriter;
@@ -230,6 +232,29 @@ fn grouping_does_not_matter() {
         engine.prefill(tokens, |_| {}).unwrap();
         assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{what}, prefill");
         assert_eq!(state_bytes(&engine), states, "{what}, prefill");
+    }
+}
+
+/// Layers in the second session read what all layers share, such as divisors of angles, from memory of its
+/// own.
+#[test]
+fn sessions_do_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    let tokens = &prompts()[1];
+    for (kind, head) in TARGETS {
+        let gguf = target(dir.path(), kind, head);
+        let mut one = engine(&gguf, None, false);
+        one.prefill(tokens, |_| {}).unwrap();
+        let device = Sessions::<Inproc>::open(&options, 2).unwrap();
+        let mut two = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
+        two.prefill(tokens, |_| {}).unwrap();
+        assert_eq!(two.logits(0), one.logits(0), "{}, {head:?}", kind.arch);
+        let token = one.argmax(0);
+        one.decode(token).unwrap();
+        two.decode(token).unwrap();
+        assert_eq!(two.logits(0), one.logits(0), "{}, {head:?}", kind.arch);
     }
 }
 
