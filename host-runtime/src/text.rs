@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::chat::{ChatError, ChatTemplate, Message, RenderOptions};
-use crate::gguf::{Gguf, GgufError};
+use crate::gguf::{Array, Gguf, GgufError, Metadata, Value};
 use crate::sampler::{SamplerError, SamplerParams};
 use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerSpec};
 
@@ -50,16 +50,15 @@ impl TextModel {
     pub fn read(gguf: &Gguf) -> Result<Self, TextError> {
         let meta = gguf.meta();
         let id = |name: &str| meta.u32_opt(&format!("tokenizer.ggml.{name}_token_id"));
-        let add_bos = match meta.get("tokenizer.ggml.add_bos_token") {
-            Some(_) => Some(meta.bool_or("tokenizer.ggml.add_bos_token", false)?),
-            None => None,
-        };
+        let add_bos = meta.bool_opt("tokenizer.ggml.add_bos_token")?;
         let spec = TokenizerSpec {
             model: meta.require_str("tokenizer.ggml.model")?,
             pre: meta.str_opt("tokenizer.ggml.pre")?.unwrap_or("default"),
             tokens: meta.require_strings("tokenizer.ggml.tokens")?.iter().collect(),
             token_types: meta.array_i32("tokenizer.ggml.token_type")?.unwrap_or_default(),
             merges: meta.strings("tokenizer.ggml.merges")?.map(|m| m.iter().collect()).unwrap_or_default(),
+            scores: scores(meta)?,
+            add_space_prefix: meta.bool_opt("tokenizer.ggml.add_space_prefix")?,
             bos: id("bos")?,
             eos: id("eos")?,
             eot: id("eot")?,
@@ -103,5 +102,14 @@ impl TextModel {
         };
         let template = ChatTemplate::new(source, &text(special.bos), &text(special.eos))?;
         Ok(self.tokenizer.encode_prompt(&template.render(messages, options)?)?)
+    }
+}
+
+/// The scores of tokens: floats, or whole numbers in the files of some converters.
+fn scores(meta: &Metadata) -> Result<Vec<f32>, GgufError> {
+    let key = "tokenizer.ggml.scores";
+    match meta.get(key) {
+        Some(Value::Array(Array::I32(scores))) => Ok(scores.iter().map(|&score| score as f32).collect()),
+        _ => Ok(meta.array_f32(key)?.unwrap_or_default()),
     }
 }

@@ -98,6 +98,97 @@ fn llama_takes_a_word_that_is_a_token_whole() {
 }
 
 #[test]
+fn smollm_cuts_digits_out_before_words() {
+    let vocabulary = Vocabulary::new(&["1 2", "Ġ 1", "Ġ a"], &[]);
+    assert_eq!(pieces(&vocabulary.tokenizer("smollm"), "12 1 a"), ["1", "2", " ", "1", " a"]);
+    assert_eq!(pieces(&vocabulary.tokenizer("gpt-2"), "12 1 a"), ["12", " 1", " a"]);
+}
+
+#[test]
+fn names_of_pre_tokenizers_say_what_else_is_usual() {
+    let mut vocabulary = Vocabulary::new(&["a b"], &[("<s>", 3)]);
+    vocabulary.tokens.push("abc".to_owned());
+    vocabulary.types.push(1);
+    for (pre, adds_bos, takes_whole) in [
+        ("llama-bpe", true, true),
+        ("falcon3", true, true),
+        ("tekken", true, true),
+        ("glm4", false, true),
+        ("smaug-bpe", false, false),
+        ("smollm", false, false),
+    ] {
+        let mut spec = vocabulary.spec(pre);
+        (spec.bos, spec.add_bos) = (Some(257), None);
+        let tokenizer = Tokenizer::new(&spec).unwrap();
+        assert_eq!(
+            (tokenizer.adds_bos(), pieces(&tokenizer, "abc") == ["abc"]),
+            (adds_bos, takes_whole),
+            "{pre}"
+        );
+    }
+}
+
+/// A vocabulary as SentencePiece makes them: roles, bytes, then pieces with falling scores.
+fn sentence_pieces(pieces: &[&str]) -> Vocabulary {
+    let roles = [("<unk>", 2), ("<s>", 3), ("</s>", 3)];
+    let bytes = (0..=255u8).map(|byte| (format!("<0x{byte:02X}>"), 6));
+    let all = roles.map(|(text, kind)| (text.to_owned(), kind)).into_iter().chain(bytes);
+    let (tokens, types) = all.chain(pieces.iter().map(|piece| ((*piece).to_owned(), 1))).unzip();
+    Vocabulary { tokens, types, merges: Vec::new() }
+}
+
+impl Vocabulary {
+    fn scored(&self) -> TokenizerSpec<'_> {
+        let scores = (0..self.tokens.len()).map(|id| -(id.saturating_sub(258) as f32)).collect();
+        TokenizerSpec { model: "llama", pre: "default", scores, add_bos: None, ..self.spec("") }
+    }
+}
+
+#[test]
+fn sentence_pieces_merge_by_score_and_bytes_stand_in_for_the_rest() {
+    let vocabulary = sentence_pieces(&["▁a", "ab", "▁", "a", "b", "▁ab", "\n"]);
+    let tokenizer = Tokenizer::new(&vocabulary.scored()).unwrap();
+    assert_eq!(pieces(&tokenizer, "ab a"), [" ab", " a"]);
+    assert_eq!(pieces(&tokenizer, "é\n"), [" ", "\u{fffd}", "\u{fffd}", "\n"]);
+    let ids = tokenizer.encode("é\n", true, true).unwrap();
+    assert_eq!(ids, [1, 261, 3 + 0xc3, 3 + 0xa9, 265], "BOS is usual");
+    assert_eq!(tokenizer.decode(&ids, true).unwrap(), " é\n");
+    assert_eq!(tokenizer.encode("", true, true).unwrap(), [1]);
+    assert!(tokenizer.eog().contains(2), "and </s> is usual");
+    assert_eq!(tokenizer.id_of("▁ab"), Some(264));
+    assert_eq!(tokenizer.special_ids().unk, Some(0));
+}
+
+#[test]
+fn a_blank_goes_before_text_that_follows_nothing_or_a_special_token() {
+    let mut vocabulary = sentence_pieces(&["▁a", "▁", "a"]);
+    vocabulary.tokens.push("<x>".to_owned());
+    vocabulary.types.push(4);
+    let text = |prefix: Option<bool>, text: &str| {
+        let mut spec = vocabulary.scored();
+        (spec.add_bos, spec.add_space_prefix) = (Some(false), prefix);
+        pieces(&Tokenizer::new(&spec).unwrap(), text)
+    };
+    assert_eq!(text(None, "a<x>a</s>a"), [" a", "<x>", " a", "</s>", " a"]);
+    assert_eq!(text(Some(true), "a a"), [" a", " a"]);
+    assert_eq!(text(Some(false), "a<x>a a"), ["a", "<x>", "a", " a"]);
+    assert_eq!(text(None, " a"), [" ", " a"], "besides the blanks of the text");
+}
+
+#[test]
+fn a_sentence_piece_vocabulary_without_bytes_refuses_what_it_cannot_say() {
+    let vocabulary = Vocabulary { tokens: vec!["a".to_owned()], types: vec![1], merges: Vec::new() };
+    let spec = TokenizerSpec { add_space_prefix: Some(false), add_bos: Some(false), ..vocabulary.scored() };
+    let tokenizer = Tokenizer::new(&spec).unwrap();
+    assert_eq!(tokenizer.special_ids().bos, None, "no such id");
+    assert_eq!(tokenizer.encode("aa", true, true).unwrap(), [0, 0]);
+    let error = tokenizer.encode("ab", true, true).unwrap_err();
+    assert_eq!(error, TokenizerError::Unencodable { byte: b'b', word: "b".to_owned() });
+    let spec = TokenizerSpec { add_bos: None, ..vocabulary.scored() };
+    assert_eq!(Tokenizer::new(&spec).unwrap_err(), TokenizerError::MissingSpecial { role: "bos" });
+}
+
+#[test]
 fn special_tokens_are_cut_out_first() {
     let vocabulary =
         Vocabulary::new(&["a b"], &[("<|im_end|>", 3), ("<tool>", 4), ("<|im_end|>x", 3), ("plain", 1)]);
@@ -154,7 +245,17 @@ fn a_stream_shows_whole_characters_only() {
 #[test]
 fn hostile_vocabularies_are_refused() {
     use TokenizerError as E;
-    assert!(matches!(error(|s| s.model = "llama"), E::UnsupportedModel { model } if model == "llama"));
+    assert!(matches!(error(|s| s.model = "t5"), E::UnsupportedModel { model } if model == "t5"));
+    assert_eq!(error(|s| s.model = "llama"), E::ScoreCount { scores: 0, tokens: 257 });
+    let score = |value: f32| {
+        error(|s| {
+            s.model = "llama";
+            s.scores = vec![0.0; 257];
+            s.scores[3] = value;
+        })
+    };
+    assert_eq!(score(f32::NAN), E::Score { id: 3, found: "NaN".to_owned() });
+    assert_eq!(score(f32::INFINITY), E::Score { id: 3, found: "inf".to_owned() });
     assert!(matches!(error(|s| s.pre = "x"), E::UnsupportedPre { pre } if pre == "x"));
     let empty = error(|s| {
         s.tokens.clear();
@@ -201,7 +302,9 @@ fn ids_and_bytes_outside_the_vocabulary_are_errors() {
 /// One tokenizer for each pre-tokenizer, built once: compiling the patterns dominates small tests.
 static EACH: LazyLock<Vec<Tokenizer>> = LazyLock::new(|| {
     let vocabulary = Vocabulary::new(&["a b", "Ġ a", "Ġa b", "1 2", "Ã ©"], &[("<|im_end|>", 3), ("<t>", 4)]);
-    ["qwen35", "qwen2", "llama-bpe", "gpt-4o"].map(|pre| vocabulary.tokenizer(pre)).into()
+    ["qwen35", "qwen2", "llama-bpe", "gpt-4o", "tekken", "gpt-2", "smollm"]
+        .map(|pre| vocabulary.tokenizer(pre))
+        .into()
 });
 
 proptest! {

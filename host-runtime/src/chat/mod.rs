@@ -180,4 +180,6 @@ fn system_time() -> i64 {
 }
 
 #[cfg(test)]
+mod families;
+#[cfg(test)]
 mod tests;

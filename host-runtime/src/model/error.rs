@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::gguf::{Clean, GgufError};
+use crate::gguf::{Clean, GgmlType, GgufError};
 
 /// A path, on one line.
 fn clean(path: &Path) -> String {
@@ -60,6 +60,48 @@ pub enum ModelError {
         found: String,
         /// What it may hold.
         expected: String,
+    },
+    /// A kind of model within an architecture that is not run.
+    #[error("{}: {} is {}, but this version runs no {kind}", clean(path), Clean(key), Clean(found))]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// The metadata key that shows it.
+        key: String,
+        /// What it holds.
+        found: String,
+        /// The kind of model, in the plural.
+        kind: &'static str,
+    },
+    /// A tensor whose values the graph needs has a type that those are not stored in.
+    #[error(
+        "{}: tensor {} has type {found}, expected F32; convert the model again",
+        clean(path),
+        Clean(name)
+    )]
+    Type {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// Its type.
+        found: GgmlType,
+    },
+    /// A divisor that nothing can be divided by.
+    #[error(
+        "{}: value {index} of tensor {} is {value}, expected a positive number; convert the model again",
+        clean(path),
+        Clean(name)
+    )]
+    Divisor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// The value's place in it.
+        index: usize,
+        /// The value.
+        value: f32,
     },
     /// The embedding has as many rows as no vocabulary.
     #[error(

@@ -31,6 +31,11 @@ impl<'g> Keys<'g> {
         self.gguf.meta()
     }
 
+    /// Whether the file has the tensor `name`.
+    pub(super) fn has_tensor(&self, name: &str) -> bool {
+        self.gguf.tensor(name).is_some()
+    }
+
     /// The full key.
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.arch)
@@ -49,6 +54,25 @@ impl<'g> Keys<'g> {
     /// The error that there is no `name`.
     pub(super) fn missing(&self, name: &str) -> ModelError {
         GgufError::new(self.gguf.path(), Cause::MissingKey { key: self.key(name) }).into()
+    }
+
+    /// The error that models with this value of `name` are of a kind that no layer runs.
+    pub(super) fn unsupported(&self, name: &str, found: impl Display, kind: &'static str) -> ModelError {
+        ModelError::Kind {
+            path: self.gguf.path().to_path_buf(),
+            key: self.key(name),
+            found: found.to_string(),
+            kind,
+        }
+    }
+
+    /// Refuses a mixture of experts.
+    pub(super) fn no_experts(&self) -> Result<(), ModelError> {
+        // llama.cpp takes a single expert for none.
+        match self.meta().u32_or(&self.key("expert_count"), 0)? {
+            0 | 1 => Ok(()),
+            n => Err(self.unsupported("expert_count", n, "mixtures of experts")),
+        }
     }
 
     /// Refuses a value that is above `limit`.

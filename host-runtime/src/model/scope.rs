@@ -30,6 +30,12 @@ impl Scope {
         Self { layer: Some(layer), ..self }
     }
 
+    /// The model that has the layer.
+    #[must_use]
+    pub const fn model(self) -> Self {
+        Self { layer: None, ..self }
+    }
+
     /// Whether this is the draft or one of its layers.
     pub const fn is_draft(self) -> bool {
         self.draft
@@ -65,6 +71,7 @@ mod tests {
         assert_eq!(layer.name("attn_q.weight"), "blk.12.attn_q.weight");
         assert_eq!(layer.label("attn_q.weight"), "draft.blk.12.attn_q.weight");
         assert_eq!(Scope::TARGET.label(EMBEDDING), EMBEDDING);
+        assert_eq!(layer.model().label("rope_freqs.weight"), "draft.rope_freqs.weight");
         assert_eq!(layer_of(&layer.name("ffn_norm.weight")), Some(12));
         assert_eq!([EMBEDDING, "blk.x.y", "blk.3"].map(layer_of), [None; 3]);
     }

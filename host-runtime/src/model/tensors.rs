@@ -6,7 +6,7 @@ use hexflash_abi::{BufferId, DType};
 
 use super::error::ModelError;
 use super::scope::Scope;
-use crate::gguf::Gguf;
+use crate::gguf::{GgmlType, Gguf};
 use crate::weights::{Form, WeightEntry, WeightSpec};
 
 /// Matrices that read the same activations: neighbours of one type are stored, and multiplied, as one.
@@ -115,12 +115,14 @@ pub struct WeightPlanner<'g> {
     plan: WeightPlan,
     /// They go to the end of the plan.
     constants: Vec<WeightSpec>,
+    /// Tensors whose values have become constants.
+    read: HashSet<String>,
 }
 
 impl<'g> WeightPlanner<'g> {
     /// An empty plan for the tensors of `gguf`.
     pub(super) fn new(gguf: &'g Gguf) -> Self {
-        Self { gguf, plan: WeightPlan::default(), constants: Vec::new() }
+        Self { gguf, plan: WeightPlan::default(), constants: Vec::new(), read: HashSet::new() }
     }
 
     /// The first tensor of the file that the plan does not use, and that is not `expected` to be there all
@@ -129,7 +131,7 @@ impl<'g> WeightPlanner<'g> {
         let used: HashSet<&str> =
             self.plan.specs.iter().flat_map(|spec| &spec.sources).map(String::as_str).collect();
         let names = self.gguf.tensors().map(|tensor| tensor.name.as_str());
-        names.into_iter().find(|name| !used.contains(name) && !expected(name))
+        names.into_iter().find(|name| !used.contains(name) && !self.read.contains(*name) && !expected(name))
     }
 
     /// The plan.
@@ -177,6 +179,30 @@ impl<'g> WeightPlanner<'g> {
             let form = Form::Values(values());
             self.constants.push(WeightSpec { name: label.to_owned(), sources: Vec::new(), form });
         }
+    }
+
+    /// The `n` values of a tensor of the model that all its layers divide by, in whatever session they are.
+    ///
+    /// # Errors
+    /// It is missing, has another shape or type, or a value that is no positive number.
+    pub(super) fn divisors(&mut self, model: Scope, tensor: &str, n: u32) -> Result<(), ModelError> {
+        let name = model.name(tensor);
+        if !self.read.insert(name.clone()) {
+            return Ok(());
+        }
+        self.check(&name, &[n.into()])?;
+        let (path, info) = (self.gguf.path().to_path_buf(), self.gguf.require_tensor(&name)?);
+        if info.ggml_type != GgmlType::F32 {
+            return Err(ModelError::Type { path, name, found: info.ggml_type });
+        }
+        let data = self.gguf.data(info)?;
+        let values: Vec<f32> = data.as_chunks().0.iter().map(|&value| f32::from_le_bytes(value)).collect();
+        let sound = |value: f32| value.is_finite() && value > 0.0;
+        if let Some(index) = values.iter().position(|&value| !sound(value)) {
+            return Err(ModelError::Divisor { path, name, index, value: values[index] });
+        }
+        self.constant(&model.label(tensor), || values);
+        Ok(())
     }
 
     /// Matrices of `k` columns that read the same activations, with the rows of each: the projection `name`.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use super::SpecialIds;
 use super::spec::{TokenKind, TokenizerSpec};
 
 /// Texts that end generation in whatever vocabulary they occur.
@@ -71,9 +72,10 @@ impl EogSet {
 
 /// Collects the end tokens and corrects the kinds that model files are known to get wrong.
 ///
-/// The ids in `spec` have been checked against the vocabulary.
+/// The ids in `spec` have been checked against the vocabulary; `roles` are its tokens with a role.
 pub(super) fn collect(
     spec: &TokenizerSpec<'_>,
+    roles: SpecialIds,
     id_of: impl Fn(&str) -> Option<u32>,
     kinds: &mut [TokenKind],
 ) -> EogSet {
@@ -89,7 +91,7 @@ pub(super) fn collect(
             kinds[id as usize] = TokenKind::UserDefined;
         }
     }
-    ids.extend([spec.eos, spec.eot, spec.eom].into_iter().flatten());
+    ids.extend([roles.eos, roles.eot, roles.eom].into_iter().flatten());
     ids.extend(&spec.extra_eog);
 
     // In harmony `<|end|>` ends a message, not the answer: the next channel follows it.
@@ -119,7 +121,8 @@ mod tests {
     fn build(tokens: &[&str], spec: TokenizerSpec<'_>) -> (EogSet, Vec<TokenKind>) {
         let id_of = |text: &str| tokens.iter().position(|t| *t == text).map(|i| i as u32);
         let mut kinds = vec![TokenKind::Normal; tokens.len()];
-        let eog = collect(&spec, id_of, &mut kinds);
+        let roles = SpecialIds { eos: spec.eos, eot: spec.eot, eom: spec.eom, ..SpecialIds::default() };
+        let eog = collect(&spec, roles, id_of, &mut kinds);
         (eog, kinds)
     }
 

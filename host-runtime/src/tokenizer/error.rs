@@ -6,8 +6,8 @@ use super::pre::PreTokenizer;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
-    /// `tokenizer.ggml.model` names an algorithm that is not byte-level BPE.
-    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2")]
+    /// `tokenizer.ggml.model` names another algorithm.
+    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2, llama")]
     UnsupportedModel {
         /// The name found.
         model: String,
@@ -41,6 +41,22 @@ pub enum TokenizerError {
         types: usize,
         /// Entries of the token list.
         tokens: usize,
+    },
+    /// `scores` has another length than `tokens`, or is missing.
+    #[error("{scores} token scores for {tokens} tokens; convert the model again, each token needs one")]
+    ScoreCount {
+        /// Entries of the score list.
+        scores: usize,
+        /// Entries of the token list.
+        tokens: usize,
+    },
+    /// A score that nothing can be compared with.
+    #[error("token {id} has score {found}; convert the model again, scores must be finite")]
+    Score {
+        /// Token concerned.
+        id: u32,
+        /// Value found.
+        found: String,
     },
     /// A token type outside the GGUF enumeration.
     #[error("token {id} has unknown type {found}; convert the model again (types are 0 to 6)")]

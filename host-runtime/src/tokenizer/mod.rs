@@ -1,21 +1,21 @@
-//! Text to tokens and back, for byte-level BPE vocabularies out of model files.
+//! Text to tokens and back, for the vocabularies of model files.
 //!
-//! Encoding goes in three steps: special tokens are cut out, the rest is split into words by the model's
-//! pre-tokenizer, and each word's bytes are merged by rank. Ids equal llama.cpp's, which models are tested
-//! with. Everything a vocabulary claims is checked when it is loaded: model files come from strangers.
+//! Special tokens are cut out first. In vocabularies of byte-level BPE the rest is split into words by the
+//! model's pre-tokenizer, and each word's bytes are merged by rank; in those of SentencePiece the characters
+//! of the rest are merged by score. Ids equal llama.cpp's, which models are tested with. Everything a
+//! vocabulary claims is checked when it is loaded: model files come from strangers.
 
+mod bpe;
 mod bytes;
 mod eog;
 mod error;
 mod pre;
 mod spec;
 mod specials;
+mod spm;
 mod stream;
 
-use std::collections::HashSet;
-
-use tokenizers::Model;
-use tokenizers::models::bpe::{BPE, Error as BpeError, Merges, Vocab};
+use tokenizers::models::bpe::Vocab;
 
 pub use self::eog::EogSet;
 pub use self::error::TokenizerError;
@@ -23,8 +23,9 @@ pub use self::pre::PreTokenizer;
 pub use self::spec::{TokenKind, TokenizerSpec};
 pub use self::stream::{TokenStream, Utf8Stream};
 
-use self::pre::Splitter;
+use self::bpe::ByteBpe;
 use self::specials::{Fragment, SpecialMatcher};
+use self::spm::Spm;
 
 /// Largest accepted vocabulary, some sixty times that of today's largest.
 const MAX_TOKENS: usize = 1 << 24;
@@ -50,10 +51,86 @@ pub struct SpecialIds {
     pub mask: Option<u32>,
 }
 
-/// A loaded vocabulary. Shared freely between threads; encoding keeps a cache of words behind a lock.
+/// How text between special tokens becomes ids.
+enum Algorithm {
+    Bytes(Box<ByteBpe>),
+    SentencePiece(Box<Spm>),
+}
+
+impl Algorithm {
+    fn id_of(&self, text: &str) -> Option<u32> {
+        match self {
+            Self::Bytes(bpe) => bpe.id_of(text),
+            Self::SentencePiece(spm) => spm.id_of(text),
+        }
+    }
+
+    /// Appends the ids of `text`; `first` if nothing or a special token is before it.
+    fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        match self {
+            Self::Bytes(bpe) => bpe.encode(text, out),
+            Self::SentencePiece(spm) => spm.encode(text, first, out),
+        }
+    }
+}
+
+/// What the names in a model file choose.
+enum Kind {
+    Bytes(PreTokenizer),
+    SentencePiece,
+}
+
+impl Kind {
+    fn of(spec: &TokenizerSpec<'_>) -> Result<Self, TokenizerError> {
+        match spec.model {
+            "gpt2" => Ok(Self::Bytes(PreTokenizer::from_name(spec.pre)?)),
+            "llama" => Ok(Self::SentencePiece),
+            model => Err(TokenizerError::UnsupportedModel { model: model.to_owned() }),
+        }
+    }
+
+    /// Whether BOS is added when the model file does not say.
+    fn adds_bos(&self) -> bool {
+        match self {
+            Self::Bytes(pre) => pre.adds_bos,
+            Self::SentencePiece => true,
+        }
+    }
+
+    /// The ids of tokens with a role that the file does not name: SentencePiece has three by custom.
+    fn usual_ids(&self, vocab: usize) -> SpecialIds {
+        match self {
+            Self::Bytes(_) => SpecialIds::default(),
+            Self::SentencePiece => {
+                let id = |id: u32| Some(id).filter(|&id| (id as usize) < vocab);
+                SpecialIds { unk: id(0), bos: id(1), eos: id(2), ..SpecialIds::default() }
+            }
+        }
+    }
+
+    fn algorithm(&self, spec: &TokenizerSpec<'_>, vocab: Vocab) -> Result<Algorithm, TokenizerError> {
+        Ok(match self {
+            Self::Bytes(pre) => Algorithm::Bytes(Box::new(ByteBpe::new(vocab, &spec.merges, *pre)?)),
+            Self::SentencePiece => {
+                let (ids, tokens) = (vocab.into_iter().collect(), spec.tokens.len());
+                let blank_first = spec.add_space_prefix.unwrap_or(true);
+                Algorithm::SentencePiece(Box::new(Spm::new(ids, &spec.scores, tokens, blank_first)?))
+            }
+        })
+    }
+
+    /// Appends the bytes that a token of ordinary text stands for.
+    fn unspell(&self, text: &str, out: &mut Vec<u8>) {
+        match self {
+            Self::Bytes(_) => bytes::unspell(text, out),
+            Self::SentencePiece => spm::unspell(text, out),
+        }
+    }
+}
+
+/// A loaded vocabulary. Shared freely between threads; encoding may keep a cache of words behind a lock.
 pub struct Tokenizer {
-    bpe: BPE,
-    splitter: Splitter,
+    algorithm: Algorithm,
     specials: SpecialMatcher,
     kinds: Vec<TokenKind>,
     /// What each token stands for, back to back; `ends[id]` is where token `id` ends.
@@ -67,20 +144,17 @@ pub struct Tokenizer {
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tokenizer").field("bpe", &self.bpe).field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Tokenizer").field("ids", &self.ids).finish_non_exhaustive()
     }
 }
 
 impl Tokenizer {
     /// Checks `spec` and builds the tokenizer.
     pub fn new(spec: &TokenizerSpec<'_>) -> Result<Self, TokenizerError> {
-        if spec.model != "gpt2" {
-            return Err(TokenizerError::UnsupportedModel { model: spec.model.to_owned() });
-        }
-        let pre = PreTokenizer::from_name(spec.pre)?;
+        let kind = Kind::of(spec)?;
         let mut kinds = check_kinds(spec)?;
-        let ids = check_ids(spec)?;
-        let add_bos = spec.add_bos.unwrap_or(pre.adds_bos());
+        let ids = check_ids(spec, kind.usual_ids(spec.tokens.len()))?;
+        let add_bos = spec.add_bos.unwrap_or(kind.adds_bos());
         for (role, add, id) in [("bos", add_bos, ids.bos), ("eos", spec.add_eos, ids.eos)] {
             if add && id.is_none() {
                 return Err(TokenizerError::MissingSpecial { role });
@@ -88,40 +162,21 @@ impl Tokenizer {
         }
 
         let vocab = collect_vocab(&spec.tokens)?;
-        let eog = eog::collect(spec, |text| vocab.get(text).copied(), &mut kinds);
-        let bpe = BPE::builder()
-            .vocab_and_merges(vocab, collect_merges(&spec.merges)?)
-            .ignore_merges(pre.ignores_merges())
-            .build()
-            .map_err(|error| match error.downcast_ref() {
-                Some(BpeError::MergeTokenOutOfVocabulary(token)) => {
-                    TokenizerError::UnknownMergeToken { token: token.clone() }
-                }
-                _ => bpe_error(&error),
-            })?;
+        let eog = eog::collect(spec, ids, |text| vocab.get(text).copied(), &mut kinds);
+        let algorithm = kind.algorithm(spec, vocab)?;
 
         let mut bytes = Vec::with_capacity(8 * spec.tokens.len());
         let mut ends = Vec::with_capacity(spec.tokens.len());
-        for (text, kind) in spec.tokens.iter().zip(&kinds) {
-            decode_token(text, *kind, &mut bytes);
+        for (text, &token) in spec.tokens.iter().zip(&kinds) {
+            decode_token(text, token, &kind, &mut bytes);
             ends.push(bytes.len());
         }
         let specials = SpecialMatcher::new(spec.tokens.iter().copied().zip(kinds.iter().copied()));
-        Ok(Self {
-            bpe,
-            splitter: pre.splitter(),
-            specials,
-            kinds,
-            bytes,
-            ends,
-            ids,
-            add_bos,
-            add_eos: spec.add_eos,
-            eog,
-        })
+        Ok(Self { algorithm, specials, kinds, bytes, ends, ids, add_bos, add_eos: spec.add_eos, eog })
     }
 
-    /// Turns text into ids.
+    /// Turns text into ids. Text of a SentencePiece vocabulary may come back from [`decode`](Self::decode)
+    /// with a blank before it, which such vocabularies begin with.
     ///
     /// `add_special` adds BOS and EOS where the model wants them. `parse_special` recognises control tokens
     /// written in the text; without it they are ordinary characters, as text from strangers should be.
@@ -135,16 +190,13 @@ impl Tokenizer {
         if add_special && self.add_bos {
             out.extend(self.ids.bos);
         }
-        let mut spelled = String::new();
+        let mut first = true;
         for fragment in self.specials.split(text, parse_special) {
             match fragment {
                 Fragment::Token(id) => out.push(id),
-                Fragment::Text(text) => self.splitter.for_each_word(text, |word| {
-                    spelled.clear();
-                    bytes::spell(word, &mut spelled);
-                    self.encode_word(word, &spelled, &mut out)
-                })?,
+                Fragment::Text(text) => self.algorithm.encode(text, first, &mut out)?,
             }
+            first = matches!(fragment, Fragment::Token(_));
         }
         if add_special && self.add_eos {
             out.extend(self.ids.eos);
@@ -160,19 +212,6 @@ impl Tokenizer {
             ids.splice(..0, self.ids.bos);
         }
         Ok(ids)
-    }
-
-    fn encode_word(&self, word: &str, spelled: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let tokens = self.bpe.tokenize(spelled).map_err(|error| bpe_error(&error))?;
-        // Characters without a token are left out by the library, so count what came back.
-        if tokens.iter().map(|token| token.value.len()).sum::<usize>() != spelled.len() {
-            let missing = |byte: &u8| self.id_of(bytes::to_char(*byte).encode_utf8(&mut [0; 4])).is_none();
-            let byte = word.bytes().find(missing).unwrap_or_default();
-            let word = word.chars().take(SHOWN_CHARS).collect();
-            return Err(TokenizerError::Unencodable { byte, word });
-        }
-        out.extend(tokens.into_iter().map(|token| token.id));
-        Ok(())
     }
 
     /// Turns ids into text; what is not UTF-8 becomes U+FFFD. `skip_control` hides control tokens.
@@ -203,7 +242,7 @@ impl Tokenizer {
 
     /// The id of a token by its text as the vocabulary spells it.
     pub fn id_of(&self, text: &str) -> Option<u32> {
-        self.bpe.token_to_id(text)
+        self.algorithm.id_of(text)
     }
 
     /// What a token is for.
@@ -244,7 +283,7 @@ fn check_kinds(spec: &TokenizerSpec<'_>) -> Result<Vec<TokenKind>, TokenizerErro
     }
 }
 
-fn check_ids(spec: &TokenizerSpec<'_>) -> Result<SpecialIds, TokenizerError> {
+fn check_ids(spec: &TokenizerSpec<'_>, usual: SpecialIds) -> Result<SpecialIds, TokenizerError> {
     let vocab = spec.tokens.len();
     let roles = [
         ("bos", spec.bos),
@@ -264,6 +303,7 @@ fn check_ids(spec: &TokenizerSpec<'_>) -> Result<SpecialIds, TokenizerError> {
         }
     }
     let &TokenizerSpec { bos, eos, eot, eom, unk, pad, mask, .. } = spec;
+    let (bos, eos, unk) = (bos.or(usual.bos), eos.or(usual.eos), unk.or(usual.unk));
     Ok(SpecialIds { bos, eos, eot, eom, unk, pad, mask })
 }
 
@@ -281,26 +321,14 @@ fn collect_vocab(tokens: &[&str]) -> Result<Vocab, TokenizerError> {
     Ok(vocab)
 }
 
-fn collect_merges(rules: &[&str]) -> Result<Merges, TokenizerError> {
-    let mut seen = HashSet::with_capacity(rules.len());
-    let mut merges = Merges::with_capacity(rules.len());
-    for (index, rule) in rules.iter().enumerate() {
-        match rule.split_once(' ') {
-            Some((left, right)) if !left.is_empty() && !right.is_empty() && !right.contains(' ') => {
-                // The best rank counts, as in llama.cpp; the library would let the worst one win.
-                if seen.insert(*rule) {
-                    merges.push((left.to_owned(), right.to_owned()));
-                }
-            }
-            _ => return Err(TokenizerError::MalformedMerge { index, text: (*rule).to_owned() }),
-        }
-    }
-    Ok(merges)
+/// The beginning of a word, for messages.
+fn shown(word: &str) -> String {
+    word.chars().take(SHOWN_CHARS).collect()
 }
 
-fn decode_token(text: &str, kind: TokenKind, out: &mut Vec<u8>) {
-    match kind {
-        TokenKind::Normal => bytes::unspell(text, out),
+fn decode_token(text: &str, token: TokenKind, kind: &Kind, out: &mut Vec<u8>) {
+    match token {
+        TokenKind::Normal => kind.unspell(text, out),
         TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined => {
             out.extend_from_slice(text.as_bytes());
         }
@@ -308,13 +336,9 @@ fn decode_token(text: &str, kind: TokenKind, out: &mut Vec<u8>) {
             let hex = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
             match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
                 Some(byte) => out.push(byte),
-                None => bytes::unspell(text, out),
+                None => kind.unspell(text, out),
             }
         }
         TokenKind::Unused => {}
     }
-}
-
-fn bpe_error(error: &tokenizers::Error) -> TokenizerError {
-    TokenizerError::Bpe { cause: error.to_string().replace('\n', " ") }
 }

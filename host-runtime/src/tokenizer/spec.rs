@@ -6,9 +6,9 @@ use super::TokenizerError;
 /// keys.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSpec<'a> {
-    /// Algorithm: `gpt2`.
+    /// Algorithm: `gpt2` (byte-level BPE) or `llama` (SentencePiece's BPE, with scores in place of merges).
     pub model: &'a str,
-    /// Splitting rules, see [`PreTokenizer`](super::PreTokenizer).
+    /// Splitting rules of `gpt2`, see [`PreTokenizer`](super::PreTokenizer).
     pub pre: &'a str,
     /// Token texts by id.
     pub tokens: Vec<&'a str>,
@@ -16,6 +16,11 @@ pub struct TokenizerSpec<'a> {
     pub token_types: Vec<i32>,
     /// Merge rules, `left right`, best first.
     pub merges: Vec<&'a str>,
+    /// Scores by id, for `llama`: of two merges that with the higher score goes first.
+    pub scores: Vec<f32>,
+    /// For `llama`, whether text begins with a blank that is not in it; `None`, when the file does not say,
+    /// means that it does.
+    pub add_space_prefix: Option<bool>,
     /// Beginning of sequence.
     pub bos: Option<u32>,
     /// End of sequence.
@@ -32,7 +37,8 @@ pub struct TokenizerSpec<'a> {
     pub mask: Option<u32>,
     /// Further ids that end generation, such as the fill-in-the-middle pad, repository and file separators.
     pub extra_eog: Vec<u32>,
-    /// Whether to begin with BOS; `None` when the file does not say, which leaves it to the pre-tokenizer.
+    /// Whether to begin with BOS; `None` when the file does not say, which leaves it to the algorithm and the
+    /// pre-tokenizer.
     pub add_bos: Option<bool>,
     /// Whether to end with EOS.
     pub add_eos: bool,

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::path::Path;
 
+use hexflash::device::inproc::Inproc;
+use hexflash::device::{DeviceOptions, SplitDevice};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Generated, Limits};
 use hexflash::gguf::writer::GgufWriter;
@@ -19,7 +21,7 @@ use hexflash_e2e::{Model, generate, inproc, report, settings};
 
 const WIDTH: u64 = 64;
 const MLP: u64 = 96;
-const LAYERS: u64 = 3;
+const LAYERS: u64 = 4;
 const HEADS: u64 = 4;
 const KV_HEADS: u64 = 2;
 const HEAD: u64 = 32;
@@ -33,6 +35,32 @@ enum Head {
     Tied,
     Untied,
 }
+
+/// What tells dense architectures apart.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    arch: &'static str,
+    /// Norms of queries and keys.
+    norms: bool,
+    /// Biases of queries, keys and values.
+    biases: bool,
+    /// Divisors of the rotary embedding's angles.
+    divisors: bool,
+    /// Norms after mixer and MLP, windows in every other layer, and larger embeddings.
+    gemma: bool,
+}
+
+const QWEN3: Kind = Kind { arch: "qwen3", norms: true, biases: false, divisors: false, gemma: false };
+
+/// An architecture each, and a model that has an LM head of its own.
+const TARGETS: [(Kind, Head); 6] = [
+    (QWEN3, Head::Tied),
+    (QWEN3, Head::Untied),
+    (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
+    (Kind { arch: "qwen2", norms: false, biases: true, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "smollm3", norms: false, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "gemma3", gemma: true, ..QWEN3 }, Head::Tied),
+];
 
 /// Uniform numbers with a standard deviation: splitmix64, from a seed that the name gives.
 fn numbers(name: &str, n: u64, mean: f32, deviation: f32) -> Vec<u8> {
@@ -67,7 +95,8 @@ impl Weights {
     }
 
     /// The hyper-parameters and layers that targets and drafts have in common.
-    fn layers(&mut self, arch: &str, layers: u64) {
+    fn layers(&mut self, kind: Kind, layers: u64) {
+        let arch = kind.arch;
         self.file.kv("general.architecture", arch);
         for (key, value) in [
             ("block_count", layers),
@@ -83,6 +112,10 @@ impl Weights {
         }
         self.file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
         self.file.kv(&format!("{arch}.rope.freq_base"), 1e6f32);
+        if kind.gemma {
+            self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
+            self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
+        }
         for i in 0..layers {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
@@ -90,12 +123,26 @@ impl Weights {
             self.matrix(&name("attn_q"), WIDTH, HEADS * HEAD, 1.0);
             self.matrix(&name("attn_k"), WIDTH, KV_HEADS * HEAD, 1.0);
             self.matrix(&name("attn_v"), WIDTH, KV_HEADS * HEAD, 1.0);
-            self.norm(&name("attn_q_norm"), HEAD);
-            self.norm(&name("attn_k_norm"), HEAD);
+            if kind.norms {
+                self.norm(&name("attn_q_norm"), HEAD);
+                self.norm(&name("attn_k_norm"), HEAD);
+            }
+            if kind.gemma {
+                self.add(&name("post_attention_norm"), &[WIDTH], 0.3, 0.05);
+                self.add(&name("post_ffw_norm"), &[WIDTH], 0.3, 0.05);
+            }
+            if kind.biases {
+                for (matrix, heads) in [("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)] {
+                    self.add(&format!("blk.{i}.attn_{matrix}.bias"), &[heads * HEAD], 0.0, 0.3);
+                }
+            }
             self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
             self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
             self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
             self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+        }
+        if kind.divisors {
+            self.add("rope_freqs.weight", &[HEAD / 2], 4.0, 2.0);
         }
         self.norm("output_norm.weight", WIDTH);
     }
@@ -106,24 +153,25 @@ impl Weights {
     }
 }
 
-fn target(dir: &Path, head: Head) -> Gguf {
+fn target(dir: &Path, kind: Kind, head: Head) -> Gguf {
     let mut weights = Weights { file: GgufWriter::new(), seed: "target" };
-    weights.layers("qwen3", LAYERS);
+    weights.layers(kind, LAYERS);
     let tokenizer = Model::F16.gguf();
     for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.ggml.")) {
         weights.file.kv(key, value.clone());
     }
-    weights.matrix("token_embd.weight", WIDTH, VOCABULARY, (WIDTH as f32).sqrt());
+    let size = if kind.gemma { 1.0 } else { (WIDTH as f32).sqrt() };
+    weights.matrix("token_embd.weight", WIDTH, VOCABULARY, size);
     if head == Head::Untied {
         weights.matrix("output.weight", WIDTH, VOCABULARY, 2.0);
     }
-    weights.write(&dir.join(format!("{head:?}.gguf")))
+    weights.write(&dir.join(format!("{}-{head:?}.gguf", kind.arch)))
 }
 
 /// A draft that has learnt nothing, for any of the targets.
 fn draft(dir: &Path) -> Gguf {
     let mut weights = Weights { file: GgufWriter::new(), seed: "draft" };
-    weights.layers("dflash", 2);
+    weights.layers(Kind { arch: "dflash", ..QWEN3 }, 2);
     weights.file.kv("dflash.target_layers", vec![1i32, 3]).kv("dflash.block_size", 6u32);
     weights.file.kv("tokenizer.ggml.mask_token_id", 5u32);
     weights.matrix("fc.weight", 2 * WIDTH, WIDTH, 1.0);
@@ -162,8 +210,9 @@ fn run(
 #[test]
 fn grouping_does_not_matter() {
     let dir = tempfile::tempdir().unwrap();
-    for head in [Head::Tied, Head::Untied] {
-        let mut engine = engine(&target(dir.path(), head), None, false);
+    for (kind, head) in TARGETS {
+        let what = format!("{}, {head:?}", kind.arch);
+        let mut engine = engine(&target(dir.path(), kind, head), None, false);
         let tokens = &prompts()[2];
         let mut expected: Vec<Vec<f32>> = Vec::new();
         for &token in tokens {
@@ -177,12 +226,35 @@ fn grouping_does_not_matter() {
                 engine.decode_many(step).unwrap();
                 expected.iter().enumerate().for_each(|(row, logits)| assert_eq!(engine.logits(row), logits));
             }
-            assert_eq!(state_bytes(&engine), states, "{head:?}, width {width}");
+            assert_eq!(state_bytes(&engine), states, "{what}, width {width}");
         }
         engine.reset();
         engine.prefill(tokens, |_| {}).unwrap();
-        assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{head:?}, prefill");
-        assert_eq!(state_bytes(&engine), states, "{head:?}, prefill");
+        assert_eq!(engine.logits(0), expected[tokens.len() - 1], "{what}, prefill");
+        assert_eq!(state_bytes(&engine), states, "{what}, prefill");
+    }
+}
+
+/// Layers in the second session read what all layers share, such as divisors of angles, from memory of its
+/// own.
+#[test]
+fn sessions_do_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    let tokens = &prompts()[1];
+    for (kind, head) in TARGETS {
+        let gguf = target(dir.path(), kind, head);
+        let mut one = engine(&gguf, None, false);
+        one.prefill(tokens, |_| {}).unwrap();
+        let device = SplitDevice::<Inproc>::open(&options, 2).unwrap();
+        let mut two = Engine::load(&gguf, Box::new(device), &EngineOptions::default(), &image).unwrap();
+        two.prefill(tokens, |_| {}).unwrap();
+        assert_eq!(two.logits(0), one.logits(0), "{}, {head:?}", kind.arch);
+        let token = one.argmax(0);
+        one.decode(token).unwrap();
+        two.decode(token).unwrap();
+        assert_eq!(two.logits(0), one.logits(0), "{}, {head:?}", kind.arch);
     }
 }
 
@@ -190,8 +262,9 @@ fn grouping_does_not_matter() {
 fn speculation_gives_the_same_text_and_keeps_no_tapes() {
     let dir = tempfile::tempdir().unwrap();
     let draft = draft(dir.path());
-    for head in [Head::Tied, Head::Untied] {
-        let gguf = target(dir.path(), head);
+    for (kind, head) in TARGETS {
+        let what = format!("{}, {head:?}", kind.arch);
+        let gguf = target(dir.path(), kind, head);
         let text = TextModel::read(&gguf).unwrap();
         let mut plain = engine(&gguf, None, false);
         let mut with_ngrams = engine(&gguf, None, true);
@@ -206,18 +279,18 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
                 let ngrams = DraftSource::Host(Box::new(NGram::default()));
                 let how = &mut Speculation::new(ngrams, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_ngrams, &text, prompt, how);
-                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by n-gram");
-                state.assert_same(&found_state, &format!("{head:?}, {n} by n-gram"));
+                assert_eq!(found.tokens, expected.tokens, "{what}, {n} by n-gram");
+                state.assert_same(&found_state, &format!("{what}, {n} by n-gram"));
                 accepted += found.stats.speculation.unwrap().accepted;
             }
             for n in [1, 5] {
                 let how = &mut Speculation::new(DraftSource::Model, DraftLength::Fixed(n));
                 let (found, found_state) = run(&mut with_draft, &text, prompt, how);
-                assert_eq!(found.tokens, expected.tokens, "{head:?}, {n} by the draft");
-                state.assert_same(&found_state, &format!("{head:?}, {n} by the draft"));
+                assert_eq!(found.tokens, expected.tokens, "{what}, {n} by the draft");
+                state.assert_same(&found_state, &format!("{what}, {n} by the draft"));
             }
         }
-        report(format!("{head:?}: {accepted} drafts of n-grams accepted"));
-        assert!(accepted > 0, "{head:?}: the texts repeat nothing");
+        report(format!("{what}: {accepted} drafts of n-grams accepted"));
+        assert!(accepted > 0, "{what}: the texts repeat nothing");
     }
 }

@@ -89,6 +89,12 @@ fn vocabulary(u: &mut Unstructured<'_>) -> Result<()> {
     (spec.bos, spec.eos, spec.eot) = (id(u)?, id(u)?, id(u)?);
     spec.extra_eog = id(u)?.into_iter().collect();
     (spec.add_bos, spec.add_eos) = (u.arbitrary()?, u.arbitrary()?);
+    if u.arbitrary()? {
+        spec.model = "llama";
+        spec.add_space_prefix = u.arbitrary()?;
+        let score = |_| u.int_in_range(-8..=8).map(|score: i32| score as f32);
+        spec.scores = (0..tokens.len()).map(score).collect::<Result<_>>()?;
+    }
     spec.tokens = tokens;
     match Tokenizer::new(&spec) {
         Ok(tokenizer) => {

@@ -86,8 +86,8 @@ fn corrupted_file() {
 
 #[test]
 fn other_architecture() {
-    let change = Change::Key("general.architecture", Value::from("llama"));
-    refused_changed(&change, "architecture \"llama\" is not supported", "runs qwen35");
+    let change = Change::Key("general.architecture", Value::from("mamba"));
+    refused_changed(&change, "architecture \"mamba\" is not supported", "runs qwen35");
 }
 
 /// What a file says is shown on one line, and cannot steer the terminal. Found by fuzzing.
@@ -103,12 +103,12 @@ fn names_from_files_are_escaped() {
 #[test]
 fn other_architecture_without_a_known_tokenizer() {
     let dir = TempDir::new().unwrap();
-    let path = dir.path().join("llama.gguf");
+    let path = dir.path().join("other.gguf");
     let mut writer = hexflash::gguf::writer::GgufWriter::new();
-    writer.kv("general.architecture", "llama").kv("tokenizer.ggml.model", "llama");
+    writer.kv("general.architecture", "t5").kv("tokenizer.ggml.model", "t5");
     writer.tensor("token_embd.weight", GgmlType::F32, &[8, 4], vec![0; 128]).unwrap();
     writer.write_to(fs::File::create(&path).unwrap()).unwrap();
-    refused(&path, "architecture \"llama\" is not supported", "runs qwen35");
+    refused(&path, "architecture \"t5\" is not supported", "runs qwen35");
 }
 
 #[test]
@@ -316,6 +316,8 @@ fn wrong_text_side() {
     run_changed(&pre).failed(2, "pre-tokenizer \"made-up\" is not supported", "use a model file with one of");
     let kind = key("tokenizer.ggml.model", "bert");
     run_changed(&kind).failed(2, "tokenizer model \"bert\" is not supported", "use a model file with one of");
+    let scored = key("tokenizer.ggml.model", "llama");
+    run_changed(&scored).failed(2, "0 token scores for 4096 tokens", "convert the model again");
     run_changed(&Change::NoKey("tokenizer.ggml.tokens")).failed(2, "tokenizer.ggml.tokens", "convert");
     let eos = Change::Key("tokenizer.ggml.eos_token_id", Value::from(4096u32));
     run_changed(&eos).failed(2, "outside the vocabulary", "fix tokenizer.ggml.eos_token_id");

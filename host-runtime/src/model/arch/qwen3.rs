@@ -9,11 +9,7 @@ use crate::model::keys::Keys;
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
-    // llama.cpp runs no other.
-    if attention.rope.n_dims != attention.key_dim {
-        let expected = format!("{}, the width of a head", attention.key_dim);
-        return Err(keys.bad("rope.dimension_count", attention.rope.n_dims, &expected));
-    }
+    attention.require_whole_heads(keys)?;
     let layer = Layer {
         n_embd,
         norms: Norms::usual(rms_eps),

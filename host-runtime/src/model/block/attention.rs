@@ -1,4 +1,5 @@
-//! Attention: grouped queries, normed and turned, over caches of keys and values.
+//! Attention: grouped queries over caches of keys and values; with biases, norms and rotary embedding where
+//! an architecture has them.
 
 use hexflash_abi::Op;
 use hexflash_abi::op::MAX_HEAD;
@@ -29,10 +30,12 @@ pub struct Attention {
     pub key_dim: u32,
     /// Width of a value head.
     pub value_dim: u32,
-    /// Rotary embedding.
-    pub rope: Rope,
-    /// Added to the mean of squares in the norms of queries and keys.
-    pub eps: f32,
+    /// Rotary embedding, in layers that have it.
+    pub rope: Option<Rope>,
+    /// Norms of queries and keys, in architectures that have them: what is added to the mean of squares.
+    pub norm: Option<f32>,
+    /// What is added to the products.
+    pub bias: Biases,
     /// Factor on q.k.
     pub scale: f32,
     /// Tokens that a query sees, itself included; 0 for all.
@@ -66,8 +69,37 @@ pub enum Queries {
     Apart,
 }
 
+/// The products that have a bias.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Biases {
+    /// Queries.
+    pub q: bool,
+    /// Keys.
+    pub k: bool,
+    /// Values.
+    pub v: bool,
+    /// The output.
+    pub output: bool,
+}
+
+impl Biases {
+    /// Those that the file has for a layer.
+    pub(in crate::model) fn of(keys: &Keys<'_>, layer: usize) -> Self {
+        let has = |tensor: &str| keys.has_tensor(&Scope::TARGET.layer(layer).name(tensor));
+        Self { q: has(Q_BIAS), k: has(K_BIAS), v: has(V_BIAS), output: has(OUTPUT_BIAS) }
+    }
+}
+
+const Q_NORM: &str = "attn_q_norm.weight";
+const K_NORM: &str = "attn_k_norm.weight";
+const Q_BIAS: &str = "attn_q.bias";
+const K_BIAS: &str = "attn_k.bias";
+const V_BIAS: &str = "attn_v.bias";
+const OUTPUT_BIAS: &str = "attn_output.bias";
+
 impl Attention {
-    /// Reads the hyper-parameters: causal, without window or gate, scaled by 1 / sqrt(key_dim).
+    /// Reads the hyper-parameters: causal, without bias, window or gate, scaled by 1 / sqrt(key_dim), with
+    /// norms of queries and keys.
     ///
     /// # Errors
     /// A key is missing, or its value is one that no kernel supports.
@@ -96,8 +128,9 @@ impl Attention {
             n_head_kv,
             key_dim,
             value_dim,
-            rope: Rope::read(keys, key_dim, n_ctx_train)?,
-            eps,
+            rope: Some(Rope::read(keys, key_dim, n_ctx_train)?),
+            norm: Some(eps),
+            bias: Biases::default(),
             scale: 1.0 / (key_dim as f32).sqrt(),
             window: 0,
             visibility: Visibility::Causal,
@@ -105,6 +138,24 @@ impl Attention {
             queries: Queries::WithKeys,
             kv: KvFormat::F16,
         })
+    }
+
+    /// Refuses heads that are turned in part, or have values of another width than keys: llama.cpp runs no
+    /// such model of most architectures.
+    ///
+    /// # Errors
+    /// They are.
+    pub(in crate::model) fn require_whole_heads(&self, keys: &Keys<'_>) -> Result<(), ModelError> {
+        let expected = format!("{}, the width of a head", self.key_dim);
+        match &self.rope {
+            Some(rope) if rope.n_dims != self.key_dim => {
+                Err(keys.bad("rope.dimension_count", rope.n_dims, &expected))
+            }
+            _ if self.value_dim != self.key_dim => {
+                Err(keys.bad("attention.value_length", self.value_dim, &expected))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Its caches.
@@ -130,16 +181,24 @@ impl Attention {
         [(k, self.key_dim), (v, self.value_dim)].map(|(x, d)| g.heads(x, 0, d, self.n_head_kv, 4 * d))
     }
 
-    fn norm(&self, g: &mut Graph<'_>, x: Tensor, weight: &str) {
-        g.rms_norm_into(x, weight, self.eps, x);
+    /// Queries or keys as attention takes them: normed and turned, where there is a norm or a rotary
+    /// embedding.
+    fn prepare(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor, norm: &str) {
+        if let Some(eps) = self.norm {
+            g.rms_norm_into(x, &scope.label(norm), eps, x);
+        }
+        if let Some(rope) = &self.rope {
+            rope.record(g, scope, x);
+        }
     }
 
     /// Keys, normed and turned, and values of x{n_embd,t}, where queries are [apart](Queries::Apart).
     fn keys_and_values(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) -> [Tensor; 2] {
         let rows = g.project(x, &scope.label("kv"));
+        add_bias(g, scope, rows[0], self.bias.k, K_BIAS);
+        add_bias(g, scope, rows[1], self.bias.v, V_BIAS);
         let [k, v] = self.split_keys(g, [rows[0], rows[1]]);
-        self.norm(g, k, &scope.label("attn_k_norm.weight"));
-        self.rope.record(g, k);
+        self.prepare(g, scope, k, K_NORM);
         [k, v]
     }
 
@@ -149,6 +208,14 @@ impl Attention {
         let [k, v] = self.keys_and_values(g, scope, x);
         let caches = KvCache::tensors(g, scope);
         g.rec.op_with(Op::KvAppend, &[Some(k), Some(v)], &caches, &[0u32; 0]);
+    }
+}
+
+/// Adds a bias to rows {n,t}, if there is one.
+fn add_bias(g: &mut Graph<'_>, scope: Scope, rows: Tensor, present: bool, name: &str) {
+    if present {
+        let bias = g.weight(&scope.label(name));
+        g.update(Op::Add, rows, bias);
     }
 }
 
@@ -168,8 +235,20 @@ impl Mix for Attention {
                 plan.project(scope, "kv", self.n_embd, &[k, v])?;
             }
         }
-        plan.add(scope, "attn_q_norm.weight", &[self.key_dim], Form::Plain)?;
-        plan.add(scope, "attn_k_norm.weight", &[self.key_dim], Form::Plain)?;
+        let Biases { q: on_q, k: on_k, v: on_v, output } = self.bias;
+        let biases = [(on_q, Q_BIAS, q.1), (on_k, K_BIAS, k.1), (on_v, V_BIAS, v.1)];
+        for (present, name, n) in biases.into_iter().chain([(output, OUTPUT_BIAS, self.n_embd)]) {
+            if present {
+                plan.add(scope, name, &[n], Form::Plain)?;
+            }
+        }
+        if self.norm.is_some() {
+            plan.add(scope, Q_NORM, &[self.key_dim], Form::Plain)?;
+            plan.add(scope, K_NORM, &[self.key_dim], Form::Plain)?;
+        }
+        if let Some(rope) = &self.rope {
+            rope.weights(plan, scope)?;
+        }
         plan.add(scope, "attn_output.weight", &[self.n_head * self.value_dim, self.n_embd], Form::Tiled)
     }
 
@@ -178,23 +257,23 @@ impl Mix for Attention {
     }
 
     fn record(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> Tensor {
-        let (q_norm, k_norm) = (scope.label("attn_q_norm.weight"), scope.label("attn_k_norm.weight"));
         let (q, gate, [k, v]) = match self.queries {
             Queries::WithKeys => {
                 let rows = g.project(a, &scope.label("qkv"));
+                add_bias(g, scope, rows[0], self.bias.q, Q_BIAS);
+                add_bias(g, scope, rows[1], self.bias.k, K_BIAS);
+                add_bias(g, scope, rows[2], self.bias.v, V_BIAS);
                 let (q, gate) = self.split_queries(g, rows[0]);
                 let [k, v] = self.split_keys(g, [rows[1], rows[2]]);
-                self.norm(g, q, &q_norm);
-                self.norm(g, k, &k_norm);
-                self.rope.record(g, q);
-                self.rope.record(g, k);
+                self.prepare(g, scope, q, Q_NORM);
+                self.prepare(g, scope, k, K_NORM);
                 (q, gate, [k, v])
             }
             Queries::Apart => {
                 let rows = g.linear(a, &scope.label("attn_q.weight"));
+                add_bias(g, scope, rows, self.bias.q, Q_BIAS);
                 let (q, gate) = self.split_queries(g, rows);
-                self.norm(g, q, &q_norm);
-                self.rope.record(g, q);
+                self.prepare(g, scope, q, Q_NORM);
                 (q, gate, self.keys_and_values(g, scope, a))
             }
         };
@@ -212,7 +291,9 @@ impl Mix for Attention {
             g.update(Op::Mul, y, gate);
         }
         let y = g.joined(y);
-        g.linear(y, &scope.label("attn_output.weight"))
+        let y = g.linear(y, &scope.label("attn_output.weight"));
+        add_bias(g, scope, y, self.bias.output, OUTPUT_BIAS);
+        y
     }
 
     fn state_bytes(&self) -> u64 {

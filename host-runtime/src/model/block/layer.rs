@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
+    use crate::model::block::Activation;
     use crate::model::graph::{Buffers, Context, Tapes};
     use crate::model::io::{IoLayout, Widths};
     use crate::model::kept::{KeptPlanner, Rollback};
@@ -160,7 +161,8 @@ mod tests {
 
     /// The weights that the ops of a layer read or follow, in order.
     fn sites(gguf: &Gguf, norms: Norms) -> Vec<String> {
-        let layer = Layer { n_embd: WIDTH, norms, mixer: Plain, mlp: Mlp { n_embd: WIDTH, n_ff: WIDTH } };
+        let mlp = Mlp { n_embd: WIDTH, n_ff: WIDTH, activation: Activation::Silu };
+        let layer = Layer { n_embd: WIDTH, norms, mixer: Plain, mlp };
         let (scope, id) = (Scope::TARGET.layer(0), BufferId(0));
         let mut plan = WeightPlanner::new(gguf);
         layer.weights(&mut plan, scope).unwrap();

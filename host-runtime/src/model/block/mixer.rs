@@ -23,6 +23,7 @@ impl Mixer {
     /// What people call its kind.
     pub const fn kind(&self) -> &'static str {
         match self {
+            Self::Attention(attention) if attention.window > 0 => "attention in a window",
             Self::Attention(_) => "full attention",
             Self::DeltaNet(_) => "linear (Gated DeltaNet)",
         }

@@ -10,11 +10,11 @@ mod mixer;
 mod mlp;
 mod rope;
 
-pub use attention::{Attention, Gate, Queries};
+pub use attention::{Attention, Biases, Gate, Queries};
 pub use delta_net::DeltaNet;
 pub use kv::{KvCache, KvFormat};
 pub use layer::{Layer, Norms};
 pub use mix::Mix;
 pub use mixer::Mixer;
-pub use mlp::Mlp;
+pub use mlp::{Activation, Mlp};
 pub use rope::Rope;

@@ -6,19 +6,30 @@ use hexflash_abi::op::params::{self, RopeMode};
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::keys::Keys;
+use crate::model::scope::Scope;
+use crate::model::tensors::WeightPlanner;
 use crate::record::Tensor;
 
-/// Rotary embedding, of pairs of values half the turned width apart (NEOX).
+/// Divisors of the angles, of one pair each: a tensor that all layers share.
+const FACTORS: &str = "rope_freqs.weight";
+
+/// Rotary embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Values of a head that are turned.
     pub n_dims: u32,
+    /// Which values are a pair: neighbours (NORM), or those half the turned width apart (NEOX).
+    pub pairs: RopeMode,
+    /// Whether the file has divisors of the angles.
+    pub factors: bool,
     /// Base of the angles.
     pub freq_base: f32,
     /// Scale of positions: 1 / factor.
     pub freq_scale: f32,
     /// YaRN's share of extrapolation; 0 without YaRN.
     pub ext_factor: f32,
+    /// Magnitude of cosines and sines, besides YaRN's own.
+    pub attn_factor: f32,
     /// Context length of the training before scaling.
     pub n_ctx_orig: u32,
 }
@@ -34,48 +45,87 @@ impl Rope {
             return Err(keys.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));
         }
         let meta = keys.meta();
-        let kind = meta.str_opt(&keys.key("rope.scaling.type"))?.unwrap_or("none");
+        // llama.cpp's defaults: a factor without a type is a linear one.
+        let kind = meta.str_opt(&keys.key("rope.scaling.type"))?.unwrap_or("linear");
         let freq_base = keys.finite("rope.freq_base", 10_000.0)?;
         // YaRN divides by the logarithm of the base.
         let least = if kind == "yarn" { 1.0 } else { 0.0 };
         if freq_base <= least {
             return Err(keys.bad("rope.freq_base", freq_base, &format!("more than {least}")));
         }
-        let freq_scale = || {
-            let factor = keys.finite("rope.scaling.factor", 1.0)?;
-            let scale = 1.0 / factor;
-            let sound = scale.is_finite() && scale > 0.0;
-            if sound { Ok(scale) } else { Err(keys.bad("rope.scaling.factor", factor, "a positive number")) }
-        };
-        let (freq_scale, ext_factor) = match kind {
-            "none" => (1.0, 0.0),
-            "linear" => (freq_scale()?, 0.0),
-            "yarn" => (freq_scale()?, 1.0),
+        let factor = match kind {
+            "none" => 1.0,
+            "linear" | "yarn" => Self::factor(keys)?,
             _ => return Err(keys.bad("rope.scaling.type", kind, "none, linear or yarn")),
         };
+        let attn_factor = keys.finite("rope.scaling.attn_factor", 1.0)?;
+        let (ext_factor, attn_factor) = match kind {
+            // The op's magnitude goes below 1 with the factor, that of the model does not.
+            "yarn" if factor < 1.0 => (1.0, attn_factor / (1.0 + 0.1 * factor.ln())),
+            "yarn" => (1.0, attn_factor),
+            _ => (0.0, attn_factor),
+        };
+        if !attn_factor.is_finite() {
+            return Err(keys.bad("rope.scaling.factor", factor, "a factor that YaRN has a magnitude for"));
+        }
         // 0 stands for the context length, as in llama.cpp.
         let n_ctx_orig = match meta.u32_or(&keys.key("rope.scaling.original_context_length"), 0)? {
             0 => n_ctx_train,
             n => n,
         };
-        Ok(Self { n_dims, freq_base, freq_scale, ext_factor, n_ctx_orig })
+        Ok(Self {
+            n_dims,
+            pairs: RopeMode::Neox,
+            factors: false,
+            freq_base,
+            freq_scale: 1.0 / factor,
+            ext_factor,
+            attn_factor,
+            n_ctx_orig,
+        })
+    }
+
+    /// The factor by which positions are divided.
+    fn factor(keys: &Keys<'_>) -> Result<f32, ModelError> {
+        let name = "rope.scaling.factor";
+        let old = "rope.scale_linear";
+        let name = if keys.meta().get(&keys.key(name)).is_none() { old } else { name };
+        let factor = keys.finite(name, 1.0)?;
+        let scale = 1.0 / factor;
+        let sound = scale.is_finite() && scale > 0.0;
+        if sound { Ok(factor) } else { Err(keys.bad(name, factor, "a positive number")) }
+    }
+
+    /// With the divisors of the angles that the file has, if it has some.
+    #[must_use]
+    pub(in crate::model) fn with_factors(self, keys: &Keys<'_>) -> Self {
+        Self { factors: keys.has_tensor(FACTORS), ..self }
+    }
+
+    /// Plans the divisors of the angles, if there are any, for a layer of `scope`.
+    ///
+    /// # Errors
+    /// They have another shape or type, or are no divisors.
+    pub(super) fn weights(&self, plan: &mut WeightPlanner<'_>, scope: Scope) -> Result<(), ModelError> {
+        if self.factors { plan.divisors(scope.model(), FACTORS, self.n_dims / 2) } else { Ok(()) }
     }
 
     /// Turns x{d,h,t} by absolute position, in place. For text the position rows of a (interleaved) M-RoPE
     /// are equal, which makes it plain NEOX.
-    pub(super) fn record(&self, g: &mut Graph<'_>, x: Tensor) {
+    pub(super) fn record(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) {
         let rope = params::Rope {
             n_dims: self.n_dims,
-            mode: RopeMode::Neox.wire(),
+            mode: self.pairs.wire(),
             n_ctx_orig: self.n_ctx_orig,
             freq_base: self.freq_base,
             freq_scale: self.freq_scale,
             ext_factor: self.ext_factor,
-            attn_factor: 1.0,
+            attn_factor: self.attn_factor,
             beta_fast: 32.0,
             beta_slow: 1.0,
             sections: [0; 4],
         };
-        g.rec.op_with(Op::Rope, &[Some(x)], &[x], &rope);
+        let factors = self.factors.then(|| g.weight(&scope.model().label(FACTORS)));
+        g.rec.op_with(Op::Rope, &[Some(x), None, factors], &[x], &rope);
     }
 }

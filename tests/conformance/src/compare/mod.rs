@@ -15,6 +15,8 @@ mod shapes;
 #[cfg(test)]
 mod tests;
 mod verdict;
+#[cfg(test)]
+mod vocabularies;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use hexflash::gguf::GgmlType as FileType;
 use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType as FileType, Value};
 use hexflash_oracle::GgmlType;
 use hexflash_oracle::ops::quantize;
 use rand_core::Rng;
@@ -25,6 +25,14 @@ pub enum Architecture {
     Qwen35,
     /// Full attention in every layer
     Qwen3,
+    /// Without norms of queries and keys
+    Llama,
+    /// With biases of queries, keys and values
+    Qwen2,
+    /// As llama, but every fourth layer is not turned
+    Smollm3,
+    /// Windows, norms after what layers add, GELU
+    Gemma3,
 }
 
 impl Architecture {
@@ -33,6 +41,10 @@ impl Architecture {
         match self {
             Self::Qwen35 => "qwen35",
             Self::Qwen3 => "qwen3",
+            Self::Llama => "llama",
+            Self::Qwen2 => "qwen2",
+            Self::Smollm3 => "smollm3",
+            Self::Gemma3 => "gemma3",
         }
     }
 
@@ -40,7 +52,8 @@ impl Architecture {
     fn pre(self) -> &'static str {
         match self {
             Self::Qwen35 => "qwen35",
-            Self::Qwen3 => "qwen2",
+            Self::Qwen3 | Self::Qwen2 => "qwen2",
+            Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
         }
     }
 
@@ -48,9 +61,38 @@ impl Architecture {
     fn mlp_norm(self) -> &'static str {
         match self {
             Self::Qwen35 => "post_attention_norm.weight",
-            Self::Qwen3 => "ffn_norm.weight",
+            Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 => "ffn_norm.weight",
         }
     }
+
+    /// Whether queries and keys are normed.
+    fn has_head_norms(self) -> bool {
+        match self {
+            Self::Qwen35 | Self::Qwen3 | Self::Gemma3 => true,
+            Self::Llama | Self::Qwen2 | Self::Smollm3 => false,
+        }
+    }
+
+    /// Base of the rotary embedding's angles.
+    fn freq_base(self) -> f32 {
+        match self {
+            Self::Qwen35 => 1e7,
+            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 => 1e6,
+            Self::Llama => 1e4,
+            Self::Smollm3 => 5e6,
+        }
+    }
+}
+
+/// How a rotary embedding is stretched to contexts longer than those of the training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Scaling {
+    /// All positions divided by a factor
+    Linear,
+    /// Slow pairs interpolated, fast ones not
+    Yarn,
+    /// A divisor for each pair, as in Llama 3.1
+    Divisors,
 }
 
 /// Weight types that hexflash runs.
@@ -75,13 +117,13 @@ pub enum Weights {
 /// A model's shape.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct Shape {
-    /// Architecture; qwen3 has no linear attention, and the options for it mean nothing there
+    /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere
     #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
     pub architecture: Architecture,
     /// Layers
     #[arg(long, default_value_t = 4)]
     pub layers: u32,
-    /// Every n-th layer has full attention
+    /// Every n-th layer has full attention, in architectures that have other layers
     #[arg(long, default_value_t = 4, value_name = "N")]
     pub interval: u32,
     /// Width of the residual stream
@@ -126,6 +168,12 @@ pub struct Shape {
     /// Give the model a head of its own, rather than the embedding
     #[arg(long)]
     pub untied: bool,
+    /// Biases of queries, keys, values and the output of attention, in architectures that may have them
+    #[arg(long)]
+    pub biases: bool,
+    /// Stretched positions
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub scaling: Option<Scaling>,
     /// Another seed makes other weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -213,15 +261,20 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
     let [state, hk, hv, taps] = [s.state, s.key_heads, s.value_heads, s.taps].map(u64::from);
     let (channels, values) = ((2 * hk + hv) * state, hv * state);
     let norm = Fill::Around(1.0, 0.1);
-    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / (e as f32).sqrt()) };
+    // Gemma makes embeddings larger by the root of their width.
+    let size = if s.architecture == Architecture::Gemma3 { 1.0 } else { (e as f32).sqrt() };
+    let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / size) };
     let mut out = vec![
-        // Elements of about one. Where the head has the same numbers, the norm before it brings logits down
-        // to size, and its signs keep a token from predicting itself.
-        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix((e as f32).sqrt())),
+        // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
+        // logits down to size, and its signs keep a token from predicting itself.
+        ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix(size)),
         ("output_norm.weight".to_owned(), vec![e], last),
     ];
     if s.untied {
         out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)));
+    }
+    if s.scaling == Some(Scaling::Divisors) {
+        out.push(("rope_freqs.weight".to_owned(), vec![u64::from(s.head) / 2], Fill::Around(4.0, 2.0)));
     }
     for i in 0..s.layers {
         let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
@@ -230,16 +283,36 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
         let (full, per_query) = match s.architecture {
             // Each query head has a gate beside it.
             Architecture::Qwen35 => ((i + 1) % s.interval == 0, 2),
-            Architecture::Qwen3 => (true, 1),
+            Architecture::Qwen3
+            | Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Smollm3
+            | Architecture::Gemma3 => (true, 1),
         };
+        if s.architecture == Architecture::Gemma3 {
+            // They give what the layer adds its size, whatever that was before.
+            add("post_attention_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
+            add("post_ffw_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
+        }
         if full {
             let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
             add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
             add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
             add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
-            // Logits of some size, so that attention is not a plain mean.
-            add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
-            add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+            if s.architecture.has_head_norms() {
+                // Logits of some size, so that attention is not a plain mean.
+                add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
+                add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+            }
+            let bias = Fill::Around(0.0, 0.5);
+            if s.biases || s.architecture == Architecture::Qwen2 {
+                add("attn_q.bias", &[per_query * q * head], bias);
+                add("attn_k.bias", &[kv * head], bias);
+                add("attn_v.bias", &[kv * head], bias);
+            }
+            if s.biases {
+                add("attn_output.bias", &[e], bias);
+            }
             add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
         } else {
             add("attn_qkv.weight", &[e, channels], Fill::Matrix(1.0));
@@ -282,37 +355,79 @@ fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, 
     Ok((ty, quantize(ty, &values, k as usize)))
 }
 
-/// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split.
-/// llama.cpp loads such a file; without a vocabulary it would end the process when it is given a text.
-fn tokenizer(w: &mut GgufWriter, pre: &str, vocab: u32) {
-    // llama.cpp's types of tokens.
-    const NORMAL: i32 = 1;
-    const CONTROL: i32 = 3;
-    const UNUSED: i32 = 5;
-    let end = VOCAB_MIN - 1;
-    let text = |id: u32| match u8::try_from(id) {
-        Ok(byte) => byte_char(byte).to_string(),
-        Err(_) if id == end => "<|endoftext|>".to_owned(),
-        Err(_) => format!("[PAD{id}]"),
-    };
-    let kind = |id: u32| match id {
-        _ if id < end => NORMAL,
-        _ if id == end => CONTROL,
-        _ => UNUSED,
-    };
-    w.kv("tokenizer.ggml.model", "gpt2")
-        .kv("tokenizer.ggml.pre", pre)
-        .kv("tokenizer.ggml.tokens", (0..vocab).map(text).collect::<Vec<String>>())
-        .kv("tokenizer.ggml.token_type", (0..vocab).map(kind).collect::<Vec<i32>>())
-        .kv("tokenizer.ggml.merges", Vec::<String>::new())
-        .kv("tokenizer.ggml.eos_token_id", end)
-        .kv("tokenizer.ggml.padding_token_id", end)
-        .kv("tokenizer.ggml.add_bos_token", false);
+/// What a file says of its tokenizer.
+#[derive(Clone, Debug, Default)]
+pub struct Vocabulary {
+    /// Algorithm: `gpt2` or `llama`.
+    pub model: &'static str,
+    /// The rules that cut text into words.
+    pub pre: &'static str,
+    /// Texts by id.
+    pub tokens: Vec<String>,
+    /// llama.cpp's types by id.
+    pub types: Vec<i32>,
+    /// Merge rules, best first, for `gpt2`.
+    pub merges: Vec<String>,
+    /// Scores by id, for `llama`.
+    pub scores: Vec<f32>,
+    /// Other keys: the name without `tokenizer.ggml.`, and the value.
+    pub more: Vec<(&'static str, Value)>,
+}
+
+/// llama.cpp's type of tokens that are text.
+pub const NORMAL: i32 = 1;
+/// Its type of tokens that steer a model.
+pub const CONTROL: i32 = 3;
+/// Its type of tokens that nothing gives.
+const UNUSED: i32 = 5;
+
+impl Vocabulary {
+    /// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split.
+    /// llama.cpp loads such a file; without a vocabulary it would end the process when it is given a text.
+    fn smallest(pre: &'static str, vocab: u32) -> Self {
+        let end = VOCAB_MIN - 1;
+        let text = |id: u32| match u8::try_from(id) {
+            Ok(byte) => byte_char(byte).to_string(),
+            Err(_) if id == end => "<|endoftext|>".to_owned(),
+            Err(_) => format!("[PAD{id}]"),
+        };
+        let kind = |id: u32| match id {
+            _ if id < end => NORMAL,
+            _ if id == end => CONTROL,
+            _ => UNUSED,
+        };
+        Self {
+            model: "gpt2",
+            pre,
+            tokens: (0..vocab).map(text).collect(),
+            types: (0..vocab).map(kind).collect(),
+            more: vec![
+                ("eos_token_id", end.into()),
+                ("padding_token_id", end.into()),
+                ("add_bos_token", false.into()),
+            ],
+            ..Self::default()
+        }
+    }
+
+    fn put(&self, w: &mut GgufWriter<'_>) {
+        w.kv("tokenizer.ggml.model", self.model)
+            .kv("tokenizer.ggml.pre", self.pre)
+            .kv("tokenizer.ggml.tokens", self.tokens.clone())
+            .kv("tokenizer.ggml.token_type", self.types.clone());
+        match self.model {
+            "gpt2" => w.kv("tokenizer.ggml.merges", self.merges.clone()),
+            _ => w.kv("tokenizer.ggml.scores", self.scores.clone()),
+        };
+        for (key, value) in &self.more {
+            w.kv(&format!("tokenizer.ggml.{key}"), value.clone());
+        }
+    }
 }
 
 /// The character that stands for a byte in GPT-2's vocabularies: itself where it can be printed, else, in
 /// order, one from U+0100 on.
-fn byte_char(byte: u8) -> char {
+pub fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let before = (0..byte).filter(|&b| !printable(b)).count() as u32;
     let code = if printable(byte) { u32::from(byte) } else { 0x100 + before };
@@ -324,6 +439,14 @@ fn byte_char(byte: u8) -> char {
 /// # Errors
 /// As [`run`].
 pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
+    write_with(s, &Vocabulary::smallest(s.architecture.pre(), s.vocab), path)
+}
+
+/// Writes a model with a vocabulary of as many tokens as the shape has.
+///
+/// # Errors
+/// As [`run`].
+pub fn write_with(s: &Shape, vocabulary: &Vocabulary, path: &Path) -> Result<(), String> {
     let mut w = GgufWriter::new();
     let file_type = match s.weights {
         Weights::F32 => 0u32,
@@ -338,7 +461,7 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
         .kv("general.name", "random weights")
         .kv("general.quantization_version", 2u32)
         .kv("general.file_type", file_type);
-    tokenizer(&mut w, s.architecture.pre(), s.vocab);
+    vocabulary.put(&mut w);
     let mut numbers = vec![
         ("block_count", s.layers),
         ("context_length", s.context),
@@ -350,26 +473,38 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
         ("attention.key_length", s.head),
         ("attention.value_length", s.head),
     ];
-    let freq_base = match s.architecture {
-        Architecture::Qwen35 => {
-            let rope = s.head / 4;
-            let sections: Vec<i32> =
-                [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
-            w.kv(&format!("{arch}.rope.dimension_sections"), sections);
-            numbers.extend([
-                ("rope.dimension_count", rope),
-                ("ssm.conv_kernel", s.taps),
-                ("ssm.state_size", s.state),
-                ("ssm.group_count", s.key_heads),
-                ("ssm.time_step_rank", s.value_heads),
-                ("ssm.inner_size", s.value_heads * s.state),
-                ("full_attention_interval", s.interval),
-            ]);
-            1e7f32
-        }
-        Architecture::Qwen3 => 1e6,
+    if s.architecture == Architecture::Qwen35 {
+        let rope = s.head / 4;
+        let sections: Vec<i32> =
+            [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
+        w.kv(&format!("{arch}.rope.dimension_sections"), sections);
+        numbers.extend([
+            ("rope.dimension_count", rope),
+            ("ssm.conv_kernel", s.taps),
+            ("ssm.state_size", s.state),
+            ("ssm.group_count", s.key_heads),
+            ("ssm.time_step_rank", s.value_heads),
+            ("ssm.inner_size", s.value_heads * s.state),
+            ("full_attention_interval", s.interval),
+        ]);
+    }
+    if s.architecture == Architecture::Gemma3 {
+        numbers.push(("attention.sliding_window", 24));
+        numbers.push(("attention.sliding_window_pattern", s.interval));
+    }
+    let scaling = match s.scaling {
+        Some(Scaling::Linear) => Some("linear"),
+        Some(Scaling::Yarn) => Some("yarn"),
+        Some(Scaling::Divisors) | None => None,
     };
-    w.kv(&format!("{arch}.rope.freq_base"), freq_base)
+    if let Some(kind) = scaling {
+        w.kv(&format!("{arch}.rope.scaling.type"), kind)
+            .kv(&format!("{arch}.rope.scaling.factor"), 4f32)
+            .kv(&format!("{arch}.rope.scaling.attn_factor"), 1.1f32);
+        // Short enough for pairs of all kinds: turned as they are, in part, and by a fourth.
+        numbers.push(("rope.scaling.original_context_length", 64));
+    }
+    w.kv(&format!("{arch}.rope.freq_base"), s.architecture.freq_base())
         .kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
     for (key, value) in numbers {
         w.kv(&format!("{arch}.{key}"), value);

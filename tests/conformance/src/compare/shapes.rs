@@ -1,6 +1,6 @@
 //! The random models that are compared: real widths, few layers, a small vocabulary.
 
-use super::random::{Architecture, Shape, Weights};
+use super::random::{Architecture, Scaling, Shape, Weights};
 
 /// A model with a name.
 pub struct Named {
@@ -29,12 +29,35 @@ const BASE: Shape = Shape {
     weights: Weights::Q8_0,
     embedding_type: None,
     untied: false,
+    biases: false,
+    scaling: None,
     seed: 1,
 };
 
 /// Attention in every layer, with heads as all sizes of Qwen3 have them.
 const DENSE: Shape =
     Shape { architecture: Architecture::Qwen3, head: 128, ff: 3072, weights: Weights::F16, ..BASE };
+
+/// Llama's, narrower: heads of 64, four queries to a key.
+const LLAMA: Shape =
+    Shape { architecture: Architecture::Llama, head: 64, width: 512, ff: 1408, layers: 3, ..DENSE };
+
+/// Qwen2's, which have biases: seven queries to a key, as in the 0.5B.
+const QWEN2: Shape =
+    Shape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
+
+/// Gemma 3's: windows of 24 in two layers of three, heads of 256 on one key head, as in the 270M and the 1B.
+const GEMMA3: Shape = Shape {
+    architecture: Architecture::Gemma3,
+    layers: 4,
+    interval: 3,
+    heads: 4,
+    kv_heads: 1,
+    head: 256,
+    width: 640,
+    ff: 1024,
+    ..LLAMA
+};
 
 /// All of them.
 pub const SHAPES: &[Named] = &[
@@ -83,6 +106,76 @@ pub const SHAPES: &[Named] = &[
     Named { name: "dense-f16", model: DENSE },
     Named { name: "dense-f16-untied", model: Shape { untied: true, seed: 2, ..DENSE } },
     Named { name: "dense-q8_0", model: Shape { weights: Weights::Q8_0, ..DENSE } },
+    Named { name: "dense-llama-f16", model: LLAMA },
+    // Llama 3.1's divisors, heads of 128; three queries to a key, as in SmolLM2.
+    Named {
+        name: "dense-llama-divisors-f16-untied",
+        model: Shape {
+            head: 128,
+            heads: 6,
+            width: 768,
+            scaling: Some(Scaling::Divisors),
+            untied: true,
+            seed: 15,
+            ..LLAMA
+        },
+    },
+    // A key for each query, and all biases.
+    Named {
+        name: "dense-llama-biases-f32",
+        model: Shape { kv_heads: 8, biases: true, weights: Weights::F32, seed: 4, ..LLAMA },
+    },
+    Named {
+        name: "dense-llama-linear-f16",
+        model: Shape { kv_heads: 1, scaling: Some(Scaling::Linear), seed: 5, ..LLAMA },
+    },
+    Named {
+        name: "dense-llama-yarn-f16",
+        model: Shape { head: 128, heads: 4, scaling: Some(Scaling::Yarn), untied: true, seed: 6, ..LLAMA },
+    },
+    Named { name: "dense-llama-q4_0", model: Shape { weights: Weights::Q4_0, seed: 7, ..LLAMA } },
+    Named { name: "dense-qwen2-f16", model: QWEN2 },
+    Named {
+        name: "dense-qwen2-f16-untied",
+        model: Shape { head: 128, heads: 4, kv_heads: 2, width: 512, untied: true, seed: 8, ..QWEN2 },
+    },
+    Named {
+        name: "dense-qwen2-yarn-f16",
+        model: Shape { heads: 5, width: 320, scaling: Some(Scaling::Yarn), seed: 14, ..QWEN2 },
+    },
+    // The fourth layer is not turned; four queries to a key, as in the 3B.
+    Named {
+        name: "dense-smollm3-f16",
+        model: Shape { architecture: Architecture::Smollm3, layers: 5, seed: 10, ..LLAMA },
+    },
+    Named {
+        name: "dense-smollm3-f16-untied",
+        model: Shape {
+            architecture: Architecture::Smollm3,
+            layers: 4,
+            head: 128,
+            heads: 4,
+            scaling: Some(Scaling::Yarn),
+            untied: true,
+            seed: 11,
+            ..LLAMA
+        },
+    },
+    Named { name: "dense-gemma3-f32", model: Shape { weights: Weights::F32, ..GEMMA3 } },
+    Named { name: "dense-gemma3-f16", model: Shape { seed: 12, ..GEMMA3 } },
+    // The stretched positions of the 4B and larger, whose heads have 128 or 256 values.
+    Named {
+        name: "dense-gemma3-linear-f16-untied",
+        model: Shape {
+            head: 128,
+            heads: 8,
+            kv_heads: 4,
+            scaling: Some(Scaling::Linear),
+            untied: true,
+            seed: 13,
+            ..GEMMA3
+        },
+    },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.
     Named {

@@ -26,6 +26,8 @@ const NARROW: Shape = Shape {
     weights: Weights::Q8_0,
     embedding_type: None,
     untied: false,
+    biases: false,
+    scaling: None,
     seed: 1,
 };
 

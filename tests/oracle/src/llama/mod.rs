@@ -139,8 +139,13 @@ impl Model {
 
     /// Text of token ids; bytes that are not UTF-8 become replacement characters.
     pub fn detokenize(&self, tokens: &[i32]) -> String {
-        let bytes: Vec<u8> = tokens.iter().flat_map(|&t| self.0.piece(t)).collect();
+        let bytes: Vec<u8> = tokens.iter().flat_map(|&t| self.piece(t)).collect();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The bytes of a token, up to 256, which need not be whole characters; special tokens are shown.
+    pub fn piece(&self, token: i32) -> Vec<u8> {
+        self.0.piece(token)
     }
 
     /// Whether a token ends generation.
