@@ -363,6 +363,22 @@ fn slots_multiply_batches() {
     case.refused(ErrorCode::BadShape, 2);
 }
 
+/// With several slots the rows of a step are not one sequence's: a tape may be shorter, and each sequence must
+/// find room when it runs.
+#[test]
+fn tapes_of_several_slots_may_be_shorter_than_a_step() {
+    for n in 1..TOKENS {
+        tape(1, n).refused(ErrorCode::BadShape, TAPE[0]);
+        let mut case = tape(1, n);
+        case.header.n_slots = 2;
+        case.reshape(5, [16, 16, 2, 2]);
+        for (operand, ne) in TAPE.into_iter().zip([[16, 1, n, 2], [16, 2, n, 2], [1, 2, n, 2]]) {
+            case.reshape(operand, ne);
+        }
+        assert_eq!(case.check(), Ok(()), "{n} rows");
+    }
+}
+
 /// Rows that lie on no token axis are nobody's, unless there is one slot.
 #[test]
 fn with_several_slots_rows_lie_on_the_token_axis() {

@@ -101,8 +101,18 @@ pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
                 let commits: Option<Vec<_>> = all.iter().map(|known| known.get(Register::NCommit)).collect();
                 match commits {
                     Some(commits) if commits.iter().any(|&commit| commit > tape) => fails(Register::NCommit),
-                    Some(_) => Fate::Fine,
                     None => Fate::Unknown,
+                    // The first parameter of both says whether rows go onto the tape, unless they fold.
+                    Some(_) if op.params[0] == 0 => Fate::Fine,
+                    Some(_) => {
+                        let taped = all.iter().filter(|known| known.get(Register::Fold) == Some(0));
+                        let rows: Option<Vec<_>> = taped.map(|known| known.get(Register::NTokens)).collect();
+                        match rows {
+                            Some(rows) if rows.iter().any(|&n| n > tape) => fails(Register::NTokens),
+                            Some(_) => Fate::Fine,
+                            None => Fate::Unknown,
+                        }
+                    }
                 }
             }
             // Of one block: see `Model`.

@@ -134,7 +134,7 @@ impl Builder<'_> {
                 let mut defer = 0;
                 if self.random.chance(60) {
                     defer = self.random.below(2) as u32;
-                    let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
+                    let n = if defer == 1 { self.depth(t) } else { self.few() };
                     dst.push(self.put(F32, Shape::fixed([c, n, b * s, 1]), Use::State)?);
                 }
                 self.op(op, &[Some(x), Some(w), Some(ring)], &dst, &params::SsmConv { defer });
@@ -249,13 +249,19 @@ impl Builder<'_> {
         let defer = self.random.below(2) as u32;
         let taped = self.random.chance(60);
         if taped {
-            let n = if defer == 1 { t + self.few() - 1 } else { self.few() };
+            let n = if defer == 1 { self.depth(t) } else { self.few() };
             for [s, h, n, b] in [[s, hk, n, bk], [s, h, n, b], [gates, h, n, b]] {
                 dst.push(self.put(F32, Shape::fixed([s, h, n, b * slots]), Use::State)?);
             }
         }
         self.op(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer: if taped { defer } else { 0 } });
         Some(())
+    }
+
+    /// Rows of a tape that an op writes. With several slots each sequence must find room when it runs.
+    fn depth(&mut self, most: u32) -> u32 {
+        let less = self.header.n_slots > 1 && self.random.chance(50);
+        if less { 1 + self.random.below(most as usize) as u32 } else { most + self.few() - 1 }
     }
 
     fn kv_append(&mut self) -> Option<()> {
