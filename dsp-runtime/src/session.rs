@@ -1,8 +1,8 @@
 //! A session: mapped buffers, kept programs, and the answer to every message.
 //!
 //! The host is not trusted. A request is copied before it is looked at, ids and ranges are checked against
-//! what is mapped, programs are validated on a private copy, register blocks are read once. Every request gets one
-//! response.
+//! what is mapped, programs are validated on a private copy, register blocks are read once. Every request
+//! gets one response.
 
 use core::mem::size_of;
 use core::ptr::NonNull;

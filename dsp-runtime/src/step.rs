@@ -164,8 +164,8 @@ impl Step {
     }
 
     /// Checks that every sequence commits no more than its tape, which has room for `room` tokens, can hold,
-    /// nor than there were: such a commit would be a guess, as would one without a tape. And that the tape has
-    /// room for the rows that an op with this `defer` puts there.
+    /// nor than there were: such a commit would be a guess, as would one without a tape. And that the tape
+    /// has room for the rows that an op with this `defer` puts there.
     ///
     /// # Errors
     /// [`ErrorCode::BadRegister`].

@@ -363,8 +363,8 @@ fn slots_multiply_batches() {
     case.refused(ErrorCode::BadShape, 2);
 }
 
-/// With several slots the rows of a step are not one sequence's: a tape may be shorter, and each sequence must
-/// find room when it runs.
+/// With several slots the rows of a step are not one sequence's: a tape may be shorter, and each sequence
+/// must find room when it runs.
 #[test]
 fn tapes_of_several_slots_may_be_shorter_than_a_step() {
     for n in 1..TOKENS {

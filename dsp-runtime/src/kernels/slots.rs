@@ -90,7 +90,8 @@ impl Part {
     }
 }
 
-/// Steps of one to five sequences, in slots of any order, of widths 1 to [`WIDEST`], some new, some that fold.
+/// Steps of one to five sequences, in slots of any order, of widths 1 to [`WIDEST`], some new, some that
+/// fold.
 fn steps(taped: bool) -> Vec<Vec<Part>> {
     let new = Part { slot: 4, n_past: 0, rows: WIDEST, n_commit: 0, fold: false };
     let mut all = vec![vec![new], vec![new, Part { slot: 1, rows: 1, fold: true, ..new }]];
@@ -356,8 +357,8 @@ fn rotary_positions_are_those_of_the_sequence() {
     }
 }
 
-/// Rows with `fold` enter the states at once in an op that was recorded to defer, and leave the tape as it is:
-/// the same bits as from the op that does not defer. Without `fold` they do neither.
+/// Rows with `fold` enter the states at once in an op that was recorded to defer, and leave the tape as it
+/// is: the same bits as from the op that does not defer. Without `fold` they do neither.
 fn folds(defers: &Trial, plain: &Trial) {
     for parts in steps(true) {
         everywhere(|setup| {

@@ -1,8 +1,8 @@
 //! SSM_CONV: a causal convolution per channel, over a ring of past rows.
 //!
 //! x{C,T,B}, w{C,K}, ring{C,R,B*S} -> y{C,T,B}; the channel is the fast index everywhere, so that lanes are
-//! channels. The rings of slot s of S are entries s*B to s*B + B - 1, tapes likewise. For a span of T, with X\[p\] the raw row of position p (zero where p < 0), as in ggml
-//! (`ggml_compute_forward_ssm_conv_f32`):
+//! channels. The rings of slot s of S are entries s*B to s*B + B - 1, tapes likewise. For a span of T, with
+//! X\[p\] the raw row of position p (zero where p < 0), as in ggml (`ggml_compute_forward_ssm_conv_f32`):
 //!
 //! y\[c,t\] = sum over j = 0..K-1, in this order, of w\[c,j\] X\[n_past + t - (K-1) + j, c\]
 //!
@@ -12,11 +12,12 @@
 //!
 //! With a tape the ring may lag behind by the `n_commit` tokens that the last deferred step kept: their rows
 //! are the first of the tape, and go into the ring now. A deferred step (`defer` = 1) puts its own rows on
-//! the tape instead, unless the block's `fold` is set; so rows that are taken back never get into the ring, and it needs no more of them than
-//! plain decoding.
+//! the tape instead, unless the block's `fold` is set; so rows that are taken back never get into the ring,
+//! and it needs no more of them than plain decoding.
 //!
-//! A unit is a block of channels of one batch of a span: it has read its channels' history before it overwrites any
-//! of it, and no other unit touches them. Weights and history go through VTCM, x and y are streamed.
+//! A unit is a block of channels of one batch of a span: it has read its channels' history before it
+//! overwrites any of it, and no other unit touches them. Weights and history go through VTCM, x and y are
+//! streamed.
 
 use hexflash_abi::op::{params, ssm_conv as abi};
 use hexflash_abi::{Fault, VECTOR_BYTES};

@@ -240,8 +240,8 @@ impl Bounds {
     }
 }
 
-/// The register blocks of a step, mostly such that a program with these bounds takes them: slots of their own,
-/// and no more tokens together than there are. Now and then too many blocks, or too few words.
+/// The register blocks of a step, mostly such that a program with these bounds takes them: slots of their
+/// own, and no more tokens together than there are. Now and then too many blocks, or too few words.
 pub fn row_table(random: &mut Random, Bounds { max_tokens, n_ctx, n_slots }: Bounds) -> Vec<u32> {
     let most = n_slots.min(max_tokens).min(65);
     let mut count = if random.chance(60) { most.min(1 + random.below(5) as u32) } else { 1 };

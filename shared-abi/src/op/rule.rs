@@ -103,8 +103,8 @@ impl Operands<'_> {
         self.header.n_slots == 1 || rows == self.tokens()
     }
 
-    /// Whether a tape of `room` rows has one for every row that a step may defer. With several slots the rows of
-    /// a step are not one sequence's alone, and many of them fold: then each span is checked when it runs.
+    /// Whether a tape of `room` rows has one for every row that a step may defer. With several slots the rows
+    /// of a step are not one sequence's alone, and many of them fold: then each span is checked when it runs.
     pub(super) const fn tape_holds(&self, room: Len, rows: Len) -> bool {
         self.header.n_slots > 1 || room.n >= rows.n
     }

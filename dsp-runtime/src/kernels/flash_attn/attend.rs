@@ -202,9 +202,9 @@ impl<'s> Attend<'s> {
             dst_stride: self.stage.v_row,
         };
         // SAFETY: rows `from..to` of the cache are readable: `at` has checked `from`, and `to` is at most the
-        // span's end, which the registers and the shape rule keep within the cache. The 32 places for rows in the
-        // slot are left alone until the ticket has been waited for (the caller's contract) and are not in the
-        // cache. Nobody writes the caches during this kernel.
+        // span's end, which the registers and the shape rule keep within the cache. The 32 places for rows in
+        // the slot are left alone until the ticket has been waited for (the caller's contract) and are not in
+        // the cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(transfer) }]
     }
 

@@ -2,20 +2,20 @@
 //!
 //! q{D,H,T,B}, k_cache{D,N,Hk,B*S} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B*S} (F16 rows), k{D,Hk,T,B}
 //! and v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) ->
-//! y{Dv,H,T,B}. The caches of slot s of S are entries s*B to s*B + B - 1, and rows of T belong to the slots of
-//! their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//! y{Dv,H,T,B}. The caches of slot s of S are entries s*B to s*B + B - 1, and rows of T belong to the slots
+//! of their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
 //!
 //! ```text
 //! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
 //! y = sum_p exp(x_p) v_p / (sum_p exp(x_p) + exp(sink))                  0 if nothing is visible and no sink
 //! ```
 //!
-//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past + t
-//! and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), fewer
-//! with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no influence. At a position that a
-//! query sees, a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does, while infinity
-//! takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows no NaN would go
-//! on with a number.
+//! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past +
+//! t and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), fewer
+//! with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no
+//! influence. At a position that a query sees, a score that is infinite or NaN makes all of its row NaN. (In
+//! ggml NaN does, while infinity takes all the weight.) It is marked by an infinite maximum, because
+//! arithmetic that knows no NaN would go on with a number.
 //!
 //! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to
 //! multiples of 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum
@@ -96,7 +96,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     damage.outcome()
 }
 
-/// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the slots' caches, as FLASH_ATTN_EXT appends them.
+/// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the slots' caches, as FLASH_ATTN_EXT appends
+/// them.
 ///
 /// # Errors
 /// Keys or values that f16 does not hold.

@@ -3,7 +3,8 @@
 //! q,k{S,Hk,T,B'}, v{S,H,T,B}, g{1|S,H,T,B}, beta{1,H,T,B}, state{S values j, S keys i, H, B*slots} ->
 //! y{S,H,T,B}. Head h reads q and k of head h mod Hk, batch b those of batch b / (B/B'), as ggml has it. The
 //! states of a slot s are entries s*B to s*B + B - 1, and rows of T belong to the slots of their spans. Per
-//! token, with e = exp(g), or e_i = exp(g_i) per key index (as in ggml's `ggml_compute_forward_gated_delta_net`):
+//! token, with e = exp(g), or e_i = exp(g_i) per key index (as in ggml's
+//! `ggml_compute_forward_gated_delta_net`):
 //!
 //! ```text
 //! a_j = sum_i S_ij k_i    b_j = sum_i S_ij q_i                 (vector gate: of e_i S_ij)
@@ -18,15 +19,15 @@
 //! token t + 1 share a pass over the state (one load, one store per vector and token) and are the same
 //! operations as in two passes: tokens may be grouped into steps in any way, bit for bit.
 //!
-//! A unit is a head of a batch of a span. Its state comes to VTCM and goes back by DMA; the next head's state is on
-//! its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
+//! A unit is a head of a batch of a span. Its state comes to VTCM and goes back by DMA; the next head's state
+//! is on its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
 //!
 //! With a factor tape the state may lag behind `n_past` by the `n_commit` tokens that the tape holds:
-//! tape_k{S,Hk,N,B'*slots}, tape_delta{S,H,N,B*slots}, tape_g{1|S,H,N,B*slots}. Every step first folds them, by the very
-//! operations with which plain decoding advances a state, so that the bits are the same. With `defer` the
-//! state then goes home as folded, the step's tokens advance a scratch copy that is dropped, and their
-//! factors replace those on the tape. Folding happens when it is known how many of the tokens count. Spans
-//! with `fold` advance the state at once, as without `defer`.
+//! tape_k{S,Hk,N,B'*slots}, tape_delta{S,H,N,B*slots}, tape_g{1|S,H,N,B*slots}. Every step first folds them,
+//! by the very operations with which plain decoding advances a state, so that the bits are the same. With
+//! `defer` the state then goes home as folded, the step's tokens advance a scratch copy that is dropped, and
+//! their factors replace those on the tape. Folding happens when it is known how many of the tokens count.
+//! Spans with `fold` advance the state at once, as without `defer`.
 
 mod general;
 mod head;

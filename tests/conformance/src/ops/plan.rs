@@ -245,9 +245,9 @@ impl Plan {
         rec
     }
 
-    /// The same memory as a program of several sequences in place of one of several batches: the rows of batch
-    /// j follow those of batch j - 1 on the token axis, and its states are those of slot j. For steps that use
-    /// all of the token axis.
+    /// The same memory as a program of several sequences in place of one of several batches: the rows of
+    /// batch j follow those of batch j - 1 on the token axis, and its states are those of slot j. For steps
+    /// that use all of the token axis.
     ///
     /// `None` where there is nothing of the kind: one batch, an op that does not go by slots, tokens that are
     /// apart, operands that several batches share, more rows than the caches have positions.
