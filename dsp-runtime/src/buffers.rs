@@ -130,7 +130,7 @@ impl BufferTable {
     ///
     /// # Errors
     /// [`ErrorCode::UnknownBuffer`]; [`ErrorCode::MapFailed`]: there is no room for all of them at once.
-    pub fn hold(
+    pub fn ensure_mapped(
         &mut self,
         platform: &impl Platform,
         ids: impl Iterator<Item = BufferId> + Clone,

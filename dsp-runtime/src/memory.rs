@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use hexflash_abi::DType;
 use hexflash_abi::program::{NO_TOKEN_AXIS, TensorDesc};
 
-use crate::hvx::{BYTES, Lines};
+use crate::hvx::{BYTES, VectorPtr};
 use crate::row::{Row, RowMut};
 
 /// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
@@ -315,12 +315,12 @@ pub struct LinesOfRows<'v>(Walk<'v>);
 impl LinesOfRows<'_> {
     /// The next row; the last one again when there is no other.
     #[inline(always)]
-    pub fn step(&mut self) -> Lines {
+    pub fn step(&mut self) -> VectorPtr {
         let at = self.0.at;
         let _ = self.0.next();
         // SAFETY: `at` is the view's base plus multiples of its strides, and `lines_from` has checked that
         // base and strides are multiples of 128.
-        unsafe { Lines::new_unchecked(at) }
+        unsafe { VectorPtr::new_unchecked(at) }
     }
 }
 

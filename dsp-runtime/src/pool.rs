@@ -13,8 +13,8 @@
 use hexflash_abi::Fault;
 use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
-use crate::dma::{DmaMode, DmaQueue, FaultSlot};
-use crate::hvx::{Hvx, Isa, Lines, WithHvx};
+use crate::dma::{DmaMode, DmaQueue, FirstFault};
+use crate::hvx::{Hvx, Isa, VectorPtr, WithHvx};
 use crate::platform::Platform;
 use crate::vtcm::{Vtcm, VtcmPlan};
 
@@ -127,7 +127,7 @@ impl Worker<'_> {
 
     /// This worker's own region of VTCM.
     #[inline]
-    pub fn own_vtcm(&self) -> Lines {
+    pub fn own_vtcm(&self) -> VectorPtr {
         self.vtcm.region(self.id * self.plan.own, self.plan.own)
     }
 
@@ -163,7 +163,7 @@ pub struct Pool<'p, P: Platform> {
     /// Threads that sleep on `epoch` or `gate`. While there are none, wakes are skipped.
     sleepers: AtomicU32,
     counter: AtomicUsize,
-    fault: FaultSlot,
+    fault: FirstFault,
     stop: AtomicBool,
     dispatched: AtomicBool,
     /// Workers that have a thread in [`serve`](Pool::serve), a bit each.
@@ -210,7 +210,7 @@ impl<'p, P: Platform> Pool<'p, P> {
             gate: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
             counter: AtomicUsize::new(0),
-            fault: FaultSlot::new(),
+            fault: FirstFault::new(),
             stop: AtomicBool::new(false),
             dispatched: AtomicBool::new(false),
             served: AtomicU32::new(0),

@@ -30,7 +30,7 @@ const MAX_BYTES: usize = match block_bytes(MAX_BUFFERS, MAX_TENSORS, MAX_OPS) {
 
 /// A piece of the arena, by offset and length. Only its owner looks inside.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct ArenaRange {
     offset: usize,
     bytes: usize,
 }
@@ -68,7 +68,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`ErrorCode::ProgramTooLarge`] with the bytes needed.
-    pub fn allocate(&mut self, bytes: usize) -> Result<Block, Fault> {
+    pub fn allocate(&mut self, bytes: usize) -> Result<ArenaRange, Fault> {
         let full = Fault::new(ErrorCode::ProgramTooLarge, bytes as u32);
         if bytes > self.bytes {
             return Err(full);
@@ -89,16 +89,16 @@ impl Arena {
             return Err(full);
         }
         self.used.insert(place, (at, bytes)).map_err(|_| full)?;
-        Ok(Block { offset: at, bytes })
+        Ok(ArenaRange { offset: at, bytes })
     }
 
     /// Gives a block back.
-    pub fn free(&mut self, block: Block) {
+    pub fn free(&mut self, block: ArenaRange) {
         self.used.retain(|&(offset, _)| offset != block.offset);
     }
 
     /// The bytes of a block.
-    pub fn get(&self, block: &Block) -> &[u8] {
+    pub fn get(&self, block: &ArenaRange) -> &[u8] {
         // SAFETY: `allocate` made the block inside the arena's memory, apart from all other blocks, and its
         // bytes are initialised (the contract of `new`). The arena is borrowed for as long as the slice
         // lives, so that nothing writes it.
@@ -106,7 +106,7 @@ impl Arena {
     }
 
     /// The bytes of a block, to write.
-    pub fn get_mut(&mut self, block: &Block) -> &mut [u8] {
+    pub fn get_mut(&mut self, block: &ArenaRange) -> &mut [u8] {
         // SAFETY: `allocate` made the block inside the arena's memory, apart from all other blocks, and its
         // bytes are initialised (the contract of `new`). The arena is borrowed exclusively for as long as the
         // slice lives.
@@ -129,7 +129,7 @@ struct StoredPlan {
 /// A validated program: the block, then a plan per op, then the indices of tensors that the host touches.
 #[derive(Debug)]
 pub struct Loaded {
-    block: Block,
+    block: ArenaRange,
     block_bytes: usize,
     n_ops: usize,
     n_io: usize,
@@ -137,7 +137,7 @@ pub struct Loaded {
 }
 
 /// A loaded program, opened for a run.
-pub struct Open<'a> {
+pub struct LoadedView<'a> {
     /// The validated program.
     pub program: Program<'a>,
     plans: &'a [StoredPlan],
@@ -147,7 +147,7 @@ pub struct Open<'a> {
     pub ends_round: bool,
 }
 
-impl Open<'_> {
+impl LoadedView<'_> {
     /// The plan of op `i`.
     ///
     /// # Errors
@@ -220,14 +220,14 @@ impl Loaded {
     ///
     /// # Errors
     /// [`ErrorCode::Internal`]: the arena was overwritten.
-    pub fn open<'a>(&self, arena: &'a Arena) -> Result<Open<'a>, Fault> {
+    pub fn open<'a>(&self, arena: &'a Arena) -> Result<LoadedView<'a>, Fault> {
         let internal = Fault::new(ErrorCode::Internal, line!());
         let (block, side) = arena.get(&self.block).split_at(self.block_bytes.next_multiple_of(8));
         let program = Program::parse(&block[..self.block_bytes])?;
         let (plans, side) =
             <[StoredPlan]>::ref_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
-        Ok(Open { program, plans, io, ends_round: self.ends_round })
+        Ok(LoadedView { program, plans, io, ends_round: self.ends_round })
     }
 
     fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {
@@ -285,7 +285,7 @@ mod tests {
         for seed in 0..200 {
             let mut random = random(seed, 600, 0.0, 1.0).into_iter();
             let mut number = |n: usize| ((random.next().unwrap() * n as f32) as usize).min(n - 1);
-            let (mut arena, mut blocks) = (arena(), std::vec::Vec::<Block>::new());
+            let (mut arena, mut blocks) = (arena(), std::vec::Vec::<ArenaRange>::new());
             for _ in 0..200 {
                 if number(2) == 0 && !blocks.is_empty() {
                     arena.free(blocks.swap_remove(number(blocks.len())));
@@ -294,7 +294,7 @@ mod tests {
                     let Ok(block) = arena.allocate(bytes) else { continue };
                     assert!(block.offset % ALIGN == 0 && block.bytes >= bytes.max(1));
                     assert!(block.offset + block.bytes <= BYTES);
-                    let apart = |b: &Block| {
+                    let apart = |b: &ArenaRange| {
                         b.offset + b.bytes <= block.offset || block.offset + block.bytes <= b.offset
                     };
                     assert!(blocks.iter().all(apart), "seed {seed}: {block:?} {blocks:?}");
@@ -303,7 +303,7 @@ mod tests {
                 assert_eq!(arena.used.len(), blocks.len());
             }
             blocks.into_iter().for_each(|block| arena.free(block));
-            assert_eq!(arena.allocate(BYTES).unwrap(), Block { offset: 0, bytes: BYTES });
+            assert_eq!(arena.allocate(BYTES).unwrap(), ArenaRange { offset: 0, bytes: BYTES });
         }
     }
 

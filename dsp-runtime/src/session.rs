@@ -25,7 +25,7 @@ use crate::memory::View;
 use crate::plan::Resources;
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
-use crate::program::{Arena, Loaded, Open};
+use crate::program::{Arena, Loaded, LoadedView};
 use crate::step::{MAX_BLOCKS, Step};
 
 /// The state behind one queue.
@@ -38,7 +38,7 @@ pub struct Session<'d, 'p, P: Platform> {
     arch: u32,
     /// The step at hand.
     step: Step,
-    told: Told,
+    written: HostRanges,
 }
 
 /// Memory that the last message wrote for the host to read.
@@ -54,7 +54,7 @@ pub struct HostRange {
 
 /// The ranges that one message reports. There is room for more than our programs have; a range without room
 /// is flushed but not reported.
-type Told = heapless::Vec<HostRange, 16>;
+type HostRanges = heapless::Vec<HostRange, 16>;
 
 /// How far a message got before it failed, which is what its status says.
 enum Failure {
@@ -74,20 +74,20 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere.
     pub fn new(platform: &'p P, pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
-        let (buffers, step, told) = (BufferTable::new(), Step::new(), Told::new());
-        Self { platform, pool, arena, buffers, programs, arch, step, told }
+        let (buffers, step, written) = (BufferTable::new(), Step::new(), HostRanges::new());
+        Self { platform, pool, arena, buffers, programs, arch, step, written }
     }
 
     /// The ranges that the last message wrote for the host to read. They have been written back from the
     /// DSP's caches; transports use the list where the host's caches need maintenance, too.
-    pub fn told(&self) -> &[HostRange] {
-        &self.told
+    pub fn written_for_host(&self) -> &[HostRange] {
+        &self.written
     }
 
     /// Answers one request, given as the bytes that arrived.
     pub fn handle(&mut self, bytes: &[u8]) -> Response {
         let start = self.platform.now_ns();
-        self.told.clear();
+        self.written.clear();
         let mut response = match Request::read_from_bytes(bytes) {
             Ok(request) => self.answer(&request),
             // There is no sequence number to echo in something that is not a request.
@@ -196,8 +196,9 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = self.load_block(load.block)?;
         // Checked at load, so that it cannot fail in the middle of a text: all that the program uses must be
         // mapped at once.
-        let room =
-            loaded.open(&self.arena).and_then(|open| hold(&mut self.buffers, self.platform, &open, None));
+        let room = loaded
+            .open(&self.arena)
+            .and_then(|open| ensure_mapped(&mut self.buffers, self.platform, &open, None));
         if let Err(fault) = room {
             loaded.unload(&mut self.arena);
             return Err(fault.into());
@@ -207,13 +208,13 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 
     fn load_block(&mut self, block: Range) -> Result<Loaded, Fault> {
-        self.buffers.hold(self.platform, core::iter::once(block.buffer))?;
+        self.buffers.ensure_mapped(self.platform, core::iter::once(block.buffer))?;
         let shared = self.buffers.range(block)?;
         let bytes = block.len as usize;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
         let resources = self.resources();
-        // SAFETY: `hold` has mapped the buffer, and `range` has checked that `bytes` from `shared` on lie
-        // inside the mapping, which stays as long as this message is handled.
+        // SAFETY: `ensure_mapped` has mapped the buffer, and `range` has checked that `bytes` from `shared`
+        // on lie inside the mapping, which stays as long as this message is handled.
         unsafe { Loaded::load(&mut self.arena, shared, bytes, &self.buffers, resources) }
     }
 
@@ -230,18 +231,18 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let loaded = self.programs.get(id as usize).and_then(Option::as_ref);
         let loaded = loaded.ok_or(Fault::new(ErrorCode::UnknownProgram, id))?;
         let open = loaded.open(&self.arena)?;
-        hold(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
-        let Self { platform, pool, buffers, step, told, .. } = self;
-        execute(*platform, pool, buffers, &open, step, table, told)
+        ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
+        let Self { platform, pool, buffers, step, written, .. } = self;
+        execute(*platform, pool, buffers, &open, step, table, written)
     }
 
     fn run(&mut self, run: &Run) -> Result<PartCosts, Failure> {
         let table = self.read_step(run.registers)?;
         let loaded = self.load_block(run.block)?;
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
-            hold(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
-            let Self { platform, pool, buffers, step, told, .. } = self;
-            execute(*platform, pool, buffers, &open, step, table, told)
+            ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
+            let Self { platform, pool, buffers, step, written, .. } = self;
+            execute(*platform, pool, buffers, &open, step, table, written)
         });
         loaded.unload(&mut self.arena);
         outcome
@@ -260,12 +261,12 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         if !range.offset.is_multiple_of(4) {
             return Err(Fault::new(ErrorCode::Misaligned, range.offset as u32));
         }
-        self.buffers.hold(self.platform, core::iter::once(range.buffer))?;
+        self.buffers.ensure_mapped(self.platform, core::iter::once(range.buffer))?;
         let shared = self.buffers.range(range)?;
         self.platform.cache(CacheOp::Invalidate, shared.as_ptr(), bytes);
         let shared = shared.cast::<StepRegisters>();
-        // SAFETY: `hold` has mapped the buffer, at a multiple of 128 (`Platform::map`), and `range` has
-        // checked that `count` times the bytes of a `StepRegisters` from `shared` on lie inside it, at an
+        // SAFETY: `ensure_mapped` has mapped the buffer, at a multiple of 128 (`Platform::map`), and `range`
+        // has checked that `count` times the bytes of a `StepRegisters` from `shared` on lie inside it, at an
         // offset that is a multiple of 4. Every bit pattern is a value of it. The reads are volatile because
         // the host may write them at any time: the copies are what is checked and used.
         self.step.begin((0..count).map(|i| unsafe { shared.add(i).read_volatile() }));
@@ -285,13 +286,13 @@ struct RowTable {
 }
 
 /// Makes sure that all buffers of a program are mapped, and the buffer `besides`.
-fn hold<P: Platform>(
+fn ensure_mapped<P: Platform>(
     buffers: &mut BufferTable,
     platform: &P,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     besides: Option<BufferId>,
 ) -> Result<(), Fault> {
-    buffers.hold(platform, open.program.buffers.iter().map(|b| b.buffer).chain(besides))
+    buffers.ensure_mapped(platform, open.program.buffers.iter().map(|b| b.buffer).chain(besides))
 }
 
 /// Runs an opened program, or nothing if the registers say that rounds have ended. A program that ends a
@@ -301,10 +302,10 @@ fn execute<P: Platform>(
     platform: &P,
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     step: &mut Step,
     table: RowTable,
-    told: &mut Told,
+    written: &mut HostRanges,
 ) -> Result<PartCosts, Failure> {
     let mut costs = [0; PARTS];
     if step.halted() && Halt::parse(step.blocks()[0].get(Register::Halt)).is_some() {
@@ -337,11 +338,11 @@ fn execute<P: Platform>(
         unsafe { home.write_volatile(*step.only_mut()?) };
         platform.cache(CacheOp::Flush, home.as_ptr().cast(), size_of::<StepRegisters>());
         if let Some(mapping) = buffers.get(table.range.buffer) {
-            tell(told, mapping.fd, table.range.offset, size_of::<StepRegisters>() as u64);
+            note_written(written, mapping.fd, table.range.offset, size_of::<StepRegisters>() as u64);
         }
     }
     // Also after a failure, so that on every device the host sees what the ops before it did.
-    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(told));
+    maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(written));
     outcome.map(|()| costs)
 }
 
@@ -350,7 +351,7 @@ fn run_ops<P: Platform>(
     platform: &P,
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     step: &mut Step,
     costs: &mut PartCosts,
 ) -> Result<(), Failure> {
@@ -375,7 +376,7 @@ fn run_ops<P: Platform>(
 fn run_op<P: Platform, T>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     step: &mut Step,
     i: usize,
     look: impl FnOnce(&OpRun<'_>) -> T,
@@ -403,7 +404,7 @@ fn run_op<P: Platform, T>(
 fn origin<P: Platform>(
     pool: &mut Dispatcher<'_, '_, P>,
     buffers: &BufferTable,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     step: &mut Step,
     noticed: usize,
 ) -> Option<usize> {
@@ -435,7 +436,7 @@ fn spend(costs: &mut PartCosts, part: u16, more: u64) {
 /// Fills in the operands of an op as views of this step. They are written where they are used: to return
 /// arrays for as many operands as an op may have would take longer than all else here.
 #[inline(always)]
-fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
+fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &LoadedView<'_>) {
     // The bound of every row, `max_tokens`, is a u32.
     let n_tokens = run.step.rows() as u32;
     let view = |index: TensorIndex| {
@@ -451,23 +452,23 @@ fn take_operands(run: &mut OpRun<'_>, buffers: &BufferTable, open: &Open<'_>) {
     }
 }
 
-fn base_of(buffers: &BufferTable, open: &Open<'_>, index: u16) -> Option<NonNull<u8>> {
+fn base_of(buffers: &BufferTable, open: &LoadedView<'_>, index: u16) -> Option<NonNull<u8>> {
     let id: BufferId = open.program.buffers.get(usize::from(index))?.buffer;
     buffers.get(id)?.base
 }
 
-fn tell(told: &mut Told, fd: Fd, offset: u64, bytes: u64) {
-    let _ = told.push(HostRange { fd, offset, bytes });
+fn note_written(written: &mut HostRanges, fd: Fd, offset: u64, bytes: u64) {
+    let _ = written.push(HostRange { fd, offset, bytes });
 }
 
 /// Cache maintenance of the tensors that the host touches.
 fn maintain<P: Platform>(
     platform: &P,
     buffers: &BufferTable,
-    open: &Open<'_>,
+    open: &LoadedView<'_>,
     flag: TensorFlags,
     op: CacheOp,
-    mut told: Option<&mut Told>,
+    mut written: Option<&mut HostRanges>,
 ) {
     for &index in open.io {
         let Some(tensor) = open.program.tensor(index) else { continue };
@@ -480,8 +481,8 @@ fn maintain<P: Platform>(
             let bytes = tensor.extent(dtype).unwrap_or(0);
             platform.cache(op, at, bytes as usize);
             let fd = open.program.buffers.get(usize::from(tensor.buffer)).and_then(|b| buffers.get(b.buffer));
-            if let (Some(told), Some(mapping)) = (told.as_deref_mut(), fd) {
-                tell(told, mapping.fd, tensor.offset, bytes);
+            if let (Some(written), Some(mapping)) = (written.as_deref_mut(), fd) {
+                note_written(written, mapping.fd, tensor.offset, bytes);
             }
         }
     }

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
-use crate::hvx::Lines;
+use crate::hvx::VectorPtr;
 
 /// The scratchpad of a session.
 #[derive(Clone, Copy, Debug)]
@@ -39,9 +39,9 @@ impl Vtcm {
     /// # Panics
     /// If the region leaves the scratchpad or does not start at a whole vector, which a plan never makes it
     /// do.
-    pub fn region(&self, offset: usize, bytes: usize) -> Lines {
+    pub fn region(&self, offset: usize, bytes: usize) -> VectorPtr {
         assert!(offset <= self.bytes && bytes <= self.bytes - offset);
-        let region = Lines::new(self.base.as_ptr().wrapping_add(offset));
+        let region = VectorPtr::new(self.base.as_ptr().wrapping_add(offset));
         // Plans are whole vectors, and so is the address of the scratchpad.
         region.unwrap_or_else(|| panic!("VTCM at {offset} is not a vector"))
     }

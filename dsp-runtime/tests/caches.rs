@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 
 use common::*;
-use hexflash_abi::accept::{HEAD, SLOTS};
+use hexflash_abi::accept::{HEAD, REPORTS};
 use hexflash_abi::message::Message;
 use hexflash_abi::op::params;
 use hexflash_abi::program::{TensorDesc, TensorFlags};
@@ -105,7 +105,7 @@ fn advanced_registers_are_written_back() {
             TensorDesc { token_axis: 0, ..at(4096, [4, 1, 1, 1]) },
             TensorDesc { token_axis: 0, ..at(4224, [4, 1, 1, 1]) },
             at(4352, [1; 4]),
-            at(4480, [HEAD as u32 + 4, SLOTS as u32, 1, 1]),
+            at(4480, [HEAD as u32 + 4, REPORTS as u32, 1, 1]),
             at(5120, [1; 4]),
         ];
         let mut accept = op(Op::Accept, &[0, 1, 2], 3);

@@ -7,7 +7,7 @@ mod common;
 
 use common::*;
 use hexflash_abi::ErrorCode::*;
-use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, REPORTS, ROUND};
 use hexflash_abi::message::{Message, Run};
 use hexflash_abi::op::params;
 use hexflash_abi::program::{OpDesc, PARTS, TensorDesc, TensorFlags};
@@ -54,7 +54,7 @@ fn part(part: usize, desc: OpDesc) -> OpDesc {
 fn round() -> Vec<u8> {
     let none = hexflash_abi::program::NO_TOKEN_AXIS;
     let [words, block] = [WORDS as u32, BLOCK_TOKENS as u32];
-    let mut out = ints(OUT, [HEAD as u32 + block, SLOTS as u32], none);
+    let mut out = ints(OUT, [HEAD as u32 + block, REPORTS as u32], none);
     out.flags = TensorFlags::HOST_READS.bits();
     let mut tensors = vec![
         ints(TARGET, [1, words], none),
@@ -156,7 +156,7 @@ impl Task {
 
 /// A round's row: its number, how many drafts it had, the words, the halt.
 fn row(host: &Host<'_, '_, '_>, round: u32) -> (u32, u32, Vec<u32>, Halt) {
-    let at = OUT as usize + round as usize % SLOTS * 4 * (HEAD + BLOCK_TOKENS);
+    let at = OUT as usize + round as usize % REPORTS * 4 * (HEAD + BLOCK_TOKENS);
     let word = |i| host.memory[1].word(at + 4 * i);
     let words = (0..word(EMITTED) as usize).map(|i| word(HEAD + i)).collect();
     (word(ROUND), word(DRAFTED), words, Halt::parse(word(HALT)).unwrap())

@@ -49,7 +49,8 @@ pub fn state_bytes(engine: &Engine) -> Vec<u8> {
     bytes
 }
 
-/// The residual stream at tap `tap` of [`EngineOptions::probes`](crate::engine::EngineOptions::probes) for the
+/// The residual stream at tap `tap` of [`EngineOptions::probes`](crate::engine::EngineOptions::probes) for
+/// the
 /// `n` rows of the last prefill step, `{n_embd, n}`.
 pub fn tap(engine: &Engine, tap: usize, n: usize) -> Vec<f32> {
     let width = engine.config.n_embd as usize;

@@ -10,8 +10,8 @@ use crate::wire::Fingerprint;
 /// Words before the tokens.
 pub const HEAD: usize = 4;
 
-/// Rows: round `r` writes row `r % SLOTS`. So many rounds may be in flight.
-pub const SLOTS: usize = 2;
+/// Rows: round `r` writes row `r % REPORTS`. So many rounds may be in flight.
+pub const REPORTS: usize = 2;
 
 /// Word of the round's number, as the register `round` had it.
 pub const ROUND: usize = 0;
@@ -25,7 +25,7 @@ pub const HALT: usize = 3;
 /// The words of a row.
 pub(crate) const FINGERPRINT: Fingerprint = Fingerprint::new("accept")
     .value("head", HEAD as u64)
-    .value("slots", SLOTS as u64)
+    .value("slots", REPORTS as u64)
     .value("round", ROUND as u64)
     .value("drafted", DRAFTED as u64)
     .value("emitted", EMITTED as u64)

@@ -385,7 +385,7 @@ fn another_layout_is_told_apart() {
 #[test]
 fn accept_rows() {
     assert_eq!([accept::ROUND, accept::DRAFTED, accept::EMITTED, accept::HALT], [0, 1, 2, 3]);
-    assert_eq!((accept::HEAD, accept::SLOTS), (4, 2));
+    assert_eq!((accept::HEAD, accept::REPORTS), (4, 2));
 }
 
 #[test]

@@ -70,8 +70,8 @@ fn table(platform: &Small, n: u32) -> BufferTable {
     table
 }
 
-fn hold(table: &mut BufferTable, platform: &Small, ids: &[u32]) -> Result<(), ErrorCode> {
-    table.hold(platform, ids.iter().map(|&id| BufferId(id))).map_err(|fault| fault.code)
+fn ensure_mapped(table: &mut BufferTable, platform: &Small, ids: &[u32]) -> Result<(), ErrorCode> {
+    table.ensure_mapped(platform, ids.iter().map(|&id| BufferId(id))).map_err(|fault| fault.code)
 }
 
 #[test]
@@ -79,13 +79,13 @@ fn what_was_not_used_for_longest_makes_room() {
     let platform = Small::new(300);
     let mut table = table(&platform, 3);
     assert_eq!(platform.mapped(), [1, 2, 3]);
-    hold(&mut table, &platform, &[1]).unwrap();
+    ensure_mapped(&mut table, &platform, &[1]).unwrap();
     table.map(&platform, BufferId(4), Fd(4), INFO).unwrap();
     assert_eq!(platform.mapped(), [1, 3, 4]);
-    hold(&mut table, &platform, &[2, 3]).unwrap();
+    ensure_mapped(&mut table, &platform, &[2, 3]).unwrap();
     assert_eq!(platform.mapped(), [2, 3, 4]);
     // What is in use stays, whatever its age.
-    hold(&mut table, &platform, &[3, 1, 2]).unwrap();
+    ensure_mapped(&mut table, &platform, &[3, 1, 2]).unwrap();
     assert_eq!(platform.mapped(), [1, 2, 3]);
     let range = |buffer, offset| Range { buffer: BufferId(buffer), len: 1, offset };
     assert_eq!(table.range(range(1, 7)).unwrap().addr().get(), (1 << 20) + 7);
@@ -99,17 +99,17 @@ fn what_was_not_used_for_longest_makes_room() {
 fn what_does_not_fit_at_once_is_refused_and_the_rest_can_still_be_used() {
     let platform = Small::new(300);
     let mut table = table(&platform, 4);
-    assert_eq!(hold(&mut table, &platform, &[1, 2, 3, 4]), Err(ErrorCode::MapFailed));
-    assert_eq!(hold(&mut table, &platform, &[1, 9]), Err(ErrorCode::UnknownBuffer));
+    assert_eq!(ensure_mapped(&mut table, &platform, &[1, 2, 3, 4]), Err(ErrorCode::MapFailed));
+    assert_eq!(ensure_mapped(&mut table, &platform, &[1, 9]), Err(ErrorCode::UnknownBuffer));
     for ids in [[1, 2, 3], [2, 3, 4], [4, 1, 2]] {
-        hold(&mut table, &platform, &ids).unwrap();
+        ensure_mapped(&mut table, &platform, &ids).unwrap();
         let mut expected = ids.map(|id| id as i32);
         expected.sort_unstable();
         assert_eq!(platform.mapped(), expected);
     }
     let large = BufferInfo { size: 301, read_only: true };
     assert_eq!(table.map(&platform, BufferId(5), Fd(5), large).unwrap_err().code, ErrorCode::MapFailed);
-    hold(&mut table, &platform, &[1, 3]).unwrap();
+    ensure_mapped(&mut table, &platform, &[1, 3]).unwrap();
     assert_eq!(platform.mapped(), [1, 3]);
 }
 
@@ -124,7 +124,7 @@ fn memory_has_one_id_unless_nobody_writes_it() {
     assert!(platform.mapped().is_empty());
     let read_only = BufferInfo { read_only: true, ..INFO };
     table.map(&platform, BufferId(4), Fd(4), read_only).unwrap();
-    hold(&mut table, &platform, &[2]).unwrap();
+    ensure_mapped(&mut table, &platform, &[2]).unwrap();
     table.map(&platform, BufferId(5), Fd(4), read_only).unwrap();
     assert_eq!(table.map(&platform, BufferId(5), Fd(6), INFO).unwrap_err().code, ErrorCode::BufferInUse);
     assert_eq!(table.map(&platform, BufferId(64), Fd(6), INFO).unwrap_err().code, ErrorCode::UnknownBuffer);

@@ -13,7 +13,7 @@ use hexflash_abi::{ErrorCode, Fault};
 use super::{DEPTH, Transfer};
 
 /// Descriptors of a ring: one per transfer in flight, and the end that the first is linked to.
-const SLOTS: usize = DEPTH + 1;
+const DESCRIPTORS: usize = DEPTH + 1;
 const BEFORE_ALL: usize = DEPTH;
 /// How long a transfer may take before the engine counts as hung, in microseconds: many times what all of
 /// VTCM takes.
@@ -63,12 +63,12 @@ impl Descriptor {
 /// A worker's descriptors, at an address that stays: engines are said not to take those on stacks.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Ring([Descriptor; SLOTS]);
+pub struct Ring([Descriptor; DESCRIPTORS]);
 
 impl Ring {
     /// Descriptors of an engine that was never started.
     pub const fn new() -> Self {
-        Self([const { Descriptor::new() }; SLOTS])
+        Self([const { Descriptor::new() }; DESCRIPTORS])
     }
 }
 

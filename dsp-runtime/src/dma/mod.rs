@@ -309,13 +309,13 @@ unsafe fn copy(src: *const u8, dst: *mut u8, bytes: usize) {
 
 /// The first fault that any worker reports, kept for the response.
 #[derive(Debug)]
-pub struct FaultSlot {
+pub struct FirstFault {
     /// Zero for none, else the code.
     code: AtomicU32,
     detail: AtomicU32,
 }
 
-impl FaultSlot {
+impl FirstFault {
     /// No fault yet.
     #[allow(clippy::new_without_default, reason = "a slot is made on purpose")]
     pub fn new() -> Self {

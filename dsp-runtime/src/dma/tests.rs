@@ -90,7 +90,7 @@ fn rows_keep_their_strides() {
 
 #[test]
 fn the_first_fault_stays_until_it_is_taken() {
-    let slot = FaultSlot::new();
+    let slot = FirstFault::new();
     assert_eq!(slot.take(), Ok(()));
     let (first, second) = (Fault::new(ErrorCode::BadRowIndex, 7), Fault::new(ErrorCode::DmaError, 8));
     slot.report(first);

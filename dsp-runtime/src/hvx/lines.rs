@@ -5,9 +5,9 @@ use super::{BYTES, Hvx};
 /// The address of adjacent vectors: a multiple of [`BYTES`], which makes a load or store one instruction on a
 /// DSP (elsewhere it is three). A row that happens to be aligned, a place in VTCM, a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lines(*mut u8);
+pub struct VectorPtr(*mut u8);
 
-impl Lines {
+impl VectorPtr {
     /// The address, if it is aligned.
     #[inline(always)]
     pub fn new(p: *mut u8) -> Option<Self> {

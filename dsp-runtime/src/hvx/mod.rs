@@ -31,7 +31,7 @@ mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
 pub mod x86;
 
-pub use lines::Lines;
+pub use lines::VectorPtr;
 
 /// f32 lanes of a vector.
 pub const LANES: usize = 32;
@@ -41,7 +41,7 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
 /// Loads and stores of whole vectors take any address, those of parts any that is aligned for a float, and
-/// those of [`Lines`] multiples of 128, which a DSP does faster. The order of a reduction is part of its
+/// those of [`VectorPtr`] multiples of 128, which a DSP does faster. The order of a reduction is part of its
 /// definition. What is provided here are loops: a closure would not be compiled with the back end's
 /// instructions.
 pub trait Hvx: Copy + Send + Sync + 'static {

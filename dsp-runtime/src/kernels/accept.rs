@@ -5,7 +5,7 @@
 //! that, and the target's own token after the last of them comes on top, so that what is emitted is what
 //! plain greedy decoding emits. A stop token, the budget and the end of the context cut it exactly.
 
-use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, REPORTS, ROUND};
 use hexflash_abi::op::{accept as abi, params};
 use hexflash_abi::registers::{Halt, Register};
 use hexflash_abi::{ErrorCode, Fault};
@@ -36,7 +36,7 @@ pub fn accept(run: &mut OpRun<'_>) -> Result<(), Fault> {
         return Err(Fault::new(ErrorCode::BadRegister, Register::NLeft.wire()));
     }
     let round = registers.get(Register::Round);
-    let row = round as usize % SLOTS;
+    let row = round as usize % REPORTS;
     // SAFETY: only the dispatcher's thread runs this op, so that nobody else uses `out`; `set_int` checks the
     // indices.
     let write = |word: usize, value: i32| unsafe { out.set_int([word, row, 0, 0], value) };

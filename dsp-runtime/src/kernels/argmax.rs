@@ -41,7 +41,7 @@ struct Found {
 type Best = Option<Found>;
 
 /// A [`Best`] on its way from a worker to the dispatcher.
-struct Slot {
+struct SharedBest {
     /// Index in the row; `NOTHING` for none.
     index: AtomicU32,
     /// Bits of the value.
@@ -62,7 +62,7 @@ struct Argmax {
     /// Elements of a part but the last.
     part: usize,
     /// Results of the parts of split rows, in order.
-    found: [Slot; PARTS],
+    found: [SharedBest; PARTS],
     damage: Damage,
 }
 
@@ -77,7 +77,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let wanted = n.div_ceil(PART).min(PARTS / m).max(1);
     let part = n.div_ceil(wanted).next_multiple_of(4 * LANES);
     let empty =
-        || Slot { index: AtomicU32::new(NOTHING), value: AtomicU32::new(0), second: AtomicU32::new(0) };
+        || SharedBest { index: AtomicU32::new(NOTHING), value: AtomicU32::new(0), second: AtomicU32::new(0) };
     let found = core::array::from_fn(|_| empty());
     let kernel = Argmax { x, y, margin, parts: n.div_ceil(part), part, found, damage: Damage::none() };
     run.parallel(&kernel)?;
@@ -92,7 +92,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     kernel.damage.outcome()
 }
 
-impl Slot {
+impl SharedBest {
     // Relaxed: the end of the job orders what workers store before what the dispatcher loads.
     fn set(&self, best: Best) {
         if let Some(best) = best {

@@ -4,7 +4,7 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::{norm as abi, params};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES, Lines};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
@@ -189,7 +189,7 @@ impl<H: Hvx> Four<H> {
     /// # Safety
     /// Vectors 0 to 3 from `x` on are valid for reading.
     #[inline(always)]
-    unsafe fn load(x: Lines) -> Self {
+    unsafe fn load(x: VectorPtr) -> Self {
         // SAFETY: vectors 0 to 3 from `x` on are valid for reading (the caller's contract).
         let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
         let zero = H::zero_q();
@@ -207,7 +207,7 @@ impl<H: Hvx> Four<H> {
     /// # Safety
     /// Vectors 0 to 3 from `y` on are valid for writing.
     #[inline(always)]
-    unsafe fn store(self, y: Lines, factor: H::F) {
+    unsafe fn store(self, y: VectorPtr, factor: H::F) {
         // SAFETY: vectors 0 to 3 from `y` on are valid for writing (the caller's contract).
         unsafe {
             y.store::<H>(0, H::mul(self.v[0], factor));

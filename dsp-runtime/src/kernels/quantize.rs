@@ -11,7 +11,7 @@ use hexflash_abi::op::quantize as abi;
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES, Lines, Vectors, math};
+use crate::hvx::{Hvx, LANES, VectorPtr, Vectors, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
@@ -45,7 +45,7 @@ impl Kernel for Quantize {
         while let Some(r) = worker.claim() {
             let i = self.x.unravel(r);
             // Activation rows are aligned to vectors (validation).
-            let y = Lines::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+            let y = VectorPtr::new(self.y.at(i)).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
             // SAFETY: `y` is a row of the validated view y, which has `ActivationRow::bytes` bytes inside the
             // buffer, and `claim` gave it to this worker alone.
             unsafe { quantize_row::<H>(self.x.row(i), y, layout) };
@@ -64,7 +64,7 @@ struct Staged([f32; CHUNK * LANES]);
 /// # Safety
 /// `y` is valid for writing `layout.bytes()`, and nobody else touches them; `layout` is that of `x`'s length.
 #[inline(always)]
-unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: Lines, layout: ActivationRow) {
+unsafe fn quantize_row<H: Hvx>(x: Row<'_>, y: VectorPtr, layout: ActivationRow) {
     let all = layout.padded_k / TILE_K;
     // The last chunk of a row without padding overlaps the one before, and does some blocks again: the same
     // numbers.
@@ -113,7 +113,7 @@ impl<H: Hvx, const ALIGNED: bool> Vectors<H> for Sizes<'_, ALIGNED> {
 
 /// Where a chunk goes: blocks `first..first + blocks` of a row.
 struct Out {
-    y: Lines,
+    y: VectorPtr,
     layout: ActivationRow,
     first: usize,
     blocks: usize,
@@ -214,7 +214,7 @@ mod tests {
             let mut row = Self([0; LAYOUT.bytes()]);
             // SAFETY: the row is aligned to vectors and has the layout's bytes; the values are a slice.
             unsafe {
-                let y = Lines::new_unchecked(row.0.as_mut_ptr());
+                let y = VectorPtr::new_unchecked(row.0.as_mut_ptr());
                 quantize_row::<H>(Row::new(values.as_ptr(), values.len()), y, LAYOUT);
             }
             row

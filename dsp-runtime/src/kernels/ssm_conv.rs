@@ -55,7 +55,7 @@ struct SsmConv<'s> {
 }
 
 /// A claimed block of channels, and the transfers that bring its weights and history.
-struct Block<'s> {
+struct ChannelRange<'s> {
     span: &'s Span,
     batch: usize,
     /// First channel.
@@ -157,7 +157,7 @@ impl<'s> SsmConv<'s> {
         worker: &mut Worker<'_>,
         cursor: &mut Cursor<'s>,
         stage: *mut u8,
-    ) -> Option<Block<'s>> {
+    ) -> Option<ChannelRange<'s>> {
         let (span, unit) = cursor.seek(worker.claim()?, |_| self.units_of_span());
         let (blocks, taps) = (self.y.ne[0].div_ceil(BLOCK), self.w.ne[1]);
         // Without a division, which is a function call on a DSP.
@@ -215,7 +215,7 @@ impl<'s> SsmConv<'s> {
             // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
-        Some(Block { span, batch, at, n, stage, tickets })
+        Some(ChannelRange { span, batch, at, n, stage, tickets })
     }
 
     /// Computes a block's outputs, then moves the ring on. A function of its own, where that costs no
@@ -226,8 +226,8 @@ impl<'s> SsmConv<'s> {
     /// 2. No other worker touches the block's channels of y, of the ring and of the tape.
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn convolve<H: Hvx>(&self, block: &Block<'_>) {
-        let &Block { span, batch, at, n, stage, .. } = block;
+    unsafe fn convolve<H: Hvx>(&self, block: &ChannelRange<'_>) {
+        let &ChannelRange { span, batch, at, n, stage, .. } = block;
         let entry = span.entry(batch, self.y.ne[2]);
         let Span { first: first_row, rows: tokens, n_past, n_commit, .. } = *span;
         let defer = span.defers(self.defer);

@@ -4,9 +4,9 @@
 //! and sends one `Exec`. Nothing is allocated, rebuilt or re-sent per step.
 //!
 //! A [`Sequence`] is one text: its tokens, and its slot of caches and states on the device. An engine has as
-//! many as its [settings](EngineOptions::sequences) say, one by default. Its own methods (`decode`, `prefill`,
-//! ...) are those of the first one. [`Engine::step`] runs rows of several sequences at once: weights are read
-//! once for all of them, and each sequence gets the bits that it would get alone.
+//! many as its [settings](EngineOptions::sequences) say, one by default. Its own methods (`decode`,
+//! `prefill`, ...) are those of the first one. [`Engine::step`] runs rows of several sequences at once:
+//! weights are read once for all of them, and each sequence gets the bits that it would get alone.
 //!
 //! With speculation (see [`Rounds`]) the recurrent states may lag behind the context by the tokens that the
 //! last verification kept: `n_commit` of the next step folds them. All that a step needs to know is in its
@@ -48,15 +48,15 @@ use snapshots::Snapshots;
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Positions of the caches of each sequence: `None` for the model's context length but at most 4096, 0 for
-    /// the model's context length.
+    /// Positions of the caches of each sequence: `None` for the model's context length but at most 4096, 0
+    /// for the model's context length.
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
     /// Sequences that there is room for, at least 1.
     pub sequences: u32,
-    /// Bytes for snapshots of recurrent states, with which sequences can be [rolled back](Sequence::roll_back)
-    /// without computing their tokens again. 0 for none.
+    /// Bytes for snapshots of recurrent states, with which sequences can be [rolled
+    /// back](Sequence::roll_back) without computing their tokens again. 0 for none.
     pub snapshot_bytes: u64,
     /// Layers whose input is kept for tests (see [`StepShape::probes`](crate::model::StepShape::probes)).
     #[doc(hidden)]

@@ -299,8 +299,8 @@ impl RecordedPrograms {
     }
 }
 
-/// How many snapshots of a sequence's recurrent states the settings have room for: none where there is no such
-/// state.
+/// How many snapshots of a sequence's recurrent states the settings have room for: none where there is no
+/// such state.
 fn n_snapshots(target: &Decoder, options: &EngineOptions, split: &Split) -> Result<u32, RecordError> {
     let mut alone = KeptPlanner::new(1, Rollback::None);
     target.keep(&mut alone, split)?;

@@ -1,4 +1,5 @@
-//! A device that was lost in the middle of a text: started again, with the model and the contexts that it had.
+//! A device that was lost in the middle of a text: started again, with the model and the contexts that it
+//! had.
 //!
 //! Nothing on the device survives. The engine keeps the programs' blocks, the weights' images and the tokens
 //! of all sequences, maps and loads everything under the ids that it had, and runs the tokens again. As steps

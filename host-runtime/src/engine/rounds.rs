@@ -5,8 +5,9 @@
 //!
 //! [`Rounds`] is a guard: as long as it lives, the engine does nothing else. It can be
 //! [suspended](Rounds::suspend) with rounds in flight, for callers that hand out a token at a time. Any other
-//! step of the sequence then first reads what is in flight. A step of another sequence *displaces* the rounds:
-//! what was in flight is read, and waits for the rounds to be resumed, but there can be no more of them.
+//! step of the sequence then first reads what is in flight. A step of another sequence *displaces* the
+//! rounds: what was in flight is read, and waits for the rounds to be resumed, but there can be no more of
+//! them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +15,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::time::Instant;
 
-use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, REPORTS, ROUND};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 use zerocopy::IntoBytes;
@@ -104,8 +105,8 @@ impl Default for State {
         Self {
             open: false,
             slot: 0,
-            in_flight: VecDeque::with_capacity(SLOTS),
-            waiting: VecDeque::with_capacity(SLOTS),
+            in_flight: VecDeque::with_capacity(REPORTS),
+            waiting: VecDeque::with_capacity(REPORTS),
             displaced: false,
             next: 0,
             halt: Halt::Finished,
@@ -168,8 +169,8 @@ impl Engine {
         Ok(drafts)
     }
 
-    /// Reads the margins of the tokens of the last [`draft`](Sequence::draft), as many as `margins` has places
-    /// for. A margin is how far the logit of a draft is above all others.
+    /// Reads the margins of the tokens of the last [`draft`](Sequence::draft), as many as `margins` has
+    /// places for. A margin is how far the logit of a draft is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {
         let n = margins.len().min(MAX_VERIFY as usize);
         self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
@@ -219,7 +220,7 @@ impl Engine {
             return Ok(Some(RoundReport { drafted: 0, tokens: DraftBlock::default(), halt }));
         }
         let mut words = [0u32; ROUND_WORDS as usize];
-        let at = self.layout.rounds as usize + number as usize % SLOTS * 4 * ROUND_WORDS as usize;
+        let at = self.layout.rounds as usize + number as usize % REPORTS * 4 * ROUND_WORDS as usize;
         self.io.memory.read(at, words.as_mut_bytes());
         self.stats.host_bytes += size_of_val(&words) as u64;
         let emitted = words[EMITTED];
@@ -353,8 +354,8 @@ impl<'e> Sequence<'e> {
         Ok(Some(Rounds { sequence: self }))
     }
 
-    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the sequence
-    /// has done something else since, which ended them.
+    /// Goes on with rounds that were [suspended](Rounds::suspend). `None` if there are none, or if the
+    /// sequence has done something else since, which ended them.
     pub fn resume_rounds(&mut self) -> Option<Rounds<'_>> {
         self.reborrow().into_resumed()
     }
@@ -489,8 +490,8 @@ impl Rounds<'_> {
         self.sequence.engine.unread_rounds()
     }
 
-    /// Sends a round, unless two are in flight, the text has ended, or a step of another sequence came between;
-    /// returns whether it was sent.
+    /// Sends a round, unless two are in flight, the text has ended, or a step of another sequence came
+    /// between; returns whether it was sent.
     ///
     /// # Errors
     /// The device failed, now or before.
@@ -500,7 +501,7 @@ impl Rounds<'_> {
         let start = Instant::now();
         let unread = engine.unread_rounds();
         let rounds = &engine.spec()?.rounds;
-        if rounds.displaced || rounds.halt != Halt::Running || unread == SLOTS {
+        if rounds.displaced || rounds.halt != Halt::Running || unread == REPORTS {
             return Ok(false);
         }
         match engine.submit(ProgramKind::Round, 1) {

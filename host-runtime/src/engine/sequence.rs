@@ -174,7 +174,8 @@ impl Sequence<'_> {
         &self.state().history
     }
 
-    /// Forgets all tokens, and the snapshots of them. Nothing is cleared: states are taken as zero at position
+    /// Forgets all tokens, and the snapshots of them. Nothing is cleared: states are taken as zero at
+    /// position
     /// 0.
     pub fn reset(&mut self) {
         // Their context is forgotten, and so is what went wrong with them.
@@ -257,8 +258,8 @@ impl Sequence<'_> {
     }
 
     /// Runs tokens as [`decode_many`](Self::decode_many) does, but none of them becomes part of the context
-    /// until [`commit`](Self::commit) says how many do. Any other step of the sequence before that takes all of
-    /// them back.
+    /// until [`commit`](Self::commit) says how many do. Any other step of the sequence before that takes all
+    /// of them back.
     ///
     /// # Errors
     /// As [`decode_many`](Self::decode_many); the engine was loaded without speculation.

@@ -1,5 +1,5 @@
-//! Steps that several sequences share: their rows go through the model together, so that weights are read once
-//! for all of them. What a sequence gets does not depend on the others, bit for bit.
+//! Steps that several sequences share: their rows go through the model together, so that weights are read
+//! once for all of them. What a sequence gets does not depend on the others, bit for bit.
 
 use std::time::Instant;
 
@@ -26,11 +26,11 @@ pub struct StepRows<'t> {
 /// What becomes of the tokens of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind {
-    /// They become part of the context: a token that was chosen, or a piece of a prompt. There are logits after
-    /// the last of them.
+    /// They become part of the context: a token that was chosen, or a piece of a prompt. There are logits
+    /// after the last of them.
     Append,
-    /// [`Sequence::commit`] says how many become part of the context: a token that was chosen, and drafts. There
-    /// are logits after each of them. They are at most [`MAX_VERIFY`](crate::model::MAX_VERIFY).
+    /// [`Sequence::commit`] says how many become part of the context: a token that was chosen, and drafts.
+    /// There are logits after each of them. They are at most [`MAX_VERIFY`](crate::model::MAX_VERIFY).
     Verify,
 }
 
@@ -45,8 +45,8 @@ impl Engine {
     ///
     /// # Errors
     /// A sequence is named twice, there are more rows than [`shared_rows`](Self::shared_rows), or what
-    /// [`Sequence::prefill`] and [`Sequence::verify`] say of the rows of any sequence. A failure of the device
-    /// concerns all of these sequences.
+    /// [`Sequence::prefill`] and [`Sequence::verify`] say of the rows of any sequence. A failure of the
+    /// device concerns all of these sequences.
     pub fn step(&mut self, rows: &[StepRows<'_>]) -> Result<(), EngineError> {
         if let &[StepRows { sequence, tokens, kind }] = rows {
             let mut sequence = self.sequence(sequence)?;

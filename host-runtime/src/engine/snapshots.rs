@@ -77,9 +77,9 @@ impl Snapshots {
 }
 
 impl Sequence<'_> {
-    /// Keeps a snapshot, if there is [room](super::EngineOptions::snapshot_bytes) for any, and returns how many
-    /// tokens of the context are in it. Tokens of the last verification are not, as they are not in the states
-    /// yet. Without recurrent states there is nothing to keep.
+    /// Keeps a snapshot, if there is [room](super::EngineOptions::snapshot_bytes) for any, and returns how
+    /// many tokens of the context are in it. Tokens of the last verification are not, as they are not in the
+    /// states yet. Without recurrent states there is nothing to keep.
     ///
     /// # Errors
     /// The device failed.

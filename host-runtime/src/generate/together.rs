@@ -45,8 +45,8 @@ enum Ready {
 ///
 /// Drafts of a draft model are checked by the host here, and not in rounds on the device.
 ///
-/// A device that is lost is started again, and all texts go on. If that does not help, the first generation of
-/// the step gets the error, and each of the others gets one of its own with its next step.
+/// A device that is lost is started again, and all texts go on. If that does not help, the first generation
+/// of the step gets the error, and each of the others gets one of its own with its next step.
 pub fn step_together(
     engine: &mut Engine,
     generations: &mut [&mut Generation],

@@ -1,6 +1,6 @@
 //! Inputs and outputs: the buffer that host and device share.
 
-use hexflash_abi::accept::SLOTS;
+use hexflash_abi::accept::REPORTS;
 use hexflash_abi::registers::StepRegisters;
 
 use super::limits::{MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
@@ -22,7 +22,7 @@ pub struct IoLayout {
     pub stops: u64,
     /// How sure a draft is of each token, F32 `{MAX_VERIFY}`: how far its logit is above all others.
     pub margins: u64,
-    /// What rounds tell, I32 `{ROUND_WORDS, SLOTS}` (see [`hexflash_abi::accept`]).
+    /// What rounds tell, I32 `{ROUND_WORDS, REPORTS}` (see [`hexflash_abi::accept`]).
     pub rounds: u64,
     /// Bytes in all.
     pub bytes: u64,
@@ -66,7 +66,7 @@ impl IoLayout {
         let logits = place(4 * u64::from(rows) * u64::from(n_vocab));
         let probes = place(4 * u64::from(n_embd) * u64::from(max_tokens) * probes as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
-        let rounds = place(4 * u64::from(ROUND_WORDS) * SLOTS as u64);
+        let rounds = place(4 * u64::from(ROUND_WORDS) * REPORTS as u64);
         let margins = place(4 * u64::from(MAX_VERIFY));
         Self { tokens, row, argmax, logits, probes, stops, margins, rounds, bytes: at }
     }

@@ -46,7 +46,8 @@ impl Purpose {
 /// A part of memory that kept tensors lie in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Region {
-    /// The states of all sequences, and snapshots of them. Each session has a buffer of its own for its layers.
+    /// The states of all sequences, and snapshots of them. Each session has a buffer of its own for its
+    /// layers.
     State,
     /// What speculation adds: one buffer, which all sessions map.
     Speculation,
@@ -122,7 +123,8 @@ impl KeptLayout {
         *self.get(label).unwrap_or_else(|| panic!("nothing declares {label}"))
     }
 
-    /// The recurrent tensors and their snapshots, with the labels of the former, in the order of their places.
+    /// The recurrent tensors and their snapshots, with the labels of the former, in the order of their
+    /// places.
     pub fn snapshots(&self) -> Vec<(&str, Kept, Kept)> {
         let pairs =
             self.iter().filter_map(|(label, &kept)| Some((label, kept, *self.get(&snapshot_label(label))?)));

@@ -2,7 +2,7 @@
 //! causal mask and the states follow the step registers, so that a step sends nothing but token ids, and a
 //! speculative round not even these.
 
-use hexflash_abi::accept::SLOTS;
+use hexflash_abi::accept::REPORTS;
 use hexflash_abi::op::params::{Accept, CopySlot};
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::registers::Register;
@@ -178,7 +178,8 @@ impl<'a> Recipes<'a> {
         g.part(Part::Accept);
         let stops = g.io("stops", io.stops, DType::I32, [MAX_STOPS, 1, 1, 1], TensorFlags::HOST_WRITES);
         let words = ROUND_WORDS - MAX_VERIFY + t;
-        let out = g.io("rounds", io.rounds, DType::I32, [words, SLOTS as u32, 1, 1], TensorFlags::HOST_READS);
+        let out =
+            g.io("rounds", io.rounds, DType::I32, [words, REPORTS as u32, 1, 1], TensorFlags::HOST_READS);
         let out = g.rec.view(out, 0, g.rec.ne(out), [4, 4 * ROUND_WORDS, 0, 0], None);
         let anchor = draft.anchor(&mut g);
         let params = Accept { block: draft.block(), n_ctx: self.cx.kept.n_ctx };

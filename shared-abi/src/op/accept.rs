@@ -4,7 +4,7 @@
 
 use super::rule::{Len, Operands, param, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};
-use crate::accept::{HEAD, SLOTS};
+use crate::accept::{HEAD, REPORTS};
 use crate::registers::Register;
 use crate::status::Fault;
 
@@ -61,7 +61,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     shape(tokens == best, TOKENS)?;
     shape(stops[0].fixed_up_to(MAX_STOPS) && stops[1..] == one, STOPS)?;
     let row = HEAD as u32 + o.header.max_tokens;
-    shape(o.operand(OUT)? == [Len::fixed(row), Len::fixed(SLOTS as u32), Len::ONE, Len::ONE], OUT)?;
+    shape(o.operand(OUT)? == [Len::fixed(row), Len::fixed(REPORTS as u32), Len::ONE, Len::ONE], OUT)?;
     shape(o.operand(ANCHOR)? == [Len::ONE; 4], ANCHOR)?;
     let p: Accept = o.params();
     param((2..=o.header.max_tokens).contains(&p.block), word!(Accept.block))?;

@@ -2,7 +2,7 @@
 //!
 //! The op is validated, planned and run as in a session. Transfers move nothing: on a phone an engine makes
 //! them, so that the counts are those of a stream that is already in VTCM. What A, B and TYPE mean is in
-//! [`Program::of`].
+//! [`OneOp::of`].
 //!
 //! Output, per worker that took part: its number, then packets, instructions and HVX instructions.
 
@@ -92,7 +92,7 @@ pub(super) struct Case<'a> {
 const TENSORS: usize = 8;
 
 /// A program of one op.
-struct Program {
+struct OneOp {
     header: ProgramHeader,
     tensors: [TensorDesc; TENSORS],
     count: usize,
@@ -102,7 +102,7 @@ struct Program {
 
 const NOT_A_CASE: Failure = unusable("no such op, type or shape");
 
-impl Program {
+impl OneOp {
     fn new(op: Op, tokens: u32, n_ctx: u32) -> Self {
         // Tensors and operands come later.
         let header = ProgramHeader { n_buffers: 1, n_ops: 1, ..ProgramHeader::new(tokens, n_ctx) };
@@ -259,7 +259,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     if !(1..=MAX_WORKERS).contains(&workers) {
         return Err(unusable("too few or too many threads"));
     }
-    let program = Program::of(*op, *dtype, [a, b, tokens, past])?;
+    let program = OneOp::of(*op, *dtype, [a, b, tokens, past])?;
     let size = program.bytes;
     let checked = validate::Program {
         header: &program.header,

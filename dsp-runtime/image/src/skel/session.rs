@@ -93,13 +93,13 @@ impl Failure {
 }
 
 /// Written by [`Running::start`] before the thread exists, and then only read, but for its atomics.
-struct Slot(UnsafeCell<Shared>);
+struct StaticShared(UnsafeCell<Shared>);
 
 // SAFETY: `Running::start` writes the value before the session's thread exists, and from then on it is only
 // read, but for its atomics. `Skel::start` makes no second `Running` while it has one.
-unsafe impl Sync for Slot {}
+unsafe impl Sync for StaticShared {}
 
-static SHARED: Slot = Slot(UnsafeCell::new(Shared {
+static SHARED: StaticShared = StaticShared(UnsafeCell::new(Shared {
     stop: AtomicBool::new(false),
     state: AtomicU32::new(STARTING),
     power: AtomicI32::new(0),
@@ -293,7 +293,7 @@ fn answer(
         let request = &message[..bytes];
         let held = grant.hold();
         let response = if held { session.handle(request) } else { vtcm_is_busy(request) };
-        let told = if held { session.told() } else { &[] };
+        let told = if held { session.written_for_host() } else { &[] };
         if queue.write(response.as_bytes(), told).is_err() {
             return;
         }

@@ -1,6 +1,6 @@
 //! ACCEPT against plain greedy decoding, told one token at a time.
 
-use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, ROUND, SLOTS};
+use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, REPORTS, ROUND};
 use hexflash_abi::op::{MAX_STOPS, Op, params};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault};
@@ -119,7 +119,7 @@ impl Round {
         };
         let (best, tokens) = (rows(&self.best), rows(&self.tokens));
         let stops = batch.i32([self.stops.len() as u32, 1, 1, 1], &self.stops);
-        let out = batch.i32([(HEAD + MAX) as u32, SLOTS as u32, 1, 1], &[OLD; (HEAD + MAX) * SLOTS]);
+        let out = batch.i32([(HEAD + MAX) as u32, REPORTS as u32, 1, 1], &[OLD; (HEAD + MAX) * REPORTS]);
         let anchor = batch.i32([1; 4], &[OLD]);
         let params = params::Accept { block: self.block, n_ctx: self.n_ctx };
         let (src, dst) = ([best, tokens, stops], [out, anchor]);
@@ -301,7 +301,7 @@ fn accept_takes_one_sequence() {
         batch.view(whole, |t| t.token_axis = if n == 4 { 0 } else { t.token_axis })
     };
     let src = [ids(&mut batch, 4), ids(&mut batch, 4), ids(&mut batch, 1)];
-    let out = batch.i32([HEAD as u32 + 4, SLOTS as u32, 1, 1], &[OLD; (HEAD + 4) * SLOTS]);
+    let out = batch.i32([HEAD as u32 + 4, REPORTS as u32, 1, 1], &[OLD; (HEAD + 4) * REPORTS]);
     let dst = [out, ids(&mut batch, 1)];
     let block = |slot| StepRegisters::step(3, 2).with(Register::NLeft, 9).with(Register::Slot, slot);
     let params = params::Accept { block: 2, n_ctx: 64 };

@@ -3,8 +3,8 @@
 use hexflash_abi::Fault;
 use hexflash_abi::op::params::FlashAttn;
 
-use super::tile::Weights;
-use super::{MAX_ROWS, Stage, TILE};
+use super::tile::SoftmaxRow;
+use super::{AttendLayout, MAX_ROWS, TILE};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
@@ -27,7 +27,7 @@ pub(super) struct Attend<'s> {
     /// Query rows of a unit, at most. Row r of a kv head is token r / group of its span, head r % group of
     /// the group.
     pub rows: usize,
-    pub stage: Stage,
+    pub stage: AttendLayout,
 }
 
 /// A block of query rows of a kv head, and the positions that any of them may see.
@@ -56,7 +56,7 @@ pub(super) struct Query {
 
 /// A worker's VTCM.
 #[derive(Clone, Copy)]
-pub(super) struct Places {
+pub(super) struct AttendMemory {
     pub slots: [*mut u8; 2],
     /// A tile of K, f32\[d\]\[position\], or of V, f32\[position\]\[value\].
     pub wide: *mut f32,
@@ -84,8 +84,8 @@ impl Kernel for Attend<'_> {
         let slot = self.stage.slot();
         let wide = base.wrapping_add(2 * slot);
         let rows = wide.wrapping_add(self.stage.wide).cast();
-        let places = Places { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
-        let mut weights = [Weights::NONE; MAX_ROWS];
+        let places = AttendMemory { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
+        let mut weights = [SoftmaxRow::NONE; MAX_ROWS];
 
         let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
         let mut unit = self.unit(&mut cursor, first);
@@ -93,8 +93,8 @@ impl Kernel for Attend<'_> {
         let mut slot = 0;
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
         let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
-        // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows` rows
-        // (the assertion above), of which a unit has no more.
+        // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
+        // rows (the assertion above), of which a unit has no more.
         unsafe { self.clear::<H>(places, &unit) };
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
@@ -107,17 +107,17 @@ impl Kernel for Attend<'_> {
             // for.
             let coming = next.map(|(unit, tile)| unsafe { self.fetch(worker, other, &unit, tile) });
             worker.dma.wait(tickets[0])?;
-            // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows`
-            // rows (the assertion above), of which a unit has no more. The transfer of K to this slot was
-            // waited for above.
+            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of K to this
+            // slot was waited for above.
             unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut weights) };
             worker.dma.wait(tickets[1])?;
-            // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for `self.rows`
-            // rows (the assertion above), of which a unit has no more. The transfer of V to this slot was
-            // waited for above.
+            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
+            // slot was waited for above.
             unsafe { self.accumulate::<H>(places, slot, &unit, tile, &weights) };
             if ends {
-                // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for
+                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
                 // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave this
                 // unit, and with it its rows of y, to this worker alone.
                 unsafe { self.finish::<H>(places, &unit) };
@@ -126,7 +126,7 @@ impl Kernel for Attend<'_> {
             (unit, tile) = after;
             (tickets, slot) = (transfers, slot ^ 1);
             if ends {
-                // SAFETY: the places are this worker's own VTCM, laid out by `Stage` with room for
+                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
                 // `self.rows` rows (the assertion above), of which a unit has no more.
                 unsafe { self.clear::<H>(places, &unit) };
             }
@@ -210,7 +210,7 @@ impl<'s> Attend<'s> {
 
     /// State of row `i`: the maximum, then the sums, then the accumulators.
     #[inline(always)]
-    pub(super) fn state(&self, places: Places, i: usize) -> *mut f32 {
+    pub(super) fn state(&self, places: AttendMemory, i: usize) -> *mut f32 {
         places.rows.wrapping_add(i * self.stage.row / 4)
     }
 
@@ -219,7 +219,7 @@ impl<'s> Attend<'s> {
     /// # Safety
     /// The places are the worker's own and have room for the unit's rows.
     #[inline(always)]
-    unsafe fn clear<H: Hvx>(&self, places: Places, unit: &Unit<'_>) {
+    unsafe fn clear<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>) {
         for i in 0..unit.rows {
             let state = self.state(places, i);
             // SAFETY: the state of each of the unit's rows has `2 + v_vectors` vectors in the worker's own
@@ -239,7 +239,7 @@ impl<'s> Attend<'s> {
     /// 1. The places are the worker's own and have room for the unit's rows.
     /// 2. This worker alone has claimed the unit.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(&self, places: Places, unit: &Unit<'_>) {
+    unsafe fn finish<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>) {
         for i in 0..unit.rows {
             let (query, state) = (self.query(unit, i), self.state(places, i));
             // SAFETY: the state of row `i` of the unit begins with two vectors, the maximum and the sums, in

@@ -71,7 +71,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         let append = append::Append { k, v, k_cache, v_cache, spans, damage: &damage };
         run.pool.run(&append, run.plan.vtcm)?;
     }
-    let stage = Stage::new(d, dv);
+    let stage = AttendLayout::new(d, dv);
     let group = heads / kv_heads;
     let causal = params.visibility == Visibility::Causal.wire();
     // Enough units for all workers, but the heads of a group together.
@@ -114,7 +114,7 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let width = |operand| shapes.optional(operand).map_or(1, |(t, _)| t.ne[0] as usize);
-    let stage = Stage::new(width(abi::K_CACHE), width(abi::V_CACHE));
+    let stage = AttendLayout::new(width(abi::K_CACHE), width(abi::V_CACHE));
     let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let mut rows = MAX_ROWS;
@@ -126,7 +126,7 @@ pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
 
 /// How a worker uses its VTCM: slot 0, slot 1, the widened tile, then the query rows. All in whole vectors.
 #[derive(Clone, Copy)]
-struct Stage {
+struct AttendLayout {
     /// Bytes of a staged K tile: a vector per pair of k.
     k_tile: usize,
     /// Bytes of a staged row of V.
@@ -139,7 +139,7 @@ struct Stage {
     row: usize,
 }
 
-impl Stage {
+impl AttendLayout {
     const fn new(d: usize, dv: usize) -> Self {
         let k_tile = d.div_ceil(2) * VECTOR_BYTES;
         let v_row = (2 * dv).next_multiple_of(VECTOR_BYTES);

@@ -3,7 +3,7 @@
 use half::f16;
 use hexflash_abi::VECTOR_BYTES;
 
-use super::attend::{Attend, Places, Query, Unit};
+use super::attend::{Attend, AttendMemory, Query, Unit};
 use super::{MAX_ROWS, TILE};
 use crate::hvx::{Hvx, LANES, math};
 use crate::kernels::INDEX;
@@ -14,14 +14,14 @@ const _: () = assert!(TILE == LANES);
 /// What a row adds from a tile: exp(x - maximum) by lane, for lanes `from..to`, after shrinking what it had.
 #[derive(Clone, Copy)]
 #[repr(C, align(128))]
-pub(super) struct Weights {
+pub(super) struct SoftmaxRow {
     p: [f32; LANES],
     shrink: f32,
     from: usize,
     to: usize,
 }
 
-impl Weights {
+impl SoftmaxRow {
     /// Nothing.
     pub const NONE: Self = Self { p: [0.0; LANES], shrink: 0.0, from: 0, to: 0 };
 }
@@ -38,21 +38,21 @@ impl Attend<'_> {
     /// Scores of a tile for every row of the unit, and from them weights, new maxima and sums.
     ///
     /// # Safety
-    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the tile of K.
     #[inline(always)]
     pub(super) unsafe fn weigh<H: Hvx>(
         &self,
-        places: Places,
+        places: AttendMemory,
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        weights: &mut [Weights; MAX_ROWS],
+        weights: &mut [SoftmaxRow; MAX_ROWS],
     ) {
         let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
         // SAFETY: slot `slot` holds the tile of K (the caller's contract, point 2), a vector per pair of k,
-        // and `wide` has room for two vectors for each of them (`Stage::wide`); both are the worker's own
-        // (point 1).
+        // and `wide` has room for two vectors for each of them (`AttendLayout::wide`); both are the worker's
+        // own (point 1).
         unsafe { widen::<H>(places.slots[slot], places.wide, self.q.ne[0].div_ceil(2)) };
         let mut i = 0;
         while i < unit.rows {
@@ -76,18 +76,18 @@ impl Attend<'_> {
     /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes.
     ///
     /// # Safety
-    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. `places.wide` holds the widened tile of K.
     /// 3. Rows `i..i + R` are the unit's.
     #[inline(always)]
     unsafe fn score<H: Hvx, const R: usize>(
         &self,
-        places: Places,
+        places: AttendMemory,
         unit: &Unit<'_>,
         tile: usize,
         i: usize,
         mask: &mut MaskTile,
-        weights: &mut [Weights; MAX_ROWS],
+        weights: &mut [SoftmaxRow; MAX_ROWS],
     ) {
         let d = self.q.ne[0];
         let mut queries = [self.query(unit, i); R];
@@ -128,7 +128,7 @@ impl Attend<'_> {
         x: H::F,
         mask: &mut MaskTile,
         state: *mut f32,
-        weights: &mut Weights,
+        weights: &mut SoftmaxRow,
     ) {
         let start = tile * TILE;
         let within = |p: usize| p.clamp(start, start + TILE) - start;
@@ -196,16 +196,16 @@ impl Attend<'_> {
     /// Adds the tile's values to every row of the unit by its weights.
     ///
     /// # Safety
-    /// 1. The places are the worker's own, laid out by `Stage` with room for the unit's rows.
+    /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the rows of V in this tile that the unit sees.
     #[inline(always)]
     pub(super) unsafe fn accumulate<H: Hvx>(
         &self,
-        places: Places,
+        places: AttendMemory,
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        weights: &[Weights; MAX_ROWS],
+        weights: &[SoftmaxRow; MAX_ROWS],
     ) {
         let vectors = self.stage.v_vectors;
         let start = tile * TILE;
@@ -294,7 +294,12 @@ unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
 /// 2. `sums` has `vectors` vectors, which nobody else uses.
 /// 3. J divides `vectors`.
 #[inline(always)]
-unsafe fn add_values<H: Hvx, const J: usize>(wide: *const f32, vectors: usize, w: &Weights, sums: *mut f32) {
+unsafe fn add_values<H: Hvx, const J: usize>(
+    wide: *const f32,
+    vectors: usize,
+    w: &SoftmaxRow,
+    sums: *mut f32,
+) {
     let shrink = H::splat(w.shrink);
     for first in (0..vectors).step_by(J) {
         let mut sum = [shrink; J];

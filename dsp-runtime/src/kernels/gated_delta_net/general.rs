@@ -1,14 +1,14 @@
 //! States of any size, and a gate per key: one vector of values at a time.
 
-use super::head::{Head, Place, Work};
+use super::head::{Head, HeadMemory, HeadPath};
 use super::sweep::advance;
-use crate::hvx::{Hvx, LANES, Lines, math};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::row::Row;
 
 /// Vector `first` of the values, which may be a part of one.
-pub(super) struct General<'h> {
+pub(super) struct GenericPath<'h> {
     pub head: &'h Head<'h>,
-    pub place: Place,
+    pub place: HeadMemory,
     pub first: usize,
 }
 
@@ -69,19 +69,19 @@ impl<'h, H: Hvx> Decay<'h, H> {
     }
 }
 
-impl General<'_> {
+impl GenericPath<'_> {
     /// One pass, from one place to the other: what an update changes, then sums; each if there is one.
     ///
     /// # Safety
-    /// Points 1 and 2 of [`Work::change`].
+    /// Points 1 and 2 of [`HeadPath::change`].
     #[inline(always)]
     unsafe fn pass<H: Hvx>(
         &self,
-        [from, to]: [Lines; 2],
+        [from, to]: [VectorPtr; 2],
         update: Option<&Update<'_, H>>,
         token: Option<&Token<'_, H>>,
     ) -> [H::F; 2] {
-        let Place { size, vectors, .. } = self.place;
+        let HeadMemory { size, vectors, .. } = self.place;
         let mut sums = [H::splat(0.0); 2];
         let (mut old, mut new) = ([0.0; LANES], [0.0; LANES]);
         for i in 0..size {
@@ -113,7 +113,7 @@ impl General<'_> {
     }
 }
 
-impl<'h, H: Hvx> Work<H> for General<'h> {
+impl<'h, H: Hvx> HeadPath<H> for GenericPath<'h> {
     type Token = Token<'h, H>;
     type Update = Update<'h, H>;
     type Sums = [H::F; 2];
@@ -154,29 +154,29 @@ impl<'h, H: Hvx> Work<H> for General<'h> {
     }
 
     #[inline(always)]
-    unsafe fn change(&mut self, from: Lines, to: Lines, update: &Update<'h, H>) {
+    unsafe fn change(&mut self, from: VectorPtr, to: VectorPtr, update: &Update<'h, H>) {
         // SAFETY: `from` and `to` are places of a state that this worker alone uses (points 1 and 2 of the
-        // contract of `Work::change`, which `pass` has too).
+        // contract of `HeadPath::change`, which `pass` has too).
         unsafe { self.pass::<H>([from, to], Some(update), None) };
     }
 
     #[inline(always)]
-    unsafe fn sum(&mut self, from: Lines, token: &Token<'h, H>) -> [H::F; 2] {
+    unsafe fn sum(&mut self, from: VectorPtr, token: &Token<'h, H>) -> [H::F; 2] {
         // SAFETY: `from` is a place of a state that this worker alone uses (points 1 and 2 of the contract of
-        // `Work::change`, which `pass` has too).
+        // `HeadPath::change`, which `pass` has too).
         unsafe { self.pass::<H>([from; 2], None, Some(token)) }
     }
 
     #[inline(always)]
     unsafe fn change_and_sum(
         &mut self,
-        from: Lines,
-        to: Lines,
+        from: VectorPtr,
+        to: VectorPtr,
         update: &Update<'h, H>,
         token: &Token<'h, H>,
     ) -> [H::F; 2] {
         // SAFETY: `from` and `to` are places of a state that this worker alone uses (points 1 and 2 of the
-        // contract of `Work::change`, which `pass` has too).
+        // contract of `HeadPath::change`, which `pass` has too).
         unsafe { self.pass::<H>([from, to], Some(update), Some(token)) }
     }
 }

@@ -1,6 +1,6 @@
 //! A head: its tokens over its state, in the order that folding, deferring and the tokens themselves demand.
 
-use crate::hvx::{Hvx, Lines};
+use crate::hvx::{Hvx, VectorPtr};
 use crate::memory::{Column, ColumnMut};
 
 /// What a head of a span reads and writes: a row per token of the step.
@@ -44,14 +44,14 @@ impl Head<'_> {
 
 /// Where a head is worked on: whole vectors of VTCM that nobody else uses.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct HeadMemory {
     /// The state: a row of vectors per key, and room for [`SPARE`](super::sweep::SPARE) more.
-    pub state: Lines,
+    pub state: VectorPtr,
     /// Where what the step's tokens make of the state goes; the state's own place, unless it is to stay as
     /// folded.
-    pub scratch: Lines,
+    pub scratch: VectorPtr,
     /// Three rows of [`KEYS`](super::sweep::KEYS) floats.
-    pub keys: Lines,
+    pub keys: VectorPtr,
     /// Keys, and values.
     pub size: usize,
     /// Vectors of values of a key.
@@ -60,7 +60,7 @@ pub(super) struct Place {
 
 /// Which tokens a head is taken through.
 #[derive(Clone, Copy)]
-pub(super) struct Course {
+pub(super) struct HeadSchedule {
     /// Tokens of the tape that the state is first advanced by.
     pub commit: usize,
     /// Tokens of the step.
@@ -70,7 +70,7 @@ pub(super) struct Course {
 }
 
 /// A way to work on some of the values of a head.
-pub(super) trait Work<H: Hvx> {
+pub(super) trait HeadPath<H: Hvx> {
     /// A token whose sums are wanted.
     type Token: Copy;
     /// What a token changes.
@@ -87,36 +87,36 @@ pub(super) trait Work<H: Hvx> {
     /// Changes the state, and leaves it in another place.
     ///
     /// # Safety
-    /// 1. `from` and `to` are each a place of a state as [`Place`] describes it: the head's, or its scratch
-    ///    copy.
+    /// 1. `from` and `to` are each a place of a state as [`HeadMemory`] describes it: the head's, or its
+    /// scratch    copy.
     /// 2. This worker alone uses them and the place for keys.
-    unsafe fn change(&mut self, from: Lines, to: Lines, update: &Self::Update);
+    unsafe fn change(&mut self, from: VectorPtr, to: VectorPtr, update: &Self::Update);
     /// Sums over a state.
     ///
     /// # Safety
     /// Points 1 and 2 of [`change`](Self::change).
-    unsafe fn sum(&mut self, from: Lines, token: &Self::Token) -> Self::Sums;
+    unsafe fn sum(&mut self, from: VectorPtr, token: &Self::Token) -> Self::Sums;
     /// Both in one pass: sums over the state as changed.
     ///
     /// # Safety
     /// Points 1 and 2 of [`change`](Self::change).
     unsafe fn change_and_sum(
         &mut self,
-        from: Lines,
-        to: Lines,
+        from: VectorPtr,
+        to: VectorPtr,
         update: &Self::Update,
         token: &Self::Token,
     ) -> Self::Sums;
 }
 
-impl Course {
+impl HeadSchedule {
     /// Takes `work` through the tokens: each pass applies what one token changes and sums for the next.
     ///
     /// # Safety
     /// 1. `place` is what its type says, for `work`, and the state is in it.
     /// 2. This worker alone uses it.
     #[inline(always)]
-    pub unsafe fn run<H: Hvx, W: Work<H>>(self, work: &mut W, place: &Place) {
+    pub unsafe fn run<H: Hvx, W: HeadPath<H>>(self, work: &mut W, place: &HeadMemory) {
         let Self { commit, tokens, last } = self;
         let (mut from, mut to) = (place.state, place.state);
         let (mut update, end) = (None, commit + tokens);

@@ -41,14 +41,14 @@ use hexflash_abi::op::gated_delta_net as abi;
 use hexflash_abi::op::params::DeltaNet;
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use self::general::General;
-use self::head::{Course, Head, Place};
+use self::general::GenericPath;
+use self::head::{Head, HeadMemory, HeadSchedule};
 use self::sweep::{KEYS, SPARE};
 use self::tape::{Record, Tape};
-use self::whole::Whole;
+use self::whole::VectorPath;
 use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, Lines};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::{Floats, View};
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
@@ -186,13 +186,13 @@ struct Claim<'s> {
 
 /// A worker's places for states, and the write-backs that still read them.
 struct StateBuffers {
-    base: Lines,
+    base: VectorPtr,
     tile: Tile,
     back: [Option<Ticket>; 2],
 }
 
 impl StateBuffers {
-    fn at(&self, buffer: usize) -> Lines {
+    fn at(&self, buffer: usize) -> VectorPtr {
         self.base.skip(buffer * (self.tile.size + SPARE) * self.tile.vectors)
     }
 }
@@ -230,7 +230,7 @@ impl Kernel for GatedDeltaNet<'_> {
             }
             let state = buffers.at(claim.buffer);
             let defer = claim.span.defers(self.defer);
-            let place = Place {
+            let place = HeadMemory {
                 state,
                 scratch: if defer { buffers.at(count) } else { state },
                 keys,
@@ -305,9 +305,10 @@ impl<'s> GatedDeltaNet<'s> {
     /// 1. The place is this worker's, and the state is in it.
     /// 2. This worker alone has claimed the head.
     #[inline(always)]
-    unsafe fn head<H: Hvx>(&self, place: &Place, claim: &Claim<'_>) {
+    unsafe fn head<H: Hvx>(&self, place: &HeadMemory, claim: &Claim<'_>) {
         let span = claim.span;
-        let course = Course { commit: span.n_commit, tokens: span.rows, last: !span.defers(self.defer) };
+        let course =
+            HeadSchedule { commit: span.n_commit, tokens: span.rows, last: !span.defers(self.defer) };
         // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
         // head (points 1 and 2 of the caller's contract, which these functions have too). J divides the
         // vectors: there are 4 at most, and without enough registers J is 1.
@@ -355,13 +356,18 @@ impl<'s> GatedDeltaNet<'s> {
     /// Points 1 and 2 of [`head`](Self::head); J divides the vectors.
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn blocks<H: Hvx, const J: usize>(&self, course: Course, claim: &Claim<'_>, place: &Place) {
+    unsafe fn blocks<H: Hvx, const J: usize>(
+        &self,
+        course: HeadSchedule,
+        claim: &Claim<'_>,
+        place: &HeadMemory,
+    ) {
         let head = &self.rows(claim);
         for first in (0..place.vectors).step_by(J) {
             // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the
             // caller's contract, points 1 and 2). J vectors from `first` on are inside the state, because J
             // divides its vectors.
-            unsafe { course.run::<H, _>(&mut Whole::<J> { head, place: *place, first }, place) };
+            unsafe { course.run::<H, _>(&mut VectorPath::<J> { head, place: *place, first }, place) };
         }
     }
 
@@ -371,12 +377,12 @@ impl<'s> GatedDeltaNet<'s> {
     /// Points 1 and 2 of [`head`](Self::head).
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn general<H: Hvx>(&self, course: Course, claim: &Claim<'_>, place: &Place) {
+    unsafe fn general<H: Hvx>(&self, course: HeadSchedule, claim: &Claim<'_>, place: &HeadMemory) {
         let head = &self.rows(claim);
         for first in 0..place.vectors {
             // SAFETY: the state is in the place, which is this worker's alone, and so is the head (the
             // caller's contract, points 1 and 2). Vector `first` is inside the state.
-            unsafe { course.run::<H, _>(&mut General { head, place: *place, first }, place) };
+            unsafe { course.run::<H, _>(&mut GenericPath { head, place: *place, first }, place) };
         }
     }
 }

@@ -5,7 +5,7 @@
 //! every key's vectors are loaded while the key before it is worked on: what is waited for at the end of one
 //! is filled by the next.
 
-use crate::hvx::{Hvx, LANES, Lines};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 
 /// Keys past the last one that a sweep loads, and makes nothing of.
 pub(super) const SPARE: usize = 2;
@@ -18,8 +18,8 @@ const _: () = assert!(KEYS.is_multiple_of(LANES));
 /// place).
 #[derive(Clone, Copy)]
 pub(super) struct Sweep<const J: usize> {
-    pub from: Lines,
-    pub to: Lines,
+    pub from: VectorPtr,
+    pub to: VectorPtr,
     /// Keys: a multiple of [`LANES`].
     pub size: usize,
     /// Vectors from key to key.
@@ -30,7 +30,7 @@ pub(super) struct Sweep<const J: usize> {
 #[derive(Clone, Copy)]
 pub(super) struct Change<H: Hvx, const J: usize> {
     /// [`KEYS`] floats.
-    pub k: Lines,
+    pub k: VectorPtr,
     pub decay: H::F,
     pub delta: [H::F; J],
 }
@@ -49,23 +49,23 @@ impl<H: Hvx, const J: usize> Change<H, J> {
 
 /// A token whose sums are wanted: [`KEYS`] floats each.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
-    pub k: Lines,
-    pub q: Lines,
+pub(super) struct KeyAndQuery {
+    pub k: VectorPtr,
+    pub q: VectorPtr,
 }
 
 /// Some keys or queries, each of which is wanted in all lanes.
 #[derive(Clone, Copy)]
-struct Ahead<H: Hvx> {
+struct Lookahead<H: Hvx> {
     at: *const f32,
     lanes: H::Lanes,
 }
 
-impl<H: Hvx> Ahead<H> {
+impl<H: Hvx> Lookahead<H> {
     /// # Safety
     /// `row` has [`KEYS`] floats.
     #[inline(always)]
-    unsafe fn new(row: Lines) -> Self {
+    unsafe fn new(row: VectorPtr) -> Self {
         let at = row.get().cast_const().cast();
         // SAFETY: `row` begins with 32 of its KEYS floats (the caller's contract).
         Self { at, lanes: H::lanes(unsafe { H::load(at) }) }
@@ -76,7 +76,7 @@ impl<H: Hvx> Ahead<H> {
     /// # Safety
     /// `row` has [`KEYS`] floats, and `step` is 8 at most.
     #[inline(always)]
-    unsafe fn two(row: Lines, step: usize) -> [Self; 2] {
+    unsafe fn two(row: VectorPtr, step: usize) -> [Self; 2] {
         // SAFETY: the row has KEYS floats (the caller's contract), and KEYS is at least `step + 32`, because
         // `step` is 8 at most.
         unsafe {
@@ -113,7 +113,7 @@ struct Key<H: Hvx, const J: usize> {
 
 /// A key between two steps: loaded, and the key before it changed, but neither stored nor summed.
 #[derive(Clone, Copy)]
-struct Flow<H: Hvx, const J: usize> {
+struct InFlight<H: Hvx, const J: usize> {
     key: Key<H, J>,
     changed: [H::Q; J],
     k: H::F,
@@ -126,9 +126,9 @@ struct Cursor<H: Hvx, const J: usize> {
     sweep: Sweep<J>,
     /// Keys from one to the next.
     step: usize,
-    change: [Ahead<H>; 2],
-    k: [Ahead<H>; 2],
-    q: [Ahead<H>; 2],
+    change: [Lookahead<H>; 2],
+    k: [Lookahead<H>; 2],
+    q: [Lookahead<H>; 2],
 }
 
 impl<const J: usize> Sweep<J> {
@@ -144,7 +144,7 @@ impl<const J: usize> Sweep<J> {
     /// # Safety
     /// Points 1 to 3 of [`run`](Self::run), with a change.
     #[inline(always)]
-    pub unsafe fn change_and_sum<H: Hvx>(self, change: Change<H, J>, wanted: Wanted) -> [[H::F; J]; 2] {
+    pub unsafe fn change_and_sum<H: Hvx>(self, change: Change<H, J>, wanted: KeyAndQuery) -> [[H::F; J]; 2] {
         // What three or four vectors per key have between operations is more than registers hold.
         if !H::Q_STAYS || J < 3 {
             // SAFETY: points 1 to 3 of the caller's contract are those of `run`.
@@ -190,7 +190,7 @@ impl<const J: usize> Sweep<J> {
     pub unsafe fn run<H: Hvx, const CHANGE: bool, const SUMS: bool>(
         self,
         change: Change<H, J>,
-        wanted: Wanted,
+        wanted: KeyAndQuery,
     ) -> [[H::F; J]; 2] {
         let mut sums = [[H::zero_q(); J]; 2];
         // SAFETY: `step` divides `size`, which is a multiple of 32, so the loop stores and sums exactly the
@@ -223,11 +223,14 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// # Safety
     /// The three rows have [`KEYS`] floats, and `step` is 8 at most.
     #[inline(always)]
-    unsafe fn new(sweep: Sweep<J>, step: usize, change: Lines, wanted: Wanted) -> Self {
+    unsafe fn new(sweep: Sweep<J>, step: usize, change: VectorPtr, wanted: KeyAndQuery) -> Self {
         // SAFETY: each row has KEYS floats, and `step` is 8 at most (the caller's contract).
         unsafe {
-            let (change, k, q) =
-                (Ahead::two(change, step), Ahead::two(wanted.k, step), Ahead::two(wanted.q, step));
+            let (change, k, q) = (
+                Lookahead::two(change, step),
+                Lookahead::two(wanted.k, step),
+                Lookahead::two(wanted.q, step),
+            );
             Self { sweep, step, change, k, q }
         }
     }
@@ -273,11 +276,11 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
     /// # Safety
     /// The cursor is at the start of a sweep, for which point 1 of [`Sweep::run`] holds.
     #[inline(always)]
-    unsafe fn start<const CHANGE: bool>(&self, change: Change<H, J>) -> Flow<H, J> {
+    unsafe fn start<const CHANGE: bool>(&self, change: Change<H, J>) -> InFlight<H, J> {
         // SAFETY: key 0 is valid for reading at the start of a sweep (the caller's contract, point 1 of
         // `run`).
         let key = unsafe { self.load(0) };
-        let flow = Flow { key, changed: [H::zero_q(); J], k: key.k, q: key.q };
+        let flow = InFlight { key, changed: [H::zero_q(); J], k: key.k, q: key.q };
         // SAFETY: key 1 is valid for reading at the start of a sweep, at the latest as one of the SPARE keys
         // (the caller's contract, point 1 of `run`).
         if CHANGE { flow.change(change, unsafe { self.load(1) }) } else { flow }
@@ -293,9 +296,9 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
         &self,
         i: usize,
         change: Change<H, J>,
-        flow: Flow<H, J>,
+        flow: InFlight<H, J>,
         sums: &mut [[H::Q; J]; 2],
-    ) -> Flow<H, J> {
+    ) -> InFlight<H, J> {
         // SAFETY: the four keys and the one or two after them are valid for reading, and with a change the
         // four for writing (the caller's contract). Each step takes one of the four, and one of those after
         // it.
@@ -318,9 +321,9 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
         &self,
         i: usize,
         change: Change<H, J>,
-        flow: Flow<H, J>,
+        flow: InFlight<H, J>,
         sums: &mut [[H::Q; J]; 2],
-    ) -> Flow<H, J> {
+    ) -> InFlight<H, J> {
         // SAFETY: key `i + 1`, or with a change key `i + 2`, is valid for reading (the caller's contract).
         let next = unsafe { self.load(i + 1 + usize::from(CHANGE)) };
         let mut s = flow.key.s;
@@ -332,18 +335,18 @@ impl<H: Hvx, const J: usize> Cursor<H, J> {
                 unsafe { self.sweep.to.store::<H>(i * self.sweep.stride + j, *s) };
             }
         }
-        let flow = if CHANGE { flow } else { Flow { k: flow.key.k, q: flow.key.q, ..flow } };
+        let flow = if CHANGE { flow } else { InFlight { k: flow.key.k, q: flow.key.q, ..flow } };
         if SUMS {
             for j in 0..J {
                 sums[0][j] = H::add_q(sums[0][j], H::mul_q(s[j], flow.k));
                 sums[1][j] = H::add_q(sums[1][j], H::mul_q(s[j], flow.q));
             }
         }
-        if CHANGE { flow.change(change, next) } else { Flow { key: next, ..flow } }
+        if CHANGE { flow.change(change, next) } else { InFlight { key: next, ..flow } }
     }
 }
 
-impl<H: Hvx, const J: usize> Flow<H, J> {
+impl<H: Hvx, const J: usize> InFlight<H, J> {
     /// The key changed, and the next one loaded.
     #[inline(always)]
     fn change(self, change: Change<H, J>, next: Key<H, J>) -> Self {

@@ -1,29 +1,29 @@
 //! States of whole vectors with one gate: what models have, and the fast way.
 
-use super::head::{Head, Place, Work};
-use super::sweep::{Change, KEYS, Sweep, Wanted};
-use crate::hvx::{Hvx, LANES, Lines, math};
+use super::head::{Head, HeadMemory, HeadPath};
+use super::sweep::{Change, KEYS, KeyAndQuery, Sweep};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::row::Row;
 
 /// J vectors of values, from vector `first` on.
-pub(super) struct Whole<'h, const J: usize> {
+pub(super) struct VectorPath<'h, const J: usize> {
     pub head: &'h Head<'h>,
-    pub place: Place,
+    pub place: HeadMemory,
     pub first: usize,
 }
 
 /// A token as a block sees it.
 #[derive(Clone, Copy)]
 pub(super) struct Token<H: Hvx> {
-    wanted: Wanted,
+    wanted: KeyAndQuery,
     /// exp(g) in every lane.
     decay: H::F,
 }
 
-impl<const J: usize> Whole<'_, J> {
+impl<const J: usize> VectorPath<'_, J> {
     /// Row `i` of the place for keys.
     #[inline(always)]
-    fn keys(&self, i: usize) -> Lines {
+    fn keys(&self, i: usize) -> VectorPtr {
         self.place.keys.skip(i * (KEYS / LANES))
     }
 
@@ -35,7 +35,7 @@ impl<const J: usize> Whole<'_, J> {
 
     /// Copies a row of keys to its place in VTCM.
     #[inline(always)]
-    fn keep<H: Hvx>(&self, row: Row<'_>, to: Lines) {
+    fn keep<H: Hvx>(&self, row: Row<'_>, to: VectorPtr) {
         assert!(row.len() == self.place.size && row.whole() == self.vectors::<H>());
         for v in 0..self.vectors::<H>() {
             // SAFETY: the row has `self.vectors` whole vectors (the assertion above), and `to` is a row of
@@ -46,7 +46,7 @@ impl<const J: usize> Whole<'_, J> {
 
     /// k.q in every lane.
     #[inline(always)]
-    fn dot<H: Hvx>(&self, wanted: Wanted) -> H::F {
+    fn dot<H: Hvx>(&self, wanted: KeyAndQuery) -> H::F {
         let mut sum = H::zero_q();
         for v in 0..self.vectors::<H>() {
             // SAFETY: `keep` has put `self.vectors` vectors in both rows, when the token was made.
@@ -57,14 +57,14 @@ impl<const J: usize> Whole<'_, J> {
 
     /// The sweep over this block of a state.
     #[inline(always)]
-    fn sweep<H: Hvx>(&self, from: Lines, to: Lines) -> Sweep<J> {
+    fn sweep<H: Hvx>(&self, from: VectorPtr, to: VectorPtr) -> Sweep<J> {
         // Where all vectors of a key are worked on at once, addresses are constants.
         let (size, stride) = (self.place.size, self.vectors::<H>());
         Sweep { from: from.skip(self.first), to: to.skip(self.first), size, stride }
     }
 }
 
-impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
+impl<H: Hvx, const J: usize> HeadPath<H> for VectorPath<'_, J> {
     type Token = Token<H>;
     type Update = Change<H, J>;
     type Sums = [[H::F; J]; 2];
@@ -74,7 +74,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
         let row = self.head.first + t;
         let (k, q) = (self.head.k.row(row), self.head.q.row(row));
         // The keys of the token before are still wanted.
-        let wanted = Wanted { k: self.keys(n % 2), q: self.keys(2) };
+        let wanted = KeyAndQuery { k: self.keys(n % 2), q: self.keys(2) };
         self.keep::<H>(k, wanted.k);
         self.keep::<H>(q, wanted.q);
         let decay = math::exp::<H>(H::splat(self.head.g.row(row).get(0)));
@@ -126,9 +126,9 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
     }
 
     #[inline(always)]
-    unsafe fn change(&mut self, from: Lines, to: Lines, update: &Change<H, J>) {
+    unsafe fn change(&mut self, from: VectorPtr, to: VectorPtr, update: &Change<H, J>) {
         // What a sweep is not asked for it does not look at.
-        let unused = Wanted { k: update.k, q: update.k };
+        let unused = KeyAndQuery { k: update.k, q: update.k };
         // SAFETY: `from` and `to` are places of a state: `size` keys and SPARE more, of `stride` vectors
         // each, of which this block takes J from `first` on (the caller's contract, point 1). The rows of
         // keys are in the place for keys, which has three of KEYS floats. This worker alone uses all of them
@@ -137,7 +137,7 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
     }
 
     #[inline(always)]
-    unsafe fn sum(&mut self, from: Lines, token: &Token<H>) -> Self::Sums {
+    unsafe fn sum(&mut self, from: VectorPtr, token: &Token<H>) -> Self::Sums {
         let unused = Change { k: token.wanted.k, decay: token.decay, delta: [token.decay; J] };
         // SAFETY: `from` is a place of a state: `size` keys and SPARE more, of `stride` vectors each, of
         // which this block takes J from `first` on (the caller's contract, point 1). The rows of keys are in
@@ -148,8 +148,8 @@ impl<H: Hvx, const J: usize> Work<H> for Whole<'_, J> {
     #[inline(always)]
     unsafe fn change_and_sum(
         &mut self,
-        from: Lines,
-        to: Lines,
+        from: VectorPtr,
+        to: VectorPtr,
         update: &Change<H, J>,
         token: &Token<H>,
     ) -> Self::Sums {

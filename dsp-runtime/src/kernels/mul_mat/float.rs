@@ -1,12 +1,12 @@
 //! Groups of F16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
 
-use super::{PARTIAL, Weights};
-use crate::hvx::{Hvx, LANES, Lines};
+use super::{PARTIAL, WeightFormat};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 
 /// Two k per vector.
 pub(in crate::kernels) struct F16;
 
-impl Weights for F16 {
+impl WeightFormat for F16 {
     const QUANTIZED: bool = false;
 
     #[inline(always)]
@@ -16,7 +16,7 @@ impl Weights for F16 {
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
+        weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
@@ -49,7 +49,7 @@ impl Weights for F16 {
 /// A k per vector.
 pub(in crate::kernels) struct F32;
 
-impl Weights for F32 {
+impl WeightFormat for F32 {
     const QUANTIZED: bool = false;
 
     #[inline(always)]
@@ -59,7 +59,7 @@ impl Weights for F32 {
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
+        weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),

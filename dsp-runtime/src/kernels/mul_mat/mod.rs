@@ -25,7 +25,7 @@ pub(super) use self::q6_k::Q6K;
 pub(super) use self::scaled::{Q4_0, Q8_0};
 use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, Lines};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Worker};
@@ -44,7 +44,7 @@ const PARTIAL: usize = 2;
 
 /// How the weights of a type are multiplied. A kernel per type: in one for all, the loop of each would have
 /// to do with the registers that the others leave.
-pub(super) trait Weights: Sync {
+pub(super) trait WeightFormat: Sync {
     /// Whether activations are int8 with a scale per block.
     const QUANTIZED: bool;
     /// Partial sums of a row, of R at once, that are kept: those that `multiply` adds to, and perhaps more.
@@ -57,7 +57,7 @@ pub(super) trait Weights: Sync {
     /// 2. Each `x` is a validated row of `k.1` values, as F32 or as an activation row, whichever the type
     ///    wants.
     unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
+        weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
@@ -67,16 +67,16 @@ pub(super) trait Weights: Sync {
 
 struct MulMat<W> {
     weights: PhantomData<W>,
-    shape: Shape,
+    shape: Product,
 }
 
 impl<W> MulMat<W> {
-    fn new(shape: Shape) -> Self {
+    fn new(shape: Product) -> Self {
         Self { weights: PhantomData, shape }
     }
 }
 
-struct Shape {
+struct Product {
     w: View,
     x: View,
     y: View,
@@ -132,14 +132,14 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
 /// product, because qfloat arithmetic multiplies a NaN scale as if it were a number. F32 activations and all
 /// weights are: a float that large, number or not, gives results that the next norm or ARGMAX does not let
 /// through.
-pub(super) fn run<W: Weights + 'static>(run: &mut OpRun<'_>) -> Result<(), Fault> {
+pub(super) fn run<W: WeightFormat + 'static>(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (w, x, y) = (run.operand(abi::W)?, run.operand(abi::X)?, run.operand(abi::Y)?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.vtcm.own - SUMS) / 2 / group.bytes;
     let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
     let groups = group.count(w.ne[0]);
     let strips = (piece_groups / groups).max(1);
-    let shape = Shape { w, x, y, repeat, group, groups, piece_groups, strips };
+    let shape = Product { w, x, y, repeat, group, groups, piece_groups, strips };
     MulMat::<W>::new(shape).run(run)
 }
 
@@ -158,7 +158,7 @@ struct Unit {
 
 /// A piece of a unit's weights on its way to VTCM.
 #[derive(Clone, Copy)]
-struct Piece {
+struct StagedGroups {
     unit: Unit,
     /// First group of the strip in this piece, and how many of each strip.
     first: usize,
@@ -167,7 +167,7 @@ struct Piece {
     slot: usize,
 }
 
-impl Shape {
+impl Product {
     /// That all scales of activations are finite.
     fn check_activations(&self) -> Result<(), Fault> {
         let layout = ActivationRow::new(self.x.ne[0]);
@@ -208,7 +208,7 @@ impl Shape {
 
     /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
     #[inline(always)]
-    fn fetch(&self, worker: &mut Worker<'_>, previous: Option<&Piece>) -> Option<Piece> {
+    fn fetch(&self, worker: &mut Worker<'_>, previous: Option<&StagedGroups>) -> Option<StagedGroups> {
         let (unit, first, slot) = match previous {
             Some(p) if p.first + p.groups < self.groups => (p.unit, p.first + p.groups, 1 - p.slot),
             _ => (self.unit(worker.claim()?), 0, previous.map_or(0, |p| 1 - p.slot)),
@@ -226,17 +226,17 @@ impl Shape {
         // strips, which have no gaps; the slot is this worker's own, and the piece that it held was
         // multiplied before this call (two slots, used in turn).
         let ticket = unsafe { worker.dma.push(transfer) };
-        Some(Piece { unit, first, groups, ticket, slot })
+        Some(StagedGroups { unit, first, groups, ticket, slot })
     }
 
-    fn slot(&self, worker: &Worker<'_>, slot: usize) -> Lines {
+    fn slot(&self, worker: &Worker<'_>, slot: usize) -> VectorPtr {
         let bytes = self.piece_groups * self.group.bytes;
         // Groups are whole vectors, and so is a worker's region.
         worker.own_vtcm().skip((worker.own_bytes() - (2 - slot) * bytes) / VECTOR_BYTES)
     }
 }
 
-impl<W: Weights> MulMat<W> {
+impl<W: WeightFormat> MulMat<W> {
     fn run(&self, run: &mut OpRun<'_>) -> Result<(), Fault>
     where
         W: 'static,
@@ -252,7 +252,7 @@ impl<W: Weights> MulMat<W> {
     /// 1. The piece has arrived at `weights`, its slot.
     /// 2. `sums` is this worker's own and has room for the unit's rows, PARTIAL vectors each.
     #[inline(always)]
-    unsafe fn multiply<H: Hvx>(&self, piece: &Piece, weights: Lines, sums: Lines) {
+    unsafe fn multiply<H: Hvx>(&self, piece: &StagedGroups, weights: VectorPtr, sums: VectorPtr) {
         let rows = piece.unit.rows;
         let mut done = 0;
         // As many rows at a time as the register file has sums for.
@@ -285,7 +285,13 @@ impl<W: Weights> MulMat<W> {
     /// # Safety
     /// Points 1 and 2 of [`multiply`](Self::multiply); rows `at..at + R` are the unit's.
     #[inline(always)]
-    unsafe fn rows<H: Hvx, const R: usize>(&self, p: &Piece, weights: Lines, sums: Lines, at: usize) {
+    unsafe fn rows<H: Hvx, const R: usize>(
+        &self,
+        p: &StagedGroups,
+        weights: VectorPtr,
+        sums: VectorPtr,
+        at: usize,
+    ) {
         let (shape, unit) = (&self.shape, &p.unit);
         let [b2, b3] = unit.batch;
         let x: [*const u8; R] =
@@ -344,7 +350,7 @@ impl<W: Weights> MulMat<W> {
     }
 }
 
-impl<W: Weights> Kernel for MulMat<W> {
+impl<W: WeightFormat> Kernel for MulMat<W> {
     fn units(&self) -> usize {
         self.shape.turns() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
     }

@@ -4,8 +4,8 @@ use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{DType, q6k};
 
 use super::activations::Activations;
-use super::{PARTIAL, Weights};
-use crate::hvx::{Hvx, Lines};
+use super::{PARTIAL, WeightFormat};
+use crate::hvx::{Hvx, VectorPtr};
 
 /// Vectors of a group.
 const GROUP: usize = match DType::Q6Kx32.tile_group() {
@@ -40,7 +40,7 @@ fn high_bits<H: Hvx>(x: H::B, i: usize) -> H::B {
 /// 16 * 63 * 127 * 128 < 2^25), then times d and the activations' scale.
 pub(in crate::kernels) struct Q6K;
 
-impl Weights for Q6K {
+impl WeightFormat for Q6K {
     const QUANTIZED: bool = true;
 
     #[inline(always)]
@@ -50,7 +50,7 @@ impl Weights for Q6K {
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
+        weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
@@ -100,7 +100,7 @@ impl Weights for Q6K {
 #[inline(always)]
 unsafe fn tile<H: Hvx, const R: usize>(
     out: &mut [H::I; R],
-    group: Lines,
+    group: VectorPtr,
     tile: usize,
     x: &[Activations; R],
     block: usize,

@@ -4,8 +4,8 @@ use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::{DType, q4_0, q8_0};
 
 use super::activations::Activations;
-use super::{PARTIAL, Weights};
-use crate::hvx::{Hvx, Lines};
+use super::{PARTIAL, WeightFormat};
+use crate::hvx::{Hvx, VectorPtr};
 
 /// How a type's quants are stored.
 pub(super) trait Quants: Sync {
@@ -22,7 +22,7 @@ pub(super) trait Quants: Sync {
     /// `tile` holds the quants of a tile; each `x` has the block.
     unsafe fn tile<H: Hvx, const R: usize>(
         sum: &mut [H::I; R],
-        tile: Lines,
+        tile: VectorPtr,
         x: &[Activations; R],
         block: usize,
     );
@@ -42,7 +42,7 @@ impl Quants for Q8_0 {
     #[inline(always)]
     unsafe fn tile<H: Hvx, const R: usize>(
         sum: &mut [H::I; R],
-        tile: Lines,
+        tile: VectorPtr,
         x: &[Activations; R],
         block: usize,
     ) {
@@ -66,7 +66,7 @@ impl Quants for Q4_0 {
     #[inline(always)]
     unsafe fn tile<H: Hvx, const R: usize>(
         sum: &mut [H::I; R],
-        tile: Lines,
+        tile: VectorPtr,
         x: &[Activations; R],
         block: usize,
     ) {
@@ -143,7 +143,7 @@ impl<H: Hvx> Sum<H> for Parked<H> {
 
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
-impl<Q: Quants> Weights for Q {
+impl<Q: Quants> WeightFormat for Q {
     const QUANTIZED: bool = true;
 
     #[inline(always)]
@@ -155,7 +155,7 @@ impl<Q: Quants> Weights for Q {
 
     #[inline(always)]
     unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: Lines,
+        weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
@@ -175,10 +175,10 @@ impl<Q: Quants> Weights for Q {
 }
 
 /// # Safety
-/// Points 1 and 2 of [`Weights::multiply`].
+/// Points 1 and 2 of [`WeightFormat::multiply`].
 #[inline(always)]
 unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
-    weights: Lines,
+    weights: VectorPtr,
     groups: usize,
     x: [*const u8; R],
     k: (usize, usize),
@@ -213,7 +213,7 @@ unsafe fn all_groups<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
 /// even, and `block + 1`.
 #[inline(always)]
 unsafe fn pair<Q: Quants, H: Hvx, S: Sum<H>, const R: usize>(
-    group: Lines,
+    group: VectorPtr,
     pair: usize,
     x: &[Activations; R],
     block: usize,

@@ -1,7 +1,7 @@
 //! A random valid form of every op.
 
 use hexflash_abi::DType::{self, *};
-use hexflash_abi::accept::{HEAD, SLOTS};
+use hexflash_abi::accept::{HEAD, REPORTS};
 use hexflash_abi::op::{MAX_STOPS, Op, Operand, get_rows, mul_mat, params, set_rows};
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::registers::Register;
@@ -297,7 +297,7 @@ impl Builder<'_> {
         let tokens = self.ids(Shape([t, 1, 1, 1], 0), words)?;
         let n = self.random.pick(&[1, 2, MAX_STOPS]);
         let stops = self.ids(Shape::fixed([n, 1, 1, 1]), 40 * n)?;
-        let out = self.put(I32, Shape::fixed([HEAD as u32 + t, SLOTS as u32, 1, 1]), Use::Output)?;
+        let out = self.put(I32, Shape::fixed([HEAD as u32 + t, REPORTS as u32, 1, 1]), Use::Output)?;
         let anchor = self.put(I32, Shape::fixed([1; 4]), Use::State)?;
         let params =
             params::Accept { block: 2 + self.random.below(t as usize - 1) as u32, n_ctx: self.header.n_ctx };

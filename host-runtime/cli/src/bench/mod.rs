@@ -25,8 +25,8 @@ pub(super) struct Args {
     /// Tokens of the prompt (pp); 0 skips the test [default: 256; with --parallel 32]
     #[arg(short = 'p', long, value_name = "N")]
     n_prompt: Option<usize>,
-    /// Tokens to generate (tg); 0 skips the test [default: 128; with --parallel 64; with --draft 384, or until
-    /// the context is full]
+    /// Tokens to generate (tg); 0 skips the test [default: 128; with --parallel 64; with --draft 384, or
+    /// until the context is full]
     #[arg(short = 'n', long, value_name = "N")]
     n_gen: Option<usize>,
     /// Runs of each test, after one that does not count

@@ -97,7 +97,7 @@ pub enum Scaling {
 
 /// Weight types that hexflash runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Weights {
+pub enum WeightType {
     /// Single precision
     F32,
     /// Half precision
@@ -116,7 +116,7 @@ pub enum Weights {
 
 /// A model's shape.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub struct Shape {
+pub struct ModelShape {
     /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere
     #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
     pub architecture: Architecture,
@@ -160,11 +160,11 @@ pub struct Shape {
     #[arg(long, default_value_t = 512)]
     pub context: u32,
     /// Type of the matrices
-    #[arg(long = "type", value_enum, default_value_t = Weights::Q8_0, value_name = "TYPE")]
-    pub weights: Weights,
+    #[arg(long = "type", value_enum, default_value_t = WeightType::Q8_0, value_name = "TYPE")]
+    pub weights: WeightType,
     /// Type of the embedding, and of the head [default: that of the other matrices]
     #[arg(long, value_enum, value_name = "TYPE")]
-    pub embedding_type: Option<Weights>,
+    pub embedding_type: Option<WeightType>,
     /// Give the model a head of its own, rather than the embedding
     #[arg(long)]
     pub untied: bool,
@@ -186,7 +186,7 @@ pub struct Arguments {
     #[arg(long, value_name = "GGUF")]
     out: PathBuf,
     #[command(flatten)]
-    shape: Shape,
+    shape: ModelShape,
 }
 
 /// The verb.
@@ -200,7 +200,7 @@ pub fn run(arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Random ids: of all tokens of a model, those that no text gives included.
-pub fn tokens(shape: &Shape, n: usize) -> Vec<i32> {
+pub fn tokens(shape: &ModelShape, n: usize) -> Vec<i32> {
     let mut rng = stream(shape.seed, "tokens");
     (0..n).map(|_| (rng.next_u64() % u64::from(shape.vocab)) as i32).collect()
 }
@@ -233,16 +233,16 @@ enum Fill {
 }
 
 /// The type of matrix `name` with rows of `k`.
-fn matrix_type(weights: Weights, name: &str, k: u64) -> GgmlType {
+fn matrix_type(weights: WeightType, name: &str, k: u64) -> GgmlType {
     const ALL: [GgmlType; 5] = [GgmlType::Q8_0, GgmlType::F16, GgmlType::Q4_0, GgmlType::F32, GgmlType::Q6_K];
     match weights {
-        Weights::F32 => GgmlType::F32,
-        Weights::F16 => GgmlType::F16,
-        Weights::Bf16 => GgmlType::BF16,
-        Weights::Q8_0 => GgmlType::Q8_0,
-        Weights::Q4_0 => GgmlType::Q4_0,
-        Weights::Q6K => GgmlType::Q6_K,
-        Weights::Mixed => {
+        WeightType::F32 => GgmlType::F32,
+        WeightType::F16 => GgmlType::F16,
+        WeightType::Bf16 => GgmlType::BF16,
+        WeightType::Q8_0 => GgmlType::Q8_0,
+        WeightType::Q4_0 => GgmlType::Q4_0,
+        WeightType::Q6K => GgmlType::Q6_K,
+        WeightType::Mixed => {
             let start = stream(0, name).next_u64() as usize;
             let fits = |ty: &GgmlType| k.is_multiple_of(ty.block_len() as u64);
             (0..ALL.len()).map(|i| ALL[(start + i) % ALL.len()]).find(fits).unwrap_or(GgmlType::F32)
@@ -256,7 +256,7 @@ fn matrix_type(weights: Weights, name: &str, k: u64) -> GgmlType {
 const BRANCH: f32 = 0.3;
 
 /// The tensors of a model: name, dimensions, contents.
-fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
+fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let [e, f, vocab] = [s.width, s.ff, s.vocab].map(u64::from);
     let [state, hk, hv, taps] = [s.state, s.key_heads, s.value_heads, s.taps].map(u64::from);
     let (channels, values) = ((2 * hk + hv) * state, hv * state);
@@ -333,7 +333,7 @@ fn tensors(s: &Shape) -> Vec<(String, Vec<u64>, Fill)> {
 }
 
 /// The bytes of a tensor, and their type.
-fn contents(s: &Shape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, Vec<u8>), String> {
+fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlType, Vec<u8>), String> {
     let n = ne.iter().product::<u64>() as usize;
     let k = ne[0];
     let (ty, values) = match fill {
@@ -438,7 +438,7 @@ pub fn byte_char(byte: u8) -> char {
 ///
 /// # Errors
 /// As [`run`].
-pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
+pub fn write(s: &ModelShape, path: &Path) -> Result<(), String> {
     write_with(s, &Vocabulary::smallest(s.architecture.pre(), s.vocab), path)
 }
 
@@ -446,15 +446,15 @@ pub fn write(s: &Shape, path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`run`].
-pub fn write_with(s: &Shape, vocabulary: &Vocabulary, path: &Path) -> Result<(), String> {
+pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Result<(), String> {
     let mut w = GgufWriter::new();
     let file_type = match s.weights {
-        Weights::F32 => 0u32,
-        Weights::Bf16 => 32,
-        Weights::Q8_0 => 7,
-        Weights::Q4_0 => 2,
-        Weights::Q6K => 18,
-        Weights::F16 | Weights::Mixed => 1,
+        WeightType::F32 => 0u32,
+        WeightType::Bf16 => 32,
+        WeightType::Q8_0 => 7,
+        WeightType::Q4_0 => 2,
+        WeightType::Q6K => 18,
+        WeightType::F16 | WeightType::Mixed => 1,
     };
     let arch = s.architecture.name();
     w.kv("general.architecture", arch)

@@ -1,17 +1,17 @@
 //! The random models that are compared: real widths, few layers, a small vocabulary.
 
-use super::random::{Architecture, Scaling, Shape, Weights};
+use super::random::{Architecture, Scaling, ModelShape, WeightType};
 
 /// A model with a name.
 pub struct Named {
     /// For `--shape` and reports.
     pub name: &'static str,
     /// What it looks like.
-    pub model: Shape,
+    pub model: ModelShape,
 }
 
 /// Linear layers as in the 0.8B: 16 heads of 128 x 128.
-const BASE: Shape = Shape {
+const BASE: ModelShape = ModelShape {
     architecture: Architecture::Qwen35,
     layers: 4,
     interval: 4,
@@ -26,7 +26,7 @@ const BASE: Shape = Shape {
     taps: 4,
     vocab: 512,
     context: 256,
-    weights: Weights::Q8_0,
+    weights: WeightType::Q8_0,
     embedding_type: None,
     untied: false,
     biases: false,
@@ -35,19 +35,19 @@ const BASE: Shape = Shape {
 };
 
 /// Attention in every layer, with heads as all sizes of Qwen3 have them.
-const DENSE: Shape =
-    Shape { architecture: Architecture::Qwen3, head: 128, ff: 3072, weights: Weights::F16, ..BASE };
+const DENSE: ModelShape =
+    ModelShape { architecture: Architecture::Qwen3, head: 128, ff: 3072, weights: WeightType::F16, ..BASE };
 
 /// Llama's, narrower: heads of 64, four queries to a key.
-const LLAMA: Shape =
-    Shape { architecture: Architecture::Llama, head: 64, width: 512, ff: 1408, layers: 3, ..DENSE };
+const LLAMA: ModelShape =
+    ModelShape { architecture: Architecture::Llama, head: 64, width: 512, ff: 1408, layers: 3, ..DENSE };
 
 /// Qwen2's, which have biases: seven queries to a key, as in the 0.5B.
-const QWEN2: Shape =
-    Shape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
+const QWEN2: ModelShape =
+    ModelShape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
 
 /// Gemma 3's: windows of 24 in two layers of three, heads of 256 on one key head, as in the 270M and the 1B.
-const GEMMA3: Shape = Shape {
+const GEMMA3: ModelShape = ModelShape {
     architecture: Architecture::Gemma3,
     layers: 4,
     interval: 3,
@@ -61,14 +61,14 @@ const GEMMA3: Shape = Shape {
 
 /// All of them.
 pub const SHAPES: &[Named] = &[
-    Named { name: "16-heads-f32", model: Shape { weights: Weights::F32, ..BASE } },
-    Named { name: "16-heads-f16-untied", model: Shape { weights: Weights::F16, untied: true, ..BASE } },
-    Named { name: "16-heads-bf16", model: Shape { weights: Weights::Bf16, layers: 2, interval: 2, ..BASE } },
+    Named { name: "16-heads-f32", model: ModelShape { weights: WeightType::F32, ..BASE } },
+    Named { name: "16-heads-f16-untied", model: ModelShape { weights: WeightType::F16, untied: true, ..BASE } },
+    Named { name: "16-heads-bf16", model: ModelShape { weights: WeightType::Bf16, layers: 2, interval: 2, ..BASE } },
     Named { name: "16-heads-q8_0", model: BASE },
     // The 4B: twice as many value heads as key heads, 16 query heads on 4.
     Named {
         name: "32-heads-q4_0",
-        model: Shape {
+        model: ModelShape {
             width: 2560,
             ff: 2048,
             heads: 16,
@@ -76,23 +76,23 @@ pub const SHAPES: &[Named] = &[
             value_heads: 32,
             layers: 2,
             interval: 2,
-            weights: Weights::Q4_0,
+            weights: WeightType::Q4_0,
             ..BASE
         },
     },
     // The 27B's three value heads per key head; an odd ratio of query heads.
     Named {
         name: "48-heads-q8_0-untied",
-        model: Shape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
+        model: ModelShape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
     },
     // llama.cpp and hexflash round activations differently for Q6_K (per 256, per 32): with a head of that
     // type as well this alone comes to 1.2e-4.
     Named {
         name: "32-heads-q6_k",
-        model: Shape {
+        model: ModelShape {
             value_heads: 32,
-            weights: Weights::Q6K,
-            embedding_type: Some(Weights::F16),
+            weights: WeightType::Q6K,
+            embedding_type: Some(WeightType::F16),
             layers: 2,
             interval: 2,
             ..BASE
@@ -100,17 +100,17 @@ pub const SHAPES: &[Named] = &[
     },
     Named {
         name: "48-heads-f16",
-        model: Shape { value_heads: 48, weights: Weights::F16, layers: 2, interval: 2, ..BASE },
+        model: ModelShape { value_heads: 48, weights: WeightType::F16, layers: 2, interval: 2, ..BASE },
     },
-    Named { name: "16-heads-mixed-types", model: Shape { weights: Weights::Mixed, untied: true, ..BASE } },
+    Named { name: "16-heads-mixed-types", model: ModelShape { weights: WeightType::Mixed, untied: true, ..BASE } },
     Named { name: "dense-f16", model: DENSE },
-    Named { name: "dense-f16-untied", model: Shape { untied: true, seed: 2, ..DENSE } },
-    Named { name: "dense-q8_0", model: Shape { weights: Weights::Q8_0, ..DENSE } },
+    Named { name: "dense-f16-untied", model: ModelShape { untied: true, seed: 2, ..DENSE } },
+    Named { name: "dense-q8_0", model: ModelShape { weights: WeightType::Q8_0, ..DENSE } },
     Named { name: "dense-llama-f16", model: LLAMA },
     // Llama 3.1's divisors, heads of 128; three queries to a key, as in SmolLM2.
     Named {
         name: "dense-llama-divisors-f16-untied",
-        model: Shape {
+        model: ModelShape {
             head: 128,
             heads: 6,
             width: 768,
@@ -123,34 +123,34 @@ pub const SHAPES: &[Named] = &[
     // A key for each query, and all biases.
     Named {
         name: "dense-llama-biases-f32",
-        model: Shape { kv_heads: 8, biases: true, weights: Weights::F32, seed: 4, ..LLAMA },
+        model: ModelShape { kv_heads: 8, biases: true, weights: WeightType::F32, seed: 4, ..LLAMA },
     },
     Named {
         name: "dense-llama-linear-f16",
-        model: Shape { kv_heads: 1, scaling: Some(Scaling::Linear), seed: 5, ..LLAMA },
+        model: ModelShape { kv_heads: 1, scaling: Some(Scaling::Linear), seed: 5, ..LLAMA },
     },
     Named {
         name: "dense-llama-yarn-f16",
-        model: Shape { head: 128, heads: 4, scaling: Some(Scaling::Yarn), untied: true, seed: 6, ..LLAMA },
+        model: ModelShape { head: 128, heads: 4, scaling: Some(Scaling::Yarn), untied: true, seed: 6, ..LLAMA },
     },
-    Named { name: "dense-llama-q4_0", model: Shape { weights: Weights::Q4_0, seed: 7, ..LLAMA } },
+    Named { name: "dense-llama-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 7, ..LLAMA } },
     Named { name: "dense-qwen2-f16", model: QWEN2 },
     Named {
         name: "dense-qwen2-f16-untied",
-        model: Shape { head: 128, heads: 4, kv_heads: 2, width: 512, untied: true, seed: 8, ..QWEN2 },
+        model: ModelShape { head: 128, heads: 4, kv_heads: 2, width: 512, untied: true, seed: 8, ..QWEN2 },
     },
     Named {
         name: "dense-qwen2-yarn-f16",
-        model: Shape { heads: 5, width: 320, scaling: Some(Scaling::Yarn), seed: 14, ..QWEN2 },
+        model: ModelShape { heads: 5, width: 320, scaling: Some(Scaling::Yarn), seed: 14, ..QWEN2 },
     },
     // The fourth layer is not turned; four queries to a key, as in the 3B.
     Named {
         name: "dense-smollm3-f16",
-        model: Shape { architecture: Architecture::Smollm3, layers: 5, seed: 10, ..LLAMA },
+        model: ModelShape { architecture: Architecture::Smollm3, layers: 5, seed: 10, ..LLAMA },
     },
     Named {
         name: "dense-smollm3-f16-untied",
-        model: Shape {
+        model: ModelShape {
             architecture: Architecture::Smollm3,
             layers: 4,
             head: 128,
@@ -161,12 +161,12 @@ pub const SHAPES: &[Named] = &[
             ..LLAMA
         },
     },
-    Named { name: "dense-gemma3-f32", model: Shape { weights: Weights::F32, ..GEMMA3 } },
-    Named { name: "dense-gemma3-f16", model: Shape { seed: 12, ..GEMMA3 } },
+    Named { name: "dense-gemma3-f32", model: ModelShape { weights: WeightType::F32, ..GEMMA3 } },
+    Named { name: "dense-gemma3-f16", model: ModelShape { seed: 12, ..GEMMA3 } },
     // The stretched positions of the 4B and larger, whose heads have 128 or 256 values.
     Named {
         name: "dense-gemma3-linear-f16-untied",
-        model: Shape {
+        model: ModelShape {
             head: 128,
             heads: 8,
             kv_heads: 4,
@@ -180,7 +180,7 @@ pub const SHAPES: &[Named] = &[
     // strip.
     Named {
         name: "odd-f32",
-        model: Shape {
+        model: ModelShape {
             width: 352,
             ff: 608,
             heads: 7,
@@ -193,7 +193,7 @@ pub const SHAPES: &[Named] = &[
             vocab: 333,
             layers: 4,
             interval: 2,
-            weights: Weights::F32,
+            weights: WeightType::F32,
             ..BASE
         },
     },

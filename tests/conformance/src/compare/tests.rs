@@ -5,10 +5,10 @@ use std::fs;
 use hexflash::gguf::Gguf;
 
 use super::*;
-use random::{Architecture, Shape, Weights};
+use random::{Architecture, ModelShape, WeightType};
 
 /// Narrow, so that many layers take no time.
-const NARROW: Shape = Shape {
+const NARROW: ModelShape = ModelShape {
     architecture: Architecture::Qwen35,
     layers: 64,
     interval: 4,
@@ -23,7 +23,7 @@ const NARROW: Shape = Shape {
     taps: 4,
     vocab: 300,
     context: 16,
-    weights: Weights::Q8_0,
+    weights: WeightType::Q8_0,
     embedding_type: None,
     untied: false,
     biases: false,
@@ -34,21 +34,21 @@ const NARROW: Shape = Shape {
 /// One chunk of the context.
 const TOKENS: usize = 16;
 
-fn file(shape: &Shape) -> (tempfile::TempDir, PathBuf) {
+fn file(shape: &ModelShape) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
     random::write(shape, &path).unwrap();
     (dir, path)
 }
 
-fn compared(pair: &mut Pair, shape: &Shape) -> Outcome {
+fn compared(pair: &mut Pair, shape: &ModelShape) -> Outcome {
     outcome(pair, &random::tokens(shape, TOKENS), 0, None, false, |_| ()).unwrap()
 }
 
 #[test]
 fn both_split_any_text_with_the_vocabulary_of_a_random_model() {
     for vocab in [257, 300] {
-        let (_dir, path) = file(&Shape { layers: 2, interval: 2, vocab, ..NARROW });
+        let (_dir, path) = file(&ModelShape { layers: 2, interval: 2, vocab, ..NARROW });
         let pair = Pair::load(&path, "inproc", None).unwrap();
         let text = "Grüße, 世界!\r\n\t\0 <|endoftext|>[PAD257] don't 12345";
         let tokens = pair.tokenize(text).unwrap();
@@ -61,7 +61,7 @@ fn both_split_any_text_with_the_vocabulary_of_a_random_model() {
 
 #[test]
 fn a_file_without_a_vocabulary_is_refused_and_ends_nothing() {
-    let (_dir, path) = file(&Shape { layers: 2, interval: 2, ..NARROW });
+    let (_dir, path) = file(&ModelShape { layers: 2, interval: 2, ..NARROW });
     let bytes = fs::read(&path).unwrap();
     // Of the same length, so that nothing else moves.
     let at = bytes.windows(4).position(|w| w == b"gpt2").unwrap();
@@ -79,7 +79,7 @@ fn sixty_four_layers_may_differ_by_what_rounding_does_to_them() {
 }
 
 /// A byte of the tensor `name` is another in hexflash's file.
-fn planted(shape: &Shape, name: &str, at: usize, change: impl Fn(&mut [u8])) -> Outcome {
+fn planted(shape: &ModelShape, name: &str, at: usize, change: impl Fn(&mut [u8])) -> Outcome {
     let (dir, path) = file(shape);
     let gguf = Gguf::open(&path).unwrap();
     let data = gguf.data(gguf.tensor(name).unwrap()).unwrap();
@@ -96,11 +96,11 @@ fn planted(shape: &Shape, name: &str, at: usize, change: impl Fn(&mut [u8])) -> 
 #[test]
 fn one_wrong_weight_in_sixty_four_layers_is_found() {
     for (weights, name) in [
-        (Weights::F32, "output_norm.weight"),
-        (Weights::Q8_0, "blk.5.attn_norm.weight"),
-        (Weights::Q8_0, "blk.31.attn_q_norm.weight"),
+        (WeightType::F32, "output_norm.weight"),
+        (WeightType::Q8_0, "blk.5.attn_norm.weight"),
+        (WeightType::Q8_0, "blk.31.attn_q_norm.weight"),
     ] {
-        let shape = Shape { weights, ..NARROW };
+        let shape = ModelShape { weights, ..NARROW };
         let outcome = planted(&shape, name, 4 * 7, |bytes| bytes[3] ^= 0x80);
         assert!(
             matches!(outcome.rounding, Some(Ok(_))) && !outcome.passes(),

@@ -8,7 +8,7 @@ use hexflash_oracle::llama::Model;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
-use super::random::{self, Architecture, CONTROL, NORMAL, Shape, Vocabulary, Weights, byte_char};
+use super::random::{self, Architecture, CONTROL, NORMAL, ModelShape, Vocabulary, WeightType, byte_char};
 
 /// Types of tokens.
 const UNKNOWN: i32 = 2;
@@ -17,7 +17,7 @@ const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
 /// A model that nobody runs: its vocabulary is what counts.
-const SMALL: Shape = Shape {
+const SMALL: ModelShape = ModelShape {
     architecture: Architecture::Llama,
     layers: 1,
     interval: 1,
@@ -32,7 +32,7 @@ const SMALL: Shape = Shape {
     taps: 4,
     vocab: 0,
     context: 16,
-    weights: Weights::F32,
+    weights: WeightType::F32,
     embedding_type: None,
     untied: false,
     biases: false,
@@ -261,7 +261,7 @@ fn sentence_pieces(random: &mut Random, bytes: bool) -> Vocabulary {
 
 /// Both on a vocabulary: every id, and random texts. Texts for which `fair` says no are left out.
 fn compare(vocabulary: &Vocabulary, path: &Path, random: &mut Random, fair: fn(&str) -> bool) {
-    let shape = Shape { vocab: vocabulary.tokens.len() as u32, ..SMALL };
+    let shape = ModelShape { vocab: vocabulary.tokens.len() as u32, ..SMALL };
     random::write_with(&shape, vocabulary, path).unwrap();
     let ours = TextModel::read(&Gguf::open(path).unwrap()).unwrap().tokenizer;
     let theirs = Model::load(path).unwrap();

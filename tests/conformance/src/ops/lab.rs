@@ -21,7 +21,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use zerocopy::IntoBytes;
 
-use super::plan::Plan;
+use super::plan::OpProgram;
 
 /// How long a program may take: much longer than any does, also under emulation on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -78,7 +78,7 @@ impl Setting {
         threads.map(|n| Self { threads: Some(n), dma: None }).collect()
     }
 
-    fn open(self, place: &Place) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(self, place: &LabDevice) -> Result<Box<dyn Device>, DeviceError> {
         let name = place.device.as_str();
         let options = DeviceOptions { threads: self.threads, ..place.options.clone() };
         let Some(dma) = self.dma.map(DmaMode::from) else { return open(name, &options) };
@@ -116,14 +116,14 @@ impl fmt::Display for Setting {
 
 /// Where a lab's sessions are opened.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct LabDevice {
     /// Name of the device.
     pub device: String,
     /// Its options, but for those that a [`Setting`] has.
     pub options: DeviceOptions,
 }
 
-impl Place {
+impl LabDevice {
     /// Whether there may be one session at a time: a process has one on a DSP.
     fn is_exclusive(&self) -> bool {
         self.device == "htp"
@@ -131,7 +131,7 @@ impl Place {
 }
 
 /// A device with memory.
-struct Session {
+struct LabMemory {
     device: Box<dyn Device>,
     data: Option<Buffer>,
     control: Option<Buffer>,
@@ -153,12 +153,12 @@ fn room(device: &mut dyn Device, slot: &mut Option<Buffer>, bytes: usize) -> Res
     }
 }
 
-impl Session {
+impl LabMemory {
     fn new(device: Box<dyn Device>) -> Self {
         Self { device, data: None, control: None }
     }
 
-    fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    fn run(&mut self, plan: &OpProgram, registers: &StepRegisters) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let device = &mut *self.device;
         let data = room(device, &mut self.data, plan.image.len())?;
         let recorded = plan.record(data.id).finish()?;
@@ -190,14 +190,14 @@ impl Session {
 
 /// Sessions of one device in some settings.
 pub struct Lab {
-    place: Place,
+    place: LabDevice,
     info: DeviceInfo,
-    sessions: Vec<(Setting, Option<Session>)>,
+    sessions: Vec<(Setting, Option<LabMemory>)>,
     /// Those that run the present case.
     chosen: Span<usize>,
     each: bool,
     /// What gives the bits; `None` where the device rounds in its own way.
-    twin: Option<Session>,
+    twin: Option<LabMemory>,
 }
 
 impl Lab {
@@ -208,7 +208,7 @@ impl Lab {
     /// # Errors
     /// What the device says.
     pub fn open(
-        place: Place,
+        place: LabDevice,
         settings: &[Setting],
         each: bool,
         own_rounding: bool,
@@ -220,12 +220,12 @@ impl Lab {
         };
         let twin = match own_rounding {
             true => None,
-            false => Some(Session::new(Box::new(inproc::Inproc::with_settings(twin)?))),
+            false => Some(LabMemory::new(Box::new(inproc::Inproc::with_settings(twin)?))),
         };
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
-        sessions[0].1 = Some(Session::new(first));
+        sessions[0].1 = Some(LabMemory::new(first));
         let chosen = 0..if each { sessions.len() } else { 1 };
         Ok(Self { place, info, sessions, chosen, each, twin })
     }
@@ -259,7 +259,7 @@ impl Lab {
     ///
     /// # Errors
     /// The program is refused or fails, writes where it must not, or gives other bits; in words.
-    pub fn run(&mut self, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, String> {
+    pub fn run(&mut self, plan: &OpProgram, registers: &StepRegisters) -> Result<Vec<u8>, String> {
         if self.place.is_exclusive() && plan.image.len() > MAPPING {
             return Err(TOO_LARGE.to_owned());
         }
@@ -281,7 +281,7 @@ impl Lab {
             let session = match slot {
                 Some(session) => session,
                 None => {
-                    slot.insert(Session::new(setting.open(&self.place).map_err(|e| blame(e.to_string()))?))
+                    slot.insert(LabMemory::new(setting.open(&self.place).map_err(|e| blame(e.to_string()))?))
                 }
             };
             let after = session.run(plan, registers).map_err(|error| {

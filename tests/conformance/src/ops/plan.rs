@@ -1,7 +1,7 @@
 //! A program under construction, with the memory it runs on.
 //!
-//! A [`Plan`] lays every operand out in one image of the device's memory, with guard bytes around each. What
-//! no op may write is compared afterwards: a kernel that writes one byte too many fails its case.
+//! An [`OpProgram`] lays every operand out in one image of the device's memory, with guard bytes around each.
+//! What no op may write is compared afterwards: a kernel that writes one byte too many fails its case.
 
 use std::ops::Range;
 
@@ -47,7 +47,7 @@ struct Step {
 
 /// Operands, ops and memory of one program.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct OpProgram {
     /// Length of the token axis.
     pub max_tokens: u32,
     /// Positions of the caches.
@@ -78,7 +78,7 @@ pub fn dims(ne: [i64; 4]) -> [u32; 4] {
     ne.map(|n| u32::try_from(n).expect("an extent of a case fits 32 bits"))
 }
 
-impl Plan {
+impl OpProgram {
     /// A program for steps of up to `max_tokens` tokens and caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
         let image = vec![POISON; GUARD];

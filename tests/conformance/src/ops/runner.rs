@@ -14,7 +14,7 @@ use hexflash_oracle::ops::Cpu;
 use regex::Regex;
 
 use super::adapt::{self, Failure, Trial};
-use super::lab::{Dma, Lab, Place, Setting, TOO_LARGE};
+use super::lab::{Dma, Lab, LabDevice, Setting, TOO_LARGE};
 use super::report::{Report, Status};
 
 /// Runs conformance cases on a device: each against ggml's own result.
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         cases.iter().for_each(|c| println!("{}", c.name));
         return Ok(ExitCode::SUCCESS);
     }
-    let place = Place { device: arguments.device.clone(), options: options(arguments) };
+    let place = LabDevice { device: arguments.device.clone(), options: options(arguments) };
     let lab = Lab::open(place, &settings(arguments), arguments.each_setting, arguments.own_rounding);
     let mut lab = lab.map_err(|e| e.to_string())?;
     if !arguments.json {

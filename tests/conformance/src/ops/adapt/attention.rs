@@ -11,7 +11,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::{CaseKind, Mask};
 use hexflash_oracle::{GgmlType, Tensor, ops};
 
-use super::super::plan::{POISON, Plan, dims};
+use super::super::plan::{POISON, OpProgram, dims};
 use super::super::tiles::pack;
 use super::{Outcome, Trial};
 
@@ -71,7 +71,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let t = nq as u32;
     let max_tokens = t + way.spare;
     let n_ctx = kv as u32 + way.spare + way.beyond;
-    let mut p = Plan::new(max_tokens, n_ctx);
+    let mut p = OpProgram::new(max_tokens, n_ctx);
 
     // {d, n, h, b} to {d, h, n, b}, as hexflash has queries.
     let q = trial.x.get("q").clone().permute([0, 2, 1, 3]);

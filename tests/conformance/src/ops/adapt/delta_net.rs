@@ -8,7 +8,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::{Case, CaseKind, Inputs};
 use hexflash_oracle::{GgmlType, Tensor};
 
-use super::super::plan::{POISON, Plan, dims};
+use super::super::plan::{POISON, OpProgram, dims};
 use super::{Failure, Outcome, Trial};
 
 /// One run: outputs and the state after it, both as ggml lays them out.
@@ -26,7 +26,7 @@ fn step(
     state: Option<&Tensor>,
 ) -> Result<Step, Failure> {
     let n_past = if state.is_some() { 5 } else { 0 };
-    let mut p = Plan::new(max_tokens, n_past + max_tokens);
+    let mut p = OpProgram::new(max_tokens, n_past + max_tokens);
     let whole = tokens == max_tokens && i64::from(tokens) == trial.x.get("v").ne[2];
     let src: Vec<_> = ["q", "k", "v", "g", "beta"]
         .map(|name| {

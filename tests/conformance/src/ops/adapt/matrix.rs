@@ -4,14 +4,14 @@ use hexflash_abi::dtype::{ActivationRow, TILE_K};
 use hexflash_abi::{DType, Op};
 use hexflash_oracle::{GgmlType, Tensor};
 
-use super::super::plan::{Plan, T, dims, plain};
+use super::super::plan::{OpProgram, T, dims, plain};
 use super::super::tiles::{pack, tiled};
 use super::{Outcome, STEP, Trial};
 
 const NONE: [u32; 0] = [];
 
 /// Weights of a case as tiles.
-fn weights(plan: &mut Plan, a: &Tensor) -> T {
+fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
     let dtype = tiled(a.ty).expect("`skip` has checked the type");
     plan.packed(dtype, dims(a.ne), &pack(a))
 }
@@ -19,7 +19,7 @@ fn weights(plan: &mut Plan, a: &Tensor) -> T {
 /// Tiled weights; int8 activations through QUANTIZE where the weights want them.
 pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let (a, b) = (trial.x.get("a"), trial.x.get("b"));
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let w = weights(&mut p, a);
     let x = p.input(b);
     let mut x = p.f32_rows(x);
@@ -38,7 +38,7 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
 pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     const WAY: &str = "decoded";
     let a = trial.x.get("a");
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = p.input(a);
     let y = p.output(DType::Q8Act, dims(a.ne));
     p.op(Op::Quantize, &[Some(x)], y, &NONE);
@@ -66,7 +66,7 @@ pub fn get_rows(trial: &mut Trial<'_>) -> Outcome {
         if table_in_rows && plain(a.ty).is_none() {
             continue;
         }
-        let mut p = Plan::new(1, 1);
+        let mut p = OpProgram::new(1, 1);
         let table = if table_in_rows { p.input(a) } else { weights(&mut p, a) };
         let ids = p.input(rows);
         let [r, b1, b2, _] = dims(rows.ne);
@@ -80,7 +80,7 @@ pub fn get_rows(trial: &mut Trial<'_>) -> Outcome {
 /// Indices as I32, as the host writes them; the rest of the table must stay.
 pub fn set_rows(trial: &mut Trial<'_>) -> Outcome {
     let (dst, src, rows) = (trial.x.get("dst"), trial.x.get("src"), trial.x.get("rows"));
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = p.input(src);
     let ids = if rows.ty == GgmlType::I64 {
         let narrow: Vec<i32> = rows.to_f32().iter().map(|&v| v as i32).collect();

@@ -16,7 +16,7 @@ use hexflash_oracle::ops::{Binary, Cpu, RopeMode, Unary};
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::lab::Lab;
-use super::plan::{Plan, T, plain};
+use super::plan::{OpProgram, T, plain};
 use super::tiles::tiled;
 
 /// Why a way failed.
@@ -58,7 +58,7 @@ type Outcome = Result<(), Failure>;
 impl Trial<'_> {
     /// Runs a program and returns the memory after it. Where it has batches they are run as the sequences of
     /// one step as well, which must give the same bits: so what holds of the one holds of the other.
-    fn run(&mut self, way: &'static str, plan: &Plan, registers: &StepRegisters) -> Result<Vec<u8>, Failure> {
+    fn run(&mut self, way: &'static str, plan: &OpProgram, registers: &StepRegisters) -> Result<Vec<u8>, Failure> {
         let failure = |why| Failure { way, why, nmse: None };
         let memory = self.lab.run(plan, registers).map_err(failure)?;
         // Steps that use a part of the token axis have gaps between their batches.
@@ -76,7 +76,7 @@ impl Trial<'_> {
     }
 
     /// Runs a program whose result is the packed tensor `y`, and compares that with the case's.
-    fn result(&mut self, way: &'static str, plan: &Plan, y: T) -> Outcome {
+    fn result(&mut self, way: &'static str, plan: &OpProgram, y: T) -> Outcome {
         let memory = self.run(way, plan, &STEP)?;
         let got = plan.tensor(&memory, y, 1);
         self.verdict(way, &got)

@@ -5,7 +5,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::CaseKind;
 use hexflash_oracle::contiguous_nb;
 
-use super::super::plan::{Plan, dims, plain};
+use super::super::plan::{OpProgram, dims, plain};
 use super::{Outcome, Trial};
 
 const NONE: [u32; 0] = [];
@@ -13,7 +13,7 @@ const NONE: [u32; 0] = [];
 /// ARGMAX.
 pub fn argmax(trial: &mut Trial<'_>) -> Outcome {
     let a = trial.x.get("a");
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = p.input(a);
     let y = p.output(DType::I32, [a.ne[1] as u32, 1, 1, 1]);
     p.op(Op::Argmax, &[Some(x)], y, &NONE);
@@ -26,7 +26,7 @@ pub fn argmax(trial: &mut Trial<'_>) -> Outcome {
 pub fn cpy(trial: &mut Trial<'_>) -> Outcome {
     let (src, dst) = (trial.x.get("src"), trial.x.get("dst"));
     let CaseKind::Cpy { dst_perm, .. } = trial.case.kind else { unreachable!("called for CPY only") };
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let mut x = p.input(src);
     let to = plain(dst.ty).expect("`skip` has checked the type");
     if src.ne != dst.ne {
@@ -53,7 +53,7 @@ pub fn cpy(trial: &mut Trial<'_>) -> Outcome {
 /// CONT is CPY to a dense tensor.
 pub fn cont(trial: &mut Trial<'_>) -> Outcome {
     let a = trial.x.get("a");
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = p.input(a);
     let y = p.output(plain(a.ty).expect("`skip` has checked the type"), dims(a.ne));
     p.op(Op::Cpy, &[Some(x)], y, &NONE);
@@ -63,7 +63,7 @@ pub fn cont(trial: &mut Trial<'_>) -> Outcome {
 /// CONCAT.
 pub fn concat(trial: &mut Trial<'_>, dim: usize) -> Outcome {
     let (a, b) = (trial.x.get("a"), trial.x.get("b"));
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let (x, z) = (p.input(a), p.input(b));
     let mut ne = dims(a.ne);
     ne[dim] += b.ne[dim] as u32;

@@ -5,7 +5,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::Tensor;
 use hexflash_oracle::cases::{CaseKind, Inputs};
 
-use super::super::plan::{POISON, Plan};
+use super::super::plan::{POISON, OpProgram};
 use super::{Failure, Outcome, Trial};
 
 /// Where in its ring a step finds its history.
@@ -58,7 +58,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
             }
         }
     }
-    let mut p = Plan::new((t + way.spare) as u32, (n_past + t + way.spare) as u32);
+    let mut p = OpProgram::new((t + way.spare) as u32, (n_past + t + way.spare) as u32);
     let new: Vec<f32> = rows.iter().flat_map(|rows| rows[history..].concat()).collect();
     let x = p.tokens(&Tensor::f32([channels, t, seqs, 1].map(|n| n as i64), &new), 1);
     let transposed: Vec<f32> =

@@ -7,18 +7,18 @@ use hexflash_oracle::cases::Inputs;
 use hexflash_oracle::ops::{Rope, RopeMode, Unary};
 use hexflash_oracle::{GgmlType, Tensor};
 
-use super::super::plan::{Plan, T, dims};
+use super::super::plan::{OpProgram, T, dims};
 use super::{Outcome, Trial};
 
 const NONE: [u32; 0] = [];
 
-fn rows(p: &mut Plan, t: &Tensor) -> T {
+fn rows(p: &mut OpProgram, t: &Tensor) -> T {
     let x = p.input(t);
     p.rows(x)
 }
 
 /// A packed copy of an input that an op then overwrites: in-place forms.
-fn overwritten(p: &mut Plan, t: &Tensor) -> T {
+fn overwritten(p: &mut OpProgram, t: &Tensor) -> T {
     p.state(DType::F32, dims(t.ne), &t.contiguous().data)
 }
 
@@ -29,7 +29,7 @@ pub fn binary(trial: &mut Trial<'_>, op: Op) -> Outcome {
         if in_place && !trial.thorough() {
             continue;
         }
-        let mut p = Plan::new(1, 1);
+        let mut p = OpProgram::new(1, 1);
         let x = if in_place { overwritten(&mut p, a) } else { rows(&mut p, a) };
         let other = rows(&mut p, b);
         let y = if in_place { x } else { p.output(DType::F32, dims(a.ne)) };
@@ -65,7 +65,7 @@ where
         if in_place && !trial.thorough() {
             continue;
         }
-        let mut p = Plan::new(1, 1);
+        let mut p = OpProgram::new(1, 1);
         let x = if in_place { overwritten(&mut p, a) } else { rows(&mut p, a) };
         let y = if in_place { x } else { p.output(DType::F32, dims(a.ne)) };
         p.op(op, &[Some(x)], y, params);
@@ -78,7 +78,7 @@ where
 /// are two views.
 pub fn swiglu(trial: &mut Trial<'_>, swapped: bool) -> Outcome {
     let a = trial.x.get("a");
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = rows(&mut p, a);
     let mut ne = dims(a.ne);
     let (src, swapped) = match trial.x.find("b") {
@@ -107,7 +107,7 @@ pub fn norm(trial: &mut Trial<'_>, op: Op, eps: f32) -> Outcome {
         if in_place && !trial.thorough() {
             continue;
         }
-        let mut p = Plan::new(1, 1);
+        let mut p = OpProgram::new(1, 1);
         let x = if in_place { overwritten(&mut p, a) } else { rows(&mut p, a) };
         let w = trial.x.find("weight").map(|w| p.input(w));
         let y = if in_place { x } else { p.output(DType::F32, dims(a.ne)) };
@@ -133,7 +133,7 @@ pub fn rope(trial: &mut Trial<'_>, r: &Rope) -> Outcome {
         sections: r.sections.map(|s| s as u32),
     };
     let (a, pos) = (trial.x.get("a"), trial.x.get("pos"));
-    let mut p = Plan::new(1, 1);
+    let mut p = OpProgram::new(1, 1);
     let x = rows(&mut p, a);
     let t = a.ne[2];
     let sections = if r.mode.is_multi() { 4 } else { 1 };
@@ -165,7 +165,7 @@ fn from_registers(trial: &mut Trial<'_>, mode: RopeMode, params: &params::Rope) 
         nmse: None,
     })?;
     let max_tokens = t + 3;
-    let mut p = Plan::new(max_tokens, n_past + max_tokens);
+    let mut p = OpProgram::new(max_tokens, n_past + max_tokens);
     let input = p.tokens(a, 2);
     let factors = trial.x.find("factors").map(|f| p.input(f));
     let y = p.token_output(dims(a.ne), 2);
