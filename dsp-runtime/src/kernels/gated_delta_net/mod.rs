@@ -179,6 +179,8 @@ struct Claim<'s> {
     span: &'s Span,
     h: usize,
     b: usize,
+    /// Where state and tape have the batch of this slot.
+    entry: usize,
     /// The place for states that it uses.
     buffer: usize,
     ticket: Option<Ticket>,
@@ -242,7 +244,7 @@ impl Kernel for GatedDeltaNet<'_> {
             // (the assertion above). `claim` gave the head to this worker alone.
             unsafe { self.head::<H>(&place, &claim) };
             if !defer || claim.span.n_commit > 0 {
-                let home = self.state.at([0, claim.h, claim.span.entry(claim.b, self.y.ne[3])]);
+                let home = self.state.at([0, claim.h, claim.entry]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
                 // SAFETY: the state is S x S packed floats (contiguous, per the op table) that this worker
                 // has claimed; it is not in VTCM. The buffer is left alone until `fetch` or the end of this
@@ -277,6 +279,7 @@ impl<'s> GatedDeltaNet<'s> {
         let heads = self.y.ne[1];
         // Without a division, as below.
         let (h, b) = if unit < heads { (unit, 0) } else { (unit % heads, unit / heads) };
+        let entry = span.entry(b, self.y.ne[3]);
         if let Some(ticket) = buffers.back[buffer].take() {
             worker.dma.wait(ticket)?;
         }
@@ -288,15 +291,15 @@ impl<'s> GatedDeltaNet<'s> {
                 // worker's own VTCM. Nothing uses it: its last write-back was waited for.
                 unsafe { place.store::<H>(v, H::splat(0.0)) };
             }
-            return Ok(Some(Claim { span, h, b, buffer, ticket: None }));
+            return Ok(Some(Claim { span, h, b, entry, buffer, ticket: None }));
         }
-        let state = self.state.at([0, h, span.entry(b, self.y.ne[3])]);
+        let state = self.state.at([0, h, entry]);
         let transfer = tile.transfer(state, place.get(), tile.size * 4, tile.stride());
         // SAFETY: the buffer is a place for a tile in this worker's own VTCM. Its last write-back was waited
         // for, and it stays alone until this ticket is waited for. The state is S x S packed floats, not in
         // VTCM, and this worker alone writes it, having claimed the head.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
-        Ok(Some(Claim { span, h, b, buffer, ticket }))
+        Ok(Some(Claim { span, h, b, entry, buffer, ticket }))
     }
 
     /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.
@@ -327,16 +330,17 @@ impl<'s> GatedDeltaNet<'s> {
     /// The rows that a head reads and writes.
     #[inline(always)]
     fn rows(&self, claim: &Claim<'_>) -> Head<'_> {
-        let &Claim { span, h, b, .. } = claim;
+        let &Claim { span, h, b, entry, .. } = claim;
         // Without a division, which is a function call on a DSP.
         let mut key_head = h;
         while key_head >= self.q.ne[1] {
             key_head -= self.q.ne[1];
         }
         let from = if self.shared == 1 { b } else { b / self.shared };
-        let batches = [self.q.ne[3], self.y.ne[3]];
-        let [key_entry, entry] = [span.entry(from, batches[0]), span.entry(b, batches[1])];
-        let record = span.defers(self.defer);
+        let tape = self.tape.as_ref().map(|tape| {
+            let key_entry = span.entry(from, self.q.ne[3]);
+            tape.head(key_head, key_entry, h, entry, span.defers(self.defer))
+        });
         Head {
             q: self.q.column(key_head, from),
             k: self.k.column(key_head, from),
@@ -344,7 +348,7 @@ impl<'s> GatedDeltaNet<'s> {
             g: self.g.column(h, b),
             beta: self.beta.column(h, b),
             y: self.y.column_mut(h, b),
-            tape: self.tape.as_ref().map(|tape| tape.head(key_head, key_entry, h, entry, record)),
+            tape,
             first: span.first,
             scale: self.scale,
         }
