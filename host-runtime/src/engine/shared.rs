@@ -29,8 +29,9 @@ pub enum RowKind {
     /// They become part of the context: a token that was chosen, or a piece of a prompt. There are logits
     /// after the last of them.
     Append,
-    /// [`Sequence::commit`] says how many become part of the context: a token that was chosen, and drafts.
-    /// There are logits after each of them. They are at most [`MAX_VERIFY`](crate::model::MAX_VERIFY).
+    /// [`Sequence::commit`](super::Sequence::commit) says how many become part of the context: a token that
+    /// was chosen, and drafts. There are logits after each of them. They are at most
+    /// [`MAX_VERIFY`](crate::model::MAX_VERIFY).
     Verify,
 }
 
@@ -45,8 +46,8 @@ impl Engine {
     ///
     /// # Errors
     /// A sequence is named twice, there are more rows than [`shared_rows`](Self::shared_rows), or what
-    /// [`Sequence::prefill`] and [`Sequence::verify`] say of the rows of any sequence. A failure of the
-    /// device concerns all of these sequences.
+    /// [`prefill`](super::Sequence::prefill) and [`verify`](super::Sequence::verify) say of the rows of any
+    /// sequence. A failure of the device concerns all of these sequences.
     pub fn step(&mut self, rows: &[StepRows<'_>]) -> Result<(), EngineError> {
         if let &[StepRows { sequence, tokens, kind }] = rows {
             let mut sequence = self.sequence(sequence)?;

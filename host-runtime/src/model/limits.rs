@@ -11,7 +11,9 @@ pub use hexflash_abi::op::MAX_STOPS;
 /// Words of a round's report.
 pub const ROUND_WORDS: u32 = HEAD as u32 + MAX_VERIFY;
 
-/// Rows of the widest step that several sequences share.
+/// Rows of the widest step that several sequences share. More would gain little, as weights are read once in
+/// any case, and each row takes memory for its logits: a megabyte with a vocabulary of a quarter of a
+/// million.
 pub const MAX_SHARED: u32 = 64;
 
 /// Tokens of plain steps whose features may wait for the draft.

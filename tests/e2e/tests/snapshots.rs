@@ -53,7 +53,7 @@ fn a_text_can_be_cut_at_every_token() {
                 let at = sequence.n_past() as usize;
                 let saved = sequence.save().unwrap();
                 assert!(saved as usize <= at);
-                if at % 3 == 0 {
+                if at.is_multiple_of(3) {
                     let block = (at + 9).min(TEXT);
                     sequence.verify(&text[at..block]).unwrap();
                     sequence.commit((block - at).min(7) as u32).unwrap();

@@ -88,7 +88,7 @@ pub(super) trait HeadPath<H: Hvx> {
     ///
     /// # Safety
     /// 1. `from` and `to` are each a place of a state as [`HeadMemory`] describes it: the head's, or its
-    /// scratch    copy.
+    ///    scratch copy.
     /// 2. This worker alone uses them and the place for keys.
     unsafe fn change(&mut self, from: VectorPtr, to: VectorPtr, update: &Self::Update);
     /// Sums over a state.

@@ -70,9 +70,14 @@ struct Runs {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let (n_prompt, n_gen) = (args.n_prompt.unwrap_or(N_PROMPT).max(1), args.n_gen.unwrap_or(N_GEN));
-    if n_gen == 0 {
-        return Err(CliError::NothingToMeasure);
+    let (n_prompt, n_gen) = (args.n_prompt.unwrap_or(N_PROMPT), args.n_gen.unwrap_or(N_GEN));
+    for (what, n) in
+        [("the prompt of each sequence (-p)", n_prompt), ("the text of each sequence (-n)", n_gen)]
+    {
+        if n == 0 {
+            let allowed = "at least 1 token".to_owned();
+            return Err(CliError::Option { what, allowed, found: 0 });
+        }
     }
     let cancel = &cancel_on_signals();
     let gguf = args.model.open()?;

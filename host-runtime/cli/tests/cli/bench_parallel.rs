@@ -26,7 +26,8 @@ fn numbers_of_sequences_that_cannot_be() {
     bench(&["--parallel", "0"]).failed(2, "0 is not in 1..=64", "--help");
     bench(&["--parallel", "65"]).failed(2, "65 is not in 1..=64", "--help");
     bench(&["--parallel", "2", "--draft"]).failed(2, "cannot be used with", "--help");
-    bench(&["--parallel", "2", "-n", "0"]).failed(2, "nothing to measure", "give one of them a number");
+    bench(&["--parallel", "2", "-n", "0"]).failed(2, "the text of each sequence", "at least 1 token");
+    bench(&["--parallel", "2", "-p", "0"]).failed(2, "the prompt of each sequence", "at least 1 token");
     let long = ["--parallel", "2", "-p", "500", "-n", "13"];
     bench(&long).failed(2, "the length of a test must be at most the context of 512", "-c");
 }
