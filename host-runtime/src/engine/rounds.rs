@@ -90,6 +90,8 @@ pub(super) struct State {
     waiting: VecDeque<RoundReport>,
     /// Another sequence took its turn, so that no more rounds can be sent.
     displaced: bool,
+    /// What was wrong with a round that was read then.
+    failed: Option<EngineError>,
     /// Number of the next round to be read from the device.
     next: u32,
     /// What the last round that was read from the device says.
@@ -108,6 +110,7 @@ impl Default for State {
             in_flight: VecDeque::with_capacity(REPORTS),
             waiting: VecDeque::with_capacity(REPORTS),
             displaced: false,
+            failed: None,
             next: 0,
             halt: Halt::Finished,
             emitted: 0,
@@ -187,16 +190,26 @@ impl Engine {
         self.spec.as_ref().map_or(0, |spec| spec.rounds.in_flight.len() + spec.rounds.waiting.len())
     }
 
-    /// A sequence takes its turn. Rounds of another one are read, and wait.
+    /// A sequence takes its turn. Rounds of another one are read, and wait, and so does what is wrong with
+    /// them.
+    ///
+    /// # Errors
+    /// The device was lost.
     pub(crate) fn displace_rounds(&mut self) -> Result<(), EngineError> {
         if self.spec.as_ref().is_none_or(|spec| !spec.rounds.open) {
             return Ok(());
         }
         self.spec()?.rounds.displaced = true;
-        while let Some(report) = self.receive_round()? {
-            self.spec()?.rounds.waiting.push_back(report);
+        loop {
+            let read = self.receive_round();
+            let rounds = &mut self.spec()?.rounds;
+            match read {
+                Ok(Some(report)) => rounds.waiting.push_back(report),
+                Ok(None) => return Ok(()),
+                Err(loss) if loss.is_loss() => return Err(loss),
+                Err(error) => rounds.failed = Some(error),
+            }
         }
-        Ok(())
     }
 
     /// Waits for the next round in flight.
@@ -351,6 +364,7 @@ impl<'e> Sequence<'e> {
         let rounds = &mut engine.spec()?.rounds;
         (rounds.next, rounds.halt, rounds.emitted) = (0, Halt::Running, 0);
         (rounds.anchor, rounds.open, rounds.slot, rounds.displaced) = (anchor, true, slot, false);
+        rounds.failed = None;
         Ok(Some(Rounds { sequence: self }))
     }
 
@@ -398,10 +412,14 @@ impl<'e> Sequence<'e> {
 
     /// The next round, which is in the context then.
     fn next_round(&mut self) -> Result<Option<RoundReport>, EngineError> {
-        let waiting = self.engine.spec()?.rounds.waiting.pop_front();
-        let report = match waiting {
-            Some(report) => report,
-            None => match self.engine.receive_round()? {
+        let rounds = &mut self.engine.spec()?.rounds;
+        let report = match (rounds.waiting.pop_front(), rounds.failed.take()) {
+            (Some(report), failed) => {
+                rounds.failed = failed;
+                report
+            }
+            (None, Some(error)) => return Err(error),
+            (None, None) => match self.engine.receive_round()? {
                 Some(report) => report,
                 None => return Ok(None),
             },

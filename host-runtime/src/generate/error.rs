@@ -18,9 +18,9 @@ pub enum GenerateError {
     /// The tokenizer does not know a token.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The engine has done something else between two steps.
+    /// The sequence has done something else between two steps.
     #[error(
-        "the engine has done something else between two steps of a generation; step it to its end first, and begin \
+        "the sequence has done something else between two steps of a generation; step it to its end first, and begin \
          another one"
     )]
     Displaced,

@@ -84,10 +84,10 @@ pub struct Ended {
 
 /// A generation: prompt, steps or rounds, and text.
 ///
-/// Between two steps the engine's context belongs to the generation. A step after the engine did something
-/// else fails with [`GenerateError::Displaced`]. Dropping a generation before its end leaves a context that
-/// may have a few tokens more or fewer than were shown; to avoid this, cancel it and step it until it is
-/// done.
+/// Between two steps its sequence belongs to the generation. A step after the sequence did something else
+/// fails with [`GenerateError::Displaced`]; other sequences of the engine may do what they want. Dropping a
+/// generation before its end leaves a context that may have a few tokens more or fewer than were shown; to
+/// avoid this, cancel it and step it until it is done.
 pub struct Generation {
     id: SequenceId,
     prompt: Vec<u32>,

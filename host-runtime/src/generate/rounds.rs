@@ -30,6 +30,18 @@ pub(super) struct RoundState {
     loss: Option<EngineError>,
 }
 
+impl RoundState {
+    /// Ends the rounds with the tokens of the report that are emitted, and takes the others back.
+    fn cut(&self, sequence: &mut Sequence<'_>) -> Result<(), EngineError> {
+        if let Some(rounds) = sequence.resume_rounds() {
+            return rounds.finish(self.given as u32);
+        }
+        // The device was started again for another text, and has computed all of the report's tokens.
+        let unseen = self.report.tokens.len() - self.given;
+        sequence.roll_back(sequence.n_past() - unseen as u32)
+    }
+}
+
 impl Generation {
     /// Begins rounds with up to `length` drafts, or runs a plain step if they do not pay.
     pub(super) fn begin_rounds(&mut self, sequence: &mut Sequence<'_>, length: u32) -> Outcome {
@@ -75,12 +87,15 @@ impl Generation {
         mut state: RoundState,
     ) -> Outcome {
         if self.out.is_cancelled() && !state.interrupted {
-            let rounds = sequence.resume_rounds().ok_or(GenerateError::Displaced)?;
-            if rounds.in_flight() == 0 && state.loss.is_none() {
-                let outcome = rounds.finish(state.given as u32);
+            let in_flight = sequence.resume_rounds().map_or(0, |rounds| {
+                let in_flight = rounds.in_flight();
+                rounds.suspend();
+                in_flight
+            });
+            if in_flight == 0 && state.loss.is_none() {
+                let outcome = state.cut(sequence);
                 return self.end_rounds(sequence, outcome, &state, Finish::Interrupted);
             }
-            rounds.suspend();
             state.interrupted = true;
         }
         self.next_of_rounds(sequence, state)
@@ -88,16 +103,14 @@ impl Generation {
 
     /// Emits the next token of the report, and reads another one where there is none left.
     fn next_of_rounds(&mut self, sequence: &mut Sequence<'_>, mut state: RoundState) -> Outcome {
-        let mut rounds = sequence.resume_rounds().ok_or(GenerateError::Displaced)?;
         loop {
             if let Some(&token) = state.report.tokens.get(state.given) {
                 self.last = token;
                 state.given += 1;
                 let Some(finish) = self.emit()? else {
-                    rounds.suspend();
                     return Ok((Phase::Rounds(state), None));
                 };
-                let outcome = rounds.finish(state.given as u32);
+                let outcome = state.cut(sequence);
                 return self.end_rounds(sequence, outcome, &state, finish);
             }
             if !state.report.tokens.is_empty() {
@@ -107,6 +120,8 @@ impl Generation {
                 return Err(loss.into());
             }
             let interrupted = state.interrupted.then_some(Finish::Interrupted);
+            // There are none after the device was started again for another text.
+            let Some(mut rounds) = sequence.resume_rounds() else { return Ok((Phase::Next, interrupted)) };
             if state.report.halt != Halt::Running {
                 rounds.finish(u32::MAX)?;
                 return Ok((Phase::Next, interrupted));
@@ -124,6 +139,7 @@ impl Generation {
                 submit(&mut rounds, state.depth)?;
             }
             self.read_round(&mut rounds, &mut state)?;
+            rounds.suspend();
         }
     }
 

@@ -62,6 +62,7 @@ pub fn step_together(
                 continue;
             }
         };
+        generation.out.begin_step();
         match generation.prepare(&mut sequence, room) {
             Ok(Ready::For(wanted)) => {
                 *share = wanted;
@@ -174,9 +175,21 @@ impl Generation {
         }
     }
 
-    /// Does what needs no shared step, and finds out what needs one, with `room` for so many rows.
+    /// Does what needs no shared step, and finds out what needs one, with `room` for so many rows. A device
+    /// that is lost meanwhile is started again.
     fn prepare(&mut self, sequence: &mut Sequence<'_>, room: usize) -> Result<Ready, GenerateError> {
-        self.out.begin_step();
+        loop {
+            let loss = match self.get_ready(sequence, room) {
+                Err(GenerateError::Engine(error)) if error.is_loss() => error,
+                other => return other,
+            };
+            if self.recover(sequence, loss)? == Recovery::Cancelled {
+                return Ok(Ready::Over(self.end(sequence, Finish::Interrupted)));
+            }
+        }
+    }
+
+    fn get_ready(&mut self, sequence: &mut Sequence<'_>, room: usize) -> Result<Ready, GenerateError> {
         if let Phase::Over(finish) = self.phase {
             return Ok(Ready::Over(Progress::Over(finish)));
         }
