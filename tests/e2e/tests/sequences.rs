@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo};
+use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, SplitDevice};
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::gguf::Gguf;
@@ -339,6 +339,43 @@ fn rows_of_any_kind_share_a_step() {
     assert_eq!(engine.sequence(ids[1]).unwrap().logits(0), of_c[6]);
     assert_eq!(engine.sequence(ids[0]).unwrap().logits(12), of_b[14]);
     assert_eq!(engine.sequence(ids[2]).unwrap().n_past(), 0);
+}
+
+/// A model that is split over two sessions of the device: each has its part of every slot and snapshot.
+#[test]
+fn sessions_of_the_device_have_parts_of_every_sequence() {
+    let (model, all) = (Model::Q8_0, tokens(200));
+    let mut alone = engine(model, 1);
+    let mut logits_after = |tokens: &[u32]| {
+        alone.reset();
+        alone.prefill(tokens, |_| ()).unwrap();
+        alone.logits(0).to_vec()
+    };
+    let device = SplitDevice::<Inproc>::open(&DeviceOptions::default(), 2).unwrap();
+    let options = EngineOptions {
+        n_ctx: Some(CONTEXT),
+        sequences: 3,
+        snapshot_bytes: 4 << 20,
+        speculate: true,
+        ..EngineOptions::default()
+    };
+    let mut engine = model.engine(device, &options);
+    assert!(engine.snapshot_room() > 1);
+    let ids: Vec<_> = engine.sequences().collect();
+    let (a, b) = (&all[..40], &all[90..120]);
+    engine.step(&[StepRows::append(ids[2], &a[..30]), StepRows::append(ids[1], &b[..9])]).unwrap();
+    assert_eq!(engine.sequence(ids[1]).unwrap().logits(0), logits_after(&b[..9]));
+    assert_eq!(engine.sequence(ids[2]).unwrap().save().unwrap(), 30);
+    engine.step(&[StepRows::verify(ids[2], &a[30..40]), StepRows::append(ids[1], &b[9..30])]).unwrap();
+    assert_eq!(engine.sequence(ids[2]).unwrap().logits(9), logits_after(a));
+    assert_eq!(engine.sequence(ids[1]).unwrap().logits(0), logits_after(b));
+    let mut sequence = engine.sequence(ids[2]).unwrap();
+    sequence.commit(10).unwrap();
+    sequence.decode(all[50]).unwrap();
+    sequence.roll_back(35).unwrap();
+    sequence.decode(all[60]).unwrap();
+    let text: Vec<_> = a[..35].iter().copied().chain([all[60]]).collect();
+    assert_eq!(sequence.logits(0), logits_after(&text));
 }
 
 #[test]
