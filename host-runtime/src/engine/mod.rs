@@ -12,6 +12,7 @@
 //! last verification kept: `n_commit` of the next step folds them. All that a step needs to know is in its
 //! registers.
 
+mod drafting;
 mod error;
 mod first;
 mod load;
@@ -36,10 +37,11 @@ use crate::model::{DRAFT_PREFIX, Decoder, DraftModel, IoLayout, KeptLayout};
 use crate::record::Site;
 use weights::MappedWeights;
 
+pub use drafting::DraftBlock;
 pub use error::EngineError;
 use programs::ProgramKind;
 pub use programs::{MemoryPlan, SpeculationMemory, list_program, memory_needs, program_names};
-pub use rounds::{DraftBlock, IdleRounds, RoundLimits, RoundReport, Rounds};
+pub use rounds::{IdleRounds, RoundLimits, RoundReport, Rounds};
 use sequence::{Health, SequenceState};
 pub use sequence::{Sequence, SequenceId};
 pub use shared::{RowKind, StepRows};

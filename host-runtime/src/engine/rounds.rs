@@ -12,7 +12,6 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::Deref;
 use std::time::Instant;
 
 use hexflash_abi::accept::{DRAFTED, EMITTED, HALT, HEAD, REPORTS, ROUND};
@@ -22,9 +21,9 @@ use zerocopy::IntoBytes;
 
 use super::programs::ProgramKind;
 use super::sequence::{Health, Outputs, Sequence};
-use super::{Engine, EngineError, Pending, Spec};
+use super::{DraftBlock, Engine, EngineError, Spec};
 use crate::device::DeviceError;
-use crate::model::{IoLayout, KeptLayout, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
+use crate::model::{IoLayout, KeptLayout, MAX_STOPS, ROUND_WORDS};
 use crate::setting::Setting;
 
 /// The limits of a series of rounds.
@@ -36,36 +35,6 @@ pub struct RoundLimits<'a> {
     pub tokens: u32,
     /// Ids that end the generation.
     pub stops: &'a [u32],
-}
-
-/// A few tokens: those that were drafted, or those that a round emitted.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct DraftBlock {
-    n: usize,
-    ids: [u32; MAX_VERIFY as usize],
-}
-
-impl DraftBlock {
-    /// These tokens, of which there are at most [`MAX_VERIFY`].
-    pub(super) fn new(tokens: &[u32]) -> Self {
-        let mut block = Self { n: tokens.len(), ..Self::default() };
-        block.ids[..tokens.len()].copy_from_slice(tokens);
-        block
-    }
-}
-
-impl Deref for DraftBlock {
-    type Target = [u32];
-
-    fn deref(&self) -> &[u32] {
-        &self.ids[..self.n]
-    }
-}
-
-impl fmt::Debug for DraftBlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
 }
 
 /// The result of a round.
@@ -132,52 +101,6 @@ impl Spec {
 impl Engine {
     pub(super) fn spec(&mut self) -> Result<&mut Spec, EngineError> {
         self.spec.as_mut().ok_or(EngineError::Without { what: "speculation" })
-    }
-
-    /// Tokens of a block of the draft, and what speculation adds.
-    fn drafting(&mut self) -> Result<(u32, &mut Spec), EngineError> {
-        let block = self.draft_model().map(|draft| draft.block());
-        let block = block.ok_or(EngineError::Without { what: "a draft model" })?;
-        Ok((block, self.spec()?))
-    }
-
-    /// The tokens whose features wait for the draft.
-    pub(super) fn pending(&self) -> Option<Pending> {
-        self.spec.as_ref()?.pending
-    }
-
-    /// Hands the features that wait to the draft model, whichever sequence they belong to.
-    pub(super) fn flush_pending(&mut self) -> Result<(), EngineError> {
-        let Some(Pending { slot, n }) = self.pending() else { return Ok(()) };
-        self.exec(ProgramKind::Inject, slot, StepRegisters::step(self.sequences[slot].n_past - n, n))?;
-        self.spec()?.pending = None;
-        Ok(())
-    }
-
-    /// The most tokens that can be drafted for a sequence now.
-    pub(super) fn draft_room_of(&self, slot: usize) -> u32 {
-        match self.draft_model() {
-            Some(draft) if self.n_ctx() - self.sequences[slot].n_past >= draft.block() => draft.block() - 1,
-            _ => 0,
-        }
-    }
-
-    /// The first `n` tokens that the draft guessed last, at most a block less one.
-    fn read_drafts(&mut self, n: u32) -> Result<DraftBlock, EngineError> {
-        let (block, spec) = self.drafting()?;
-        let mut drafts = DraftBlock { n: n.min(block - 1) as usize, ..DraftBlock::default() };
-        let buffer = spec.buffer.as_ref().ok_or(EngineError::Without { what: "a draft model" })?;
-        buffer.memory.read(spec.drafts_at, drafts.ids[..drafts.n].as_mut_bytes());
-        self.stats.host_bytes += 4 * drafts.n as u64;
-        Ok(drafts)
-    }
-
-    /// Reads the margins of the tokens of the last [`draft`](Sequence::draft), as many as `margins` has
-    /// places for. A margin is how far the logit of a draft is above all others.
-    pub fn read_margins(&mut self, margins: &mut [f32]) {
-        let n = margins.len().min(MAX_VERIFY as usize);
-        self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
-        self.stats.host_bytes += 4 * n as u64;
     }
 
     /// Whether a sequence has rounds that were begun and not finished.
@@ -256,57 +179,6 @@ impl Engine {
 }
 
 impl<'e> Sequence<'e> {
-    /// Hands the features of plain steps to the draft model. The next step that drafts or verifies would
-    /// otherwise do this.
-    ///
-    /// # Errors
-    /// The device failed.
-    pub fn catch_up(&mut self) -> Result<(), EngineError> {
-        match self.engine.pending() {
-            Some(pending) if pending.slot == self.slot => self.engine.flush_pending(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Features that wait are those of tokens that are forgotten.
-    pub(super) fn forget_pending(&mut self) {
-        let slot = self.slot;
-        if let Some(spec) = self.engine.spec.as_mut() {
-            spec.pending = spec.pending.filter(|pending| pending.slot != slot);
-        }
-    }
-
-    /// The most tokens that can be drafted now: 0 if the context has no room for a block.
-    pub fn draft_room(&self) -> u32 {
-        self.engine.draft_room_of(self.slot)
-    }
-
-    /// Guesses `n` tokens after `anchor`, the last token of the text, which is not in the context yet.
-    ///
-    /// # Errors
-    /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
-    pub fn draft(&mut self, anchor: u32, n: u32) -> Result<DraftBlock, EngineError> {
-        self.run_draft(anchor, n)?;
-        self.engine.read_drafts(n)
-    }
-
-    /// Drafts on the device, for a round or for [`draft`](Self::draft).
-    fn run_draft(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
-        let (block, _) = self.engine.drafting()?;
-        self.admit(&[anchor])?;
-        let room = self.draft_room();
-        if !(1..=room).contains(&n) {
-            let allowed = format!("1 to {room}");
-            return Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: n.into() });
-        }
-        self.catch_up()?;
-        self.engine.io.memory.write(self.engine.layout.tokens as usize, anchor.as_bytes());
-        self.engine.stats.host_bytes += 4;
-        let registers = StepRegisters::step(self.n_past(), block);
-        let registers = registers.with(Register::DraftMax, n).with(Register::NDraft, n);
-        self.engine.exec(ProgramKind::DraftBlock, self.slot, registers)
-    }
-
     /// Begins rounds after `anchor`, the last token of the text, which is not in the context yet: drafts the
     /// first block. `None` if the context has no room for one.
     ///
