@@ -282,7 +282,8 @@ impl<'e> Sequence<'e> {
         }
     }
 
-    /// The next round, which is in the context then.
+    /// The next round, which is in the context then. How many of its tokens are on the tape is known when the
+    /// rounds end.
     fn next_round(&mut self) -> Result<Option<RoundReport>, EngineError> {
         let rounds = &mut self.engine.spec()?.rounds;
         let report = match (rounds.waiting.pop_front(), rounds.failed.take()) {
@@ -305,7 +306,6 @@ impl<'e> Sequence<'e> {
         state.history.push(anchor);
         state.history.extend_from_slice(others);
         state.n_past += emitted;
-        state.n_commit = emitted;
         state.outputs = Outputs::default();
         Ok(Some(report))
     }
