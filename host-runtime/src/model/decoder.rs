@@ -16,6 +16,7 @@ use crate::gguf::Gguf;
 use crate::record::{RecordError, Tensor};
 use crate::weights::Form;
 
+/// The norm before the LM head, as most architectures call it.
 const OUTPUT_NORM: &str = "output_norm.weight";
 
 /// A model: its hyper-parameters, and with them its weights, what it keeps, and its graph.
@@ -33,6 +34,8 @@ pub struct Decoder {
     pub rms_eps: f32,
     /// Factor on embeddings where they enter the trunk.
     pub embedding_scale: f32,
+    /// Name of the weight of the norm before the LM head.
+    pub output_norm: &'static str,
     /// The layers of the trunk.
     pub layers: Vec<Layer>,
     /// Layers of multi-token prediction behind the trunk, which have no part in the text.
@@ -56,6 +59,9 @@ pub(super) struct Common {
     pub rms_eps: f32,
     /// Factor on embeddings where they enter the trunk: 1, unless the architecture sets it.
     pub embedding_scale: f32,
+    /// Name of the weight of the norm before the LM head: `output_norm.weight`, unless the architecture sets
+    /// it.
+    pub output_norm: &'static str,
 }
 
 impl Common {
@@ -72,7 +78,15 @@ impl Common {
             return Err(keys.bad("nextn_predict_layers", n_mtp, &format!("less than the {blocks} layers")));
         }
         let (n_ctx_train, rms_eps) = (keys.context_length()?, keys.rms_eps()?);
-        Ok(Self { n_embd, n_layer: blocks - n_mtp, n_mtp, n_ctx_train, rms_eps, embedding_scale: 1.0 })
+        Ok(Self {
+            n_embd,
+            n_layer: blocks - n_mtp,
+            n_mtp,
+            n_ctx_train,
+            rms_eps,
+            embedding_scale: 1.0,
+            output_norm: OUTPUT_NORM,
+        })
     }
 }
 
@@ -103,10 +117,21 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps, embedding_scale } = common;
+        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps, embedding_scale, output_norm } = common;
         let tied = gguf.tensor(HEAD).is_none();
         let arch = arch.to_owned();
-        Ok(Self { arch, n_embd, n_vocab, n_ctx_train, rms_eps, embedding_scale, layers, n_mtp, tied })
+        Ok(Self {
+            arch,
+            n_embd,
+            n_vocab,
+            n_ctx_train,
+            rms_eps,
+            embedding_scale,
+            output_norm,
+            layers,
+            n_mtp,
+            tied,
+        })
     }
 
     /// How many layers there are of each kind of mixer: "6 linear (Gated DeltaNet), 2 full attention".
@@ -157,7 +182,7 @@ impl Decoder {
         if !self.tied {
             plan.add(all, HEAD, &[self.n_embd, self.n_vocab], Form::Tiled)?;
         }
-        plan.add(all, OUTPUT_NORM, &[self.n_embd], Form::Plain)?;
+        plan.add(all, self.output_norm, &[self.n_embd], Form::Plain)?;
         for (i, layer) in self.layers.iter().enumerate() {
             layer.weights(&mut plan, all.layer(i))?;
         }
@@ -247,7 +272,7 @@ impl Decoder {
 
     /// Final norm, LM head and the best token of each row of x{n_embd,n}, into logits{n_vocab,n} and best{n}.
     pub(super) fn logits(&self, g: &mut Graph<'_>, x: Tensor, logits: Tensor, best: Tensor) {
-        let x = g.rms_norm(x, OUTPUT_NORM, self.rms_eps);
+        let x = g.rms_norm(x, self.output_norm, self.rms_eps);
         g.linear_into(x, self.head(), logits);
         g.rec.op(Op::Argmax, &[logits], best);
     }
@@ -272,8 +297,15 @@ mod tests {
 
     /// The ops of a trunk without layers, whose output the host reads.
     fn trunk(gguf: &Gguf, embedding_scale: f32) -> Vec<Op> {
-        let common =
-            Common { n_embd: WIDTH, n_layer: 0, n_mtp: 0, n_ctx_train: 8, rms_eps: 1e-6, embedding_scale };
+        let common = Common {
+            n_embd: WIDTH,
+            n_layer: 0,
+            n_mtp: 0,
+            n_ctx_train: 8,
+            rms_eps: 1e-6,
+            embedding_scale,
+            output_norm: OUTPUT_NORM,
+        };
         let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();
         let (plan, id) = (model.weights(gguf).unwrap(), BufferId(0));
         let entries = crate::weights::layout(gguf, &plan.specs).unwrap().0;

@@ -34,6 +34,12 @@ impl Snapshot {
         let logits = sequence.logits(0).iter().map(|x| x.to_bits()).collect();
         let n_ctx = engine.n_ctx() as usize;
         let mut parts = Vec::new();
+        // The rows of a conv ring that the next token's taps meet.
+        let ring = |at: u64, channels: u32, taps: u32| -> Vec<u8> {
+            let (row, taps) = (4 * channels as usize, taps as usize);
+            let history = n_past.saturating_sub(taps - 1)..n_past;
+            history.flat_map(|p| bytes[at as usize + p % taps * row..][..row].to_vec()).collect()
+        };
         for (layer, block) in engine.config().layers.iter().enumerate() {
             let place = |name: &str| {
                 let kept = engine.kept().place(&Scope::TARGET.layer(layer).label(name));
@@ -60,18 +66,18 @@ impl Snapshot {
                     parts.push((format!("V cache of layer {layer}"), values));
                 }
                 Mixer::DeltaNet(l) => {
-                    let (ring, state) = (place("conv_ring"), place("state"));
-                    let row = 4 * l.channels() as usize;
-                    let history = n_past.saturating_sub(l.conv_kernel as usize - 1)..n_past;
-                    let rows = history.flat_map(|p| {
-                        bytes[ring as usize + p % l.conv_kernel as usize * row..][..row].to_vec()
-                    });
-                    parts.push((format!("ring of layer {layer}"), rows.collect()));
+                    let rows = ring(place("conv_ring"), l.channels(), l.conv_kernel);
+                    parts.push((format!("ring of layer {layer}"), rows));
+                    let state = place("state");
                     let size = 4 * (l.state * l.state * l.n_head_v) as usize;
                     parts.push((
                         format!("recurrent state of layer {layer}"),
                         bytes[state as usize..][..size].to_vec(),
                     ));
+                }
+                Mixer::ShortConv(l) => {
+                    let rows = ring(place("conv_ring"), l.n_embd, l.taps);
+                    parts.push((format!("ring of layer {layer}"), rows));
                 }
             }
         }

@@ -181,6 +181,7 @@ fn kept(engine: &Engine, layer: usize) -> [u64; 2] {
     let names = match engine.config().layers[layer].mixer {
         Mixer::Attention(_) => ["cache_k", "cache_v"],
         Mixer::DeltaNet(_) => ["conv_ring", "state"],
+        Mixer::ShortConv(_) => panic!("no model of the repository has such a layer"),
     };
     names.map(|name| engine.kept().place(&Scope::TARGET.layer(layer).label(name)).offset)
 }

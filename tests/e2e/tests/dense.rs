@@ -1,12 +1,12 @@
-//! Models without any recurrent layer, with random weights: speculation has no tapes to keep, and changes no
-//! token.
+//! Dense models of every architecture but Qwen3.5, with random weights: neither steps of any width nor
+//! speculation change a token, and attention alone needs no tapes for that.
 
 use std::fs::File;
 use std::path::Path;
 
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Generated, Limits};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
@@ -28,6 +28,7 @@ const HEAD: u64 = 32;
 /// That of the models whose tokenizer it borrows.
 const VOCABULARY: u64 = 4096;
 const CONTEXT: u32 = 192;
+const TAPS: u64 = 3;
 
 /// Whether the LM head is the embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,19 +49,30 @@ struct Kind {
     divisors: bool,
     /// Norms after mixer and MLP, windows in every other layer, and larger embeddings.
     gemma: bool,
+    /// Short convolutions in every other layer, the first included.
+    convolutions: bool,
 }
 
-const QWEN3: Kind = Kind { arch: "qwen3", norms: true, biases: false, divisors: false, gemma: false };
+const QWEN3: Kind =
+    Kind { arch: "qwen3", norms: true, biases: false, divisors: false, gemma: false, convolutions: false };
+const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 6] = [
+const TARGETS: [(Kind, Head); 7] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
     (Kind { arch: "qwen2", norms: false, biases: true, ..QWEN3 }, Head::Tied),
     (Kind { arch: "smollm3", norms: false, ..QWEN3 }, Head::Tied),
     (Kind { arch: "gemma3", gemma: true, ..QWEN3 }, Head::Tied),
+    (LFM2, Head::Tied),
 ];
+
+impl Kind {
+    fn has_convolution(self, layer: u64) -> bool {
+        self.convolutions && layer.is_multiple_of(2)
+    }
+}
 
 /// Uniform numbers with a standard deviation: splitmix64, from a seed that the name gives.
 fn numbers(name: &str, n: u64, mean: f32, deviation: f32) -> Vec<u8> {
@@ -104,7 +116,6 @@ impl Weights {
             ("embedding_length", WIDTH),
             ("feed_forward_length", MLP),
             ("attention.head_count", HEADS),
-            ("attention.head_count_kv", KV_HEADS),
             ("attention.key_length", HEAD),
             ("attention.value_length", HEAD),
         ] {
@@ -112,6 +123,14 @@ impl Weights {
         }
         self.file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
         self.file.kv(&format!("{arch}.rope.freq_base"), 1e6f32);
+        let key = format!("{arch}.attention.head_count_kv");
+        if kind.convolutions {
+            let heads = |i| if kind.has_convolution(i) { 0 } else { KV_HEADS as i32 };
+            self.file.kv(&key, (0..layers).map(heads).collect::<Vec<_>>());
+            self.file.kv(&format!("{arch}.shortconv.l_cache"), TAPS as u32);
+        } else {
+            self.file.kv(&key, KV_HEADS as u32);
+        }
         if kind.gemma {
             self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
             self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
@@ -120,6 +139,15 @@ impl Weights {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
             self.norm(&name("ffn_norm"), WIDTH);
+            self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
+            self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
+            self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+            if kind.has_convolution(i) {
+                self.matrix(&name("shortconv.in_proj"), WIDTH, 3 * WIDTH, 1.0);
+                self.add(&name("shortconv.conv"), &[TAPS, WIDTH], 0.1, 0.5);
+                self.matrix(&name("shortconv.out_proj"), WIDTH, WIDTH, 2.0);
+                continue;
+            }
             self.matrix(&name("attn_q"), WIDTH, HEADS * HEAD, 1.0);
             self.matrix(&name("attn_k"), WIDTH, KV_HEADS * HEAD, 1.0);
             self.matrix(&name("attn_v"), WIDTH, KV_HEADS * HEAD, 1.0);
@@ -137,14 +165,12 @@ impl Weights {
                 }
             }
             self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
-            self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
-            self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
-            self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
         }
         if kind.divisors {
             self.add("rope_freqs.weight", &[HEAD / 2], 4.0, 2.0);
         }
-        self.norm("output_norm.weight", WIDTH);
+        let norm = if kind.convolutions { "token_embd_norm" } else { "output_norm" };
+        self.norm(&format!("{norm}.weight"), WIDTH);
     }
 
     fn write(self, path: &Path) -> Gguf {
@@ -180,9 +206,12 @@ fn draft(dir: &Path) -> Gguf {
 }
 
 fn engine(target: &Gguf, draft: Option<&Gguf>, speculate: bool) -> Engine {
+    engine_with(target, draft, &EngineOptions { speculate, ..EngineOptions::default() })
+}
+
+fn engine_with(target: &Gguf, draft: Option<&Gguf>, options: &EngineOptions) -> Engine {
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-    let options = EngineOptions { speculate, ..EngineOptions::default() };
-    Engine::load_with(target, draft, Box::new(inproc(settings())), &options, &image).unwrap()
+    Engine::load_with(target, draft, Box::new(inproc(settings())), options, &image).unwrap()
 }
 
 /// A few prompts: short, longer than a block, longer than a tile of positions.
@@ -259,7 +288,7 @@ fn sessions_do_not_matter() {
 }
 
 #[test]
-fn speculation_gives_the_same_text_and_keeps_no_tapes() {
+fn speculation_gives_the_same_text_and_keeps_no_factors() {
     let dir = tempfile::tempdir().unwrap();
     let draft = draft(dir.path());
     for (kind, head) in TARGETS {
@@ -270,7 +299,12 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
         let mut with_ngrams = engine(&gguf, None, true);
         let mut with_draft = engine(&gguf, Some(&draft), true);
         let memory = with_ngrams.memory().speculation.clone().unwrap();
-        assert_eq!((memory.rollback(), memory.other, memory.state_copies), (0, 0, 0));
+        // A copy of the state would be the inputs that the taps before the last one meet.
+        let layers = (0..LAYERS).filter(|&i| kind.has_convolution(i)).count() as u64;
+        let copies = u64::from(MAX_VERIFY) * layers * (TAPS - 1) * WIDTH * 4;
+        assert_eq!((memory.tape, memory.other, memory.state_copies), (0, 0, copies));
+        let rows = u64::from(MAX_VERIFY) * layers * WIDTH * 4;
+        assert_eq!(with_ngrams.kept().bytes(Purpose::ConvRows), rows);
         assert_eq!(with_draft.kept().bytes(Purpose::Tape), 0);
         let mut accepted = 0;
         for prompt in &prompts() {
@@ -292,5 +326,105 @@ fn speculation_gives_the_same_text_and_keeps_no_tapes() {
         }
         report(format!("{what}: {accepted} drafts of n-grams accepted"));
         assert!(accepted > 0, "{what}: the texts repeat nothing");
+    }
+}
+
+/// Logits after `text`, and the state after one more token.
+fn straight(engine: &mut Engine, text: &[u32]) -> (Vec<f32>, Snapshot) {
+    engine.reset();
+    let logits = match text {
+        [] => Vec::new(),
+        _ => {
+            engine.prefill(text, |_| {}).unwrap();
+            engine.logits(0).to_vec()
+        }
+    };
+    engine.decode(7).unwrap();
+    (logits, Snapshot::of(engine))
+}
+
+#[test]
+fn sequences_of_short_convolutions_share_steps() {
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = target(dir.path(), LFM2, Head::Tied);
+    let mut alone = engine(&gguf, None, false);
+    let options = EngineOptions { sequences: 3, speculate: true, ..EngineOptions::default() };
+    let mut engine = engine_with(&gguf, None, &options);
+    let ids: Vec<_> = engine.sequences().collect();
+    let texts = [0, 20, 30].map(|from| prompts()[2][from..from + 40].to_vec());
+    let [a, b, c] = &texts;
+    let mut same = |engine: &mut Engine, n: usize, row: usize, len: usize| {
+        let (logits, _) = straight(&mut alone, &texts[n][..len]);
+        assert_eq!(engine.sequence(ids[n]).unwrap().logits(row), logits, "text {n} of {len} tokens");
+    };
+    // One token, fewer than taps, more than a block.
+    let rows = [
+        StepRows::append(ids[2], &c[..1]),
+        StepRows::append(ids[0], &a[..20]),
+        StepRows::append(ids[1], &b[..2]),
+    ];
+    engine.step(&rows).unwrap();
+    [(0, 20), (1, 2), (2, 1)].into_iter().for_each(|(n, len)| same(&mut engine, n, 0, len));
+    // Blocks of which a part is kept beside a piece of a prompt; then they change places.
+    let rows = [
+        StepRows::verify(ids[0], &a[20..30]),
+        StepRows::append(ids[1], &b[2..9]),
+        StepRows::verify(ids[2], &c[1..17]),
+    ];
+    engine.step(&rows).unwrap();
+    (0..10).for_each(|row| same(&mut engine, 0, row, 21 + row));
+    (0..16).for_each(|row| same(&mut engine, 2, row, 2 + row));
+    same(&mut engine, 1, 0, 9);
+    engine.sequence(ids[0]).unwrap().commit(1).unwrap();
+    engine.sequence(ids[2]).unwrap().commit(16).unwrap();
+    let rows = [
+        StepRows::append(ids[2], &c[17..30]),
+        StepRows::verify(ids[1], &b[9..12]),
+        StepRows::append(ids[0], &a[21..22]),
+    ];
+    engine.step(&rows).unwrap();
+    [(0, 22), (2, 30)].into_iter().for_each(|(n, len)| same(&mut engine, n, 0, len));
+    (0..3).for_each(|row| same(&mut engine, 1, row, 10 + row));
+    engine.sequence(ids[1]).unwrap().commit(2).unwrap();
+    for (n, len) in [22, 11, 30].into_iter().enumerate() {
+        engine.sequence(ids[n]).unwrap().decode(7).unwrap();
+        let (_, expected) = straight(&mut alone, &texts[n][..len]);
+        Snapshot::of_sequence(&mut engine, ids[n]).assert_same(&expected, &format!("text {n}"));
+    }
+}
+
+#[test]
+fn texts_of_short_convolutions_can_be_cut_at_every_token() {
+    const TEXT: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = target(dir.path(), LFM2, Head::Tied);
+    let text = &prompts()[2][..TEXT];
+    let options = EngineOptions { speculate: true, ..EngineOptions::default() };
+    let mut reference = engine_with(&gguf, None, &options);
+    let bytes = reference.kept().bytes(Purpose::Recurrent);
+    let expected: Vec<_> = (0..=TEXT).map(|n| straight(&mut reference, &text[..n]).1).collect();
+    for snapshots in [0, 3, 20] {
+        let options = EngineOptions { snapshot_bytes: snapshots * bytes, ..options.clone() };
+        let mut engine = engine_with(&gguf, None, &options);
+        assert_eq!(engine.snapshot_room() as u64, snapshots);
+        for (n, expected) in expected.iter().enumerate() {
+            engine.reset();
+            engine.prefill(&text[..9], |_| {}).unwrap();
+            let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
+            while (sequence.n_past() as usize) < TEXT {
+                let at = sequence.n_past() as usize;
+                sequence.save().unwrap();
+                if at.is_multiple_of(3) {
+                    let block = (at + 9).min(TEXT);
+                    sequence.verify(&text[at..block]).unwrap();
+                    sequence.commit((block - at).min(7) as u32).unwrap();
+                } else {
+                    sequence.decode(text[at]).unwrap();
+                }
+            }
+            sequence.roll_back(n as u32).unwrap();
+            sequence.decode(7).unwrap();
+            Snapshot::of(&mut engine).assert_same(expected, &format!("{snapshots} snapshots, cut at {n}"));
+        }
     }
 }

@@ -28,6 +28,7 @@ impl Outcome {
     fn of(engine: &mut Engine, row: usize) -> Self {
         let rings = engine.config().layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::DeltaNet(block) => Some(block.conv_kernel as usize),
+            Mixer::ShortConv(block) => Some(block.taps as usize),
             Mixer::Attention(_) => None,
         });
         assert!(rings.max().is_some_and(|rows| rows <= TOKENS), "rings are full after {TOKENS} tokens");

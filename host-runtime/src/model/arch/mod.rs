@@ -1,6 +1,7 @@
 //! Architectures: how a GGUF's metadata become layers. Each is one file and a line in the table.
 
 mod gemma3;
+mod lfm2;
 mod llama;
 mod qwen2;
 mod qwen3;
@@ -26,6 +27,7 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("qwen2", qwen2::layers),
     ("smollm3", smollm3::layers),
     ("gemma3", gemma3::layers),
+    ("lfm2", lfm2::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.
@@ -75,6 +77,7 @@ mod tests {
             ("ssm.state_size", 16),
             ("ssm.inner_size", 64),
             ("ssm.conv_kernel", 4),
+            ("shortconv.l_cache", 3),
         ] {
             file.kv(&format!("{arch}.{key}"), value);
         }
@@ -110,7 +113,7 @@ mod tests {
     fn rope(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Rope {
         match &layers(arch, change).unwrap()[0].mixer {
             Mixer::Attention(attention) => attention.rope.clone().unwrap(),
-            Mixer::DeltaNet(_) => panic!("{arch} begins with another layer"),
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => panic!("{arch} begins with another layer"),
         }
     }
 
@@ -119,7 +122,7 @@ mod tests {
         let layers = layers(arch, change).unwrap();
         let attentions = layers.iter().map(|layer| match &layer.mixer {
             Mixer::Attention(attention) => attention,
-            Mixer::DeltaNet(_) => panic!("{arch} has other layers"),
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => panic!("{arch} has other layers"),
         });
         attentions
             .map(|a| (a.rope.as_ref().map(|rope| [rope.freq_base, rope.freq_scale]), a.window))
@@ -127,7 +130,7 @@ mod tests {
     }
 
     /// Architectures in which llama.cpp turns whole heads only.
-    const WHOLE_HEADS: [&str; 5] = ["qwen3", "llama", "qwen2", "smollm3", "gemma3"];
+    const WHOLE_HEADS: [&str; 6] = ["qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2"];
 
     #[test]
     fn every_architecture_gives_each_layer_of_the_trunk() {
@@ -239,6 +242,31 @@ mod tests {
     }
 
     #[test]
+    fn layers_of_lfm2_without_heads_of_keys_are_convolutions() {
+        let read = |heads: Vec<u32>| {
+            layers("lfm2", |file| {
+                file.kv("lfm2.block_count", 4u32).kv("lfm2.attention.head_count_kv", heads.clone());
+                file.kv("lfm2.attention.sliding_window", 16u32);
+            })
+        };
+        let found = read(vec![0, 2, 0, 4]).unwrap();
+        let found = found.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(a) => (a.n_head_kv, a.window, 0),
+            Mixer::ShortConv(conv) => (0, 0, conv.taps),
+            Mixer::DeltaNet(_) => panic!("lfm2 has no such layer"),
+        });
+        assert_eq!(found.collect::<Vec<_>>(), [(0, 0, 3), (2, 16, 0), (0, 0, 3), (4, 16, 0)]);
+        let short = read(vec![0, 2, 0]).unwrap_err();
+        assert!(short.contains("lfm2.attention.head_count_kv") && short.contains('4'), "{short}");
+        let odd = read(vec![0, 2, 3, 0]).unwrap_err();
+        assert!(odd.contains("head_count_kv is 3, expected a divisor of the head count"), "{odd}");
+        for taps in [1u32, 33] {
+            assert!(error("lfm2", "shortconv.l_cache", taps).contains("expected 2 to 32"));
+        }
+        assert!(error("lfm2", "expert_count", 32u32).contains("runs no mixtures of experts"));
+    }
+
+    #[test]
     fn the_27b_of_gemma3_scales_by_the_width_of_its_stream() {
         let scale = |layers_of_it: u32| {
             let layers = layers("gemma3", |file| {
@@ -246,7 +274,7 @@ mod tests {
             });
             match &layers.unwrap()[0].mixer {
                 Mixer::Attention(attention) => attention.scale,
-                Mixer::DeltaNet(_) => panic!("gemma3 has no such layer"),
+                Mixer::DeltaNet(_) | Mixer::ShortConv(_) => panic!("gemma3 has no such layer"),
             }
         };
         assert_eq!([scale(26), scale(62)], [1.0 / 32f32.sqrt(), 1.0 / 64f32.sqrt()]);

@@ -111,6 +111,21 @@ impl Attention {
     ) -> Result<Self, ModelError> {
         let n_head = keys.require("attention.head_count")?;
         let n_head_kv = keys.or("attention.head_count_kv", n_head)?;
+        Self::with_heads(keys, n_head_kv, n_embd, n_ctx_train, eps)
+    }
+
+    /// As [`read`](Self::read), for a layer with this many heads of keys and values.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::model) fn with_heads(
+        keys: &Keys<'_>,
+        n_head_kv: u32,
+        n_embd: u32,
+        n_ctx_train: u32,
+        eps: f32,
+    ) -> Result<Self, ModelError> {
+        let n_head = keys.require("attention.head_count")?;
         if !n_head.is_multiple_of(n_head_kv) {
             return Err(keys.bad("attention.head_count_kv", n_head_kv, "a divisor of the head count"));
         }

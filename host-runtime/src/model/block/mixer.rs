@@ -3,6 +3,7 @@
 use super::attention::Attention;
 use super::delta_net::DeltaNet;
 use super::mix::Mix;
+use super::short_conv::ShortConv;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;
@@ -17,6 +18,8 @@ pub enum Mixer {
     Attention(Attention),
     /// Gated DeltaNet.
     DeltaNet(DeltaNet),
+    /// A gated short convolution.
+    ShortConv(ShortConv),
 }
 
 impl Mixer {
@@ -26,6 +29,7 @@ impl Mixer {
             Self::Attention(attention) if attention.window > 0 => "attention in a window",
             Self::Attention(_) => "full attention",
             Self::DeltaNet(_) => "linear (Gated DeltaNet)",
+            Self::ShortConv(_) => "gated short convolution",
         }
     }
 
@@ -33,6 +37,7 @@ impl Mixer {
         match self {
             Self::Attention(block) => block,
             Self::DeltaNet(block) => block,
+            Self::ShortConv(block) => block,
         }
     }
 }

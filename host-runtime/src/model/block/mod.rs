@@ -9,6 +9,7 @@ mod mix;
 mod mixer;
 mod mlp;
 mod rope;
+mod short_conv;
 
 pub use attention::{Attention, Biases, Gate, Queries};
 pub use delta_net::DeltaNet;
@@ -18,3 +19,4 @@ pub use mix::Mix;
 pub use mixer::Mixer;
 pub use mlp::{Activation, Mlp};
 pub use rope::Rope;
+pub use short_conv::ShortConv;

@@ -56,8 +56,6 @@ impl Graph<'_> {
     pub(in crate::model) fn project(&mut self, x: Tensor, name: &str) -> Vec<Tensor> {
         let outputs = self.cx().weights.projection(name).outputs.clone();
         let mut products: HashMap<String, Tensor> = HashMap::new();
-        let t = self.rec.ne(x)[1];
-        let axis = self.rows_axis(x);
         outputs
             .into_iter()
             .map(|(label, row, rows)| {
@@ -69,10 +67,15 @@ impl Graph<'_> {
                         product
                     }
                 };
-                let nb = self.rec.nb(product);
-                self.rec.view(product, u64::from(row) * 4, [rows, t, 1, 1], nb, axis)
+                self.columns(product, row, rows)
             })
             .collect()
+    }
+
+    /// `n` values of each row of x{k,t}, from value `first` on.
+    pub(in crate::model) fn columns(&mut self, x: Tensor, first: u32, n: u32) -> Tensor {
+        let ([_, t, ..], nb, axis) = (self.rec.ne(x), self.rec.nb(x), self.rows_axis(x));
+        self.rec.view(x, 4 * u64::from(first), [n, t, 1, 1], nb, axis)
     }
 
     /// Rows {d*h,t} as heads {d,h,t}, `stride` bytes from head to head.

@@ -33,6 +33,8 @@ pub enum Architecture {
     Smollm3,
     /// Windows, norms after what layers add, GELU
     Gemma3,
+    /// Gated short convolutions and attention
+    Lfm2,
 }
 
 impl Architecture {
@@ -45,6 +47,7 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Smollm3 => "smollm3",
             Self::Gemma3 => "gemma3",
+            Self::Lfm2 => "lfm2",
         }
     }
 
@@ -54,6 +57,7 @@ impl Architecture {
             Self::Qwen35 => "qwen35",
             Self::Qwen3 | Self::Qwen2 => "qwen2",
             Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
+            Self::Lfm2 => "lfm2",
         }
     }
 
@@ -61,14 +65,26 @@ impl Architecture {
     fn mlp_norm(self) -> &'static str {
         match self {
             Self::Qwen35 => "post_attention_norm.weight",
-            Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 => "ffn_norm.weight",
+            Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 | Self::Lfm2 => {
+                "ffn_norm.weight"
+            }
+        }
+    }
+
+    /// The norm before the LM head.
+    fn output_norm(self) -> &'static str {
+        match self {
+            Self::Lfm2 => "token_embd_norm.weight",
+            Self::Qwen35 | Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 => {
+                "output_norm.weight"
+            }
         }
     }
 
     /// Whether queries and keys are normed.
     fn has_head_norms(self) -> bool {
         match self {
-            Self::Qwen35 | Self::Qwen3 | Self::Gemma3 => true,
+            Self::Qwen35 | Self::Qwen3 | Self::Gemma3 | Self::Lfm2 => true,
             Self::Llama | Self::Qwen2 | Self::Smollm3 => false,
         }
     }
@@ -77,11 +93,19 @@ impl Architecture {
     fn freq_base(self) -> f32 {
         match self {
             Self::Qwen35 => 1e7,
-            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 => 1e6,
+            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 | Self::Lfm2 => 1e6,
             Self::Llama => 1e4,
             Self::Smollm3 => 5e6,
         }
     }
+}
+
+/// What mixes the tokens of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mixer {
+    Attention,
+    DeltaNet,
+    ShortConv,
 }
 
 /// How a rotary embedding is stretched to contexts longer than those of the training.
@@ -117,7 +141,8 @@ pub enum WeightType {
 /// A model's shape.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ModelShape {
-    /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere
+    /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere; only
+    /// qwen35 and lfm2 have convolutions
     #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
     pub architecture: Architecture,
     /// Layers
@@ -141,6 +166,10 @@ pub struct ModelShape {
     /// Width of a head of full attention
     #[arg(long, default_value_t = 256)]
     pub head: u32,
+    /// Tokens that a query sees, where an architecture has windows: in layers that have them, or in all; 0
+    /// for no windows
+    #[arg(long, default_value_t = 0, value_name = "TOKENS")]
+    pub window: u32,
     /// Key heads of linear attention
     #[arg(long, default_value_t = 16)]
     pub key_heads: u32,
@@ -177,6 +206,24 @@ pub struct ModelShape {
     /// Another seed makes other weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+impl ModelShape {
+    /// What mixes the tokens of layer `i`.
+    fn mixer(&self, i: u32) -> Mixer {
+        let full = (i + 1).is_multiple_of(self.interval);
+        match self.architecture {
+            Architecture::Qwen35 if !full => Mixer::DeltaNet,
+            Architecture::Lfm2 if !full => Mixer::ShortConv,
+            Architecture::Qwen35
+            | Architecture::Qwen3
+            | Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Smollm3
+            | Architecture::Gemma3
+            | Architecture::Lfm2 => Mixer::Attention,
+        }
+    }
 }
 
 /// Makes a model with random weights.
@@ -268,7 +315,7 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
         // logits down to size, and its signs keep a token from predicting itself.
         ("token_embd.weight".to_owned(), vec![e, vocab], Fill::Matrix(size)),
-        ("output_norm.weight".to_owned(), vec![e], last),
+        (s.architecture.output_norm().to_owned(), vec![e], last),
     ];
     if s.untied {
         out.push(("output.weight".to_owned(), vec![e, vocab], Fill::Matrix(2.0)));
@@ -280,50 +327,51 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
         add("attn_norm.weight", &[e], norm);
         add(s.architecture.mlp_norm(), &[e], norm);
-        let (full, per_query) = match s.architecture {
-            // Each query head has a gate beside it.
-            Architecture::Qwen35 => ((i + 1) % s.interval == 0, 2),
-            Architecture::Qwen3
-            | Architecture::Llama
-            | Architecture::Qwen2
-            | Architecture::Smollm3
-            | Architecture::Gemma3 => (true, 1),
-        };
+        // Each query head of Qwen3.5 has a gate beside it.
+        let per_query = if s.architecture == Architecture::Qwen35 { 2 } else { 1 };
         if s.architecture == Architecture::Gemma3 {
             // They give what the layer adds its size, whatever that was before.
             add("post_attention_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
             add("post_ffw_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
         }
-        if full {
-            let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
-            add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
-            add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
-            add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
-            if s.architecture.has_head_norms() {
-                // Logits of some size, so that attention is not a plain mean.
-                add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
-                add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+        match s.mixer(i) {
+            Mixer::Attention => {
+                let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
+                add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
+                add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
+                add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+                if s.architecture.has_head_norms() {
+                    // Logits of some size, so that attention is not a plain mean.
+                    add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
+                    add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+                }
+                let bias = Fill::Around(0.0, 0.5);
+                if s.biases || s.architecture == Architecture::Qwen2 {
+                    add("attn_q.bias", &[per_query * q * head], bias);
+                    add("attn_k.bias", &[kv * head], bias);
+                    add("attn_v.bias", &[kv * head], bias);
+                }
+                if s.biases {
+                    add("attn_output.bias", &[e], bias);
+                }
+                add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
             }
-            let bias = Fill::Around(0.0, 0.5);
-            if s.biases || s.architecture == Architecture::Qwen2 {
-                add("attn_q.bias", &[per_query * q * head], bias);
-                add("attn_k.bias", &[kv * head], bias);
-                add("attn_v.bias", &[kv * head], bias);
+            Mixer::ShortConv => {
+                add("shortconv.in_proj.weight", &[e, 3 * e], Fill::Matrix(1.0));
+                add("shortconv.conv.weight", &[taps, e], Fill::Around(0.1, 0.5));
+                add("shortconv.out_proj.weight", &[e, e], Fill::Matrix(BRANCH));
             }
-            if s.biases {
-                add("attn_output.bias", &[e], bias);
+            Mixer::DeltaNet => {
+                add("attn_qkv.weight", &[e, channels], Fill::Matrix(1.0));
+                add("attn_gate.weight", &[e, values], Fill::Matrix(1.0));
+                add("ssm_beta.weight", &[e, hv], Fill::Matrix(1.0));
+                add("ssm_alpha.weight", &[e, hv], Fill::Matrix(1.0));
+                add("ssm_conv1d.weight", &[taps, channels], Fill::Around(0.1, 0.5));
+                add("ssm_a", &[hv], Fill::Decay);
+                add("ssm_dt.bias", &[hv], Fill::Around(-2.0, 1.0));
+                add("ssm_norm.weight", &[state], norm);
+                add("ssm_out.weight", &[values, e], Fill::Matrix(BRANCH));
             }
-            add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
-        } else {
-            add("attn_qkv.weight", &[e, channels], Fill::Matrix(1.0));
-            add("attn_gate.weight", &[e, values], Fill::Matrix(1.0));
-            add("ssm_beta.weight", &[e, hv], Fill::Matrix(1.0));
-            add("ssm_alpha.weight", &[e, hv], Fill::Matrix(1.0));
-            add("ssm_conv1d.weight", &[taps, channels], Fill::Around(0.1, 0.5));
-            add("ssm_a", &[hv], Fill::Decay);
-            add("ssm_dt.bias", &[hv], Fill::Around(-2.0, 1.0));
-            add("ssm_norm.weight", &[state], norm);
-            add("ssm_out.weight", &[values, e], Fill::Matrix(BRANCH));
         }
         add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
@@ -469,7 +517,6 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         ("feed_forward_length", s.ff),
         ("vocab_size", s.vocab),
         ("attention.head_count", s.heads),
-        ("attention.head_count_kv", s.kv_heads),
         ("attention.key_length", s.head),
         ("attention.value_length", s.head),
     ];
@@ -488,9 +535,19 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
             ("full_attention_interval", s.interval),
         ]);
     }
+    if s.window > 0 {
+        numbers.push(("attention.sliding_window", s.window));
+    }
     if s.architecture == Architecture::Gemma3 {
-        numbers.push(("attention.sliding_window", 24));
         numbers.push(("attention.sliding_window_pattern", s.interval));
+    }
+    if s.architecture == Architecture::Lfm2 {
+        numbers.push(("shortconv.l_cache", s.taps));
+        let heads = |i| if s.mixer(i) == Mixer::Attention { s.kv_heads as i32 } else { 0 };
+        let heads: Vec<i32> = (0..s.layers).map(heads).collect();
+        w.kv(&format!("{arch}.attention.head_count_kv"), heads);
+    } else {
+        numbers.push(("attention.head_count_kv", s.kv_heads));
     }
     let scaling = match s.scaling {
         Some(Scaling::Linear) => Some("linear"),

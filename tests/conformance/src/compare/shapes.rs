@@ -20,6 +20,7 @@ const BASE: ModelShape = ModelShape {
     heads: 8,
     kv_heads: 2,
     head: 256,
+    window: 0,
     key_heads: 16,
     value_heads: 16,
     state: 128,
@@ -54,8 +55,22 @@ const GEMMA3: ModelShape = ModelShape {
     heads: 4,
     kv_heads: 1,
     head: 256,
+    window: 24,
     width: 640,
     ff: 1024,
+    ..LLAMA
+};
+
+/// LFM2's: two convolutions of three taps to a layer of attention, two queries to a key, as in the 350M.
+const LFM2: ModelShape = ModelShape {
+    architecture: Architecture::Lfm2,
+    layers: 5,
+    interval: 3,
+    heads: 16,
+    kv_heads: 8,
+    width: 1024,
+    ff: 2560,
+    taps: 3,
     ..LLAMA
 };
 
@@ -176,6 +191,26 @@ pub const SHAPES: &[Named] = &[
             ..GEMMA3
         },
     },
+    Named { name: "dense-lfm2-f16", model: ModelShape { seed: 16, ..LFM2 } },
+    Named { name: "dense-lfm2-f32", model: ModelShape { weights: WeightType::F32, seed: 17, ..LFM2 } },
+    // Four queries to a key, as in the 1.2B; windows, and more taps than any file has.
+    Named {
+        name: "dense-lfm2-windows-f16-untied",
+        model: ModelShape {
+            heads: 12,
+            kv_heads: 3,
+            width: 768,
+            ff: 2048,
+            taps: 5,
+            window: 24,
+            interval: 2,
+            untied: true,
+            seed: 18,
+            ..LFM2
+        },
+    },
+    Named { name: "dense-lfm2-q8_0", model: ModelShape { weights: WeightType::Q8_0, seed: 19, ..LFM2 } },
+    Named { name: "dense-lfm2-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 20, ..LFM2 } },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.
     Named {

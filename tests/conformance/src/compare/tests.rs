@@ -17,6 +17,7 @@ const NARROW: ModelShape = ModelShape {
     heads: 2,
     kv_heads: 1,
     head: 64,
+    window: 0,
     key_heads: 2,
     value_heads: 2,
     state: 64,

@@ -26,6 +26,7 @@ const SMALL: ModelShape = ModelShape {
     heads: 1,
     kv_heads: 1,
     head: 32,
+    window: 0,
     key_heads: 1,
     value_heads: 1,
     state: 32,
@@ -299,7 +300,7 @@ fn random(seed: u128) -> Random {
 fn byte_level_vocabularies_give_the_same_ids() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    for pre in ["qwen35", "qwen2", "llama-bpe", "smaug-bpe", "glm4", "gpt-2", "smollm"] {
+    for pre in ["qwen35", "qwen2", "llama-bpe", "lfm2", "smaug-bpe", "glm4", "gpt-2", "smollm"] {
         for seed in 0..2 {
             let mut random = random(seed);
             compare(&byte_level(pre, &mut random), &path, &mut random, |_| true);

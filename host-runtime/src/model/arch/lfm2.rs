@@ -1,0 +1,34 @@
+//! LFM2 (dense): layers of gated short convolutions, some of attention, each followed by an MLP.
+
+use crate::model::block::{Attention, Layer, Mixer, Mlp, Norms, ShortConv};
+use crate::model::decoder::Common;
+use crate::model::error::ModelError;
+use crate::model::keys::Keys;
+
+/// The norm before the LM head: a misnomer that files keep.
+const OUTPUT_NORM: &str = "token_embd_norm.weight";
+
+/// Reads and checks the layers: those without heads of keys are convolutions.
+pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
+    let Common { n_embd, n_layer, n_mtp, n_ctx_train, rms_eps, .. } = *common;
+    keys.no_experts()?;
+    common.output_norm = OUTPUT_NORM;
+    let (meta, name) = (keys.meta(), "attention.head_count_kv");
+    let heads = meta.u32_per_layer(&keys.key(name), (n_layer + n_mtp) as usize)?;
+    let heads = heads.ok_or_else(|| keys.missing(name))?;
+    let window = meta.u32_or(&keys.key("attention.sliding_window"), 0)?;
+    let conv = ShortConv::read(keys, n_embd)?;
+    let mlp = Mlp::read(keys, n_embd)?;
+    let layer = |n_head_kv: u32| {
+        let mixer = match n_head_kv {
+            0 => Mixer::ShortConv(conv.clone()),
+            _ => {
+                let attention = Attention::with_heads(keys, n_head_kv, n_embd, n_ctx_train, rms_eps)?;
+                attention.require_whole_heads(keys)?;
+                Mixer::Attention(Attention { window, ..attention })
+            }
+        };
+        Ok(Layer { n_embd, norms: Norms::usual(rms_eps), mixer, mlp: mlp.clone() })
+    };
+    heads.into_iter().take(n_layer as usize).map(layer).collect()
+}
