@@ -113,8 +113,8 @@ pub enum EngineError {
     },
     /// A step gave values that are infinite or no numbers.
     #[error(
-        "a value that is infinite or not a number came up in {place}: the weights, or the memory that holds them, are \
-         damaged; run it again, and if this comes back, delete the weight cache or download the model again"
+        "a value that is infinite or not a number came up in {place}: the weights, or the memory that holds them, \
+         are damaged; run it again, and if this comes back, delete the weight cache or download the model again"
     )]
     NotFinite {
         /// The op whose result was the first such, and its layer.

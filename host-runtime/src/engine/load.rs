@@ -157,6 +157,7 @@ impl Engine {
         })
     }
 }
+
 /// The context length, and the options, as far as model and draft allow them.
 pub(super) fn settle(
     target: &Decoder,

@@ -20,8 +20,8 @@ pub enum GenerateError {
     Tokenizer(#[from] TokenizerError),
     /// The sequence has done something else between two steps.
     #[error(
-        "the sequence has done something else between two steps of a generation; step it to its end first, and begin \
-         another one"
+        "the sequence has done something else between two steps of a generation; step it to its end first, and \
+         begin another one"
     )]
     Displaced,
     /// A step after the first token gave values that are no numbers.

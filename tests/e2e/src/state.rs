@@ -1,6 +1,6 @@
 //! What of a sequence's state later steps read.
 
-use hexflash::engine::{Engine, SequenceId};
+use hexflash::engine::{Engine, EngineError, Sequence, SequenceId};
 use hexflash::model::{Mixer, Scope};
 use hexflash::testing::state_bytes;
 
@@ -101,5 +101,27 @@ impl Snapshot {
     /// Bytes compared.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|(_, part)| part.len()).sum::<usize>() + 4 * self.logits.len()
+    }
+}
+
+/// Writes `text` into an empty sequence in steps of every kind: a prompt of `prompt` tokens, plain steps, and
+/// blocks of which a part is kept, with a snapshot before each of them.
+///
+/// # Panics
+/// If a step fails.
+pub fn write_with_snapshots(sequence: &mut Sequence<'_>, text: &[u32], prompt: usize) {
+    let all = |outcome: Result<(), EngineError>| outcome.unwrap_or_else(|error| panic!("{error}"));
+    all(sequence.prefill(&text[..prompt], |_| ()));
+    while (sequence.n_past() as usize) < text.len() {
+        let at = sequence.n_past() as usize;
+        let saved = sequence.save().unwrap_or_else(|error| panic!("{error}"));
+        assert!(saved as usize <= at);
+        if at.is_multiple_of(3) {
+            let block = (at + 9).min(text.len());
+            all(sequence.verify(&text[at..block]));
+            all(sequence.commit((block - at).min(7) as u32));
+        } else {
+            all(sequence.decode(text[at]));
+        }
     }
 }

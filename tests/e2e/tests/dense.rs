@@ -16,7 +16,7 @@ use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::testing::state_bytes;
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::state::Snapshot;
+use hexflash_e2e::state::{Snapshot, write_with_snapshots};
 use hexflash_e2e::{Model, generate, inproc, report, settings};
 
 const WIDTH: u64 = 64;
@@ -409,19 +409,8 @@ fn texts_of_short_convolutions_can_be_cut_at_every_token() {
         assert_eq!(engine.snapshot_room() as u64, snapshots);
         for (n, expected) in expected.iter().enumerate() {
             engine.reset();
-            engine.prefill(&text[..9], |_| {}).unwrap();
             let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
-            while (sequence.n_past() as usize) < TEXT {
-                let at = sequence.n_past() as usize;
-                sequence.save().unwrap();
-                if at.is_multiple_of(3) {
-                    let block = (at + 9).min(TEXT);
-                    sequence.verify(&text[at..block]).unwrap();
-                    sequence.commit((block - at).min(7) as u32).unwrap();
-                } else {
-                    sequence.decode(text[at]).unwrap();
-                }
-            }
+            write_with_snapshots(&mut sequence, text, 9);
             sequence.roll_back(n as u32).unwrap();
             sequence.decode(7).unwrap();
             Snapshot::of(&mut engine).assert_same(expected, &format!("{snapshots} snapshots, cut at {n}"));

@@ -2,7 +2,7 @@
 
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId};
 use hexflash::model::Purpose;
-use hexflash_e2e::state::Snapshot;
+use hexflash_e2e::state::{Snapshot, write_with_snapshots};
 use hexflash_e2e::{Model, inproc, reference, settings};
 
 /// Tokens of the text.
@@ -46,21 +46,8 @@ fn a_text_can_be_cut_at_every_token() {
         let mut engine = engine(model, snapshots, 1);
         for (n, expected) in expected.iter().enumerate() {
             engine.reset();
-            // Prompt, plain steps, and blocks of which a part is kept, with a snapshot now and then.
-            engine.prefill(&text[..20], |_| ()).unwrap();
             let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
-            while (sequence.n_past() as usize) < TEXT {
-                let at = sequence.n_past() as usize;
-                let saved = sequence.save().unwrap();
-                assert!(saved as usize <= at);
-                if at.is_multiple_of(3) {
-                    let block = (at + 9).min(TEXT);
-                    sequence.verify(&text[at..block]).unwrap();
-                    sequence.commit((block - at).min(7) as u32).unwrap();
-                } else {
-                    sequence.decode(text[at]).unwrap();
-                }
-            }
+            write_with_snapshots(&mut sequence, text, 20);
             sequence.roll_back(n as u32).unwrap();
             assert_eq!(sequence.history(), &text[..n]);
             more.iter().for_each(|&token| sequence.decode(token).unwrap());

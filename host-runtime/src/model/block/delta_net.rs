@@ -4,10 +4,11 @@
 //! factors (keys, deltas, decays) and the inputs of their convolution lie on tapes, and the next step folds
 //! those that count.
 
-use hexflash_abi::op::params::{self, SsmConv, Swiglu};
+use hexflash_abi::op::params::{self, Swiglu};
 use hexflash_abi::op::{MAX_STATE, MAX_TAPS};
 use hexflash_abi::{DType, Op};
 
+use super::conv::CausalConv;
 use super::mix::Mix;
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Tapes};
@@ -39,10 +40,7 @@ pub struct DeltaNet {
 /// Weights that all layers share: 1 / sqrt(state), with which an RMS norm gives unit length.
 const UNIT_NORM: &str = "unit_norm";
 
-/// The last raw inputs of the convolution: that of position p is row p modulo the taps.
-const RING: &str = "conv_ring";
 const STATE: &str = "state";
-const CONV_TAPE: &str = "tape_x";
 const TAPE: [&str; 3] = ["tape_k", "tape_delta", "tape_g"];
 
 impl DeltaNet {
@@ -76,6 +74,10 @@ impl DeltaNet {
         (2 * self.n_head_k + self.n_head_v) * self.state
     }
 
+    const fn conv(&self) -> CausalConv {
+        CausalConv { channels: self.channels(), taps: self.conv_kernel }
+    }
+
     /// Width of the values of all heads.
     pub const fn value_width(&self) -> u32 {
         self.n_head_v * self.state
@@ -104,13 +106,12 @@ impl Mix for DeltaNet {
 
     fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
         let f32 = |ne| (DType::F32, ne);
-        let (s, channels, slots) = (self.state, self.channels(), plan.n_slots());
-        plan.keep(scope, RING, Purpose::Recurrent, f32([channels, self.conv_kernel, slots, 1]))?;
+        let (s, slots) = (self.state, plan.n_slots());
+        self.conv().keep(plan, scope)?;
         plan.keep(scope, STATE, Purpose::Recurrent, f32([s, s, self.n_head_v, slots]))?;
         match plan.rollback() {
             Rollback::None => Ok(()),
             Rollback::LastStep => {
-                plan.keep(scope, CONV_TAPE, Purpose::ConvRows, f32([channels, MAX_VERIFY, slots, 1]))?;
                 let shapes = [(s, self.n_head_k), (s, self.n_head_v), (1, self.n_head_v)];
                 TAPE.iter().zip(shapes).try_for_each(|(name, (width, heads))| {
                     plan.keep(scope, name, Purpose::Tape, f32([width, heads, MAX_VERIFY, slots]))
@@ -132,15 +133,7 @@ impl Mix for DeltaNet {
         let decay = g.weight(&scope.label("ssm_a"));
         g.update(Op::Mul, alpha, decay);
 
-        let conv = g.activation_like(a, self.channels());
-        let w = g.weight(&scope.label("ssm_conv1d.weight"));
-        let ring = g.kept(&scope.label(RING));
-        let tape = match g.tapes() {
-            Tapes::Fold | Tapes::Defer => g.kept_if_any(&scope.label(CONV_TAPE)),
-            Tapes::Unused => None,
-        };
-        let dst: Vec<_> = [conv].into_iter().chain(tape).collect();
-        g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &SsmConv { defer });
+        let conv = self.conv().record(g, scope, u, "ssm_conv1d.weight");
         g.apply(Op::Silu, conv);
 
         // q and k, all heads in one go, to unit length: x / sqrt(sum x^2 + eps).
@@ -166,8 +159,8 @@ impl Mix for DeltaNet {
     }
 
     fn state_bytes(&self) -> u64 {
-        let [state, heads, channels] = [self.state, self.n_head_v, self.channels()].map(u64::from);
-        4 * (state * state * heads + u64::from(self.conv_kernel - 1) * channels)
+        let [state, heads] = [self.state, self.n_head_v].map(u64::from);
+        4 * state * state * heads + self.conv().state_bytes()
     }
 
     fn longest_context(&self, _: u32) -> u32 {

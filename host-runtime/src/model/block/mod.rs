@@ -2,6 +2,7 @@
 //! has them, its weights, what it keeps from step to step, and its graph.
 
 mod attention;
+mod conv;
 mod delta_net;
 mod kv;
 mod layer;

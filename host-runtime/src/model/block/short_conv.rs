@@ -5,16 +5,15 @@
 //! later tokens need of earlier ones is the last products, so that taking tokens back needs their rows and
 //! nothing else.
 
+use hexflash_abi::Op;
 use hexflash_abi::op::MAX_TAPS;
-use hexflash_abi::op::params::SsmConv;
-use hexflash_abi::{DType, Op};
 
+use super::conv::CausalConv;
 use super::mix::Mix;
 use crate::model::error::ModelError;
-use crate::model::graph::{Graph, Tapes};
-use crate::model::kept::{KeptPlanner, Purpose, Rollback};
+use crate::model::graph::Graph;
+use crate::model::kept::KeptPlanner;
 use crate::model::keys::Keys;
-use crate::model::limits::MAX_VERIFY;
 use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlanner;
 use crate::record::{RecordError, Tensor};
@@ -33,10 +32,6 @@ const IN: &str = "shortconv.in_proj.weight";
 const CONV: &str = "shortconv.conv.weight";
 const OUT: &str = "shortconv.out_proj.weight";
 
-/// The last inputs of the convolution: that of position p is row p modulo the taps.
-const RING: &str = "conv_ring";
-const TAPE: &str = "tape_x";
-
 impl ShortConv {
     /// Reads the hyper-parameters.
     ///
@@ -50,6 +45,10 @@ impl ShortConv {
             _ => Err(keys.bad("shortconv.l_cache", taps, &format!("2 to {MAX_TAPS}"))),
         }
     }
+
+    const fn conv(&self) -> CausalConv {
+        CausalConv { channels: self.n_embd, taps: self.taps }
+    }
 }
 
 impl Mix for ShortConv {
@@ -60,13 +59,7 @@ impl Mix for ShortConv {
     }
 
     fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        let rows = |n| (DType::F32, [self.n_embd, n, plan.n_slots(), 1]);
-        let (ring, tape) = (rows(self.taps), rows(MAX_VERIFY));
-        plan.keep(scope, RING, Purpose::Recurrent, ring)?;
-        match plan.rollback() {
-            Rollback::None => Ok(()),
-            Rollback::LastStep => plan.keep(scope, TAPE, Purpose::ConvRows, tape),
-        }
+        self.conv().keep(plan, scope)
     }
 
     fn record(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> Tensor {
@@ -77,22 +70,13 @@ impl Mix for ShortConv {
         let u = g.activation_like(a, n);
         g.rec.op(Op::Mul, &[b, x], u);
 
-        let y = g.activation_like(a, n);
-        let w = g.weight(&scope.label(CONV));
-        let ring = g.kept(&scope.label(RING));
-        let tape = match g.tapes() {
-            Tapes::Fold | Tapes::Defer => g.kept_if_any(&scope.label(TAPE)),
-            Tapes::Unused => None,
-        };
-        let defer = u32::from(g.tapes() == Tapes::Defer);
-        let dst: Vec<_> = [y].into_iter().chain(tape).collect();
-        g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &SsmConv { defer });
+        let y = self.conv().record(g, scope, u, CONV);
         g.update(Op::Mul, y, c);
         g.linear(y, &scope.label(OUT))
     }
 
     fn state_bytes(&self) -> u64 {
-        4 * u64::from(self.taps - 1) * u64::from(self.n_embd)
+        self.conv().state_bytes()
     }
 
     fn longest_context(&self, _: u32) -> u32 {

@@ -1,6 +1,6 @@
 //! The random models that are compared: real widths, few layers, a small vocabulary.
 
-use super::random::{Architecture, Scaling, ModelShape, WeightType};
+use super::random::{Architecture, ModelShape, Scaling, WeightType};
 
 /// A model with a name.
 pub struct Named {
@@ -77,8 +77,14 @@ const LFM2: ModelShape = ModelShape {
 /// All of them.
 pub const SHAPES: &[Named] = &[
     Named { name: "16-heads-f32", model: ModelShape { weights: WeightType::F32, ..BASE } },
-    Named { name: "16-heads-f16-untied", model: ModelShape { weights: WeightType::F16, untied: true, ..BASE } },
-    Named { name: "16-heads-bf16", model: ModelShape { weights: WeightType::Bf16, layers: 2, interval: 2, ..BASE } },
+    Named {
+        name: "16-heads-f16-untied",
+        model: ModelShape { weights: WeightType::F16, untied: true, ..BASE },
+    },
+    Named {
+        name: "16-heads-bf16",
+        model: ModelShape { weights: WeightType::Bf16, layers: 2, interval: 2, ..BASE },
+    },
     Named { name: "16-heads-q8_0", model: BASE },
     // The 4B: twice as many value heads as key heads, 16 query heads on 4.
     Named {
@@ -98,7 +104,15 @@ pub const SHAPES: &[Named] = &[
     // The 27B's three value heads per key head; an odd ratio of query heads.
     Named {
         name: "48-heads-q8_0-untied",
-        model: ModelShape { heads: 6, kv_heads: 1, value_heads: 48, layers: 3, interval: 3, untied: true, ..BASE },
+        model: ModelShape {
+            heads: 6,
+            kv_heads: 1,
+            value_heads: 48,
+            layers: 3,
+            interval: 3,
+            untied: true,
+            ..BASE
+        },
     },
     // llama.cpp and hexflash round activations differently for Q6_K (per 256, per 32): with a head of that
     // type as well this alone comes to 1.2e-4.
@@ -117,7 +131,10 @@ pub const SHAPES: &[Named] = &[
         name: "48-heads-f16",
         model: ModelShape { value_heads: 48, weights: WeightType::F16, layers: 2, interval: 2, ..BASE },
     },
-    Named { name: "16-heads-mixed-types", model: ModelShape { weights: WeightType::Mixed, untied: true, ..BASE } },
+    Named {
+        name: "16-heads-mixed-types",
+        model: ModelShape { weights: WeightType::Mixed, untied: true, ..BASE },
+    },
     Named { name: "dense-f16", model: DENSE },
     Named { name: "dense-f16-untied", model: ModelShape { untied: true, seed: 2, ..DENSE } },
     Named { name: "dense-q8_0", model: ModelShape { weights: WeightType::Q8_0, ..DENSE } },
@@ -146,7 +163,14 @@ pub const SHAPES: &[Named] = &[
     },
     Named {
         name: "dense-llama-yarn-f16",
-        model: ModelShape { head: 128, heads: 4, scaling: Some(Scaling::Yarn), untied: true, seed: 6, ..LLAMA },
+        model: ModelShape {
+            head: 128,
+            heads: 4,
+            scaling: Some(Scaling::Yarn),
+            untied: true,
+            seed: 6,
+            ..LLAMA
+        },
     },
     Named { name: "dense-llama-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 7, ..LLAMA } },
     Named { name: "dense-qwen2-f16", model: QWEN2 },

@@ -8,7 +8,7 @@ use hexflash_oracle::llama::Model;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
-use super::random::{self, Architecture, CONTROL, NORMAL, ModelShape, Vocabulary, WeightType, byte_char};
+use super::random::{self, Architecture, CONTROL, ModelShape, NORMAL, Vocabulary, WeightType, byte_char};
 
 /// Types of tokens.
 const UNKNOWN: i32 = 2;

@@ -158,7 +158,11 @@ impl LabMemory {
         Self { device, data: None, control: None }
     }
 
-    fn run(&mut self, plan: &OpProgram, registers: &StepRegisters) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    fn run(
+        &mut self,
+        plan: &OpProgram,
+        registers: &StepRegisters,
+    ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
         let device = &mut *self.device;
         let data = room(device, &mut self.data, plan.image.len())?;
         let recorded = plan.record(data.id).finish()?;

@@ -11,7 +11,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::{CaseKind, Mask};
 use hexflash_oracle::{GgmlType, Tensor, ops};
 
-use super::super::plan::{POISON, OpProgram, dims};
+use super::super::plan::{OpProgram, POISON, dims};
 use super::super::tiles::pack;
 use super::{Outcome, Trial};
 

@@ -8,7 +8,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::{Case, CaseKind, Inputs};
 use hexflash_oracle::{GgmlType, Tensor};
 
-use super::super::plan::{POISON, OpProgram, dims};
+use super::super::plan::{OpProgram, POISON, dims};
 use super::{Failure, Outcome, Trial};
 
 /// One run: outputs and the state after it, both as ggml lays them out.

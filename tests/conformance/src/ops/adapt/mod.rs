@@ -58,7 +58,12 @@ type Outcome = Result<(), Failure>;
 impl Trial<'_> {
     /// Runs a program and returns the memory after it. Where it has batches they are run as the sequences of
     /// one step as well, which must give the same bits: so what holds of the one holds of the other.
-    fn run(&mut self, way: &'static str, plan: &OpProgram, registers: &StepRegisters) -> Result<Vec<u8>, Failure> {
+    fn run(
+        &mut self,
+        way: &'static str,
+        plan: &OpProgram,
+        registers: &StepRegisters,
+    ) -> Result<Vec<u8>, Failure> {
         let failure = |why| Failure { way, why, nmse: None };
         let memory = self.lab.run(plan, registers).map_err(failure)?;
         // Steps that use a part of the token axis have gaps between their batches.

@@ -5,7 +5,7 @@ use hexflash_abi::{DType, Op};
 use hexflash_oracle::Tensor;
 use hexflash_oracle::cases::{CaseKind, Inputs};
 
-use super::super::plan::{POISON, OpProgram};
+use super::super::plan::{OpProgram, POISON};
 use super::{Failure, Outcome, Trial};
 
 /// Where in its ring a step finds its history.
