@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Random, dequantize, random_rows};
+use common::{Random, TYPES, dequantize, random_rows};
 use half::f16;
 use hexflash::gguf::GgmlType;
 use hexflash::weights::tiles::{pack_strip, tile_dtype};
@@ -12,7 +12,6 @@ use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::testing::{Batch, Setup, nmse, setups};
 
-const TYPES: [GgmlType; 5] = [GgmlType::F32, GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K];
 const WIDTHS: [u32; 6] = [1, 2, 3, 5, 16, 65];
 /// Error of f32 sums against f64 on the same numbers.
 const EXACT: f64 = 1e-10;
@@ -20,7 +19,7 @@ const EXACT: f64 = 1e-10;
 const QUANTIZED: f64 = 5e-4;
 
 fn lengths(t: GgmlType) -> &'static [u32] {
-    if t == GgmlType::Q6_K { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
+    if t.block_len() == 256 { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
 }
 
 /// Weights {k, n, r2, r3}, activations {k, m, b2, b3}, in memory of the DSP side.
@@ -176,8 +175,8 @@ fn f16_rows() {
 }
 
 #[test]
-fn q8_0_rows() {
-    rows_are_right_and_depend_on_nothing_else(GgmlType::Q8_0);
+fn bf16_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::BF16);
 }
 
 #[test]
@@ -186,8 +185,63 @@ fn q4_0_rows() {
 }
 
 #[test]
+fn q4_1_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_1);
+}
+
+#[test]
+fn q5_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_0);
+}
+
+#[test]
+fn q5_1_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_1);
+}
+
+#[test]
+fn q8_0_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q8_0);
+}
+
+#[test]
+fn q2_k_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q2_K);
+}
+
+#[test]
+fn q3_k_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q3_K);
+}
+
+#[test]
+fn q4_k_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_K);
+}
+
+#[test]
+fn q5_k_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_K);
+}
+
+#[test]
 fn q6_k_rows() {
     rows_are_right_and_depend_on_nothing_else(GgmlType::Q6_K);
+}
+
+#[test]
+fn iq4_nl_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::IQ4_NL);
+}
+
+#[test]
+fn iq4_xs_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::IQ4_XS);
+}
+
+#[test]
+fn mxfp4_rows() {
+    rows_are_right_and_depend_on_nothing_else(GgmlType::MXFP4);
 }
 
 #[test]
@@ -233,22 +287,32 @@ fn vtcm_below_a_group_is_refused() {
     }
 }
 
+/// A row of activations.
+#[derive(Debug, PartialEq)]
+struct Quantized {
+    quants: Vec<i8>,
+    scales: Vec<f32>,
+    sums: Vec<i32>,
+    scaled_sums: Vec<f32>,
+}
+
 /// ggml's `quantize_row_q8_0` per block, then sums, then zeros.
-fn quantized(x: &[f32]) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+fn quantized(x: &[f32]) -> Quantized {
     let layout = ActivationRow::new(x.len());
-    let (mut q, mut scales) = (vec![0i8; layout.padded_k], vec![0.0; layout.padded_k / 32]);
+    let (mut quants, mut scales) = (vec![0i8; layout.padded_k], vec![0.0; layout.padded_k / 32]);
     for (block, x) in x.chunks(32).enumerate() {
         let max = x.iter().fold(0.0f32, |max, x| max.max(x.abs()));
         scales[block] = f16::from_f32(max / 127.0).to_f32();
-        for (q, x) in q[block * 32..].iter_mut().zip(x) {
+        for (q, x) in quants[block * 32..].iter_mut().zip(x) {
             *q = (x * (127.0 / max)).round_ties_even() as i8;
         }
     }
-    let sums = q.chunks(16).map(|q| q.iter().map(|&q| i32::from(q)).sum()).collect();
-    (q, scales, sums)
+    let sums = |n| quants.chunks(n).map(|q| q.iter().map(|&q| i32::from(q)).sum()).collect::<Vec<i32>>();
+    let scaled_sums = sums(32).into_iter().zip(&scales).map(|(sum, scale)| scale * sum as f32).collect();
+    Quantized { sums: sums(16), scaled_sums, quants, scales }
 }
 
-fn quantize(x: &[f32], setup: Setup) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
+fn quantize(x: &[f32], setup: Setup) -> Quantized {
     let ne = [x.len() as u32, 1, 1, 1];
     let mut batch = Batch::new(1, 1);
     let (x, q) = (batch.f32(ne, x), batch.tensor(DType::Q8Act, ne));
@@ -258,17 +322,20 @@ fn quantize(x: &[f32], setup: Setup) -> (Vec<i8>, Vec<f32>, Vec<i32>) {
     let layout = ActivationRow::new(ne[0] as usize);
     let row = batch.read(q);
     let words = |from: usize, n: usize| row[from..][..4 * n].as_chunks::<4>().0.to_vec();
-    (
-        row[..layout.padded_k].iter().map(|&q| q as i8).collect(),
-        words(layout.scales(), layout.padded_k / 32).into_iter().map(f32::from_le_bytes).collect(),
-        words(layout.sums(), layout.padded_k / 16).into_iter().map(i32::from_le_bytes).collect(),
-    )
+    let floats =
+        |from: usize| words(from, layout.padded_k / 32).into_iter().map(f32::from_le_bytes).collect();
+    Quantized {
+        quants: row[..layout.padded_k].iter().map(|&q| q as i8).collect(),
+        scales: floats(layout.scales()),
+        sums: words(layout.sums(), layout.padded_k / 16).into_iter().map(i32::from_le_bytes).collect(),
+        scaled_sums: floats(layout.scaled_sums()),
+    }
 }
 
 #[test]
 fn activations_are_ggmls() {
     let mut random = Random::new(11);
-    for k in [1, 16, 31, 32, 33, 96, 255, 256, 257, 768] {
+    for k in [1, 16, 31, 32, 33, 96, 255, 256, 257, 768, 1056, 2304] {
         // Blocks of very different sizes, down to those whose scale is a subnormal f16 or zero.
         let x: Vec<f32> = (0..k).map(|i| random.float() * 10f32.powi(4 - 3 * (i / 32 % 5))).collect();
         for setup in setups() {
@@ -281,7 +348,7 @@ fn activations_are_ggmls() {
 fn tiny_activations_quantize_to_zero() {
     for value in [1e-6, 1e-37, f32::MIN_POSITIVE, 1e-45] {
         for setup in setups() {
-            let (q, scales, sums) = quantize(&[0.0, value, -value, 0.0], setup);
+            let Quantized { quants: q, scales, sums, .. } = quantize(&[0.0, value, -value, 0.0], setup);
             assert!(scales.iter().all(|&s| s == 0.0), "{value:e} {setup:?}");
             // Where 127 / value is finite, quants are as ggml's, though nothing comes of them.
             let expected = if value > 1e-36 { 127 } else { 0 };
@@ -298,7 +365,7 @@ fn activations_that_are_not_finite_stay_so() {
             let mut x = [1.0; 96];
             x[i] = bad;
             for setup in setups() {
-                let (_, scales, _) = quantize(&x, setup);
+                let scales = quantize(&x, setup).scales;
                 let nan: Vec<bool> = scales[..3].iter().map(|s| s.is_nan()).collect();
                 assert_eq!(nan, [i / 32 == 0, i / 32 == 1, i / 32 == 2], "{bad} at {i} {setup:?}");
             }

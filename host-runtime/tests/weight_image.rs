@@ -157,16 +157,37 @@ fn mistakes_are_named_in_a_line() {
     model.add("v", GgmlType::Q8_0, &[64, 4]);
     model.add("f", GgmlType::F16, &[32, 4]);
     model.add("cube", GgmlType::F16, &[32, 4, 2]);
-    model.writer.tensor("k-quant", GgmlType::Q4_K, &[256, 1], vec![0; 144]).unwrap();
+    let refused = [
+        GgmlType::NVFP4,
+        GgmlType::IQ1_S,
+        GgmlType::IQ1_M,
+        GgmlType::IQ2_XXS,
+        GgmlType::IQ2_XS,
+        GgmlType::IQ2_S,
+        GgmlType::IQ3_XXS,
+        GgmlType::IQ3_S,
+        GgmlType::TQ1_0,
+        GgmlType::TQ2_0,
+        GgmlType::Q1_0,
+        GgmlType::Q2_0,
+        GgmlType::Q8_K,
+        GgmlType::I8,
+    ];
+    for t in refused {
+        let data = vec![0; t.block_bytes() as usize];
+        model.writer.tensor(&format!("of.{t}"), t, &[t.block_len(), 1], data).unwrap();
+    }
     let message = |specs: &[WeightSpec]| {
         let message = model.load(specs).unwrap_err().to_string();
         assert!(!message.contains('\n') && message.contains("; "), "{message}");
         message
     };
     let one = |name: &str, form| message(&[WeightSpec::new(name, form)]);
-    let text = one("k-quant", Form::Tiled);
-    assert!(text.contains("\"k-quant\"") && text.contains("Q4_K"), "{text}");
-    assert!(text.contains("F32, F16, Q4_0, Q8_0, Q6_K or BF16"), "{text}");
+    for t in refused {
+        let text = one(&format!("of.{t}"), Form::Tiled);
+        assert!(text.contains(&format!("\"of.{t}\" has type {t},")), "{text}");
+        assert!(text.ends_with("convert the original with llama-quantize to Q4_K_M or Q8_0"), "{text}");
+    }
     let text = one("w", Form::Plain);
     assert!(text.contains("Q8_0") && text.ends_with("F32, F16 or BF16"), "{text}");
     assert!(one("nowhere", Form::Tiled).contains("nowhere"));
@@ -180,15 +201,23 @@ fn mistakes_are_named_in_a_line() {
     assert!(message(&[twice.clone(), twice]).contains("two weights"));
 }
 
-/// Bytes of NaN or infinity in a block of this type, and where in the block they are.
-fn damage(ggml_type: GgmlType, infinite: bool) -> (Vec<u8>, usize) {
-    let f16 = if infinite { [0x00, 0xfc] } else { [0x01, 0x7e] };
-    let f32 = if infinite { f32::INFINITY } else { -f32::NAN }.to_le_bytes();
+/// Every way to damage a block of this type: bytes of NaN or infinity, and where in the block they are.
+fn damages(ggml_type: GgmlType) -> Vec<(Vec<u8>, usize)> {
+    let f32s = [f32::INFINITY, -f32::NAN].map(f32::to_le_bytes);
+    let f16s = [[0x00, 0xfc], [0x01, 0x7e]];
+    // Where d is, and a second f16.
+    let halves = |places: &[usize]| -> Vec<(Vec<u8>, usize)> {
+        places.iter().flat_map(|&at| f16s.map(|half| (half.to_vec(), at))).collect()
+    };
     match ggml_type {
-        GgmlType::F32 => (f32.to_vec(), 0),
-        GgmlType::BF16 => (f32[2..].to_vec(), 0),
-        GgmlType::Q6_K => (f16.to_vec(), 208),
-        _ => (f16.to_vec(), 0),
+        GgmlType::F32 => f32s.map(|value| (value.to_vec(), 0)).into(),
+        GgmlType::BF16 => f32s.map(|value| (value[2..].to_vec(), 0)).into(),
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => halves(&[0, 2]),
+        GgmlType::Q2_K => halves(&[80, 82]),
+        GgmlType::Q3_K => halves(&[108]),
+        GgmlType::Q6_K => halves(&[208]),
+        GgmlType::MXFP4 => vec![(vec![255], 0)],
+        _ => halves(&[0]),
     }
 }
 
@@ -197,11 +226,10 @@ fn damage(ggml_type: GgmlType, infinite: bool) -> (Vec<u8>, usize) {
 #[test]
 fn values_that_are_infinite_or_no_numbers_are_refused_with_tensor_and_row() {
     let refusal = |ggml_type: GgmlType, ne: [u64; 3], block: usize, form: Form| {
-        for infinite in [false, true] {
+        for (bytes, at) in damages(ggml_type) {
             let mut model = Model::new();
             model.add("sound", ggml_type, &[ne[0], 3]);
             let mut data = random_rows(ggml_type, ne[0] as usize, (ne[1] * ne[2]) as usize, 1);
-            let (bytes, at) = damage(ggml_type, infinite);
             data[block * ggml_type.block_bytes() as usize + at..][..bytes.len()].copy_from_slice(&bytes);
             model.writer.tensor("blk.3.bad.weight", ggml_type, &ne, data).unwrap();
             let single = spec("x", &["blk.3.bad.weight"], form.clone());

@@ -2,10 +2,12 @@
 
 mod common;
 
-use common::{TYPES, dequantize, random_rows, tile_value};
+use common::{TYPES, dequantize, power_of_two, random_rows, tile_value};
 use hexflash::gguf::GgmlType;
 use hexflash::weights::tiles::{TILED, pack_strip, tile_dtype, to_f32};
-use hexflash_abi::DType;
+use hexflash_abi::registers::StepRegisters;
+use hexflash_abi::{DType, Op};
+use hexflash_dsp::testing::{Batch, setups};
 
 /// Packs `n` rows of `k`, over memory that is dirty.
 fn pack(ggml_type: GgmlType, k: usize, n: usize, data: &[u8]) -> Vec<u8> {
@@ -47,6 +49,29 @@ fn every_value_survives() {
     }
 }
 
+/// What GET_ROWS makes of packed rows is, to the bit, what ggml makes of the blocks.
+#[test]
+fn rows_come_out_of_tiles_as_they_went_in() {
+    for ggml_type in TYPES {
+        let (k, n) = (512, 40);
+        let data = random_rows(ggml_type, k, n, 9);
+        let expected: Vec<u32> = dequantize(ggml_type, &data).into_iter().map(f32::to_bits).collect();
+        let tiles = pack(ggml_type, k, n, &data);
+        let ids: Vec<i32> = (0..n as i32).collect();
+        for setup in setups() {
+            let mut batch = Batch::new(1, 1);
+            let table = batch.tensor(tile_dtype(ggml_type).unwrap(), [k as u32, n as u32, 1, 1]);
+            batch.write(table, &tiles);
+            let ids = batch.i32([n as u32, 1, 1, 1], &ids);
+            let y = batch.tensor(DType::F32, [k as u32, n as u32, 1, 1]);
+            let step = StepRegisters::step(0, 1);
+            batch.run(setup, Op::GetRows, &[table, ids], &[y], &[0u32; 0], step).unwrap();
+            let rows: Vec<u32> = batch.floats(y).into_iter().map(f32::to_bits).collect();
+            assert!(rows == expected, "{ggml_type} {setup:?}");
+        }
+    }
+}
+
 #[test]
 fn missing_rows_and_k_are_zero_bytes() {
     for ggml_type in TYPES {
@@ -62,10 +87,27 @@ fn missing_rows_and_k_are_zero_bytes() {
                 assert_eq!(vector[4 * row..][..4], [0; 4], "{ggml_type} row {row}");
             }
         }
-        for k in k..group.count(k) * group.k {
-            for row in 0..n {
-                let value = tile_value(dtype, &strips, k, row, k);
-                assert_eq!(value, 0.0, "{ggml_type} row {row} k {k}");
+        let last = &strips[strips.len() - group.bytes..];
+        let missing = group.count(k) * group.k - k;
+        let Some(parts) = dtype.quant_group() else {
+            let bytes = group.bytes / group.k * missing;
+            assert!(last[group.bytes - bytes..].iter().all(|&byte| byte == 0), "{ggml_type}");
+            continue;
+        };
+        for tile in parts.tiles - missing / 32..parts.tiles {
+            let quants = [(parts.low_at(tile), parts.low), (parts.high_at(tile), parts.high)];
+            for (at, vectors) in quants {
+                assert!(
+                    last[128 * at..][..128 * vectors].iter().all(|&byte| byte == 0),
+                    "{ggml_type} {tile}"
+                );
+            }
+            // As many bytes of a word as a tile has of it.
+            for (at, vectors) in [(parts.scales_at(), parts.scales), (parts.mins_at(), parts.mins)] {
+                let bytes = 4 * vectors / parts.tiles;
+                for word in last[128 * at..][..128 * vectors].chunks_exact(4).skip(tile * bytes / 4 * 32) {
+                    assert!(word[tile * bytes % 4..].iter().all(|&byte| byte == 0), "{ggml_type} {tile}");
+                }
             }
         }
     }
@@ -78,12 +120,32 @@ fn special_values_keep_their_bits() {
     let strips = pack(GgmlType::F32, values.len(), 1, &data);
     // The upper halves of the same bytes are bf16 values.
     let halves: Vec<u8> = data.chunks(4).flat_map(|b| [b[2], b[3]]).collect();
-    let widened = pack(GgmlType::BF16, values.len(), 1, &halves);
+    let narrow = pack(GgmlType::BF16, values.len(), 1, &halves);
     for (k, v) in values.iter().enumerate() {
         assert_eq!(tile_value(DType::F32x32, &strips, 8, 0, k).to_bits(), v.to_bits());
-        let wide = tile_value(DType::F32x32, &widened, 8, 0, k);
-        assert_eq!(wide.to_bits(), v.to_bits() & 0xffff_0000);
+        let narrow = tile_value(DType::BF16x32, &narrow, 8, 0, k);
+        assert_eq!(narrow.to_bits(), v.to_bits() & 0xffff_0000);
     }
+}
+
+/// Every exponent with every quant: the numbers of the OCP's E2M1, whose powers of two go down to subnormals.
+#[test]
+fn every_value_of_mxfp4_survives() {
+    const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let block = |e: u8| std::iter::once(e).chain((0..16).map(|i| i << 4 | (15 - i))).collect::<Vec<_>>();
+    let data: Vec<u8> = (0..=254).flat_map(block).collect();
+    let k = 255 * 32;
+    let strips = pack(GgmlType::MXFP4, k, 1, &data);
+    for (i, expected) in dequantize(GgmlType::MXFP4, &data).into_iter().enumerate() {
+        let value = tile_value(DType::MXFP4x32, &strips, k, 0, i);
+        assert_eq!(value.to_bits(), expected.to_bits(), "value {i}");
+        let q = if i % 32 < 16 { 15 - i % 32 } else { i % 16 };
+        // 2^(e - 127) does not hold e = 0 as an f32 of which halves are taken.
+        let size = f64::from(E2M1[q % 8]) * 2f64.powi((i / 32) as i32 - 127);
+        assert_eq!(f64::from(value).abs(), f64::from(size as f32), "value {i}");
+        assert_eq!(value < 0.0, q > 8, "value {i}");
+    }
+    assert_eq!(power_of_two(-149).to_bits(), 1);
 }
 
 #[test]

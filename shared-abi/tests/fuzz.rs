@@ -23,15 +23,24 @@ static CASES: LazyLock<Vec<(Case, Vec<u64>)>> = LazyLock::new(|| {
     cases.map(|case| (case.clone(), case.block())).collect()
 });
 
-/// Bytes of a group, by the table in `dtype.rs`, and the k that it covers.
+/// The k that a group covers, and its bytes, by the tables in `dtype/tile.rs`.
 fn group(dtype: DType) -> Option<(u128, u128)> {
     Some(match dtype {
         DType::F32x32 => (32, 32 * 128),
-        DType::F16x32 => (32, 16 * 128),
+        DType::F16x32 | DType::BF16x32 => (32, 16 * 128),
         DType::Q8_0x32 => (128, 34 * 128),
-        DType::Q4_0x32 => (128, 18 * 128),
+        DType::Q4_0x32 | DType::IQ4NLx32 => (128, 18 * 128),
+        DType::Q4_1x32 => (128, 20 * 128),
+        DType::Q5_0x32 => (128, 22 * 128),
+        DType::Q5_1x32 => (128, 24 * 128),
+        DType::MXFP4x32 => (128, 17 * 128),
+        DType::Q2Kx32 => (256, 21 * 128),
+        DType::Q3Kx32 => (256, 29 * 128),
+        DType::Q4Kx32 => (256, 37 * 128),
+        DType::Q5Kx32 => (256, 45 * 128),
         DType::Q6Kx32 => (256, 53 * 128),
-        _ => return None,
+        DType::IQ4XSx32 => (256, 35 * 128),
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => return None,
     })
 }
 
@@ -43,9 +52,9 @@ fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
     let (unit, counts) = match (dtype, group(dtype)) {
         (_, Some((k, bytes))) => (ne[0].div_ceil(k) * bytes, [1, ne[1].div_ceil(32), ne[2], ne[3]]),
         (DType::Q8Act, _) => {
-            // int8 values, an f32 per 32, an i32 per 16; whole vectors.
+            // int8 values, an f32 per 32, an i32 per 16, an f16 and an f32 per 32; whole vectors.
             let k = ne[0].div_ceil(256) * 256;
-            ((k + k / 32 * 4 + k / 16 * 4).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
+            ((k + k / 32 * 10 + k / 16 * 4).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
         }
         (DType::F16, _) => (2, ne),
         _ => (4, ne),

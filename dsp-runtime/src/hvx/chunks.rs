@@ -62,7 +62,8 @@ macro_rules! chunkwise {
 ///
 /// These have the names and definitions of the trait's, on the types `F` and `I` (bytes are held as `I`),
 /// with these exceptions: `load_n` and `store_n` take any count, below 1 for nothing and above `WIDTH` (the
-/// lanes of a chunk) for all; `activations` prepares the word of activations for `vrmpy`.
+/// lanes of a chunk) for all; `activations` prepares the word of activations for `vrmpy`, and `table` the
+/// sixteen bytes for `lookup`.
 ///
 /// `folds` lists which chunk is folded onto which to leave one: first the upper half onto the lower, and so
 /// on. After that come methods for which there is something better than what the trait provides.
@@ -206,6 +207,12 @@ macro_rules! backend {
             fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I {
                 let a = self::activations(a);
                 each!($count, K => self::vrmpy(acc[K], w[K], a))
+            }
+
+            #[inline(always)]
+            fn lookup(x: Self::B, table: &'static $crate::hvx::Lookup) -> Self::B {
+                let table = self::table(&table.dense);
+                each!($count, K => self::lookup(x[K], table))
             }
 
             #[inline(always)]

@@ -38,6 +38,27 @@ pub const LANES: usize = 32;
 /// Bytes of a vector.
 pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 
+/// A table of sixteen bytes, for [`Hvx::lookup`].
+#[repr(C, align(128))]
+pub struct Lookup {
+    /// Entry i in byte 2i, as HVX looks for it.
+    spread: [u8; BYTES],
+    /// Entry i in byte i.
+    dense: [u8; 16],
+}
+
+impl Lookup {
+    /// The table with these entries.
+    pub const fn new(dense: [u8; 16]) -> Self {
+        let (mut spread, mut i) = ([0; BYTES], 0);
+        while i < dense.len() {
+            spread[2 * i] = dense[i];
+            i += 1;
+        }
+        Self { spread, dense }
+    }
+}
+
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
 /// Loads and stores of whole vectors take any address, those of parts any that is aligned for a float, and
@@ -340,6 +361,42 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let words = Self::words(x);
         let high = Self::and_i(Self::shr_i::<4>(words), mask);
         (Self::bytes(Self::and_i(words, mask)), Self::bytes(high))
+    }
+    /// Byte `x` of a table of sixteen, for every byte, which is below 16.
+    fn lookup(x: Self::B, table: &'static Lookup) -> Self::B;
+    /// a times the upper half of the word in b, sign-extended; wrapping.
+    #[inline(always)]
+    fn mul_high_halves(a: Self::I, b: Self::I) -> Self::I {
+        Self::mul_i(a, Self::sar_i::<16>(b))
+    }
+    /// acc + a times the lower half of the word in b, sign-extended; wrapping.
+    #[inline(always)]
+    fn mul_add_low_halves(acc: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        Self::add_i(acc, Self::mul_i(a, Self::sar_i::<16>(Self::shl_i::<16>(b))))
+    }
+    /// Every byte sign-extended to a half: bytes 0 and 2 of the words, bytes 1 and 3.
+    #[inline(always)]
+    fn widen_bytes(x: Self::B) -> (Self::I, Self::I) {
+        let words = Self::words(x);
+        let low = Self::splat_i(0xffff);
+        // Each of two bytes to the top of a word, then down: one stays in the upper half.
+        let pair = |even: Self::I, odd: Self::I| {
+            let (even, odd) = (Self::sar_i::<24>(even), Self::sar_i::<24>(odd));
+            Self::or_i(Self::and_i(even, low), Self::shl_i::<16>(odd))
+        };
+        (pair(Self::shl_i::<24>(words), Self::shl_i::<8>(words)), pair(Self::shl_i::<16>(words), words))
+    }
+    /// Sums of adjacent lanes: of a, then of b; wrapping.
+    #[inline(always)]
+    fn add_pairs(a: Self::I, b: Self::I) -> Self::I {
+        let mut sums = [0u32; LANES];
+        for (x, sums) in [a, b].into_iter().zip(sums.chunks_exact_mut(LANES / 2)) {
+            for (pair, sum) in words_of::<Self>(x).chunks_exact(2).zip(sums) {
+                *sum = pair[0].wrapping_add(pair[1]);
+            }
+        }
+        // SAFETY: `sums` is an array of 32 words, which are 128 bytes.
+        Self::words(unsafe { Self::load_b(sums.as_ptr().cast()) })
     }
     /// Low and high halves of every word, each an f16, as f32: exact, infinities included, and NaN for NaN.
     #[inline(always)]

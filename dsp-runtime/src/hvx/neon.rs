@@ -70,6 +70,13 @@ intrinsics! {
         vaddq_s32(acc, vpaddq_s32(low, high))
     };
 
+    fn table(entries: &[u8; 16]) -> uint8x16_t = vreinterpretq_u8_u64(vcombine_u64(
+        vcreate_u64(u128::from_le_bytes(*entries) as u64),
+        vcreate_u64((u128::from_le_bytes(*entries) >> 64) as u64),
+    ));
+    fn lookup(x: I, table: uint8x16_t) -> I =
+        vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(x)));
+
     fn upper(x: F) -> F = vextq_f32::<2>(x, x);
     fn lane0(x: F) -> f32 = vgetq_lane_f32::<0>(x);
     fn lane1(x: F) -> F = vdupq_laneq_f32::<1>(x);

@@ -1,7 +1,7 @@
 //! Every operation of a back end on one input, for comparing it with [`Portable`](super::portable::Portable):
 //! in tests on the host, and on Hexagon by `hexflash-v67 check`.
 
-use super::{BYTES, Hvx, LANES, Vectors, WithHvx};
+use super::{BYTES, Hvx, LANES, Lookup, Vectors, WithHvx};
 
 /// The bits of a vector.
 pub(super) type Bits = [u32; LANES];
@@ -17,7 +17,10 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 80>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 96>;
+
+/// A table of sixteen bytes, all different.
+static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
 
 /// One input for every operation.
 pub(super) struct Operations {
@@ -160,6 +163,13 @@ impl Operations {
         let (low, high) = H::nibbles(bytes);
         put_b::<H>(all, "nibbles, low", low);
         put_b::<H>(all, "nibbles, high", high);
+        put_i::<H>(all, "mul_high_halves", H::mul_high_halves(i, j));
+        put_i::<H>(all, "mul_add_low_halves", H::mul_add_low_halves(j, i, j));
+        let (even, odd) = H::widen_bytes(bytes);
+        put_i::<H>(all, "widen_bytes, even", even);
+        put_i::<H>(all, "widen_bytes, odd", odd);
+        put_i::<H>(all, "add_pairs", H::add_pairs(i, j));
+        put_b::<H>(all, "lookup", H::lookup(low, &TABLE));
         let (low, high) = H::widen_f16(bytes);
         put::<H>(all, "widen_f16, low", true, low);
         put::<H>(all, "widen_f16, high", true, high);

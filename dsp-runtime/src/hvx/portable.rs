@@ -1,6 +1,9 @@
 //! The back end that defines the others: plain loops over lanes.
+//!
+//! Its operations are not inlined: a vector is more than the registers of a processor without AVX2 hold, so
+//! that little is gained, and kernels of hundreds of such loops would take minutes to compile.
 
-use super::{BYTES, Hvx, LANES};
+use super::{BYTES, Hvx, LANES, Lookup};
 
 /// Arrays of lanes; the compiler vectorizes them for the target's baseline.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,8 @@ impl Hvx for Portable {
     type Lanes = Lanes<f32>;
     type Q = Lanes<f32>;
 
-    const REGISTERS: usize = 4;
+    // Its vectors are arrays: rows side by side gain nothing, and take long to compile.
+    const REGISTERS: usize = 1;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> Self::F {
@@ -105,32 +109,32 @@ impl Hvx for Portable {
         Bytes([x; BYTES])
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn add(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a + b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn sub(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a - b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn mul(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a * b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn mul_q(a: Self::F, b: Self::F) -> Self::Q {
         Self::mul(a, b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn add_q(a: Self::Q, b: Self::Q) -> Self::Q {
         Self::add(a, b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn add_qf(a: Self::Q, b: Self::F) -> Self::Q {
         Self::add(a, b)
     }
@@ -145,97 +149,97 @@ impl Hvx for Portable {
         x
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn div(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| a / b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn max(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| if a > b { a } else { b })
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn min(a: Self::F, b: Self::F) -> Self::F {
         zip(a, b, |a, b| if a < b { a } else { b })
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
         Lanes(core::array::from_fn(|i| if a.0[i] > b.0[i] { x.0[i] } else { y.0[i] }))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn to_int(x: Self::F) -> Self::I {
         map(x, round)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn to_float(x: Self::I) -> Self::F {
         map(x, |x| x as f32)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn bits(x: Self::F) -> Self::I {
         map(x, |x| x.to_bits() as i32)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn from_bits(x: Self::I) -> Self::F {
         map(x, |x| f32::from_bits(x as u32))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn words(x: Self::B) -> Self::I {
         Lanes(core::array::from_fn(|i| i32::from_le_bytes(core::array::from_fn(|b| x.0[4 * i + b]))))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn bytes(x: Self::I) -> Self::B {
         Bytes(core::array::from_fn(|i| x.0[i / 4].to_le_bytes()[i % 4]))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn add_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, i32::wrapping_add)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn sub_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, i32::wrapping_sub)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn mul_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, i32::wrapping_mul)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn and_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, |a, b| a & b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn or_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, |a, b| a | b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn shl_i<const N: i32>(a: Self::I) -> Self::I {
         map(a, |a| a << N)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn shr_i<const N: i32>(a: Self::I) -> Self::I {
         map(a, |a| (a as u32 >> N) as i32)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn sar_i<const N: i32>(a: Self::I) -> Self::I {
         map(a, |a| a >> N)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         let a = a.to_le_bytes().map(|byte| i32::from(byte as i8));
         Lanes(core::array::from_fn(|r| {
@@ -243,22 +247,27 @@ impl Hvx for Portable {
         }))
     }
 
+    #[inline(never)]
+    fn lookup(x: Self::B, table: &'static Lookup) -> Self::B {
+        Bytes(x.0.map(|i| table.dense[usize::from(i & 15)]))
+    }
+
     #[inline(always)]
     fn lanes(x: Self::F) -> Self::Lanes {
         x
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn lane(x: &Self::Lanes, i: usize) -> Self::F {
         Self::splat(x.0[i])
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn sum(x: Self::F) -> f32 {
         fold(x.0, |a, b| a + b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn max_lane(x: Self::F) -> f32 {
         fold(x.0, |a, b| if a > b { a } else { b })
     }

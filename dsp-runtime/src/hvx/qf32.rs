@@ -8,7 +8,7 @@
 //! was asked.
 
 use super::portable::{self, Portable};
-use super::{Hvx, math};
+use super::{Hvx, Lookup, math};
 
 /// HVX as v73 and v75 have it.
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +269,7 @@ impl Hvx for Qf32 {
         fn shr_i<const N>(a: Self::I) -> Self::I;
         fn sar_i<const N>(a: Self::I) -> Self::I;
         fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
+        fn lookup(x: Self::B, table: &'static Lookup) -> Self::B;
         fn lanes(x: Self::F) -> Self::Lanes;
         fn lane(x: &Self::Lanes, i: usize) -> Self::F;
     }

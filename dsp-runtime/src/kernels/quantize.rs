@@ -157,6 +157,8 @@ impl Out {
                 core::ptr::copy_nonoverlapping(part.as_ptr(), halves_at, blocks);
             }
         }
+        // The sums of all blocks, sixteen at a time.
+        let mut sums_of_blocks = [H::splat_i(0); 2];
         let mut block = 0;
         while block < blocks {
             // Sixteen blocks: four vectors of quants, and their sums fill one.
@@ -176,7 +178,9 @@ impl Out {
                     unsafe { self.y.store_b::<H>((first + four) / 4, *quants) };
                 }
             }
-            let sums = H::from_bits(H::sums_of_16(quants));
+            let sums = H::sums_of_16(quants);
+            sums_of_blocks[block / 16] = sums;
+            let sums = H::from_bits(sums);
             // SAFETY: the row is valid for writing (the caller's contract), and it has two sums for each of
             // the `blocks - block` blocks that are left, which are 1 at least; sixteen blocks fill a vector.
             unsafe {
@@ -185,6 +189,14 @@ impl Out {
                 if n >= LANES { H::store(at, sums) } else { H::store_n(at, sums, n) }
             }
             block += 16;
+        }
+        let sums = H::to_float(H::add_pairs(sums_of_blocks[0], sums_of_blocks[1]));
+        let scaled = H::mul_ieee(scales, sums);
+        // SAFETY: the row is valid for writing (the caller's contract), and it has a scaled sum for each of
+        // the `blocks` blocks from `first` on, aligned as its type is. `blocks` is 1 to 32.
+        unsafe {
+            let at = row.add(layout.scaled_sums()).cast::<f32>().add(first);
+            if blocks == CHUNK { H::store(at, scaled) } else { H::store_n(at, scaled, blocks) }
         }
     }
 }

@@ -34,8 +34,30 @@ variants! {
     MulMatQ8_0 "mul_mat q8_0",
     /// MUL_MAT with Q4_0 weights.
     MulMatQ4_0 "mul_mat q4_0",
+    /// MUL_MAT with Q4_1 weights.
+    MulMatQ4_1 "mul_mat q4_1",
+    /// MUL_MAT with Q5_0 weights.
+    MulMatQ5_0 "mul_mat q5_0",
+    /// MUL_MAT with Q5_1 weights.
+    MulMatQ5_1 "mul_mat q5_1",
+    /// MUL_MAT with IQ4_NL weights.
+    MulMatIQ4NL "mul_mat iq4_nl",
+    /// MUL_MAT with MXFP4 weights.
+    MulMatMXFP4 "mul_mat mxfp4",
+    /// MUL_MAT with Q2_K weights.
+    MulMatQ2K "mul_mat q2_k",
+    /// MUL_MAT with Q3_K weights.
+    MulMatQ3K "mul_mat q3_k",
+    /// MUL_MAT with Q4_K weights.
+    MulMatQ4K "mul_mat q4_k",
+    /// MUL_MAT with Q5_K weights.
+    MulMatQ5K "mul_mat q5_k",
     /// MUL_MAT with Q6_K weights.
     MulMatQ6K "mul_mat q6_k",
+    /// MUL_MAT with IQ4_XS weights.
+    MulMatIQ4XS "mul_mat iq4_xs",
+    /// MUL_MAT with BF16 weights.
+    MulMatBF16 "mul_mat bf16",
     /// QUANTIZE.
     Quantize "quantize",
     /// GET_ROWS.

@@ -268,7 +268,11 @@ impl fmt::Display for TypeRemedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match GgmlType::removed_name(self.0) {
             Some(_) => "use a newer conversion of this model",
-            None => "update hexflash, or use a conversion with common types",
+            // Forks number types of their own from where ggml's end.
+            None => {
+                "update hexflash, or, if the file is for a fork of llama.cpp, convert the original with \
+                     llama-quantize to Q4_K_M or Q8_0"
+            }
         })
     }
 }

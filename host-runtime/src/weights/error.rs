@@ -16,10 +16,7 @@ pub enum WeightError {
     #[error(transparent)]
     Gguf(#[from] GgufError),
     /// A tensor's type has no form on the device.
-    #[error(
-        "tensor {tensor:?} has type {ggml_type}, which is not supported here; use a conversion with {}",
-        Supported(*.plain)
-    )]
+    #[error("tensor {tensor:?} has type {ggml_type}, which is not supported here; {}", Remedy(*.plain))]
     UnsupportedType {
         /// Name of the GGUF tensor.
         tensor: String,
@@ -114,16 +111,19 @@ pub enum WeightError {
     },
 }
 
-/// The types that a form accepts.
-struct Supported(bool);
+/// What to do about a type that plain F32, or tiles, cannot be made of.
+struct Remedy(bool);
 
-impl fmt::Display for Supported {
+impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = if self.0 { tiles::PLAIN } else { tiles::TILED };
-        for (i, t) in list.iter().enumerate() {
+        if !self.0 {
+            return f.write_str("convert the original with llama-quantize to Q4_K_M or Q8_0");
+        }
+        f.write_str("use a conversion with ")?;
+        for (i, t) in tiles::PLAIN.iter().enumerate() {
             let separator = match i {
                 0 => "",
-                _ if i + 1 == list.len() => " or ",
+                _ if i + 1 == tiles::PLAIN.len() => " or ",
                 _ => ", ",
             };
             write!(f, "{separator}{t}")?;

@@ -4,11 +4,27 @@
 use half::{bf16, f16};
 use hexflash::gguf::GgmlType;
 use hexflash_abi::DType;
-use hexflash_abi::dtype::{q4_0, q6k, q8_0};
+use hexflash_abi::dtype::{IQ4_NL, MXFP4};
 
 /// Types that have tiles.
-pub const TYPES: [GgmlType; 6] =
-    [GgmlType::F32, GgmlType::F16, GgmlType::BF16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K];
+pub const TYPES: [GgmlType; 16] = [
+    GgmlType::F32,
+    GgmlType::F16,
+    GgmlType::BF16,
+    GgmlType::Q4_0,
+    GgmlType::Q4_1,
+    GgmlType::Q5_0,
+    GgmlType::Q5_1,
+    GgmlType::Q8_0,
+    GgmlType::Q2_K,
+    GgmlType::Q3_K,
+    GgmlType::Q4_K,
+    GgmlType::Q5_K,
+    GgmlType::Q6_K,
+    GgmlType::IQ4_NL,
+    GgmlType::IQ4_XS,
+    GgmlType::MXFP4,
+];
 
 /// Reproducible numbers (xorshift64*).
 pub struct Random(u64);
@@ -32,7 +48,7 @@ impl Random {
 }
 
 /// `rows` rows of `k` random values as ggml stores them: every quant and every scale, sign included, may
-/// occur.
+/// occur, but exponents of MXFP4 are near zero, so that values of several blocks count in a sum.
 pub fn random_rows(ggml_type: GgmlType, k: usize, rows: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let blocks = k / ggml_type.block_len() as usize * rows;
@@ -40,14 +56,28 @@ pub fn random_rows(ggml_type: GgmlType, k: usize, rows: usize, seed: u64) -> Vec
     for _ in 0..blocks {
         let value = random.float();
         let d = f16::from_f32(value / 16.0).to_le_bytes();
+        let m = f16::from_f32(random.float() / 4.0).to_le_bytes();
         let mut bytes = |n| (0..n).map(|_| random.bits() as u8).collect::<Vec<_>>();
         match ggml_type {
             GgmlType::F32 => data.extend(value.to_le_bytes()),
             GgmlType::F16 => data.extend(f16::from_f32(value).to_le_bytes()),
             GgmlType::BF16 => data.extend(bf16::from_f32(value).to_le_bytes()),
             GgmlType::Q8_0 => data.extend(d.into_iter().chain(bytes(32))),
-            GgmlType::Q4_0 => data.extend(d.into_iter().chain(bytes(16))),
+            GgmlType::Q4_0 | GgmlType::IQ4_NL => data.extend(d.into_iter().chain(bytes(16))),
+            GgmlType::Q4_1 => data.extend(d.into_iter().chain(m).chain(bytes(16))),
+            GgmlType::Q5_0 => data.extend(d.into_iter().chain(bytes(20))),
+            GgmlType::Q5_1 => data.extend(d.into_iter().chain(m).chain(bytes(20))),
+            GgmlType::Q2_K => data.extend(bytes(80).into_iter().chain(d).chain(m)),
+            GgmlType::Q3_K => data.extend(bytes(108).into_iter().chain(d)),
+            GgmlType::Q4_K => data.extend(d.into_iter().chain(m).chain(bytes(140))),
+            GgmlType::Q5_K => data.extend(d.into_iter().chain(m).chain(bytes(172))),
             GgmlType::Q6_K => data.extend(bytes(208).into_iter().chain(d)),
+            GgmlType::IQ4_XS => data.extend(d.into_iter().chain(bytes(134))),
+            GgmlType::MXFP4 => {
+                let block = bytes(17);
+                data.push(120 + block[0] % 8);
+                data.extend(&block[1..]);
+            }
             _ => unreachable!(),
         }
     }
@@ -60,47 +90,74 @@ fn half_at(bytes: &[u8]) -> f32 {
 
 /// What ggml's `dequantize_row_*` makes of rows.
 pub fn dequantize(ggml_type: GgmlType, data: &[u8]) -> Vec<f32> {
-    let mut out = Vec::new();
-    for block in data.chunks_exact(ggml_type.block_bytes() as usize) {
-        match ggml_type {
-            GgmlType::F32 => out.push(f32::from_le_bytes(block.try_into().unwrap())),
-            GgmlType::F16 => out.push(half_at(block)),
-            GgmlType::BF16 => out.push(bf16::from_le_bytes([block[0], block[1]]).to_f32()),
-            GgmlType::Q8_0 => {
-                let d = half_at(block);
-                out.extend(block[2..].iter().map(|&q| f32::from(q as i8) * d));
-            }
-            GgmlType::Q4_0 => {
-                let d = half_at(block);
-                out.extend(block[2..].iter().map(|&q| f32::from((q & 15) as i8 - 8) * d));
-                out.extend(block[2..].iter().map(|&q| f32::from((q >> 4) as i8 - 8) * d));
-            }
-            GgmlType::Q6_K => out.extend(q6_k(block)),
-            _ => unreachable!(),
-        }
-    }
-    out
+    let blocks = data.chunks_exact(ggml_type.block_bytes() as usize);
+    blocks.flat_map(|block| (0..ggml_type.block_len() as usize).map(|i| value(ggml_type, block, i))).collect()
 }
 
-fn q6_k(block: &[u8]) -> [f32; 256] {
-    let d = half_at(&block[208..]);
-    let mut y = [0.0; 256];
-    for n in 0..2 {
-        let (ql, qh, sc) = (&block[64 * n..], &block[128 + 32 * n..], &block[192 + 8 * n..]);
-        for l in 0..32 {
-            let q = [
-                ql[l] & 15 | (qh[l] & 3) << 4,
-                ql[l + 32] & 15 | (qh[l] >> 2 & 3) << 4,
-                ql[l] >> 4 | (qh[l] >> 4 & 3) << 4,
-                ql[l + 32] >> 4 | (qh[l] >> 6 & 3) << 4,
-            ];
-            for (j, q) in q.into_iter().enumerate() {
-                let scale = f32::from(sc[l / 16 + 2 * j] as i8);
-                y[128 * n + 32 * j + l] = d * scale * f32::from(q as i8 - 32);
-            }
+/// Value `i` of a block.
+fn value(ggml_type: GgmlType, block: &[u8], i: usize) -> f32 {
+    let d = || half_at(block);
+    // Values 0 to 15 of 32 are in low nibbles, the others in high ones.
+    let nibble = |at: usize| block[at + i % 16] >> (i / 16 * 4) & 15;
+    let bit = |at: usize| block[at + i / 8] >> (i % 8) & 1;
+    // Place in 256 values: in tile `t` of 32, value `l`.
+    let (t, l) = (i / 32, i % 32);
+    // 4 bits of 64 values in 32 bytes, 2 bits of 128 in 32 bytes, a bit of 256 in 32 bytes.
+    let fours = |at: usize| block[at + t / 2 * 32 + l] >> (t % 2 * 4) & 15;
+    let twos = |at: usize| block[at + t / 4 * 32 + l] >> (t % 4 * 2) & 3;
+    let ones = |at: usize| block[at + l] >> t & 1;
+    match ggml_type {
+        GgmlType::F32 => f32::from_le_bytes(block.try_into().unwrap()),
+        GgmlType::F16 => d(),
+        GgmlType::BF16 => bf16::from_le_bytes([block[0], block[1]]).to_f32(),
+        GgmlType::Q8_0 => f32::from(block[2 + i] as i8) * d(),
+        GgmlType::Q4_0 => f32::from(nibble(2) as i8 - 8) * d(),
+        GgmlType::Q4_1 => f32::from(nibble(4)) * d() + half_at(&block[2..]),
+        GgmlType::Q5_0 => f32::from((nibble(6) | bit(2) << 4) as i8 - 16) * d(),
+        GgmlType::Q5_1 => f32::from(nibble(8) | bit(4) << 4) * d() + half_at(&block[2..]),
+        GgmlType::IQ4_NL => d() * f32::from(IQ4_NL[usize::from(nibble(2))]),
+        GgmlType::MXFP4 => power_of_two(i32::from(block[0]) - 128) * f32::from(MXFP4[usize::from(nibble(1))]),
+        GgmlType::Q2_K => {
+            let (d, dmin, both) = (half_at(&block[80..]), half_at(&block[82..]), block[i / 16]);
+            d * f32::from(both & 15) * f32::from(twos(16)) - dmin * f32::from(both >> 4)
         }
+        GgmlType::Q3_K => {
+            let s = i / 16;
+            let low = block[96 + s % 8] >> (s / 8 * 4) & 15;
+            let high = block[104 + s % 4] >> (s / 4 * 2) & 3;
+            let scale = f32::from((low | high << 4) as i8 - 32);
+            half_at(&block[108..]) * scale * f32::from((twos(32) | ones(0) << 2) as i8 - 4)
+        }
+        GgmlType::Q4_K => less_min(block, t, fours(16)),
+        GgmlType::Q5_K => less_min(block, t, fours(48) | ones(16) << 4),
+        GgmlType::Q6_K => {
+            let low = block[t / 4 * 64 + t % 2 * 32 + l] >> (t % 4 / 2 * 4) & 15;
+            let q = (low | twos(128) << 4) as i8 - 32;
+            half_at(&block[208..]) * f32::from(block[192 + i / 16] as i8) * f32::from(q)
+        }
+        GgmlType::IQ4_XS => {
+            let low = block[4 + t / 2] >> (t % 2 * 4) & 15;
+            let high = block[2 + t / 4] >> (t % 4 * 2) & 3;
+            let q = block[8 + 16 * t + l % 16] >> (l / 16 * 4) & 15;
+            d() * f32::from((low | high << 4) as i8 - 32) * f32::from(IQ4_NL[usize::from(q)])
+        }
+        _ => unreachable!(),
     }
-    y
+}
+
+/// A value of Q4_K or Q5_K, of tile `t`.
+fn less_min(block: &[u8], t: usize, q: u8) -> f32 {
+    let packed = &block[4..16];
+    let (scale, min) = match t.checked_sub(4) {
+        None => (packed[t] & 63, packed[4 + t] & 63),
+        Some(i) => (packed[8 + i] & 15 | packed[i] >> 6 << 4, packed[8 + i] >> 4 | packed[4 + i] >> 6 << 4),
+    };
+    half_at(block) * f32::from(scale) * f32::from(q) - half_at(&block[2..]) * f32::from(min)
+}
+
+/// Exact, down to the smallest subnormal.
+pub fn power_of_two(exponent: i32) -> f32 {
+    2f64.powi(exponent) as f32
 }
 
 /// Value (row, k) of a matrix of tiles, read off the text of `hexflash_abi::dtype`.
@@ -109,22 +166,61 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
     let strip = &strips[row / 32 * group.strip_bytes(ne0)..];
     let g = &strip[k / group.k * group.bytes..][..group.bytes];
     let (r, k) = (row % 32, k % group.k);
-    // Byte b of lane r of the vector v that starts at `from`.
-    let byte = |from: usize, v: usize, b: usize| g[from + 128 * v + 4 * r + b];
-    let scale = |from: usize| half_at(&g[from + k / 64 * 128 + 4 * r + k / 32 % 2 * 2..]);
+    // Byte b of word r of vector v, and the f16 in its low (0) or high (1) half.
+    let byte = |v: usize, b: usize| g[128 * v + 4 * r + b];
+    let half = |v: usize, h: usize| half_at(&g[128 * v + 4 * r + 2 * h..]);
+    let Some(parts) = dtype.quant_group() else {
+        return match dtype {
+            DType::F32x32 => f32::from_le_bytes(g[128 * k + 4 * r..][..4].try_into().unwrap()),
+            DType::F16x32 => half(k / 2, k % 2),
+            DType::BF16x32 => bf16::from_le_bytes([0, 1].map(|b| byte(k / 2, k % 2 * 2 + b))).to_f32(),
+            _ => unreachable!(),
+        };
+    };
     let (tile, i) = (k / 32, k % 32);
-    let nibble = |from: usize| byte(from, i % 16 / 4, i % 4) >> (i / 16 * 4) & 15;
+    let (high_at, scales_at) = (parts.tiles * parts.low, parts.tiles * (parts.low + parts.high));
+    let mins_at = scales_at + parts.scales;
+    let d_at = mins_at + parts.mins;
+    // Two bits of 4 k each, 16 k to a vector.
+    let pair = |at: usize| byte(at + i / 16, i % 4) >> (i % 16 / 4 * 2) & 3;
+    let low_at = tile * parts.low;
+    let low = match parts.low {
+        8 => byte(low_at + i / 4, i % 4),
+        4 => byte(low_at + i % 16 / 4, i % 4) >> (i / 16 * 4) & 15,
+        2 => pair(low_at),
+        _ => unreachable!(),
+    };
+    let high = match parts.high {
+        0 => 0,
+        1 => byte(high_at + tile, i % 4) >> (i / 4) & 1,
+        2 => pair(high_at + 2 * tile),
+        _ => unreachable!(),
+    };
+    let q = low | high << parts.low.min(7);
+    let quant = |zero: i16| f32::from(i16::from(q) - zero);
+    let of_tile = |at: usize| half(at + tile / 2, tile % 2);
+    let tile_byte = |at: usize| byte(at + tile / 4, tile % 4);
+    // Of a pair of tiles: first bytes of the even and the odd one, then second bytes.
+    let of_pair = |which: usize| byte(scales_at + tile / 2, 2 * which + tile % 2);
+    let per_16 = || of_pair(i / 16);
+    let (d, dmin) = (|| half(d_at, 0), || half(d_at, 1));
+    let signed = |byte: u8| f32::from(byte as i8);
     match dtype {
-        DType::F32x32 => f32::from_le_bytes(g[128 * k + 4 * r..][..4].try_into().unwrap()),
-        DType::F16x32 => half_at(&g[128 * (k / 2) + 4 * r + k % 2 * 2..]),
-        DType::Q8_0x32 => f32::from(byte(tile * q8_0::TILE, i / 4, i % 4) as i16 - 128) * scale(q8_0::SCALES),
-        DType::Q4_0x32 => f32::from(nibble(tile * q4_0::TILE) as i8 - 8) * scale(q4_0::SCALES),
-        DType::Q6Kx32 => {
-            let high = byte(q6k::HIGH + tile * q6k::HIGH_TILE, i / 16, i % 4) >> (i % 16 / 4 * 2) & 3;
-            let q = nibble(tile * q6k::LOW_TILE) | high << 4;
-            let scale = byte(q6k::SCALES, k / 64, k / 16 % 4) as i8;
-            half_at(&g[q6k::D + 4 * r..]) * f32::from(scale) * f32::from(q as i8 - 32)
+        DType::Q8_0x32 => of_tile(scales_at) * quant(128),
+        DType::Q4_0x32 => of_tile(scales_at) * quant(8),
+        DType::Q5_0x32 => of_tile(scales_at) * quant(16),
+        DType::Q4_1x32 | DType::Q5_1x32 => of_tile(scales_at) * quant(0) + of_tile(mins_at),
+        DType::IQ4NLx32 => of_tile(scales_at) * f32::from(IQ4_NL[usize::from(q)]),
+        DType::MXFP4x32 => {
+            power_of_two(i32::from(tile_byte(scales_at)) - 128) * f32::from(MXFP4[usize::from(q)])
         }
+        DType::Q2Kx32 => d() * f32::from(per_16() & 15) * quant(0) - dmin() * f32::from(per_16() >> 4),
+        DType::Q3Kx32 => d() * signed(per_16()) * quant(4),
+        DType::Q4Kx32 | DType::Q5Kx32 => {
+            d() * f32::from(of_pair(0)) * quant(0) - dmin() * f32::from(of_pair(1))
+        }
+        DType::Q6Kx32 => d() * signed(per_16()) * quant(32),
+        DType::IQ4XSx32 => d() * signed(tile_byte(scales_at)) * f32::from(IQ4_NL[usize::from(q)]),
         _ => unreachable!(),
     }
 }

@@ -11,7 +11,6 @@ use hexflash::model;
 use hexflash::weights::{CachePolicy, ImageOptions, WeightEntry, layout};
 use hexflash_abi::DType;
 use hexflash_abi::Seq;
-use hexflash_abi::dtype::{q4_0, q6k, q8_0};
 use hexflash_abi::message::{Load, Message, Response};
 
 /// The memory of a device: of weights, in the order in which they were mapped, and what was allocated
@@ -152,14 +151,18 @@ pub fn nan(memory: &SharedMemory, entry: &WeightEntry, row: usize) -> Wound {
         Some(group) => (row / 32 * group.strip_bytes(entry.ne[0] as usize), row % 32 * 4),
         None => (0, row * 4 * entry.ne[0] as usize),
     };
-    let part = match entry.dtype {
-        DType::Q8_0x32 => q8_0::SCALES,
-        DType::Q4_0x32 => q4_0::SCALES,
-        DType::Q6Kx32 => q6k::D,
-        _ => 0,
+    // The vector of d, or else the first one of scales.
+    let part = match entry.dtype.quant_group() {
+        Some(group) if group.d > 0 => group.d_at() * 128,
+        Some(group) => group.scales_at() * 128,
+        None => 0,
     };
-    let wide = matches!(entry.dtype, DType::F32 | DType::F32x32);
-    let nan = if wide { f32::NAN.to_le_bytes().to_vec() } else { vec![0x00, 0x7e] };
+    let nan = match entry.dtype {
+        DType::F32 | DType::F32x32 => f32::NAN.to_le_bytes().to_vec(),
+        DType::BF16x32 => vec![0xc0, 0x7f],
+        DType::MXFP4x32 => vec![0xff],
+        _ => vec![0x00, 0x7e],
+    };
     overwrite(memory, entry.offset as usize + strip + part + lane, &nan)
 }
 

@@ -12,6 +12,7 @@ use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model;
 use hexflash::text::TextModel;
+use hexflash::weights::tiles::TILED;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Message, Response};
@@ -200,8 +201,6 @@ impl Default for Fields {
 impl Fields {
     /// Changes a field.
     fn change(&mut self, u: &mut Unstructured<'_>) -> Result<()> {
-        const TYPES: [GgmlType; 6] =
-            [GgmlType::F32, GgmlType::F16, GgmlType::BF16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q6_K];
         match u.int_in_range(0..=9u8)? {
             0..=2 => {
                 let number = any(u, &mut self.numbers)?;
@@ -220,7 +219,7 @@ impl Fields {
                 ne[axis] =
                     if u.ratio(7, 8)? { u.arbitrary::<u8>()?.into() } else { u.arbitrary::<u32>()?.into() };
             }
-            6 => any(u, &mut self.tensors)?.2 = *u.choose(&TYPES)?,
+            6 => any(u, &mut self.tensors)?.2 = *u.choose(TILED)?,
             7 => {
                 let i = u.choose_index(self.tensors.len())?;
                 let tensor = self.tensors.swap_remove(i);

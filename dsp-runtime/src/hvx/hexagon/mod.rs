@@ -19,7 +19,7 @@ mod partial;
 use core::arch::hexagon::v128::*;
 use core::simd::Simd;
 
-use super::{BYTES, Hvx, LANES, Vectors};
+use super::{BYTES, Hvx, LANES, Lookup, Vectors};
 
 /// A vector register.
 type V = HvxVector;
@@ -384,6 +384,37 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn lookup(x: V, table: &'static Lookup) -> V {
+        // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of
+        // `V`.
+        let spread = unsafe { (&raw const table.spread).cast::<V>().read() };
+        // Entries below 32 are in the even bytes of the first half.
+        hvx!(q6_vb_vlut32_vbvbr(x, spread, 0))
+    }
+
+    #[inline(always)]
+    fn mul_high_halves(a: V, b: V) -> V {
+        hvx!(q6_vw_vmpyio_vwvh(a, b))
+    }
+
+    #[inline(always)]
+    fn mul_add_low_halves(acc: V, a: V, b: V) -> V {
+        hvx!(q6_vw_vmpyieacc_vwvwvh(acc, a, b))
+    }
+
+    #[inline(always)]
+    fn widen_bytes(x: V) -> (V, V) {
+        let pair = hvx!(q6_wh_vsxt_vb(x));
+        (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+    }
+
+    #[inline(always)]
+    fn add_pairs(a: V, b: V) -> V {
+        let (even, odd) = deal(a, b);
+        Self::add_i(even, odd)
+    }
+
+    #[inline(always)]
     fn lanes(x: V) -> V {
         x
     }
@@ -440,11 +471,8 @@ impl Hvx for Hexagon {
     fn sums_of_16(x: [V; 4]) -> V {
         let ones = Self::splat_b(1);
         let fours = |x: V| hvx!(q6_vw_vrmpy_vubvb(ones, x));
-        let join = |a: V, b: V| {
-            let (even, odd) = deal(a, b);
-            Self::add_i(even, odd)
-        };
-        join(join(fours(x[0]), fours(x[1])), join(fours(x[2]), fours(x[3])))
+        let [a, b, c, d] = x.map(fours);
+        Self::add_pairs(Self::add_pairs(a, b), Self::add_pairs(c, d))
     }
 
     #[inline(always)]

@@ -53,11 +53,14 @@ intrinsics! {
         _mm256_add_epi32(acc, _mm256_add_epi32(even, odd))
     };
 
+    fn table(entries: &[u8; 16]) -> I = _mm256_broadcastsi128_si256(sixteen(u128::from_le_bytes(*entries)));
+    fn lookup(x: I, table: I) -> I = _mm256_shuffle_epi8(table, x);
+
     // All ones in the first `n` lanes.
     fn mask(n: i32) -> I = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-use super::{max8 as max_lane, sum8 as sum};
+use super::{max8 as max_lane, sixteen, sum8 as sum};
 
 /// # Safety
 /// `p` is valid for reading 8 floats.

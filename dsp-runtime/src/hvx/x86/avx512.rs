@@ -50,6 +50,9 @@ intrinsics! {
     // VPDPBUSD, the one that does not saturate.
     fn vrmpy(acc: I, w: I, a: I) -> I = _mm512_dpbusd_epi32(acc, w, a);
 
+    fn table(entries: &[u8; 16]) -> I = _mm512_broadcast_i32x4(super::sixteen(u128::from_le_bytes(*entries)));
+    fn lookup(x: I, table: I) -> I = _mm512_shuffle_epi8(table, x);
+
     fn low_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
     fn high_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(x)));
 

@@ -66,6 +66,7 @@ intrinsics! {
     fn upper2(x: __m128) -> __m128 = _mm_movehl_ps(x, x);
     fn lane1(x: __m128) -> __m128 = _mm_movehdup_ps(x);
     fn lane0(x: __m128) -> f32 = _mm_cvtss_f32(x);
+    fn sixteen(bytes: u128) -> __m128i = _mm_set_epi64x((bytes >> 64) as i64, bytes as i64);
 }
 
 /// Sum of 8 lanes in the order of the trait.

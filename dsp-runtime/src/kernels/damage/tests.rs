@@ -1,7 +1,6 @@
 //! No op turns NaN or infinity into numbers, in any setup; and those that must say so do.
 
 use half::f16;
-use hexflash_abi::dtype::q8_0;
 use hexflash_abi::op::params::{FlashAttn, Norm, Rope, RopeMode, Scale, Swiglu, Visibility};
 use hexflash_abi::op::{Op, params};
 use hexflash_abi::registers::StepRegisters;
@@ -120,7 +119,10 @@ impl Product {
         let group = DType::Q8_0x32.tile_group().unwrap().bytes;
         let mut tiles = vec![129u8; batch.read(w).len()];
         for group in tiles.chunks_exact_mut(group) {
-            group[q8_0::SCALES..].as_chunks_mut::<2>().0.fill(one.to_le_bytes());
+            group[128 * DType::Q8_0x32.quant_group().unwrap().scales_at()..]
+                .as_chunks_mut::<2>()
+                .0
+                .fill(one.to_le_bytes());
         }
         batch.write(w, &tiles);
         let values = random(1, 3 * K, -2.0, 2.0);
@@ -171,7 +173,11 @@ fn products_with_damaged_weights_are_not_finite() {
             let mut product = Product::new();
             // Row 5 of the second strip, tile 2 of the second group.
             let group = DType::Q8_0x32.tile_group().unwrap();
-            let at = group.strip_bytes(K) + group.bytes + q8_0::SCALES + 128 + 5 * 4;
+            let at = group.strip_bytes(K)
+                + group.bytes
+                + 128 * DType::Q8_0x32.quant_group().unwrap().scales_at()
+                + 128
+                + 5 * 4;
             let mut tiles = product.batch.read(product.w).to_vec();
             tiles[at..at + 2].copy_from_slice(&u16::to_le_bytes(damage));
             product.batch.write(product.w, &tiles);

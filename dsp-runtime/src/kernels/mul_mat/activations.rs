@@ -11,6 +11,7 @@ pub(super) struct Activations {
     scales: *const f32,
     sums: *const [i32; 2],
     halves: *const u16,
+    scaled_sums: *const f32,
 }
 
 impl Activations {
@@ -37,13 +38,14 @@ impl Activations {
     unsafe fn new(row: *const u8, layout: ActivationRow, first: usize) -> Self {
         // SAFETY: the row has the bytes of its layout (the caller's contract, point 1): scales, sums and
         // halves begin inside, and `first` is one of its blocks (point 2), each of which has 32 values, a
-        // scale, two sums and a half.
+        // scale, two sums, a half and a scaled sum.
         unsafe {
             Self {
                 values: row.add(first * 32),
                 scales: row.add(layout.scales()).cast::<f32>().add(first),
                 sums: row.add(layout.sums()).cast::<[i32; 2]>().add(first),
                 halves: row.add(layout.halves()).cast::<u16>().add(first),
+                scaled_sums: row.add(layout.scaled_sums()).cast::<f32>().add(first),
             }
         }
     }
@@ -69,6 +71,28 @@ impl Activations {
         // SAFETY: the row has the block (the caller's contract), so these are its two sums, 8 bytes. They are
         // aligned to 8, because rows are aligned to vectors, and the sums begin at a multiple of 32 bytes.
         unsafe { H::two_words(self.sums.add(block).cast()) }.into()
+    }
+
+    /// The scale of a block.
+    ///
+    /// # Safety
+    /// The row has the block.
+    #[inline(always)]
+    pub unsafe fn scale(self, block: usize) -> f32 {
+        // SAFETY: the row has the block (the caller's contract), so this is its scale, aligned as the scales
+        // are.
+        unsafe { self.scales.add(block).read() }
+    }
+
+    /// The scaled sum of a block.
+    ///
+    /// # Safety
+    /// The row has the block.
+    #[inline(always)]
+    pub unsafe fn scaled_sum(self, block: usize) -> f32 {
+        // SAFETY: the row has the block (the caller's contract), so this is its scaled sum, aligned as these
+        // are.
+        unsafe { self.scaled_sums.add(block).read() }
     }
 
     /// The scales of `block`, which is even, and of the next one: as two f16 in a word, and as f32.

@@ -1,12 +1,47 @@
-//! Groups of F16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
+//! Groups of F16, BF16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
+
+use core::marker::PhantomData;
 
 use super::{PARTIAL, WeightFormat};
 use crate::hvx::{Hvx, LANES, VectorPtr};
 
-/// Two k per vector.
-pub(in crate::kernels) struct F16;
+/// How a vector of 16-bit floats, two k of each row, becomes two vectors of f32.
+pub(in crate::kernels) trait Widen: Sync + 'static {
+    /// The low halves and the high halves of every word, exactly.
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F);
+}
 
-impl WeightFormat for F16 {
+/// IEEE's half precision.
+pub(in crate::kernels) struct Half;
+
+impl Widen for Half {
+    #[inline(always)]
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F) {
+        H::widen_f16(pair)
+    }
+}
+
+/// The upper halves of f32.
+pub(in crate::kernels) struct Brain;
+
+impl Widen for Brain {
+    #[inline(always)]
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F) {
+        let words = H::words(pair);
+        let high = H::and_i(words, H::splat_i(0xffff_0000_u32 as i32));
+        (H::from_bits(H::shl_i::<16>(words)), H::from_bits(high))
+    }
+}
+
+/// Two k per vector.
+pub(in crate::kernels) struct Pairs<W>(PhantomData<W>);
+
+/// F16 weights.
+pub(in crate::kernels) type F16 = Pairs<Half>;
+/// BF16 weights.
+pub(in crate::kernels) type BF16 = Pairs<Brain>;
+
+impl<W: Widen> WeightFormat for Pairs<W> {
     const QUANTIZED: bool = false;
 
     #[inline(always)]
@@ -32,14 +67,14 @@ impl WeightFormat for F16 {
                 for i in 0..LANES / 2 {
                     // SAFETY: `g` is below `groups` and `i` below 16, so this is a vector of a group, which
                     // has 16 of two k each (the caller's contract, point 1).
-                    add_pair::<H, R>(acc, H::widen_f16(unsafe { group.load_b::<H>(i) }), &x, i, true);
+                    add_pair::<H, R>(acc, W::widen::<H>(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
                 continue;
             }
             for i in 0..n.div_ceil(2) {
                 // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
                 // vector of a group, which has 16 of two k each (the caller's contract, point 1).
-                let w = H::widen_f16(unsafe { group.load_b::<H>(i) });
+                let w = W::widen::<H>(unsafe { group.load_b::<H>(i) });
                 add_pair::<H, R>(acc, w, &x, i, 2 * i + 1 < n);
             }
         }

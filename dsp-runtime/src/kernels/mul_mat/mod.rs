@@ -10,19 +10,19 @@
 //! so how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
 mod activations;
+mod flat;
 mod float;
-mod q6_k;
-mod scaled;
+mod quants;
+mod super_block;
+mod types;
 
 use core::marker::PhantomData;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
 use hexflash_abi::op::mul_mat as abi;
-use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
-pub(super) use self::float::{F16, F32};
-pub(super) use self::q6_k::Q6K;
-pub(super) use self::scaled::{Q4_0, Q8_0};
+pub(super) use self::types::*;
 use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, VectorPtr};
@@ -98,16 +98,8 @@ const SUMS: usize = ROWS * PARTIAL * VECTOR_BYTES;
 /// # Errors
 /// [`ErrorCode::Internal`]: they are not tiled, which validation excludes.
 pub(super) fn variant(shapes: &OpShapes<'_>) -> Result<Variant, Fault> {
-    match shapes.optional(abi::W).map(|(_, dtype)| dtype) {
-        Some(DType::F32x32) => Ok(Variant::MulMatF32),
-        Some(DType::F16x32) => Ok(Variant::MulMatF16),
-        Some(DType::Q8_0x32) => Ok(Variant::MulMatQ8_0),
-        Some(DType::Q4_0x32) => Ok(Variant::MulMatQ4_0),
-        Some(DType::Q6Kx32) => Ok(Variant::MulMatQ6K),
-        Some(DType::F32 | DType::F16 | DType::I32 | DType::Q8Act) | None => {
-            Err(Fault::new(ErrorCode::Internal, line!()))
-        }
-    }
+    let weights = shapes.optional(abi::W).and_then(|(_, dtype)| types::variant(dtype));
+    weights.ok_or(Fault::new(ErrorCode::Internal, line!()))
 }
 
 /// Per worker: partial sums, then two pieces.
@@ -270,12 +262,15 @@ impl<W: WeightFormat> MulMat<W> {
                     return self.rows::<H, 3>(piece, weights, sums, done);
                 }
             }
-            while rows - done >= 2 {
-                self.rows::<H, 2>(piece, weights, sums, done);
-                done += 2;
+            if H::REGISTERS >= 4 {
+                while rows - done >= 2 {
+                    self.rows::<H, 2>(piece, weights, sums, done);
+                    done += 2;
+                }
             }
-            if done < rows {
+            while done < rows {
                 self.rows::<H, 1>(piece, weights, sums, done);
+                done += 1;
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Rows by id, of every type, to the bit.
 
 use half::f16;
+use hexflash_abi::dtype::{IQ4_NL, MXFP4};
 use hexflash_abi::op::Op;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode};
@@ -12,8 +13,8 @@ const STEP: StepRegisters = StepRegisters::step(0, 1);
 /// A matrix{k,n} of a type: its bytes, and its values as ggml dequantizes them.
 fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     let values = random(seed, k * n, -2.0, 2.0);
-    let quants: Vec<u32> = random(seed + 1, k * n, 0.0, 65536.0).iter().map(|&v| v as u32).collect();
-    let group_k = dtype.tile_group().map_or(1, |g| g.k);
+    let random_bits: Vec<u32> =
+        random(seed + 1, k * n, 0.0, 65536.0 * 16.0).iter().map(|&v| v as u32 >> 4).collect();
     let bytes = match dtype.tile_group() {
         Some(group) => group.matrix_bytes(k, n),
         None => k * n * dtype.element_bytes().unwrap(),
@@ -23,58 +24,50 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     for row in 0..n {
         for at in 0..k {
             let e = row * k + at;
-            let (lane, tile, t) = (row % 32, at / 32 % (group_k / 32).max(1), at % 32);
-            let group =
-                dtype.tile_group().map_or(0, |g| row / 32 * g.strip_bytes(k) + at / group_k * g.bytes);
-            // One scale per 32 values, and per 16 in Q6_K, where one d per 256 comes on top.
-            let scale = f16::from_f32(values[row * k + at / 32 * 32]);
             // Adds bits to bytes that may have others already.
             let mut put = |at: usize, bytes: &[u8]| {
-                data[group + at..].iter_mut().zip(bytes).for_each(|(to, from)| *to |= from);
+                data[at..].iter_mut().zip(bytes).for_each(|(to, from)| *to |= from);
             };
-            let scale_at = |scales: usize| scales + 128 * (tile / 2) + 4 * lane + 2 * (tile % 2);
+            let half = f16::from_f32(values[e]);
+            let group = dtype
+                .tile_group()
+                .map_or(0, |group| row / 32 * group.strip_bytes(k) + at / group.k * group.bytes);
+            let (lane, t) = (row % 32, at % 32);
             exact[e] = match dtype {
                 DType::F32 => {
                     put(4 * e, &values[e].to_le_bytes());
                     values[e]
                 }
                 DType::F16 => {
-                    let half = f16::from_f32(values[e]);
-                    put(2 * e, &half.to_bits().to_le_bytes());
+                    put(2 * e, &half.to_le_bytes());
                     half.to_f32()
                 }
                 DType::F32x32 => {
-                    put(128 * t + 4 * lane, &values[e].to_le_bytes());
+                    put(group + 128 * t + 4 * lane, &values[e].to_le_bytes());
                     values[e]
                 }
                 DType::F16x32 => {
-                    let half = f16::from_f32(values[e]);
-                    put(128 * (t / 2) + 4 * lane + 2 * (t % 2), &half.to_bits().to_le_bytes());
+                    put(group + 128 * (t / 2) + 4 * lane + 2 * (t % 2), &half.to_le_bytes());
                     half.to_f32()
                 }
-                DType::Q8_0x32 => {
-                    let q = quants[e] as u8;
-                    put(1024 * tile + 128 * (t / 4) + 4 * lane + t % 4, &[q]);
-                    put(scale_at(4096), &scale.to_bits().to_le_bytes());
-                    (i32::from(q) - 128) as f32 * scale.to_f32()
-                }
-                DType::Q4_0x32 => {
-                    let q = quants[e] as u8 & 15;
-                    put(512 * tile + 128 * (t % 16 / 4) + 4 * lane + t % 4, &[q << (t / 16 * 4)]);
-                    put(scale_at(2048), &scale.to_bits().to_le_bytes());
-                    (i32::from(q) - 8) as f32 * scale.to_f32()
+                DType::BF16x32 => {
+                    let high = (values[e].to_bits() >> 16) as u16;
+                    put(group + 128 * (t / 2) + 4 * lane + 2 * (t % 2), &high.to_le_bytes());
+                    f32::from_bits(u32::from(high) << 16)
                 }
                 _ => {
-                    let q = quants[e] as u8 & 63;
-                    let d = f16::from_f32(values[row * k + at / 256 * 256]);
-                    let block = quants[row * k + at / 16 * 16] as i8;
-                    put(512 * tile + 128 * (t % 16 / 4) + 4 * lane + t % 4, &[(q & 15) << (t / 16 * 4)]);
-                    let high = 4096 + 256 * tile + 128 * (t / 16) + 4 * lane + t % 4;
-                    put(high, &[(q >> 4) << (2 * (t % 16 / 4))]);
-                    let number = at % 256 / 16;
-                    put(6144 + 128 * (number / 4) + 4 * lane + number % 4, &[block as u8]);
-                    put(6656 + 4 * lane, &d.to_bits().to_le_bytes());
-                    d.to_f32() * f32::from(block) * (i32::from(q) - 32) as f32
+                    let start = |unit: usize| row * k + at / unit * unit;
+                    let block = Block {
+                        q: random_bits[e],
+                        d: [32, 256].map(|unit| f16::from_f32(values[start(unit)])),
+                        m: [32, 256].map(|unit| f16::from_bits(random_bits[start(unit)] as u16 & 0xbbff)),
+                        bytes: [16, 32].map(|unit| random_bits[start(unit)] as u8),
+                        mins: (random_bits[start(32)] >> 8) as u8,
+                    };
+                    let mut put_word = |v: usize, b: usize, bytes: &[u8]| {
+                        put(group + 128 * v + 4 * lane + b, bytes);
+                    };
+                    quant(dtype, at, &block, &mut put_word)
                 }
             };
         }
@@ -82,13 +75,120 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
     (data, exact)
 }
 
-const TABLES: [DType; 7] =
-    [DType::F32, DType::F16, DType::F32x32, DType::F16x32, DType::Q8_0x32, DType::Q4_0x32, DType::Q6Kx32];
+/// What a quant is made of.
+struct Block {
+    /// Bits of the quant.
+    q: u32,
+    /// d per 32 values, and per 256.
+    d: [f16; 2],
+    /// The minimum per 32 values, and dmin per 256.
+    m: [f16; 2],
+    /// A byte per 16 values, and per 32.
+    bytes: [u8; 2],
+    /// Another per 32.
+    mins: u8,
+}
+
+/// Puts the quant of value `at` of a row, with its scales, in bytes of words of its group's vectors; gives
+/// its value. Offsets are those of the text of `hexflash_abi::dtype`, in numbers.
+fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usize, &[u8])) -> f32 {
+    // Bits of quants, and where the tile's low and high ones, the scales, the mins and d are.
+    let ([low, high], [low_at, high_at, scales_at, mins_at, d_at]) = match dtype {
+        DType::Q8_0x32 => ([8, 0], [8, 0, 32, 0, 0]),
+        DType::Q4_0x32 | DType::IQ4NLx32 | DType::MXFP4x32 => ([4, 0], [4, 0, 16, 0, 0]),
+        DType::Q4_1x32 => ([4, 0], [4, 0, 16, 18, 0]),
+        DType::Q5_0x32 => ([4, 1], [4, 16, 20, 0, 0]),
+        DType::Q5_1x32 => ([4, 1], [4, 16, 20, 22, 0]),
+        DType::Q2Kx32 => ([2, 0], [2, 0, 16, 0, 20]),
+        DType::Q3Kx32 => ([2, 1], [2, 16, 24, 0, 28]),
+        DType::Q4Kx32 => ([4, 0], [4, 0, 32, 34, 36]),
+        DType::Q5Kx32 => ([4, 1], [4, 32, 40, 42, 44]),
+        DType::Q6Kx32 => ([4, 2], [4, 32, 48, 0, 52]),
+        DType::IQ4XSx32 => ([4, 0], [4, 0, 32, 0, 34]),
+        _ => unreachable!(),
+    };
+    let group_k = dtype.tile_group().unwrap().k;
+    let (i, tile, t) = (at % group_k, at % group_k / 32, at % 32);
+    let q = block.q & ((1 << (low + high)) - 1);
+    let part = (q & ((1 << low) - 1)) as u8;
+    let low_at = low_at * tile;
+    match low {
+        8 => put(low_at + t / 4, t % 4, &[part]),
+        4 => put(low_at + t % 16 / 4, t % 4, &[part << (t / 16 * 4)]),
+        _ => put(low_at + t / 16, t % 4, &[part << (t % 16 / 4 * 2)]),
+    }
+    let part = (q >> low) as u8;
+    match high {
+        0 => {}
+        1 => put(high_at + tile, t % 4, &[part << (t / 4)]),
+        _ => put(high_at + 2 * tile + t / 16, t % 4, &[part << (t % 16 / 4 * 2)]),
+    }
+    let super_block = usize::from(d_at > 0);
+    let (d, m) = (block.d[super_block], block.m[super_block]);
+    if super_block == 1 {
+        put(d_at, 0, &d.to_le_bytes());
+    } else if dtype != DType::MXFP4x32 {
+        put(scales_at + tile / 2, tile % 2 * 2, &d.to_le_bytes());
+    }
+    let [per_16, per_32] = block.bytes;
+    let mut put_16 = |byte: u8| put(scales_at + i / 64, i / 16 % 4, &[byte]);
+    let q = q as i32;
+    let d = d.to_f32();
+    let signed = |byte: u8| f32::from(byte as i8);
+    match dtype {
+        DType::Q8_0x32 => d * (q - 128) as f32,
+        DType::Q4_0x32 => d * (q - 8) as f32,
+        DType::Q5_0x32 => d * (q - 16) as f32,
+        DType::Q4_1x32 | DType::Q5_1x32 => {
+            put(mins_at + tile / 2, tile % 2 * 2, &m.to_le_bytes());
+            d * q as f32 + m.to_f32()
+        }
+        DType::IQ4NLx32 => d * f32::from(IQ4_NL[q as usize]),
+        DType::MXFP4x32 => {
+            // Every exponent, the smallest ones more often.
+            let e = if per_32 < 250 { per_32 } else { per_32 % 3 };
+            put(scales_at, tile, &[e]);
+            (f64::from(MXFP4[q as usize]) * 2f64.powi(i32::from(e) - 128)) as f32
+        }
+        DType::Q2Kx32 => {
+            put_16(per_16);
+            put(d_at, 2, &m.to_le_bytes());
+            d * f32::from(per_16 & 15) * q as f32 - m.to_f32() * f32::from(per_16 >> 4)
+        }
+        DType::Q3Kx32 => {
+            put_16(per_16);
+            d * signed(per_16) * (q - 4) as f32
+        }
+        DType::Q6Kx32 => {
+            put_16(per_16);
+            d * signed(per_16) * (q - 32) as f32
+        }
+        DType::Q4Kx32 | DType::Q5Kx32 => {
+            put(scales_at + tile / 4, tile % 4, &[per_32]);
+            put(mins_at + tile / 4, tile % 4, &[block.mins]);
+            put(d_at, 2, &m.to_le_bytes());
+            d * f32::from(per_32) * q as f32 - m.to_f32() * f32::from(block.mins)
+        }
+        DType::IQ4XSx32 => {
+            put(scales_at + tile / 4, tile % 4, &[per_32]);
+            d * signed(per_32) * f32::from(IQ4_NL[q as usize])
+        }
+        _ => unreachable!(),
+    }
+}
+
+/// Every type but I32.
+fn tables() -> impl Iterator<Item = DType> {
+    let tables = |dtype: &DType| {
+        dtype.tile_group().is_some() || dtype.element_bytes().is_some() && *dtype != DType::I32
+    };
+    DType::ALL.iter().copied().filter(tables)
+}
 
 /// Every type, widths that do and do not fill a group, ids in any order and repeated: to the bit.
 #[test]
 fn rows_of_every_type() {
-    for dtype in TABLES {
+    for dtype in tables() {
         for (k, n) in [(1, 3), (31, 33), (33, 5), (100, 70), (256, 40), (1024, 33)] {
             let (data, values) = matrix(dtype, k, n, k as u64);
             let last = n as i32 - 1;
@@ -116,7 +216,7 @@ fn rows_of_every_type() {
 #[test]
 fn several_matrices_and_the_token_axis() {
     let (k, n) = (40usize, 35usize);
-    for dtype in TABLES {
+    for dtype in tables() {
         let matrices: Vec<_> = (0..6).map(|i| matrix(dtype, k, n, i)).collect();
         let all: Vec<u8> = matrices.iter().flat_map(|(data, _)| data.iter().copied()).collect();
         let ids: Vec<i32> = (0..4 * 6).map(|i| i * 11 % n as i32).collect();
@@ -179,7 +279,7 @@ fn rows_of_integers() {
 fn bad_ids_are_refused() {
     for id in [-1, i32::MIN, 33, i32::MAX] {
         for setup in setups() {
-            for dtype in TABLES {
+            for dtype in tables() {
                 let mut batch = Batch::new(1, 1);
                 let table = batch.tensor(dtype, [40, 33, 1, 1]);
                 let ids = batch.i32([3, 1, 1, 1], &[32, id, 0]);

@@ -179,8 +179,8 @@ fn wrong_tensors() {
         "tensor blk.0.ffn_up.weight has shape [256, 512], expected [256, 768]",
         "convert",
     );
-    let kind = Change::Tensor("blk.0.ffn_up.weight", GgmlType::Q4_K, &[256, 768]);
-    refused_changed(&[kind], "has type Q4_K, which is not supported", "use a conversion with");
+    let kind = Change::Tensor("blk.0.ffn_up.weight", GgmlType::IQ1_S, &[256, 768]);
+    refused_changed(&[kind], "has type IQ1_S, which is not supported", "convert the original");
 }
 
 /// A head of its own for some tokens of the target only.

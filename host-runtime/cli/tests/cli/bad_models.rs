@@ -122,13 +122,14 @@ fn draft_model_as_target() {
 #[test]
 fn unsupported_tensor_type() {
     let types = [
-        ("blk.0.ffn_down.weight", GgmlType::Q4_K, [768, 256]),
-        ("blk.1.ffn_gate.weight", GgmlType::IQ4_XS, [256, 768]),
-        ("token_embd.weight", GgmlType::Q5_K, [256, 4096]),
+        ("blk.0.ffn_down.weight", GgmlType::IQ2_XXS, [768, 256]),
+        ("blk.1.ffn_gate.weight", GgmlType::TQ1_0, [256, 768]),
+        ("blk.2.ffn_up.weight", GgmlType::NVFP4, [256, 768]),
+        ("token_embd.weight", GgmlType::IQ3_S, [256, 4096]),
     ];
     for (name, kind, ne) in types {
         let cause = format!("\"{name}\" has type {kind}, which is not supported");
-        refused_changed(&Change::Tensor(name, kind, &ne), &cause, "use a conversion with");
+        refused_changed(&Change::Tensor(name, kind, &ne), &cause, "convert the original with llama-quantize");
     }
     // A norm of the wrong type: those are never quantized.
     let change = Change::Tensor("output_norm.weight", GgmlType::Q8_0, &[256]);

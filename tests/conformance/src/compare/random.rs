@@ -132,8 +132,28 @@ pub enum WeightType {
     Q8_0,
     /// 4-bit blocks of 32
     Q4_0,
+    /// 4-bit blocks of 32 with a minimum
+    Q4_1,
+    /// 5-bit blocks of 32
+    Q5_0,
+    /// 5-bit blocks of 32 with a minimum
+    Q5_1,
+    /// 4-bit places in a table, in blocks of 32
+    Iq4Nl,
+    /// 4-bit floats, in blocks of 32
+    Mxfp4,
+    /// 2-bit blocks of 256
+    Q2K,
+    /// 3-bit blocks of 256
+    Q3K,
+    /// 4-bit blocks of 256
+    Q4K,
+    /// 5-bit blocks of 256
+    Q5K,
     /// 6-bit blocks of 256
     Q6K,
+    /// 4-bit places in a table, in blocks of 256
+    Iq4Xs,
     /// Each matrix in another of them
     Mixed,
 }
@@ -288,7 +308,17 @@ fn matrix_type(weights: WeightType, name: &str, k: u64) -> GgmlType {
         WeightType::Bf16 => GgmlType::BF16,
         WeightType::Q8_0 => GgmlType::Q8_0,
         WeightType::Q4_0 => GgmlType::Q4_0,
+        WeightType::Q4_1 => GgmlType::Q4_1,
+        WeightType::Q5_0 => GgmlType::Q5_0,
+        WeightType::Q5_1 => GgmlType::Q5_1,
+        WeightType::Iq4Nl => GgmlType::IQ4_NL,
+        WeightType::Mxfp4 => GgmlType::MXFP4,
+        WeightType::Q2K => GgmlType::Q2_K,
+        WeightType::Q3K => GgmlType::Q3_K,
+        WeightType::Q4K => GgmlType::Q4_K,
+        WeightType::Q5K => GgmlType::Q5_K,
         WeightType::Q6K => GgmlType::Q6_K,
+        WeightType::Iq4Xs => GgmlType::IQ4_XS,
         WeightType::Mixed => {
             let start = stream(0, name).next_u64() as usize;
             let fits = |ty: &GgmlType| k.is_multiple_of(ty.block_len() as u64);
@@ -498,11 +528,22 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     let mut w = GgufWriter::new();
     let file_type = match s.weights {
         WeightType::F32 => 0u32,
-        WeightType::Bf16 => 32,
-        WeightType::Q8_0 => 7,
-        WeightType::Q4_0 => 2,
-        WeightType::Q6K => 18,
         WeightType::F16 | WeightType::Mixed => 1,
+        WeightType::Q4_0 => 2,
+        WeightType::Q4_1 => 3,
+        WeightType::Q8_0 => 7,
+        WeightType::Q5_0 => 8,
+        WeightType::Q5_1 => 9,
+        WeightType::Q2K => 10,
+        // The middle ones of three, and of two.
+        WeightType::Q3K => 12,
+        WeightType::Q4K => 15,
+        WeightType::Q5K => 17,
+        WeightType::Q6K => 18,
+        WeightType::Iq4Nl => 25,
+        WeightType::Iq4Xs => 30,
+        WeightType::Bf16 => 32,
+        WeightType::Mxfp4 => 38,
     };
     let arch = s.architecture.name();
     w.kv("general.architecture", arch)

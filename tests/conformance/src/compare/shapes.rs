@@ -43,6 +43,15 @@ const DENSE: ModelShape =
 const LLAMA: ModelShape =
     ModelShape { architecture: Architecture::Llama, head: 64, width: 512, ff: 1408, layers: 3, ..DENSE };
 
+/// Widths that are whole blocks of 256. The head, which adds most of what rounding makes, has F16 weights.
+const BLOCKS_OF_256: ModelShape = ModelShape {
+    ff: 1536,
+    layers: 2,
+    weights: WeightType::Q4K,
+    embedding_type: Some(WeightType::F16),
+    ..LLAMA
+};
+
 /// Qwen2's, which have biases: seven queries to a key, as in the 0.5B.
 const QWEN2: ModelShape =
     ModelShape { architecture: Architecture::Qwen2, heads: 7, kv_heads: 1, width: 448, ff: 1216, ..LLAMA };
@@ -173,6 +182,35 @@ pub const SHAPES: &[Named] = &[
         },
     },
     Named { name: "dense-llama-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 7, ..LLAMA } },
+    // Each type once, in all matrices. For blocks of 32 llama.cpp rounds activations as hexflash does.
+    Named { name: "dense-llama-q4_1", model: ModelShape { weights: WeightType::Q4_1, seed: 21, ..LLAMA } },
+    Named { name: "dense-llama-q5_0", model: ModelShape { weights: WeightType::Q5_0, seed: 22, ..LLAMA } },
+    Named { name: "dense-llama-q5_1", model: ModelShape { weights: WeightType::Q5_1, seed: 23, ..LLAMA } },
+    Named { name: "dense-llama-iq4_nl", model: ModelShape { weights: WeightType::Iq4Nl, seed: 24, ..LLAMA } },
+    Named { name: "dense-llama-mxfp4", model: ModelShape { weights: WeightType::Mxfp4, seed: 25, ..LLAMA } },
+    Named { name: "dense-llama-bf16", model: ModelShape { weights: WeightType::Bf16, seed: 26, ..LLAMA } },
+    // As for Q6_K: llama.cpp rounds activations per 256. The head is the embedding, of another type.
+    Named {
+        name: "dense-llama-q2_k",
+        model: ModelShape { weights: WeightType::Q2K, seed: 27, ..BLOCKS_OF_256 },
+    },
+    Named {
+        name: "dense-llama-q3_k",
+        model: ModelShape { weights: WeightType::Q3K, seed: 28, ..BLOCKS_OF_256 },
+    },
+    // The types of files that are named Q4_K_M.
+    Named {
+        name: "dense-llama-q4_k-q6_k",
+        model: ModelShape { embedding_type: Some(WeightType::Q6K), seed: 29, ..BLOCKS_OF_256 },
+    },
+    Named {
+        name: "dense-llama-q5_k",
+        model: ModelShape { weights: WeightType::Q5K, seed: 30, ..BLOCKS_OF_256 },
+    },
+    Named {
+        name: "dense-llama-iq4_xs",
+        model: ModelShape { weights: WeightType::Iq4Xs, seed: 31, ..BLOCKS_OF_256 },
+    },
     Named { name: "dense-qwen2-f16", model: QWEN2 },
     Named {
         name: "dense-qwen2-f16-untied",

@@ -194,6 +194,7 @@ fn tolerance(kind: &CaseKind) -> Tolerance {
         CaseKind::Argmax { .. }
         | CaseKind::Cont { .. }
         | CaseKind::Concat { .. }
+        | CaseKind::GetRows { .. }
         | CaseKind::Repeat { .. } => Tolerance::Exact,
         CaseKind::SetRows { ty, ne, repeat, r, .. } if ty.is_quantized() => {
             one_step(ty, ne[0] * r * ne[2] * repeat[0] * ne[3] * repeat[1])

@@ -34,7 +34,8 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     trial.result("tiles", &p, y)
 }
 
-/// The int8 values times their scales; and the sums per 16 of them, which must be exact.
+/// The int8 values times their scales; and the sums per 16 of them, and per 32 times the scale, which must be
+/// exact.
 pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     const WAY: &str = "decoded";
     let a = trial.x.get("a");
@@ -45,7 +46,8 @@ pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
     let memory = trial.run(WAY, &p, &STEP)?;
     let k = a.ne[0] as usize;
     let layout = ActivationRow::new(k);
-    let (mut values, mut sums, mut expected_sums) = (Vec::new(), Vec::new(), Vec::new());
+    let mut values = Vec::new();
+    let (mut sums, mut expected_sums, mut scaled, mut expected_scaled) = (vec![], vec![], vec![], vec![]);
     for row in p.bytes(&memory, y).chunks_exact(layout.bytes()) {
         let quants = &row[..layout.padded_k];
         let (scales, ends) = row[layout.scales()..].split_at(layout.sums() - layout.scales());
@@ -53,9 +55,16 @@ pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
         values.extend((0..k).map(|i| f32::from(quants[i] as i8) * scale(i / TILE_K)));
         sums.extend_from_slice(&ends[..layout.padded_k / 4]);
         let sum = |part: &[u8; 16]| part.iter().map(|&q| i32::from(q as i8)).sum::<i32>();
-        expected_sums.extend(quants.as_chunks::<16>().0.iter().flat_map(|part| sum(part).to_le_bytes()));
+        let parts = quants.as_chunks::<16>().0;
+        expected_sums.extend(parts.iter().flat_map(|part| sum(part).to_le_bytes()));
+        scaled.extend_from_slice(&row[layout.scaled_sums()..][..layout.padded_k / 8]);
+        let blocks = parts.as_chunks::<2>().0.iter().enumerate();
+        expected_scaled.extend(
+            blocks.flat_map(|(i, [a, b])| (scale(i) * (sum(a) + sum(b)) as f32).to_le_bytes()),
+        );
     }
     trial.same_bytes(WAY, "the sums of the values", &expected_sums, &sums)?;
+    trial.same_bytes(WAY, "the scaled sums of the values", &expected_scaled, &scaled)?;
     trial.verdict(WAY, &Tensor::f32(a.ne, &values))
 }
 

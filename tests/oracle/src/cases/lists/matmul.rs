@@ -126,7 +126,7 @@ pub(super) fn mul_mat(l: &mut List) {
         }
     }
 
-    for ty in [F32, F16, Q8_0, Q4_0, Q6_K] {
+    for ty in ALL_TYPES {
         let k = ty.block_len() as i64;
         for (m, n) in [(1, 1), (1, 17), (31, 1), (33, 3), (65, 2), (127, 5)] {
             l.edge(plain(ty, m, n, k));
@@ -196,7 +196,7 @@ pub(super) fn rows(l: &mut List) {
             }
         }
     }
-    for ty in [F32, F16, Q8_0, Q4_0, Q6_K] {
+    for ty in ALL_TYPES {
         let n = ty.block_len() as i64;
         l.edge(get(ty, n, 1, 1, 1, 1, false));
         l.edge(get(ty, 3 * n, 7, 33, 1, 1, false));

@@ -1,0 +1,241 @@
+//! Groups of four tiles that have float scales of their own: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4.
+
+use core::marker::PhantomData;
+
+use hexflash_abi::dtype::QuantGroup;
+
+use super::activations::Activations;
+use super::quants::{Quants, tile};
+use super::{PARTIAL, WeightFormat};
+use crate::hvx::{Hvx, VectorPtr};
+
+/// What the quants of a tile are multiplied with, and what is added to them.
+pub(in crate::kernels) trait Scales: Sync + 'static {
+    /// Vectors of scales in a group.
+    const SCALES: usize;
+    /// Vectors of mins in a group.
+    const MINS: usize;
+    /// Scales of a pair of tiles, as they are in memory.
+    type Pair<H: Hvx>: Copy;
+
+    /// The scales of pair `pair` of a group's tiles, which begin at `at`.
+    ///
+    /// # Safety
+    /// `at` holds `SCALES` vectors, and `pair` is 0 or 1.
+    unsafe fn load<H: Hvx>(at: VectorPtr, pair: usize) -> Self::Pair<H>;
+
+    /// The scales of both tiles, times those of two blocks of activations: as two f16, and as f32.
+    fn times<H: Hvx>(scales: Self::Pair<H>, halves: i32, floats: [f32; 2]) -> (H::F, H::F);
+}
+
+/// An f16 per tile, and if `MINS` is 2, another one to add.
+pub(in crate::kernels) struct Halves<const MINS: usize>;
+
+impl<const MINS: usize> Scales for Halves<MINS> {
+    const SCALES: usize = 2;
+    const MINS: usize = MINS;
+    type Pair<H: Hvx> = H::B;
+
+    #[inline(always)]
+    unsafe fn load<H: Hvx>(at: VectorPtr, pair: usize) -> H::B {
+        // SAFETY: `at` holds two vectors, and `pair` is 0 or 1 (the caller's contract).
+        unsafe { at.load_b::<H>(pair) }
+    }
+
+    #[inline(always)]
+    fn times<H: Hvx>(scales: H::B, halves: i32, floats: [f32; 2]) -> (H::F, H::F) {
+        H::widen_f16_scaled(scales, halves, floats)
+    }
+}
+
+/// The exponent of a power of two per tile. Quants are twice their values, as MXFP4 has them.
+///
+/// An exponent of 0, which stands for 2^-128, counts as zero here: it takes a sum of products to 1e-33 at
+/// most.
+pub(in crate::kernels) struct Exponents;
+
+impl Scales for Exponents {
+    const SCALES: usize = 1;
+    const MINS: usize = 0;
+    type Pair<H: Hvx> = (H::F, H::F);
+
+    #[inline(always)]
+    unsafe fn load<H: Hvx>(at: VectorPtr, pair: usize) -> (H::F, H::F) {
+        // SAFETY: `at` holds a vector (the caller's contract).
+        let words = H::words(unsafe { at.load_b::<H>(0) });
+        // The pair's bytes in the upper half, then each in the place of an f32's exponent.
+        let pair = if pair == 0 { H::shl_i::<16>(words) } else { words };
+        let exponent = |x: H::I| H::from_bits(H::and_i(x, H::splat_i(0xff << 23)));
+        (exponent(H::shl_i::<7>(pair)), exponent(H::shr_i::<1>(pair)))
+    }
+
+    #[inline(always)]
+    fn times<H: Hvx>((even, odd): (H::F, H::F), _halves: i32, floats: [f32; 2]) -> (H::F, H::F) {
+        (H::mul(even, H::splat(0.5 * floats[0])), H::mul(odd, H::splat(0.5 * floats[1])))
+    }
+}
+
+/// A type with these quants and scales.
+pub(in crate::kernels) struct Flat<Q, S>(PhantomData<(Q, S)>);
+
+impl<Q: Quants, S: Scales> Flat<Q, S> {
+    /// The group, which [`super::variant`] compares with the type's.
+    pub const GROUP: QuantGroup =
+        QuantGroup { tiles: 4, low: Q::LOW, high: Q::HIGH, scales: S::SCALES, mins: S::MINS, d: 0 };
+}
+
+/// The sum of a row so far.
+trait Sum<H: Hvx>: Copy {
+    fn start(sum: H::Q) -> Self;
+    fn add(self, product: H::Q) -> Self;
+    fn end(self) -> H::Q;
+}
+
+/// In a register.
+#[derive(Clone, Copy)]
+struct Held<H: Hvx>(H::Q);
+
+/// In a register or in memory, for a conversion per addition.
+#[derive(Clone, Copy)]
+struct Parked<H: Hvx>(H::F);
+
+impl<H: Hvx> Sum<H> for Held<H> {
+    #[inline(always)]
+    fn start(sum: H::Q) -> Self {
+        Self(sum)
+    }
+
+    #[inline(always)]
+    fn add(self, product: H::Q) -> Self {
+        Self(H::add_q(self.0, product))
+    }
+
+    #[inline(always)]
+    fn end(self) -> H::Q {
+        self.0
+    }
+}
+
+impl<H: Hvx> Sum<H> for Parked<H> {
+    #[inline(always)]
+    fn start(sum: H::Q) -> Self {
+        Self(H::float(sum))
+    }
+
+    #[inline(always)]
+    fn add(self, product: H::Q) -> Self {
+        Self(H::float(H::add_qf(product, self.0)))
+    }
+
+    #[inline(always)]
+    fn end(self) -> H::Q {
+        H::add_qf(H::zero_q(), self.0)
+    }
+}
+
+/// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
+/// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
+impl<Q: Quants, S: Scales> WeightFormat for Flat<Q, S> {
+    const QUANTIZED: bool = true;
+
+    #[inline(always)]
+    fn parts(rows: usize) -> usize {
+        // Four rows need every register. For fewer, LLVM 22 packs the loops 4 % better with a sum that stays
+        // zero.
+        if rows > 3 { 1 } else { PARTIAL }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: VectorPtr,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // Four rows are more than registers hold.
+        //
+        // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
+        unsafe {
+            if H::Q_STAYS && R > 3 {
+                Self::all_groups::<H, Parked<H>, R>(weights, groups, x, k, acc);
+            } else {
+                Self::all_groups::<H, Held<H>, R>(weights, groups, x, k, acc);
+            }
+        }
+    }
+}
+
+impl<Q: Quants, S: Scales> Flat<Q, S> {
+    /// # Safety
+    /// Points 1 and 2 of [`WeightFormat::multiply`].
+    #[inline(always)]
+    unsafe fn all_groups<H: Hvx, A: Sum<H>, const R: usize>(
+        weights: VectorPtr,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
+        // vectors (validation), and `k.0` is the first value of a group, and so of a block.
+        let x = &unsafe { Activations::all(x, k) };
+        let mut all = [A::start(acc[0][0]); R];
+        for (sum, acc) in all.iter_mut().zip(acc.iter()) {
+            *sum = A::start(acc[0]);
+        }
+        for g in 0..groups {
+            let group = weights.skip(g * Self::GROUP.vectors());
+            // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1): two
+            // pairs of tiles. Each `x` has the group's four blocks, because activation rows are padded to 256
+            // values. The two calls are written out, so that they can overlap.
+            unsafe {
+                Self::pair::<H, A, R>(group, 0, x, 4 * g, &mut all);
+                Self::pair::<H, A, R>(group, 1, x, 4 * g + 2, &mut all);
+            }
+        }
+        for (sum, acc) in all.into_iter().zip(acc) {
+            acc[0] = sum.end();
+        }
+    }
+
+    /// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `pair` is 0 or 1; each `x` starts with a group and has blocks `block`,
+    /// which is even, and `block + 1`.
+    #[inline(always)]
+    unsafe fn pair<H: Hvx, A: Sum<H>, const R: usize>(
+        group: VectorPtr,
+        pair: usize,
+        x: &[Activations; R],
+        block: usize,
+        acc: &mut [A; R],
+    ) {
+        // SAFETY: a group has its scales there (the caller's contract), and `pair` is 0 or 1.
+        let scales = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
+        let bits = |t: usize| (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
+        let (even, odd) = (bits(2 * pair), bits(2 * pair + 1));
+        // SAFETY: these tiles are two of the group's four, and each `x` has `block` and `block + 1` (the
+        // caller's contract).
+        let (even, odd) = unsafe {
+            (tile::<Q, H, R, 1>(even.0, even.1, x, block), tile::<Q, H, R, 1>(odd.0, odd.1, x, block + 1))
+        };
+        for r in 0..R {
+            // SAFETY: each `x` has `block` and the next one (the caller's contract). `block` is even, as the
+            // blocks of a pair begin, and rows start with a group, which is at an even block.
+            let (halves, floats) = unsafe { x[r].scales(block) };
+            let scales = S::times::<H>(scales, halves, floats);
+            acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scales.0));
+            acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r][0]), scales.1));
+            if S::MINS > 0 {
+                // SAFETY: a group has two vectors of mins there (the caller's contract), and `pair` is 0 or 1.
+                let mins = H::widen_f16(unsafe { group.load_b::<H>(Self::GROUP.mins_at() + pair) });
+                // SAFETY: each `x` has `block` and the next one (the caller's contract).
+                let sums = unsafe { [x[r].scaled_sum(block), x[r].scaled_sum(block + 1)] };
+                acc[r] = acc[r].add(H::mul_q(mins.0, H::splat(sums[0])));
+                acc[r] = acc[r].add(H::mul_q(mins.1, H::splat(sums[1])));
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Groups of ggml's super-blocks: 256 k with a float d per row, and small integers that scale its parts: Q2_K
+//! to Q6_K and IQ4_XS.
+
+use core::marker::PhantomData;
+
+use hexflash_abi::dtype::QuantGroup;
+
+use super::activations::Activations;
+use super::quants::{Quants, tile};
+use super::{PARTIAL, WeightFormat};
+use crate::hvx::{Hvx, VectorPtr};
+
+/// Tiles of a group.
+const TILES: usize = 8;
+
+/// The small integers of a super-block: see [`hexflash_abi::dtype`].
+pub(in crate::kernels) trait Integers: Sync + 'static {
+    /// Parts of a tile, each with a scale: one or two.
+    const PARTS: usize;
+    /// Vectors in a group.
+    const VECTORS: usize;
+    /// Whether there are mins, which are subtracted.
+    const MINS: bool;
+
+    /// The scales of a pair of tiles, as halves of words, signed: of the even tile and of the odd one. The low
+    /// half is that of the tile or of its first part, the high one that of its second part.
+    ///
+    /// # Safety
+    /// `at` holds the group's vectors of integers, and `pair` is below 4.
+    unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2];
+
+    /// The mins of a pair of tiles, as halves of words: as the scales, but that of a whole tile is in the high
+    /// half.
+    ///
+    /// # Safety
+    /// `at` holds the group's vectors of integers, and `pair` is below 4.
+    unsafe fn mins<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: the caller's contract is the same.
+        unsafe { Self::scales::<H>(at, pair) }
+    }
+}
+
+/// Every byte as a half, of a vector for a pair of tiles.
+#[inline(always)]
+fn halves<H: Hvx>(bytes: H::B) -> [H::I; 2] {
+    let (even, odd) = H::widen_bytes(bytes);
+    [even, odd]
+}
+
+/// A signed scale for each half of a tile.
+pub(in crate::kernels) struct PerHalf;
+
+impl Integers for PerHalf {
+    const PARTS: usize = 2;
+    const VECTORS: usize = 4;
+    const MINS: bool = false;
+
+    #[inline(always)]
+    unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: `at` holds four vectors, and `pair` is below 4 (the caller's contract).
+        halves::<H>(unsafe { at.load_b::<H>(pair) })
+    }
+}
+
+/// A scale and a min for each half of a tile, in a nibble each.
+pub(in crate::kernels) struct PerHalfWithMins;
+
+impl Integers for PerHalfWithMins {
+    const PARTS: usize = 2;
+    const VECTORS: usize = 4;
+    const MINS: bool = true;
+
+    #[inline(always)]
+    unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: `at` holds four vectors, and `pair` is below 4 (the caller's contract).
+        halves::<H>(H::nibbles(unsafe { at.load_b::<H>(pair) }).0)
+    }
+
+    #[inline(always)]
+    unsafe fn mins<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: `at` holds four vectors, and `pair` is below 4 (the caller's contract).
+        halves::<H>(H::nibbles(unsafe { at.load_b::<H>(pair) }).1)
+    }
+}
+
+/// A signed scale for each tile.
+pub(in crate::kernels) struct PerTile;
+
+impl Integers for PerTile {
+    const PARTS: usize = 1;
+    const VECTORS: usize = 2;
+    const MINS: bool = false;
+
+    #[inline(always)]
+    unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: `at` holds two vectors, and `pair` is below 4 (the caller's contract).
+        let words = H::words(unsafe { at.load_b::<H>(pair / 2) });
+        halves::<H>(H::bytes(if pair % 2 == 0 { words } else { H::shr_i::<16>(words) }))
+    }
+}
+
+/// A scale and a min for each tile.
+pub(in crate::kernels) struct PerTileWithMins;
+
+impl Integers for PerTileWithMins {
+    const PARTS: usize = 1;
+    const VECTORS: usize = 4;
+    const MINS: bool = true;
+
+    #[inline(always)]
+    unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
+        // SAFETY: `at` holds four vectors, and `pair` is below 4 (the caller's contract).
+        halves::<H>(unsafe { at.load_b::<H>(pair) })
+    }
+}
+
+/// A type with these quants and integers.
+pub(in crate::kernels) struct SuperBlock<Q, N>(PhantomData<(Q, N)>);
+
+impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
+    /// The group, which [`super::types`] compares with the type's.
+    pub const GROUP: QuantGroup =
+        QuantGroup { tiles: TILES, low: Q::LOW, high: Q::HIGH, scales: N::VECTORS, mins: 0, d: 1 };
+}
+
+/// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at most
+/// 32 * 31 * 127 * 63 < 2^24, and 32 * 128 * 127 * 128 < 2^26), then times d and the activations' scale.
+impl<Q: Quants, N: Integers> WeightFormat for SuperBlock<Q, N> {
+    const QUANTIZED: bool = true;
+
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: VectorPtr,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
+        // vectors (validation), and `k.0` is the first value of a group, and so of a block.
+        let x = &unsafe { Activations::all(x, k) };
+        for g in 0..groups {
+            let group = weights.skip(g * Self::GROUP.vectors());
+            // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1), which
+            // has a vector of d.
+            let both = unsafe { group.load_b::<H>(Self::GROUP.d_at()) };
+            // d in both halves, for a pair of tiles.
+            let d = H::and_i(H::words(both), H::splat_i(0xffff));
+            let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
+            let mut mins = [H::zero_q(); R];
+            for pair in 0..TILES / 2 {
+                // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has
+                // its eight blocks, because activation rows are padded to 256 values.
+                unsafe {
+                    Self::pair::<H, R>(group, pair, d, x, TILES * g, acc);
+                    if N::MINS {
+                        Self::mins::<H, R>(group, pair, x, TILES * g, &mut mins);
+                    }
+                }
+            }
+            if N::MINS {
+                let dmin = H::sub(H::splat(0.0), H::widen_f16(both).1);
+                for (acc, mins) in acc.iter_mut().zip(mins) {
+                    acc[0] = H::add_q(acc[0], H::mul_q(dmin, H::float(mins)));
+                }
+            }
+        }
+    }
+}
+
+impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
+    /// acc += d times scales, quants and activations, for a pair of tiles. The group's first block of
+    /// activations is `first`.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
+    /// from `first` on, which is even.
+    #[inline(always)]
+    unsafe fn pair<H: Hvx, const R: usize>(
+        group: VectorPtr,
+        pair: usize,
+        d: H::B,
+        x: &[Activations; R],
+        first: usize,
+        acc: &mut [[H::Q; PARTIAL]; R],
+    ) {
+        let block = first + 2 * pair;
+        // SAFETY: the group has its integers there, `pair` is below 4, so that its tiles are two of the group's
+        // eight, and each `x` has their blocks (the caller's contract).
+        let (even, odd) = unsafe {
+            let scales = N::scales::<H>(group.skip(Self::GROUP.scales_at()), pair);
+            (
+                Self::tile::<H, R>(group, 2 * pair, x, block, scales[0]),
+                Self::tile::<H, R>(group, 2 * pair + 1, x, block + 1, scales[1]),
+            )
+        };
+        for r in 0..R {
+            // SAFETY: each `x` has both blocks (the caller's contract). `first` is even, and rows start with a
+            // group, which is at an even block.
+            let (halves, floats) = unsafe { x[r].scales(block) };
+            let scales = H::widen_f16_scaled(d, halves, floats);
+            acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(even[r]), scales.0));
+            acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(odd[r]), scales.1));
+        }
+    }
+
+    /// Per row of x, the integer sum of a tile, times its scales.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `t` is below 8; each `x` has the block.
+    #[inline(always)]
+    unsafe fn tile<H: Hvx, const R: usize>(
+        group: VectorPtr,
+        t: usize,
+        x: &[Activations; R],
+        block: usize,
+        scales: H::I,
+    ) -> [H::I; R] {
+        let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
+        let mut all = [H::splat_i(0); R];
+        if N::PARTS == 2 {
+            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's contract).
+            let sums = unsafe { tile::<Q, H, R, 2>(low, high, x, block) };
+            for (all, [a, b]) in all.iter_mut().zip(sums) {
+                *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
+            }
+        } else {
+            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's contract).
+            let sums = unsafe { tile::<Q, H, R, 1>(low, high, x, block) };
+            for (all, [sum]) in all.iter_mut().zip(sums) {
+                *all = H::mul_add_low_halves(*all, sum, scales);
+            }
+        }
+        all
+    }
+
+    /// sums += the mins of a pair of tiles, each times the scaled sum of its part of the activations. The
+    /// group's first block of activations is `first`.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `pair` is below 4; each `x` has the eight blocks from `first` on.
+    #[inline(always)]
+    unsafe fn mins<H: Hvx, const R: usize>(
+        group: VectorPtr,
+        pair: usize,
+        x: &[Activations; R],
+        first: usize,
+        sums: &mut [H::Q; R],
+    ) {
+        // SAFETY: the group has its integers there, and `pair` is below 4 (the caller's contract).
+        let mins = unsafe { N::mins::<H>(group.skip(Self::GROUP.scales_at()), pair) };
+        for (i, mins) in mins.into_iter().enumerate() {
+            let block = first + 2 * pair + i;
+            let high = H::to_float(H::shr_i::<16>(mins));
+            let low = H::to_float(H::and_i(mins, H::splat_i(0xffff)));
+            for (sum, x) in sums.iter_mut().zip(x) {
+                // SAFETY: each `x` has the block, one of its group's eight (the caller's contract).
+                unsafe {
+                    if N::PARTS == 1 {
+                        *sum = H::add_q(*sum, H::mul_q(high, H::splat(x.scaled_sum(block))));
+                    } else {
+                        let (scale, [a, b]) = (x.scale(block), x.sums::<H>(block));
+                        *sum = H::add_q(*sum, H::mul_q(low, H::splat(scale * a as f32)));
+                        *sum = H::add_q(*sum, H::mul_q(high, H::splat(scale * b as f32)));
+                    }
+                }
+            }
+        }
+    }
+}

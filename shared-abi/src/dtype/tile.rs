@@ -1,0 +1,208 @@
+//! The tiled layouts of weights.
+//!
+//! A *tile* is 32 output rows by 32 k: the 32 lanes of a vector are 32 output rows, so a matrix-vector
+//! product needs no horizontal reduction. Tiles of one 32-row *strip* follow each other along k in *groups*,
+//! each a whole number of vectors, so that a strip is one linear DMA. Rows past the matrix and k past the row
+//! are zero bytes, which stand for zeros.
+//!
+//! # Floats
+//!
+//! | type | group (k x bytes) | bytes of a group, in order |
+//! |---|---|---|
+//! | `F32x32` | 32 x 4096 | per k one vector: 32 rows |
+//! | `F16x32`, `BF16x32` | 32 x 2048 | per pair of k one vector: word r = row r, low half k, high half k+1 |
+//!
+//! # Quants
+//!
+//! The group of a quantized type has, in this order: the low bits of all quants, tile by tile; their high
+//! bits, tile by tile; scales; mins; and the vector of `d`. [`QuantGroup`] has the sizes of these parts. Word
+//! r of each of their vectors belongs to row r.
+//!
+//! Quants are unsigned. Their bits are spread over a word's four bytes b in the same way for all types:
+//!
+//! * 8 low bits: byte b of vector v is k = 4v + b.
+//! * 4 low bits: byte b of vector v has k = 4v + b in the low nibble, and k = 16 + 4v + b in the high one.
+//! * 2 low bits, or 2 high ones: bits 2i and 2i+1 of byte b of vector h (0 or 1) belong to k = 16h + 4i + b.
+//! * 1 high bit: bit i of byte b belongs to k = 4i + b.
+//!
+//! A value is `scale * (quant - zero)`, or `scale * quant + min`:
+//!
+//! | type | bits | value | scales, mins, d |
+//! |---|---|---|---|
+//! | `Q8_0x32` | 8 | d (q - 128) | d: f16 per tile |
+//! | `Q4_0x32` | 4 | d (q - 8) | d: f16 per tile |
+//! | `Q4_1x32` | 4 | d q + m | d and m: f16 per tile |
+//! | `Q5_0x32` | 4 + 1 | d (q - 16) | d: f16 per tile |
+//! | `Q5_1x32` | 4 + 1 | d q + m | d and m: f16 per tile |
+//! | `IQ4_NLx32` | 4 | d [`IQ4_NL`]\[q\] | d: f16 per tile |
+//! | `MXFP4x32` | 4 | 2^(e - 128) [`MXFP4`]\[q\] | e: a byte per tile, below 255 |
+//! | `Q2_Kx32` | 2 | d s q - dmin m | s, m: 4 bits per 16 k |
+//! | `Q3_Kx32` | 2 + 1 | d s (q - 4) | s: i8 per 16 k |
+//! | `Q4_Kx32` | 4 | d s q - dmin m | s, m: a byte per tile |
+//! | `Q5_Kx32` | 4 + 1 | d s q - dmin m | s, m: a byte per tile |
+//! | `Q6_Kx32` | 4 + 2 | d s (q - 32) | s: i8 per 16 k |
+//! | `IQ4_XSx32` | 4 | d s [`IQ4_NL`]\[q\] | s: i8 per tile |
+//!
+//! * f16 per tile: the low half of vector t / 2 for even tiles t, the high half for odd ones.
+//! * A byte per tile in `MXFP4x32`: byte t. In `IQ4_XSx32`: byte t % 4 of vector t / 4. In `Q4_Kx32` and
+//!   `Q5_Kx32` vector t / 2 has, for the even tile and the odd one: s, s, m, m.
+//! * A byte per 16 k: vector t / 2 has, for the even tile and the odd one, those of their first halves and then
+//!   those of their second halves: even, odd, even, odd. In `Q2_Kx32` the low nibble is s and the high one m.
+//! * The last vector, where there is one: f16 d in the low half, f16 dmin in the high one.
+
+use super::DType;
+use crate::VECTOR_BYTES;
+
+/// Output rows of a tile: the f32 lanes of a vector.
+pub const TILE_ROWS: usize = 32;
+
+/// k of a tile, and of one activation scale.
+pub const TILE_K: usize = 32;
+
+/// The values that the quants of IQ4_NL and IQ4_XS stand for (ggml's `kvalues_iq4nl`).
+pub const IQ4_NL: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the values that the quants of MXFP4 stand for: E2M1 of the OCP Microscaling Formats, version 1.0.
+pub const MXFP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Group of a tiled type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TileGroup {
+    /// k covered by a group.
+    pub k: usize,
+    /// Bytes of a group: a multiple of [`crate::VECTOR_BYTES`].
+    pub bytes: usize,
+}
+
+impl TileGroup {
+    /// Groups in a row of `k` elements.
+    pub const fn count(self, k: usize) -> usize {
+        k.div_ceil(self.k)
+    }
+
+    /// Bytes of a strip: 32 rows of `k` elements.
+    pub const fn strip_bytes(self, k: usize) -> usize {
+        self.count(k) * self.bytes
+    }
+
+    /// Bytes of a matrix of `n` rows of `k` elements.
+    pub const fn matrix_bytes(self, k: usize, n: usize) -> usize {
+        n.div_ceil(TILE_ROWS) * self.strip_bytes(k)
+    }
+}
+
+/// The parts of a quantized type's group, in vectors. Offsets are in vectors from the group's start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantGroup {
+    /// Tiles of the group.
+    pub tiles: usize,
+    /// Vectors of the low bits of a tile's quants: a bit takes one.
+    pub low: usize,
+    /// Vectors of the high bits of a tile's quants.
+    pub high: usize,
+    /// Vectors of the scales.
+    pub scales: usize,
+    /// Vectors of the mins, where they are f16; small integers are among the scales.
+    pub mins: usize,
+    /// Vectors of d: one or none.
+    pub d: usize,
+}
+
+impl QuantGroup {
+    /// Scales as f16, for four tiles.
+    const fn flat(low: usize, high: usize, scales: usize, mins: usize) -> Tiling {
+        Tiling::Quants(Self { tiles: 4, low, high, scales, mins, d: 0 })
+    }
+
+    /// A super-block of ggml: 256 k, integer scales, and a d for all of them.
+    const fn super_block(low: usize, high: usize, scales: usize) -> Tiling {
+        Tiling::Quants(Self { tiles: 8, low, high, scales, mins: 0, d: 1 })
+    }
+
+    /// The low bits of a tile.
+    pub const fn low_at(self, tile: usize) -> usize {
+        tile * self.low
+    }
+
+    /// The high bits of a tile.
+    pub const fn high_at(self, tile: usize) -> usize {
+        self.tiles * self.low + tile * self.high
+    }
+
+    /// The scales.
+    pub const fn scales_at(self) -> usize {
+        self.tiles * (self.low + self.high)
+    }
+
+    /// The mins.
+    pub const fn mins_at(self) -> usize {
+        self.scales_at() + self.scales
+    }
+
+    /// The vector of d.
+    pub const fn d_at(self) -> usize {
+        self.mins_at() + self.mins
+    }
+
+    /// All of the group.
+    pub const fn vectors(self) -> usize {
+        self.d_at() + self.d
+    }
+}
+
+/// How a type is tiled.
+enum Tiling {
+    /// As floats of so many bytes.
+    Floats { bytes: usize },
+    /// As quants with scales.
+    Quants(QuantGroup),
+    /// Not at all.
+    None,
+}
+
+impl DType {
+    /// The parts of a quantized tiled type's group; `None` for the others.
+    pub const fn quant_group(self) -> Option<QuantGroup> {
+        match self.tiling() {
+            Tiling::Quants(group) => Some(group),
+            Tiling::Floats { .. } | Tiling::None => None,
+        }
+    }
+
+    /// How the type is tiled. Every tiled type is one line of it.
+    const fn tiling(self) -> Tiling {
+        match self {
+            Self::F32x32 => Tiling::Floats { bytes: 4 },
+            Self::F16x32 | Self::BF16x32 => Tiling::Floats { bytes: 2 },
+            Self::Q8_0x32 => QuantGroup::flat(8, 0, 2, 0),
+            Self::Q4_0x32 | Self::IQ4NLx32 => QuantGroup::flat(4, 0, 2, 0),
+            Self::Q4_1x32 => QuantGroup::flat(4, 0, 2, 2),
+            Self::Q5_0x32 => QuantGroup::flat(4, 1, 2, 0),
+            Self::Q5_1x32 => QuantGroup::flat(4, 1, 2, 2),
+            Self::MXFP4x32 => QuantGroup::flat(4, 0, 1, 0),
+            Self::Q2Kx32 => QuantGroup::super_block(2, 0, 4),
+            Self::Q3Kx32 => QuantGroup::super_block(2, 1, 4),
+            Self::Q4Kx32 => QuantGroup::super_block(4, 0, 4),
+            Self::Q5Kx32 => QuantGroup::super_block(4, 1, 4),
+            Self::Q6Kx32 => QuantGroup::super_block(4, 2, 4),
+            Self::IQ4XSx32 => QuantGroup::super_block(4, 0, 2),
+            Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => Tiling::None,
+        }
+    }
+
+    /// Group geometry of a tiled type; `None` for the others.
+    pub const fn tile_group(self) -> Option<TileGroup> {
+        match self.tiling() {
+            Tiling::Floats { bytes } => Some(TileGroup { k: TILE_K, bytes: TILE_ROWS * TILE_K * bytes }),
+            Tiling::Quants(group) => {
+                Some(TileGroup { k: group.tiles * TILE_K, bytes: group.vectors() * VECTOR_BYTES })
+            }
+            Tiling::None => None,
+        }
+    }
+
+    /// Whether MUL_MAT reads int8 activations with this weight type, rather than F32 ones.
+    pub const fn wants_q8_activations(self) -> bool {
+        self.quant_group().is_some()
+    }
+}
