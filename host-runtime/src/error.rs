@@ -207,6 +207,7 @@ impl EngineError {
             | Self::NoTokens
             | Self::NoSequence { .. }
             | Self::RollBack { .. }
+            | Self::DoesNotFit { .. }
             | Self::NoProgram { .. } => Blame::Input,
             // Files were checked when they were loaded.
             Self::NotFinite { .. } | Self::Broken | Self::Commit { .. } | Self::Twice { .. } => Blame::System,

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::chat::{Message, RenderOptions};
-use crate::device::{self, DeviceOptions};
-use crate::engine::{Engine, EngineOptions};
+use crate::device::DeviceOptions;
+use crate::engine::{Engine, EngineOptions, open_device};
 use crate::error::Error;
 use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
@@ -18,7 +18,7 @@ use crate::weights::{CachePolicy, ImageOptions};
 /// own sampling.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
-    /// Name of the device: see [`device::DEVICES`].
+    /// Name of the device: see [`DEVICES`](crate::device::DEVICES).
     pub device: String,
     /// Its settings.
     pub device_options: DeviceOptions,
@@ -61,7 +61,7 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// On another device: see [`device::DEVICES`].
+    /// On another device: see [`DEVICES`](crate::device::DEVICES).
     #[must_use]
     pub fn device(self, name: impl Into<String>) -> Self {
         Self { device: name.into(), ..self }
@@ -119,11 +119,11 @@ impl ModelOptions {
             Drafts::Model(path) => (Some(Gguf::open(path)?), DraftSource::Model),
             Drafts::NGrams => (None, DraftSource::Host(Box::new(NGram::default()))),
         };
-        let device = device::open(&self.device, &self.device_options)?;
         let speculation = Speculation::new(source, self.draft_length);
         let speculate = self.engine.speculate || speculation.is_on();
         let options = EngineOptions { speculate, ..self.engine.clone() };
         let image = ImageOptions { cache: self.cache.clone(), ..ImageOptions::default() };
+        let device = open_device(&self.device, &self.device_options, &gguf, draft.as_ref(), &options)?;
         let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
         Ok(Model { text, engine, sampling, speculation })
     }

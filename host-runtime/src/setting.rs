@@ -19,6 +19,8 @@ pub enum Setting {
     Vtcm,
     /// [`DeviceOptions::sessions`](crate::device::DeviceOptions::sessions).
     Sessions,
+    /// [`DeviceOptions::session_bytes`](crate::device::DeviceOptions::session_bytes).
+    SessionBytes,
     /// `HtpOptions::vendor_library`.
     VendorLibrary,
     /// `HtpOptions::dma`: who moves data on the DSP.
@@ -62,6 +64,7 @@ impl Setting {
             Self::Threads => "the number of threads",
             Self::Vtcm => "the size of VTCM",
             Self::Sessions => "the number of sessions",
+            Self::SessionBytes => "the memory of a session",
             Self::VendorLibrary => "the vendor's library",
             Self::Dma => "who does DMA",
             Self::Context => "the context length",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::{DeployError, interrupt};
+use super::{DeployError, HubError, interrupt};
 use hexflash::Blame;
 use hexflash::cancel::Cancelled;
 use hexflash::device::DeviceError;
@@ -24,6 +24,9 @@ pub enum CliError {
     /// The deployment.
     #[error(transparent)]
     Deploy(#[from] DeployError),
+    /// The Hugging Face Hub, or the cache of its models.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// The prompt cannot be read.
     #[error(
         "cannot read the prompt from {}: {source}; check the path, or give the prompt as an argument",
@@ -226,6 +229,7 @@ impl CliError {
     fn blame(&self) -> Blame {
         match self {
             Self::Library(error) => error.blame(),
+            Self::Hub(error) => error.blame(),
             Self::Deploy(error) if error.is_usage() => Blame::Input,
             Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } | Self::DifferentText { .. } => {
                 Blame::System

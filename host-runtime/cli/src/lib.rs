@@ -1,4 +1,4 @@
-//! The command line: `run`, `info`, `bench`, `devices`, `deploy`.
+//! The command line: `run`, `info`, `bench`, `models`, `devices`, `deploy`.
 //!
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
 //! and its number (130 for Ctrl-C).
@@ -13,10 +13,12 @@ mod deploy;
 mod devices;
 mod error;
 mod flags;
+mod hub;
 mod info;
 mod input;
 mod interrupt;
 mod llama;
+mod models;
 mod options;
 mod progress;
 mod run;
@@ -33,6 +35,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use deploy::DeployError;
 pub use error::CliError;
+pub use hub::HubError;
 
 /// LLM inference on the Qualcomm Hexagon NPU, without the vendor's SDK.
 #[derive(Debug, Parser)]
@@ -53,6 +56,8 @@ enum Command {
     Info(info::Args),
     /// Measure prefill and decode speed
     Bench(bench::Args),
+    /// List the models in the cache of the Hugging Face Hub
+    Models(models::Args),
     /// List the devices of this build
     Devices(devices::Args),
     /// Push hexflash and a model to a machine with a Snapdragon, over adb, and run it there
@@ -66,7 +71,7 @@ impl Command {
             Self::Run(args) => args.lacks(),
             Self::Info(args) => args.lacks(),
             Self::Bench(args) => args.lacks(),
-            Self::Devices(_) | Self::Deploy(_) => [false; 2],
+            Self::Models(_) | Self::Devices(_) | Self::Deploy(_) => [false; 2],
         }
     }
 }
@@ -91,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Devices(args) => devices::run(&args),
         Command::Deploy(args) => deploy::run(&args),
     };
@@ -98,6 +104,10 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         // Whoever read our output has gone away: not an error worth words.
         Err(CliError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => gone(),
+        Err(error @ CliError::Hub(HubError::Interrupted { .. })) => {
+            say(&error);
+            error.exit_code()
+        }
         Err(error) if error.is_cancelled() => {
             say("[interrupted before there was anything to print]");
             error.exit_code()

@@ -8,7 +8,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 8] = [
+const SHORT: [(&str, &str); 15] = [
+    ("-hf", "--hf-repo"),
+    ("-hfr", "--hf-repo"),
+    ("-hff", "--hf-file"),
+    ("-hft", "--hf-token"),
+    ("-hfd", "--hf-repo-draft"),
+    ("-hfrd", "--hf-repo-draft"),
+    ("-mu", "--model-url"),
     ("-md", "--model-draft"),
     ("-cd", "--ctx-size-draft"),
     ("-td", "--threads-draft"),
@@ -28,7 +35,7 @@ const LAYERS: &str = "all layers of target and draft run on the device; drop it"
 const FOLLOWS: &str = "the draft shares the target's context, cache type, device and threads; drop it";
 
 /// llama.cpp's options for what hexflash does otherwise, without dashes.
-const FOREIGN: [(&str, &str); 24] = [
+const FOREIGN: [(&str, &str); 27] = [
     ("draft-min", SHORTEST),
     ("draft-n-min", SHORTEST),
     ("spec-draft-n-min", SHORTEST),
@@ -52,7 +59,13 @@ const FOREIGN: [(&str, &str); 24] = [
     ("spec-ngram-simple-size-m", "bound the drafts of n-grams with --draft-max"),
     ("spec-ngram-simple-min-hits", "one earlier occurrence is enough; drop it"),
     ("spec-default", "choose a drafter with -md FILE or --spec-type ngram-simple"),
-    ("dflash", "models are not downloaded; give the draft model with -md FILE"),
+    ("hf-repo-draft", "draft models are not downloaded; give one with -md FILE"),
+    ("spec-draft-hf", "draft models are not downloaded; give one with -md FILE"),
+    (
+        "model-url",
+        "models come from the Hugging Face Hub with -hf OWNER/NAME; or download the file and give it with -m",
+    ),
+    ("dflash", "draft models are not downloaded; give one with -md FILE"),
 ];
 
 /// The arguments, with llama.cpp's short options in long form. What comes after `--` is left alone.
@@ -92,8 +105,12 @@ mod tests {
 
     #[test]
     fn every_short_option_leads_somewhere() {
-        for (short, long) in SHORT.iter().skip(1) {
-            assert!(FOREIGN.iter().any(|(name, _)| long.strip_prefix("--") == Some(name)), "{short}");
+        let run = crate::command();
+        let run = run.find_subcommand("run").unwrap();
+        for (short, long) in SHORT {
+            let name = long.strip_prefix("--").unwrap();
+            let taken = run.get_arguments().any(|arg| arg.get_long() == Some(name));
+            assert!(taken || FOREIGN.iter().any(|(known, _)| *known == name), "{short}");
         }
     }
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::CliError;
+use super::hub::HubArgs;
 use super::progress::Progress;
+use super::{CliError, say};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Device, DeviceOptions};
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::MAX_VERIFY;
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
@@ -24,18 +25,29 @@ pub(super) struct ModelArgs {
     /// hexflash
     #[arg(short, long, value_name = "FILE")]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    hub: HubArgs,
 }
 
 impl ModelArgs {
     /// Whether a model is named.
     pub(super) fn is_given(&self) -> bool {
-        self.model.is_some()
+        self.model.is_some() || self.hub.is_given()
     }
 
-    /// The model's path: as given, or the shipped model beside the executable or in the source tree.
-    pub(super) fn path(&self) -> Result<PathBuf, CliError> {
+    /// Whether it may take a download to have it.
+    pub(super) fn may_download(&self) -> bool {
+        self.hub.is_given()
+    }
+
+    /// The model's path: as given, of the Hub's cache, or the shipped model beside the executable or in the
+    /// source tree. `cancel` ends a download.
+    fn path(&self, cancel: &Cancel) -> Result<PathBuf, CliError> {
         if let Some(path) = &self.model {
             return Ok(path.clone());
+        }
+        if let Some(path) = self.hub.path(cancel)? {
+            return Ok(path);
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(SHIPPED);
         let beside =
@@ -44,8 +56,8 @@ impl ModelArgs {
         found.map(|path| path.canonicalize().unwrap_or(path)).ok_or(CliError::NoModel { path: source })
     }
 
-    pub(super) fn open(&self) -> Result<Gguf, CliError> {
-        Ok(Gguf::open(&self.path()?)?)
+    pub(super) fn open(&self, cancel: &Cancel) -> Result<Gguf, CliError> {
+        Ok(Gguf::open(&self.path(cancel)?)?)
     }
 }
 
@@ -180,9 +192,12 @@ pub(super) struct DeviceArgs {
     /// Bytes of VTCM [default: 8388608]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
-    /// Sessions to split the model over, where it does not fit one [default: 1]
+    /// Sessions to split the model over [default: as few as it fits]
     #[arg(long, value_name = "N")]
     sessions: Option<usize>,
+    /// Bytes that a session can map [default: as is known of the DSP; no limit elsewhere]
+    #[arg(long, value_name = "BYTES")]
+    session_memory: Option<u64>,
     /// Device htp: the vendor's library [default: where systems have it]
     #[cfg(unix)]
     #[arg(long, value_name = "FILE")]
@@ -236,15 +251,29 @@ enum Dma {
 }
 
 impl DeviceArgs {
-    pub(super) fn open(&self) -> Result<Box<dyn Device>, CliError> {
+    /// Opens the device for a model, with as many sessions as it needs; says so where that is more than one.
+    pub(super) fn open_for(
+        &self,
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        engine: &EngineOptions,
+    ) -> Result<Box<dyn Device>, CliError> {
         let options = DeviceOptions {
             threads: self.threads.flatten(),
             vtcm_bytes: self.vtcm,
             sessions: self.sessions,
+            session_bytes: self.session_memory,
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
         };
-        Ok(device::open(&self.device, &options)?)
+        let device = open_device(&self.device, &options, gguf, draft, engine)?;
+        let sessions = device.info().sessions;
+        if self.sessions.is_none() && sessions > 1 {
+            say(format_args!(
+                "[the model does not fit one session of the device: it is split over {sessions}]"
+            ));
+        }
+        Ok(device)
     }
 
     #[cfg(unix)]

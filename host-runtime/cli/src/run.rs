@@ -158,7 +158,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let template = template(args)?;
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
-    let gguf = args.model.open()?;
+    let gguf = args.model.open(&cancel)?;
     // Before the tokenizer, which differs where the architecture does: say what the matter is, not its
     // consequence.
     model::read(&gguf)?;
@@ -175,7 +175,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     }
     let draft = args.spec.drafter.open()?;
     let speculation = args.spec.speculation()?;
-    let device = args.device.open()?;
+    let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
+    let device = args.device.open_for(&gguf, draft.as_ref(), &options)?;
     let mut report = Report {
         model: gguf.path().display().to_string(),
         device: device.info().name.clone(),
@@ -189,7 +190,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             stats: Stats::default(),
         },
     };
-    let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
     let engine = args.engine.load(&gguf, draft.as_ref(), &options, device, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
         print_line(&mut io::stdout().lock(), &report)?;

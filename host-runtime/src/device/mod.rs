@@ -4,6 +4,7 @@ mod error;
 #[cfg(unix)]
 pub mod htp;
 pub mod inproc;
+mod limits;
 mod memory;
 #[cfg(target_os = "linux")]
 pub mod qemu;
@@ -19,6 +20,7 @@ use hexflash_abi::{BufferId, Seq};
 
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use error::DeviceError;
+pub use limits::{CHIPS, Chip, SessionLimits, session_limits};
 pub use memory::{Memory, SharedMemory, Source};
 pub use sessions::{DeviceSession, SplitDevice};
 
@@ -215,8 +217,11 @@ pub struct DeviceOptions {
     pub threads: Option<usize>,
     /// Bytes of VTCM; `None` for 8 MiB.
     pub vtcm_bytes: Option<usize>,
-    /// Sessions to split programs over; `None` for one.
+    /// Sessions to split programs over; `None` for one, or for as many as a model needs where a device is
+    /// [opened for a model](crate::engine::open_device).
     pub sessions: Option<usize>,
+    /// Bytes that a session can map; `None` for what is [known](session_limits) of the device.
+    pub session_bytes: Option<u64>,
     /// Settings of the device `htp`; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,

@@ -37,6 +37,22 @@ pub enum EngineError {
         /// The value that was asked for.
         found: u64,
     },
+    /// The model does not fit the device, over however many sessions.
+    #[error(
+        "the model does not fit this device: {sessions} sessions would have to map up to {needed} bytes each, and \
+         can map {limit}; use a smaller context{} or a smaller quantization, see what would fit with hexflash info, \
+         or try it with a number of sessions{}",
+        Setting::Context.in_parentheses(),
+        Setting::Sessions.in_parentheses()
+    )]
+    DoesNotFit {
+        /// Most sessions.
+        sessions: usize,
+        /// Bytes that the fullest of them would need.
+        needed: u64,
+        /// Bytes that each can map.
+        limit: u64,
+    },
     /// There is no such program.
     #[error(
         "with these settings there is no program \"{name}\": there are {known}; the others need a draft model, \

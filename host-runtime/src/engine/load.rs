@@ -10,7 +10,7 @@ use hexflash_abi::{BufferId, Fault};
 use super::programs::{Layouts, RecordedPrograms, embedding_readers};
 use super::sequence::SequenceState;
 use super::snapshots::Snapshots;
-use super::weights::Image;
+use super::weights::{self, Image};
 use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, rounds};
 use crate::device::{Buffer, Device, SessionSet};
 use crate::gguf::Gguf;
@@ -18,10 +18,6 @@ use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Region, Roll
 use crate::record::Homes;
 use crate::setting::Setting;
 use crate::weights::ImageOptions;
-
-/// Context length when the user names none: a quarter of a million positions of cache is not a sensible
-/// default.
-const DEFAULT_CTX: u32 = 4096;
 
 impl Engine {
     /// Loads a model onto a device.
@@ -62,10 +58,7 @@ impl Engine {
         warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
         let constants = own.constants();
-        let readers = |label: &str| match constants.contains(label) {
-            true => SessionSet::all(split.sessions()),
-            false => split.readers(label, embedding),
-        };
+        let readers = weights::readers(&constants, &split, embedding);
         let mut map = own.map(&mut *device, readers, &mut weights)?;
         if let Some((gguf, draft)) = draft_gguf.zip(draft.as_deref()) {
             let more = Image::load(gguf, draft.weights(gguf)?, image, &*device)?;
@@ -165,11 +158,7 @@ pub(super) fn settle(
     options: &EngineOptions,
 ) -> Result<(u32, EngineOptions), EngineError> {
     let trained = target.n_ctx_train;
-    let n_ctx = match options.n_ctx {
-        None => trained.min(DEFAULT_CTX),
-        Some(0) => trained,
-        Some(n) => n,
-    };
+    let n_ctx = options.context(trained);
     let n_slots = options.sequences;
     if !(1..=MAX_SLOTS).contains(&n_slots) {
         let allowed = format!("1 to {MAX_SLOTS}");

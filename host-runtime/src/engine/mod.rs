@@ -15,6 +15,7 @@
 mod drafting;
 mod error;
 mod first;
+mod fit;
 mod load;
 mod programs;
 mod recovery;
@@ -39,6 +40,7 @@ use weights::MappedWeights;
 
 pub use drafting::DraftBlock;
 pub use error::EngineError;
+pub use fit::{ChipFit, ModelFit, Remedy, SessionNeeds, estimate_fit, fit, open_device};
 use programs::ProgramKind;
 pub use programs::{MemoryPlan, SpeculationMemory, list_program, memory_needs, program_names};
 pub use rounds::{IdleRounds, RoundLimits, RoundReport, Rounds};
@@ -76,6 +78,21 @@ impl Default for EngineOptions {
             snapshot_bytes: 0,
             probes: Vec::new(),
             speculate: false,
+        }
+    }
+}
+
+/// Context length when the user names none: a quarter of a million positions of cache is not a sensible
+/// default.
+const DEFAULT_CTX: u32 = 4096;
+
+impl EngineOptions {
+    /// The context length of a model that was trained for `trained` positions.
+    fn context(&self, trained: u32) -> u32 {
+        match self.n_ctx {
+            None => trained.min(DEFAULT_CTX),
+            Some(0) => trained,
+            Some(n) => n,
         }
     }
 }

@@ -5,8 +5,9 @@ use hexflash_abi::{BufferId, ProgramId};
 use hexflash_dsp::plan::{Resources, Units};
 
 use super::load::settle;
+use super::weights::Neighbours;
 use super::{EngineError, EngineOptions};
-use crate::device::{DeviceInfo, MAX_SESSIONS};
+use crate::device::{DeviceInfo, MAX_SESSIONS, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{
     self, Buffers, Context, Decoder, DraftModel, EmbeddingReaders, Features, IoLayout, KeptLayout,
@@ -330,7 +331,7 @@ pub fn memory_needs(
     options: &EngineOptions,
     device: &DeviceInfo,
 ) -> Result<MemoryPlan, EngineError> {
-    let rehearsal = Rehearsal::new(gguf, draft, options, device)?;
+    let rehearsal = Rehearsal::new(gguf, draft, options, device.sessions)?;
     Ok(rehearsal.programs.memory(&rehearsal.target, &rehearsal.layouts, rehearsal.weight_bytes, device))
 }
 
@@ -345,7 +346,8 @@ pub fn list_program(
     device: &DeviceInfo,
     name: &str,
 ) -> Result<Listing, EngineError> {
-    let Rehearsal { programs, layouts, weight_bytes, .. } = Rehearsal::new(gguf, draft, options, device)?;
+    let Rehearsal { programs, layouts, weight_bytes, .. } =
+        Rehearsal::new(gguf, draft, options, device.sessions)?;
     let Some((_, recorded)) = programs.recorded.iter().find(|(program, _)| program.name() == name) else {
         let known: Vec<_> = programs.recorded.iter().map(|(program, _)| program.name()).collect();
         return Err(EngineError::NoProgram { name: name.to_owned(), known: known.join(", ") });
@@ -385,20 +387,23 @@ const ACTIVATIONS: BufferId = BufferId(5);
 const HANDED: BufferId = BufferId(6);
 
 /// The programs of a model that was not loaded, and what they refer to.
-struct Rehearsal {
+pub(super) struct Rehearsal {
     target: Decoder,
-    layouts: Layouts,
-    programs: RecordedPrograms,
+    pub(super) layouts: Layouts,
+    pub(super) programs: RecordedPrograms,
     /// Bytes of the weights, and of the draft's.
-    weight_bytes: (u64, u64),
+    pub(super) weight_bytes: (u64, u64),
+    /// What would be mapped of the weights, and of the draft's.
+    pub(super) mapped: Vec<Neighbours>,
 }
 
 impl Rehearsal {
-    fn new(
+    /// Records the programs for so many sessions.
+    pub(super) fn new(
         gguf: &Gguf,
         draft: Option<&Gguf>,
         options: &EngineOptions,
-        device: &DeviceInfo,
+        sessions: u32,
     ) -> Result<Self, EngineError> {
         let target = model::read(gguf)?;
         let draft_gguf = draft;
@@ -408,14 +413,21 @@ impl Rehearsal {
         let whole = |buffer| move |at| (buffer, at);
         let plan = target.weights(gguf)?;
         let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
+        let constants = plan.constants();
         let mut weights = WeightMap::new(plan, |label| entries.get(label).copied(), whole(WEIGHTS));
-        let entries = entries.iter().map(|(label, entry)| (label.as_str(), entry));
-        let readers = embedding_readers(&target, draft);
-        let split = super::weights::split(&target, entries, readers, device.sessions)?;
+        let entries = || entries.iter().map(|(label, entry)| (label.as_str(), entry));
+        let embedding = embedding_readers(&target, draft);
+        let split = super::weights::split(&target, entries(), embedding, sessions)?;
+        let mut mapped = Neighbours::of(entries(), super::weights::readers(&constants, &split, embedding));
         let mut draft_bytes = 0;
         if let Some((gguf, draft)) = draft_gguf.zip(draft) {
             let plan = draft.weights(gguf)?;
             let (entries, bytes) = crate::weights::layout(gguf, &plan.specs)?;
+            let last = SessionSet::one(split.last());
+            mapped
+                .extend(Neighbours::of(entries.iter().map(|(label, entry)| (label.as_str(), entry)), |_| {
+                    last
+                }));
             let more = WeightMap::new(plan, |label| entries.get(label).copied(), whole(DRAFT_WEIGHTS));
             weights = weights.with(more);
             draft_bytes = bytes;
@@ -424,6 +436,6 @@ impl Rehearsal {
         let buffers = Buffers { state: [STATE; MAX_SESSIONS], io: IO, spec: SPECULATION };
         let programs =
             RecordedPrograms::record(&layouts.recipes(&target, &weights, draft, buffers), options)?;
-        Ok(Self { target, layouts, programs, weight_bytes: (bytes, draft_bytes) })
+        Ok(Self { target, layouts, programs, weight_bytes: (bytes, draft_bytes), mapped })
     }
 }

@@ -1,6 +1,7 @@
 //! MappedWeights on the device: each session gets what it reads, straight from the image of all.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use hexflash_abi::BufferId;
@@ -43,11 +44,48 @@ pub(super) struct Image {
     plan: WeightPlan,
 }
 
-/// MappedWeights next to each other, read by the same sessions.
-struct Neighbours {
+/// Weights next to each other in an image, read by the same sessions: what is mapped as one.
+pub(super) struct Neighbours {
     start: u64,
     end: u64,
-    sessions: SessionSet,
+    pub(super) sessions: SessionSet,
+}
+
+impl Neighbours {
+    /// The bytes of the image that are mapped for them.
+    pub(super) fn mapped(&self) -> Range<u64> {
+        self.start / PAGE * PAGE..self.end
+    }
+
+    /// The weights of an image in groups.
+    pub(super) fn of<'a>(
+        entries: impl Iterator<Item = (&'a str, &'a WeightEntry)>,
+        readers: impl Fn(&str) -> SessionSet,
+    ) -> Vec<Self> {
+        let mut entries: Vec<_> = entries.collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.offset);
+        let mut runs: Vec<Self> = Vec::new();
+        for (label, entry) in entries {
+            let (sessions, end) = (readers(label), entry.offset + entry.bytes);
+            match runs.last_mut() {
+                Some(run) if run.sessions == sessions && end - run.start <= LONGEST => run.end = end,
+                _ => runs.push(Self { start: entry.offset, end, sessions }),
+            }
+        }
+        runs
+    }
+}
+
+/// Who reads a weight of the target: a constant is in all sessions.
+pub(super) fn readers<'a>(
+    constants: &'a HashSet<String>,
+    split: &'a Split,
+    embedding: EmbeddingReaders,
+) -> impl Fn(&str) -> SessionSet + use<'a> {
+    move |label| match constants.contains(label) {
+        true => SessionSet::all(split.sessions()),
+        false => split.readers(label, embedding),
+    }
 }
 
 /// The layers of each of `sessions` sessions.
@@ -110,13 +148,14 @@ impl Image {
         readers: impl Fn(&str) -> SessionSet,
         mapped: &mut Vec<MappedWeights>,
     ) -> Result<WeightMap, EngineError> {
-        let runs = self.runs(readers);
+        let runs = Neighbours::of(self.image.entries(), readers);
         let mut homes: Vec<(u64, u64, BufferId)> = Vec::with_capacity(runs.len());
-        for Neighbours { start, end, sessions } in runs {
-            let first = start / PAGE * PAGE;
-            let stretch = ImageRange::new(&self.image, first..end);
-            let weights = MappedWeights::map(device, sessions, stretch)?;
-            homes.push((start, first, weights.buffer.id));
+        for run in runs {
+            let range = run.mapped();
+            let first = range.start;
+            let stretch = ImageRange::new(&self.image, range);
+            let weights = MappedWeights::map(device, run.sessions, stretch)?;
+            homes.push((run.start, first, weights.buffer.id));
             mapped.push(weights);
         }
         let home = |at| {
@@ -124,19 +163,5 @@ impl Image {
             (buffer, at - first)
         };
         Ok(WeightMap::new(self.plan, |label| self.image.entry(label).copied(), home))
-    }
-
-    fn runs(&self, readers: impl Fn(&str) -> SessionSet) -> Vec<Neighbours> {
-        let mut entries: Vec<_> = self.image.entries().collect();
-        entries.sort_unstable_by_key(|(_, entry)| entry.offset);
-        let mut runs: Vec<Neighbours> = Vec::new();
-        for (label, entry) in entries {
-            let (sessions, end) = (readers(label), entry.offset + entry.bytes);
-            match runs.last_mut() {
-                Some(run) if run.sessions == sessions && end - run.start <= LONGEST => run.end = end,
-                _ => runs.push(Neighbours { start: entry.offset, end, sessions }),
-            }
-        }
-        runs
     }
 }

@@ -37,7 +37,7 @@ pub use kept::{Kept, KeptLayout, KeptPlanner, Purpose, Region, Rollback};
 pub use limits::{MAX_PENDING, MAX_SHARED, MAX_STOPS, MAX_VERIFY, ROUND_WORDS};
 pub use open::read;
 pub use programs::{Features, Recipes, Rows, StepShape};
-pub(crate) use scope::DRAFT_PREFIX;
 pub use scope::Scope;
+pub(crate) use scope::{DRAFT_PREFIX, layer_of};
 pub use split::{EmbeddingReaders, Split};
 pub use tensors::{Projection, WeightMap, WeightPlan};

@@ -57,7 +57,7 @@ impl Scope {
 }
 
 /// The layer whose tensor has that name, if it is a layer's.
-pub(super) fn layer_of(name: &str) -> Option<usize> {
+pub(crate) fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 

@@ -23,8 +23,13 @@ use bench::Target;
 use scenarios::every_code_comes_back;
 
 /// So little that an op can be too large for it.
-const OPTIONS: DeviceOptions =
-    DeviceOptions { threads: Some(1), vtcm_bytes: Some(64 << 10), sessions: None, htp: None };
+const OPTIONS: DeviceOptions = DeviceOptions {
+    threads: Some(1),
+    vtcm_bytes: Some(64 << 10),
+    sessions: None,
+    session_bytes: None,
+    htp: None,
+};
 
 fn inproc() -> Option<Box<dyn Target>> {
     let settings = inproc::Settings::from_options(&OPTIONS).unwrap();

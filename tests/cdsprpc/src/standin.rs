@@ -98,7 +98,7 @@ impl StandIn {
     pub fn options(&self) -> DeviceOptions {
         let htp = HtpOptions { vendor_library: Some(self.path()), ..HtpOptions::default() };
         let (threads, vtcm_bytes) = (Some(2), Some(1 << 20));
-        DeviceOptions { threads, vtcm_bytes, sessions: None, htp: Some(Box::new(htp)) }
+        DeviceOptions { threads, vtcm_bytes, htp: Some(Box::new(htp)), ..DeviceOptions::default() }
     }
 
     /// The device on it.

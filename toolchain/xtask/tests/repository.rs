@@ -27,8 +27,12 @@ const COLUMNS: usize = 110;
 const SUFFIXES: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "ld", "supp", "yml", "sh"];
 
 /// Where abbreviated paths begin, and the word for it.
-const SOURCES: [(&str, &str); 3] =
-    [("host", "host-runtime/src"), ("dsp", "dsp-runtime/src"), ("abi", "shared-abi/src")];
+const SOURCES: [(&str, &str); 4] = [
+    ("host", "host-runtime/src"),
+    ("dsp", "dsp-runtime/src"),
+    ("abi", "shared-abi/src"),
+    ("cli", "host-runtime/cli/src"),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

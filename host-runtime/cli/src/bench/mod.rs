@@ -104,8 +104,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::NothingToMeasure);
     }
     let cancel = &cancel_on_signals();
-    let gguf = args.model.open()?;
-    let mut engine = args.engine.load(&gguf, None, &args.engine.options(), args.device.open()?, cancel)?;
+    let gguf = args.model.open(cancel)?;
+    let options = args.engine.options();
+    let device = args.device.open_for(&gguf, None, &options)?;
+    let mut engine = args.engine.load(&gguf, None, &options, device, cancel)?;
     let longest = n_prompt.max(n_gen);
     if longest > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());

@@ -80,11 +80,12 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     let cancel = &cancel_on_signals();
-    let gguf = args.model.open()?;
+    let gguf = args.model.open(cancel)?;
     let wanted = &args.parallel.parallel;
     let most = wanted.iter().copied().max().unwrap_or(1);
     let options = EngineOptions { sequences: most, ..args.engine.options() };
-    let mut engine = args.engine.load(&gguf, None, &options, args.device.open()?, cancel)?;
+    let device = args.device.open_for(&gguf, None, &options)?;
+    let mut engine = args.engine.load(&gguf, None, &options, device, cancel)?;
     if n_prompt + n_gen > engine.n_ctx() as usize {
         let allowed = format!("at most the context of {} (-c)", engine.n_ctx());
         let found = (n_prompt + n_gen) as u64;

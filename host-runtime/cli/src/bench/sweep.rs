@@ -237,19 +237,22 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Nobody should wait for a sweep to learn of a typo.
     let plot = args.sweep.plot.as_deref().map(PlotFile::open).transpose()?;
     let cancel = cancel_on_signals();
-    let gguf = args.model.open()?;
+    let gguf = args.model.open(&cancel)?;
     model::read(&gguf)?;
     let model = &TextModel::read(&gguf)?;
     let draft = args.drafter.open()?;
     let options = EngineOptions { speculate: true, ..args.engine.options() };
-    let speculative = args.engine.load(&gguf, draft.as_ref(), &options, args.device.open()?, &cancel)?;
+    let device = args.device.open_for(&gguf, draft.as_ref(), &options)?;
+    let speculative = args.engine.load(&gguf, draft.as_ref(), &options, device, &cancel)?;
     let lengths = lengths(&args.sweep.lengths, &speculative)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
     let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
     let limits = Limits { max_tokens: Some(n_gen), cancel: cancel.clone(), ..Limits::default() };
-    let plain = args.engine.load(&gguf, None, &args.engine.options(), args.device.open()?, &cancel)?;
+    let options = args.engine.options();
+    let device = args.device.open_for(&gguf, None, &options)?;
+    let plain = args.engine.load(&gguf, None, &options, device, &cancel)?;
     let auto = args.drafter.speculation(DraftLength::Auto)?;
     let mut bench = Bench { plain, speculative, auto, model, limits, args };
 

@@ -12,9 +12,23 @@ use super::support::{Change, Outcome, changed, changed_model, hexflash, model, r
 /// All commands that load a model refuse this one.
 #[track_caller]
 fn refused(path: &Path, cause: &str, remedy: &str) {
+    hexflash(&["info", "-m", text(path)]).failed(2, cause, remedy);
+    not_run(path, cause, remedy);
+}
+
+/// Nothing runs this model, which is one of another kind; `info` says so beside what it can tell.
+#[track_caller]
+fn foreign(path: &Path, cause: &str, remedy: &str) {
+    let shown = hexflash(&["info", "-m", text(path)]).succeeded().stdout;
+    let line = shown.lines().find(|line| line.starts_with("this version does not run it: "));
+    assert!(line.is_some_and(|line| line.contains(cause) && line.contains(remedy)), "{shown}");
+    not_run(path, cause, remedy);
+}
+
+#[track_caller]
+fn not_run(path: &Path, cause: &str, remedy: &str) {
     let path = text(path);
     run(&["-m", path, "-n", "1", "x"]).failed(2, cause, remedy);
-    hexflash(&["info", "-m", path]).failed(2, cause, remedy);
     let bench = ["bench", "--no-repack-cache", "-m", path, "-p", "1", "-n", "1", "-r", "1"];
     hexflash(&bench).failed(2, cause, remedy);
 }
@@ -33,6 +47,14 @@ fn refused_changed(change: &Change<'_>, cause: &str, remedy: &str) {
     let path = dir.path().join("changed.gguf");
     changed_model(&path, change);
     refused(&path, cause, remedy);
+}
+
+#[track_caller]
+fn foreign_changed(change: &Change<'_>, cause: &str, remedy: &str) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("changed.gguf");
+    changed_model(&path, change);
+    foreign(&path, cause, remedy);
 }
 
 /// Writes bytes as a model file and has it refused.
@@ -89,7 +111,7 @@ fn other_architecture() {
     // The name of the second begins with one that is supported.
     for arch in ["mamba", "lfm2moe"] {
         let change = Change::Key("general.architecture", Value::from(arch));
-        refused_changed(&change, &format!("architecture \"{arch}\" is not supported"), "runs qwen35");
+        foreign_changed(&change, &format!("architecture \"{arch}\" is not supported"), "runs qwen35");
     }
 }
 
@@ -97,7 +119,7 @@ fn other_architecture() {
 #[test]
 fn names_from_files_are_escaped() {
     let change = Change::Key("general.architecture", Value::from("a\nb\u{1b}[2J"));
-    refused_changed(&change, r#"architecture "a\nb\u{1b}[2J" is not supported"#, "runs qwen35");
+    foreign_changed(&change, r#"architecture "a\nb\u{1b}[2J" is not supported"#, "runs qwen35");
     let change = Change::Key("qwen35.rope.scaling.type", Value::from("\r\n"));
     refused_changed(&change, r"qwen35.rope.scaling.type is \r\n", "convert the model again");
 }
@@ -111,7 +133,7 @@ fn other_architecture_without_a_known_tokenizer() {
     writer.kv("general.architecture", "t5").kv("tokenizer.ggml.model", "t5");
     writer.tensor("token_embd.weight", GgmlType::F32, &[8, 4], vec![0; 128]).unwrap();
     writer.write_to(fs::File::create(&path).unwrap()).unwrap();
-    refused(&path, "architecture \"t5\" is not supported", "runs qwen35");
+    foreign(&path, "architecture \"t5\" is not supported", "runs qwen35");
 }
 
 #[test]
@@ -129,7 +151,7 @@ fn unsupported_tensor_type() {
     ];
     for (name, kind, ne) in types {
         let cause = format!("\"{name}\" has type {kind}, which is not supported");
-        refused_changed(&Change::Tensor(name, kind, &ne), &cause, "convert the original with llama-quantize");
+        foreign_changed(&Change::Tensor(name, kind, &ne), &cause, "convert the original with llama-quantize");
     }
     // A norm of the wrong type: those are never quantized.
     let change = Change::Tensor("output_norm.weight", GgmlType::Q8_0, &[256]);

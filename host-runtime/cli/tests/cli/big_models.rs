@@ -34,8 +34,28 @@ impl Write for Sparse {
     }
 }
 
+/// Adds a tensor of zeros that takes no room.
+pub fn hole(writer: &mut GgufWriter<'_>, name: &str, kind: GgmlType, ne: &[u64]) {
+    let bytes = kind.tensor_bytes(ne).unwrap();
+    let fill = move |out: &mut dyn Write| {
+        let mut left = bytes;
+        while left > 0 {
+            let part = left.min(HOLE.len() as u64);
+            out.write_all(&HOLE[..part as usize])?;
+            left -= part;
+        }
+        Ok(())
+    };
+    writer.tensor_with(name, kind, ne, fill).unwrap();
+}
+
+/// Writes a model with holes.
+pub fn write(writer: GgufWriter<'_>, path: &Path) {
+    writer.write_to(Sparse { file: File::create(path).unwrap(), bytes: 0 }).unwrap();
+}
+
 /// A model of a linear and an attention layer in F32; `n_ff` and `n_vocab` as given, everything else small.
-fn zeros(path: &Path, n_embd: u64, n_ff: u64, n_vocab: u64) {
+pub fn zeros(path: &Path, n_embd: u64, n_ff: u64, n_vocab: u64) {
     let mut writer = GgufWriter::new();
     writer.kv("general.architecture", "qwen35");
     let (heads, width, taps) = (2u64, 32u64, 4u64);
@@ -93,19 +113,9 @@ fn zeros(path: &Path, n_embd: u64, n_ff: u64, n_vocab: u64) {
     let named = tensors.into_iter().map(|(name, ne)| (format!("{name}.weight"), ne));
     let plain = ["blk.0.ssm_a", "blk.0.ssm_dt.bias"].map(|name| (name.to_owned(), vec![heads]));
     for (name, ne) in named.chain(plain) {
-        let bytes = GgmlType::F32.tensor_bytes(&ne).unwrap();
-        let fill = move |out: &mut dyn Write| {
-            let mut left = bytes;
-            while left > 0 {
-                let part = left.min(HOLE.len() as u64);
-                out.write_all(&HOLE[..part as usize])?;
-                left -= part;
-            }
-            Ok(())
-        };
-        writer.tensor_with(&name, GgmlType::F32, &ne, fill).unwrap();
+        hole(&mut writer, &name, GgmlType::F32, &ne);
     }
-    writer.write_to(Sparse { file: File::create(path).unwrap(), bytes: 0 }).unwrap();
+    write(writer, path);
 }
 
 /// Its programs are recorded, and its memory is planned.

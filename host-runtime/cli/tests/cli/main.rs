@@ -13,7 +13,15 @@ mod damaged;
 mod deploy;
 #[cfg(target_os = "linux")]
 mod emulator;
+#[cfg(target_os = "linux")]
+mod fit;
 mod good;
+#[cfg(target_os = "linux")]
+mod hub;
+#[cfg(target_os = "linux")]
+mod hub_cache;
+#[cfg(target_os = "linux")]
+mod hub_server;
 #[cfg(target_os = "linux")]
 mod interrupt;
 #[cfg(target_os = "linux")]

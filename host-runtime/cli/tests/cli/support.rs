@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf, Value};
@@ -38,7 +38,11 @@ pub fn hexflash_reading(input: &[u8], arguments: &[&str]) -> Outcome {
     let mut child = command.spawn().unwrap();
     // A command that fails early does not read.
     let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
+    outcome(child.wait_with_output().unwrap(), arguments)
+}
+
+/// What a command did.
+pub fn outcome(output: Output, arguments: &[&str]) -> Outcome {
     Outcome {
         arguments: arguments.join(" "),
         code: output.status.code(),
@@ -170,4 +174,31 @@ pub fn changed(name: &str, path: &Path, changes: &[Change<'_>]) {
         }
     }
     writer.write_to(BufWriter::new(File::create(path).unwrap())).unwrap();
+}
+
+/// Writes a model of `models` in two parts, and gives their paths.
+#[cfg(target_os = "linux")]
+pub fn split(name: &str, dir: &Path) -> [PathBuf; 2] {
+    let model = Gguf::open(&model(name)).unwrap();
+    let tensors: Vec<_> = model.tensors().collect();
+    let halves = tensors.split_at(tensors.len() / 2);
+    let mut paths = Vec::new();
+    for (no, half) in [halves.0, halves.1].into_iter().enumerate() {
+        let mut writer = GgufWriter::new();
+        if no == 0 {
+            for (key, value) in model.meta().iter() {
+                writer.kv(key, value.clone());
+            }
+        }
+        writer.kv("split.no", no as u16).kv("split.count", 2u16);
+        writer.kv("split.tensors.count", tensors.len() as i32);
+        for tensor in half {
+            let data = Cow::Owned(model.data(tensor).unwrap());
+            writer.tensor(&tensor.name, tensor.ggml_type, tensor.shape(), data).unwrap();
+        }
+        let path = dir.join(format!("split-Q4_K_M-{:05}-of-00002.gguf", no + 1));
+        writer.write_to(BufWriter::new(File::create(&path).unwrap())).unwrap();
+        paths.push(path);
+    }
+    paths.try_into().unwrap()
 }

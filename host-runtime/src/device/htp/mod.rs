@@ -108,6 +108,12 @@ impl From<HtpError> for DeviceError {
     }
 }
 
+/// The version of the DSP that the options lead to.
+pub(super) fn arch(options: &DeviceOptions) -> Result<u32, DeviceError> {
+    let vendor = options.htp.as_deref().and_then(|htp| htp.vendor_library.as_deref());
+    Ok(session::arch(&Library::open(vendor)?)?)
+}
+
 impl Htp {
     /// Opens the device.
     ///

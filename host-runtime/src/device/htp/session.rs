@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hexflash_abi::{ABI_VERSION, LAYOUT_HASH};
 
+use super::super::limits::{CHIPS, Chip};
 use super::error::{Call, HtpError, check};
 use super::ffi::{
     ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
@@ -19,8 +20,6 @@ use super::library::Library;
 use super::queue::Queue;
 use super::watch::Watch;
 
-/// Versions that libraries are built for, oldest first.
-const BUILT: &[u32] = &[0x73, 0x75, 0x79, 0x81];
 /// How long a call of the library on the DSP may take before its process is ended by force.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -57,12 +56,7 @@ pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
     check(Call::Arch, code)?;
     // Other bits lie above.
     let found = query.capability & 0xff;
-    if found < BUILT[0] { Err(HtpError::TooOld { found }) } else { Ok(found) }
-}
-
-/// The newest version that we build for and that this DSP runs.
-fn built_for(arch: u32) -> u32 {
-    BUILT.iter().copied().rfind(|&built| built <= arch).unwrap_or(BUILT[0])
+    if found < CHIPS[0].arch { Err(HtpError::TooOld { found }) } else { Ok(found) }
 }
 
 /// Which session of the DSP, as the library names it.
@@ -104,7 +98,7 @@ impl SessionAddress {
     fn uri(self, library: &Library, arch: u32) -> CString {
         let module = format!(
             "file:///libhexflash_skel_v{:x}.so?hexflash_skel_handle_invoke&_modver=1.0",
-            built_for(arch)
+            Chip::for_arch(arch).arch
         );
         let mut uri = vec![0u8; module.len() + 64];
         let mut request = GetUri {
@@ -330,15 +324,5 @@ impl Drop for RpcSession {
         if code != 0 {
             tracing::debug!("remote_handle64_close gave {}", super::aee::AeeCode(code));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dsp_gets_the_newest_library_that_it_runs() {
-        assert_eq!([0x73, 0x75, 0x77, 0x79, 0x81, 0x85].map(built_for), [0x73, 0x75, 0x75, 0x79, 0x81, 0x81]);
     }
 }

@@ -78,6 +78,11 @@ fn a_model_that_does_not_fit_one_session() {
     );
     assert_eq!(output.status.code(), Some(1));
     same_tokens(&standin, &[&["--sessions", "2"], &small[..]].concat());
+    // What is known of the DSP's memory decides by itself.
+    let told = [&one[..], &["--session-memory", "8000000"]].concat();
+    let output = standin.hexflash(&told).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && text.contains("split over 2]"), "{text}");
 }
 
 /// More sessions than the DSP has.

@@ -1,5 +1,7 @@
 //! `hexflash info`: what a model file holds, and how much memory it takes.
 
+mod fit;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
@@ -8,11 +10,16 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
+use super::interrupt::cancel_on_signals;
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::{CliError, print_json};
-use hexflash::engine::{EngineOptions, MemoryPlan, list_program, memory_needs, program_names};
+use hexflash::Error;
+use hexflash::engine::{
+    EngineError, EngineOptions, MemoryPlan, ModelFit, estimate_fit, list_program, memory_needs, program_names,
+};
 use hexflash::gguf::{Gguf, Value};
-use hexflash::model::{self, Decoder};
+use hexflash::model::{self, Decoder, ModelError};
+use hexflash::weights::WeightError;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -61,26 +68,28 @@ struct Tensor<'g> {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let gguf = args.model.open()?;
-    let config = model::read(&gguf)?;
-    let device = args.device.open()?;
-    let draft = args.spec.drafter.open()?;
+    // Without a download, nothing here takes long enough to be ended in order.
+    let cancel = args.model.may_download().then(cancel_on_signals).unwrap_or_default();
+    let gguf = args.model.open(&cancel)?;
     let options = EngineOptions {
         speculate: args.spec.speculates()?,
         sequences: args.parallel,
         snapshot_bytes: u64::from(args.snapshots) << 20,
         ..args.engine.options()
     };
-    if let Some(program) = &args.program {
-        let listing = list_program(&gguf, draft.as_ref(), &options, device.info(), program)?;
-        if args.json {
-            print_json(&listing)?;
-        } else {
-            write!(std::io::stdout().lock(), "{listing}")?;
+    let looked = match Looked::new(args, &gguf, &options) {
+        Ok(Some(looked)) => Ok(looked),
+        Ok(None) => return Ok(ExitCode::SUCCESS),
+        // What is wrong with a draft model is no matter of the file that is shown.
+        Err(error) if args.program.is_none() && !args.spec.drafter.is_given() && is_foreign(&error) => {
+            Err(error.to_string())
         }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let memory = memory_needs(&gguf, draft.as_ref(), &options, device.info())?;
+        Err(error) => return Err(error),
+    };
+    let fit = match &looked {
+        Ok(looked) => Some(looked.fit.clone()),
+        Err(_) => estimate_fit(&gguf, &options),
+    };
     let tensors: Vec<_> = gguf
         .tensors()
         .map(|t| Tensor { name: &t.name, r#type: t.ggml_type.name(), ne: t.shape(), bytes: t.size })
@@ -92,13 +101,68 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             "version": gguf.version(),
             "metadata": metadata,
             "tensors": tensors,
-            "memory": memory,
+            "memory": looked.as_ref().ok().map(|looked| &looked.memory),
+            "unsupported": looked.as_ref().err(),
+            "fit": fit,
         });
         print_json(&report)?;
     } else {
-        print(&mut std::io::stdout().lock(), &gguf, &config, &tensors, &memory, args.tensors)?;
+        let out = &mut std::io::stdout().lock();
+        print_file(out, &gguf, &tensors, args.tensors)?;
+        match &looked {
+            Ok(looked) => print_model(out, &looked.config, &looked.memory, &tensors)?,
+            Err(reason) => writeln!(out, "\nthis version does not run it: {reason}")?,
+        }
+        match &fit {
+            Some(fit) => fit::print(out, fit)?,
+            None => writeln!(out, "\nits metadata do not say how much memory its caches would take")?,
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is known of a model that this version runs.
+struct Looked {
+    config: Decoder,
+    memory: MemoryPlan,
+    fit: ModelFit,
+}
+
+impl Looked {
+    /// Looks at a model; or prints the program that is asked for instead, and gives `None`.
+    fn new(args: &Args, gguf: &Gguf, options: &EngineOptions) -> Result<Option<Self>, CliError> {
+        let config = model::read(gguf)?;
+        let draft = args.spec.drafter.open()?;
+        let draft = draft.as_ref();
+        let device = args.device.open_for(gguf, draft, options)?;
+        let Some(program) = &args.program else {
+            let memory = memory_needs(gguf, draft, options, device.info())?;
+            let fit = hexflash::engine::fit(gguf, draft, options)?;
+            return Ok(Some(Self { config, memory, fit }));
+        };
+        let listing = list_program(gguf, draft, options, device.info(), program)?;
+        if args.json {
+            print_json(&listing)?;
+        } else {
+            write!(std::io::stdout().lock(), "{listing}")?;
+        }
+        Ok(None)
+    }
+}
+
+/// Whether nothing is wrong with a model but that this version does not run its kind.
+fn is_foreign(error: &CliError) -> bool {
+    let CliError::Library(error) = error else { return false };
+    let is_kind =
+        |error: &ModelError| matches!(error, ModelError::Architecture { .. } | ModelError::Kind { .. });
+    match error {
+        Error::Model(error) | Error::Engine(EngineError::Model(error)) => is_kind(error),
+        Error::Engine(EngineError::Weights(error)) => {
+            // A norm that is quantized is a mistake.
+            matches!(error, WeightError::UnsupportedType { plain: false, .. })
+        }
+        _ => false,
+    }
 }
 
 /// An integer; as text where JSON's readers would round it.
@@ -131,14 +195,8 @@ fn mib(bytes: u64) -> String {
     format!("{:>10.2} MiB", bytes as f64 / 1048576.0)
 }
 
-fn print(
-    out: &mut impl Write,
-    gguf: &Gguf,
-    config: &Decoder,
-    tensors: &[Tensor<'_>],
-    memory: &MemoryPlan,
-    all: bool,
-) -> std::io::Result<()> {
+/// What the file holds.
+fn print_file(out: &mut impl Write, gguf: &Gguf, tensors: &[Tensor<'_>], all: bool) -> std::io::Result<()> {
     writeln!(out, "{}: GGUF version {}, {} tensors", gguf.path().display(), gguf.version(), tensors.len())?;
     writeln!(out, "\nmetadata")?;
     for (key, v) in gguf.meta().iter() {
@@ -148,9 +206,6 @@ fn print(
         };
         writeln!(out, "  {key:<44} {text}")?;
     }
-    writeln!(out, "\nmodel")?;
-    writeln!(out, "  {} layers: {}", config.layers.len(), config.mixers())?;
-    writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff(), config.n_vocab)?;
     writeln!(out, "\ntensors")?;
     let mut types: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for t in tensors {
@@ -163,6 +218,19 @@ fn print(
     for (name, (count, bytes)) in types {
         writeln!(out, "  {name:<8} {count:>5} tensors {}", mib(bytes))?;
     }
+    Ok(())
+}
+
+/// What a model is that this version runs, and the memory that it takes.
+fn print_model(
+    out: &mut impl Write,
+    config: &Decoder,
+    memory: &MemoryPlan,
+    tensors: &[Tensor<'_>],
+) -> std::io::Result<()> {
+    writeln!(out, "\nmodel")?;
+    writeln!(out, "  {} layers: {}", config.layers.len(), config.mixers())?;
+    writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff(), config.n_vocab)?;
     let over =
         if memory.sessions > 1 { format!(" over {} sessions", memory.sessions) } else { String::new() };
     let each = match memory.sequences {

@@ -1,0 +1,86 @@
+//! How much memory sessions can have: what is known of each version of the Hexagon NPU.
+
+use serde::Serialize;
+
+use super::{DeviceError, DeviceOptions};
+
+/// What a session, which is a process on the DSP, can map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SessionLimits {
+    /// Bytes of all its mappings.
+    pub total: u64,
+    /// Bytes of one of them.
+    pub mapping: u64,
+}
+
+/// A version of the Hexagon NPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chip {
+    /// Its number, as the vendor's library gives it: 0x73.
+    pub arch: u32,
+    /// Its name.
+    pub name: &'static str,
+    /// What its sessions can map.
+    pub limits: SessionLimits,
+}
+
+/// Addresses have 32 bits, of which the process and its libraries take some. This is what ggml-hexagon counts
+/// with from v75 on, in bytes.
+const TOTAL: u64 = 3_355_443_200;
+/// The same for v73.
+const TOTAL_V73: u64 = 3000 << 20;
+/// Largest mapping of v73, in whole pages of 4 KiB: its call takes the length as a signed integer of 32 bits.
+const MAPPING_V73: u64 = (1 << 31) - 4096;
+
+/// A version that maps as much at once as in all.
+const fn chip(arch: u32, name: &'static str) -> Chip {
+    Chip { arch, name, limits: SessionLimits { total: TOTAL, mapping: TOTAL } }
+}
+
+/// The versions that libraries are built for, oldest first. Their limits come from other projects' code
+/// for the vendor's interfaces, and have not been seen here.
+pub const CHIPS: [Chip; 4] = [
+    Chip { arch: 0x73, name: "v73", limits: SessionLimits { total: TOTAL_V73, mapping: MAPPING_V73 } },
+    chip(0x75, "v75"),
+    chip(0x79, "v79"),
+    chip(0x81, "v81"),
+];
+
+impl Chip {
+    /// The newest of [`CHIPS`] whose libraries run on a DSP of version `arch`; the oldest if none does.
+    pub fn for_arch(arch: u32) -> Self {
+        CHIPS.into_iter().rfind(|chip| chip.arch <= arch).unwrap_or(CHIPS[0])
+    }
+}
+
+/// What each session of a device can map: as the options say, else as its version can; `None` where
+/// memory of this machine is all that limits it.
+///
+/// # Errors
+/// The version cannot be asked for.
+pub fn session_limits(device: &str, options: &DeviceOptions) -> Result<Option<SessionLimits>, DeviceError> {
+    let known = match device {
+        #[cfg(unix)]
+        "htp" => Some(Chip::for_arch(super::htp::arch(options)?).limits),
+        _ => None,
+    };
+    Ok(match options.session_bytes {
+        None => known,
+        Some(total) => {
+            Some(SessionLimits { total, mapping: known.map_or(total, |known| known.mapping.min(total)) })
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dsp_gets_the_newest_library_that_it_runs() {
+        assert_eq!(
+            [0x73, 0x75, 0x77, 0x79, 0x81, 0x85].map(|arch| Chip::for_arch(arch).arch),
+            [0x73, 0x75, 0x75, 0x79, 0x81, 0x81]
+        );
+    }
+}
