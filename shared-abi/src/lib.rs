@@ -84,6 +84,7 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         accept::FINGERPRINT,
         Op::FINGERPRINT,
         op::params::RopeMode::FINGERPRINT,
+        op::params::Gating::FINGERPRINT,
         op::params::Visibility::FINGERPRINT,
         op::FINGERPRINT,
         DType::FINGERPRINT,

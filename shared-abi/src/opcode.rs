@@ -54,5 +54,11 @@ wire_enum! {
         KvAppend = 24 "KV_APPEND",
         /// Saves the state of a slot as a snapshot, or restores it.
         CopySlot = 25 "COPY_SLOT",
+        /// Activations times the weights of the experts that ids name.
+        MulMatId = 26 "MUL_MAT_ID",
+        /// The best experts of each token, and their weights.
+        TopkMoe = 27 "TOPK_MOE",
+        /// What the experts of a token gave, each times its weight, added in their order.
+        WeightedSum = 28 "WEIGHTED_SUM",
     }
 }

@@ -77,7 +77,7 @@ wire_enum! {
         VtcmTooSmall = 27 "VTCM too small for the op",
         /// A step register is outside its bounds. Detail: the register's number.
         BadRegister = 28 "step register out of bounds",
-        /// A token or row id read from memory is out of range. Detail: the id.
+        /// The id of a token, a row or an expert that was read from memory is out of range. Detail: the id.
         BadRowIndex = 29 "row index out of range",
         /// A DMA transfer failed. Detail: the engine's status word.
         DmaError = 30 "DMA transfer failed",

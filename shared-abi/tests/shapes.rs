@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Case, FLASH, N_CTX, OUT, ROPE, valid};
-use hexflash_abi::op::{Op, params};
+use common::{Case, FLASH, N_CTX, OUT, ROPE, TOPK, valid};
+use hexflash_abi::op::{MAX_EXPERTS, Op, params};
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 
 /// Gives one operand another shape and asserts that `detail` is blamed for it.
@@ -64,18 +64,115 @@ fn mul_mat() {
 }
 
 #[test]
-fn mul_mat_takes_the_activations_that_go_with_its_weights() {
+fn products_take_the_activations_that_go_with_their_weights() {
     for &weights in DType::ALL.iter().filter(|t| t.tile_group().is_some()) {
         for activations in [DType::F32, DType::Q8Act] {
-            let mut case = valid(Op::MulMat);
-            case.retype(0, weights);
-            case.retype(1, activations);
-            if weights.wants_q8_activations() == (activations == DType::Q8Act) {
-                assert_eq!(case.check(), Ok(()), "{weights} with {activations}");
-            } else {
-                case.refused(ErrorCode::BadType, 1);
+            for op in [Op::MulMat, Op::MulMatId] {
+                let mut case = valid(op);
+                case.retype(0, weights);
+                case.retype(1, activations);
+                if weights.wants_q8_activations() == (activations == DType::Q8Act) {
+                    assert_eq!(case.check(), Ok(()), "{op}: {weights} with {activations}");
+                } else {
+                    case.refused(ErrorCode::BadType, 1);
+                }
             }
         }
+    }
+}
+
+#[test]
+fn mul_mat_id() {
+    // w{256,64,5,1}, x{256,1,4,1}, ids{2,4,1,1} -> y{64,2,4,1}
+    let op = Op::MulMatId;
+    bad_shape(op, 0, [255, 64, 5, 1], 1);
+    bad_shape(op, 0, [256, 63, 5, 1], OUT);
+    bad_shape(op, 0, [256, 64, 5, 2], 0);
+    for x in [[255, 1, 4, 1], [256, 3, 4, 1], [256, 5, 4, 1], [256, 1, 1, 1], [256, 1, 4, 2]] {
+        bad_shape(op, 1, x, 1);
+    }
+    for ids in [[2, 4, 2, 1], [2, 4, 1, 2]] {
+        bad_shape(op, 2, ids, 2);
+    }
+    for y in [[65, 2, 4, 1], [64, 1, 4, 1], [64, 2, 5, 1], [64, 2, 4, 2]] {
+        bad_shape(op, OUT, y, OUT);
+    }
+    // A row of x for each expert of a token.
+    let mut case = uncut(op);
+    case.reshape(1, [256, 2, 4, 1]);
+    assert_eq!(case.check(), Ok(()));
+
+    // As many as there are, and one more.
+    let used = |n_expert: u32, n_used: u32| {
+        let mut case = uncut(op);
+        case.reshape(0, [256, 64, n_expert, 1]);
+        case.reshape(2, [n_used, 4, 1, 1]);
+        case.reshape(OUT, [64, n_used, 4, 1]);
+        case
+    };
+    for n in [1, 5, MAX_EXPERTS] {
+        assert_eq!(used(n, n).check(), Ok(()));
+        used(n, n + 1).refused(ErrorCode::BadShape, 2);
+    }
+    used(MAX_EXPERTS + 1, 1).refused(ErrorCode::BadShape, 0);
+    // A step of fewer tokens would have fewer experts to each.
+    let mut case = used(5, 4);
+    case.operand(2).token_axis = 0;
+    case.refused(ErrorCode::BadShape, 2);
+}
+
+#[test]
+fn topk_moe() {
+    // logits{40,4,1,1}, bias{40,1,1,1} -> ids{3,4,1,1}, weights{3,4,1,1}
+    let op = Op::TopkMoe;
+    for logits in [[40, 4, 2, 1], [40, 4, 1, 2]] {
+        bad_shape(op, 0, logits, 0);
+    }
+    for bias in [[39, 1, 1, 1], [40, 2, 1, 1], [40, 1, 2, 1], [40, 1, 1, 2]] {
+        bad_shape(op, 1, bias, 1);
+    }
+    for ids in [[3, 5, 1, 1], [3, 4, 2, 1], [3, 4, 1, 2]] {
+        bad_shape(op, OUT, ids, OUT);
+    }
+    for weights in [[2, 4, 1, 1], [3, 5, 1, 1], [3, 4, 2, 1], [3, 4, 1, 2]] {
+        bad_shape(op, OUT + 1, weights, OUT + 1);
+    }
+    let used = |n_expert: u32, n_used: u32| {
+        let mut case = uncut(op);
+        case.reshape(0, [n_expert, 4, 1, 1]);
+        case.reshape(1, [n_expert, 1, 1, 1]);
+        case.reshape(OUT, [n_used, 4, 1, 1]);
+        case.reshape(OUT + 1, [n_used, 4, 1, 1]);
+        case
+    };
+    for n in [1, 40, MAX_EXPERTS] {
+        assert_eq!(used(n, n).check(), Ok(()));
+        used(n, n + 1).refused(ErrorCode::BadShape, OUT);
+    }
+    used(MAX_EXPERTS + 1, 1).refused(ErrorCode::BadShape, 0);
+    for (word, params) in [
+        (0, params::TopkMoe { gating: 0, ..TOPK }),
+        (0, params::TopkMoe { gating: 4, ..TOPK }),
+        (1, params::TopkMoe { normalize: 2, ..TOPK }),
+        (2, params::TopkMoe { scale: f32::NAN, ..TOPK }),
+        (2, params::TopkMoe { scale: f32::INFINITY, ..TOPK }),
+    ] {
+        let mut case = valid(op);
+        case.set_params(&params);
+        case.refused(ErrorCode::BadParam, word);
+    }
+}
+
+#[test]
+fn weighted_sum() {
+    // x{32,3,4,1}, weights{3,4,1,1} -> y{32,4,1,1}
+    let op = Op::WeightedSum;
+    bad_shape(op, 0, [32, 3, 4, 2], 0);
+    for weights in [[2, 4, 1, 1], [3, 5, 1, 1], [3, 4, 2, 1], [3, 4, 1, 2]] {
+        bad_shape(op, 1, weights, 1);
+    }
+    for y in [[31, 4, 1, 1], [32, 5, 1, 1], [32, 4, 2, 1], [32, 4, 1, 2]] {
+        bad_shape(op, OUT, y, OUT);
     }
 }
 

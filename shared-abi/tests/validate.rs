@@ -138,7 +138,7 @@ fn tensor(edit: impl FnOnce(&mut hexflash_abi::program::TensorDesc)) -> Case {
 #[test]
 fn tensor_fields() {
     tensor(|t| t.dtype = 0).refused_early(ErrorCode::UnknownType, 0);
-    tensor(|t| t.dtype = 21).refused_early(ErrorCode::UnknownType, 21);
+    tensor(|t| t.dtype = 32).refused_early(ErrorCode::UnknownType, 32);
     tensor(|t| t.reserved = 1).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.flags = 8).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.buffer = 1).refused_early(ErrorCode::UnknownBuffer, 1);
@@ -275,7 +275,7 @@ fn op_fields() {
         case
     };
     op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
-    op(|o| o.opcode = 26).refused(ErrorCode::UnknownOp, 26);
+    op(|o| o.opcode = 29).refused(ErrorCode::UnknownOp, 29);
     op(|o| o.part = 6).refused(ErrorCode::BadCount, 6);
     op(|o| o.part = u16::MAX).refused(ErrorCode::BadCount, 0xffff);
     assert_eq!(op(|o| o.part = PARTS as u16 - 1).check(), Ok(()));

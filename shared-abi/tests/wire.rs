@@ -11,7 +11,7 @@ use hexflash_abi::message::{
     Unload, Unmap,
 };
 use hexflash_abi::op::Op;
-use hexflash_abi::op::params::{self, RopeMode, Visibility};
+use hexflash_abi::op::params::{self, Gating, RopeMode, Visibility};
 use hexflash_abi::program::{BufferRef, Numerics, OpDesc, PARTS, ProgramHeader, TensorDesc, TensorFlags};
 use hexflash_abi::registers::{Halt, REGISTER_COUNT, Register, StepRegisters};
 use hexflash_abi::validate::{BufferInfo, Program};
@@ -125,6 +125,14 @@ pinned!(
 );
 
 pinned!(
+    gatings,
+    Gating,
+    Softmax = 1 "softmax",
+    Sigmoid = 2 "sigmoid",
+    SoftmaxOfChosen = 3 "softmax of the chosen",
+);
+
+pinned!(
     numerics,
     Numerics,
     Exact = 1 "exact",
@@ -159,6 +167,9 @@ pinned!(
     SetTokens = 23 "SET_TOKENS",
     KvAppend = 24 "KV_APPEND",
     CopySlot = 25 "COPY_SLOT",
+    MulMatId = 26 "MUL_MAT_ID",
+    TopkMoe = 27 "TOPK_MOE",
+    WeightedSum = 28 "WEIGHTED_SUM",
 );
 
 pinned!(
@@ -224,7 +235,7 @@ fn constants() {
 fn layout_hash() {
     assert_eq!(LAYOUT_HASH, PINNED_HASH);
 }
-const PINNED_HASH: u64 = 0x2820_e9b7_825e_d926;
+const PINNED_HASH: u64 = 0x00bc_a513_a04b_7167;
 
 /// Every type that a macro of `wire.rs` defines is a part of the hash. (That a change of any part changes it
 /// is tested beside the macros.)

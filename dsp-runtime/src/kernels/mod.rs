@@ -27,7 +27,9 @@ pub mod rows;
 mod slots;
 pub mod ssm_conv;
 pub mod swiglu;
+pub mod topk_moe;
 mod variant;
+pub mod weighted_sum;
 
 use hexflash_abi::op::{Op, Operand};
 use hexflash_abi::program::{MAX_DST, MAX_SRC, OpDesc};
@@ -111,7 +113,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
     let (variant, vtcm) = match op {
         Op::RmsNorm => (Variant::RmsNorm, none),
         Op::L2Norm => (Variant::L2Norm, none),
-        Op::MulMat => (mul_mat::variant(shapes)?, mul_mat::plan(shapes)),
+        Op::MulMat | Op::MulMatId => (mul_mat::variant(shapes)?, mul_mat::plan(shapes)),
         Op::Quantize => (Variant::Quantize, none),
         Op::GetRows => (Variant::GetRows, none),
         Op::SetRows => (Variant::SetRows, none),
@@ -134,6 +136,8 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::SetTokens => (Variant::SetTokens, none),
         Op::KvAppend => (Variant::KvAppend, none),
         Op::CopySlot => (Variant::CopySlot, none),
+        Op::TopkMoe => (Variant::TopkMoe, none),
+        Op::WeightedSum => (Variant::WeightedSum, none),
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
     Ok(Plan { variant, vtcm })
@@ -186,6 +190,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::SetTokens => accept::set_tokens(run),
         Variant::KvAppend => flash_attn::kv_append(run),
         Variant::CopySlot => copy_slot::run(run),
+        Variant::TopkMoe => topk_moe::run(run),
+        Variant::WeightedSum => weighted_sum::run(run),
     }
 }
 

@@ -26,37 +26,37 @@ variants! {
     RmsNorm "rms_norm",
     /// L2_NORM.
     L2Norm "l2_norm",
-    /// MUL_MAT with F32 weights.
+    /// MUL_MAT and MUL_MAT_ID with F32 weights.
     MulMatF32 "mul_mat f32",
-    /// MUL_MAT with F16 weights.
+    /// MUL_MAT and MUL_MAT_ID with F16 weights.
     MulMatF16 "mul_mat f16",
-    /// MUL_MAT with Q8_0 weights.
+    /// MUL_MAT and MUL_MAT_ID with Q8_0 weights.
     MulMatQ8_0 "mul_mat q8_0",
-    /// MUL_MAT with Q4_0 weights.
+    /// MUL_MAT and MUL_MAT_ID with Q4_0 weights.
     MulMatQ4_0 "mul_mat q4_0",
-    /// MUL_MAT with Q4_1 weights.
+    /// MUL_MAT and MUL_MAT_ID with Q4_1 weights.
     MulMatQ4_1 "mul_mat q4_1",
-    /// MUL_MAT with Q5_0 weights.
+    /// MUL_MAT and MUL_MAT_ID with Q5_0 weights.
     MulMatQ5_0 "mul_mat q5_0",
-    /// MUL_MAT with Q5_1 weights.
+    /// MUL_MAT and MUL_MAT_ID with Q5_1 weights.
     MulMatQ5_1 "mul_mat q5_1",
-    /// MUL_MAT with IQ4_NL weights.
+    /// MUL_MAT and MUL_MAT_ID with IQ4_NL weights.
     MulMatIQ4NL "mul_mat iq4_nl",
-    /// MUL_MAT with MXFP4 weights.
+    /// MUL_MAT and MUL_MAT_ID with MXFP4 weights.
     MulMatMXFP4 "mul_mat mxfp4",
-    /// MUL_MAT with Q2_K weights.
+    /// MUL_MAT and MUL_MAT_ID with Q2_K weights.
     MulMatQ2K "mul_mat q2_k",
-    /// MUL_MAT with Q3_K weights.
+    /// MUL_MAT and MUL_MAT_ID with Q3_K weights.
     MulMatQ3K "mul_mat q3_k",
-    /// MUL_MAT with Q4_K weights.
+    /// MUL_MAT and MUL_MAT_ID with Q4_K weights.
     MulMatQ4K "mul_mat q4_k",
-    /// MUL_MAT with Q5_K weights.
+    /// MUL_MAT and MUL_MAT_ID with Q5_K weights.
     MulMatQ5K "mul_mat q5_k",
-    /// MUL_MAT with Q6_K weights.
+    /// MUL_MAT and MUL_MAT_ID with Q6_K weights.
     MulMatQ6K "mul_mat q6_k",
-    /// MUL_MAT with IQ4_XS weights.
+    /// MUL_MAT and MUL_MAT_ID with IQ4_XS weights.
     MulMatIQ4XS "mul_mat iq4_xs",
-    /// MUL_MAT with BF16 weights.
+    /// MUL_MAT and MUL_MAT_ID with BF16 weights.
     MulMatBF16 "mul_mat bf16",
     /// QUANTIZE.
     Quantize "quantize",
@@ -104,6 +104,10 @@ variants! {
     KvAppend "kv_append",
     /// COPY_SLOT.
     CopySlot "copy_slot",
+    /// TOPK_MOE.
+    TopkMoe "topk_moe",
+    /// WEIGHTED_SUM.
+    WeightedSum "weighted_sum",
 }
 
 impl Variant {

@@ -4,7 +4,7 @@ use hexflash_abi::Op;
 use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 
-use super::block::{Layer, Mix};
+use super::block::{FeedForward, Layer, Mix, Moe};
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;
@@ -146,9 +146,17 @@ impl Decoder {
         kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect::<Vec<_>>().join(", ")
     }
 
-    /// Width inside of the widest MLP.
+    /// Width inside of the widest MLP or expert.
     pub fn n_ff(&self) -> u32 {
-        self.layers.iter().map(|layer| layer.mlp.n_ff).max().unwrap_or(0)
+        self.layers.iter().map(|layer| layer.mlp.n_ff()).max().unwrap_or(0)
+    }
+
+    /// The mixture of experts of the last layer, if it has one: those before it may be dense.
+    pub fn experts(&self) -> Option<&Moe> {
+        match &self.layers.last()?.mlp {
+            FeedForward::Mlp(_) => None,
+            FeedForward::Moe(moe) => Some(moe),
+        }
     }
 
     /// Label of the LM head's weight.

@@ -27,7 +27,10 @@ mod scope;
 mod split;
 mod tensors;
 
-pub use block::{Attention, DeltaNet, Gate, KvCache, KvFormat, Layer, Mix, Mixer, Mlp, Norms, Queries, Rope};
+pub use block::{
+    Attention, DeltaNet, FeedForward, Gate, KvCache, KvFormat, Layer, Mix, Mixer, Mlp, Moe, Norms, Queries,
+    Rope, Router,
+};
 pub use decoder::Decoder;
 pub use draft::{BLOCK as DRAFT_BLOCK, DraftModel, keep as keep_draft, read as read_draft};
 pub use error::{DraftError, ModelError};

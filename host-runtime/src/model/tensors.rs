@@ -67,6 +67,11 @@ impl WeightMap {
         Self { places: plan.specs.iter().filter_map(place).collect(), projections: plan.projections }
     }
 
+    /// Whether there is a weight of this label.
+    pub fn has(&self, label: &str) -> bool {
+        self.places.contains_key(label)
+    }
+
     /// The weights of both maps.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
@@ -138,6 +143,11 @@ impl<'g> WeightPlanner<'g> {
     pub(super) fn finish(mut self) -> WeightPlan {
         self.plan.specs.append(&mut self.constants);
         self.plan
+    }
+
+    /// Whether the file has a tensor.
+    pub(super) fn has(&self, scope: Scope, tensor: &str) -> bool {
+        self.gguf.tensor(&scope.name(tensor)).is_some()
     }
 
     fn check(&self, name: &str, ne: &[u64]) -> Result<(), ModelError> {

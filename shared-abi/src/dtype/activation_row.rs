@@ -4,8 +4,8 @@
 ///
 /// `k` values padded with zeros to a multiple of 256, then an f32 scale per 32 (rounded to f16, as ggml's
 /// Q8_0 block has it, so that both compute with the same numbers), then an i32 sum of the int8 values per 16,
-/// then the scales once more, as f16: HVX multiplies them with the weights' own in one instruction. Last, an f32
-/// per 32: the scale times the sum of the int8 values, which weights with mins are multiplied with.
+/// then the scales once more, as f16: HVX multiplies them with the weights' own in one instruction. Last, an
+/// f32 per 32: the scale times the sum of the int8 values, which weights with mins are multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationRow {
     /// Values of the row, padding included.

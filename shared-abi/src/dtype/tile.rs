@@ -46,8 +46,9 @@
 //! * f16 per tile: the low half of vector t / 2 for even tiles t, the high half for odd ones.
 //! * A byte per tile in `MXFP4x32`: byte t. In `IQ4_XSx32`: byte t % 4 of vector t / 4. In `Q4_Kx32` and
 //!   `Q5_Kx32` vector t / 2 has, for the even tile and the odd one: s, s, m, m.
-//! * A byte per 16 k: vector t / 2 has, for the even tile and the odd one, those of their first halves and then
-//!   those of their second halves: even, odd, even, odd. In `Q2_Kx32` the low nibble is s and the high one m.
+//! * A byte per 16 k: vector t / 2 has, for the even tile and the odd one, those of their first halves and
+//!   then those of their second halves: even, odd, even, odd. In `Q2_Kx32` the low nibble is s and the high
+//!   one m.
 //! * The last vector, where there is one: f16 d in the low half, f16 dmin in the high one.
 
 use super::DType;

@@ -21,6 +21,7 @@ pub mod flash_attn;
 pub mod gated_delta_net;
 pub mod get_rows;
 pub mod mul_mat;
+pub mod mul_mat_id;
 pub mod norm;
 pub mod quantize;
 pub mod rope;
@@ -29,7 +30,9 @@ pub mod set_rows;
 mod spec;
 pub mod ssm_conv;
 pub mod swiglu;
+pub mod topk_moe;
 pub mod unary;
+pub mod weighted_sum;
 
 pub use crate::opcode::Op;
 pub use accept::MAX_STOPS;
@@ -41,6 +44,7 @@ pub use param::Field;
 pub use rule::Operands;
 pub use spec::OpSpec;
 pub use ssm_conv::MAX_TAPS;
+pub use topk_moe::MAX_EXPERTS;
 
 use crate::dtype::DTypes;
 use crate::wire::Fingerprint;
@@ -56,6 +60,7 @@ pub mod params {
     pub use super::rope::{Rope, RopeMode};
     pub use super::ssm_conv::SsmConv;
     pub use super::swiglu::Swiglu;
+    pub use super::topk_moe::{Gating, TopkMoe};
     pub use super::unary::Scale;
 }
 
@@ -84,6 +89,9 @@ impl Op {
             Self::SetTokens => accept::SET_TOKENS,
             Self::KvAppend => kv_append::SPEC,
             Self::CopySlot => copy_slot::SPEC,
+            Self::MulMatId => mul_mat_id::SPEC,
+            Self::TopkMoe => topk_moe::SPEC,
+            Self::WeightedSum => weighted_sum::SPEC,
         }
     }
 }

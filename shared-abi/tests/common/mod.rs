@@ -183,6 +183,8 @@ pub const FLASH: params::FlashAttn =
 
 pub const ACCEPT: params::Accept = params::Accept { block: TOKENS, n_ctx: N_CTX };
 
+pub const TOPK: params::TopkMoe = params::TopkMoe { gating: 1, normalize: 1, scale: 1.0 };
+
 pub const SET_TOKENS: params::SetTokens =
     params::SetTokens { register: Register::NDraft as u32, plus: TOKENS };
 
@@ -291,6 +293,22 @@ pub fn valid(op: Op) -> Case {
         Op::CopySlot => {
             let (x, y) = (c.fixed(F32, [32, 3, 2, 1]), c.fixed(F32, [32, 3, 2, 5]));
             c.op(op, &[x], &[y], &params::CopySlot { restore: 0 });
+        }
+        Op::MulMatId => {
+            let src = [c.fixed(Q4_0x32, [256, 64, 5, 1]), c.cut(2, Q8Act, [256, 1, 4, 1])];
+            let ids = c.cut(1, I32, [2, 4, 1, 1]);
+            let y = c.cut(2, F32, [64, 2, 4, 1]);
+            c.op(op, &[src[0], src[1], ids], &[y], &none);
+        }
+        Op::TopkMoe => {
+            let src = [c.cut(1, F32, [40, 4, 1, 1]), c.fixed(F32, [40, 1, 1, 1])];
+            let (ids, weights) = (c.cut(1, I32, [3, 4, 1, 1]), c.cut(1, F32, [3, 4, 1, 1]));
+            c.op(op, &src, &[ids, weights], &TOPK);
+        }
+        Op::WeightedSum => {
+            let src = [c.cut(2, F32, [32, 3, 4, 1]), c.cut(1, F32, [3, 4, 1, 1])];
+            let y = c.cut(1, F32, [32, 4, 1, 1]);
+            c.op(op, &src, &[y], &none);
         }
         Op::KvAppend => {
             let (k, v) = (c.cut(2, F32, [64, 1, 4, 1]), c.cut(2, F32, [64, 1, 4, 1]));

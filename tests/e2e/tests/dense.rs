@@ -1,4 +1,4 @@
-//! Dense models of every architecture but Qwen3.5, with random weights: neither steps of any width nor
+//! Models of every architecture but Qwen3.5, with random weights: neither steps of any width nor
 //! speculation change a token, and attention alone needs no tapes for that.
 
 use std::fs::File;
@@ -29,6 +29,9 @@ const HEAD: u64 = 32;
 const VOCABULARY: u64 = 4096;
 const CONTEXT: u32 = 192;
 const TAPS: u64 = 3;
+const EXPERTS: u64 = 8;
+const USED: u64 = 3;
+const EXPERT_MLP: u64 = 40;
 
 /// Whether the LM head is the embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,14 +54,23 @@ struct Kind {
     gemma: bool,
     /// Short convolutions in every other layer, the first included.
     convolutions: bool,
+    /// Experts in place of the MLP, with a bias of their choice beside convolutions.
+    experts: bool,
 }
 
-const QWEN3: Kind =
-    Kind { arch: "qwen3", norms: true, biases: false, divisors: false, gemma: false, convolutions: false };
+const QWEN3: Kind = Kind {
+    arch: "qwen3",
+    norms: true,
+    biases: false,
+    divisors: false,
+    gemma: false,
+    convolutions: false,
+    experts: false,
+};
 const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 7] = [
+const TARGETS: [(Kind, Head); 9] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
@@ -66,11 +78,18 @@ const TARGETS: [(Kind, Head); 7] = [
     (Kind { arch: "smollm3", norms: false, ..QWEN3 }, Head::Tied),
     (Kind { arch: "gemma3", gemma: true, ..QWEN3 }, Head::Tied),
     (LFM2, Head::Tied),
+    (Kind { arch: "qwen3moe", experts: true, ..QWEN3 }, Head::Tied),
+    (Kind { arch: "lfm2moe", experts: true, ..LFM2 }, Head::Tied),
 ];
 
 impl Kind {
     fn has_convolution(self, layer: u64) -> bool {
         self.convolutions && layer.is_multiple_of(2)
+    }
+
+    /// The first layer of lfm2moe has none.
+    fn has_experts(self, layer: u64) -> bool {
+        self.experts && !(self.convolutions && layer == 0)
     }
 }
 
@@ -131,6 +150,15 @@ impl Weights {
         } else {
             self.file.kv(&key, KV_HEADS as u32);
         }
+        if kind.experts {
+            for (key, value) in
+                [("count", EXPERTS), ("used_count", USED), ("feed_forward_length", EXPERT_MLP)]
+            {
+                self.file.kv(&format!("{arch}.expert_{key}"), value as u32);
+            }
+            self.file.kv(&format!("{arch}.expert_gating_func"), 2u32);
+            self.file.kv(&format!("{arch}.leading_dense_block_count"), 1u32);
+        }
         if kind.gemma {
             self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
             self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
@@ -139,9 +167,13 @@ impl Weights {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
             self.norm(&name("ffn_norm"), WIDTH);
-            self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
-            self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
-            self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+            if kind.has_experts(i) {
+                self.experts(kind, i);
+            } else {
+                self.matrix(&name("ffn_gate"), WIDTH, MLP, 1.0);
+                self.matrix(&name("ffn_up"), WIDTH, MLP, 1.0);
+                self.matrix(&name("ffn_down"), MLP, WIDTH, 0.5);
+            }
             if kind.has_convolution(i) {
                 self.matrix(&name("shortconv.in_proj"), WIDTH, 3 * WIDTH, 1.0);
                 self.add(&name("shortconv.conv"), &[TAPS, WIDTH], 0.1, 0.5);
@@ -171,6 +203,20 @@ impl Weights {
         }
         let norm = if kind.convolutions { "token_embd_norm" } else { "output_norm" };
         self.norm(&format!("{norm}.weight"), WIDTH);
+    }
+
+    fn experts(&mut self, kind: Kind, layer: u64) {
+        let name = |suffix: &str| format!("blk.{layer}.ffn_{suffix}.weight");
+        let mut tensor = |name: &str, ne: &[u64], gain: f32| {
+            self.add(name, ne, 0.0, gain / (ne[0] as f32).sqrt());
+        };
+        tensor(&name("gate_inp"), &[WIDTH, EXPERTS], 2.0);
+        tensor(&name("gate_exps"), &[WIDTH, EXPERT_MLP, EXPERTS], 1.0);
+        tensor(&name("up_exps"), &[WIDTH, EXPERT_MLP, EXPERTS], 1.0);
+        tensor(&name("down_exps"), &[EXPERT_MLP, WIDTH, EXPERTS], 1.0);
+        if kind.convolutions {
+            self.add(&format!("blk.{layer}.exp_probs_b.bias"), &[EXPERTS], 0.0, 0.3);
+        }
     }
 
     fn write(self, path: &Path) -> Gguf {

@@ -6,8 +6,9 @@ use hexflash_abi::dtype::QuantGroup;
 
 use super::activations::Activations;
 use super::quants::{Quants, tile};
+use super::sums::{Held, Parked, Sum};
 use super::{PARTIAL, WeightFormat};
-use crate::hvx::{Hvx, VectorPtr};
+use crate::hvx::{Hvx, VectorPtr, math};
 
 /// What the quants of a tile are multiplied with, and what is added to them.
 pub(in crate::kernels) trait Scales: Sync + 'static {
@@ -75,6 +76,17 @@ impl Scales for Exponents {
     }
 }
 
+/// [`Hvx::widen_f16`], where sums must stay in registers by integer operations: the registers are full, and
+/// what a multiplication gives could not wait in memory.
+#[inline(always)]
+fn widen<H: Hvx>(x: H::B) -> (H::F, H::F) {
+    if !H::Q_STAYS {
+        return H::widen_f16(x);
+    }
+    let words = H::words(x);
+    (math::f16_bits_to_f32::<H>(H::shl_i::<16>(words)), math::f16_bits_to_f32::<H>(words))
+}
+
 /// A type with these quants and scales.
 pub(in crate::kernels) struct Flat<Q, S>(PhantomData<(Q, S)>);
 
@@ -84,59 +96,16 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         QuantGroup { tiles: 4, low: Q::LOW, high: Q::HIGH, scales: S::SCALES, mins: S::MINS, d: 0 };
 }
 
-/// The sum of a row so far.
-trait Sum<H: Hvx>: Copy {
-    fn start(sum: H::Q) -> Self;
-    fn add(self, product: H::Q) -> Self;
-    fn end(self) -> H::Q;
-}
-
-/// In a register.
-#[derive(Clone, Copy)]
-struct Held<H: Hvx>(H::Q);
-
-/// In a register or in memory, for a conversion per addition.
-#[derive(Clone, Copy)]
-struct Parked<H: Hvx>(H::F);
-
-impl<H: Hvx> Sum<H> for Held<H> {
-    #[inline(always)]
-    fn start(sum: H::Q) -> Self {
-        Self(sum)
-    }
-
-    #[inline(always)]
-    fn add(self, product: H::Q) -> Self {
-        Self(H::add_q(self.0, product))
-    }
-
-    #[inline(always)]
-    fn end(self) -> H::Q {
-        self.0
-    }
-}
-
-impl<H: Hvx> Sum<H> for Parked<H> {
-    #[inline(always)]
-    fn start(sum: H::Q) -> Self {
-        Self(H::float(sum))
-    }
-
-    #[inline(always)]
-    fn add(self, product: H::Q) -> Self {
-        Self(H::float(H::add_qf(product, self.0)))
-    }
-
-    #[inline(always)]
-    fn end(self) -> H::Q {
-        H::add_qf(H::zero_q(), self.0)
-    }
-}
-
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
 /// activations; as in ggml's `vec_dot_q8_0_q8_0` it is then multiplied by the product of the two scales.
 impl<Q: Quants, S: Scales> WeightFormat for Flat<Q, S> {
     const QUANTIZED: bool = true;
+
+    #[inline(always)]
+    fn most_rows<H: Hvx>() -> usize {
+        // With mins, nothing is left of the registers for results that must not wait in memory.
+        if H::Q_STAYS && S::MINS > 0 { 1 } else { 4 }
+    }
 
     #[inline(always)]
     fn parts(rows: usize) -> usize {
@@ -151,13 +120,14 @@ impl<Q: Quants, S: Scales> WeightFormat for Flat<Q, S> {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
     ) {
-        // Four rows are more than registers hold.
-        //
+        // Where sums must stay in registers, these hold no more than three rows of a type that needs few
+        // besides.
+        let few = Q::FEW_REGISTERS && S::MINS == 0 && R <= 3;
         // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
         unsafe {
-            if H::Q_STAYS && R > 3 {
+            if H::Q_STAYS && !few {
                 Self::all_groups::<H, Parked<H>, R>(weights, groups, x, k, acc);
             } else {
                 Self::all_groups::<H, Held<H>, R>(weights, groups, x, k, acc);
@@ -175,7 +145,7 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
     ) {
         // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
         // vectors (validation), and `k.0` is the first value of a group, and so of a block.
@@ -229,8 +199,9 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
             acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scales.0));
             acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r][0]), scales.1));
             if S::MINS > 0 {
-                // SAFETY: a group has two vectors of mins there (the caller's contract), and `pair` is 0 or 1.
-                let mins = H::widen_f16(unsafe { group.load_b::<H>(Self::GROUP.mins_at() + pair) });
+                // SAFETY: a group has two vectors of mins there (the caller's contract), and `pair` is 0 or
+                // 1.
+                let mins = widen::<H>(unsafe { group.load_b::<H>(Self::GROUP.mins_at() + pair) });
                 // SAFETY: each `x` has `block` and the next one (the caller's contract).
                 let sums = unsafe { [x[r].scaled_sum(block), x[r].scaled_sum(block + 1)] };
                 acc[r] = acc[r].add(H::mul_q(mins.0, H::splat(sums[0])));

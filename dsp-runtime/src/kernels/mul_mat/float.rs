@@ -1,7 +1,9 @@
-//! Groups of F16, BF16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the end.
+//! Groups of F16, BF16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the
+//! end.
 
 use core::marker::PhantomData;
 
+use super::sums::{Held, Sum};
 use super::{PARTIAL, WeightFormat};
 use crate::hvx::{Hvx, LANES, VectorPtr};
 
@@ -55,9 +57,10 @@ impl<W: Widen> WeightFormat for Pairs<W> {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
     ) {
         let x = x.map(|x| x.cast::<f32>());
+        let mut sums = start::<H, R>(acc);
         for g in 0..groups {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
             // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
@@ -67,7 +70,7 @@ impl<W: Widen> WeightFormat for Pairs<W> {
                 for i in 0..LANES / 2 {
                     // SAFETY: `g` is below `groups` and `i` below 16, so this is a vector of a group, which
                     // has 16 of two k each (the caller's contract, point 1).
-                    add_pair::<H, R>(acc, W::widen::<H>(unsafe { group.load_b::<H>(i) }), &x, i, true);
+                    add_pair::<H, R>(&mut sums, W::widen::<H>(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
                 continue;
             }
@@ -75,9 +78,10 @@ impl<W: Widen> WeightFormat for Pairs<W> {
                 // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
                 // vector of a group, which has 16 of two k each (the caller's contract, point 1).
                 let w = W::widen::<H>(unsafe { group.load_b::<H>(i) });
-                add_pair::<H, R>(acc, w, &x, i, 2 * i + 1 < n);
+                add_pair::<H, R>(&mut sums, w, &x, i, 2 * i + 1 < n);
             }
         }
+        end::<H, R>(sums, acc);
     }
 }
 
@@ -98,9 +102,10 @@ impl WeightFormat for F32 {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
     ) {
         let x = x.map(|x| x.cast::<f32>());
+        let mut sums = start::<H, R>(acc);
         for g in 0..groups {
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
             // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
@@ -110,30 +115,49 @@ impl WeightFormat for F32 {
             let w = |i: usize| unsafe { (group.load::<H>(2 * i), group.load::<H>(2 * i + 1)) };
             if n == LANES {
                 for i in 0..LANES / 2 {
-                    add_pair::<H, R>(acc, w(i), &x, i, true);
+                    add_pair::<H, R>(&mut sums, w(i), &x, i, true);
                 }
                 continue;
             }
             for i in 0..n.div_ceil(2) {
-                add_pair::<H, R>(acc, w(i), &x, i, 2 * i + 1 < n);
+                add_pair::<H, R>(&mut sums, w(i), &x, i, 2 * i + 1 < n);
             }
         }
+        end::<H, R>(sums, acc);
+    }
+}
+
+/// The sums of what came before.
+#[inline(always)]
+fn start<H: Hvx, const R: usize>(acc: &[[H::F; PARTIAL]; R]) -> [[Held<H>; PARTIAL]; R] {
+    let mut sums = [[Held::start(acc[0][0]); PARTIAL]; R];
+    for (sums, acc) in sums.iter_mut().zip(acc) {
+        *sums = [Held::start(acc[0]), Held::start(acc[1])];
+    }
+    sums
+}
+
+/// Gives the sums back.
+#[inline(always)]
+fn end<H: Hvx, const R: usize>(sums: [[Held<H>; PARTIAL]; R], acc: &mut [[H::F; PARTIAL]; R]) {
+    for (sums, acc) in sums.into_iter().zip(acc) {
+        *acc = [sums[0].end(), sums[1].end()];
     }
 }
 
 /// Adds the products of pair `i` of k: of both, or of the even one only.
 #[inline(always)]
 fn add_pair<H: Hvx, const R: usize>(
-    acc: &mut [[H::Q; PARTIAL]; R],
+    sums: &mut [[Held<H>; PARTIAL]; R],
     (even, odd): (H::F, H::F),
     x: &[H::Lanes; R],
     i: usize,
     both: bool,
 ) {
-    for (acc, x) in acc.iter_mut().zip(x) {
-        acc[0] = H::add_q(acc[0], H::mul_q(even, H::lane(x, 2 * i)));
+    for (sums, x) in sums.iter_mut().zip(x) {
+        sums[0] = sums[0].add(H::mul_q(even, H::lane(x, 2 * i)));
         if both {
-            acc[1] = H::add_q(acc[1], H::mul_q(odd, H::lane(x, 2 * i + 1)));
+            sums[1] = sums[1].add(H::mul_q(odd, H::lane(x, 2 * i + 1)));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! MUL_MAT: tiled weights times activations, y = W x per row of x.
+//! MUL_MAT: tiled weights times activations, y = W x per row of x. MUL_MAT_ID: the same, where each row has a
+//! matrix of its own (`routes.rs`).
 //!
 //! A unit of work is a strip of 32 output rows, or some short ones, for up to `ROWS` rows of x. Its weights
 //! stream from DDR into the worker's VTCM in pieces, double-buffered: while one piece is multiplied, the next
@@ -13,15 +14,18 @@ mod activations;
 mod flat;
 mod float;
 mod quants;
+mod routes;
+mod sums;
 mod super_block;
 mod types;
 
 use core::marker::PhantomData;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
-use hexflash_abi::op::mul_mat as abi;
+use hexflash_abi::op::{mul_mat as abi, mul_mat_id as by_id};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::routes::Routes;
 pub(super) use self::types::*;
 use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
@@ -47,6 +51,11 @@ const PARTIAL: usize = 2;
 pub(super) trait WeightFormat: Sync {
     /// Whether activations are int8 with a scale per block.
     const QUANTIZED: bool;
+    /// Rows that are multiplied at once, at most: 1, or 4 for as many as the registers hold.
+    #[inline(always)]
+    fn most_rows<H: Hvx>() -> usize {
+        4
+    }
     /// Partial sums of a row, of R at once, that are kept: those that `multiply` adds to, and perhaps more.
     fn parts(rows: usize) -> usize;
 
@@ -61,22 +70,23 @@ pub(super) trait WeightFormat: Sync {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
     );
 }
 
-struct MulMat<W> {
+struct MulMat<'r, W> {
     weights: PhantomData<W>,
-    shape: Product,
+    shape: Product<'r>,
 }
 
-impl<W> MulMat<W> {
-    fn new(shape: Product) -> Self {
+impl<'r, W> MulMat<'r, W> {
+    fn new(shape: Product<'r>) -> Self {
         Self { weights: PhantomData, shape }
     }
 }
 
-struct Product {
+#[derive(Clone, Copy)]
+struct Product<'r> {
     w: View,
     x: View,
     y: View,
@@ -88,6 +98,8 @@ struct Product {
     piece_groups: usize,
     /// Strips of a unit: one, or as many as a piece has.
     strips: usize,
+    /// Which rows each expert multiplies, if this is MUL_MAT_ID; else all rows are every matrix's.
+    routes: Option<&'r Routes>,
 }
 
 /// Bytes of partial sums.
@@ -110,29 +122,43 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let strip = group.strip_bytes(w.ne[0] as usize);
     let room = (vtcm_bytes / workers).saturating_sub(SUMS) / 2;
-    let share = (w.ne[1] as usize).div_ceil(TILE_ROWS) / (UNITS * workers);
+    let all = (w.ne[1] as usize).div_ceil(TILE_ROWS);
+    // Of MUL_MAT_ID a token has so many strips for each of its experts.
+    let used = shapes.optional(by_id::IDS).map_or(1, |(ids, _)| ids.ne[0] as usize);
+    let share = (all.saturating_mul(used) / (UNITS * workers)).min(all);
     let strips = (STRIPS.min(room) / strip).min(share);
     // At least a group; if even that does not fit, `fit` says so.
     let piece = if strips > 1 { strips * strip } else { strip.min(PIECE).min(room) } / group.bytes;
     VtcmPlan::new(SUMS + 2 * piece.max(1) * group.bytes)
 }
 
-/// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}.
+/// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}; with ids{n_used,m}, which make it MUL_MAT_ID,
+/// w{k,n,n_expert}, x{k,n_used|1,m} -> y{n,n_used,m}.
 ///
 /// # Errors
-/// A failed transfer; int8 activations that are not finite. These are looked at here and not left to the
-/// product, because qfloat arithmetic multiplies a NaN scale as if it were a number. F32 activations and all
-/// weights are: a float that large, number or not, gives results that the next norm or ARGMAX does not let
-/// through.
+/// A failed transfer; an id that is no expert's ([`ErrorCode::BadRowIndex`], with the id); int8 activations
+/// that are not finite. These are looked at here and not left to the product, because qfloat arithmetic
+/// multiplies a NaN scale as if it were a number. F32 activations and all weights are: a float that large,
+/// number or not, gives results that the next norm or ARGMAX does not let through.
 pub(super) fn run<W: WeightFormat + 'static>(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (w, x, y) = (run.operand(abi::W)?, run.operand(abi::X)?, run.operand(abi::Y)?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let piece_groups = (run.plan.vtcm.own - SUMS) / 2 / group.bytes;
-    let repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
     let groups = group.count(w.ne[0]);
     let strips = (piece_groups / groups).max(1);
-    let shape = Product { w, x, y, repeat, group, groups, piece_groups, strips };
-    MulMat::<W>::new(shape).run(run)
+    let mut shape = Product { w, x, y, repeat: [1; 2], group, groups, piece_groups, strips, routes: None };
+    if let Some(ids) = run.optional(by_id::IDS) {
+        let (mut routes, mut token) = (Routes::new(), 0);
+        while token < ids.ne[1] {
+            token += routes.gather(&ids, token, w.ne[2])?;
+            run.parallel(&MulMat::<W>::new(Product { routes: Some(&routes), ..shape }))?;
+        }
+    } else {
+        shape.repeat = [x.ne[2] / w.ne[2], x.ne[3] / w.ne[3]];
+        run.parallel(&MulMat::<W>::new(shape))?;
+    }
+    // Here, not in the kernel, whose loops need all registers. It is a word per 128 values.
+    if W::QUANTIZED { shape.check_activations() } else { Ok(()) }
 }
 
 /// A claimed unit: which strips, which rows of x.
@@ -141,9 +167,11 @@ struct Unit {
     /// First strip, and how many.
     strip: usize,
     strips: usize,
+    /// Indices of axes 2 and 3 of w.
+    matrix: [usize; 2],
     /// Indices of axes 2 and 3 of x.
     batch: [usize; 2],
-    /// First row of x, and how many.
+    /// First row of x, or of the routes, and how many.
     row: usize,
     rows: usize,
 }
@@ -159,7 +187,7 @@ struct StagedGroups {
     slot: usize,
 }
 
-impl Product {
+impl Product<'_> {
     /// That all scales of activations are finite.
     fn check_activations(&self) -> Result<(), Fault> {
         let layout = ActivationRow::new(self.x.ne[0]);
@@ -183,19 +211,36 @@ impl Product {
     fn unit(&self, number: usize) -> Unit {
         let all = self.w.ne[1].div_ceil(TILE_ROWS);
         let strip = number * self.strips;
-        if strip < all && self.x.ne[1] <= ROWS {
+        if self.routes.is_none() && strip < all && self.x.ne[1] <= ROWS {
             // The usual case, without divisions, which are function calls on a DSP.
             let strips = self.strips.min(all - strip);
-            return Unit { strip, strips, batch: [0; 2], row: 0, rows: self.x.ne[1] };
+            return Unit { strip, strips, matrix: [0; 2], batch: [0; 2], row: 0, rows: self.x.ne[1] };
         }
         let (turn, rest) = (number % self.turns(), number / self.turns());
         let strip = turn * self.strips;
         let strips = self.strips.min(all - strip);
+        if let Some(routes) = self.routes {
+            let (expert, row, rows) = routes.share(rest);
+            return Unit { strip, strips, matrix: [expert, 0], batch: [0; 2], row, rows };
+        }
         let chunks = self.x.ne[1].div_ceil(ROWS);
         let (chunk, batch) = (rest % chunks, rest / chunks);
         let row = chunk * ROWS;
         let rows = ROWS.min(self.x.ne[1] - row);
-        Unit { strip, strips, batch: [batch % self.x.ne[2], batch / self.x.ne[2]], row, rows }
+        let batch = [batch % self.x.ne[2], batch / self.x.ne[2]];
+        let matrix = [batch[0] / self.repeat[0], batch[1] / self.repeat[1]];
+        Unit { strip, strips, matrix, batch, row, rows }
+    }
+
+    /// Addresses of row `i` of a unit in x and in y.
+    #[inline(always)]
+    fn row(&self, unit: &Unit, i: usize) -> (*const u8, *mut f32) {
+        let at = [unit.row + i, unit.batch[0], unit.batch[1]];
+        let (x, y) = match self.routes {
+            None => (at, at),
+            Some(routes) => routes.row(at[0], self.x.ne[1]),
+        };
+        (self.x.at(x).cast_const(), self.y.at(y).cast())
     }
 
     /// Starts the transfer of the piece after `previous`: of the same unit, or of a newly claimed one.
@@ -206,11 +251,7 @@ impl Product {
             _ => (self.unit(worker.claim()?), 0, previous.map_or(0, |p| 1 - p.slot)),
         };
         let groups = self.piece_groups.min(self.groups - first);
-        let matrix = match unit.batch {
-            [0, 0] => [0, 0],
-            [i, j] => [i / self.repeat[0], j / self.repeat[1]],
-        };
-        let strip = self.w.at([unit.strip, matrix[0], matrix[1]]);
+        let strip = self.w.at([unit.strip, unit.matrix[0], unit.matrix[1]]);
         let src = strip.wrapping_add(first * self.group.bytes);
         let bytes = unit.strips * groups * self.group.bytes;
         let transfer = Transfer::linear(src, self.slot(worker, slot).get(), bytes);
@@ -228,16 +269,7 @@ impl Product {
     }
 }
 
-impl<W: WeightFormat> MulMat<W> {
-    fn run(&self, run: &mut OpRun<'_>) -> Result<(), Fault>
-    where
-        W: 'static,
-    {
-        run.parallel(self)?;
-        // Here, not in the kernel, whose loops need all registers. It is a word per 128 values.
-        if W::QUANTIZED { self.shape.check_activations() } else { Ok(()) }
-    }
-
+impl<W: WeightFormat> MulMat<'_, W> {
     /// Multiplies one piece for all rows of its unit.
     ///
     /// # Safety
@@ -253,7 +285,7 @@ impl<W: WeightFormat> MulMat<W> {
         // (points 1 and 2 of the caller's contract, which `rows` has too); the rows from `done` on, as many
         // as each call takes, are rows of the unit.
         unsafe {
-            if H::REGISTERS >= 16 {
+            if H::REGISTERS >= 16 && W::most_rows::<H>() >= 4 {
                 while rows - done >= 4 {
                     self.rows::<H, 4>(piece, weights, sums, done);
                     done += 4;
@@ -262,7 +294,7 @@ impl<W: WeightFormat> MulMat<W> {
                     return self.rows::<H, 3>(piece, weights, sums, done);
                 }
             }
-            if H::REGISTERS >= 4 {
+            if H::REGISTERS >= 4 && W::most_rows::<H>() >= 2 {
                 while rows - done >= 2 {
                     self.rows::<H, 2>(piece, weights, sums, done);
                     done += 2;
@@ -288,10 +320,8 @@ impl<W: WeightFormat> MulMat<W> {
         at: usize,
     ) {
         let (shape, unit) = (&self.shape, &p.unit);
-        let [b2, b3] = unit.batch;
-        let x: [*const u8; R] =
-            core::array::from_fn(|r| shape.x.at([unit.row + at + r, b2, b3]).cast_const());
-        let y: [*mut f32; R] = core::array::from_fn(|r| shape.y.at([unit.row + at + r, b2, b3]).cast());
+        let rows: [(*const u8, *mut f32); R] = core::array::from_fn(|r| shape.row(unit, at + r));
+        let (x, y) = (rows.map(|(x, _)| x), rows.map(|(_, y)| y));
         let sums = sums.skip(at * PARTIAL);
         let parts = W::parts(R);
         let k = (p.first * shape.group.k, shape.x.ne[0]);
@@ -299,13 +329,13 @@ impl<W: WeightFormat> MulMat<W> {
         let last = p.first + p.groups == shape.groups;
         let (mut weights, mut column) = (weights, unit.strip * TILE_ROWS);
         for _ in 0..unit.strips {
-            let mut acc = [[H::zero_q(); PARTIAL]; R];
+            let mut acc = [[H::splat(0.0); PARTIAL]; R];
             if p.first > 0 {
                 for (r, acc) in acc.iter_mut().enumerate() {
                     for (i, v) in acc.iter_mut().enumerate().take(parts) {
                         // SAFETY: `sums` has PARTIAL vectors for each of the unit's rows (the caller's
                         // contract, point 2), of which these R begin at row `at`.
-                        *v = H::add_qf(H::zero_q(), unsafe { sums.load::<H>(r * PARTIAL + i) });
+                        *v = unsafe { sums.load::<H>(r * PARTIAL + i) };
                     }
                 }
             }
@@ -324,7 +354,7 @@ impl<W: WeightFormat> MulMat<W> {
                     // SAFETY: `sums` has PARTIAL vectors for each of the unit's rows (the caller's contract,
                     // point 2), of which these R begin at row `at`. (Only a unit of one strip comes here:
                     // several are whole in a piece.)
-                    unsafe { sums.store::<H>(r * PARTIAL + i, H::float(v)) };
+                    unsafe { sums.store::<H>(r * PARTIAL + i, v) };
                 }
             }
             (weights, column) = (weights.skip(vectors), column + TILE_ROWS);
@@ -337,22 +367,28 @@ impl<W: WeightFormat> MulMat<W> {
     /// `left` is at least 1, and as many columns, or 32 if that is less, are aligned for f32 and valid for
     /// writing at `y`.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::Q], left: usize) {
-        let v = H::float(if acc.len() == 1 { acc[0] } else { H::add_q(acc[0], acc[1]) });
+    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::F], left: usize) {
+        let v = if acc.len() == 1 { acc[0] } else { H::add(acc[0], acc[1]) };
         // SAFETY: 32 columns, or `left`, which is at least 1, if that is less, are aligned and valid for
         // writing at `y` (the caller's contract).
         unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
     }
 }
 
-impl<W: WeightFormat> Kernel for MulMat<W> {
+impl<W: WeightFormat> Kernel for MulMat<'_, W> {
     fn units(&self) -> usize {
-        self.shape.turns() * self.shape.x.ne[1].div_ceil(ROWS) * self.shape.x.ne[2] * self.shape.x.ne[3]
+        let Product { x, routes, .. } = &self.shape;
+        let passes = match routes {
+            None => x.ne[1].div_ceil(ROWS) * x.ne[2] * x.ne[3],
+            Some(routes) => routes.shares(),
+        };
+        self.shape.turns() * passes
     }
 
     fn work(&self) -> usize {
+        let rows = self.shape.routes.map_or_else(|| self.shape.x.rows(), Routes::rows);
         (self.shape.turns() * self.shape.strips * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
-            .saturating_mul(self.shape.x.rows())
+            .saturating_mul(rows)
     }
 
     #[inline(always)]

@@ -5,8 +5,8 @@ use hexflash_abi::dtype;
 use super::activations::Activations;
 use crate::hvx::{Hvx, Lookup, VectorPtr};
 
-/// Sixteen k of a tile, in two pairs of vectors. A pair begins at the k that is given with it: its vectors are
-/// four k and the next four.
+/// Sixteen k of a tile, in two pairs of vectors. A pair begins at the k that is given with it: its vectors
+/// are four k and the next four.
 type Half<H> = [(usize, [<H as Hvx>::B; 2]); 2];
 
 /// How a type's quants are stored: see [`hexflash_abi::dtype`].
@@ -21,6 +21,9 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// Whether the two pairs of a half come from the same vectors, so that their products are best taken in
     /// turn.
     const INTERLEAVED: bool = true;
+
+    /// Whether quants are taken from their bits with few registers.
+    const FEW_REGISTERS: bool = false;
 
     /// Half of a tile's quants, unsigned.
     ///
@@ -88,7 +91,8 @@ unsafe fn add_half<Q: Quants, H: Hvx, const R: usize, const S: usize, const HALF
     } else {
         for (k, v) in [(k, v), (l, w)] {
             for (sums, x) in sums.iter_mut().zip(x) {
-                // SAFETY: each `x` has the block (the caller's contract), and a pair begins at 0, 8, 16 or 24.
+                // SAFETY: each `x` has the block (the caller's contract), and a pair begins at 0, 8, 16 or
+                // 24.
                 let a = unsafe { x.eight::<H>(block, k) };
                 sums[k * S / 32] = H::vrmpy(H::vrmpy(sums[k * S / 32], v[0], a[0]), v[1], a[1]);
             }
@@ -104,6 +108,7 @@ impl Quants for Bytes {
     const HIGH: usize = 0;
     const ZERO: i32 = 128;
     const INTERLEAVED: bool = false;
+    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {
@@ -132,6 +137,7 @@ impl<const ZERO: i32> Quants for Nibbles<ZERO> {
     const LOW: usize = 4;
     const HIGH: usize = 0;
     const ZERO: i32 = ZERO;
+    const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
     unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {

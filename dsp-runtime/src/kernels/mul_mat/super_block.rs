@@ -7,6 +7,7 @@ use hexflash_abi::dtype::QuantGroup;
 
 use super::activations::Activations;
 use super::quants::{Quants, tile};
+use super::sums::{Held, Parked, Sum};
 use super::{PARTIAL, WeightFormat};
 use crate::hvx::{Hvx, VectorPtr};
 
@@ -22,15 +23,15 @@ pub(in crate::kernels) trait Integers: Sync + 'static {
     /// Whether there are mins, which are subtracted.
     const MINS: bool;
 
-    /// The scales of a pair of tiles, as halves of words, signed: of the even tile and of the odd one. The low
-    /// half is that of the tile or of its first part, the high one that of its second part.
+    /// The scales of a pair of tiles, as halves of words, signed: of the even tile and of the odd one. The
+    /// low half is that of the tile or of its first part, the high one that of its second part.
     ///
     /// # Safety
     /// `at` holds the group's vectors of integers, and `pair` is below 4.
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2];
 
-    /// The mins of a pair of tiles, as halves of words: as the scales, but that of a whole tile is in the high
-    /// half.
+    /// The mins of a pair of tiles, as halves of words: as the scales, but that of a whole tile is in the
+    /// high half.
     ///
     /// # Safety
     /// `at` holds the group's vectors of integers, and `pair` is below 4.
@@ -95,7 +96,7 @@ impl Integers for PerTile {
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
         // SAFETY: `at` holds two vectors, and `pair` is below 4 (the caller's contract).
         let words = H::words(unsafe { at.load_b::<H>(pair / 2) });
-        halves::<H>(H::bytes(if pair % 2 == 0 { words } else { H::shr_i::<16>(words) }))
+        halves::<H>(H::bytes(if pair.is_multiple_of(2) { words } else { H::shr_i::<16>(words) }))
     }
 }
 
@@ -123,8 +124,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         QuantGroup { tiles: TILES, low: Q::LOW, high: Q::HIGH, scales: N::VECTORS, mins: 0, d: 1 };
 }
 
-/// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at most
-/// 32 * 31 * 127 * 63 < 2^24, and 32 * 128 * 127 * 128 < 2^26), then times d and the activations' scale.
+/// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at
+/// most 32 * 31 * 127 * 63 < 2^24, and 32 * 128 * 127 * 128 < 2^26), then times d and the activations' scale.
 impl<Q: Quants, N: Integers> WeightFormat for SuperBlock<Q, N> {
     const QUANTIZED: bool = true;
 
@@ -139,11 +140,37 @@ impl<Q: Quants, N: Integers> WeightFormat for SuperBlock<Q, N> {
         groups: usize,
         x: [*const u8; R],
         k: (usize, usize),
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [[H::F; PARTIAL]; R],
+    ) {
+        // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
+        unsafe {
+            if H::Q_STAYS {
+                Self::all_groups::<H, Parked<H>, R>(weights, groups, x, k, acc);
+            } else {
+                Self::all_groups::<H, Held<H>, R>(weights, groups, x, k, acc);
+            }
+        }
+    }
+}
+
+impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
+    /// # Safety
+    /// Points 1 and 2 of [`WeightFormat::multiply`].
+    #[inline(always)]
+    unsafe fn all_groups<H: Hvx, A: Sum<H>, const R: usize>(
+        weights: VectorPtr,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::F; PARTIAL]; R],
     ) {
         // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
         // vectors (validation), and `k.0` is the first value of a group, and so of a block.
         let x = &unsafe { Activations::all(x, k) };
+        let mut all = [A::start(acc[0][0]); R];
+        for (all, acc) in all.iter_mut().zip(acc.iter()) {
+            *all = A::start(acc[0]);
+        }
         for g in 0..groups {
             let group = weights.skip(g * Self::GROUP.vectors());
             // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1), which
@@ -152,28 +179,29 @@ impl<Q: Quants, N: Integers> WeightFormat for SuperBlock<Q, N> {
             // d in both halves, for a pair of tiles.
             let d = H::and_i(H::words(both), H::splat_i(0xffff));
             let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
-            let mut mins = [H::zero_q(); R];
+            let mut mins = [A::start(H::splat(0.0)); R];
             for pair in 0..TILES / 2 {
                 // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has
                 // its eight blocks, because activation rows are padded to 256 values.
                 unsafe {
-                    Self::pair::<H, R>(group, pair, d, x, TILES * g, acc);
+                    Self::pair::<H, A, R>(group, pair, d, x, TILES * g, &mut all);
                     if N::MINS {
-                        Self::mins::<H, R>(group, pair, x, TILES * g, &mut mins);
+                        Self::mins::<H, A, R>(group, pair, x, TILES * g, &mut mins);
                     }
                 }
             }
             if N::MINS {
                 let dmin = H::sub(H::splat(0.0), H::widen_f16(both).1);
-                for (acc, mins) in acc.iter_mut().zip(mins) {
-                    acc[0] = H::add_q(acc[0], H::mul_q(dmin, H::float(mins)));
+                for (all, mins) in all.iter_mut().zip(mins) {
+                    *all = all.add(H::mul_q(dmin, mins.end()));
                 }
             }
         }
+        for (all, acc) in all.into_iter().zip(acc) {
+            acc[0] = all.end();
+        }
     }
-}
 
-impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     /// acc += d times scales, quants and activations, for a pair of tiles. The group's first block of
     /// activations is `first`.
     ///
@@ -181,17 +209,17 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
     /// from `first` on, which is even.
     #[inline(always)]
-    unsafe fn pair<H: Hvx, const R: usize>(
+    unsafe fn pair<H: Hvx, A: Sum<H>, const R: usize>(
         group: VectorPtr,
         pair: usize,
         d: H::B,
         x: &[Activations; R],
         first: usize,
-        acc: &mut [[H::Q; PARTIAL]; R],
+        acc: &mut [A; R],
     ) {
         let block = first + 2 * pair;
-        // SAFETY: the group has its integers there, `pair` is below 4, so that its tiles are two of the group's
-        // eight, and each `x` has their blocks (the caller's contract).
+        // SAFETY: the group has its integers there, `pair` is below 4, so that its tiles are two of the
+        // group's eight, and each `x` has their blocks (the caller's contract).
         let (even, odd) = unsafe {
             let scales = N::scales::<H>(group.skip(Self::GROUP.scales_at()), pair);
             (
@@ -200,12 +228,12 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
             )
         };
         for r in 0..R {
-            // SAFETY: each `x` has both blocks (the caller's contract). `first` is even, and rows start with a
-            // group, which is at an even block.
+            // SAFETY: each `x` has both blocks (the caller's contract). `first` is even, and rows start with
+            // a group, which is at an even block.
             let (halves, floats) = unsafe { x[r].scales(block) };
             let scales = H::widen_f16_scaled(d, halves, floats);
-            acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(even[r]), scales.0));
-            acc[r][0] = H::add_q(acc[r][0], H::mul_q(H::to_float(odd[r]), scales.1));
+            acc[r] = acc[r].add(H::mul_q(H::to_float(even[r]), scales.0));
+            acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r]), scales.1));
         }
     }
 
@@ -224,13 +252,15 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
         let mut all = [H::splat_i(0); R];
         if N::PARTS == 2 {
-            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's contract).
+            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's
+            // contract).
             let sums = unsafe { tile::<Q, H, R, 2>(low, high, x, block) };
             for (all, [a, b]) in all.iter_mut().zip(sums) {
                 *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
             }
         } else {
-            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's contract).
+            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's
+            // contract).
             let sums = unsafe { tile::<Q, H, R, 1>(low, high, x, block) };
             for (all, [sum]) in all.iter_mut().zip(sums) {
                 *all = H::mul_add_low_halves(*all, sum, scales);
@@ -245,12 +275,12 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     /// # Safety
     /// `group` holds a group, and `pair` is below 4; each `x` has the eight blocks from `first` on.
     #[inline(always)]
-    unsafe fn mins<H: Hvx, const R: usize>(
+    unsafe fn mins<H: Hvx, A: Sum<H>, const R: usize>(
         group: VectorPtr,
         pair: usize,
         x: &[Activations; R],
         first: usize,
-        sums: &mut [H::Q; R],
+        sums: &mut [A; R],
     ) {
         // SAFETY: the group has its integers there, and `pair` is below 4 (the caller's contract).
         let mins = unsafe { N::mins::<H>(group.skip(Self::GROUP.scales_at()), pair) };
@@ -262,11 +292,11 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
                 // SAFETY: each `x` has the block, one of its group's eight (the caller's contract).
                 unsafe {
                     if N::PARTS == 1 {
-                        *sum = H::add_q(*sum, H::mul_q(high, H::splat(x.scaled_sum(block))));
+                        *sum = sum.add(H::mul_q(high, H::splat(x.scaled_sum(block))));
                     } else {
                         let (scale, [a, b]) = (x.scale(block), x.sums::<H>(block));
-                        *sum = H::add_q(*sum, H::mul_q(low, H::splat(scale * a as f32)));
-                        *sum = H::add_q(*sum, H::mul_q(high, H::splat(scale * b as f32)));
+                        *sum = sum.add(H::mul_q(low, H::splat(scale * a as f32)));
+                        *sum = sum.add(H::mul_q(high, H::splat(scale * b as f32)));
                     }
                 }
             }

@@ -101,14 +101,14 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
         DType::Q5_1x32 => ([4, 1], [4, 16, 20, 22, 0]),
         DType::Q2Kx32 => ([2, 0], [2, 0, 16, 0, 20]),
         DType::Q3Kx32 => ([2, 1], [2, 16, 24, 0, 28]),
-        DType::Q4Kx32 => ([4, 0], [4, 0, 32, 34, 36]),
-        DType::Q5Kx32 => ([4, 1], [4, 32, 40, 42, 44]),
+        DType::Q4Kx32 => ([4, 0], [4, 0, 32, 0, 36]),
+        DType::Q5Kx32 => ([4, 1], [4, 32, 40, 0, 44]),
         DType::Q6Kx32 => ([4, 2], [4, 32, 48, 0, 52]),
         DType::IQ4XSx32 => ([4, 0], [4, 0, 32, 0, 34]),
         _ => unreachable!(),
     };
     let group_k = dtype.tile_group().unwrap().k;
-    let (i, tile, t) = (at % group_k, at % group_k / 32, at % 32);
+    let (tile, t) = (at % group_k / 32, at % 32);
     let q = block.q & ((1 << (low + high)) - 1);
     let part = (q & ((1 << low) - 1)) as u8;
     let low_at = low_at * tile;
@@ -131,7 +131,9 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
         put(scales_at + tile / 2, tile % 2 * 2, &d.to_le_bytes());
     }
     let [per_16, per_32] = block.bytes;
-    let mut put_16 = |byte: u8| put(scales_at + i / 64, i / 16 % 4, &[byte]);
+    // Of a pair of tiles: first bytes of the even and the odd one, then second bytes.
+    let of_pair = |which: usize| (scales_at + tile / 2, 2 * which + tile % 2);
+    let mut put_16 = |byte: u8| put(of_pair(t / 16).0, of_pair(t / 16).1, &[byte]);
     let q = q as i32;
     let d = d.to_f32();
     let signed = |byte: u8| f32::from(byte as i8);
@@ -164,8 +166,8 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
             d * signed(per_16) * (q - 32) as f32
         }
         DType::Q4Kx32 | DType::Q5Kx32 => {
-            put(scales_at + tile / 4, tile % 4, &[per_32]);
-            put(mins_at + tile / 4, tile % 4, &[block.mins]);
+            put(of_pair(0).0, of_pair(0).1, &[per_32]);
+            put(of_pair(1).0, of_pair(1).1, &[block.mins]);
             put(d_at, 2, &m.to_le_bytes());
             d * f32::from(per_32) * q as f32 - m.to_f32() * f32::from(block.mins)
         }

@@ -129,12 +129,20 @@ impl Quants {
         by_half::<H>(self.scales().map(|s| self.d() * f32::from(s as i8)))
     }
 
+    /// d q + m of types with an f16 d and m per tile.
+    #[inline(always)]
+    fn plus_min<H: Hvx>(self, words: Words) -> H::F {
+        // The conversions first: a product must not wait for them.
+        let (scale, min) = (H::splat(self.f16_scale()), H::splat(self.f16_min()));
+        settled::<H>(H::add_ieee(words.scaled::<H>(0, scale), min))
+    }
+
     /// d s q - dmin m of types with bytes s and m per tile, in the vector of its pair.
     #[inline(always)]
     fn less_min<H: Hvx>(self, words: Words) -> H::F {
         let scale = H::splat(self.d() * f32::from(self.of_pair(0)));
         let min = H::splat(self.dmin() * f32::from(self.of_pair(1)));
-        H::sub_ieee(words.scaled::<H>(0, scale), min)
+        settled::<H>(H::sub_ieee(words.scaled::<H>(0, scale), min))
     }
 }
 
@@ -158,13 +166,20 @@ impl Words {
     /// The words are quants, of which `zero` stands for zero: what they stand for times `scale`.
     #[inline(always)]
     fn scaled<H: Hvx>(&self, zero: i32, scale: H::F) -> H::F {
-        H::mul_ieee(H::to_float(H::sub_i(self.load::<H>(), H::splat_i(zero))), scale)
+        settled::<H>(H::mul_ieee(H::to_float(H::sub_i(self.load::<H>(), H::splat_i(zero))), scale))
     }
 
     /// The numbers of `table` that the words are places in.
     fn looked_up(&self, table: &[i8; 16]) -> Self {
         Self(self.0.map(|q| i32::from(table[(q & 15) as usize])))
     }
+}
+
+/// The floats, of which none may still be on its way when the ways of the types meet.
+#[inline(always)]
+fn settled<H: Hvx>(x: H::F) -> H::F {
+    H::settle();
+    x
 }
 
 /// One float for the first 16 values of a tile, another for the others.
@@ -209,14 +224,8 @@ pub(super) unsafe fn load<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, t
         DType::Q8_0x32 => x.words::<8, 0>().scaled::<H>(128, H::splat(x.f16_scale())),
         DType::Q4_0x32 => x.words::<4, 0>().scaled::<H>(8, H::splat(x.f16_scale())),
         DType::Q5_0x32 => x.words::<4, 1>().scaled::<H>(16, H::splat(x.f16_scale())),
-        DType::Q4_1x32 => {
-            let product = x.words::<4, 0>().scaled::<H>(0, H::splat(x.f16_scale()));
-            H::add_ieee(product, H::splat(x.f16_min()))
-        }
-        DType::Q5_1x32 => {
-            let product = x.words::<4, 1>().scaled::<H>(0, H::splat(x.f16_scale()));
-            H::add_ieee(product, H::splat(x.f16_min()))
-        }
+        DType::Q4_1x32 => x.plus_min::<H>(x.words::<4, 0>()),
+        DType::Q5_1x32 => x.plus_min::<H>(x.words::<4, 1>()),
         DType::IQ4NLx32 => {
             let levels = x.words::<4, 0>().looked_up(&IQ4_NL);
             levels.scaled::<H>(0, H::splat(x.f16_scale()))
@@ -231,7 +240,7 @@ pub(super) unsafe fn load<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, t
             let both = x.scales();
             let scale = by_half::<H>(both.map(|both| x.d() * f32::from(both & 15)));
             let min = by_half::<H>(both.map(|both| x.dmin() * f32::from(both >> 4)));
-            H::sub_ieee(x.words::<2, 0>().scaled::<H>(0, scale), min)
+            settled::<H>(H::sub_ieee(x.words::<2, 0>().scaled::<H>(0, scale), min))
         }
         DType::Q3Kx32 => x.words::<2, 1>().scaled::<H>(4, x.signed_scales::<H>()),
         DType::Q4Kx32 => x.less_min::<H>(x.words::<4, 0>()),

@@ -2,7 +2,7 @@
 
 use hexflash_abi::DType::{self, *};
 use hexflash_abi::accept::{HEAD, REPORTS};
-use hexflash_abi::op::{MAX_STOPS, Op, Operand, get_rows, mul_mat, params, set_rows};
+use hexflash_abi::op::{MAX_STOPS, Op, Operand, get_rows, mul_mat, mul_mat_id, params, set_rows};
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::registers::Register;
 
@@ -121,6 +121,15 @@ impl Builder<'_> {
                 let y = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Output)?;
                 self.op(op, &[Some(x), Some(ids)], &[y], &NOTHING);
             }
+            Op::MulMatId => self.mul_mat_id()?,
+            Op::TopkMoe => self.topk_moe()?,
+            Op::WeightedSum => {
+                let (n, used, (m, axis)) = (self.length(), self.few(), self.tokens());
+                let x = self.input(Shape([n, used, m, 1], axis(2)))?;
+                let weights = self.input(Shape([used, m, 1, 1], axis(1)))?;
+                let y = self.put(F32, Shape([n, m, 1, 1], axis(1)), Use::Output)?;
+                self.op(op, &[Some(x), Some(weights)], &[y], &NOTHING);
+            }
             Op::Rope => self.rope()?,
             Op::SsmConv => {
                 let (c, t, b, taps) = (self.length(), self.header.max_tokens, self.few(), 1 + self.few());
@@ -196,6 +205,43 @@ impl Builder<'_> {
     fn type_of(&mut self, op: Op, number: u32) -> DType {
         let types: Vec<_> = op.spec().operand(number).unwrap().types.iter().collect();
         self.random.pick(&types)
+    }
+
+    /// How many rows there are, and which axis is theirs in a tensor, if a step cuts them to its tokens.
+    fn tokens(&mut self) -> (u32, impl Fn(u8) -> u8 + use<>) {
+        let cut = self.random.chance(50);
+        let m = if cut { self.header.max_tokens } else { self.few() };
+        (m, move |axis| if cut { axis } else { NO_TOKEN_AXIS })
+    }
+
+    fn mul_mat_id(&mut self) -> Option<()> {
+        let (k, n, experts, (m, axis)) = (self.length(), self.length(), self.few(), self.tokens());
+        let used = 1 + self.random.below(experts as usize) as u32;
+        let dtype = self.type_of(Op::MulMatId, mul_mat_id::W.number());
+        let w = self.put(dtype, Shape::fixed([k, n, experts, 1]), Use::Input)?;
+        let shape = Shape([k, self.random.pick(&[1, used]), m, 1], axis(2));
+        let x = self.put(if dtype.wants_q8_activations() { Q8Act } else { F32 }, shape, Use::Input)?;
+        let ids = self.ids(Shape([used, m, 1, 1], axis(1)), experts)?;
+        let y = self.put(F32, Shape([n, used, m, 1], axis(2)), Use::Output)?;
+        self.op(Op::MulMatId, &[Some(w), Some(x), Some(ids)], &[y], &[0u32; 0]);
+        Some(())
+    }
+
+    fn topk_moe(&mut self) -> Option<()> {
+        let (n, (m, axis)) = (self.length(), self.tokens());
+        let used = 1 + self.random.below(n as usize) as u32;
+        let logits = self.input(Shape([n, m, 1, 1], axis(1)))?;
+        let biased = self.random.chance(50);
+        let bias = if biased { Some(self.put(F32, Shape::fixed([n, 1, 1, 1]), Use::Packed)?) } else { None };
+        let ids = self.put(I32, Shape([used, m, 1, 1], axis(1)), Use::Output)?;
+        let weights = self.put(F32, Shape([used, m, 1, 1], axis(1)), Use::Output)?;
+        let p = params::TopkMoe {
+            gating: self.random.pick(&[1, 2, 3]),
+            normalize: self.random.below(2) as u32,
+            scale: self.random.pick(&[1.0, 0.0, -2.5, 1e38]),
+        };
+        self.op(Op::TopkMoe, &[Some(logits), bias], &[ids, weights], &p);
+        Some(())
     }
 
     fn rope(&mut self) -> Option<()> {

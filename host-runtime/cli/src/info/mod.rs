@@ -231,6 +231,9 @@ fn print_model(
     writeln!(out, "\nmodel")?;
     writeln!(out, "  {} layers: {}", config.layers.len(), config.mixers())?;
     writeln!(out, "  width {}, MLP {}, vocabulary {}", config.n_embd, config.n_ff(), config.n_vocab)?;
+    if let Some(moe) = config.experts() {
+        writeln!(out, "  {} of {} experts, each {} wide, to a token", moe.n_used, moe.n_expert, moe.n_ff)?;
+    }
     let over =
         if memory.sessions > 1 { format!(" over {} sessions", memory.sessions) } else { String::new() };
     let each = match memory.sequences {

@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use hexflash::gguf::{GgmlType, Value};
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::gguf::{GgmlType, Gguf, Value};
 use tempfile::TempDir;
 
 use super::support::{Change, Outcome, changed, changed_model, hexflash, model, run, text};
@@ -109,7 +110,7 @@ fn corrupted_file() {
 #[test]
 fn other_architecture() {
     // The name of the second begins with one that is supported.
-    for arch in ["mamba", "lfm2moe"] {
+    for arch in ["mamba", "qwen3next"] {
         let change = Change::Key("general.architecture", Value::from(arch));
         foreign_changed(&change, &format!("architecture \"{arch}\" is not supported"), "runs qwen35");
     }
@@ -124,12 +125,72 @@ fn names_from_files_are_escaped() {
     refused_changed(&change, r"qwen35.rope.scaling.type is \r\n", "convert the model again");
 }
 
+/// A model of one layer with four experts, but for some keys and for the shape of their gates.
+#[track_caller]
+fn refused_experts(keys: &[(&str, u32)], gates: &[u64], cause: &str) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("experts.gguf");
+    let mut writer = GgufWriter::new();
+    writer.kv("general.architecture", "qwen3moe");
+    writer.kv("qwen3moe.attention.layer_norm_rms_epsilon", 1e-6f32);
+    let sound = [
+        ("embedding_length", 32u32),
+        ("block_count", 1),
+        ("context_length", 64),
+        ("attention.head_count", 1),
+        ("attention.key_length", 32),
+        ("expert_count", 4),
+        ("expert_used_count", 2),
+        ("expert_feed_forward_length", 64),
+    ];
+    for (key, value) in sound.iter().chain(keys) {
+        writer.kv(&format!("qwen3moe.{key}"), *value);
+    }
+    let tokenizer = Gguf::open(&model("tiny-hybrid-q4_0.gguf")).unwrap();
+    for (key, value) in tokenizer.meta().iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
+        writer.kv(key, value.clone());
+    }
+    let vocabulary = tokenizer.require_tensor("token_embd.weight").unwrap().ne[1];
+    let mut tensor = |name: &str, ne: &[u64]| {
+        let bytes = vec![0; 4 * ne.iter().product::<u64>() as usize];
+        writer.tensor(name, GgmlType::F32, ne, bytes).unwrap();
+    };
+    tensor("token_embd.weight", &[32, vocabulary]);
+    tensor("output_norm.weight", &[32]);
+    for norm in ["attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm"] {
+        tensor(&format!("blk.0.{norm}.weight"), &[32]);
+    }
+    for matrix in ["attn_q", "attn_k", "attn_v", "attn_output"] {
+        tensor(&format!("blk.0.{matrix}.weight"), &[32, 32]);
+    }
+    tensor("blk.0.ffn_gate_inp.weight", &[32, 4]);
+    tensor("blk.0.ffn_gate_exps.weight", gates);
+    tensor("blk.0.ffn_up_exps.weight", &[32, 64, 4]);
+    tensor("blk.0.ffn_down_exps.weight", &[64, 32, 4]);
+    writer.write_to(fs::File::create(&path).unwrap()).unwrap();
+    refused(&path, cause, "convert the model again");
+}
+
+#[test]
+fn experts_that_cannot_be() {
+    let gates = &[32, 64, 4];
+    refused_experts(&[("expert_count", 0)], gates, "qwen3moe.expert_count is 0, expected 1 to 512");
+    refused_experts(&[("expert_count", 513)], gates, "qwen3moe.expert_count is 513, expected 1 to 512");
+    refused_experts(&[("expert_used_count", 0)], gates, "qwen3moe.expert_used_count is 0, expected 1 to 4");
+    refused_experts(&[("expert_used_count", 5)], gates, "qwen3moe.expert_used_count is 5, expected 1 to 4");
+    refused_experts(&[("expert_feed_forward_length", u32::MAX)], gates, "expert_feed_forward_length is");
+    for gates in [&[32, 64, 3][..], &[32, 63, 4], &[64, 32, 4], &[32, 64]] {
+        let cause = format!("blk.0.ffn_gate_exps.weight has shape {gates:?}, expected [32, 64, 4]");
+        refused_experts(&[], gates, &cause);
+    }
+}
+
 /// Models of other architectures have other tokenizers; what is named is the architecture.
 #[test]
 fn other_architecture_without_a_known_tokenizer() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("other.gguf");
-    let mut writer = hexflash::gguf::writer::GgufWriter::new();
+    let mut writer = GgufWriter::new();
     writer.kv("general.architecture", "t5").kv("tokenizer.ggml.model", "t5");
     writer.tensor("token_embd.weight", GgmlType::F32, &[8, 4], vec![0; 128]).unwrap();
     writer.write_to(fs::File::create(&path).unwrap()).unwrap();

@@ -39,7 +39,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let layer = |(i, window): (usize, u32)| {
         let rope = if window == 0 { attention.rope.clone() } else { near.clone() };
         let attention = Attention { rope, window, bias: Biases::of(keys, i), ..attention.clone() };
-        Layer { n_embd, norms, mixer: Mixer::Attention(attention), mlp: mlp.clone() }
+        Layer { n_embd, norms, mixer: Mixer::Attention(attention), mlp: mlp.clone().into() }
     };
     Ok(windows(keys, n_layer)?.into_iter().enumerate().map(layer).collect())
 }

@@ -1,6 +1,7 @@
-//! LFM2 (dense): layers of gated short convolutions, some of attention, each followed by an MLP.
+//! LFM2: layers of gated short convolutions, some of attention, each followed by an MLP. (`lfm2moe.rs` puts
+//! experts in its place.)
 
-use crate::model::block::{Attention, Layer, Mixer, Mlp, Norms, ShortConv};
+use crate::model::block::{Attention, FeedForward, Layer, Mixer, Mlp, Norms, ShortConv};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
@@ -8,18 +9,28 @@ use crate::model::keys::Keys;
 /// The norm before the LM head: a misnomer that files keep.
 const OUTPUT_NORM: &str = "token_embd_norm.weight";
 
-/// Reads and checks the layers: those without heads of keys are convolutions.
+/// Reads and checks the layers.
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
-    let Common { n_embd, n_layer, n_mtp, n_ctx_train, rms_eps, .. } = *common;
     keys.no_experts()?;
+    let mlp = FeedForward::from(Mlp::read(keys, common.n_embd)?);
+    with(keys, common, |_| &mlp)
+}
+
+/// Reads and checks the layers, with what `mlp` gives for each after what mixes tokens: those without heads
+/// of keys are convolutions.
+pub(super) fn with<'m>(
+    keys: &Keys<'_>,
+    common: &mut Common,
+    mlp: impl Fn(u32) -> &'m FeedForward,
+) -> Result<Vec<Layer>, ModelError> {
+    let Common { n_embd, n_layer, n_mtp, n_ctx_train, rms_eps, .. } = *common;
     common.output_norm = OUTPUT_NORM;
     let (meta, name) = (keys.meta(), "attention.head_count_kv");
     let heads = meta.u32_per_layer(&keys.key(name), (n_layer + n_mtp) as usize)?;
     let heads = heads.ok_or_else(|| keys.missing(name))?;
     let window = meta.u32_or(&keys.key("attention.sliding_window"), 0)?;
     let conv = ShortConv::read(keys, n_embd)?;
-    let mlp = Mlp::read(keys, n_embd)?;
-    let layer = |n_head_kv: u32| {
+    let layer = |(i, n_head_kv): (u32, u32)| {
         let mixer = match n_head_kv {
             0 => Mixer::ShortConv(conv.clone()),
             _ => {
@@ -28,7 +39,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
                 Mixer::Attention(Attention { window, ..attention })
             }
         };
-        Ok(Layer { n_embd, norms: Norms::usual(rms_eps), mixer, mlp: mlp.clone() })
+        Ok(Layer { n_embd, norms: Norms::usual(rms_eps), mixer, mlp: mlp(i).clone() })
     };
-    heads.into_iter().take(n_layer as usize).map(layer).collect()
+    (0..n_layer).zip(heads).map(layer).collect()
 }

@@ -2,10 +2,13 @@
 
 mod gemma3;
 mod lfm2;
+mod lfm2moe;
 mod llama;
 mod qwen2;
 mod qwen3;
 mod qwen35;
+mod qwen35moe;
+mod qwen3moe;
 mod smollm3;
 
 use super::block::Layer;
@@ -28,6 +31,9 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("smollm3", smollm3::layers),
     ("gemma3", gemma3::layers),
     ("lfm2", lfm2::layers),
+    ("qwen3moe", qwen3moe::layers),
+    ("qwen35moe", qwen35moe::layers),
+    ("lfm2moe", lfm2moe::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.
@@ -52,12 +58,12 @@ pub(super) fn names() -> String {
 mod tests {
     use std::fs::File;
 
-    use hexflash_abi::op::params::RopeMode;
+    use hexflash_abi::op::params::{Gating, RopeMode};
 
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Value};
-    use crate::model::block::{Mixer, Rope};
+    use crate::model::block::{FeedForward, Mixer, Rope, Router};
 
     /// Metadata of a model of two layers, without tensors.
     fn file<'a>(arch: &str) -> GgufWriter<'a> {
@@ -82,6 +88,13 @@ mod tests {
             file.kv(&format!("{arch}.{key}"), value);
         }
         file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
+        if arch.ends_with("moe") {
+            for (key, value) in
+                [("count", 8u32), ("used_count", 3), ("feed_forward_length", 40), ("gating_func", 2)]
+            {
+                file.kv(&format!("{arch}.expert_{key}"), value);
+            }
+        }
         file
     }
 
@@ -130,7 +143,8 @@ mod tests {
     }
 
     /// Architectures in which llama.cpp turns whole heads only.
-    const WHOLE_HEADS: [&str; 6] = ["qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2"];
+    const WHOLE_HEADS: [&str; 8] =
+        ["qwen3", "llama", "qwen2", "smollm3", "gemma3", "lfm2", "qwen3moe", "lfm2moe"];
 
     #[test]
     fn every_architecture_gives_each_layer_of_the_trunk() {
@@ -157,10 +171,12 @@ mod tests {
             assert!(found.contains("is 16, expected 32, the width of a head"), "{found}");
             error(arch, "attention.value_length", 16u32);
         }
-        layers("qwen35", |file| {
-            file.kv("qwen35.rope.dimension_count", 16u32);
-        })
-        .unwrap();
+        for arch in ["qwen35", "qwen35moe"] {
+            layers(arch, |file| {
+                file.kv(&format!("{arch}.rope.dimension_count"), 16u32);
+            })
+            .unwrap();
+        }
     }
 
     #[test]
@@ -280,6 +296,77 @@ mod tests {
             }
         };
         assert_eq!([scale(26), scale(62)], [1.0 / 32f32.sqrt(), 1.0 / 64f32.sqrt()]);
+    }
+
+    /// The architectures whose layers have experts.
+    const MOE: [&str; 3] = ["qwen3moe", "qwen35moe", "lfm2moe"];
+
+    /// Experts of a layer: how many a token goes to, of how many, and how.
+    type Experts = Option<(u32, u32, Router)>;
+
+    /// What the layers of a model have after what mixes tokens: width and experts.
+    fn feed_forwards(arch: &str, change: impl Fn(&mut GgufWriter<'_>)) -> Vec<(u32, Experts)> {
+        let layers = layers(arch, change).unwrap();
+        let experts = |layer: &Layer| match &layer.mlp {
+            FeedForward::Mlp(_) => None,
+            FeedForward::Moe(moe) => Some((moe.n_used, moe.n_expert, moe.router)),
+        };
+        layers.iter().map(|layer| (layer.mlp.n_ff(), experts(layer))).collect()
+    }
+
+    #[test]
+    fn experts_are_read_and_checked() {
+        for arch in MOE {
+            let sigmoid = Router { gating: Gating::Sigmoid, bias: true, ..Router::SOFTMAX };
+            let router = if arch == "lfm2moe" { sigmoid } else { Router::SOFTMAX };
+            assert_eq!(feed_forwards(arch, |_| ()), [(40, Some((3, 8, router))); 2], "{arch}");
+            for n in [0u32, 513] {
+                assert!(error(arch, "expert_count", n).contains("expected 1 to 512"), "{arch}");
+            }
+            for n in [0u32, 9] {
+                let found = error(arch, "expert_used_count", n);
+                assert!(found.contains("expected 1 to 8, as many experts as there are"), "{found}");
+            }
+            error(arch, "expert_feed_forward_length", u32::MAX);
+            // Where the file does not say: what all experts of a token have together.
+            let key = format!("{arch}.expert_feed_forward_length");
+            let shared = feed_forwards(arch, |file| {
+                file.kv(&key, 0u32);
+            });
+            assert_eq!(shared[0].0, 96 / 3, "{arch}");
+        }
+    }
+
+    #[test]
+    fn the_first_layers_of_lfm2moe_are_dense() {
+        let dense = |n: u32| {
+            let found = feed_forwards("lfm2moe", |file| {
+                file.kv("lfm2moe.leading_dense_block_count", n);
+            });
+            found.iter().filter(|(_, experts)| experts.is_none()).count()
+        };
+        assert_eq!([0, 1, 2].map(dense), [0, 1, 2]);
+        let first = feed_forwards("lfm2moe", |file| {
+            file.kv("lfm2moe.leading_dense_block_count", 1u32);
+        });
+        assert_eq!((first[0], first[1].0), ((96, None), 40));
+        error("lfm2moe", "leading_dense_block_count", 3u32);
+        let gating = error("lfm2moe", "expert_gating_func", 4u32);
+        assert!(gating.contains("expected 1 (softmax), 2 (sigmoid) or 3"), "{gating}");
+    }
+
+    #[test]
+    fn the_shared_expert_of_qwen35moe_has_a_width_of_its_own() {
+        let shared = |n: u32| {
+            let layers = layers("qwen35moe", |file| {
+                file.kv("qwen35moe.expert_shared_feed_forward_length", n);
+            });
+            match &layers.unwrap()[1].mlp {
+                FeedForward::Moe(moe) => moe.shared.as_ref().map(|mlp| mlp.n_ff),
+                FeedForward::Mlp(_) => panic!("qwen35moe has no dense layers"),
+            }
+        };
+        assert_eq!([0, 64].map(shared), [Some(96), Some(64)]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
         n_embd,
         norms: Norms::usual(rms_eps),
         mixer: Mixer::Attention(Attention { bias: Biases::of(keys, i), ..attention.clone() }),
-        mlp: mlp.clone(),
+        mlp: mlp.clone().into(),
     };
     Ok((0..common.n_layer as usize).map(layer).collect())
 }

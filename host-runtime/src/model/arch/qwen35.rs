@@ -1,6 +1,7 @@
-//! Qwen3.5 (dense): layers of Gated DeltaNet, some of gated attention, each followed by an MLP.
+//! Qwen3.5: layers of Gated DeltaNet, some of gated attention, each followed by an MLP. (`qwen35moe.rs` puts
+//! experts in its place.)
 
-use crate::model::block::{Attention, DeltaNet, Gate, Layer, Mixer, Mlp, Norms};
+use crate::model::block::{Attention, DeltaNet, FeedForward, Gate, Layer, Mixer, Mlp, Norms};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
 use crate::model::keys::Keys;
@@ -10,11 +11,15 @@ const INTERVAL: u32 = 4;
 
 /// Reads and checks the layers.
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
+    with(keys, common, &Mlp::read(keys, common.n_embd)?.into())
+}
+
+/// Reads and checks the layers, with this after what mixes tokens.
+pub(super) fn with(keys: &Keys<'_>, common: &Common, mlp: &FeedForward) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_ctx_train, rms_eps, .. } = *common;
     let delta_net = DeltaNet::read(keys, n_embd, rms_eps)?;
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
     let attention = Attention { gate: Gate::PerHead, ..attention };
-    let mlp = Mlp::read(keys, n_embd)?;
     let norms = Norms { before_mlp: "post_attention_norm.weight", ..Norms::usual(rms_eps) };
     let layer = |recurrent| Layer {
         n_embd,

@@ -21,7 +21,7 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let layer = |i: usize| {
         let rope = rope.clone().filter(|_| !(i + 1).is_multiple_of(UNTURNED));
         let attention = Attention { rope, bias: Biases::of(keys, i), ..attention.clone() };
-        let (norms, mlp) = (Norms::usual(rms_eps), mlp.clone());
+        let (norms, mlp) = (Norms::usual(rms_eps), mlp.clone().into());
         Layer { n_embd, norms, mixer: Mixer::Attention(attention), mlp }
     };
     Ok((0..common.n_layer as usize).map(layer).collect())

@@ -1,10 +1,11 @@
-//! A layer: a mixer and an MLP, each behind a norm, each added to the residual stream.
+//! A layer: a mixer, and an MLP or a mixture of experts, each behind a norm, each added to the residual
+//! stream.
 
 use hexflash_abi::Op;
 
+use super::feed_forward::FeedForward;
 use super::mix::Mix;
 use super::mixer::Mixer;
-use super::mlp::Mlp;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::scope::Scope;
@@ -22,7 +23,7 @@ pub struct Layer<M = Mixer> {
     /// What mixes the tokens.
     pub mixer: M,
     /// What works on each token by itself.
-    pub mlp: Mlp,
+    pub mlp: FeedForward,
 }
 
 /// The RMS norms of a layer: names of their weights, which differ between architectures.
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
-    use crate::model::block::Activation;
+    use crate::model::block::{Activation, Mlp};
     use crate::model::graph::{Buffers, Context, Tapes};
     use crate::model::io::{IoLayout, Widths};
     use crate::model::kept::{KeptPlanner, Rollback};
@@ -161,7 +162,7 @@ mod tests {
 
     /// The weights that the ops of a layer read or follow, in order.
     fn sites(gguf: &Gguf, norms: Norms) -> Vec<String> {
-        let mlp = Mlp { n_embd: WIDTH, n_ff: WIDTH, activation: Activation::Silu };
+        let mlp = Mlp { n_embd: WIDTH, n_ff: WIDTH, activation: Activation::Silu }.into();
         let layer = Layer { n_embd: WIDTH, norms, mixer: Plain, mlp };
         let (scope, id) = (Scope::TARGET.layer(0), BufferId(0));
         let mut plan = WeightPlanner::new(gguf);

@@ -45,7 +45,8 @@ impl Mlp {
         Ok(Self { n_embd, n_ff: keys.require("feed_forward_length")?, activation: Activation::Silu })
     }
 
-    /// Plans the weights.
+    /// Plans the weights: matrices whose names end with `suffix`, which is empty for those of a layer's own
+    /// MLP.
     ///
     /// # Errors
     /// A tensor is missing or has another shape.
@@ -53,15 +54,22 @@ impl Mlp {
         &self,
         plan: &mut WeightPlanner<'_>,
         scope: Scope,
+        suffix: &str,
     ) -> Result<(), ModelError> {
-        let parts = [("ffn_gate.weight", self.n_ff), ("ffn_up.weight", self.n_ff)];
-        plan.project(scope, "ffn_in", self.n_embd, &parts)?;
-        plan.add(scope, "ffn_down.weight", &[self.n_ff, self.n_embd], Form::Tiled)
+        let [gate, up, down] = ["gate", "up", "down"].map(|name| matrix(name, suffix));
+        plan.project(scope, &input(suffix), self.n_embd, &[(&gate, self.n_ff), (&up, self.n_ff)])?;
+        plan.add(scope, &down, &[self.n_ff, self.n_embd], Form::Tiled)
     }
 
-    /// Records a{n_embd,t} -> y{n_embd,t}.
-    pub(in crate::model) fn record(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> Tensor {
-        let parts = g.project(a, &scope.label("ffn_in"));
+    /// Records a{n_embd,t} -> y{n_embd,t}, with the matrices whose names end with `suffix`.
+    pub(in crate::model) fn record(
+        &self,
+        g: &mut Graph<'_>,
+        scope: Scope,
+        a: Tensor,
+        suffix: &str,
+    ) -> Tensor {
+        let parts = g.project(a, &scope.label(&input(suffix)));
         let y = g.activation_like(a, self.n_ff);
         let [gate, up] = [parts[0], parts[1]];
         match self.activation {
@@ -77,6 +85,15 @@ impl Mlp {
                 g.update(Op::Mul, y, up);
             }
         }
-        g.linear(y, &scope.label("ffn_down.weight"))
+        g.linear(y, &scope.label(&matrix("down", suffix)))
     }
+}
+
+fn matrix(name: &str, suffix: &str) -> String {
+    format!("ffn_{name}{suffix}.weight")
+}
+
+/// The projection that gate and up are.
+fn input(suffix: &str) -> String {
+    format!("ffn_in{suffix}")
 }

@@ -4,20 +4,24 @@
 mod attention;
 mod conv;
 mod delta_net;
+mod feed_forward;
 mod kv;
 mod layer;
 mod mix;
 mod mixer;
 mod mlp;
+mod moe;
 mod rope;
 mod short_conv;
 
 pub use attention::{Attention, Biases, Gate, Queries};
 pub use delta_net::DeltaNet;
+pub use feed_forward::FeedForward;
 pub use kv::{KvCache, KvFormat};
 pub use layer::{Layer, Norms};
 pub use mix::Mix;
 pub use mixer::Mixer;
 pub use mlp::{Activation, Mlp};
+pub use moe::{Moe, Router};
 pub use rope::Rope;
 pub use short_conv::ShortConv;

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use hexflash_abi::op::params;
+use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::{DType, Op};
 
 use super::program::Graph;
@@ -35,8 +36,45 @@ impl Graph<'_> {
     /// W x per row of x{k,t}, into y{n,t}.
     pub(in crate::model) fn linear_into(&mut self, x: Tensor, weight: &str, y: Tensor) {
         let w = self.weight(weight);
-        let x = if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x };
+        let x = self.as_read_by(weight, x);
         self.rec.op(Op::MulMat, &[w, x], y);
+    }
+
+    /// The products of each row of x{k,t} with the matrices that ids{n_used,t} name: {n,n_used,t}.
+    pub(in crate::model) fn linear_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) -> Tensor {
+        let x = self.as_read_by(weight, x);
+        let ([k, t, ..], [first, row, ..]) = (self.rec.ne(x), self.rec.nb(x));
+        let axis = self.rows_axis(x).map(|_| 2);
+        let x = self.rec.view(x, 0, [k, 1, t, 1], [first, row, row, 0], axis);
+        self.product_by_id(x, ids, weight)
+    }
+
+    /// The products of row (i, j) of x{k,n_used,t} with the matrix that ids(i, j) names: {n,n_used,t}.
+    pub(in crate::model) fn linear_each_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) -> Tensor {
+        let x = self.as_read_by(weight, x);
+        self.product_by_id(x, ids, weight)
+    }
+
+    fn product_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) -> Tensor {
+        let w = self.weight(weight);
+        let [_, n, ..] = self.rec.ne(w);
+        let y = self.activation_of_each(ids, n);
+        self.rec.op(Op::MulMatId, &[w, x, ids], y);
+        y
+    }
+
+    /// x(0) w(0) + x(1) w(1) + .. of each token: x{n,n_used,t}, weights{n_used,t} -> {n,t}.
+    pub(in crate::model) fn weighted_sum(&mut self, x: Tensor, weights: Tensor) -> Tensor {
+        let [n, ..] = self.rec.ne(x);
+        let y = self.activation_like(weights, n);
+        self.rec.op(Op::WeightedSum, &[x, weights], y);
+        y
+    }
+
+    /// Activations as products with a weight read them: int8, if its type wants that.
+    fn as_read_by(&mut self, weight: &str, x: Tensor) -> Tensor {
+        let w = self.weight(weight);
+        if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x }
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {
@@ -44,9 +82,7 @@ impl Graph<'_> {
             return q;
         }
         let q = self.rec.activation(DType::Q8Act, self.rec.ne(x));
-        if let Some(axis) = self.rows_axis(x) {
-            self.rec.tokens_on(q, axis);
-        }
+        self.rec.tokens_on(q, self.rec.token_axis(x));
         self.rec.op(Op::Quantize, &[x], q);
         self.quantized.insert(x, q);
         q
@@ -76,6 +112,13 @@ impl Graph<'_> {
     pub(in crate::model) fn columns(&mut self, x: Tensor, first: u32, n: u32) -> Tensor {
         let ([_, t, ..], nb, axis) = (self.rec.ne(x), self.rec.nb(x), self.rows_axis(x));
         self.rec.view(x, 4 * u64::from(first), [n, t, 1, 1], nb, axis)
+    }
+
+    /// `n` values of each row of x{k,n_used,t}, from value `first` on.
+    pub(in crate::model) fn columns_of_each(&mut self, x: Tensor, first: u32, n: u32) -> Tensor {
+        let ([_, n_used, t, _], nb, axis) = (self.rec.ne(x), self.rec.nb(x), self.rec.token_axis(x));
+        let axis = (axis != NO_TOKEN_AXIS).then_some(axis);
+        self.rec.view(x, 4 * u64::from(first), [n, n_used, t, 1], nb, axis)
     }
 
     /// Rows {d*h,t} as heads {d,h,t}, `stride` bytes from head to head.

@@ -80,6 +80,11 @@ impl<'a> Graph<'a> {
         tensor
     }
 
+    /// Whether the plan has a weight of this label.
+    pub(in crate::model) fn has_weight(&self, label: &str) -> bool {
+        self.cx.weights.has(label)
+    }
+
     /// A tensor `offset` bytes into the buffer of inputs and outputs. `label` is its name in listings.
     pub(in crate::model) fn io(
         &mut self,
@@ -160,6 +165,21 @@ impl<'a> Graph<'a> {
     /// As many rows of `n` values as x{..,t} has.
     pub(in crate::model) fn activation_like(&mut self, x: Tensor, n: u32) -> Tensor {
         self.activation([n, self.rec.ne(x)[1], 1, 1], self.rows_axis(x))
+    }
+
+    /// As many rows of `n` integers as x{..,t} has.
+    pub(in crate::model) fn integers_like(&mut self, x: Tensor, n: u32) -> Tensor {
+        let tensor = self.rec.activation(DType::I32, [n, self.rec.ne(x)[1], 1, 1]);
+        match self.rows_axis(x) {
+            Some(axis) => self.rec.tokens_on(tensor, axis),
+            None => tensor,
+        }
+    }
+
+    /// A row of `n` values for each of ids{n_used,t}: {n,n_used,t}.
+    pub(in crate::model) fn activation_of_each(&mut self, ids: Tensor, n: u32) -> Tensor {
+        let [n_used, t, ..] = self.rec.ne(ids);
+        self.activation([n, n_used, t, 1], self.rows_axis(ids).map(|_| 2))
     }
 
     /// Token axis of a matrix of rows.

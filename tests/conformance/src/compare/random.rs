@@ -35,9 +35,31 @@ pub enum Architecture {
     Gemma3,
     /// Gated short convolutions and attention
     Lfm2,
+    /// qwen3 with experts
+    Qwen3moe,
+    /// qwen35 with experts and a shared one
+    Qwen35moe,
+    /// lfm2 with experts behind the first layers
+    Lfm2moe,
 }
 
 impl Architecture {
+    /// The architecture that it is, but for its experts.
+    fn dense(self) -> Self {
+        match self {
+            Self::Qwen3moe => Self::Qwen3,
+            Self::Qwen35moe => Self::Qwen35,
+            Self::Lfm2moe => Self::Lfm2,
+            Self::Qwen35
+            | Self::Qwen3
+            | Self::Llama
+            | Self::Qwen2
+            | Self::Smollm3
+            | Self::Gemma3
+            | Self::Lfm2 => self,
+        }
+    }
+
     /// The name in files, where it is what keys begin with.
     fn name(self) -> &'static str {
         match self {
@@ -48,43 +70,62 @@ impl Architecture {
             Self::Smollm3 => "smollm3",
             Self::Gemma3 => "gemma3",
             Self::Lfm2 => "lfm2",
+            Self::Qwen3moe => "qwen3moe",
+            Self::Qwen35moe => "qwen35moe",
+            Self::Lfm2moe => "lfm2moe",
         }
     }
 
     /// The rules that cut text into words, by the name that such models' files have for them.
     fn pre(self) -> &'static str {
         match self {
-            Self::Qwen35 => "qwen35",
-            Self::Qwen3 | Self::Qwen2 => "qwen2",
+            Self::Qwen35 | Self::Qwen35moe => "qwen35",
+            Self::Qwen3 | Self::Qwen2 | Self::Qwen3moe => "qwen2",
             Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
-            Self::Lfm2 => "lfm2",
+            Self::Lfm2 | Self::Lfm2moe => "lfm2",
         }
     }
 
     /// The norm before the MLP.
     fn mlp_norm(self) -> &'static str {
         match self {
-            Self::Qwen35 => "post_attention_norm.weight",
-            Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 | Self::Lfm2 => {
-                "ffn_norm.weight"
-            }
+            Self::Qwen35 | Self::Qwen35moe => "post_attention_norm.weight",
+            Self::Qwen3
+            | Self::Llama
+            | Self::Qwen2
+            | Self::Smollm3
+            | Self::Gemma3
+            | Self::Lfm2
+            | Self::Qwen3moe
+            | Self::Lfm2moe => "ffn_norm.weight",
         }
     }
 
     /// The norm before the LM head.
     fn output_norm(self) -> &'static str {
         match self {
-            Self::Lfm2 => "token_embd_norm.weight",
-            Self::Qwen35 | Self::Qwen3 | Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::Gemma3 => {
-                "output_norm.weight"
-            }
+            Self::Lfm2 | Self::Lfm2moe => "token_embd_norm.weight",
+            Self::Qwen35
+            | Self::Qwen3
+            | Self::Llama
+            | Self::Qwen2
+            | Self::Smollm3
+            | Self::Gemma3
+            | Self::Qwen3moe
+            | Self::Qwen35moe => "output_norm.weight",
         }
     }
 
     /// Whether queries and keys are normed.
     fn has_head_norms(self) -> bool {
         match self {
-            Self::Qwen35 | Self::Qwen3 | Self::Gemma3 | Self::Lfm2 => true,
+            Self::Qwen35
+            | Self::Qwen3
+            | Self::Gemma3
+            | Self::Lfm2
+            | Self::Qwen3moe
+            | Self::Qwen35moe
+            | Self::Lfm2moe => true,
             Self::Llama | Self::Qwen2 | Self::Smollm3 => false,
         }
     }
@@ -92,8 +133,8 @@ impl Architecture {
     /// Base of the rotary embedding's angles.
     fn freq_base(self) -> f32 {
         match self {
-            Self::Qwen35 => 1e7,
-            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 | Self::Lfm2 => 1e6,
+            Self::Qwen35 | Self::Qwen35moe => 1e7,
+            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 | Self::Lfm2 | Self::Qwen3moe | Self::Lfm2moe => 1e6,
             Self::Llama => 1e4,
             Self::Smollm3 => 5e6,
         }
@@ -162,7 +203,7 @@ pub enum WeightType {
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ModelShape {
     /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere; only
-    /// qwen35 and lfm2 have convolutions
+    /// qwen35 and lfm2 have convolutions; qwen3moe, qwen35moe and lfm2moe are these with experts
     #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
     pub architecture: Architecture,
     /// Layers
@@ -223,6 +264,21 @@ pub struct ModelShape {
     /// Stretched positions
     #[arg(long, value_enum, value_name = "HOW")]
     pub scaling: Option<Scaling>,
+    /// Experts of a layer, in architectures that have some
+    #[arg(long, default_value_t = 8)]
+    pub experts: u32,
+    /// Experts that a token goes to
+    #[arg(long, default_value_t = 2, value_name = "N")]
+    pub used: u32,
+    /// Width of an expert
+    #[arg(long, default_value_t = 256, value_name = "WIDTH")]
+    pub expert_ff: u32,
+    /// First layers without experts, where an architecture has some
+    #[arg(long, default_value_t = 1, value_name = "LAYERS")]
+    pub dense_layers: u32,
+    /// Gate and up of all experts as one tensor, where an architecture may have that
+    #[arg(long)]
+    pub fused_experts: bool,
     /// Another seed makes other weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -233,15 +289,33 @@ impl ModelShape {
     fn mixer(&self, i: u32) -> Mixer {
         let full = (i + 1).is_multiple_of(self.interval);
         match self.architecture {
-            Architecture::Qwen35 if !full => Mixer::DeltaNet,
-            Architecture::Lfm2 if !full => Mixer::ShortConv,
+            Architecture::Qwen35 | Architecture::Qwen35moe if !full => Mixer::DeltaNet,
+            Architecture::Lfm2 | Architecture::Lfm2moe if !full => Mixer::ShortConv,
             Architecture::Qwen35
             | Architecture::Qwen3
             | Architecture::Llama
             | Architecture::Qwen2
             | Architecture::Smollm3
             | Architecture::Gemma3
-            | Architecture::Lfm2 => Mixer::Attention,
+            | Architecture::Lfm2
+            | Architecture::Qwen3moe
+            | Architecture::Qwen35moe
+            | Architecture::Lfm2moe => Mixer::Attention,
+        }
+    }
+
+    /// Whether layer `i` has experts.
+    fn has_experts(&self, i: u32) -> bool {
+        match self.architecture {
+            Architecture::Qwen3moe | Architecture::Qwen35moe => true,
+            Architecture::Lfm2moe => i >= self.dense_layers,
+            Architecture::Qwen35
+            | Architecture::Qwen3
+            | Architecture::Llama
+            | Architecture::Qwen2
+            | Architecture::Smollm3
+            | Architecture::Gemma3
+            | Architecture::Lfm2 => false,
         }
     }
 }
@@ -339,7 +413,8 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let (channels, values) = ((2 * hk + hv) * state, hv * state);
     let norm = Fill::Around(1.0, 0.1);
     // Gemma makes embeddings larger by the root of their width.
-    let size = if s.architecture == Architecture::Gemma3 { 1.0 } else { (e as f32).sqrt() };
+    let dense = s.architecture.dense();
+    let size = if dense == Architecture::Gemma3 { 1.0 } else { (e as f32).sqrt() };
     let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / size) };
     let mut out = vec![
         // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
@@ -358,8 +433,8 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
         add("attn_norm.weight", &[e], norm);
         add(s.architecture.mlp_norm(), &[e], norm);
         // Each query head of Qwen3.5 has a gate beside it.
-        let per_query = if s.architecture == Architecture::Qwen35 { 2 } else { 1 };
-        if s.architecture == Architecture::Gemma3 {
+        let per_query = if dense == Architecture::Qwen35 { 2 } else { 1 };
+        if dense == Architecture::Gemma3 {
             // They give what the layer adds its size, whatever that was before.
             add("post_attention_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
             add("post_ffw_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
@@ -376,7 +451,7 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
                     add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
                 }
                 let bias = Fill::Around(0.0, 0.5);
-                if s.biases || s.architecture == Architecture::Qwen2 {
+                if s.biases || dense == Architecture::Qwen2 {
                     add("attn_q.bias", &[per_query * q * head], bias);
                     add("attn_k.bias", &[kv * head], bias);
                     add("attn_v.bias", &[kv * head], bias);
@@ -403,11 +478,47 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
                 add("ssm_out.weight", &[values, e], Fill::Matrix(BRANCH));
             }
         }
+        if s.has_experts(i) {
+            experts(s, add);
+            continue;
+        }
         add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_down.weight", &[f, e], Fill::Matrix(BRANCH));
     }
     out
+}
+
+/// The tensors of a layer's experts.
+fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
+    let [e, f, shared, n] = [s.width, s.expert_ff, s.ff, s.experts].map(u64::from);
+    // Logits that are far enough apart for rounding to leave the choice alone, nearly always.
+    add("ffn_gate_inp.weight", &[e, n], Fill::Around(0.0, 3.0 / (e as f32).sqrt()));
+    if s.fused_experts {
+        add("ffn_gate_up_exps.weight", &[e, 2 * f, n], Fill::Matrix(1.0));
+    } else {
+        add("ffn_gate_exps.weight", &[e, f, n], Fill::Matrix(1.0));
+        add("ffn_up_exps.weight", &[e, f, n], Fill::Matrix(1.0));
+    }
+    add("ffn_down_exps.weight", &[f, e, n], Fill::Matrix(2.0 * BRANCH));
+    match s.architecture {
+        Architecture::Qwen35moe => {
+            add("ffn_gate_inp_shexp.weight", &[e], Fill::Around(0.0, 2.0 / (e as f32).sqrt()));
+            add("ffn_gate_shexp.weight", &[e, shared], Fill::Matrix(1.0));
+            add("ffn_up_shexp.weight", &[e, shared], Fill::Matrix(1.0));
+            add("ffn_down_shexp.weight", &[shared, e], Fill::Matrix(BRANCH));
+        }
+        // Enough to change the choice.
+        Architecture::Lfm2moe => add("exp_probs_b.bias", &[n], Fill::Around(0.0, 0.3)),
+        Architecture::Qwen3moe
+        | Architecture::Qwen35
+        | Architecture::Qwen3
+        | Architecture::Llama
+        | Architecture::Qwen2
+        | Architecture::Smollm3
+        | Architecture::Gemma3
+        | Architecture::Lfm2 => {}
+    }
 }
 
 /// The bytes of a tensor, and their type.
@@ -561,7 +672,8 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         ("attention.key_length", s.head),
         ("attention.value_length", s.head),
     ];
-    if s.architecture == Architecture::Qwen35 {
+    let dense = s.architecture.dense();
+    if dense == Architecture::Qwen35 {
         let rope = s.head / 4;
         let sections: Vec<i32> =
             [rope / 2 - rope / 2 / 3 * 2, rope / 2 / 3, rope / 2 / 3, 0].map(|n| n as i32).into();
@@ -579,10 +691,24 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     if s.window > 0 {
         numbers.push(("attention.sliding_window", s.window));
     }
-    if s.architecture == Architecture::Gemma3 {
+    if dense == Architecture::Gemma3 {
         numbers.push(("attention.sliding_window_pattern", s.interval));
     }
-    if s.architecture == Architecture::Lfm2 {
+    if s.architecture != dense {
+        numbers.extend([
+            ("expert_count", s.experts),
+            ("expert_used_count", s.used),
+            ("expert_feed_forward_length", s.expert_ff),
+        ]);
+    }
+    if s.architecture == Architecture::Qwen35moe {
+        numbers.push(("expert_shared_feed_forward_length", s.ff));
+    }
+    if s.architecture == Architecture::Lfm2moe {
+        // Sigmoids.
+        numbers.extend([("expert_gating_func", 2), ("leading_dense_block_count", s.dense_layers)]);
+    }
+    if dense == Architecture::Lfm2 {
         numbers.push(("shortconv.l_cache", s.taps));
         let heads = |i| if s.mixer(i) == Mixer::Attention { s.kv_heads as i32 } else { 0 };
         let heads: Vec<i32> = (0..s.layers).map(heads).collect();

@@ -32,6 +32,11 @@ const BASE: ModelShape = ModelShape {
     untied: false,
     biases: false,
     scaling: None,
+    experts: 8,
+    used: 2,
+    expert_ff: 256,
+    dense_layers: 1,
+    fused_experts: false,
     seed: 1,
 };
 
@@ -81,6 +86,43 @@ const LFM2: ModelShape = ModelShape {
     ff: 2560,
     taps: 3,
     ..LLAMA
+};
+
+/// Qwen3's with experts, narrower: 16 of them, 4 to a token.
+const QWEN3MOE: ModelShape = ModelShape {
+    architecture: Architecture::Qwen3moe,
+    layers: 3,
+    width: 512,
+    experts: 16,
+    used: 4,
+    expert_ff: 192,
+    ..DENSE
+};
+
+/// Qwen3.5's with experts, narrower.
+const QWEN35MOE: ModelShape = ModelShape {
+    architecture: Architecture::Qwen35moe,
+    layers: 4,
+    width: 512,
+    ff: 256,
+    experts: 16,
+    used: 4,
+    expert_ff: 128,
+    weights: WeightType::F16,
+    ..BASE
+};
+
+/// LFM2's with experts, narrower: the first layer has none.
+const LFM2MOE: ModelShape = ModelShape {
+    architecture: Architecture::Lfm2moe,
+    heads: 8,
+    kv_heads: 4,
+    width: 512,
+    ff: 1024,
+    experts: 16,
+    used: 4,
+    expert_ff: 192,
+    ..LFM2
 };
 
 /// All of them.
@@ -273,6 +315,49 @@ pub const SHAPES: &[Named] = &[
     },
     Named { name: "dense-lfm2-q8_0", model: ModelShape { weights: WeightType::Q8_0, seed: 19, ..LFM2 } },
     Named { name: "dense-lfm2-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 20, ..LFM2 } },
+    Named { name: "moe-qwen3-f16", model: QWEN3MOE },
+    Named {
+        name: "moe-qwen3-f32-untied",
+        model: ModelShape { weights: WeightType::F32, untied: true, seed: 21, ..QWEN3MOE },
+    },
+    Named {
+        name: "moe-qwen3-one-expert-f16",
+        model: ModelShape { experts: 1, used: 1, seed: 22, ..QWEN3MOE },
+    },
+    Named {
+        name: "moe-qwen3-all-experts-f16",
+        model: ModelShape { experts: 5, used: 5, expert_ff: 160, seed: 23, ..QWEN3MOE },
+    },
+    // As many experts as the 30B-A3B has. Among so many, two are often nearly as good, and rounding chooses
+    // one: with this seed it does not within 512 tokens.
+    Named {
+        name: "moe-qwen3-128-experts-f16",
+        model: ModelShape { experts: 128, used: 8, expert_ff: 64, layers: 2, seed: 41, ..QWEN3MOE },
+    },
+    Named { name: "moe-qwen3-q8_0", model: ModelShape { weights: WeightType::Q8_0, seed: 53, ..QWEN3MOE } },
+    Named { name: "moe-qwen3-q4_0", model: ModelShape { weights: WeightType::Q4_0, seed: 53, ..QWEN3MOE } },
+    Named { name: "moe-qwen35-f16", model: ModelShape { seed: 27, ..QWEN35MOE } },
+    Named {
+        name: "moe-qwen35-fused-f16-untied",
+        model: ModelShape {
+            fused_experts: true,
+            untied: true,
+            layers: 2,
+            interval: 2,
+            seed: 28,
+            ..QWEN35MOE
+        },
+    },
+    Named {
+        name: "moe-qwen35-q8_0",
+        model: ModelShape { weights: WeightType::Q8_0, layers: 2, interval: 2, seed: 29, ..QWEN35MOE },
+    },
+    Named { name: "moe-lfm2-f16", model: ModelShape { seed: 30, ..LFM2MOE } },
+    Named { name: "moe-lfm2-f32", model: ModelShape { weights: WeightType::F32, seed: 32, ..LFM2MOE } },
+    Named {
+        name: "moe-lfm2-all-experts-f16-untied",
+        model: ModelShape { experts: 3, used: 3, dense_layers: 0, untied: true, seed: 31, ..LFM2MOE },
+    },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.
     Named {

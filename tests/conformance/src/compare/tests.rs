@@ -29,6 +29,11 @@ const NARROW: ModelShape = ModelShape {
     untied: false,
     biases: false,
     scaling: None,
+    experts: 1,
+    used: 1,
+    expert_ff: 32,
+    dense_layers: 0,
+    fused_experts: false,
     seed: 1,
 };
 

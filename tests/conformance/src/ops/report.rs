@@ -8,9 +8,11 @@ use serde_json::json;
 
 use super::adapt::{Failure, limit};
 
-/// Ops that ggml does not have. The tests of dsp-runtime hold them against naive ones: what moves step
-/// registers, and the first half of FLASH_ATTN_EXT alone, to the bit.
-const WITHOUT_GGML: [Op; 4] = [Op::Accept, Op::SetTokens, Op::KvAppend, Op::CopySlot];
+/// Ops that ggml does not have, or only as several of its own. The tests of dsp-runtime hold them against
+/// naive ones: what moves step registers, the first half of FLASH_ATTN_EXT alone, and the router and the sum
+/// of a mixture of experts.
+const WITHOUT_GGML: [Op; 6] =
+    [Op::Accept, Op::SetTokens, Op::KvAppend, Op::CopySlot, Op::TopkMoe, Op::WeightedSum];
 
 /// How a case ended.
 pub enum Status {

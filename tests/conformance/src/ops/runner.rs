@@ -145,7 +145,7 @@ fn options(arguments: &Arguments) -> DeviceOptions {
 /// Whether a case is in the part that runs by default: all of our own, upstream's where there are few, every
 /// fourth of its largest groups; none that takes long.
 fn representative(c: &Case) -> bool {
-    let many = matches!(c.op, "MUL_MAT" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
+    let many = matches!(c.op, "MUL_MAT" | "MUL_MAT_ID" | "FLASH_ATTN_EXT" | "ROPE" | "CPY" | "SET_ROWS");
     c.kind.work() < 1 << 28 && (c.origin != Origin::Upstream || !many || c.seed.is_multiple_of(4))
 }
 
@@ -163,7 +163,10 @@ const MINUTE: Patience = Patience { seconds: 60.0, reason: "it takes more than a
 /// About how long a case takes under emulation: measured on one busy core. The emulated HVX has no floating
 /// point, so that 32 lanes are 32 scalar operations; products of int8 are whole vectors.
 fn emulated_seconds(c: &Case) -> f64 {
-    let whole = matches!(c.kind, CaseKind::MulMat { a, .. } if a.is_quantized());
+    let whole = match c.kind {
+        CaseKind::MulMat { a, .. } | CaseKind::MulMatId { a, .. } => a.is_quantized(),
+        _ => false,
+    };
     c.kind.work() as f64 / if whole { 2e7 } else { 1e6 }
 }
 

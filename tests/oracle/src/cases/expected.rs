@@ -8,6 +8,7 @@ use crate::tensor::{Error, GgmlType, Tensor};
 pub(super) fn expected(kind: &CaseKind, x: &Inputs, cpu: Cpu) -> Result<Tensor, Error> {
     match *kind {
         CaseKind::MulMat { .. } => cpu.mul_mat(x.get("a"), x.get("b")),
+        CaseKind::MulMatId { .. } => cpu.mul_mat_id(x.get("as"), x.get("b"), x.get("ids")),
         CaseKind::Quantize { .. } => {
             // ggml has no such op, but its blocks: those of Q8_0.
             let a = x.get("a");

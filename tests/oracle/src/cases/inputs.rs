@@ -90,6 +90,18 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
                 m.push(name, t);
             }
         }
+        CaseKind::MulMatId { a, n_mats, n_used, shared, m: rows, n, k } => {
+            let experts = m.uniform("as", a, [k, rows, n_mats, 1], -1.0, 1.0);
+            let b = m.uniform("b", F32, [k, if shared { 1 } else { n_used }, n, 1], -1.0, 1.0);
+            // The first of each row of as many as there are, as upstream has them: rows lie apart.
+            let mut rng = m.rng("ids");
+            let ids: Vec<i32> =
+                (0..n).flat_map(|_| rng.shuffled(n_mats as usize)).map(|id| id as i32).collect();
+            let ids = Tensor::i32([n_mats, n, 1, 1], &ids);
+            m.push("as", experts);
+            m.push("b", b);
+            m.push("ids", if n_used == n_mats { ids } else { ids.slice([n_used, n, 1, 1], None, 0) });
+        }
         CaseKind::GetRows { ty, n, m: rows, r, b1, b2, view } => {
             let a = m.uniform("a", ty, [n, rows, b1, b2], -1.0, 1.0);
             m.push("a", a);

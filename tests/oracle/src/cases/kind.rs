@@ -89,6 +89,9 @@ pub enum CaseKind {
         perm: [usize; 4],
         k_alloc: i64,
     },
+    /// `as {k, m, n_mats}`, `b {k, n_used, n}` F32, or `{k, 1, n}` if one row is `shared` by all experts of a
+    /// token, `ids {n_used, n}` I32, all of a token different.
+    MulMatId { a: GgmlType, n_mats: i64, n_used: i64, shared: bool, m: i64, n: i64, k: i64 },
     /// `a {ne}` F32, encoded as int8 with a scale per 32, as a product with quantized weights reads it. The
     /// result is what the encoding is worth, F32.
     Quantize { ne: [i64; 4], layout: Layout, amplitude: f32 },
@@ -183,6 +186,7 @@ impl CaseKind {
     pub fn op(&self) -> &'static str {
         match self {
             Self::MulMat { .. } => "MUL_MAT",
+            Self::MulMatId { .. } => "MUL_MAT_ID",
             Self::Quantize { .. } => "QUANTIZE",
             Self::GetRows { .. } => "GET_ROWS",
             Self::SetRows { .. } => "SET_ROWS",
@@ -219,6 +223,10 @@ impl CaseKind {
             Self::MulMat { a, b, m, n, k, batch, repeat, perm: p, k_alloc } => format!(
                 "a={},b={},m={m},n={n},k={k},bs={},nr={},perm={},k_alloc={k_alloc}",
                 a.name(), b.name(), list(batch), list(repeat), perm(p)
+            ),
+            Self::MulMatId { a, n_mats, n_used, shared, m, n, k } => format!(
+                "a={},n_mats={n_mats},n_used={n_used},b={},m={m},n={n},k={k}",
+                a.name(), u8::from(*shared)
             ),
             Self::Quantize { ne, layout, amplitude } => {
                 format!("ne={},layout={layout:?},amplitude={amplitude}", list(ne))
@@ -290,6 +298,7 @@ impl CaseKind {
         let p = |v: &[i64]| v.iter().product::<i64>();
         (match self {
             Self::MulMat { m, n, k, batch, repeat, .. } => m * n * k * p(batch) * p(repeat),
+            Self::MulMatId { n_used, m, n, k, .. } => n_used * m * n * k,
             Self::GetRows { n, r, b1, b2, .. } => n * r * b1 * b2,
             Self::SetRows { ne, repeat, .. } => p(ne) * p(repeat),
             Self::Binary { ne, repeat, .. } | Self::Repeat { ne, repeat, .. } => p(ne) * p(repeat),

@@ -190,7 +190,9 @@ fn tolerance(kind: &CaseKind) -> Tolerance {
         Tolerance::Nmse((step * step / (0.25 * n as f64)).max(1e-7))
     };
     match *kind {
-        CaseKind::MulMat { .. } | CaseKind::FlashAttn { .. } => Tolerance::Nmse(5e-4),
+        CaseKind::MulMat { .. } | CaseKind::MulMatId { .. } | CaseKind::FlashAttn { .. } => {
+            Tolerance::Nmse(5e-4)
+        }
         CaseKind::Argmax { .. }
         | CaseKind::Cont { .. }
         | CaseKind::Concat { .. }

@@ -96,7 +96,7 @@ impl DFlash {
             n_embd,
             norms: Norms::usual(rms_eps),
             mixer: Attention { window, ..attention.clone() },
-            mlp: mlp.clone(),
+            mlp: mlp.clone().into(),
         };
         let draft = Self {
             n_embd,

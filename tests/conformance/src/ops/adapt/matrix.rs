@@ -1,4 +1,4 @@
-//! MUL_MAT, QUANTIZE, GET_ROWS, SET_ROWS.
+//! MUL_MAT, MUL_MAT_ID, QUANTIZE, GET_ROWS, SET_ROWS.
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
 use hexflash_abi::{DType, Op};
@@ -16,21 +16,40 @@ fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
     plan.packed(dtype, dims(a.ne), &pack(a))
 }
 
-/// Tiled weights; int8 activations through QUANTIZE where the weights want them.
+/// Activations as products with weights of `a` read them: int8 through QUANTIZE where these want that.
+fn activations(p: &mut OpProgram, a: &Tensor, b: &Tensor) -> T {
+    let x = p.input(b);
+    let x = p.f32_rows(x);
+    if !tiled(a.ty).is_some_and(DType::wants_q8_activations) {
+        return x;
+    }
+    let q = p.output(DType::Q8Act, p.ne(x));
+    p.op(Op::Quantize, &[Some(x)], q, &NONE);
+    q
+}
+
+/// Tiled weights.
 pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let (a, b) = (trial.x.get("a"), trial.x.get("b"));
     let mut p = OpProgram::new(1, 1);
     let w = weights(&mut p, a);
-    let x = p.input(b);
-    let mut x = p.f32_rows(x);
-    if tiled(a.ty).is_some_and(DType::wants_q8_activations) {
-        let q = p.output(DType::Q8Act, p.ne(x));
-        p.op(Op::Quantize, &[Some(x)], q, &NONE);
-        x = q;
-    }
+    let x = activations(&mut p, a, b);
     let [_, m, b2, b3] = dims(b.ne);
     let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
     p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
+    trial.result("tiles", &p, y)
+}
+
+/// A matrix of tiles for each expert.
+pub fn mul_mat_id(trial: &mut Trial<'_>) -> Outcome {
+    let (experts, b, ids) = (trial.x.get("as"), trial.x.get("b"), trial.x.get("ids"));
+    let mut p = OpProgram::new(1, 1);
+    let w = weights(&mut p, experts);
+    let x = activations(&mut p, experts, b);
+    let [n_used, n, ..] = dims(ids.ne);
+    let ids = p.input(ids);
+    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, n, 1]);
+    p.op(Op::MulMatId, &[Some(w), Some(x), Some(ids)], y, &NONE);
     trial.result("tiles", &p, y)
 }
 
@@ -59,9 +78,8 @@ pub fn quantize(trial: &mut Trial<'_>) -> Outcome {
         expected_sums.extend(parts.iter().flat_map(|part| sum(part).to_le_bytes()));
         scaled.extend_from_slice(&row[layout.scaled_sums()..][..layout.padded_k / 8]);
         let blocks = parts.as_chunks::<2>().0.iter().enumerate();
-        expected_scaled.extend(
-            blocks.flat_map(|(i, [a, b])| (scale(i) * (sum(a) + sum(b)) as f32).to_le_bytes()),
-        );
+        expected_scaled
+            .extend(blocks.flat_map(|(i, [a, b])| (scale(i) * (sum(a) + sum(b)) as f32).to_le_bytes()));
     }
     trial.same_bytes(WAY, "the sums of the values", &expected_sums, &sums)?;
     trial.same_bytes(WAY, "the scaled sums of the values", &expected_scaled, &scaled)?;

@@ -132,7 +132,7 @@ pub fn skip(case: &Case) -> Option<String> {
     use GgmlType::F32;
     let f32_only = |op: &str, ty: GgmlType| (ty != F32).then(|| format!("{op} takes F32, not {}", ty.name()));
     match case.kind {
-        CaseKind::MulMat { a, .. } if tiled(a).is_none() => {
+        CaseKind::MulMat { a, .. } | CaseKind::MulMatId { a, .. } if tiled(a).is_none() => {
             Some(format!("weights of {} have no tiled form", a.name()))
         }
         CaseKind::GetRows { ty, .. } if tiled(ty).is_none() => {
@@ -178,6 +178,7 @@ pub fn skip(case: &Case) -> Option<String> {
 pub fn attempt(trial: &mut Trial<'_>) -> Outcome {
     match trial.case.kind {
         CaseKind::MulMat { .. } => matrix::mul_mat(trial),
+        CaseKind::MulMatId { .. } => matrix::mul_mat_id(trial),
         CaseKind::Quantize { .. } => matrix::quantize(trial),
         CaseKind::GetRows { .. } => matrix::get_rows(trial),
         CaseKind::SetRows { .. } => matrix::set_rows(trial),

@@ -89,6 +89,7 @@ const WIDTHS: [i64; 3] = [1, 3, 16];
 pub(super) fn all() -> Vec<Case> {
     let mut l = List::default();
     matmul::mul_mat(&mut l);
+    matmul::mul_mat_id(&mut l);
     matmul::quantize(&mut l);
     matmul::rows(&mut l);
     elementwise::binary(&mut l);
