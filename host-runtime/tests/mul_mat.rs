@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Random, TYPES, dequantize, random_rows};
+use common::{Random, dequantize, random_rows};
 use half::f16;
 use hexflash::gguf::GgmlType;
-use hexflash::weights::tiles::{pack_strip, tile_dtype};
+use hexflash::weights::tiles::{TILED, pack_strip, tile_dtype};
 use hexflash_abi::dtype::ActivationRow;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
@@ -246,7 +246,7 @@ fn mxfp4_rows() {
 
 #[test]
 fn matrices_are_broadcast_over_the_batch() {
-    for t in TYPES {
+    for &t in TILED {
         for (r, b) in [([1, 1], [3, 2]), ([2, 1], [4, 3]), ([2, 3], [6, 3]), ([3, 2], [3, 2])] {
             let mut case = Case::new(t, [256, 40, r[0], r[1]], [256, 5, b[0], b[1]]);
             let (x, y) = case.result(5);
@@ -262,7 +262,7 @@ fn matrices_are_broadcast_over_the_batch() {
 /// A strip longer than a piece, with whole pieces and a rest.
 #[test]
 fn long_rows_are_cut_without_a_trace() {
-    for t in TYPES {
+    for &t in TILED {
         let mut case = Case::new(t, [8960, 33, 1, 1], [8960, 3, 1, 1]);
         let (x, y) = case.result(3);
         let whole = case.run(Setup { vtcm_bytes: 8 << 20, ..setups()[0] }, x, y);
@@ -277,7 +277,7 @@ fn long_rows_are_cut_without_a_trace() {
 
 #[test]
 fn vtcm_below_a_group_is_refused() {
-    for t in TYPES {
+    for &t in TILED {
         let mut case = Case::new(t, [256, 32, 1, 1], [256, 1, 1, 1]);
         let (x, y) = case.result(1);
         let setup = Setup { vtcm_bytes: case.least_vtcm(1) - 128, ..setups()[0] };

@@ -5,9 +5,10 @@ mod common;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use common::{TYPES, dequantize, random_rows, tile_value};
+use common::{dequantize, random_rows, tile_value};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
+use hexflash::weights::tiles::TILED;
 use hexflash::weights::{
     CachePolicy, Form, ImageOptions, WEIGHT_ALIGNMENT, WeightEntry, WeightError, WeightImage, WeightSpec,
 };
@@ -65,7 +66,7 @@ fn every_form_lands_in_its_place() {
     let mut model = Model::new();
     let mut specs = Vec::new();
     let mut tiled = Vec::new();
-    for t in TYPES {
+    for &t in TILED {
         let name = format!("w.{t}");
         tiled.push((name.clone(), model.add(&name, t, &[256, 40])));
         specs.push(WeightSpec::new(&name, Form::Tiled));
@@ -255,7 +256,7 @@ fn values_that_are_infinite_or_no_numbers_are_refused_with_tensor_and_row() {
             }
         }
     };
-    for ggml_type in TYPES {
+    for &ggml_type in TILED {
         // Two blocks, or what is no whole tile.
         let k = if ggml_type.block_len() == 1 { 66 } else { 2 * ggml_type.block_len() };
         let blocks = (k / ggml_type.block_len()) as usize;

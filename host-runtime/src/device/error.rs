@@ -182,8 +182,8 @@ fn hint(fault: &Fault) -> String {
         }
         ErrorCode::MapFailed => {
             return format!(
-                "; use a smaller model or context{}, split it over sessions{}, or close other programs that use \
-                 the device",
+                "; use a smaller model or context{}, split it over sessions{}, or close other programs that \
+                 use the device",
                 Setting::Context.in_parentheses(),
                 Setting::Sessions.in_parentheses()
             );

@@ -30,6 +30,7 @@ use crate::positioned;
 
 pub use error::{Cause, Clean, FilePart, GgufError, Lookalike};
 pub use meta::Metadata;
+pub use shards::ShardName;
 pub use tensor::TensorInfo;
 pub use types::GgmlType;
 pub use value::{Array, Kind, StringArray, Value, ValueType};

@@ -2,6 +2,7 @@
 //!
 //! The first shard carries the model's metadata; the others carry tensors and the three `split.*` keys.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::error::{Cause, GgufError};
@@ -40,15 +41,17 @@ impl ShardInfo {
         if count > MAX_SHARDS {
             return fail(Cause::TooMany { what: "shards", count: count.into(), limit: MAX_SHARDS.into() });
         }
-        let prefix = first.file_name().and_then(|name| name_prefix(name.to_str()?, self.no, count));
+        let name = first.file_name().and_then(|name| ShardName::parse(name.to_str()?));
+        let prefix = name.filter(|name| (name.no, name.count) == (self.no, count)).map(|name| name.prefix);
+        let shard_name = |prefix, no| ShardName { prefix, no, count }.to_string();
         if self.no != 0 {
-            let first = shard_name(prefix.unwrap_or("the file ending in "), 0, count);
+            let first = shard_name(prefix.unwrap_or("the file ending in "), 0);
             return fail(Cause::NotFirstShard { no: self.no, count, first });
         }
         let Some(prefix) = prefix else {
-            return fail(Cause::ShardName { count, suffix: shard_name("", 0, count) });
+            return fail(Cause::ShardName { count, suffix: shard_name("", 0) });
         };
-        let names: Vec<String> = (1..count).map(|no| shard_name(prefix, no, count)).collect();
+        let names: Vec<String> = (1..count).map(|no| shard_name(prefix, no)).collect();
         let missing: Vec<String> =
             names.iter().filter(|name| !first.with_file_name(name).exists()).cloned().collect();
         if !missing.is_empty() {
@@ -81,12 +84,33 @@ impl ShardInfo {
     }
 }
 
-/// File name of shard `no` (from 0); names count from 1.
-fn shard_name(prefix: &str, no: u32, count: u32) -> String {
-    format!("{prefix}-{:05}-of-{count:05}.gguf", no.saturating_add(1))
+/// The file name of a shard: `PREFIX-00002-of-00003.gguf`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardName<'a> {
+    /// What precedes the numbers.
+    pub prefix: &'a str,
+    /// Position of the shard, from 0; names count from 1.
+    pub no: u32,
+    /// Number of shards.
+    pub count: u32,
 }
 
-/// What precedes the shard suffix in a file name; `None` if the name is not that of this shard.
-fn name_prefix(name: &str, no: u32, count: u32) -> Option<&str> {
-    name.strip_suffix(&shard_name("", no, count))
+impl<'a> ShardName<'a> {
+    /// Reads a file name; `None` if it is not that of a shard.
+    pub fn parse(name: &'a str) -> Option<Self> {
+        let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+        let (prefix, number) = rest.rsplit_once('-')?;
+        let digits = |text: &str| -> Option<u32> {
+            let five = text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit());
+            five.then(|| text.parse().ok()).flatten()
+        };
+        let (number, count) = (digits(number)?, digits(count)?);
+        (1..=count).contains(&number).then(|| Self { prefix, no: number - 1, count })
+    }
+}
+
+impl fmt::Display for ShardName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:05}-of-{:05}.gguf", self.prefix, self.no.saturating_add(1), self.count)
+    }
 }

@@ -91,7 +91,9 @@ mod tests {
     proptest! {
         /// Activations that are alive together never overlap.
         #[test]
-        fn living_activations_are_apart(spans in prop::collection::vec((1u64..5000, 0usize..30, 0usize..8), 1..40)) {
+        fn living_activations_are_apart(
+            spans in prop::collection::vec((1u64..5000, 0usize..30, 0usize..8), 1..40),
+        ) {
             let lifetimes: Vec<_> = spans.iter().map(|&(b, f, n)| lifetime(b, f, f + n)).collect();
             let plan = ActivationLayout::plan(&lifetimes);
             for (i, a) in lifetimes.iter().enumerate() {

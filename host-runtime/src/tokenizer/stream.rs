@@ -128,7 +128,15 @@ mod tests {
 
         #[test]
         fn any_cut_of_nearly_text_gives_the_lossy_text(
-            parts in proptest::collection::vec(prop_oneof![Just(&b"\xf0\x9f"[..]), Just(&b"\xa6\x80"[..]), Just(&b"a"[..]), Just(&b"\xe4\xbd"[..])], 0..8),
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    Just(&b"\xf0\x9f"[..]),
+                    Just(&b"\xa6\x80"[..]),
+                    Just(&b"a"[..]),
+                    Just(&b"\xe4\xbd"[..]),
+                ],
+                0..8,
+            ),
             cuts: Vec<usize>,
         ) {
             let bytes = parts.concat();

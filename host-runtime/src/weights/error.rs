@@ -71,8 +71,8 @@ pub enum WeightError {
     },
     /// A weight that no computation could use.
     #[error(
-        "tensor {tensor:?} has a value that is infinite or not a number ({what} {at}), so the file is damaged; download or \
-         convert it again"
+        "tensor {tensor:?} has a value that is infinite or not a number ({what} {at}), so the file is damaged; \
+         download or convert it again"
     )]
     NotFinite {
         /// Name of the GGUF tensor.

@@ -100,8 +100,8 @@ impl Leased {
                 if lease.is_wanted() {
                     if let Err(why) = place.fill(&file) {
                         tracing::error!(
-                            "weight cache {} is being changed by another program, and there is no copy ({why}); \
-                             start again",
+                            "weight cache {} is being changed by another program, and there is no copy \
+                             ({why}); start again",
                             file.path.display()
                         );
                         // Kernels read the mapping all the time, and cannot be told that it is gone.

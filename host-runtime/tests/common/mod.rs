@@ -6,26 +6,6 @@ use hexflash::gguf::GgmlType;
 use hexflash_abi::DType;
 use hexflash_abi::dtype::{IQ4_NL, MXFP4};
 
-/// Types that have tiles.
-pub const TYPES: [GgmlType; 16] = [
-    GgmlType::F32,
-    GgmlType::F16,
-    GgmlType::BF16,
-    GgmlType::Q4_0,
-    GgmlType::Q4_1,
-    GgmlType::Q5_0,
-    GgmlType::Q5_1,
-    GgmlType::Q8_0,
-    GgmlType::Q2_K,
-    GgmlType::Q3_K,
-    GgmlType::Q4_K,
-    GgmlType::Q5_K,
-    GgmlType::Q6_K,
-    GgmlType::IQ4_NL,
-    GgmlType::IQ4_XS,
-    GgmlType::MXFP4,
-];
-
 /// Reproducible numbers (xorshift64*).
 pub struct Random(u64);
 
@@ -78,7 +58,7 @@ pub fn random_rows(ggml_type: GgmlType, k: usize, rows: usize, seed: u64) -> Vec
                 data.push(120 + block[0] % 8);
                 data.extend(&block[1..]);
             }
-            _ => unreachable!(),
+            other => panic!("no random blocks of {other}"),
         }
     }
     data
@@ -141,7 +121,7 @@ fn value(ggml_type: GgmlType, block: &[u8], i: usize) -> f32 {
             let q = block[8 + 16 * t + l % 16] >> (l / 16 * 4) & 15;
             d() * f32::from((low | high << 4) as i8 - 32) * f32::from(IQ4_NL[usize::from(q)])
         }
-        _ => unreachable!(),
+        other => panic!("no meaning of {other}"),
     }
 }
 
@@ -174,7 +154,7 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
             DType::F32x32 => f32::from_le_bytes(g[128 * k + 4 * r..][..4].try_into().unwrap()),
             DType::F16x32 => half(k / 2, k % 2),
             DType::BF16x32 => bf16::from_le_bytes([0, 1].map(|b| byte(k / 2, k % 2 * 2 + b))).to_f32(),
-            _ => unreachable!(),
+            other => panic!("{other:?} is no tiled float"),
         };
     };
     let (tile, i) = (k / 32, k % 32);
@@ -188,13 +168,13 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
         8 => byte(low_at + i / 4, i % 4),
         4 => byte(low_at + i % 16 / 4, i % 4) >> (i / 16 * 4) & 15,
         2 => pair(low_at),
-        _ => unreachable!(),
+        bits => panic!("{bits} low bits"),
     };
     let high = match parts.high {
         0 => 0,
         1 => byte(high_at + tile, i % 4) >> (i / 4) & 1,
         2 => pair(high_at + 2 * tile),
-        _ => unreachable!(),
+        bits => panic!("{bits} high bits"),
     };
     let q = low | high << parts.low.min(7);
     let quant = |zero: i16| f32::from(i16::from(q) - zero);
@@ -221,6 +201,7 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
         }
         DType::Q6Kx32 => d() * signed(per_16()) * quant(32),
         DType::IQ4XSx32 => d() * signed(tile_byte(scales_at)) * f32::from(IQ4_NL[usize::from(q)]),
-        _ => unreachable!(),
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => panic!("{dtype:?} is not tiled"),
+        DType::F32x32 | DType::F16x32 | DType::BF16x32 => panic!("{dtype:?} has no quants"),
     }
 }

@@ -11,7 +11,7 @@ type Half<H> = [(usize, [<H as Hvx>::B; 2]); 2];
 
 /// How a type's quants are stored: see [`hexflash_abi::dtype`].
 pub(in crate::kernels) trait Quants: Sync + 'static {
-    /// Vectors of the low bits of a tile, and of the high ones.
+    /// Vectors of the low bits of a tile.
     const LOW: usize;
     /// Vectors of the high bits of a tile.
     const HIGH: usize;

@@ -1,5 +1,7 @@
 //! Which file of a repository is meant: by its quantization or its name, with all parts of a split model.
 
+use hexflash::gguf::ShardName;
+
 use super::repo::DEFAULT_QUANT;
 
 /// A model among the files of a repository: the names of its parts, the first one first.
@@ -32,34 +34,9 @@ pub(crate) enum Wanted<'a> {
     File(&'a str),
 }
 
-/// Place of a file in a split model, from the end of its name: `-00002-of-00003.gguf`.
-#[derive(Debug, PartialEq, Eq)]
-struct PartName<'a> {
-    prefix: &'a str,
-    number: u32,
-    count: u32,
-}
-
-impl<'a> PartName<'a> {
-    fn of(name: &'a str) -> Option<Self> {
-        let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
-        let (prefix, number) = rest.rsplit_once('-')?;
-        let digits = |text: &str| (text.len() == 5).then(|| text.parse::<u32>().ok()).flatten();
-        let (number, count) = (digits(number)?, digits(count)?);
-        (1..=count).contains(&number).then_some(Self { prefix, number, count })
-    }
-
-    fn name(prefix: &str, number: u32, count: u32) -> String {
-        format!("{prefix}-{number:05}-of-{count:05}.gguf")
-    }
-}
-
 /// The first part of the model that the file belongs to: itself, unless it is a later part.
 pub(crate) fn first_part(name: &str) -> String {
-    match PartName::of(name) {
-        Some(PartName { prefix, count, .. }) => PartName::name(prefix, 1, count),
-        None => name.to_owned(),
-    }
+    ShardName::parse(name).map_or_else(|| name.to_owned(), |part| ShardName { no: 0, ..part }.to_string())
 }
 
 /// Whether a file is a model: a GGUF that is neither a projector for images nor an importance matrix.
@@ -85,7 +62,7 @@ pub(crate) fn choose<'a>(
     let all: Vec<&str> = names.collect();
     let mut models: Vec<&str> = all.iter().copied().filter(|name| is_model(name)).collect();
     models.sort_unstable();
-    let is_first = |name: &&str| PartName::of(name).is_none_or(|part| part.number == 1);
+    let is_first = |name: &&str| ShardName::parse(name).is_none_or(|part| part.no == 0);
     let firsts: Vec<&str> = models.iter().copied().filter(is_first).collect();
     let by_quant = |quant: &str| {
         let quant = quant.to_ascii_lowercase();
@@ -108,10 +85,10 @@ pub(crate) fn choose<'a>(
             false => NoChoice::NotThere { known: firsts.into_iter().map(str::to_owned).collect() },
         });
     };
-    let parts = match PartName::of(first) {
+    let parts = match ShardName::parse(first) {
         None => vec![first.to_owned()],
-        Some(PartName { prefix, count, .. }) => {
-            let parts: Vec<String> = (1..=count).map(|n| PartName::name(prefix, n, count)).collect();
+        Some(part) => {
+            let parts: Vec<String> = (0..part.count).map(|no| ShardName { no, ..part }.to_string()).collect();
             let missing: Vec<String> =
                 parts.iter().filter(|part| !all.contains(&part.as_str())).cloned().collect();
             if !missing.is_empty() {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::cache::{BRANCH, Cache, variable};
 use super::error::HubError;
-use super::http::{Client, Head, HttpError};
+use super::http::{Client, Head, HttpError, LOOK};
 use super::{Request, Token, tls};
 use crate::progress::Progress;
 use crate::say;
@@ -23,8 +23,6 @@ const ENDPOINT: &str = "https://huggingface.co";
 const ATTEMPTS: u32 = 3;
 /// How long to wait before another attempt.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it is looked whether a lock is free, or a signal has come.
-const LOOK: Duration = Duration::from_millis(50);
 /// Bytes that are hashed at once.
 const PIECE: usize = 1 << 20;
 

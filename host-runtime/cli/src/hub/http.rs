@@ -21,8 +21,8 @@ const CONNECT: Duration = Duration::from_secs(20);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Longest such time that is taken from there.
 const LONGEST_SILENCE: u64 = 24 * 3600;
-/// How often it is looked whether to give up.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often those who wait look whether to give up.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
 const PIECE: usize = 256 << 10;
 /// Pieces under way.

@@ -95,8 +95,18 @@ const fn count_tiled() -> usize {
     n
 }
 
+/// Converts values to F32, exactly.
+type ToF32 = fn(&[u8], &mut [[u8; 4]]);
+
+/// The types that convert to plain F32, and how.
+const CONVERSIONS: [(GgmlType, ToF32); 3] = [
+    (GgmlType::F32, |data, out| out.copy_from_slice(data.as_chunks::<4>().0)),
+    (GgmlType::F16, |data, out| widen(data, out, |v| half::f16::from_le_bytes(v).to_f32())),
+    (GgmlType::BF16, |data, out| widen(data, out, |v| half::bf16::from_le_bytes(v).to_f32())),
+];
+
 /// The types that convert to plain F32.
-pub const PLAIN: &[GgmlType] = &[GgmlType::F32, GgmlType::F16, GgmlType::BF16];
+pub const PLAIN: &[GgmlType] = &[CONVERSIONS[0].0, CONVERSIONS[1].0, CONVERSIONS[2].0];
 
 /// One vector: a word per row.
 type Vector = [[u8; 4]; TILE_ROWS];
@@ -155,12 +165,9 @@ pub(super) fn first_special(values: &[[u8; 4]]) -> Option<usize> {
 /// If `source` is not one of [`PLAIN`], or `out` is not as long.
 #[expect(clippy::panic, reason = "plans refuse other types by the name of the tensor")]
 pub fn to_f32(source: GgmlType, data: &[u8], out: &mut [[u8; 4]]) {
-    match source {
-        GgmlType::F32 => out.copy_from_slice(data.as_chunks::<4>().0),
-        GgmlType::F16 => widen(data, out, |v| half::f16::from_le_bytes(v).to_f32()),
-        GgmlType::BF16 => widen(data, out, |v| half::bf16::from_le_bytes(v).to_f32()),
-        _ => panic!("{source} does not convert to F32"),
-    }
+    let conversion = CONVERSIONS.iter().find(|(plain, _)| *plain == source);
+    let (_, convert) = conversion.unwrap_or_else(|| panic!("{source} does not convert to F32"));
+    convert(data, out);
 }
 
 fn widen(data: &[u8], out: &mut [[u8; 4]], value: impl Fn([u8; 2]) -> f32) {

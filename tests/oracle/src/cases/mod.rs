@@ -100,7 +100,8 @@ pub enum Mismatch {
     },
     /// The error is too large.
     #[error(
-        "NMSE {nmse:.3e} is above {limit:.1e}; the largest difference is at element {index}: {got} instead of {want}"
+        "NMSE {nmse:.3e} is above {limit:.1e}; the largest difference is at element {index}: {got} instead of \
+         {want}"
     )]
     Nmse {
         /// The error.

@@ -256,8 +256,8 @@ fn row(outcome: &Outcome) -> String {
     let verdict = if crash.is_some() { "CRASHED" } else { "passed" };
     let (took, last_new) = (took.as_secs(), last_new.as_secs());
     format!(
-        "{:14} {executions:>10} runs {edges:>6} edges {features:>7} features {inputs:>5} inputs in {took:>5} s, \
-         last new after {last_new:>5} s: {verdict}",
+        "{:14} {executions:>10} runs {edges:>6} edges {features:>7} features {inputs:>5} inputs in \
+         {took:>5} s, last new after {last_new:>5} s: {verdict}",
         target.name
     )
 }
