@@ -13,6 +13,7 @@
 mod activations;
 mod flat;
 mod float;
+mod groups;
 mod quants;
 mod routes;
 mod sums;

@@ -5,9 +5,11 @@ use hexflash_abi::dtype;
 use super::activations::Activations;
 use crate::hvx::{Hvx, Lookup, VectorPtr};
 
-/// Sixteen k of a tile, in two pairs of vectors. A pair begins at the k that is given with it: its vectors
-/// are four k and the next four.
-type Half<H> = [(usize, [<H as Hvx>::B; 2]); 2];
+/// Eight adjacent k of a tile: the first of them, and two vectors of four k each.
+type Pair<H> = (usize, [<H as Hvx>::B; 2]);
+
+/// The quants that come from the same bits: a pair, or two.
+type Bundle<H> = (Pair<H>, Option<Pair<H>>);
 
 /// How a type's quants are stored: see [`hexflash_abi::dtype`].
 pub(in crate::kernels) trait Quants: Sync + 'static {
@@ -18,18 +20,17 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// What a quant of value zero is, as `vrmpy` takes it.
     const ZERO: i32;
 
-    /// Whether the two pairs of a half come from the same vectors, so that their products are best taken in
-    /// turn.
-    const INTERLEAVED: bool = true;
+    /// Bundles of a tile: two of two pairs, or four of one.
+    const BUNDLES: usize = 2;
 
     /// Whether quants are taken from their bits with few registers.
     const FEW_REGISTERS: bool = false;
 
-    /// Half of a tile's quants, unsigned.
+    /// A bundle of a tile's quants, unsigned.
     ///
     /// # Safety
-    /// `low` and `high` hold the low and high bits of a tile, and `HALF` is 0 or 1.
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, high: VectorPtr) -> Half<H>;
+    /// `low` and `high` hold the low and high bits of a tile, and `I` is below `BUNDLES`.
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, high: VectorPtr) -> Bundle<H>;
 }
 
 /// Per row of x, the sums of the products of a tile and a block: S of them, each of 32 / S adjacent k.
@@ -55,49 +56,57 @@ pub(super) unsafe fn tile<Q: Quants, H: Hvx, const R: usize, const S: usize>(
             }
         }
     }
-    // Both halves are written out: which bits they have must be constants.
+    // Bundles are written out: which bits they have must be constants.
     //
     // SAFETY: `low` and `high` hold the bits of a tile, and each `x` has the block (the caller's contract).
+    // There are two bundles, or four.
     unsafe {
-        add_half::<Q, H, R, S, 0>(&mut sums, low, high, x, block);
-        add_half::<Q, H, R, S, 1>(&mut sums, low, high, x, block);
+        add_bundle::<Q, H, R, S, 0>(&mut sums, low, high, x, block);
+        add_bundle::<Q, H, R, S, 1>(&mut sums, low, high, x, block);
+        if Q::BUNDLES == 4 {
+            add_bundle::<Q, H, R, S, 2>(&mut sums, low, high, x, block);
+            add_bundle::<Q, H, R, S, 3>(&mut sums, low, high, x, block);
+        }
     }
     sums
 }
 
-/// Adds the products of half a tile, as its quants are stored.
+/// Adds the products of a bundle.
 ///
 /// # Safety
-/// `low` and `high` hold the bits of a tile, and `HALF` is 0 or 1; each `x` has the block.
+/// `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES`; each `x` has the block.
 #[inline(always)]
-unsafe fn add_half<Q: Quants, H: Hvx, const R: usize, const S: usize, const HALF: usize>(
+unsafe fn add_bundle<Q: Quants, H: Hvx, const R: usize, const S: usize, const I: usize>(
     sums: &mut [[H::I; S]; R],
     low: VectorPtr,
     high: VectorPtr,
     x: &[Activations; R],
     block: usize,
 ) {
-    // SAFETY: `low` and `high` hold the bits of a tile, and `HALF` is 0 or 1 (the caller's contract).
-    let [(k, v), (l, w)] = unsafe { Q::half::<H, HALF>(low, high) };
-    if Q::INTERLEAVED {
-        for (sums, x) in sums.iter_mut().zip(x) {
-            // SAFETY: each `x` has the block (the caller's contract), and a pair begins at 0, 8, 16 or 24.
-            let (a, b) = unsafe { (x.eight::<H>(block, k), x.eight::<H>(block, l)) };
-            for i in 0..2 {
-                sums[k * S / 32] = H::vrmpy(sums[k * S / 32], v[i], a[i]);
-                sums[l * S / 32] = H::vrmpy(sums[l * S / 32], w[i], b[i]);
-            }
-        }
-    } else {
-        for (k, v) in [(k, v), (l, w)] {
-            for (sums, x) in sums.iter_mut().zip(x) {
-                // SAFETY: each `x` has the block (the caller's contract), and a pair begins at 0, 8, 16 or
-                // 24.
-                let a = unsafe { x.eight::<H>(block, k) };
-                sums[k * S / 32] = H::vrmpy(H::vrmpy(sums[k * S / 32], v[0], a[0]), v[1], a[1]);
-            }
+    // SAFETY: `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES` (the caller's contract).
+    let ((k, v), second) = unsafe { Q::bundle::<H, I>(low, high) };
+    for (sums, x) in sums.iter_mut().zip(x) {
+        // SAFETY: each `x` has the block (the caller's contract). The first k of a pair is a multiple of 8
+        // below 32.
+        let a = unsafe { x.eight::<H>(block, k) };
+        let Some((l, w)) = second else {
+            sums[k * S / 32] = H::vrmpy(H::vrmpy(sums[k * S / 32], v[0], a[0]), v[1], a[1]);
+            continue;
+        };
+        // SAFETY: each `x` has the block (the caller's contract). The first k of a pair is a multiple of 8
+        // below 32.
+        let b = unsafe { x.eight::<H>(block, l) };
+        for i in 0..2 {
+            sums[k * S / 32] = H::vrmpy(sums[k * S / 32], v[i], a[i]);
+            sums[l * S / 32] = H::vrmpy(sums[l * S / 32], w[i], b[i]);
         }
     }
+}
+
+/// A bundle of both pairs.
+#[inline(always)]
+fn two<H: Hvx>([a, b]: [Pair<H>; 2]) -> Bundle<H> {
+    (a, Some(b))
 }
 
 /// A byte each, with 128 for zero.
@@ -107,27 +116,26 @@ impl Quants for Bytes {
     const LOW: usize = 8;
     const HIGH: usize = 0;
     const ZERO: i32 = 128;
-    const INTERLEAVED: bool = false;
+    const BUNDLES: usize = 4;
     const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has eight vectors of low bits (the caller's contract), and `HALF` is below 2.
-        let v = |i: usize| unsafe { low.load_b::<H>(4 * HALF + i) };
-        [(16 * HALF, [v(0), v(1)]), (16 * HALF + 8, [v(2), v(3)])]
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, _high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has eight vectors of low bits, and `I` is below 4 (the caller's contract).
+        ((8 * I, unsafe { [low.load_b::<H>(2 * I), low.load_b::<H>(2 * I + 1)] }), None)
     }
 }
 
 /// Low nibbles are the first sixteen k, high nibbles the others: no shuffle.
 ///
 /// # Safety
-/// `low` holds the four vectors of a tile's low bits; `HALF` is 0 or 1.
+/// `low` holds the four vectors of a tile's low bits; `I` is 0 or 1.
 #[inline(always)]
-unsafe fn nibbles<H: Hvx, const HALF: usize>(low: VectorPtr) -> Half<H> {
-    // SAFETY: `low` holds four vectors, and `HALF` is below 2 (the caller's contract).
-    let (a, b) = unsafe { (low.load_b::<H>(2 * HALF), low.load_b::<H>(2 * HALF + 1)) };
+unsafe fn nibbles<H: Hvx, const I: usize>(low: VectorPtr) -> [Pair<H>; 2] {
+    // SAFETY: `low` holds four vectors, and `I` is below 2 (the caller's contract).
+    let (a, b) = unsafe { (low.load_b::<H>(2 * I), low.load_b::<H>(2 * I + 1)) };
     let (a, b) = (H::nibbles(a), H::nibbles(b));
-    [(8 * HALF, [a.0, b.0]), (16 + 8 * HALF, [a.1, b.1])]
+    [(8 * I, [a.0, b.0]), (16 + 8 * I, [a.1, b.1])]
 }
 
 /// A nibble each, with `ZERO` for zero.
@@ -140,9 +148,9 @@ impl<const ZERO: i32> Quants for Nibbles<ZERO> {
     const FEW_REGISTERS: bool = true;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has four vectors of low bits, and `HALF` is below 2 (the caller's contract).
-        unsafe { nibbles::<H, HALF>(low) }
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, _high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has four vectors of low bits, and `I` is below 2 (the caller's contract).
+        two::<H>(unsafe { nibbles::<H, I>(low) })
     }
 }
 
@@ -197,11 +205,11 @@ impl<V: Values> Quants for Indices<V> {
     const ZERO: i32 = V::ZERO;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, _high: VectorPtr) -> Bundle<H> {
         let find = |v: H::B| H::lookup(v, V::LOOKUP);
-        // SAFETY: a tile has four vectors of low bits, and `HALF` is below 2 (the caller's contract).
-        let [(k, a), (l, b)] = unsafe { nibbles::<H, HALF>(low) };
-        [(k, [find(a[0]), find(a[1])]), (l, [find(b[0]), find(b[1])])]
+        // SAFETY: a tile has four vectors of low bits, and `I` is below 2 (the caller's contract).
+        let [(k, a), (l, b)] = unsafe { nibbles::<H, I>(low) };
+        ((k, [find(a[0]), find(a[1])]), Some((l, [find(b[0]), find(b[1])])))
     }
 }
 
@@ -232,7 +240,7 @@ fn add_bits<H: Hvx>(quants: H::B, x: H::B, mask: u8, from: usize, to: usize) -> 
 /// # Safety
 /// `high` holds the vector of a tile's high bits.
 #[inline(always)]
-unsafe fn with_bit<H: Hvx>(pairs: Half<H>, high: VectorPtr, to: usize) -> Half<H> {
+unsafe fn with_bit<H: Hvx>(pairs: [Pair<H>; 2], high: VectorPtr, to: usize) -> [Pair<H>; 2] {
     // SAFETY: `high` holds a vector (the caller's contract).
     let bits = unsafe { high.load_b::<H>(0) };
     let [(k, v), (l, w)] = pairs;
@@ -249,10 +257,10 @@ impl<const ZERO: i32> Quants for FiveBits<ZERO> {
     const ZERO: i32 = ZERO;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has four vectors of low bits and one of high bits, and `HALF` is below 2 (the
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has four vectors of low bits and one of high bits, and `I` is below 2 (the
         // caller's contract).
-        unsafe { with_bit::<H>(nibbles::<H, HALF>(low), high, 4) }
+        two::<H>(unsafe { with_bit::<H>(nibbles::<H, I>(low), high, 4) })
     }
 }
 
@@ -265,29 +273,29 @@ impl Quants for SixBits {
     const ZERO: i32 = 32;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has four vectors of low bits, and `HALF` is below 2 (the caller's contract).
-        let [(k, v), (l, w)] = unsafe { nibbles::<H, HALF>(low) };
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has four vectors of low bits, and `I` is below 2 (the caller's contract).
+        let [(k, v), (l, w)] = unsafe { nibbles::<H, I>(low) };
         // SAFETY: a tile has two vectors of high bits (the caller's contract): of k below 16 and of the rest.
         let high = unsafe { [high.load_b::<H>(0), high.load_b::<H>(1)] };
         let add = |quants: H::B, k: usize| add_bits::<H>(quants, high[k / 16], 3 << 4, k % 16 / 2, 4);
-        [(k, [add(v[0], k), add(v[1], k + 4)]), (l, [add(w[0], l), add(w[1], l + 4)])]
+        ((k, [add(v[0], k), add(v[1], k + 4)]), Some((l, [add(w[0], l), add(w[1], l + 4)])))
     }
 }
 
 /// Two bits each.
 ///
 /// # Safety
-/// `low` holds the two vectors of a tile's low bits; `HALF` is 0 or 1.
+/// `low` holds the two vectors of a tile's low bits; `I` is 0 or 1.
 #[inline(always)]
-unsafe fn two_bits<H: Hvx, const HALF: usize>(low: VectorPtr) -> Half<H> {
-    // SAFETY: `low` holds two vectors, and `HALF` is below 2 (the caller's contract).
-    let x = unsafe { low.load_b::<H>(HALF) };
+unsafe fn two_bits<H: Hvx, const I: usize>(low: VectorPtr) -> [Pair<H>; 2] {
+    // SAFETY: `low` holds two vectors, and `I` is below 2 (the caller's contract).
+    let x = unsafe { low.load_b::<H>(I) };
     let (words, low) = (H::words(x), H::splat_i(0x0303_0303));
     let quants = |x: H::I| H::bytes(H::and_i(x, low));
     let first = [quants(words), quants(H::shr_i::<2>(words))];
     let second = [quants(H::shr_i::<4>(words)), quants(H::shr_i::<6>(words))];
-    [(16 * HALF, first), (16 * HALF + 8, second)]
+    [(16 * I, first), (16 * I + 8, second)]
 }
 
 /// Two bits each, with zero for zero.
@@ -299,9 +307,9 @@ impl Quants for TwoBits {
     const ZERO: i32 = 0;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, _high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has two vectors of low bits, and `HALF` is below 2 (the caller's contract).
-        unsafe { two_bits::<H, HALF>(low) }
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, _high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has two vectors of low bits, and `I` is below 2 (the caller's contract).
+        two::<H>(unsafe { two_bits::<H, I>(low) })
     }
 }
 
@@ -314,9 +322,9 @@ impl Quants for ThreeBits {
     const ZERO: i32 = 4;
 
     #[inline(always)]
-    unsafe fn half<H: Hvx, const HALF: usize>(low: VectorPtr, high: VectorPtr) -> Half<H> {
-        // SAFETY: a tile has two vectors of low bits and one of high bits, and `HALF` is below 2 (the
+    unsafe fn bundle<H: Hvx, const I: usize>(low: VectorPtr, high: VectorPtr) -> Bundle<H> {
+        // SAFETY: a tile has two vectors of low bits and one of high bits, and `I` is below 2 (the
         // caller's contract).
-        unsafe { with_bit::<H>(two_bits::<H, HALF>(low), high, 2) }
+        two::<H>(unsafe { with_bit::<H>(two_bits::<H, I>(low), high, 2) })
     }
 }

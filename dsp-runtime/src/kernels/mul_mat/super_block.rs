@@ -6,9 +6,9 @@ use core::marker::PhantomData;
 use hexflash_abi::dtype::QuantGroup;
 
 use super::activations::Activations;
+use super::groups::Group;
 use super::quants::{Quants, tile};
-use super::sums::{Held, Parked, Sum};
-use super::{PARTIAL, WeightFormat};
+use super::sums::Sum;
 use crate::hvx::{Hvx, VectorPtr};
 
 /// Tiles of a group.
@@ -126,82 +126,44 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
 
 /// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at
 /// most 32 * 31 * 127 * 63 < 2^24, and 32 * 128 * 127 * 128 < 2^26), then times d and the activations' scale.
-impl<Q: Quants, N: Integers> WeightFormat for SuperBlock<Q, N> {
-    const QUANTIZED: bool = true;
+impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
+    const VECTORS: usize = Self::GROUP.vectors();
+    const BLOCKS: usize = TILES;
 
     #[inline(always)]
-    fn parts(_rows: usize) -> usize {
-        1
-    }
-
-    #[inline(always)]
-    unsafe fn multiply<H: Hvx, const R: usize>(
-        weights: VectorPtr,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::F; PARTIAL]; R],
+    unsafe fn add<H: Hvx, A: Sum<H>, const R: usize>(
+        group: VectorPtr,
+        x: &[Activations; R],
+        block: usize,
+        acc: &mut [A; R],
     ) {
-        // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
-        unsafe {
-            if H::Q_STAYS {
-                Self::all_groups::<H, Parked<H>, R>(weights, groups, x, k, acc);
-            } else {
-                Self::all_groups::<H, Held<H>, R>(weights, groups, x, k, acc);
+        // SAFETY: `group` holds a group (the caller's contract), which has a vector of d.
+        let both = unsafe { group.load_b::<H>(Self::GROUP.d_at()) };
+        // d in both halves, for a pair of tiles.
+        let d = H::and_i(H::words(both), H::splat_i(0xffff));
+        let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
+        let mut mins = [A::start(H::splat(0.0)); R];
+        for pair in 0..TILES / 2 {
+            // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the
+            // eight blocks from `block` on, which is the first of a group and so even (the caller's
+            // contract).
+            unsafe {
+                Self::pair::<H, A, R>(group, pair, d, x, block, acc);
+                if N::MINS {
+                    Self::mins::<H, A, R>(group, pair, x, block, &mut mins);
+                }
+            }
+        }
+        if N::MINS {
+            let dmin = H::sub(H::splat(0.0), H::widen_f16(both).1);
+            for (acc, mins) in acc.iter_mut().zip(mins) {
+                *acc = acc.add(H::mul_q(dmin, mins.end()));
             }
         }
     }
 }
 
 impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
-    /// # Safety
-    /// Points 1 and 2 of [`WeightFormat::multiply`].
-    #[inline(always)]
-    unsafe fn all_groups<H: Hvx, A: Sum<H>, const R: usize>(
-        weights: VectorPtr,
-        groups: usize,
-        x: [*const u8; R],
-        k: (usize, usize),
-        acc: &mut [[H::F; PARTIAL]; R],
-    ) {
-        // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
-        // vectors (validation), and `k.0` is the first value of a group, and so of a block.
-        let x = &unsafe { Activations::all(x, k) };
-        let mut all = [A::start(acc[0][0]); R];
-        for (all, acc) in all.iter_mut().zip(acc.iter()) {
-            *all = A::start(acc[0]);
-        }
-        for g in 0..groups {
-            let group = weights.skip(g * Self::GROUP.vectors());
-            // SAFETY: `g` is below `groups`, so `group` holds a group (the caller's contract, point 1), which
-            // has a vector of d.
-            let both = unsafe { group.load_b::<H>(Self::GROUP.d_at()) };
-            // d in both halves, for a pair of tiles.
-            let d = H::and_i(H::words(both), H::splat_i(0xffff));
-            let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
-            let mut mins = [A::start(H::splat(0.0)); R];
-            for pair in 0..TILES / 2 {
-                // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has
-                // its eight blocks, because activation rows are padded to 256 values.
-                unsafe {
-                    Self::pair::<H, A, R>(group, pair, d, x, TILES * g, &mut all);
-                    if N::MINS {
-                        Self::mins::<H, A, R>(group, pair, x, TILES * g, &mut mins);
-                    }
-                }
-            }
-            if N::MINS {
-                let dmin = H::sub(H::splat(0.0), H::widen_f16(both).1);
-                for (all, mins) in all.iter_mut().zip(mins) {
-                    *all = all.add(H::mul_q(dmin, mins.end()));
-                }
-            }
-        }
-        for (all, acc) in all.into_iter().zip(acc) {
-            acc[0] = all.end();
-        }
-    }
-
     /// acc += d times scales, quants and activations, for a pair of tiles. The group's first block of
     /// activations is `first`.
     ///
