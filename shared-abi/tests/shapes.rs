@@ -454,6 +454,38 @@ fn flash_attn_appends_no_more_rows_than_the_step_has_tokens() {
     }
 }
 
+/// Caches shorter than the context are rings: they need a window, whole tiles, and room for a step.
+#[test]
+fn flash_attn_rings() {
+    let ring = |op, n: u32, window: u32| {
+        let mut case = valid(op);
+        case.header.n_ctx = 1000;
+        let caches = if op == Op::FlashAttnExt {
+            case.set_params(&params::FlashAttn { window, ..FLASH });
+            case.reshape(5, [1000, 4, 1, 1]);
+            [1, 2]
+        } else {
+            [OUT, OUT + 1]
+        };
+        for cache in caches {
+            case.reshape(cache, [64, n, 1, 1]);
+        }
+        case.check().map_err(|fault| (fault.code, fault.detail))
+    };
+    let refused = Err((ErrorCode::BadShape, 1));
+    // Rows of a step: 4.
+    for (n, most) in [(32, 29), (64, 61), (992, 989)] {
+        assert_eq!(ring(Op::FlashAttnExt, n, most), Ok(()));
+        for (n, window) in [(n, most + 1), (n, 0), (n, u32::MAX), (n - 1, 1), (n - 16, 1)] {
+            assert_eq!(ring(Op::FlashAttnExt, n, window), refused, "{n} positions, window of {window}");
+        }
+        assert_eq!(ring(Op::KvAppend, n, 0), Ok(()));
+    }
+    for n in [1, 4, 31, 33] {
+        assert_eq!(ring(Op::KvAppend, n, 0), Err((ErrorCode::BadShape, OUT as u32)));
+    }
+}
+
 #[test]
 fn flash_attn_mask_columns_are_not_cut() {
     let mut case = valid(Op::FlashAttnExt);

@@ -301,6 +301,10 @@ pub(super) struct EngineArgs {
     /// Tokens of a prefill step
     #[arg(short, long, value_name = "N", default_value_t = EngineOptions::default().batch)]
     batch_size: u32,
+    /// Keep the whole context also in layers that see a window of it, so that texts can be cut back far
+    /// without computing them again
+    #[arg(long)]
+    swa_full: bool,
     /// Keep repacked weights in DIR instead of beside the model
     #[arg(long, value_name = "DIR", conflicts_with = "no_repack_cache")]
     cache_dir: Option<PathBuf>,
@@ -320,7 +324,12 @@ fn context(text: &str) -> Result<u32, String> {
 
 impl EngineArgs {
     pub(super) fn options(&self) -> EngineOptions {
-        EngineOptions { n_ctx: self.n_ctx, batch: self.batch_size, ..EngineOptions::default() }
+        EngineOptions {
+            n_ctx: self.n_ctx,
+            batch: self.batch_size,
+            whole_windows: self.swa_full,
+            ..EngineOptions::default()
+        }
     }
 
     pub(super) fn load(

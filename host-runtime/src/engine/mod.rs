@@ -62,6 +62,9 @@ pub struct EngineOptions {
     /// Bytes for snapshots of recurrent states, with which sequences can be [rolled
     /// back](Sequence::roll_back) without computing their tokens again. 0 for none.
     pub snapshot_bytes: u64,
+    /// Whether layers whose queries see a window keep the whole context. Otherwise they keep little more than
+    /// the window, and a text that is [cut back](Sequence::roll_back) by more than a batch is computed again.
+    pub whole_windows: bool,
     /// Layers whose input is kept for tests (see [`StepShape::probes`](crate::model::StepShape::probes)).
     #[doc(hidden)]
     pub probes: Vec<u32>,
@@ -76,6 +79,7 @@ impl Default for EngineOptions {
             batch: 256,
             sequences: 1,
             snapshot_bytes: 0,
+            whole_windows: false,
             probes: Vec::new(),
             speculate: false,
         }

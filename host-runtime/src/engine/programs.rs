@@ -168,6 +168,9 @@ impl Layouts {
         let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
         let snapshots = n_snapshots(target, options, &split)?;
         let mut kept = KeptPlanner::new(n_ctx, rollback).room_for(options.sequences, snapshots);
+        if !options.whole_windows {
+            kept = kept.kv_rings(options.batch.max(MAX_SHARED));
+        }
         target.keep(&mut kept, &split)?;
         if let Some(draft) = draft {
             model::keep_draft(draft, target, &mut kept)?;

@@ -63,6 +63,8 @@ impl Health {
 /// What the host knows of a sequence.
 pub(super) struct SequenceState {
     pub(super) n_past: u32,
+    /// Positions below it may have been written, though the context may have been cut back since.
+    pub(super) written: u32,
     /// Tokens of the context that are on the tape and not in the recurrent states.
     pub(super) n_commit: u32,
     /// Tokens of the last verification, until a commit says how many of them stay.
@@ -88,6 +90,7 @@ impl SequenceState {
     pub(super) fn new(room: u32) -> Self {
         Self {
             n_past: 0,
+            written: 0,
             n_commit: 0,
             verified: DraftBlock::default(),
             health: Health::Sound,
@@ -98,7 +101,7 @@ impl SequenceState {
 
     /// Forgets all tokens.
     pub(super) fn clear(&mut self) {
-        (self.n_past, self.n_commit, self.health) = (0, 0, Health::Sound);
+        (self.n_past, self.written, self.n_commit, self.health) = (0, 0, 0, Health::Sound);
         (self.verified, self.outputs) = (DraftBlock::default(), Outputs::default());
         self.history.clear();
     }

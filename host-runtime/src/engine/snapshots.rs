@@ -10,6 +10,7 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use super::programs::ProgramKind;
 use super::sequence::Outputs;
 use super::{DraftBlock, Engine, EngineError, Sequence};
+use crate::model::MAX_SHARED;
 
 /// The snapshots of all sequences.
 #[derive(Debug)]
@@ -100,7 +101,8 @@ impl Sequence<'_> {
 
     /// Takes back all tokens but the first `n`. What follows has the bits that it would have had, had those
     /// tokens never come. Recurrent states are restored from the best snapshot, and the tokens after it are
-    /// computed again; without a snapshot all `n` are. There are no logits afterwards.
+    /// computed again; without a snapshot all `n` are. So are they where a cache that keeps a window only has
+    /// lost what the next token sees. There are no logits afterwards.
     ///
     /// # Errors
     /// The context has fewer tokens, or the device failed.
@@ -118,14 +120,22 @@ impl Sequence<'_> {
         let in_states = n_past - n_commit;
         let state = self.state_mut();
         (state.verified, state.outputs) = (DraftBlock::default(), Outputs::default());
-        if n == n_past || self.engine.config.state_bytes() == 0 || n >= in_states {
+        // No step of which tokens were taken back was wider.
+        let written = self.state().written.max(n_past + MAX_SHARED);
+        self.state_mut().written = written;
+        // KV rings have the last positions that were written, among them the window of a token at position `n`.
+        let slack = self.engine.kept.kv_ring_slack;
+        let has_windows = |n: u32| slack.is_none_or(|slack| n.saturating_add(slack) >= written);
+        let is_in_states = self.engine.config.state_bytes() == 0 || n >= in_states;
+        if n == n_past || is_in_states && has_windows(n) {
             // Tokens that are on the tape, and not in the states, are cut off there.
             let state = self.state_mut();
             state.history.truncate(n as usize);
             (state.n_past, state.n_commit) = (n, n.saturating_sub(in_states));
             return Ok(());
         }
-        let from = match self.engine.snapshots.best(slot, n) {
+        let best = self.engine.snapshots.best(slot, n).filter(|&(_, from)| has_windows(from));
+        let from = match best {
             Some((place, from)) => {
                 self.copy_states(ProgramKind::Restore, place)?;
                 from
@@ -133,6 +143,9 @@ impl Sequence<'_> {
             None => 0,
         };
         let state = self.state_mut();
+        if from == 0 {
+            state.written = 0;
+        }
         let again = state.history[from as usize..n as usize].to_vec();
         state.history.truncate(from as usize);
         (state.n_past, state.n_commit) = (from, 0);

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 
 use hexflash_abi::DType;
+use hexflash_abi::dtype::TILE_ROWS;
 
 use super::scope::Scope;
 use crate::record::{RecordError, packed_bytes};
@@ -90,8 +91,10 @@ pub enum Rollback {
 /// Where all kept tensors lie.
 #[derive(Clone, Debug)]
 pub struct KeptLayout {
-    /// Positions of every cache.
+    /// Positions of every cache that is not a KV ring.
     pub n_ctx: u32,
+    /// If some caches are KV rings: the positions that the shortest of them keeps beside the window.
+    pub kv_ring_slack: Option<u32>,
     /// Slots: sequences that there is room for.
     pub n_slots: u32,
     /// Snapshots that there is room for.
@@ -170,6 +173,8 @@ impl KeptLayout {
 #[derive(Debug)]
 pub struct KeptPlanner {
     layout: KeptLayout,
+    /// Rows of the widest step, if caches whose queries have a window are KV rings.
+    kv_ring_rows: Option<u32>,
 }
 
 /// The label of the snapshots of a recurrent tensor.
@@ -183,6 +188,7 @@ impl KeptPlanner {
         Self {
             layout: KeptLayout {
                 n_ctx,
+                kv_ring_slack: None,
                 n_slots: 1,
                 n_snapshots: 0,
                 rollback,
@@ -191,13 +197,32 @@ impl KeptPlanner {
                 bytes: HashMap::new(),
                 regions: HashMap::new(),
             },
+            kv_ring_rows: None,
         }
     }
 
     /// The same for `n_slots` sequences, and as many snapshots of a sequence's recurrent states.
     #[must_use]
     pub fn room_for(self, n_slots: u32, n_snapshots: u32) -> Self {
-        Self { layout: KeptLayout { n_slots, n_snapshots, ..self.layout } }
+        Self { layout: KeptLayout { n_slots, n_snapshots, ..self.layout }, ..self }
+    }
+
+    /// The same, where caches whose queries have a window are KV rings, for steps of up to `rows` rows.
+    #[must_use]
+    pub fn kv_rings(self, rows: u32) -> Self {
+        Self { kv_ring_rows: Some(rows), ..self }
+    }
+
+    /// Positions of a KV ring for queries that see `window` positions: those, and the rows of the widest step,
+    /// in whole tiles. `None` if there is no window (0), or if the KV ring is not shorter than the context. Drafts
+    /// have none: several tokens enter their caches late.
+    pub(super) fn kv_ring(&mut self, scope: Scope, window: u32) -> Option<u32> {
+        let rows = self.kv_ring_rows.filter(|_| window > 0 && !scope.is_draft())?;
+        let n = window.checked_add(rows)?.checked_next_multiple_of(TILE_ROWS as u32)?;
+        let n = Some(n).filter(|&n| n < self.layout.n_ctx)?;
+        let slack = self.layout.kv_ring_slack.get_or_insert(u32::MAX);
+        *slack = (n - window).min(*slack);
+        Some(n)
     }
 
     /// Sequences that there is room for.
@@ -205,7 +230,7 @@ impl KeptPlanner {
         self.layout.n_slots
     }
 
-    /// Positions of every cache.
+    /// Positions of every cache that is not a KV ring.
     pub(super) fn n_ctx(&self) -> u32 {
         self.layout.n_ctx
     }

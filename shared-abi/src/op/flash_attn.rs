@@ -3,7 +3,7 @@
 
 use super::rule::{Len, Operands, param, shape};
 use super::{DTypes, Layout, OpSpec, Operand, OperandSpec};
-use crate::dtype::DType;
+use crate::dtype::{DType, TILE_ROWS};
 use crate::status::{ErrorCode, Fault};
 
 /// Types of the K cache.
@@ -15,7 +15,8 @@ operands! {
     SRC: Src {
         /// q{d,h,t,b}: heads at most [`MAX_HEAD`] wide; t is the token axis.
         Q = OperandSpec::input("q", DTypes::F32, Layout::Rows);
-        /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`; hk divides h.
+        /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`, or with a window fewer, as a
+        /// KV ring; hk divides h.
         K_CACHE = OperandSpec::state("k_cache", K_CACHE_TYPES, Layout::Tiled);
         /// v_cache{dv,n,hk,b*slots}.
         V_CACHE = OperandSpec::state("v_cache", F16, Layout::Rows);
@@ -65,15 +66,24 @@ params! {
 
 pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(FlashAttn::FIELDS);
 
+/// Whether caches of `n` positions hold what a step needs of queries that see `window` positions, or all if
+/// that is 0: the whole context, or as a KV ring, in which position p is at p mod n. It has whole tiles, and
+/// room for the rows of a step beside what the first of them sees.
+fn holds(o: &Operands<'_>, n: Len, window: u32) -> bool {
+    let needed = o.tokens().n.saturating_sub(1).saturating_add(window);
+    let ring = window > 0 && !n.cut && n.n.is_multiple_of(TILE_ROWS as u32) && n.n >= needed;
+    n.covers(Len::fixed(o.header.n_ctx)) || ring
+}
+
 fn check(o: &Operands<'_>) -> Result<(), Fault> {
     let (q, k_cache, v_cache, y) = (o.operand(Q)?, o.operand(K_CACHE)?, o.operand(V_CACHE)?, o.operand(Y)?);
     let [d, h, t, b] = q;
-    let n_ctx = Len::fixed(o.header.n_ctx);
+    let (n_ctx, p) = (Len::fixed(o.header.n_ctx), o.params::<FlashAttn>());
     // Token i is at position n_past + i, which the registers keep below n_ctx for the token axis and nothing
     // else.
     shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), Q)?;
     let [_, n, hk, _] = k_cache;
-    shape(k_cache == [d, n, hk, o.slots_of(b)] && n.covers(n_ctx) && hk.divides(h), K_CACHE)?;
+    shape(k_cache == [d, n, hk, o.slots_of(b)] && holds(o, n, p.window) && hk.divides(h), K_CACHE)?;
     let dv = v_cache[0];
     shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
     shape(y == [dv, h, t, b], Y)?;
@@ -93,7 +103,6 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     if let Some(sinks) = o.optional(SINKS) {
         shape(sinks == [h, Len::ONE, Len::ONE, Len::ONE], SINKS)?;
     }
-    let p: FlashAttn = o.params();
     param(p.scale.is_finite(), word!(FlashAttn.scale))?;
     param(Visibility::parse(p.visibility).is_some(), word!(FlashAttn.visibility))?;
     param(p.softcap.is_finite() && p.softcap >= 0.0, word!(FlashAttn.softcap))?;
@@ -103,9 +112,9 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
 pub mod kv_append {
     //! KV_APPEND: K and V rows into rows `n_past..` of their slots' caches.
 
-    use super::super::rule::{Len, Operands, shape};
+    use super::super::rule::{Operands, shape};
     use super::super::{DTypes, Layout, OpSpec, OperandSpec};
-    use super::{F16, K_CACHE_TYPES, MAX_HEAD};
+    use super::{F16, K_CACHE_TYPES, MAX_HEAD, holds};
     use crate::status::Fault;
 
     operands! {
@@ -116,7 +125,8 @@ pub mod kv_append {
             V = OperandSpec::input("v", DTypes::F32, Layout::Rows);
         }
         DST: Dst {
-            /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`.
+            /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`, or a KV ring that has room
+            /// for the rows.
             K_CACHE = OperandSpec::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
             /// v_cache{dv,n,hk,b*slots}.
             V_CACHE = OperandSpec::output("v_cache", F16, Layout::Rows);
@@ -129,11 +139,10 @@ pub mod kv_append {
         let (k, v) = (o.operand(K)?, o.operand(V)?);
         let (k_cache, v_cache) = (o.operand(K_CACHE)?, o.operand(V_CACHE)?);
         let ([d, hk, t, b], [dv, ..], n) = (k, v, k_cache[1]);
-        let n_ctx = Len::fixed(o.header.n_ctx);
         // As in FLASH_ATTN_EXT: positions are bounded for the token axis and nothing else.
         shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), K)?;
         shape(dv.fixed_up_to(MAX_HEAD) && v == [dv, hk, t, b], V)?;
-        shape(n.covers(n_ctx) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
+        shape(holds(o, n, 1) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
         shape(v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)
     }
 }

@@ -32,7 +32,6 @@ impl Snapshot {
         let mut sequence = engine.sequence(id).unwrap_or_else(|error| panic!("{error}"));
         let n_past = sequence.n_past() as usize;
         let logits = sequence.logits(0).iter().map(|x| x.to_bits()).collect();
-        let n_ctx = engine.n_ctx() as usize;
         let mut parts = Vec::new();
         // The rows of a conv ring that the next token's taps meet.
         let ring = |at: u64, channels: u32, taps: u32| -> Vec<u8> {
@@ -48,18 +47,24 @@ impl Snapshot {
             match &block.mixer {
                 Mixer::Attention(a) => {
                     let (k, v) = (place("cache_k"), place("cache_v"));
+                    // A ring has fewer positions than the context.
+                    let n = engine.kept().place(&Scope::TARGET.layer(layer).label("cache_v")).ne[1] as usize;
+                    let seen = match a.window as usize {
+                        0 => 0..n_past,
+                        window => n_past.saturating_sub(window)..n_past,
+                    };
                     // Tiles of 32 positions: per pair of values a vector, in which each position has a word.
                     let (pairs, heads) = (a.key_dim as usize / 2, a.n_head_kv as usize);
                     let mut keys = Vec::new();
                     let mut values = Vec::new();
                     for head in 0..heads {
-                        for p in 0..n_past {
-                            let strip = (head * n_ctx.div_ceil(32) + p / 32) * pairs * 128;
+                        for p in seen.clone().map(|p| p % n) {
+                            let strip = (head * n.div_ceil(32) + p / 32) * pairs * 128;
                             for pair in 0..pairs {
                                 keys.extend(&bytes[k as usize + strip + pair * 128 + p % 32 * 4..][..4]);
                             }
                             let row = 2 * a.value_dim as usize;
-                            values.extend(&bytes[v as usize + (head * n_ctx + p) * row..][..row]);
+                            values.extend(&bytes[v as usize + (head * n + p) * row..][..row]);
                         }
                     }
                     parts.push((format!("K cache of layer {layer}"), keys));

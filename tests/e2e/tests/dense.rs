@@ -67,6 +67,8 @@ const QWEN3: Kind = Kind {
     convolutions: false,
     experts: false,
 };
+const GEMMA3: Kind = Kind { arch: "gemma3", gemma: true, ..QWEN3 };
+
 const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
@@ -76,7 +78,7 @@ const TARGETS: [(Kind, Head); 9] = [
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
     (Kind { arch: "qwen2", norms: false, biases: true, ..QWEN3 }, Head::Tied),
     (Kind { arch: "smollm3", norms: false, ..QWEN3 }, Head::Tied),
-    (Kind { arch: "gemma3", gemma: true, ..QWEN3 }, Head::Tied),
+    (GEMMA3, Head::Tied),
     (LFM2, Head::Tied),
     (Kind { arch: "qwen3moe", experts: true, ..QWEN3 }, Head::Tied),
     (Kind { arch: "lfm2moe", experts: true, ..LFM2 }, Head::Tied),
@@ -462,4 +464,53 @@ fn texts_of_short_convolutions_can_be_cut_at_every_token() {
             Snapshot::of(&mut engine).assert_same(expected, &format!("{snapshots} snapshots, cut at {n}"));
         }
     }
+}
+
+/// Layers that see a window keep little more than that. Texts longer than what they keep have the bits of a
+/// cache for the whole context, and so have texts that were cut.
+#[test]
+fn windows_are_kept_in_rings() {
+    const TEXT: usize = 180;
+    let dir = tempfile::tempdir().unwrap();
+    let gguf = target(dir.path(), GEMMA3, Head::Tied);
+    let text: Vec<u32> = (0..TEXT as u32).map(|i| 100 + i * i * 37 % 3000).collect();
+    let options = EngineOptions { batch: 64, speculate: true, ..EngineOptions::default() };
+    let mut whole = engine_with(&gguf, None, &EngineOptions { whole_windows: true, ..options.clone() });
+    let mut engine = engine_with(&gguf, None, &options);
+    // Two layers of four have a window of 20. With the 64 rows of a step that is three tiles.
+    let row = 2 * KV_HEADS * HEAD * 2;
+    assert_eq!(whole.kept().bytes(Purpose::Kv), u64::from(CONTEXT) * row * LAYERS);
+    assert_eq!(engine.kept().bytes(Purpose::Kv), (u64::from(CONTEXT) + 96) * row * LAYERS / 2);
+
+    let logits = |engine: &mut Engine| {
+        engine.reset();
+        let each = |&token: &u32| {
+            engine.decode(token).unwrap();
+            engine.logits(0).to_vec()
+        };
+        text.iter().map(each).collect::<Vec<_>>()
+    };
+    assert_eq!(logits(&mut engine), logits(&mut whole));
+
+    for n in [TEXT, TEXT - 1, 170, 150, 130, 60, 1, 0] {
+        let (_, expected) = straight(&mut whole, &text[..n]);
+        engine.reset();
+        let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
+        write_with_snapshots(&mut sequence, &text, 100);
+        sequence.engine_mut().reset_stats();
+        sequence.roll_back(n as u32).unwrap();
+        // 96 - 20 positions beside the window, of which the widest step may have used 64.
+        let again = if n + 12 >= TEXT { 0 } else { n.div_ceil(64) as u64 };
+        assert_eq!(sequence.engine().stats().messages, again, "cut at {n}");
+        sequence.decode(7).unwrap();
+        Snapshot::of(&mut engine).assert_same(&expected, &format!("cut at {n}"));
+    }
+
+    // Cut again and again, each time by so little that alone it costs nothing.
+    engine.reset();
+    let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
+    sequence.prefill(&text, |_| ()).unwrap();
+    (96..=168).rev().step_by(12).for_each(|n| sequence.roll_back(n).unwrap());
+    sequence.decode(7).unwrap();
+    Snapshot::of(&mut engine).assert_same(&straight(&mut whole, &text[..96]).1, "cut again and again");
 }

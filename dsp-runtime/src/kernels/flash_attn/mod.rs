@@ -22,6 +22,8 @@
 //! per query; the sum of exponentials per lane, folded at the end; values by position from low to high. Tiles
 //! in which it sees nothing do not touch it. So a query's result depends on its own keys only.
 //!
+//! N is at least the context's length, or the caches are KV rings, with position p at [`place`] p mod N.
+//!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
 //! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with
@@ -49,6 +51,13 @@ const TILE: usize = hexflash_abi::dtype::TILE_ROWS;
 /// Most query rows of a unit: what a worker's stack holds the weights of.
 const MAX_ROWS: usize = 32;
 
+/// Where caches of `n` positions have a position: KV rings start again at their end.
+#[inline(always)]
+const fn place(position: usize, n: usize) -> usize {
+    // The usual case, without a division, which is a function call on a DSP.
+    if position < n { position } else { position % n }
+}
+
 /// FLASH_ATTN_EXT.
 ///
 /// # Errors
@@ -60,8 +69,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (mask, sinks) = (run.optional(abi::MASK), run.optional(abi::SINKS));
     let params: FlashAttn = run.params();
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
-    // for those of this step: q, k, v and y have the step's tokens on axis 2, and the caches and the mask at
-    // least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within `n_ctx` and the
+    // for those of this step: q, k, v and y have the step's tokens on axis 2, and the mask and caches that
+    // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within `n_ctx` and the
     // slots below `n_slots`, before the step and after every op that moves them.
     let spans = run.step.spans();
     let [d, heads, _, batches] = q.ne;
@@ -104,7 +113,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (k, v) = (run.operand(kv_append::K)?, run.operand(kv_append::V)?);
     let (k_cache, v_cache) = (run.operand(kv_append::K_CACHE)?, run.operand(kv_append::V_CACHE)?);
-    // Shape rule and registers keep the rows inside the caches, as in FLASH_ATTN_EXT.
+    // Shape rule and registers keep the rows inside the caches, or KV rings are as long as the step is wide.
     let damage = Damage::none();
     let append = append::Append { k, v, k_cache, v_cache, spans: run.step.spans(), damage: &damage };
     run.pool.run(&append, run.plan.vtcm)?;

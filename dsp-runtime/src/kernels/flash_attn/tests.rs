@@ -28,6 +28,8 @@ struct Case {
     sinks: bool,
     /// Whether the op appends K and V, rather than finding them in the cache.
     append: bool,
+    /// Whether the caches are rings, no longer than they must be.
+    ring: bool,
 }
 
 const CASE: Case = Case {
@@ -45,6 +47,7 @@ const CASE: Case = Case {
     mask_heads: 0,
     sinks: false,
     append: true,
+    ring: false,
 };
 
 /// f16 bits of a NaN: what caches hold where nobody may look.
@@ -114,6 +117,7 @@ impl Case {
         // Rows that the token axis cuts off, and a cache that ends amid a tile.
         let most = steps.iter().copied().max().unwrap() + 1;
         let n_ctx = n + 5;
+        let room = if self.ring { (self.window + most - 1).next_multiple_of(32) } else { n_ctx };
         let mut batch = Batch::new(most as u32, n_ctx as u32);
         let ne = |a: usize, b: usize, c: usize, d: usize| [a as u32, b as u32, c as u32, d as u32];
         let tokened = |batch: &mut Batch, width: usize, heads: usize| {
@@ -123,8 +127,8 @@ impl Case {
         };
         let (q, y) = (tokened(&mut batch, d, heads), tokened(&mut batch, dv, heads));
         let (k, v) = (tokened(&mut batch, d, kv_heads), tokened(&mut batch, dv, kv_heads));
-        let k_cache = batch.tensor(DType::F16x32, ne(d, n_ctx, kv_heads, sequences));
-        let v_cache = batch.tensor(DType::F16, ne(dv, n_ctx, kv_heads, sequences));
+        let k_cache = batch.tensor(DType::F16x32, ne(d, room, kv_heads, sequences));
+        let v_cache = batch.tensor(DType::F16, ne(dv, room, kv_heads, sequences));
         self.fill_caches(&mut batch, &inputs, k_cache, v_cache);
         let mut src = vec![
             q,
@@ -197,17 +201,19 @@ impl Case {
         let (mut ks, mut vs) = (words(batch, k_cache), words(batch, v_cache));
         let strides = |batch: &Batch, index| batch.desc(index).nb.map(|nb| nb as usize / 2);
         let (k_nb, v_nb) = (strides(batch, k_cache), strides(batch, v_cache));
+        let room = batch.desc(v_cache).ne[1] as usize;
         let known = if self.append { self.n_past } else { self.end() };
         for b in 0..self.sequences {
             for p in (0..known).filter(|&p| self.ever_seen(p)) {
                 for h in 0..kv_heads {
                     let row = (b * self.end() + p) * kv_heads + h;
-                    let strip = p / 32 * k_nb[1] + h * k_nb[2] + b * k_nb[3];
+                    let place = p % room;
+                    let strip = place / 32 * k_nb[1] + h * k_nb[2] + b * k_nb[3];
                     for i in 0..d {
-                        ks[strip + i / 2 * 64 + p % 32 * 2 + i % 2] =
+                        ks[strip + i / 2 * 64 + place % 32 * 2 + i % 2] =
                             f16::from_f32(inputs.k[row * d + i]).to_bits();
                     }
-                    let at = p * v_nb[1] + h * v_nb[2] + b * v_nb[3];
+                    let at = place * v_nb[1] + h * v_nb[2] + b * v_nb[3];
                     for i in 0..dv {
                         vs[at + i] = f16::from_f32(inputs.v[row * dv + i]).to_bits();
                     }
@@ -350,6 +356,34 @@ fn grouping_does_not_matter() {
             // Fewer rows per unit, which is all that fits.
             let tight = Setup { vtcm_bytes: 128 << 10, workers: 1, ..setup };
             assert_eq!(bits(case.run(tight, &[16])), whole, "{case:?} {tight:?}");
+        }
+    }
+}
+
+/// A ring gives the bits of a cache that holds the whole context, wherever in it a step begins.
+#[test]
+fn rings_give_the_bits_of_whole_caches() {
+    let bits = |y: Vec<f32>| y.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    for n_past in [0, 31, 64, 95, 130, 1000] {
+        for (window, visibility) in
+            [(1, Visibility::Causal), (33, Visibility::Causal), (64, Visibility::Block)]
+        {
+            for (d, sequences, mask_heads) in [(64, 1, 0), (33, 2, 1)] {
+                let whole = Case { n_past, window, visibility, d, dv: d, sequences, mask_heads, ..CASE };
+                let whole = Case { tokens: 16, ..whole };
+                // All of a step is visible to a block, so that its steps cannot be other ones.
+                let steps: &[&[usize]] = match visibility {
+                    Visibility::Causal => &[&[16], &[1; 16], &[5, 3, 8]],
+                    Visibility::Block => &[&[16]],
+                };
+                for setup in setups() {
+                    for steps in steps {
+                        let [ring, whole] =
+                            [true, false].map(|ring| bits(Case { ring, ..whole }.run(setup, steps)));
+                        assert_eq!(ring, whole, "{n_past} {window} {d} {setup:?} {steps:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -365,7 +365,12 @@ impl Builder<'_> {
         let (d, dv) = (self.length(), self.length());
         let (hk, b, t, n_ctx) = (self.few(), self.few(), self.header.max_tokens, self.header.n_ctx);
         let h = hk * self.random.pick(&[1, 2, 3, 40]);
-        let n = n_ctx + self.few() - 1;
+        let window = self.random.pick(&[0, 0, 1, 5, u32::MAX]);
+        // The whole context, or a KV ring.
+        let n = match window {
+            1 | 5 if self.random.chance(50) => (t - 1 + window).next_multiple_of(32),
+            _ => n_ctx + self.few() - 1,
+        };
         let cut = |ne| Shape(ne, 2);
         let q = self.input(cut([d, h, t, b]))?;
         let entries = b * self.header.n_slots;
@@ -383,7 +388,7 @@ impl Builder<'_> {
         let p = params::FlashAttn {
             scale: 0.125,
             visibility: self.random.pick(&[1, 2]),
-            window: self.random.pick(&[0, 0, 1, 5, u32::MAX]),
+            window,
             softcap: self.random.pick(&[0.0, 30.0, 1e-40]),
             max_bias: self.random.pick(&[0.0, 8.0, 1e38]),
         };

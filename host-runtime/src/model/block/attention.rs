@@ -175,8 +175,8 @@ impl Attention {
 
     /// Its caches.
     pub fn cache(&self) -> KvCache {
-        let Self { key_dim, value_dim, n_head_kv, kv, .. } = *self;
-        KvCache { format: kv, key_dim, value_dim, n_head_kv }
+        let Self { key_dim, value_dim, n_head_kv, kv, window, .. } = *self;
+        KvCache { format: kv, key_dim, value_dim, n_head_kv, window }
     }
 
     /// Queries, normed and turned, and their gate, of the rows that `attn_q` gives.

@@ -41,27 +41,31 @@ pub struct KvCache {
     pub value_dim: u32,
     /// Key and value heads.
     pub n_head_kv: u32,
+    /// Positions that a query sees, its own included; 0 for all.
+    pub window: u32,
 }
 
 const KEYS: &str = "cache_k";
 const VALUES: &str = "cache_v";
 
 impl KvCache {
-    /// Keys `{key_dim, n_ctx, n_head_kv, n_slots}`.
-    const fn keys(&self, n_ctx: u32, n_slots: u32) -> (DType, [u32; 4]) {
-        (self.format.keys(), [self.key_dim, n_ctx, self.n_head_kv, n_slots])
+    /// Keys `{key_dim, n, n_head_kv, n_slots}`, for `n` positions.
+    const fn keys(&self, n: u32, n_slots: u32) -> (DType, [u32; 4]) {
+        (self.format.keys(), [self.key_dim, n, self.n_head_kv, n_slots])
     }
 
-    /// Values `{value_dim, n_ctx, n_head_kv, n_slots}`.
-    const fn values(&self, n_ctx: u32, n_slots: u32) -> (DType, [u32; 4]) {
-        (self.format.values(), [self.value_dim, n_ctx, self.n_head_kv, n_slots])
+    /// Values `{value_dim, n, n_head_kv, n_slots}`, for `n` positions.
+    const fn values(&self, n: u32, n_slots: u32) -> (DType, [u32; 4]) {
+        (self.format.values(), [self.value_dim, n, self.n_head_kv, n_slots])
     }
 
-    /// Declares the caches.
+    /// Declares the caches: for the whole context, or as KV rings where queries have a window and that is
+    /// shorter.
     pub(super) fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        let (n_ctx, n_slots) = (plan.n_ctx(), plan.n_slots());
-        plan.keep(scope, KEYS, Purpose::Kv, self.keys(n_ctx, n_slots))?;
-        plan.keep(scope, VALUES, Purpose::Kv, self.values(n_ctx, n_slots))
+        let n_slots = plan.n_slots();
+        let n = plan.kv_ring(scope, self.window).unwrap_or_else(|| plan.n_ctx());
+        plan.keep(scope, KEYS, Purpose::Kv, self.keys(n, n_slots))?;
+        plan.keep(scope, VALUES, Purpose::Kv, self.values(n, n_slots))
     }
 
     /// The caches of keys and of values.
@@ -69,8 +73,8 @@ impl KvCache {
         [KEYS, VALUES].map(|name| g.kept(&scope.label(name)))
     }
 
-    /// The longest context whose caches, for `n_slots` sequences, programs can describe: the steps from head
-    /// to head and from slot to slot have 32 bits.
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe if they are no KV rings:
+    /// the steps from head to head and from slot to slot have 32 bits.
     pub fn longest_context(&self, n_slots: u32) -> u32 {
         let fits = |n_ctx| {
             let caches = [self.keys(n_ctx, n_slots), self.values(n_ctx, n_slots)];
@@ -95,7 +99,7 @@ mod tests {
     #[test]
     fn the_longest_context_is_the_last_one_whose_caches_can_be_described() {
         for (key_dim, value_dim) in [(64, 64), (33, 512), (512, 1), (2, 2)] {
-            let cache = KvCache { format: KvFormat::F16, key_dim, value_dim, n_head_kv: 2 };
+            let cache = KvCache { format: KvFormat::F16, key_dim, value_dim, n_head_kv: 2, window: 0 };
             for n_slots in [1, 8] {
                 let longest = cache.longest_context(n_slots);
                 let fits = |n_ctx| {
