@@ -66,10 +66,10 @@ params! {
 
 pub(super) const SPEC: OpSpec = OpSpec::new(SRC, DST, check).params(FlashAttn::FIELDS);
 
-/// Whether caches of `n` positions hold what a step needs of queries that see `window` positions, or all if
+/// Whether caches of `n` positions have what a step needs of queries that see `window` positions, or all if
 /// that is 0: the whole context, or as a KV ring, in which position p is at p mod n. It has whole tiles, and
 /// room for the rows of a step beside what the first of them sees.
-fn holds(o: &Operands<'_>, n: Len, window: u32) -> bool {
+fn reaches(o: &Operands<'_>, n: Len, window: u32) -> bool {
     let needed = o.tokens().n.saturating_sub(1).saturating_add(window);
     let ring = window > 0 && !n.cut && n.n.is_multiple_of(TILE_ROWS as u32) && n.n >= needed;
     n.covers(Len::fixed(o.header.n_ctx)) || ring
@@ -83,7 +83,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     // else.
     shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), Q)?;
     let [_, n, hk, _] = k_cache;
-    shape(k_cache == [d, n, hk, o.slots_of(b)] && holds(o, n, p.window) && hk.divides(h), K_CACHE)?;
+    shape(k_cache == [d, n, hk, o.slots_of(b)] && reaches(o, n, p.window) && hk.divides(h), K_CACHE)?;
     let dv = v_cache[0];
     shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
     shape(y == [dv, h, t, b], Y)?;
@@ -114,7 +114,7 @@ pub mod kv_append {
 
     use super::super::rule::{Operands, shape};
     use super::super::{DTypes, Layout, OpSpec, OperandSpec};
-    use super::{F16, K_CACHE_TYPES, MAX_HEAD, holds};
+    use super::{F16, K_CACHE_TYPES, MAX_HEAD, reaches};
     use crate::status::Fault;
 
     operands! {
@@ -142,7 +142,7 @@ pub mod kv_append {
         // As in FLASH_ATTN_EXT: positions are bounded for the token axis and nothing else.
         shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), K)?;
         shape(dv.fixed_up_to(MAX_HEAD) && v == [dv, hk, t, b], V)?;
-        shape(holds(o, n, 1) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
+        shape(reaches(o, n, 1) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
         shape(v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)
     }
 }

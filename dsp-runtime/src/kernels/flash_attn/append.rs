@@ -3,7 +3,7 @@
 use half::f16;
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::{TILE, place};
+use super::{TILE, cache_position};
 use crate::hvx::Hvx;
 use crate::kernels::Damage;
 use crate::memory::View;
@@ -62,7 +62,7 @@ impl Append<'_> {
     fn key(&self, token: [usize; 3], position: usize, entry: usize) -> u32 {
         let mut found = 0;
         let k = self.k.row(token);
-        let position = place(position, self.v_cache.ne[1]);
+        let position = cache_position(position, self.v_cache.ne[1]);
         let strip = self.k_cache.at([position / TILE, token[0], entry]);
         let half = |i: usize| if i < k.len() { f16::from_f32(k.get(i)).to_bits() } else { 0 };
         for pair in 0..k.len().div_ceil(2) {
@@ -82,7 +82,7 @@ impl Append<'_> {
     fn value(&self, token: [usize; 3], position: usize, entry: usize) -> u32 {
         let mut found = 0;
         let v = self.v.row(token);
-        let position = place(position, self.v_cache.ne[1]);
+        let position = cache_position(position, self.v_cache.ne[1]);
         let row = self.v_cache.at([position, token[0], entry]).cast::<u16>();
         for i in 0..v.len() {
             let half = f16::from_f32(v.get(i)).to_bits();

@@ -4,7 +4,7 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::params::FlashAttn;
 
 use super::tile::SoftmaxRow;
-use super::{AttendLayout, MAX_ROWS, TILE, place};
+use super::{AttendLayout, MAX_ROWS, TILE, cache_position};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
@@ -186,7 +186,7 @@ impl<'s> Attend<'s> {
         tile: usize,
     ) -> [Ticket; 2] {
         let (start, n) = (tile * TILE, self.v_cache.ne[1]);
-        let strip = self.k_cache.at([place(start, n) / TILE, unit.kv_head, unit.entry]);
+        let strip = self.k_cache.at([cache_position(start, n) / TILE, unit.kv_head, unit.entry]);
         // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, which has at least a
         // vector per pair of k: `k_tile` bytes. They fit the slot, which is left alone until the ticket has
         // been waited for (the caller's contract) and is not in the cache. Nobody writes the caches during
@@ -194,7 +194,7 @@ impl<'s> Attend<'s> {
         let k = unsafe { worker.dma.push(Transfer::linear(strip, slot, self.stage.k_tile)) };
         let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
         let transfer = Transfer {
-            src: self.v_cache.at([place(from, n), unit.kv_head, unit.entry]),
+            src: self.v_cache.at([cache_position(from, n), unit.kv_head, unit.entry]),
             dst: slot.wrapping_add(self.stage.k_tile + (from - start) * self.stage.v_row),
             row_bytes: self.v_cache.ne[0] * 2,
             rows: to - from,
@@ -203,9 +203,9 @@ impl<'s> Attend<'s> {
         };
         // SAFETY: the places of `from..to` in the cache are readable: `at` has checked the first one. If the
         // cache holds the whole context, `to` is at most the span's end, which the registers keep within the
-        // context. A KV ring has whole tiles (the shape rule), and these positions are of one tile. The 32 places for rows in
-        // the slot are left alone until the ticket has been waited for (the caller's contract) and are not in
-        // the cache. Nobody writes the caches during this kernel.
+        // context. A KV ring has whole tiles (the shape rule), and these positions are of one tile. The 32
+        // places for rows in the slot are left alone until the ticket has been waited for (the caller's
+        // contract) and are not in the cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(transfer) }]
     }
 

@@ -22,7 +22,7 @@
 //! per query; the sum of exponentials per lane, folded at the end; values by position from low to high. Tiles
 //! in which it sees nothing do not touch it. So a query's result depends on its own keys only.
 //!
-//! N is at least the context's length, or the caches are KV rings, with position p at [`place`] p mod N.
+//! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
@@ -53,7 +53,7 @@ const MAX_ROWS: usize = 32;
 
 /// Where caches of `n` positions have a position: KV rings start again at their end.
 #[inline(always)]
-const fn place(position: usize, n: usize) -> usize {
+const fn cache_position(position: usize, n: usize) -> usize {
     // The usual case, without a division, which is a function call on a DSP.
     if position < n { position } else { position % n }
 }
@@ -70,8 +70,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: FlashAttn = run.params();
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: q, k, v and y have the step's tokens on axis 2, and the mask and caches that
-    // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within `n_ctx` and the
-    // slots below `n_slots`, before the step and after every op that moves them.
+    // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within
+    // `n_ctx` and the slots below `n_slots`, before the step and after every op that moves them.
     let spans = run.step.spans();
     let [d, heads, _, batches] = q.ne;
     let (dv, kv_heads) = (v_cache.ne[0], k_cache.ne[2]);

@@ -73,8 +73,8 @@ impl KvCache {
         [KEYS, VALUES].map(|name| g.kept(&scope.label(name)))
     }
 
-    /// The longest context whose caches, for `n_slots` sequences, programs can describe if they are no KV rings:
-    /// the steps from head to head and from slot to slot have 32 bits.
+    /// The longest context whose caches, for `n_slots` sequences, programs can describe if they are no KV
+    /// rings: the steps from head to head and from slot to slot have 32 bits.
     pub fn longest_context(&self, n_slots: u32) -> u32 {
         let fits = |n_ctx| {
             let caches = [self.keys(n_ctx, n_slots), self.values(n_ctx, n_slots)];
