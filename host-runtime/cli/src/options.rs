@@ -12,7 +12,7 @@ use hexflash::cancel::Cancel;
 use hexflash::device::{self, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
-use hexflash::model::MAX_VERIFY;
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -301,6 +301,12 @@ pub(super) struct EngineArgs {
     /// Tokens of a prefill step
     #[arg(short, long, value_name = "N", default_value_t = EngineOptions::default().batch)]
     batch_size: u32,
+    /// Number format of cached keys: f16, q8_0 or q4_r (rotated, 4 bits); -ctk for short
+    #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
+    cache_type_k: CacheType,
+    /// Number format of cached values: f16, q8_0 or q4_r; -ctv for short
+    #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
+    cache_type_v: CacheType,
     /// Keep repacked weights in DIR instead of beside the model
     #[arg(long, value_name = "DIR", conflicts_with = "no_repack_cache")]
     cache_dir: Option<PathBuf>,
@@ -320,7 +326,8 @@ fn context(text: &str) -> Result<u32, String> {
 
 impl EngineArgs {
     pub(super) fn options(&self) -> EngineOptions {
-        EngineOptions { n_ctx: self.n_ctx, batch: self.batch_size, ..EngineOptions::default() }
+        let caches = CacheTypes { keys: self.cache_type_k, values: self.cache_type_v };
+        EngineOptions { n_ctx: self.n_ctx, batch: self.batch_size, caches, ..EngineOptions::default() }
     }
 
     pub(super) fn load(

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use hexflash_abi::DType;
 
+use super::block::CacheTypes;
 use super::scope::Scope;
 use crate::record::{RecordError, packed_bytes};
 
@@ -170,6 +171,7 @@ impl KeptLayout {
 #[derive(Debug)]
 pub struct KeptPlanner {
     layout: KeptLayout,
+    caches: CacheTypes,
 }
 
 /// The label of the snapshots of a recurrent tensor.
@@ -178,7 +180,7 @@ pub(super) fn snapshot_label(label: &str) -> String {
 }
 
 impl KeptPlanner {
-    /// Nothing yet, for one sequence with caches of `n_ctx` positions.
+    /// Nothing yet, for one sequence with caches of `n_ctx` positions, in F16.
     pub fn new(n_ctx: u32, rollback: Rollback) -> Self {
         Self {
             layout: KeptLayout {
@@ -191,13 +193,20 @@ impl KeptPlanner {
                 bytes: HashMap::new(),
                 regions: HashMap::new(),
             },
+            caches: CacheTypes::default(),
         }
     }
 
     /// The same for `n_slots` sequences, and as many snapshots of a sequence's recurrent states.
     #[must_use]
     pub fn room_for(self, n_slots: u32, n_snapshots: u32) -> Self {
-        Self { layout: KeptLayout { n_slots, n_snapshots, ..self.layout } }
+        Self { layout: KeptLayout { n_slots, n_snapshots, ..self.layout }, ..self }
+    }
+
+    /// The same with caches of these number formats.
+    #[must_use]
+    pub fn with_caches(self, caches: CacheTypes) -> Self {
+        Self { caches, ..self }
     }
 
     /// Sequences that there is room for.
@@ -208,6 +217,11 @@ impl KeptPlanner {
     /// Positions of every cache.
     pub(super) fn n_ctx(&self) -> u32 {
         self.layout.n_ctx
+    }
+
+    /// Number formats of the caches.
+    pub(super) fn caches(&self) -> CacheTypes {
+        self.caches
     }
 
     /// Whether tokens can be taken back.
