@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hexflash_abi::DType;
-use hexflash_abi::dtype::TILE_K;
+use hexflash_abi::dtype::{TILE_K, TILE_ROWS};
 
 use crate::model::graph::Graph;
 use crate::model::kept::{KeptPlanner, Purpose};
@@ -97,6 +97,15 @@ impl CacheTypes {
     /// The same for keys and values.
     pub const fn both(cache: CacheType) -> Self {
         Self { keys: cache, values: cache }
+    }
+
+    /// Bytes of a position of a head with keys and values of these widths.
+    pub fn position_bytes(self, key_dim: u32, value_dim: u32) -> u64 {
+        let bytes = |dtype: DType, width: u32| match dtype.tile_group() {
+            Some(group) => group.strip_bytes(width as usize) / TILE_ROWS,
+            None => dtype.element_bytes().unwrap_or(0) * width as usize,
+        };
+        (bytes(self.keys.keys(), key_dim) + bytes(self.values.values(), value_dim)) as u64
     }
 }
 
@@ -211,6 +220,8 @@ mod tests {
                 let values = ne.iter().map(|&n| f64::from(n)).product::<f64>();
                 assert_eq!(packed_bytes(dtype, ne).unwrap() as f64 * 8.0 / values, bits, "{cache_type}");
             }
+            let position = CacheTypes::both(cache_type).position_bytes(128, 128);
+            assert_eq!(position as f64, 2.0 * 128.0 * bits / 8.0, "{cache_type}");
         }
     }
 
