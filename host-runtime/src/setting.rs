@@ -31,6 +31,10 @@ pub enum Setting {
     Batch,
     /// [`EngineOptions::sequences`](crate::engine::EngineOptions::sequences).
     Sequences,
+    /// [`CacheTypes::keys`](crate::model::CacheTypes::keys).
+    KeyCache,
+    /// [`CacheTypes::values`](crate::model::CacheTypes::values).
+    ValueCache,
     /// The target model.
     Model,
     /// The draft model.
@@ -70,6 +74,8 @@ impl Setting {
             Self::Context => "the context length",
             Self::Batch => "the batch size",
             Self::Sequences => "the number of sequences",
+            Self::KeyCache => "the number format of cached keys",
+            Self::ValueCache => "the number format of cached values",
             Self::Model => "the model",
             Self::DraftModel => "the draft model",
             Self::DraftLength => "the draft length",

@@ -262,7 +262,7 @@ impl TensorDesc {
         let k = self.ne[0] as usize;
         if let Some(group) = dtype.tile_group() {
             let strips = self.ne[1].div_ceil(crate::dtype::TILE_ROWS as u32);
-            let strip = group.count(k) as u64 * group.bytes as u64;
+            let strip = group.count(k) as u64 * group.bytes as u64 + group.tail as u64;
             outer.checked_add(reach(strips, self.nb[1])?)?.checked_add(strip)
         } else {
             let (last, row) = match dtype.element_bytes() {

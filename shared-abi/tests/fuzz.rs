@@ -40,6 +40,8 @@ fn group(dtype: DType) -> Option<(u128, u128)> {
         DType::Q5Kx32 => (256, 45 * 128),
         DType::Q6Kx32 => (256, 53 * 128),
         DType::IQ4XSx32 => (256, 35 * 128),
+        DType::Q8_0Cache => (64, 17 * 128),
+        DType::Q4RCache => (32, 4 * 128),
         DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => return None,
     })
 }
@@ -50,7 +52,11 @@ fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
     let [ne, nb] = [t.ne, t.nb].map(|a| a.map(u128::from));
     assert!(ne.iter().all(|&n| n > 0));
     let (unit, counts) = match (dtype, group(dtype)) {
-        (_, Some((k, bytes))) => (ne[0].div_ceil(k) * bytes, [1, ne[1].div_ceil(32), ne[2], ne[3]]),
+        (_, Some((k, bytes))) => {
+            // Scales of whole heads are behind the groups.
+            let tail = if dtype == DType::Q4RCache { 128 } else { 0 };
+            (ne[0].div_ceil(k) * bytes + tail, [1, ne[1].div_ceil(32), ne[2], ne[3]])
+        }
         (DType::Q8Act, _) => {
             // int8 values, an f32 per 32, an i32 per 16, an f16 and an f32 per 32; whole vectors.
             let k = ne[0].div_ceil(256) * 256;

@@ -258,6 +258,20 @@ fn kv_append_shapes() {
     for vc in [[63, 64, 1, 1], [64, 63, 1, 1], [64, 65, 1, 1], [64, 64, 2, 1], [64, 64, 1, 2]] {
         bad_shape(op, OUT + 1, vc, OUT + 1);
     }
+    // Rotated caches have vectors in whole tiles.
+    for (keys, values, d, blamed) in
+        [(DType::Q4RCache, DType::F16, 48, OUT), (DType::F16x32, DType::Q4RCache, 80, OUT + 1)]
+    {
+        let mut case = valid(op);
+        case.retype(OUT, keys);
+        case.retype(OUT + 1, values);
+        assert_eq!(case.check(), Ok(()));
+        for operand in [0, 1] {
+            case.reshape(operand, [d, 1, 4, 1]);
+            case.reshape(OUT + operand, [d, 64, 1, 1]);
+        }
+        case.refused(ErrorCode::BadShape, blamed);
+    }
     // Keys and values of different widths, several heads and sequences, a cache longer than the context.
     let mut case = valid(op);
     for (operand, ne) in
@@ -429,7 +443,7 @@ fn with_several_slots_rows_lie_on_the_token_axis() {
 /// Integers are gathered as integers: no float holds every id.
 #[test]
 fn rows_of_integers() {
-    let tables = DType::ALL.iter().filter(|&&t| t != DType::Q8Act);
+    let tables = DType::ALL.iter().filter(|t| t.is_weight() || t.element_bytes().is_some());
     for &table in tables {
         for y in [DType::F32, DType::I32] {
             let mut case = valid(Op::GetRows);

@@ -65,7 +65,7 @@ fn mul_mat() {
 
 #[test]
 fn products_take_the_activations_that_go_with_their_weights() {
-    for &weights in DType::ALL.iter().filter(|t| t.tile_group().is_some()) {
+    for &weights in DType::ALL.iter().filter(|t| t.is_weight()) {
         for activations in [DType::F32, DType::Q8Act] {
             for op in [Op::MulMat, Op::MulMatId] {
                 let mut case = valid(op);
@@ -430,6 +430,44 @@ fn flash_attn_shapes() {
     for sinks in [[1, 1, 1, 1], [2, 2, 1, 1], [2, 1, 2, 1], [2, 1, 1, 2]] {
         bad_shape(op, 6, sinks, 6);
     }
+}
+
+/// Every pair of number formats; a rotated one is of whole tiles, and its query waits in the output's row.
+#[test]
+fn flash_attn_takes_caches_of_every_format() {
+    let (op, rotated) = (Op::FlashAttnExt, DType::Q4RCache);
+    let retyped = |keys: DType, values: DType| {
+        let mut case = valid(op);
+        case.retype(1, keys);
+        case.retype(2, values);
+        case
+    };
+    for keys in [DType::F16x32, DType::Q8_0Cache, rotated] {
+        for values in [DType::F16, DType::Q8_0Cache, rotated] {
+            assert_eq!(retyped(keys, values).check(), Ok(()), "{keys} {values}");
+        }
+    }
+    let widths = |keys, values, d, dv| {
+        let mut case = retyped(keys, values);
+        let of = [(0, [d, 2, 4, 1]), (1, [d, 64, 1, 1]), (2, [dv, 64, 1, 1])];
+        for (n, ne) in of.into_iter().chain([(3, [d, 1, 4, 1]), (4, [dv, 1, 4, 1]), (OUT, [dv, 2, 4, 1])]) {
+            case.reshape(n, ne);
+        }
+        case
+    };
+    for (d, dv) in [(32, 32), (96, 160), (512, 512)] {
+        assert_eq!(widths(rotated, rotated, d, dv).check(), Ok(()));
+    }
+    for d in [16, 80, 100, 128] {
+        widths(rotated, DType::F16, d, 112).refused(ErrorCode::BadShape, 1);
+        assert_eq!(widths(DType::Q8_0Cache, DType::F16, d, 112).check(), Ok(()));
+    }
+    for dv in [16, 80, 100] {
+        widths(DType::F16x32, rotated, 16, dv).refused(ErrorCode::BadShape, 2);
+        assert_eq!(widths(DType::F16x32, DType::Q8_0Cache, 16, dv).check(), Ok(()));
+    }
+    // Values are tiles, or rows: not tiles of F16.
+    retyped(DType::F16x32, DType::F16x32).refused(ErrorCode::BadType, 2);
 }
 
 /// Rows are appended from `n_past`, and the registers only keep `n_past + n_tokens` inside the cache: rows

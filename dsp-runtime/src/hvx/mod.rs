@@ -245,6 +245,19 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// each.)
     fn lane(x: &Self::Lanes, i: usize) -> Self::F;
 
+    /// Lane i: lane i ^ N of x, for N a power of two below 32: neighbours at that distance change places.
+    #[inline(always)]
+    fn swap_lanes<const N: usize>(x: Self::F) -> Self::F {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: `lanes` is an array of 32 floats, which are 128 bytes.
+        unsafe { Self::store(lanes.as_mut_ptr(), x) };
+        let mut swapped = lanes;
+        for (i, lane) in swapped.iter_mut().enumerate() {
+            *lane = lanes[i ^ N];
+        }
+        // SAFETY: `swapped` is an array of 32 floats, which are 128 bytes.
+        unsafe { Self::load(swapped.as_ptr()) }
+    }
     /// [`Hvx::sum`] in all lanes.
     #[inline(always)]
     fn sum_all(x: Self::F) -> Self::F {

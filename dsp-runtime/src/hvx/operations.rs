@@ -121,6 +121,11 @@ impl Operations {
         put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
         put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
         put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
+        put::<H>(all, "swap_lanes 1", false, H::swap_lanes::<1>(x));
+        put::<H>(all, "swap_lanes 2", false, H::swap_lanes::<2>(x));
+        put::<H>(all, "swap_lanes 4", false, H::swap_lanes::<4>(x));
+        put::<H>(all, "swap_lanes 8", false, H::swap_lanes::<8>(x));
+        put::<H>(all, "swap_lanes 16", false, H::swap_lanes::<16>(x));
         put::<H>(all, "add_ieee", true, H::add_ieee(x, y));
         put::<H>(all, "sub_ieee", true, H::sub_ieee(x, y));
         put::<H>(all, "mul_ieee", true, H::mul_ieee(x, y));

@@ -128,7 +128,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Rope => (Variant::Rope, none),
         Op::SsmConv => (Variant::SsmConv, ssm_conv::plan(shapes)),
         Op::GatedDeltaNet => (gated_delta_net::variant(shapes), gated_delta_net::plan(shapes)),
-        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(shapes)),
+        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(shapes)?),
         Op::Argmax => (Variant::Argmax, none),
         Op::Cpy => (Variant::Cpy, none),
         Op::Concat => (Variant::Concat, none),

@@ -244,10 +244,15 @@ const ATTENTION: FlashAttn =
 
 /// Attention with 4 query heads on 2 key heads, for `b` batches: q, caches, k, v.
 fn attention(d: u32, dv: u32, b: u32) -> Vec<Operand> {
+    attention_over([DType::F16x32, DType::F16], d, dv, b)
+}
+
+/// The same with caches of these types.
+fn attention_over([keys, values]: [DType; 2], d: u32, dv: u32, b: u32) -> Vec<Operand> {
     vec![
         f32([d, 4, 1, b], Tokens(2)),
-        Operand(DType::F16x32, [d, N_CTX, 2, b], Slots(3)),
-        Operand(DType::F16, [dv, N_CTX, 2, b], Slots(3)),
+        Operand(keys, [d, N_CTX, 2, b], Slots(3)),
+        Operand(values, [dv, N_CTX, 2, b], Slots(3)),
         f32([d, 2, 1, b], Tokens(2)),
         f32([dv, 2, 1, b], Tokens(2)),
     ]
@@ -264,6 +269,18 @@ fn attention_sees_the_keys_of_its_own_sequence() {
             &attention(64, 40, b),
             &[f32([40, 4, 1, b], Tokens(2))],
         ));
+    }
+}
+
+#[test]
+fn caches_of_every_format_belong_to_their_sequences() {
+    for format in [DType::Q8_0Cache, DType::Q4RCache] {
+        for b in [1, 2] {
+            let src = attention_over([format; 2], 64, 64, b);
+            check(&Trial::new(Op::FlashAttnExt, &ATTENTION, &src, &[f32([64, 4, 1, b], Tokens(2))]));
+            let [_, k_cache, v_cache, k, v] = src.try_into().ok().unwrap();
+            check(&Trial::new(Op::KvAppend, &[0u32; 0], &[k, v], &[k_cache, v_cache]));
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub(super) fn of(setting: Setting) -> Option<&'static str> {
         Setting::Dma => "--dma threads",
         Setting::Context => "-c",
         Setting::Batch => "--batch-size",
+        Setting::KeyCache => "--cache-type-k",
+        Setting::ValueCache => "--cache-type-v",
         Setting::Model => "-m",
         Setting::DraftModel => "-md",
         Setting::DraftLength => "--draft-max",

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 15] = [
+const SHORT: [(&str, &str); 17] = [
     ("-hf", "--hf-repo"),
     ("-hfr", "--hf-repo"),
     ("-hff", "--hf-file"),
@@ -22,6 +22,8 @@ const SHORT: [(&str, &str); 15] = [
     ("-devd", "--device-draft"),
     ("-ngl", "--gpu-layers"),
     ("-ngld", "--gpu-layers-draft"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
     ("-ctkd", "--cache-type-k-draft"),
     ("-ctvd", "--cache-type-v-draft"),
 ];

@@ -12,7 +12,7 @@ use hexflash::cancel::Cancel;
 use hexflash::device::{self, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
-use hexflash::model::MAX_VERIFY;
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -305,6 +305,12 @@ pub(super) struct EngineArgs {
     /// without computing them again
     #[arg(long)]
     swa_full: bool,
+    /// Number format of cached keys: f16, q8_0 or q4_r (rotated, 4 bits); -ctk for short
+    #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
+    cache_type_k: CacheType,
+    /// Number format of cached values: f16, q8_0 or q4_r; -ctv for short
+    #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
+    cache_type_v: CacheType,
     /// Keep repacked weights in DIR instead of beside the model
     #[arg(long, value_name = "DIR", conflicts_with = "no_repack_cache")]
     cache_dir: Option<PathBuf>,
@@ -324,10 +330,12 @@ fn context(text: &str) -> Result<u32, String> {
 
 impl EngineArgs {
     pub(super) fn options(&self) -> EngineOptions {
+        let caches = CacheTypes { keys: self.cache_type_k, values: self.cache_type_v };
         EngineOptions {
             n_ctx: self.n_ctx,
             batch: self.batch_size,
             whole_windows: self.swa_full,
+            caches,
             ..EngineOptions::default()
         }
     }

@@ -6,7 +6,7 @@ use super::programs::Rehearsal;
 use super::{EngineError, EngineOptions};
 use crate::device::{self, CHIPS, Device, DeviceOptions, MAX_SESSIONS, SessionLimits};
 use crate::gguf::{Gguf, GgufError};
-use crate::model::{self, EmbeddingReaders, Purpose, Region, Split};
+use crate::model::{self, CacheTypes, EmbeddingReaders, Purpose, Region, Split};
 
 /// Contexts that are proposed are multiples of this: nobody wants to type other ones.
 const CONTEXT_STEP: u64 = 256;
@@ -180,7 +180,7 @@ pub fn fit(gguf: &Gguf, draft: Option<&Gguf>, options: &EngineOptions) -> Result
 
 /// How any model would fit each version, by its metadata and tensors; `None` where those do not say.
 pub fn estimate_fit(gguf: &Gguf, options: &EngineOptions) -> Option<ModelFit> {
-    let shape = Shape::read(gguf).ok().flatten()?;
+    let shape = Shape::read(gguf, options.caches).ok().flatten()?;
     let layers = shape.positions.len();
     report(gguf, layers, true, |sessions| shape.plan(gguf, options, sessions).ok_or(())).ok()
 }
@@ -233,12 +233,9 @@ struct Shape {
     positions: Vec<u64>,
 }
 
-/// Bytes of a value of a cache.
-const CACHED: u64 = 2;
-
 impl Shape {
     /// `None` where keys are missing.
-    fn read(gguf: &Gguf) -> Result<Option<Self>, GgufError> {
+    fn read(gguf: &Gguf, caches: CacheTypes) -> Result<Option<Self>, GgufError> {
         let meta = gguf.meta();
         let Some(arch) = meta.str_opt("general.architecture")? else { return Ok(None) };
         let key = |name: &str| format!("{arch}.{name}");
@@ -255,7 +252,7 @@ impl Shape {
         let width = number("embedding_length")?.unwrap_or(0) / most;
         let k = number("attention.key_length")?.unwrap_or(width);
         let v = number("attention.value_length")?.unwrap_or(width);
-        let bytes = |heads: u32| (CACHED * u64::from(heads)).saturating_mul(u64::from(k) + u64::from(v));
+        let bytes = |heads: u32| caches.position_bytes(k, v).saturating_mul(heads.into());
         // A model without heads has no caches.
         let kv_heads = kv_heads.unwrap_or_else(|| vec![0; layers]);
         Ok(Some(Self { trained, positions: kv_heads.into_iter().map(bytes).collect() }))

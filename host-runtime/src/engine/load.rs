@@ -164,8 +164,9 @@ pub(super) fn settle(
         let allowed = format!("1 to {MAX_SLOTS}");
         return Err(EngineError::Setting { setting: Setting::Sequences, allowed, found: n_slots.into() });
     }
-    let longest = target.longest_context(n_slots);
-    let longest = longest.min(draft.map_or(u32::MAX, |draft| draft.longest_context(n_slots)));
+    let caches = options.caches;
+    let longest = target.longest_context(caches, n_slots);
+    let longest = longest.min(draft.map_or(u32::MAX, |draft| draft.longest_context(caches, n_slots)));
     let block = draft.map_or(1, |draft| draft.block());
     let allowed = if n_ctx > trained {
         format!("1 to {trained}, which the model was trained for")

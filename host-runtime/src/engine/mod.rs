@@ -34,7 +34,7 @@ use hexflash_abi::{ErrorCode, Fault, ProgramId, Seq};
 use zerocopy::IntoBytes;
 
 use crate::device::{Buffer, Device, DeviceError};
-use crate::model::{DRAFT_PREFIX, Decoder, DraftModel, IoLayout, KeptLayout};
+use crate::model::{CacheTypes, DRAFT_PREFIX, Decoder, DraftModel, IoLayout, KeptLayout};
 use crate::record::Site;
 use weights::MappedWeights;
 
@@ -57,6 +57,9 @@ pub struct EngineOptions {
     pub n_ctx: Option<u32>,
     /// Tokens of a prefill step.
     pub batch: u32,
+    /// Number formats of the caches. Smaller ones make room for longer contexts; texts may differ a little
+    /// from those of F16.
+    pub caches: CacheTypes,
     /// Sequences that there is room for, at least 1.
     pub sequences: u32,
     /// Bytes for snapshots of recurrent states, with which sequences can be [rolled
@@ -77,6 +80,7 @@ impl Default for EngineOptions {
         Self {
             n_ctx: None,
             batch: 256,
+            caches: CacheTypes::default(),
             sequences: 1,
             snapshot_bytes: 0,
             whole_windows: false,

@@ -167,7 +167,9 @@ impl Layouts {
     ) -> Result<Self, RecordError> {
         let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
         let snapshots = n_snapshots(target, options, &split)?;
-        let mut kept = KeptPlanner::new(n_ctx, rollback).room_for(options.sequences, snapshots);
+        let mut kept = KeptPlanner::new(n_ctx, rollback)
+            .room_for(options.sequences, snapshots)
+            .with_caches(options.caches);
         if !options.whole_windows {
             kept = kept.kv_rings(options.batch.max(MAX_SHARED));
         }

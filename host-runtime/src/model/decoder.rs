@@ -4,7 +4,7 @@ use hexflash_abi::Op;
 use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 
-use super::block::{FeedForward, Layer, Mix, Moe};
+use super::block::{CacheTypes, FeedForward, Layer, Mix, Moe};
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;
@@ -165,8 +165,8 @@ impl Decoder {
     }
 
     /// The longest context whose caches, for `n_slots` sequences, programs can describe.
-    pub fn longest_context(&self, n_slots: u32) -> u32 {
-        self.layers.iter().map(|layer| layer.mixer.longest_context(n_slots)).min().unwrap_or(u32::MAX)
+    pub fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
+        self.layers.iter().map(|layer| layer.mixer.longest_context(caches, n_slots)).min().unwrap_or(u32::MAX)
     }
 
     /// Bytes of a copy of all recurrent states.

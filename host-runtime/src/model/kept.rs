@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use hexflash_abi::DType;
 use hexflash_abi::dtype::TILE_ROWS;
 
+use super::block::CacheTypes;
 use super::scope::Scope;
 use crate::record::{RecordError, packed_bytes};
 
@@ -175,6 +176,7 @@ pub struct KeptPlanner {
     layout: KeptLayout,
     /// Rows of the widest step, if caches whose queries have a window are KV rings.
     kv_ring_rows: Option<u32>,
+    caches: CacheTypes,
 }
 
 /// The label of the snapshots of a recurrent tensor.
@@ -183,7 +185,7 @@ pub(super) fn snapshot_label(label: &str) -> String {
 }
 
 impl KeptPlanner {
-    /// Nothing yet, for one sequence with caches of `n_ctx` positions.
+    /// Nothing yet, for one sequence with caches of `n_ctx` positions, in F16.
     pub fn new(n_ctx: u32, rollback: Rollback) -> Self {
         Self {
             layout: KeptLayout {
@@ -198,6 +200,7 @@ impl KeptPlanner {
                 regions: HashMap::new(),
             },
             kv_ring_rows: None,
+            caches: CacheTypes::default(),
         }
     }
 
@@ -225,6 +228,12 @@ impl KeptPlanner {
         Some(n)
     }
 
+    /// The same with caches of these number formats.
+    #[must_use]
+    pub fn with_caches(self, caches: CacheTypes) -> Self {
+        Self { caches, ..self }
+    }
+
     /// Sequences that there is room for.
     pub(super) fn n_slots(&self) -> u32 {
         self.layout.n_slots
@@ -233,6 +242,11 @@ impl KeptPlanner {
     /// Positions of every cache that is not a KV ring.
     pub(super) fn n_ctx(&self) -> u32 {
         self.layout.n_ctx
+    }
+
+    /// Number formats of the caches.
+    pub(super) fn caches(&self) -> CacheTypes {
+        self.caches
     }
 
     /// Whether tokens can be taken back.

@@ -28,8 +28,8 @@ mod split;
 mod tensors;
 
 pub use block::{
-    Attention, DeltaNet, FeedForward, Gate, KvCache, KvFormat, Layer, Mix, Mixer, Mlp, Moe, Norms, Queries,
-    Rope, Router,
+    Attention, CacheType, CacheTypes, DeltaNet, FeedForward, Gate, KvCache, Layer, Mix, Mixer, Mlp, Moe,
+    Norms, Queries, Rope, Router, UnknownCacheType,
 };
 pub use decoder::Decoder;
 pub use draft::{BLOCK as DRAFT_BLOCK, DraftModel, keep as keep_draft, read as read_draft};

@@ -4,6 +4,7 @@ use hexflash_abi::op::Explained;
 use hexflash_abi::{DType, Fault};
 
 use super::Site;
+use crate::model::CacheType;
 use crate::setting::Setting;
 
 /// A program that cannot be recorded.
@@ -30,6 +31,16 @@ pub enum RecordError {
         dtype: DType,
         /// Its elements per axis.
         ne: [u32; 4],
+    },
+    /// A cache's number format does not go with the model's heads.
+    #[error("{setting}: {cache} does not go with this model: {reason}; use q8_0 or f16")]
+    CacheType {
+        /// The setting.
+        setting: Setting,
+        /// The number format.
+        cache: CacheType,
+        /// Why.
+        reason: String,
     },
     /// The device would refuse it: a bug in hexflash, or a model with dimensions that an op does not support.
     #[error("the device does not support a shape of this model: {}", reason(.site.as_ref(), .fault))]

@@ -1,9 +1,11 @@
 //! Element types.
 
 mod activation_row;
+mod cache_tile;
 mod tile;
 
 pub use activation_row::ActivationRow;
+pub use cache_tile::Q4_R;
 pub use tile::{IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup};
 
 use crate::wire::Fingerprint;
@@ -24,7 +26,7 @@ wire_enum! {
         Q8Act = 4 "Q8_ACT",
         /// Tiled F32 weights.
         F32x32 = 16 "F32x32",
-        /// Tiled F16 weights, and the K cache.
+        /// Tiled F16 weights, and keys of an F16 cache.
         F16x32 = 17 "F16x32",
         /// Tiled Q8_0 weights.
         Q8_0x32 = 18 "Q8_0x32",
@@ -54,6 +56,10 @@ wire_enum! {
         IQ4XSx32 = 30 "IQ4_XSx32",
         /// Tiled MXFP4 weights.
         MXFP4x32 = 31 "MXFP4x32",
+        /// Keys or values of a Q8_0 cache.
+        Q8_0Cache = 32 "Q8_0_CACHE",
+        /// Keys or values of a rotated 4-bit cache.
+        Q4RCache = 33 "Q4_R_CACHE",
     }
 }
 
@@ -68,6 +74,7 @@ impl DType {
             Self::Q8_0x32 | Self::Q4_0x32 | Self::Q4_1x32 | Self::Q5_0x32 | Self::Q5_1x32 => None,
             Self::IQ4NLx32 | Self::IQ4XSx32 | Self::MXFP4x32 => None,
             Self::Q2Kx32 | Self::Q3Kx32 | Self::Q4Kx32 | Self::Q5Kx32 | Self::Q6Kx32 => None,
+            Self::Q8_0Cache | Self::Q4RCache => None,
         }
     }
 }
@@ -81,7 +88,7 @@ impl DTypes {
     pub const F32: Self = Self::of(&[DType::F32]);
     /// I32 alone.
     pub const I32: Self = Self::of(&[DType::I32]);
-    /// Every tiled type: what weights may be.
+    /// Every tiled type that weights may be.
     pub const TILED: Self = Self::those(true);
     /// Every type whose elements have addresses: rows, columns and single ones can be read.
     pub const ELEMENTS: Self = Self::those(false);
@@ -100,7 +107,7 @@ impl DTypes {
         let (mut set, mut i) = (0, 0);
         while i < DType::ALL.len() {
             let dtype = DType::ALL[i];
-            if (tiled && dtype.tile_group().is_some()) || (!tiled && dtype.element_bytes().is_some()) {
+            if (tiled && dtype.is_weight()) || (!tiled && dtype.element_bytes().is_some()) {
                 set |= Self::bit(dtype);
             }
             i += 1;
@@ -139,7 +146,8 @@ pub(crate) const FINGERPRINT: Fingerprint = {
             all = all
                 .value("group", DType::ALL[i].wire() as u64)
                 .number(group.k as u64)
-                .number(group.bytes as u64);
+                .number(group.bytes as u64)
+                .number(group.tail as u64);
         }
         i += 1;
     }

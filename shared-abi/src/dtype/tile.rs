@@ -1,4 +1,4 @@
-//! The tiled layouts of weights.
+//! The tiled layouts of weights. (`cache_tile.rs` has those of caches.)
 //!
 //! A *tile* is 32 output rows by 32 k: the 32 lanes of a vector are 32 output rows, so a matrix-vector
 //! product needs no horizontal reduction. Tiles of one 32-row *strip* follow each other along k in *groups*,
@@ -73,6 +73,9 @@ pub struct TileGroup {
     pub k: usize,
     /// Bytes of a group: a multiple of [`crate::VECTOR_BYTES`].
     pub bytes: usize,
+    /// Bytes of a strip behind its groups, whole vectors as well: what is there once per row. Weights have
+    /// none.
+    pub tail: usize,
 }
 
 impl TileGroup {
@@ -83,7 +86,7 @@ impl TileGroup {
 
     /// Bytes of a strip: 32 rows of `k` elements.
     pub const fn strip_bytes(self, k: usize) -> usize {
-        self.count(k) * self.bytes
+        self.count(k) * self.bytes + self.tail
     }
 
     /// Bytes of a matrix of `n` rows of `k` elements.
@@ -157,6 +160,8 @@ enum Tiling {
     Floats { bytes: usize },
     /// As quants with scales.
     Quants(QuantGroup),
+    /// As keys or values of a cache.
+    Cache(TileGroup),
     /// Not at all.
     None,
 }
@@ -166,7 +171,7 @@ impl DType {
     pub const fn quant_group(self) -> Option<QuantGroup> {
         match self.tiling() {
             Tiling::Quants(group) => Some(group),
-            Tiling::Floats { .. } | Tiling::None => None,
+            Tiling::Floats { .. } | Tiling::Cache(_) | Tiling::None => None,
         }
     }
 
@@ -187,6 +192,8 @@ impl DType {
             Self::Q5Kx32 => QuantGroup::super_block(4, 1, 4),
             Self::Q6Kx32 => QuantGroup::super_block(4, 2, 4),
             Self::IQ4XSx32 => QuantGroup::super_block(4, 0, 2),
+            Self::Q8_0Cache => Tiling::Cache(super::cache_tile::Q8_0_GROUP),
+            Self::Q4RCache => Tiling::Cache(super::cache_tile::Q4_R_GROUP),
             Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => Tiling::None,
         }
     }
@@ -194,12 +201,20 @@ impl DType {
     /// Group geometry of a tiled type; `None` for the others.
     pub const fn tile_group(self) -> Option<TileGroup> {
         match self.tiling() {
-            Tiling::Floats { bytes } => Some(TileGroup { k: TILE_K, bytes: TILE_ROWS * TILE_K * bytes }),
-            Tiling::Quants(group) => {
-                Some(TileGroup { k: group.tiles * TILE_K, bytes: group.vectors() * VECTOR_BYTES })
+            Tiling::Floats { bytes } => {
+                Some(TileGroup { k: TILE_K, bytes: TILE_ROWS * TILE_K * bytes, tail: 0 })
             }
+            Tiling::Quants(group) => {
+                Some(TileGroup { k: group.tiles * TILE_K, bytes: group.vectors() * VECTOR_BYTES, tail: 0 })
+            }
+            Tiling::Cache(group) => Some(group),
             Tiling::None => None,
         }
+    }
+
+    /// Whether it is a tiled type that weights may be.
+    pub const fn is_weight(self) -> bool {
+        matches!(self.tiling(), Tiling::Floats { .. } | Tiling::Quants(_))
     }
 
     /// Whether MUL_MAT reads int8 activations with this weight type, rather than F32 ones.

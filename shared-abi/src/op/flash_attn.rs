@@ -3,29 +3,34 @@
 
 use super::rule::{Len, Operands, param, shape};
 use super::{DTypes, Layout, OpSpec, Operand, OperandSpec};
-use crate::dtype::{DType, TILE_ROWS};
+use crate::dtype::{DType, TILE_K, TILE_ROWS};
 use crate::status::{ErrorCode, Fault};
 
 /// Types of the K cache.
-const K_CACHE_TYPES: DTypes = DTypes::of(&[DType::F16x32]);
-/// Types of the V cache, and of the mask.
-const F16: DTypes = DTypes::of(&[DType::F16]);
+const K_CACHE_TYPES: DTypes = DTypes::of(&[DType::F16x32, DType::Q8_0Cache, DType::Q4RCache]);
+/// Types of the V cache.
+const V_CACHE_TYPES: DTypes = DTypes::of(&[DType::F16, DType::Q8_0Cache, DType::Q4RCache]);
+
+/// Whether a cache can hold vectors of this width: rotations are of whole vectors of lanes.
+const fn holds(cache: Option<DType>, width: u32) -> bool {
+    !matches!(cache, Some(DType::Q4RCache)) || width.is_multiple_of(TILE_K as u32)
+}
 
 operands! {
     SRC: Src {
         /// q{d,h,t,b}: heads at most [`MAX_HEAD`] wide; t is the token axis.
         Q = OperandSpec::input("q", DTypes::F32, Layout::Rows);
         /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`, or with a window fewer, as a
-        /// KV ring; hk divides h.
+        /// KV ring; hk divides h. A rotated one has d in whole tiles, and at most dv.
         K_CACHE = OperandSpec::state("k_cache", K_CACHE_TYPES, Layout::Tiled);
-        /// v_cache{dv,n,hk,b*slots}.
-        V_CACHE = OperandSpec::state("v_cache", F16, Layout::Rows);
+        /// v_cache{dv,n,hk,b*slots}. A rotated one has dv in whole tiles.
+        V_CACHE = OperandSpec::state("v_cache", V_CACHE_TYPES, Layout::TiledOrRows);
         /// k{d,hk,t,b}: to append. Only together with v.
         K = OperandSpec::input("k", DTypes::F32, Layout::Rows).optional();
         /// v{dv,hk,t,b}: to append.
         V = OperandSpec::input("v", DTypes::F32, Layout::Rows).optional();
         /// mask{n',t',h',b'}: at least `n_ctx` long and t wide; h' divides h, b' divides b.
-        MASK = OperandSpec::input("mask", F16, Layout::Rows).optional();
+        MASK = OperandSpec::input("mask", DTypes::of(&[DType::F16]), Layout::Rows).optional();
         /// sinks{h}.
         SINKS = OperandSpec::input("sinks", DTypes::F32, Layout::Contiguous).optional();
     }
@@ -86,6 +91,10 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     shape(k_cache == [d, n, hk, o.slots_of(b)] && reaches(o, n, p.window) && hk.divides(h), K_CACHE)?;
     let dv = v_cache[0];
     shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
+    // A rotated query waits in its row of y.
+    let room = o.dtype(K_CACHE) != Some(DType::Q4RCache) || d.n <= dv.n;
+    shape(holds(o.dtype(K_CACHE), d.n) && room, K_CACHE)?;
+    shape(holds(o.dtype(V_CACHE), dv.n), V_CACHE)?;
     shape(y == [dv, h, t, b], Y)?;
     match (o.optional(K), o.optional(V)) {
         (Some(k), Some(v)) => {
@@ -114,7 +123,7 @@ pub mod kv_append {
 
     use super::super::rule::{Operands, shape};
     use super::super::{DTypes, Layout, OpSpec, OperandSpec};
-    use super::{F16, K_CACHE_TYPES, MAX_HEAD, reaches};
+    use super::{K_CACHE_TYPES, MAX_HEAD, V_CACHE_TYPES, holds, reaches};
     use crate::status::Fault;
 
     operands! {
@@ -129,7 +138,7 @@ pub mod kv_append {
             /// for the rows.
             K_CACHE = OperandSpec::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
             /// v_cache{dv,n,hk,b*slots}.
-            V_CACHE = OperandSpec::output("v_cache", F16, Layout::Rows);
+            V_CACHE = OperandSpec::output("v_cache", V_CACHE_TYPES, Layout::TiledOrRows);
         }
     }
 
@@ -143,6 +152,8 @@ pub mod kv_append {
         shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), K)?;
         shape(dv.fixed_up_to(MAX_HEAD) && v == [dv, hk, t, b], V)?;
         shape(reaches(o, n, 1) && k_cache == [d, n, hk, o.slots_of(b)], K_CACHE)?;
-        shape(v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)
+        shape(v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
+        shape(holds(o.dtype(K_CACHE), d.n), K_CACHE)?;
+        shape(holds(o.dtype(V_CACHE), dv.n), V_CACHE)
     }
 }

@@ -52,7 +52,8 @@ pub(super) fn fits(operand: &OperandSpec, t: &TensorDesc, dtype: DType) -> bool 
         (Some(group), _) => {
             // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the
             // DSP the bytes of a strip that no buffer holds overflow a usize.
-            let strip = group.count(t.ne[0] as usize) as u64 * group.bytes as u64;
+            let groups = group.count(t.ne[0] as usize) as u64;
+            let strip = groups * group.bytes as u64 + group.tail as u64;
             let tiled = u64::from(t.nb[0]) == group.bytes as u64 && u64::from(t.nb[1]) == strip;
             if !tiled || !matches!(operand.layout, Layout::Tiled | Layout::TiledOrRows) {
                 return false;

@@ -13,6 +13,7 @@ use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Generation, Limits, Request};
 use hexflash::gguf::Gguf;
+use hexflash::model::CacheTypes;
 use hexflash::sampler::Sampler;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::Tokenizer;
@@ -112,8 +113,22 @@ impl Draft {
         device: impl Device + 'static,
         n_ctx: Option<u32>,
     ) -> Engine {
+        Self::engine_with(draft, model, device, n_ctx, CacheTypes::default())
+    }
+
+    /// The same with caches of these number formats.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn engine_with(
+        draft: Option<Self>,
+        model: Model,
+        device: impl Device + 'static,
+        n_ctx: Option<u32>,
+        caches: CacheTypes,
+    ) -> Engine {
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-        let options = EngineOptions { n_ctx, speculate: true, ..EngineOptions::default() };
+        let options = EngineOptions { n_ctx, caches, speculate: true, ..EngineOptions::default() };
         let draft = draft.map(Self::gguf);
         Engine::load_with(&model.gguf(), draft.as_ref(), Box::new(device), &options, &image)
             .unwrap_or_else(|e| panic!("{model:?}: {e}"))

@@ -3,6 +3,7 @@
 use hexflash::engine::{Engine, EngineError, Sequence, SequenceId};
 use hexflash::model::{Mixer, Scope};
 use hexflash::testing::state_bytes;
+use hexflash_abi::DType;
 
 /// The parts of caches, rings and states that count at some position: all that any later step reads.
 #[derive(Clone, PartialEq)]
@@ -40,35 +41,27 @@ impl Snapshot {
             history.flat_map(|p| bytes[at as usize + p % taps * row..][..row].to_vec()).collect()
         };
         for (layer, block) in engine.config().layers.iter().enumerate() {
-            let place = |name: &str| {
-                let kept = engine.kept().place(&Scope::TARGET.layer(layer).label(name));
-                kept.offset + slot as u64 * kept.slot_bytes(n_slots)
-            };
+            let kept = |name: &str| engine.kept().place(&Scope::TARGET.layer(layer).label(name));
+            let place = |name: &str| kept(name).offset + slot as u64 * kept(name).slot_bytes(n_slots);
             match &block.mixer {
                 Mixer::Attention(a) => {
-                    let (k, v) = (place("cache_k"), place("cache_v"));
-                    // A ring has fewer positions than the context.
-                    let n = engine.kept().place(&Scope::TARGET.layer(layer).label("cache_v")).ne[1] as usize;
-                    let seen = match a.window as usize {
-                        0 => 0..n_past,
-                        window => n_past.saturating_sub(window)..n_past,
-                    };
-                    // Tiles of 32 positions: per pair of values a vector, in which each position has a word.
-                    let (pairs, heads) = (a.key_dim as usize / 2, a.n_head_kv as usize);
-                    let mut keys = Vec::new();
-                    let mut values = Vec::new();
-                    for head in 0..heads {
-                        for p in seen.clone().map(|p| p % n) {
-                            let strip = (head * n.div_ceil(32) + p / 32) * pairs * 128;
-                            for pair in 0..pairs {
-                                keys.extend(&bytes[k as usize + strip + pair * 128 + p % 32 * 4..][..4]);
-                            }
-                            let row = 2 * a.value_dim as usize;
-                            values.extend(&bytes[v as usize + (head * n + p) * row..][..row]);
-                        }
+                    for (name, width) in [("cache_k", a.key_dim), ("cache_v", a.value_dim)] {
+                        let cache = Cache {
+                            bytes: &bytes[place(name) as usize..],
+                            dtype: kept(name).dtype,
+                            width: width as usize,
+                            n: kept(name).ne[1] as usize,
+                            keys: name == "cache_k",
+                        };
+                        let seen = match a.window as usize {
+                            0 => 0..n_past,
+                            window => n_past.saturating_sub(window)..n_past,
+                        };
+                        let heads = 0..a.n_head_kv as usize;
+                        let places = heads.flat_map(|head| seen.clone().map(move |p| (head, p)));
+                        let rows = places.flat_map(|(head, p)| cache.row(head, p)).collect();
+                        parts.push((format!("{name} of layer {layer}"), rows));
                     }
-                    parts.push((format!("K cache of layer {layer}"), keys));
-                    parts.push((format!("V cache of layer {layer}"), values));
                 }
                 Mixer::DeltaNet(l) => {
                     let rows = ring(place("conv_ring"), l.channels(), l.conv_kernel);
@@ -106,6 +99,57 @@ impl Snapshot {
     /// Bytes compared.
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(|(_, part)| part.len()).sum::<usize>() + 4 * self.logits.len()
+    }
+}
+
+/// A cache of one sequence.
+struct Cache<'b> {
+    bytes: &'b [u8],
+    dtype: DType,
+    width: usize,
+    /// Its positions: fewer than the context's if it is a KV ring.
+    n: usize,
+    /// Whether it holds keys, and not values.
+    keys: bool,
+}
+
+impl Cache<'_> {
+    /// What it holds for a head at a position.
+    fn row(&self, head: usize, p: usize) -> Vec<u8> {
+        let Self { bytes, dtype, width, n, keys } = *self;
+        let p = p % n;
+        let Some(group) = dtype.tile_group() else {
+            let row = width * dtype.element_bytes().unwrap_or(0);
+            return bytes[(head * n + p) * row..][..row].to_vec();
+        };
+        let strip = &bytes[(head * n.div_ceil(32) + p / 32) * group.strip_bytes(width)..];
+        let r = p % 32;
+        // Keys and scales: a word of each vector.
+        let words = |from: &[u8], vectors: usize| -> Vec<u8> {
+            (0..vectors).flat_map(|v| from[v * 128 + r * 4..][..4].to_vec()).collect()
+        };
+        if keys {
+            return words(strip, group.strip_bytes(width) / 128);
+        }
+        // Values: a code of each word of a vector per tile of 32 dimensions.
+        let mut row = Vec::new();
+        for (group, strip) in strip.chunks_exact(group.bytes).enumerate().take(group.count(width)) {
+            match dtype {
+                DType::Q8_0Cache => {
+                    for tile in strip.chunks_exact(1024) {
+                        row.extend(tile[r / 4 * 128..][..128].iter().skip(r % 4).step_by(4));
+                    }
+                    row.extend(words(&strip[2 * 1024..], 1));
+                }
+                DType::Q4RCache => {
+                    let codes = strip[r % 16 / 4 * 128..][..128].iter().skip(r % 4).step_by(4);
+                    row.extend(codes.map(|byte| byte >> (r / 16 * 4) & 15));
+                }
+                other => panic!("values in {other}, group {group}"),
+            }
+        }
+        row.extend(words(&strip[group.count(width) * group.bytes..], group.tail / 128));
+        row
     }
 }
 

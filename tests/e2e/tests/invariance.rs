@@ -3,11 +3,11 @@
 
 use hexflash::device::inproc::Settings;
 use hexflash::engine::{Engine, EngineOptions};
-use hexflash::model::{MAX_VERIFY, Mixer, Region};
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, Mixer, Region};
 use hexflash::testing::state_bytes;
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
-use hexflash_e2e::{Model, best_two, inproc, reference, report, settings};
+use hexflash_e2e::{Model, best_two, inproc, nmse, reference, report, settings};
 
 /// Tokens of a run: more than a convolution ring holds, and no multiple of every width.
 const TOKENS: usize = 48;
@@ -65,7 +65,11 @@ fn tokens(n: usize) -> Vec<u32> {
 }
 
 fn fresh(model: Model, settings: Settings, batch: u32) -> Engine {
-    model.engine(inproc(settings), &EngineOptions { batch, ..EngineOptions::default() })
+    fresh_with(CacheTypes::default(), model, settings, batch)
+}
+
+fn fresh_with(caches: CacheTypes, model: Model, settings: Settings, batch: u32) -> Engine {
+    model.engine(inproc(settings), &EngineOptions { batch, caches, ..EngineOptions::default() })
 }
 
 /// One token per step: what everything else must equal. Also gives the logits after every token.
@@ -96,16 +100,16 @@ fn in_widths(engine: &mut Engine, tokens: &[u32], width: usize, expected: &[Vec<
     Outcome::of(engine, rows - 1)
 }
 
-fn grouping_does_not_matter(model: Model) {
+fn grouping_does_not_matter(model: Model, caches: CacheTypes) {
     let tokens = &tokens(TOKENS);
-    let mut engine = fresh(model, settings(), 256);
+    let mut engine = fresh_with(caches, model, settings(), 256);
     let (expected, logits) = one_by_one(&mut engine, tokens);
     for width in [1, 2, 3, 5, MAX_VERIFY as usize] {
         let found = in_widths(&mut engine, tokens, width, &logits);
         expected.assert_same(&found, &engine, &format!("{model:?}, width {width}"));
     }
     for batch in [1, 7, 32, 128] {
-        let mut engine = fresh(model, settings(), batch);
+        let mut engine = fresh_with(caches, model, settings(), batch);
         engine.prefill(tokens, |_| {}).unwrap();
         let found = Outcome::of(&mut engine, 0);
         expected.assert_same(&found, &engine, &format!("{model:?}, prefill in batches of {batch}"));
@@ -115,17 +119,17 @@ fn grouping_does_not_matter(model: Model) {
 
 #[test]
 fn grouping_does_not_matter_f16() {
-    grouping_does_not_matter(Model::F16);
+    grouping_does_not_matter(Model::F16, CacheTypes::default());
 }
 
 #[test]
 fn grouping_does_not_matter_q8_0() {
-    grouping_does_not_matter(Model::Q8_0);
+    grouping_does_not_matter(Model::Q8_0, CacheTypes::default());
 }
 
 #[test]
 fn grouping_does_not_matter_q4_0() {
-    grouping_does_not_matter(Model::Q4_0);
+    grouping_does_not_matter(Model::Q4_0, CacheTypes::default());
 }
 
 /// Devices that differ from the usual one in one way each, and one that differs in all.
@@ -150,12 +154,12 @@ fn mixed(engine: &mut Engine, tokens: &[u32]) -> Outcome {
     Outcome::of(engine, 0)
 }
 
-fn the_device_does_not_matter(model: Model) {
+fn the_device_does_not_matter(model: Model, caches: CacheTypes) {
     let tokens = &tokens(TOKENS);
-    let expected = mixed(&mut fresh(model, settings(), 256), tokens);
+    let expected = mixed(&mut fresh_with(caches, model, settings(), 256), tokens);
     let devices = devices();
     for &settings in &devices {
-        let mut engine = fresh(model, settings, 256);
+        let mut engine = fresh_with(caches, model, settings, 256);
         let found = mixed(&mut engine, tokens);
         expected.assert_same(&found, &engine, &format!("{model:?}, {settings:?}"));
     }
@@ -164,17 +168,55 @@ fn the_device_does_not_matter(model: Model) {
 
 #[test]
 fn the_device_does_not_matter_f16() {
-    the_device_does_not_matter(Model::F16);
+    the_device_does_not_matter(Model::F16, CacheTypes::default());
 }
 
 #[test]
 fn the_device_does_not_matter_q8_0() {
-    the_device_does_not_matter(Model::Q8_0);
+    the_device_does_not_matter(Model::Q8_0, CacheTypes::default());
 }
 
 #[test]
 fn the_device_does_not_matter_q4_0() {
-    the_device_does_not_matter(Model::Q4_0);
+    the_device_does_not_matter(Model::Q4_0, CacheTypes::default());
+}
+
+/// Caches of other number formats: each with itself, and one pair of different ones.
+fn cache_types() -> [CacheTypes; 3] {
+    let both = [CacheType::Q8_0, CacheType::Q4R].map(CacheTypes::both);
+    [both[0], both[1], CacheTypes { keys: CacheType::Q8_0, values: CacheType::Q4R }]
+}
+
+#[test]
+fn grouping_does_not_matter_whatever_caches_hold() {
+    for caches in cache_types() {
+        grouping_does_not_matter(Model::Q8_0, caches);
+    }
+}
+
+#[test]
+fn the_device_does_not_matter_whatever_caches_hold() {
+    for caches in cache_types() {
+        the_device_does_not_matter(Model::Q8_0, caches);
+    }
+}
+
+/// Number formats change numbers, and the memory that caches take by as much as they say.
+#[test]
+fn smaller_caches_are_smaller_and_not_the_same() {
+    let tokens = &tokens(TOKENS);
+    let mut plain = fresh(Model::Q8_0, settings(), 256);
+    let (logits, bytes) = (mixed(&mut plain, tokens).logits, plain.memory().kv);
+    for caches in cache_types() {
+        let mut engine = fresh_with(caches, Model::Q8_0, settings(), 256);
+        let other = mixed(&mut engine, tokens).logits;
+        assert!(other != logits, "{caches:?} give the bits of F16");
+        let (error, kv) = (nmse(&other, &logits), engine.memory().kv);
+        report(format!(
+            "{caches:?}: {kv} bytes of caches for {bytes}, logits differ by an NMSE of {error:.1e}"
+        ));
+        assert!(error < 0.02 && kv * 100 < bytes * 57, "{caches:?}: NMSE {error}, {kv} bytes for {bytes}");
+    }
 }
 
 /// What a longer text left in the caches and states does not leak into the next one.

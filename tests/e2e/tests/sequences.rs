@@ -10,7 +10,7 @@ use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo, DeviceOpti
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::gguf::Gguf;
-use hexflash::model::MAX_SHARED;
+use hexflash::model::{CacheType, CacheTypes, MAX_SHARED};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
@@ -33,9 +33,15 @@ fn engine(model: Model, sequences: u32) -> Engine {
 }
 
 fn engine_on(device: impl Device + 'static, model: Model, sequences: u32) -> Engine {
+    engine_with(CacheType::F16, device, model, sequences)
+}
+
+/// The same with caches of this number format.
+fn engine_with(cache: CacheType, device: impl Device + 'static, model: Model, sequences: u32) -> Engine {
     let options = EngineOptions {
         n_ctx: Some(CONTEXT),
         batch: 32,
+        caches: CacheTypes::both(cache),
         sequences,
         speculate: true,
         ..EngineOptions::default()
@@ -111,7 +117,12 @@ type End = (Vec<u32>, Snapshot);
 
 /// What each wish gives in an engine of its own sequence.
 fn alone(model: Model, text: &TextModel) -> Vec<End> {
-    let mut engine = engine(model, 1);
+    alone_with(CacheType::F16, model, text)
+}
+
+/// The same with caches of this number format.
+fn alone_with(cache: CacheType, model: Model, text: &TextModel) -> Vec<End> {
+    let mut engine = engine_with(cache, inproc(settings()), model, 1);
     let one = |wish: Wish| {
         engine.reset();
         let generation = wish.generation(text, SequenceId::FIRST);
@@ -166,14 +177,15 @@ fn interleaved(engine: &mut Engine, text: &TextModel, seed: u64) -> Vec<End> {
 
 #[test]
 fn texts_and_states_do_not_depend_on_neighbours() {
-    for model in [Model::F16, Model::Q8_0] {
+    let (f16, q8_0, q4_r) = (CacheType::F16, CacheType::Q8_0, CacheType::Q4R);
+    for (model, cache) in [(Model::F16, f16), (Model::Q8_0, f16), (Model::Q8_0, q8_0), (Model::Q8_0, q4_r)] {
         let text = TextModel::read(&model.gguf()).unwrap();
-        let expected = alone(model, &text);
-        let mut engine = engine(model, 8);
+        let expected = alone_with(cache, model, &text);
+        let mut engine = engine_with(cache, inproc(settings()), model, 8);
         for seed in 0..6 {
             let found = interleaved(&mut engine, &text, seed);
             for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {
-                let what = format!("{model:?}, seed {seed}, wish {n}");
+                let what = format!("{model:?}, {cache} caches, seed {seed}, wish {n}");
                 assert_eq!(tokens, right, "{what}");
                 state.assert_same(end, &what);
             }

@@ -1,7 +1,7 @@
 //! Rolling back: a text that was cut anywhere goes on with the bits of a text that was never longer.
 
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId};
-use hexflash::model::Purpose;
+use hexflash::model::{CacheType, CacheTypes, Purpose};
 use hexflash_e2e::state::{Snapshot, write_with_snapshots};
 use hexflash_e2e::{Model, inproc, reference, settings};
 
@@ -12,7 +12,14 @@ const MORE: usize = 3;
 
 /// An engine with room for so many snapshots.
 fn engine(model: Model, snapshots: u64, sequences: u32) -> Engine {
-    let options = EngineOptions { n_ctx: Some(96), speculate: true, sequences, ..EngineOptions::default() };
+    engine_with(CacheType::F16, model, snapshots, sequences)
+}
+
+/// The same with caches of this number format.
+fn engine_with(cache: CacheType, model: Model, snapshots: u64, sequences: u32) -> Engine {
+    let caches = CacheTypes::both(cache);
+    let options =
+        EngineOptions { n_ctx: Some(96), speculate: true, caches, sequences, ..EngineOptions::default() };
     let bytes = model.engine(inproc(settings()), &options).kept().bytes(Purpose::Recurrent);
     let snapshot_bytes = snapshots * bytes / u64::from(sequences);
     let engine = model.engine(inproc(settings()), &EngineOptions { snapshot_bytes, ..options });
@@ -37,13 +44,20 @@ fn straight(engine: &mut Engine, text: &[u32], n: usize, more: &[u32]) -> Snapsh
 
 #[test]
 fn a_text_can_be_cut_at_every_token() {
+    // No room, room for fewer snapshots than are made, and room for all.
+    can_be_cut_at_every_token(CacheType::F16, &[0, 3, 20]);
+    can_be_cut_at_every_token(CacheType::Q8_0, &[3]);
+    can_be_cut_at_every_token(CacheType::Q4R, &[3]);
+}
+
+fn can_be_cut_at_every_token(cache: CacheType, rooms: &[u64]) {
     let (text, model) = (text(), Model::Q8_0);
     let (text, more) = text.split_at(TEXT);
-    let mut reference = engine(model, 0, 1);
+    let engine = |snapshots| engine_with(cache, model, snapshots, 1);
+    let mut reference = engine(0);
     let expected: Vec<_> = (0..=TEXT).map(|n| straight(&mut reference, text, n, more)).collect();
-    // No room, room for fewer snapshots than are made, and room for all.
-    for snapshots in [0, 3, 20] {
-        let mut engine = engine(model, snapshots, 1);
+    for &snapshots in rooms {
+        let mut engine = engine(snapshots);
         for (n, expected) in expected.iter().enumerate() {
             engine.reset();
             let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
@@ -51,7 +65,8 @@ fn a_text_can_be_cut_at_every_token() {
             sequence.roll_back(n as u32).unwrap();
             assert_eq!(sequence.history(), &text[..n]);
             more.iter().for_each(|&token| sequence.decode(token).unwrap());
-            Snapshot::of(&mut engine).assert_same(expected, &format!("{snapshots} snapshots, cut at {n}"));
+            let what = format!("{cache} caches, {snapshots} snapshots, cut at {n}");
+            Snapshot::of(&mut engine).assert_same(expected, &what);
         }
     }
 }

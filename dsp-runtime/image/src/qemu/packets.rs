@@ -198,12 +198,13 @@ impl OneOp {
                 let state = p.tensor(F32, [a, a, b, 1], None)?;
                 p.operands(&[q?, k?, v?, g?, beta?, state], y?, &[0_u32; 0]);
             }
-            // B heads of width A, four to a head of K and V.
+            // B heads of width A, four to a head of K and V; TYPE is the caches', F32 for F16.
             Op::FlashAttnExt => {
                 let kv = b.div_ceil(4);
+                let [of_keys, of_values] = if dtype == F32 { [F16x32, F16] } else { [dtype; 2] };
                 let (q, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
-                let keys = p.tensor(F16x32, [a, n_ctx, kv, 1], None)?;
-                let values = p.tensor(F16, [a, n_ctx, kv, 1], None)?;
+                let keys = p.tensor(of_keys, [a, n_ctx, kv, 1], None)?;
+                let values = p.tensor(of_values, [a, n_ctx, kv, 1], None)?;
                 let [k, v] = [(); 2].map(|()| p.tensor(F32, [a, kv, tokens, 1], Some(2)));
                 let attention = params::FlashAttn {
                     scale: 0.125,

@@ -279,6 +279,12 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn swap_lanes<const N: usize>(x: V) -> V {
+        // Byte p takes from byte p ^ control.
+        hvx!(q6_v_vdelta_vv(x, Self::splat_b(4 * N as u8)))
+    }
+
+    #[inline(always)]
     fn rsqrt(x: V) -> V {
         float::rsqrt(x)
     }

@@ -1,9 +1,9 @@
-//! The step's K and V rows, rounded to f16 (to nearest, ties to even), into their caches.
+//! The step's K and V rows into their caches, rounded as these hold them.
 
-use half::f16;
-use hexflash_abi::{Fault, VECTOR_BYTES};
+use hexflash_abi::Fault;
 
-use super::{TILE, cache_position};
+use super::cache_position;
+use super::format::{Format, Place};
 use crate::hvx::Hvx;
 use crate::kernels::Damage;
 use crate::memory::View;
@@ -16,8 +16,10 @@ pub(super) struct Append<'d> {
     pub v: View,
     pub k_cache: View,
     pub v_cache: View,
+    pub keys: Format,
+    pub values: Format,
     pub spans: &'d [Span],
-    /// Tokens with a key or a value that is not finite in f16.
+    /// Tokens with a key or a value that is not finite in its cache.
     pub damage: &'d Damage,
 }
 
@@ -40,8 +42,12 @@ impl Kernel for Append<'_> {
             let entry = span.entry(batch, self.k.ne[3]);
             for i in 0..span.rows {
                 let (token, position) = ([head, span.first + i, batch], span.n_past + i);
-                let found = self.key(token, position, entry) | self.value(token, position, entry);
-                if found & SPECIAL != 0 {
+                // SAFETY: this worker alone has claimed the head's caches in this entry: no two spans have
+                // one slot.
+                let finite = unsafe {
+                    self.key::<H>(token, position, entry) & self.value::<H>(token, position, entry)
+                };
+                if !finite {
                     self.damage.note(span.first + i);
                 }
             }
@@ -57,51 +63,29 @@ impl Append<'_> {
         self.k.ne[1] * self.k.ne[3]
     }
 
-    /// One key into its lane of a tile; what [`special`] says of its values, together.
+    /// Writes one key; whether it is finite there.
+    ///
+    /// # Safety
+    /// This worker alone has claimed the head in this entry.
     #[inline(always)]
-    fn key(&self, token: [usize; 3], position: usize, entry: usize) -> u32 {
-        let mut found = 0;
-        let k = self.k.row(token);
-        let position = cache_position(position, self.v_cache.ne[1]);
-        let strip = self.k_cache.at([position / TILE, token[0], entry]);
-        let half = |i: usize| if i < k.len() { f16::from_f32(k.get(i)).to_bits() } else { 0 };
-        for pair in 0..k.len().div_ceil(2) {
-            let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
-            found |= special(word);
-            let at = pair * VECTOR_BYTES + position % TILE * 4;
-            // SAFETY: `at` has checked the position, and the strip has a vector per pair of k: the shape rule
-            // makes the cache's rows as long as k. The word is aligned, and this worker alone has claimed the
-            // head's cache in this entry: no two spans have one slot.
-            unsafe { strip.add(at).cast::<u32>().write(word) };
-        }
-        found
+    unsafe fn key<H: Hvx>(&self, token: [usize; 3], position: usize, entry: usize) -> bool {
+        let position = cache_position(position, self.k_cache.ne[1]);
+        let place = Place { cache: &self.k_cache, position, head: token[0], entry };
+        // SAFETY: the format is that of the cache, whose rows are as long as k (the shape rule). The head is
+        // this worker's (the caller's contract).
+        unsafe { self.keys.store_key::<H>(place, self.k.row(token)) }
     }
 
-    /// One row of values; what [`special`] says of them, together.
+    /// Writes one value, as [`key`](Self::key) writes a key.
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    fn value(&self, token: [usize; 3], position: usize, entry: usize) -> u32 {
-        let mut found = 0;
-        let v = self.v.row(token);
+    unsafe fn value<H: Hvx>(&self, token: [usize; 3], position: usize, entry: usize) -> bool {
         let position = cache_position(position, self.v_cache.ne[1]);
-        let row = self.v_cache.at([position, token[0], entry]).cast::<u16>();
-        for i in 0..v.len() {
-            let half = f16::from_f32(v.get(i)).to_bits();
-            found |= special(half.into());
-            // SAFETY: `at` has checked the position, and `i` is below the length of v, which is that of the
-            // cache's rows (the shape rule). An f16 is aligned there (validation), and this worker alone has
-            // claimed the head's cache in this entry: no two spans have one slot.
-            unsafe { row.add(i).write(half) };
-        }
-        found
+        let place = Place { cache: &self.v_cache, position, head: token[0], entry };
+        // SAFETY: the format is that of the cache, whose rows are as long as v (the shape rule). The head is
+        // this worker's (the caller's contract).
+        unsafe { self.values.store_value::<H>(place, self.v.row(token)) }
     }
-}
-
-/// The bits of [`special`] that say so.
-const SPECIAL: u32 = 0x8000_8000;
-
-/// Has the place of the sign set where one of two f16 is infinite or NaN: an exponent of ones, and no other,
-/// carries into it.
-#[inline(always)]
-fn special(halves: u32) -> u32 {
-    (halves & 0x7c00_7c00) + 0x0400_0400
 }

@@ -3,6 +3,7 @@
 use hexflash_abi::Fault;
 use hexflash_abi::op::params::FlashAttn;
 
+use super::format::{Format, Place, Sums, rotate};
 use super::tile::SoftmaxRow;
 use super::{AttendLayout, MAX_ROWS, TILE, cache_position};
 use crate::dma::{Ticket, Transfer};
@@ -14,8 +15,13 @@ use crate::step::{Cursor, Span, units};
 /// See the module's documentation for the operands.
 pub(super) struct Attend<'s> {
     pub q: View,
+    /// What keys are multiplied with: q, or y where keys are rotated. There a query waits, rotated, in its
+    /// own row of y, which is written when the row is done.
+    pub queries: View,
     pub k_cache: View,
     pub v_cache: View,
+    pub keys: Format,
+    pub values: Format,
     pub mask: Option<View>,
     pub sinks: Option<View>,
     pub y: View,
@@ -94,7 +100,8 @@ impl Kernel for Attend<'_> {
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
         let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
         // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
-        // rows (the assertion above), of which a unit has no more.
+        // rows (the assertion above), of which a unit has no more. `claim` gave the unit to this worker
+        // alone.
         unsafe { self.clear::<H>(places, &unit) };
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
@@ -127,7 +134,8 @@ impl Kernel for Attend<'_> {
             (tickets, slot) = (transfers, slot ^ 1);
             if ends {
                 // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-                // `self.rows` rows (the assertion above), of which a unit has no more.
+                // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave the unit
+                // to this worker alone.
                 unsafe { self.clear::<H>(places, &unit) };
             }
         }
@@ -173,7 +181,7 @@ impl<'s> Attend<'s> {
         }
     }
 
-    /// Starts to bring a tile of K, and those rows of V that the unit may see.
+    /// Starts to bring a tile of K, and at least those rows of V in it that the unit may see.
     ///
     /// # Safety
     /// `slot` is a slot of the worker's VTCM that is left alone until the tickets have been waited for.
@@ -187,25 +195,22 @@ impl<'s> Attend<'s> {
     ) -> [Ticket; 2] {
         let (start, n) = (tile * TILE, self.v_cache.ne[1]);
         let strip = self.k_cache.at([cache_position(start, n) / TILE, unit.kv_head, unit.entry]);
-        // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, which has at least a
-        // vector per pair of k: `k_tile` bytes. They fit the slot, which is left alone until the ticket has
-        // been waited for (the caller's contract) and is not in the cache. Nobody writes the caches during
-        // this kernel.
+        // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, of which its format
+        // stages no more than there is. It fits the slot, which is left alone until the ticket has been
+        // waited for (the caller's contract) and is not in the cache. Nobody writes the caches during this
+        // kernel.
         let k = unsafe { worker.dma.push(Transfer::linear(strip, slot, self.stage.k_tile)) };
         let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
-        let transfer = Transfer {
-            src: self.v_cache.at([cache_position(from, n), unit.kv_head, unit.entry]),
-            dst: slot.wrapping_add(self.stage.k_tile + (from - start) * self.stage.v_row),
-            row_bytes: self.v_cache.ne[0] * 2,
-            rows: to - from,
-            src_stride: self.v_cache.nb[1],
-            dst_stride: self.stage.v_row,
-        };
-        // SAFETY: the places of `from..to` in the cache are readable: `at` has checked the first one. If the
-        // cache holds the whole context, `to` is at most the span's end, which the registers keep within the
-        // context. A KV ring has whole tiles (the shape rule), and these positions are of one tile. The 32
-        // places for rows in the slot are left alone until the ticket has been waited for (the caller's
-        // contract) and are not in the cache. Nobody writes the caches during this kernel.
+        let position = cache_position(from, n);
+        let place = Place { cache: &self.v_cache, position, head: unit.kv_head, entry: unit.entry };
+        let transfer =
+            self.values.transfer_values(place, position + (to - from), slot.wrapping_add(self.stage.k_tile));
+        // SAFETY: the rows from `position` on, `to - from` of them, are readable: the place was checked when
+        // its address was made. If the cache holds the whole context, `to` is at most the span's end, which
+        // the registers keep within the context. A KV ring has whole tiles (the shape rule), and these rows
+        // are of one tile.
+        // The 32 places for values in the slot are left alone until the ticket has been waited for (the
+        // caller's contract) and are not in the cache. Nobody writes the caches during this kernel.
         [k, unsafe { worker.dma.push(transfer) }]
     }
 
@@ -215,20 +220,36 @@ impl<'s> Attend<'s> {
         places.rows.wrapping_add(i * self.stage.row / 4)
     }
 
-    /// Starts the unit's rows: nothing seen.
+    /// Starts the unit's rows: nothing seen, and queries rotated where keys are.
     ///
     /// # Safety
-    /// The places are the worker's own and have room for the unit's rows.
+    /// 1. The places are the worker's own and have room for the unit's rows.
+    /// 2. This worker alone has claimed the unit.
     #[inline(always)]
     unsafe fn clear<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>) {
         for i in 0..unit.rows {
             let state = self.state(places, i);
             // SAFETY: the state of each of the unit's rows has `2 + v_vectors` vectors in the worker's own
-            // places (the caller's contract).
+            // places (the caller's contract, point 1).
             unsafe {
                 H::store(state, H::splat(f32::NEG_INFINITY));
                 for v in 1..2 + self.stage.v_vectors {
                     H::store(state.add(v * LANES), H::splat(0.0));
+                }
+            }
+        }
+        if self.keys.rotates() {
+            for i in 0..unit.rows {
+                let query = self.query(unit, i);
+                let at = [query.head, query.token, unit.batch];
+                let q = self.q.row(at);
+                // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
+                // contract, point 2). Rotated rows are whole vectors and not longer than those of y (the
+                // shape rule).
+                unsafe {
+                    let mut waiting = self.y.part_mut(at, 0, q.len());
+                    waiting.copy::<H>(q);
+                    rotate::<H>(waiting.as_mut_ptr(), q.len());
                 }
             }
         }
@@ -273,24 +294,11 @@ impl<'s> Attend<'s> {
             // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
             // contract, point 2).
             let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.batch]) };
-            let len = y.len();
-            for chunk in 0..self.stage.v_vectors / 2 {
-                // Even values in one vector, odd ones in the next.
-                let mut halves = [[0.0f32; LANES]; 2];
-                for (h, half) in halves.iter_mut().enumerate() {
-                    // SAFETY: the state of row `i` has `2 + v_vectors` vectors in the worker's own places
-                    // (the caller's contract, point 1), and `2 * chunk + h` is below `v_vectors`; `half` is
-                    // an array of 32 floats.
-                    unsafe {
-                        let value = H::load(state.add((2 + 2 * chunk + h) * LANES));
-                        H::store(half.as_mut_ptr(), H::mul(value, factor));
-                    }
-                }
-                let start = chunk * 2 * LANES;
-                for j in start..len.min(start + 2 * LANES) {
-                    y.set(j, halves[j % 2][(j - start) / 2]);
-                }
-            }
+            let sums = Sums { first: state.wrapping_add(2 * LANES), vectors: self.stage.v_vectors };
+            // SAFETY: behind the maximum and the sums, the state of row `i` has `v_vectors` vectors of
+            // accumulators in the worker's own places (the caller's contract, point 1), as many as a value of
+            // the length of y has. They are cleared before the next unit.
+            unsafe { self.values.finish::<H>(sums, factor, &mut y) };
         }
     }
 }

@@ -1,9 +1,8 @@
 //! FLASH_ATTN_EXT: appends K and V of the step to their caches, then attends with an online softmax.
 //!
-//! q{D,H,T,B}, k_cache{D,N,Hk,B*S} (F16x32: positions in lanes), v_cache{Dv,N,Hk,B*S} (F16 rows), k{D,Hk,T,B}
-//! and v{Dv,Hk,T,B} to append (optional), mask{N',T',H',B'} F16 (optional), sinks{H} (optional) ->
-//! y{Dv,H,T,B}. The caches of slot s of S are entries s*B to s*B + B - 1, and rows of T belong to the slots
-//! of their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//! q{D,H,T,B}, k_cache{D,N,Hk,B*S}, v_cache{Dv,N,Hk,B*S}, k{D,Hk,T,B} and v{Dv,Hk,T,B} to append (optional),
+//! mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}. The caches of slot s of S are entries
+//! s*B to s*B + B - 1, and rows of T belong to the slots of their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
 //!
 //! ```text
 //! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
@@ -26,21 +25,24 @@
 //!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
-//! * `append`: rounds new rows to f16, and fails where one is too large for that or NaN, which a product with
-//!   it may not show; a unit is a (span, kv head, batch), because neighbours share words.
+//! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes.
+//! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or NaN,
+//!   which a product with it may not show; a unit is a (span, kv head, batch), because neighbours share words.
 //! * `attend`: a unit is a (span, kv head, batch, block of query rows). The tiles of K and V come to VTCM by
 //!   DMA, double buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
 mod append;
 mod attend;
+mod format;
 #[cfg(test)]
 mod tests;
 mod tile;
 
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::op::{flash_attn as abi, kv_append};
-use hexflash_abi::{Fault, VECTOR_BYTES};
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use self::format::Format;
 use super::{Damage, OpRun};
 use crate::plan::{OpShapes, Resources};
 use crate::vtcm::VtcmPlan;
@@ -61,7 +63,7 @@ const fn cache_position(position: usize, n: usize) -> usize {
 /// FLASH_ATTN_EXT.
 ///
 /// # Errors
-/// A transfer that fails; new keys or values that f16 does not hold.
+/// A transfer that fails; new keys or values that their cache's format does not hold.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (q, k_cache, v_cache) =
         (run.operand(abi::Q)?, run.operand(abi::K_CACHE)?, run.operand(abi::V_CACHE)?);
@@ -75,12 +77,13 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let spans = run.step.spans();
     let [d, heads, _, batches] = q.ne;
     let (dv, kv_heads) = (v_cache.ne[0], k_cache.ne[2]);
+    let (keys, values) = (Format::of(k_cache.dtype)?, Format::of(v_cache.dtype)?);
     let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
-        let append = append::Append { k, v, k_cache, v_cache, spans, damage: &damage };
+        let append = append::Append { k, v, k_cache, v_cache, keys, values, spans, damage: &damage };
         run.pool.run(&append, run.plan.vtcm)?;
     }
-    let stage = AttendLayout::new(d, dv);
+    let stage = AttendLayout::new(d, dv, keys, values);
     let group = heads / kv_heads;
     let causal = params.visibility == Visibility::Causal.wire();
     // Enough units for all workers, but the heads of a group together.
@@ -89,8 +92,11 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let rows = (longest * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.vtcm.own));
     let kernel = attend::Attend {
         q,
+        queries: if keys.rotates() { y } else { q },
         k_cache,
         v_cache,
+        keys,
+        values,
         mask,
         sinks,
         y,
@@ -109,38 +115,47 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// them.
 ///
 /// # Errors
-/// Keys or values that f16 does not hold.
+/// Keys or values that the cache's format does not hold.
 pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (k, v) = (run.operand(kv_append::K)?, run.operand(kv_append::V)?);
     let (k_cache, v_cache) = (run.operand(kv_append::K_CACHE)?, run.operand(kv_append::V_CACHE)?);
     // Shape rule and registers keep the rows inside the caches, or KV rings are as long as the step is wide.
     let damage = Damage::none();
-    let append = append::Append { k, v, k_cache, v_cache, spans: run.step.spans(), damage: &damage };
+    let (keys, values) = (Format::of(k_cache.dtype)?, Format::of(v_cache.dtype)?);
+    let spans = run.step.spans();
+    let append = append::Append { k, v, k_cache, v_cache, keys, values, spans, damage: &damage };
     run.pool.run(&append, run.plan.vtcm)?;
     damage.outcome()
 }
 
 /// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.
-pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let width = |operand| shapes.optional(operand).map_or(1, |(t, _)| t.ne[0] as usize);
-    let stage = AttendLayout::new(width(abi::K_CACHE), width(abi::V_CACHE));
+///
+/// # Errors
+/// [`ErrorCode::Internal`] for types that validation excludes.
+pub fn plan(shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
+    let cache = |operand| {
+        let (t, dtype) = shapes.optional(operand).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+        Ok((t.ne[0] as usize, Format::of(dtype)?))
+    };
+    let ((d, keys), (dv, values)) = (cache(abi::K_CACHE)?, cache(abi::V_CACHE)?);
+    let stage = AttendLayout::new(d, dv, keys, values);
     let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let mut rows = MAX_ROWS;
     while rows > 1 && plan(rows).fit(workers, vtcm_bytes).is_err() {
         rows /= 2;
     }
-    plan(rows)
+    Ok(plan(rows))
 }
 
 /// How a worker uses its VTCM: slot 0, slot 1, the widened tile, then the query rows. All in whole vectors.
 #[derive(Clone, Copy)]
 struct AttendLayout {
-    /// Bytes of a staged K tile: a vector per pair of k.
+    /// Bytes of a staged K tile.
     k_tile: usize,
-    /// Bytes of a staged row of V.
-    v_row: usize,
-    /// Vectors of f32 for a row of V: an even and an odd one per 64 values.
+    /// Bytes of a staged V tile.
+    v_tile: usize,
+    /// Vectors of f32 for a row of V.
     v_vectors: usize,
     /// Bytes of a K or V tile widened to f32.
     wide: usize,
@@ -149,17 +164,19 @@ struct AttendLayout {
 }
 
 impl AttendLayout {
-    const fn new(d: usize, dv: usize) -> Self {
-        let k_tile = d.div_ceil(2) * VECTOR_BYTES;
-        let v_row = (2 * dv).next_multiple_of(VECTOR_BYTES);
-        let v_vectors = 2 * v_row / VECTOR_BYTES;
-        let (wide_k, wide_v) = (2 * k_tile, TILE * v_vectors * VECTOR_BYTES);
-        let wide = if wide_k > wide_v { wide_k } else { wide_v };
-        Self { k_tile, v_row, v_vectors, wide, row: (2 + v_vectors) * VECTOR_BYTES }
+    fn new(d: usize, dv: usize, keys: Format, values: Format) -> Self {
+        let v_vectors = values.value_vectors(dv);
+        Self {
+            k_tile: keys.key_tile(d),
+            v_tile: values.value_tile(dv),
+            v_vectors,
+            wide: format::wide_keys(d).max(TILE * v_vectors * VECTOR_BYTES),
+            row: (2 + v_vectors) * VECTOR_BYTES,
+        }
     }
 
     const fn slot(self) -> usize {
-        self.k_tile + TILE * self.v_row
+        self.k_tile + self.v_tile
     }
 
     /// Bytes with room for `rows` query rows.

@@ -1,4 +1,7 @@
-//! Attention against its definition in f64, and bit for bit against itself.
+//! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats` has
+//! the others.
+
+mod formats;
 
 use half::f16;
 use hexflash_abi::op::Op;

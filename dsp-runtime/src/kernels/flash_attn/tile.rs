@@ -1,7 +1,6 @@
 //! What happens in one tile of 32 positions: scores, weights, values.
 
 use half::f16;
-use hexflash_abi::VECTOR_BYTES;
 
 use super::attend::{Attend, AttendMemory, Query, Unit};
 use super::{MAX_ROWS, TILE};
@@ -50,10 +49,10 @@ impl Attend<'_> {
         weights: &mut [SoftmaxRow; MAX_ROWS],
     ) {
         let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
-        // SAFETY: slot `slot` holds the tile of K (the caller's contract, point 2), a vector per pair of k,
-        // and `wide` has room for two vectors for each of them (`AttendLayout::wide`); both are the worker's
-        // own (point 1).
-        unsafe { widen::<H>(places.slots[slot], places.wide, self.q.ne[0].div_ceil(2)) };
+        // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
+        // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1),
+        // and in whole vectors.
+        unsafe { self.keys.widen_keys::<H>(places.slots[slot], places.wide, self.q.ne[0]) };
         let mut i = 0;
         while i < unit.rows {
             // SAFETY: the places are the worker's own (the caller's contract, point 1), the tile of K was
@@ -91,11 +90,11 @@ impl Attend<'_> {
     ) {
         let d = self.q.ne[0];
         let mut queries = [self.query(unit, i); R];
-        let mut rows = [self.q.row([queries[0].head, queries[0].token, unit.batch]); R];
+        // Exactly d floats, so that the loop needs no bounds checks.
+        let mut rows = [self.queries.row([queries[0].head, queries[0].token, unit.batch]); R];
         for r in 0..R {
             queries[r] = self.query(unit, i + r);
-            // Exactly d floats, so that the loop needs no bounds checks.
-            rows[r] = self.q.row([queries[r].head, queries[r].token, unit.batch]).part(0, d);
+            rows[r] = self.queries.row([queries[r].head, queries[r].token, unit.batch]).part(0, d);
         }
         let mut x = [H::splat(0.0); R];
         for k in 0..d {
@@ -209,14 +208,12 @@ impl Attend<'_> {
     ) {
         let vectors = self.stage.v_vectors;
         let start = tile * TILE;
-        for position in unit.from.max(start) - start..unit.to.min(start + TILE) - start {
-            let row = places.slots[slot].wrapping_add(self.stage.k_tile + position * self.stage.v_row);
-            let wide = places.wide.wrapping_add(position * vectors * LANES);
-            // SAFETY: `row` is a row of V that the unit sees, `v_row` bytes in the slot (the caller's
-            // contract, point 2), and `wide` is its place among the 32 that the widened tile has room for,
-            // two vectors of f32 for each of f16; both are the worker's own (point 1).
-            unsafe { widen::<H>(row, wide, vectors / 2) };
-        }
+        let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
+        let tile = places.slots[slot].wrapping_add(self.stage.k_tile);
+        // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
+        // contract, point 2), and `wide` has room for 32 values as floats (`AttendLayout::wide`); both are
+        // the worker's own (point 1), and in whole vectors.
+        unsafe { self.values.widen_values::<H>(tile, places.wide, self.v_cache.ne[0], from, to) };
         for (i, weights) in weights.iter().enumerate().take(unit.rows) {
             if weights.from == weights.to {
                 continue;
@@ -224,15 +221,17 @@ impl Attend<'_> {
             let sums = self.state(places, i).wrapping_add(2 * LANES);
             // SAFETY: rows `from..to` of the weights are positions that this row of the unit sees, and all
             // that the unit sees were widened above, `vectors` each. `sums` are the accumulators of row `i`,
-            // as many vectors, in the worker's own places (the caller's contract, point 1). `vectors` is
-            // even, and J divides it by the conditions.
+            // as many vectors, in the worker's own places (the caller's contract, point 1). J divides
+            // `vectors` by the conditions.
             unsafe {
                 if H::REGISTERS >= 24 && vectors.is_multiple_of(8) {
                     add_values::<H, 8>(places.wide, vectors, weights, sums);
                 } else if H::REGISTERS >= 8 && vectors.is_multiple_of(4) {
                     add_values::<H, 4>(places.wide, vectors, weights, sums);
-                } else {
+                } else if vectors.is_multiple_of(2) {
                     add_values::<H, 2>(places.wide, vectors, weights, sums);
+                } else {
+                    add_values::<H, 1>(places.wide, vectors, weights, sums);
                 }
             }
         }
@@ -267,23 +266,6 @@ fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
     let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
     // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
     H::select_gt(infinity, size, y, infinity)
-}
-
-/// Widens `n` vectors of f16 to 2 n of f32: vector 2i has the low halves of vector i, 2i + 1 the high halves.
-///
-/// # Safety
-/// `from` is valid for reading n vectors, `to` for writing 2 n.
-#[inline(always)]
-unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
-    for i in 0..n {
-        // SAFETY: vector `i` is below `n` at `from`, and vectors `2 * i` and `2 * i + 1` are below `2 * n` at
-        // `to` (the caller's contract).
-        unsafe {
-            let (low, high) = H::widen_f16(H::load_b(from.add(i * VECTOR_BYTES)));
-            H::store(to.add(2 * i * LANES), low);
-            H::store(to.add((2 * i + 1) * LANES), high);
-        }
-    }
 }
 
 /// sums <- shrink sums + sum over positions, from low to high, of p v; J vectors of a row at once. A position

@@ -66,5 +66,6 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::Q6Kx32 => Variant::MulMatQ6K,
         DType::IQ4XSx32 => Variant::MulMatIQ4XS,
         DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => return None,
+        DType::Q8_0Cache | DType::Q4RCache => return None,
     })
 }

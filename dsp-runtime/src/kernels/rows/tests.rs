@@ -181,9 +181,7 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
 
 /// Every type but I32.
 fn tables() -> impl Iterator<Item = DType> {
-    let tables = |dtype: &DType| {
-        dtype.tile_group().is_some() || dtype.element_bytes().is_some() && *dtype != DType::I32
-    };
+    let tables = |dtype: &DType| dtype.is_weight() || dtype.element_bytes().is_some() && *dtype != DType::I32;
     DType::ALL.iter().copied().filter(tables)
 }
 

@@ -252,5 +252,6 @@ pub(super) unsafe fn load<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, t
         }
         // The caller's promise excludes them.
         DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => H::splat(0.0),
+        DType::Q8_0Cache | DType::Q4RCache => H::splat(0.0),
     }
 }

@@ -310,13 +310,30 @@ impl Builder<'_> {
         if less { 1 + self.random.below(most as usize) as u32 } else { most + self.few() - 1 }
     }
 
+    /// Types of a cache of keys and of one of values, and widths that they hold.
+    fn cache_types(&mut self) -> ([DType; 2], [u32; 2]) {
+        let keys = self.random.pick(&[F16x32, Q8_0Cache, Q4RCache]);
+        let values = self.random.pick(&[F16, Q8_0Cache, Q4RCache]);
+        let (mut d, mut dv) = (self.length(), self.length());
+        if values == Q4RCache {
+            dv = dv.next_multiple_of(32);
+        }
+        if keys == Q4RCache {
+            d = d.next_multiple_of(32);
+            // A rotated query waits in a row of the output.
+            dv = dv.max(d);
+        }
+        ([keys, values], [d, dv])
+    }
+
     fn kv_append(&mut self) -> Option<()> {
-        let (d, dv, hk, b) = (self.length(), self.length(), self.few(), self.few());
+        let ([keys, values], [d, dv]) = self.cache_types();
+        let (hk, b) = (self.few(), self.few());
         let (t, n) = (self.header.max_tokens, self.header.n_ctx + self.few() - 1);
         let (k, v) = (self.input(Shape([d, hk, t, b], 2))?, self.input(Shape([dv, hk, t, b], 2))?);
         let entries = b * self.header.n_slots;
-        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, entries]), Use::State)?;
-        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
+        let k_cache = self.put(keys, Shape::fixed([d, n, hk, entries]), Use::State)?;
+        let v_cache = self.put(values, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
         self.op(Op::KvAppend, &[Some(k), Some(v)], &[k_cache, v_cache], &[0u32; 0]);
         Some(())
     }
@@ -362,7 +379,7 @@ impl Builder<'_> {
     }
 
     fn flash_attn(&mut self) -> Option<()> {
-        let (d, dv) = (self.length(), self.length());
+        let ([keys, values], [d, dv]) = self.cache_types();
         let (hk, b, t, n_ctx) = (self.few(), self.few(), self.header.max_tokens, self.header.n_ctx);
         let h = hk * self.random.pick(&[1, 2, 3, 40]);
         let window = self.random.pick(&[0, 0, 1, 5, u32::MAX]);
@@ -374,8 +391,8 @@ impl Builder<'_> {
         let cut = |ne| Shape(ne, 2);
         let q = self.input(cut([d, h, t, b]))?;
         let entries = b * self.header.n_slots;
-        let k_cache = self.put(F16x32, Shape::fixed([d, n, hk, entries]), Use::State)?;
-        let v_cache = self.put(F16, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
+        let k_cache = self.put(keys, Shape::fixed([d, n, hk, entries]), Use::State)?;
+        let v_cache = self.put(values, Shape::fixed([dv, n, hk, entries]), Use::Output)?;
         let append = self.random.chance(70);
         let k = if append { Some(self.input(cut([d, hk, t, b]))?) } else { None };
         let v = if append { Some(self.input(cut([dv, hk, t, b]))?) } else { None };

@@ -103,6 +103,19 @@ fn context_and_batch_out_of_range() {
 }
 
 #[test]
+fn number_formats_of_caches() {
+    for option in ["-ctk", "-ctv", "--cache-type-k", "--cache-type-v"] {
+        for name in ["q4_0", "F16", ""] {
+            run(&[option, name, "x"]).failed(
+                2,
+                &format!("invalid value '{name}'"),
+                "caches are f16, q8_0 or q4_r",
+            );
+        }
+    }
+}
+
+#[test]
 fn number_of_tokens_out_of_range() {
     for n in ["0", "-3", "abc", "1.5", "", "99999999999999999999"] {
         run(&["-n", n, "x"]).failed(

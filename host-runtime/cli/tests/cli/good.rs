@@ -155,6 +155,23 @@ fn info_shows_metadata_tensors_and_memory() {
     assert!(tensors.contains("blk.3.attn_q.weight"), "{tensors}");
 }
 
+/// Caches of other number formats: the memory plan has their sizes, and they write text.
+#[test]
+fn caches_have_the_number_formats_that_are_asked_for() {
+    let kv = |types: &[&str]| {
+        let report = hexflash(&[&["info", "--json", "-c", "256"], types].concat()).succeeded().json();
+        report["memory"]["kv"].as_u64().unwrap()
+    };
+    // Positions of two heads in two layers; bytes of a key and of a value of 64.
+    let of = |key: u64, value: u64| 256 * 2 * 2 * (key + value);
+    assert_eq!(kv(&[]), of(128, 128));
+    assert_eq!(kv(&["-ctk", "f16", "-ctv", "q8_0"]), of(128, 68));
+    assert_eq!(kv(&["-ctk", "q8_0", "-ctv", "q4_r"]), of(68, 36));
+    let types = ["--cache-type-k", "q4_r", "--cache-type-v", "q8_0"];
+    let shown = run(&[&["--temp", "0", "-n", "8"], &types[..], &["Once"]].concat()).succeeded();
+    assert!(!shown.stdout.is_empty());
+}
+
 #[test]
 fn info_as_json_has_the_memory_plan() {
     let report = hexflash(&["info", "--json", "-c", "256", "--vtcm", "4194304"]).succeeded().json();
@@ -199,7 +216,17 @@ fn devices_are_listed() {
 
 #[test]
 fn help_names_every_flag() {
-    let common = ["--model", "--ctx-size", "--batch-size", "--device", "--threads", "--vtcm", "--verbose"];
+    let common = [
+        "--model",
+        "--ctx-size",
+        "--batch-size",
+        "--cache-type-k",
+        "--cache-type-v",
+        "--device",
+        "--threads",
+        "--vtcm",
+        "--verbose",
+    ];
     let with_common = |flags: &[&'static str]| [&common[..], flags].concat();
     let commands = [
         (

@@ -5,7 +5,7 @@ use hexflash_abi::Op;
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 
-use super::kv::{KvCache, KvFormat};
+use super::kv::{CacheTypes, KvCache};
 use super::mix::Mix;
 use super::rope::Rope;
 use crate::model::error::ModelError;
@@ -46,8 +46,6 @@ pub struct Attention {
     pub gate: Gate,
     /// Which matrices are multiplied as one.
     pub queries: Queries,
-    /// Number format of the caches.
-    pub kv: KvFormat,
 }
 
 /// The gate of an attention's output.
@@ -151,7 +149,6 @@ impl Attention {
             visibility: Visibility::Causal,
             gate: Gate::None,
             queries: Queries::WithKeys,
-            kv: KvFormat::F16,
         })
     }
 
@@ -175,8 +172,8 @@ impl Attention {
 
     /// Its caches.
     pub fn cache(&self) -> KvCache {
-        let Self { key_dim, value_dim, n_head_kv, kv, window, .. } = *self;
-        KvCache { format: kv, key_dim, value_dim, n_head_kv, window }
+        let Self { key_dim, value_dim, n_head_kv, window, .. } = *self;
+        KvCache { key_dim, value_dim, n_head_kv, window }
     }
 
     /// Queries, normed and turned, and their gate, of the rows that `attn_q` gives.
@@ -315,7 +312,7 @@ impl Mix for Attention {
         0
     }
 
-    fn longest_context(&self, n_slots: u32) -> u32 {
-        self.cache().longest_context(n_slots)
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
+        self.cache().longest_context(caches, n_slots)
     }
 }

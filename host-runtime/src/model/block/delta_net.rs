@@ -9,6 +9,7 @@ use hexflash_abi::op::{MAX_STATE, MAX_TAPS};
 use hexflash_abi::{DType, Op};
 
 use super::conv::CausalConv;
+use super::kv::CacheTypes;
 use super::mix::Mix;
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Tapes};
@@ -163,7 +164,7 @@ impl Mix for DeltaNet {
         4 * state * state * heads + self.conv().state_bytes()
     }
 
-    fn longest_context(&self, _: u32) -> u32 {
+    fn longest_context(&self, _: CacheTypes, _: u32) -> u32 {
         u32::MAX
     }
 }

@@ -1,40 +1,117 @@
-//! Caches of keys and values: the one place that knows their number format and geometry.
+//! Caches of keys and values: the one place that knows their number formats and geometry.
+
+use std::fmt;
+use std::str::FromStr;
 
 use hexflash_abi::DType;
+use hexflash_abi::dtype::{TILE_K, TILE_ROWS};
 
 use crate::model::graph::Graph;
 use crate::model::kept::{KeptPlanner, Purpose};
 use crate::model::scope::Scope;
 use crate::record::{RecordError, Tensor, packed_bytes};
+use crate::setting::Setting;
 
 /// The number format of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KvFormat {
-    /// Half precision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CacheType {
+    /// Half precision: 16 bits.
+    #[default]
     F16,
+    /// ggml's Q8_0, a scale per 32 values: 8.5 bits.
+    Q8_0,
+    /// Rotated vectors, 4 bits per value and a scale for all of a head: 4.125 to 5 bits.
+    Q4R,
 }
 
-impl KvFormat {
-    /// Type of keys, in tiles of 32 positions: attention has positions in the lanes of a vector.
-    pub const fn keys(self) -> DType {
+impl CacheType {
+    /// Every format, the largest one first.
+    pub const ALL: [Self; 3] = [Self::F16, Self::Q8_0, Self::Q4R];
+
+    /// The name that people see.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::F16 => DType::F16x32,
+            Self::F16 => "f16",
+            Self::Q8_0 => "q8_0",
+            Self::Q4R => "q4_r",
         }
     }
 
-    /// Type of values, row by row.
-    pub const fn values(self) -> DType {
+    /// Type of keys, in tiles of 32 positions: attention has positions in the lanes of a vector.
+    const fn keys(self) -> DType {
+        match self {
+            Self::F16 => DType::F16x32,
+            Self::Q8_0 => DType::Q8_0Cache,
+            Self::Q4R => DType::Q4RCache,
+        }
+    }
+
+    /// Type of values.
+    const fn values(self) -> DType {
         match self {
             Self::F16 => DType::F16,
+            Self::Q8_0 => DType::Q8_0Cache,
+            Self::Q4R => DType::Q4RCache,
         }
+    }
+
+    /// Whether it holds vectors of this width: rotations are of 32 values and more.
+    const fn holds(self, width: u32) -> bool {
+        match self {
+            Self::F16 | Self::Q8_0 => true,
+            Self::Q4R => width.is_multiple_of(TILE_K as u32),
+        }
+    }
+}
+
+impl fmt::Display for CacheType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// There is no number format of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("caches are f16, q8_0 or q4_r")]
+pub struct UnknownCacheType;
+
+impl FromStr for CacheType {
+    type Err = UnknownCacheType;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCacheType> {
+        Self::ALL.into_iter().find(|known| known.name() == name).ok_or(UnknownCacheType)
+    }
+}
+
+/// The number formats of all caches, those of a draft model included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheTypes {
+    /// That of keys.
+    pub keys: CacheType,
+    /// That of values.
+    pub values: CacheType,
+}
+
+impl CacheTypes {
+    /// The same for keys and values.
+    pub const fn both(cache: CacheType) -> Self {
+        Self { keys: cache, values: cache }
+    }
+
+    /// Bytes of a position of a head with keys and values of these widths.
+    pub fn position_bytes(self, key_dim: u32, value_dim: u32) -> u64 {
+        let bytes = |dtype: DType, width: u32| match dtype.tile_group() {
+            Some(group) => group.strip_bytes(width as usize) / TILE_ROWS,
+            None => dtype.element_bytes().unwrap_or(0) * width as usize,
+        };
+        (bytes(self.keys.keys(), key_dim) + bytes(self.values.values(), value_dim)) as u64
     }
 }
 
 /// The caches of an attention block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvCache {
-    /// Number format.
-    pub format: KvFormat,
     /// Width of a key.
     pub key_dim: u32,
     /// Width of a value.
@@ -49,23 +126,43 @@ const KEYS: &str = "cache_k";
 const VALUES: &str = "cache_v";
 
 impl KvCache {
-    /// Keys `{key_dim, n, n_head_kv, n_slots}`, for `n` positions.
-    const fn keys(&self, n: u32, n_slots: u32) -> (DType, [u32; 4]) {
-        (self.format.keys(), [self.key_dim, n, self.n_head_kv, n_slots])
-    }
-
-    /// Values `{value_dim, n, n_head_kv, n_slots}`, for `n` positions.
-    const fn values(&self, n: u32, n_slots: u32) -> (DType, [u32; 4]) {
-        (self.format.values(), [self.value_dim, n, self.n_head_kv, n_slots])
+    /// Keys `{key_dim, n, n_head_kv, n_slots}` and values `{value_dim, n, n_head_kv, n_slots}`, for `n`
+    /// positions.
+    fn shapes(&self, types: CacheTypes, n: u32, n_slots: u32) -> [(DType, [u32; 4]); 2] {
+        let (keys, values) = (types.keys.keys(), types.values.values());
+        [(keys, self.key_dim), (values, self.value_dim)]
+            .map(|(dtype, width)| (dtype, [width, n, self.n_head_kv, n_slots]))
     }
 
     /// Declares the caches: for the whole context, or as KV rings where queries have a window and that is
     /// shorter.
     pub(super) fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        let n_slots = plan.n_slots();
+        let types = plan.caches();
+        self.check(types)?;
         let n = plan.kv_ring(scope, self.window).unwrap_or_else(|| plan.n_ctx());
-        plan.keep(scope, KEYS, Purpose::Kv, self.keys(n, n_slots))?;
-        plan.keep(scope, VALUES, Purpose::Kv, self.values(n, n_slots))
+        let [keys, values] = self.shapes(types, n, plan.n_slots());
+        plan.keep(scope, KEYS, Purpose::Kv, keys)?;
+        plan.keep(scope, VALUES, Purpose::Kv, values)
+    }
+
+    /// Refuses number formats that do not hold these heads.
+    fn check(&self, types: CacheTypes) -> Result<(), RecordError> {
+        let Self { key_dim, value_dim, .. } = *self;
+        for (setting, cache, width) in
+            [(Setting::KeyCache, types.keys, key_dim), (Setting::ValueCache, types.values, value_dim)]
+        {
+            if !cache.holds(width) {
+                let reason =
+                    format!("it holds heads in whole parts of {TILE_K} values, and these have {width}");
+                return Err(RecordError::CacheType { setting, cache, reason });
+            }
+        }
+        if types.keys == CacheType::Q4R && key_dim > value_dim {
+            let (setting, cache) = (Setting::KeyCache, types.keys);
+            let reason = format!("keys of {key_dim} values are wider than the output's {value_dim}");
+            return Err(RecordError::CacheType { setting, cache, reason });
+        }
+        Ok(())
     }
 
     /// The caches of keys and of values.
@@ -75,9 +172,9 @@ impl KvCache {
 
     /// The longest context whose caches, for `n_slots` sequences, programs can describe if they are no KV
     /// rings: the steps from head to head and from slot to slot have 32 bits.
-    pub fn longest_context(&self, n_slots: u32) -> u32 {
+    pub fn longest_context(&self, types: CacheTypes, n_slots: u32) -> u32 {
         let fits = |n_ctx| {
-            let caches = [self.keys(n_ctx, n_slots), self.values(n_ctx, n_slots)];
+            let caches = self.shapes(types, n_ctx, n_slots);
             caches.into_iter().all(|(dtype, ne)| packed_bytes(dtype, ne).is_ok())
         };
         // Halving the distance: the caches only grow with the context.
@@ -98,21 +195,68 @@ mod tests {
 
     #[test]
     fn the_longest_context_is_the_last_one_whose_caches_can_be_described() {
-        for (key_dim, value_dim) in [(64, 64), (33, 512), (512, 1), (2, 2)] {
-            let cache = KvCache { format: KvFormat::F16, key_dim, value_dim, n_head_kv: 2, window: 0 };
-            for n_slots in [1, 8] {
-                let longest = cache.longest_context(n_slots);
-                let fits = |n_ctx| {
-                    let caches = [cache.keys(n_ctx, n_slots), cache.values(n_ctx, n_slots)];
-                    caches.map(|(dtype, ne)| packed_bytes(dtype, ne).is_ok()) == [true; 2]
-                };
-                assert!(
-                    longest > 1 << 20 && fits(longest) && !fits(longest + 1),
-                    "{key_dim} {value_dim}, {n_slots} slots: {longest}"
-                );
+        for types in CacheType::ALL.map(CacheTypes::both) {
+            for (key_dim, value_dim) in [(64, 64), (33, 512), (512, 1), (2, 2)] {
+                let cache = KvCache { key_dim, value_dim, n_head_kv: 2, window: 0 };
+                for n_slots in [1, 8] {
+                    let longest = cache.longest_context(types, n_slots);
+                    let fits = |n_ctx| {
+                        let caches = cache.shapes(types, n_ctx, n_slots);
+                        caches.map(|(dtype, ne)| packed_bytes(dtype, ne).is_ok()) == [true; 2]
+                    };
+                    assert!(
+                        longest > 1 << 20 && fits(longest) && !fits(longest + 1),
+                        "{types:?} {key_dim} {value_dim}, {n_slots} slots: {longest}"
+                    );
+                }
+                // A single head is a single matrix, which may be of any size.
+                assert_eq!(KvCache { n_head_kv: 1, ..cache }.longest_context(types, 1), u32::MAX);
             }
-            // A single head is a single matrix, which may be of any size.
-            assert_eq!(KvCache { n_head_kv: 1, ..cache }.longest_context(1), u32::MAX);
+        }
+    }
+
+    /// Bytes per value, for heads of 128.
+    #[test]
+    fn caches_take_the_bits_that_their_types_promise() {
+        let cache = KvCache { key_dim: 128, value_dim: 128, n_head_kv: 2, window: 0 };
+        for (cache_type, bits) in [(CacheType::F16, 16.0), (CacheType::Q8_0, 8.5), (CacheType::Q4R, 4.25)] {
+            let shapes = cache.shapes(CacheTypes::both(cache_type), 4096, 1);
+            for (dtype, ne) in shapes {
+                let values = ne.iter().map(|&n| f64::from(n)).product::<f64>();
+                assert_eq!(packed_bytes(dtype, ne).unwrap() as f64 * 8.0 / values, bits, "{cache_type}");
+            }
+            let position = CacheTypes::both(cache_type).position_bytes(128, 128);
+            assert_eq!(position as f64, 2.0 * 128.0 * bits / 8.0, "{cache_type}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_back_and_others_refused() {
+        for cache_type in CacheType::ALL {
+            assert_eq!(cache_type.to_string().parse(), Ok(cache_type));
+            assert!(UnknownCacheType.to_string().contains(cache_type.name()));
+        }
+        for name in ["", "F16", "q4_0", "bf16"] {
+            assert_eq!(name.parse::<CacheType>(), Err(UnknownCacheType), "{name}");
+        }
+    }
+
+    #[test]
+    fn heads_that_a_rotated_cache_does_not_hold_are_refused_by_name() {
+        let refusal = |keys, values, key_dim, value_dim| {
+            let cache = KvCache { key_dim, value_dim, n_head_kv: 1, window: 0 };
+            cache.check(CacheTypes { keys, values }).err().map(|error| error.to_string())
+        };
+        let (f16, q4_r) = (CacheType::F16, CacheType::Q4R);
+        for dim in [32, 64, 96, 128, 256] {
+            assert_eq!(refusal(q4_r, q4_r, dim, dim), None);
+        }
+        assert_eq!(refusal(CacheType::Q8_0, f16, 80, 33), None);
+        for (keys, values, d, dv, word) in
+            [(q4_r, f16, 80, 80, "keys"), (f16, q4_r, 64, 80, "values"), (q4_r, f16, 128, 64, "wider")]
+        {
+            let line = refusal(keys, values, d, dv).unwrap();
+            assert!(line.contains(word) && line.contains("q8_0 or f16"), "{line}");
         }
     }
 }

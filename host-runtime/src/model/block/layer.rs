@@ -107,6 +107,7 @@ mod tests {
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
+    use crate::model::block::CacheTypes;
     use crate::model::block::{Activation, Mlp};
     use crate::model::graph::{Buffers, Context, Tapes};
     use crate::model::io::{IoLayout, Widths};
@@ -138,7 +139,7 @@ mod tests {
             0
         }
 
-        fn longest_context(&self, _: u32) -> u32 {
+        fn longest_context(&self, _: CacheTypes, _: u32) -> u32 {
             u32::MAX
         }
     }

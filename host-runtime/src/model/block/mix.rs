@@ -1,5 +1,6 @@
 //! What every block that mixes tokens does.
 
+use super::kv::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;
@@ -28,5 +29,5 @@ pub trait Mix {
     fn state_bytes(&self) -> u64;
 
     /// The longest context whose caches, for `n_slots` sequences, programs can describe.
-    fn longest_context(&self, n_slots: u32) -> u32;
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32;
 }

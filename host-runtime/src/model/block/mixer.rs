@@ -2,6 +2,7 @@
 
 use super::attention::Attention;
 use super::delta_net::DeltaNet;
+use super::kv::CacheTypes;
 use super::mix::Mix;
 use super::short_conv::ShortConv;
 use crate::model::error::ModelError;
@@ -59,7 +60,7 @@ impl Mix for Mixer {
         self.block().state_bytes()
     }
 
-    fn longest_context(&self, n_slots: u32) -> u32 {
-        self.block().longest_context(n_slots)
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
+        self.block().longest_context(caches, n_slots)
     }
 }

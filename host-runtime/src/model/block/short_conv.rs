@@ -9,6 +9,7 @@ use hexflash_abi::Op;
 use hexflash_abi::op::MAX_TAPS;
 
 use super::conv::CausalConv;
+use super::kv::CacheTypes;
 use super::mix::Mix;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
@@ -79,7 +80,7 @@ impl Mix for ShortConv {
         self.conv().state_bytes()
     }
 
-    fn longest_context(&self, _: u32) -> u32 {
+    fn longest_context(&self, _: CacheTypes, _: u32) -> u32 {
         u32::MAX
     }
 }

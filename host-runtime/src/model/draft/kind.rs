@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use hexflash_abi::DType;
 
 use crate::gguf::Gguf;
+use crate::model::block::CacheTypes;
 use crate::model::decoder::Decoder;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
@@ -36,7 +37,7 @@ pub trait DraftModel: Debug + Send + Sync {
     fn shares_embedding(&self) -> bool;
 
     /// The longest context whose caches, for `n_slots` sequences, programs can describe.
-    fn longest_context(&self, n_slots: u32) -> u32;
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32;
 
     /// The weights, with their shapes checked against the file.
     ///

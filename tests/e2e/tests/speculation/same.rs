@@ -4,6 +4,7 @@ use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
 use hexflash::engine::Engine;
 use hexflash::generate::Finish;
+use hexflash::model::{CacheType, CacheTypes};
 use hexflash::sampler::SamplerParams;
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
@@ -24,9 +25,10 @@ fn speculations() -> Vec<(String, Speculation)> {
 }
 
 /// Greedy: all prompts of the reference, all lengths; tokens, then caches, rings, states and logits.
-fn greedy_is_the_same(model: Model, draft: Draft) {
-    let mut plain = Draft::engine(None, model, inproc(quick()), None);
-    let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+fn greedy_is_the_same(model: Model, draft: Draft, cache: CacheType) {
+    let caches = CacheTypes::both(cache);
+    let mut plain = Draft::engine_with(None, model, inproc(quick()), None, caches);
+    let mut engine = Draft::engine_with(Some(draft), model, inproc(quick()), None, caches);
     let text = text(model);
     let (mut runs, mut bytes, mut rounds) = (0, 0, 0);
     for (i, case) in reference::greedy(model).cases.iter().enumerate() {
@@ -36,7 +38,7 @@ fn greedy_is_the_same(model: Model, draft: Draft) {
         let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits);
         let state = closed(&mut plain, CLOSE);
         for (name, mut speculation) in speculations() {
-            let what = format!("{model:?} with {draft:?}, {:?}, {name}", case.prompt);
+            let what = format!("{model:?} with {draft:?}, {cache} caches, {:?}, {name}", case.prompt);
             let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
             assert_eq!(found.tokens, expected.tokens, "{what}");
             assert_eq!(found.text, expected.text, "{what}");
@@ -46,22 +48,34 @@ fn greedy_is_the_same(model: Model, draft: Draft) {
             rounds += found.stats.speculation.unwrap().rounds;
         }
     }
-    report(format!("{model:?} with {draft:?}: {runs} runs, {rounds} rounds, {bytes} bytes of state equal"));
+    report(format!(
+        "{model:?} with {draft:?}, {cache} caches: {runs} runs, {rounds} rounds, {bytes} bytes of state equal"
+    ));
 }
 
 #[test]
 fn greedy_f16() {
-    greedy_is_the_same(Model::F16, Draft::F16);
+    greedy_is_the_same(Model::F16, Draft::F16, CacheType::F16);
 }
 
 #[test]
 fn greedy_q8_0() {
-    greedy_is_the_same(Model::Q8_0, Draft::Q8_0);
+    greedy_is_the_same(Model::Q8_0, Draft::Q8_0, CacheType::F16);
 }
 
 #[test]
 fn greedy_q4_0() {
-    greedy_is_the_same(Model::Q4_0, Draft::F16);
+    greedy_is_the_same(Model::Q4_0, Draft::F16, CacheType::F16);
+}
+
+#[test]
+fn greedy_with_q8_0_caches() {
+    greedy_is_the_same(Model::Q8_0, Draft::Q8_0, CacheType::Q8_0);
+}
+
+#[test]
+fn greedy_with_q4_r_caches() {
+    greedy_is_the_same(Model::Q8_0, Draft::Q8_0, CacheType::Q4R);
 }
 
 /// Layers split over sessions, which hand the residual stream and the draft's features over: nothing changes.

@@ -85,6 +85,9 @@ pub(super) const CASES: &[Case] = &[
     case("SWIGLU", 3584, 1),
     Case { past: 5, ..case("ROPE", 64, 8) },
     Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
+    // At most 1.3 times what F16 takes.
+    Case { dtype: "Q4_R_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(4138.0),
     Case { past: 5, ..case("SSM_CONV", 6144, 4) },
     case("ARGMAX", HEAD, 1),
 ];
@@ -98,7 +101,13 @@ impl Case {
             "GATED_DELTA_NET" => format!(" S={a} heads={b}"),
             "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
-            "FLASH_ATTN_EXT" => format!(" D={a} heads={b} keys={}", past + tokens),
+            "FLASH_ATTN_EXT" => {
+                let cache = match *dtype {
+                    "F32" => String::new(),
+                    cache => format!(" {}", cache.trim_end_matches("_CACHE")),
+                };
+                format!("{cache} D={a} heads={b} keys={}", past + tokens)
+            }
             "SSM_CONV" => format!(" {a} taps={b}"),
             _ => format!(" {a}"),
         };

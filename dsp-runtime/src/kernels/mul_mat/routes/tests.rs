@@ -12,7 +12,7 @@ use crate::testing::{Batch, Setup, everywhere, random, setups};
 const STEP: StepRegisters = StepRegisters::step(0, 1);
 
 fn tiled() -> impl Iterator<Item = DType> {
-    DType::ALL.iter().copied().filter(|dtype| dtype.tile_group().is_some())
+    DType::ALL.iter().copied().filter(|dtype| dtype.is_weight())
 }
 
 /// Bytes that are small numbers in every type: no half and no float among them has a large exponent.

@@ -7,7 +7,7 @@ use hexflash_abi::{DType, Op};
 
 use super::hyper::DFlash;
 use crate::gguf::Gguf;
-use crate::model::block::Mix;
+use crate::model::block::{CacheTypes, Mix};
 use crate::model::draft::kind::{BLOCK, DraftModel};
 use crate::model::error::{DraftError, ModelError};
 use crate::model::graph::{Graph, Part};
@@ -44,8 +44,8 @@ impl DraftModel for DFlash {
         !self.embedding.is_own()
     }
 
-    fn longest_context(&self, n_slots: u32) -> u32 {
-        self.layers.iter().map(|layer| layer.mixer.longest_context(n_slots)).min().unwrap_or(u32::MAX)
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
+        self.layers.iter().map(|layer| layer.mixer.longest_context(caches, n_slots)).min().unwrap_or(u32::MAX)
     }
 
     fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {

@@ -12,7 +12,7 @@ use hexflash_oracle::cases::{CaseKind, Mask};
 use hexflash_oracle::{GgmlType, Tensor, ops};
 
 use super::super::plan::{OpProgram, POISON, dims};
-use super::super::tiles::pack;
+use super::super::tiles::{pack, pack_q8_0_cache};
 use super::{Outcome, Trial};
 
 /// A way to bring keys and values to the device.
@@ -38,9 +38,21 @@ pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
     ways.iter().try_for_each(|way| one(trial, way))
 }
 
-/// As F16, which caches are.
-fn half(t: &Tensor) -> Tensor {
-    if t.ty == GgmlType::F16 { t.contiguous() } else { Tensor::f16(t.ne, &t.to_f32()) }
+/// As a cache holds it: Q8_0 as it is, all else as F16.
+fn held(t: &Tensor) -> Tensor {
+    match t.ty {
+        GgmlType::F16 | GgmlType::Q8_0 => t.contiguous(),
+        _ => Tensor::f16(t.ne, &t.to_f32()),
+    }
+}
+
+/// The types of caches of keys and of values of this type, and the bytes of such caches.
+fn in_caches(k: &Tensor, v: &Tensor) -> [(DType, Vec<u8>); 2] {
+    if k.ty == GgmlType::Q8_0 {
+        [(k, true), (v, false)].map(|(t, keys)| (DType::Q8_0Cache, pack_q8_0_cache(t, keys)))
+    } else {
+        [(DType::F16x32, pack(k)), (DType::F16, v.data.clone())]
+    }
 }
 
 /// Bytes of a cache of `n` positions that holds the first `filled` of `rows` along axis 1.
@@ -58,8 +70,9 @@ fn cache(rows: &Tensor, filled: i64, n: i64) -> Tensor {
 /// The last `n` of the rows along axis 1, as F32 {d, heads, n, seqs}: what the projections hand over.
 fn new_rows(rows: &Tensor, n: i64) -> Tensor {
     let [d, kv, heads, seqs] = rows.ne;
+    let rows = Tensor::f32(rows.ne, &rows.to_f32());
     let skip = rows.nb()[1] * (kv - n) as usize;
-    let last = rows.clone().slice([d, n, heads, seqs], None, skip).permute([0, 2, 1, 3]).contiguous();
+    let last = rows.slice([d, n, heads, seqs], None, skip).permute([0, 2, 1, 3]).contiguous();
     Tensor::f32(last.ne, &last.to_f32())
 }
 
@@ -67,7 +80,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let CaseKind::FlashAttn { dv, heads, group, seqs, kv, nq, mask, params, .. } = trial.case.kind else {
         unreachable!("called for FLASH_ATTN_EXT only")
     };
-    let (k, v) = (half(trial.x.get("k")), half(trial.x.get("v")));
+    let (k, v) = (held(trial.x.get("k")), held(trial.x.get("v")));
     let t = nq as u32;
     let max_tokens = t + way.spare;
     let n_ctx = kv as u32 + way.spare + way.beyond;
@@ -85,8 +98,9 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let n = i64::from(n_ctx);
     let kc = cache(&k, filled, n);
     let vc = cache(&v, filled, n);
-    let k_cache = p.state(DType::F16x32, dims(kc.ne), &pack(&kc));
-    let v_cache = p.state(DType::F16, dims(vc.ne), &vc.data);
+    let [(keys, kc_bytes), (values, vc_bytes)] = in_caches(&kc, &vc);
+    let k_cache = p.state(keys, dims(kc.ne), &kc_bytes);
+    let v_cache = p.state(values, dims(vc.ne), &vc_bytes);
     let (new_k, new_v) = if way.append {
         (Some(p.tokens(&new_rows(&k, nq), 2)), Some(p.tokens(&new_rows(&v, nq), 2)))
     } else {
@@ -107,10 +121,10 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     p.op(Op::FlashAttnExt, &src, y, &parameters);
 
     let memory = trial.run(way.name, &p, &StepRegisters::step((kv - nq) as u32, t))?;
-    let full = (cache(&k, kv, n), cache(&v, kv, n));
+    let [(_, full_k), (_, full_v)] = in_caches(&cache(&k, kv, n), &cache(&v, kv, n));
     let strip = p.nb(k_cache)[1] as usize;
-    same_keys(trial, way.name, strip, [&pack(&full.0), p.bytes(&memory, k_cache)], n)?;
-    trial.same_bytes(way.name, "the V cache", &full.1.data, p.bytes(&memory, v_cache))?;
+    same_keys(trial, way.name, strip, [&full_k, p.bytes(&memory, k_cache)], n)?;
+    trial.same_bytes(way.name, "the V cache", &full_v, p.bytes(&memory, v_cache))?;
     trial.verdict(way.name, &p.tensor(&memory, y, t))
 }
 

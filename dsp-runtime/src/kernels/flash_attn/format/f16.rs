@@ -1,0 +1,147 @@
+//! F16 caches: keys in `F16x32` tiles, values in rows.
+
+use half::f16;
+use hexflash_abi::VECTOR_BYTES;
+
+use super::{CacheFormat, Place, Sums};
+use crate::dma::Transfer;
+use crate::hvx::{Hvx, LANES};
+use crate::kernels::flash_attn::TILE;
+use crate::row::{Row, RowMut};
+
+pub(super) struct F16;
+
+/// The bits of [`special`] that say so.
+const SPECIAL: u32 = 0x8000_8000;
+
+/// Has the place of the sign set where one of two f16 is infinite or NaN: an exponent of ones, and no other,
+/// carries into it.
+#[inline(always)]
+fn special(halves: u32) -> u32 {
+    (halves & 0x7c00_7c00) + 0x0400_0400
+}
+
+/// Bytes from one staged row of values to the next.
+const fn value_row(dv: usize) -> usize {
+    (2 * dv).next_multiple_of(VECTOR_BYTES)
+}
+
+impl CacheFormat for F16 {
+    /// A vector per pair of dimensions. (The cache has whole groups.)
+    fn key_tile(d: usize) -> usize {
+        d.div_ceil(2) * VECTOR_BYTES
+    }
+
+    fn value_tile(dv: usize) -> usize {
+        TILE * value_row(dv)
+    }
+
+    /// An even and an odd one per 64 values.
+    fn value_vectors(dv: usize) -> usize {
+        2 * value_row(dv) / VECTOR_BYTES
+    }
+
+    #[inline(always)]
+    unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
+        let mut found = 0;
+        let strip = place.strip();
+        let half = |i: usize| if i < x.len() { f16::from_f32(x.get(i)).to_bits() } else { 0 };
+        for pair in 0..x.len().div_ceil(2) {
+            let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
+            found |= special(word);
+            let at = pair * VECTOR_BYTES + place.lane() * 4;
+            // SAFETY: the strip has a vector per pair of dimensions, because the cache's rows are as long as
+            // x (the caller's contract, point 1), and the lane is below 32. The word is aligned, and this
+            // worker alone has claimed the head (point 2).
+            unsafe { strip.add(at).cast::<u32>().write(word) };
+        }
+        found & SPECIAL == 0
+    }
+
+    #[inline(always)]
+    unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
+        let mut found = 0;
+        let row = place.cache.at([place.position, place.head, place.entry]).cast::<u16>();
+        for i in 0..x.len() {
+            let half = f16::from_f32(x.get(i)).to_bits();
+            found |= special(half.into());
+            // SAFETY: `at` has checked the position, and `i` is below the length of x, which is that of the
+            // cache's rows (the caller's contract, point 1). An f16 is aligned there (validation), and this
+            // worker alone has claimed the head (point 2).
+            unsafe { row.add(i).write(half) };
+        }
+        found & SPECIAL == 0
+    }
+
+    /// These rows and no others.
+    #[inline(always)]
+    fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
+        let Place { cache, position, head, entry } = place;
+        let stride = value_row(cache.ne[0]);
+        Transfer {
+            src: cache.at([position, head, entry]),
+            dst: slot.wrapping_add(place.lane() * stride),
+            row_bytes: cache.ne[0] * 2,
+            rows: to - position,
+            src_stride: cache.nb[1],
+            dst_stride: stride,
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+        // SAFETY: `tile` has a vector per pair of dimensions, and `wide` room for two for each of them (the
+        // caller's contract).
+        unsafe { widen::<H>(tile, wide, d.div_ceil(2)) }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+        let vectors = Self::value_vectors(dv);
+        for position in from..to {
+            let row = tile.wrapping_add(position * value_row(dv));
+            let wide = wide.wrapping_add(position * vectors * LANES);
+            // SAFETY: `row` is one of the staged rows, and `wide` its place among the 32 that there is room
+            // for, two vectors of f32 for each of f16 (the caller's contract).
+            unsafe { widen::<H>(row, wide, vectors / 2) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+        let len = y.len();
+        for chunk in 0..sums.vectors / 2 {
+            // Even values in one vector, odd ones in the next.
+            let mut halves = [[0.0f32; LANES]; 2];
+            for (h, half) in halves.iter_mut().enumerate() {
+                // SAFETY: `2 * chunk + h` is below the vectors that the sums have (the caller's contract);
+                // `half` is an array of 32 floats.
+                unsafe {
+                    let value = H::load(sums.first.add((2 * chunk + h) * LANES));
+                    H::store(half.as_mut_ptr(), H::mul(value, factor));
+                }
+            }
+            let start = chunk * 2 * LANES;
+            for j in start..len.min(start + 2 * LANES) {
+                y.set(j, halves[j % 2][(j - start) / 2]);
+            }
+        }
+    }
+}
+
+/// Widens `n` vectors of f16 to 2 n of f32: vector 2i has the low halves of vector i, 2i + 1 the high halves.
+///
+/// # Safety
+/// `from` is valid for reading n vectors, `to` for writing 2 n.
+#[inline(always)]
+unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
+    for i in 0..n {
+        // SAFETY: vector `i` is below `n` at `from`, and vectors `2 * i` and `2 * i + 1` are below `2 * n` at
+        // `to` (the caller's contract).
+        unsafe {
+            let (low, high) = H::widen_f16(H::load_b(from.add(i * VECTOR_BYTES)));
+            H::store(to.add(2 * i * LANES), low);
+            H::store(to.add((2 * i + 1) * LANES), high);
+        }
+    }
+}

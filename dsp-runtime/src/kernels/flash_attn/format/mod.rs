@@ -1,0 +1,203 @@
+//! How caches hold keys and values: one file per number format.
+//!
+//! A format says how a row is put into a cache, how much of a tile is staged in VTCM, and how a staged tile
+//! becomes floats. From there on attention is the same for all of them. Keys and values may have different
+//! formats: they meet in floats only. The choice is made tile by tile ([`Format`]), not in the inner loops.
+
+mod codes;
+mod f16;
+mod q4_r;
+mod q8_0;
+mod rotation;
+
+use hexflash_abi::dtype::TILE_K;
+use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
+
+use self::f16::F16;
+use self::q4_r::Q4R;
+use self::q8_0::Q8_0;
+pub(super) use self::rotation::{rotate, rotate_back};
+use super::TILE;
+use crate::dma::Transfer;
+use crate::hvx::Hvx;
+use crate::memory::View;
+use crate::row::{Row, RowMut};
+
+/// Where a cache has a key or a value.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'c> {
+    pub cache: &'c View,
+    pub position: usize,
+    pub head: usize,
+    /// The batch of the slot.
+    pub entry: usize,
+}
+
+impl Place<'_> {
+    /// The strip of the position, for tiled types.
+    #[inline(always)]
+    fn strip(&self) -> *mut u8 {
+        self.cache.at([self.position / TILE, self.head, self.entry])
+    }
+
+    /// The position within its strip.
+    #[inline(always)]
+    fn lane(&self) -> usize {
+        self.position % TILE
+    }
+}
+
+/// The accumulators of a row of attention: sums of values, in the order of a format's floats.
+#[derive(Clone, Copy)]
+pub(super) struct Sums {
+    pub first: *mut f32,
+    pub vectors: usize,
+}
+
+/// A number format of caches.
+pub(super) trait CacheFormat {
+    /// Bytes of a tile of keys of width `d` in VTCM.
+    fn key_tile(d: usize) -> usize;
+
+    /// Bytes of a tile of values of width `dv` in VTCM.
+    fn value_tile(dv: usize) -> usize;
+
+    /// Vectors of floats of a value.
+    fn value_vectors(dv: usize) -> usize;
+
+    /// Writes a key, rounded; whether what is written is finite.
+    ///
+    /// # Safety
+    /// 1. The cache is of this format and has the place's head; `x` is as long as its rows.
+    /// 2. This worker alone has claimed the head of the entry.
+    unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool;
+
+    /// Writes a value, as [`store_key`](Self::store_key) writes a key.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool;
+
+    /// What brings at least the values at `place.position..to`, which are in one tile, to a tile at `slot`.
+    fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer;
+
+    /// Makes a vector of floats of each dimension of a tile of keys, positions in the lanes.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `key_tile(d)` bytes, aligned to vectors, and `wide` for writing
+    /// [`wide_keys`]\(d).
+    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize);
+
+    /// Makes `value_vectors(dv)` vectors of floats of each value at `from..to` of a tile.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `value_tile(dv)` bytes, aligned to vectors, of which the transfer has
+    /// brought those of `from..to`, and `wide` for writing the floats of 32 values.
+    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize);
+
+    /// Writes sums of values, times a factor, in the order of the values.
+    ///
+    /// # Safety
+    /// The sums are the worker's own, `value_vectors` of the length of `y`, and may be overwritten.
+    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>);
+}
+
+/// Bytes of a tile of keys of width `d` as floats: those of whole tiles of dimensions.
+pub(super) const fn wide_keys(d: usize) -> usize {
+    d.next_multiple_of(TILE_K) * VECTOR_BYTES
+}
+
+/// The formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    F16,
+    Q8_0,
+    Q4R,
+}
+
+/// The function of a format.
+macro_rules! of_format {
+    ($format:expr, $function:ident $(::<$h:ident>)? ($($argument:expr),*)) => {
+        match $format {
+            Format::F16 => F16::$function$(::<$h>)?($($argument),*),
+            Format::Q8_0 => Q8_0::$function$(::<$h>)?($($argument),*),
+            Format::Q4R => Q4R::$function$(::<$h>)?($($argument),*),
+        }
+    };
+}
+
+impl Format {
+    /// The format of a cache of keys or of values.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Internal`] for types that validation excludes.
+    pub fn of(cache: DType) -> Result<Self, Fault> {
+        let formats = [
+            (DType::F16x32, Self::F16),
+            (DType::F16, Self::F16),
+            (DType::Q8_0Cache, Self::Q8_0),
+            (DType::Q4RCache, Self::Q4R),
+        ];
+        let format = formats.iter().find(|(dtype, _)| *dtype == cache);
+        format.map(|&(_, format)| format).ok_or(Fault::new(ErrorCode::Internal, line!()))
+    }
+
+    /// Whether caches hold rotated vectors, so that queries must be rotated, too.
+    pub const fn rotates(self) -> bool {
+        matches!(self, Self::Q4R)
+    }
+
+    pub fn key_tile(self, d: usize) -> usize {
+        of_format!(self, key_tile(d))
+    }
+
+    pub fn value_tile(self, dv: usize) -> usize {
+        of_format!(self, value_tile(dv))
+    }
+
+    pub fn value_vectors(self, dv: usize) -> usize {
+        of_format!(self, value_vectors(dv))
+    }
+
+    #[inline(always)]
+    pub unsafe fn store_key<H: Hvx>(self, place: Place<'_>, x: Row<'_>) -> bool {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, store_key::<H>(place, x)) }
+    }
+
+    #[inline(always)]
+    pub unsafe fn store_value<H: Hvx>(self, place: Place<'_>, x: Row<'_>) -> bool {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, store_value::<H>(place, x)) }
+    }
+
+    #[inline(always)]
+    pub fn transfer_values(self, place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
+        of_format!(self, transfer_values(place, to, slot))
+    }
+
+    #[inline(always)]
+    pub unsafe fn widen_keys<H: Hvx>(self, tile: *const u8, wide: *mut f32, d: usize) {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, widen_keys::<H>(tile, wide, d)) }
+    }
+
+    #[inline(always)]
+    pub unsafe fn widen_values<H: Hvx>(
+        self,
+        tile: *const u8,
+        wide: *mut f32,
+        dv: usize,
+        from: usize,
+        to: usize,
+    ) {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, widen_values::<H>(tile, wide, dv, from, to)) }
+    }
+
+    #[inline(always)]
+    pub unsafe fn finish<H: Hvx>(self, sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, finish::<H>(sums, factor, y)) }
+    }
+}

@@ -1,0 +1,40 @@
+//! The tiled layouts of quantized caches.
+//!
+//! A strip has 32 positions of one head. Its tiles are 32 positions by 32 dimensions, so that a vector of a
+//! tile becomes whole vectors of floats: of keys with *positions* in the lanes, because scores are summed
+//! over dimensions, and of values with *dimensions* in the lanes, because values are summed over positions.
+//! So a tile of values is a tile of keys transposed. With i for the axis in the lanes and j for the other
+//! one, both counted within the tile:
+//!
+//! | type | a tile | place of a code | a value is |
+//! |---|---|---|---|
+//! | `Q8_0_CACHE` | 8 vectors | byte j % 4 of word i of vector j / 4 | s code |
+//! | `Q4_R_CACHE` | 4 vectors | nibble j / 16 of byte j % 4 of word i of vector j % 16 / 4 | s [`Q4_R`]\[code\] |
+//!
+//! * `Q8_0_CACHE`: codes are i8. A group is two tiles and a vector of scales s, f16 as in ggml's Q8_0: word r
+//!   belongs to position r, its low half to the even tile and its high half to the odd one.
+//! * `Q4_R_CACHE`: a group is one tile. Behind the last one is a vector of scales s, f32: word r belongs to
+//!   position r, for all of the head. What it holds is not the vector of the head itself but its rotation;
+//!   see `kernels/flash_attn/format/q4_r.rs` of the DSP side.
+//!
+//! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that f32
+//! costs nothing, loses nothing and holds any norm.
+
+use super::{TILE_K, TILE_ROWS, TileGroup};
+use crate::VECTOR_BYTES;
+
+/// The levels of `Q4_R_CACHE`, by code: bit 3 is the sign, the others the size.
+///
+/// The codes of least mean square error for numbers of a normal distribution (S. Lloyd, "Least squares
+/// quantization in PCM", 1982; J. Max, "Quantizing for minimum distortion", 1960) are, in units of its
+/// deviation, ±0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690 and 2.7326. Rounded to multiples of
+/// 2.7326 / 127 they fit a byte, which makes the error larger by less than a hundredth.
+pub const Q4_R: [i8; 16] = [6, 18, 31, 44, 58, 75, 96, 127, -6, -18, -31, -44, -58, -75, -96, -127];
+
+/// Two tiles of bytes and a vector of scales.
+pub(super) const Q8_0_GROUP: TileGroup =
+    TileGroup { k: 2 * TILE_K, bytes: 2 * TILE_ROWS * TILE_K + VECTOR_BYTES, tail: 0 };
+
+/// A tile of nibbles. A vector of scales ends the strip.
+pub(super) const Q4_R_GROUP: TileGroup =
+    TileGroup { k: TILE_K, bytes: TILE_ROWS * TILE_K / 2, tail: VECTOR_BYTES };
