@@ -64,6 +64,12 @@ impl Snapshots {
         self.places[number] = Some(Snapshot { slot, n_past, used: self.clock });
     }
 
+    /// Tokens in the best snapshot of a sequence's first `n`; 0 if there is none.
+    fn longest(&self, slot: usize, n: u32) -> u32 {
+        let of_slot = self.places.iter().flatten().filter(|snapshot| snapshot.slot == slot);
+        of_slot.map(|snapshot| snapshot.n_past).filter(|&n_past| n_past <= n).max().unwrap_or(0)
+    }
+
     /// The snapshot of a sequence that has most of its first `n` tokens: its place, and its tokens.
     fn best(&mut self, slot: usize, n: u32) -> Option<(usize, u32)> {
         self.clock += 1;
@@ -141,6 +147,21 @@ impl Sequence<'_> {
             self.state_mut().outputs = Outputs::default();
         }
         Ok(())
+    }
+
+    /// The most tokens, at most `n`, to which the sequence can be [rolled back](Self::roll_back) without
+    /// computing any of them again.
+    pub fn reach(&self, n: u32) -> u32 {
+        let (n_past, n_commit) = (self.n_past(), self.state().n_commit);
+        if self.usable().is_err() {
+            0
+        } else if n >= n_past {
+            n_past
+        } else if self.engine.config.state_bytes() == 0 || n >= n_past - n_commit {
+            n
+        } else {
+            self.engine.snapshots.longest(self.slot, n)
+        }
     }
 
     fn copy_states(&mut self, program: ProgramKind, place: usize) -> Result<(), EngineError> {

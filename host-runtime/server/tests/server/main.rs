@@ -1,0 +1,8 @@
+//! The server through real sockets, with a real model.
+
+mod answers;
+mod errors;
+mod load;
+mod reuse;
+mod routes;
+mod support;
