@@ -201,7 +201,7 @@ proptest! {
 fn biases_come_after_penalties_and_can_forbid() {
     let logits = [1.0, 3.0, 2.0, 0.0];
     for params in [greedy(), SamplerParams { top_k: 1, ..plain(1) }] {
-        let mut choose = |logit_bias: &[(u32, f32)], penalty: f32| {
+        let choose = |logit_bias: &[(u32, f32)], penalty: f32| {
             let logit_bias = logit_bias.to_vec();
             let params = SamplerParams { logit_bias, presence_penalty: penalty, ..params.clone() };
             let mut sampler = Sampler::new(params).unwrap();

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
+use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
+use futures_util::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -14,25 +15,44 @@ use super::error::ApiError;
 /// The fields of a JSON object. `null` counts as absent, as clients send it for what they do not set.
 pub(super) struct Fields(Map<String, Value>);
 
+/// Bytes beyond the limit that are read and dropped: whoever is still sending does not read the answer.
+const DRAINED: usize = 256 << 20;
+
 impl FromRequest<Arc<App>> for Fields {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        let read = tokio::time::timeout(app.options.timeout, Bytes::from_request(request, app)).await;
-        let Ok(read) = read else {
+        let (limit, patience) = (app.options.body_bytes, app.options.timeout);
+        let read = tokio::time::timeout(patience, read(request.into_body(), limit)).await;
+        let bytes = read.unwrap_or_else(|_| {
             let message = "the body of the request did not come in time; send it at once";
-            return Err(ApiError::body(StatusCode::REQUEST_TIMEOUT, message));
-        };
-        let bytes = read.map_err(|refused| match refused.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => {
-                let most = app.options.body_bytes;
-                let message = format!("the body of the request is longer than {most} bytes; shorten it");
-                ApiError::body(StatusCode::PAYLOAD_TOO_LARGE, message)
-            }
-            status => ApiError::body(status, refused.body_text()),
+            Err(ApiError::body(StatusCode::REQUEST_TIMEOUT, message))
         })?;
         Self::parse(&bytes)
     }
+}
+
+/// A body of at most `limit` bytes.
+async fn read(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let failed = |error| format!("the body of the request cannot be read: {error}; send it again");
+        let chunk = chunk.map_err(|error| ApiError::body(StatusCode::BAD_REQUEST, failed(error)))?;
+        length += chunk.len();
+        if length <= limit {
+            bytes.extend_from_slice(&chunk);
+        } else if length > limit + DRAINED {
+            break;
+        } else {
+            bytes = Vec::new();
+        }
+    }
+    if length <= limit {
+        return Ok(bytes);
+    }
+    let message = format!("the body of the request is longer than {limit} bytes; shorten it");
+    Err(ApiError::body(StatusCode::PAYLOAD_TOO_LARGE, message))
 }
 
 impl Fields {

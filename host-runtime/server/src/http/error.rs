@@ -10,6 +10,7 @@ use hexflash::text::TextError;
 use hexflash::tokenizer::TokenizerError;
 use serde_json::{Value, json};
 
+use super::shape::with;
 use crate::scheduler::{Failure, Refused};
 
 /// Seconds after which a client that was refused may ask again.
@@ -24,13 +25,13 @@ pub(crate) struct ApiError {
     message: String,
     /// The field that is wrong.
     param: Option<String>,
-    /// Further fields of the error.
-    more: Option<Value>,
+    /// Tokens of a prompt that is too long, and of the context.
+    lengths: Option<(usize, usize)>,
 }
 
 impl ApiError {
     fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
-        Self { status, kind, message: message.into(), param: None, more: None }
+        Self { status, kind, message: message.into(), param: None, lengths: None }
     }
 
     /// The request makes no sense.
@@ -56,8 +57,8 @@ impl ApiError {
             "the prompt has {n_prompt} tokens, and the context {n_ctx}; shorten it, or start the server with a \
              larger context (-c)"
         );
-        let more = Some(json!({ "n_prompt_tokens": n_prompt, "n_ctx": n_ctx }));
-        Self { more, ..Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message) }
+        let error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
+        Self { lengths: Some((n_prompt, n_ctx)), ..error }
     }
 
     /// The model is not there yet.
@@ -114,12 +115,14 @@ impl ApiError {
 
     /// The error as JSON.
     pub(crate) fn json(&self) -> Value {
-        let mut error = json!({ "code": self.status.as_u16(), "message": self.message, "type": self.kind });
-        if let Some(error) = error.as_object_mut() {
-            error.insert("param".to_owned(), self.param.clone().into());
-            if let Some(Value::Object(more)) = &self.more {
-                error.extend(more.clone());
-            }
+        let mut error = json!({
+            "code": self.status.as_u16(),
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+        });
+        if let Some((n_prompt, n_ctx)) = self.lengths {
+            error = with(with(error, "n_prompt_tokens", n_prompt.into()), "n_ctx", n_ctx.into());
         }
         json!({ "error": error })
     }

@@ -17,7 +17,7 @@ mod text;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -81,7 +81,6 @@ type Shared = State<Arc<App>>;
 
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    let limit = DefaultBodyLimit::max(app.options.body_bytes);
     let cors = cors(&app.options.cors);
     Router::new()
         .route("/health", get(info::health))
@@ -103,7 +102,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(async |method: Method, request: Request| {
             ApiError::wrong_method(&method, request.uri().path())
         })
-        .layer(limit)
         .layer(from_fn_with_state(Arc::clone(&app), auth::check))
         .layer(cors)
         .layer(CatchPanicLayer::custom(|_| ApiError::internal("this request").into_response()))

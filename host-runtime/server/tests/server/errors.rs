@@ -132,7 +132,7 @@ fn huge_requests_are_refused_soon() {
     let mut setup = Setup { parallel: 1, ..Setup::default() };
     setup.options.body_bytes = 200_000;
     let server = TestServer::start(setup);
-    let huge = format!(r#"{{"prompt": "{}"}}"#, "x".repeat(300_000));
+    let huge = format!(r#"{{"prompt": "{}"}}"#, "x".repeat(3_000_000));
     refused(&server, "/v1/completions", &huge, 413, INVALID);
     let stops: Vec<String> = (0..10_000).map(|i| format!("stop {i}")).collect();
     let body = json!({ "prompt": "x", "stop": stops });

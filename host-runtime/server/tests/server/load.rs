@@ -86,14 +86,9 @@ fn a_client_that_goes_away_frees_its_place() {
     let mut first = [(); 2].map(|()| server.open("/v1/completions", &endless));
     assert!(first.iter_mut().all(|stream| stream.next().is_some()));
     let waiting = server.open("/v1/completions", &endless);
-    let start = Instant::now();
-    while server.metric("requests_deferred") != 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
-    }
+    server.wait_for_deferred(1);
     drop(waiting);
-    while server.metric("requests_deferred") != 0.0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
-    }
+    server.wait_for_deferred(0);
     drop(first);
     server.wait_for_busy(0);
     // And who does not stream: the answer is nobody's.
@@ -114,10 +109,7 @@ fn more_requests_than_may_wait_are_told_to_come_again() {
     let mut running = server.open("/v1/completions", &endless);
     assert!(running.next().is_some());
     let waiting = server.open("/v1/completions", &greedy("import ", 4));
-    let start = Instant::now();
-    while server.metric("requests_deferred") != 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
-    }
+    server.wait_for_deferred(1);
     let refused = server.post("/v1/completions", &greedy("x", 1));
     assert_eq!(refused.error(), (503, "unavailable_error".to_owned()));
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -165,19 +157,16 @@ fn a_client_that_never_reads_is_given_up() {
 #[test]
 fn a_server_that_ends_finishes_what_is_under_way() {
     let mut server = TestServer::start(Setup { parallel: 1, ..Setup::default() });
-    let mut body = greedy("def push(", 60);
+    let mut body = greedy("def push(", 480);
     body["stream"] = true.into();
     let mut running = server.open("/v1/completions", &body);
+    assert!(running.next().is_some());
     let waiting = server.open("/v1/completions", &{
         let mut body = greedy("import ", 5);
         body["stream"] = true.into();
         body
     });
-    assert!(running.next().is_some());
-    let start = Instant::now();
-    while server.metric("requests_deferred") != 1.0 {
-        assert!(start.elapsed() < Duration::from_secs(20));
-    }
+    server.wait_for_deferred(1);
     server.cancel();
     let events = running.rest();
     assert_eq!(events.last().map(String::as_str), Some("[DONE]"));

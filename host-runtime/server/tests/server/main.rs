@@ -1,6 +1,7 @@
 //! The server through real sockets, with a real model.
 
 mod answers;
+mod dense;
 mod errors;
 mod load;
 mod reuse;

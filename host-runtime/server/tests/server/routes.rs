@@ -78,7 +78,7 @@ fn templates_are_applied_with_their_arguments() {
     ] });
     let prompt = server.post("/apply-template", &body).fine();
     let expected =
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n";
+        "<|im_start|>system\nBe brief.<|im_end|><|im_start|>user\na\nb<|im_end|><|im_start|>assistant\n";
     assert_eq!(prompt["prompt"], expected);
     let mut without = body;
     without["add_generation_prompt"] = false.into();

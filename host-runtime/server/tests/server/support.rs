@@ -8,12 +8,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexflash::cancel::Cancel;
-use hexflash::device::DeviceOptions;
-use hexflash::engine::{Engine, EngineOptions, open_device};
+use hexflash::device::Device;
+use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::Gguf;
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::CHATML;
 use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::lossy::Lossy;
+use hexflash_e2e::{Model, inproc, settings};
 use hexflash_server::{Card, Options, RunError, Served, Server};
 pub use serde_json::{Value, json};
 
@@ -22,10 +24,6 @@ pub const CONTEXT: u32 = 512;
 /// Nothing of these tests takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn model_path(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../models")).join(name)
-}
-
 /// How a server is started.
 #[derive(Clone)]
 pub struct Setup {
@@ -33,18 +31,22 @@ pub struct Setup {
     pub parallel: u32,
     pub snapshot_bytes: u64,
     pub ngrams: bool,
+    /// Another model than the hybrid.
+    pub model: Option<PathBuf>,
+    /// Whether the device is lost after every so many steps.
+    pub losses: Option<u32>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
         let options = Options { port: 0, metrics: true, ..Options::default() };
-        Self { options, parallel: 4, snapshot_bytes: 64 << 20, ngrams: false }
+        Self { options, parallel: 4, snapshot_bytes: 64 << 20, ngrams: false, model: None, losses: None }
     }
 }
 
 /// The model as the tests serve it.
 fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
-    let gguf = Gguf::open(&model_path("tiny-hybrid-q8_0.gguf"))?;
+    let gguf = Gguf::open(&setup.model.clone().unwrap_or_else(|| Model::Q8_0.path()))?;
     let mut card = Card::read(&gguf)?;
     card.set_template(CHATML.to_owned())?;
     let options = EngineOptions {
@@ -55,8 +57,10 @@ fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
         speculate: setup.ngrams,
         ..EngineOptions::default()
     };
-    let settings = DeviceOptions { threads: Some(2), ..DeviceOptions::default() };
-    let device = open_device("inproc", &settings, &gguf, None, &options)?;
+    let device: Box<dyn Device> = match setup.losses {
+        None => Box::new(inproc(settings())),
+        Some(between) => Box::new(Lossy::new(inproc(settings()), between)),
+    };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let engine = Engine::load_with(&gguf, None, device, &options, &image)?;
     let ngrams = setup.ngrams;
@@ -184,14 +188,21 @@ impl TestServer {
 
     /// Waits until `/slots` has so many texts under way.
     pub fn wait_for_busy(&self, n: usize) {
-        let start = Instant::now();
-        loop {
+        self.wait_for("busy", n, || {
             let slots = self.get("/slots").json();
-            let busy = slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count();
-            if busy == n {
-                return;
-            }
-            assert!(start.elapsed() < PATIENCE, "{busy} are busy, not {n}");
+            slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
+        });
+    }
+
+    /// Waits until so many requests wait for a sequence.
+    pub fn wait_for_deferred(&self, n: usize) {
+        self.wait_for("deferred", n, || self.metric("requests_deferred") as usize);
+    }
+
+    fn wait_for(&self, what: &str, n: usize, found: impl Fn() -> usize) {
+        let start = Instant::now();
+        while found() != n {
+            assert!(start.elapsed() < PATIENCE, "not {n} {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
