@@ -95,13 +95,21 @@ impl TextModel {
         messages: &[Message],
         options: &RenderOptions,
     ) -> Result<Vec<u32>, TextError> {
+        let text = self.template(source)?.render(messages, options)?;
+        Ok(self.tokenizer.encode_prompt(&text)?)
+    }
+
+    /// The chat template `source`, with this model's special tokens.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub fn template(&self, source: &str) -> Result<ChatTemplate, TextError> {
         let special = self.tokenizer.special_ids();
         let text = |id: Option<u32>| {
             let bytes = id.and_then(|id| self.tokenizer.token_bytes(id).ok()).unwrap_or_default();
             String::from_utf8_lossy(bytes).into_owned()
         };
-        let template = ChatTemplate::new(source, &text(special.bos), &text(special.eos))?;
-        Ok(self.tokenizer.encode_prompt(&template.render(messages, options)?)?)
+        Ok(ChatTemplate::new(source, &text(special.bos), &text(special.eos))?)
     }
 }
 

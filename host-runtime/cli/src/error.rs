@@ -214,6 +214,29 @@ pub enum CliError {
         /// Where it was expected.
         path: PathBuf,
     },
+    /// The keys of the server cannot be read.
+    #[error("cannot read API keys from {}: {source}; check the path given with --api-key-file", path.display())]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The server's address.
+    #[error(
+        "cannot listen on {host}:{port}: {source}; choose another address with --host, or another port with --port"
+    )]
+    Bind {
+        /// The address.
+        host: String,
+        /// The port.
+        port: u16,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The server has failed.
+    #[error("{0}")]
+    Serve(String),
     /// Standard output.
     #[error("cannot write the output: {0}; check the disk, or where the output is piped to")]
     Output(#[from] std::io::Error),
@@ -231,13 +254,18 @@ impl CliError {
             Self::Library(error) => error.blame(),
             Self::Hub(error) => error.blame(),
             Self::Deploy(error) if error.is_usage() => Blame::Input,
-            Self::Deploy(_) | Self::Output(_) | Self::Differs { .. } | Self::DifferentText { .. } => {
-                Blame::System
-            }
+            Self::Deploy(_)
+            | Self::Output(_)
+            | Self::Differs { .. }
+            | Self::DifferentText { .. }
+            | Self::Serve(_) => Blame::System,
+            // Whoever chose a port that is taken can choose another.
+            Self::Bind { .. } => Blame::Input,
             Self::Prompt { source, .. }
             | Self::Template { source, .. }
             | Self::Prompts { source, .. }
-            | Self::Plot { source, .. } => Blame::of_io(source),
+            | Self::Plot { source, .. }
+            | Self::Keys { source, .. } => Blame::of_io(source),
             Self::Option { .. }
             | Self::PromptEncoding { .. }
             | Self::PromptIds { .. }

@@ -20,6 +20,7 @@ pub(super) fn of(setting: Setting) -> Option<&'static str> {
         Setting::DraftModel => "-md",
         Setting::DraftLength => "--draft-max",
         Setting::MaxTokens => "-n",
+        Setting::Sequences => "--parallel",
         _ => return None,
     })
 }
@@ -30,11 +31,14 @@ mod tests {
 
     use super::*;
 
-    /// A flag in a message must be one that `run` takes.
+    /// A flag in a message must be one that `run` or `serve` takes.
     #[test]
     fn flags_are_those_of_the_command() {
         let command = crate::Cli::command();
-        let run = command.find_subcommand("run").unwrap();
+        let arguments = || {
+            let of = |name: &str| command.find_subcommand(name).unwrap().get_arguments();
+            of("run").chain(of("serve"))
+        };
         let settings = [
             Setting::Device,
             Setting::Threads,
@@ -49,6 +53,7 @@ mod tests {
             Setting::DraftModel,
             Setting::DraftLength,
             Setting::MaxTokens,
+            Setting::Sequences,
         ];
         for setting in settings {
             let flag = of(setting).unwrap().split(' ').next().unwrap();
@@ -58,7 +63,7 @@ mod tests {
                 let alias = arg.get_all_aliases().unwrap_or_default();
                 long || short || alias.iter().any(|alias| flag == format!("-{alias}"))
             };
-            assert!(run.get_arguments().any(takes), "{flag}");
+            assert!(arguments().any(takes), "{flag}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: `run`, `info`, `bench`, `models`, `devices`, `deploy`.
+//! The command line: `run`, `serve`, `info`, `bench`, `models`, `devices`, `deploy`.
 //!
 //! Exit codes: 0 done; 1 the device or the system failed; 2 bad input or usage; interrupted by a signal: 128
 //! and its number (130 for Ctrl-C).
@@ -22,6 +22,9 @@ mod models;
 mod options;
 mod progress;
 mod run;
+mod sampling;
+mod serve;
+mod template;
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -52,6 +55,8 @@ struct Cli {
 enum Command {
     /// Write text
     Run(Box<run::Args>),
+    /// Serve a model over HTTP, with OpenAI's interface
+    Serve(Box<serve::Args>),
     /// Show what a model file holds and how much memory it takes
     Info(info::Args),
     /// Measure prefill and decode speed
@@ -69,6 +74,7 @@ impl Command {
     fn lacks(&self) -> [bool; 2] {
         match self {
             Self::Run(args) => args.lacks(),
+            Self::Serve(args) => args.lacks(),
             Self::Info(args) => args.lacks(),
             Self::Bench(args) => args.lacks(),
             Self::Models(_) | Self::Devices(_) | Self::Deploy(_) => [false; 2],
@@ -94,6 +100,7 @@ pub fn main() -> ExitCode {
     hexflash::setting::name_flags(flags::of);
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::run(*args),
         Command::Info(args) => info::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Models(args) => models::run(&args),
@@ -123,7 +130,8 @@ fn command() -> clap::Command {
         true => arg,
         false => arg.allow_negative_numbers(true),
     };
-    Cli::command().mut_subcommands(move |command| command.mut_args(option))
+    let command = Cli::command().mut_subcommands(move |command| command.mut_args(option));
+    command.mut_subcommand("serve", |serve| serve.mut_args(llama::with_variable))
 }
 
 /// Writing a file that is larger than allowed (`ulimit -f`) is to fail, not to end the process.

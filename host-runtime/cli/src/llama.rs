@@ -17,6 +17,8 @@ const SHORT: [(&str, &str); 17] = [
     ("-hfrd", "--hf-repo-draft"),
     ("-mu", "--model-url"),
     ("-md", "--model-draft"),
+    ("-np", "--parallel"),
+    ("-to", "--timeout"),
     ("-cd", "--ctx-size-draft"),
     ("-td", "--threads-draft"),
     ("-devd", "--device-draft"),
@@ -70,6 +72,46 @@ const FOREIGN: [(&str, &str); 27] = [
     ("dflash", "draft models are not downloaded; give one with -md FILE"),
 ];
 
+/// llama-server's environment variables, by the option of `hexflash serve` that each stands for.
+const VARIABLES: [(&str, &str); 27] = [
+    ("model", "LLAMA_ARG_MODEL"),
+    ("hf-repo", "LLAMA_ARG_HF_REPO"),
+    ("hf-file", "LLAMA_ARG_HF_FILE"),
+    ("model-draft", "LLAMA_ARG_MODEL_DRAFT"),
+    ("spec-type", "LLAMA_ARG_SPEC_TYPE"),
+    ("draft-max", "LLAMA_ARG_DRAFT_MAX"),
+    ("ctx-size", "LLAMA_ARG_CTX_SIZE"),
+    ("batch-size", "LLAMA_ARG_BATCH"),
+    ("threads", "LLAMA_ARG_THREADS"),
+    ("device", "LLAMA_ARG_DEVICE"),
+    ("parallel", "LLAMA_ARG_N_PARALLEL"),
+    ("alias", "LLAMA_ARG_ALIAS"),
+    ("host", "LLAMA_ARG_HOST"),
+    ("port", "LLAMA_ARG_PORT"),
+    ("timeout", "LLAMA_ARG_TIMEOUT"),
+    ("api-key", "LLAMA_API_KEY"),
+    ("api-key-file", "LLAMA_ARG_API_KEY_FILE"),
+    ("metrics", "LLAMA_ARG_ENDPOINT_METRICS"),
+    ("no-slots", "LLAMA_ARG_NO_ENDPOINT_SLOTS"),
+    ("chat-template", "LLAMA_ARG_CHAT_TEMPLATE"),
+    ("chat-template-kwargs", "LLAMA_CHAT_TEMPLATE_KWARGS"),
+    ("temp", "LLAMA_ARG_TEMP"),
+    ("top-k", "LLAMA_ARG_TOP_K"),
+    ("top-p", "LLAMA_ARG_TOP_P"),
+    ("min-p", "LLAMA_ARG_MIN_P"),
+    ("repeat-penalty", "LLAMA_ARG_REPEAT_PENALTY"),
+    ("seed", "LLAMA_ARG_SEED"),
+];
+
+/// An option of `hexflash serve`, with llama-server's variable if it has one.
+pub(super) fn with_variable(arg: clap::Arg) -> clap::Arg {
+    let variable = VARIABLES.iter().find(|(long, _)| arg.get_long() == Some(long));
+    match variable {
+        Some((_, variable)) => arg.env(variable).hide_env_values(true),
+        None => arg,
+    }
+}
+
 /// The arguments, with llama.cpp's short options in long form. What comes after `--` is left alone.
 pub(super) fn long_form(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut options = true;
@@ -107,12 +149,32 @@ mod tests {
 
     #[test]
     fn every_short_option_leads_somewhere() {
-        let run = crate::command();
-        let run = run.find_subcommand("run").unwrap();
+        let command = crate::command();
+        let options: Vec<_> = ["run", "serve"]
+            .iter()
+            .flat_map(|name| command.find_subcommand(name).unwrap().get_arguments())
+            .filter_map(clap::Arg::get_long)
+            .collect();
         for (short, long) in SHORT {
             let name = long.strip_prefix("--").unwrap();
-            let taken = run.get_arguments().any(|arg| arg.get_long() == Some(name));
+            let taken = options.contains(&name);
             assert!(taken || FOREIGN.iter().any(|(known, _)| *known == name), "{short}");
+        }
+    }
+
+    #[test]
+    fn every_variable_stands_for_an_option_of_serve_alone() {
+        let command = crate::command();
+        let variable = |command: &str, long: &str| {
+            let all = crate::command();
+            let arg =
+                all.find_subcommand(command)?.get_arguments().find(|arg| arg.get_long() == Some(long))?;
+            arg.get_env().map(|name| name.to_str().unwrap().to_owned())
+        };
+        assert!(command.find_subcommand("serve").is_some());
+        for (long, name) in VARIABLES {
+            assert_eq!(variable("serve", long).as_deref(), Some(name), "--{long}");
+            assert_eq!(variable("run", long), None, "--{long}");
         }
     }
 }

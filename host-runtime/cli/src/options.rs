@@ -118,12 +118,20 @@ impl DrafterArgs {
 
     /// Speculation from its beginning, with drafts of `length`.
     pub(super) fn speculation(&self, length: DraftLength) -> Result<Speculation, CliError> {
-        let source = match self.kind()? {
-            SpecType::None => DraftSource::None,
-            SpecType::DraftDflash => DraftSource::Model,
-            SpecType::NgramSimple => DraftSource::Host(Box::new(NGram::default())),
-        };
-        Ok(Speculation::new(source, length))
+        Ok(self.speculations(length)?())
+    }
+
+    /// The same for any number of texts.
+    fn speculations(&self, length: DraftLength) -> Result<impl Fn() -> Speculation + Send + use<>, CliError> {
+        let kind = self.kind()?;
+        Ok(move || {
+            let source = match kind {
+                SpecType::None => DraftSource::None,
+                SpecType::DraftDflash => DraftSource::Model,
+                SpecType::NgramSimple => DraftSource::Host(Box::new(NGram::default())),
+            };
+            Speculation::new(source, length)
+        })
     }
 }
 
@@ -162,8 +170,13 @@ impl SpecArgs {
 
     /// Speculation as asked for.
     pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
+        Ok(self.speculations()?())
+    }
+
+    /// The same for any number of texts.
+    pub(super) fn speculations(&self) -> Result<impl Fn() -> Speculation + Send + use<>, CliError> {
         self.speculates()?;
-        self.drafter.speculation(self.length.unwrap_or(DraftLength::Auto))
+        self.drafter.speculations(self.length.unwrap_or(DraftLength::Auto))
     }
 
     /// What users should know who asked for more drafts than a block has.

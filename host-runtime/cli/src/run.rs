@@ -10,14 +10,15 @@ use serde_json::json;
 use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
 use super::progress::Progress;
-use super::{CliError, input, say};
-use hexflash::chat::{MAX_SOURCE, Message, RenderOptions};
+use super::sampling::SamplingArgs;
+use super::{CliError, input, say, template};
+use hexflash::chat::{Message, RenderOptions};
 use hexflash::engine::EngineOptions;
 use hexflash::generate::{Event, Finish, GenerateError, Generated, Generation, Limits, Request, Stats};
 use hexflash::model;
-use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides};
+use hexflash::sampler::Sampler;
 use hexflash::speculation::SpecStats;
-use hexflash::text::{CHATML, TextModel};
+use hexflash::text::TextModel;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -66,66 +67,11 @@ pub(super) struct Args {
     device: DeviceArgs,
 }
 
-#[derive(Debug, Clone, clap::Args)]
-#[command(next_help_heading = "Sampling (defaults: the model's own, else llama.cpp's)")]
-struct SamplingArgs {
-    /// Temperature; 0 always takes the best token [default: 0.8]
-    #[arg(long, alias = "temperature", value_name = "T", allow_hyphen_values = true)]
-    temp: Option<f32>,
-    /// Choose among the K best tokens; 0 or less for all [default: 40]
-    #[arg(long, value_name = "K")]
-    top_k: Option<i64>,
-    /// Choose among the best tokens that have probability P together [default: 0.95]
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
-    top_p: Option<f32>,
-    /// Choose among tokens at least P times as probable as the best [default: 0.05]
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
-    min_p: Option<f32>,
-    /// Divide the logits of recent tokens by this [default: 1.0]
-    #[arg(long, value_name = "X", allow_hyphen_values = true)]
-    repeat_penalty: Option<f32>,
-    /// How many tokens count as recent; -1 for all [default: 64]
-    #[arg(long, value_name = "N", value_parser = last_n)]
-    repeat_last_n: Option<usize>,
-    /// Subtract this from the logits of recent tokens [default: 0]
-    #[arg(long, value_name = "X", allow_hyphen_values = true)]
-    presence_penalty: Option<f32>,
-    /// Subtract this for every recent occurrence of a token [default: 0]
-    #[arg(long, value_name = "X", allow_hyphen_values = true)]
-    frequency_penalty: Option<f32>,
-    /// Seed of the random choices [default: -1, a new one each time]
-    #[arg(short, long, value_name = "N", value_parser = seed)]
-    seed: Option<Seed>,
-}
-
 /// Parses `-n`: a positive count; -1 (no limit) and -2 (until the context is full) are the same here.
 fn count(text: &str) -> Result<i64, String> {
     match text.parse() {
         Ok(n) if n > 0 || matches!(n, -1 | -2) => Ok(n),
         _ => Err("give a positive number of tokens, or -1 to fill the context".to_owned()),
-    }
-}
-
-/// Parses `--repeat-last-n`.
-fn last_n(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Err(_) if text == "-1" => Ok(MAX_REPEAT_LAST_N),
-        Ok(n) => Ok(n),
-        Err(_) => Err("give a number of tokens, or -1 for all".to_owned()),
-    }
-}
-
-/// A seed; `None` for a new one each time.
-type Seed = Option<u64>;
-
-/// Parses `--seed`.
-fn seed(text: &str) -> Result<Seed, String> {
-    match text.parse() {
-        Err(_) if text == "-1" => Ok(None),
-        Ok(n) => Ok(Some(n)),
-        Err(_) => {
-            Err("give a number from 0 to 18446744073709551615, or -1 for a new one each time".to_owned())
-        }
     }
 }
 
@@ -155,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Cheap checks first: nobody should wait for a model to learn of a typo.
     let ids = prompt_ids(&args.prompt_ids)?;
     let text = if ids.is_none() { Some(prompt_text(args)?) } else { None };
-    let template = template(args)?;
+    let template = args.chat_template.as_deref().map(template::read).transpose()?;
     // Not earlier: whoever waits for an input that does not come wants the first Ctrl-C to end the process.
     let cancel = cancel_on_signals();
     let gguf = args.model.open(&cancel)?;
@@ -163,7 +109,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // consequence.
     model::read(&gguf)?;
     let model = TextModel::read(&gguf)?;
-    let params = model.sampling.clone().overridden_by(&overrides(&args.sampling));
+    let params = model.sampling.clone().overridden_by(&args.sampling.overrides());
     let sampler = Sampler::new(params)?;
     let prompt = match (ids, text) {
         (Some(ids), _) => ids,
@@ -267,20 +213,6 @@ fn print_line(out: &mut impl Write, value: &impl Serialize) -> Result<(), CliErr
     Ok(writeln!(out)?)
 }
 
-fn overrides(args: &SamplingArgs) -> SamplerOverrides {
-    SamplerOverrides {
-        temperature: args.temp,
-        top_k: args.top_k.map(|k| usize::try_from(k).unwrap_or(0)),
-        top_p: args.top_p,
-        min_p: args.min_p,
-        repeat_penalty: args.repeat_penalty,
-        repeat_last_n: args.repeat_last_n,
-        presence_penalty: args.presence_penalty,
-        frequency_penalty: args.frequency_penalty,
-        seed: args.seed.flatten(),
-    }
-}
-
 /// `--prompt-ids`, if given.
 fn prompt_ids(given: &[String]) -> Result<Option<Vec<u32>>, CliError> {
     if given.is_empty() {
@@ -304,21 +236,6 @@ fn prompt_text(args: &Args) -> Result<String, CliError> {
         let at = error.utf8_error().valid_up_to();
         CliError::PromptEncoding { path: path.to_owned(), at }
     })
-}
-
-/// The chat template that `--chat-template` asks for.
-fn template(args: &Args) -> Result<Option<String>, CliError> {
-    match &args.chat_template {
-        None => Ok(None),
-        Some(name) if name == Path::new("chatml") => Ok(Some(CHATML.to_owned())),
-        Some(file) => {
-            let failed = |source| CliError::Template { path: file.clone(), source };
-            let text = input::read(file, MAX_SOURCE).and_then(|bytes| {
-                String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-            });
-            text.map(Some).map_err(failed)
-        }
-    }
 }
 
 /// The prompt as a user's message in the format of the chat template given, or the model's.

@@ -65,6 +65,12 @@ impl Snapshots {
         self.places[number] = Some(Snapshot { slot, n_past, used: self.clock });
     }
 
+    /// Tokens in the best snapshot of a sequence's first `n`; 0 if there is none.
+    fn longest(&self, slot: usize, n: u32) -> u32 {
+        let of_slot = self.places.iter().flatten().filter(|snapshot| snapshot.slot == slot);
+        of_slot.map(|snapshot| snapshot.n_past).filter(|&n_past| n_past <= n).max().unwrap_or(0)
+    }
+
     /// The snapshot of a sequence that has most of its first `n` tokens: its place, and its tokens.
     fn best(&mut self, slot: usize, n: u32) -> Option<(usize, u32)> {
         self.clock += 1;
@@ -120,21 +126,17 @@ impl Sequence<'_> {
         let in_states = n_past - n_commit;
         let state = self.state_mut();
         (state.verified, state.outputs) = (DraftBlock::default(), Outputs::default());
-        // No step of which tokens were taken back was wider.
-        let written = self.state().written.max(n_past + MAX_SHARED);
-        self.state_mut().written = written;
-        // KV rings have the last positions that were written, among them the window of a token at position `n`.
-        let slack = self.engine.kept.kv_ring_slack;
-        let has_windows = |n: u32| slack.is_none_or(|slack| n.saturating_add(slack) >= written);
+        let has_windows = self.has_windows(n);
+        self.state_mut().written = self.written();
         let is_in_states = self.engine.config.state_bytes() == 0 || n >= in_states;
-        if n == n_past || is_in_states && has_windows(n) {
+        if n == n_past || is_in_states && has_windows {
             // Tokens that are on the tape, and not in the states, are cut off there.
             let state = self.state_mut();
             state.history.truncate(n as usize);
             (state.n_past, state.n_commit) = (n, n.saturating_sub(in_states));
             return Ok(());
         }
-        let best = self.engine.snapshots.best(slot, n).filter(|&(_, from)| has_windows(from));
+        let best = self.engine.snapshots.best(slot, n).filter(|&(_, from)| self.has_windows(from));
         let from = match best {
             Some((place, from)) => {
                 self.copy_states(ProgramKind::Restore, place)?;
@@ -154,6 +156,32 @@ impl Sequence<'_> {
             self.state_mut().outputs = Outputs::default();
         }
         Ok(())
+    }
+
+    /// The most tokens, at most `n`, to which the sequence can be [rolled back](Self::roll_back) without
+    /// computing any of them again.
+    pub fn reach(&self, n: u32) -> u32 {
+        let (n_past, n_commit) = (self.n_past(), self.state().n_commit);
+        if self.usable().is_err() {
+            0
+        } else if n >= n_past {
+            n_past
+        } else {
+            let is_in_states = self.engine.config.state_bytes() == 0 || n >= n_past - n_commit;
+            let most = if is_in_states { n } else { self.engine.snapshots.longest(self.slot, n) };
+            if self.has_windows(most) { most } else { 0 }
+        }
+    }
+
+    /// Positions below it may have been written: no step of which tokens were taken back was wider.
+    fn written(&self) -> u32 {
+        self.state().written.max(self.n_past() + MAX_SHARED)
+    }
+
+    /// Whether KV rings have what a token at position `n` sees: they hold the last positions that were
+    /// written.
+    fn has_windows(&self, n: u32) -> bool {
+        self.engine.kept.kv_ring_slack.is_none_or(|slack| n.saturating_add(slack) >= self.written())
     }
 
     fn copy_states(&mut self, program: ProgramKind, place: usize) -> Result<(), EngineError> {

@@ -37,12 +37,14 @@ mod rounds;
 mod stats;
 mod together;
 
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepStats};
 use crate::model::MAX_VERIFY;
-use crate::sampler::Sampler;
+use crate::sampler::{Sampler, TokenLogprob};
 use crate::speculation::{Choice, Speculation};
 use crate::tokenizer::Tokenizer;
 use checked::BlockCheck;
@@ -80,6 +82,8 @@ pub struct Ended {
     pub sampler: Sampler,
     /// The speculation of its request, which has learned from it.
     pub speculation: Speculation,
+    /// How probable its tokens were, if that was [asked for](Request::logprobs).
+    pub logprobs: Vec<TokenLogprob>,
 }
 
 /// A generation: prompt, steps or rounds, and text.
@@ -93,6 +97,11 @@ pub struct Generation {
     prompt: Vec<u32>,
     sampler: Sampler,
     speculation: Speculation,
+    /// Alternatives of each token whose probabilities are wanted.
+    alternatives: Option<usize>,
+    logprobs: Vec<TokenLogprob>,
+    /// Places in the prompt at which the state is yet to be saved.
+    saves: VecDeque<usize>,
     out: Emitter,
     retries: Retries,
     /// Room for a block: anchor and drafts.
@@ -148,12 +157,15 @@ type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
 impl Generation {
     /// A generation of which no step has run.
     pub fn new(tokenizer: Arc<Tokenizer>, request: Request) -> Self {
-        let Request { sequence, prompt, limits, sampler, speculation } = request;
+        let Request { sequence, prompt, limits, sampler, speculation, logprobs, saves } = request;
         Self {
             id: sequence,
             prompt,
             sampler,
             speculation,
+            alternatives: logprobs,
+            logprobs: Vec::new(),
+            saves: saves.into(),
             out: Emitter::new(tokenizer, limits),
             retries: Retries::default(),
             block: Vec::with_capacity(MAX_VERIFY as usize + 1),
@@ -233,12 +245,19 @@ impl Generation {
         self.result.as_ref().map_or(self.out.text(), |generated| &generated.text)
     }
 
+    /// How probable the tokens of the text were, if that was [asked for](Request::logprobs). There may be one
+    /// more than tokens: the token that comes next was chosen already.
+    pub fn logprobs(&self) -> &[TokenLogprob] {
+        &self.logprobs
+    }
+
     /// Takes the generation apart. If it has not ended, it counts as interrupted, with the tokens so far.
     pub fn into_ended(self) -> Ended {
         let finish = if let Phase::Over(finish) = self.phase { finish } else { Finish::Interrupted };
-        let Self { mut out, stats, result, sampler, speculation, .. } = self;
+        let Self { mut out, stats, result, sampler, speculation, mut logprobs, .. } = self;
         let generated = result.unwrap_or_else(|| out.take(finish, stats));
-        Ended { generated, sampler, speculation }
+        logprobs.truncate(generated.tokens.len());
+        Ended { generated, sampler, speculation, logprobs }
     }
 
     /// The speculation of the request, of which nothing is left here.
@@ -312,12 +331,28 @@ impl Generation {
         if self.out.is_cancelled() {
             return Ok(self.end(sequence, Finish::Interrupted));
         }
-        let done = self.prompt_done(sequence);
-        let done = done + sequence.prefill_piece(&self.prompt[done..])?;
+        let piece = self.next_piece(sequence)?;
+        let done = piece.start + sequence.prefill_piece(&self.prompt[piece])?;
         if done == self.prompt.len() {
             self.first_token(sequence)?;
         }
         Ok(Progress::Prompt(done))
+    }
+
+    /// What is left of the prompt up to the next place at which the state is saved; where that place is now,
+    /// saves it.
+    fn next_piece(&mut self, sequence: &mut Sequence<'_>) -> Result<Range<usize>, GenerateError> {
+        let done = self.prompt_done(sequence);
+        while let Some(&place) = self.saves.front() {
+            if place > done {
+                return Ok(done..place.min(self.prompt.len()));
+            }
+            if place == done {
+                sequence.save()?;
+            }
+            self.saves.pop_front();
+        }
+        Ok(done..self.prompt.len())
     }
 
     /// The prompt is in the context: chooses the token after it, which the next step emits. A step of another
@@ -370,7 +405,7 @@ impl Generation {
         if sequence.n_past() == sequence.engine().n_ctx() {
             return Ok((Phase::Next, Some(Finish::Context)));
         }
-        let on_device = self.sampler.is_argmax() && self.speculation.is_model();
+        let on_device = self.takes_argmax() && self.speculation.is_model();
         match self.speculation.choose(self.most_drafts(sequence, 0)) {
             Choice::Plain => self.plain_step(sequence),
             Choice::Draft(length) if on_device => self.begin_rounds(sequence, length),
@@ -396,11 +431,18 @@ impl Generation {
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn
     /// from the logits.
     fn choose(&mut self, sequence: &mut Sequence<'_>, row: usize) -> Result<u32, GenerateError> {
-        Ok(if self.sampler.is_argmax() {
-            sequence.argmax(row)
-        } else {
-            self.sampler.sample(sequence.logits(row))?
-        })
+        if self.takes_argmax() {
+            return Ok(sequence.argmax(row));
+        }
+        let logits = sequence.logits(row);
+        let token = self.sampler.sample(logits)?;
+        self.logprobs.extend(self.alternatives.map(|n| TokenLogprob::new(logits, token, n)));
+        Ok(token)
+    }
+
+    /// Whether nothing but the best token is wanted of the logits.
+    fn takes_argmax(&self) -> bool {
+        self.sampler.is_argmax() && self.alternatives.is_none()
     }
 
     /// The last token becomes text; whether the text ends with it.

@@ -1,5 +1,7 @@
 //! What is asked for: a prompt, how to sample and to draft, and when to stop.
 
+#[cfg(doc)]
+use super::Generation;
 use crate::cancel::Cancel;
 use crate::engine::SequenceId;
 use crate::sampler::Sampler;
@@ -35,6 +37,13 @@ pub struct Request {
     pub sampler: Sampler,
     /// Guesses tokens before they are computed.
     pub speculation: Speculation,
+    /// Whether to tell how [probable](Generation::logprobs) each token of the text was, and with how many of
+    /// its alternatives.
+    pub logprobs: Option<usize>,
+    /// Places in the prompt, ascending numbers of its tokens, at which the sequence's state is
+    /// [saved](crate::engine::Sequence::save) before the next token is run. A text that parts there later
+    /// can begin from what was saved.
+    pub saves: Vec<usize>,
 }
 
 impl Limits {
@@ -53,6 +62,8 @@ impl Request {
             limits: Limits::default(),
             sampler,
             speculation: Speculation::off(),
+            logprobs: None,
+            saves: Vec::new(),
         }
     }
 
@@ -72,5 +83,17 @@ impl Request {
     #[must_use]
     pub fn speculation(self, speculation: Speculation) -> Self {
         Self { speculation, ..self }
+    }
+
+    /// This request, with the probabilities of its tokens and of `n` alternatives of each.
+    #[must_use]
+    pub fn logprobs(self, n: usize) -> Self {
+        Self { logprobs: Some(n), ..self }
+    }
+
+    /// This request, whose prompt's state is saved at these places.
+    #[must_use]
+    pub fn saves(self, saves: Vec<usize>) -> Self {
+        Self { saves, ..self }
     }
 }

@@ -215,8 +215,8 @@ impl Generation {
         Ok(Ready::For(if room == 0 {
             Share::Nothing
         } else if let Phase::Prompt = self.phase {
-            let done = self.prompt_done(sequence);
-            Share::Prompt { done, n: self.prompt.len() - done }
+            let piece = self.next_piece(sequence)?;
+            Share::Prompt { done: piece.start, n: piece.len() }
         } else {
             self.prepare_token(sequence, room)?
         }))

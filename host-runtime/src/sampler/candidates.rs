@@ -78,6 +78,11 @@ impl Candidates {
         self.best
     }
 
+    /// The candidates with their logits.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, f32)> {
+        self.list.iter().map(|c| (c.id, c.logit))
+    }
+
     #[cfg(test)]
     pub(super) fn ids(&self) -> Vec<u32> {
         self.list.iter().map(|c| c.id).collect()

@@ -1,7 +1,7 @@
 //! Choosing the next token from logits.
 //!
-//! The order and meaning of the steps are llama.cpp's: penalties, top-k, top-p, min-p, temperature, and then
-//! one random draw. Greedy sampling draws nothing. Speculative decoding relies on exactly that: a verified
+//! The order and meaning of the steps are llama.cpp's: penalties, biases, top-k, top-p, min-p, temperature,
+//! and then one random draw. Greedy sampling draws nothing. Speculative decoding relies on exactly that: a verified
 //! token costs one draw as in plain decoding, so both give the same text from the same seed.
 //!
 //! Random numbers (PCG) and exponentials are computed with integer and IEEE arithmetic only, so a seed gives
@@ -12,6 +12,7 @@ mod candidates;
 mod error;
 mod exp;
 mod history;
+mod logprob;
 mod params;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,6 +21,7 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
 pub use self::error::SamplerError;
+pub use self::logprob::TokenLogprob;
 pub use self::params::{MAX_REPEAT_LAST_N, SamplerOverrides, SamplerParams};
 
 use self::candidates::Candidates;
@@ -36,7 +38,8 @@ pub struct Sampler {
     seed: u64,
     rng: Pcg64,
     history: History,
-    penalized: Vec<(u32, f32)>,
+    /// The logits that penalties and biases have changed, by ascending id.
+    changed: Vec<(u32, f32)>,
     candidates: Candidates,
 }
 
@@ -52,7 +55,7 @@ impl Sampler {
             seed,
             rng: generator(seed),
             history,
-            penalized: Vec::new(),
+            changed: Vec::new(),
             candidates: Candidates::default(),
         })
     }
@@ -60,12 +63,13 @@ impl Sampler {
     /// Chooses a token. It enters the history only by [`accept`](Self::accept).
     pub fn sample(&mut self, logits: &[f32]) -> Result<u32, SamplerError> {
         check(logits)?;
-        self.history.penalize(&self.params, logits, &mut self.penalized);
+        self.history.penalize(&self.params, logits, &mut self.changed);
+        self.add_biases(logits);
         if self.is_greedy() {
             return self.first_maximum(logits);
         }
         let params = &self.params;
-        self.candidates.fill(logits, &self.penalized, params.top_k);
+        self.candidates.fill(logits, &self.changed, params.top_k);
         if self.candidates.is_empty() {
             return Err(SamplerError::NothingAllowed { count: logits.len() });
         }
@@ -83,11 +87,22 @@ impl Sampler {
         Ok(self.candidates.pick(params.temperature, point))
     }
 
+    /// Changes the logits of tokens that have a bias.
+    fn add_biases(&mut self, logits: &[f32]) {
+        for &(id, bias) in &self.params.logit_bias {
+            let Some(&logit) = logits.get(id as usize) else { continue };
+            match self.changed.binary_search_by_key(&id, |change| change.0) {
+                Ok(at) => self.changed[at].1 += bias,
+                Err(at) => self.changed.insert(at, (id, logit + bias)),
+            }
+        }
+    }
+
     fn first_maximum(&self, logits: &[f32]) -> Result<u32, SamplerError> {
-        let mut changed = self.penalized.iter().copied().peekable();
+        let mut changes = self.changed.iter().copied().peekable();
         let (mut best, mut chosen) = (f32::NEG_INFINITY, None);
         for (id, &logit) in (0..).zip(logits) {
-            let logit = changed.next_if(|change| change.0 == id).map_or(logit, |change| change.1);
+            let logit = changes.next_if(|change| change.0 == id).map_or(logit, |change| change.1);
             if logit > best {
                 (best, chosen) = (logit, Some(id));
             }
@@ -100,7 +115,7 @@ impl Sampler {
 
     /// The error for a logit that became infinite by penalties.
     fn overflow(&self) -> SamplerError {
-        let id = self.penalized.iter().find(|(_, logit)| *logit == f32::INFINITY).map_or(0, |c| c.0);
+        let id = self.changed.iter().find(|(_, logit)| *logit == f32::INFINITY).map_or(0, |c| c.0);
         SamplerError::InvalidLogit { id: id as usize, value: f32::INFINITY }
     }
 
@@ -122,7 +137,7 @@ impl Sampler {
 
     /// Whether sampling is nothing but the first maximum of the logits, which a device can compute itself.
     pub fn is_argmax(&self) -> bool {
-        self.params.is_greedy() && !self.params.has_penalties()
+        self.params.is_greedy() && !self.params.has_penalties() && self.params.logit_bias.is_empty()
     }
 
     /// The seed in use, to repeat a run that drew its own.

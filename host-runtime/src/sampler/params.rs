@@ -24,6 +24,9 @@ pub struct SamplerParams {
     pub presence_penalty: f32,
     /// Subtracted from the logits of recent tokens for each occurrence.
     pub frequency_penalty: f32,
+    /// Added to the logits of these tokens, after penalties: negative infinity forbids a token. A token that
+    /// is not in the vocabulary is ignored.
+    pub logit_bias: Vec<(u32, f32)>,
     /// Start of the random sequence; `None` draws one, see [`Sampler::seed`](super::Sampler::seed).
     pub seed: Option<u64>,
 }
@@ -39,6 +42,7 @@ impl Default for SamplerParams {
             repeat_last_n: 64,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
             seed: None,
         }
     }
@@ -133,6 +137,7 @@ impl SamplerParams {
             repeat_last_n: user.repeat_last_n.unwrap_or(self.repeat_last_n),
             presence_penalty: user.presence_penalty.unwrap_or(self.presence_penalty),
             frequency_penalty: user.frequency_penalty.unwrap_or(self.frequency_penalty),
+            logit_bias: self.logit_bias,
             seed: user.seed.or(self.seed),
         }
     }
@@ -152,6 +157,11 @@ impl SamplerParams {
             if !limits.contain(value) {
                 return Err(SamplerError::Parameter { name, value, min: limits.min, max: limits.max });
             }
+        }
+        let wrong = |bias: &&(u32, f32)| !SUBTRACTED.contain(bias.1) && bias.1 != f32::NEG_INFINITY;
+        if let Some(&(_, value)) = self.logit_bias.iter().find(wrong) {
+            let Limits { min, max } = SUBTRACTED;
+            return Err(SamplerError::Parameter { name: "logit_bias", value, min, max });
         }
         Ok(())
     }

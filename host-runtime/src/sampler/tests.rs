@@ -196,3 +196,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn biases_come_after_penalties_and_can_forbid() {
+    let logits = [1.0, 3.0, 2.0, 0.0];
+    for params in [greedy(), SamplerParams { top_k: 1, ..plain(1) }] {
+        let choose = |logit_bias: &[(u32, f32)], penalty: f32| {
+            let logit_bias = logit_bias.to_vec();
+            let params = SamplerParams { logit_bias, presence_penalty: penalty, ..params.clone() };
+            let mut sampler = Sampler::new(params).unwrap();
+            assert!(!sampler.is_argmax());
+            sampler.accept(2);
+            sampler.sample(&logits)
+        };
+        assert_eq!(choose(&[(1, f32::NEG_INFINITY)], 0.0), Ok(2));
+        assert_eq!(choose(&[(2, 1.5)], 0.0), Ok(2));
+        assert_eq!(choose(&[(2, 1.5)], 1.0), Ok(1), "2 + 1.5 - 1 is less than 3");
+        assert_eq!(choose(&[(3, 4.0), (0, 2.5), (99, 50.0)], 0.0), Ok(3));
+        let none: Vec<_> = (0..4).map(|id| (id, f32::NEG_INFINITY)).collect();
+        assert_eq!(choose(&none, 0.0), Err(SamplerError::NothingAllowed { count: 4 }));
+    }
+    for value in [f32::NAN, f32::INFINITY, 101.0] {
+        let params = SamplerParams { logit_bias: vec![(0, value)], ..greedy() };
+        assert!(params.validate().unwrap_err().to_string().starts_with("logit_bias"));
+    }
+}

@@ -82,6 +82,14 @@ impl Speculation {
         }
     }
 
+    /// Tokens that the context has already, and that this speculation was not told of: what follows them may
+    /// follow them again.
+    pub fn remember(&mut self, tokens: &[u32]) {
+        if matches!(self.source, DraftSource::Host(_)) {
+            self.text.extend_from_slice(tokens);
+        }
+    }
+
     /// What the drafter on the host guesses.
     pub(crate) fn guess(&mut self, most: usize, out: &mut Vec<u32>) {
         if let DraftSource::Host(drafter) = &mut self.source {

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the models of the repository, reference outputs, comparisons.
 
+pub mod lossy;
 pub mod npy;
 pub mod reference;
 pub mod state;

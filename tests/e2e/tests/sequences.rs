@@ -1,12 +1,10 @@
 //! Several sequences in one engine: whatever steps they share, each is bit for bit what it is alone.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{self, Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, SplitDevice};
+use hexflash::device::{Device, DeviceOptions, SplitDevice};
 use hexflash::engine::{Engine, EngineError, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::gguf::Gguf;
@@ -15,8 +13,7 @@ use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_abi::Seq;
-use hexflash_abi::message::{Message, MessageKind, Response};
+use hexflash_e2e::lossy::Lossy;
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Draft, Model, inproc, reference, settings};
 use rand::seq::SliceRandom;
@@ -193,53 +190,8 @@ fn texts_and_states_do_not_depend_on_neighbours() {
     }
 }
 
-/// A device that is lost again and again.
-struct Lossy {
-    device: Inproc,
-    /// Steps until the next loss.
-    left: u32,
-    losses: Arc<AtomicU32>,
-}
-
 /// Steps between two losses: more than it takes to compute all contexts again.
 const BETWEEN_LOSSES: u32 = 60;
-
-impl Device for Lossy {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-
-    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
-        self.device.allocate(bytes)
-    }
-
-    fn import(&mut self, source: Arc<dyn device::Source>) -> Result<Buffer, DeviceError> {
-        self.device.import(source)
-    }
-
-    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
-        self.device.free(buffer)
-    }
-
-    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
-        self.left = self.left.saturating_sub(u32::from(message.kind() == MessageKind::Exec));
-        self.device.submit(message)
-    }
-
-    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
-        let response = self.device.wait(timeout)?;
-        if self.left > 0 {
-            return Ok(response);
-        }
-        self.losses.fetch_add(1, Ordering::Relaxed);
-        self.left = BETWEEN_LOSSES;
-        Err(DeviceError::Lost { reason: "the test took it away".to_owned() })
-    }
-
-    fn reset(&mut self) -> Result<(), DeviceError> {
-        self.device.reset()
-    }
-}
 
 #[test]
 fn a_lost_device_gets_all_sequences_back() {
@@ -247,8 +199,8 @@ fn a_lost_device_gets_all_sequences_back() {
     let text = TextModel::read(&model.gguf()).unwrap();
     let expected = alone(model, &text);
     for seed in 10..14 {
-        let losses = Arc::new(AtomicU32::new(0));
-        let device = Lossy { device: inproc(settings()), left: BETWEEN_LOSSES, losses: Arc::clone(&losses) };
+        let device = Lossy::new(inproc(settings()), BETWEEN_LOSSES);
+        let losses = device.losses();
         let mut engine = engine_on(device, model, 8);
         let found = interleaved(&mut engine, &text, seed);
         for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {

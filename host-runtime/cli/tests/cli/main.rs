@@ -29,6 +29,8 @@ mod limits;
 mod numbers;
 mod programs;
 #[cfg(target_os = "linux")]
+mod serve;
+#[cfg(target_os = "linux")]
 mod signalled;
 mod speculation;
 mod support;

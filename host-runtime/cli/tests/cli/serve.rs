@@ -1,0 +1,100 @@
+//! `hexflash serve`: its flags, its variables, and how it ends. What it answers is tested with its crate.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener};
+use std::process::{ChildStderr, Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::signalled::Running;
+use crate::support::{command, hexflash};
+
+/// A server under way, and what it says.
+struct Serving {
+    running: Running,
+    stderr: BufReader<ChildStderr>,
+    address: SocketAddr,
+}
+
+impl Serving {
+    /// Waits until it is ready.
+    fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
+        let mut running = Running::start_with(command);
+        let mut stderr = BufReader::new(running.child().stderr.take().unwrap());
+        let mut said = String::new();
+        while !said.contains("is ready") {
+            assert!(stderr.read_line(&mut said).unwrap() > 0, "it ended: {said}");
+        }
+        let (_, rest) = said.split_once("listening on http://").unwrap();
+        let address = rest.split(']').next().unwrap().parse().unwrap();
+        Self { running, stderr, address }
+    }
+
+    fn ask(&self, path: &str, key: &str) -> (u16, Value) {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let request = agent.get(format!("http://{}{path}", self.address));
+        let mut response = request.header("authorization", format!("Bearer {key}")).call().unwrap();
+        let text = response.body_mut().read_to_string().unwrap();
+        (response.status().as_u16(), serde_json::from_str(&text).unwrap())
+    }
+
+    /// Sends a signal; the exit code, and what it said since it was ready.
+    fn end(mut self, signal: Signal) -> (Result<i32, i32>, String) {
+        self.running.send(signal);
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+        (self.running.end(signal).code, said)
+    }
+}
+
+fn serve(arguments: &[&str]) -> Command {
+    command(&[&["serve", "--no-repack-cache", "-c", "128"], arguments].concat())
+}
+
+#[test]
+fn flags_and_variables_reach_the_server() {
+    let mut command = serve(&["-np", "3", "--api-key", "one,two", "--chat-template", "chatml"]);
+    command.env("LLAMA_ARG_PORT", "0").env("LLAMA_ARG_ALIAS", "small").env("LLAMA_ARG_TEMP", "0.25");
+    command.env("LLAMA_ARG_N_PARALLEL", "2");
+    let serving = Serving::start(command);
+    assert_eq!(serving.ask("/props", "three").0, 401);
+    let (status, props) = serving.ask("/props", "two");
+    assert_eq!(status, 200);
+    assert_eq!((&props["model_alias"], &props["total_slots"]), (&"small".into(), &3.into()), "flags win");
+    let settings = &props["default_generation_settings"];
+    assert_eq!((&settings["n_ctx"], &settings["params"]["temperature"]), (&128.into(), &0.25.into()));
+    assert!(props["chat_template"].as_str().unwrap().contains("<|im_start|>"));
+    assert_eq!(serving.ask("/metrics", "one").0, 501, "it was not switched on");
+    let (code, said) = serving.end(Signal::TERM);
+    assert_eq!((code, said.as_str()), (Ok(0), "[ended]\n"));
+}
+
+#[test]
+fn a_server_that_nobody_asks_ends_at_once() {
+    let serving = Serving::start(serve(&["--port", "0"]));
+    assert_eq!(serving.end(Signal::INT), (Ok(0), "[ended]\n".to_owned()));
+}
+
+#[test]
+fn what_keeps_it_from_serving_is_said_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let cases = [
+        (vec!["--port", &port], 2, "choose another address with --host, or another port with --port"),
+        (vec!["--port", "0", "-m", "no-such-file.gguf"], 2, "no-such-file.gguf"),
+        (vec!["--port", "0", "-np", "0"], 2, "--parallel"),
+        (vec!["--port", "0", "--api-key", ""], 2, "a key cannot be empty"),
+        (vec!["--port", "0", "--api-key-file", "/dev/null"], 2, "there is no key in it"),
+        (vec!["--port", "0", "--chat-template-kwargs", "[]"], 2, "give a JSON object"),
+        (vec!["--port", "0", "--cors-origins", "example"], 2, "is no origin"),
+        (vec!["--port", "0", "--temp", "nan"], 2, "temperature"),
+    ];
+    for (arguments, code, says) in cases {
+        let outcome = hexflash(&[&["serve", "--no-repack-cache"], &arguments[..]].concat());
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        let error = outcome.stderr.lines().last().unwrap();
+        assert!(error.starts_with("error: ") && error.contains(says), "{outcome:?}");
+    }
+}

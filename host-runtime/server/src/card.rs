@@ -1,0 +1,83 @@
+//! The model that is served: its engine, and what routes tell of it.
+
+use std::path::PathBuf;
+
+use hexflash::Error;
+use hexflash::chat::ChatTemplate;
+use hexflash::engine::Engine;
+use hexflash::gguf::Gguf;
+use hexflash::speculation::Speculation;
+use hexflash::text::{TextError, TextModel};
+use serde_json::{Map, Value};
+
+/// A model, ready to be served.
+pub struct Served {
+    /// What clients learn of it.
+    pub card: Card,
+    /// The engine, with as many sequences as requests are to run at once.
+    pub engine: Engine,
+    /// Makes the speculation of each request.
+    pub drafts: Box<dyn Fn() -> Speculation + Send>,
+}
+
+/// What clients learn of a model, and what texts of it need.
+pub struct Card {
+    /// Its name in answers.
+    pub alias: String,
+    /// Its file.
+    pub path: PathBuf,
+    /// Tokenizer and recommended sampling.
+    pub text: TextModel,
+    /// The chat template that is used, if there is one, and its source.
+    pub(crate) template: Option<(ChatTemplate, String)>,
+    /// Arguments of the chat template that requests can replace.
+    pub template_args: Map<String, Value>,
+    /// Numbers in its tensors.
+    pub(crate) n_params: u64,
+    /// Bytes of its tensors.
+    pub(crate) bytes: u64,
+    /// `general.file_type` by number, if the file says.
+    pub(crate) file_type: Option<u32>,
+    /// `general.name`, if the file says.
+    pub(crate) name: Option<String>,
+}
+
+impl Card {
+    /// The card of a model file, with its own chat template if it has one.
+    ///
+    /// # Errors
+    /// Its text side cannot be used.
+    pub fn read(gguf: &Gguf) -> Result<Self, Error> {
+        let text = TextModel::read(gguf)?;
+        let path = gguf.path().to_owned();
+        let meta = gguf.meta();
+        let mut card = Self {
+            alias: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            path,
+            template: None,
+            template_args: Map::new(),
+            n_params: gguf.tensors().map(|tensor| tensor.elements()).sum(),
+            bytes: gguf.tensors().map(|tensor| tensor.size).sum(),
+            file_type: meta.u32_opt("general.file_type").ok().flatten(),
+            name: meta.str_opt("general.name").ok().flatten().map(str::to_owned),
+            text,
+        };
+        if let Some(source) = card.text.chat_template.clone() {
+            // Who never asks for a chat can do with a template that does not compile.
+            if let Err(error) = card.set_template(source) {
+                tracing::warn!("the model's chat template cannot be used: {error}");
+            }
+        }
+        Ok(card)
+    }
+
+    /// Uses another chat template than the model's.
+    ///
+    /// # Errors
+    /// It does not compile.
+    pub fn set_template(&mut self, source: String) -> Result<(), TextError> {
+        let template = self.text.template(&source)?;
+        self.template = Some((template, source));
+        Ok(())
+    }
+}

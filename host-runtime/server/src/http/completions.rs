@@ -1,0 +1,93 @@
+//! `/v1/completions`.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::answer::answer;
+use super::body::Fields;
+use super::error::ApiError;
+use super::logprobs;
+use super::order::{MAX_ALTERNATIVES, Settings, prompts};
+use super::shape::{Head, Shape, Text, finish_reason, timings, usage, with};
+use crate::scheduler::{Outcome, Piece};
+
+pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
+    let work = Arc::clone(&app);
+    let prepared = tokio::task::spawn_blocking(move || {
+        let model = work.model()?;
+        let mut settings = Settings::read(&fields, model)?;
+        settings.logprobs = fields.get("logprobs")?;
+        if settings.logprobs > Some(MAX_ALTERNATIVES) {
+            return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
+        }
+        let prompts = prompts(&fields.require::<Value>("prompt")?, &model.card.text.tokenizer)?;
+        let offsets = vec![0; prompts.len() * settings.n];
+        let orders = settings.orders(prompts, &work, model)?;
+        let shape =
+            Completion { head: Head::new("cmpl", model), n: settings.n, usage: settings.usage, offsets };
+        Ok((orders, shape, settings.stream))
+    });
+    let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
+    answer(&app, orders, shape, stream).await
+}
+
+/// OpenAI's completions.
+struct Completion {
+    head: Head,
+    n: usize,
+    usage: bool,
+    /// Bytes of each text that were sent.
+    offsets: Vec<usize>,
+}
+
+impl Completion {
+    fn choice(&mut self, index: usize, piece: &Piece, finish: Option<&str>) -> Value {
+        let offset = self.offsets.get_mut(index).map_or(0, |offset| {
+            *offset += piece.text.len();
+            *offset - piece.text.len()
+        });
+        let logprobs = match piece.logprobs.as_slice() {
+            [] => Value::Null,
+            tokens => logprobs::columns(&self.head.tokenizer, tokens, offset),
+        };
+        json!({ "index": index, "text": piece.text, "logprobs": logprobs, "finish_reason": finish })
+    }
+
+    fn object(&self, choices: Value) -> Value {
+        self.head.object("text_completion", choices)
+    }
+}
+
+impl Shape for Completion {
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Value {
+        let choice = self.choice(choice, piece, None);
+        self.object(json!([choice]))
+    }
+
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value {
+        let choice = self.choice(choice, &Piece::default(), Some(finish_reason(outcome)));
+        with(self.object(json!([choice])), "timings", timings(outcome))
+    }
+
+    fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {
+        self.usage.then(|| with(self.object(json!([])), "usage", usage(outcomes, self.n)))
+    }
+
+    fn whole(&mut self, texts: &[Text]) -> Value {
+        let choices: Vec<_> = texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| self.choice(index, &text.all, Some(finish_reason(&text.outcome))))
+            .collect();
+        let outcomes: Vec<_> = texts.iter().map(|text| &text.outcome).collect();
+        let whole = with(self.object(choices.into()), "usage", usage(&outcomes, self.n));
+        match outcomes[..] {
+            [one] => with(whole, "timings", timings(one)),
+            _ => whole,
+        }
+    }
+}

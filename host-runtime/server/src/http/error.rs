@@ -1,0 +1,184 @@
+//! Errors as clients of OpenAI and of llama-server expect them.
+
+use axum::Json;
+use axum::http::header::{self, HeaderName};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use hexflash::Blame;
+use hexflash::chat::ChatError;
+use hexflash::text::TextError;
+use hexflash::tokenizer::TokenizerError;
+use serde_json::{Value, json};
+
+use super::shape::with;
+use crate::scheduler::{Failure, Refused};
+
+/// Seconds after which a client that was refused may ask again.
+const RETRY_AFTER: u32 = 1;
+
+/// A request that is answered with an error.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    /// llama-server's name for this kind of error.
+    kind: &'static str,
+    message: String,
+    /// The field that is wrong.
+    param: Option<String>,
+    /// Tokens of a prompt that is too long, and of the context.
+    lengths: Option<(usize, usize)>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self { status, kind, message: message.into(), param: None, lengths: None }
+    }
+
+    /// The request makes no sense.
+    pub(crate) fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// A field has a value that it cannot have.
+    pub(crate) fn field(name: &str, reason: impl std::fmt::Display) -> Self {
+        Self { param: Some(name.to_owned()), ..Self::invalid(format!("{name}: {reason}")) }
+    }
+
+    /// A field asks for something that this server does not do.
+    pub(crate) fn unsupported(name: &str, hint: &str) -> Self {
+        let message = format!("{name} is not supported by this server; {hint}");
+        let error = Self::new(StatusCode::BAD_REQUEST, "unsupported", message);
+        Self { param: Some(name.to_owned()), ..error }
+    }
+
+    /// The prompt is too long.
+    pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
+        let message = format!(
+            "the prompt has {n_prompt} tokens, and the context {n_ctx}; shorten it, or start the server with a \
+             larger context (-c)"
+        );
+        let error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
+        Self { lengths: Some((n_prompt, n_ctx)), ..error }
+    }
+
+    /// The model is not there yet.
+    pub(crate) fn loading() -> Self {
+        Self::unavailable("Loading model")
+    }
+
+    /// It may work later.
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)
+    }
+
+    /// The server is about to end.
+    pub(crate) fn ending() -> Self {
+        Self::unavailable("the server is shutting down; ask another one, or ask again later")
+    }
+
+    /// Something went wrong here.
+    pub(crate) fn internal(what: &str) -> Self {
+        let message = format!("the server failed at {what}; this is a bug of hexflash, please report it");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// A route that was not switched on.
+    pub(crate) fn switched_off(flag: &str) -> Self {
+        let message = format!("this server was started without it; start it with {flag}");
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
+    }
+
+    /// No key, or a wrong one.
+    pub(crate) fn no_key() -> Self {
+        let message =
+            "Invalid API Key: give one that the server was started with, as Authorization: Bearer KEY";
+        Self::new(StatusCode::UNAUTHORIZED, "authentication_error", message)
+    }
+
+    /// There is no such route.
+    pub(crate) fn no_route(path: &str) -> Self {
+        let message = format!("there is nothing at {path}; docs/server.md lists the routes");
+        Self::new(StatusCode::NOT_FOUND, "not_found_error", message)
+    }
+
+    /// The route is there for another method.
+    pub(crate) fn wrong_method(method: &Method, path: &str) -> Self {
+        let other = if method == Method::GET { Method::POST } else { Method::GET };
+        let message = format!("{path} does not answer {method}; use {other}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+    }
+
+    /// The body cannot be read.
+    pub(crate) fn body(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::new(status, "invalid_request_error", message)
+    }
+
+    /// The error as JSON.
+    pub(crate) fn json(&self) -> Value {
+        let mut error = json!({
+            "code": self.status.as_u16(),
+            "message": self.message,
+            "type": self.kind,
+            "param": self.param,
+        });
+        if let Some((n_prompt, n_ctx)) = self.lengths {
+            error = with(with(error, "n_prompt_tokens", n_prompt.into()), "n_ctx", n_ctx.into());
+        }
+        json!({ "error": error })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.json())).into_response();
+        let (name, value): (HeaderName, _) = match self.status {
+            StatusCode::SERVICE_UNAVAILABLE => (header::RETRY_AFTER, RETRY_AFTER.to_string()),
+            StatusCode::UNAUTHORIZED => (header::WWW_AUTHENTICATE, "Bearer".to_owned()),
+            _ => return response,
+        };
+        if let Ok(value) = value.parse() {
+            response.headers_mut().insert(name, value);
+        }
+        response
+    }
+}
+
+impl From<Refused> for ApiError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full(n) => Self::unavailable(format!(
+                "{n} requests wait already; ask again in a moment, or another server"
+            )),
+            Refused::Closed => Self::ending(),
+        }
+    }
+}
+
+impl From<Failure> for ApiError {
+    fn from(failure: Failure) -> Self {
+        match failure.blame {
+            Blame::Input => Self::invalid(failure.message),
+            Blame::System | Blame::Cancelled => {
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", failure.message)
+            }
+        }
+    }
+}
+
+impl From<TokenizerError> for ApiError {
+    fn from(error: TokenizerError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<TextError> for ApiError {
+    fn from(error: TextError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<ChatError> for ApiError {
+    fn from(error: ChatError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}

@@ -1,0 +1,133 @@
+//! Fields that would change the answer, and that this server does not know what to do with. They are refused:
+//! an answer that is not what was asked for is worse than none. All other fields are ignored, as clients of
+//! OpenAI expect.
+
+use serde_json::Value;
+
+use super::body::Fields;
+use super::error::ApiError;
+
+/// A field, the values of it that ask for nothing, and what to do instead.
+type Unsupported = (&'static str, fn(&Value) -> bool, &'static str);
+
+const DROP: &str = "drop it";
+const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and penalties";
+const TEXT: &str = "drop it: answers are free text";
+const TOOLS: &str = "drop it, or describe the tools in a message";
+
+const UNSUPPORTED: [Unsupported; 36] = [
+    ("tools", is_empty, TOOLS),
+    ("tool_choice", |value| value == "none" || value == "auto", TOOLS),
+    ("functions", is_empty, TOOLS),
+    ("function_call", |value| value == "none" || value == "auto", TOOLS),
+    ("response_format", |value| value.get("type").is_some_and(|kind| kind == "text"), TEXT),
+    ("grammar", is_empty, TEXT),
+    ("json_schema", is_empty, TEXT),
+    ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
+    ("audio", is_empty, TEXT),
+    ("image_data", is_empty, "drop it: prompts are text"),
+    ("reasoning_format", |value| value == "none", "drop it: thoughts are part of the content"),
+    ("suffix", is_empty, "drop it: texts are continued, not filled in"),
+    ("input_prefix", is_empty, "drop it: texts are continued, not filled in"),
+    ("input_suffix", is_empty, "drop it: texts are continued, not filled in"),
+    ("echo", is_false, "put the prompt before the answer yourself"),
+    ("best_of", |value| *value == 1, "ask for n answers, and choose"),
+    ("continue_final_message", is_false, "apply the template yourself, and ask /completion"),
+    ("samplers", is_empty, SAMPLERS),
+    ("mirostat", is_zero, SAMPLERS),
+    ("typical_p", is_one, SAMPLERS),
+    ("tfs_z", is_one, SAMPLERS),
+    ("top_n_sigma", |value| value.as_f64().is_some_and(|value| value <= 0.0), SAMPLERS),
+    ("xtc_probability", is_zero, SAMPLERS),
+    ("dry_multiplier", is_zero, SAMPLERS),
+    ("dynatemp_range", is_zero, SAMPLERS),
+    ("min_keep", is_zero, SAMPLERS),
+    ("adaptive_target", |value| value.as_f64().is_some_and(|value| value < 0.0), SAMPLERS),
+    ("post_sampling_probs", is_false, "probabilities are those of the model"),
+    ("lora", is_empty, DROP),
+    ("n_discard", is_zero, "a context that is full ends the text"),
+    ("n_indent", is_zero, DROP),
+    (
+        "t_max_predict_ms",
+        |value| value.as_f64().is_some_and(|value| value <= 0.0),
+        "bound the answer by max_tokens",
+    ),
+    ("response_fields", is_empty, DROP),
+    (
+        "reasoning_budget",
+        |value| value.as_i64().is_some_and(|n| n < 0),
+        "switch thinking off with chat_template_kwargs",
+    ),
+    (
+        "thinking_budget_tokens",
+        |value| value.as_i64().is_some_and(|n| n < 0),
+        "switch thinking off with chat_template_kwargs",
+    ),
+    ("web_search_options", |_| false, DROP),
+];
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+fn is_false(value: &Value) -> bool {
+    *value == false
+}
+
+fn is_zero(value: &Value) -> bool {
+    value.as_f64() == Some(0.0)
+}
+
+fn is_one(value: &Value) -> bool {
+    value.as_f64() == Some(1.0)
+}
+
+/// That a request asks for nothing that it would not get.
+pub(super) fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
+    for (name, asks_nothing, hint) in UNSUPPORTED {
+        if fields.raw(name).is_some_and(|value| !asks_nothing(value)) {
+            return Err(ApiError::unsupported(name, hint));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> bool {
+        refuse_unsupported(&Fields::parse(body.as_bytes()).unwrap()).is_err()
+    }
+
+    #[test]
+    fn values_that_ask_for_nothing_are_fine() {
+        let fine = r#"{"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "grammar": "",
+            "echo": false, "mirostat": 0, "typical_p": 1.0, "dry_multiplier": 0.0, "top_n_sigma": -1,
+            "json_schema": null, "user": "x", "store": true, "metadata": {"a": "b"}}"#;
+        assert!(!refused(fine));
+    }
+
+    #[test]
+    fn values_that_ask_for_something_are_refused() {
+        for body in [
+            r#"{"tools": [{"type": "function"}]}"#,
+            r#"{"tool_choice": {"type": "function"}}"#,
+            r#"{"response_format": {"type": "json_object"}}"#,
+            r#"{"response_format": 7}"#,
+            r#"{"grammar": "root ::= \"a\""}"#,
+            r#"{"mirostat": 2}"#,
+            r#"{"echo": true}"#,
+            r#"{"typical_p": 0.9}"#,
+            r#"{"modalities": ["text", "audio"]}"#,
+        ] {
+            assert!(refused(body), "{body}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Routes that tell of the server and the model.
+
+use std::time::UNIX_EPOCH;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::error::ApiError;
+use super::shape::{FINGERPRINT, with};
+use super::{Model, Shared, now};
+use crate::scheduler::SlotView;
+
+/// What the encoder of the figures writes.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+pub(super) async fn health(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    app.model()?;
+    if app.scheduler.is_closed() {
+        return Err(ApiError::ending());
+    }
+    Ok(Json(json!({ "status": "ok" })))
+}
+
+pub(super) async fn models(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    let model = app.model()?;
+    let card = &model.card;
+    let entry = json!({
+        "id": card.alias,
+        "object": "model",
+        "created": now(),
+        "owned_by": "hexflash",
+        "meta": {
+            "n_vocab": model.n_vocab,
+            "n_ctx": model.n_ctx,
+            "n_ctx_train": model.n_ctx_train,
+            "n_embd": model.n_embd,
+            "n_params": card.n_params,
+            "size": card.bytes,
+            "ftype": card.file_type,
+            "name": card.name,
+        },
+    });
+    Ok(Json(json!({ "object": "list", "data": [entry] })))
+}
+
+pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    let model = app.model()?;
+    let card = &model.card;
+    let special = card.text.tokenizer.special_ids();
+    let text = |id: Option<u32>| id.map(|id| super::logprobs::text(&card.text.tokenizer, id));
+    Ok(Json(json!({
+        "default_generation_settings": { "n_ctx": model.n_ctx, "params": params(model) },
+        "total_slots": model.slots,
+        "model_alias": card.alias,
+        "model_path": card.path,
+        "model_ftype": card.file_type,
+        "modalities": { "vision": false, "audio": false },
+        "chat_template": card.template.as_ref().map_or("", |(_, source)| source),
+        "bos_token": text(special.bos),
+        "eos_token": text(special.eos),
+        "endpoint_slots": app.options.slots,
+        "endpoint_metrics": app.options.metrics,
+        "build_info": FINGERPRINT,
+        "is_sleeping": false,
+    })))
+}
+
+/// How texts are sampled if a request does not say.
+fn params(model: &Model) -> Value {
+    let sampling = &model.card.text.sampling;
+    json!({
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "repeat_last_n": sampling.repeat_last_n,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "seed": sampling.seed,
+        "n_predict": -1,
+        "speculative": model.speculates,
+    })
+}
+
+pub(super) async fn slots(State(app): Shared) -> Result<Json<Value>, ApiError> {
+    if !app.options.slots {
+        return Err(ApiError::switched_off("--slots"));
+    }
+    let model = app.model()?;
+    let slots = app.scheduler.slots().into_iter().enumerate();
+    let one = |(id, slot): (usize, SlotView)| {
+        let slot = serde_json::to_value(slot).map_err(|_| ApiError::internal("the slots"))?;
+        let slot = with(with(slot, "id", id.into()), "n_ctx", model.n_ctx.into());
+        Ok(with(slot, "speculative", model.speculates.into()))
+    };
+    slots.map(one).collect::<Result<Value, ApiError>>().map(Json)
+}
+
+pub(super) async fn metrics(State(app): Shared) -> Result<Response, ApiError> {
+    if !app.options.metrics {
+        return Err(ApiError::switched_off("--metrics"));
+    }
+    app.model()?;
+    let processing = app.scheduler.slots().iter().filter(|slot| slot.is_processing).count();
+    let text = app.scheduler.metrics.text(processing, app.scheduler.waiting());
+    let started = app.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let headers = [
+        (header::CONTENT_TYPE.as_str(), METRICS_TYPE.to_owned()),
+        ("process-start-time-unix", started.to_string()),
+    ];
+    Ok((headers, text).into_response())
+}

@@ -1,0 +1,132 @@
+//! Routes, and what all of them share.
+
+mod answer;
+mod auth;
+mod body;
+mod chat;
+mod completions;
+mod error;
+mod fields;
+mod info;
+mod logprobs;
+mod native;
+mod order;
+mod shape;
+mod text;
+
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::{Request, State};
+use axum::http::Method;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use hexflash::engine::Engine;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+
+use crate::scheduler::Scheduler;
+use crate::{Card, CorsOrigins, Options};
+use error::ApiError;
+
+/// What all routes share.
+pub(crate) struct App {
+    options: Options,
+    scheduler: Arc<Scheduler>,
+    model: OnceLock<Model>,
+    started: SystemTime,
+}
+
+/// The model, once it is loaded.
+struct Model {
+    card: Card,
+    n_ctx: usize,
+    n_ctx_train: u32,
+    n_vocab: u32,
+    n_embd: u32,
+    slots: usize,
+    speculates: bool,
+}
+
+impl App {
+    pub(crate) fn new(options: Options, scheduler: Arc<Scheduler>) -> Self {
+        Self { options, scheduler, model: OnceLock::new(), started: SystemTime::now() }
+    }
+
+    /// The model is there.
+    pub(crate) fn is_ready(&self, card: Card, engine: &Engine) {
+        let config = engine.config();
+        let model = Model {
+            card,
+            n_ctx: engine.n_ctx() as usize,
+            n_ctx_train: config.n_ctx_train,
+            n_vocab: config.n_vocab,
+            n_embd: config.n_embd,
+            slots: engine.sequences().len(),
+            speculates: engine.speculates(),
+        };
+        // There is one model in the life of a server.
+        let _ = self.model.set(model);
+    }
+
+    /// The model, if it is loaded.
+    fn model(&self) -> Result<&Model, ApiError> {
+        self.model.get().ok_or_else(ApiError::loading)
+    }
+}
+
+type Shared = State<Arc<App>>;
+
+/// All routes.
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let cors = cors(&app.options.cors);
+    Router::new()
+        .route("/health", get(info::health))
+        .route("/v1/health", get(info::health))
+        .route("/models", get(info::models))
+        .route("/v1/models", get(info::models))
+        .route("/props", get(info::props))
+        .route("/slots", get(info::slots))
+        .route("/metrics", get(info::metrics))
+        .route("/chat/completions", post(chat::route))
+        .route("/v1/chat/completions", post(chat::route))
+        .route("/v1/completions", post(completions::route))
+        .route("/completion", post(native::route))
+        .route("/completions", post(native::route))
+        .route("/tokenize", post(text::tokenize))
+        .route("/detokenize", post(text::detokenize))
+        .route("/apply-template", post(text::apply_template))
+        .fallback(async |request: Request| ApiError::no_route(request.uri().path()))
+        .method_not_allowed_fallback(async |method: Method, request: Request| {
+            ApiError::wrong_method(&method, request.uri().path())
+        })
+        .layer(from_fn_with_state(Arc::clone(&app), auth::check))
+        .layer(cors)
+        .layer(CatchPanicLayer::custom(|_| ApiError::internal("this request").into_response()))
+        .layer(from_fn(log))
+        .with_state(app)
+}
+
+/// What pages of other servers may do.
+fn cors(origins: &CorsOrigins) -> CorsLayer {
+    let origin = match origins {
+        CorsOrigins::Any => AllowOrigin::any(),
+        CorsOrigins::Only(list) => AllowOrigin::list(list.iter().cloned()),
+    };
+    CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(Any)
+}
+
+/// The access log.
+async fn log(request: Request, next: middleware::Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let response = next.run(request).await;
+    tracing::info!("{method} {path} {}", response.status().as_u16());
+    response
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,242 @@
+//! What all routes that write text have in common: fields to orders.
+
+use hexflash::cancel::Cancel;
+use hexflash::generate::Limits;
+use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides, SamplerParams};
+use hexflash::tokenizer::Tokenizer;
+use serde::Deserialize;
+use serde_json::{Number, Value};
+
+use super::body::Fields;
+use super::error::ApiError;
+use super::fields::refuse_unsupported;
+use super::{App, Model};
+use crate::scheduler::Order;
+
+/// Most stop texts, and their longest in bytes: each is looked for in every token's text.
+const MAX_STOPS: usize = 128;
+const MAX_STOP_BYTES: usize = 1024;
+/// Most tokens with a bias.
+const MAX_BIASES: usize = 1024;
+/// Most alternatives of a token whose probabilities are told.
+pub(super) const MAX_ALTERNATIVES: usize = 100;
+
+/// How the texts of a request are written.
+pub(super) struct Settings {
+    sampling: SamplerParams,
+    limits: Limits,
+    reuse: bool,
+    /// Texts after each prompt.
+    pub(super) n: usize,
+    pub(super) stream: bool,
+    /// Whether a stream ends with the number of tokens.
+    pub(super) usage: bool,
+    /// Alternatives of each token whose probabilities are wanted, if any are.
+    pub(super) logprobs: Option<usize>,
+}
+
+/// Text that ends an answer.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Deserialize)]
+struct StreamOptions {
+    #[serde(default)]
+    include_usage: bool,
+}
+
+impl Settings {
+    pub(super) fn read(fields: &Fields, model: &Model) -> Result<Self, ApiError> {
+        refuse_unsupported(fields)?;
+        // Any name will do, as there is one model; but it is a name.
+        fields.get::<String>("model")?;
+        let stream_options: Option<StreamOptions> = fields.get("stream_options")?;
+        let n = fields.first(&["n", "n_cmpl"])?.unwrap_or(1);
+        if n == 0 {
+            return Err(ApiError::field("n", "ask for at least one answer"));
+        }
+        Ok(Self {
+            sampling: sampling(fields, model)?,
+            limits: limits(fields)?,
+            reuse: fields.get("cache_prompt")?.unwrap_or(true),
+            n,
+            stream: fields.flag("stream")?,
+            usage: stream_options.is_some_and(|options| options.include_usage),
+            logprobs: None,
+        })
+    }
+
+    /// Orders for the texts after these prompts: `n` for each, one prompt after the other.
+    pub(super) fn orders(
+        &self,
+        prompts: Vec<Vec<u32>>,
+        app: &App,
+        model: &Model,
+    ) -> Result<Vec<Order>, ApiError> {
+        let wanted = prompts.len().saturating_mul(self.n);
+        let most = model.slots + app.options.queue;
+        if wanted > most {
+            return Err(ApiError::invalid(format!(
+                "{wanted} answers are more than this server has room for ({most})"
+            )));
+        }
+        let mut orders = Vec::with_capacity(wanted);
+        for prompt in prompts {
+            if prompt.is_empty() {
+                return Err(ApiError::invalid("the prompt has no tokens; give at least one"));
+            }
+            if prompt.len() >= model.n_ctx {
+                return Err(ApiError::too_long(prompt.len(), model.n_ctx));
+            }
+            for i in 0..self.n {
+                let mut sampling = self.sampling.clone();
+                // One seed gives one text: the others have seeds of their own that follow from it.
+                sampling.seed = sampling.seed.map(|seed| seed.wrapping_add(i as u64));
+                orders.push(Order {
+                    prompt: prompt.clone(),
+                    // Each has an end of its own.
+                    limits: Limits { cancel: Cancel::default(), ..self.limits.clone() },
+                    sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,
+                    logprobs: self.logprobs,
+                    reuse: self.reuse,
+                });
+            }
+        }
+        Ok(orders)
+    }
+}
+
+fn limits(fields: &Fields) -> Result<Limits, ApiError> {
+    const NAMES: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
+    let max_tokens = match fields.first::<i64>(&NAMES)? {
+        // As with llama-server: without a limit, and up to the end of the context, are the same here.
+        None | Some(-1 | -2) => None,
+        Some(n) if n > 0 => usize::try_from(n).ok(),
+        Some(n) => {
+            let reason = format!("{n} tokens cannot be asked for; give at least 1, or -1 for no limit");
+            return Err(ApiError::field("max_tokens", reason));
+        }
+    };
+    let mut stop = match fields.get("stop")? {
+        None => Vec::new(),
+        Some(Stop::One(stop)) => vec![stop],
+        Some(Stop::Many(stops)) => stops,
+    };
+    stop.retain(|stop| !stop.is_empty());
+    if stop.len() > MAX_STOPS || stop.iter().any(|stop| stop.len() > MAX_STOP_BYTES) {
+        let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
+        return Err(ApiError::field("stop", reason));
+    }
+    Ok(Limits { max_tokens, stop, ignore_eos: fields.flag("ignore_eos")?, cancel: Cancel::default() })
+}
+
+fn sampling(fields: &Fields, model: &Model) -> Result<SamplerParams, ApiError> {
+    let last_n = fields.get::<i64>("repeat_last_n")?;
+    let overrides = SamplerOverrides {
+        temperature: fields.get("temperature")?,
+        top_k: fields.get::<i64>("top_k")?.map(|k| usize::try_from(k).unwrap_or(0)),
+        top_p: fields.get("top_p")?,
+        min_p: fields.get("min_p")?,
+        repeat_penalty: fields.get("repeat_penalty")?,
+        repeat_last_n: last_n.map(|n| usize::try_from(n).unwrap_or(MAX_REPEAT_LAST_N)),
+        presence_penalty: fields.get("presence_penalty")?,
+        frequency_penalty: fields.get("frequency_penalty")?,
+        seed: seed(fields)?,
+    };
+    let mut params = model.card.text.sampling.clone().overridden_by(&overrides);
+    params.logit_bias = logit_bias(fields, &model.card.text.tokenizer)?;
+    params.validate().map_err(|error| ApiError::invalid(error.to_string()))?;
+    Ok(params)
+}
+
+/// A seed; negative ones stand for a new one each time.
+fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
+    let Some(seed) = fields.get::<Number>("seed")? else { return Ok(None) };
+    match (seed.as_u64(), seed.as_i64()) {
+        (Some(seed), _) => Ok(Some(seed)),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Err(ApiError::field("seed", "give a whole number, or -1 for a new one each time")),
+    }
+}
+
+/// Biases: OpenAI's object of token ids, or llama-server's list of pairs; both may name tokens by their text,
+/// and `false` forbids one.
+fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>, ApiError> {
+    let wrong = |reason: String| ApiError::field("logit_bias", reason);
+    let pairs: Vec<(Value, Value)> = match fields.raw("logit_bias") {
+        None => return Ok(Vec::new()),
+        Some(Value::Object(map)) => {
+            map.iter().map(|(token, bias)| (token.as_str().into(), bias.clone())).collect()
+        }
+        Some(list) => Vec::deserialize(list).map_err(|error| wrong(error.to_string()))?,
+    };
+    let mut biases = Vec::with_capacity(pairs.len());
+    for (token, bias) in pairs {
+        let bias = match bias {
+            Value::Bool(false) => f32::NEG_INFINITY,
+            bias => bias.as_f64().ok_or_else(|| wrong(format!("{bias} is no bias")))? as f32,
+        };
+        // OpenAI's object has ids as its keys, which are text in JSON.
+        let id = match &token {
+            Value::String(text) => text.parse::<u64>().ok(),
+            Value::Number(id) => Some(id.as_u64().ok_or_else(|| wrong(format!("{id} is no token id")))?),
+            _ => return Err(wrong(format!("{token} is no token"))),
+        };
+        match (id, &token) {
+            (Some(id), _) => {
+                let known = u32::try_from(id).ok().filter(|&id| (id as usize) < tokenizer.vocab_size());
+                let id = known.ok_or_else(|| wrong(format!("there is no token {id} in the vocabulary")))?;
+                biases.push((id, bias));
+            }
+            (None, Value::String(text)) => {
+                biases.extend(tokenizer.encode(text, false, true)?.into_iter().map(|id| (id, bias)));
+            }
+            (None, _) => {}
+        }
+        if biases.len() > MAX_BIASES {
+            return Err(wrong(format!("give biases for at most {MAX_BIASES} tokens")));
+        }
+    }
+    Ok(biases)
+}
+
+/// The prompts of a completion: a text, tokens, both in turns, or a list of such.
+pub(super) fn prompts(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, ApiError> {
+    let one = |prompt: &Value| one_prompt(prompt, tokenizer);
+    match prompt {
+        Value::Array(items) if items.iter().any(Value::is_number) => Ok(vec![one(prompt)?]),
+        Value::Array(items) if items.is_empty() => Err(ApiError::field("prompt", "the list is empty")),
+        Value::Array(items) => items.iter().map(one).collect(),
+        prompt => Ok(vec![one(prompt)?]),
+    }
+}
+
+fn one_prompt(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
+    let wrong = || ApiError::field("prompt", "give a text, a list of token ids, or a list of such");
+    let parts = match prompt {
+        Value::Array(parts) => parts.as_slice(),
+        text => std::slice::from_ref(text),
+    };
+    let mut tokens = Vec::new();
+    for (i, part) in parts.iter().enumerate() {
+        match part {
+            Value::String(text) => tokens.extend(tokenizer.encode(text, i == 0, true)?),
+            Value::Number(id) => {
+                let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
+                if id as usize >= tokenizer.vocab_size() {
+                    return Err(ApiError::field(
+                        "prompt",
+                        format!("there is no token {id} in the vocabulary"),
+                    ));
+                }
+                tokens.push(id);
+            }
+            _ => return Err(wrong()),
+        }
+    }
+    Ok(tokens)
+}

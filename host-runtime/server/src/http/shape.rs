@@ -1,0 +1,134 @@
+//! How routes differ in what they answer: the same texts in another JSON.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hexflash::generate::Finish;
+use hexflash::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+
+use super::{Model, now};
+use crate::scheduler::{Outcome, Piece};
+
+/// The answer of a route, whole or in pieces.
+pub(super) trait Shape: Send + 'static {
+    /// What a stream begins with, for one of the texts.
+    fn begin(&self, _choice: usize) -> Option<Value> {
+        None
+    }
+
+    /// A piece of a text.
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Value;
+
+    /// The end of a text.
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value;
+
+    /// What a stream ends with, after the ends of all texts.
+    fn last(&self, _outcomes: &[&Outcome]) -> Option<Value> {
+        None
+    }
+
+    /// Whether a stream's last event is `[DONE]`.
+    fn says_done(&self) -> bool {
+        true
+    }
+
+    /// All texts at once.
+    fn whole(&mut self, texts: &[Text]) -> Value;
+}
+
+/// A text that is complete.
+pub(super) struct Text {
+    pub(super) all: Piece,
+    pub(super) outcome: Outcome,
+}
+
+/// What OpenAI's answers have in common.
+pub(super) struct Head {
+    pub(super) id: String,
+    created: u64,
+    model: String,
+    pub(super) tokenizer: Arc<Tokenizer>,
+}
+
+impl Head {
+    /// The head of an answer whose id begins with `prefix`.
+    pub(super) fn new(prefix: &str, model: &Model) -> Self {
+        // The standard library's hash keys are drawn from the operating system.
+        let random = || RandomState::new().hash_one(0);
+        Self {
+            id: format!("{prefix}-{:016x}{:016x}", random(), random()),
+            created: now(),
+            model: model.card.alias.clone(),
+            tokenizer: Arc::clone(&model.card.text.tokenizer),
+        }
+    }
+
+    /// An answer of this kind with these choices.
+    pub(super) fn object(&self, kind: &str, choices: Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": choices,
+        })
+    }
+}
+
+/// What made an answer.
+pub(super) const FINGERPRINT: &str = concat!("hexflash-", env!("CARGO_PKG_VERSION"));
+
+/// `value` with another field.
+pub(super) fn with(mut value: Value, name: &str, field: Value) -> Value {
+    if let Some(object) = value.as_object_mut() {
+        object.insert(name.to_owned(), field);
+    }
+    value
+}
+
+/// OpenAI's reason of an end.
+pub(super) fn finish_reason(outcome: &Outcome) -> &'static str {
+    match outcome.finish {
+        Finish::Eog | Finish::Stop => "stop",
+        // An interrupted text is answered with an error, unless it is in pieces.
+        Finish::Length | Finish::Context | Finish::Interrupted => "length",
+    }
+}
+
+/// Tokens of a request with `n` texts after each prompt. Those of a prompt count once.
+pub(super) fn usage(outcomes: &[&Outcome], n: usize) -> Value {
+    let prompts = || outcomes.iter().step_by(n.max(1));
+    let cached: usize = prompts().map(|outcome| outcome.cached).sum();
+    let prompt = cached + prompts().map(|outcome| outcome.stats.prompt_tokens).sum::<usize>();
+    let completion: usize = outcomes.iter().map(|outcome| outcome.stats.generated_tokens).sum();
+    json!({
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": { "cached_tokens": cached },
+    })
+}
+
+/// llama-server's times of a text.
+pub(super) fn timings(outcome: &Outcome) -> Value {
+    let stats = &outcome.stats;
+    let per_token = |seconds: f64, n: usize| if n == 0 { 0.0 } else { seconds * 1e3 / n as f64 };
+    let mut timings = json!({
+        "cache_n": outcome.cached,
+        "prompt_n": stats.prompt_tokens,
+        "prompt_ms": stats.prompt_seconds * 1e3,
+        "prompt_per_token_ms": per_token(stats.prompt_seconds, stats.prompt_tokens),
+        "prompt_per_second": stats.prompt_per_second,
+        "predicted_n": stats.generated_tokens,
+        "predicted_ms": stats.generated_seconds * 1e3,
+        "predicted_per_token_ms": per_token(stats.generated_seconds, stats.generated_tokens),
+        "predicted_per_second": stats.generated_per_second,
+    });
+    if let Some(drafts) = &stats.speculation {
+        timings = with(timings, "draft_n", drafts.drafted.into());
+        timings = with(timings, "draft_n_accepted", drafts.accepted.into());
+    }
+    timings
+}

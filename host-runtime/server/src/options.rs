@@ -1,0 +1,81 @@
+//! What can be set about a server.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::http::HeaderValue;
+
+/// Settings of a server. The defaults are llama-server's where it has the same.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Address or name to listen on.
+    pub host: String,
+    /// Port to listen on; 0 for any that is free.
+    pub port: u16,
+    /// Keys of which a request has to name one. None are needed if there are none.
+    pub api_keys: Vec<String>,
+    /// Pages of which other servers may ask from within a browser.
+    pub cors: CorsOrigins,
+    /// Requests that may wait for a sequence, beyond those that have one. More are refused.
+    pub queue: usize,
+    /// Longest body of a request, in bytes.
+    pub body_bytes: usize,
+    /// How long a client may take to send its request, or not read its answer, before it is given up.
+    pub timeout: Duration,
+    /// How long requests may go on after the server was asked to end.
+    pub grace: Duration,
+    /// How often a stream says that it is alive while there is nothing else to say.
+    pub ping: Duration,
+    /// Whether there is `/metrics`.
+    pub metrics: bool,
+    /// Whether there is `/slots`.
+    pub slots: bool,
+}
+
+/// Pages of which other servers may ask from within a browser.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CorsOrigins {
+    /// Those of all.
+    #[default]
+    Any,
+    /// Those of these, such as `https://example.org`.
+    Only(Vec<HeaderValue>),
+}
+
+impl FromStr for CorsOrigins {
+    type Err = String;
+
+    /// `*`, or origins separated by commas.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.trim() == "*" {
+            return Ok(Self::Any);
+        }
+        let origins = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+        let parsed = origins.map(|origin| match origin.split_once("://") {
+            Some(_) => HeaderValue::from_str(origin).map_err(|_| format!("\"{origin}\" is no origin")),
+            None => Err(format!("\"{origin}\" is no origin; give one such as https://example.org")),
+        });
+        parsed.collect::<Result<_, _>>().map(Self::Only)
+    }
+}
+
+/// Room for the longest prompt that a context of a million tokens can hold, with the escapes of JSON.
+const BODY_BYTES: usize = 32 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8080,
+            api_keys: Vec::new(),
+            cors: CorsOrigins::Any,
+            queue: 64,
+            body_bytes: BODY_BYTES,
+            timeout: Duration::from_secs(600),
+            grace: Duration::from_secs(30),
+            ping: Duration::from_secs(15),
+            metrics: false,
+            slots: true,
+        }
+    }
+}

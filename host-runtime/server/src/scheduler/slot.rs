@@ -1,0 +1,154 @@
+//! A sequence of the engine, and the text that it runs.
+
+use std::time::{Duration, Instant};
+
+use hexflash::engine::SequenceId;
+use hexflash::generate::{Event, GenerateError, Generation};
+use tokio::sync::mpsc::Sender;
+
+use super::{Failure, News, Outcome, Piece, STEP_UPDATES, SlotView, Update};
+
+/// A sequence.
+pub(super) struct Slot {
+    pub(super) id: SequenceId,
+    pub(super) running: Option<Running>,
+    /// Tokens of the last prompt, with what was reused of it.
+    pub(super) prompt: usize,
+    /// When it was last used; 0 if never.
+    pub(super) used: u64,
+}
+
+impl Slot {
+    pub(super) fn new(id: SequenceId) -> Self {
+        Self { id, running: None, prompt: 0, used: 0 }
+    }
+}
+
+/// A text under way.
+pub(super) struct Running {
+    pub(super) generation: Generation,
+    pub(super) task: u64,
+    /// Tokens of the prompt that the sequence had already.
+    pub(super) cached: usize,
+    pub(super) choice: usize,
+    pub(super) choices: usize,
+    /// Where its client reads; `None` if the client was given up.
+    pub(super) updates: Option<Sender<Update>>,
+    /// Tokens that were sent.
+    pub(super) sent: usize,
+    /// Since when the client has not read.
+    pub(super) blocked: Option<Instant>,
+}
+
+/// The result of a step, without the text's generation.
+pub(super) enum Happened {
+    /// Nothing that the client would see.
+    Nothing,
+    Text(String),
+    Done,
+    Failed(GenerateError),
+}
+
+impl Happened {
+    pub(super) fn of(event: Result<Event<'_>, GenerateError>) -> Self {
+        match event {
+            Ok(Event::Prompt { .. } | Event::Text("")) => Self::Nothing,
+            Ok(Event::Text(text)) => Self::Text(text.to_owned()),
+            Ok(Event::Done(_)) => Self::Done,
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl Running {
+    /// Whether all that a step may bring has room in the buffer. The worker is the only one who fills it.
+    pub(super) fn has_room(&mut self) -> bool {
+        let room = |updates: &Sender<Update>| updates.capacity() >= STEP_UPDATES * self.choices;
+        let has_room = self.updates.as_ref().is_none_or(room);
+        if has_room {
+            self.blocked = None;
+        } else {
+            self.blocked.get_or_insert_with(Instant::now);
+        }
+        has_room
+    }
+
+    /// How long the worker may still wait for the client to read, if it does.
+    pub(super) fn patience(&self, timeout: Duration) -> Option<Duration> {
+        Some(timeout.saturating_sub(self.blocked?.elapsed()))
+    }
+
+    /// Ends the text with its next step if its client went away, or has not read for `timeout`.
+    pub(super) fn give_up_if_abandoned(&mut self, timeout: Duration) {
+        let gone = self.updates.as_ref().is_some_and(Sender::is_closed);
+        if gone || self.patience(timeout).is_some_and(|left| left.is_zero()) {
+            self.give_up();
+        }
+    }
+
+    /// Ends the text with its next step. A client that does not read does not learn of it.
+    pub(super) fn interrupt(&mut self) {
+        if self.has_room() {
+            self.generation.cancel();
+        } else {
+            self.give_up();
+        }
+    }
+
+    /// Ends the text with its next step; nobody learns of it.
+    fn give_up(&mut self) {
+        self.updates = None;
+        self.blocked = None;
+        self.generation.cancel();
+    }
+
+    /// Sends what is new.
+    pub(super) fn send_piece(&mut self, text: String) {
+        let tokens = self.generation.tokens();
+        let new = self.sent.min(tokens.len())..tokens.len();
+        let piece = Piece {
+            text,
+            logprobs: self.generation.logprobs().get(new.clone()).unwrap_or_default().to_vec(),
+            tokens: tokens[new.clone()].to_vec(),
+        };
+        self.sent = new.end;
+        self.send(News::Piece(piece));
+    }
+
+    fn send(&self, news: News) {
+        if let Some(updates) = &self.updates {
+            // There is room (`has_room`), and whoever went away does not mind.
+            let _ = updates.try_send(Update { choice: self.choice, news });
+        }
+    }
+
+    /// Sends the end of the text.
+    pub(super) fn finish(mut self, slot: usize) -> Outcome {
+        let (updates, choice, cached) = (self.updates.take(), self.choice, self.cached);
+        let generated = self.generation.into_ended().generated;
+        let outcome =
+            || Outcome { finish: generated.finish_reason, stats: generated.stats.clone(), cached, slot };
+        if let Some(updates) = updates {
+            // As in `send`.
+            let _ = updates.try_send(Update { choice, news: News::Done(Box::new(outcome())) });
+        }
+        outcome()
+    }
+
+    /// Sends why the text cannot go on.
+    pub(super) fn fail(self, error: &GenerateError) {
+        self.send(News::Failed(Failure { blame: error.blame(), message: error.to_string() }));
+    }
+
+    /// What `/slots` tells of it, with `n_past` tokens in its context.
+    pub(super) fn view(&self, prompt: usize, n_past: u32) -> SlotView {
+        SlotView {
+            is_processing: true,
+            id_task: self.task,
+            n_prompt_tokens: prompt,
+            n_prompt_tokens_cache: self.cached,
+            n_decoded: self.generation.tokens().len(),
+            n_past,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The thread that owns the engine.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use hexflash::engine::Engine;
+use hexflash::generate::{Generation, Request, step_together};
+use hexflash::speculation::Speculation;
+use hexflash::tokenizer::{TokenKind, Tokenizer};
+
+use super::queue::Job;
+use super::reuse::{Candidate, choose, common, places};
+use super::slot::{Happened, Running, Slot};
+use super::{Order, Scheduler, SlotView};
+
+/// Steps all texts, on the thread that runs it.
+pub(crate) struct Worker {
+    scheduler: Arc<Scheduler>,
+    engine: Engine,
+    tokenizer: Arc<Tokenizer>,
+    drafts: Box<dyn Fn() -> Speculation + Send>,
+    slots: Vec<Slot>,
+    /// How long a client may not read.
+    timeout: Duration,
+    /// The slot that is first in the next step.
+    first: usize,
+    /// Texts so far: the time at which a sequence was used.
+    clock: u64,
+}
+
+/// No worker, no texts: what waits is told so, and nothing more is taken, however the worker ends.
+struct Closes(Arc<Scheduler>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        self.0.queue.close();
+        self.0.queue.clear();
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(
+        scheduler: Arc<Scheduler>,
+        engine: Engine,
+        tokenizer: Arc<Tokenizer>,
+        drafts: Box<dyn Fn() -> Speculation + Send>,
+        timeout: Duration,
+    ) -> Self {
+        let slots: Vec<_> = engine.sequences().map(Slot::new).collect();
+        Self { scheduler, engine, tokenizer, drafts, slots, timeout, first: 0, clock: 0 }
+    }
+
+    /// Its engine.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Runs until the scheduler is closed and all is done.
+    pub(crate) fn run(mut self) {
+        let _closes = Closes(Arc::clone(&self.scheduler));
+        // It is set once, by the only worker.
+        let _ = self.scheduler.worker.set(thread::current());
+        self.scheduler.queue.release(self.slots.len());
+        *self.scheduler.views() = vec![SlotView::default(); self.slots.len()];
+        loop {
+            if self.scheduler.abort.is_cancelled() {
+                self.scheduler.queue.clear();
+                self.running().for_each(Running::interrupt);
+            }
+            let timeout = self.timeout;
+            self.running().for_each(|running| running.give_up_if_abandoned(timeout));
+            self.begin_waiting();
+            if self.step() {
+                continue;
+            }
+            if self.running().next().is_none() && self.scheduler.queue.is_over() {
+                return;
+            }
+            // Whatever changes from here on wakes it again.
+            match self.running().filter_map(|running| running.patience(timeout)).min() {
+                Some(left) => thread::park_timeout(left),
+                None => thread::park(),
+            }
+        }
+    }
+
+    fn running(&mut self) -> impl Iterator<Item = &mut Running> {
+        self.slots.iter_mut().filter_map(|slot| slot.running.as_mut())
+    }
+
+    /// Gives sequences to jobs as long as there are both.
+    fn begin_waiting(&mut self) {
+        while self.slots.iter().any(|slot| slot.running.is_none()) {
+            let Some(job) = self.scheduler.queue.take() else { return };
+            self.begin(job);
+        }
+    }
+
+    /// Begins a text, on the sequence that has most of its prompt.
+    fn begin(&mut self, job: Job) {
+        let Job { order, choice, choices, task, updates } = job;
+        let Order { prompt, limits, mut sampler, logprobs, reuse } = order;
+        let Some(found) = choose(self.candidates(&prompt)) else { return };
+        let cached = self.take_back(found.slot, if reuse { found.reach } else { 0 });
+        self.clock += 1;
+        let slot = &mut self.slots[found.slot];
+        (slot.prompt, slot.used) = (prompt.len(), self.clock);
+
+        let mut speculation = (self.drafts)();
+        speculation.remember(&prompt[..cached]);
+        prompt[..cached].iter().for_each(|&token| sampler.accept(token));
+        let mut saves = Vec::new();
+        if self.engine.snapshot_room() > 0 {
+            let is_control = |token| self.tokenizer.kind(token) == Some(TokenKind::Control);
+            saves = places(&prompt, cached, is_control);
+            saves.iter_mut().for_each(|place| *place -= cached);
+        }
+        let request = Request {
+            sequence: slot.id,
+            prompt: prompt[cached..].to_vec(),
+            limits,
+            sampler,
+            speculation,
+            logprobs,
+            saves,
+        };
+        slot.running = Some(Running {
+            generation: Generation::new(Arc::clone(&self.tokenizer), request),
+            task,
+            cached,
+            choice,
+            choices,
+            updates: Some(updates),
+            sent: 0,
+            blocked: None,
+        });
+        self.show(found.slot);
+    }
+
+    /// The sequences at rest, and what they have of a prompt. The last token of the prompt has to be run in
+    /// any case, for its logits.
+    fn candidates(&mut self, prompt: &[u32]) -> impl Iterator<Item = Candidate> {
+        let engine = &mut self.engine;
+        let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
+        idle.filter_map(|(number, slot)| {
+            let sequence = engine.sequence(slot.id).ok()?;
+            let common = common(sequence.history(), prompt).min(prompt.len().saturating_sub(1));
+            // A prompt is shorter than the context.
+            let reach = sequence.reach(common as u32) as usize;
+            let forgets = slot.prompt.saturating_sub(common);
+            Some(Candidate { slot: number, reach, forgets, used: slot.used })
+        })
+    }
+
+    /// Takes back all tokens of a sequence at rest but the first `n`; how many are left.
+    fn take_back(&mut self, slot: usize, n: usize) -> usize {
+        let Ok(mut sequence) = self.engine.sequence(self.slots[slot].id) else { return 0 };
+        if n > 0 {
+            match sequence.roll_back(n as u32) {
+                Ok(()) => return n,
+                // The text begins anew, and finds out itself what is wrong with the device.
+                Err(error) => tracing::warn!("{error}; the prompt is read from its beginning"),
+            }
+        }
+        sequence.reset();
+        0
+    }
+
+    /// Steps all texts whose clients read; whether there are any.
+    fn step(&mut self) -> bool {
+        let n = self.slots.len();
+        let (late, early) = self.slots.split_at_mut(self.first % n.max(1));
+        self.first = (self.first + 1) % n.max(1);
+        let (mut numbers, mut texts) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        let start = late.len();
+        for (i, slot) in early.iter_mut().chain(late).enumerate() {
+            if let Some(running) = &mut slot.running
+                && running.has_room()
+            {
+                numbers.push((start + i) % n);
+                texts.push(&mut running.generation);
+            }
+        }
+        let before = self.engine.stats().steps;
+        let mut happened = Vec::with_capacity(2 * n);
+        match &mut texts[..] {
+            [] => return false,
+            // Alone, its rounds of drafts can stay on the device.
+            [text] => happened.push((0, Happened::of(text.step(&mut self.engine)))),
+            texts => step_together(&mut self.engine, texts, |i, event| {
+                happened.push((i, Happened::of(event)));
+            }),
+        }
+        let steps = self.engine.stats().steps - before;
+        self.scheduler.metrics.stepped(steps, numbers.len());
+        for (i, event) in happened {
+            self.report(numbers[i], event);
+        }
+        numbers.into_iter().for_each(|slot| self.show(slot));
+        true
+    }
+
+    /// Passes on what a step has given.
+    fn report(&mut self, number: usize, event: Happened) {
+        let slot = &mut self.slots[number];
+        match event {
+            Happened::Nothing => {}
+            Happened::Text(text) => {
+                if let Some(running) = &mut slot.running {
+                    running.send_piece(text);
+                }
+            }
+            Happened::Done => {
+                let Some(running) = slot.running.take() else { return };
+                let outcome = running.finish(number);
+                self.scheduler.metrics.finished(&outcome);
+                self.rest(number);
+            }
+            Happened::Failed(error) => {
+                tracing::error!("{error}");
+                let Some(running) = slot.running.take() else { return };
+                running.fail(&error);
+                self.take_back(number, 0);
+                self.scheduler.queue.release(1);
+            }
+        }
+    }
+
+    /// A sequence has nothing to do. Its state is saved: the next turn of its conversation may begin here and
+    /// be edited later.
+    fn rest(&mut self, number: usize) {
+        if let Ok(mut sequence) = self.engine.sequence(self.slots[number].id)
+            && let Err(error) = sequence.save()
+        {
+            tracing::warn!("{error}; the text will be computed again when it goes on");
+            sequence.reset();
+        }
+        self.scheduler.queue.release(1);
+    }
+
+    /// Shows what a sequence is doing.
+    fn show(&mut self, number: usize) {
+        let slot = &self.slots[number];
+        let n_past = self.engine.sequence(slot.id).map_or(0, |sequence| sequence.n_past());
+        if let Some(view) = self.scheduler.views().get_mut(number) {
+            match &slot.running {
+                Some(running) => *view = running.view(slot.prompt, n_past),
+                None => (view.is_processing, view.n_past) = (false, n_past),
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The server through real sockets, with a real model.
+
+mod answers;
+mod dense;
+mod errors;
+mod load;
+mod reuse;
+mod routes;
+mod support;
