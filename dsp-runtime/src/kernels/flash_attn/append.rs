@@ -41,11 +41,17 @@ impl Kernel for Append<'_> {
             let (head, batch) = (unit % self.k.ne[1], unit / self.k.ne[1]);
             let entry = span.entry(batch, self.k.ne[3]);
             for i in 0..span.rows {
-                let (token, position) = ([head, span.first + i, batch], span.n_past + i);
-                // SAFETY: this worker alone has claimed the head's caches in this entry: no two spans have
-                // one slot.
+                let token = [head, span.first + i, batch];
+                // Both caches have as many positions.
+                let position = cache_position(span.n_past + i, self.v_cache.ne[1]);
+                let place = |cache| Place { cache, position, head, entry };
+                // SAFETY: the formats are those of the caches, whose rows are as long as those of k and v (the
+                // shape rule). This worker alone has claimed the head's caches in this entry: no two spans
+                // have one slot.
                 let finite = unsafe {
-                    self.key::<H>(token, position, entry) & self.value::<H>(token, position, entry)
+                    let key = self.keys.store_key::<H>(place(&self.k_cache), self.k.row(token));
+                    let value = self.values.store_value::<H>(place(&self.v_cache), self.v.row(token));
+                    key && value
                 };
                 if !finite {
                     self.damage.note(span.first + i);
@@ -61,31 +67,5 @@ impl Append<'_> {
     #[inline(always)]
     fn units_of_span(&self) -> usize {
         self.k.ne[1] * self.k.ne[3]
-    }
-
-    /// Writes one key; whether it is finite there.
-    ///
-    /// # Safety
-    /// This worker alone has claimed the head in this entry.
-    #[inline(always)]
-    unsafe fn key<H: Hvx>(&self, token: [usize; 3], position: usize, entry: usize) -> bool {
-        let position = cache_position(position, self.k_cache.ne[1]);
-        let place = Place { cache: &self.k_cache, position, head: token[0], entry };
-        // SAFETY: the format is that of the cache, whose rows are as long as k (the shape rule). The head is
-        // this worker's (the caller's contract).
-        unsafe { self.keys.store_key::<H>(place, self.k.row(token)) }
-    }
-
-    /// Writes one value, as [`key`](Self::key) writes a key.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn value<H: Hvx>(&self, token: [usize; 3], position: usize, entry: usize) -> bool {
-        let position = cache_position(position, self.v_cache.ne[1]);
-        let place = Place { cache: &self.v_cache, position, head: token[0], entry };
-        // SAFETY: the format is that of the cache, whose rows are as long as v (the shape rule). The head is
-        // this worker's (the caller's contract).
-        unsafe { self.values.store_value::<H>(place, self.v.row(token)) }
     }
 }

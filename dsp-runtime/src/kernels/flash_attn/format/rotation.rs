@@ -179,7 +179,7 @@ mod tests {
             let definition = |x: &[f32], i: usize| -> f64 {
                 let (at, first) = (i % block, i - i % block);
                 // H[i][j] is -1 to the number of bits that i and j share.
-                let sign = |j: usize| if (at & j).count_ones() % 2 == 0 { 1.0 } else { -1.0 };
+                let sign = |j: usize| if (at & j).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                 let sum: f64 = (0..block).map(|j| sign(j) * f64::from(x[first + j])).sum();
                 sum / (block as f64).sqrt()
             };

@@ -310,9 +310,8 @@ fn rows_are_overwritten_whole() {
         append(&rejected, &caches[0]);
         append(&kept, &caches[0]);
         append(&kept, &caches[1]);
-        for side in 0..2 {
-            assert!(batch.read(caches[0][side]) == batch.read(caches[1][side]), "{formats:?}");
-        }
+        let [twice, once] = caches.map(|pair| pair.map(|cache| batch.read(cache)));
+        assert!(twice == once, "{formats:?}");
     }
 }
 
