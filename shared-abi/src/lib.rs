@@ -85,6 +85,7 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         Op::FINGERPRINT,
         op::params::RopeMode::FINGERPRINT,
         op::params::Gating::FINGERPRINT,
+        op::params::GluKind::FINGERPRINT,
         op::params::Visibility::FINGERPRINT,
         op::FINGERPRINT,
         DType::FINGERPRINT,

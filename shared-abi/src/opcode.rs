@@ -29,8 +29,8 @@ wire_enum! {
         Softplus = 12 "SOFTPLUS",
         /// exp(x).
         Exp = 13 "EXP",
-        /// silu(a) * b, of two tensors or of the two halves of one.
-        Swiglu = 14 "SWIGLU",
+        /// The gate of an MLP, such as silu(a) * b, of two tensors or of the two halves of one.
+        Glu = 14 "GLU",
         /// Rotary position embedding.
         Rope = 15 "ROPE",
         /// Causal convolution per channel over a ring of past rows; with a tape for tokens that may be taken
@@ -60,5 +60,7 @@ wire_enum! {
         TopkMoe = 27 "TOPK_MOE",
         /// What the experts of a token gave, each times its weight, added in their order.
         WeightedSum = 28 "WEIGHTED_SUM",
+        /// Rows that ids name, added to what experts gave.
+        AddId = 29 "ADD_ID",
     }
 }

@@ -46,7 +46,7 @@ fn required_operand_absent() {
         match (spec.optional, op, n) {
             (false, ..) => case.refused(ErrorCode::BadOperand, n),
             // Without b it is the fused form, which wants twice the width.
-            (true, Op::Swiglu, 1) => case.refused(ErrorCode::BadShape, 0),
+            (true, Op::Glu, 1) => case.refused(ErrorCode::BadShape, 0),
             // K and V are appended together; the one left is blamed, or the one that lacks.
             (true, Op::FlashAttnExt, 3) => case.refused(ErrorCode::BadOperand, 3),
             (true, Op::FlashAttnExt, 4) => case.refused(ErrorCode::BadOperand, 4),

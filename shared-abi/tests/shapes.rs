@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Case, FLASH, N_CTX, OUT, ROPE, TOPK, valid};
+use hexflash_abi::op::params::{Glu, GluKind};
 use hexflash_abi::op::{MAX_EXPERTS, Op, params};
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 
@@ -177,6 +178,30 @@ fn weighted_sum() {
 }
 
 #[test]
+fn add_id() {
+    // a{32,3,4,1}, b{32,5,1,1}, ids{3,4,1,1} -> y{32,3,4,1}
+    let op = Op::AddId;
+    bad_shape(op, 0, [32, 2, 4, 1], 0);
+    for b in [[31, 5, 1, 1], [1, 5, 1, 1], [32, 5, 2, 1], [32, 5, 1, 2]] {
+        bad_shape(op, 1, b, 1);
+    }
+    for ids in [[2, 4, 1, 1], [3, 5, 1, 1], [3, 4, 2, 1], [3, 4, 1, 2]] {
+        bad_shape(op, 2, ids, 2);
+    }
+    let mut case = uncut(op);
+    for n in [0, OUT] {
+        case.reshape(n, [32, 3, 4, 2]);
+    }
+    case.refused(ErrorCode::BadShape, 0);
+    // As many experts as tokens, but not fewer in a shorter step.
+    let mut case = valid(op);
+    case.reshape(1, [32, 4, 1, 1]);
+    assert_eq!(case.check(), Ok(()));
+    case.operand(1).token_axis = 1;
+    case.refused(ErrorCode::BadShape, 1);
+}
+
+#[test]
 fn get_rows() {
     // table{128,96,1,1}, ids{4,1,1,1} -> y{128,4,1,1}
     bad_shape(Op::GetRows, 1, [4, 2, 1, 1], 1);
@@ -243,23 +268,39 @@ fn scale() {
 }
 
 #[test]
-fn swiglu() {
-    bad_shape(Op::Swiglu, 0, [31, 4, 1, 1], 0);
-    bad_shape(Op::Swiglu, 1, [64, 4, 1, 1], 1);
-    let mut case = valid(Op::Swiglu);
-    case.set_params(&params::Swiglu { swapped: 1 });
-    case.refused(ErrorCode::BadParam, 0);
+fn glu() {
+    bad_shape(Op::Glu, 0, [31, 4, 1, 1], 0);
+    bad_shape(Op::Glu, 1, [64, 4, 1, 1], 1);
+    let plain = Glu::of(GluKind::Geglu);
+    let with = |params: Glu| {
+        let mut case = valid(Op::Glu);
+        case.set_params(&params);
+        case
+    };
+    for kind in [0, 4, u32::MAX] {
+        with(Glu { kind, ..plain }).refused(ErrorCode::BadParam, 0);
+    }
+    with(Glu { swapped: 1, ..plain }).refused(ErrorCode::BadParam, 1);
+    with(Glu { alpha: 1.0, ..plain }).refused(ErrorCode::BadParam, 2);
+    with(Glu { limit: f32::NAN, ..plain }).refused(ErrorCode::BadParam, 3);
+    assert_eq!(with(Glu::swiglu_oai(-1.702, 0.0)).check(), Ok(()));
+    for alpha in [f32::NAN, f32::INFINITY] {
+        with(Glu::swiglu_oai(alpha, 7.0)).refused(ErrorCode::BadParam, 2);
+    }
+    for limit in [f32::NAN, f32::INFINITY, -1.0] {
+        with(Glu::swiglu_oai(1.702, limit)).refused(ErrorCode::BadParam, 3);
+    }
 
     let fused = |width, swapped| {
-        let mut case = uncut(Op::Swiglu);
+        let mut case = uncut(Op::Glu);
         case.ops[0].src[1] = TensorIndex::NONE;
         case.reshape(0, [width, 4, 1, 1]);
-        case.set_params(&params::Swiglu { swapped });
+        case.set_params(&Glu { swapped, ..plain });
         case
     };
     assert_eq!(fused(64, 0).check(), Ok(()));
     assert_eq!(fused(64, 1).check(), Ok(()));
-    fused(64, 2).refused(ErrorCode::BadParam, 0);
+    fused(64, 2).refused(ErrorCode::BadParam, 1);
     fused(63, 0).refused(ErrorCode::BadShape, 0);
     fused(65, 0).refused(ErrorCode::BadShape, 0);
     fused(32, 0).refused(ErrorCode::BadShape, 0);

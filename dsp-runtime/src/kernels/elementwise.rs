@@ -108,7 +108,7 @@ impl Kernel for Unary {
 /// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of
 /// the loop.
 #[inline(always)]
-fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
+pub(super) fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
     let one = H::splat(b.get(0));
     for v in 0..a.vectors() {
         let b = if b.len() == 1 { one } else { b.vector::<H>(v) };

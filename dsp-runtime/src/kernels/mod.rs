@@ -10,6 +10,7 @@
 //! compute for a row depends on its own sequence alone.
 
 pub mod accept;
+pub mod add_id;
 pub mod argmax;
 pub mod concat;
 pub mod copy_slot;
@@ -18,6 +19,7 @@ mod damage;
 pub mod elementwise;
 pub mod flash_attn;
 pub mod gated_delta_net;
+pub mod glu;
 pub mod mul_mat;
 pub mod norm;
 pub mod quantize;
@@ -26,7 +28,6 @@ pub mod rows;
 #[cfg(test)]
 mod slots;
 pub mod ssm_conv;
-pub mod swiglu;
 pub mod topk_moe;
 mod variant;
 pub mod weighted_sum;
@@ -124,7 +125,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Sigmoid => (Variant::Sigmoid, none),
         Op::Softplus => (Variant::Softplus, none),
         Op::Exp => (Variant::Exp, none),
-        Op::Swiglu => (Variant::Swiglu, none),
+        Op::Glu => (Variant::Glu, none),
         Op::Rope => (Variant::Rope, none),
         Op::SsmConv => (Variant::SsmConv, ssm_conv::plan(shapes)),
         Op::GatedDeltaNet => (gated_delta_net::variant(shapes), gated_delta_net::plan(shapes)),
@@ -138,6 +139,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::CopySlot => (Variant::CopySlot, none),
         Op::TopkMoe => (Variant::TopkMoe, none),
         Op::WeightedSum => (Variant::WeightedSum, none),
+        Op::AddId => (Variant::AddId, none),
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
     Ok(Plan { variant, vtcm })
@@ -177,7 +179,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::Sigmoid => elementwise::unary(elementwise::Function::Sigmoid, run),
         Variant::Softplus => elementwise::unary(elementwise::Function::Softplus, run),
         Variant::Exp => elementwise::unary(elementwise::Function::Exp, run),
-        Variant::Swiglu => swiglu::run(run),
+        Variant::Glu => glu::run(run),
         Variant::Rope => rope::run(run),
         Variant::SsmConv => ssm_conv::run(run),
         Variant::GatedDeltaNetWhole => gated_delta_net::run(gated_delta_net::Kind::Whole, run),
@@ -192,6 +194,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::CopySlot => copy_slot::run(run),
         Variant::TopkMoe => topk_moe::run(run),
         Variant::WeightedSum => weighted_sum::run(run),
+        Variant::AddId => add_id::run(run),
     }
 }
 

@@ -78,8 +78,8 @@ variants! {
     Softplus "softplus",
     /// EXP.
     Exp "exp",
-    /// SWIGLU.
-    Swiglu "swiglu",
+    /// GLU.
+    Glu "glu",
     /// ROPE.
     Rope "rope",
     /// SSM_CONV.
@@ -108,6 +108,8 @@ variants! {
     TopkMoe "topk_moe",
     /// WEIGHTED_SUM.
     WeightedSum "weighted_sum",
+    /// ADD_ID.
+    AddId "add_id",
 }
 
 impl Variant {

@@ -1,4 +1,4 @@
-//! What the templates of Llama, Gemma, Mistral and SmolLM3 do, in templates written for these tests. The
+//! What the templates of Llama, Gemma, Mistral, SmolLM3 and gpt-oss do, in templates written for these tests. The
 //! expected texts are those of Python's Jinja, set up as Hugging Face does.
 
 use super::*;
@@ -183,6 +183,94 @@ const SMOLLM3: &str = r#"{%- if enable_thinking is not defined -%}
 {%- endif -%}
 "#;
 
+/// gpt-oss: macros that call themselves and each other, rules of a system message as those of a developer, a
+/// search among the messages that follow, and thoughts of the last turn only.
+const GPT_OSS: &str = r#"{%- macro type_of(spec, required=[], nullable=false) -%}
+    {%- if spec.type == "array" -%}
+        {{- type_of(spec["items"]) + "[]" }}
+    {%- elif spec.type == "object" -%}
+        {{- "{" }}
+        {%- for name, inner in spec.properties.items() -%}
+            {{- name }}{{ "?" if name not in (required or []) }}: {{ type_of(inner, inner.required, nullable=inner.nullable) }}{{ ", " if not loop.last }}
+        {%- endfor -%}
+        {{- "}" }}
+    {%- elif spec.enum -%}
+        {{- '"' + spec.enum|join('" | "') + '"' }}
+    {%- else -%}
+        {{- spec.type }}
+    {%- endif -%}
+    {%- if nullable -%} {{- " | null" }} {%- endif -%}
+{%- endmacro -%}
+{%- macro first() -%}
+    {%- if model_identity is not defined -%}
+        {%- set model_identity = "You are a model." -%}
+    {%- endif -%}
+    {{- model_identity + "\n" }}
+    {{- "Current date: " + strftime_now("%Y-%m-%d") + "\n\n" }}
+    {%- if reasoning_effort is not defined -%}
+        {%- set reasoning_effort = "medium" -%}
+    {%- endif -%}
+    {{- "Reasoning: " + reasoning_effort }}
+{%- endmacro -%}
+{{- "<|start|>system<|message|>" }}{{ first() }}{{ "<|end|>" }}
+{%- if messages[0].role == "developer" or messages[0].role == "system" -%}
+    {%- set rules = messages[0].content -%}
+    {%- set turns = messages[1:] -%}
+{%- else -%}
+    {%- set rules = "" -%}
+    {%- set turns = messages -%}
+{%- endif -%}
+{%- if rules or tools -%}
+    {{- "<|start|>developer<|message|>" + rules }}
+    {%- if tools -%}
+        {{- "\n\nnamespace functions {\n" }}
+        {%- for tool in tools -%}
+            {%- set tool = tool.function -%}
+            {{- "type " + tool.name + " = (_: " + type_of(tool.parameters, tool.parameters.required) + ") => any;\n" }}
+        {%- endfor -%}
+        {{- "}" }}
+    {%- endif -%}
+    {{- "<|end|>" }}
+{%- endif -%}
+{%- set last = namespace(name=none) -%}
+{%- for message in turns -%}
+    {%- if message.role == "assistant" -%}
+        {%- if "<|channel|>" in message.content -%}
+            {{- raise_exception("thoughts have a field of their own") }}
+        {%- endif -%}
+        {%- if "tool_calls" in message -%}
+            {%- set later = namespace(answer=false) -%}
+            {%- for next in turns[loop.index:] -%}
+                {%- if next.role == "assistant" and "tool_calls" not in next -%}
+                    {%- set later.answer = true -%}
+                {%- endif -%}
+            {%- endfor -%}
+            {%- if message.thinking and not later.answer -%}
+                {{- "<|start|>assistant<|channel|>analysis<|message|>" + message.thinking + "<|end|>" }}
+            {%- endif -%}
+            {%- set call = message.tool_calls[0].function -%}
+            {{- "<|start|>assistant to=functions." + call.name + "<|channel|>commentary json<|message|>" }}
+            {{- call.arguments|tojson + "<|call|>" }}
+            {%- set last.name = call.name -%}
+        {%- elif loop.last and not add_generation_prompt -%}
+            {{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|return|>" }}
+        {%- else -%}
+            {{- "<|start|>assistant<|channel|>final<|message|>" + message.content + "<|end|>" }}
+            {%- set last.name = none -%}
+        {%- endif -%}
+    {%- elif message.role == "tool" -%}
+        {%- if last.name is none -%}
+            {{- raise_exception("nobody has called a tool") }}
+        {%- endif -%}
+        {{- "<|start|>functions." + last.name + " to=assistant<|channel|>commentary<|message|>" + message.content|tojson + "<|end|>" }}
+    {%- elif message.role == "user" -%}
+        {{- "<|start|>user<|message|>" + message.content + "<|end|>" }}
+    {%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+<|start|>assistant
+{%- endif -%}"#;
+
 fn compile(source: &str) -> ChatTemplate {
     ChatTemplate::new(source, "<s>", "</s>").unwrap()
 }
@@ -272,4 +360,48 @@ fn smollm3_thinks_unless_it_is_told_not_to() {
     assert_eq!(compile(SMOLLM3).render(&messages[1..2], &options()).unwrap(), expected);
     let off = compile(SMOLLM3).render(&messages[1..2], &options().with("enable_thinking", false)).unwrap();
     assert!(off.ends_with("assistant\n<think>\n\n</think>\n"), "{off}");
+}
+
+#[test]
+fn gpt_oss_has_channels_and_forgets_thoughts_of_turns_that_are_over() {
+    let mut call = Message::new("assistant", "");
+    call.extra.insert("thinking".to_owned(), json!("Look first."));
+    call.extra
+        .insert("tool_calls".to_owned(), json!([{"function": {"name": "look", "arguments": {"at": ["x"]}}}]));
+    let seen = Message::new("tool", "a cat");
+    let mut messages =
+        vec![Message::new("system", "Be brief."), Message::new("user", "Hi"), call.clone(), seen.clone()];
+    let schema = json!({
+        "type": "object",
+        "required": ["at"],
+        "properties": {
+            "at": {"type": "array", "items": {"type": "string"}},
+            "how": {"type": "string", "enum": ["near", "far"], "nullable": true},
+            "more": {"type": "object", "properties": {}},
+        },
+    });
+    let tools = options().with("tools", json!([{"function": {"name": "look", "parameters": schema}}]));
+    let system = |effort: &str| {
+        format!(
+            "<|start|>system<|message|>You are a model.\nCurrent date: 2000-02-29\n\nReasoning: {effort}<|end|>"
+        )
+    };
+    let developer = "<|start|>developer<|message|>Be brief.\n\nnamespace functions {\n\
+        type look = (_: {at: string[], how?: \"near\" | \"far\" | null, more?: {}}) => any;\n}<|end|>";
+    let turn = "<|start|>user<|message|>Hi<|end|>";
+    let thought = "<|start|>assistant<|channel|>analysis<|message|>Look first.<|end|>";
+    let called = "<|start|>assistant to=functions.look<|channel|>commentary json<|message|>{\"at\": [\"x\"]}<|call|>\
+        <|start|>functions.look to=assistant<|channel|>commentary<|message|>\"a cat\"<|end|>";
+    let next = "<|start|>assistant";
+    let found = compile(GPT_OSS).render(&messages, &tools).unwrap();
+    assert_eq!(found, format!("{}{developer}{turn}{thought}{called}{next}", system("medium")));
+
+    messages.extend(talk(&[("assistant", "A cat."), ("user", "Bye")]));
+    let found = compile(GPT_OSS).render(&messages[1..], &options().with("reasoning_effort", "high")).unwrap();
+    let answer =
+        "<|start|>assistant<|channel|>final<|message|>A cat.<|end|><|start|>user<|message|>Bye<|end|>";
+    assert_eq!(found, format!("{}{turn}{called}{answer}{next}", system("high")));
+
+    refusal(GPT_OSS, &[seen], "nobody has called a tool");
+    refusal(GPT_OSS, &talk(&[("assistant", "<|channel|>final")]), "thoughts have a field of their own");
 }

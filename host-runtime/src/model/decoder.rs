@@ -62,6 +62,9 @@ pub(super) struct Common {
     /// Name of the weight of the norm before the LM head: `output_norm.weight`, unless the architecture sets
     /// it.
     pub output_norm: &'static str,
+    /// Whether no model of the architecture has the embedding for its LM head: then a file without a head is
+    /// not whole.
+    pub never_tied: bool,
 }
 
 impl Common {
@@ -86,6 +89,7 @@ impl Common {
             rms_eps,
             embedding_scale: 1.0,
             output_norm: OUTPUT_NORM,
+            never_tied: false,
         })
     }
 }
@@ -117,8 +121,8 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common { n_embd, n_layer: _, n_mtp, n_ctx_train, rms_eps, embedding_scale, output_norm } = common;
-        let tied = gguf.tensor(HEAD).is_none();
+        let Common { n_embd, n_mtp, n_ctx_train, rms_eps, embedding_scale, output_norm, .. } = common;
+        let tied = gguf.tensor(HEAD).is_none() && !common.never_tied;
         let arch = arch.to_owned();
         Ok(Self {
             arch,
@@ -313,6 +317,7 @@ mod tests {
             rms_eps: 1e-6,
             embedding_scale,
             output_norm: OUTPUT_NORM,
+            never_tied: false,
         };
         let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();
         let (plan, id) = (model.weights(gguf).unwrap(), BufferId(0));

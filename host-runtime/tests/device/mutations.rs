@@ -57,7 +57,7 @@ fn base() -> Vec<u8> {
         op(Op::RmsNorm, &[0, 3], 1, &[eps]),
         op(Op::Add, &[0, 1], 2, &[]),
         op(Op::SsmConv, &[2, 8, 9], 10, &[]),
-        op(Op::Swiglu, &[2, 1], 6, &[0]),
+        op(Op::Glu, &[2, 1], 6, &[1]),
         op(Op::Argmax, &[6], 7, &[]),
         op(Op::SetRows, &[6, 7], 4, &[]),
         op(Op::Scale, &[10], 10, &[2f32.to_bits(), 1f32.to_bits()]),

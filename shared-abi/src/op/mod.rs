@@ -3,14 +3,15 @@
 //! An op is described in one file: its operands by name, its parameters, its shape rule, its flags. Shapes
 //! are written `{ne0, ne1, ne2, ne3}`, in ggml's order. Names and semantics are ggml's; where hexflash fuses
 //! or keeps state in its own layout, the file says so. The catalogue has some ops and parameters that no
-//! graph of today records: L2_NORM, EXP, CONCAT, the modes of ROPE besides NEOX, masks, soft caps and sinks
-//! of FLASH_ATTN_EXT.
+//! graph of today records: L2_NORM, EXP, CONCAT, the modes of ROPE besides NEOX, masks and soft caps of
+//! FLASH_ATTN_EXT.
 
 #[macro_use]
 mod operand;
 #[macro_use]
 mod param;
 pub mod accept;
+pub mod add_id;
 pub mod argmax;
 pub mod binary;
 pub mod concat;
@@ -20,6 +21,7 @@ mod explain;
 pub mod flash_attn;
 pub mod gated_delta_net;
 pub mod get_rows;
+pub mod glu;
 pub mod mul_mat;
 pub mod mul_mat_id;
 pub mod norm;
@@ -29,7 +31,6 @@ mod rule;
 pub mod set_rows;
 mod spec;
 pub mod ssm_conv;
-pub mod swiglu;
 pub mod topk_moe;
 pub mod unary;
 pub mod weighted_sum;
@@ -56,10 +57,10 @@ pub mod params {
     pub use super::copy_slot::CopySlot;
     pub use super::flash_attn::{FlashAttn, Visibility};
     pub use super::gated_delta_net::DeltaNet;
+    pub use super::glu::{Glu, GluKind};
     pub use super::norm::Norm;
     pub use super::rope::{Rope, RopeMode};
     pub use super::ssm_conv::SsmConv;
-    pub use super::swiglu::Swiglu;
     pub use super::topk_moe::{Gating, TopkMoe};
     pub use super::unary::Scale;
 }
@@ -77,7 +78,7 @@ impl Op {
             Self::Add | Self::Mul => binary::SPEC,
             Self::Scale => unary::SCALE,
             Self::Silu | Self::Sigmoid | Self::Softplus | Self::Exp => unary::SPEC,
-            Self::Swiglu => swiglu::SPEC,
+            Self::Glu => glu::SPEC,
             Self::Rope => rope::SPEC,
             Self::SsmConv => ssm_conv::SPEC,
             Self::GatedDeltaNet => gated_delta_net::SPEC,
@@ -92,6 +93,7 @@ impl Op {
             Self::MulMatId => mul_mat_id::SPEC,
             Self::TopkMoe => topk_moe::SPEC,
             Self::WeightedSum => weighted_sum::SPEC,
+            Self::AddId => add_id::SPEC,
         }
     }
 }

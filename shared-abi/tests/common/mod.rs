@@ -234,10 +234,10 @@ pub fn valid(op: Op) -> Case {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
             c.op(op, &[x], &[y], &none);
         }
-        Op::Swiglu => {
+        Op::Glu => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
-            c.op(op, &src, &[y], &params::Swiglu { swapped: 0 });
+            c.op(op, &src, &[y], &params::Glu::of(params::GluKind::Swiglu));
         }
         Op::Rope => {
             let x = c.cut(2, F32, [64, 2, 4, 1]);
@@ -309,6 +309,12 @@ pub fn valid(op: Op) -> Case {
             let src = [c.cut(2, F32, [32, 3, 4, 1]), c.cut(1, F32, [3, 4, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
             c.op(op, &src, &[y], &none);
+        }
+        Op::AddId => {
+            let (a, b) = (c.cut(2, F32, [32, 3, 4, 1]), c.fixed(F32, [32, 5, 1, 1]));
+            let ids = c.cut(1, I32, [3, 4, 1, 1]);
+            let y = c.cut(2, F32, [32, 3, 4, 1]);
+            c.op(op, &[a, b, ids], &[y], &none);
         }
         Op::KvAppend => {
             let (k, v) = (c.cut(2, F32, [64, 1, 4, 1]), c.cut(2, F32, [64, 1, 4, 1]));

@@ -56,6 +56,8 @@ struct Kind {
     convolutions: bool,
     /// Experts in place of the MLP, with a bias of their choice beside convolutions.
     experts: bool,
+    /// Sinks, windows in every other layer, and biases of all products, those of experts included.
+    oss: bool,
 }
 
 const QWEN3: Kind = Kind {
@@ -66,13 +68,15 @@ const QWEN3: Kind = Kind {
     gemma: false,
     convolutions: false,
     experts: false,
+    oss: false,
 };
 const GEMMA3: Kind = Kind { arch: "gemma3", gemma: true, ..QWEN3 };
 
 const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
+const GPT_OSS: Kind = Kind { arch: "gpt-oss", norms: false, biases: true, experts: true, oss: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 9] = [
+const TARGETS: [(Kind, Head); 10] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
@@ -82,6 +86,7 @@ const TARGETS: [(Kind, Head); 9] = [
     (LFM2, Head::Tied),
     (Kind { arch: "qwen3moe", experts: true, ..QWEN3 }, Head::Tied),
     (Kind { arch: "lfm2moe", experts: true, ..LFM2 }, Head::Tied),
+    (GPT_OSS, Head::Untied),
 ];
 
 impl Kind {
@@ -161,14 +166,14 @@ impl Weights {
             self.file.kv(&format!("{arch}.expert_gating_func"), 2u32);
             self.file.kv(&format!("{arch}.leading_dense_block_count"), 1u32);
         }
-        if kind.gemma {
+        if kind.gemma || kind.oss {
             self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
             self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
         }
         for i in 0..layers {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
-            self.norm(&name("ffn_norm"), WIDTH);
+            self.norm(&name(if kind.oss { "post_attention_norm" } else { "ffn_norm" }), WIDTH);
             if kind.has_experts(i) {
                 self.experts(kind, i);
             } else {
@@ -198,6 +203,10 @@ impl Weights {
                     self.add(&format!("blk.{i}.attn_{matrix}.bias"), &[heads * HEAD], 0.0, 0.3);
                 }
             }
+            if kind.oss {
+                self.add(&format!("blk.{i}.attn_output.bias"), &[WIDTH], 0.0, 0.1);
+                self.add(&name("attn_sinks"), &[HEADS], 0.0, 2.0);
+            }
             self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
         }
         if kind.divisors {
@@ -218,6 +227,12 @@ impl Weights {
         tensor(&name("down_exps"), &[EXPERT_MLP, WIDTH, EXPERTS], 1.0);
         if kind.convolutions {
             self.add(&format!("blk.{layer}.exp_probs_b.bias"), &[EXPERTS], 0.0, 0.3);
+        }
+        if kind.oss {
+            for (matrix, n) in [("gate", EXPERT_MLP), ("up", EXPERT_MLP), ("down", WIDTH)] {
+                self.add(&format!("blk.{layer}.ffn_{matrix}_exps.bias"), &[n, EXPERTS], 0.0, 0.3);
+            }
+            self.add(&format!("blk.{layer}.ffn_gate_inp.bias"), &[EXPERTS], 0.0, 0.3);
         }
     }
 
@@ -393,8 +408,17 @@ fn straight(engine: &mut Engine, text: &[u32]) -> (Vec<f32>, Snapshot) {
 
 #[test]
 fn sequences_of_short_convolutions_share_steps() {
+    sequences_share_steps(LFM2, Head::Tied);
+}
+
+#[test]
+fn sequences_with_sinks_and_windows_share_steps() {
+    sequences_share_steps(GPT_OSS, Head::Untied);
+}
+
+fn sequences_share_steps(kind: Kind, head: Head) {
     let dir = tempfile::tempdir().unwrap();
-    let gguf = target(dir.path(), LFM2, Head::Tied);
+    let gguf = target(dir.path(), kind, head);
     let mut alone = engine(&gguf, None, false);
     let options = EngineOptions { sequences: 3, speculate: true, ..EngineOptions::default() };
     let mut engine = engine_with(&gguf, None, &options);

@@ -163,10 +163,12 @@ impl OneOp {
                 let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
                 p.operands(&[x], y, &params::Norm { eps: 1e-6 });
             }
-            Op::Swiglu => {
+            // B is the kind.
+            Op::Glu => {
+                let kind = params::GluKind::parse(b).ok_or(NOT_A_CASE)?;
                 let (gate, up) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
                 let y = p.tensor(F32, rows, Some(1))?;
-                p.operands(&[gate, up], y, &params::Swiglu { swapped: 0 });
+                p.operands(&[gate, up], y, &params::Glu::of(kind));
             }
             Op::Rope => {
                 let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);

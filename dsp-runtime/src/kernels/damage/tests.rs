@@ -1,7 +1,7 @@
 //! No op turns NaN or infinity into numbers, in any setup; and those that must say so do.
 
 use half::f16;
-use hexflash_abi::op::params::{FlashAttn, Norm, Rope, RopeMode, Scale, Swiglu, Visibility};
+use hexflash_abi::op::params::{FlashAttn, Glu, GluKind, Norm, Rope, RopeMode, Scale, Visibility};
 use hexflash_abi::op::{Op, params};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
@@ -364,9 +364,10 @@ fn nan_stays_nan_in_every_other_op() {
                     only(&unary(setup, op, &x, &[&other], &[0u32; 0]), op);
                     only(&unary(setup, op, &other, &[&x], &[0u32; 0]), op);
                 }
-                let p = Swiglu { swapped: 0 };
-                only(&unary(setup, Op::Swiglu, &x, &[&other], &p), Op::Swiglu);
-                only(&unary(setup, Op::Swiglu, &other, &[&x], &p), Op::Swiglu);
+                for p in [Glu::of(GluKind::Swiglu), Glu::of(GluKind::Geglu), Glu::swiglu_oai(1.702, 7.0)] {
+                    only(&unary(setup, Op::Glu, &x, &[&other], &p), Op::Glu);
+                    only(&unary(setup, Op::Glu, &other, &[&x], &p), Op::Glu);
+                }
                 only(&unary(setup, Op::Cpy, &x, &[], &[0u32; 0]), Op::Cpy);
             }
         }

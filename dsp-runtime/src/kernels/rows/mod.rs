@@ -54,7 +54,7 @@ pub fn set_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
 
 /// The id at `i`, as a row of `of`.
 #[inline(always)]
-fn row_id(ids: &View, i: [usize; 3], of: &View) -> Result<usize, Fault> {
+pub(super) fn row_id(ids: &View, i: [usize; 3], of: &View) -> Result<usize, Fault> {
     let id = ids.int([i[0], i[1], i[2], 0]);
     match usize::try_from(id) {
         Ok(row) if row < of.ne[1] => Ok(row),

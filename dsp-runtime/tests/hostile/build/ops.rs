@@ -46,20 +46,26 @@ impl Builder<'_> {
                 // In place of one is refused if the other overlaps it otherwise.
                 self.op(op, &[Some(a), Some(b)], &[y], &NOTHING);
             }
-            Op::Swiglu => {
+            Op::Glu => {
                 let n = self.length();
+                let p = self.random.pick(&[
+                    params::Glu::of(params::GluKind::Swiglu),
+                    params::Glu::of(params::GluKind::Geglu),
+                    params::Glu::swiglu_oai(1.702, 7.0),
+                    params::Glu::swiglu_oai(-1e38, 0.0),
+                ]);
                 let mut shape = self.rows(n);
                 if self.random.chance(50) {
                     let (a, b) = (self.input(shape)?, self.input(shape)?);
                     let y = self.like(b, shape)?;
-                    self.op(op, &[Some(a), Some(b)], &[y], &params::Swiglu { swapped: 0 });
+                    self.op(op, &[Some(a), Some(b)], &[y], &p);
                 } else {
                     shape.0[0] = 2 * n;
                     let a = self.input(shape)?;
                     shape.0[0] = n;
                     let y = self.put(F32, shape, Use::Output)?;
                     let swapped = self.random.below(2) as u32;
-                    self.op(op, &[Some(a)], &[y], &params::Swiglu { swapped });
+                    self.op(op, &[Some(a)], &[y], &params::Glu { swapped, ..p });
                 }
             }
             Op::Quantize => {
@@ -129,6 +135,15 @@ impl Builder<'_> {
                 let weights = self.input(Shape([used, m, 1, 1], axis(1)))?;
                 let y = self.put(F32, Shape([n, m, 1, 1], axis(1)), Use::Output)?;
                 self.op(op, &[Some(x), Some(weights)], &[y], &NOTHING);
+            }
+            Op::AddId => {
+                let (n, used, experts, (m, axis)) = (self.length(), self.few(), self.few(), self.tokens());
+                let shape = Shape([n, used, m, 1], axis(2));
+                let a = self.input(shape)?;
+                let b = self.put(F32, Shape::fixed([n, experts, 1, 1]), Use::Input)?;
+                let ids = self.ids(Shape([used, m, 1, 1], axis(1)), experts)?;
+                let y = self.like(a, shape)?;
+                self.op(op, &[Some(a), Some(b), Some(ids)], &[y], &NOTHING);
             }
             Op::Rope => self.rope()?,
             Op::SsmConv => {

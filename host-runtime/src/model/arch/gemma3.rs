@@ -1,7 +1,7 @@
 //! Gemma 3 (text): layers that see a window of the context, some that see all of it; norms before and after
 //! everything that a layer adds, and a gated MLP with GELU.
 
-use crate::gguf::Value;
+use super::windows::windows;
 use crate::model::block::{Activation, Attention, Biases, Layer, Mixer, Mlp, Norms, Rope};
 use crate::model::decoder::Common;
 use crate::model::error::ModelError;
@@ -25,11 +25,8 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
     let width = if n_layer == LAYERS_27B { n_embd / attention.n_head } else { attention.key_dim };
     let attention = Attention { scale: 1.0 / (width as f32).sqrt(), ..attention };
     // Positions within a window are not stretched.
-    let freq_base = keys.finite("rope.freq_base_swa", 10_000.0)?;
-    if freq_base <= 0.0 {
-        return Err(keys.bad("rope.freq_base_swa", freq_base, "more than 0"));
-    }
-    let near = attention.rope.clone().map(|rope| Rope { freq_base, freq_scale: 1.0, ..rope });
+    let near = |rope| Rope { freq_scale: 1.0, ..rope }.in_windows(keys, 10_000.0);
+    let near = attention.rope.clone().map(near).transpose()?;
     let mlp = Mlp { activation: Activation::Gelu, ..Mlp::read(keys, n_embd)? };
     let norms = Norms {
         after_mixer: Some("post_attention_norm.weight"),
@@ -41,25 +38,6 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
         let attention = Attention { rope, window, bias: Biases::of(keys, i), ..attention.clone() };
         Layer { n_embd, norms, mixer: Mixer::Attention(attention), mlp: mlp.clone().into() }
     };
-    Ok(windows(keys, n_layer)?.into_iter().enumerate().map(layer).collect())
-}
-
-/// Of each layer, the tokens that a query sees; 0 for all.
-fn windows(keys: &Keys<'_>, n_layer: u32) -> Result<Vec<u32>, ModelError> {
-    let (meta, name) = (keys.meta(), "attention.sliding_window_pattern");
-    let window = meta.u32_or(&keys.key("attention.sliding_window"), 0)?;
-    let windowed: Vec<bool> = match meta.get(&keys.key(name)) {
-        Some(Value::Array(_)) => {
-            let flags = meta.array_bool(&keys.key(name))?.unwrap_or_default();
-            if (flags.len() as u64) < u64::from(n_layer) {
-                return Err(keys.bad(name, format!("{} flags", flags.len()), &n_layer.to_string()));
-            }
-            flags
-        }
-        _ => match meta.u32_or(&keys.key(name), PERIOD)? {
-            0 => vec![true; n_layer as usize],
-            period => (1..=n_layer).map(|n| !n.is_multiple_of(period)).collect(),
-        },
-    };
-    Ok(windowed.into_iter().take(n_layer as usize).map(|near| if near { window } else { 0 }).collect())
+    let window = keys.meta().u32_or(&keys.key("attention.sliding_window"), 0)?;
+    Ok(windows(keys, n_layer, window, PERIOD)?.into_iter().enumerate().map(layer).collect())
 }

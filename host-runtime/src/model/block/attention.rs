@@ -36,6 +36,8 @@ pub struct Attention {
     pub norm: Option<f32>,
     /// What is added to the products.
     pub bias: Biases,
+    /// Whether each query head has a logit of its own that takes a share of the softmax, and gives no value.
+    pub sinks: bool,
     /// Factor on q.k.
     pub scale: f32,
     /// Tokens that a query sees, itself included; 0 for all.
@@ -81,6 +83,9 @@ pub struct Biases {
 }
 
 impl Biases {
+    /// All of them.
+    pub(in crate::model) const ALL: Self = Self { q: true, k: true, v: true, output: true };
+
     /// Those that the file has for a layer.
     pub(in crate::model) fn of(keys: &Keys<'_>, layer: usize) -> Self {
         let has = |tensor: &str| keys.has_tensor(&Scope::TARGET.layer(layer).name(tensor));
@@ -94,9 +99,10 @@ const Q_BIAS: &str = "attn_q.bias";
 const K_BIAS: &str = "attn_k.bias";
 const V_BIAS: &str = "attn_v.bias";
 const OUTPUT_BIAS: &str = "attn_output.bias";
+const SINKS: &str = "attn_sinks.weight";
 
 impl Attention {
-    /// Reads the hyper-parameters: causal, without bias, window or gate, scaled by 1 / sqrt(key_dim), with
+    /// Reads the hyper-parameters: causal, without bias, sinks, window or gate, scaled by 1 / sqrt(key_dim), with
     /// norms of queries and keys.
     ///
     /// # Errors
@@ -144,6 +150,7 @@ impl Attention {
             rope: Some(Rope::read(keys, key_dim, n_ctx_train)?),
             norm: Some(eps),
             bias: Biases::default(),
+            sinks: false,
             scale: 1.0 / (key_dim as f32).sqrt(),
             window: 0,
             visibility: Visibility::Causal,
@@ -261,6 +268,9 @@ impl Mix for Attention {
         if let Some(rope) = &self.rope {
             rope.weights(plan, scope)?;
         }
+        if self.sinks {
+            plan.add(scope, SINKS, &[self.n_head], Form::Plain)?;
+        }
         plan.add(scope, "attn_output.weight", &[self.n_head * self.value_dim, self.n_embd], Form::Tiled)
     }
 
@@ -297,7 +307,8 @@ impl Mix for Attention {
             softcap: 0.0,
             max_bias: 0.0,
         };
-        let y = g.attend([q, k, v], caches, attn);
+        let sinks = self.sinks.then(|| scope.label(SINKS));
+        let y = g.attend([q, k, v], caches, sinks.as_deref(), attn);
         if let Some(gate) = gate {
             g.apply(Op::Sigmoid, gate);
             g.update(Op::Mul, y, gate);

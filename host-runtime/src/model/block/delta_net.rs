@@ -4,7 +4,7 @@
 //! factors (keys, deltas, decays) and the inputs of their convolution lie on tapes, and the next step folds
 //! those that count.
 
-use hexflash_abi::op::params::{self, Swiglu};
+use hexflash_abi::op::params::{self, Glu, GluKind};
 use hexflash_abi::op::{MAX_STATE, MAX_TAPS};
 use hexflash_abi::{DType, Op};
 
@@ -154,7 +154,7 @@ impl Mix for DeltaNet {
 
         g.rms_norm_into(o, &scope.label("ssm_norm.weight"), self.eps, o);
         let z = g.heads(z, 0, s, hv, 4 * s);
-        g.rec.op_with(Op::Swiglu, &[Some(z), Some(o)], &[o], &Swiglu { swapped: 0 });
+        g.gated([z, o], Glu::of(GluKind::Swiglu), o);
         let o = g.joined(o);
         g.linear(o, &scope.label("ssm_out.weight"))
     }

@@ -1,7 +1,6 @@
 //! The gated MLP: down(f(gate a) * up a).
 
-use hexflash_abi::Op;
-use hexflash_abi::op::params::{Scale, Swiglu};
+use hexflash_abi::op::params::{Glu, GluKind};
 
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
@@ -10,11 +9,6 @@ use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlanner;
 use crate::record::Tensor;
 use crate::weights::Form;
-
-/// GELU by ggml's definition, x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), as ops give it: x times
-/// the sigmoid of x * (bias + scale * x^2), where the bias is 2 sqrt(2 / pi), and the scale 0.044715 times
-/// that.
-const GELU: Scale = Scale { scale: 0.071_354_82, bias: 1.595_769 };
 
 /// A gated MLP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +28,20 @@ pub enum Activation {
     Silu,
     /// x times the share of a normal distribution below x, nearly.
     Gelu,
+    /// x * sigmoid(1.702 x) with x at most 7; what it is multiplied by is kept between -7 and 7, and is 1 more.
+    /// gpt-oss has it.
+    ClampedSilu,
+}
+
+impl Activation {
+    /// The op between the matrices: f(gate) * up.
+    pub(super) const fn glu(self) -> Glu {
+        match self {
+            Self::Silu => Glu::of(GluKind::Swiglu),
+            Self::Gelu => Glu::of(GluKind::Geglu),
+            Self::ClampedSilu => Glu::swiglu_oai(1.702, 7.0),
+        }
+    }
 }
 
 impl Mlp {
@@ -71,20 +79,7 @@ impl Mlp {
     ) -> Tensor {
         let parts = g.project(a, &scope.label(&input(suffix)));
         let y = g.activation_like(a, self.n_ff);
-        let [gate, up] = [parts[0], parts[1]];
-        match self.activation {
-            Activation::Silu => {
-                g.rec.op_with(Op::Swiglu, &[Some(gate), Some(up)], &[y], &Swiglu { swapped: 0 });
-            }
-            Activation::Gelu => {
-                g.rec.op(Op::Mul, &[gate, gate], y);
-                g.rec.op_with(Op::Scale, &[Some(y)], &[y], &GELU);
-                g.update(Op::Mul, y, gate);
-                g.apply(Op::Sigmoid, y);
-                g.update(Op::Mul, y, gate);
-                g.update(Op::Mul, y, up);
-            }
-        }
+        g.gated([parts[0], parts[1]], self.activation.glu(), y);
         g.linear(y, &scope.label(&matrix("down", suffix)))
     }
 }

@@ -5,9 +5,9 @@
 
 use hexflash_abi::Op;
 use hexflash_abi::op::MAX_EXPERTS;
-use hexflash_abi::op::params::{Gating, Swiglu, TopkMoe};
+use hexflash_abi::op::params::{Gating, TopkMoe};
 
-use super::mlp::Mlp;
+use super::mlp::{Activation, Mlp};
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::keys::Keys;
@@ -29,6 +29,10 @@ pub struct Moe {
     pub n_used: u32,
     /// How they are chosen.
     pub router: Router,
+    /// The function of their gates.
+    pub activation: Activation,
+    /// Whether something is added to the products: to those of the router and to all of the experts'.
+    pub biases: bool,
     /// An expert that every token goes to, whose output a gate of its own scales.
     pub shared: Option<Mlp>,
 }
@@ -55,6 +59,11 @@ const GATE_UP: &str = "ffn_gate_up_exps.weight";
 const GATE: &str = "ffn_gate_exps.weight";
 const UP: &str = "ffn_up_exps.weight";
 const DOWN: &str = "ffn_down_exps.weight";
+/// What is added to the products of the router, and to those of each expert.
+const ROUTER_BIAS: &str = "ffn_gate_inp.bias";
+const GATE_BIAS: &str = "ffn_gate_exps.bias";
+const UP_BIAS: &str = "ffn_up_exps.bias";
+const DOWN_BIAS: &str = "ffn_down_exps.bias";
 /// The gate of the expert that all tokens share, and what the names of its matrices end with.
 const SHARED_GATE: &str = "ffn_gate_inp_shexp.weight";
 const SHARED: &str = "_shexp";
@@ -65,7 +74,7 @@ impl Router {
 }
 
 impl Moe {
-    /// Reads the hyper-parameters, without a shared expert.
+    /// Reads the hyper-parameters: with SiLU, without biases or a shared expert.
     ///
     /// # Errors
     /// A key is missing or out of range.
@@ -85,7 +94,8 @@ impl Moe {
             0 => (keys.require("feed_forward_length")? / n_used).max(1),
             _ => keys.require(width)?,
         };
-        Ok(Self { n_embd, n_ff, n_expert, n_used, router, shared: None })
+        let activation = Activation::Silu;
+        Ok(Self { n_embd, n_ff, n_expert, n_used, router, activation, biases: false, shared: None })
     }
 
     /// Plans the weights.
@@ -109,6 +119,12 @@ impl Moe {
             plan.add(scope, UP, &[n_embd, n_ff, n_expert], Form::Tiled)?;
         }
         plan.add(scope, DOWN, &[n_ff, n_embd, n_expert], Form::Tiled)?;
+        if self.biases {
+            plan.add(scope, ROUTER_BIAS, &[n_expert], Form::Plain)?;
+            for (name, n) in [(GATE_BIAS, n_ff), (UP_BIAS, n_ff), (DOWN_BIAS, n_embd)] {
+                plan.add(scope, name, &[n, n_expert], Form::Plain)?;
+            }
+        }
         let Some(shared) = &self.shared else { return Ok(()) };
         plan.add(scope, SHARED_GATE, &[n_embd], Form::Tiled)?;
         shared.weights(plan, scope, SHARED)
@@ -133,6 +149,10 @@ impl Moe {
     fn route(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> [Tensor; 2] {
         let Router { gating, bias, normalize, scale } = self.router;
         let logits = g.linear(a, &scope.label(ROUTER));
+        if self.biases {
+            let bias = g.weight(&scope.label(ROUTER_BIAS));
+            g.update(Op::Add, logits, bias);
+        }
         let bias = bias.then(|| g.weight(&scope.label(BIAS)));
         let ids = g.integers_like(a, self.n_used);
         let weights = g.activation_like(a, self.n_used);
@@ -150,8 +170,19 @@ impl Moe {
         } else {
             [GATE, UP].map(|name| g.linear_by_id(a, ids, &scope.label(name)))
         };
+        self.add_bias(g, scope, gate, ids, GATE_BIAS);
+        self.add_bias(g, scope, up, ids, UP_BIAS);
         let y = g.activation_of_each(ids, self.n_ff);
-        g.rec.op_with(Op::Swiglu, &[Some(gate), Some(up)], &[y], &Swiglu { swapped: 0 });
-        g.linear_each_by_id(y, ids, &scope.label(DOWN))
+        g.gated([gate, up], self.activation.glu(), y);
+        let y = g.linear_each_by_id(y, ids, &scope.label(DOWN));
+        self.add_bias(g, scope, y, ids, DOWN_BIAS);
+        y
+    }
+
+    /// Adds the biases of the chosen experts to {n,n_used,t}, if they have some.
+    fn add_bias(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor, ids: Tensor, name: &str) {
+        if self.biases {
+            g.add_by_id(x, ids, &scope.label(name));
+        }
     }
 }

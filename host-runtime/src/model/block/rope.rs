@@ -47,12 +47,7 @@ impl Rope {
         let meta = keys.meta();
         // llama.cpp's defaults: a factor without a type is a linear one.
         let kind = meta.str_opt(&keys.key("rope.scaling.type"))?.unwrap_or("linear");
-        let freq_base = keys.finite("rope.freq_base", 10_000.0)?;
-        // YaRN divides by the logarithm of the base.
-        let least = if kind == "yarn" { 1.0 } else { 0.0 };
-        if freq_base <= least {
-            return Err(keys.bad("rope.freq_base", freq_base, &format!("more than {least}")));
-        }
+        let freq_base = Self::base(keys, "rope.freq_base", 10_000.0, kind == "yarn")?;
         let factor = match kind {
             "none" => 1.0,
             "linear" | "yarn" => Self::factor(keys)?,
@@ -83,6 +78,23 @@ impl Rope {
             attn_factor,
             n_ctx_orig,
         })
+    }
+
+    /// The same with the base of layers that see a window of the context, which is `default` where the file
+    /// does not say.
+    ///
+    /// # Errors
+    /// It is out of range.
+    pub(in crate::model) fn in_windows(self, keys: &Keys<'_>, default: f32) -> Result<Self, ModelError> {
+        let freq_base = Self::base(keys, "rope.freq_base_swa", default, self.ext_factor != 0.0)?;
+        Ok(Self { freq_base, ..self })
+    }
+
+    /// A base of angles. YaRN divides by its logarithm.
+    fn base(keys: &Keys<'_>, name: &str, default: f32, yarn: bool) -> Result<f32, ModelError> {
+        let base = keys.finite(name, default)?;
+        let least = if yarn { 1.0 } else { 0.0 };
+        if base > least { Ok(base) } else { Err(keys.bad(name, base, &format!("more than {least}"))) }
     }
 
     /// The factor by which positions are divided.

@@ -63,6 +63,17 @@ impl Graph<'_> {
         y
     }
 
+    /// Adds to each row of x{n,n_used,t} the row of the weight {n,n_expert} that ids{n_used,t} name, in place.
+    pub(in crate::model) fn add_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) {
+        let w = self.weight(weight);
+        self.rec.op(Op::AddId, &[x, w, ids], x);
+    }
+
+    /// f(gate) * up, into `y`, which may be either.
+    pub(in crate::model) fn gated(&mut self, [gate, up]: [Tensor; 2], glu: params::Glu, y: Tensor) {
+        self.rec.op_with(Op::Glu, &[Some(gate), Some(up)], &[y], &glu);
+    }
+
     /// x(0) w(0) + x(1) w(1) + .. of each token: x{n,n_used,t}, weights{n_used,t} -> {n,t}.
     pub(in crate::model) fn weighted_sum(&mut self, x: Tensor, weights: Tensor) -> Tensor {
         let [n, ..] = self.rec.ne(x);
@@ -129,16 +140,19 @@ impl Graph<'_> {
         self.rec.view(x, offset, [d, h, t, 1], [4, stride, row, 0], axis)
     }
 
-    /// Appends k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}.
+    /// Appends k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}. `sinks` is a weight {h}.
     pub(in crate::model) fn attend(
         &mut self,
         [q, k, v]: [Tensor; 3],
         [k_cache, v_cache]: [Tensor; 2],
+        sinks: Option<&str>,
         attn: params::FlashAttn,
     ) -> Tensor {
         let ([_, h, t, _], [dv, ..]) = (self.rec.ne(q), self.rec.ne(v));
         let y = self.activation([dv, h, t, 1], Some(2));
-        self.rec.op_with(Op::FlashAttnExt, &[q, k_cache, v_cache, k, v].map(Some), &[y], &attn);
+        let sinks = sinks.map(|sinks| self.weight(sinks));
+        let src = [Some(q), Some(k_cache), Some(v_cache), Some(k), Some(v), None, sinks];
+        self.rec.op_with(Op::FlashAttnExt, &src, &[y], &attn);
         y
     }
 

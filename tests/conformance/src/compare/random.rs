@@ -41,15 +41,18 @@ pub enum Architecture {
     Qwen35moe,
     /// lfm2 with experts behind the first layers
     Lfm2moe,
+    /// Sinks and windows, experts, and biases of all matrices
+    GptOss,
 }
 
 impl Architecture {
-    /// The architecture that it is, but for its experts.
+    /// The architecture that it is, or is most like, but for its experts.
     fn dense(self) -> Self {
         match self {
             Self::Qwen3moe => Self::Qwen3,
             Self::Qwen35moe => Self::Qwen35,
             Self::Lfm2moe => Self::Lfm2,
+            Self::GptOss => Self::Llama,
             Self::Qwen35
             | Self::Qwen3
             | Self::Llama
@@ -73,6 +76,7 @@ impl Architecture {
             Self::Qwen3moe => "qwen3moe",
             Self::Qwen35moe => "qwen35moe",
             Self::Lfm2moe => "lfm2moe",
+            Self::GptOss => "gpt-oss",
         }
     }
 
@@ -83,13 +87,14 @@ impl Architecture {
             Self::Qwen3 | Self::Qwen2 | Self::Qwen3moe => "qwen2",
             Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
             Self::Lfm2 | Self::Lfm2moe => "lfm2",
+            Self::GptOss => "gpt-4o",
         }
     }
 
     /// The norm before the MLP.
     fn mlp_norm(self) -> &'static str {
         match self {
-            Self::Qwen35 | Self::Qwen35moe => "post_attention_norm.weight",
+            Self::Qwen35 | Self::Qwen35moe | Self::GptOss => "post_attention_norm.weight",
             Self::Qwen3
             | Self::Llama
             | Self::Qwen2
@@ -112,7 +117,8 @@ impl Architecture {
             | Self::Smollm3
             | Self::Gemma3
             | Self::Qwen3moe
-            | Self::Qwen35moe => "output_norm.weight",
+            | Self::Qwen35moe
+            | Self::GptOss => "output_norm.weight",
         }
     }
 
@@ -126,7 +132,7 @@ impl Architecture {
             | Self::Qwen3moe
             | Self::Qwen35moe
             | Self::Lfm2moe => true,
-            Self::Llama | Self::Qwen2 | Self::Smollm3 => false,
+            Self::Llama | Self::Qwen2 | Self::Smollm3 | Self::GptOss => false,
         }
     }
 
@@ -137,6 +143,7 @@ impl Architecture {
             Self::Qwen3 | Self::Qwen2 | Self::Gemma3 | Self::Lfm2 | Self::Qwen3moe | Self::Lfm2moe => 1e6,
             Self::Llama => 1e4,
             Self::Smollm3 => 5e6,
+            Self::GptOss => 1.5e5,
         }
     }
 }
@@ -203,7 +210,8 @@ pub enum WeightType {
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ModelShape {
     /// Architecture; only qwen35 has linear attention, and the options for it mean nothing elsewhere; only
-    /// qwen35 and lfm2 have convolutions; qwen3moe, qwen35moe and lfm2moe are these with experts
+    /// qwen35 and lfm2 have convolutions; qwen3moe, qwen35moe and lfm2moe are these with experts, gpt-oss has
+    /// some too
     #[arg(long = "arch", value_enum, default_value_t = Architecture::Qwen35, value_name = "NAME")]
     pub architecture: Architecture,
     /// Layers
@@ -255,6 +263,9 @@ pub struct ModelShape {
     /// Type of the embedding, and of the head [default: that of the other matrices]
     #[arg(long, value_enum, value_name = "TYPE")]
     pub embedding_type: Option<WeightType>,
+    /// Type of the experts [default: that of the other matrices]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub expert_type: Option<WeightType>,
     /// Give the model a head of its own, rather than the embedding
     #[arg(long)]
     pub untied: bool,
@@ -300,14 +311,15 @@ impl ModelShape {
             | Architecture::Lfm2
             | Architecture::Qwen3moe
             | Architecture::Qwen35moe
-            | Architecture::Lfm2moe => Mixer::Attention,
+            | Architecture::Lfm2moe
+            | Architecture::GptOss => Mixer::Attention,
         }
     }
 
     /// Whether layer `i` has experts.
     fn has_experts(&self, i: u32) -> bool {
         match self.architecture {
-            Architecture::Qwen3moe | Architecture::Qwen35moe => true,
+            Architecture::Qwen3moe | Architecture::Qwen35moe | Architecture::GptOss => true,
             Architecture::Lfm2moe => i >= self.dense_layers,
             Architecture::Qwen35
             | Architecture::Qwen3
@@ -451,13 +463,18 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
                     add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
                 }
                 let bias = Fill::Around(0.0, 0.5);
-                if s.biases || dense == Architecture::Qwen2 {
+                let all_biases = s.biases || s.architecture == Architecture::GptOss;
+                if all_biases || dense == Architecture::Qwen2 {
                     add("attn_q.bias", &[per_query * q * head], bias);
                     add("attn_k.bias", &[kv * head], bias);
                     add("attn_v.bias", &[kv * head], bias);
                 }
-                if s.biases {
+                if all_biases {
                     add("attn_output.bias", &[e], bias);
+                }
+                if s.architecture == Architecture::GptOss {
+                    // Some take most of a row, others next to nothing.
+                    add("attn_sinks.weight", &[q], Fill::Around(0.0, 3.0));
                 }
                 add("attn_output.weight", &[q * head, e], Fill::Matrix(BRANCH));
             }
@@ -500,7 +517,9 @@ fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
         add("ffn_gate_exps.weight", &[e, f, n], Fill::Matrix(1.0));
         add("ffn_up_exps.weight", &[e, f, n], Fill::Matrix(1.0));
     }
-    add("ffn_down_exps.weight", &[f, e, n], Fill::Matrix(2.0 * BRANCH));
+    // The gate of gpt-oss makes values of about ten where biases bring it to its bounds.
+    let gain = if s.architecture == Architecture::GptOss { 0.2 } else { 2.0 };
+    add("ffn_down_exps.weight", &[f, e, n], Fill::Matrix(gain * BRANCH));
     match s.architecture {
         Architecture::Qwen35moe => {
             add("ffn_gate_inp_shexp.weight", &[e], Fill::Around(0.0, 2.0 / (e as f32).sqrt()));
@@ -510,6 +529,13 @@ fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
         }
         // Enough to change the choice.
         Architecture::Lfm2moe => add("exp_probs_b.bias", &[n], Fill::Around(0.0, 0.3)),
+        Architecture::GptOss => {
+            add("ffn_gate_inp.bias", &[n], Fill::Around(0.0, 0.5));
+            // To the bounds at 7 and beyond.
+            add("ffn_gate_exps.bias", &[f, n], Fill::Around(0.0, 4.0));
+            add("ffn_up_exps.bias", &[f, n], Fill::Around(0.0, 4.0));
+            add("ffn_down_exps.bias", &[e, n], Fill::Around(0.0, 0.1));
+        }
         Architecture::Qwen3moe
         | Architecture::Qwen35
         | Architecture::Qwen3
@@ -528,7 +554,8 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
     let (ty, values) = match fill {
         Fill::Matrix(gain) => {
             let outer = s.embedding_type.filter(|_| !name.starts_with("blk."));
-            let ty = matrix_type(outer.unwrap_or(s.weights), name, k);
+            let expert = s.expert_type.filter(|_| name.contains("_exps."));
+            let ty = matrix_type(outer.or(expert).unwrap_or(s.weights), name, k);
             if !k.is_multiple_of(ty.block_len() as u64) {
                 let (len, ty) = (ty.block_len(), ty.name());
                 return Err(format!("rows of {k} in {name} are not whole blocks of {len}, as {ty} needs"));
@@ -691,7 +718,10 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
     if s.window > 0 {
         numbers.push(("attention.sliding_window", s.window));
     }
-    if dense == Architecture::Gemma3 {
+    // Files of gpt-oss do not say it.
+    let says_pattern =
+        dense == Architecture::Gemma3 || s.architecture == Architecture::GptOss && s.interval != 2;
+    if says_pattern {
         numbers.push(("attention.sliding_window_pattern", s.interval));
     }
     if s.architecture != dense {

@@ -29,6 +29,7 @@ const BASE: ModelShape = ModelShape {
     context: 256,
     weights: WeightType::Q8_0,
     embedding_type: None,
+    expert_type: None,
     untied: false,
     biases: false,
     scaling: None,
@@ -123,6 +124,24 @@ const LFM2MOE: ModelShape = ModelShape {
     used: 4,
     expert_ff: 192,
     ..LFM2
+};
+
+/// gpt-oss's, narrower: windows of 24 in every other layer, eight queries to a key, as in both sizes.
+const GPT_OSS: ModelShape = ModelShape {
+    architecture: Architecture::GptOss,
+    layers: 4,
+    interval: 2,
+    heads: 16,
+    kv_heads: 2,
+    head: 64,
+    window: 24,
+    width: 576,
+    experts: 16,
+    used: 4,
+    expert_ff: 192,
+    scaling: Some(Scaling::Yarn),
+    untied: true,
+    ..DENSE
 };
 
 /// All of them.
@@ -357,6 +376,40 @@ pub const SHAPES: &[Named] = &[
     Named {
         name: "moe-lfm2-all-experts-f16-untied",
         model: ModelShape { experts: 3, used: 3, dense_layers: 0, untied: true, seed: 31, ..LFM2MOE },
+    },
+    Named { name: "moe-gpt-oss-f32", model: ModelShape { weights: WeightType::F32, seed: 60, ..GPT_OSS } },
+    Named { name: "moe-gpt-oss-f16", model: ModelShape { seed: 61, ..GPT_OSS } },
+    // The types of the published files.
+    Named {
+        name: "moe-gpt-oss-mxfp4-experts",
+        model: ModelShape {
+            weights: WeightType::Q8_0,
+            expert_type: Some(WeightType::Mxfp4),
+            seed: 62,
+            ..GPT_OSS
+        },
+    },
+    // A window that is shorter than any piece of a prompt, without YaRN.
+    Named {
+        name: "moe-gpt-oss-window-of-3-f16",
+        model: ModelShape {
+            heads: 7,
+            kv_heads: 1,
+            width: 448,
+            window: 3,
+            interval: 3,
+            scaling: None,
+            seed: 63,
+            ..GPT_OSS
+        },
+    },
+    Named {
+        name: "moe-gpt-oss-one-expert-f16",
+        model: ModelShape { kv_heads: 16, experts: 1, used: 1, seed: 64, ..GPT_OSS },
+    },
+    Named {
+        name: "moe-gpt-oss-all-experts-f16",
+        model: ModelShape { experts: 5, used: 5, expert_ff: 160, window: 1, seed: 65, ..GPT_OSS },
     },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.

@@ -50,6 +50,15 @@ impl Maker {
         if perm == SAME { t } else { t.permute(perm) }
     }
 
+    /// Numbers of experts, for `t` tokens: the first of each row of as many as there are, as upstream has
+    /// them, so that rows lie apart.
+    fn ids(&self, experts: i64, used: i64, t: i64) -> Tensor {
+        let mut rng = self.rng("ids");
+        let ids: Vec<i32> = (0..t).flat_map(|_| rng.shuffled(experts as usize)).map(|id| id as i32).collect();
+        let ids = Tensor::i32([experts, t, 1, 1], &ids);
+        if used == experts { ids } else { ids.slice([used, t, 1, 1], None, 0) }
+    }
+
     /// Shape `ne` in a layout. A padded one is the first corner of one `pad` times larger.
     fn laid_out(
         &self,
@@ -93,14 +102,10 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
         CaseKind::MulMatId { a, n_mats, n_used, shared, m: rows, n, k } => {
             let experts = m.uniform("as", a, [k, rows, n_mats, 1], -1.0, 1.0);
             let b = m.uniform("b", F32, [k, if shared { 1 } else { n_used }, n, 1], -1.0, 1.0);
-            // The first of each row of as many as there are, as upstream has them: rows lie apart.
-            let mut rng = m.rng("ids");
-            let ids: Vec<i32> =
-                (0..n).flat_map(|_| rng.shuffled(n_mats as usize)).map(|id| id as i32).collect();
-            let ids = Tensor::i32([n_mats, n, 1, 1], &ids);
+            let ids = m.ids(n_mats, n_used, n);
             m.push("as", experts);
             m.push("b", b);
-            m.push("ids", if n_used == n_mats { ids } else { ids.slice([n_used, n, 1, 1], None, 0) });
+            m.push("ids", ids);
         }
         CaseKind::GetRows { ty, n, m: rows, r, b1, b2, view } => {
             let a = m.uniform("a", ty, [n, rows, b1, b2], -1.0, 1.0);
@@ -138,11 +143,19 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
             let a = m.laid_out("a", ty, ne, layout, [3, 1, 1, 1], [min, max]);
             m.push("a", a);
         }
-        CaseKind::SwiGlu { ty, ne, form, layout } => {
+        CaseKind::Glu { ty, ne, form, layout, .. } => {
             for name in if form == GluForm::Split { &["a", "b"][..] } else { &["a"] } {
                 let t = m.laid_out(name, ty, ne, layout, [3, 1, 1, 1], [-150.0, 150.0]);
                 m.push(name, t);
             }
+        }
+        CaseKind::AddId { n, used, t, experts } => {
+            let a = m.uniform("a", F32, [n, used, t, 1], -1.0, 1.0);
+            let b = m.uniform("b", F32, [n, experts, 1, 1], -1.0, 1.0);
+            let ids = m.ids(experts, used, t);
+            m.push("a", a);
+            m.push("b", b);
+            m.push("ids", ids);
         }
         CaseKind::RmsNorm { ne, layout, amplitude, weight, .. } => {
             let a = m.laid_out("a", F32, ne, layout, [3, 2, 1, 1], [-amplitude, amplitude]);

@@ -3,7 +3,7 @@
 //! Inputs are named as in the variant's documentation and come in ggml's source order
 //! ([`Case::inputs`](super::Case::inputs)). Shapes are in ggml's order.
 
-use crate::ops::{Attention, Binary, Rope, Unary};
+use crate::ops::{Attention, Binary, Glu, Rope, Unary};
 use crate::tensor::GgmlType;
 
 /// How the gate of GATED_DELTA_NET is filled.
@@ -37,11 +37,11 @@ pub enum Mask {
 /// Where the second operand of GLU is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GluForm {
-    /// One tensor, silu on the first half.
+    /// One tensor, the gate is the first half.
     Fused,
-    /// One tensor, silu on the second half.
+    /// One tensor, the gate is the second half.
     Swapped,
-    /// Two tensors, silu on the first.
+    /// Two tensors, the gate is the first.
     Split,
 }
 
@@ -106,8 +106,11 @@ pub enum CaseKind {
     Scale { ne: [i64; 4], s: f32, b: f32 },
     /// `a {ne}`, uniform in [min, max).
     Unary { op: Unary, ty: GgmlType, ne: [i64; 4], layout: Layout, min: f32, max: f32 },
-    /// `a {ne}` fused (the result has ne0 / 2), or `a {ne}` and `b {ne}` split.
-    SwiGlu { ty: GgmlType, ne: [i64; 4], form: GluForm, layout: Layout },
+    /// `a {ne}` fused (the result has ne0 / 2), or `a {ne}` and `b {ne}` split. SWIGLU_OAI has the split form
+    /// only.
+    Glu { op: Glu, ty: GgmlType, ne: [i64; 4], form: GluForm, layout: Layout },
+    /// `a {n, used, t}` F32, `b {n, experts}` F32, `ids {used, t}` I32, all of a token different.
+    AddId { n: i64, used: i64, t: i64, experts: i64 },
     /// `a {ne}` F32, and `weight {ne0}` if there is one. Uniform in [-10, 10) with a weight, as upstream.
     RmsNorm { ne: [i64; 4], eps: f32, weight: bool, layout: Layout, amplitude: f32 },
     /// `a {ne}` F32.
@@ -200,7 +203,10 @@ impl CaseKind {
             Self::Unary { op: Unary::Softplus, .. } => "SOFTPLUS",
             Self::Unary { op: Unary::Exp, .. } => "EXP",
             Self::Unary { op: Unary::Neg, .. } => "NEG",
-            Self::SwiGlu { .. } => "SWIGLU",
+            Self::Glu { op: Glu::Swiglu, .. } => "SWIGLU",
+            Self::Glu { op: Glu::Geglu, .. } => "GEGLU",
+            Self::Glu { op: Glu::SwigluOai { .. }, .. } => "SWIGLU_OAI",
+            Self::AddId { .. } => "ADD_ID",
             Self::RmsNorm { weight: false, .. } => "RMS_NORM",
             Self::RmsNorm { weight: true, .. } => "RMS_NORM_MUL",
             Self::L2Norm { .. } => "L2_NORM",
@@ -245,9 +251,14 @@ impl CaseKind {
             Self::Unary { ty, ne, layout, min, max, .. } => {
                 format!("type={},ne={},layout={layout:?},range={min}..{max}", ty.name(), list(ne))
             }
-            Self::SwiGlu { ty, ne, form, layout } => {
-                format!("type={},ne={},form={form:?},layout={layout:?}", ty.name(), list(ne))
+            Self::Glu { op, ty, ne, form, layout } => {
+                let mut out = format!("type={},ne={},form={form:?},layout={layout:?}", ty.name(), list(ne));
+                if let Glu::SwigluOai { alpha, limit } = op {
+                    out += &format!(",alpha={alpha},limit={limit}");
+                }
+                out
             }
+            Self::AddId { n, used, t, experts } => format!("n={n},used={used},t={t},experts={experts}"),
             Self::RmsNorm { ne, eps, layout, amplitude, .. } | Self::L2Norm { ne, eps, layout, amplitude } => {
                 format!("ne={},eps={eps},layout={layout:?},amplitude={amplitude}", list(ne))
             }
@@ -303,7 +314,8 @@ impl CaseKind {
             Self::SetRows { ne, repeat, .. } => p(ne) * p(repeat),
             Self::Binary { ne, repeat, .. } | Self::Repeat { ne, repeat, .. } => p(ne) * p(repeat),
             Self::SoftMax { ne, repeat, .. } => 8 * p(ne) * p(repeat),
-            Self::Unary { ne, .. } | Self::SwiGlu { ne, .. } => 8 * p(ne),
+            Self::Unary { ne, .. } | Self::Glu { ne, .. } => 8 * p(ne),
+            Self::AddId { n, used, t, .. } => n * used * t,
             Self::RmsNorm { ne, .. } | Self::L2Norm { ne, .. } => 2 * p(ne),
             Self::Scale { ne, .. } | Self::Quantize { ne, .. } => 2 * p(ne),
             Self::Rope { ne, .. } => 8 * p(ne),

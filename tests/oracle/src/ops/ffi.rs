@@ -90,6 +90,9 @@ ops! {
     swiglu = ggml_swiglu(a: Node);
     swiglu_swapped = ggml_swiglu_swapped(a: Node);
     swiglu_split = ggml_swiglu_split(a: Node, b: Node);
+    geglu = ggml_geglu(a: Node);
+    geglu_swapped = ggml_geglu_swapped(a: Node);
+    geglu_split = ggml_geglu_split(a: Node, b: Node);
     swiglu_oai = ggml_swiglu_oai(a: Node, b: Node, alpha: f32, limit: f32);
     rms_norm = ggml_rms_norm(a: Node, eps: f32);
     l2_norm = ggml_l2_norm(a: Node, eps: f32);

@@ -104,6 +104,22 @@ pub enum Unary {
     Neg,
 }
 
+/// Functions of a gated MLP.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Glu {
+    /// silu(a) * b
+    Swiglu,
+    /// gelu(a) * b, by tanh. ggml's CPU takes it from a table of F16.
+    Geglu,
+    /// x = min(a, limit), x * sigmoid(alpha * x) * (1 + clamp(b, -limit, limit))
+    SwigluOai {
+        /// Of the sigmoid.
+        alpha: f32,
+        /// Of both operands.
+        limit: f32,
+    },
+}
+
 /// Binary operations; the second operand is repeated to the first one's shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Binary {
@@ -263,19 +279,25 @@ impl Cpu {
         self.unary(Unary::Exp, a)
     }
 
-    /// `a {2n, ..}` to `{n, ..}`: silu(first half) * second half, or the halves exchanged if `swapped`.
-    pub fn swiglu(self, a: &Tensor, swapped: bool) -> Result<Tensor> {
-        self.run([a], |g, [a]| if swapped { g.swiglu_swapped(a) } else { g.swiglu(a) })
+    /// `a {2n, ..}` to `{n, ..}`: of its halves, exchanged if `swapped`. ggml has no such form of SWIGLU_OAI.
+    pub fn glu(self, op: Glu, a: &Tensor, swapped: bool) -> Result<Tensor> {
+        shape("GLU", !matches!(op, Glu::SwigluOai { .. }), || format!("{op:?} of one tensor"))?;
+        self.run([a], |g, [a]| match (op, swapped) {
+            (Glu::Swiglu, false) => g.swiglu(a),
+            (Glu::Swiglu, true) => g.swiglu_swapped(a),
+            (Glu::Geglu, false) => g.geglu(a),
+            (Glu::Geglu, true) => g.geglu_swapped(a),
+            (Glu::SwigluOai { .. }, _) => unreachable!("refused above"),
+        })
     }
 
-    /// silu(a) * b
-    pub fn swiglu_split(self, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-        self.run([a, b], |g, [a, b]| g.swiglu_split(a, b))
-    }
-
-    /// gpt-oss: x = min(a, limit), x * sigmoid(alpha * x) * (1 + clamp(b, -limit, limit)).
-    pub fn swiglu_oai(self, a: &Tensor, b: &Tensor, alpha: f32, limit: f32) -> Result<Tensor> {
-        self.run([a, b], |g, [a, b]| g.swiglu_oai(a, b, alpha, limit))
+    /// Of two tensors of one shape.
+    pub fn glu_split(self, op: Glu, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        self.run([a, b], |g, [a, b]| match op {
+            Glu::Swiglu => g.swiglu_split(a, b),
+            Glu::Geglu => g.geglu_split(a, b),
+            Glu::SwigluOai { alpha, limit } => g.swiglu_oai(a, b, alpha, limit),
+        })
     }
 
     /// x / sqrt(mean of x^2 + eps), per row.

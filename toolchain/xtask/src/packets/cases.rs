@@ -82,7 +82,9 @@ pub(super) const CASES: &[Case] = &[
     Case { tokens: 16, ..case("RMS_NORM", 1024, 0) }.at_most(100.0),
     case("RMS_NORM", 1024, 1),
     case("L2_NORM", 128, 16).at_most(45.0),
-    case("SWIGLU", 3584, 1),
+    case("GLU", 3584, 1),
+    case("GLU", 3584, 2),
+    case("GLU", 2880, 3),
     Case { past: 5, ..case("ROPE", 64, 8) },
     Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
@@ -109,6 +111,7 @@ impl Case {
                 format!("{cache} D={a} heads={b} keys={}", past + tokens)
             }
             "SSM_CONV" => format!(" {a} taps={b}"),
+            "GLU" => format!(" {a} kind={b}"),
             _ => format!(" {a}"),
         };
         let threads = if *threads > 1 { format!(" threads={threads}") } else { String::new() };

@@ -149,7 +149,7 @@ pub fn skip(case: &Case) -> Option<String> {
             Some("the op table has no SOFT_MAX: FLASH_ATTN_EXT has it inside".to_owned())
         }
         CaseKind::Repeat { .. } => Some("the op table has no REPEAT: ADD and MUL broadcast".to_owned()),
-        CaseKind::Binary { ty, .. } | CaseKind::Unary { ty, .. } | CaseKind::SwiGlu { ty, .. } => {
+        CaseKind::Binary { ty, .. } | CaseKind::Unary { ty, .. } | CaseKind::Glu { ty, .. } => {
             f32_only("elementwise arithmetic", ty)
         }
         CaseKind::Rope { rope, .. } if rope.mode == RopeMode::Vision => {
@@ -187,7 +187,8 @@ pub fn attempt(trial: &mut Trial<'_>) -> Outcome {
         }
         CaseKind::Scale { s, b, .. } => values::scale(trial, s, b),
         CaseKind::Unary { op, .. } => values::unary(trial, op),
-        CaseKind::SwiGlu { form, .. } => values::swiglu(trial, form != GluForm::Fused),
+        CaseKind::Glu { op, form, .. } => values::glu(trial, op, form != GluForm::Fused),
+        CaseKind::AddId { .. } => values::add_id(trial),
         CaseKind::RmsNorm { eps, .. } => values::norm(trial, Op::RmsNorm, eps),
         CaseKind::L2Norm { eps, .. } => values::norm(trial, Op::L2Norm, eps),
         CaseKind::Rope { rope, .. } => values::rope(trial, &rope),

@@ -1,10 +1,10 @@
 //! Element by element and row by row: binary and unary ops, GLU, norms, ROPE.
 
-use hexflash_abi::op::params;
+use hexflash_abi::op::params::{self, GluKind};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::Inputs;
-use hexflash_oracle::ops::{Rope, RopeMode, Unary};
+use hexflash_oracle::ops::{Glu, Rope, RopeMode, Unary};
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::super::plan::{OpProgram, T, dims};
@@ -74,9 +74,14 @@ where
     Ok(())
 }
 
-/// SWIGLU of two tensors, or of the halves of one. Halves of an odd row (the last element belongs to neither)
+/// GLU of two tensors, or of the halves of one. Halves of an odd row (the last element belongs to neither)
 /// are two views.
-pub fn swiglu(trial: &mut Trial<'_>, swapped: bool) -> Outcome {
+pub fn glu(trial: &mut Trial<'_>, op: Glu, swapped: bool) -> Outcome {
+    let params = match op {
+        Glu::Swiglu => params::Glu::of(GluKind::Swiglu),
+        Glu::Geglu => params::Glu::of(GluKind::Geglu),
+        Glu::SwigluOai { alpha, limit } => params::Glu::swiglu_oai(alpha, limit),
+    };
     let a = trial.x.get("a");
     let mut p = OpProgram::new(1, 1);
     let x = rows(&mut p, a);
@@ -96,8 +101,25 @@ pub fn swiglu(trial: &mut Trial<'_>, swapped: bool) -> Outcome {
         }
     };
     let y = p.output(DType::F32, ne);
-    p.op(Op::Swiglu, &src, y, &params::Swiglu { swapped });
+    p.op(Op::Glu, &src, y, &params::Glu { swapped, ..params });
     trial.result("new", &p, y)
+}
+
+/// ADD_ID into a new tensor, and over `a`.
+pub fn add_id(trial: &mut Trial<'_>) -> Outcome {
+    let (a, b, ids) = (trial.x.get("a"), trial.x.get("b"), trial.x.get("ids"));
+    for (way, in_place) in [("new", false), ("in place", true)] {
+        if in_place && !trial.thorough() {
+            continue;
+        }
+        let mut p = OpProgram::new(1, 1);
+        let x = if in_place { overwritten(&mut p, a) } else { p.input(a) };
+        let src = [x, p.input(b), p.input(ids)].map(Some);
+        let y = if in_place { x } else { p.output(DType::F32, dims(a.ne)) };
+        p.op(Op::AddId, &src, y, &NONE);
+        trial.result(way, &p, y)?;
+    }
+    Ok(())
 }
 
 /// RMS_NORM with or without a weight, L2_NORM.

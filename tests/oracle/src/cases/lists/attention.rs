@@ -78,6 +78,25 @@ pub(super) fn flash_attn(l: &mut List) {
             }
         }
     }
+    // gpt-oss: eight queries to a key, each with a sink.
+    for nq in WIDTHS {
+        for kv in [16, 131] {
+            l.model(CaseKind::FlashAttn {
+                dk: 64,
+                dv: 64,
+                heads: 8,
+                group: 8,
+                seqs: 1,
+                kv,
+                nq,
+                mask: Mask::Causal,
+                sinks: true,
+                params: Attention { scale: 0.125, max_bias: 0.0, softcap: 0.0 },
+                kv_ty: F16,
+                perm: true,
+            });
+        }
+    }
     // A block of the draft: every query sees everything.
     l.model(simple(64, 2, 2, 72, 8, Mask::None, F16));
     l.model(simple(128, 8, 4, 528, 16, Mask::None, F16));

@@ -2,7 +2,7 @@
 
 use super::super::kind::{GluForm, Layout};
 use super::{CaseKind, List, MODELS, WIDTHS};
-use crate::ops::{Binary, Unary};
+use crate::ops::{Binary, Glu, Unary};
 use crate::tensor::GgmlType::{F16, F32};
 
 pub(super) fn binary(l: &mut List) {
@@ -100,24 +100,9 @@ pub(super) fn unary(l: &mut List) {
         }
         l.edge(CaseKind::Unary { op, ty: F32, ne: [1, 1, 1, 1], layout: Layout::Dense, min: -1.0, max: 1.0 });
     }
-    for ty in [F16, F32] {
-        for layout in [Layout::Dense, Layout::Padded] {
-            for form in [GluForm::Fused, GluForm::Swapped, GluForm::Split] {
-                l.up(CaseKind::SwiGlu { ty, ne: [128, 2, 2, 2], form, layout });
-                // Fused halves of an odd row: ggml takes floor(n / 2) and leaves the last element out.
-                l.up(CaseKind::SwiGlu { ty, ne: [5, 7, 11, 13], form, layout });
-            }
-        }
-    }
-    for form in [GluForm::Fused, GluForm::Swapped, GluForm::Split] {
-        for ne in [[2, 1, 1, 1], [62, 3, 1, 1], [66, 1, 1, 1]] {
-            l.edge(CaseKind::SwiGlu { ty: F32, ne, form, layout: Layout::Dense });
-        }
-    }
     for s in &MODELS {
         for t in WIDTHS {
             let (ty, layout) = (F32, Layout::Dense);
-            l.model(CaseKind::SwiGlu { ty, ne: [s.ff, t, 1, 1], form: GluForm::Split, layout });
             l.model(CaseKind::Unary {
                 op: Unary::Silu,
                 ty,
@@ -126,6 +111,72 @@ pub(super) fn unary(l: &mut List) {
                 min: -8.0,
                 max: 8.0,
             });
+        }
+    }
+}
+
+pub(super) fn glu(l: &mut List) {
+    for op in [Glu::Swiglu, Glu::Geglu] {
+        for form in [GluForm::Fused, GluForm::Swapped, GluForm::Split] {
+            for ty in [F16, F32] {
+                for layout in [Layout::Dense, Layout::Padded] {
+                    l.up(CaseKind::Glu { op, ty, ne: [128, 2, 2, 2], form, layout });
+                    // Fused halves of an odd row: ggml takes floor(n / 2) and leaves the last element out.
+                    l.up(CaseKind::Glu { op, ty, ne: [5, 7, 11, 13], form, layout });
+                }
+            }
+            for ne in [[2, 1, 1, 1], [62, 3, 1, 1], [66, 1, 1, 1]] {
+                l.edge(CaseKind::Glu { op, ty: F32, ne, form, layout: Layout::Dense });
+            }
+        }
+        for s in &MODELS {
+            for t in WIDTHS {
+                let (ty, layout) = (F32, Layout::Dense);
+                l.model(CaseKind::Glu { op, ty, ne: [s.ff, t, 1, 1], form: GluForm::Split, layout });
+            }
+        }
+    }
+    let oai = |alpha, limit, ne, layout| {
+        let op = Glu::SwigluOai { alpha, limit };
+        CaseKind::Glu { op, ty: F32, ne, form: GluForm::Split, layout }
+    };
+    for layout in [Layout::Dense, Layout::Padded] {
+        for ne in [[128, 2, 2, 2], [5, 7, 11, 13]] {
+            for alpha in [0.5, 1.702] {
+                for limit in [2.0, 7.0] {
+                    l.up(oai(alpha, limit, ne, layout));
+                }
+            }
+        }
+    }
+    for ne in [[1, 1, 1, 1], [31, 3, 1, 1], [33, 1, 1, 1]] {
+        l.edge(oai(1.702, 7.0, ne, Layout::Dense));
+        l.edge(oai(1.702, 1000.0, ne, Layout::Dense));
+    }
+    // gpt-oss, whose experts are 2880 wide: four to a token.
+    for t in WIDTHS {
+        l.model(oai(1.702, 7.0, [2880, 4, t, 1], Layout::Dense));
+    }
+}
+
+pub(super) fn add_id(l: &mut List) {
+    let case = |n, used, t, experts| CaseKind::AddId { n, used, t, experts };
+    for experts in [4, 8] {
+        for used in [1, 2, 4] {
+            for n in [32, 129] {
+                for t in [1, 32, 129] {
+                    l.up(case(n, used, t, experts));
+                }
+            }
+        }
+    }
+    for (n, used, t, experts) in [(1, 1, 1, 1), (31, 2, 3, 2), (33, 5, 1, 5), (64, 3, 7, 512)] {
+        l.edge(case(n, used, t, experts));
+    }
+    // gpt-oss 20B and 120B.
+    for experts in [32, 128] {
+        for t in WIDTHS {
+            l.model(case(2880, 4, t, experts));
         }
     }
 }

@@ -94,6 +94,8 @@ pub(super) fn all() -> Vec<Case> {
     matmul::rows(&mut l);
     elementwise::binary(&mut l);
     elementwise::unary(&mut l);
+    elementwise::glu(&mut l);
+    elementwise::add_id(&mut l);
     elementwise::norms(&mut l);
     rope::rope(&mut l);
     delta_net::ssm_conv(&mut l);
