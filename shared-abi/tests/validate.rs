@@ -138,7 +138,8 @@ fn tensor(edit: impl FnOnce(&mut hexflash_abi::program::TensorDesc)) -> Case {
 #[test]
 fn tensor_fields() {
     tensor(|t| t.dtype = 0).refused_early(ErrorCode::UnknownType, 0);
-    tensor(|t| t.dtype = 32).refused_early(ErrorCode::UnknownType, 32);
+    let after_the_last = DType::ALL.iter().map(|dtype| dtype.wire()).max().unwrap() + 1;
+    tensor(|t| t.dtype = after_the_last).refused_early(ErrorCode::UnknownType, after_the_last.into());
     tensor(|t| t.reserved = 1).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.flags = 8).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.buffer = 1).refused_early(ErrorCode::UnknownBuffer, 1);
