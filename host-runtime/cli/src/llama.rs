@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 17] = [
+const SHORT: [(&str, &str); 19] = [
     ("-hf", "--hf-repo"),
     ("-hfr", "--hf-repo"),
     ("-hff", "--hf-file"),
