@@ -138,7 +138,7 @@ fn tensor(edit: impl FnOnce(&mut hexflash_abi::program::TensorDesc)) -> Case {
 #[test]
 fn tensor_fields() {
     tensor(|t| t.dtype = 0).refused_early(ErrorCode::UnknownType, 0);
-    tensor(|t| t.dtype = 32).refused_early(ErrorCode::UnknownType, 32);
+    tensor(|t| t.dtype = 63).refused_early(ErrorCode::UnknownType, 63);
     tensor(|t| t.reserved = 1).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.flags = 8).refused_early(ErrorCode::ReservedNotZero, 0);
     tensor(|t| t.buffer = 1).refused_early(ErrorCode::UnknownBuffer, 1);
