@@ -22,9 +22,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ArgAction;
+use hexflash::model::CacheType;
 use measure::Chunk;
 use pair::Pair;
-use verdict::{Limits, Outcome};
+use verdict::Outcome;
 
 /// Compares hexflash with llama.cpp on the same model file.
 #[derive(clap::Args, Debug)]
@@ -50,6 +51,9 @@ pub struct Arguments {
     /// The device that hexflash runs on
     #[arg(long, default_value = "inproc", value_name = "NAME")]
     device: String,
+    /// Number format of hexflash's caches; llama.cpp's are F16
+    #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
+    cache_type: CacheType,
     /// One JSON object per model
     #[arg(long)]
     json: bool,
@@ -98,7 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
 
 /// Compares one model, on the text or on given tokens, and prints the outcome.
 fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str) -> Result<bool, String> {
-    let mut pair = Pair::load(path, &arguments.device, arguments.ctx)?;
+    let mut pair = Pair::load(path, &arguments.device, arguments.ctx, arguments.cache_type)?;
     let tokens = match tokens {
         Some(tokens) => tokens,
         None => {
@@ -140,7 +144,7 @@ fn outcome(
     let text = pair.text(tokens, noise, each)?;
     let speculation = draft.map(|draft| pair.speculate(draft, tokens, greedy)).transpose()?;
     let greedy = pair.greedy(tokens, greedy)?;
-    let limits = Limits::of(pair.coarse());
+    let limits = pair.limits();
     let mut outcome = Outcome { text, greedy, speculation, limits, rounding: None };
     if !outcome.is_within_limits() {
         outcome.rounding = Some(pair.rounding(tokens));

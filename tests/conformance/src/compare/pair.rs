@@ -5,7 +5,7 @@ use std::path::Path;
 use hexflash::device::{DeviceOptions, open};
 use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash::gguf::{GgmlType, Gguf};
-use hexflash::model::MAX_VERIFY;
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model};
@@ -13,6 +13,7 @@ use hexflash_oracle::nmse;
 
 use super::exact;
 use super::measure::{Chunk, Parting, Rounding};
+use super::verdict::Limits;
 
 /// Positions of a chunk when none are asked for.
 const CHUNK: u32 = 512;
@@ -29,6 +30,8 @@ pub struct Pair {
     llama: Model,
     engine: Engine,
     n_ctx: u32,
+    /// That of hexflash's caches.
+    cache: CacheType,
 }
 
 /// Greedy tokens of both.
@@ -65,16 +68,17 @@ pub struct Speculation {
 
 impl Pair {
     /// Loads `path` twice.
-    pub fn load(path: &Path, device: &str, n_ctx: Option<u32>) -> Result<Self, String> {
-        Self::load_each(path, path, device, n_ctx)
+    pub fn load(path: &Path, device: &str, n_ctx: Option<u32>, cache: CacheType) -> Result<Self, String> {
+        Self::load_each(path, path, device, n_ctx, cache)
     }
 
-    /// Loads a file in hexflash, and one in llama.cpp.
+    /// Loads a file in hexflash, with caches of this type, and one in llama.cpp.
     pub fn load_each(
         path: &Path,
         reference: &Path,
         device: &str,
         n_ctx: Option<u32>,
+        cache: CacheType,
     ) -> Result<Self, String> {
         let gguf = Gguf::open(path).map_err(|e| e.to_string())?;
         let config = hexflash::model::read(&gguf).map_err(|e| e.to_string())?;
@@ -83,7 +87,8 @@ impl Pair {
             return Err(format!("a context of {n_ctx} has nothing to compare; use at least 4"));
         }
         let device = open(device, &DeviceOptions::default()).map_err(|e| e.to_string())?;
-        let options = EngineOptions { n_ctx: Some(n_ctx), ..EngineOptions::default() };
+        let caches = CacheTypes::both(cache);
+        let options = EngineOptions { n_ctx: Some(n_ctx), caches, ..EngineOptions::default() };
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let engine = Engine::load(&gguf, device, &options, &image).map_err(|e| e.to_string())?;
         let llama = Model::load(reference).map_err(|e| e.to_string())?;
@@ -95,12 +100,17 @@ impl Pair {
                 config.n_vocab
             ));
         }
-        Ok(Self { gguf, reference, llama, engine, n_ctx })
+        Ok(Self { gguf, reference, llama, engine, n_ctx, cache })
     }
 
     /// Positions of a chunk.
     pub fn n_ctx(&self) -> u32 {
         self.n_ctx
+    }
+
+    /// How far apart the two may be.
+    pub fn limits(&self) -> Limits {
+        if self.cache == CacheType::F16 { Limits::of(self.coarse()) } else { Limits::OTHER_CACHES }
     }
 
     /// Whether some weights make llama.cpp round activations to 8 bits: quantized ones, and BF16.
@@ -242,7 +252,8 @@ impl Pair {
         let draft = Gguf::open(draft).map_err(|e| e.to_string())?;
         let name = &self.engine.device().info().name;
         let device = open(name, &DeviceOptions::default()).map_err(|e| e.to_string())?;
-        let options = EngineOptions { n_ctx: Some(self.n_ctx), ..EngineOptions::default() };
+        let caches = CacheTypes::both(self.cache);
+        let options = EngineOptions { n_ctx: Some(self.n_ctx), caches, ..EngineOptions::default() };
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
         let engine = Engine::load_with(&self.gguf, Some(&draft), device, &options, &image);
         let mut engine = engine.map_err(|e| e.to_string())?;

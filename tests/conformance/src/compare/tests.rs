@@ -55,7 +55,7 @@ fn compared(pair: &mut Pair, shape: &ModelShape) -> Outcome {
 fn both_split_any_text_with_the_vocabulary_of_a_random_model() {
     for vocab in [257, 300] {
         let (_dir, path) = file(&ModelShape { layers: 2, interval: 2, vocab, ..NARROW });
-        let pair = Pair::load(&path, "inproc", None).unwrap();
+        let pair = Pair::load(&path, "inproc", None, CacheType::F16).unwrap();
         let text = "Grüße, 世界!\r\n\t\0 <|endoftext|>[PAD257] don't 12345";
         let tokens = pair.tokenize(text).unwrap();
         let end = [256];
@@ -72,7 +72,8 @@ fn a_file_without_a_vocabulary_is_refused_and_ends_nothing() {
     // Of the same length, so that nothing else moves.
     let at = bytes.windows(4).position(|w| w == b"gpt2").unwrap();
     fs::write(&path, [&bytes[..at], b"none", &bytes[at + 4..]].concat()).unwrap();
-    let error = Pair::load(&path, "inproc", None).and_then(|pair| pair.tokenize("a")).unwrap_err();
+    let error =
+        Pair::load(&path, "inproc", None, CacheType::F16).and_then(|pair| pair.tokenize("a")).unwrap_err();
     assert!(!error.contains('\n') && !error.is_empty(), "{error}");
 }
 
@@ -80,7 +81,7 @@ fn a_file_without_a_vocabulary_is_refused_and_ends_nothing() {
 #[test]
 fn sixty_four_layers_may_differ_by_what_rounding_does_to_them() {
     let (_dir, path) = file(&NARROW);
-    let outcome = compared(&mut Pair::load(&path, "inproc", None).unwrap(), &NARROW);
+    let outcome = compared(&mut Pair::load(&path, "inproc", None, CacheType::F16).unwrap(), &NARROW);
     assert!(!outcome.is_within_limits() && outcome.passes(), "{outcome}");
 }
 
@@ -95,7 +96,7 @@ fn planted(shape: &ModelShape, name: &str, at: usize, change: impl Fn(&mut [u8])
     change(&mut bytes[start + at..]);
     let wrong = dir.path().join("wrong.gguf");
     fs::write(&wrong, bytes).unwrap();
-    compared(&mut Pair::load_each(&wrong, &path, "inproc", None).unwrap(), shape)
+    compared(&mut Pair::load_each(&wrong, &path, "inproc", None, CacheType::F16).unwrap(), shape)
 }
 
 /// The sign of one of 64 or 128 weights of a norm.

@@ -17,6 +17,9 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Where caches have other number formats than llama.cpp's, which changes logits in earnest.
+    pub const OTHER_CACHES: Self = Self { nmse: 0.05, perplexity: 0.02 };
+
     /// Those of a model whose activations are rounded to 8 bits (with quantized weights; by llama.cpp, with
     /// BF16 ones too), or of one where they keep F16's or F32's precision.
     pub fn of(coarse: bool) -> Self {
