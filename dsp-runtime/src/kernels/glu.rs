@@ -55,7 +55,7 @@ struct Geglu;
 
 impl Geglu {
     /// 2 sqrt(2 / pi).
-    const LINEAR: f32 = 1.595_769_1;
+    const LINEAR: f32 = 1.595_769;
     /// 0.044715 times that.
     const CUBIC: f32 = 0.071_354_82;
 }

@@ -1,7 +1,7 @@
 //! What of a sequence's state later steps read.
 
 use hexflash::engine::{Engine, EngineError, Sequence, SequenceId};
-use hexflash::model::{Mixer, Scope};
+use hexflash::model::{Mixer, Queries, Scope};
 use hexflash::testing::state_bytes;
 
 /// The parts of caches, rings and states that count at some position: all that any later step reads.
@@ -46,6 +46,8 @@ impl Snapshot {
                 kept.offset + slot as u64 * kept.slot_bytes(n_slots)
             };
             match &block.mixer {
+                // Its caches are another layer's.
+                Mixer::Attention(a) if matches!(a.queries, Queries::Alone(_)) => {}
                 Mixer::Attention(a) => {
                     let (k, v) = (place("cache_k"), place("cache_v"));
                     // Tiles of 32 positions: per pair of values a vector, in which each position has a word.
