@@ -266,7 +266,8 @@ impl Shape {
         let layers = self.positions.len();
         // Tensors behind the last layer are of heads that predict further tokens.
         let inside = |name: &str| model::layer_of(name).is_none_or(|layer| layer < layers);
-        let split = Split::balanced(layers, embedding, weights().filter(|(name, _)| inside(name)), sessions)?;
+        let split =
+            Split::balanced(layers, layers, embedding, weights().filter(|(name, _)| inside(name)), sessions)?;
         let mut needs = vec![SessionNeeds::default(); sessions];
         for (name, bytes) in weights().filter(|(name, _)| inside(name)) {
             for session in split.readers(name, embedding).iter() {

@@ -95,12 +95,14 @@ pub(super) fn split<'a>(
     embedding: EmbeddingReaders,
     sessions: u32,
 ) -> Result<Split, EngineError> {
-    let layers = target.layers.len();
+    let (layers, starts) = (target.layers.len(), target.session_starts());
     let weights = weights.map(|(label, entry)| (label, entry.bytes));
-    Split::balanced(layers, embedding, weights, sessions as usize).ok_or_else(|| EngineError::Setting {
-        setting: Setting::Sessions,
-        allowed: format!("1 to {layers}, the layers of the model"),
-        found: sessions.into(),
+    Split::balanced(layers, starts, embedding, weights, sessions as usize).ok_or_else(|| {
+        EngineError::Setting {
+            setting: Setting::Sessions,
+            allowed: format!("1 to {starts}, the layers that a session can begin with"),
+            found: sessions.into(),
+        }
     })
 }
 

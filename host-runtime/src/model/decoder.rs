@@ -1,10 +1,9 @@
 //! A model as every architecture describes it: an embedding, layers made of blocks, and an LM head.
 
 use hexflash_abi::Op;
-use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 
-use super::block::{CacheTypes, FeedForward, Layer, Mix, Moe};
+use super::block::{CacheTypes, FeedForward, Layer, Mix, Mixer, Moe, PerLayer, Queries};
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;
@@ -38,6 +37,10 @@ pub struct Decoder {
     pub output_norm: &'static str,
     /// The layers of the trunk.
     pub layers: Vec<Layer>,
+    /// What each layer gets of a token besides the stream, in architectures that have it.
+    pub per_layer: Option<PerLayer>,
+    /// Bound of logits; 0 for none.
+    pub logit_cap: f32,
     /// Layers of multi-token prediction behind the trunk, which have no part in the text.
     pub n_mtp: u32,
     /// Whether the LM head is the embedding.
@@ -62,6 +65,10 @@ pub(super) struct Common {
     /// Name of the weight of the norm before the LM head: `output_norm.weight`, unless the architecture sets
     /// it.
     pub output_norm: &'static str,
+    /// What each layer gets of a token besides the stream: nothing, unless the architecture sets it.
+    pub per_layer: Option<PerLayer>,
+    /// Bound of logits: 0 for none, unless the architecture sets it.
+    pub logit_cap: f32,
     /// Whether no model of the architecture has the embedding for its LM head: then a file without a head is
     /// not whole.
     pub never_tied: bool,
@@ -89,6 +96,8 @@ impl Common {
             rms_eps,
             embedding_scale: 1.0,
             output_norm: OUTPUT_NORM,
+            per_layer: None,
+            logit_cap: 0.0,
             never_tied: false,
         })
     }
@@ -121,7 +130,17 @@ impl Decoder {
             rows,
             limit: LIMIT,
         })?;
-        let Common { n_embd, n_mtp, n_ctx_train, rms_eps, embedding_scale, output_norm, .. } = common;
+        let Common {
+            n_embd,
+            n_mtp,
+            n_ctx_train,
+            rms_eps,
+            embedding_scale,
+            output_norm,
+            per_layer,
+            logit_cap,
+            ..
+        } = common;
         let tied = gguf.tensor(HEAD).is_none() && !common.never_tied;
         let arch = arch.to_owned();
         Ok(Self {
@@ -133,6 +152,8 @@ impl Decoder {
             embedding_scale,
             output_norm,
             layers,
+            per_layer,
+            logit_cap,
             n_mtp,
             tied,
         })
@@ -178,6 +199,19 @@ impl Decoder {
         self.layers.iter().map(|layer| layer.mixer.state_bytes()).sum()
     }
 
+    /// How many of the layers a session may begin with: those from the first whose caches others read are
+    /// together.
+    pub fn session_starts(&self) -> usize {
+        let homes = self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(attention) => match attention.queries {
+                Queries::Alone(home) => Some(home + 1),
+                Queries::WithKeys | Queries::Apart => None,
+            },
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => None,
+        });
+        homes.min().unwrap_or(self.layers.len())
+    }
+
     /// The sessions that read the embedding for this model alone.
     pub fn embedding_readers(&self) -> EmbeddingReaders {
         if self.tied { EmbeddingReaders::FirstAndLast } else { EmbeddingReaders::First }
@@ -195,6 +229,9 @@ impl Decoder {
             plan.add(all, HEAD, &[self.n_embd, self.n_vocab], Form::Tiled)?;
         }
         plan.add(all, self.output_norm, &[self.n_embd], Form::Plain)?;
+        if let Some(per_layer) = &self.per_layer {
+            per_layer.weights(&mut plan, all, self.n_vocab)?;
+        }
         for (i, layer) in self.layers.iter().enumerate() {
             layer.weights(&mut plan, all.layer(i))?;
         }
@@ -236,10 +273,16 @@ impl Decoder {
         let embedding = g.weight(EMBEDDING);
         let stream = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
         let mut x = self.enter(g, 0, Op::GetRows, [embedding, tokens], stream, taps);
+        let inputs = self.per_layer.map(|per_layer| per_layer.inputs(g, Scope::TARGET, [tokens, x]));
         for (i, layer) in self.layers.iter().enumerate() {
+            let scope = Scope::TARGET.layer(i);
             g.rec.session(g.cx().split.session_of(i));
-            let sum = layer.record(g, Scope::TARGET.layer(i), x, stream);
-            x = self.enter(g, i + 1, Op::Add, sum, stream, taps);
+            let sum = layer.record(g, scope, x, stream);
+            let (op, src) = match (&self.per_layer, inputs) {
+                (Some(per_layer), Some(inputs)) => (Op::Mul, per_layer.record(g, (scope, i), sum, inputs)),
+                _ => (Op::Add, sum),
+            };
+            x = self.enter(g, i + 1, op, src, stream, taps);
         }
         x
     }
@@ -263,8 +306,7 @@ impl Decoder {
         let x = x.unwrap_or(stream);
         g.rec.op(op, &src, x);
         if layer == 0 && self.embedding_scale != 1.0 {
-            let scale = Scale { scale: self.embedding_scale, bias: 0.0 };
-            g.rec.op_with(Op::Scale, &[Some(x)], &[x], &scale);
+            g.scale(x, self.embedding_scale);
         }
         self.show(g, layer, x, taps.host);
         x
@@ -286,6 +328,9 @@ impl Decoder {
     pub(super) fn logits(&self, g: &mut Graph<'_>, x: Tensor, logits: Tensor, best: Tensor) {
         let x = g.rms_norm(x, self.output_norm, self.rms_eps);
         g.linear_into(x, self.head(), logits);
+        if self.logit_cap > 0.0 {
+            g.cap(logits, self.logit_cap);
+        }
         g.rec.op(Op::Argmax, &[logits], best);
     }
 }
@@ -317,6 +362,8 @@ mod tests {
             rms_eps: 1e-6,
             embedding_scale,
             output_norm: OUTPUT_NORM,
+            per_layer: None,
+            logit_cap: 0.0,
             never_tied: false,
         };
         let model = Decoder::new(gguf, "empty", common, Vec::new()).unwrap();

@@ -103,6 +103,20 @@ impl<'g> Keys<'g> {
         self.bounded(name, self.meta().u32_or(&self.key(name), default)?)
     }
 
+    /// A count for each of `layers` layers: a list, or one that all have.
+    pub(super) fn per_layer(&self, name: &str, layers: u32) -> Result<Vec<u32>, ModelError> {
+        let counts = self.meta().u32_per_layer(&self.key(name), layers as usize)?;
+        let counts = counts.ok_or_else(|| self.missing(name))?;
+        counts.into_iter().map(|n| self.bounded(name, n)).collect()
+    }
+
+    /// The bound of logits; 0 for none.
+    pub(super) fn logit_cap(&self) -> Result<f32, ModelError> {
+        let name = "final_logit_softcapping";
+        let cap = self.finite(name, 0.0)?;
+        if cap >= 0.0 { Ok(cap) } else { Err(self.bad(name, cap, "at least 0")) }
+    }
+
     pub(super) fn context_length(&self) -> Result<u32, ModelError> {
         let n = self.meta().require_u32(&self.key("context_length"))?;
         match n {

@@ -10,6 +10,20 @@ pub(super) const EMBEDDING: &str = "token_embd.weight";
 /// The tensor of the LM head, in models that have one apart from the embedding.
 pub(super) const HEAD: &str = "output.weight";
 
+/// What all layers get of a token besides the stream: a table by tokens.
+pub(super) const PER_LAYER_TABLE: &str = "per_layer_token_embd.weight";
+
+/// As much of a token's embedding: a matrix.
+pub(super) const PER_LAYER_MATRIX: &str = "per_layer_model_proj.weight";
+
+/// The norm behind that matrix.
+pub(super) const PER_LAYER_NORM: &str = "per_layer_proj_norm.weight";
+
+/// Whether a weight of the whole model is read where tokens enter it, and nowhere else.
+pub(super) fn enters(label: &str) -> bool {
+    [PER_LAYER_TABLE, PER_LAYER_MATRIX, PER_LAYER_NORM].contains(&label)
+}
+
 /// A model or one of its layers: the part that its tensors' names share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {

@@ -1,6 +1,6 @@
 //! How the layers of a model are split over sessions of a device, where it does not fit one.
 
-use super::scope::{EMBEDDING, layer_of};
+use super::scope::{EMBEDDING, enters, layer_of};
 use crate::record::SessionSet;
 
 /// The sessions that read the embedding.
@@ -26,14 +26,15 @@ impl Split {
     }
 
     /// About the same bytes of `weights` (labels and bytes) for each of `sessions` sessions, of which each
-    /// has a layer; `None` if there are not so many layers.
+    /// begins with one of the first `starts` of the `layers`; `None` if there are not so many.
     pub fn balanced<'a>(
         layers: usize,
+        starts: usize,
         embedding: EmbeddingReaders,
         weights: impl Iterator<Item = (&'a str, u64)>,
         sessions: usize,
     ) -> Option<Self> {
-        if !(1..=layers).contains(&sessions) {
+        if !(1..=starts).contains(&sessions) {
             return None;
         }
         // Embedding, layers, head.
@@ -48,18 +49,19 @@ impl Split {
                         EmbeddingReaders::FirstAndLast => size,
                     };
                 }
+                None if enters(label) => bytes[0] += size,
                 None => bytes[1 + layers] += size,
             }
         }
         let total: u64 = bytes.iter().sum();
         let mut first = vec![0];
         let mut before = bytes[0];
-        for layer in 0..layers {
+        for layer in 0..starts {
             let (n, size) = (first.len(), bytes[1 + layer]);
             let share = (u128::from(total) * n as u128 / sessions as u128) as u64;
             // One more session begins where its share is nearer to this layer's start than to its end, or
-            // where only as many layers are left as sessions.
-            let due = before + size / 2 > share || layers - layer <= sessions - n;
+            // where only as many of them are left as sessions.
+            let due = before + size / 2 > share || starts - layer <= sessions - n;
             if n < sessions && layer > first[n - 1] && due {
                 first.push(layer);
             }
@@ -95,6 +97,7 @@ impl Split {
             (Some(layer), _) => SessionSet::one(self.session_of(layer)),
             (None, EmbeddingReaders::First) if label == EMBEDDING => SessionSet::one(0),
             (None, EmbeddingReaders::FirstAndLast) if label == EMBEDDING => SessionSet::one(0).with(last),
+            (None, _) if enters(label) => SessionSet::one(0),
             (None, _) => last,
         }
     }
@@ -108,6 +111,7 @@ mod tests {
         let labels: Vec<_> = (0..layers).map(|i| format!("blk.{i}.ffn_down.weight")).collect();
         let weights = labels.iter().map(|label| (label.as_str(), 100));
         Split::balanced(
+            layers,
             layers,
             EmbeddingReaders::FirstAndLast,
             weights.chain([(EMBEDDING, embedding)]),
@@ -138,6 +142,20 @@ mod tests {
             }
             assert_eq!(split(layers, layers + 1, 0), None);
         }
+    }
+
+    #[test]
+    fn layers_that_stay_together_do() {
+        let weights: Vec<_> = (0..9).map(|i| (format!("blk.{i}.ffn_down.weight"), 100)).collect();
+        let split = |starts, sessions| {
+            let weights = weights.iter().map(|(label, size)| (label.as_str(), *size));
+            Split::balanced(9, starts, EmbeddingReaders::First, weights, sessions).map(|split| split.first)
+        };
+        assert_eq!(split(9, 3), Some(vec![0, 3, 6]));
+        assert_eq!(split(5, 3), Some(vec![0, 3, 4]));
+        assert_eq!(split(3, 3), Some(vec![0, 1, 2]));
+        assert_eq!(split(1, 1), Some(vec![0]));
+        assert_eq!(split(2, 3), None);
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub struct WeightPlanner<'g> {
     plan: WeightPlan,
     /// They go to the end of the plan.
     constants: Vec<WeightSpec>,
-    /// Tensors whose values have become constants.
+    /// Tensors whose values have become constants, or which nothing reads.
     read: HashSet<String>,
 }
 
@@ -181,6 +181,11 @@ impl<'g> WeightPlanner<'g> {
         self.check(&name, &ne)?;
         self.plan.specs.push(WeightSpec { name: scope.label(tensor), sources: vec![name], form });
         Ok(())
+    }
+
+    /// A tensor that the file may have and nothing reads.
+    pub(super) fn ignore(&mut self, scope: Scope, tensor: &str) {
+        self.read.insert(scope.name(tensor));
     }
 
     /// Values that are no tensor of the file. Layers that share them add them once each, with one label.

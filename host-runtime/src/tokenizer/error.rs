@@ -7,7 +7,7 @@ use super::pre::PreTokenizer;
 #[non_exhaustive]
 pub enum TokenizerError {
     /// `tokenizer.ggml.model` names another algorithm.
-    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2, llama")]
+    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2, llama, gemma4")]
     UnsupportedModel {
         /// The name found.
         model: String,

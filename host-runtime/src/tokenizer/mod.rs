@@ -2,7 +2,7 @@
 //!
 //! Special tokens are cut out first. In vocabularies of byte-level BPE the rest is split into words by the
 //! model's pre-tokenizer, and each word's bytes are merged by rank; in those of SentencePiece the characters
-//! of the rest are merged by score. Ids equal llama.cpp's, which models are tested with. Everything a
+//! of the rest are merged by score, or by rank. Ids equal llama.cpp's, which models are tested with. Everything a
 //! vocabulary claims is checked when it is loaded: model files come from strangers.
 
 mod bpe;
@@ -78,6 +78,8 @@ impl Algorithm {
 enum Kind {
     Bytes(PreTokenizer),
     SentencePiece,
+    /// SentencePiece's BPE with a list of merges.
+    Gemma4,
 }
 
 impl Kind {
@@ -85,22 +87,25 @@ impl Kind {
         match spec.model {
             "gpt2" => Ok(Self::Bytes(PreTokenizer::from_name(spec.pre)?)),
             "llama" => Ok(Self::SentencePiece),
+            "gemma4" => Ok(Self::Gemma4),
             model => Err(TokenizerError::UnsupportedModel { model: model.to_owned() }),
         }
     }
 
-    /// Whether BOS is added when the model file does not say.
-    fn adds_bos(&self) -> bool {
+    /// Whether BOS is added to texts of a model whose file says `file`, if anything.
+    fn adds_bos(&self, file: Option<bool>) -> bool {
         match self {
-            Self::Bytes(pre) => pre.adds_bos,
-            Self::SentencePiece => true,
+            Self::Bytes(pre) => file.unwrap_or(pre.adds_bos),
+            Self::SentencePiece => file.unwrap_or(true),
+            // As in llama.cpp: there are files that deny it, and models that need it.
+            Self::Gemma4 => true,
         }
     }
 
     /// The ids of tokens with a role that the file does not name: SentencePiece has three by custom.
     fn usual_ids(&self, vocab: usize) -> SpecialIds {
         match self {
-            Self::Bytes(_) => SpecialIds::default(),
+            Self::Bytes(_) | Self::Gemma4 => SpecialIds::default(),
             Self::SentencePiece => {
                 let id = |id: u32| Some(id).filter(|&id| (id as usize) < vocab);
                 SpecialIds { unk: id(0), bos: id(1), eos: id(2), ..SpecialIds::default() }
@@ -116,6 +121,10 @@ impl Kind {
                 let blank_first = spec.add_space_prefix.unwrap_or(true);
                 Algorithm::SentencePiece(Box::new(Spm::new(ids, &spec.scores, tokens, blank_first)?))
             }
+            Self::Gemma4 => {
+                let ids = vocab.into_iter().collect();
+                Algorithm::SentencePiece(Box::new(Spm::with_merges(ids, &spec.merges)))
+            }
         })
     }
 
@@ -123,7 +132,7 @@ impl Kind {
     fn unspell(&self, text: &str, out: &mut Vec<u8>) {
         match self {
             Self::Bytes(_) => bytes::unspell(text, out),
-            Self::SentencePiece => spm::unspell(text, out),
+            Self::SentencePiece | Self::Gemma4 => spm::unspell(text, out),
         }
     }
 }
@@ -154,7 +163,7 @@ impl Tokenizer {
         let kind = Kind::of(spec)?;
         let mut kinds = check_kinds(spec)?;
         let ids = check_ids(spec, kind.usual_ids(spec.tokens.len()))?;
-        let add_bos = spec.add_bos.unwrap_or(kind.adds_bos());
+        let add_bos = kind.adds_bos(spec.add_bos);
         for (role, add, id) in [("bos", add_bos, ids.bos), ("eos", spec.add_eos, ids.eos)] {
             if add && id.is_none() {
                 return Err(TokenizerError::MissingSpecial { role });

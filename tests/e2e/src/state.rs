@@ -1,7 +1,7 @@
 //! What of a sequence's state later steps read.
 
 use hexflash::engine::{Engine, EngineError, Sequence, SequenceId};
-use hexflash::model::{Mixer, Scope};
+use hexflash::model::{Mixer, Queries, Scope};
 use hexflash::testing::state_bytes;
 use hexflash_abi::DType;
 
@@ -44,6 +44,8 @@ impl Snapshot {
             let kept = |name: &str| engine.kept().place(&Scope::TARGET.layer(layer).label(name));
             let place = |name: &str| kept(name).offset + slot as u64 * kept(name).slot_bytes(n_slots);
             match &block.mixer {
+                // Its caches are another layer's.
+                Mixer::Attention(a) if matches!(a.queries, Queries::Alone(_)) => {}
                 Mixer::Attention(a) => {
                     for (name, width) in [("cache_k", a.key_dim), ("cache_v", a.value_dim)] {
                         let cache = Cache {

@@ -32,6 +32,9 @@ const TAPS: u64 = 3;
 const EXPERTS: u64 = 8;
 const USED: u64 = 3;
 const EXPERT_MLP: u64 = 40;
+/// The layer of gemma4 that sees all of the context.
+const FAR: u64 = 2;
+const PER_LAYER: u64 = 24;
 
 /// Whether the LM head is the embedding.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +61,9 @@ struct Kind {
     experts: bool,
     /// Sinks, windows in every other layer, and biases of all products, those of experts included.
     oss: bool,
+    /// Besides what `gemma` has: per-layer embeddings, narrower heads in layers with windows, of which the last
+    /// reads the caches of another, and bounds of logits.
+    gemma4: bool,
 }
 
 const QWEN3: Kind = Kind {
@@ -69,6 +75,7 @@ const QWEN3: Kind = Kind {
     convolutions: false,
     experts: false,
     oss: false,
+    gemma4: false,
 };
 const GEMMA3: Kind = Kind { arch: "gemma3", gemma: true, ..QWEN3 };
 
@@ -76,7 +83,7 @@ const LFM2: Kind = Kind { arch: "lfm2", convolutions: true, ..QWEN3 };
 const GPT_OSS: Kind = Kind { arch: "gpt-oss", norms: false, biases: true, experts: true, oss: true, ..QWEN3 };
 
 /// An architecture each, and a model that has an LM head of its own.
-const TARGETS: [(Kind, Head); 10] = [
+const TARGETS: [(Kind, Head); 11] = [
     (QWEN3, Head::Tied),
     (QWEN3, Head::Untied),
     (Kind { arch: "llama", norms: false, divisors: true, ..QWEN3 }, Head::Untied),
@@ -87,11 +94,22 @@ const TARGETS: [(Kind, Head); 10] = [
     (Kind { arch: "qwen3moe", experts: true, ..QWEN3 }, Head::Tied),
     (Kind { arch: "lfm2moe", experts: true, ..LFM2 }, Head::Tied),
     (GPT_OSS, Head::Untied),
+    (Kind { arch: "gemma4", gemma: true, gemma4: true, ..QWEN3 }, Head::Tied),
 ];
 
 impl Kind {
     fn has_convolution(self, layer: u64) -> bool {
         self.convolutions && layer.is_multiple_of(2)
+    }
+
+    /// Width of a head.
+    fn head(self, layer: u64) -> u64 {
+        if self.gemma4 && layer != FAR { HEAD / 2 } else { HEAD }
+    }
+
+    /// The last layer of gemma4 reads those of the second.
+    fn has_caches(self, layer: u64) -> bool {
+        !self.gemma4 || layer + 1 < LAYERS
     }
 
     /// The first layer of lfm2moe has none.
@@ -170,6 +188,23 @@ impl Weights {
             self.file.kv(&format!("{arch}.attention.sliding_window"), 20u32);
             self.file.kv(&format!("{arch}.attention.sliding_window_pattern"), 2u32);
         }
+        if kind.gemma4 {
+            let near: Vec<bool> = (0..layers).map(|i| i != FAR).collect();
+            self.file.kv("gemma4.attention.sliding_window_pattern", near);
+            self.file.kv("gemma4.final_logit_softcapping", 5f32);
+            for (key, value) in [
+                ("attention.key_length_swa", HEAD / 2),
+                ("attention.value_length_swa", HEAD / 2),
+                ("attention.shared_kv_layers", 1),
+                ("embedding_length_per_layer_input", PER_LAYER),
+            ] {
+                self.file.kv(&format!("gemma4.{key}"), value as u32);
+            }
+            let all = PER_LAYER * layers;
+            self.matrix("per_layer_token_embd.weight", all, VOCABULARY, (all as f32).sqrt() / 5.0);
+            self.matrix("per_layer_model_proj.weight", WIDTH, all, 1.0);
+            self.norm("per_layer_proj_norm.weight", PER_LAYER);
+        }
         for i in 0..layers {
             let name = |suffix: &str| format!("blk.{i}.{suffix}.weight");
             self.norm(&name("attn_norm"), WIDTH);
@@ -187,12 +222,22 @@ impl Weights {
                 self.matrix(&name("shortconv.out_proj"), WIDTH, WIDTH, 2.0);
                 continue;
             }
-            self.matrix(&name("attn_q"), WIDTH, HEADS * HEAD, 1.0);
-            self.matrix(&name("attn_k"), WIDTH, KV_HEADS * HEAD, 1.0);
-            self.matrix(&name("attn_v"), WIDTH, KV_HEADS * HEAD, 1.0);
+            let head = kind.head(i);
+            self.matrix(&name("attn_q"), WIDTH, HEADS * head, 1.0);
+            if kind.has_caches(i) {
+                self.matrix(&name("attn_k"), WIDTH, KV_HEADS * head, 1.0);
+                self.matrix(&name("attn_v"), WIDTH, KV_HEADS * head, 1.0);
+            }
             if kind.norms {
-                self.norm(&name("attn_q_norm"), HEAD);
-                self.norm(&name("attn_k_norm"), HEAD);
+                self.norm(&name("attn_q_norm"), head);
+                // Without caches it is one that nothing reads, as files have.
+                self.norm(&name("attn_k_norm"), head);
+            }
+            if kind.gemma4 {
+                self.matrix(&name("inp_gate"), WIDTH, PER_LAYER, 1.0);
+                self.matrix(&name("proj"), PER_LAYER, WIDTH, 1.0);
+                self.add(&name("post_norm"), &[WIDTH], 0.3, 0.05);
+                self.add(&name("layer_output_scale"), &[1], 0.9, 0.05);
             }
             if kind.gemma {
                 self.add(&name("post_attention_norm"), &[WIDTH], 0.3, 0.05);
@@ -207,9 +252,9 @@ impl Weights {
                 self.add(&format!("blk.{i}.attn_output.bias"), &[WIDTH], 0.0, 0.1);
                 self.add(&name("attn_sinks"), &[HEADS], 0.0, 2.0);
             }
-            self.matrix(&name("attn_output"), HEADS * HEAD, WIDTH, 0.5);
+            self.matrix(&name("attn_output"), HEADS * head, WIDTH, 0.5);
         }
-        if kind.divisors {
+        if kind.divisors || kind.gemma4 {
             self.add("rope_freqs.weight", &[HEAD / 2], 4.0, 2.0);
         }
         let norm = if kind.convolutions { "token_embd_norm" } else { "output_norm" };

@@ -15,10 +15,7 @@ const LAYERS_27B: u32 = 62;
 /// Reads and checks the layers.
 pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>, ModelError> {
     let Common { n_embd, n_layer, n_ctx_train, rms_eps, .. } = *common;
-    match keys.finite("final_logit_softcapping", 0.0)? {
-        0.0 => {}
-        cap => return Err(keys.unsupported("final_logit_softcapping", cap, "caps of logits")),
-    }
+    common.logit_cap = keys.logit_cap()?;
     common.embedding_scale = (n_embd as f32).sqrt();
     let attention = Attention::read(keys, n_embd, n_ctx_train, rms_eps)?;
     attention.require_whole_heads(keys)?;

@@ -1,6 +1,7 @@
 //! Architectures: how a GGUF's metadata become layers. Each is one file and a line in the table.
 
 mod gemma3;
+mod gemma4;
 mod gpt_oss;
 mod lfm2;
 mod lfm2moe;
@@ -37,6 +38,7 @@ const ARCHITECTURES: &[(&str, Layers)] = &[
     ("qwen35moe", qwen35moe::layers),
     ("lfm2moe", lfm2moe::layers),
     ("gpt-oss", gpt_oss::layers),
+    ("gemma4", gemma4::layers),
 ];
 
 /// Reads and checks a model; `None` if its architecture is not in the table.

@@ -7,7 +7,7 @@ use hexflash_abi::op::params::{Gating, RopeMode};
 use super::*;
 use crate::gguf::writer::GgufWriter;
 use crate::gguf::{GgmlType, Value};
-use crate::model::block::{FeedForward, Mixer, Rope, Router};
+use crate::model::block::{FeedForward, Mixer, Queries, Rope, Router};
 
 /// Metadata of a model of two layers, without tensors.
 fn file<'a>(arch: &str) -> GgufWriter<'a> {
@@ -28,11 +28,15 @@ fn file<'a>(arch: &str) -> GgufWriter<'a> {
         ("ssm.inner_size", 64),
         ("ssm.conv_kernel", 4),
         ("shortconv.l_cache", 3),
-        ("attention.sliding_window", if arch == "gpt-oss" { 16 } else { 0 }),
+        ("attention.sliding_window", if ["gpt-oss", "gemma4"].contains(&arch) { 16 } else { 0 }),
+        ("embedding_length_per_layer_input", 8),
     ] {
         file.kv(&format!("{arch}.{key}"), value);
     }
     file.kv(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
+    if arch == "gemma4" {
+        file.kv("gemma4.attention.sliding_window_pattern", vec![true, false]);
+    }
     if MOE.contains(&arch) {
         for (key, value) in
             [("count", 8u32), ("used_count", 3), ("feed_forward_length", 40), ("gating_func", 2)]
@@ -198,7 +202,7 @@ fn layers_of_gemma3_see_windows_as_the_file_says() {
     let short = error("gemma3", "attention.sliding_window_pattern", vec![true]);
     assert!(short.contains("is 1 flags, expected 2"), "{short}");
     error("gemma3", "rope.freq_base_swa", 0f32);
-    assert!(error("gemma3", "final_logit_softcapping", 30f32).contains("runs no caps of logits"));
+    assert!(error("gemma3", "final_logit_softcapping", -30f32).contains("expected at least 0"));
 }
 
 #[test]
@@ -224,6 +228,46 @@ fn every_other_layer_of_gpt_oss_sees_a_window() {
         file.kv("gpt-oss.rope.scaling.type", "yarn").kv("gpt-oss.rope.freq_base_swa", 1f32);
     });
     assert!(yarn.unwrap_err().contains("gpt-oss.rope.freq_base_swa is 1, expected more than 1"));
+}
+
+#[test]
+fn the_last_layers_of_gemma4_read_the_caches_of_earlier_ones() {
+    let read = |shared: u32, near: &[bool]| {
+        let layers = layers("gemma4", |file| {
+            file.kv("gemma4.block_count", near.len() as u32).kv("gemma4.attention.shared_kv_layers", shared);
+            file.kv("gemma4.attention.sliding_window_pattern", near.to_vec());
+            file.kv("gemma4.attention.key_length_swa", 24u32).kv("gemma4.rope.freq_base", 1e6f32);
+        })?;
+        let seen = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(a) => (a.key_dim, a.window, a.rope.as_ref().unwrap().freq_base, a.queries),
+            Mixer::DeltaNet(_) | Mixer::ShortConv(_) => panic!("gemma4 has no such layer"),
+        };
+        Ok::<_, String>(layers.iter().map(seen).collect::<Vec<_>>())
+    };
+    let near = |queries| (24, 16, 1e4, queries);
+    let far = |queries| (32, 0, 1e6, queries);
+    let own = Queries::WithKeys;
+    assert_eq!(
+        read(3, &[true, true, false, true, false, true]).unwrap(),
+        [
+            near(own),
+            near(own),
+            far(own),
+            near(Queries::Alone(1)),
+            far(Queries::Alone(2)),
+            near(Queries::Alone(1))
+        ]
+    );
+    assert_eq!(read(0, &[false, true]).unwrap(), [far(own), near(own)]);
+    // There is nothing to read before the first layer, and a layer of the other kind is no home.
+    for (shared, flags) in [(2, &[true, false][..]), (1, &[false, true]), (2, &[true, true, true, false])] {
+        let found = read(shared, flags).unwrap_err();
+        assert!(found.contains("attention.shared_kv_layers is") && !found.contains('\n'), "{found}");
+    }
+    error("gemma4", "attention.shared_kv_layers", 3u32);
+    error("gemma4", "embedding_length_per_layer_input", 0u32);
+    error("gemma4", "attention.key_length_swa", 1000u32);
+    assert!(error("gemma4", "expert_count", 128u32).contains("runs no mixtures of experts"));
 }
 
 #[test]

@@ -34,6 +34,8 @@ pub struct Attention {
     pub rope: Option<Rope>,
     /// Norms of queries and keys, in architectures that have them: what is added to the mean of squares.
     pub norm: Option<f32>,
+    /// A norm of values, without weights: what is added to the mean of squares.
+    pub value_norm: Option<f32>,
     /// What is added to the products.
     pub bias: Biases,
     /// Whether each query head has a logit of its own that takes a share of the softmax, and gives no value.
@@ -67,6 +69,8 @@ pub enum Queries {
     WithKeys,
     /// It is apart: some rows have keys and values only.
     Apart,
+    /// There are no others: queries read the caches of this layer, which is before theirs.
+    Alone(usize),
 }
 
 /// The products that have a bias.
@@ -93,6 +97,9 @@ impl Biases {
     }
 }
 
+const Q: &str = "attn_q.weight";
+const K: &str = "attn_k.weight";
+const V: &str = "attn_v.weight";
 const Q_NORM: &str = "attn_q_norm.weight";
 const K_NORM: &str = "attn_k_norm.weight";
 const Q_BIAS: &str = "attn_q.bias";
@@ -129,26 +136,44 @@ impl Attention {
         n_ctx_train: u32,
         eps: f32,
     ) -> Result<Self, ModelError> {
+        Self::with_widths(keys, "", n_head_kv, n_embd, n_ctx_train, eps)
+    }
+
+    /// As [`with_heads`](Self::with_heads), with widths under keys that end with `suffix`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(in crate::model) fn with_widths(
+        keys: &Keys<'_>,
+        suffix: &str,
+        n_head_kv: u32,
+        n_embd: u32,
+        n_ctx_train: u32,
+        eps: f32,
+    ) -> Result<Self, ModelError> {
         let n_head = keys.require("attention.head_count")?;
         if !n_head.is_multiple_of(n_head_kv) {
             return Err(keys.bad("attention.head_count_kv", n_head_kv, "a divisor of the head count"));
         }
-        let key_dim = keys.or("attention.key_length", n_embd / n_head)?;
-        let value_dim = keys.or("attention.value_length", n_embd / n_head)?;
-        for (name, dim) in [("attention.key_length", key_dim), ("attention.value_length", value_dim)] {
-            let most = MAX_HEAD.min(LIMIT / n_head);
+        let most = MAX_HEAD.min(LIMIT / n_head);
+        let width = |of: &str| {
+            let name = format!("attention.{of}_length{suffix}");
+            let dim = keys.or(&name, n_embd / n_head)?;
             if dim > most {
-                return Err(keys.bad(name, dim, &format!("at most {most}, for {n_head} heads")));
+                return Err(keys.bad(&name, dim, &format!("at most {most}, for {n_head} heads")));
             }
-        }
+            Ok(dim)
+        };
+        let (key_dim, value_dim) = (width("key")?, width("value")?);
         Ok(Self {
             n_embd,
             n_head,
             n_head_kv,
             key_dim,
             value_dim,
-            rope: Some(Rope::read(keys, key_dim, n_ctx_train)?),
+            rope: Some(Rope::read(keys, suffix, key_dim, n_ctx_train)?),
             norm: Some(eps),
+            value_norm: None,
             bias: Biases::default(),
             sinks: false,
             scale: 1.0 / (key_dim as f32).sqrt(),
@@ -211,14 +236,38 @@ impl Attention {
         }
     }
 
-    /// Keys, normed and turned, and values of x{n_embd,t}, where queries are [apart](Queries::Apart).
-    fn keys_and_values(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) -> [Tensor; 2] {
-        let rows = g.project(x, &scope.label("kv"));
+    /// Queries and their gate, of the rows that `attn_q` gives.
+    fn finish_queries(&self, g: &mut Graph<'_>, scope: Scope, rows: Tensor) -> (Tensor, Option<Tensor>) {
+        add_bias(g, scope, rows, self.bias.q, Q_BIAS);
+        let (q, gate) = self.split_queries(g, rows);
+        self.prepare(g, scope, q, Q_NORM);
+        (q, gate)
+    }
+
+    /// Keys and values as the caches take them, of the rows that `attn_k` and `attn_v` give.
+    fn finish_keys(&self, g: &mut Graph<'_>, scope: Scope, rows: [Tensor; 2]) -> [Tensor; 2] {
         add_bias(g, scope, rows[0], self.bias.k, K_BIAS);
         add_bias(g, scope, rows[1], self.bias.v, V_BIAS);
-        let [k, v] = self.split_keys(g, [rows[0], rows[1]]);
+        let [k, v] = self.split_keys(g, rows);
         self.prepare(g, scope, k, K_NORM);
+        if let Some(eps) = self.value_norm {
+            g.normalize(v, eps);
+        }
         [k, v]
+    }
+
+    /// Keys and values of x{n_embd,t}, where queries are [apart](Queries::Apart).
+    fn keys_and_values(&self, g: &mut Graph<'_>, scope: Scope, x: Tensor) -> [Tensor; 2] {
+        let rows = g.project(x, &scope.label("kv"));
+        self.finish_keys(g, scope, [rows[0], rows[1]])
+    }
+
+    /// The layer that has the caches.
+    fn home(&self, scope: Scope) -> Scope {
+        match self.queries {
+            Queries::WithKeys | Queries::Apart => scope,
+            Queries::Alone(layer) => scope.model().layer(layer),
+        }
     }
 
     /// Puts keys and values of x{n_embd,t} into the caches, for queries of later steps. Queries must be
@@ -244,14 +293,19 @@ impl Mix for Attention {
             Gate::None => self.key_dim,
             Gate::PerHead => 2 * self.key_dim,
         };
-        let q = ("attn_q.weight", self.n_head * width);
-        let k = ("attn_k.weight", self.n_head_kv * self.key_dim);
-        let v = ("attn_v.weight", self.n_head_kv * self.value_dim);
+        let q = (Q, self.n_head * width);
+        let k = (K, self.n_head_kv * self.key_dim);
+        let v = (V, self.n_head_kv * self.value_dim);
         match self.queries {
             Queries::WithKeys => plan.project(scope, "qkv", self.n_embd, &[q, k, v])?,
             Queries::Apart => {
                 plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?;
                 plan.project(scope, "kv", self.n_embd, &[k, v])?;
+            }
+            Queries::Alone(_) => {
+                plan.add(scope, q.0, &[self.n_embd, q.1], Form::Tiled)?;
+                // What the layer had before it shared the caches of another.
+                [K, V, K_NORM].into_iter().for_each(|name| plan.ignore(scope, name));
             }
         }
         let Biases { q: on_q, k: on_k, v: on_v, output } = self.bias;
@@ -263,7 +317,9 @@ impl Mix for Attention {
         }
         if self.norm.is_some() {
             plan.add(scope, Q_NORM, &[self.key_dim], Form::Plain)?;
-            plan.add(scope, K_NORM, &[self.key_dim], Form::Plain)?;
+            if self.home(scope) == scope {
+                plan.add(scope, K_NORM, &[self.key_dim], Form::Plain)?;
+            }
         }
         if let Some(rope) = &self.rope {
             rope.weights(plan, scope)?;
@@ -275,31 +331,24 @@ impl Mix for Attention {
     }
 
     fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        self.cache().keep(plan, scope)
+        if self.home(scope) == scope { self.cache().keep(plan, scope) } else { Ok(()) }
     }
 
     fn record(&self, g: &mut Graph<'_>, scope: Scope, a: Tensor) -> Tensor {
-        let (q, gate, [k, v]) = match self.queries {
+        let ((q, gate), new) = match self.queries {
             Queries::WithKeys => {
                 let rows = g.project(a, &scope.label("qkv"));
-                add_bias(g, scope, rows[0], self.bias.q, Q_BIAS);
-                add_bias(g, scope, rows[1], self.bias.k, K_BIAS);
-                add_bias(g, scope, rows[2], self.bias.v, V_BIAS);
-                let (q, gate) = self.split_queries(g, rows[0]);
-                let [k, v] = self.split_keys(g, [rows[1], rows[2]]);
-                self.prepare(g, scope, q, Q_NORM);
-                self.prepare(g, scope, k, K_NORM);
-                (q, gate, [k, v])
+                let queries = self.finish_queries(g, scope, rows[0]);
+                (queries, Some(self.finish_keys(g, scope, [rows[1], rows[2]])))
             }
-            Queries::Apart => {
-                let rows = g.linear(a, &scope.label("attn_q.weight"));
-                add_bias(g, scope, rows, self.bias.q, Q_BIAS);
-                let (q, gate) = self.split_queries(g, rows);
-                self.prepare(g, scope, q, Q_NORM);
-                (q, gate, self.keys_and_values(g, scope, a))
+            Queries::Apart | Queries::Alone(_) => {
+                let rows = g.linear(a, &scope.label(Q));
+                let queries = self.finish_queries(g, scope, rows);
+                let apart = self.queries == Queries::Apart;
+                (queries, apart.then(|| self.keys_and_values(g, scope, a)))
             }
         };
-        let caches = KvCache::tensors(g, scope);
+        let caches = KvCache::tensors(g, self.home(scope));
         let attn = FlashAttn {
             scale: self.scale,
             visibility: self.visibility.wire(),
@@ -308,7 +357,7 @@ impl Mix for Attention {
             max_bias: 0.0,
         };
         let sinks = self.sinks.then(|| scope.label(SINKS));
-        let y = g.attend([q, k, v], caches, sinks.as_deref(), attn);
+        let y = g.attend(q, new, caches, sinks.as_deref(), attn);
         if let Some(gate) = gate {
             g.apply(Op::Sigmoid, gate);
             g.update(Op::Mul, y, gate);

@@ -11,6 +11,7 @@ mod mix;
 mod mixer;
 mod mlp;
 mod moe;
+mod per_layer;
 mod rope;
 mod short_conv;
 
@@ -23,5 +24,6 @@ pub use mix::Mix;
 pub use mixer::Mixer;
 pub use mlp::{Activation, Mlp};
 pub use moe::{Moe, Router};
+pub use per_layer::PerLayer;
 pub use rope::Rope;
 pub use short_conv::ShortConv;

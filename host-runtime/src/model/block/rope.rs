@@ -35,14 +35,21 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Reads the hyper-parameters for heads of width `key_dim`.
+    /// Reads the hyper-parameters for heads of width `key_dim`. `suffix` is what the key of their turned width
+    /// ends with.
     ///
     /// # Errors
     /// A key is out of range.
-    pub(super) fn read(keys: &Keys<'_>, key_dim: u32, n_ctx_train: u32) -> Result<Self, ModelError> {
-        let n_dims = keys.or("rope.dimension_count", key_dim)?;
+    pub(super) fn read(
+        keys: &Keys<'_>,
+        suffix: &str,
+        key_dim: u32,
+        n_ctx_train: u32,
+    ) -> Result<Self, ModelError> {
+        let name = format!("rope.dimension_count{suffix}");
+        let n_dims = keys.or(&name, key_dim)?;
         if n_dims > key_dim || n_dims % 2 != 0 {
-            return Err(keys.bad("rope.dimension_count", n_dims, &format!("even, at most {key_dim}")));
+            return Err(keys.bad(&name, n_dims, &format!("even, at most {key_dim}")));
         }
         let meta = keys.meta();
         // llama.cpp's defaults: a factor without a type is a linear one.

@@ -24,6 +24,24 @@ impl Graph<'_> {
         self.rec.op_with(Op::RmsNorm, &[Some(x), Some(w)], &[y], &params::Norm { eps });
     }
 
+    /// rms_norm(x) per row, without weights, in place.
+    pub(in crate::model) fn normalize(&mut self, x: Tensor, eps: f32) {
+        self.rec.op_with(Op::RmsNorm, &[Some(x)], &[x], &params::Norm { eps });
+    }
+
+    /// s x, in place.
+    pub(in crate::model) fn scale(&mut self, x: Tensor, scale: f32) {
+        self.rec.op_with(Op::Scale, &[Some(x)], &[x], &params::Scale { scale, bias: 0.0 });
+    }
+
+    /// cap tanh(x / cap), in place. tanh(y) is 2 sigmoid(2 y) - 1.
+    pub(in crate::model) fn cap(&mut self, x: Tensor, cap: f32) {
+        self.scale(x, 2.0 / cap);
+        self.apply(Op::Sigmoid, x);
+        let bounds = params::Scale { scale: 2.0 * cap, bias: -cap };
+        self.rec.op_with(Op::Scale, &[Some(x)], &[x], &bounds);
+    }
+
     /// W x per row of x{k,t}: a new activation {n,t}.
     pub(in crate::model) fn linear(&mut self, x: Tensor, weight: &str) -> Tensor {
         let w = self.weight(weight);
@@ -140,18 +158,20 @@ impl Graph<'_> {
         self.rec.view(x, offset, [d, h, t, 1], [4, stride, row, 0], axis)
     }
 
-    /// Appends k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}. `sinks` is a weight {h}.
+    /// Appends `new` k and v to their caches, and attends: q{d,h,t} -> {dv,h,t}. `sinks` is a weight {h}.
     pub(in crate::model) fn attend(
         &mut self,
-        [q, k, v]: [Tensor; 3],
+        q: Tensor,
+        new: Option<[Tensor; 2]>,
         [k_cache, v_cache]: [Tensor; 2],
         sinks: Option<&str>,
         attn: params::FlashAttn,
     ) -> Tensor {
-        let ([_, h, t, _], [dv, ..]) = (self.rec.ne(q), self.rec.ne(v));
+        let ([_, h, t, _], [dv, ..]) = (self.rec.ne(q), self.rec.ne(v_cache));
         let y = self.activation([dv, h, t, 1], Some(2));
         let sinks = sinks.map(|sinks| self.weight(sinks));
-        let src = [Some(q), Some(k_cache), Some(v_cache), Some(k), Some(v), None, sinks];
+        let [k, v] = new.map_or([None; 2], |new| new.map(Some));
+        let src = [Some(q), Some(k_cache), Some(v_cache), k, v, None, sinks];
         self.rec.op_with(Op::FlashAttnExt, &src, &[y], &attn);
         y
     }

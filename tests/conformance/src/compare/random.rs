@@ -43,6 +43,8 @@ pub enum Architecture {
     Lfm2moe,
     /// Sinks and windows, experts, and biases of all matrices
     GptOss,
+    /// Heads of two widths, caches that layers share, per-layer embeddings
+    Gemma4,
 }
 
 impl Architecture {
@@ -59,6 +61,7 @@ impl Architecture {
             | Self::Qwen2
             | Self::Smollm3
             | Self::Gemma3
+            | Self::Gemma4
             | Self::Lfm2 => self,
         }
     }
@@ -77,6 +80,7 @@ impl Architecture {
             Self::Qwen35moe => "qwen35moe",
             Self::Lfm2moe => "lfm2moe",
             Self::GptOss => "gpt-oss",
+            Self::Gemma4 => "gemma4",
         }
     }
 
@@ -85,7 +89,7 @@ impl Architecture {
         match self {
             Self::Qwen35 | Self::Qwen35moe => "qwen35",
             Self::Qwen3 | Self::Qwen2 | Self::Qwen3moe => "qwen2",
-            Self::Llama | Self::Smollm3 | Self::Gemma3 => "llama-bpe",
+            Self::Llama | Self::Smollm3 | Self::Gemma3 | Self::Gemma4 => "llama-bpe",
             Self::Lfm2 | Self::Lfm2moe => "lfm2",
             Self::GptOss => "gpt-4o",
         }
@@ -100,6 +104,7 @@ impl Architecture {
             | Self::Qwen2
             | Self::Smollm3
             | Self::Gemma3
+            | Self::Gemma4
             | Self::Lfm2
             | Self::Qwen3moe
             | Self::Lfm2moe => "ffn_norm.weight",
@@ -118,7 +123,8 @@ impl Architecture {
             | Self::Gemma3
             | Self::Qwen3moe
             | Self::Qwen35moe
-            | Self::GptOss => "output_norm.weight",
+            | Self::GptOss
+            | Self::Gemma4 => "output_norm.weight",
         }
     }
 
@@ -128,6 +134,7 @@ impl Architecture {
             Self::Qwen35
             | Self::Qwen3
             | Self::Gemma3
+            | Self::Gemma4
             | Self::Lfm2
             | Self::Qwen3moe
             | Self::Qwen35moe
@@ -140,7 +147,13 @@ impl Architecture {
     fn freq_base(self) -> f32 {
         match self {
             Self::Qwen35 | Self::Qwen35moe => 1e7,
-            Self::Qwen3 | Self::Qwen2 | Self::Gemma3 | Self::Lfm2 | Self::Qwen3moe | Self::Lfm2moe => 1e6,
+            Self::Qwen3
+            | Self::Qwen2
+            | Self::Gemma3
+            | Self::Gemma4
+            | Self::Lfm2
+            | Self::Qwen3moe
+            | Self::Lfm2moe => 1e6,
             Self::Llama => 1e4,
             Self::Smollm3 => 5e6,
             Self::GptOss => 1.5e5,
@@ -290,6 +303,12 @@ pub struct ModelShape {
     /// Gate and up of all experts as one tensor, where an architecture may have that
     #[arg(long)]
     pub fused_experts: bool,
+    /// Last layers that read the caches of earlier ones, where an architecture has some
+    #[arg(long, default_value_t = 2, value_name = "LAYERS")]
+    pub shared: u32,
+    /// Values that each layer gets of a token besides the stream, where an architecture has some
+    #[arg(long, default_value_t = 64, value_name = "WIDTH")]
+    pub per_layer: u32,
     /// Another seed makes other weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -312,8 +331,25 @@ impl ModelShape {
             | Architecture::Qwen3moe
             | Architecture::Qwen35moe
             | Architecture::Lfm2moe
-            | Architecture::GptOss => Mixer::Attention,
+            | Architecture::GptOss
+            | Architecture::Gemma4 => Mixer::Attention,
         }
+    }
+
+    /// Whether layer `i` of Gemma 4 sees a window.
+    fn is_near(&self, i: u32) -> bool {
+        !(i + 1).is_multiple_of(self.interval)
+    }
+
+    /// Width of a head of layer `i`: those of Gemma 4 that see a window have narrower ones.
+    fn head_of(&self, i: u32) -> u32 {
+        let narrow = self.architecture == Architecture::Gemma4 && self.is_near(i);
+        if narrow { self.head / 2 } else { self.head }
+    }
+
+    /// Whether layer `i` reads the caches of another. Such layers of Gemma 4 have wider MLPs.
+    fn has_no_caches(&self, i: u32) -> bool {
+        self.architecture == Architecture::Gemma4 && i >= self.layers - self.shared
     }
 
     /// Whether layer `i` has experts.
@@ -327,6 +363,7 @@ impl ModelShape {
             | Architecture::Qwen2
             | Architecture::Smollm3
             | Architecture::Gemma3
+            | Architecture::Gemma4
             | Architecture::Lfm2 => false,
         }
     }
@@ -383,6 +420,8 @@ enum Fill {
     Around(f32, f32),
     /// Rates of decay: negative, slow to fast.
     Decay,
+    /// Divisors of angles that leave only the first quarter of the pairs turned.
+    QuarterTurned,
 }
 
 /// The type of matrix `name` with rows of `k`.
@@ -426,7 +465,8 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     let norm = Fill::Around(1.0, 0.1);
     // Gemma makes embeddings larger by the root of their width.
     let dense = s.architecture.dense();
-    let size = if dense == Architecture::Gemma3 { 1.0 } else { (e as f32).sqrt() };
+    let gemma = matches!(dense, Architecture::Gemma3 | Architecture::Gemma4);
+    let size = if gemma { 1.0 } else { (e as f32).sqrt() };
     let last = if s.untied { norm } else { Fill::Around(0.0, 2.0 / size) };
     let mut out = vec![
         // Elements of about one in the trunk. Where the head has the same numbers, the norm before it brings
@@ -440,27 +480,45 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
     if s.scaling == Some(Scaling::Divisors) {
         out.push(("rope_freqs.weight".to_owned(), vec![u64::from(s.head) / 2], Fill::Around(4.0, 2.0)));
     }
+    if s.architecture == Architecture::Gemma4 {
+        let all = u64::from(s.per_layer * s.layers);
+        out.extend([
+            (
+                "per_layer_token_embd.weight".to_owned(),
+                vec![all, vocab],
+                Fill::Matrix((all as f32 / s.per_layer as f32).sqrt()),
+            ),
+            ("per_layer_model_proj.weight".to_owned(), vec![e, all], Fill::Matrix(1.0)),
+            ("per_layer_proj_norm.weight".to_owned(), vec![s.per_layer.into()], norm),
+            ("rope_freqs.weight".to_owned(), vec![u64::from(s.head) / 2], Fill::QuarterTurned),
+        ]);
+    }
     for i in 0..s.layers {
         let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
         add("attn_norm.weight", &[e], norm);
         add(s.architecture.mlp_norm(), &[e], norm);
         // Each query head of Qwen3.5 has a gate beside it.
         let per_query = if dense == Architecture::Qwen35 { 2 } else { 1 };
-        if dense == Architecture::Gemma3 {
+        if gemma {
             // They give what the layer adds its size, whatever that was before.
             add("post_attention_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
             add("post_ffw_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
         }
         match s.mixer(i) {
             Mixer::Attention => {
-                let [head, q, kv] = [s.head, s.heads, s.kv_heads].map(u64::from);
+                let [head, q, kv] = [s.head_of(i), s.heads, s.kv_heads].map(u64::from);
                 add("attn_q.weight", &[e, per_query * q * head], Fill::Matrix(1.0));
-                add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
-                add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+                if !s.has_no_caches(i) {
+                    add("attn_k.weight", &[e, kv * head], Fill::Matrix(1.0));
+                    add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
+                }
                 if s.architecture.has_head_norms() {
-                    // Logits of some size, so that attention is not a plain mean.
-                    add("attn_q_norm.weight", &[head], Fill::Around(1.5, 0.2));
-                    add("attn_k_norm.weight", &[head], Fill::Around(1.5, 0.2));
+                    // Logits of some size, so that attention is not a plain mean. Gemma 4 does not scale them.
+                    let size = if s.architecture == Architecture::Gemma4 { 0.4 } else { 1.5 };
+                    add("attn_q_norm.weight", &[head], Fill::Around(size, 0.1));
+                    if !s.has_no_caches(i) {
+                        add("attn_k_norm.weight", &[head], Fill::Around(size, 0.1));
+                    }
                 }
                 let bias = Fill::Around(0.0, 0.5);
                 let all_biases = s.biases || s.architecture == Architecture::GptOss;
@@ -499,9 +557,17 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
             experts(s, add);
             continue;
         }
+        let f = if s.has_no_caches(i) { 2 * f } else { f };
         add("ffn_gate.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_up.weight", &[e, f], Fill::Matrix(1.0));
         add("ffn_down.weight", &[f, e], Fill::Matrix(BRANCH));
+        if s.architecture == Architecture::Gemma4 {
+            let width = u64::from(s.per_layer);
+            add("inp_gate.weight", &[e, width], Fill::Matrix(1.0));
+            add("proj.weight", &[width, e], Fill::Matrix(1.0));
+            add("post_norm.weight", &[e], Fill::Around(BRANCH, 0.05));
+            add("layer_output_scale.weight", &[1], Fill::Around(0.9, 0.05));
+        }
     }
     out
 }
@@ -543,6 +609,7 @@ fn experts(s: &ModelShape, mut add: impl FnMut(&str, &[u64], Fill)) {
         | Architecture::Qwen2
         | Architecture::Smollm3
         | Architecture::Gemma3
+        | Architecture::Gemma4
         | Architecture::Lfm2 => {}
     }
 }
@@ -563,6 +630,10 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
             (ty, numbers(s.seed, name, n, 0.0, gain / (k as f32).sqrt()))
         }
         Fill::Around(mean, deviation) => (GgmlType::F32, numbers(s.seed, name, n, mean, deviation)),
+        Fill::QuarterTurned => {
+            let divisor = |i| if i < n / 4 { 1.0 } else { 1e30 };
+            (GgmlType::F32, (0..n).map(divisor).collect())
+        }
         Fill::Decay => {
             let exponents = numbers(s.seed, name, n, -1.0, 1.2);
             (GgmlType::F32, exponents.into_iter().map(|v| -v.exp()).collect())
@@ -574,7 +645,7 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
 /// What a file says of its tokenizer.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary {
-    /// Algorithm: `gpt2` or `llama`.
+    /// Algorithm: `gpt2`, `llama` or `gemma4`.
     pub model: &'static str,
     /// The rules that cut text into words.
     pub pre: &'static str,
@@ -582,7 +653,7 @@ pub struct Vocabulary {
     pub tokens: Vec<String>,
     /// llama.cpp's types by id.
     pub types: Vec<i32>,
-    /// Merge rules, best first, for `gpt2`.
+    /// Merge rules, best first, for `gpt2` and `gemma4`.
     pub merges: Vec<String>,
     /// Scores by id, for `llama`.
     pub scores: Vec<f32>,
@@ -632,7 +703,7 @@ impl Vocabulary {
             .kv("tokenizer.ggml.tokens", self.tokens.clone())
             .kv("tokenizer.ggml.token_type", self.types.clone());
         match self.model {
-            "gpt2" => w.kv("tokenizer.ggml.merges", self.merges.clone()),
+            "gpt2" | "gemma4" => w.kv("tokenizer.ggml.merges", self.merges.clone()),
             _ => w.kv("tokenizer.ggml.scores", self.scores.clone()),
         };
         for (key, value) in &self.more {
@@ -700,6 +771,24 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         ("attention.value_length", s.head),
     ];
     let dense = s.architecture.dense();
+    if s.architecture == Architecture::Gemma4 {
+        numbers.retain(|(name, _)| *name != "feed_forward_length");
+        let flags: Vec<bool> = (0..s.layers).map(|i| s.is_near(i)).collect();
+        let width = |i| if s.has_no_caches(i) { 2 * s.ff as i32 } else { s.ff as i32 };
+        let widths: Vec<i32> = (0..s.layers).map(width).collect();
+        w.kv("gemma4.attention.sliding_window_pattern", flags)
+            .kv("gemma4.feed_forward_length", widths)
+            .kv("gemma4.final_logit_softcapping", 3f32)
+            .kv("gemma4.rope.freq_base_swa", 1e4f32);
+        numbers.extend([
+            ("attention.key_length_swa", s.head / 2),
+            ("attention.value_length_swa", s.head / 2),
+            ("rope.dimension_count", s.head),
+            ("rope.dimension_count_swa", s.head / 2),
+            ("attention.shared_kv_layers", s.shared),
+            ("embedding_length_per_layer_input", s.per_layer),
+        ]);
+    }
     if dense == Architecture::Qwen35 {
         let rope = s.head / 4;
         let sections: Vec<i32> =

@@ -38,6 +38,8 @@ const BASE: ModelShape = ModelShape {
     expert_ff: 256,
     dense_layers: 1,
     fused_experts: false,
+    shared: 2,
+    per_layer: 64,
     seed: 1,
 };
 
@@ -143,6 +145,11 @@ const GPT_OSS: ModelShape = ModelShape {
     untied: true,
     ..DENSE
 };
+
+/// Gemma 4's: windows of 24 in two layers of three, heads of 256 and 128 on one key head, as in the E2B; the last
+/// three layers of six read the caches of the second and the third.
+const GEMMA4: ModelShape =
+    ModelShape { architecture: Architecture::Gemma4, layers: 6, shared: 3, ff: 768, ..GEMMA3 };
 
 /// All of them.
 pub const SHAPES: &[Named] = &[
@@ -312,6 +319,23 @@ pub const SHAPES: &[Named] = &[
             untied: true,
             seed: 13,
             ..GEMMA3
+        },
+    },
+    Named { name: "dense-gemma4-f32", model: ModelShape { weights: WeightType::F32, seed: 70, ..GEMMA4 } },
+    Named { name: "dense-gemma4-f16", model: ModelShape { seed: 71, ..GEMMA4 } },
+    // Two key heads, as in the E4B; no layer shares caches.
+    Named {
+        name: "dense-gemma4-own-caches-f16-untied",
+        model: ModelShape {
+            layers: 4,
+            shared: 0,
+            kv_heads: 2,
+            window: 5,
+            interval: 2,
+            per_layer: 32,
+            untied: true,
+            seed: 72,
+            ..GEMMA4
         },
     },
     Named { name: "dense-lfm2-f16", model: ModelShape { seed: 16, ..LFM2 } },

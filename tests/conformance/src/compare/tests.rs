@@ -26,6 +26,7 @@ const NARROW: ModelShape = ModelShape {
     context: 16,
     weights: WeightType::Q8_0,
     embedding_type: None,
+    expert_type: None,
     untied: false,
     biases: false,
     scaling: None,
@@ -34,6 +35,8 @@ const NARROW: ModelShape = ModelShape {
     expert_ff: 32,
     dense_layers: 0,
     fused_experts: false,
+    shared: 0,
+    per_layer: 32,
     seed: 1,
 };
 
