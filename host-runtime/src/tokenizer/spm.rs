@@ -9,10 +9,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::error::TokenizerError;
-use super::shown;
-
-/// What stands for a blank in the texts of tokens.
-const BLANK: &str = "\u{2581}";
+use super::{blanks, shown};
 
 /// A vocabulary with scores.
 pub(super) struct Spm {
@@ -75,7 +72,7 @@ impl Spm {
         if let Some((id, &found)) = (0..).zip(scores).find(|(_, score)| !score.is_finite()) {
             return Err(TokenizerError::Score { id, found: found.to_string() });
         }
-        let bytes = std::array::from_fn(|byte| ids.get(&format!("<0x{byte:02X}>")).copied());
+        let bytes = std::array::from_fn(|byte| ids.get(&blanks::byte_name(byte as u8)).copied());
         // 0 for -0: they are equal scores.
         let scores = scores.iter().map(|score| score + 0.0).collect();
         Ok(Self { ids, scores, bytes, blank_first })
@@ -88,8 +85,8 @@ impl Spm {
 
     /// Appends the ids of `text`; `first` if nothing or a special token is before it.
     pub(super) fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let blank = if first && self.blank_first { BLANK } else { "" };
-        let spelled = format!("{blank}{}", text.replace(' ', BLANK));
+        let blank = if first && self.blank_first { blanks::BLANK } else { "" };
+        let spelled = format!("{blank}{}", blanks::spell(text));
         for part in self.merge(&spelled) {
             match self.ids.get(part) {
                 Some(&id) => out.push(id),
@@ -150,11 +147,6 @@ impl Spm {
         let id = *self.ids.get(&text[start..start + len])?;
         Some(Pair { score: self.scores[id as usize], left, right, len })
     }
-}
-
-/// Appends the text of a token with blanks for what stands for them.
-pub(super) fn unspell(token: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(token.replace(BLANK, " ").as_bytes());
 }
 
 #[cfg(test)]
