@@ -20,7 +20,7 @@ impl Limits {
     /// Those of a model whose activations are rounded to 8 bits (with quantized weights; by llama.cpp, with
     /// BF16 ones too), or of one where they keep F16's or F32's precision.
     pub fn of(coarse: bool) -> Self {
-        if coarse { Self { nmse: 1e-4, perplexity: 5e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
+        if coarse { Self { nmse: 1e-4, perplexity: 3e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
     }
 }
 

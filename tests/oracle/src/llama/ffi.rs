@@ -52,6 +52,7 @@ pub(super) fn quantize(from: &Path, to: &Path, file_type: u32, pure: bool) -> Op
         let mut params = sys::llama_model_quantize_default_params();
         params.ftype = file_type as sys::llama_ftype;
         params.pure_ = pure;
+        params.allow_requantize = true;
         sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &params)
     };
     (code == 0).then_some(())
