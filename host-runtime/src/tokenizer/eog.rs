@@ -1,7 +1,8 @@
 //! Which tokens end generation.
 //!
 //! Model files name at most three end tokens, and chat models end turns with others, so llama.cpp also looks
-//! at token texts. This is the same set by the same rules: an engine that misses one talks past its turn.
+//! at token texts. This is the same set by the same rules, but for a tag of HTML: an engine that misses one talks
+//! past its turn.
 
 use std::collections::BTreeSet;
 
@@ -49,6 +50,11 @@ const FILE_END_TEXTS: [&str; 11] = [
     "<|file_sep|>",
 ];
 
+/// An end in many vocabularies. In those of Qwen and Gemma it is the HTML tag that it looks like: text by its
+/// kind, while the file names another end. llama.cpp takes it for an end there, and cuts it out of prompts,
+/// which published tokenizers do not.
+const HTML_TAG: &str = "</s>";
+
 /// Harmony's structure tokens, which callers need to see to tell the channels apart.
 const HARMONY_SHOWN: [&str; 4] = ["<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"];
 
@@ -79,9 +85,16 @@ pub(super) fn collect(
     id_of: impl Fn(&str) -> Option<u32>,
     kinds: &mut [TokenKind],
 ) -> EogSet {
-    let mut ids = BTreeSet::new();
+    let named = [roles.eos, roles.eot, roles.eom].into_iter().flatten().chain(spec.extra_eog.iter().copied());
+    let named: BTreeSet<u32> = named.collect();
+    let mut ids = named.clone();
     for text in END_TEXTS.iter().chain(&FILE_END_TEXTS) {
         if let Some(id) = id_of(text) {
+            let is_text =
+                kinds[id as usize] != TokenKind::Control && !named.is_empty() && !named.contains(&id);
+            if *text == HTML_TAG && is_text {
+                continue;
+            }
             ids.insert(id);
             kinds[id as usize] = TokenKind::Control;
         }
@@ -91,8 +104,6 @@ pub(super) fn collect(
             kinds[id as usize] = TokenKind::UserDefined;
         }
     }
-    ids.extend([roles.eos, roles.eot, roles.eom].into_iter().flatten());
-    ids.extend(&spec.extra_eog);
 
     // In harmony `<|end|>` ends a message, not the answer: the next channel follows it.
     let has = |ids: &BTreeSet<u32>, text: &str| id_of(text).is_some_and(|id| ids.contains(&id));
@@ -104,8 +115,8 @@ pub(super) fn collect(
         ids.remove(&id);
         kinds[id as usize] = TokenKind::UserDefined;
     }
-    // Vocabularies with these markers use `</s>` as the HTML tag it looks like.
-    if let Some(id) = id_of("</s>")
+    // Vocabularies with these markers have the tag, whatever they say of it.
+    if let Some(id) = id_of(HTML_TAG)
         && (has(&ids, "<|tool_response>") || has(&ids, "<|plamo:eos|>"))
     {
         ids.remove(&id);
@@ -153,5 +164,10 @@ mod tests {
         assert_eq!(eog.ids(), [1]);
         assert_eq!(kinds[0], TokenKind::Normal);
         assert_eq!(build(&["</s>"], TokenizerSpec::default()).0.ids(), [0]);
+        let (eog, kinds) =
+            build(&["</s>", "<|im_end|>"], TokenizerSpec { eos: Some(1), ..Default::default() });
+        assert_eq!((eog.ids(), kinds[0]), (&[1][..], TokenKind::Normal), "the file names another end");
+        let (eog, kinds) = build(&["</s>", "a"], TokenizerSpec { eot: Some(0), ..Default::default() });
+        assert_eq!((eog.ids(), kinds[0]), (&[0][..], TokenKind::Control), "the file names this end");
     }
 }

@@ -7,7 +7,7 @@ use super::pre::PreTokenizer;
 #[non_exhaustive]
 pub enum TokenizerError {
     /// `tokenizer.ggml.model` names another algorithm.
-    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2, llama, gemma4")]
+    #[error("tokenizer model {model:?} is not supported; use a model file with one of: gpt2, gemma4, llama")]
     UnsupportedModel {
         /// The name found.
         model: String,
@@ -15,7 +15,7 @@ pub enum TokenizerError {
     /// `tokenizer.ggml.pre` names splitting rules that are not implemented.
     #[error(
         "pre-tokenizer {pre:?} is not supported; use a model file with one of: {}",
-        PreTokenizer::supported()
+        PreTokenizer::names().collect::<Vec<_>>().join(", ")
     )]
     UnsupportedPre {
         /// The name found.

@@ -1,10 +1,11 @@
 //! Text to tokens and back, for the vocabularies of model files.
 //!
-//! Special tokens are cut out first. In vocabularies of byte-level BPE the rest is split into words by the
-//! model's pre-tokenizer, and each word's bytes are merged by rank; in those of SentencePiece the characters
-//! of the rest are merged by score, or by rank. Ids equal llama.cpp's, which models are tested with. Everything a
+//! Special tokens are cut out first. In vocabularies with merges the rest is split into words by the model's
+//! pre-tokenizer, and each word's bytes, or characters, are merged by rank; in those of SentencePiece the
+//! characters of the rest are merged by score. Ids equal llama.cpp's, which models are tested with. Everything a
 //! vocabulary claims is checked when it is loaded: model files come from strangers.
 
+mod blanks;
 mod bpe;
 mod bytes;
 mod eog;
@@ -14,6 +15,7 @@ mod spec;
 mod specials;
 mod spm;
 mod stream;
+mod words;
 
 use tokenizers::models::bpe::Vocab;
 
@@ -23,7 +25,7 @@ pub use self::pre::PreTokenizer;
 pub use self::spec::{TokenKind, TokenizerSpec};
 pub use self::stream::{TokenStream, Utf8Stream};
 
-use self::bpe::ByteBpe;
+use self::bpe::MergeBpe;
 use self::specials::{Fragment, SpecialMatcher};
 use self::spm::Spm;
 
@@ -53,14 +55,14 @@ pub struct SpecialIds {
 
 /// How text between special tokens becomes ids.
 enum Algorithm {
-    Bytes(Box<ByteBpe>),
+    Merges(Box<MergeBpe>),
     SentencePiece(Box<Spm>),
 }
 
 impl Algorithm {
     fn id_of(&self, text: &str) -> Option<u32> {
         match self {
-            Self::Bytes(bpe) => bpe.id_of(text),
+            Self::Merges(bpe) => bpe.id_of(text),
             Self::SentencePiece(spm) => spm.id_of(text),
         }
     }
@@ -68,7 +70,7 @@ impl Algorithm {
     /// Appends the ids of `text`; `first` if nothing or a special token is before it.
     fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         match self {
-            Self::Bytes(bpe) => bpe.encode(text, out),
+            Self::Merges(bpe) => bpe.encode(text, out),
             Self::SentencePiece(spm) => spm.encode(text, first, out),
         }
     }
@@ -76,36 +78,34 @@ impl Algorithm {
 
 /// What the names in a model file choose.
 enum Kind {
-    Bytes(PreTokenizer),
+    Merges(PreTokenizer),
     SentencePiece,
-    /// SentencePiece's BPE with a list of merges.
-    Gemma4,
 }
 
 impl Kind {
     fn of(spec: &TokenizerSpec<'_>) -> Result<Self, TokenizerError> {
         match spec.model {
-            "gpt2" => Ok(Self::Bytes(PreTokenizer::from_name(spec.pre)?)),
+            "gpt2" => Ok(Self::Merges(PreTokenizer::from_name(spec.pre)?)),
+            "gemma4" => Ok(Self::Merges(pre::GEMMA4)),
             "llama" => Ok(Self::SentencePiece),
-            "gemma4" => Ok(Self::Gemma4),
             model => Err(TokenizerError::UnsupportedModel { model: model.to_owned() }),
         }
     }
 
-    /// Whether BOS is added to texts of a model whose file says `file`, if anything.
-    fn adds_bos(&self, file: Option<bool>) -> bool {
+    /// Whether BOS is added, by what the model file says.
+    fn adds_bos(&self, said: Option<bool>) -> bool {
         match self {
-            Self::Bytes(pre) => file.unwrap_or(pre.adds_bos),
-            Self::SentencePiece => file.unwrap_or(true),
-            // As in llama.cpp: there are files that deny it, and models that need it.
-            Self::Gemma4 => true,
+            // Early files say no, by mistake.
+            Self::Merges(pre::GEMMA4) => true,
+            Self::Merges(pre) => said.unwrap_or(pre.adds_bos),
+            Self::SentencePiece => said.unwrap_or(true),
         }
     }
 
     /// The ids of tokens with a role that the file does not name: SentencePiece has three by custom.
     fn usual_ids(&self, vocab: usize) -> SpecialIds {
         match self {
-            Self::Bytes(_) | Self::Gemma4 => SpecialIds::default(),
+            Self::Merges(_) => SpecialIds::default(),
             Self::SentencePiece => {
                 let id = |id: u32| Some(id).filter(|&id| (id as usize) < vocab);
                 SpecialIds { unk: id(0), bos: id(1), eos: id(2), ..SpecialIds::default() }
@@ -115,15 +115,11 @@ impl Kind {
 
     fn algorithm(&self, spec: &TokenizerSpec<'_>, vocab: Vocab) -> Result<Algorithm, TokenizerError> {
         Ok(match self {
-            Self::Bytes(pre) => Algorithm::Bytes(Box::new(ByteBpe::new(vocab, &spec.merges, *pre)?)),
+            Self::Merges(pre) => Algorithm::Merges(Box::new(MergeBpe::new(vocab, &spec.merges, *pre)?)),
             Self::SentencePiece => {
                 let (ids, tokens) = (vocab.into_iter().collect(), spec.tokens.len());
                 let blank_first = spec.add_space_prefix.unwrap_or(true);
                 Algorithm::SentencePiece(Box::new(Spm::new(ids, &spec.scores, tokens, blank_first)?))
-            }
-            Self::Gemma4 => {
-                let ids = vocab.into_iter().collect();
-                Algorithm::SentencePiece(Box::new(Spm::with_merges(ids, &spec.merges)))
             }
         })
     }
@@ -131,8 +127,8 @@ impl Kind {
     /// Appends the bytes that a token of ordinary text stands for.
     fn unspell(&self, text: &str, out: &mut Vec<u8>) {
         match self {
-            Self::Bytes(_) => bytes::unspell(text, out),
-            Self::SentencePiece | Self::Gemma4 => spm::unspell(text, out),
+            Self::Merges(pre) if pre.spells_bytes() => bytes::unspell(text, out),
+            Self::Merges(_) | Self::SentencePiece => blanks::unspell(text, out),
         }
     }
 }
@@ -341,13 +337,10 @@ fn decode_token(text: &str, token: TokenKind, kind: &Kind, out: &mut Vec<u8>) {
         TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined => {
             out.extend_from_slice(text.as_bytes());
         }
-        TokenKind::Byte => {
-            let hex = text.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
-            match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-                Some(byte) => out.push(byte),
-                None => kind.unspell(text, out),
-            }
-        }
+        TokenKind::Byte => match blanks::byte_of(text) {
+            Some(byte) => out.push(byte),
+            None => kind.unspell(text, out),
+        },
         TokenKind::Unused => {}
     }
 }

@@ -1,35 +1,21 @@
-//! SentencePiece's BPE: the characters of a text are merged, and what no token expresses becomes bytes. Blanks
-//! are written U+2581, so that they can be parts of tokens.
+//! SentencePiece's BPE, as model files with `tokenizer.ggml.model` "llama" have it: the characters of a text
+//! are merged by the scores of the tokens that they give, and what no token expresses becomes bytes.
 //!
-//! In model files with `tokenizer.ggml.model` "llama" the scores of the tokens that merges give decide which goes
-//! first. The `tokenizers` library has no such algorithm. It needs a list of merges, which these files do not
-//! have: here any two neighbours merge whose texts together are a token, even where one of them is none, and of
-//! equal scores the leftmost goes first.
-//!
-//! Files with "gemma4" have a list of merges, and nothing else merges. Runs of line breaks are apart from the
-//! rest; one that is a token is taken whole.
+//! The `tokenizers` library has no such algorithm. It needs a list of merges, which these files do not have:
+//! here any two neighbours merge whose texts together are a token, even where one of them is none, and of
+//! equal scores the leftmost goes first. Blanks are written U+2581, so that they can be parts of tokens.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::error::TokenizerError;
-use super::shown;
+use super::{blanks, shown};
 
-/// What stands for a blank in the texts of tokens.
-const BLANK: &str = "\u{2581}";
-
-/// Which neighbours merge, and which of them first.
-enum Order {
-    /// Those that are a token together, by its score, the higher the earlier: by id; no -0.
-    Scores(Vec<f32>),
-    /// Those in a list, the first of it the earliest: "left right", with its place.
-    Merges(HashMap<String, usize>),
-}
-
-/// A vocabulary with scores or merges.
+/// A vocabulary with scores.
 pub(super) struct Spm {
     ids: HashMap<String, u32>,
-    order: Order,
+    /// By id, the higher the earlier; no -0.
+    scores: Vec<f32>,
     /// The tokens of bytes, where there are some.
     bytes: [Option<u32>; 256],
     /// Whether text begins with a blank that is not in it.
@@ -46,10 +32,10 @@ struct Symbol {
     next: Option<usize>,
 }
 
-/// Two neighbours that may merge.
+/// Two neighbours that are a token together.
 #[derive(Clone, Copy, PartialEq)]
 struct Pair {
-    score: f64,
+    score: f32,
     left: usize,
     right: usize,
     /// Bytes of both when they were found; another sum means that one of them has changed.
@@ -86,23 +72,10 @@ impl Spm {
         if let Some((id, &found)) = (0..).zip(scores).find(|(_, score)| !score.is_finite()) {
             return Err(TokenizerError::Score { id, found: found.to_string() });
         }
+        let bytes = std::array::from_fn(|byte| ids.get(&blanks::byte_name(byte as u8)).copied());
         // 0 for -0: they are equal scores.
         let scores = scores.iter().map(|score| score + 0.0).collect();
-        Ok(Self::of(ids, Order::Scores(scores), blank_first))
-    }
-
-    /// The algorithm with a list of merges, "left right", best first.
-    pub(super) fn with_merges(ids: HashMap<String, u32>, merges: &[&str]) -> Self {
-        let mut places = HashMap::with_capacity(merges.len());
-        for (place, merge) in merges.iter().enumerate() {
-            places.entry((*merge).to_owned()).or_insert(place);
-        }
-        Self::of(ids, Order::Merges(places), false)
-    }
-
-    fn of(ids: HashMap<String, u32>, order: Order, blank_first: bool) -> Self {
-        let bytes = std::array::from_fn(|byte| ids.get(&format!("<0x{byte:02X}>")).copied());
-        Self { ids, order, bytes, blank_first }
+        Ok(Self { ids, scores, bytes, blank_first })
     }
 
     /// The id of a token by its text.
@@ -112,22 +85,9 @@ impl Spm {
 
     /// Appends the ids of `text`; `first` if nothing or a special token is before it.
     pub(super) fn encode(&self, text: &str, first: bool, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let blank = if first && self.blank_first { BLANK } else { "" };
-        let spelled = format!("{blank}{}", text.replace(' ', BLANK));
-        match self.order {
-            Order::Scores(_) => self.encode_word(&spelled, out),
-            Order::Merges(_) => lines(&spelled).try_for_each(|word| match self.ids.get(word) {
-                Some(&id) if word.starts_with('\n') => {
-                    out.push(id);
-                    Ok(())
-                }
-                _ => self.encode_word(word, out),
-            }),
-        }
-    }
-
-    fn encode_word(&self, word: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        for part in self.merge(word) {
+        let blank = if first && self.blank_first { blanks::BLANK } else { "" };
+        let spelled = format!("{blank}{}", blanks::spell(text));
+        for part in self.merge(&spelled) {
             match self.ids.get(part) {
                 Some(&id) => out.push(id),
                 None => {
@@ -173,7 +133,7 @@ impl Spm {
         symbols.into_iter().filter(|s| s.len > 0).map(|s| &text[s.start..s.start + s.len])
     }
 
-    /// Two neighbours, if there are two and they may merge.
+    /// Two neighbours, if there are two and they are a token together.
     fn pair(
         &self,
         text: &str,
@@ -184,29 +144,9 @@ impl Spm {
         let (left, right) = (left?, right?);
         let len = symbols[left].len + symbols[right].len;
         let start = symbols[left].start;
-        let score = match &self.order {
-            Order::Scores(scores) => scores[*self.ids.get(&text[start..start + len])? as usize].into(),
-            Order::Merges(places) => {
-                let (first, second) = text[start..start + len].split_at(symbols[left].len);
-                -(*places.get(&format!("{first} {second}"))? as f64)
-            }
-        };
-        Some(Pair { score, left, right, len })
+        let id = *self.ids.get(&text[start..start + len])?;
+        Some(Pair { score: self.scores[id as usize], left, right, len })
     }
-}
-
-/// Runs of line breaks, and what is between them, in order.
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.as_bytes().chunk_by(|a, b| (*a == b'\n') == (*b == b'\n')).scan(0, |at, run| {
-        let start = *at;
-        *at += run.len();
-        Some(&text[start..*at])
-    })
-}
-
-/// Appends the text of a token with blanks for what stands for them.
-pub(super) fn unspell(token: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(token.replace(BLANK, " ").as_bytes());
 }
 
 #[cfg(test)]
@@ -264,25 +204,6 @@ mod tests {
         assert_eq!(encode(true, true), [2, 2]);
         assert_eq!(encode(true, false), [1, 2]);
         assert_eq!(encode(false, true), [1, 2]);
-    }
-
-    #[test]
-    fn a_list_of_merges_is_all_that_merges() {
-        let tokens = ["a", "b", "ab", "abb", "\n", "\n\n", "\u{2581}", "bb", "<0xC3>", "<0xA9>"];
-        let ids = || (0..).zip(tokens).map(|(id, text)| (text.to_owned(), id)).collect();
-        let encode = |merges: &[&str], text: &str| {
-            let mut out = Vec::new();
-            Spm::with_merges(ids(), merges).encode(text, true, &mut out).map(|()| out)
-        };
-        assert_eq!(encode(&[], "ab b").unwrap(), [0, 1, 6, 1]);
-        assert_eq!(encode(&["a b", "ab b"], "abb").unwrap(), [3]);
-        assert_eq!(encode(&["ab b", "a b"], "abb").unwrap(), [3], "of the first list the second comes first");
-        assert_eq!(encode(&["b b", "a b"], "abb").unwrap(), [0, 7]);
-        assert_eq!(encode(&["a b", "b b", "a b"], "abb").unwrap(), [2, 1]);
-        // Two breaks are a token, three are not and have no merges.
-        assert_eq!(encode(&["a b"], "ab\n\nab\n\n\n").unwrap(), [2, 5, 2, 4, 4, 4]);
-        assert_eq!(encode(&[], "é").unwrap(), [8, 9]);
-        assert!(encode(&[], "ß").is_err());
     }
 
     /// The same rule, written without a queue.

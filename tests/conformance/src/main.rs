@@ -1,10 +1,10 @@
 //! Every kernel of hexflash against ggml's own result, every model against llama.cpp.
 //!
-//! Started by `cargo xtask conformance`, `cargo xtask compare-llama` and `cargo xtask random-model`; see
-//! there.
+//! Started by `cargo xtask conformance`, `compare-llama`, `compare-tokenizers` and `random-model`; see there.
 
 mod compare;
 mod ops;
+mod tokenizers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -24,6 +24,8 @@ enum Verb {
     Conformance(ops::Arguments),
     /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
     CompareLlama(compare::Arguments),
+    /// Compare the tokenizers of published models with Hugging Face's library, and with llama.cpp
+    CompareTokenizers(tokenizers::Arguments),
     /// Make a model of the Qwen3.5 shape with random weights
     RandomModel(compare::random::Arguments),
 }
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse_from(std::env::args_os().map(spelled)).verb {
         Verb::Conformance(arguments) => ops::run(&arguments),
         Verb::CompareLlama(arguments) => compare::run(&arguments),
+        Verb::CompareTokenizers(arguments) => tokenizers::run(&arguments),
         Verb::RandomModel(arguments) => compare::random::run(&arguments).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

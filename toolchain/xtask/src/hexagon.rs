@@ -13,10 +13,9 @@ use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain};
 use crate::{disassembly, skel};
 use clap::ValueEnum;
-use std::env;
 use std::fmt;
 use std::fs;
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crate that becomes Hexagon code: entry points around `hexflash-dsp`.
@@ -244,13 +243,8 @@ pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<Path
 }
 
 /// Where the products go, and below it a target directory per architecture.
-///
-/// As with cargo itself, a relative `CARGO_TARGET_DIR` counts from the working directory.
 pub fn output_dir(root: &Path) -> Result<PathBuf> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    path::absolute(target.join("hexagon")).map_err(|error| {
-        Failure::unusable(format!("CARGO_TARGET_DIR is not a usable path ({error})"), "set it to a directory")
-    })
+    Ok(process::target_dir(root)?.join("hexagon"))
 }
 
 /// Compiles the runtime for this architecture and returns the archive.

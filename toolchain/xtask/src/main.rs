@@ -11,6 +11,7 @@ mod arm64;
 mod deny;
 mod disassembly;
 mod dist;
+mod download;
 mod failure;
 mod fuzz;
 mod hexagon;
@@ -21,6 +22,7 @@ mod mutants;
 mod oracle;
 mod packets;
 mod process;
+mod published;
 mod sanitize;
 mod setup;
 mod skel;
@@ -51,6 +53,8 @@ enum Verb {
     Conformance(oracle::Arguments),
     /// Compare hexflash with llama.cpp on the same model: logits, perplexity, greedy tokens
     CompareLlama(oracle::Arguments),
+    /// Compare the tokenizers of published models with Hugging Face's library, and with llama.cpp
+    CompareTokenizers(oracle::Arguments),
     /// Make a model of the Qwen3.5 shape with random weights
     RandomModel(oracle::Arguments),
     /// Make deliberate mistakes in kernels, one at a time, and see each of them caught
@@ -84,7 +88,8 @@ fn main() -> ExitCode {
         Verb::Setup(arguments) => setup::run(&arguments),
         Verb::Test(arguments) => test::run(&arguments),
         Verb::Conformance(arguments) => oracle::run("conformance", &arguments),
-        Verb::CompareLlama(arguments) => oracle::run("compare-llama", &arguments),
+        Verb::CompareLlama(arguments) => published::compare_llama(&arguments),
+        Verb::CompareTokenizers(arguments) => published::compare_tokenizers(&arguments),
         Verb::RandomModel(arguments) => oracle::run("random-model", &arguments),
         Verb::Mutants(arguments) => mutants::run(&arguments),
         Verb::Soak(arguments) => soak::run(&arguments),

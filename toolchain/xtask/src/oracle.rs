@@ -21,7 +21,7 @@ use crate::setup::{self, Set};
 pub struct Arguments {
     /// See `--help` of the verb itself
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    arguments: Vec<OsString>,
+    pub arguments: Vec<OsString>,
 }
 
 /// Cargo for the workspace of `tests/oracle` in the checkout `root`.

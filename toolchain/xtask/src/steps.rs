@@ -104,6 +104,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
+        name: "tokenizers",
+        about: "vocabularies of Qwen3, Llama 3, gpt-oss and Gemma 3 against Hugging Face's library",
+        needs: &[Set::Base, Set::Oracle, Set::Downloads],
+        command: || process::xtask(&["compare-tokenizers"]),
+    },
+    Step {
         name: "compare-llama",
         about: "the models of this repository against llama.cpp",
         needs: &[Set::Base, Set::Oracle],

@@ -4,11 +4,16 @@ use std::fmt;
 
 use hexflash_oracle::llama::Choice;
 
-/// Negative log likelihood of `token` under a row of logits.
-fn nll(row: &[f32], token: i32) -> f64 {
+/// The logarithm of the sum of `exp` of a row of logits: what is above a logit is its negative log likelihood.
+fn log_sum(row: &[f32]) -> f64 {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|&x| f64::from((x - max).exp())).sum();
-    sum.ln() - f64::from(row[token as usize] - max)
+    f64::from(max) + sum.ln()
+}
+
+/// Negative log likelihood of `token` under a row of logits.
+fn nll(row: &[f32], token: i32) -> f64 {
+    log_sum(row) - f64::from(row[token as usize])
 }
 
 /// A position where the best tokens differ.
@@ -143,6 +148,9 @@ pub struct Rounding {
     /// Sum of squares of the logits without rounding.
     norm: f64,
     rows: usize,
+    /// Negative log likelihood of the scored tokens without rounding, and their number.
+    nll: f64,
+    scored: usize,
 }
 
 /// A distance from the unrounded logits, summed up: of the logits, and of the probabilities.
@@ -150,17 +158,21 @@ pub struct Rounding {
 struct Distance {
     square: f64,
     divergence: f64,
+    /// Negative log likelihood of the scored tokens.
+    nll: f64,
 }
 
 impl Distance {
-    fn add(&mut self, exact: &[f32], row: &[f32]) {
+    fn add(&mut self, exact: &[f32], row: &[f32], next: Option<i32>) {
         let squares = exact.iter().zip(row).map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
         self.square += squares.sum::<f64>();
-        let terms = (0..exact.len() as i32).map(|id| {
-            let (exact, found) = (nll(exact, id), nll(row, id));
+        let (exact_sum, row_sum) = (log_sum(exact), log_sum(row));
+        let terms = exact.iter().zip(row).map(|(&exact, &found)| {
+            let (exact, found) = (exact_sum - f64::from(exact), row_sum - f64::from(found));
             (-exact).exp() * (found - exact)
         });
         self.divergence += terms.sum::<f64>();
+        self.nll += next.map_or(0.0, |next| nll(row, next));
     }
 }
 
@@ -174,10 +186,14 @@ impl Rounding {
     /// rounds, less than a tenth.
     pub const ROOM: f64 = 1.5;
 
-    /// Takes a position in.
-    pub fn add(&mut self, exact: &[f32], llama: &[f32], hexflash: &[f32]) {
-        self.llama.add(exact, llama);
-        self.hexflash.add(exact, hexflash);
+    /// Takes a position in; `next` is the token that follows, if it is scored.
+    pub fn add(&mut self, exact: &[f32], llama: &[f32], hexflash: &[f32], next: Option<i32>) {
+        self.llama.add(exact, llama, next);
+        self.hexflash.add(exact, hexflash, next);
+        if let Some(next) = next {
+            self.nll += nll(exact, next);
+            self.scored += 1;
+        }
         self.norm += exact.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
         self.rows += 1;
     }
@@ -192,6 +208,11 @@ impl Rounding {
         [self.llama, self.hexflash].map(|d| d.divergence / self.rows as f64)
     }
 
+    /// Perplexities: without rounding, llama.cpp's, hexflash's.
+    pub fn perplexity(&self) -> [f64; 3] {
+        [self.nll, self.llama.nll, self.hexflash.nll].map(|nll| (nll / self.scored as f64).exp())
+    }
+
     /// Whether hexflash is no further off than llama.cpp. NaN never is.
     pub fn fits(&self) -> bool {
         [self.nmse(), self.divergence()].iter().all(|[llama, hexflash]| *hexflash <= llama * Self::ROOM)
@@ -200,11 +221,13 @@ impl Rounding {
 
 impl fmt::Display for Rounding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ([a, b], [c, d]) = (self.nmse(), self.divergence());
+        let ([a, b], [c, d], [exact, p, q]) = (self.nmse(), self.divergence(), self.perplexity());
         write!(
             f,
-            "from the same weights without rounding of activations llama.cpp is off by NMSE {a:.2e} (divergence {c:.2e}), \
-             hexflash by {b:.2e} ({d:.2e})"
+            "from the same weights without rounding of activations (perplexity {exact:.4}) llama.cpp is off by NMSE {a:.2e} \
+             (divergence {c:.2e}, perplexity {:+.4} %), hexflash by {b:.2e} ({d:.2e}, {:+.4} %)",
+            (p / exact - 1.0) * 100.0,
+            (q / exact - 1.0) * 100.0
         )
     }
 }

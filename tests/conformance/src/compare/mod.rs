@@ -7,11 +7,13 @@
 //! weights in F32 make llama.cpp round nothing, and hexflash may be as far from that as llama.cpp with the
 //! model's own weights is.
 
+mod chat;
 mod exact;
 mod measure;
 mod pair;
 pub mod random;
 mod shapes;
+mod table;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -23,8 +25,10 @@ use std::process::ExitCode;
 
 use clap::ArgAction;
 use hexflash::model::CacheType;
+use hexflash_oracle::llama::{FileType, quantize};
 use measure::Chunk;
 use pair::Pair;
+use table::Row;
 use verdict::Outcome;
 
 /// Compares hexflash with llama.cpp on the same model file.
@@ -63,6 +67,15 @@ pub struct Arguments {
     /// Make models with random weights in real widths, and compare those
     #[arg(long, conflicts_with_all = ["model", "file"])]
     random: bool,
+    /// Compare each model in these types, to which llama.cpp quantizes it [default: all of them]
+    #[arg(long, value_name = "TYPE", num_args = 0.., value_delimiter = ',', conflicts_with = "random")]
+    quantized: Option<Vec<String>>,
+    /// Also compare answers to ten questions, in the chat format of the model's file
+    #[arg(long, conflicts_with = "random")]
+    chat: bool,
+    /// Update the table of a page, docs/models.md, with what was found
+    #[arg(long, value_name = "PAGE")]
+    write_table: Option<PathBuf>,
     /// With --random: only shapes whose name contains this
     #[arg(long, value_name = "NAME", requires = "random")]
     shape: Option<String>,
@@ -76,9 +89,15 @@ const TEXT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../data/compare.txt");
 /// # Errors
 /// What cannot be loaded or read, in words.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
+    let types = file_types(arguments.quantized.as_deref())?;
+    let dir = tempfile::tempdir().map_err(|e| format!("cannot make a temporary directory: {e}"))?;
+    let mut rows = Vec::new();
     let mut fine = true;
+    let mut take = |found: Option<Row>| match found {
+        Some(row) => rows.push(row),
+        None => fine = false,
+    };
     if arguments.random {
-        let dir = tempfile::tempdir().map_err(|e| format!("cannot make a temporary directory: {e}"))?;
         let wanted = |name: &str| arguments.shape.as_deref().is_none_or(|part| name.contains(part));
         let shapes: Vec<_> = shapes::SHAPES.iter().filter(|s| wanted(s.name)).collect();
         if shapes.is_empty() {
@@ -89,20 +108,51 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             let path = dir.path().join(format!("{}.gguf", shape.name));
             random::write(&shape.model, &path)?;
             let tokens = random::tokens(&shape.model, arguments.tokens);
-            fine &= one(arguments, &path, Some(tokens), shape.name)?;
+            take(one(arguments, &path, Some(tokens), shape.name)?);
             // Models of real widths are large: one at a time.
             std::fs::remove_file(&path).map_err(|e| e.to_string())?;
         }
     }
     for path in &arguments.model {
-        fine &= one(arguments, path, None, &path.display().to_string())?;
+        if arguments.quantized.is_none() {
+            take(one(arguments, path, None, &path.display().to_string())?);
+        }
+        for file_type in &types {
+            let made = dir.path().join("quantized.gguf");
+            quantize(path, &made, *file_type).map_err(|e| e.to_string())?;
+            take(one(arguments, &made, None, &format!("{} as {}", path.display(), file_type.name()))?);
+            std::fs::remove_file(&made).map_err(|e| e.to_string())?;
+        }
+    }
+    if let Some(page) = &arguments.write_table {
+        table::update(page, &rows)?;
     }
     Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Compares one model, on the text or on given tokens, and prints the outcome.
-fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str) -> Result<bool, String> {
+/// The types with these names, or all where none is named.
+fn file_types(names: Option<&[String]>) -> Result<Vec<FileType>, String> {
+    let known = || FileType::ALL.iter().map(|ty| ty.name()).collect::<Vec<_>>().join(", ");
+    let find = |name: &String| {
+        let found = FileType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(name));
+        found.copied().ok_or_else(|| format!("there is no type {name:?}; the types are: {}", known()))
+    };
+    match names {
+        None => Ok(Vec::new()),
+        Some([]) => Ok(FileType::ALL.to_vec()),
+        Some(names) => names.iter().map(find).collect(),
+    }
+}
+
+/// Compares one model, on the text or on given tokens, and prints the outcome. Gives a row if it passes.
+fn one(
+    arguments: &Arguments,
+    path: &Path,
+    tokens: Option<Vec<i32>>,
+    name: &str,
+) -> Result<Option<Row>, String> {
     let mut pair = Pair::load(path, &arguments.device, arguments.ctx, arguments.cache_type)?;
+    let is_random = tokens.is_some();
     let tokens = match tokens {
         Some(tokens) => tokens,
         None => {
@@ -114,8 +164,9 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
             tokens
         }
     };
+    let weights = pair.weights();
     if !arguments.json {
-        println!("{name}: {} tokens in chunks of {}", tokens.len(), pair.n_ctx());
+        println!("{name} ({weights}): {} tokens in chunks of {}", tokens.len(), pair.n_ctx());
     }
     let each = |chunk: &Chunk| {
         if !arguments.json {
@@ -123,13 +174,25 @@ fn one(arguments: &Arguments, path: &Path, tokens: Option<Vec<i32>>, name: &str)
         }
     };
     let draft = arguments.model_draft.as_deref();
-    let outcome = outcome(&mut pair, &tokens, arguments.greedy, draft, arguments.noise, each)?;
+    let mut outcome = outcome(&mut pair, &tokens, arguments.greedy, draft, arguments.noise, each)?;
+    if arguments.chat {
+        outcome.answers = chat::answers(&mut pair, arguments.greedy)?;
+    }
     if arguments.json {
         println!("{}", outcome.json(name));
     } else {
         print!("{outcome}");
     }
-    Ok(outcome.passes())
+    let architecture = pair.gguf().meta().require_str("general.architecture").map_err(|e| e.to_string())?;
+    // Of a file the name alone: where it is, is no business of the page's.
+    let model = if is_random { format!("random: {name}") } else { stem(name) };
+    Ok(outcome.passes().then(|| Row::new(architecture, &weights, &model, &outcome)))
+}
+
+/// The name of a file without its folder and its ending, with what follows it.
+fn stem(name: &str) -> String {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    file.replacen(".gguf", "", 1)
 }
 
 /// What comes out for some tokens; `each` gets every chunk.
@@ -145,7 +208,7 @@ fn outcome(
     let speculation = draft.map(|draft| pair.speculate(draft, tokens, greedy)).transpose()?;
     let greedy = pair.greedy(tokens, greedy)?;
     let limits = pair.limits();
-    let mut outcome = Outcome { text, greedy, speculation, limits, rounding: None };
+    let mut outcome = Outcome { text, greedy, speculation, limits, rounding: None, answers: Vec::new() };
     if !outcome.is_within_limits() {
         outcome.rounding = Some(pair.rounding(tokens));
     }

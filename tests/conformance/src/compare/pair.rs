@@ -103,6 +103,27 @@ impl Pair {
         Ok(Self { gguf, reference, llama, engine, n_ctx, cache })
     }
 
+    /// The file that hexflash has.
+    pub fn gguf(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    /// The types of the matrices, that with most weights first.
+    pub fn weights(&self) -> String {
+        let mut sizes: Vec<(GgmlType, u64)> = Vec::new();
+        for tensor in self.gguf.tensors().filter(|tensor| tensor.shape().len() > 1) {
+            let weights = tensor.shape().iter().product::<u64>();
+            match sizes.iter_mut().find(|(ty, _)| *ty == tensor.ggml_type) {
+                Some((_, sum)) => *sum += weights,
+                None => sizes.push((tensor.ggml_type, weights)),
+            }
+        }
+        sizes.sort_by_key(|(_, weights)| std::cmp::Reverse(*weights));
+        // Small matrices, such as the taps of convolutions, are F32 in all files.
+        let main = sizes.iter().enumerate().filter(|(i, (ty, _))| *i == 0 || *ty != GgmlType::F32);
+        main.map(|(_, (ty, _))| ty.to_string()).collect::<Vec<_>>().join(", ")
+    }
+
     /// Positions of a chunk.
     pub fn n_ctx(&self) -> u32 {
         self.n_ctx
@@ -197,8 +218,8 @@ impl Pair {
         let mut exact = Context::new(&exact, options).map_err(|e| e.to_string())?;
         let mut found = Rounding::default();
         for chunk in chunks(tokens, n)? {
-            walk([&mut exact, &mut theirs], engine, chunk, rows, |_, [exact, theirs], ours| {
-                found.add(exact, theirs, ours);
+            walk([&mut exact, &mut theirs], engine, chunk, rows, |at, [exact, theirs], ours| {
+                found.add(exact, theirs, ours, scored(chunk, at));
             })?;
         }
         Ok(found)
@@ -207,6 +228,11 @@ impl Pair {
     /// Greedy tokens after the start of the text, by prefill and decode.
     pub fn greedy(&mut self, tokens: &[i32], n: usize) -> Result<Greedy, String> {
         let (prompt, n) = self.prompt(tokens, n);
+        self.greedy_after(prompt, n)
+    }
+
+    /// Greedy tokens after a prompt.
+    pub fn greedy_after(&mut self, prompt: &[i32], n: usize) -> Result<Greedy, String> {
         let theirs = context(&self.llama, self.n_ctx as usize)?.0.greedy(prompt, n, false);
         let (theirs, ours) = (theirs.map_err(|e| e.to_string())?, self.decoded(prompt, n)?);
         let same = theirs.iter().zip(&ours).take_while(|(a, b)| a.id == b.id).count();

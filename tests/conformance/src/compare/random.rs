@@ -645,7 +645,7 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
 /// What a file says of its tokenizer.
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary {
-    /// Algorithm: `gpt2`, `llama` or `gemma4`.
+    /// Algorithm: `gpt2`, `gemma4` or `llama`.
     pub model: &'static str,
     /// The rules that cut text into words.
     pub pre: &'static str,
@@ -653,7 +653,7 @@ pub struct Vocabulary {
     pub tokens: Vec<String>,
     /// llama.cpp's types by id.
     pub types: Vec<i32>,
-    /// Merge rules, best first, for `gpt2` and `gemma4`.
+    /// Merge rules, best first, where there are no scores.
     pub merges: Vec<String>,
     /// Scores by id, for `llama`.
     pub scores: Vec<f32>,
@@ -663,10 +663,16 @@ pub struct Vocabulary {
 
 /// llama.cpp's type of tokens that are text.
 pub const NORMAL: i32 = 1;
+/// Its type of the token for text that has none.
+pub const UNKNOWN: i32 = 2;
 /// Its type of tokens that steer a model.
 pub const CONTROL: i32 = 3;
+/// Its type of tokens that are never split, and text otherwise.
+pub const USER_DEFINED: i32 = 4;
 /// Its type of tokens that nothing gives.
-const UNUSED: i32 = 5;
+pub const UNUSED: i32 = 5;
+/// Its type of tokens that are single bytes.
+pub const BYTE: i32 = 6;
 
 impl Vocabulary {
     /// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split.
@@ -702,8 +708,8 @@ impl Vocabulary {
             .kv("tokenizer.ggml.pre", self.pre)
             .kv("tokenizer.ggml.tokens", self.tokens.clone())
             .kv("tokenizer.ggml.token_type", self.types.clone());
-        match self.model {
-            "gpt2" | "gemma4" => w.kv("tokenizer.ggml.merges", self.merges.clone()),
+        match self.scores.as_slice() {
+            [] => w.kv("tokenizer.ggml.merges", self.merges.clone()),
             _ => w.kv("tokenizer.ggml.scores", self.scores.clone()),
         };
         for (key, value) in &self.more {

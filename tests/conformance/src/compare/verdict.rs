@@ -23,7 +23,7 @@ impl Limits {
     /// Those of a model whose activations are rounded to 8 bits (with quantized weights; by llama.cpp, with
     /// BF16 ones too), or of one where they keep F16's or F32's precision.
     pub fn of(coarse: bool) -> Self {
-        if coarse { Self { nmse: 1e-4, perplexity: 5e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
+        if coarse { Self { nmse: 1e-4, perplexity: 3e-3 } } else { Self { nmse: 1e-6, perplexity: 1e-3 } }
     }
 }
 
@@ -39,6 +39,8 @@ pub struct Outcome {
     pub limits: Limits,
     /// Where they are exceeded: what rounding alone does to this model, or why that cannot be told.
     pub rounding: Option<Result<Rounding, String>>,
+    /// Greedy answers to questions, if they were asked for.
+    pub answers: Vec<(&'static str, Greedy)>,
 }
 
 impl Outcome {
@@ -81,6 +83,10 @@ impl Outcome {
             "perplexity": { "llama": llama, "hexflash": hexflash, "limit": self.limits.perplexity },
             "greedy": { "same": self.greedy.same, "of": self.greedy.of,
                         "parting": self.greedy.parting.as_ref().map(parting) },
+            "answers": self.answers.iter().map(|(question, answer)| json!({
+                "question": question, "same": answer.same, "of": answer.of,
+                "parting": answer.parting.as_ref().map(parting),
+            })).collect::<Vec<_>>(),
             "speculation": self.speculation.as_ref().map(|s| json!({
                 "of": s.of, "rounds": s.rounds, "accepted": s.accepted, "drafted": s.drafted,
                 "same_as_plain": s.same_as_plain, "same_as_hexflash": s.same_as_hexflash,
@@ -112,6 +118,12 @@ impl fmt::Display for Outcome {
         match &self.greedy.parting {
             None => writeln!(f, "  greedy: {} tokens, all the same", self.greedy.of)?,
             Some(parting) => writeln!(f, "  greedy: {} tokens, then part {parting}", self.greedy.same)?,
+        }
+        for (question, answer) in &self.answers {
+            match &answer.parting {
+                None => writeln!(f, "  {question:?}: {} tokens, all the same", answer.of)?,
+                Some(parting) => writeln!(f, "  {question:?}: {} tokens, then part {parting}", answer.same)?,
+            }
         }
         if let Some(s) = &self.speculation {
             writeln!(

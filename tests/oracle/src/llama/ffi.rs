@@ -41,6 +41,23 @@ pub(super) fn system_info() -> String {
     unsafe { std::ffi::CStr::from_ptr(sys::llama_print_system_info()) }.to_string_lossy().into_owned()
 }
 
+/// `llama_model_quantize`; nothing if it fails. `pure` gives every matrix the same type.
+pub(super) fn quantize(from: &Path, to: &Path, file_type: u32, pure: bool) -> Option<()> {
+    init();
+    let path = |path: &Path| CString::new(path.as_os_str().as_encoded_bytes()).ok();
+    let (from, to) = (path(from)?, path(to)?);
+    // SAFETY: default parameters are valid, and llama.cpp refuses file types that it does not know; both
+    // paths are NUL-terminated and live for the call, which keeps nothing.
+    let code = unsafe {
+        let mut params = sys::llama_model_quantize_default_params();
+        params.ftype = file_type as sys::llama_ftype;
+        params.pure_ = pure;
+        params.allow_requantize = true;
+        sys::llama_model_quantize(from.as_ptr(), to.as_ptr(), &params)
+    };
+    (code == 0).then_some(())
+}
+
 // Declared in llama.cpp's own src/llama-ext.h, as C++: hence the mangled names (Itanium ABI, so not for
 // MSVC). The crate version is pinned, and with it these signatures.
 unsafe extern "C" {
@@ -133,21 +150,13 @@ impl RawModel {
         unsafe { sys::llama_vocab_is_eog(self.vocab(), token) }
     }
 
-    pub(super) fn tokenize(&self, text: &str, special: bool) -> Option<Vec<i32>> {
+    pub(super) fn tokenize(&self, text: &str, add: bool, parse: bool) -> Option<Vec<i32>> {
         let mut out = vec![0i32; text.len() + 8];
         let (len, room) = (i32::try_from(text.len()).ok()?, i32::try_from(out.len()).ok()?);
         // SAFETY: `self` keeps the model, and its vocabulary lives with it. Text and `out` are given with
         // their lengths and live through the call; the text needs no terminator.
         let n = unsafe {
-            sys::llama_tokenize(
-                self.vocab(),
-                text.as_ptr().cast(),
-                len,
-                out.as_mut_ptr(),
-                room,
-                special,
-                special,
-            )
+            sys::llama_tokenize(self.vocab(), text.as_ptr().cast(), len, out.as_mut_ptr(), room, add, parse)
         };
         out.truncate(usize::try_from(n).ok()?);
         Some(out)

@@ -1,16 +1,18 @@
-//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation.
+//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
 mod dflash;
 mod ffi;
 mod measure;
+mod quantize;
 
 use std::path::{Path, PathBuf};
 
 pub use dflash::{DFlash, Speculated};
 use ffi::{Outputs, RawContext, RawModel, Rows};
 pub use measure::{Perplexity, Speed, speed};
+pub use quantize::{FileType, quantize};
 
 /// Why llama.cpp could not do something. Its log ([`set_verbose`]) has the details.
 #[derive(Debug, thiserror::Error)]
@@ -133,8 +135,13 @@ impl Model {
 
     /// Token ids of a text. `special` adds BOS and the like, and reads special tokens in the text.
     pub fn tokenize(&self, text: &str, special: bool) -> Result<Vec<i32>> {
+        self.tokenize_with(text, special, special)
+    }
+
+    /// Token ids of a text: `add` adds BOS and the like, `parse` reads special tokens in the text.
+    pub fn tokenize_with(&self, text: &str, add: bool, parse: bool) -> Result<Vec<i32>> {
         let bad = || LlamaError::Input(format!("cannot tokenize {} bytes", text.len()));
-        self.0.tokenize(text, special).ok_or_else(bad)
+        self.0.tokenize(text, add, parse).ok_or_else(bad)
     }
 
     /// Text of token ids; bytes that are not UTF-8 become replacement characters.
