@@ -2,8 +2,8 @@
 //!
 //! Special tokens are cut out first. In vocabularies of byte-level BPE the rest is split into words by the
 //! model's pre-tokenizer, and each word's bytes are merged by rank; in those of SentencePiece the characters
-//! of the rest are merged by score, or by rank. Ids equal llama.cpp's, which models are tested with. Everything a
-//! vocabulary claims is checked when it is loaded: model files come from strangers.
+//! of the rest are merged by score, or by rank. Ids equal llama.cpp's, which models are tested with.
+//! Everything a vocabulary claims is checked when it is loaded: model files come from strangers.
 
 mod bpe;
 mod bytes;

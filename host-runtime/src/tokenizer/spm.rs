@@ -1,10 +1,10 @@
-//! SentencePiece's BPE: the characters of a text are merged, and what no token expresses becomes bytes. Blanks
-//! are written U+2581, so that they can be parts of tokens.
+//! SentencePiece's BPE: the characters of a text are merged, and what no token expresses becomes bytes.
+//! Blanks are written U+2581, so that they can be parts of tokens.
 //!
-//! In model files with `tokenizer.ggml.model` "llama" the scores of the tokens that merges give decide which goes
-//! first. The `tokenizers` library has no such algorithm. It needs a list of merges, which these files do not
-//! have: here any two neighbours merge whose texts together are a token, even where one of them is none, and of
-//! equal scores the leftmost goes first.
+//! In model files with `tokenizer.ggml.model` "llama" the scores of the tokens that merges give decide which
+//! goes first. The `tokenizers` library has no such algorithm. It needs a list of merges, which these files
+//! do not have: here any two neighbours merge whose texts together are a token, even where one of them is
+//! none, and of equal scores the leftmost goes first.
 //!
 //! Files with "gemma4" have a list of merges, and nothing else merges. Runs of line breaks are apart from the
 //! rest; one that is a token is taken whole.
