@@ -1,5 +1,5 @@
-//! What the templates of Llama, Gemma, Mistral, SmolLM3 and gpt-oss do, in templates written for these tests. The
-//! expected texts are those of Python's Jinja, set up as Hugging Face does.
+//! What the templates of Llama, Gemma, Mistral, SmolLM3 and gpt-oss do, in templates written for these tests.
+//! The expected texts are those of Python's Jinja, set up as Hugging Face does.
 
 use super::*;
 use serde_json::json;

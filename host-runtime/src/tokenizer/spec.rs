@@ -6,7 +6,8 @@ use super::TokenizerError;
 /// keys.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSpec<'a> {
-    /// Algorithm: `gpt2` (byte-level BPE) or `llama` (SentencePiece's BPE, with scores in place of merges).
+    /// Algorithm: `gpt2` (byte-level BPE), `llama` (SentencePiece's BPE, with scores in place of merges) or
+    /// `gemma4` (SentencePiece's BPE with merges).
     pub model: &'a str,
     /// Splitting rules of `gpt2`, see [`PreTokenizer`](super::PreTokenizer).
     pub pre: &'a str,

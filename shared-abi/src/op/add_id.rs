@@ -1,4 +1,5 @@
-//! ADD_ID: rows of a matrix, by number, added to what experts gave: the biases of experts. In place if wanted.
+//! ADD_ID: rows of a matrix, by number, added to what experts gave: the biases of experts. In place if
+//! wanted.
 
 use super::rule::{Len, Operands, same, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};

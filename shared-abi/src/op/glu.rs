@@ -25,8 +25,8 @@ wire_enum! {
         Swiglu = 1 "SWIGLU",
         /// GELU of a, times b: a / 2 * (1 + tanh(sqrt(2 / pi) * (a + 0.044715 a^3))) * b.
         Geglu = 2 "GEGLU",
-        /// x * sigmoid(alpha * x) * (z + 1), where x is a but at most `limit`, and z is b between -`limit` and
-        /// `limit`.
+        /// x * sigmoid(alpha * x) * (z + 1), where x is a but at most `limit`, and z is b between -`limit`
+        /// and `limit`.
         SwigluOai = 3 "SWIGLU_OAI",
     }
 }

@@ -61,8 +61,8 @@ struct Kind {
     experts: bool,
     /// Sinks, windows in every other layer, and biases of all products, those of experts included.
     oss: bool,
-    /// Besides what `gemma` has: per-layer embeddings, narrower heads in layers with windows, of which the last
-    /// reads the caches of another, and bounds of logits.
+    /// Besides what `gemma` has: per-layer embeddings, narrower heads in layers with windows, of which the
+    /// last reads the caches of another, and bounds of logits.
     gemma4: bool,
 }
 

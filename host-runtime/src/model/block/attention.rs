@@ -109,8 +109,8 @@ const OUTPUT_BIAS: &str = "attn_output.bias";
 const SINKS: &str = "attn_sinks.weight";
 
 impl Attention {
-    /// Reads the hyper-parameters: causal, without bias, sinks, window or gate, scaled by 1 / sqrt(key_dim), with
-    /// norms of queries and keys.
+    /// Reads the hyper-parameters: causal, without bias, sinks, window or gate, scaled by 1 / sqrt(key_dim),
+    /// with norms of queries and keys.
     ///
     /// # Errors
     /// A key is missing, or its value is one that no kernel supports.

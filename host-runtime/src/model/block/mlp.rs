@@ -28,8 +28,8 @@ pub enum Activation {
     Silu,
     /// x times the share of a normal distribution below x, nearly.
     Gelu,
-    /// x * sigmoid(1.702 x) with x at most 7; what it is multiplied by is kept between -7 and 7, and is 1 more.
-    /// gpt-oss has it.
+    /// x * sigmoid(1.702 x) with x at most 7; what it is multiplied by is kept between -7 and 7, and is 1
+    /// more. gpt-oss has it.
     ClampedSilu,
 }
 

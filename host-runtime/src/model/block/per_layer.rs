@@ -1,7 +1,7 @@
 //! Per-layer embeddings: what Gemma 4 gives each layer of a token besides the stream.
 //!
-//! Formulas: llama.cpp's `llama_model_gemma4::graph`. A token has a row of a table, a part for each layer, and
-//! its embedding gives as much through a matrix; behind each layer its part passes a gate of the stream.
+//! Formulas: llama.cpp's `llama_model_gemma4::graph`. A token has a row of a table, a part for each layer,
+//! and its embedding gives as much through a matrix; behind each layer its part passes a gate of the stream.
 
 use std::f32::consts::FRAC_1_SQRT_2;
 
@@ -100,8 +100,8 @@ impl PerLayer {
         y
     }
 
-    /// Records what follows layer `layer`, whose output is the sum of two tensors {n_embd,t}; `inputs` are those
-    /// of all layers. What leaves it is the product of the two tensors that it returns.
+    /// Records what follows layer `layer`, whose output is the sum of two tensors {n_embd,t}; `inputs` are
+    /// those of all layers. What leaves it is the product of the two tensors that it returns.
     pub(in crate::model) fn record(
         &self,
         g: &mut Graph<'_>,

@@ -35,8 +35,8 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Reads the hyper-parameters for heads of width `key_dim`. `suffix` is what the key of their turned width
-    /// ends with.
+    /// Reads the hyper-parameters for heads of width `key_dim`. `suffix` is what the key of their turned
+    /// width ends with.
     ///
     /// # Errors
     /// A key is out of range.

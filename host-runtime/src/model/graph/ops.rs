@@ -81,7 +81,8 @@ impl Graph<'_> {
         y
     }
 
-    /// Adds to each row of x{n,n_used,t} the row of the weight {n,n_expert} that ids{n_used,t} name, in place.
+    /// Adds to each row of x{n,n_used,t} the row of the weight {n,n_expert} that ids{n_used,t} name, in
+    /// place.
     pub(in crate::model) fn add_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) {
         let w = self.weight(weight);
         self.rec.op(Op::AddId, &[x, w, ids], x);

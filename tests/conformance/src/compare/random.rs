@@ -513,7 +513,8 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
                     add("attn_v.weight", &[e, kv * head], Fill::Matrix(1.0));
                 }
                 if s.architecture.has_head_norms() {
-                    // Logits of some size, so that attention is not a plain mean. Gemma 4 does not scale them.
+                    // Logits of some size, so that attention is not a plain mean. Gemma 4 does not scale
+                    // them.
                     let size = if s.architecture == Architecture::Gemma4 { 0.4 } else { 1.5 };
                     add("attn_q_norm.weight", &[head], Fill::Around(size, 0.1));
                     if !s.has_no_caches(i) {
