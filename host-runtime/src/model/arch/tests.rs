@@ -112,6 +112,14 @@ fn every_architecture_is_in_the_list_for_users() {
 }
 
 #[test]
+fn every_architecture_is_among_what_was_compared() {
+    let page = include_str!("../../../../docs/models.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
+    let compared: std::collections::BTreeSet<&str> = rows.map(|(name, _)| name).collect();
+    assert_eq!(compared, ARCHITECTURES.iter().map(|(arch, _)| *arch).collect());
+}
+
+#[test]
 fn heads_that_are_turned_in_part_are_qwen35s() {
     for arch in WHOLE_HEADS {
         let found = error(arch, "rope.dimension_count", 16u32);

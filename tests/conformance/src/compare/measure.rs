@@ -148,6 +148,8 @@ pub struct Rounding {
     /// Sum of squares of the logits without rounding.
     norm: f64,
     rows: usize,
+    /// Logits of a position.
+    width: usize,
     /// Negative log likelihood of the scored tokens without rounding, and their number.
     nll: f64,
     scored: usize,
@@ -196,6 +198,7 @@ impl Rounding {
         }
         self.norm += exact.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
         self.rows += 1;
+        self.width = exact.len();
     }
 
     /// NMSE of the logits: llama.cpp's, hexflash's.
@@ -211,6 +214,13 @@ impl Rounding {
     /// Perplexities: without rounding, llama.cpp's, hexflash's.
     pub fn perplexity(&self) -> [f64; 3] {
         [self.nll, self.llama.nll, self.hexflash.nll].map(|nll| (nll / self.scored as f64).exp())
+    }
+
+    /// The widest lead of a token that rounding may well undo. The lead of one is the difference of two logits,
+    /// each with the errors of both; four standard deviations of that are allowed.
+    pub fn near_tie(&self) -> f64 {
+        let logits = self.rows as f64 * self.width as f64;
+        4.0 * (2.0 * (self.llama.square + self.hexflash.square) / logits).sqrt()
     }
 
     /// Whether hexflash is no further off than llama.cpp. NaN never is.

@@ -177,6 +177,8 @@ fn one(
     let mut outcome = outcome(&mut pair, &tokens, arguments.greedy, draft, arguments.noise, each)?;
     if arguments.chat {
         outcome.answers = chat::answers(&mut pair, arguments.greedy)?;
+        // It says which of their differences are near-ties.
+        outcome.rounding.get_or_insert_with(|| pair.rounding(&tokens));
     }
     if arguments.json {
         println!("{}", outcome.json(name));

@@ -52,11 +52,26 @@ impl Outcome {
 
     /// Whether all is well: within the limits or, as rounding grows from layer to layer, no further from the
     /// unrounded result than llama.cpp; the same logits for a prompt in batches, the same tokens with a
-    /// draft.
+    /// draft, and answers that part only at near-ties.
     pub fn passes(&self) -> bool {
         let rounding = self.rounding.as_ref().is_some_and(|r| r.as_ref().is_ok_and(Rounding::fits));
         let lossless = self.speculation.as_ref().is_none_or(|s| s.lossless);
-        (self.is_within_limits() || rounding) && self.text.prefill == 0.0 && lossless
+        (self.is_within_limits() || rounding)
+            && self.text.prefill == 0.0
+            && lossless
+            && self.parts_near_ties()
+    }
+
+    /// Whether answers part only where llama.cpp's choice had a lead that rounding undoes.
+    fn parts_near_ties(&self) -> bool {
+        let near = self.near_tie();
+        let mut partings = self.answers.iter().filter_map(|(_, answer)| answer.parting);
+        partings.all(|parting| near.is_some_and(|near| f64::from(parting.llama.gap) <= near))
+    }
+
+    /// The lead that rounding undoes, where that was measured.
+    fn near_tie(&self) -> Option<f64> {
+        self.rounding.as_ref().and_then(|r| r.as_ref().ok()).map(Rounding::near_tie)
     }
 
     /// As one JSON object.
@@ -124,6 +139,9 @@ impl fmt::Display for Outcome {
                 None => writeln!(f, "  {question:?}: {} tokens, all the same", answer.of)?,
                 Some(parting) => writeln!(f, "  {question:?}: {} tokens, then part {parting}", answer.same)?,
             }
+        }
+        if let (Some(near), false) = (self.near_tie(), self.answers.is_empty()) {
+            writeln!(f, "  answers may part where the lead is at most {near:.2e}: rounding undoes it")?;
         }
         if let Some(s) = &self.speculation {
             writeln!(
