@@ -7,6 +7,7 @@ mod chat;
 mod completions;
 mod error;
 mod fields;
+mod form;
 mod info;
 mod logprobs;
 mod native;
@@ -27,6 +28,7 @@ use hexflash::engine::Engine;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
+use crate::grammar::Grammars;
 use crate::scheduler::Scheduler;
 use crate::{Card, CorsOrigins, Options};
 use error::ApiError;
@@ -48,6 +50,8 @@ struct Model {
     n_embd: u32,
     slots: usize,
     speculates: bool,
+    /// Made when first asked for.
+    grammars: OnceLock<Result<Grammars, String>>,
 }
 
 impl App {
@@ -66,6 +70,7 @@ impl App {
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
+            grammars: OnceLock::new(),
         };
         // There is one model in the life of a server.
         let _ = self.model.set(model);

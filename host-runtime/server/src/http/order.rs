@@ -10,7 +10,8 @@ use serde_json::{Number, Value};
 use super::body::Fields;
 use super::error::ApiError;
 use super::fields::refuse_unsupported;
-use super::{App, Model};
+use super::{App, Model, form};
+use crate::grammar::Grammar;
 use crate::scheduler::Order;
 
 /// Most stop texts, and their longest in bytes: each is looked for in every token's text.
@@ -33,6 +34,8 @@ pub(super) struct Settings {
     pub(super) usage: bool,
     /// Alternatives of each token whose probabilities are wanted, if any are.
     pub(super) logprobs: Option<usize>,
+    /// The form of the texts, if they are to have one.
+    form: Option<Grammar>,
 }
 
 /// Text that ends an answer.
@@ -67,6 +70,7 @@ impl Settings {
             stream: fields.flag("stream")?,
             usage: stream_options.is_some_and(|options| options.include_usage),
             logprobs: None,
+            form: form::read(fields, model)?,
         })
     }
 
@@ -102,6 +106,7 @@ impl Settings {
                     limits: Limits { cancel: Cancel::default(), ..self.limits.clone() },
                     sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,
                     logprobs: self.logprobs,
+                    form: self.form.as_ref().map(Grammar::another),
                     reuse: self.reuse,
                 });
             }

@@ -74,8 +74,8 @@ fn what_is_not_supported_is_refused_and_not_ignored() {
     let server = TestServer::shared();
     for field in [
         r#""tools": [{"type": "function", "function": {"name": "f"}}]"#,
-        r#""response_format": {"type": "json_object"}"#,
         r#""grammar": "root ::= \"a\"""#,
+        r#""guided_json": {"type": "object"}"#,
         r#""mirostat": 2"#,
         r#""echo": true"#,
     ] {

@@ -3,6 +3,7 @@
 mod answers;
 mod dense;
 mod errors;
+mod forms;
 mod load;
 mod reuse;
 mod routes;
