@@ -14,11 +14,9 @@ const DROP: &str = "drop it";
 const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and penalties";
 const TEXT: &str = "drop it: answers are text";
 const FORM: &str = "use response_format, json_schema or grammar";
-const TOOLS: &str = "drop it, or describe the tools in a message";
+const TOOLS: &str = "use tools, in a chat";
 
-const UNSUPPORTED: [Unsupported; 45] = [
-    ("tools", is_empty, TOOLS),
-    ("tool_choice", |value| value == "none" || value == "auto", TOOLS),
+const UNSUPPORTED: [Unsupported; 43] = [
     ("functions", is_empty, TOOLS),
     ("function_call", |value| value == "none" || value == "auto", TOOLS),
     ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
@@ -76,6 +74,10 @@ const UNSUPPORTED: [Unsupported; 45] = [
     ("include_stop_str_in_output", is_false, DROP),
 ];
 
+/// The same, of what only chats have.
+const CHATS_ONLY: [Unsupported; 2] =
+    [("tools", is_empty, TOOLS), ("tool_choice", |value| value == "none" || value == "auto", TOOLS)];
+
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -100,7 +102,16 @@ fn is_one(value: &Value) -> bool {
 
 /// That a request asks for nothing that it would not get.
 pub(super) fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
-    for (name, asks_nothing, hint) in UNSUPPORTED {
+    refuse(fields, &UNSUPPORTED)
+}
+
+/// That a request that is no chat asks for nothing that only chats have.
+pub(super) fn refuse_chats_only(fields: &Fields) -> Result<(), ApiError> {
+    refuse(fields, &CHATS_ONLY)
+}
+
+fn refuse(fields: &Fields, table: &[Unsupported]) -> Result<(), ApiError> {
+    for &(name, asks_nothing, hint) in table {
         if fields.raw(name).is_some_and(|value| !asks_nothing(value)) {
             return Err(ApiError::unsupported(name, hint));
         }
@@ -113,7 +124,8 @@ mod tests {
     use super::*;
 
     fn refused(body: &str) -> bool {
-        refuse_unsupported(&Fields::parse(body.as_bytes()).unwrap()).is_err()
+        let fields = Fields::parse(body.as_bytes()).unwrap();
+        refuse_unsupported(&fields).and_then(|()| refuse_chats_only(&fields)).is_err()
     }
 
     #[test]

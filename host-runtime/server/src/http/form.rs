@@ -42,9 +42,14 @@ pub(super) fn read(fields: &Fields, model: &Model) -> Result<Option<Grammar>, Ap
     if let Some((other, _)) = wanted.next() {
         return Err(ApiError::field(name, format!("there is {other}, too; ask for one of them")));
     }
+    compile(grammar, name, model).map(Some)
+}
+
+/// Compiles the grammar that the field `name` asks for.
+pub(super) fn compile(grammar: TopLevelGrammar, name: &str, model: &Model) -> Result<Grammar, ApiError> {
     let grammars = model.grammars.get_or_init(|| Grammars::new(model.card.text.tokenizer.clone()));
     let grammars = grammars.as_ref().map_err(|reason| ApiError::field(name, reason))?;
-    grammars.compile(grammar).map(Some).map_err(|reason| ApiError::field(name, reason))
+    grammars.compile(grammar).map_err(|reason| ApiError::field(name, reason))
 }
 
 /// The grammar of a schema, which may have options of its own for the compiler.

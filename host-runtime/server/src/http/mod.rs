@@ -3,8 +3,10 @@
 mod answer;
 mod auth;
 mod body;
+mod calls;
 mod chat;
 mod completions;
+mod conversation;
 mod error;
 mod fields;
 mod form;
@@ -14,6 +16,7 @@ mod native;
 mod order;
 mod shape;
 mod text;
+mod tools;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};

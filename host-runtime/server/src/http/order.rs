@@ -74,6 +74,19 @@ impl Settings {
         })
     }
 
+    /// Gives the texts a form.
+    ///
+    /// # Errors
+    /// They have one.
+    pub(super) fn require(&mut self, form: Grammar, name: &str) -> Result<(), ApiError> {
+        match self.form.replace(form) {
+            None => Ok(()),
+            Some(_) => {
+                Err(ApiError::field(name, "the answer is to have another form, too; ask for one of them"))
+            }
+        }
+    }
+
     /// Orders for the texts after these prompts: `n` for each, one prompt after the other.
     pub(super) fn orders(
         &self,

@@ -8,3 +8,4 @@ mod load;
 mod reuse;
 mod routes;
 mod support;
+mod tools;

@@ -39,6 +39,7 @@ pub struct Setup {
     pub parallel: u32,
     pub snapshot_bytes: u64,
     pub drafter: Drafter,
+    pub template: &'static str,
     /// Another model than the hybrid.
     pub model: Option<PathBuf>,
     /// Whether the device is lost after every so many steps.
@@ -53,6 +54,7 @@ impl Default for Setup {
             parallel: 4,
             snapshot_bytes: 64 << 20,
             drafter: Drafter::Nobody,
+            template: CHATML,
             model: None,
             losses: None,
         }
@@ -63,7 +65,7 @@ impl Default for Setup {
 fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
     let gguf = Gguf::open(&setup.model.clone().unwrap_or_else(|| Model::Q8_0.path()))?;
     let mut card = Card::read(&gguf)?;
-    card.set_template(CHATML.to_owned())?;
+    card.set_template(setup.template.to_owned())?;
     let options = EngineOptions {
         n_ctx: Some(CONTEXT),
         batch: 64,
