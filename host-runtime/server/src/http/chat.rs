@@ -33,6 +33,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             tools = Some(Arc::new(offered));
         }
         let rendered = render(&fields, tools.as_deref(), model)?;
+        model.admit(&rendered)?;
         let prompt = model.card.text.tokenizer.encode_prompt(&rendered)?;
         let orders = settings.orders(vec![prompt], &work, model)?;
         let readers = |tools: &Arc<Tools>| (0..settings.n).map(|_| Reader::new(Arc::clone(tools))).collect();

@@ -26,7 +26,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         if settings.logprobs > Some(MAX_ALTERNATIVES) {
             return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &model.card.text.tokenizer)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let offsets = vec![0; prompts.len() * settings.n];
         let orders = settings.orders(prompts, &work, model)?;
         let shape =

@@ -27,7 +27,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
         settings.logprobs = (n_probs > 0).then_some(n_probs);
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &model.card.text.tokenizer)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let orders = settings.orders(prompts, &work, model)?;
         let shape = Native {
             head: Head::new("cmpl", model),

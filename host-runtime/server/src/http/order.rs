@@ -120,6 +120,7 @@ impl Settings {
                     sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,
                     logprobs: self.logprobs,
                     form: self.form.as_ref().map(Grammar::another),
+                    stream: self.stream,
                     reuse: self.reuse,
                 });
             }
@@ -223,8 +224,8 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
 }
 
 /// The prompts of a completion: a text, tokens, both in turns, or a list of such.
-pub(super) fn prompts(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, ApiError> {
-    let one = |prompt: &Value| one_prompt(prompt, tokenizer);
+pub(super) fn prompts(prompt: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+    let one = |prompt: &Value| one_prompt(prompt, model);
     match prompt {
         Value::Array(items) if items.iter().any(Value::is_number) => Ok(vec![one(prompt)?]),
         Value::Array(items) if items.is_empty() => Err(ApiError::field("prompt", "the list is empty")),
@@ -233,7 +234,8 @@ pub(super) fn prompts(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<Vec<u
     }
 }
 
-fn one_prompt(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
+fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
+    let tokenizer = &model.card.text.tokenizer;
     let wrong = || ApiError::field("prompt", "give a text, a list of token ids, or a list of such");
     let parts = match prompt {
         Value::Array(parts) => parts.as_slice(),
@@ -242,7 +244,10 @@ fn one_prompt(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiErro
     let mut tokens = Vec::new();
     for (i, part) in parts.iter().enumerate() {
         match part {
-            Value::String(text) => tokens.extend(tokenizer.encode(text, i == 0, true)?),
+            Value::String(text) => {
+                model.admit(text)?;
+                tokens.extend(tokenizer.encode(text, i == 0, true)?);
+            }
             Value::Number(id) => {
                 let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
                 if id as usize >= tokenizer.vocab_size() {

@@ -47,6 +47,8 @@ pub(crate) struct Order {
     pub(crate) logprobs: Option<usize>,
     /// The form that the text is to have.
     pub(crate) form: Option<Grammar>,
+    /// Whether the client wants pieces as they come, and not all at the end.
+    pub(crate) stream: bool,
     /// Whether what a sequence has of the prompt may be used.
     pub(crate) reuse: bool,
 }

@@ -125,6 +125,7 @@ mod tests {
             sampler,
             logprobs: None,
             form: None,
+            stream: false,
             reuse: true,
         };
         Job { order, choice: 0, choices: 1, task, updates: updates.clone() }

@@ -101,7 +101,7 @@ impl Worker {
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, form, reuse } = order;
+        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse } = order;
         let Some(found) = choose(self.candidates(&prompt, reuse)) else { return };
         let cached = self.take_back(found.slot, found.reach);
         self.clock += 1;
@@ -114,7 +114,9 @@ impl Worker {
         let mut saves = Vec::new();
         if self.engine.snapshot_room() > 0 {
             let is_control = |token| self.tokenizer.kind(token) == Some(TokenKind::Control);
-            saves = places(&prompt, cached, is_control);
+            // No prompt takes the places of all others.
+            let most = (self.engine.snapshot_room() / self.engine.sequences().len()).max(1);
+            saves = places(&prompt, cached, most, is_control);
             saves.iter_mut().for_each(|place| *place -= cached);
         }
         let request = Request {
@@ -134,6 +136,8 @@ impl Worker {
             choice,
             choices,
             updates: Some(updates),
+            stream,
+            unsent: String::new(),
             sent: 0,
             blocked: None,
         });
@@ -150,7 +154,8 @@ impl Worker {
             let common = common(sequence.history(), prompt).min(prompt.len().saturating_sub(1));
             // A prompt is shorter than the context.
             let reach = if reuse { sequence.reach(common as u32) as usize } else { 0 };
-            let forgets = slot.prompt.saturating_sub(common);
+            // A prompt that was cut short is not all there.
+            let forgets = slot.prompt.min(sequence.history().len()).saturating_sub(common);
             Some(Candidate { slot: number, reach, forgets, used: slot.used })
         })
     }
@@ -210,7 +215,7 @@ impl Worker {
             Happened::Nothing => {}
             Happened::Text(text) => {
                 if let Some(running) = &mut slot.running {
-                    running.send_piece(text);
+                    running.add(&text);
                 }
             }
             Happened::Done => {
