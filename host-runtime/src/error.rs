@@ -148,7 +148,10 @@ impl SamplerError {
     /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Parameter { .. } | Self::Metadata { .. } | Self::NothingAllowed { .. } => Blame::Input,
+            Self::Parameter { .. }
+            | Self::Metadata { .. }
+            | Self::Constraint { .. }
+            | Self::NothingAllowed { .. } => Blame::Input,
             Self::LogitCount { .. } | Self::InvalidLogit { .. } => Blame::System,
         }
     }

@@ -122,7 +122,10 @@ impl Args {
             let before = keys.len();
             keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
             if keys.len() == before {
-                return Err(failed(std::io::Error::other("there is no key in it")));
+                return Err(failed(std::io::Error::new(
+                    std::io::ErrorKind::InvalidData,
+                    "there is no key in it",
+                )));
             }
         }
         Ok(keys)

@@ -25,6 +25,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod card;
+mod grammar;
 mod http;
 mod metrics;
 mod options;

@@ -44,7 +44,7 @@ use std::time::Instant;
 
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepStats};
 use crate::model::MAX_VERIFY;
-use crate::sampler::{Sampler, TokenLogprob};
+use crate::sampler::{Constraint, Sampler, TokenLogprob};
 use crate::speculation::{Choice, Speculation};
 use crate::tokenizer::Tokenizer;
 use checked::BlockCheck;
@@ -100,6 +100,9 @@ pub struct Generation {
     /// Alternatives of each token whose probabilities are wanted.
     alternatives: Option<usize>,
     logprobs: Vec<TokenLogprob>,
+    constraint: Option<Box<dyn Constraint>>,
+    /// Logits without those of tokens that must not come.
+    allowed: Vec<f32>,
     /// Places in the prompt at which the state is yet to be saved.
     saves: VecDeque<usize>,
     out: Emitter,
@@ -157,7 +160,7 @@ type Outcome = Result<(Phase, Option<Finish>), GenerateError>;
 impl Generation {
     /// A generation of which no step has run.
     pub fn new(tokenizer: Arc<Tokenizer>, request: Request) -> Self {
-        let Request { sequence, prompt, limits, sampler, speculation, logprobs, saves } = request;
+        let Request { sequence, prompt, limits, sampler, speculation, logprobs, constraint, saves } = request;
         Self {
             id: sequence,
             prompt,
@@ -165,6 +168,8 @@ impl Generation {
             speculation,
             alternatives: logprobs,
             logprobs: Vec::new(),
+            constraint,
+            allowed: Vec::new(),
             saves: saves.into(),
             out: Emitter::new(tokenizer, limits),
             retries: Retries::default(),
@@ -435,19 +440,30 @@ impl Generation {
             return Ok(sequence.argmax(row));
         }
         let logits = sequence.logits(row);
-        let token = self.sampler.sample(logits)?;
+        let token = match &mut self.constraint {
+            None => self.sampler.sample(logits)?,
+            Some(constraint) => {
+                self.allowed.clear();
+                self.allowed.extend_from_slice(logits);
+                constraint.forbid(&mut self.allowed)?;
+                self.sampler.sample(&self.allowed)?
+            }
+        };
         self.logprobs.extend(self.alternatives.map(|n| TokenLogprob::new(logits, token, n)));
         Ok(token)
     }
 
     /// Whether nothing but the best token is wanted of the logits.
     fn takes_argmax(&self) -> bool {
-        self.sampler.is_argmax() && self.alternatives.is_none()
+        self.sampler.is_argmax() && self.alternatives.is_none() && self.constraint.is_none()
     }
 
     /// The last token becomes text; whether the text ends with it.
     fn emit(&mut self) -> Result<Option<Finish>, GenerateError> {
         self.sampler.accept(self.last);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(self.last)?;
+        }
         self.speculation.push(self.last);
         self.out.push(self.last)
     }

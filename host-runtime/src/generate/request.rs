@@ -4,7 +4,7 @@
 use super::Generation;
 use crate::cancel::Cancel;
 use crate::engine::SequenceId;
-use crate::sampler::Sampler;
+use crate::sampler::{Constraint, Sampler};
 use crate::speculation::Speculation;
 
 /// When to stop. By default only the model and the context end a text.
@@ -40,6 +40,8 @@ pub struct Request {
     /// Whether to tell how [probable](Generation::logprobs) each token of the text was, and with how many of
     /// its alternatives.
     pub logprobs: Option<usize>,
+    /// Decides which tokens may come.
+    pub constraint: Option<Box<dyn Constraint>>,
     /// Places in the prompt, ascending numbers of its tokens, at which the sequence's state is
     /// [saved](crate::engine::Sequence::save) before the next token is run. A text that parts there later
     /// can begin from what was saved.
@@ -63,6 +65,7 @@ impl Request {
             sampler,
             speculation: Speculation::off(),
             logprobs: None,
+            constraint: None,
             saves: Vec::new(),
         }
     }
@@ -89,6 +92,12 @@ impl Request {
     #[must_use]
     pub fn logprobs(self, n: usize) -> Self {
         Self { logprobs: Some(n), ..self }
+    }
+
+    /// This request, in whose text only what `constraint` allows may come.
+    #[must_use]
+    pub fn constraint(self, constraint: Box<dyn Constraint>) -> Self {
+        Self { constraint: Some(constraint), ..self }
     }
 
     /// This request, whose prompt's state is saved at these places.

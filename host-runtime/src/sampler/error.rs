@@ -46,6 +46,12 @@ pub enum SamplerError {
         /// NaN or infinity.
         value: f32,
     },
+    /// What decides about the next token cannot.
+    #[error("the grammar of the text cannot go on: {cause}; simplify it")]
+    Constraint {
+        /// Why not.
+        cause: String,
+    },
     /// Every token is excluded.
     #[error("all {count} logits are -inf, so no token is allowed; loosen the grammar or the logit bias")]
     NothingAllowed {

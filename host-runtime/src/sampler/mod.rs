@@ -9,6 +9,7 @@
 //! 250 000 on one x86 server core; without it every logit is weighed and that takes some milliseconds.
 
 mod candidates;
+mod constraint;
 mod error;
 mod exp;
 mod history;
@@ -20,6 +21,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 
+pub use self::constraint::Constraint;
 pub use self::error::SamplerError;
 pub use self::logprob::TokenLogprob;
 pub use self::params::{MAX_REPEAT_LAST_N, SamplerOverrides, SamplerParams};

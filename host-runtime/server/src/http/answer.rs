@@ -109,13 +109,13 @@ impl<S: Shape> Events<S> {
     fn take(&mut self, Update { choice, news }: Update) {
         match news {
             News::Piece(piece) => {
-                let value = self.shape.piece(choice, &piece);
-                self.push(&value);
+                let values = self.shape.piece(choice, &piece);
+                values.iter().for_each(|value| self.push(value));
             }
             News::Done(outcome) if outcome.finish == Finish::Interrupted => self.fail(ApiError::ending()),
             News::Done(outcome) => {
-                let value = self.shape.end(choice, &outcome);
-                self.push(&value);
+                let values = self.shape.end(choice, &outcome);
+                values.iter().for_each(|value| self.push(value));
                 self.outcomes[choice] = Some(*outcome);
                 self.end_if_complete();
             }

@@ -4,21 +4,19 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use hexflash::chat::{Message, RenderOptions};
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::answer::answer;
 use super::body::Fields;
+use super::calls::{Call, Part, Reader};
+use super::conversation::render;
 use super::error::ApiError;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings};
-use super::shape::{Head, Shape, Text, finish_reason, timings, usage, with};
-use super::{Model, Shared};
+use super::shape::{Head, Shape, Text, finish_reason, id, timings, usage, with};
+use super::tools::Tools;
+use super::{Shared, form};
 use crate::scheduler::{Outcome, Piece};
-
-/// Arguments of chat templates that are fields of their own in requests of some clients.
-const TEMPLATE_FIELDS: [&str; 2] = ["reasoning_effort", "enable_thinking"];
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
@@ -27,9 +25,24 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         let model = work.model()?;
         let mut settings = Settings::read(&fields, model)?;
         settings.logprobs = alternatives(&fields)?;
-        let prompt = model.card.text.tokenizer.encode_prompt(&render(&fields, model)?)?;
+        let mut tools = None;
+        if let Some((offered, must_call)) = Tools::read(&fields, model)? {
+            if let Some(grammar) = must_call {
+                settings.require(form::compile(grammar, "tools", model)?, "tool_choice")?;
+            }
+            tools = Some(Arc::new(offered));
+        }
+        let rendered = render(&fields, tools.as_deref(), model)?;
+        model.admit(&rendered)?;
+        let prompt = model.card.text.tokenizer.encode_prompt(&rendered)?;
         let orders = settings.orders(vec![prompt], &work, model)?;
-        let shape = Chat { head: Head::new("chatcmpl", model), n: settings.n, usage: settings.usage };
+        let readers = |tools: &Arc<Tools>| (0..settings.n).map(|_| Reader::new(Arc::clone(tools))).collect();
+        let shape = Chat {
+            head: Head::new("chatcmpl", model),
+            n: settings.n,
+            usage: settings.usage,
+            readers: tools.as_ref().map_or_else(Vec::new, readers),
+        };
         Ok::<_, ApiError>((orders, shape, settings.stream))
     });
     let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
@@ -49,88 +62,13 @@ fn alternatives(fields: &Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-/// A message as clients send it.
-#[derive(Deserialize)]
-struct Sent {
-    role: String,
-    #[serde(default)]
-    content: Option<Content>,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Deserialize)]
-struct Part {
-    #[serde(rename = "type")]
-    kind: String,
-    text: Option<String>,
-}
-
-/// The prompt of a conversation.
-pub(super) fn render(fields: &Fields, model: &Model) -> Result<String, ApiError> {
-    let (template, _) = model.card.template.as_ref().ok_or_else(|| {
-        ApiError::invalid(
-            "the model has no chat template; start the server with --chat-template (a file, or chatml), or use \
-             /v1/completions",
-        )
-    })?;
-    let messages = messages(fields)?;
-    let mut options = RenderOptions {
-        add_generation_prompt: fields.get("add_generation_prompt")?.unwrap_or(true),
-        kwargs: model.card.template_args.clone(),
-        now: None,
-    };
-    for name in TEMPLATE_FIELDS {
-        options.kwargs.extend(fields.raw(name).map(|value| (name.to_owned(), value.clone())));
-    }
-    options.kwargs.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
-    Ok(template.render(&messages, &options)?)
-}
-
-fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
-    let sent: Vec<Sent> = fields.require("messages")?;
-    if sent.is_empty() {
-        return Err(ApiError::field("messages", "give at least one message"));
-    }
-    let message = |Sent { role, content, extra }: Sent| {
-        let content = match content {
-            None => String::new(),
-            Some(Content::Text(text)) => text,
-            Some(Content::Parts(parts)) => join(parts)?,
-        };
-        Ok(Message { role, content, extra })
-    };
-    sent.into_iter().map(message).collect()
-}
-
-/// The text of a message in parts.
-fn join(parts: Vec<Part>) -> Result<String, ApiError> {
-    let mut lines = Vec::with_capacity(parts.len());
-    for Part { kind, text } in parts {
-        match (kind.as_str(), text) {
-            ("text", Some(text)) => lines.push(text),
-            ("text", None) => return Err(ApiError::field("messages", "a part of type text has no text")),
-            (kind, _) => {
-                let hint = format!("a part of a message has the type {kind}; send parts of the type text");
-                return Err(ApiError::unsupported("messages", &hint));
-            }
-        }
-    }
-    Ok(lines.join("\n"))
-}
-
 /// OpenAI's chat completions.
 struct Chat {
     head: Head,
     n: usize,
     usage: bool,
+    /// What finds calls in each text; empty if there are no tools.
+    readers: Vec<Reader>,
 }
 
 impl Chat {
@@ -146,6 +84,65 @@ impl Chat {
             tokens => json!({ "content": logprobs::list(&self.head.tokenizer, tokens), "refusal": null }),
         }
     }
+
+    /// The parts that a piece completes, each with the number of calls before it.
+    fn parts(&mut self, choice: usize, text: &str, is_end: bool) -> Vec<(usize, Part)> {
+        let Some(reader) = self.readers.get_mut(choice) else {
+            return if is_end { Vec::new() } else { vec![(0, Part::Text(text.to_owned()))] };
+        };
+        let mut calls = reader.calls;
+        let parts = if is_end { reader.finish() } else { reader.push(text) };
+        let numbered = |part| {
+            let before = calls;
+            calls += usize::from(matches!(part, Part::Call(_)));
+            (before, part)
+        };
+        parts.into_iter().map(numbered).collect()
+    }
+
+    /// Parts as events; the first one has the probabilities.
+    fn deltas(&self, choice: usize, parts: Vec<(usize, Part)>, mut logprobs: Value) -> Vec<Value> {
+        let delta = |(number, part): (usize, Part)| match part {
+            Part::Text(text) => json!({ "content": text }),
+            Part::Call(call) => json!({ "tool_calls": [with(written(call), "index", number.into())] }),
+        };
+        let mut deltas: Vec<Value> = parts.into_iter().map(delta).collect();
+        if deltas.is_empty() && !logprobs.is_null() {
+            deltas.push(json!({ "content": "" }));
+        }
+        deltas.into_iter().map(|delta| self.chunk(choice, delta, logprobs.take(), None)).collect()
+    }
+
+    /// Why a text has ended.
+    fn reason(&self, choice: usize, outcome: &Outcome) -> &'static str {
+        match (finish_reason(outcome), self.readers.get(choice)) {
+            ("stop", Some(reader)) if reader.calls > 0 => "tool_calls",
+            (reason, _) => reason,
+        }
+    }
+
+    fn message(&mut self, choice: usize, text: &str) -> Value {
+        let mut parts = self.parts(choice, text, false);
+        parts.extend(self.parts(choice, "", true));
+        let (mut content, mut calls) = (String::new(), Vec::new());
+        for (_, part) in parts {
+            match part {
+                Part::Text(text) => content.push_str(&text),
+                Part::Call(call) => calls.push(written(call)),
+            }
+        }
+        let message = json!({ "role": "assistant", "content": content, "refusal": null });
+        if calls.is_empty() {
+            return message;
+        }
+        let content = if content.is_empty() { Value::Null } else { content.into() };
+        with(with(message, "content", content), "tool_calls", calls.into())
+    }
+}
+
+/// A call as clients get it.
+fn written(Call { name, arguments }: Call) -> Value {
+    json!({ "id": id("call"), "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
 impl Shape for Chat {
@@ -153,13 +150,17 @@ impl Shape for Chat {
         Some(self.chunk(choice, json!({ "role": "assistant", "content": "" }), Value::Null, None))
     }
 
-    fn piece(&mut self, choice: usize, piece: &Piece) -> Value {
-        self.chunk(choice, json!({ "content": piece.text }), self.logprobs(piece), None)
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
+        let parts = self.parts(choice, &piece.text, false);
+        self.deltas(choice, parts, self.logprobs(piece))
     }
 
-    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value {
-        let chunk = self.chunk(choice, json!({}), Value::Null, Some(finish_reason(outcome)));
-        with(chunk, "timings", timings(outcome))
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
+        let parts = self.parts(choice, "", true);
+        let mut events = self.deltas(choice, parts, Value::Null);
+        let end = self.chunk(choice, json!({}), Value::Null, Some(self.reason(choice, outcome)));
+        events.push(with(end, "timings", timings(outcome)));
+        events
     }
 
     fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {
@@ -168,17 +169,19 @@ impl Shape for Chat {
     }
 
     fn whole(&mut self, texts: &[Text]) -> Value {
-        let choice = |(index, text): (usize, &Text)| {
-            json!({
+        let mut choices = Vec::with_capacity(texts.len());
+        for (index, text) in texts.iter().enumerate() {
+            let message = self.message(index, &text.all.text);
+            choices.push(json!({
                 "index": index,
-                "message": { "role": "assistant", "content": text.all.text, "refusal": null },
+                "message": message,
                 "logprobs": self.logprobs(&text.all),
-                "finish_reason": finish_reason(&text.outcome),
-            })
-        };
-        let choices = texts.iter().enumerate().map(choice).collect();
+                "finish_reason": self.reason(index, &text.outcome),
+            }));
+        }
         let outcomes: Vec<_> = texts.iter().map(|text| &text.outcome).collect();
-        let whole = with(self.head.object("chat.completion", choices), "usage", usage(&outcomes, self.n));
+        let whole = self.head.object("chat.completion", choices.into());
+        let whole = with(whole, "usage", usage(&outcomes, self.n));
         match outcomes[..] {
             [one] => with(whole, "timings", timings(one)),
             _ => whole,

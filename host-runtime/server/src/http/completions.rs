@@ -10,6 +10,7 @@ use super::Shared;
 use super::answer::answer;
 use super::body::Fields;
 use super::error::ApiError;
+use super::fields::refuse_chats_only;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
 use super::shape::{Head, Shape, Text, finish_reason, timings, usage, with};
@@ -19,12 +20,13 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     let work = Arc::clone(&app);
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
+        refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, model)?;
         settings.logprobs = fields.get("logprobs")?;
         if settings.logprobs > Some(MAX_ALTERNATIVES) {
             return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &model.card.text.tokenizer)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let offsets = vec![0; prompts.len() * settings.n];
         let orders = settings.orders(prompts, &work, model)?;
         let shape =
@@ -63,14 +65,14 @@ impl Completion {
 }
 
 impl Shape for Completion {
-    fn piece(&mut self, choice: usize, piece: &Piece) -> Value {
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
         let choice = self.choice(choice, piece, None);
-        self.object(json!([choice]))
+        vec![self.object(json!([choice]))]
     }
 
-    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value {
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
         let choice = self.choice(choice, &Piece::default(), Some(finish_reason(outcome)));
-        with(self.object(json!([choice])), "timings", timings(outcome))
+        vec![with(self.object(json!([choice])), "timings", timings(outcome))]
     }
 
     fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {

@@ -51,10 +51,10 @@ impl ApiError {
         Self { param: Some(name.to_owned()), ..error }
     }
 
-    /// The prompt is too long.
+    /// The prompt has `n_prompt` tokens or more, which is too long.
     pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
         let message = format!(
-            "the prompt has {n_prompt} tokens, and the context {n_ctx}; shorten it, or start the server with a \
+            "the prompt has at least {n_prompt} tokens, and the context {n_ctx}; shorten it, or start the server with a \
              larger context (-c)"
         );
         let error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);

@@ -12,17 +12,13 @@ type Unsupported = (&'static str, fn(&Value) -> bool, &'static str);
 
 const DROP: &str = "drop it";
 const SAMPLERS: &str = "drop it: there are temperature, top_k, top_p, min_p and penalties";
-const TEXT: &str = "drop it: answers are free text";
-const TOOLS: &str = "drop it, or describe the tools in a message";
+const TEXT: &str = "drop it: answers are text";
+const FORM: &str = "use response_format, json_schema or grammar";
+const TOOLS: &str = "use tools, in a chat";
 
-const UNSUPPORTED: [Unsupported; 36] = [
-    ("tools", is_empty, TOOLS),
-    ("tool_choice", |value| value == "none" || value == "auto", TOOLS),
+const UNSUPPORTED: [Unsupported; 43] = [
     ("functions", is_empty, TOOLS),
     ("function_call", |value| value == "none" || value == "auto", TOOLS),
-    ("response_format", |value| value.get("type").is_some_and(|kind| kind == "text"), TEXT),
-    ("grammar", is_empty, TEXT),
-    ("json_schema", is_empty, TEXT),
     ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
     ("audio", is_empty, TEXT),
     ("image_data", is_empty, "drop it: prompts are text"),
@@ -64,7 +60,23 @@ const UNSUPPORTED: [Unsupported; 36] = [
         "switch thinking off with chat_template_kwargs",
     ),
     ("web_search_options", |_| false, DROP),
+    ("grammar_lazy", is_false, "a grammar holds from the first token on"),
+    ("guided_json", is_empty, FORM),
+    ("guided_regex", is_empty, FORM),
+    ("guided_choice", is_empty, FORM),
+    ("guided_grammar", is_empty, FORM),
+    ("structured_outputs", is_empty, FORM),
+    ("repetition_penalty", is_one, "use repeat_penalty"),
+    ("min_tokens", is_zero, "forbid what ends a text with ignore_eos"),
+    ("stop_token_ids", is_empty, "use stop"),
+    ("bad_words", is_empty, "use logit_bias"),
+    ("use_beam_search", is_false, DROP),
+    ("include_stop_str_in_output", is_false, DROP),
 ];
+
+/// The same, of what only chats have.
+const CHATS_ONLY: [Unsupported; 2] =
+    [("tools", is_empty, TOOLS), ("tool_choice", |value| value == "none" || value == "auto", TOOLS)];
 
 fn is_empty(value: &Value) -> bool {
     match value {
@@ -90,7 +102,16 @@ fn is_one(value: &Value) -> bool {
 
 /// That a request asks for nothing that it would not get.
 pub(super) fn refuse_unsupported(fields: &Fields) -> Result<(), ApiError> {
-    for (name, asks_nothing, hint) in UNSUPPORTED {
+    refuse(fields, &UNSUPPORTED)
+}
+
+/// That a request that is no chat asks for nothing that only chats have.
+pub(super) fn refuse_chats_only(fields: &Fields) -> Result<(), ApiError> {
+    refuse(fields, &CHATS_ONLY)
+}
+
+fn refuse(fields: &Fields, table: &[Unsupported]) -> Result<(), ApiError> {
+    for &(name, asks_nothing, hint) in table {
         if fields.raw(name).is_some_and(|value| !asks_nothing(value)) {
             return Err(ApiError::unsupported(name, hint));
         }
@@ -103,14 +124,15 @@ mod tests {
     use super::*;
 
     fn refused(body: &str) -> bool {
-        refuse_unsupported(&Fields::parse(body.as_bytes()).unwrap()).is_err()
+        let fields = Fields::parse(body.as_bytes()).unwrap();
+        refuse_unsupported(&fields).and_then(|()| refuse_chats_only(&fields)).is_err()
     }
 
     #[test]
     fn values_that_ask_for_nothing_are_fine() {
-        let fine = r#"{"tools": [], "tool_choice": "auto", "response_format": {"type": "text"}, "grammar": "",
+        let fine = r#"{"tools": [], "tool_choice": "auto", "guided_json": {},
             "echo": false, "mirostat": 0, "typical_p": 1.0, "dry_multiplier": 0.0, "top_n_sigma": -1,
-            "json_schema": null, "user": "x", "store": true, "metadata": {"a": "b"}}"#;
+            "suffix": null, "user": "x", "store": true, "metadata": {"a": "b"}}"#;
         assert!(!refused(fine));
     }
 
@@ -119,9 +141,7 @@ mod tests {
         for body in [
             r#"{"tools": [{"type": "function"}]}"#,
             r#"{"tool_choice": {"type": "function"}}"#,
-            r#"{"response_format": {"type": "json_object"}}"#,
-            r#"{"response_format": 7}"#,
-            r#"{"grammar": "root ::= \"a\""}"#,
+            r#"{"guided_regex": "a+"}"#,
             r#"{"mirostat": 2}"#,
             r#"{"echo": true}"#,
             r#"{"typical_p": 0.9}"#,

@@ -3,16 +3,20 @@
 mod answer;
 mod auth;
 mod body;
+mod calls;
 mod chat;
 mod completions;
+mod conversation;
 mod error;
 mod fields;
+mod form;
 mod info;
 mod logprobs;
 mod native;
 mod order;
 mod shape;
 mod text;
+mod tools;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -24,9 +28,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use hexflash::engine::Engine;
+use hexflash::tokenizer::Tokenizer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
+use crate::grammar::Grammars;
 use crate::scheduler::Scheduler;
 use crate::{Card, CorsOrigins, Options};
 use error::ApiError;
@@ -48,6 +54,10 @@ struct Model {
     n_embd: u32,
     slots: usize,
     speculates: bool,
+    /// Bytes of the longest token.
+    longest_token: usize,
+    /// Made when first asked for.
+    grammars: OnceLock<Result<Grammars, String>>,
 }
 
 impl App {
@@ -59,13 +69,15 @@ impl App {
     pub(crate) fn is_ready(&self, card: Card, engine: &Engine) {
         let config = engine.config();
         let model = Model {
-            card,
             n_ctx: engine.n_ctx() as usize,
             n_ctx_train: config.n_ctx_train,
             n_vocab: config.n_vocab,
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
+            longest_token: longest_token(&card.text.tokenizer),
+            grammars: OnceLock::new(),
+            card,
         };
         // There is one model in the life of a server.
         let _ = self.model.set(model);
@@ -74,6 +86,24 @@ impl App {
     /// The model, if it is loaded.
     fn model(&self) -> Result<&Model, ApiError> {
         self.model.get().ok_or_else(ApiError::loading)
+    }
+}
+
+/// Bytes of the longest token.
+fn longest_token(tokenizer: &Tokenizer) -> usize {
+    let ids = 0..tokenizer.vocab_size() as u32;
+    ids.filter_map(|id| tokenizer.token_bytes(id).ok()).map(<[u8]>::len).max().unwrap_or(0).max(1)
+}
+
+impl Model {
+    /// That a prompt is not so long that its tokens need not be counted: that takes a second for a few million
+    /// of them.
+    ///
+    /// # Errors
+    /// It does not fit the context.
+    fn admit(&self, prompt: &str) -> Result<(), ApiError> {
+        let least = prompt.len() / self.longest_token;
+        if least < self.n_ctx { Ok(()) } else { Err(ApiError::too_long(least, self.n_ctx)) }
     }
 }
 

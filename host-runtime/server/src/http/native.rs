@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::answer::answer;
 use super::body::Fields;
 use super::error::ApiError;
+use super::fields::refuse_chats_only;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
 use super::shape::{Head, Shape, Text, timings, with};
 use super::{Shared, logprobs};
@@ -19,13 +20,14 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     let work = Arc::clone(&app);
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
+        refuse_chats_only(&fields)?;
         let mut settings = Settings::read(&fields, model)?;
         let n_probs = fields.first::<usize>(&["n_probs", "logprobs"])?.unwrap_or(0);
         if n_probs > MAX_ALTERNATIVES {
             return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
         }
         settings.logprobs = (n_probs > 0).then_some(n_probs);
-        let prompts = prompts(&fields.require::<Value>("prompt")?, &model.card.text.tokenizer)?;
+        let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let orders = settings.orders(prompts, &work, model)?;
         let shape = Native {
             head: Head::new("cmpl", model),
@@ -86,12 +88,12 @@ impl Native {
 }
 
 impl Shape for Native {
-    fn piece(&mut self, choice: usize, piece: &Piece) -> Value {
-        with(Self::piece(self, choice, piece, true), "stop", false.into())
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
+        vec![with(Self::piece(self, choice, piece, true), "stop", false.into())]
     }
 
-    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value {
-        Self::end(self, Self::piece(self, choice, &Piece::default(), false), outcome)
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
+        vec![Self::end(self, Self::piece(self, choice, &Piece::default(), false), outcome)]
     }
 
     fn says_done(&self) -> bool {

@@ -10,7 +10,8 @@ use serde_json::{Number, Value};
 use super::body::Fields;
 use super::error::ApiError;
 use super::fields::refuse_unsupported;
-use super::{App, Model};
+use super::{App, Model, form};
+use crate::grammar::Grammar;
 use crate::scheduler::Order;
 
 /// Most stop texts, and their longest in bytes: each is looked for in every token's text.
@@ -33,6 +34,8 @@ pub(super) struct Settings {
     pub(super) usage: bool,
     /// Alternatives of each token whose probabilities are wanted, if any are.
     pub(super) logprobs: Option<usize>,
+    /// The form of the texts, if they are to have one.
+    form: Option<Grammar>,
 }
 
 /// Text that ends an answer.
@@ -67,7 +70,21 @@ impl Settings {
             stream: fields.flag("stream")?,
             usage: stream_options.is_some_and(|options| options.include_usage),
             logprobs: None,
+            form: form::read(fields, model)?,
         })
+    }
+
+    /// Gives the texts a form.
+    ///
+    /// # Errors
+    /// They have one.
+    pub(super) fn require(&mut self, form: Grammar, name: &str) -> Result<(), ApiError> {
+        match self.form.replace(form) {
+            None => Ok(()),
+            Some(_) => {
+                Err(ApiError::field(name, "the answer is to have another form, too; ask for one of them"))
+            }
+        }
     }
 
     /// Orders for the texts after these prompts: `n` for each, one prompt after the other.
@@ -102,6 +119,8 @@ impl Settings {
                     limits: Limits { cancel: Cancel::default(), ..self.limits.clone() },
                     sampler: Sampler::new(sampling).map_err(|error| ApiError::invalid(error.to_string()))?,
                     logprobs: self.logprobs,
+                    form: self.form.as_ref().map(Grammar::another),
+                    stream: self.stream,
                     reuse: self.reuse,
                 });
             }
@@ -205,8 +224,8 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
 }
 
 /// The prompts of a completion: a text, tokens, both in turns, or a list of such.
-pub(super) fn prompts(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, ApiError> {
-    let one = |prompt: &Value| one_prompt(prompt, tokenizer);
+pub(super) fn prompts(prompt: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+    let one = |prompt: &Value| one_prompt(prompt, model);
     match prompt {
         Value::Array(items) if items.iter().any(Value::is_number) => Ok(vec![one(prompt)?]),
         Value::Array(items) if items.is_empty() => Err(ApiError::field("prompt", "the list is empty")),
@@ -215,7 +234,8 @@ pub(super) fn prompts(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<Vec<u
     }
 }
 
-fn one_prompt(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
+fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
+    let tokenizer = &model.card.text.tokenizer;
     let wrong = || ApiError::field("prompt", "give a text, a list of token ids, or a list of such");
     let parts = match prompt {
         Value::Array(parts) => parts.as_slice(),
@@ -224,7 +244,10 @@ fn one_prompt(prompt: &Value, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiErro
     let mut tokens = Vec::new();
     for (i, part) in parts.iter().enumerate() {
         match part {
-            Value::String(text) => tokens.extend(tokenizer.encode(text, i == 0, true)?),
+            Value::String(text) => {
+                model.admit(text)?;
+                tokens.extend(tokenizer.encode(text, i == 0, true)?);
+            }
             Value::Number(id) => {
                 let id = id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(wrong)?;
                 if id as usize >= tokenizer.vocab_size() {

@@ -17,11 +17,11 @@ pub(super) trait Shape: Send + 'static {
         None
     }
 
-    /// A piece of a text.
-    fn piece(&mut self, choice: usize, piece: &Piece) -> Value;
+    /// A piece of a text: none, one or several events.
+    fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value>;
 
     /// The end of a text.
-    fn end(&mut self, choice: usize, outcome: &Outcome) -> Value;
+    fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value>;
 
     /// What a stream ends with, after the ends of all texts.
     fn last(&self, _outcomes: &[&Outcome]) -> Option<Value> {
@@ -54,10 +54,8 @@ pub(super) struct Head {
 impl Head {
     /// The head of an answer whose id begins with `prefix`.
     pub(super) fn new(prefix: &str, model: &Model) -> Self {
-        // The standard library's hash keys are drawn from the operating system.
-        let random = || RandomState::new().hash_one(0);
         Self {
-            id: format!("{prefix}-{:016x}{:016x}", random(), random()),
+            id: id(prefix),
             created: now(),
             model: model.card.alias.clone(),
             tokenizer: Arc::clone(&model.card.text.tokenizer),
@@ -75,6 +73,13 @@ impl Head {
             "choices": choices,
         })
     }
+}
+
+/// A new id that begins with `prefix`.
+pub(super) fn id(prefix: &str) -> String {
+    // The standard library's hash keys are drawn from the operating system.
+    let random = || RandomState::new().hash_one(0);
+    format!("{prefix}-{:016x}{:016x}", random(), random())
 }
 
 /// What made an answer.

@@ -6,9 +6,12 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 
+use super::Shared;
 use super::body::Fields;
+use super::conversation::render;
 use super::error::ApiError;
-use super::{Shared, chat};
+use super::fields::refuse_unsupported;
+use super::tools::Tools;
 
 pub(super) async fn tokenize(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
@@ -41,8 +44,10 @@ pub(super) async fn detokenize(State(app): Shared, fields: Fields) -> Result<Jso
 pub(super) async fn apply_template(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
     let work = Arc::clone(&app);
     let prompt = tokio::task::spawn_blocking(move || {
-        super::fields::refuse_unsupported(&fields)?;
-        chat::render(&fields, work.model()?)
+        refuse_unsupported(&fields)?;
+        let model = work.model()?;
+        let tools = Tools::read(&fields, model)?.map(|(tools, _)| tools);
+        render(&fields, tools.as_ref(), model)
     });
     let prompt = prompt.await.map_err(|_| ApiError::internal("the template"))??;
     Ok(Json(json!({ "prompt": prompt })))

@@ -27,6 +27,7 @@ use hexflash::sampler::{Sampler, TokenLogprob};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
+use crate::grammar::Grammar;
 use crate::metrics::Metrics;
 pub(crate) use queue::Refused;
 use queue::{Job, Queue};
@@ -44,6 +45,10 @@ pub(crate) struct Order {
     pub(crate) sampler: Sampler,
     /// Alternatives of each token whose probabilities are wanted, if any are.
     pub(crate) logprobs: Option<usize>,
+    /// The form that the text is to have.
+    pub(crate) form: Option<Grammar>,
+    /// Whether the client wants pieces as they come, and not all at the end.
+    pub(crate) stream: bool,
     /// Whether what a sequence has of the prompt may be used.
     pub(crate) reuse: bool,
 }

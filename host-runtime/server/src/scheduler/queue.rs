@@ -119,8 +119,15 @@ mod tests {
 
     fn job(task: u64, updates: &Sender<Update>) -> Job {
         let sampler = Sampler::new(SamplerParams::default()).unwrap();
-        let order =
-            Order { prompt: vec![1], limits: Limits::default(), sampler, logprobs: None, reuse: true };
+        let order = Order {
+            prompt: vec![1],
+            limits: Limits::default(),
+            sampler,
+            logprobs: None,
+            form: None,
+            stream: false,
+            reuse: true,
+        };
         Job { order, choice: 0, choices: 1, task, updates: updates.clone() }
     }
 

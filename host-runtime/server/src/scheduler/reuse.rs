@@ -43,14 +43,22 @@ pub(super) fn choose(candidates: impl Iterator<Item = Candidate>) -> Option<Cand
     candidates.max_by_key(|c| (spares(c), Reverse(c.used)))
 }
 
-/// Places in `prompt` behind the first `from` tokens at which its state is to be saved, ascending;
-/// `is_control` says which tokens are no text.
-pub(super) fn places(prompt: &[u32], from: usize, is_control: impl Fn(u32) -> bool) -> Vec<usize> {
+/// Places in `prompt` behind the first `from` tokens at which its state is to be saved, ascending: the last
+/// `most` of them. `is_control` says which tokens are no text.
+pub(super) fn places(
+    prompt: &[u32],
+    from: usize,
+    most: usize,
+    is_control: impl Fn(u32) -> bool,
+) -> Vec<usize> {
     let end = prompt.len().saturating_sub(BEFORE_END);
     let mut found = Vec::new();
     let mut last = prompt.len();
     let mut turns = 0;
     for place in (from + 1..=end).rev() {
+        if found.len() == most {
+            break;
+        }
         let begins_turn = turns < TURNS && is_control(prompt[place]) && last - place >= GAP;
         let is_due = place % EVERY == 0;
         if place == end || begins_turn || is_due {
@@ -91,6 +99,9 @@ mod tests {
         assert_eq!(choose([].into_iter()), None);
     }
 
+    /// More places than any of these prompts has.
+    const MANY: usize = 100;
+
     /// Turns of 20 tokens that begin with token 0.
     fn conversation(turns: usize) -> Vec<u32> {
         (0..turns * 20).map(|i| u32::from(i % 20 != 0)).collect()
@@ -99,20 +110,21 @@ mod tests {
     #[test]
     fn places_are_the_beginnings_of_the_last_turns_and_the_end() {
         let is_control = |token| token == 0;
-        assert_eq!(places(&conversation(4), 0, is_control), [20, 40, 60, 76]);
-        assert_eq!(places(&conversation(4), 40, is_control), [60, 76], "the others were there before");
+        assert_eq!(places(&conversation(4), 0, MANY, is_control), [20, 40, 60, 76]);
+        assert_eq!(places(&conversation(4), 40, MANY, is_control), [60, 76], "the others were there before");
         assert_eq!(
-            places(&conversation(30), 0, is_control),
+            places(&conversation(30), 0, MANY, is_control),
             [420, 440, 460, 480, 512, 520, 540, 560, 580, 596]
         );
-        assert!(places(&conversation(4), 79, is_control).is_empty());
-        assert!(places(&[1, 1], 0, is_control).is_empty());
+        assert!(places(&conversation(4), 79, MANY, is_control).is_empty());
+        assert_eq!(places(&conversation(4), 0, 2, is_control), [60, 76], "the last two");
+        assert!(places(&[1, 1], 0, MANY, is_control).is_empty());
     }
 
     #[test]
     fn long_texts_without_turns_have_places_too() {
         let text = vec![1; 3 * EVERY];
-        assert_eq!(places(&text, 0, |_| false), [EVERY, 2 * EVERY, 3 * EVERY - BEFORE_END]);
+        assert_eq!(places(&text, 0, MANY, |_| false), [EVERY, 2 * EVERY, 3 * EVERY - BEFORE_END]);
     }
 
     #[test]

@@ -34,6 +34,10 @@ pub(super) struct Running {
     pub(super) choices: usize,
     /// Where its client reads; `None` if the client was given up.
     pub(super) updates: Option<Sender<Update>>,
+    /// Whether the client wants pieces as they come.
+    pub(super) stream: bool,
+    /// Text that was not sent.
+    pub(super) unsent: String,
     /// Tokens that were sent.
     pub(super) sent: usize,
     /// Since when the client has not read.
@@ -102,12 +106,20 @@ impl Running {
         self.generation.cancel();
     }
 
+    /// The text has grown. Who wants it as a whole is not woken for each piece.
+    pub(super) fn add(&mut self, text: &str) {
+        self.unsent.push_str(text);
+        if self.stream {
+            self.send_piece();
+        }
+    }
+
     /// Sends what is new.
-    pub(super) fn send_piece(&mut self, text: String) {
+    fn send_piece(&mut self) {
         let tokens = self.generation.tokens();
         let new = self.sent.min(tokens.len())..tokens.len();
         let piece = Piece {
-            text,
+            text: std::mem::take(&mut self.unsent),
             logprobs: self.generation.logprobs().get(new.clone()).unwrap_or_default().to_vec(),
             tokens: tokens[new.clone()].to_vec(),
         };
@@ -124,6 +136,9 @@ impl Running {
 
     /// Sends the end of the text.
     pub(super) fn finish(mut self, slot: usize) -> Outcome {
+        if !self.unsent.is_empty() {
+            self.send_piece();
+        }
         let (updates, choice, cached) = (self.updates.take(), self.choice, self.cached);
         let generated = self.generation.into_ended().generated;
         let outcome =

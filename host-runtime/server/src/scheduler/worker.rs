@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hexflash::engine::Engine;
 use hexflash::generate::{Generation, Request, step_together};
+use hexflash::sampler::Constraint;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::{TokenKind, Tokenizer};
 
@@ -100,9 +101,9 @@ impl Worker {
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, reuse } = order;
-        let Some(found) = choose(self.candidates(&prompt)) else { return };
-        let cached = self.take_back(found.slot, if reuse { found.reach } else { 0 });
+        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse } = order;
+        let Some(found) = choose(self.candidates(&prompt, reuse)) else { return };
+        let cached = self.take_back(found.slot, found.reach);
         self.clock += 1;
         let slot = &mut self.slots[found.slot];
         (slot.prompt, slot.used) = (prompt.len(), self.clock);
@@ -113,7 +114,9 @@ impl Worker {
         let mut saves = Vec::new();
         if self.engine.snapshot_room() > 0 {
             let is_control = |token| self.tokenizer.kind(token) == Some(TokenKind::Control);
-            saves = places(&prompt, cached, is_control);
+            // No prompt takes the places of all others.
+            let most = (self.engine.snapshot_room() / self.engine.sequences().len()).max(1);
+            saves = places(&prompt, cached, most, is_control);
             saves.iter_mut().for_each(|place| *place -= cached);
         }
         let request = Request {
@@ -123,6 +126,7 @@ impl Worker {
             sampler,
             speculation,
             logprobs,
+            constraint: form.map(|form| Box::new(form) as Box<dyn Constraint>),
             saves,
         };
         slot.running = Some(Running {
@@ -132,23 +136,26 @@ impl Worker {
             choice,
             choices,
             updates: Some(updates),
+            stream,
+            unsent: String::new(),
             sent: 0,
             blocked: None,
         });
         self.show(found.slot);
     }
 
-    /// The sequences at rest, and what they have of a prompt. The last token of the prompt has to be run in
-    /// any case, for its logits.
-    fn candidates(&mut self, prompt: &[u32]) -> impl Iterator<Item = Candidate> {
+    /// The sequences at rest, and what they have of a prompt that may `reuse` it. The last token of the prompt
+    /// has to be run in any case, for its logits.
+    fn candidates(&mut self, prompt: &[u32], reuse: bool) -> impl Iterator<Item = Candidate> {
         let engine = &mut self.engine;
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());
-        idle.filter_map(|(number, slot)| {
+        idle.filter_map(move |(number, slot)| {
             let sequence = engine.sequence(slot.id).ok()?;
             let common = common(sequence.history(), prompt).min(prompt.len().saturating_sub(1));
             // A prompt is shorter than the context.
-            let reach = sequence.reach(common as u32) as usize;
-            let forgets = slot.prompt.saturating_sub(common);
+            let reach = if reuse { sequence.reach(common as u32) as usize } else { 0 };
+            // A prompt that was cut short is not all there.
+            let forgets = slot.prompt.min(sequence.history().len()).saturating_sub(common);
             Some(Candidate { slot: number, reach, forgets, used: slot.used })
         })
     }
@@ -208,7 +215,7 @@ impl Worker {
             Happened::Nothing => {}
             Happened::Text(text) => {
                 if let Some(running) = &mut slot.running {
-                    running.send_piece(text);
+                    running.add(&text);
                 }
             }
             Happened::Done => {

@@ -1,5 +1,7 @@
 //! Requests that make no sense, and those that ask for what is not there.
 
+use std::time::{Duration, Instant};
+
 use crate::support::{CONTEXT, Setup, TestServer, greedy, json};
 
 const CHAT: &str = "/v1/chat/completions";
@@ -74,8 +76,9 @@ fn what_is_not_supported_is_refused_and_not_ignored() {
     let server = TestServer::shared();
     for field in [
         r#""tools": [{"type": "function", "function": {"name": "f"}}]"#,
-        r#""response_format": {"type": "json_object"}"#,
+        r#""functions": [{"name": "f"}]"#,
         r#""grammar": "root ::= \"a\"""#,
+        r#""guided_json": {"type": "object"}"#,
         r#""mirostat": 2"#,
         r#""echo": true"#,
     ] {
@@ -125,6 +128,18 @@ fn prompts_that_are_too_long_say_by_how_much() {
         (&answer["choices"][0]["finish_reason"], &answer["usage"]["completion_tokens"]),
         (&json!("length"), &json!(2))
     );
+}
+
+/// Texts that are far too long are not even split into tokens.
+#[test]
+fn prompts_that_cannot_fit_are_refused_at_once() {
+    let server = TestServer::shared();
+    let text = "def push(self, value): ".repeat(1_000_000);
+    let start = Instant::now();
+    let reply = server.post("/v1/completions", &json!({ "prompt": text }));
+    assert_eq!(reply.error(), (400, "exceed_context_size_error".to_owned()));
+    assert!(reply.json()["error"]["n_prompt_tokens"].as_u64().unwrap() >= u64::from(CONTEXT));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]

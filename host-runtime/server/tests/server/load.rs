@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Setup, TestServer, Value, greedy, joined, json};
+use crate::support::{Drafter, Setup, TestServer, Value, greedy, joined, json};
 
 /// Eight requests: greedy and seeded, short and long, some with penalties.
 fn wishes() -> Vec<Value> {
@@ -45,8 +45,8 @@ fn eight_requests_at_once_have_the_texts_that_each_has_alone() {
     let alone = TestServer::start(Setup { parallel: 1, ..Setup::default() });
     let expected: Vec<_> =
         wishes().iter().map(|body| text(&alone.post("/v1/completions", body).fine())).collect();
-    for ngrams in [false, true] {
-        let server = TestServer::start(Setup { parallel: 8, ngrams, ..Setup::default() });
+    for drafter in [Drafter::Nobody, Drafter::NGrams, Drafter::Model] {
+        let server = TestServer::start(Setup { parallel: 8, drafter, ..Setup::default() });
         let found: Vec<_> = std::thread::scope(|scope| {
             let ask = |(i, mut body): (usize, Value)| {
                 let server = &server;
@@ -61,9 +61,9 @@ fn eight_requests_at_once_have_the_texts_that_each_has_alone() {
             let threads: Vec<_> = wishes().into_iter().enumerate().map(ask).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
-        assert_eq!(found, expected, "with n-grams: {ngrams}");
+        assert_eq!(found, expected, "{drafter:?}");
         assert!(server.metric("n_busy_slots_per_decode") > 1.5, "they did not share steps");
-        assert_eq!(server.metric("spec_decode_num_drafts_total") > 0.0, ngrams);
+        assert_eq!(server.metric("spec_decode_num_drafts_total") > 0.0, drafter != Drafter::Nobody);
     }
 }
 

@@ -3,7 +3,9 @@
 mod answers;
 mod dense;
 mod errors;
+mod forms;
 mod load;
 mod reuse;
 mod routes;
 mod support;
+mod tools;

@@ -1,6 +1,6 @@
 //! Conversations go on without computing again what a sequence has, and with the same text.
 
-use crate::support::{CONTEXT, Setup, TestServer, Value, json};
+use crate::support::{CONTEXT, Drafter, Setup, TestServer, Value, json};
 
 /// Tokens that may be computed again, beside those that are new.
 const REMAINDER: u64 = 64;
@@ -124,10 +124,12 @@ fn a_dense_model_goes_back_to_any_token() {
 /// Tokens that were drafted and taken back leave nothing behind, neither in states nor in what is reused.
 #[test]
 fn drafts_do_not_matter() {
-    let server = TestServer::start(Setup { parallel: 2, ngrams: true, ..Setup::default() });
     let cold = TestServer::start(Setup { parallel: 1, snapshot_bytes: 0, ..Setup::default() });
-    converse_and_edit(&server, &cold, greedy());
-    assert!(server.metric("spec_decode_num_accepted_tokens_total") > 0.0);
+    for drafter in [Drafter::NGrams, Drafter::Model] {
+        let server = TestServer::start(Setup { parallel: 2, drafter, ..Setup::default() });
+        converse_and_edit(&server, &cold, greedy());
+        assert!(server.metric("spec_decode_num_accepted_tokens_total") > 0.0, "{drafter:?}");
+    }
 }
 
 /// Two conversations that begin alike take turns: neither makes the server forget the other.

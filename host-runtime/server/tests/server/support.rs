@@ -15,7 +15,7 @@ use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::text::CHATML;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::lossy::Lossy;
-use hexflash_e2e::{Model, inproc, settings};
+use hexflash_e2e::{Draft, Model, inproc, settings};
 use hexflash_server::{Card, Options, RunError, Served, Server};
 pub use serde_json::{Value, json};
 
@@ -24,13 +24,22 @@ pub const CONTEXT: u32 = 512;
 /// Nothing of these tests takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Who drafts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drafter {
+    Nobody,
+    NGrams,
+    Model,
+}
+
 /// How a server is started.
 #[derive(Clone)]
 pub struct Setup {
     pub options: Options,
     pub parallel: u32,
     pub snapshot_bytes: u64,
-    pub ngrams: bool,
+    pub drafter: Drafter,
+    pub template: &'static str,
     /// Another model than the hybrid.
     pub model: Option<PathBuf>,
     /// Whether the device is lost after every so many steps.
@@ -40,7 +49,15 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         let options = Options { port: 0, metrics: true, ..Options::default() };
-        Self { options, parallel: 4, snapshot_bytes: 64 << 20, ngrams: false, model: None, losses: None }
+        Self {
+            options,
+            parallel: 4,
+            snapshot_bytes: 64 << 20,
+            drafter: Drafter::Nobody,
+            template: CHATML,
+            model: None,
+            losses: None,
+        }
     }
 }
 
@@ -48,13 +65,13 @@ impl Default for Setup {
 fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
     let gguf = Gguf::open(&setup.model.clone().unwrap_or_else(|| Model::Q8_0.path()))?;
     let mut card = Card::read(&gguf)?;
-    card.set_template(CHATML.to_owned())?;
+    card.set_template(setup.template.to_owned())?;
     let options = EngineOptions {
         n_ctx: Some(CONTEXT),
         batch: 64,
         sequences: setup.parallel,
         snapshot_bytes: setup.snapshot_bytes,
-        speculate: setup.ngrams,
+        speculate: setup.drafter != Drafter::Nobody,
         ..EngineOptions::default()
     };
     let device: Box<dyn Device> = match setup.losses {
@@ -62,11 +79,16 @@ fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
         Some(between) => Box::new(Lossy::new(inproc(settings()), between)),
     };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-    let engine = Engine::load_with(&gguf, None, device, &options, &image)?;
-    let ngrams = setup.ngrams;
-    let drafts = move || match ngrams {
-        true => Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(5)),
-        false => Speculation::off(),
+    let draft = (setup.drafter == Drafter::Model).then(|| Draft::Q8_0.gguf());
+    let engine = Engine::load_with(&gguf, draft.as_ref(), device, &options, &image)?;
+    let drafter = setup.drafter;
+    let drafts = move || {
+        let source = match drafter {
+            Drafter::Nobody => return Speculation::off(),
+            Drafter::NGrams => DraftSource::Host(Box::new(NGram::default())),
+            Drafter::Model => DraftSource::Model,
+        };
+        Speculation::new(source, DraftLength::Fixed(5))
     };
     Ok(Served { card, engine, drafts: Box::new(drafts) })
 }

@@ -1,0 +1,92 @@
+//! Conversations to prompts, by the chat template.
+
+use hexflash::chat::{Message, RenderOptions};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::Model;
+use super::body::Fields;
+use super::error::ApiError;
+use super::tools::{Tools, open_arguments};
+
+/// Arguments of chat templates that are fields of their own in requests of some clients.
+const TEMPLATE_FIELDS: [&str; 2] = ["reasoning_effort", "enable_thinking"];
+
+/// A message as clients send it.
+#[derive(Deserialize)]
+struct Sent {
+    role: String,
+    #[serde(default)]
+    content: Option<Content>,
+    #[serde(flatten)]
+    extra: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Deserialize)]
+struct Part {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+}
+
+/// The prompt of a conversation, with tools if there are any.
+pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> Result<String, ApiError> {
+    let (template, _) = model.card.template.as_ref().ok_or_else(|| {
+        ApiError::invalid(
+            "the model has no chat template; start the server with --chat-template (a file, or chatml), or use \
+             /v1/completions",
+        )
+    })?;
+    let messages = messages(fields)?;
+    let mut options = RenderOptions {
+        add_generation_prompt: fields.get("add_generation_prompt")?.unwrap_or(true),
+        kwargs: model.card.template_args.clone(),
+        now: None,
+    };
+    for name in TEMPLATE_FIELDS {
+        options.kwargs.extend(fields.raw(name).map(|value| (name.to_owned(), value.clone())));
+    }
+    options.kwargs.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
+    options.kwargs.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
+    Ok(template.render(&messages, &options)?)
+}
+
+fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
+    let sent: Vec<Sent> = fields.require("messages")?;
+    if sent.is_empty() {
+        return Err(ApiError::field("messages", "give at least one message"));
+    }
+    let message = |Sent { role, content, mut extra }: Sent| {
+        open_arguments(&mut extra);
+        let content = match content {
+            None => String::new(),
+            Some(Content::Text(text)) => text,
+            Some(Content::Parts(parts)) => join(parts)?,
+        };
+        Ok(Message { role, content, extra })
+    };
+    sent.into_iter().map(message).collect()
+}
+
+/// The text of a message in parts.
+fn join(parts: Vec<Part>) -> Result<String, ApiError> {
+    let mut lines = Vec::with_capacity(parts.len());
+    for Part { kind, text } in parts {
+        match (kind.as_str(), text) {
+            ("text", Some(text)) => lines.push(text),
+            ("text", None) => return Err(ApiError::field("messages", "a part of type text has no text")),
+            (kind, _) => {
+                let hint = format!("a part of a message has the type {kind}; send parts of the type text");
+                return Err(ApiError::unsupported("messages", &hint));
+            }
+        }
+    }
+    Ok(lines.join("\n"))
+}
