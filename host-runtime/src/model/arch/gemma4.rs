@@ -41,7 +41,8 @@ pub(super) fn layers(keys: &Keys<'_>, common: &mut Common) -> Result<Vec<Layer>,
         let rope = match attention.rope {
             // Positions within a window are not stretched, and nothing divides their angles.
             Some(rope) if window > 0 => Rope { freq_scale: 1.0, ..rope }.in_windows(keys, 10_000.0)?,
-            Some(rope) => rope.with_factors(keys),
+            // Only some pairs are turned: the divisors of the others are next to infinite.
+            Some(rope) => Rope { factors: true, ..rope },
             None => return Ok(attention),
         };
         let queries = match home(i) {
