@@ -15,8 +15,8 @@
 //! # }
 //! ```
 //!
-//! Two kinds of threads do the work. One thread owns the engine: the [`scheduler`] gives each request one of
-//! the engine's sequences and steps all of them together. The others speak HTTP ([`http`]): they parse,
+//! Two kinds of threads do the work. One thread owns the engine: the scheduler gives each request one of
+//! the engine's sequences and steps all of them together. The others speak HTTP: they parse,
 //! apply chat templates, split text into tokens, and format what comes back. Between them are a queue of
 //! bounded length for requests, and a buffer of bounded length for each answer.
 

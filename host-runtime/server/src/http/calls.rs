@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::thoughts::overlap;
 use super::tools::Tools;
 
 pub(super) const OPEN: &str = "<tool_call>";
@@ -21,6 +22,8 @@ const END_PARAMETER: &str = "</parameter>";
 /// A part of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part {
+    /// What the model thinks before it answers.
+    Thought(String),
     Text(String),
     Call(Call),
 }
@@ -120,11 +123,6 @@ impl Reader {
             }
         }
     }
-}
-
-/// Bytes at the end of `text` that begin `tag`.
-fn overlap(text: &str, tag: &str) -> usize {
-    (1..tag.len()).rev().find(|&n| text.ends_with(&tag[..n])).unwrap_or(0)
 }
 
 fn parse(block: &str, tools: &Tools) -> Option<Call> {

@@ -14,8 +14,9 @@ use super::error::ApiError;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings};
 use super::shape::{Head, Shape, Text, finish_reason, id, timings, usage, with};
+use super::thoughts::{Split, Thoughts};
 use super::tools::Tools;
-use super::{Shared, form};
+use super::{Model, Shared, form};
 use crate::scheduler::{Outcome, Piece};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
@@ -36,12 +37,14 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         model.admit(&rendered)?;
         let prompt = model.card.text.tokenizer.encode_prompt(&rendered)?;
         let orders = settings.orders(vec![prompt], &work, model)?;
-        let readers = |tools: &Arc<Tools>| (0..settings.n).map(|_| Reader::new(Arc::clone(tools))).collect();
+        let thoughts = if settings.has_form() { None } else { thoughts(&fields, &rendered, model)? };
+        let reader = || tools.as_ref().map(|tools| Reader::new(Arc::clone(tools)));
+        let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
         let shape = Chat {
             head: Head::new("chatcmpl", model),
             n: settings.n,
             usage: settings.usage,
-            readers: tools.as_ref().map_or_else(Vec::new, readers),
+            parsers: (0..settings.n).map(parser).collect(),
         };
         Ok::<_, ApiError>((orders, shape, settings.stream))
     });
@@ -67,8 +70,64 @@ struct Chat {
     head: Head,
     n: usize,
     usage: bool,
-    /// What finds calls in each text; empty if there are no tools.
-    readers: Vec<Reader>,
+    /// What finds thoughts and calls in each text.
+    parsers: Vec<Parser>,
+}
+
+/// Finds thoughts in a text if its model thinks, and calls if there are tools.
+struct Parser {
+    thoughts: Option<Thoughts>,
+    calls: Option<Reader>,
+}
+
+impl Parser {
+    /// The parts that `text` completes.
+    fn push(&mut self, text: &str) -> Vec<Part> {
+        let split = match &mut self.thoughts {
+            Some(thoughts) => thoughts.push(text),
+            None => Split { answer: text.to_owned(), ..Split::default() },
+        };
+        self.parts(split)
+    }
+
+    /// What is left when the text has ended.
+    fn finish(&mut self) -> Vec<Part> {
+        let split = self.thoughts.as_mut().map(Thoughts::finish).unwrap_or_default();
+        let mut parts = self.parts(split);
+        parts.extend(self.calls.iter_mut().flat_map(Reader::finish));
+        parts
+    }
+
+    fn parts(&mut self, Split { thought, answer }: Split) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if !thought.is_empty() {
+            parts.push(Part::Thought(thought));
+        }
+        match &mut self.calls {
+            _ if answer.is_empty() => {}
+            Some(calls) => parts.extend(calls.push(&answer)),
+            None => parts.push(Part::Text(answer)),
+        }
+        parts
+    }
+
+    /// Calls so far.
+    fn calls(&self) -> usize {
+        self.calls.as_ref().map_or(0, |calls| calls.calls)
+    }
+}
+
+/// What takes the thoughts out, unless `reasoning_format` says to leave them in.
+fn thoughts(fields: &Fields, prompt: &str, model: &Model) -> Result<Option<Thoughts>, ApiError> {
+    const NAME: &str = "reasoning_format";
+    match fields.get::<String>(NAME)?.as_deref() {
+        Some("none") => Ok(None),
+        None | Some("auto" | "deepseek") => {
+            let source = model.card.template.as_ref().map_or("", |(_, source)| source);
+            Ok(Thoughts::after(prompt, source))
+        }
+        Some(other) => Err(ApiError::unsupported(NAME, &format!("{other} is none of auto, deepseek, none"))),
+    }
 }
 
 impl Chat {
@@ -87,11 +146,10 @@ impl Chat {
 
     /// The parts that a piece completes, each with the number of calls before it.
     fn parts(&mut self, choice: usize, text: &str, is_end: bool) -> Vec<(usize, Part)> {
-        let Some(reader) = self.readers.get_mut(choice) else {
-            return if is_end { Vec::new() } else { vec![(0, Part::Text(text.to_owned()))] };
-        };
-        let mut calls = reader.calls;
-        let parts = if is_end { reader.finish() } else { reader.push(text) };
+        // There is one for each text.
+        let parser = &mut self.parsers[choice];
+        let mut calls = parser.calls();
+        let parts = if is_end { parser.finish() } else { parser.push(text) };
         let numbered = |part| {
             let before = calls;
             calls += usize::from(matches!(part, Part::Call(_)));
@@ -103,6 +161,7 @@ impl Chat {
     /// Parts as events; the first one has the probabilities.
     fn deltas(&self, choice: usize, parts: Vec<(usize, Part)>, mut logprobs: Value) -> Vec<Value> {
         let delta = |(number, part): (usize, Part)| match part {
+            Part::Thought(text) => json!({ "reasoning_content": text }),
             Part::Text(text) => json!({ "content": text }),
             Part::Call(call) => json!({ "tool_calls": [with(written(call), "index", number.into())] }),
         };
@@ -115,23 +174,27 @@ impl Chat {
 
     /// Why a text has ended.
     fn reason(&self, choice: usize, outcome: &Outcome) -> &'static str {
-        match (finish_reason(outcome), self.readers.get(choice)) {
-            ("stop", Some(reader)) if reader.calls > 0 => "tool_calls",
-            (reason, _) => reason,
+        match finish_reason(outcome) {
+            "stop" if self.parsers[choice].calls() > 0 => "tool_calls",
+            reason => reason,
         }
     }
 
     fn message(&mut self, choice: usize, text: &str) -> Value {
         let mut parts = self.parts(choice, text, false);
         parts.extend(self.parts(choice, "", true));
-        let (mut content, mut calls) = (String::new(), Vec::new());
+        let (mut thoughts, mut content, mut calls) = (String::new(), String::new(), Vec::new());
         for (_, part) in parts {
             match part {
+                Part::Thought(text) => thoughts.push_str(&text),
                 Part::Text(text) => content.push_str(&text),
                 Part::Call(call) => calls.push(written(call)),
             }
         }
-        let message = json!({ "role": "assistant", "content": content, "refusal": null });
+        let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+        if !thoughts.is_empty() {
+            message = with(message, "reasoning_content", thoughts.into());
+        }
         if calls.is_empty() {
             return message;
         }

@@ -16,13 +16,12 @@ const TEXT: &str = "drop it: answers are text";
 const FORM: &str = "use response_format, json_schema or grammar";
 const TOOLS: &str = "use tools, in a chat";
 
-const UNSUPPORTED: [Unsupported; 43] = [
+const UNSUPPORTED: [Unsupported; 42] = [
     ("functions", is_empty, TOOLS),
     ("function_call", |value| value == "none" || value == "auto", TOOLS),
     ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
     ("audio", is_empty, TEXT),
     ("image_data", is_empty, "drop it: prompts are text"),
-    ("reasoning_format", |value| value == "none", "drop it: thoughts are part of the content"),
     ("suffix", is_empty, "drop it: texts are continued, not filled in"),
     ("input_prefix", is_empty, "drop it: texts are continued, not filled in"),
     ("input_suffix", is_empty, "drop it: texts are continued, not filled in"),

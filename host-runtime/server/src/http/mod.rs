@@ -16,6 +16,7 @@ mod native;
 mod order;
 mod shape;
 mod text;
+mod thoughts;
 mod tools;
 
 use std::sync::{Arc, OnceLock};

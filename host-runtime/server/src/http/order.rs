@@ -74,6 +74,11 @@ impl Settings {
         })
     }
 
+    /// Whether the texts are to have a form.
+    pub(super) fn has_form(&self) -> bool {
+        self.form.is_some()
+    }
+
     /// Gives the texts a form.
     ///
     /// # Errors

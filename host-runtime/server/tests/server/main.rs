@@ -8,4 +8,5 @@ mod load;
 mod reuse;
 mod routes;
 mod support;
+mod thoughts;
 mod tools;

@@ -1,0 +1,148 @@
+//! Thoughts before an answer, between `<think>` and `</think>`, taken apart from it while both come.
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// Where a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// At its beginning: it may open with thoughts.
+    Before,
+    /// In the thoughts.
+    Inside,
+    /// Behind them, with nothing but blanks since.
+    Between,
+    /// In the answer.
+    Answer,
+}
+
+/// Takes thoughts out of a text.
+#[derive(Clone, Debug)]
+pub(super) struct Thoughts {
+    place: Place,
+    /// What may be a tag, or blanks around one.
+    held: String,
+}
+
+/// What a piece of text has brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Split {
+    pub(super) thought: String,
+    pub(super) answer: String,
+}
+
+impl Thoughts {
+    /// For the answer to a prompt of the chat template `source`; `None` if its model does not think.
+    pub(super) fn after(prompt: &str, source: &str) -> Option<Self> {
+        if !source.contains(CLOSE) {
+            return None;
+        }
+        // Many templates open the thoughts themselves, or close them where none are wanted.
+        let prompt = prompt.trim_end();
+        let place = if prompt.ends_with(OPEN) {
+            Place::Inside
+        } else if prompt.ends_with(CLOSE) {
+            Place::Answer
+        } else {
+            Place::Before
+        };
+        Some(Self { place, held: String::new() })
+    }
+
+    /// What `text` completes.
+    pub(super) fn push(&mut self, text: &str) -> Split {
+        self.held.push_str(text);
+        let mut split = Split::default();
+        if self.place == Place::Before {
+            let begun = self.held.trim_start();
+            if let Some(rest) = begun.strip_prefix(OPEN) {
+                self.held = rest.to_owned();
+                self.place = Place::Inside;
+            } else if !OPEN.starts_with(begun) {
+                self.place = Place::Answer;
+            }
+        }
+        if self.place == Place::Inside {
+            if let Some((thought, rest)) = self.held.split_once(CLOSE) {
+                split.thought = thought.trim_end().to_owned();
+                self.held = rest.to_owned();
+                self.place = Place::Between;
+            } else {
+                let safe = self.held.len() - overlap(&self.held, CLOSE);
+                let safe = self.held[..safe].trim_end().len();
+                split.thought = self.held.drain(..safe).collect();
+            }
+        }
+        if self.place == Place::Between {
+            self.held = self.held.trim_start().to_owned();
+            if !self.held.is_empty() {
+                self.place = Place::Answer;
+            }
+        }
+        if self.place == Place::Answer {
+            split.answer = std::mem::take(&mut self.held);
+        }
+        split
+    }
+
+    /// What is left when the text has ended.
+    pub(super) fn finish(&mut self) -> Split {
+        let rest = std::mem::take(&mut self.held);
+        match self.place {
+            Place::Inside => Split { thought: rest, ..Split::default() },
+            Place::Before | Place::Between | Place::Answer => Split { answer: rest, ..Split::default() },
+        }
+    }
+}
+
+/// Bytes at the end of `text` that begin `tag`.
+pub(super) fn overlap(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|&n| text.ends_with(&tag[..n])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATE: &str = "... <think> ... </think> ...";
+
+    #[track_caller]
+    fn check(prompt: &str, text: &str, thought: &str, answer: &str) {
+        let characters: Vec<char> = text.chars().collect();
+        for n in [1, 2, 3, 5, 1000] {
+            let mut thoughts = Thoughts::after(prompt, TEMPLATE).unwrap();
+            let mut pieces: Vec<Split> =
+                characters.chunks(n).map(|piece| thoughts.push(&piece.iter().collect::<String>())).collect();
+            pieces.push(thoughts.finish());
+            let all = |part: fn(&Split) -> &str| pieces.iter().map(part).collect::<String>();
+            let found = Split { thought: all(|split| &split.thought), answer: all(|split| &split.answer) };
+            let expected = Split { thought: thought.to_owned(), answer: answer.to_owned() };
+            assert_eq!(found, expected, "pieces of {n}");
+        }
+    }
+
+    #[test]
+    fn thoughts_are_taken_out_whoever_opens_them() {
+        check(
+            "assistant\n<think>\n",
+            "Hm < é.\n\nSo.\n</think>\n\nYes </think>.",
+            "Hm < é.\n\nSo.",
+            "Yes </think>.",
+        );
+        check("assistant\n", "\n<think>Hm.</think>Yes.\n", "Hm.", "Yes.\n");
+    }
+
+    #[test]
+    fn a_text_without_thoughts_is_an_answer() {
+        check("assistant\n", "Yes, <think> is a tag.</think>", "", "Yes, <think> is a tag.</think>");
+        check("assistant\n", "<thi", "", "<thi");
+        check("<think>\n\n</think>\n\n", "<think>Yes.", "", "<think>Yes.");
+        assert!(Thoughts::after("assistant\n", "no tags here").is_none());
+    }
+
+    #[test]
+    fn a_text_that_ends_within_its_thoughts_has_no_answer() {
+        check("<think>\n", "Hm. </thi", "Hm. </thi", "");
+        check("<think>\n", "Hm.</think>\n", "Hm.", "");
+    }
+}
