@@ -48,7 +48,7 @@ fn memory_grows_with_sequences_and_snapshots() {
     let info = hexflash(&["info", "-m", text(&target), "--parallel", "4"]).succeeded();
     assert!(info.stdout.contains("memory for 4 sequences, each with a context of 512"), "{info:?}");
     let none = hexflash(&["info", "-m", text(&target), "--parallel", "0"]);
-    none.failed(2, "the number of sequences must be 1 to 64, not 0", "");
+    none.failed(2, "the number of sequences (--parallel) must be 1 to 64, not 0", "");
     let shared = ["info", "-m", text(&target), "--parallel", "4", "--program", "shared"];
     let listing = hexflash(&shared).succeeded().stdout;
     assert!(listing.starts_with("program shared: up to 64 tokens"), "{listing}");

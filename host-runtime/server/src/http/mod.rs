@@ -31,7 +31,7 @@ use axum::{Router, middleware};
 use hexflash::engine::Engine;
 use hexflash::tokenizer::Tokenizer;
 use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::grammar::Grammars;
 use crate::scheduler::Scheduler;
@@ -146,7 +146,9 @@ fn cors(origins: &CorsOrigins) -> CorsLayer {
         CorsOrigins::Any => AllowOrigin::any(),
         CorsOrigins::Only(list) => AllowOrigin::list(list.iter().cloned()),
     };
-    CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(Any)
+    // A wildcard would leave out the header of the key.
+    let headers = AllowHeaders::mirror_request();
+    CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(headers)
 }
 
 /// The access log.

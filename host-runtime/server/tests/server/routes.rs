@@ -96,6 +96,8 @@ fn browsers_may_ask_from_the_pages_that_are_named() {
         ];
         let reply = server.request("OPTIONS", "/v1/chat/completions", &headers, "");
         assert_eq!(reply.status, 200);
+        let allowed = reply.header("access-control-allow-headers").unwrap();
+        assert!(allowed.contains("authorization"), "{allowed}");
         reply.header("access-control-allow-origin").map(str::to_owned)
     };
     assert_eq!(preflight(TestServer::shared(), "https://a.example").as_deref(), Some("*"));
