@@ -1,4 +1,4 @@
-//! BPE by rank: text is cut into words, and the bytes or characters of each word are merged, best merge first.
+//! BPE by rank: text is cut into words, and the bytes or characters of each word are merged.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Which tokens end generation.
 //!
 //! Model files name at most three end tokens, and chat models end turns with others, so llama.cpp also looks
-//! at token texts. This is the same set by the same rules, but for a tag of HTML: an engine that misses one talks
-//! past its turn.
+//! at token texts. This is the same set by the same rules, but for a tag of HTML: an engine that misses one
+//! talks past its turn.
 
 use std::collections::BTreeSet;
 

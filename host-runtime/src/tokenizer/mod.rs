@@ -2,8 +2,9 @@
 //!
 //! Special tokens are cut out first. In vocabularies with merges the rest is split into words by the model's
 //! pre-tokenizer, and each word's bytes, or characters, are merged by rank; in those of SentencePiece the
-//! characters of the rest are merged by score. Ids equal llama.cpp's, which models are tested with. Everything a
-//! vocabulary claims is checked when it is loaded: model files come from strangers.
+//! characters of the rest are merged by score. Ids equal those of the tokenizers that models were published
+//! with, and with few exceptions llama.cpp's. Everything a vocabulary claims is checked when it is loaded:
+//! model files come from strangers.
 
 mod blanks;
 mod bpe;

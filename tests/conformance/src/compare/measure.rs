@@ -4,7 +4,8 @@ use std::fmt;
 
 use hexflash_oracle::llama::Choice;
 
-/// The logarithm of the sum of `exp` of a row of logits: what is above a logit is its negative log likelihood.
+/// The logarithm of the sum of `exp` of a row of logits: minus a logit, it is that token's negative log
+/// likelihood.
 fn log_sum(row: &[f32]) -> f64 {
     let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|&x| f64::from((x - max).exp())).sum();
@@ -216,8 +217,8 @@ impl Rounding {
         [self.nll, self.llama.nll, self.hexflash.nll].map(|nll| (nll / self.scored as f64).exp())
     }
 
-    /// The widest lead of a token that rounding may well undo. The lead of one is the difference of two logits,
-    /// each with the errors of both; four standard deviations of that are allowed.
+    /// The widest lead of a token that rounding may well undo. A lead is the difference of two logits, each
+    /// with the errors of both; four standard deviations of that are allowed.
     pub fn near_tie(&self) -> f64 {
         let logits = self.rows as f64 * self.width as f64;
         4.0 * (2.0 * (self.llama.square + self.hexflash.square) / logits).sqrt()

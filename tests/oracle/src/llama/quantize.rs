@@ -51,8 +51,8 @@ file_types! {
     MXFP4 = 38, "MXFP4", true;
 }
 
-/// Writes the model of `from`, best one whose matrices are floats, to `to` in another type. As always, llama.cpp
-/// keeps some tensors in a finer one.
+/// Writes the model of `from`, whose matrices had better be floats, to `to` in another type. As always,
+/// llama.cpp keeps some tensors in a finer one.
 pub fn quantize(from: &Path, to: &Path, file_type: FileType) -> Result<()> {
     ffi::quantize(from, to, file_type.id(), file_type.pure()).ok_or_else(|| {
         LlamaError::Input(format!("cannot quantize {} to {}", from.display(), file_type.name()))
