@@ -4,7 +4,8 @@ use hexflash_abi::Op;
 use hexflash_abi::op::params::Scale;
 use hexflash_abi::program::TensorFlags;
 
-use super::block::{CacheTypes, FeedForward, Layer, Mix, Moe};
+use super::block::{FeedForward, Layer, Mix, Moe};
+use super::cache_types::CacheTypes;
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;

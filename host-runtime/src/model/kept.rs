@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use hexflash_abi::DType;
 
-use super::block::CacheTypes;
+use super::cache_types::CacheTypes;
 use super::scope::Scope;
 use crate::record::{RecordError, packed_bytes};
 
