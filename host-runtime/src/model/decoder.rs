@@ -3,7 +3,8 @@
 use hexflash_abi::Op;
 use hexflash_abi::program::TensorFlags;
 
-use super::block::{CacheTypes, FeedForward, Layer, Mix, Mixer, Moe, PerLayer, Queries};
+use super::block::{FeedForward, Layer, Mix, Mixer, Moe, PerLayer, Queries};
+use super::cache_types::CacheTypes;
 use super::error::ModelError;
 use super::graph::Graph;
 use super::kept::KeptPlanner;

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use hexflash_abi::DType;
 use hexflash_abi::dtype::TILE_ROWS;
 
-use super::block::CacheTypes;
+use super::cache_types::CacheTypes;
 use super::scope::Scope;
 use crate::record::{RecordError, packed_bytes};
 

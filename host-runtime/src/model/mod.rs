@@ -13,6 +13,7 @@
 
 mod arch;
 mod block;
+mod cache_types;
 mod decoder;
 mod draft;
 mod error;
@@ -28,9 +29,10 @@ mod split;
 mod tensors;
 
 pub use block::{
-    Attention, CacheType, CacheTypes, DeltaNet, FeedForward, Gate, KvCache, Layer, Mix, Mixer, Mlp, Moe,
-    Norms, Queries, Rope, Router, UnknownCacheType,
+    Attention, DeltaNet, FeedForward, Gate, KvCache, Layer, Mix, Mixer, Mlp, Moe, Norms, Queries, Rope,
+    Router,
 };
+pub use cache_types::{CacheType, CacheTypes, UnknownCacheType};
 pub use decoder::Decoder;
 pub use draft::{BLOCK as DRAFT_BLOCK, DraftModel, keep as keep_draft, read as read_draft};
 pub use error::{DraftError, ModelError};

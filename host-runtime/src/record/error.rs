@@ -4,7 +4,6 @@ use hexflash_abi::op::Explained;
 use hexflash_abi::{DType, Fault};
 
 use super::Site;
-use crate::model::CacheType;
 use crate::setting::Setting;
 
 /// A program that cannot be recorded.
@@ -38,7 +37,7 @@ pub enum RecordError {
         /// The setting.
         setting: Setting,
         /// The number format.
-        cache: CacheType,
+        cache: &'static str,
         /// Why.
         reason: String,
     },

@@ -5,9 +5,10 @@ use hexflash_abi::Op;
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::op::params::{FlashAttn, Visibility};
 
-use super::kv::{CacheTypes, KvCache};
+use super::kv::KvCache;
 use super::mix::Mix;
 use super::rope::Rope;
+use crate::model::cache_types::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;

@@ -9,8 +9,8 @@ use hexflash_abi::op::{MAX_STATE, MAX_TAPS};
 use hexflash_abi::{DType, Op};
 
 use super::conv::CausalConv;
-use super::kv::CacheTypes;
 use super::mix::Mix;
+use crate::model::cache_types::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::{Graph, Tapes};
 use crate::model::kept::{KeptPlanner, Purpose, Rollback};

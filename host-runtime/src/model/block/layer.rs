@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use crate::gguf::writer::GgufWriter;
     use crate::gguf::{GgmlType, Gguf};
-    use crate::model::block::CacheTypes;
     use crate::model::block::{Activation, Mlp};
+    use crate::model::cache_types::CacheTypes;
     use crate::model::graph::{Buffers, Context, Tapes};
     use crate::model::io::{IoLayout, Widths};
     use crate::model::kept::{KeptPlanner, Rollback};

@@ -1,6 +1,6 @@
 //! What every block that mixes tokens does.
 
-use super::kv::CacheTypes;
+use crate::model::cache_types::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;

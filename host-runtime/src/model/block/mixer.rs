@@ -2,9 +2,9 @@
 
 use super::attention::Attention;
 use super::delta_net::DeltaNet;
-use super::kv::CacheTypes;
 use super::mix::Mix;
 use super::short_conv::ShortConv;
+use crate::model::cache_types::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;

@@ -18,7 +18,7 @@ mod short_conv;
 pub use attention::{Attention, Biases, Gate, Queries};
 pub use delta_net::DeltaNet;
 pub use feed_forward::FeedForward;
-pub use kv::{CacheType, CacheTypes, KvCache, UnknownCacheType};
+pub use kv::KvCache;
 pub use layer::{Layer, Norms};
 pub use mix::Mix;
 pub use mixer::Mixer;

@@ -9,8 +9,8 @@ use hexflash_abi::Op;
 use hexflash_abi::op::MAX_TAPS;
 
 use super::conv::CausalConv;
-use super::kv::CacheTypes;
 use super::mix::Mix;
+use crate::model::cache_types::CacheTypes;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;
 use crate::model::kept::KeptPlanner;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use hexflash_abi::DType;
 
 use crate::gguf::Gguf;
-use crate::model::block::CacheTypes;
+use crate::model::cache_types::CacheTypes;
 use crate::model::decoder::Decoder;
 use crate::model::error::ModelError;
 use crate::model::graph::Graph;

@@ -17,7 +17,7 @@ use hexflash_abi::{DType, VECTOR_BYTES};
 use super::codes::{self, Codes, InLanes, PerVector, Scales, spread};
 use super::{CacheFormat, Place, Sums, rotate, rotate_back};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, Lookup};
+use crate::hvx::{Hvx, LANES, Lookup, math};
 use crate::row::{Row, RowMut};
 
 pub(super) struct Q4R;
@@ -99,9 +99,10 @@ macro_rules! store {
         let (strip, vectors, d) = ($place.strip(), $x.whole(), $x.len());
         let x = Rotated::of::<H>($x);
         let squares = x.squares::<H>(vectors);
-        // To a deviation of 127 / LARGEST.
+        // To a deviation of 127 / LARGEST. (By floats: what `Hvx::rsqrt` keeps in qfloat would be moved out of
+        // the loop over rows, and to the stack, which from v79 on it does not survive.)
         let mean = H::mul(squares, H::splat(1.0 / d as f32));
-        let unit = H::mul(H::rsqrt(mean), H::splat(127.0 / LARGEST));
+        let unit = H::mul(math::rsqrt::<H>(mean), H::splat(127.0 / LARGEST));
         let mut levels = H::splat(0.0);
         for t in 0..vectors {
             let ($codes, squares) = nearest::<H>(H::mul(x.vector::<H>(t), unit));
@@ -111,7 +112,7 @@ macro_rules! store {
         }
         // |x| / |levels|: the root of the quotient of their squares.
         let quotient = H::div(squares, H::splat(H::sum(levels)));
-        let scale = H::max_lane(H::mul(quotient, H::rsqrt(quotient)));
+        let scale = H::max_lane(H::mul(quotient, math::rsqrt::<H>(quotient)));
         // A sum of squares that is infinite or NaN makes the scale NaN on any processor.
         let scale = if H::max_lane(squares) < f32::INFINITY { scale } else { f32::NAN };
         let at = vectors * TILE_BYTES + $place.lane() * 4;

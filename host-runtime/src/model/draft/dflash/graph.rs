@@ -7,7 +7,8 @@ use hexflash_abi::{DType, Op};
 
 use super::hyper::DFlash;
 use crate::gguf::Gguf;
-use crate::model::block::{CacheTypes, Mix};
+use crate::model::block::Mix;
+use crate::model::cache_types::CacheTypes;
 use crate::model::draft::kind::{BLOCK, DraftModel};
 use crate::model::error::{DraftError, ModelError};
 use crate::model::graph::{Graph, Part};
