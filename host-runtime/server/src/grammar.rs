@@ -1,7 +1,7 @@
 //! Answers of a form: JSON by a schema, or a grammar.
 //!
-//! `llguidance` computes, token by token, which tokens keep a text inside its grammar. It bounds what it spends
-//! on building a grammar and on each token, and what exceeds that is an error.
+//! `llguidance` computes, token by token, which tokens keep a text inside its grammar. It bounds what it
+//! spends on building a grammar and on each token, and what exceeds that is an error.
 
 use std::sync::Arc;
 

@@ -216,9 +216,9 @@ impl KeptPlanner {
         Self { kv_ring_rows: Some(rows), ..self }
     }
 
-    /// Positions of a KV ring for queries that see `window` positions: those, and the rows of the widest step,
-    /// in whole tiles. `None` if there is no window (0), or if the KV ring is not shorter than the context.
-    /// Drafts have none: several tokens enter their caches late.
+    /// Positions of a KV ring for queries that see `window` positions: those, and the rows of the widest
+    /// step, in whole tiles. `None` if there is no window (0), or if the KV ring is not shorter than the
+    /// context. Drafts have none: several tokens enter their caches late.
     pub(super) fn kv_ring(&mut self, scope: Scope, window: u32) -> Option<u32> {
         let rows = self.kv_ring_rows.filter(|_| window > 0 && !scope.is_draft())?;
         let n = window.checked_add(rows)?.checked_next_multiple_of(TILE_ROWS as u32)?;

@@ -3,8 +3,9 @@
 use super::candidates::Candidates;
 use super::exp::exp_nonpositive;
 
-/// A token of a text, and how probable the model found it and the best of its alternatives: natural logarithms
-/// of the probabilities over the whole vocabulary, before penalties, biases, filters and temperature.
+/// A token of a text, and how probable the model found it and the best of its alternatives: natural
+/// logarithms of the probabilities over the whole vocabulary, before penalties, biases, filters and
+/// temperature.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     /// The token.

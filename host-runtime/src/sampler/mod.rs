@@ -1,8 +1,8 @@
 //! Choosing the next token from logits.
 //!
 //! The order and meaning of the steps are llama.cpp's: penalties, biases, top-k, top-p, min-p, temperature,
-//! and then one random draw. Greedy sampling draws nothing. Speculative decoding relies on exactly that: a verified
-//! token costs one draw as in plain decoding, so both give the same text from the same seed.
+//! and then one random draw. Greedy sampling draws nothing. Speculative decoding relies on exactly that: a
+//! verified token costs one draw as in plain decoding, so both give the same text from the same seed.
 //!
 //! Random numbers (PCG) and exponentials are computed with integer and IEEE arithmetic only, so a seed gives
 //! the same tokens on every platform. With top-k the cost is a pass or two over the logits, about 0.3 ms for

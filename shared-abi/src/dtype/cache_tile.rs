@@ -17,8 +17,8 @@
 //!   position r, for all of the head. What it holds is not the vector of the head itself but its rotation;
 //!   see `kernels/flash_attn/format/q4_r.rs` of the DSP side.
 //!
-//! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that f32
-//! costs nothing, loses nothing and holds any norm.
+//! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that
+//! f32 costs nothing, loses nothing and holds any norm.
 
 use super::{TILE_K, TILE_ROWS, TileGroup};
 use crate::VECTOR_BYTES;

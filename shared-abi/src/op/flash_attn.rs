@@ -134,8 +134,8 @@ pub mod kv_append {
             V = OperandSpec::input("v", DTypes::F32, Layout::Rows);
         }
         DST: Dst {
-            /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`, or a KV ring that has room
-            /// for the rows.
+            /// k_cache{d,n,hk,b*slots}: n positions, at least the program's `n_ctx`, or a KV ring that has
+            /// room for the rows.
             K_CACHE = OperandSpec::output("k_cache", K_CACHE_TYPES, Layout::Tiled);
             /// v_cache{dv,n,hk,b*slots}.
             V_CACHE = OperandSpec::output("v_cache", V_CACHE_TYPES, Layout::TiledOrRows);

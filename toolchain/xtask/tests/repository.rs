@@ -7,8 +7,8 @@
 //!   characters `_.-/`, and if it has a slash or the suffix of a file that is written by hand
 //!   ([`SUFFIXES`]). What begins with `/` is a path of another machine, and what begins with `target/` is
 //!   built; neither is looked for.
-//! * A path is looked for below the repository, below the folder of its page, and below the three folders of
-//!   [`SOURCES`]. `host/`, `dsp/` and `abi/` are other words for these.
+//! * A path is looked for below the repository, below the folder of its page, and below the folders of
+//!   [`SOURCES`]. `host/`, `server/`, `dsp/` and `abi/` are other words for these.
 //! * `NAME` in a path stands for what a reader adds. The folder before it must exist.
 //!
 //! So `model/arch/NAME.rs` is a file to be added to `host-runtime/src/model/arch`.
@@ -27,8 +27,9 @@ const COLUMNS: usize = 110;
 const SUFFIXES: [&str; 9] = ["rs", "md", "toml", "json", "jsonl", "ld", "supp", "yml", "sh"];
 
 /// Where abbreviated paths begin, and the word for it.
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("host", "host-runtime/src"),
+    ("server", "host-runtime/server/src"),
     ("dsp", "dsp-runtime/src"),
     ("abi", "shared-abi/src"),
     ("cli", "host-runtime/cli/src"),

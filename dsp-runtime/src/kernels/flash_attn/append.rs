@@ -45,9 +45,9 @@ impl Kernel for Append<'_> {
                 // Both caches have as many positions.
                 let position = cache_position(span.n_past + i, self.v_cache.ne[1]);
                 let place = |cache| Place { cache, position, head, entry };
-                // SAFETY: the formats are those of the caches, whose rows are as long as those of k and v (the
-                // shape rule). This worker alone has claimed the head's caches in this entry: no two spans
-                // have one slot.
+                // SAFETY: the formats are those of the caches, whose rows are as long as those of k and v
+                // (the shape rule). This worker alone has claimed the head's caches in this entry: no two
+                // spans have one slot.
                 let finite = unsafe {
                     let key = self.keys.store_key::<H>(place(&self.k_cache), self.k.row(token));
                     let value = self.values.store_value::<H>(place(&self.v_cache), self.v.row(token));

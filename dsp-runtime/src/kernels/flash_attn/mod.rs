@@ -1,8 +1,9 @@
 //! FLASH_ATTN_EXT: appends K and V of the step to their caches, then attends with an online softmax.
 //!
 //! q{D,H,T,B}, k_cache{D,N,Hk,B*S}, v_cache{Dv,N,Hk,B*S}, k{D,Hk,T,B} and v{Dv,Hk,T,B} to append (optional),
-//! mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}. The caches of slot s of S are entries
-//! s*B to s*B + B - 1, and rows of T belong to the slots of their spans. As in ggml (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
+//! mask{N',T',H',B'} F16 (optional), sinks{H} (optional) -> y{Dv,H,T,B}. The caches of slot s of S are
+//! entries s*B to s*B + B - 1, and rows of T belong to the slots of their spans. As in ggml
+//! (`ggml_compute_forward_flash_attn_ext`), with kv head h / (H/Hk) for head h:
 //!
 //! ```text
 //! x_p = scale q.k_p;  softcap tanh(x_p / softcap) if there is one;  + slope mask_p      for every visible p
@@ -26,8 +27,9 @@
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
 //!
 //! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes.
-//! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or NaN,
-//!   which a product with it may not show; a unit is a (span, kv head, batch), because neighbours share words.
+//! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or
+//!   NaN, which a product with it may not show; a unit is a (span, kv head, batch), because neighbours share
+//!   words.
 //! * `attend`: a unit is a (span, kv head, batch, block of query rows). The tiles of K and V come to VTCM by
 //!   DMA, double buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
 
@@ -72,8 +74,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: FlashAttn = run.params();
     // The shape rule compares lengths together with their cut, so that what it says of the full shapes holds
     // for those of this step: q, k, v and y have the step's tokens on axis 2, and the mask and caches that
-    // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block within
-    // `n_ctx` and the slots below `n_slots`, before the step and after every op that moves them.
+    // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block
+    // within `n_ctx` and the slots below `n_slots`, before the step and after every op that moves them.
     let spans = run.step.spans();
     let [d, heads, _, batches] = q.ne;
     let (dv, kv_heads) = (v_cache.ne[0], k_cache.ne[2]);

@@ -1,5 +1,5 @@
-//! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats` has
-//! the others.
+//! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats`
+//! has the others.
 
 mod formats;
 

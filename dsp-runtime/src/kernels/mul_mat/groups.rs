@@ -88,8 +88,8 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
     }
     for g in 0..groups {
         // SAFETY: `g` is below `groups`, so this is one of the groups that `weights` holds (the caller's
-        // contract, point 1), and each `x` starts with the first of them. Each has the group's blocks, because
-        // activation rows are padded to 256 values, the most that a group has.
+        // contract, point 1), and each `x` starts with the first of them. Each has the group's blocks,
+        // because activation rows are padded to 256 values, the most that a group has.
         unsafe { G::add::<H, A, R>(weights.skip(g * G::VECTORS), x, g * G::BLOCKS, &mut all) };
     }
     for (sum, acc) in all.into_iter().zip(acc) {

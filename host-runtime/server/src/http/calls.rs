@@ -1,8 +1,8 @@
 //! Calls of tools in what a model writes, read while it comes.
 //!
-//! Many families write a call between `<tool_call>` and `</tool_call>`: as JSON with a name and arguments (Hermes,
-//! Qwen2.5, Qwen3, SmolLM3), or as `<function=NAME>` with a `<parameter=NAME>` for each argument (Qwen3-Coder,
-//! Qwen3.5). What looks like a call and is none stays text.
+//! Many families write a call between `<tool_call>` and `</tool_call>`: as JSON with a name and arguments
+//! (Hermes, Qwen2.5, Qwen3, SmolLM3), or as `<function=NAME>` with a `<parameter=NAME>` for each argument
+//! (Qwen3-Coder, Qwen3.5). What looks like a call and is none stays text.
 
 use std::sync::Arc;
 

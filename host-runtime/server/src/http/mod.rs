@@ -97,8 +97,8 @@ fn longest_token(tokenizer: &Tokenizer) -> usize {
 }
 
 impl Model {
-    /// That a prompt is not so long that its tokens need not be counted: that takes a second for a few million
-    /// of them.
+    /// That a prompt is not so long that its tokens need not be counted: that takes a second for a few
+    /// million of them.
     ///
     /// # Errors
     /// It does not fit the context.

@@ -92,8 +92,8 @@ impl Tools {
         Ok(TopLevelGrammar::from_lark(lark))
     }
 
-    /// The value of an argument that was written as plain text: what the tool's schema calls a text is one, and
-    /// all else is JSON where it can be.
+    /// The value of an argument that was written as plain text: what the tool's schema calls a text is one,
+    /// and all else is JSON where it can be.
     pub(super) fn value(&self, tool: &str, parameter: &str, text: &str) -> Value {
         let tool = self.list.iter().find(|found| name(found) == Some(tool));
         let kind = tool.and_then(|tool| {

@@ -3,11 +3,11 @@
 //! One thread, the [`Worker`], owns the engine. HTTP tasks leave [`Order`]s with the [`Scheduler`] and read
 //! [`Update`]s from their [`Answers`].
 //!
-//! * **Fairness.** Every step carries a token (or a block of drafts) of each text under way, and pieces of the
-//!   prompts that are being read. Requests get sequences in the order in which they came.
+//! * **Fairness.** Every step carries a token (or a block of drafts) of each text under way, and pieces of
+//!   the prompts that are being read. Requests get sequences in the order in which they came.
 //! * **Back-pressure.** So many requests wait, and more are refused at once.
-//! * **Slow readers.** Answers have a bounded buffer. A text whose buffer is full takes no part in steps until
-//!   its client has read; the others go on.
+//! * **Slow readers.** Answers have a bounded buffer. A text whose buffer is full takes no part in steps
+//!   until its client has read; the others go on.
 //! * **Cancellation.** Dropping the `Answers` ends their texts with the step under way.
 //! * **Reuse.** A request begins with what a sequence at rest has of its prompt already (`reuse`).
 

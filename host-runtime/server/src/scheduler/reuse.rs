@@ -1,21 +1,21 @@
 //! What a sequence at rest has of a new prompt, and where prompts leave snapshots for later ones.
 //!
-//! Dense models go back to any token. The state of a hybrid goes back only to places at which it was saved, so
-//! that prompts are read in pieces that end where a later prompt is likely to part: where a turn begins, every
-//! so many tokens, and a few tokens before the end.
+//! Dense models go back to any token. The state of a hybrid goes back only to places at which it was saved,
+//! so that prompts are read in pieces that end where a later prompt is likely to part: where a turn begins,
+//! every so many tokens, and a few tokens before the end.
 
 use std::cmp::Reverse;
 
-/// Turns of a prompt at whose beginnings the state is saved, the last ones: who edits a conversation seldom goes
-/// further back, and a piece of a prompt that is cut short costs time.
+/// Turns of a prompt at whose beginnings the state is saved, the last ones: who edits a conversation seldom
+/// goes further back, and a piece of a prompt that is cut short costs time.
 const TURNS: usize = 8;
 /// Fewest tokens between two places. Computing fewer again is not worth a snapshot.
 const GAP: usize = 16;
 /// The state is saved after every so many tokens in any case.
 const EVERY: usize = 512;
-/// Tokens before the end of the prompt at which it is saved. The next prompt is often the same up to there: the
-/// last tokens open the turn of the model, or the answer's text was split into other tokens together with what
-/// came before it.
+/// Tokens before the end of the prompt at which it is saved. The next prompt is often the same up to there:
+/// the last tokens open the turn of the model, or the answer's text was split into other tokens together with
+/// what came before it.
 const BEFORE_END: usize = 4;
 
 /// Tokens that two texts have in common at their beginning.
@@ -36,8 +36,8 @@ pub(super) struct Candidate {
     pub(super) used: u64,
 }
 
-/// The sequence for a prompt: the one that spares most, unless it would forget more than it spares, as the text
-/// of another conversation that begins alike; then the one that was not used for the longest time.
+/// The sequence for a prompt: the one that spares most, unless it would forget more than it spares, as the
+/// text of another conversation that begins alike; then the one that was not used for the longest time.
 pub(super) fn choose(candidates: impl Iterator<Item = Candidate>) -> Option<Candidate> {
     let spares = |c: &Candidate| if c.reach >= c.forgets { c.reach } else { 0 };
     candidates.max_by_key(|c| (spares(c), Reverse(c.used)))

@@ -144,8 +144,8 @@ impl Worker {
         self.show(found.slot);
     }
 
-    /// The sequences at rest, and what they have of a prompt that may `reuse` it. The last token of the prompt
-    /// has to be run in any case, for its logits.
+    /// The sequences at rest, and what they have of a prompt that may `reuse` it. The last token of the
+    /// prompt has to be run in any case, for its logits.
     fn candidates(&mut self, prompt: &[u32], reuse: bool) -> impl Iterator<Item = Candidate> {
         let engine = &mut self.engine;
         let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.running.is_none());

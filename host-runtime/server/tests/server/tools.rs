@@ -1,4 +1,5 @@
-//! Calls of tools. The model knows none, so that a grammar makes it call them, or a template says what it would.
+//! Calls of tools. The model knows none, so that a grammar makes it call them, or a template says what it
+//! would.
 
 use crate::support::{Setup, TestServer, Value, json};
 

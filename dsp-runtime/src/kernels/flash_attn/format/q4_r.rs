@@ -99,8 +99,8 @@ macro_rules! store {
         let (strip, vectors, d) = ($place.strip(), $x.whole(), $x.len());
         let x = Rotated::of::<H>($x);
         let squares = x.squares::<H>(vectors);
-        // To a deviation of 127 / LARGEST. (By floats: what `Hvx::rsqrt` keeps in qfloat would be moved out of
-        // the loop over rows, and to the stack, which from v79 on it does not survive.)
+        // To a deviation of 127 / LARGEST. (By floats: what `Hvx::rsqrt` keeps in qfloat would be moved out
+        // of the loop over rows, and to the stack, which from v79 on it does not survive.)
         let mean = H::mul(squares, H::splat(1.0 / d as f32));
         let unit = H::mul(math::rsqrt::<H>(mean), H::splat(127.0 / LARGEST));
         let mut levels = H::splat(0.0);

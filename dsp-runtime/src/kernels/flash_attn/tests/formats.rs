@@ -75,7 +75,8 @@ impl Case {
         3.0 / amplitude / (self.d as f32).sqrt()
     }
 
-    /// q{d,h,T}, k{d,hk,n}, v{dv,hk,n}; some coordinates of keys are much larger than the others, as in models.
+    /// q{d,h,T}, k{d,hk,n}, v{dv,hk,n}; some coordinates of keys are much larger than the others, as in
+    /// models.
     fn inputs(&self) -> [Vec<f32>; 3] {
         let n = self.past + self.tokens;
         let q = random(1, self.d * self.heads() * self.tokens, -1.0, 1.0);
