@@ -48,7 +48,8 @@ pub fn run() -> Result<()> {
     }
     if !advisories {
         println!(
-            "advisories: NOT CHECKED, their database is not here and cannot be fetched; repeat this where GitHub \
+            "advisories: NOT CHECKED, their database is not here and cannot be fetched; \
+             repeat this where GitHub \
              can be reached"
         );
     }

@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn loops_are_cut_at_their_ends() {
-        let listing = "\n00001000 <f>:\n{ loop0(0x10,r1) }\n{ v4.w += vrmpy(v8.ub,r2.b) }\n{ nop } :endloop0\n\n\
-                       00002000 <g>:\n{ nop }\n";
+        let listing = "\n00001000 <f>:\n{ loop0(0x10,r1) }\n{ v4.w += vrmpy(v8.ub,r2.b) }\n{ nop } \
+                       :endloop0\n\n00002000 <g>:\n{ nop }\n";
         let all: Vec<_> = functions(listing).collect();
         assert_eq!(all.len(), 2);
         let (name, body) = all[0];

@@ -54,8 +54,8 @@ impl ApiError {
     /// The prompt has `n_prompt` tokens or more, which is too long.
     pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
         let message = format!(
-            "the prompt has at least {n_prompt} tokens, and the context {n_ctx}; shorten it, or start the server with a \
-             larger context (-c)"
+            "the prompt has at least {n_prompt} tokens, and the context {n_ctx}; shorten it, \
+             or start the server with a larger context (-c)"
         );
         let error = Self::new(StatusCode::BAD_REQUEST, "exceed_context_size_error", message);
         Self { lengths: Some((n_prompt, n_ctx)), ..error }

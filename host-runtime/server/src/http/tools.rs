@@ -58,7 +58,8 @@ impl Tools {
         }
         let source = model.card.template.as_ref().map_or("", |(_, source)| source);
         if !(source.contains(OPEN) && source.contains("tools")) {
-            let hint = "the model's chat template has no calls in a form that is known here; describe the tools in \
+            let hint = "the model's chat template has no calls in a form that is known here; \
+                        describe the tools in \
                 a message";
             return Err(ApiError::unsupported("tools", hint));
         }

@@ -153,7 +153,8 @@ fn a_lost_device_is_hidden_from_clients() {
     let cold = TestServer::start(Setup { parallel: 1, snapshot_bytes: 0, ..Setup::default() });
     // Snapshots are lost with the device, so that nothing can be said of what is computed again.
     let ask = |server: &TestServer, text: &str| {
-        let body = json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 60, "temperature": 0,
+        let body = json!({ "messages": [{ "role": "user", "content": text }],
+            "max_tokens": 60, "temperature": 0,
             "ignore_eos": true });
         server.post("/v1/chat/completions", &body).fine()["choices"].clone()
     };

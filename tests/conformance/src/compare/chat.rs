@@ -12,8 +12,8 @@ const QUESTIONS: [&str; 10] = [
     "Give me three tips for better sleep.",
     "Translate \"Good morning, my friend\" into French.",
     "What is 17 + 25? Answer with the number only.",
-    "Summarize in one sentence: Rust is a language that checks the lifetime of every reference when a program is \
-     compiled, so that no reference outlives what it refers to.",
+    "Summarize in one sentence: Rust is a language that checks the lifetime of every reference when a \
+     program is compiled, so that no reference outlives what it refers to.",
     "Was ist die Hauptstadt von Österreich?",
     "用一句话介绍北京。",
     "Fix this code: `for i in range(10) print(i)`",

@@ -146,7 +146,8 @@ impl fmt::Display for Outcome {
         if let Some(s) = &self.speculation {
             writeln!(
                 f,
-                "  llama.cpp with the draft: {:.2} tokens per round ({} drafts of {} accepted); of {} tokens the \
+                "  llama.cpp with the draft: {:.2} tokens per round ({} drafts of {} accepted); \
+                 of {} tokens the \
                  first {} are those without it, the first {} hexflash's",
                 tokens_per_round(s.rounds, s.accepted),
                 s.accepted,

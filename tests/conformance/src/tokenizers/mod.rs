@@ -180,8 +180,8 @@ fn compare(
             let at = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
             let ids = |ids: &[u32]| ids.iter().skip(at).take(8).copied().collect::<Vec<_>>();
             println!(
-                "{name}: {shown:?}, special tokens {special}: from token {at} on the published tokenizer has {:?}, \
-                 {who} {:?}",
+                "{name}: {shown:?}, special tokens {special}: from token {at} on the published \
+                 tokenizer has {:?}, {who} {:?}",
                 ids(&expected),
                 ids(found),
             );
