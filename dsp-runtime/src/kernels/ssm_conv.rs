@@ -19,6 +19,8 @@
 //! overwrites any of it, and no other unit touches them. Weights and history go through VTCM, x and y are
 //! streamed.
 
+use core::array;
+
 use hexflash_abi::op::{params, ssm_conv as abi};
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
@@ -28,7 +30,7 @@ use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
-use crate::row::Row;
+use crate::row::{Row, RowMut};
 use crate::step::{Cursor, Span};
 use crate::vtcm::VtcmPlan;
 
@@ -237,20 +239,22 @@ impl<'s> SsmConv<'s> {
         let staged = |r: usize| unsafe { Row::new(stage.add(r * ROW_BYTES).cast(), n) };
         let x = |t: usize| self.x.row([first_row + t, batch, 0]).part(at, n);
         for t in 0..tokens {
-            let mut rows = [staged(0); MAX_TAPS];
-            for (j, row) in rows.iter_mut().enumerate().take(taps) {
-                // Row t + j of history followed by x.
-                *row = if t + j < taps - 1 { staged(taps + t + j) } else { x(t + j - (taps - 1)) };
-            }
+            // Row t + j of history followed by x.
+            let row = |j| if t + j < taps - 1 { staged(taps + t + j) } else { x(t + j - (taps - 1)) };
             // SAFETY: channels `at..at + n` of y are this block's, and no other worker touches them (the
             // caller's contract, point 2).
             let mut y = unsafe { self.y.part_mut([first_row + t, batch, 0], at, n) };
-            for v in 0..n.div_ceil(LANES) {
-                let mut sum = H::mul(rows[0].vector::<H>(v), staged(0).vector::<H>(v));
-                for (j, row) in rows.iter().enumerate().take(taps).skip(1) {
-                    sum = H::add(sum, H::mul(row.vector::<H>(v), staged(j).vector::<H>(v)));
+            // Models have three taps or four.
+            match taps {
+                3 => sum::<H>(&array::from_fn::<_, 3, _>(|j| (row(j), staged(j))), &mut y),
+                4 => sum::<H>(&array::from_fn::<_, 4, _>(|j| (row(j), staged(j))), &mut y),
+                _ => {
+                    let mut terms = [(row(0), staged(0)); MAX_TAPS];
+                    for (j, term) in terms.iter_mut().enumerate().take(taps) {
+                        *term = (row(j), staged(j));
+                    }
+                    sum::<H>(&terms[..taps], &mut y);
                 }
-                y.set_vector::<H>(v, sum);
             }
         }
         let size = self.ring.ne[1];
@@ -278,6 +282,31 @@ impl<'s> SsmConv<'s> {
                 unsafe { tape.part_mut([t, entry, 0], at, n) }.copy::<H>(x(t));
             }
         }
+    }
+}
+
+/// y = the sum of rows times weights, in their order.
+#[inline(always)]
+fn sum<H: Hvx>(terms: &[(Row<'_>, Row<'_>)], y: &mut RowMut<'_>) {
+    let n = y.len();
+    assert!(terms.iter().all(|(x, w)| x.len() == n && w.len() == n));
+    let [(x, w), others @ ..] = terms else { return };
+    for v in 0..n / LANES {
+        // SAFETY: all rows have the length of y (the assertion above), and so vector `v` whole.
+        unsafe {
+            let mut sum = H::mul_q(x.full_unchecked::<H>(v), w.full_unchecked::<H>(v));
+            for (x, w) in others {
+                sum = H::add_q(sum, H::mul_q(x.full_unchecked::<H>(v), w.full_unchecked::<H>(v)));
+            }
+            y.set_full_unchecked::<H>(v, H::float(sum));
+        }
+    }
+    for v in n / LANES..n.div_ceil(LANES) {
+        let mut sum = H::mul_q(x.vector::<H>(v), w.vector::<H>(v));
+        for (x, w) in others {
+            sum = H::add_q(sum, H::mul_q(x.vector::<H>(v), w.vector::<H>(v)));
+        }
+        y.set_vector::<H>(v, H::float(sum));
     }
 }
 
