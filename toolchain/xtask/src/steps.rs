@@ -45,6 +45,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["hexagon"]),
     },
     Step {
+        name: "emulator",
+        about: "the emulator with HVX float has the results that are known of its instructions",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        command: || process::xtask(&["emulator"]),
+    },
+    Step {
         name: "packets",
         about: "kernels take as many packets as expected",
         needs: &[Set::Base, Set::Hexagon],
