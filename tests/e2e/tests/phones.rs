@@ -20,7 +20,11 @@ use hexflash_e2e::reference::{self, GreedyCase};
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Draft, Model, best_two, generate, inproc, report, settings};
 
+/// Tokens of a text.
 const TOKENS: usize = 64;
+/// Where that would take minutes: v79 has no instruction that only widens half precision, and the products
+/// that take its place are slow to emulate.
+const FEW_TOKENS: usize = 16;
 /// A prompt of code, which goes on as the draft model expects.
 const CASE: usize = 5;
 /// Any token will do to close a run with, as long as it is the same.
@@ -40,11 +44,21 @@ fn device(arch: Arch) -> Option<Qemu> {
     emulator::qemu(Settings { threads: 1, vtcm_bytes: 8 << 20, dma, arch: Some(arch) })
 }
 
-fn greedy(engine: &mut Engine, text: &TextModel, prompt: &[u32], mut speculation: Speculation) -> Generated {
-    let mut sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() }).unwrap();
-    let limits = Limits { max_tokens: Some(TOKENS), ignore_eos: true, ..Limits::default() };
-    engine.reset();
-    generate(engine, &text.tokenizer, (&mut sampler, &mut speculation), prompt, &limits, |_| true).unwrap()
+/// What is generated, and how much of it.
+struct Task {
+    text: TextModel,
+    case: GreedyCase,
+    limits: Limits,
+}
+
+impl Task {
+    fn run(&self, engine: &mut Engine, mut speculation: Speculation) -> Generated {
+        let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+        let parties = (&mut Sampler::new(greedy).unwrap(), &mut speculation);
+        engine.reset();
+        let prompt = &self.case.prompt_ids;
+        generate(engine, &self.text.tokenizer, parties, prompt, &self.limits, |_| true).unwrap()
+    }
 }
 
 /// The state after one more plain step, which folds whatever is on the tape.
@@ -75,57 +89,60 @@ fn differs_at_near_ties_only(what: &str, model: Model, engine: &mut Engine, case
     assert!((1..=2).contains(&ties), "{what}: {ties} tokens differ");
 }
 
-fn texts_are_those_of_inproc(arch: Arch, model: Model, draft: Draft) {
-    let what = format!("{arch}, {model:?} with {draft:?}");
+fn texts_are_those_of_inproc(arch: Arch, model: Model, tokens: usize) {
+    let what = format!("{arch}, {model:?}");
     let Some(device) = device(arch) else { return };
-    let text = TextModel::read(&model.gguf()).unwrap();
-    let case = &reference::greedy(model).cases[CASE];
+    let task = Task {
+        text: TextModel::read(&model.gguf()).unwrap(),
+        case: reference::greedy(model).cases.swap_remove(CASE),
+        limits: Limits { max_tokens: Some(tokens), ignore_eos: true, ..Limits::default() },
+    };
     let mut host = Draft::engine(None, model, inproc(settings()), Some(256));
-    let expected = greedy(&mut host, &text, &case.prompt_ids, Speculation::off()).tokens;
-    assert_eq!(expected.len(), TOKENS);
+    let expected = task.run(&mut host, Speculation::off()).tokens;
+    assert_eq!(expected.len(), tokens);
 
-    let mut engine = Draft::engine(Some(draft), model, device, Some(256));
-    let plain = greedy(&mut engine, &text, &case.prompt_ids, Speculation::off());
+    let mut engine = Draft::engine(Some(Draft::Q8_0), model, device, Some(256));
+    let plain = task.run(&mut engine, Speculation::off());
     let state = closed(&mut engine);
     let drafts = Speculation::new(DraftSource::Model, DraftLength::Fixed(7));
-    let drafted = greedy(&mut engine, &text, &case.prompt_ids, drafts);
+    let drafted = task.run(&mut engine, drafts);
     assert_eq!(drafted.tokens, plain.tokens, "{what}: speculation changes the text");
     state.assert_same(&closed(&mut engine), &what);
     let accepted = drafted.stats.speculation.unwrap().accepted;
     assert!(accepted > 0, "{what}: no draft was accepted");
-    report(format!("{what}: {accepted} of {TOKENS} tokens drafted"));
+    report(format!("{what}: {accepted} of {tokens} tokens drafted"));
 
     if plain.tokens != expected {
-        differs_at_near_ties_only(&what, model, &mut engine, case, &expected);
+        differs_at_near_ties_only(&what, model, &mut engine, &task.case, &expected);
     }
 }
 
 #[test]
 fn v73_f16() {
-    texts_are_those_of_inproc(Arch::V73, Model::F16, Draft::F16);
+    texts_are_those_of_inproc(Arch::V73, Model::F16, TOKENS);
 }
 
 #[test]
 fn v73_q8_0() {
-    texts_are_those_of_inproc(Arch::V73, Model::Q8_0, Draft::Q8_0);
+    texts_are_those_of_inproc(Arch::V73, Model::Q8_0, TOKENS);
 }
 
 #[test]
 fn v73_q4_0() {
-    texts_are_those_of_inproc(Arch::V73, Model::Q4_0, Draft::Q8_0);
+    texts_are_those_of_inproc(Arch::V73, Model::Q4_0, TOKENS);
 }
 
 #[test]
 fn v79_f16() {
-    texts_are_those_of_inproc(Arch::V79, Model::F16, Draft::F16);
+    texts_are_those_of_inproc(Arch::V79, Model::F16, FEW_TOKENS);
 }
 
 #[test]
 fn v79_q8_0() {
-    texts_are_those_of_inproc(Arch::V79, Model::Q8_0, Draft::Q8_0);
+    texts_are_those_of_inproc(Arch::V79, Model::Q8_0, TOKENS);
 }
 
 #[test]
 fn v79_q4_0() {
-    texts_are_those_of_inproc(Arch::V79, Model::Q4_0, Draft::Q8_0);
+    texts_are_those_of_inproc(Arch::V79, Model::Q4_0, TOKENS);
 }
