@@ -94,6 +94,14 @@ fn threads_and_dma_modes_change_no_bit() {
     }
 }
 
+#[test]
+fn v67_has_no_dma_engines() {
+    if qemu(1, DmaMode::AtOnce).is_some() {
+        let error = Qemu::with_settings(settings(1, DmaMode::Engine)).err().unwrap().to_string();
+        assert!(error.contains("v67 has no DMA engines"), "{error}");
+    }
+}
+
 /// On the emulator, too: the same error, with the same layer.
 #[test]
 fn damaged_weights_are_reported_with_their_layer() {

@@ -43,6 +43,11 @@ impl Arch {
     pub const fn has_float(self) -> bool {
         !matches!(self, Self::V67)
     }
+
+    /// Whether it has user-DMA engines.
+    pub const fn has_engines(self) -> bool {
+        !matches!(self, Self::V67)
+    }
 }
 
 impl fmt::Display for Arch {

@@ -1,5 +1,7 @@
-//! The code of phones with its HVX float, under the emulator that has it: greedy texts are those of `inproc`,
-//! and speculation changes no bit.
+//! The code of phones with its HVX float and its DMA engines, under the emulator that has both: greedy texts
+//! are those of `inproc`, and speculation changes no bit.
+//!
+//! The engines move nothing before the program waits for it: what is read too early is what was there before.
 //!
 //! HVX float rounds in its own way, so that logits differ from `inproc`'s in their last bits. Where two
 //! tokens are as likely as each other that may decide: such places are shown, and must be few.
@@ -40,7 +42,7 @@ fn near_tie(model: Model) -> f32 {
 }
 
 fn device(arch: Arch) -> Option<Qemu> {
-    let dma = DmaMode::AtWait;
+    let dma = DmaMode::Engine;
     emulator::qemu(Settings { threads: 1, vtcm_bytes: 8 << 20, dma, arch: Some(arch) })
 }
 

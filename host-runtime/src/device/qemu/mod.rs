@@ -50,7 +50,7 @@ pub struct Settings {
     pub threads: usize,
     /// Bytes of VTCM.
     pub vtcm_bytes: usize,
-    /// When the software DMA engine executes.
+    /// When the software DMA engine executes; or that the processor's own engines do, which v67 has not.
     pub dma: DmaMode,
     /// What the image must be built for; `None` for v67, or whatever the image is that the environment names.
     pub arch: Option<Arch>,
@@ -81,7 +81,7 @@ impl Settings {
                 DmaMode::OutOfOrder => 2,
                 // For counting, in the guest alone: it refuses to serve with it.
                 DmaMode::Never => 3,
-                // The emulator has no engines: it refuses this, too.
+                // On processors that have engines.
                 DmaMode::Engine => 4,
             },
             stop: 0,
@@ -152,6 +152,13 @@ impl Qemu {
     /// No emulator or image, or one that does not start.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
         let programs = Executables::find(settings.arch)?;
+        if settings.dma == DmaMode::Engine && !programs.arch.has_engines() {
+            return Err(DeviceError::Unavailable {
+                device: "qemu",
+                reason: format!("{} has no DMA engines", programs.arch),
+                remedy: "choose v73 or a later version, or DMA in software".to_owned(),
+            });
+        }
         let info = DeviceInfo {
             name: "qemu".to_owned(),
             description: format!("{}, {}", super::describe("qemu"), programs.arch),

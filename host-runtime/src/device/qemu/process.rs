@@ -3,6 +3,7 @@
 //! A thread of its own starts the child and waits for it. The child is told to die with that thread, which
 //! lives as long as the child does unless this whole process is killed: so no emulator outlives its host.
 
+use std::env;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
@@ -18,6 +19,9 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use super::super::DeviceError;
 use super::executables::Executables;
 
+/// When the emulator's DMA engines move data. Ours move nothing before the program looks for it, so that one
+/// that forgets to wait reads what was there before.
+const DMA: &str = "HEXAGON_DMA";
 /// Bytes of the child's last words that an error shows.
 const LAST_WORDS: u64 = 600;
 
@@ -60,6 +64,9 @@ impl Process {
         let mut command = Command::new(&programs.emulator);
         let host = std::process::id();
         command.arg(&programs.image).args(["serve", &format!("/proc/{host}/fd"), &fd.to_string()]);
+        if env::var_os(DMA).is_none() {
+            command.env(DMA, "late");
+        }
         command.stdin(Stdio::null());
         command.stdout(words.try_clone().map_err(failed)?).stderr(words.try_clone().map_err(failed)?);
         // Ctrl-C is for the host, which then ends the child.
