@@ -188,7 +188,7 @@ impl DeviceError {
     /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Unknown { .. } | Self::Setting { .. } => Blame::Input,
+            Self::Unknown { .. } | Self::NoArch { .. } | Self::Setting { .. } => Blame::Input,
             _ => Blame::System,
         }
     }

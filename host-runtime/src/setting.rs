@@ -21,6 +21,8 @@ pub enum Setting {
     Sessions,
     /// [`DeviceOptions::session_bytes`](crate::device::DeviceOptions::session_bytes).
     SessionBytes,
+    /// [`DeviceOptions::arch`](crate::device::DeviceOptions::arch).
+    Arch,
     /// `HtpOptions::vendor_library`.
     VendorLibrary,
     /// `HtpOptions::dma`: who moves data on the DSP.
@@ -69,6 +71,7 @@ impl Setting {
             Self::Vtcm => "the size of VTCM",
             Self::Sessions => "the number of sessions",
             Self::SessionBytes => "the memory of a session",
+            Self::Arch => "the architecture",
             Self::VendorLibrary => "the vendor's library",
             Self::Dma => "who does DMA",
             Self::Context => "the context length",

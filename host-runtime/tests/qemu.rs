@@ -23,7 +23,7 @@ use hexflash_dsp::dma::DmaMode;
 const SOON: Duration = Duration::from_secs(2);
 
 fn settings(threads: usize, dma: DmaMode) -> Settings {
-    Settings { threads, vtcm_bytes: 8 << 20, dma }
+    Settings { threads, vtcm_bytes: 8 << 20, dma, arch: None }
 }
 
 fn qemu(threads: usize, dma: DmaMode) -> Option<Qemu> {
@@ -91,6 +91,14 @@ fn threads_and_dma_modes_change_no_bit() {
     for (threads, dma) in [(2, DmaMode::AtOnce), (3, DmaMode::AtWait), (8, DmaMode::OutOfOrder)] {
         let Some(device) = qemu(threads, dma) else { return };
         assert!(want == transcript(engine(&model, Box::new(device)), 1), "{threads} threads, {dma:?}");
+    }
+}
+
+#[test]
+fn v67_has_no_dma_engines() {
+    if qemu(1, DmaMode::AtOnce).is_some() {
+        let error = Qemu::with_settings(settings(1, DmaMode::Engine)).err().unwrap().to_string();
+        assert!(error.contains("v67 has no DMA engines"), "{error}");
     }
 }
 

@@ -35,7 +35,8 @@ wire_struct! {
         pub vtcm_bytes: u32,
         /// Bytes for loaded programs.
         pub arena_bytes: u32,
-        /// When the software DMA engine executes: 0 at once, 1 at the wait, 2 out of order.
+        /// When the software DMA engine executes: 0 at once, 1 at the wait, 2 out of order. 4: the engines
+        /// of the processor do instead, where it has them.
         pub dma: u32,
         /// Set to 1 (and the request doorbell rung) to end the image.
         pub stop: u32,

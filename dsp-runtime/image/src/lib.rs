@@ -17,6 +17,9 @@ pub mod rpc;
     all(not(target_arch = "hexagon"), feature = "standin")
 ))]
 pub mod skel;
+/// Processors with HVX float have the engines.
+#[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
+mod user_dma;
 
 /// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it:
 /// the compiler has no name for the newest.

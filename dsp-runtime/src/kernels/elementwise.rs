@@ -106,14 +106,15 @@ impl Kernel for Unary {
 }
 
 /// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of
-/// the loop.
+/// the loop. The result is the operation's own and nothing is made of it: so it is IEEE's to the bit, which
+/// is no dearer where HVX float has other sums.
 #[inline(always)]
 pub(super) fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
     let one = H::splat(b.get(0));
     for v in 0..a.vectors() {
         let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
         let a = a.vector::<H>(v);
-        y.set_vector::<H>(v, if ADD { H::add(a, b) } else { H::mul(a, b) });
+        y.set_vector::<H>(v, if ADD { H::add_ieee(a, b) } else { H::mul_ieee(a, b) });
     }
 }
 

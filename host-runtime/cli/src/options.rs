@@ -9,7 +9,7 @@ use super::hub::HubArgs;
 use super::progress::Progress;
 use super::{CliError, say};
 use hexflash::cancel::Cancel;
-use hexflash::device::{self, Device, DeviceOptions};
+use hexflash::device::{self, Arch, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
@@ -211,6 +211,10 @@ pub(super) struct DeviceArgs {
     /// Bytes that a session can map [default: as is known of the DSP; no limit elsewhere]
     #[arg(long, value_name = "BYTES")]
     session_memory: Option<u64>,
+    /// Device qemu: the version of the Hexagon whose code runs, v67, v73, v75, v79 or v81 [default: v67,
+    /// which gives the bits of inproc]
+    #[arg(long, value_name = "VERSION")]
+    arch: Option<Arch>,
     /// Device htp: the vendor's library [default: where systems have it]
     #[cfg(unix)]
     #[arg(long, value_name = "FILE")]
@@ -276,6 +280,7 @@ impl DeviceArgs {
             vtcm_bytes: self.vtcm,
             sessions: self.sessions,
             session_bytes: self.session_memory,
+            arch: self.arch,
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
         };

@@ -25,7 +25,16 @@ pub enum DeviceError {
         /// What the device lacks.
         reason: String,
         /// What users can do.
-        remedy: &'static str,
+        remedy: String,
+    },
+    /// The device has no choice of an architecture.
+    #[error(
+        "device {device} has no choice of an architecture{}: only qemu emulates one; leave it out",
+        Setting::Arch.in_parentheses()
+    )]
+    NoArch {
+        /// The name of the device.
+        device: String,
     },
     /// This machine has no Hexagon that hexflash could use.
     #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! Devices: where the DSP side runs. One trait, and the same messages, on all of them.
 
+mod arch;
 mod error;
 #[cfg(unix)]
 pub mod htp;
@@ -19,6 +20,7 @@ use hexflash_abi::message::{Load, Message, PingInfo, Response};
 use hexflash_abi::{BufferId, Seq};
 
 pub use crate::record::{MAX_SESSIONS, SessionSet};
+pub use arch::Arch;
 pub use error::DeviceError;
 pub use limits::{CHIPS, Chip, SessionLimits, session_limits};
 pub use memory::{Memory, SharedMemory, Source};
@@ -222,6 +224,9 @@ pub struct DeviceOptions {
     pub sessions: Option<usize>,
     /// Bytes that a session can map; `None` for what is [known](session_limits) of the device.
     pub session_bytes: Option<u64>,
+    /// Device `qemu`: the version of the Hexagon that is emulated; `None` for v67, whose results are the bits
+    /// of `inproc`.
+    pub arch: Option<Arch>,
     /// Settings of the device `htp`; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,
@@ -230,8 +235,11 @@ pub struct DeviceOptions {
 /// Opens the device called `name`.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`], or the device cannot be opened.
+/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], or the device cannot be opened.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
+    if options.arch.is_some() && matches!(name, "inproc" | "htp") {
+        return Err(DeviceError::NoArch { device: name.to_owned() });
+    }
     match name {
         "inproc" => open_as::<inproc::Inproc>(options),
         #[cfg(target_os = "linux")]

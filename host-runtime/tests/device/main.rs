@@ -28,6 +28,7 @@ const OPTIONS: DeviceOptions = DeviceOptions {
     vtcm_bytes: Some(64 << 10),
     sessions: None,
     session_bytes: None,
+    arch: None,
     htp: None,
 };
 

@@ -79,7 +79,12 @@ fn open(session: &SoakRun, standin: &StandIn) -> Result<Box<dyn Device>, DeviceE
             return Ok(Box::new(Inproc::with_settings(settings)?));
         }
         (Kind::Qemu, 1) => {
-            return Ok(Box::new(Qemu::with_settings(qemu::Settings { threads, vtcm_bytes, dma })?));
+            return Ok(Box::new(Qemu::with_settings(qemu::Settings {
+                threads,
+                vtcm_bytes,
+                dma,
+                arch: None,
+            })?));
         }
         (Kind::Inproc, _) => "inproc",
         (Kind::Qemu, _) => "qemu",

@@ -54,19 +54,7 @@ impl Archive {
     }
 
     fn fetch_into(&self, archive: &Path, unpacked: &Path) -> Result<()> {
-        let mut curl = Command::new("curl");
-        curl.args(["--fail", "--location", "--silent", "--show-error", "--proto", "=https", "--retry", "3"]);
-        curl.arg("--output").arg(archive).arg(self.url);
-        eprintln!("download: {}", self.url);
-        process::run(&mut curl)?;
-        let bytes = fs::read(archive).map_err(|error| on_disk("read", archive, &error))?;
-        let found = hex(&Sha256::digest(bytes));
-        if found != self.sha256 {
-            return Err(Failure::failed(
-                format!("{} has SHA-256 {found}, not {}", self.url, self.sha256),
-                "see whether a proxy changes downloads, and do not use it",
-            ));
-        }
+        file(self.url, self.sha256, archive)?;
         process::run(&mut self.unpack(archive, unpacked))
     }
 
@@ -88,7 +76,30 @@ impl Archive {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Fetches a file, and compares it with its SHA-256.
+pub fn file(url: &str, sha256: &str, to: &Path) -> Result<()> {
+    let mut curl = Command::new("curl");
+    curl.args(["--fail", "--location", "--silent", "--show-error", "--proto", "=https", "--retry", "3"]);
+    curl.arg("--output").arg(to).arg(url);
+    eprintln!("download: {url}");
+    process::run(&mut curl)?;
+    compare(to, sha256)
+}
+
+/// Compares a file with the SHA-256 that it should have.
+pub fn compare(path: &Path, sha256: &str) -> Result<()> {
+    let bytes = fs::read(path).map_err(|error| on_disk("read", path, &error))?;
+    let found = hex(&Sha256::digest(bytes));
+    if found == sha256 {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        format!("{} has SHA-256 {found}, not {sha256}", path.display()),
+        "get the file again, and see whether a proxy changes downloads",
+    ))
+}
+
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask hexagon`: the DSP runtime as Hexagon machine code.
 //!
-//! One source, five products: a static image for the emulator, and a skel library per architecture that
-//! phones have. The crate is compiled to an archive and linked here by hand: as a `cdylib` it would crash the
+//! One source, seven products: static images for emulators, and a skel library per architecture that phones
+//! have. The crate is compiled to an archive and linked here by hand: as a `cdylib` it would crash the
 //! compiler, and the link has its own rules (`linker/`).
 //!
 //! Each architecture has a target directory of its own. The flags differ, so in a shared one every change of
@@ -24,8 +24,6 @@ const PACKAGE: &str = "hexflash-image";
 const ARCHIVE: &str = "libhexflash_image.a";
 /// Where the emulator's image begins.
 const IMAGE_ENTRY: &str = "_start";
-/// File name of the emulator's image.
-pub const IMAGE: &str = "hexflash-v67";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
 const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 
@@ -53,8 +51,7 @@ pub struct Arguments {
     /// The compiler to use (the first of the two that is there, when not given)
     #[arg(long, value_enum)]
     toolchain: Option<Origin>,
-    /// Build the emulator's image for phones' architectures too, instead of the skel: for an emulator that
-    /// has HVX float
+    /// Build the emulator's image of each architecture and no skel
     #[arg(long)]
     image: bool,
 }
@@ -62,15 +59,15 @@ pub struct Arguments {
 /// One architecture, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Choice {
-    /// The image that runs under qemu-hexagon
+    /// The image that runs under any qemu-hexagon
     V67,
-    /// The skel for Snapdragon 8 Gen 2
+    /// Snapdragon 8 Gen 2
     V73,
-    /// The skel for Snapdragon 8 Gen 3
+    /// Snapdragon 8 Gen 3
     V75,
-    /// The skel for Snapdragon 8 Elite
+    /// Snapdragon 8 Elite
     V79,
-    /// The skel for Snapdragon 8 Elite Gen 5
+    /// Snapdragon 8 Elite Gen 5
     V81,
     /// Everything
     All,
@@ -129,9 +126,9 @@ impl Product {
 impl Arch {
     /// Flags for rustc, separated by blanks.
     ///
-    /// The emulator knows no HVX float at all, so its image is made for the last HVX without it; the skels
-    /// have qfloat. LLVM knows `hvxv81` but this rustc does not, so v81 also names the version below:
-    /// `cfg(target_feature)` in our code sees only what rustc knows.
+    /// Stock emulators know no HVX float at all, so the image that any of them runs is made for the last HVX
+    /// without it; what phones have has qfloat. LLVM knows `hvxv81` but this rustc does not, so v81 also
+    /// names the version below: `cfg(target_feature)` in our code sees only what rustc knows.
     fn rustflags(self) -> &'static str {
         match self {
             Self::V67 => {
@@ -157,11 +154,13 @@ impl Arch {
         }
     }
 
-    /// What the verb makes of it: the emulator runs one architecture, phones have the others.
-    fn product(self) -> Product {
+    /// What the verb makes of it: skels of what phones have, images of what tests run. Of each family of
+    /// float arithmetic the oldest member is tested.
+    fn products(self) -> &'static [Product] {
         match self {
-            Self::V67 => Product::Image,
-            Self::V73 | Self::V75 | Self::V79 | Self::V81 => Product::Skel,
+            Self::V67 => &[Product::Image],
+            Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
+            Self::V75 | Self::V81 => &[Product::Skel],
         }
     }
 
@@ -202,17 +201,19 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let toolchain = toolchain(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
     for &arch in arguments.arch.archs() {
-        let product = if arguments.image { Product::Image } else { arch.product() };
-        let file = build(&toolchain, arch, product)?;
-        match product {
-            Product::Skel => {
-                skel::check(&file, arch.flags(), SKEL_ENTRY)?;
-                disassembly::check(&file, arch)?;
+        let products = if arguments.image { &[Product::Image] } else { arch.products() };
+        for &product in products {
+            let file = build(&toolchain, arch, product)?;
+            match product {
+                Product::Skel => {
+                    skel::check(&file, arch.flags(), SKEL_ENTRY)?;
+                    disassembly::check(&file, arch)?;
+                }
+                Product::Image => disassembly::check_arithmetic(&file, arch)?,
             }
-            Product::Image => disassembly::check_arithmetic(&file, arch)?,
+            let size = fs::metadata(&file).map_or(0, |data| data.len());
+            println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
         }
-        let size = fs::metadata(&file).map_or(0, |data| data.len());
-        println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
     }
     Ok(())
 }
@@ -314,16 +315,16 @@ mod tests {
             let cpu = format!("-Ctarget-cpu=hexagon{arch} ");
             assert!(arch.rustflags().starts_with(&cpu), "{arch}");
             assert!(arch.rustflags().contains("+hvx-length128b"), "{arch}");
-            // The emulator raises SIGILL on HVX float.
+            // Stock emulators have no HVX float.
             assert_eq!(arch.rustflags().contains("qfloat"), *arch != Arch::V67, "{arch}");
         }
     }
 
     #[test]
     fn products_are_named_as_the_host_asks_for_them() {
-        let file = |arch: Arch| arch.product().file(arch);
-        assert_eq!(file(Arch::V67), "hexflash-v67");
-        assert_eq!(file(Arch::V73), "libhexflash_skel_v73.so");
+        let files = |arch: Arch| arch.products().iter().map(|p| p.file(arch)).collect::<Vec<_>>();
+        assert_eq!(files(Arch::V67), ["hexflash-v67"]);
+        assert_eq!(files(Arch::V73), ["hexflash-v73", "libhexflash_skel_v73.so"]);
     }
 
     #[test]

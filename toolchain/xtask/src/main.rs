@@ -12,6 +12,7 @@ mod deny;
 mod disassembly;
 mod dist;
 mod download;
+mod emulator;
 mod failure;
 mod fuzz;
 mod hexagon;
@@ -72,8 +73,10 @@ enum Verb {
     Loom(loom::Arguments),
     /// Run tests of the pure parts under the interpreter that knows undefined behaviour
     Miri(miri::Arguments),
-    /// Build the DSP runtime for Hexagon: the emulator's image (v67) and the skel libraries (v73 to v81)
+    /// Build the DSP runtime for Hexagon: images for emulators (v67, v73, v79), skel libraries (v73 to v81)
     Hexagon(hexagon::Arguments),
+    /// Build the emulator that has HVX float, if it is not there, and run its self-test
+    Emulator,
     /// Count what kernels take, in packets of the processor, and compare with what is expected
     Packets(packets::Arguments),
     /// Put together what a machine with a Snapdragon needs: the host program for arm64, and the skels that
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Verb::Loom(arguments) => loom::run(&arguments),
         Verb::Miri(arguments) => miri::run(&arguments),
         Verb::Hexagon(arguments) => hexagon::run(&arguments),
+        Verb::Emulator => emulator::run(),
         Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),
         Verb::Arm64 => arm64::run(),

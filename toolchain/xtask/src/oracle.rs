@@ -10,6 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::emulator;
 use crate::failure::{Failure, Result};
 use crate::hexagon;
 use crate::process;
@@ -44,9 +45,14 @@ pub fn run(verb: &str, arguments: &Arguments) -> Result<()> {
     let mut command = cargo(&root, "run");
     command.args(["--package", "hexflash-conformance", "--", verb]).args(&arguments.arguments);
     if has(&arguments.arguments, "--device", Some("qemu")) && env::var_os("HEXFLASH_QEMU_IMAGE").is_none() {
+        let arch = value(&arguments.arguments, "--arch").unwrap_or("v67");
         // The image of this checkout, as it is now: an older one would be tested without anybody noticing.
-        process::run(&mut process::xtask(&["hexagon", "--arch", "v67"]))?;
-        command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(hexagon::IMAGE));
+        process::run(&mut process::xtask(&["hexagon", "--image", "--arch", arch]))?;
+        command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(format!("hexflash-{arch}")));
+        if arch != "v67" && env::var_os("HEXFLASH_QEMU").is_none() {
+            setup::ensure(Set::Emulator)?;
+            command.env("HEXFLASH_QEMU", emulator::path()?);
+        }
     }
     // Without a library of the caller's: the stand-in.
     let htp = has(&arguments.arguments, "--device", Some("htp"));
@@ -82,14 +88,15 @@ fn on_standin(root: &Path, command: &mut Command) -> Result<()> {
 }
 
 /// Whether the arguments have the option, in either spelling; with this value, if one is given.
-fn has(arguments: &[OsString], option: &str, value: Option<&str>) -> bool {
-    let two =
-        arguments.windows(2).any(|pair| pair[0] == option && value.is_none_or(|value| pair[1] == value));
-    let is_one = |argument: &OsString| {
-        let rest = argument.to_str().and_then(|text| text.strip_prefix(option)?.strip_prefix('='));
-        rest.is_some_and(|rest| value.is_none_or(|value| rest == value))
-    };
-    two || arguments.iter().any(is_one)
+fn has(arguments: &[OsString], option: &str, wanted: Option<&str>) -> bool {
+    value(arguments, option).is_some_and(|found| wanted.is_none_or(|wanted| found == wanted))
+}
+
+/// The value of the option, in either spelling.
+fn value<'a>(arguments: &'a [OsString], option: &str) -> Option<&'a str> {
+    let two = arguments.windows(2).find(|pair| pair[0] == option).and_then(|pair| pair[1].to_str());
+    let one = |argument: &'a OsString| argument.to_str()?.strip_prefix(option)?.strip_prefix('=');
+    two.or_else(|| arguments.iter().find_map(one))
 }
 
 #[cfg(test)]
@@ -102,6 +109,7 @@ mod tests {
         let on = |arguments: &str| has(&words(arguments), "--device", Some("qemu"));
         assert!(on("--op ADD --device qemu") && on("--device=qemu --json"));
         assert!(!on("--device inproc") && !on("--case qemu") && !on("--device"));
+        assert_eq!(value(&words("--device qemu --arch=v73"), "--arch"), Some("v73"));
         let named = |arguments: &str| has(&words(arguments), "--htp-library", None);
         assert!(named("--htp-library=a.so") && named("--htp-library a.so --quiet"));
         assert!(!named("--htp-libraries=a.so") && !named("--device htp"));

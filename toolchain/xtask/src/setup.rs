@@ -6,6 +6,7 @@
 use crate::apt;
 use crate::deny;
 use crate::dist;
+use crate::emulator;
 use crate::failure::{Failure, Result};
 use crate::process;
 use crate::toolchain::Toolchain;
@@ -38,6 +39,8 @@ pub enum Set {
     Fuzz,
     /// Building for Hexagon and running under emulation
     Hexagon,
+    /// Running what is built for phones: an emulator with HVX float is compiled from source
+    Emulator,
     /// Building host programs for arm64
     Cross,
     /// Fetching published vocabularies and models
@@ -65,13 +68,15 @@ enum Source {
     Component(&'static str, &'static [&'static str]),
     /// By cargo, which compiles this version of a program.
     Crate(&'static str, &'static str),
+    /// By a recipe of ours, with its name.
+    Recipe(&'static str, fn() -> Result<()>),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packages(names) | Self::Component(_, names) => f.write_str(&names.join(", ")),
-            Self::Crate(name, _) => f.write_str(name),
+            Self::Crate(name, _) | Self::Recipe(name, _) => f.write_str(name),
         }
     }
 }
@@ -140,6 +145,45 @@ const HEXAGON: &[Item] = &[
     },
 ];
 
+/// What compiles the emulator is needed only as long as nobody has compiled it.
+const EMULATOR: &[Item] = &[
+    Item {
+        what: "meson's tools (build the emulator)",
+        present: || emulator::is_built() || has_all(&["ninja", "pkg-config", "python3", "gcc"]),
+        source: Source::Packages(&["ninja-build", "pkg-config", "python3", "gcc", "libc6-dev"]),
+    },
+    Item {
+        what: "Python's venv (build the emulator)",
+        present: || emulator::is_built() || runs("python3", &["-c", "import venv, ensurepip"]),
+        source: Source::Packages(&["python3-venv"]),
+    },
+    Item {
+        what: "flex, bison, dtc (generate parts of the emulator)",
+        present: || emulator::is_built() || has_all(&["flex", "bison", "dtc"]),
+        source: Source::Packages(&["flex", "bison", "device-tree-compiler"]),
+    },
+    Item {
+        what: "glib and zlib (the emulator is linked with them)",
+        present: || emulator::is_built() || runs("pkg-config", &["--exists", "glib-2.0", "zlib"]),
+        source: Source::Packages(&["libglib2.0-dev", "zlib1g-dev"]),
+    },
+    Item {
+        what: "curl, tar, xz, patch (fetch the emulator's source)",
+        present: || emulator::is_built() || has_all(&["curl", "tar", "xz", "patch"]),
+        source: Source::Packages(&["curl", "ca-certificates", "tar", "xz-utils", "patch"]),
+    },
+    Item {
+        what: "clang for Hexagon (compiles the emulator's self-test)",
+        present: || process::find_program(&[emulator::CLANG]).is_some(),
+        source: Source::Packages(&[emulator::CLANG]),
+    },
+    Item {
+        what: "qemu-hexagon with HVX float (runs what is built for phones)",
+        present: emulator::is_ready,
+        source: Source::Recipe("the emulator", emulator::prepare),
+    },
+];
+
 const CROSS: &[Item] = &[
     Item {
         what: "gcc for arm64 (links host programs)",
@@ -186,6 +230,7 @@ impl Set {
             Self::Oracle => ORACLE,
             Self::Fuzz => FUZZ,
             Self::Hexagon => HEXAGON,
+            Self::Emulator => EMULATOR,
             Self::Cross => CROSS,
             Self::Downloads => DOWNLOADS,
             Self::Deny => DENY,
@@ -232,11 +277,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 pub fn ensure(set: Set) -> Result<()> {
     let absent = || set.items().iter().filter(|item| !(item.present)());
     let (mut components, mut packages, mut crates) = (Vec::new(), Vec::new(), Vec::new());
+    let mut recipes = Vec::new();
     for item in absent() {
         match item.source {
             Source::Component(component, _) if cargo_is_rustups() => components.push(component),
             Source::Component(_, names) | Source::Packages(names) => packages.extend(names),
             Source::Crate(name, version) => crates.push((name, version)),
+            Source::Recipe(_, recipe) => recipes.push(recipe),
         }
     }
     if !components.is_empty() {
@@ -253,6 +300,7 @@ pub fn ensure(set: Set) -> Result<()> {
         eprintln!("setup: {}", process::typed(&install));
         process::run(&mut install)?;
     }
+    recipes.into_iter().try_for_each(|recipe| recipe())?;
     match absent().next() {
         None => Ok(()),
         Some(item) => Err(Failure::unusable(
@@ -287,6 +335,16 @@ fn with_nightly_hint(set: Set, failure: Failure) -> Failure {
 /// Whether the cargo that runs us was started by rustup, which then brings the components.
 fn cargo_is_rustups() -> bool {
     std::env::var_os("RUSTUP_TOOLCHAIN").is_some() && process::find_program(&["rustup"]).is_some()
+}
+
+/// Whether all of these programs are on `PATH`.
+fn has_all(names: &[&str]) -> bool {
+    names.iter().all(|name| process::find_program(&[name]).is_some())
+}
+
+/// Whether a program runs with these arguments, and is content.
+fn runs(program: &str, arguments: &[&str]) -> bool {
+    process::output(Command::new(program).args(arguments)).is_some()
 }
 
 /// Whether the compiler has its library for arm64.

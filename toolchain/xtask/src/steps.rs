@@ -40,20 +40,26 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "hexagon",
-        about: "image and skels build, and the skels are what a DSP loads",
+        about: "images and skels build, and the skels are what a DSP loads",
         needs: &[Set::Base, Set::Hexagon],
         command: || process::xtask(&["hexagon"]),
     },
     Step {
+        name: "emulator",
+        about: "the emulator with HVX float has the results that are known of its instructions",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        command: || process::xtask(&["emulator"]),
+    },
+    Step {
         name: "packets",
         about: "kernels take as many packets as expected",
-        needs: &[Set::Base, Set::Hexagon],
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         command: || process::xtask(&["packets"]),
     },
     Step {
         name: "unit",
         about: "unit and integration tests of every crate, device qemu included (after hexagon)",
-        needs: &[Set::Base, Set::Hexagon],
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         command: || {
             let mut command = cargo("test --workspace");
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
@@ -102,6 +108,18 @@ pub const STEPS: &[Step] = &[
         about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
         needs: &[Set::Base, Set::Hexagon, Set::Oracle],
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
+    },
+    Step {
+        name: "conformance-v73",
+        about: "the same cases as code for v73, with its HVX float: against ggml's own result",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
+    },
+    Step {
+        name: "conformance-v79",
+        about: "the same for v79, whose floats have bits outside of the registers",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v79", "--quiet"]),
     },
     Step {
         name: "tokenizers",
@@ -153,6 +171,10 @@ mod tests {
     fn names_are_unique_words() {
         let names: HashSet<_> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), STEPS.len());
-        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+        assert!(
+            names
+                .iter()
+                .all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'))
+        );
     }
 }

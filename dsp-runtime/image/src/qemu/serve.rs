@@ -36,9 +36,24 @@ pub(super) fn failed(what: &'static str) -> impl Fn(Errno) -> Failure {
     move |Errno(errno)| Failure { code: 1, what, errno }
 }
 
+/// The system, with the processor's engines.
+#[cfg(target_feature = "hvx-qfloat")]
+fn platform(files: &str) -> LinuxPlatform<'_> {
+    use crate::user_dma::{UserDma, channel};
+    use hexflash_dsp::platform::linux::now_ns;
+    static ENGINE: UserDma = UserDma { now_us: || now_ns() / 1000 };
+    LinuxPlatform::new(files).with_engines(|worker| channel(&ENGINE, worker))
+}
+
+/// The system alone: this processor has no engines.
+#[cfg(not(target_feature = "hvx-qfloat"))]
+fn platform(files: &str) -> LinuxPlatform<'_> {
+    LinuxPlatform::new(files)
+}
+
 /// Serves until the host says stop, and then ends the process; returns only what is wrong before that.
 pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
-    let platform = LinuxPlatform::new(files);
+    let platform = platform(files);
     let fd = Fd(fd.parse().map_err(|_| unusable("the file's number is not a number"))?);
     let file =
         platform.map_file(fd, QUEUE_OFFSET as u64).map_err(failed("cannot map the first shared file"))?;
@@ -52,6 +67,7 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
         0 => DmaMode::AtOnce,
         1 => DmaMode::AtWait,
         2 => DmaMode::OutOfOrder,
+        4 if cfg!(target_feature = "hvx-qfloat") => DmaMode::Engine,
         _ => return Err(unusable("no such DMA mode")),
     };
     let workers = config.threads as usize;

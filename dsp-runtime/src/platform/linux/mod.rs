@@ -17,6 +17,7 @@ use sys::Call;
 pub use sys::Errno;
 
 use super::{CacheOp, Platform};
+use crate::dma::Channel;
 
 /// Pages of the emulated machine; guards are one page.
 const PAGE: usize = FILE_ALIGN as usize;
@@ -34,12 +35,22 @@ const STACK: usize = 512 << 10;
 pub struct LinuxPlatform<'a> {
     /// The host's directory of open files.
     files: &'a str,
+    engines: Engines,
 }
+
+/// The DMA engine of each worker, where the processor has engines.
+type Engines = fn(usize) -> Option<Channel>;
 
 impl<'a> LinuxPlatform<'a> {
     /// A platform that finds shared files in the directory `files`.
     pub const fn new(files: &'a str) -> Self {
-        Self { files }
+        Self { files, engines: |_| None }
+    }
+
+    /// The same on a processor that has DMA engines.
+    #[must_use]
+    pub const fn with_engines(self, engines: Engines) -> Self {
+        Self { engines, ..self }
     }
 
     /// Maps the first `size` bytes of a file: to read and write, or only to read where the host allows no
@@ -82,6 +93,16 @@ impl<'a> LinuxPlatform<'a> {
     }
 }
 
+/// Monotonic nanoseconds.
+pub fn now_ns() -> u64 {
+    const MONOTONIC: u32 = 1;
+    // The emulator's timespec is two 32-bit words.
+    let mut time = [0_u32; 2];
+    // SAFETY: the system writes two 32-bit words at the second argument, which are those of `time`.
+    let _ = unsafe { sys::call(Call::ClockGettime, [MONOTONIC, (&raw mut time) as u32, 0, 0, 0, 0]) };
+    u64::from(time[0]) * 1_000_000_000 + u64::from(time[1])
+}
+
 impl Platform for LinuxPlatform<'_> {
     fn futex_wait(&self, word: &AtomicU32, expected: u32) {
         const WAIT: u32 = 0;
@@ -97,12 +118,11 @@ impl Platform for LinuxPlatform<'_> {
     }
 
     fn now_ns(&self) -> u64 {
-        const MONOTONIC: u32 = 1;
-        // The emulator's timespec is two 32-bit words.
-        let mut time = [0_u32; 2];
-        // SAFETY: the system writes two 32-bit words at the second argument, which are those of `time`.
-        let _ = unsafe { sys::call(Call::ClockGettime, [MONOTONIC, (&raw mut time) as u32, 0, 0, 0, 0]) };
-        u64::from(time[0]) * 1_000_000_000 + u64::from(time[1])
+        now_ns()
+    }
+
+    fn dma(&self, worker: usize) -> Option<Channel> {
+        (self.engines)(worker)
     }
 
     // Time means nothing under emulation; packets are exact. Those of the thread that dispatches: with one

@@ -50,6 +50,42 @@ fn nothing_outlives_a_killed_host() {
     }
 }
 
+/// A file with the header of an image for v73, and one that calls itself the emulator and is not ours.
+#[test]
+fn float_code_is_not_given_to_a_stock_emulator() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let (image, stock) = (dir.path().join("image"), dir.path().join("qemu-hexagon"));
+    let mut header = [0; 52];
+    header[..4].copy_from_slice(b"\x7fELF");
+    header[36] = 0x73;
+    std::fs::write(&image, header).unwrap();
+    std::fs::write(&stock, "#!/bin/sh\necho 'qemu-hexagon version 10.0.13 (Debian)'\n").unwrap();
+    std::fs::set_permissions(&stock, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |arch: &str| {
+        let mut run = command(&["run", "--device", "qemu", "--arch", arch, "-n", "1", "-m"]);
+        run.arg(model("tiny-hybrid-q8_0.gguf")).arg("x");
+        let output = run.env("HEXFLASH_QEMU_IMAGE", &image).env("HEXFLASH_QEMU", &stock).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = run("v73");
+    assert!(text.contains("is a stock emulator") && text.contains("cargo xtask setup emulator"), "{text}");
+    let text = run("v79");
+    assert!(text.contains("is an image for v73, not for v79"), "{text}");
+}
+
+#[test]
+fn only_the_emulator_has_a_choice_of_architectures() {
+    for (arguments, words) in [
+        (["--device", "inproc", "--arch", "v73"], "device inproc has no choice of an architecture (--arch)"),
+        (["--device", "qemu", "--arch", "v68"], "the versions are v67, v73, v75, v79, v81"),
+    ] {
+        let outcome = super::support::run(&[&arguments[..], &["-n", "1", "x"]].concat());
+        assert!(outcome.code == Some(2) && outcome.stderr.contains(words), "{outcome:?}");
+    }
+}
+
 #[test]
 fn what_is_missing_is_named_with_a_remedy() {
     let run = |name: &str, value: &str| {

@@ -1,8 +1,12 @@
 //! `qemu`: the DSP runtime as Hexagon machine code, under qemu-hexagon in user mode.
 //!
+//! The image is that of v67, which computes as `inproc` does, to the bit, or of one of the versions that
+//! phones have.
+//!
 //! The queue, the messages and the programs are those of every device. Shared memory is files without a name;
 //! the doorbells are futexes in them. Weights are copied into such a file, sealed against writing.
 
+mod executables;
 mod file;
 mod process;
 
@@ -18,12 +22,13 @@ use hexflash_dsp::dma::DmaMode;
 use rustix::thread::futex;
 use zerocopy::IntoBytes;
 
+use self::executables::Executables;
 use self::file::{SealedFile, SharedFile};
-use self::process::{Executables, Process};
+use self::process::Process;
 use super::sessions::{DeviceSession, not_mapped};
 use super::slots::BufferIds;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    Arch, Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, inproc, queue_ends,
 };
 
@@ -45,8 +50,10 @@ pub struct Settings {
     pub threads: usize,
     /// Bytes of VTCM.
     pub vtcm_bytes: usize,
-    /// When the software DMA engine executes.
+    /// When the software DMA engine executes; or that the processor's own engines do, which v67 has not.
     pub dma: DmaMode,
+    /// What the image must be built for; `None` for v67, or whatever the image is that the environment names.
+    pub arch: Option<Arch>,
 }
 
 impl Settings {
@@ -56,7 +63,7 @@ impl Settings {
     /// [`DeviceError::Setting`].
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let inproc::Settings { threads, vtcm_bytes, dma, .. } = inproc::Settings::from_options(options)?;
-        Ok(Self { threads, vtcm_bytes, dma })
+        Ok(Self { threads, vtcm_bytes, dma, arch: options.arch })
     }
 
     fn config(self) -> GuestConfig {
@@ -74,7 +81,7 @@ impl Settings {
                 DmaMode::OutOfOrder => 2,
                 // For counting, in the guest alone: it refuses to serve with it.
                 DmaMode::Never => 3,
-                // The emulator has no engines: it refuses this, too.
+                // On processors that have engines.
                 DmaMode::Engine => 4,
             },
             stop: 0,
@@ -107,6 +114,14 @@ pub struct Qemu {
     next_seq: u64,
 }
 
+/// What the image is built for that these settings start.
+///
+/// # Errors
+/// No emulator or image.
+pub fn arch(settings: Settings) -> Result<Arch, DeviceError> {
+    Ok(Executables::find(settings.arch)?.arch)
+}
+
 /// Runs the image's check of its vector operations against their definitions.
 ///
 /// # Errors
@@ -115,9 +130,10 @@ pub fn check() -> Result<(), DeviceError> {
     let unavailable = |reason| DeviceError::Unavailable {
         device: "qemu",
         reason,
-        remedy: "the emulator or the image is broken: build it again, or use another qemu-hexagon",
+        remedy: "the emulator or the image is broken: build it again, or use another qemu-hexagon".to_owned(),
     };
-    let outcome = Executables::find()?.check().map_err(|error| unavailable(error.to_string()))?;
+    let outcome =
+        Executables::find(Some(Arch::V67))?.check().map_err(|error| unavailable(error.to_string()))?;
     outcome.map_err(unavailable)
 }
 
@@ -135,10 +151,17 @@ impl Qemu {
     /// # Errors
     /// No emulator or image, or one that does not start.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
-        let programs = Executables::find()?;
+        let programs = Executables::find(settings.arch)?;
+        if settings.dma == DmaMode::Engine && !programs.arch.has_engines() {
+            return Err(DeviceError::Unavailable {
+                device: "qemu",
+                reason: format!("{} has no DMA engines", programs.arch),
+                remedy: "choose v73 or a later version, or DMA in software".to_owned(),
+            });
+        }
         let info = DeviceInfo {
             name: "qemu".to_owned(),
-            description: super::describe("qemu").to_owned(),
+            description: format!("{}, {}", super::describe("qemu"), programs.arch),
             threads: settings.threads as u32,
             vtcm_bytes: settings.vtcm_bytes as u32,
             sessions: 1,

@@ -1,4 +1,4 @@
-//! The emulator as a child process: how it is found, started, watched and ended.
+//! The emulator as a child process: how it is started, watched and ended.
 //!
 //! A thread of its own starts the child and waits for it. The child is told to die with that thread, which
 //! lives as long as the child does unless this whole process is killed: so no emulator outlives its host.
@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -18,68 +17,13 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use super::super::DeviceError;
+use super::executables::Executables;
 
+/// When the emulator's DMA engines move data. Ours move nothing before the program looks for it, so that one
+/// that forgets to wait reads what was there before.
+const DMA: &str = "HEXAGON_DMA";
 /// Bytes of the child's last words that an error shows.
 const LAST_WORDS: u64 = 600;
-
-/// Emulator and image.
-#[derive(Clone, Debug)]
-pub(super) struct Executables {
-    emulator: PathBuf,
-    image: PathBuf,
-}
-
-impl Executables {
-    /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else the emulator on `PATH`, and the
-    /// image beside this program or where `cargo xtask hexagon` puts it.
-    pub(super) fn find() -> Result<Self, DeviceError> {
-        let unavailable =
-            |reason: String, remedy| DeviceError::Unavailable { device: "qemu", reason, remedy };
-        let emulator = match env::var_os("HEXFLASH_QEMU").map(PathBuf::from) {
-            Some(path) if path.is_file() => path,
-            Some(path) => {
-                let reason = format!("HEXFLASH_QEMU names {}, which is no file", path.display());
-                return Err(unavailable(reason, "set it to the path of qemu-hexagon, or unset it"));
-            }
-            None => env::var_os("PATH")
-                .and_then(|path| {
-                    env::split_paths(&path).map(|dir| dir.join("qemu-hexagon")).find(|file| file.is_file())
-                })
-                .ok_or_else(|| {
-                    let remedy = "install it (Debian: qemu-user; in a checkout: cargo xtask setup hexagon)";
-                    unavailable("qemu-hexagon is not on PATH".to_owned(), remedy)
-                })?,
-        };
-        let image = match env::var_os("HEXFLASH_QEMU_IMAGE").map(PathBuf::from) {
-            Some(path) if path.is_file() => path,
-            Some(path) => {
-                let reason = format!("HEXFLASH_QEMU_IMAGE names {}, which is no file", path.display());
-                return Err(unavailable(reason, "set it to the path of hexflash-v67, or unset it"));
-            }
-            None => Self::image().ok_or_else(|| {
-                let reason = "the emulator's image hexflash-v67 is not there".to_owned();
-                unavailable(reason, "build it (cargo xtask hexagon --arch v67), or set HEXFLASH_QEMU_IMAGE")
-            })?,
-        };
-        Ok(Self { emulator, image })
-    }
-
-    /// Has the image check its vector operations; gives what it says against them.
-    pub(super) fn check(&self) -> io::Result<Result<(), String>> {
-        let output =
-            Command::new(&self.emulator).arg(&self.image).arg("check").stdin(Stdio::null()).output()?;
-        let words = || format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-        Ok(if output.status.success() { Ok(()) } else { Err(words()) })
-    }
-
-    /// This program lies in TARGET/PROFILE or TARGET/PROFILE/deps, the image in TARGET/hexagon.
-    fn image() -> Option<PathBuf> {
-        let program = env::current_exe().ok()?;
-        let beside = program.with_file_name("hexflash-v67");
-        let built = program.ancestors().skip(1).take(4).map(|dir| dir.join("hexagon/hexflash-v67"));
-        std::iter::once(beside).chain(built).find(|file| file.is_file())
-    }
-}
 
 /// What is known of a child.
 #[derive(Debug, Default)]
@@ -111,7 +55,8 @@ impl Process {
         let failed = |source: io::Error| DeviceError::Unavailable {
             device: "qemu",
             reason: format!("{} cannot be started ({source})", programs.emulator.display()),
-            remedy: "see that it runs by itself, and that this machine has memory and processes left",
+            remedy: "see that it runs by itself, and that this machine has memory and processes left"
+                .to_owned(),
         };
         // Kept in memory, and read when the child has ended.
         let words = rustix::fs::memfd_create("hexflash-messages", rustix::fs::MemfdFlags::CLOEXEC);
@@ -119,6 +64,9 @@ impl Process {
         let mut command = Command::new(&programs.emulator);
         let host = std::process::id();
         command.arg(&programs.image).args(["serve", &format!("/proc/{host}/fd"), &fd.to_string()]);
+        if env::var_os(DMA).is_none() {
+            command.env(DMA, "late");
+        }
         command.stdin(Stdio::null());
         command.stdout(words.try_clone().map_err(failed)?).stderr(words.try_clone().map_err(failed)?);
         // Ctrl-C is for the host, which then ends the child.

@@ -128,6 +128,15 @@ impl LabDevice {
     fn is_exclusive(&self) -> bool {
         self.device == "htp"
     }
+
+    /// Whether its sums and products are not IEEE's, so that its bits are not those of `inproc`.
+    fn rounds_in_its_own_way(&self) -> Result<bool, DeviceError> {
+        match self.device.as_str() {
+            #[cfg(target_os = "linux")]
+            "qemu" => Ok(qemu::arch(qemu::Settings::from_options(&self.options)?)?.has_float()),
+            _ => Ok(false),
+        }
+    }
 }
 
 /// A device with memory.
@@ -206,23 +215,16 @@ pub struct Lab {
 
 impl Lab {
     /// Opens a device. With several settings the cases take turns, or each runs in all of them if `each`.
-    /// `own_rounding` says that the device's sums and products are not IEEE's, so that its bits are not those
-    /// of `inproc`.
     ///
     /// # Errors
     /// What the device says.
-    pub fn open(
-        place: LabDevice,
-        settings: &[Setting],
-        each: bool,
-        own_rounding: bool,
-    ) -> Result<Self, DeviceError> {
+    pub fn open(place: LabDevice, settings: &[Setting], each: bool) -> Result<Self, DeviceError> {
         let twin = inproc::Settings {
             isa: Isa::Portable,
             dma: DmaMode::AtOnce,
             ..inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?
         };
-        let twin = match own_rounding {
+        let twin = match place.rounds_in_its_own_way()? {
             true => None,
             false => Some(LabMemory::new(Box::new(inproc::Inproc::with_settings(twin)?))),
         };

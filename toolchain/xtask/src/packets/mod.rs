@@ -1,9 +1,9 @@
 //! `cargo xtask packets`: what kernels cost, in packets of the Hexagon processor.
 //!
 //! The emulator counts packets, instructions and HVX instructions of a thread exactly, so the counts of a
-//! kernel are the same on every machine. Three builds are counted: the emulator's image (v67, scalar float)
-//! as it runs, and the code of v73 and of v79 with HVX float, which the emulator lacks: there each float
-//! instruction is replaced by an integer one ([`neutral`]). Packets are no cycles: nothing stalls in them.
+//! kernel are the same on every machine. Three builds are counted: the image that any emulator runs (v67,
+//! scalar float), and those of v73 and of v79, the two families of HVX float, under the emulator that has it.
+//! Packets are no cycles: nothing stalls in them.
 //!
 //! `toolchain/packets.json` holds the counts that are expected. A difference of more than 2 % fails, a gain
 //! too: the commit that makes it updates the file (`--update`), so that the history says what made a kernel
@@ -11,20 +11,19 @@
 
 mod baseline;
 mod cases;
-mod neutral;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use clap::ValueEnum;
 use regex::Regex;
 
+use crate::emulator;
 use crate::failure::{Failure, Result};
 use crate::hexagon::{self, Arch, Product};
 use crate::process;
 use crate::setup::{self, Set};
-use crate::toolchain::Toolchain;
 use baseline::Baseline;
 use cases::{CASES, Case};
 
@@ -34,7 +33,7 @@ pub struct Arguments {
     /// Only the cases whose name this regular expression finds something in
     #[arg(long, value_name = "RE")]
     op: Option<String>,
-    /// Only this build: v67 as the emulator runs it, or v73 or v79 with their float instructions replaced
+    /// Only this build
     #[arg(long, value_enum)]
     build: Option<Build>,
     /// Print JSON instead of a table
@@ -48,9 +47,9 @@ pub struct Arguments {
 /// A build that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum Build {
-    /// The emulator's image, with scalar float
+    /// Scalar float, under any emulator
     V67,
-    /// The code of phones, with HVX float
+    /// The code of phones, with HVX float, under the emulator that has it
     V73,
     /// The same, with HVX float that hides bits from all other instructions
     V79,
@@ -75,13 +74,17 @@ impl Build {
         }
     }
 
-    /// Builds the image that the emulator can run.
-    fn image(self, toolchain: &Toolchain) -> Result<PathBuf> {
-        let image = hexagon::build(toolchain, self.arch(), Product::Image)?;
-        match self {
-            Self::V67 => Ok(image),
-            Self::V73 | Self::V79 => neutral::neutralise(&image, self.arch().attributes()),
-        }
+    /// The emulator that runs it, without the image.
+    fn emulator(self) -> Result<Command> {
+        Ok(match self {
+            Self::V67 => {
+                let mut stock = Command::new("qemu-hexagon");
+                stock.args(["-cpu", "v67"]);
+                stock
+            }
+            // The image says for which processor it is.
+            Self::V73 | Self::V79 => Command::new(emulator::path()?),
+        })
     }
 }
 
@@ -140,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen.is_empty() {
         return Err(Failure::unusable("no case has such a name", "leave --op out to see all of them"));
     }
-    for set in [Set::Base, Set::Hexagon] {
+    for set in [Set::Base, Set::Hexagon, Set::Emulator] {
         setup::ensure(set)?;
     }
     let toolchain = hexagon::toolchain(None)?;
@@ -149,9 +152,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         if arguments.build.is_some_and(|only| only != build) {
             continue;
         }
-        let image = build.image(&toolchain)?;
+        let image = hexagon::build(&toolchain, build.arch(), Product::Image)?;
         for case in chosen.iter().filter(|case| build.counts(case)) {
-            outcomes.push(Outcome { build, case, workers: count(&image, case)? });
+            outcomes.push(Outcome { build, case, workers: count(build.emulator()?, &image, case)? });
         }
     }
     if arguments.json {
@@ -180,10 +183,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ))
 }
 
-/// Runs a case under the emulator.
-fn count(image: &Path, case: &Case) -> Result<Vec<Counts>> {
-    let mut emulator = Command::new("qemu-hexagon");
-    emulator.args(["-cpu", "v67"]).arg(image).args(case.arguments());
+/// Runs a case under an emulator.
+fn count(mut emulator: Command, image: &Path, case: &Case) -> Result<Vec<Counts>> {
+    emulator.arg(image).args(case.arguments());
     let typed = process::typed(&emulator);
     let lines = process::output(&mut emulator)
         .ok_or_else(|| Failure::failed(format!("`{typed}` failed"), "run it to see its message"))?;
