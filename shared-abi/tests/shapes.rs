@@ -536,7 +536,7 @@ fn flash_attn_appends_no_more_rows_than_the_step_has_tokens() {
 /// Caches shorter than the context are rings: they need a window, whole tiles, and room for a step.
 #[test]
 fn flash_attn_rings() {
-    let ring = |op, n: u32, window: u32| {
+    let ring_of = |keys: DType, op, n: u32, window: u32| {
         let mut case = valid(op);
         case.header.n_ctx = 1000;
         let caches = if op == Op::FlashAttnExt {
@@ -549,8 +549,10 @@ fn flash_attn_rings() {
         for cache in caches {
             case.reshape(cache, [64, n, 1, 1]);
         }
+        case.retype(caches[0], keys);
         case.check().map_err(|fault| (fault.code, fault.detail))
     };
+    let ring = |op, n, window| ring_of(DType::F16x32, op, n, window);
     let refused = Err((ErrorCode::BadShape, 1));
     // Rows of a step: 4.
     for (n, most) in [(32, 29), (64, 61), (992, 989)] {
@@ -559,6 +561,14 @@ fn flash_attn_rings() {
             assert_eq!(ring(Op::FlashAttnExt, n, window), refused, "{n} positions, window of {window}");
         }
         assert_eq!(ring(Op::KvAppend, n, 0), Ok(()));
+    }
+    // Keys that are shares of their strip's first one need that as long as they are seen.
+    let rotated = |n, window| ring_of(DType::Q4RCache, Op::FlashAttnExt, n, window);
+    for (n, most) in [(64, 30), (992, 958)] {
+        assert_eq!(rotated(n, most), Ok(()));
+        for window in [most + 1, 0, u32::MAX] {
+            assert_eq!(rotated(n, window), refused, "{n} rotated positions, window of {window}");
+        }
     }
     for n in [1, 4, 31, 33] {
         assert_eq!(ring(Op::KvAppend, n, 0), Err((ErrorCode::BadShape, OUT as u32)));

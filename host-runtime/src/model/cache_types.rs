@@ -15,7 +15,7 @@ pub enum CacheType {
     F16,
     /// ggml's Q8_0, a scale per 32 values: 8.5 bits.
     Q8_0,
-    /// Rotated vectors, 4 bits per value and a scale for all of a head: 4.125 to 5 bits.
+    /// Rotated vectors, 4 bits per value and 32 for all of a head: 4.125 to 5 bits.
     Q4R,
 }
 
@@ -47,6 +47,14 @@ impl CacheType {
             Self::F16 => DType::F16,
             Self::Q8_0 => DType::Q8_0Cache,
             Self::Q4R => DType::Q4RCache,
+        }
+    }
+
+    /// Whether keys are held as shares of the first one of their strip, which must be there as long as they.
+    pub(super) const fn needs_first_of_strip(self) -> bool {
+        match self {
+            Self::F16 | Self::Q8_0 => false,
+            Self::Q4R => true,
         }
     }
 

@@ -217,10 +217,13 @@ impl KeptPlanner {
     }
 
     /// Positions of a KV ring for queries that see `window` positions: those, and the rows of the widest
-    /// step, in whole tiles. `None` if there is no window (0), or if the KV ring is not shorter than the
-    /// context. Drafts have none: several tokens enter their caches late.
+    /// step, in whole tiles; more where keys need the first one of their strip, seen or not. `None` if there
+    /// is no window (0), or if the KV ring is not shorter than the context. Drafts have none: several tokens
+    /// enter their caches late.
     pub(super) fn kv_ring(&mut self, scope: Scope, window: u32) -> Option<u32> {
         let rows = self.kv_ring_rows.filter(|_| window > 0 && !scope.is_draft())?;
+        let held = if self.caches.keys.needs_first_of_strip() { TILE_ROWS as u32 - 1 } else { 0 };
+        let window = window.checked_add(held)?;
         let n = window.checked_add(rows)?.checked_next_multiple_of(TILE_ROWS as u32)?;
         let n = Some(n).filter(|&n| n < self.layout.n_ctx)?;
         let slack = self.layout.kv_ring_slack.get_or_insert(u32::MAX);

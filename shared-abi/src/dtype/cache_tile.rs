@@ -13,12 +13,15 @@
 //!
 //! * `Q8_0_CACHE`: codes are i8. A group is two tiles and a vector of scales s, f16 as in ggml's Q8_0: word r
 //!   belongs to position r, its low half to the even tile and its high half to the odd one.
-//! * `Q4_R_CACHE`: a group is one tile. Behind the last one is a vector of scales s, f32: word r belongs to
-//!   position r, for all of the head. What it holds is not the vector of the head itself but its rotation;
-//!   see `kernels/flash_attn/format/q4_r.rs` of the DSP side.
+//! * `Q4_R_CACHE`: a group is one tile. Behind the last one is a vector whose word r belongs to position r,
+//!   for all of the head. Of a value it is the scale s, f32. Of a key, the low [`Q4_R_SHARE_BITS`] bits are
+//!   an integer g, signed, and the others those of an f32 s whose low bits are zero. The key is s
+//!   [`Q4_R`]\[code\] plus g / [`Q4_R_SHARES`] of the strip's first key, whose own g is 0. What the cache
+//!   holds is not the vectors of the head themselves but their rotations; see
+//!   `kernels/flash_attn/format/q4_r.rs` of the DSP side.
 //!
 //! A scale per head would need only half a vector as f16. A strip is made of whole vectors, though, so that
-//! f32 costs nothing, loses nothing and holds any norm.
+//! f32 costs nothing, holds any norm and has bits to spare.
 
 use super::{TILE_K, TILE_ROWS, TileGroup};
 use crate::VECTOR_BYTES;
@@ -30,6 +33,12 @@ use crate::VECTOR_BYTES;
 /// deviation, ±0.1284, 0.3880, 0.6568, 0.9423, 1.2562, 1.6180, 2.0690 and 2.7326. Rounded to multiples of
 /// 2.7326 / 127 they fit a byte, which makes the error larger by less than a hundredth.
 pub const Q4_R: [i8; 16] = [6, 18, 31, 44, 58, 75, 96, 127, -6, -18, -31, -44, -58, -75, -96, -127];
+
+/// Bits of the word of a key in `Q4_R_CACHE` that say how much of the strip's first key is added.
+pub const Q4_R_SHARE_BITS: u32 = 8;
+
+/// What they count: the first key, times this, once.
+pub const Q4_R_SHARES: f32 = 64.0;
 
 /// Two tiles of bytes and a vector of scales.
 pub(super) const Q8_0_GROUP: TileGroup =

@@ -5,7 +5,7 @@ mod cache_tile;
 mod tile;
 
 pub use activation_row::ActivationRow;
-pub use cache_tile::Q4_R;
+pub use cache_tile::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES};
 pub use tile::{IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup};
 
 use crate::wire::Fingerprint;

@@ -88,12 +88,15 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     // else.
     shape(d.fixed_up_to(MAX_HEAD) && t == o.tokens(), Q)?;
     let [_, n, hk, _] = k_cache;
-    shape(k_cache == [d, n, hk, o.slots_of(b)] && reaches(o, n, p.window) && hk.divides(h), K_CACHE)?;
+    // The first key of a strip is a part of the others there, seen or not.
+    let rotated = o.dtype(K_CACHE) == Some(DType::Q4RCache);
+    let beside = if rotated && p.window > 0 { TILE_ROWS as u32 - 1 } else { 0 };
+    let reach = reaches(o, n, p.window.saturating_add(beside));
+    shape(k_cache == [d, n, hk, o.slots_of(b)] && reach && hk.divides(h), K_CACHE)?;
     let dv = v_cache[0];
     shape(dv.fixed_up_to(MAX_HEAD) && v_cache == [dv, n, hk, o.slots_of(b)], V_CACHE)?;
     // A rotated query waits in its row of y.
-    let room = o.dtype(K_CACHE) != Some(DType::Q4RCache) || d.n <= dv.n;
-    shape(holds(o.dtype(K_CACHE), d.n) && room, K_CACHE)?;
+    shape(holds(o.dtype(K_CACHE), d.n) && (!rotated || d.n <= dv.n), K_CACHE)?;
     shape(holds(o.dtype(V_CACHE), dv.n), V_CACHE)?;
     shape(y == [dv, h, t, b], Y)?;
     match (o.optional(K), o.optional(V)) {

@@ -10,7 +10,7 @@ use hexflash::engine::{Engine, EngineOptions, SequenceId, StepRows};
 use hexflash::generate::{Generated, Limits};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
-use hexflash::model::{MAX_VERIFY, Purpose};
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, Purpose};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::testing::state_bytes;
@@ -539,17 +539,30 @@ fn texts_of_short_convolutions_can_be_cut_at_every_token() {
 /// cache for the whole context, and so have texts that were cut.
 #[test]
 fn windows_are_kept_in_rings() {
+    rings(CacheType::F16, 96);
+}
+
+/// Keys that need the first one of their strip have it as long as they are seen.
+#[test]
+fn windows_of_rotated_keys_are_kept_in_rings() {
+    rings(CacheType::Q4R, 128);
+}
+
+/// Compares rings of so many positions with caches for the whole context.
+fn rings(cache: CacheType, ring: u64) {
     const TEXT: usize = 180;
     let dir = tempfile::tempdir().unwrap();
     let gguf = target(dir.path(), GEMMA3, Head::Tied);
     let text: Vec<u32> = (0..TEXT as u32).map(|i| 100 + i * i * 37 % 3000).collect();
-    let options = EngineOptions { batch: 64, speculate: true, ..EngineOptions::default() };
+    let caches = CacheTypes::both(cache);
+    let options = EngineOptions { batch: 64, speculate: true, caches, ..EngineOptions::default() };
     let mut whole = engine_with(&gguf, None, &EngineOptions { whole_windows: true, ..options.clone() });
     let mut engine = engine_with(&gguf, None, &options);
-    // Two layers of four have a window of 20. With the 64 rows of a step that is three tiles.
-    let row = 2 * KV_HEADS * HEAD * 2;
+    // Two layers of four have a window of 20. With the 64 rows of a step that is three tiles, and one more
+    // with 31 positions before the window.
+    let row = KV_HEADS * caches.position_bytes(HEAD as u32, HEAD as u32);
     assert_eq!(whole.kept().bytes(Purpose::Kv), u64::from(CONTEXT) * row * LAYERS);
-    assert_eq!(engine.kept().bytes(Purpose::Kv), (u64::from(CONTEXT) + 96) * row * LAYERS / 2);
+    assert_eq!(engine.kept().bytes(Purpose::Kv), (u64::from(CONTEXT) + ring) * row * LAYERS / 2);
 
     let logits = |engine: &mut Engine| {
         engine.reset();
@@ -568,7 +581,7 @@ fn windows_are_kept_in_rings() {
         write_with_snapshots(&mut sequence, &text, 100);
         sequence.engine_mut().reset_stats();
         sequence.roll_back(n as u32).unwrap();
-        // 96 - 20 positions beside the window, of which the widest step may have used 64.
+        // 76 or 77 positions beside those that are needed, of which the widest step may have used 64.
         let again = if n + 12 >= TEXT { 0 } else { n.div_ceil(64) as u64 };
         assert_eq!(sequence.engine().stats().messages, again, "cut at {n}");
         sequence.decode(7).unwrap();

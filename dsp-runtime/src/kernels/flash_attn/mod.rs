@@ -13,14 +13,16 @@
 //! slope is ALiBi's for head h where `max_bias` > 0, else 1. Query t of a span stands at the span's n_past +
 //! t and sees the keys of its slot up to itself, or up to the span's last token (`Visibility::Block`), fewer
 //! with a window or where the mask is -inf. What a cache holds at other positions, NaN included, has no
-//! influence. At a position that a query sees, a score that is infinite or NaN makes all of its row NaN. (In
-//! ggml NaN does, while infinity takes all the weight.) It is marked by an infinite maximum, because
-//! arithmetic that knows no NaN would go on with a number.
+//! influence, but for the first key of a strip in a format that holds the others as parts of it. At a
+//! position that a query sees, a score that is infinite or NaN makes all of its row NaN. (In ggml NaN does,
+//! while infinity takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows
+//! no NaN would go on with a number.
 //!
 //! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to
-//! multiples of 32, from the first visible one up; within a tile, q.k over d from 0 up; one running maximum
-//! per query; the sum of exponentials per lane, folded at the end; values by position from low to high. Tiles
-//! in which it sees nothing do not touch it. So a query's result depends on its own keys only.
+//! multiples of 32, from the first visible one up; within a tile, q.k over d from 0 up, then what the format
+//! adds; one running maximum per query; the sum of exponentials per lane, folded at the end; values by
+//! position from low to high. Tiles in which it sees nothing do not touch it. So a query's result depends on
+//! its own keys only.
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!

@@ -59,29 +59,31 @@ impl Attend<'_> {
             // widened above, a vector per k, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
-                    self.score::<H, 4>(places, unit, tile, i, &mut mask, weights);
+                    self.score::<H, 4>(places, slot, unit, tile, i, &mut mask, weights);
                     i += 4;
                 } else if i + 2 <= unit.rows {
-                    self.score::<H, 2>(places, unit, tile, i, &mut mask, weights);
+                    self.score::<H, 2>(places, slot, unit, tile, i, &mut mask, weights);
                     i += 2;
                 } else {
-                    self.score::<H, 1>(places, unit, tile, i, &mut mask, weights);
+                    self.score::<H, 1>(places, slot, unit, tile, i, &mut mask, weights);
                     i += 1;
                 }
             }
         }
     }
 
-    /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes.
+    /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes, then what the format adds.
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
-    /// 2. `places.wide` holds the widened tile of K.
+    /// 2. The slot holds the tile of K, and `places.wide` the same, widened.
     /// 3. Rows `i..i + R` are the unit's.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)] // Those of `weigh`, and the rows.
     unsafe fn score<H: Hvx, const R: usize>(
         &self,
         places: AttendMemory,
+        slot: usize,
         unit: &Unit<'_>,
         tile: usize,
         i: usize,
@@ -105,6 +107,8 @@ impl Attend<'_> {
                 x[r] = H::add(x[r], H::mul(keys, H::splat(rows[r].get(k))));
             }
         }
+        // SAFETY: the slot holds the tile of K, as its format stages it (the caller's contract, point 2).
+        unsafe { self.keys.complete_scores::<H, R>(places.slots[slot], d, &mut x) };
         for r in 0..R {
             let state = self.state(places, i + r);
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's

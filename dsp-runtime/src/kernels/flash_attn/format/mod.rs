@@ -88,6 +88,14 @@ pub(super) trait CacheFormat {
     /// [`wide_keys`]\(d).
     unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize);
 
+    /// Makes the scores of a tile's keys from the products of R queries with what
+    /// [`widen_keys`](Self::widen_keys) gave.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `key_tile(d)` bytes, aligned to vectors.
+    #[inline(always)]
+    unsafe fn complete_scores<H: Hvx, const R: usize>(_tile: *const u8, _d: usize, _scores: &mut [H::F; R]) {}
+
     /// Makes `value_vectors(dv)` vectors of floats of each value at `from..to` of a tile.
     ///
     /// # Safety
@@ -117,11 +125,11 @@ pub(super) enum Format {
 
 /// The function of a format.
 macro_rules! of_format {
-    ($format:expr, $function:ident $(::<$h:ident>)? ($($argument:expr),*)) => {
+    ($format:expr, $function:ident $(::<$($h:ident),+>)? ($($argument:expr),*)) => {
         match $format {
-            Format::F16 => F16::$function$(::<$h>)?($($argument),*),
-            Format::Q8_0 => Q8_0::$function$(::<$h>)?($($argument),*),
-            Format::Q4R => Q4R::$function$(::<$h>)?($($argument),*),
+            Format::F16 => F16::$function$(::<$($h),+>)?($($argument),*),
+            Format::Q8_0 => Q8_0::$function$(::<$($h),+>)?($($argument),*),
+            Format::Q4R => Q4R::$function$(::<$($h),+>)?($($argument),*),
         }
     };
 }
@@ -180,6 +188,17 @@ impl Format {
     pub unsafe fn widen_keys<H: Hvx>(self, tile: *const u8, wide: *mut f32, d: usize) {
         // SAFETY: the contract is that of the format's function.
         unsafe { of_format!(self, widen_keys::<H>(tile, wide, d)) }
+    }
+
+    #[inline(always)]
+    pub unsafe fn complete_scores<H: Hvx, const R: usize>(
+        self,
+        tile: *const u8,
+        d: usize,
+        scores: &mut [H::F; R],
+    ) {
+        // SAFETY: the contract is that of the format's function.
+        unsafe { of_format!(self, complete_scores::<H, R>(tile, d, scores)) }
     }
 
     #[inline(always)]

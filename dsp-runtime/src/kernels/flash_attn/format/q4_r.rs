@@ -1,16 +1,21 @@
-//! Rotated 4-bit caches: codes of a normal distribution, and a scale per head and position.
+//! Rotated 4-bit caches: codes of a normal distribution, a scale per head and position, and what keys share.
 //!
 //! A vector is [rotated](super::rotate), so that whatever it was like its coordinates are about normally
 //! distributed, with the same deviation. Each becomes the nearest of sixteen levels that are best for that
-//! distribution ([`Q4_R`]). The scale is the one that gives the levels the length of the vector: s = |x| /
-//! |levels|. (With the deviation in its place, vectors would come out too short, by a hundredth on average,
-//! and all scores with them.)
+//! distribution ([`Q4_R`]), times a scale, which is the best of several for this vector (`Rotated::fit`).
+//!
+//! The keys of a head have much in common: in many models, two thirds of their squares are those of their
+//! mean. What is common to all of them changes no weight, but costs all of them precision. So a key is held
+//! as a share of its *reference*, which is the first key of its strip as that is held, and what is left, in
+//! codes. The scores that a query has with what is left become those of the keys by adding shares of the
+//! reference's score, which is in the same tile. A strip needs no other one, and its first key is there
+//! before the others, so that the bits do not depend on how a text came in steps.
 //!
 //! Nothing is rotated back but the output. A product of two vectors is that of the rotated ones, so queries
 //! are rotated, once per step, in place of all keys; and a sum of rotated values is the rotated sum. (Zandieh
 //! et al., "TurboQuant", arXiv 2504.19874, without its second stage, which makes attention worse.)
 
-use hexflash_abi::dtype::{Q4_R, TILE_K, TILE_ROWS};
+use hexflash_abi::dtype::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES, TILE_K, TILE_ROWS};
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::{DType, VECTOR_BYTES};
 
@@ -29,6 +34,8 @@ const _: () = assert!(codes::strip_bytes(DType::Q4RCache, TILE_K) == TILE_BYTES 
 /// Codes in the low nibbles of a tile; the others are in the high ones.
 const LOW: usize = TILE_ROWS / 2;
 
+const _: () = assert!(Q4_R_SHARE_BITS == 8);
+
 /// The levels, by code.
 static LEVELS: Lookup = Lookup::new({
     let (mut levels, mut i) = ([0; Q4_R.len()], 0);
@@ -39,18 +46,30 @@ static LEVELS: Lookup = Lookup::new({
     levels
 });
 
+/// The part of a key's word that has its share.
+const SHARE_MASK: i32 = (1 << Q4_R_SHARE_BITS) - 1;
+
+/// Sizes of levels: half of them are negative.
+const SIZES: usize = Q4_R.len() / 2;
+
 /// The unit of the levels: 127 stands for so many deviations.
 const LARGEST: f32 = 2.7326;
+
+/// Deviations that are tried, in units of the vector's own. Few coordinates are never quite like a normal
+/// distribution, so that for most vectors levels somewhat closer together or farther apart are better.
+const SPREADS: [f32; 6] = [0.84, 0.91, 0.98, 1.06, 1.15, 1.25];
 
 /// A vector, rotated.
 #[repr(C, align(128))]
 struct Rotated([f32; MAX_HEAD as usize]);
 
 impl Rotated {
+    const NONE: Self = Self([0.0; MAX_HEAD as usize]);
+
     /// Of a row whose length is a multiple of 32.
     #[inline(always)]
     fn of<H: Hvx>(x: Row<'_>) -> Self {
-        let mut rotated = Self([0.0; MAX_HEAD as usize]);
+        let mut rotated = Self::NONE;
         assert!(x.len() <= rotated.0.len());
         for v in 0..x.whole() {
             // SAFETY: `v` is a whole vector of x, which is no longer than the array, by the line above.
@@ -67,61 +86,156 @@ impl Rotated {
         unsafe { H::load(self.0[v * LANES..][..LANES].as_ptr()) }
     }
 
-    /// The sum of the squares of the first `n` vectors.
+    /// The levels of the reference of a strip.
+    ///
+    /// # Safety
+    /// The strip has so many tiles and is valid for reading them.
     #[inline(always)]
-    fn squares<H: Hvx>(&self, n: usize) -> H::F {
-        let mut sum = H::splat(0.0);
+    unsafe fn reference(strip: *const u8, tiles: usize) -> Self {
+        let mut levels = Self::NONE;
+        for (i, level) in levels.0.iter_mut().enumerate().take(tiles * TILE_K) {
+            let (tile, j) = (i / TILE_K * TILE_BYTES, i % TILE_K);
+            // SAFETY: `tile` is one of the strip's (the caller's contract), 4 vectors, in the first word of
+            // which the bytes of the first position are.
+            let byte = unsafe { strip.add(tile + j % LOW / 4 * VECTOR_BYTES + j % 4).read() };
+            *level = f32::from(Q4_R[usize::from(byte >> (j / LOW * 4) & 0xf)]);
+        }
+        levels
+    }
+
+    /// Takes away the share of the reference that leaves least, of the first `n` vectors; which share, in
+    /// parts of [`Q4_R_SHARES`].
+    ///
+    /// # Safety
+    /// The strip has `n` tiles and a vector of scales behind them, and is valid for reading them.
+    #[inline(always)]
+    unsafe fn part_from_reference<H: Hvx>(&mut self, strip: *const u8, n: usize) -> i8 {
+        // SAFETY: the strip has these tiles, and behind them the word of its first position, which is aligned
+        // (the caller's contract).
+        let (reference, word) =
+            unsafe { (Self::reference(strip, n), strip.add(n * TILE_BYTES).cast::<i32>().read()) };
+        let scale = f32::from_bits((word & !SHARE_MASK) as u32);
+        let [mut product, mut power] = [H::splat(0.0); 2];
+        for v in 0..n {
+            let (x, level) = (self.vector::<H>(v), reference.vector::<H>(v));
+            product = H::add(product, H::mul(x, level));
+            power = H::add(power, H::mul(level, level));
+        }
+        // The reference is these levels times the scale.
+        let power = H::splat(scale * H::sum(power));
+        let share = H::div(H::splat(Q4_R_SHARES * H::sum(product)), power);
+        // No share of a reference that is zero, or is none: it was not finite.
+        let share = H::select_gt(power, H::splat(0.0), share, H::splat(0.0));
+        let share = H::max(H::min(share, H::splat(127.0)), H::splat(-127.0));
+        let share = H::max_lane(H::to_float(H::to_int(share)));
+        if share != 0.0 {
+            let factor = H::splat(share * (1.0 / Q4_R_SHARES) * scale);
+            for v in 0..n {
+                let rest = H::sub(self.vector::<H>(v), H::mul(factor, reference.vector::<H>(v)));
+                // SAFETY: a slice of 32 floats is 128 bytes.
+                unsafe { H::store(self.0[v * LANES..][..LANES].as_mut_ptr(), rest) };
+            }
+        }
+        share as i8
+    }
+
+    /// What the levels are to be divided by, and multiplied with again, for the least square error of the
+    /// first `n` vectors: the best of [`SPREADS`], with the factor that is best for the levels it chooses.
+    /// Where the sum of the squares is infinite or NaN, the factor is NaN on any processor.
+    #[inline(always)]
+    fn fit<H: Hvx>(&self, n: usize) -> (H::F, f32) {
+        let mut squares = H::splat(0.0);
         for v in 0..n {
             let x = self.vector::<H>(v);
-            sum = H::add(sum, H::mul(x, x));
+            squares = H::add(squares, H::mul(x, x));
         }
-        H::splat(H::sum(sum))
+        let squares = H::sum(squares);
+        // By floats: what `Hvx::rsqrt` keeps in qfloat would be moved out of the loops, and to the stack,
+        // which from v79 on it does not survive.
+        let mean = H::splat(squares / (n * LANES) as f32);
+        let own = H::mul(math::rsqrt::<H>(mean), H::splat(127.0 / LARGEST));
+        let own = H::splat(H::max_lane(own));
+        let [mut unit, mut scale, mut most] = [H::splat(0.0); 3];
+        for spread in SPREADS {
+            let tried = H::mul(own, H::splat(1.0 / spread));
+            let [mut product, mut power] = [H::splat(0.0); 2];
+            for v in 0..n {
+                let size = size::<H>(self.vector::<H>(v));
+                let level = level::<H>(H::mul(size, tried));
+                product = H::add(product, H::mul(size, level));
+                power = H::add(power, H::mul(level, level));
+            }
+            let product = H::splat(H::sum(product));
+            let factor = H::div(product, H::splat(H::sum(power)));
+            // What the error is smaller than the vector, in squares.
+            let explained = H::mul(product, factor);
+            unit = H::select_gt(explained, most, tried, unit);
+            scale = H::select_gt(explained, most, factor, scale);
+            most = H::select_gt(explained, most, explained, most);
+        }
+        (unit, if squares < f32::INFINITY { H::max_lane(scale) } else { f32::NAN })
     }
 }
 
-/// The codes of coordinates, in units of the levels; and the squares of the levels.
+/// |x|.
 #[inline(always)]
-fn nearest<H: Hvx>(x: H::F) -> (Codes, H::F) {
-    let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
-    let (mut code, mut level) = (H::splat(0.0), H::splat(f32::from(Q4_R[0])));
-    for i in 1..Q4_R.len() / 2 {
-        let border = H::splat((f32::from(Q4_R[i - 1]) + f32::from(Q4_R[i])) / 2.0);
-        code = H::select_gt(size, border, H::splat(i as f32), code);
-        level = H::select_gt(size, border, H::splat(f32::from(Q4_R[i])), level);
+fn size<H: Hvx>(x: H::F) -> H::F {
+    H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)))
+}
+
+/// Between the levels of the sizes `i - 1` and `i`.
+#[inline(always)]
+fn border<H: Hvx>(i: usize) -> H::F {
+    H::splat((f32::from(Q4_R[i - 1]) + f32::from(Q4_R[i])) / 2.0)
+}
+
+/// The levels next to sizes, in units of the levels.
+#[inline(always)]
+fn level<H: Hvx>(size: H::F) -> H::F {
+    let mut level = H::splat(f32::from(Q4_R[0]));
+    for (i, &next) in Q4_R.iter().enumerate().take(SIZES).skip(1) {
+        level = H::select_gt(size, border::<H>(i), H::splat(f32::from(next)), level);
+    }
+    level
+}
+
+/// The codes of coordinates, in units of the levels.
+#[inline(always)]
+fn nearest<H: Hvx>(x: H::F) -> Codes {
+    let (size, mut code) = (size::<H>(x), H::splat(0.0));
+    for i in 1..SIZES {
+        code = H::select_gt(size, border::<H>(i), H::splat(i as f32), code);
     }
     let sign = H::select_gt(H::splat(0.0), x, H::splat(8.0), H::splat(0.0));
-    (Codes::of::<H>(H::to_int(H::add_ieee(code, sign))), H::mul(level, level))
+    Codes::of::<H>(H::to_int(H::add_ieee(code, sign)))
 }
 
-/// Quantizes a row; `write` writes the codes of a tile, of which it gets the first byte.
+/// Quantizes a rotated vector of so many vectors of floats; `write` writes the codes of a tile, of which it
+/// gets the first byte. What it comes to is the scale.
 macro_rules! store {
-    ($place:ident, $x:ident, |$tile:ident, $codes:ident| $write:expr) => {{
-        let (strip, vectors, d) = ($place.strip(), $x.whole(), $x.len());
-        let x = Rotated::of::<H>($x);
-        let squares = x.squares::<H>(vectors);
-        // To a deviation of 127 / LARGEST. (By floats: what `Hvx::rsqrt` keeps in qfloat would be moved out
-        // of the loop over rows, and to the stack, which from v79 on it does not survive.)
-        let mean = H::mul(squares, H::splat(1.0 / d as f32));
-        let unit = H::mul(math::rsqrt::<H>(mean), H::splat(127.0 / LARGEST));
-        let mut levels = H::splat(0.0);
-        for t in 0..vectors {
-            let ($codes, squares) = nearest::<H>(H::mul(x.vector::<H>(t), unit));
-            levels = H::add(levels, squares);
-            let $tile = strip.wrapping_add(t * TILE_BYTES);
+    ($place:ident, $x:ident, $vectors:ident, |$tile:ident, $codes:ident| $write:expr) => {{
+        let (unit, scale) = $x.fit::<H>($vectors);
+        for t in 0..$vectors {
+            let $codes = nearest::<H>(H::mul($x.vector::<H>(t), unit));
+            let $tile = $place.strip().wrapping_add(t * TILE_BYTES);
             $write;
         }
-        // |x| / |levels|: the root of the quotient of their squares.
-        let quotient = H::div(squares, H::splat(H::sum(levels)));
-        let scale = H::max_lane(H::mul(quotient, math::rsqrt::<H>(quotient)));
-        // A sum of squares that is infinite or NaN makes the scale NaN on any processor.
-        let scale = if H::max_lane(squares) < f32::INFINITY { scale } else { f32::NAN };
-        let at = vectors * TILE_BYTES + $place.lane() * 4;
-        // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
-        // x (the caller's contract, point 1), of which this is the word of the lane. It is aligned, and this
-        // worker alone has claimed the head (point 2).
-        unsafe { strip.add(at).cast::<f32>().write(scale) };
-        scale.is_finite()
+        scale
     }};
+}
+
+/// The word of a key behind the tiles: the scale to the nearest number that leaves room for the share. (NaN
+/// stays NaN: it has the highest bit of its mantissa.)
+#[inline(always)]
+fn scale_and_share(scale: f32, share: i8) -> i32 {
+    let nearest = scale.to_bits() as i32 + (1 << (Q4_R_SHARE_BITS - 1));
+    nearest & !SHARE_MASK | i32::from(share) & SHARE_MASK
+}
+
+/// The word of a position behind the tiles of a strip.
+#[inline(always)]
+fn tail(place: Place<'_>, vectors: usize) -> *mut f32 {
+    place.strip().wrapping_add(vectors * TILE_BYTES + place.lane() * 4).cast()
 }
 
 impl CacheFormat for Q4R {
@@ -139,21 +253,36 @@ impl CacheFormat for Q4R {
 
     #[inline(always)]
     unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
+        let (vectors, mut x) = (x.whole(), Rotated::of::<H>(x));
+        let share = if place.lane() == 0 {
+            0
+        } else {
+            // SAFETY: the strip has a tile per vector of x and a vector of scales, because the cache's rows
+            // are as long as x (the caller's contract, point 1). This worker alone has claimed the head
+            // (point 2).
+            unsafe { x.part_from_reference::<H>(place.strip(), vectors) }
+        };
         // Four bytes are a word, in the lane of the position.
-        store!(place, x, |tile, codes| for v in 0..TILE_VECTORS {
+        let scale = store!(place, x, vectors, |tile, codes| for v in 0..TILE_VECTORS {
             let byte = |b: usize| codes.0[4 * v + b] | codes.0[LOW + 4 * v + b] << 4;
             let at = v * VECTOR_BYTES + place.lane() * 4;
             // SAFETY: the strip has this tile (the caller's contract, point 1), 4 vectors of which `v` is
             // one. The word is aligned, and this worker alone has claimed the head (point 2).
             unsafe { tile.add(at).cast::<[u8; 4]>().write([byte(0), byte(1), byte(2), byte(3)]) };
-        })
+        });
+        // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
+        // x (the caller's contract, point 1), of which this is the word of the lane. It is aligned, and this
+        // worker alone has claimed the head (point 2).
+        unsafe { tail(place, vectors).cast::<i32>().write(scale_and_share(scale, share)) };
+        scale.is_finite()
     }
 
     #[inline(always)]
     unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
         // Each dimension is a word, of which the position has half a byte; its neighbour's stays.
         let (byte, shift) = (place.lane() % LOW, place.lane() / LOW * 4);
-        store!(place, x, |tile, codes| for (i, code) in codes.0.iter().enumerate() {
+        let (vectors, x) = (x.whole(), Rotated::of::<H>(x));
+        let scale = store!(place, x, vectors, |tile, codes| for (i, code) in codes.0.iter().enumerate() {
             let at = byte / 4 * VECTOR_BYTES + 4 * i + byte % 4;
             // SAFETY: the strip has this tile (the caller's contract, point 1), a vector per eight positions
             // with a word per dimension. This worker alone has claimed the head (point 2).
@@ -161,7 +290,12 @@ impl CacheFormat for Q4R {
                 let at = tile.add(at);
                 at.write(at.read() & !(0xf << shift) | code << shift);
             }
-        })
+        });
+        // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
+        // x (the caller's contract, point 1), of which this is the word of the lane. It is aligned, and this
+        // worker alone has claimed the head (point 2).
+        unsafe { tail(place, vectors).write(scale) };
+        scale.is_finite()
     }
 
     #[inline(always)]
@@ -175,10 +309,23 @@ impl CacheFormat for Q4R {
         // SAFETY: the staged strip has the tiles of all d dimensions and a vector of scales behind them, and
         // `wide` 32 vectors for each tile (the caller's contract).
         unsafe {
-            let scales = InLanes::<H>(H::load(tile.add(tiles * TILE_BYTES).cast()));
+            let words = H::words(H::load_b(tile.add(tiles * TILE_BYTES)));
+            let scales = InLanes::<H>(H::from_bits(H::and_i(words, H::splat_i(!SHARE_MASK))));
             for t in 0..tiles {
                 widen_tile::<H>(tile.add(t * TILE_BYTES), &scales, wide.add(t * TILE_K * LANES), LANES);
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn complete_scores<H: Hvx, const R: usize>(tile: *const u8, d: usize, scores: &mut [H::F; R]) {
+        // SAFETY: the staged strip has a vector of scales behind the tiles of all d dimensions (the caller's
+        // contract).
+        let words = H::words(unsafe { H::load_b(tile.add(d / TILE_K * TILE_BYTES)) });
+        let shares = H::to_float(H::sar_i::<24>(H::shl_i::<24>(words)));
+        for x in scores {
+            let reference = H::mul(H::lane(&H::lanes(*x), 0), H::splat(1.0 / Q4_R_SHARES));
+            *x = H::add(*x, H::mul(shares, reference));
         }
     }
 
