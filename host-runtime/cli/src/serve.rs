@@ -54,6 +54,9 @@ pub(super) struct Args {
     /// Do not tell at /slots what is being done
     #[arg(long)]
     no_slots: bool,
+    /// Serve no page for browsers at /
+    #[arg(long, alias = "no-ui")]
+    no_webui: bool,
     /// The model's name in answers [default: that of its file]
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
@@ -108,6 +111,7 @@ impl Args {
             grace: Duration::from_secs(self.grace),
             metrics: self.metrics,
             slots: !self.no_slots,
+            page: !self.no_webui,
             ..Options::default()
         })
     }

@@ -42,6 +42,8 @@ pub enum Set {
     Cross,
     /// Fetching published vocabularies and models
     Downloads,
+    /// Trying the server's page: Chromium, and what drives it
+    Browser,
     /// Checking the dependencies: cargo-deny is compiled from source
     Deny,
 }
@@ -171,6 +173,19 @@ const DOWNLOADS: &[Item] = &[
     },
 ];
 
+const BROWSER: &[Item] = &[
+    Item {
+        what: "Chromium (shows the server's page)",
+        present: || process::find_program(&["chromium", "google-chrome", "chrome"]).is_some(),
+        source: Source::Packages(&["chromium"]),
+    },
+    Item {
+        what: "chromedriver (drives Chromium)",
+        present: || process::find_program(&["chromedriver"]).is_some(),
+        source: Source::Packages(&["chromium-driver"]),
+    },
+];
+
 const DENY: &[Item] = &[Item {
     what: "cargo-deny (checks licences, bans and sources of dependencies)",
     present: deny::is_present,
@@ -188,6 +203,7 @@ impl Set {
             Self::Hexagon => HEXAGON,
             Self::Cross => CROSS,
             Self::Downloads => DOWNLOADS,
+            Self::Browser => BROWSER,
             Self::Deny => DENY,
         }
     }

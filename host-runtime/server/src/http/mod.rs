@@ -14,6 +14,7 @@ mod info;
 mod logprobs;
 mod native;
 mod order;
+mod page;
 mod shape;
 mod text;
 mod thoughts;
@@ -28,7 +29,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, MemoryPlan};
 use hexflash::tokenizer::Tokenizer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -55,6 +56,9 @@ struct Model {
     n_embd: u32,
     slots: usize,
     speculates: bool,
+    memory: MemoryPlan,
+    /// The device, in one line.
+    device: String,
     /// Bytes of the longest token.
     longest_token: usize,
     /// Made when first asked for.
@@ -76,6 +80,8 @@ impl App {
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
+            memory: engine.memory().clone(),
+            device: engine.device().info().description.clone(),
             longest_token: longest_token(&card.text.tokenizer),
             grammars: OnceLock::new(),
             card,
@@ -113,8 +119,8 @@ type Shared = State<Arc<App>>;
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let cors = cors(&app.options.cors);
-    Router::new()
-        .route("/health", get(info::health))
+    let page = if app.options.page { page::routes() } else { Router::new() };
+    page.route("/health", get(info::health))
         .route("/v1/health", get(info::health))
         .route("/models", get(info::models))
         .route("/v1/models", get(info::models))

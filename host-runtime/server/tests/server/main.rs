@@ -1,10 +1,12 @@
 //! The server through real sockets, with a real model.
 
 mod answers;
+mod browser;
 mod dense;
 mod errors;
 mod forms;
 mod load;
+mod page;
 mod reuse;
 mod routes;
 mod support;
