@@ -163,12 +163,6 @@ impl Args {
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }
-        say(format_args!(
-            "[{} is ready: {} requests at once, {} tokens each]",
-            card.alias,
-            self.parallel,
-            engine.n_ctx()
-        ));
         Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
     }
 }
@@ -179,6 +173,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let server = Server::bind(options).map_err(|source| CliError::Bind { host, port, source })?;
     let cancel = cancel_on_signals();
     say(format_args!("[listening on http://{}]", server.address()));
+    let server = server.on_ready(|card, engine| {
+        let (n, n_ctx) = (engine.sequences().len(), engine.n_ctx());
+        say(format_args!("[{} is ready: {n} requests at once, {n_ctx} tokens each]", card.alias));
+    });
     match server.run(&cancel, move |cancel| args.load(cancel)) {
         Ok(()) => {
             // Being asked to end is how a server ends: all requests had their answers.

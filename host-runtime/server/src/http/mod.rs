@@ -21,7 +21,7 @@ mod thoughts;
 mod tools;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -88,6 +88,11 @@ impl App {
         };
         // There is one model in the life of a server.
         let _ = self.model.set(model);
+    }
+
+    /// What clients learn of the model, if it is loaded.
+    pub(crate) fn card(&self) -> Option<&Card> {
+        self.model.get().map(|model| &model.card)
     }
 
     /// The model, if it is loaded.
@@ -157,11 +162,13 @@ fn cors(origins: &CorsOrigins) -> CorsLayer {
     CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(headers)
 }
 
-/// The access log.
+/// The access log. The time of a stream is that to its beginning.
 async fn log(request: Request, next: middleware::Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let start = Instant::now();
     let response = next.run(request).await;
-    tracing::info!("{method} {path} {}", response.status().as_u16());
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    tracing::info!("{method} {path} {} {ms:.1} ms", response.status().as_u16());
     response
 }
 
