@@ -5,6 +5,7 @@ mod browser;
 mod dense;
 mod errors;
 mod forms;
+mod fuzz;
 mod load;
 mod page;
 mod reuse;
