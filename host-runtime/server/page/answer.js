@@ -43,7 +43,8 @@ export async function write(conversation, message, settings, signal, grown) {
   Object.assign(message, { state: "running", content: "", thoughts: "", tokens: [], timings: null, error: null });
   let shown = 0;
   try {
-    for await (const chunk of api.events("v1/chat/completions", request(conversation, message, settings), signal)) {
+    const body = request(conversation, message, settings);
+    for await (const chunk of api.events("v1/chat/completions", body, conversation.id, signal)) {
       const choice = chunk.choices?.[0];
       message.content += choice?.delta?.content ?? "";
       message.thoughts += choice?.delta?.reasoning_content ?? "";

@@ -19,7 +19,7 @@ export function onKeyWanted(ask) {
   askForKey = ask;
 }
 
-async function send(path, body, signal) {
+async function send(path, body, { signal, conversation } = {}) {
   for (;;) {
     const key = store.key();
     const headers = {};
@@ -28,6 +28,10 @@ async function send(path, body, signal) {
     }
     if (body) {
       headers["content-type"] = "application/json";
+    }
+    if (conversation) {
+      // For a router in front of several servers.
+      headers["x-conversation-id"] = conversation;
     }
     let response;
     try {
@@ -58,9 +62,9 @@ export async function text(path) {
   return (await send(path)).text();
 }
 
-/** The events of a stream, parsed, until it ends. */
-export async function* events(path, body, signal) {
-  const response = await send(path, body, signal);
+/** The events of a stream of a `conversation`, parsed, until it ends or `signal` does. */
+export async function* events(path, body, conversation, signal) {
+  const response = await send(path, body, { conversation, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let held = "";
   for (;;) {

@@ -44,6 +44,8 @@ pub enum Set {
     Downloads,
     /// Trying the server's page: Chromium, and what drives it
     Browser,
+    /// Several servers behind one address: nginx
+    Router,
     /// Checking the dependencies: cargo-deny is compiled from source
     Deny,
 }
@@ -186,6 +188,13 @@ const BROWSER: &[Item] = &[
     },
 ];
 
+const ROUTER: &[Item] = &[Item {
+    what: "nginx (sends requests to several servers)",
+    // Not on everybody's PATH.
+    present: || Path::new("/usr/sbin/nginx").exists() || process::find_program(&["nginx"]).is_some(),
+    source: Source::Packages(&["nginx-light"]),
+}];
+
 const DENY: &[Item] = &[Item {
     what: "cargo-deny (checks licences, bans and sources of dependencies)",
     present: deny::is_present,
@@ -204,6 +213,7 @@ impl Set {
             Self::Cross => CROSS,
             Self::Downloads => DOWNLOADS,
             Self::Browser => BROWSER,
+            Self::Router => ROUTER,
             Self::Deny => DENY,
         }
     }

@@ -9,6 +9,7 @@ mod fuzz;
 mod load;
 mod page;
 mod reuse;
+mod router;
 mod routes;
 mod support;
 mod thoughts;

@@ -127,6 +127,11 @@ impl TestServer {
         server
     }
 
+    /// A server of somebody else at this address, to be asked like any other.
+    pub fn elsewhere(address: SocketAddr) -> Self {
+        Self { address, cancel: Cancel::default(), thread: None }
+    }
+
     /// A server whose model is loaded when `go` says so.
     pub fn start_late(setup: Setup, go: mpsc::Receiver<()>) -> Self {
         let options = setup.options.clone();
