@@ -70,9 +70,14 @@ function drawList() {
   at("conversations").replaceChildren(...items);
 }
 
-/** Shows a conversation: the one that is being written if it is, which is newer than what was saved. */
+/** A conversation, or `null`. What is being written is newer than what was saved. */
+function find(id) {
+  return running.get(id)?.conversation ?? store.conversation(id);
+}
+
+/** Shows a conversation, or an empty one. */
 function show(id) {
-  shown = running.get(id)?.conversation ?? store.conversation(id) ?? tree.create();
+  shown = find(id) ?? tree.create();
   closeSidebar();
   draw();
   toEnd();
@@ -80,7 +85,11 @@ function show(id) {
 }
 
 function rename(id, item) {
-  const conversation = running.get(id)?.conversation ?? store.conversation(id);
+  const conversation = find(id);
+  if (!conversation) {
+    drawList();
+    return;
+  }
   const field = make("input", { value: conversation.title, maxLength: 100 });
   field.setAttribute("aria-label", "Title");
   const end = (title) => {
@@ -108,7 +117,12 @@ function rename(id, item) {
 }
 
 function remove(id) {
-  const conversation = running.get(id)?.conversation ?? store.conversation(id);
+  const conversation = find(id);
+  if (!conversation) {
+    // Another tab was faster.
+    drawList();
+    return;
+  }
   running.get(id)?.abort.abort();
   store.remove(id);
   if (id === shown.id) {
@@ -285,11 +299,15 @@ function start() {
       saveOrTell(conversation);
     }
   });
-  store.watch(() => {
-    if (!running.has(shown.id) && store.conversation(shown.id)) {
-      shown = store.conversation(shown.id);
+  store.watch((id) => {
+    const now = find(id);
+    if (id === shown.id && now && !running.has(id)) {
+      shown = now;
+      draw();
+    } else if (!document.querySelector("#conversations input")) {
+      // Nobody is typing a title there.
+      drawList();
     }
-    draw();
   });
   show(location.hash.slice(1));
   connect();

@@ -63,11 +63,11 @@ export function remove(id) {
   localStorage.removeItem(CONVERSATION + id);
 }
 
-/** Calls `changed` when another tab has saved or removed something. */
+/** Calls `changed` with the id of a conversation that another tab has saved or removed. */
 export function watch(changed) {
-  addEventListener("storage", (event) => {
-    if (event.key === null || event.key.startsWith(CONVERSATION)) {
-      changed();
+  addEventListener("storage", ({ key }) => {
+    if (key?.startsWith(CONVERSATION)) {
+      changed(key.slice(CONVERSATION.length));
     }
   });
 }
