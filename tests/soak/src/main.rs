@@ -16,6 +16,8 @@ mod run;
 #[cfg(target_os = "linux")]
 mod soak;
 #[cfg(target_os = "linux")]
+mod speed;
+#[cfg(target_os = "linux")]
 mod totals;
 
 #[cfg(target_os = "linux")]

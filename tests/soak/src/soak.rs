@@ -1,6 +1,7 @@
 //! The run: sessions until the time is over, watched.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::load;
 use crate::plan::{Kind, SoakRun};
 use crate::resources::{Memory, resident};
 use crate::run::{self, References};
+use crate::speed;
 use crate::totals::Totals;
 
 /// A session takes seconds; with processes that hang, and are given up after three, a minute.
@@ -43,6 +45,15 @@ struct Arguments {
     /// Try the server instead: eight clients at once, and a device that is killed twice
     #[arg(long, conflicts_with_all = ["from", "device"])]
     server: bool,
+    /// Measure instead what the server costs, and what eight streams gain
+    #[arg(long, conflicts_with_all = ["from", "device", "server"])]
+    speed: bool,
+    /// The model for that; a small one of the repository without it
+    #[arg(short, long, value_name = "FILE", requires = "speed")]
+    model: Option<PathBuf>,
+    /// Tokens of each text for that
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(2..))]
+    tokens: u16,
     /// Report the end as JSON
     #[arg(long)]
     json: bool,
@@ -86,6 +97,11 @@ fn kinds(asked: &[Kind]) -> Result<Vec<Kind>, String> {
 
 fn soak(arguments: &Arguments) -> Result<(), String> {
     let seed = arguments.seed.unwrap_or_else(rand::random);
+    if arguments.speed {
+        let model = arguments.model.clone().unwrap_or_else(|| Model::Q8_0.path());
+        let report = speed::run(&model, usize::from(arguments.tokens))?;
+        return print(&report, arguments.json, speed::Report::print);
+    }
     if arguments.server {
         eprintln!("the server, seed {seed}");
         let report = load::run(arguments.minutes, seed)?;

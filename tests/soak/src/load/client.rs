@@ -57,7 +57,7 @@ fn exchange(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Resul
 }
 
 /// Waits until the model is loaded.
-pub(super) fn wait_until_ready(address: SocketAddr, patience: Duration) -> Result<(), Wrong> {
+pub(crate) fn wait_until_ready(address: SocketAddr, patience: Duration) -> Result<(), Wrong> {
     wait(patience, "the model is not loaded", || Ok(exchange(address, "GET", "/health", b"")?.0 == 200))
 }
 
@@ -79,6 +79,42 @@ fn wait(patience: Duration, what: &str, is_so: impl Fn() -> Result<bool, Wrong>)
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// Sends the body of a completion that streams, and reads what comes; `go_on` gets each piece of text, and
+/// says whether to read another one. The text that was read.
+///
+/// # Errors
+/// The stream has no end, or ends with an error.
+pub(crate) fn read_stream(
+    address: SocketAddr,
+    body: &[u8],
+    mut go_on: impl FnMut(&str) -> bool,
+) -> Result<String, Wrong> {
+    let mut socket = connect(address)?;
+    let request = [head("POST", "/v1/completions", body.len()).as_bytes(), body].concat();
+    socket.write_all(&request).map_err(|error| error.to_string())?;
+    let (mut lines, mut text) = (BufReader::new(socket), String::new());
+    loop {
+        let mut line = String::new();
+        let read = lines.read_line(&mut line).map_err(|error| format!("a stream fell silent: {error}"))?;
+        if read == 0 {
+            return Err(format!("a stream has ended after {text:?}, without an end"));
+        }
+        let Some(data) = line.trim_end().strip_prefix("data: ") else { continue };
+        if data == "[DONE]" {
+            return Ok(text);
+        }
+        let event: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {data}"))?;
+        if !event["error"].is_null() {
+            return Err(format!("a stream has ended with {event}"));
+        }
+        let piece = event["choices"][0]["text"].as_str().unwrap_or_default();
+        text.push_str(piece);
+        if !go_on(piece) {
+            return Ok(text);
+        }
+    }
 }
 
 impl Client {
@@ -153,33 +189,23 @@ impl Client {
     fn stream(&mut self, shared: &Shared, events: Option<usize>, pause: Duration) -> Result<(), Wrong> {
         let wish = self.wish(shared);
         let body = self.body(wish, true);
-        let mut socket = connect(shared.address)?;
-        let request = [head("POST", "/v1/completions", body.len()).as_bytes(), &body].concat();
-        socket.write_all(&request).map_err(|error| error.to_string())?;
-        let (mut lines, mut text, mut seen, mut longest) =
-            (BufReader::new(socket), String::new(), 0, Duration::ZERO);
-        let is_complete = loop {
-            if events == Some(seen) {
-                break false;
-            }
-            let (mut line, start) = (String::new(), Instant::now());
-            let read =
-                lines.read_line(&mut line).map_err(|error| format!("a stream fell silent: {error}"))?;
-            longest = longest.max(start.elapsed());
-            if read == 0 {
-                return Err(format!("a stream has ended after {text:?}, without an end"));
-            }
-            let Some(data) = line.trim_end().strip_prefix("data: ") else { continue };
-            if data == "[DONE]" {
-                break true;
-            }
-            let event: Value = serde_json::from_str(data).map_err(|error| format!("{error}: {data}"))?;
-            if !event["error"].is_null() {
-                return Err(format!("a stream has ended with {event}"));
-            }
-            text.push_str(event["choices"][0]["text"].as_str().unwrap_or_default());
-            seen += 1;
-            std::thread::sleep(pause);
+        let (mut seen, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
+        let mut is_complete = true;
+        let text = if events == Some(0) {
+            // It goes away before anything has come.
+            is_complete = false;
+            let request = [head("POST", "/v1/completions", body.len()).as_bytes(), &body].concat();
+            connect(shared.address)?.write_all(&request).map_err(|error| error.to_string())?;
+            String::new()
+        } else {
+            read_stream(shared.address, &body, |_| {
+                longest = longest.max(last.elapsed());
+                seen += 1;
+                std::thread::sleep(pause);
+                last = Instant::now();
+                is_complete = events != Some(seen);
+                is_complete
+            })?
         };
         if !wish.text.starts_with(&text) || is_complete && text != wish.text {
             return Err(format!("{text:?}, where plain decoding gives {:?}", wish.text));

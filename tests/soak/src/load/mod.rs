@@ -4,7 +4,7 @@
 //! Every text that a client gets must be that of plain decoding; afterwards all sequences are free, memory
 //! has not grown, and the device leaves nothing behind.
 
-mod client;
+pub(crate) mod client;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
