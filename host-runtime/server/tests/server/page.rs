@@ -275,6 +275,8 @@ fn what_an_answer_says_asks_nobody_and_runs_nothing() {
         <script>window.ran = 1</script><iframe src=http://stranger.invalid/c></iframe>\n\
         <style>@import url(http://stranger.invalid/d)</style>\n[x](javascript:window.ran=1) \
         [good](http://stranger.invalid/e)\n\n<svg><image href=http://stranger.invalid/f /></svg>";
+    // What looks like that within code is code.
+    let evil = format!("{evil}\n\n`vec![a](b)`");
     let message = json!({ "id": "m", "parent": null, "role": "assistant", "content": evil, "at": 1 });
     let conversation =
         json!({ "id": "c", "title": "c", "updated": 1, "leaf": "m", "messages": { "m": message } });
@@ -288,6 +290,8 @@ fn what_an_answer_says_asks_nobody_and_runs_nothing() {
         0
     );
     assert_eq!(browser.eval("document.querySelectorAll('.message a[href^=javascript]').length"), 0);
+    assert_eq!(browser.text("document.querySelector('.message code').textContent"), "vec![a](b)");
+    assert_eq!(browser.text("document.querySelector('a[href$=\"a.png\"]').textContent"), "a");
     // Even a script of the page itself could not ask.
     browser.eval("fetch('http://stranger.invalid/g').catch(() => { window.refused = true }) && null");
     browser.until("window.refused");
