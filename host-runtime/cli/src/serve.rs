@@ -54,6 +54,9 @@ pub(super) struct Args {
     /// Do not tell at /slots what is being done
     #[arg(long)]
     no_slots: bool,
+    /// Serve no page for browsers at /
+    #[arg(long, alias = "no-ui")]
+    no_webui: bool,
     /// The model's name in answers [default: that of its file]
     #[arg(short, long, value_name = "NAME")]
     alias: Option<String>,
@@ -108,6 +111,7 @@ impl Args {
             grace: Duration::from_secs(self.grace),
             metrics: self.metrics,
             slots: !self.no_slots,
+            page: !self.no_webui,
             ..Options::default()
         })
     }
@@ -159,12 +163,6 @@ impl Args {
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }
-        say(format_args!(
-            "[{} is ready: {} requests at once, {} tokens each]",
-            card.alias,
-            self.parallel,
-            engine.n_ctx()
-        ));
         Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
     }
 }
@@ -175,6 +173,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode, CliError> {
     let server = Server::bind(options).map_err(|source| CliError::Bind { host, port, source })?;
     let cancel = cancel_on_signals();
     say(format_args!("[listening on http://{}]", server.address()));
+    let server = server.on_ready(|card, engine| {
+        let (n, n_ctx) = (engine.sequences().len(), engine.n_ctx());
+        say(format_args!("[{} is ready: {n} requests at once, {n_ctx} tokens each]", card.alias));
+    });
     match server.run(&cancel, move |cancel| args.load(cancel)) {
         Ok(()) => {
             // Being asked to end is how a server ends: all requests had their answers.

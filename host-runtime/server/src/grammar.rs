@@ -3,13 +3,22 @@
 //! `llguidance` computes, token by token, which tokens keep a text inside its grammar. It bounds what it
 //! spends on building a grammar and on each token, and what exceeds that is an error.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::thread;
 
 use hexflash::sampler::{Constraint, SamplerError};
 use hexflash::tokenizer::{TokenKind, Tokenizer};
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
 use toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
+
+/// Most levels of a grammar, counted as [`levels`] does.
+const MAX_LEVELS: usize = 4096;
+/// Bytes of the stack on which grammars are compiled. A level takes up to 30 kB in a build without
+/// optimisation. Pages that are not touched cost nothing.
+const STACK: usize = 256 << 20;
 
 /// Makes grammars for the tokens of a model.
 pub(crate) struct Grammars {
@@ -44,12 +53,61 @@ impl Grammars {
     /// # Errors
     /// In words: it makes no sense, or is too large.
     pub(crate) fn compile(&self, grammar: TopLevelGrammar) -> Result<Grammar, String> {
-        let matcher = Matcher::new(self.factory.create_parser(grammar));
+        if grammar.grammars.iter().any(|part| levels(part) > MAX_LEVELS) {
+            return Err("it is nested too deeply, or has too many references; simplify it".to_owned());
+        }
+        let compile = || Matcher::new(self.factory.create_parser(grammar));
+        let matcher = thread::scope(|scope| {
+            let compiler = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
+            compiler.map_err(|error| error.to_string())?.join().map_err(|_| "its compiler failed".to_owned())
+        })?;
         match matcher.get_error() {
             Some(error) => Err(error.lines().next().unwrap_or_default().to_owned()),
             None => Ok(Grammar { matcher, tokenizer: Arc::clone(&self.tokenizer), end: self.end }),
         }
     }
+}
+
+/// How deep the library's compiler can get in a grammar: it goes on below a reference, once for each that
+/// differs.
+fn levels(part: &GrammarWithLexer) -> usize {
+    let mut references = HashSet::new();
+    let deepest = match (&part.json_schema, &part.lark_grammar) {
+        (Some(schema), _) => depth(schema, &mut references),
+        (None, Some(text)) => {
+            // References are those of schemas within. What stands in quotes counts, too, and does no harm.
+            references.extend(text.split("$ref").skip(1));
+            text_depth(text)
+        }
+        (None, None) => 0,
+    };
+    deepest * (references.len() + 1)
+}
+
+/// Levels of a JSON value, which are limited where it was read.
+fn depth<'v>(value: &'v Value, references: &mut HashSet<&'v str>) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(|item| depth(item, references)).max().unwrap_or(0),
+        Value::Object(fields) => {
+            references.extend(fields.get("$ref").and_then(Value::as_str));
+            1 + fields.values().map(|field| depth(field, references)).max().unwrap_or(0)
+        }
+        _ => 0,
+    }
+}
+
+/// Levels of brackets in a text.
+fn text_depth(text: &str) -> usize {
+    let (mut now, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => now += 1,
+            b')' | b']' | b'}' => now = now.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(now);
+    }
+    deepest
 }
 
 /// What a token stands for in a grammar. Control tokens are no text, and a mark says so.

@@ -30,6 +30,8 @@ pub struct Options {
     pub metrics: bool,
     /// Whether there is `/slots`.
     pub slots: bool,
+    /// Whether there is a page for browsers at `/`.
+    pub page: bool,
 }
 
 /// Pages of which other servers may ask from within a browser.
@@ -76,6 +78,7 @@ impl Default for Options {
             ping: Duration::from_secs(15),
             metrics: false,
             slots: true,
+            page: true,
         }
     }
 }

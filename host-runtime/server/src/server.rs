@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use hexflash::cancel::Cancel;
+use hexflash::engine::Engine;
 use tokio::sync::oneshot;
 
 use crate::http::{App, router};
 use crate::scheduler::{Scheduler, Worker};
-use crate::{Options, Served};
+use crate::{Card, Options, Served};
 
-/// Threads that speak HTTP. They only parse and format; what takes long has threads of its own.
-const HTTP_THREADS: usize = 2;
+/// Threads that speak HTTP. They only parse and format; what takes long has threads of its own. A second one
+/// would be woken for every token with nothing to do: one stream was some 5 % slower with it, on two cores.
+const HTTP_THREADS: usize = 1;
 /// How often the wish to end is looked for: signal handlers can only set a flag.
 const LOOK: Duration = Duration::from_millis(50);
 /// How long connections have to end by themselves after the last text was ended.
@@ -25,7 +28,10 @@ pub struct Server {
     options: Options,
     listener: TcpListener,
     address: SocketAddr,
+    on_ready: Option<OnReady>,
 }
+
+type OnReady = Box<dyn FnOnce(&Card, &Engine) + Send>;
 
 /// A server could not run, or has failed. `E` is why there is no model.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +56,13 @@ impl Server {
         let listener = TcpListener::bind((options.host.as_str(), options.port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Self { options, listener, address })
+        Ok(Self { options, listener, address, on_ready: None })
+    }
+
+    /// Calls `tell` with the model when requests are answered.
+    #[must_use]
+    pub fn on_ready(self, tell: impl FnOnce(&Card, &Engine) + Send + 'static) -> Self {
+        Self { on_ready: Some(Box::new(tell)), ..self }
     }
 
     /// Where it listens.
@@ -77,19 +89,28 @@ impl Server {
         let (alive, mut ended) = oneshot::channel::<()>();
         let engine = {
             let (app, cancel, scheduler) = (Arc::clone(&app), cancel.clone(), Arc::clone(&scheduler));
+            let on_ready = self.on_ready;
             thread::Builder::new().name("engine".to_owned()).spawn(move || {
                 let _alive = alive;
                 let served = load(&cancel)?;
                 let tokenizer = Arc::clone(&served.card.text.tokenizer);
                 let worker = Worker::new(scheduler, served.engine, tokenizer, served.drafts, timeout);
                 app.is_ready(served.card, worker.engine());
+                if let (Some(tell), Some(card)) = (on_ready, app.card()) {
+                    tell(card, worker.engine());
+                }
                 worker.run();
                 Ok(())
             })?
         };
         let (farewell, cancel) = (Arc::clone(&scheduler), cancel.clone());
         let served = runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            // Without this, a piece of a stream waits until the client's system has confirmed the one before.
+            let listener = tokio::net::TcpListener::from_std(self.listener)?.tap_io(|stream| {
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!("a connection may be slow: {error}");
+                }
+            });
             let (stopping, mut stopped) = oneshot::channel::<()>();
             let wish = async move {
                 while !cancel.is_cancelled() {

@@ -78,7 +78,11 @@ impl Generation {
         let finish = self.emit()?;
         check.row += 1;
         if finish.is_none() && self.block.get(check.row) == Some(&self.last) {
+            self.out.was_drafted();
             return Ok((Phase::Checking(check), None));
+        }
+        if finish.is_none() {
+            self.out.replaces(check.taken - (check.row as u32 - 1));
         }
         self.end_block(sequence, &check)?;
         Ok((Phase::Next, finish))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Finish, GenerateError, Generated, Limits, Stats};
+use super::{Finish, GenerateError, Generated, Limits, Stats, TokenOrigin};
 use crate::model::MAX_STOPS;
 use crate::tokenizer::{Tokenizer, Utf8Stream};
 
@@ -18,6 +18,8 @@ pub(super) struct Emitter {
     utf8: Utf8Stream,
     finder: StopFinder,
     tokens: Vec<u32>,
+    /// Where each of the tokens came from.
+    origins: Vec<TokenOrigin>,
     text: String,
     /// Bytes of `text` that were shown in earlier steps.
     shown: usize,
@@ -39,6 +41,7 @@ impl Emitter {
             limits,
             utf8: Utf8Stream::default(),
             tokens: Vec::new(),
+            origins: Vec::new(),
             text: String::new(),
             shown: 0,
             stops,
@@ -51,6 +54,7 @@ impl Emitter {
     pub(super) fn reserve(&mut self, n_ctx: u32) {
         let room = self.limits.max_tokens.unwrap_or(usize::MAX).min(n_ctx as usize).min(RESERVED);
         self.tokens.reserve(room);
+        self.origins.reserve(room);
         self.text.reserve(TOKEN_BYTES * room);
         self.finder.held.reserve(TOKEN_BYTES);
     }
@@ -68,6 +72,7 @@ impl Emitter {
     /// The next token of the text; whether the generation ends with it.
     pub(super) fn push(&mut self, token: u32) -> Result<Option<Finish>, GenerateError> {
         self.tokens.push(token);
+        self.origins.push(TokenOrigin::default());
         if !self.limits.ignore_eos && self.tokenizer.eog().contains(token) {
             return Ok(Some(Finish::Eog));
         }
@@ -95,6 +100,25 @@ impl Emitter {
     /// The tokens so far.
     pub(super) fn tokens(&self) -> &[u32] {
         &self.tokens
+    }
+
+    /// Where each of them came from.
+    pub(super) fn origins(&self) -> &[TokenOrigin] {
+        &self.origins
+    }
+
+    /// The last token was a draft.
+    pub(super) fn was_drafted(&mut self) {
+        if let Some(origin) = self.origins.last_mut() {
+            origin.drafted = true;
+        }
+    }
+
+    /// The last token stands in place of the first of `drafts` that were wrong.
+    pub(super) fn replaces(&mut self, drafts: u32) {
+        if let Some(origin) = self.origins.last_mut() {
+            origin.rejected = drafts;
+        }
     }
 
     /// Their text, as far as it is shown.

@@ -54,7 +54,7 @@ pub use request::{Limits, Request};
 pub use retries::MAX_RETRIES;
 use retries::{Recovery, Retries};
 use rounds::RoundState;
-pub use stats::{Finish, Generated, Stats};
+pub use stats::{Finish, Generated, Stats, TokenOrigin};
 pub use together::step_together;
 
 /// The result of a step.
@@ -243,6 +243,12 @@ impl Generation {
     /// The tokens generated so far.
     pub fn tokens(&self) -> &[u32] {
         self.result.as_ref().map_or(self.out.tokens(), |generated| &generated.tokens)
+    }
+
+    /// Where each of these tokens came from: from a draft, or from the target alone. The block that the last
+    /// of them belongs to may be under way; its drafts count as rejected when it has ended.
+    pub fn origins(&self) -> &[TokenOrigin] {
+        self.out.origins()
     }
 
     /// The text generated so far, without what is held back.

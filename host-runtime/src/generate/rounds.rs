@@ -108,6 +108,11 @@ impl Generation {
                 self.last = token;
                 state.given += 1;
                 let Some(finish) = self.emit()? else {
+                    match state.report.tokens.len() - state.given {
+                        // The target's own token ends a round.
+                        0 => self.out.replaces(state.report.drafted.saturating_sub(state.given as u32 - 1)),
+                        _ => self.out.was_drafted(),
+                    }
                     return Ok((Phase::Rounds(state), None));
                 };
                 let outcome = state.cut(sequence);

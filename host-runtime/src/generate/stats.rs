@@ -34,6 +34,16 @@ pub struct Generated {
     pub stats: Stats,
 }
 
+/// Where a token of a text came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct TokenOrigin {
+    /// Whether it was drafted, and accepted. So many tokens as [`SpecStats::accepted`] counts are; one more
+    /// where a text was interrupted within a block.
+    pub drafted: bool,
+    /// Drafts that were verified and rejected at its place: the first of them was another token.
+    pub rejected: u32,
+}
+
 /// Times and counts of a generation.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Stats {

@@ -373,3 +373,55 @@ fn steps_that_make_no_sense_change_nothing() {
     let rows = [StepRows::append(ids[0], &few), StepRows::verify(ids[1], &many[..17])];
     assert!(matches!(engine.step(&rows), Err(EngineError::Setting { found: 17, .. })));
 }
+
+/// A short request beside a prompt of 400 tokens, whenever it comes: at most a step more than alone. A server
+/// adds the step that is under way.
+#[test]
+fn a_short_request_does_not_wait_for_a_long_prompt() {
+    let (model, options) =
+        (Model::Q8_0, EngineOptions { n_ctx: Some(512), sequences: 2, ..Default::default() });
+    let text = TextModel::read(&model.gguf()).unwrap();
+    let mut engine = model.engine(inproc(settings()), &options);
+    let ids: Vec<_> = engine.sequences().collect();
+    let all = tokens(400);
+    let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
+    let wish = |n: usize| Wish {
+        prompt: all[..n].to_vec(),
+        params: greedy.clone(),
+        drafts: Speculation::off,
+        max_tokens: 4,
+    };
+    // Steps of the short one to its first token, and those that the long one still had to read by itself.
+    let mut beside = |before: Option<usize>, is_first: bool| {
+        ids.iter().for_each(|&id| engine.sequence(id).unwrap().reset());
+        let (mut long, mut short) = (wish(400).generation(&text, ids[0]), wish(12).generation(&text, ids[1]));
+        for _ in 0..before.unwrap_or(0) {
+            step_together(&mut engine, &mut [&mut long], |_, event| assert!(event.is_ok()));
+        }
+        for steps in 1.. {
+            let (mut texts, number) = match (before, is_first) {
+                (None, _) => (vec![&mut short], 0),
+                (Some(_), true) => (vec![&mut short, &mut long], 0),
+                (Some(_), false) => (vec![&mut long, &mut short], 1),
+            };
+            let mut has_token = false;
+            step_together(&mut engine, &mut texts, |i, event| {
+                has_token |= i == number && matches!(event.unwrap(), Event::Text(_));
+            });
+            if has_token {
+                return (steps, long.tokens().is_empty());
+            }
+        }
+        unreachable!("a text has tokens")
+    };
+    let (alone, _) = beside(None, true);
+    let mut was_read = 0;
+    for before in 0..6 {
+        for is_first in [true, false] {
+            let (steps, is_being_read) = beside(Some(before), is_first);
+            assert!(steps <= alone + 1, "{steps} steps, and {alone} alone, after {before} of the long one");
+            was_read += usize::from(is_being_read);
+        }
+    }
+    assert!(was_read > 1, "the long prompt was read before");
+}

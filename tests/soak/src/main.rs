@@ -6,6 +6,8 @@
 #![cfg_attr(not(target_os = "linux"), allow(unused))]
 
 #[cfg(target_os = "linux")]
+mod load;
+#[cfg(target_os = "linux")]
 mod plan;
 #[cfg(target_os = "linux")]
 mod resources;
@@ -13,6 +15,8 @@ mod resources;
 mod run;
 #[cfg(target_os = "linux")]
 mod soak;
+#[cfg(target_os = "linux")]
+mod speed;
 #[cfg(target_os = "linux")]
 mod totals;
 

@@ -1,6 +1,7 @@
 //! The run: sessions until the time is over, watched.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,9 +14,11 @@ use serde::Serialize;
 
 use cdsprpc::standin::StandIn;
 
+use crate::load;
 use crate::plan::{Kind, SoakRun};
 use crate::resources::{Memory, resident};
 use crate::run::{self, References};
+use crate::speed;
 use crate::totals::Totals;
 
 /// A session takes seconds; with processes that hang, and are given up after three, a minute.
@@ -39,6 +42,18 @@ struct Arguments {
     /// Devices to try; all that there are if none is named
     #[arg(long, value_enum)]
     device: Vec<Kind>,
+    /// Try the server instead: eight clients at once, and a device that is killed twice
+    #[arg(long, conflicts_with_all = ["from", "device"])]
+    server: bool,
+    /// Measure instead what the server costs, and what eight streams gain
+    #[arg(long, conflicts_with_all = ["from", "device", "server"])]
+    speed: bool,
+    /// The model for that; a small one of the repository without it
+    #[arg(short, long, value_name = "FILE", requires = "speed")]
+    model: Option<PathBuf>,
+    /// Tokens of each text for that
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(2..))]
+    tokens: u16,
     /// Report the end as JSON
     #[arg(long)]
     json: bool,
@@ -81,8 +96,18 @@ fn kinds(asked: &[Kind]) -> Result<Vec<Kind>, String> {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), String> {
-    let kinds = kinds(&arguments.device)?;
     let seed = arguments.seed.unwrap_or_else(rand::random);
+    if arguments.speed {
+        let model = arguments.model.clone().unwrap_or_else(|| Model::Q8_0.path());
+        let report = speed::run(&model, usize::from(arguments.tokens))?;
+        return print(&report, arguments.json, speed::Report::print);
+    }
+    if arguments.server {
+        eprintln!("the server, seed {seed}");
+        let report = load::run(arguments.minutes, seed)?;
+        return print(&report, arguments.json, load::Report::print);
+    }
+    let kinds = kinds(&arguments.device)?;
     eprintln!("devices {kinds:?}, seed {seed}");
     let texts: HashMap<_, Vec<u32>> = Model::ALL
         .map(|model| {
@@ -129,14 +154,21 @@ fn soak(arguments: &Arguments) -> Result<(), String> {
     }
     let (before, after) = memory.quarters().unzip();
     let minutes = start.elapsed().as_secs_f64() / 60.0;
-    print(&Report { seed, minutes, totals, memory_before: before, memory_after: after }, arguments.json)
+    let report = Report { seed, minutes, totals, memory_before: before, memory_after: after };
+    print(&report, arguments.json, print_sessions)
 }
 
-fn print(report: &Report, json: bool) -> Result<(), String> {
+/// Prints a report as JSON, or for people.
+fn print<T: Serialize>(report: &T, json: bool, for_people: fn(&T)) -> Result<(), String> {
     if json {
         println!("{}", serde_json::to_string_pretty(report).map_err(|error| error.to_string())?);
-        return Ok(());
+    } else {
+        for_people(report);
     }
+    Ok(())
+}
+
+fn print_sessions(report: &Report) {
     let Report { seed, minutes, totals, memory_before, memory_after } = report;
     let [inproc, qemu, htp] = totals.sessions;
     println!("{minutes:.1} minutes, seed {seed}: nothing wrong");
@@ -153,7 +185,6 @@ fn print(report: &Report, json: bool) -> Result<(), String> {
     if let (Some(before), Some(after)) = (memory_before, memory_after) {
         println!("memory        {} MiB, {} MiB in the second quarter", after >> 20, before >> 20);
     }
-    Ok(())
 }
 
 /// Ends this process if a session does not end.

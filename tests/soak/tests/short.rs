@@ -1,19 +1,36 @@
-//! The program for half a minute: on every device that is there, nothing is wrong.
+//! The program for half a minute, on every device that is there, and for a third of a minute on the server:
+//! nothing is wrong.
 #![cfg(target_os = "linux")]
 
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Runs look for shared files that are left over, also those of the other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The report of a run.
+fn soak(arguments: &[&str]) -> serde_json::Value {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = Command::new(env!("CARGO_BIN_EXE_hexflash-soak")).args(arguments).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
 
 #[test]
 fn half_a_minute() {
-    let mut soak = Command::new(env!("CARGO_BIN_EXE_hexflash-soak"));
     // Always the same sessions; what happens when in them differs.
-    soak.args(["--minutes", "0.5", "--seed", "1", "--json"]);
+    let mut arguments = vec!["--minutes", "0.5", "--seed", "1", "--json"];
     if std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_some() {
-        soak.args(["--device", "inproc", "--device", "htp", "--device", "qemu"]);
+        arguments.extend(["--device", "inproc", "--device", "htp", "--device", "qemu"]);
     }
-    let output = soak.output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = soak(&arguments);
     assert!(report["generations"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn the_server_for_twenty_seconds() {
+    let report = soak(&["--server", "--minutes", "0.33", "--seed", "1", "--json"]);
+    assert_eq!(report["crashes"], 2, "{report}");
+    assert!(report["complete"].as_u64().unwrap() > 0, "{report}");
 }

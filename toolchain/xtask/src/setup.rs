@@ -45,6 +45,10 @@ pub enum Set {
     Cross,
     /// Fetching published vocabularies and models
     Downloads,
+    /// Trying the server's page: Chromium, and what drives it
+    Browser,
+    /// Several servers behind one address: nginx
+    Router,
     /// Checking the dependencies: cargo-deny is compiled from source
     Deny,
 }
@@ -215,6 +219,26 @@ const DOWNLOADS: &[Item] = &[
     },
 ];
 
+const BROWSER: &[Item] = &[
+    Item {
+        what: "Chromium (shows the server's page)",
+        present: || process::find_program(&["chromium", "google-chrome", "chrome"]).is_some(),
+        source: Source::Packages(&["chromium"]),
+    },
+    Item {
+        what: "chromedriver (drives Chromium)",
+        present: || process::find_program(&["chromedriver"]).is_some(),
+        source: Source::Packages(&["chromium-driver"]),
+    },
+];
+
+const ROUTER: &[Item] = &[Item {
+    what: "nginx (sends requests to several servers)",
+    // Not on everybody's PATH.
+    present: || Path::new("/usr/sbin/nginx").exists() || process::find_program(&["nginx"]).is_some(),
+    source: Source::Packages(&["nginx-light"]),
+}];
+
 const DENY: &[Item] = &[Item {
     what: "cargo-deny (checks licences, bans and sources of dependencies)",
     present: deny::is_present,
@@ -233,6 +257,8 @@ impl Set {
             Self::Emulator => EMULATOR,
             Self::Cross => CROSS,
             Self::Downloads => DOWNLOADS,
+            Self::Browser => BROWSER,
+            Self::Router => ROUTER,
             Self::Deny => DENY,
         }
     }

@@ -67,6 +67,18 @@ pub const STEPS: &[Step] = &[
         },
     },
     Step {
+        name: "page",
+        about: "the server's page in a real browser (after unit)",
+        needs: &[Set::Base, Set::Browser],
+        command: || cargo("test --package hexflash-server --test server page:: -- --ignored"),
+    },
+    Step {
+        name: "router",
+        about: "two servers behind nginx, one of which dies (after unit)",
+        needs: &[Set::Base, Set::Router],
+        command: || cargo("test --package hexflash-server --test server router:: -- --ignored"),
+    },
+    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],

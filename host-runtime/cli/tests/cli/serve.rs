@@ -1,8 +1,9 @@
 //! `hexflash serve`: its flags, its variables, and how it ends. What it answers is tested with its crate.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -75,6 +76,54 @@ fn flags_and_variables_reach_the_server() {
 fn a_server_that_nobody_asks_ends_at_once() {
     let serving = Serving::start(serve(&["--port", "0"]));
     assert_eq!(serving.end(Signal::INT), (Ok(0), "[ended]\n".to_owned()));
+}
+
+/// A server whose only request is under way after a signal: its client has read the beginning.
+fn signalled_while_it_serves() -> (Serving, BufReader<TcpStream>) {
+    let mut command = command(&["serve", "--no-repack-cache", "-c", "512", "-np", "1", "--port", "0"]);
+    command.arg("-v");
+    let serving = Serving::start(command);
+    // Lists of probabilities fill all buffers on the way, so that the text waits for its client.
+    let body =
+        r#"{"prompt": "def push(", "max_tokens": 480, "ignore_eos": true, "stream": true, "logprobs": 100}"#;
+    let mut client = TcpStream::connect(serving.address).unwrap();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length:";
+    write!(client, "{head} {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut client = BufReader::new(client);
+    let mut line = String::new();
+    while !line.starts_with("data: ") {
+        line.clear();
+        assert!(client.read_line(&mut line).unwrap() > 0, "the stream has no event");
+    }
+    serving.running.send(Signal::TERM);
+    // Two signals within a moment count as one, and what listens looks for them now and then.
+    std::thread::sleep(Duration::from_millis(400));
+    assert!(TcpStream::connect(serving.address).is_err(), "nothing more is accepted");
+    (serving, client)
+}
+
+#[test]
+fn after_a_signal_what_is_under_way_is_finished() {
+    let (mut serving, mut client) = signalled_while_it_serves();
+    assert!(serving.running.child().try_wait().unwrap().is_none());
+    let mut rest = String::new();
+    client.read_to_string(&mut rest).unwrap();
+    // A stream that is broken off has no such end.
+    assert!(rest.contains("data: [DONE]"), "{}", &rest[rest.len().saturating_sub(1000)..]);
+    let mut said = String::new();
+    serving.stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("POST /v1/completions 200") && said.ends_with("[ended]\n"), "{said}");
+    assert_eq!(serving.running.end(Signal::TERM).code, Ok(0));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (serving, client) = signalled_while_it_serves();
+    let start = Instant::now();
+    let (code, _) = serving.end(Signal::TERM);
+    assert_eq!(code, Ok(128 + Signal::TERM.as_raw()));
+    assert!(start.elapsed() < Duration::from_secs(10), "the grace is 30 seconds");
+    drop(client);
 }
 
 #[test]

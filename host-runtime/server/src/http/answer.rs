@@ -41,6 +41,7 @@ async fn whole(mut answers: Answers, mut shape: impl Shape) -> Result<Response, 
                 let all = &mut pieces[choice];
                 all.text.push_str(&piece.text);
                 all.tokens.extend(piece.tokens);
+                all.origins.extend(piece.origins);
                 all.logprobs.extend(piece.logprobs);
             }
             News::Done(outcome) if outcome.finish == Finish::Interrupted => return Err(ApiError::ending()),

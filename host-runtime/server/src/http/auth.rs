@@ -8,16 +8,22 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use subtle::ConstantTimeEq;
 
-use super::App;
 use super::error::ApiError;
+use super::{App, page};
 
 /// Routes that everybody may ask, as with llama-server: whether it is there, and what it has.
 const PUBLIC: [&str; 4] = ["/health", "/v1/health", "/models", "/v1/models"];
 
+/// Whether everybody may have what is at `path`. The page has nothing secret in it: it asks its user for a
+/// key.
+fn is_public(path: &str) -> bool {
+    PUBLIC.contains(&path) || page::is_part(path)
+}
+
 /// Lets requests through that name a key, or need none.
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let keys = &app.options.api_keys;
-    let is_open = keys.is_empty() || PUBLIC.contains(&request.uri().path());
+    let is_open = keys.is_empty() || is_public(request.uri().path());
     if is_open || given(request.headers()).is_some_and(|key| is_one_of(key, keys)) {
         next.run(request).await
     } else {

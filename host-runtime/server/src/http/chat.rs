@@ -13,7 +13,7 @@ use super::conversation::render;
 use super::error::ApiError;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings};
-use super::shape::{Head, Shape, Text, finish_reason, id, timings, usage, with};
+use super::shape::{Head, ORIGINS, Shape, Text, finish_reason, id, origins, timings, usage, with};
 use super::thoughts::{Split, Thoughts};
 use super::tools::Tools;
 use super::{Model, Shared, form};
@@ -44,6 +44,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
             head: Head::new("chatcmpl", model),
             n: settings.n,
             usage: settings.usage,
+            origins: fields.flag("token_origins")?,
             parsers: (0..settings.n).map(parser).collect(),
         };
         Ok::<_, ApiError>((orders, shape, settings.stream))
@@ -70,6 +71,8 @@ struct Chat {
     head: Head,
     n: usize,
     usage: bool,
+    /// Whether to tell where tokens came from.
+    origins: bool,
     /// What finds thoughts and calls in each text.
     parsers: Vec<Parser>,
 }
@@ -215,7 +218,15 @@ impl Shape for Chat {
 
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
         let parts = self.parts(choice, &piece.text, false);
-        self.deltas(choice, parts, self.logprobs(piece))
+        let mut events = self.deltas(choice, parts, self.logprobs(piece));
+        if self.origins && !piece.tokens.is_empty() {
+            if events.is_empty() {
+                events.push(self.chunk(choice, json!({ "content": "" }), Value::Null, None));
+            }
+            // A text has one choice in each of its events.
+            events[0]["choices"][0][ORIGINS] = origins(&self.head.tokenizer, piece);
+        }
+        events
     }
 
     fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
@@ -235,12 +246,16 @@ impl Shape for Chat {
         let mut choices = Vec::with_capacity(texts.len());
         for (index, text) in texts.iter().enumerate() {
             let message = self.message(index, &text.all.text);
-            choices.push(json!({
+            let mut choice = json!({
                 "index": index,
                 "message": message,
                 "logprobs": self.logprobs(&text.all),
                 "finish_reason": self.reason(index, &text.outcome),
-            }));
+            });
+            if self.origins {
+                choice = with(choice, ORIGINS, origins(&self.head.tokenizer, &text.all));
+            }
+            choices.push(choice);
         }
         let outcomes: Vec<_> = texts.iter().map(|text| &text.outcome).collect();
         let whole = self.head.object("chat.completion", choices.into());

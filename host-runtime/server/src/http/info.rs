@@ -65,6 +65,8 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
         "endpoint_metrics": app.options.metrics,
         "build_info": FINGERPRINT,
         "is_sleeping": false,
+        "device": model.device,
+        "memory": model.memory,
     })))
 }
 

@@ -14,13 +14,14 @@ mod info;
 mod logprobs;
 mod native;
 mod order;
+mod page;
 mod shape;
 mod text;
 mod thoughts;
 mod tools;
 
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Request, State};
 use axum::http::Method;
@@ -28,7 +29,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, MemoryPlan};
 use hexflash::tokenizer::Tokenizer;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -55,6 +56,9 @@ struct Model {
     n_embd: u32,
     slots: usize,
     speculates: bool,
+    memory: MemoryPlan,
+    /// The device, in one line.
+    device: String,
     /// Bytes of the longest token.
     longest_token: usize,
     /// Made when first asked for.
@@ -76,12 +80,19 @@ impl App {
             n_embd: config.n_embd,
             slots: engine.sequences().len(),
             speculates: engine.speculates(),
+            memory: engine.memory().clone(),
+            device: engine.device().info().description.clone(),
             longest_token: longest_token(&card.text.tokenizer),
             grammars: OnceLock::new(),
             card,
         };
         // There is one model in the life of a server.
         let _ = self.model.set(model);
+    }
+
+    /// What clients learn of the model, if it is loaded.
+    pub(crate) fn card(&self) -> Option<&Card> {
+        self.model.get().map(|model| &model.card)
     }
 
     /// The model, if it is loaded.
@@ -113,8 +124,8 @@ type Shared = State<Arc<App>>;
 /// All routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
     let cors = cors(&app.options.cors);
-    Router::new()
-        .route("/health", get(info::health))
+    let page = if app.options.page { page::routes() } else { Router::new() };
+    page.route("/health", get(info::health))
         .route("/v1/health", get(info::health))
         .route("/models", get(info::models))
         .route("/v1/models", get(info::models))
@@ -151,11 +162,13 @@ fn cors(origins: &CorsOrigins) -> CorsLayer {
     CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(headers)
 }
 
-/// The access log.
+/// The access log. The time of a stream is that to its beginning.
 async fn log(request: Request, next: middleware::Next) -> Response {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let start = Instant::now();
     let response = next.run(request).await;
-    tracing::info!("{method} {path} {}", response.status().as_u16());
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    tracing::info!("{method} {path} {} {ms:.1} ms", response.status().as_u16());
     response
 }
 

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use hexflash::generate::Finish;
+use hexflash::generate::{Finish, TokenOrigin};
 use hexflash::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -114,6 +114,22 @@ pub(super) fn usage(outcomes: &[&Outcome], n: usize) -> Value {
         "total_tokens": prompt + completion,
         "prompt_tokens_details": { "cached_tokens": cached },
     })
+}
+
+/// The field that asks for, and has, what [`origins`] tells.
+pub(super) const ORIGINS: &str = "token_origins";
+
+/// The tokens of a piece, and which of them were drafted.
+pub(super) fn origins(tokenizer: &Tokenizer, piece: &Piece) -> Value {
+    let one = |(&id, origin): (&u32, &TokenOrigin)| {
+        json!({
+            "id": id,
+            "token": super::logprobs::text(tokenizer, id),
+            "drafted": origin.drafted,
+            "rejected": origin.rejected,
+        })
+    };
+    piece.tokens.iter().zip(&piece.origins).map(one).collect()
 }
 
 /// llama-server's times of a text.

@@ -22,7 +22,7 @@ use std::thread::Thread;
 
 use hexflash::Blame;
 use hexflash::cancel::Cancel;
-use hexflash::generate::{Finish, Limits, Stats};
+use hexflash::generate::{Finish, Limits, Stats, TokenOrigin};
 use hexflash::sampler::{Sampler, TokenLogprob};
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -76,6 +76,8 @@ pub(crate) struct Piece {
     pub(crate) text: String,
     /// The tokens that became known since the piece before.
     pub(crate) tokens: Vec<u32>,
+    /// Where they came from.
+    pub(crate) origins: Vec<TokenOrigin>,
     /// How probable they were, if that is wanted.
     pub(crate) logprobs: Vec<TokenLogprob>,
 }

@@ -122,6 +122,7 @@ impl Running {
             text: std::mem::take(&mut self.unsent),
             logprobs: self.generation.logprobs().get(new.clone()).unwrap_or_default().to_vec(),
             tokens: tokens[new.clone()].to_vec(),
+            origins: self.generation.origins().get(new.clone()).unwrap_or_default().to_vec(),
         };
         self.sent = new.end;
         self.send(News::Piece(piece));

@@ -1,11 +1,15 @@
 //! The server through real sockets, with a real model.
 
 mod answers;
+mod browser;
 mod dense;
 mod errors;
 mod forms;
+mod fuzz;
 mod load;
+mod page;
 mod reuse;
+mod router;
 mod routes;
 mod support;
 mod thoughts;

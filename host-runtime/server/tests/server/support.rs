@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,20 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub enum Drafter {
     Nobody,
     NGrams,
+    /// N-grams, whoever makes them taking his time.
+    Unhurried,
     Model,
+}
+
+/// N-grams that take a while, so that a test can do something in the middle of a text.
+#[derive(Default)]
+struct Unhurried(NGram);
+
+impl hexflash::speculation::Drafter for Unhurried {
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>) {
+        std::thread::sleep(Duration::from_millis(30));
+        self.0.draft(text, most, out);
+    }
 }
 
 /// How a server is started.
@@ -86,6 +99,7 @@ fn load(setup: &Setup) -> Result<Served, hexflash::Error> {
         let source = match drafter {
             Drafter::Nobody => return Speculation::off(),
             Drafter::NGrams => DraftSource::Host(Box::new(NGram::default())),
+            Drafter::Unhurried => DraftSource::Host(Box::new(Unhurried::default())),
             Drafter::Model => DraftSource::Model,
         };
         Speculation::new(source, DraftLength::Fixed(5))
@@ -111,6 +125,21 @@ impl TestServer {
             std::thread::sleep(Duration::from_millis(10));
         }
         server
+    }
+
+    /// A server of somebody else at this address, to be asked like any other.
+    pub fn elsewhere(address: SocketAddr) -> Self {
+        Self { address, cancel: Cancel::default(), thread: None }
+    }
+
+    /// A server whose model is loaded when `go` says so.
+    pub fn start_late(setup: Setup, go: mpsc::Receiver<()>) -> Self {
+        let options = setup.options.clone();
+        Self::start_with(options, move |_| {
+            // A test that has ended does not mind.
+            let _ = go.recv();
+            load(&setup)
+        })
     }
 
     pub fn start_with(
