@@ -5,6 +5,8 @@ mod dense;
 mod errors;
 mod forms;
 mod load;
+mod messages;
+mod responses;
 mod reuse;
 mod routes;
 mod support;
