@@ -133,6 +133,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             tokens: Vec::new(),
             text: String::new(),
             finish_reason: Finish::Interrupted,
+            stop: None,
             stats: Stats::default(),
         },
     };
@@ -304,8 +305,13 @@ mod tests {
     fn the_last_line_counts_earlier_turns() {
         let (prompt_tokens, generated_tokens, context_tokens) = (3, 5, 100);
         let stats = Stats { prompt_tokens, generated_tokens, context_tokens, ..Stats::default() };
-        let generated =
-            Generated { tokens: Vec::new(), text: String::new(), finish_reason: Finish::Length, stats };
+        let generated = Generated {
+            tokens: Vec::new(),
+            text: String::new(),
+            finish_reason: Finish::Length,
+            stop: None,
+            stats,
+        };
         assert!(statistics(&generated, 512).ends_with("context 100/512]"));
     }
 }

@@ -36,7 +36,7 @@ impl Emitter {
         let stops: Vec<u32> = ids.iter().copied().take(MAX_STOPS as usize).collect();
         let stops_are_all = stops.len() == ids.len() && limits.stop.is_empty();
         Self {
-            finder: StopFinder { stops: limits.stop.clone(), held: String::new() },
+            finder: StopFinder { stops: limits.stop.clone(), held: String::new(), found: None },
             tokenizer,
             limits,
             utf8: Utf8Stream::default(),
@@ -155,7 +155,8 @@ impl Emitter {
     pub(super) fn take(&mut self, finish_reason: Finish, stats: Stats) -> Generated {
         self.shown = 0;
         let (tokens, text) = (std::mem::take(&mut self.tokens), std::mem::take(&mut self.text));
-        Generated { tokens, text, finish_reason, stats }
+        let stop = self.finder.found.take().filter(|_| finish_reason == Finish::Stop);
+        Generated { tokens, text, finish_reason, stop, stats }
     }
 }
 
@@ -164,15 +165,18 @@ struct StopFinder {
     stops: Vec<String>,
     /// Text that was not released yet.
     held: String,
+    /// The stop text that was found.
+    found: Option<String>,
 }
 
 impl StopFinder {
     /// Moves what is safe to show from `held` to `out`; whether a stop text was found. That and what follows
     /// it is dropped.
     fn release(&mut self, out: &mut String) -> bool {
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
-        if let Some(at) = found {
+        let places = self.stops.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop)));
+        if let Some((at, stop)) = places.min_by_key(|&(at, _)| at) {
             out.push_str(&self.held[..at]);
+            self.found = Some(stop.clone());
             self.held.clear();
             return true;
         }
@@ -196,7 +200,7 @@ mod tests {
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
         let stops: Vec<String> = stops.iter().map(|&s| s.to_owned()).collect();
-        let mut finder = StopFinder { stops, held: String::new() };
+        let mut finder = StopFinder { stops, held: String::new(), found: None };
         let mut out = String::new();
         for piece in pieces {
             finder.held.push_str(piece);

@@ -30,6 +30,9 @@ pub struct Generated {
     pub text: String,
     /// Why the generation ended.
     pub finish_reason: Finish,
+    /// The stop text that ended it, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
     /// Times and counts of the generation.
     pub stats: Stats,
 }

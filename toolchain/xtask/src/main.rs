@@ -8,6 +8,7 @@
 
 mod apt;
 mod arm64;
+mod clients;
 mod deny;
 mod disassembly;
 mod dist;
@@ -84,6 +85,8 @@ enum Verb {
     Dist(dist::Arguments),
     /// Run the host program for arm64 under emulation, against the stand-in for FastRPC
     Arm64,
+    /// Ask the server through the clients that people use: OpenAI's and Anthropic's
+    Clients,
 }
 
 fn main() -> ExitCode {
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Verb::Packets(arguments) => packets::run(&arguments),
         Verb::Dist(arguments) => dist::run(&arguments),
         Verb::Arm64 => arm64::run(),
+        Verb::Clients => clients::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

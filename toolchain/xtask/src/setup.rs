@@ -51,6 +51,8 @@ pub enum Set {
     Router,
     /// Checking the dependencies: cargo-deny is compiled from source
     Deny,
+    /// Running other people's clients of the server, which PyPI and npm have
+    Clients,
 }
 
 /// One tool: how to see whether it is there, and where it comes from.
@@ -246,6 +248,12 @@ const DENY: &[Item] = &[Item {
     source: Source::Crate("cargo-deny", deny::VERSION),
 }];
 
+const CLIENTS: &[Item] = &[Item {
+    what: "Python with venv (brings clients, and the Node.js of some)",
+    present: || process::output(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_some(),
+    source: Source::Packages(&["python3", "python3-venv"]),
+}];
+
 impl Set {
     fn items(self) -> &'static [Item] {
         match self {
@@ -260,6 +268,7 @@ impl Set {
             Self::Browser => BROWSER,
             Self::Router => ROUTER,
             Self::Deny => DENY,
+            Self::Clients => CLIENTS,
         }
     }
 

@@ -79,6 +79,12 @@ pub const STEPS: &[Step] = &[
         command: || cargo("test --package hexflash-server --test server router:: -- --ignored"),
     },
     Step {
+        name: "clients",
+        about: "the server through the clients of OpenAI and Anthropic, for Python and JavaScript",
+        needs: &[Set::Base, Set::Clients],
+        command: || process::xtask(&["clients"]),
+    },
+    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],

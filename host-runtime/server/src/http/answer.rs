@@ -78,18 +78,30 @@ fn events(app: &App, answers: Answers, shape: impl Shape) -> Response {
     };
     for choice in 0..choices {
         let begin = events.shape.begin(choice);
-        begin.into_iter().for_each(|value| events.push(&value));
+        begin.iter().for_each(|value| events.push(value));
+    }
+    let mut alive = KeepAlive::new().interval(app.options.ping);
+    if let Some(ping) = events.shape.ping() {
+        alive = alive.event(events.event(&ping));
     }
     let all = stream::unfold(events, async |mut events| {
         let event = events.next().await?;
         Some((Ok::<_, Infallible>(event), events))
     });
-    Sse::new(all).keep_alive(KeepAlive::new().interval(app.options.ping)).into_response()
+    Sse::new(all).keep_alive(alive).into_response()
 }
 
 impl<S: Shape> Events<S> {
+    fn event(&self, value: &Value) -> Event {
+        let event = match value.get("type").and_then(Value::as_str) {
+            Some(name) if self.shape.names_events() => Event::default().event(name),
+            _ => Event::default(),
+        };
+        event.data(value.to_string())
+    }
+
     fn push(&mut self, value: &Value) {
-        self.ready.push_back(Event::default().data(value.to_string()));
+        self.ready.push_back(self.event(value));
     }
 
     async fn next(&mut self) -> Option<Event> {
@@ -138,7 +150,8 @@ impl<S: Shape> Events<S> {
 
     /// Ends the stream with an error. Its texts end, too, as nobody reads any more.
     fn fail(&mut self, error: ApiError) {
-        self.push(&error.json());
+        let event = self.shape.error(&error);
+        self.push(&event);
         self.over = true;
     }
 }

@@ -56,6 +56,16 @@ async fn read(body: Body, limit: usize) -> Result<Vec<u8>, ApiError> {
 }
 
 impl Fields {
+    /// Fields that were made here.
+    pub(super) fn new(fields: Map<String, Value>) -> Self {
+        Self(fields)
+    }
+
+    /// All fields.
+    pub(super) fn into_map(self) -> Map<String, Value> {
+        self.0
+    }
+
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         let parsed = serde_json::from_slice(bytes);
         parsed.map(Self).map_err(|error| ApiError::invalid(format!("the body is no JSON object: {error}")))

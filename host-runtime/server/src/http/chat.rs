@@ -8,15 +8,11 @@ use serde_json::{Value, json};
 
 use super::answer::answer;
 use super::body::Fields;
-use super::calls::{Call, Part, Reader};
-use super::conversation::render;
+use super::calls::{Call, Part};
+use super::dialogue::{Dialogue, Parser};
 use super::error::ApiError;
-use super::logprobs;
-use super::order::{MAX_ALTERNATIVES, Settings};
 use super::shape::{Head, ORIGINS, Shape, Text, finish_reason, id, origins, timings, usage, with};
-use super::thoughts::{Split, Thoughts};
-use super::tools::Tools;
-use super::{Model, Shared, form};
+use super::{Shared, logprobs};
 use crate::scheduler::{Outcome, Piece};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
@@ -24,46 +20,18 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     // Templates and long texts take their time.
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
-        let mut settings = Settings::read(&fields, model)?;
-        settings.logprobs = alternatives(&fields)?;
-        let mut tools = None;
-        if let Some((offered, must_call)) = Tools::read(&fields, model)? {
-            if let Some(grammar) = must_call {
-                settings.require(form::compile(grammar, "tools", model)?, "tool_choice")?;
-            }
-            tools = Some(Arc::new(offered));
-        }
-        let rendered = render(&fields, tools.as_deref(), model)?;
-        model.admit(&rendered)?;
-        let prompt = model.card.text.tokenizer.encode_prompt(&rendered)?;
-        let orders = settings.orders(vec![prompt], &work, model)?;
-        let thoughts = if settings.has_form() { None } else { thoughts(&fields, &rendered, model)? };
-        let reader = || tools.as_ref().map(|tools| Reader::new(Arc::clone(tools)));
-        let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
+        let Dialogue { orders, parsers, settings } = Dialogue::prepare(&fields, &work, model)?;
         let shape = Chat {
-            head: Head::new("chatcmpl", model),
+            head: Head::new("chatcmpl-", model),
             n: settings.n,
             usage: settings.usage,
             origins: fields.flag("token_origins")?,
-            parsers: (0..settings.n).map(parser).collect(),
+            parsers,
         };
         Ok::<_, ApiError>((orders, shape, settings.stream))
     });
     let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
     answer(&app, orders, shape, stream).await
-}
-
-/// `logprobs` and `top_logprobs`.
-fn alternatives(fields: &Fields) -> Result<Option<usize>, ApiError> {
-    let top = fields.get::<usize>("top_logprobs")?;
-    let wanted = fields.flag("logprobs")?;
-    match top {
-        Some(n) if n > MAX_ALTERNATIVES => {
-            Err(ApiError::field("top_logprobs", format!("ask for at most {MAX_ALTERNATIVES}")))
-        }
-        Some(n) if n > 0 && !wanted => Err(ApiError::field("top_logprobs", "this needs logprobs: true")),
-        top => Ok(wanted.then_some(top.unwrap_or(0))),
-    }
 }
 
 /// OpenAI's chat completions.
@@ -75,62 +43,6 @@ struct Chat {
     origins: bool,
     /// What finds thoughts and calls in each text.
     parsers: Vec<Parser>,
-}
-
-/// Finds thoughts in a text if its model thinks, and calls if there are tools.
-struct Parser {
-    thoughts: Option<Thoughts>,
-    calls: Option<Reader>,
-}
-
-impl Parser {
-    /// The parts that `text` completes.
-    fn push(&mut self, text: &str) -> Vec<Part> {
-        let split = match &mut self.thoughts {
-            Some(thoughts) => thoughts.push(text),
-            None => Split { answer: text.to_owned(), ..Split::default() },
-        };
-        self.parts(split)
-    }
-
-    /// What is left when the text has ended.
-    fn finish(&mut self) -> Vec<Part> {
-        let split = self.thoughts.as_mut().map(Thoughts::finish).unwrap_or_default();
-        let mut parts = self.parts(split);
-        parts.extend(self.calls.iter_mut().flat_map(Reader::finish));
-        parts
-    }
-
-    fn parts(&mut self, Split { thought, answer }: Split) -> Vec<Part> {
-        let mut parts = Vec::new();
-        if !thought.is_empty() {
-            parts.push(Part::Thought(thought));
-        }
-        match &mut self.calls {
-            _ if answer.is_empty() => {}
-            Some(calls) => parts.extend(calls.push(&answer)),
-            None => parts.push(Part::Text(answer)),
-        }
-        parts
-    }
-
-    /// Calls so far.
-    fn calls(&self) -> usize {
-        self.calls.as_ref().map_or(0, |calls| calls.calls)
-    }
-}
-
-/// What takes the thoughts out, unless `reasoning_format` says to leave them in.
-fn thoughts(fields: &Fields, prompt: &str, model: &Model) -> Result<Option<Thoughts>, ApiError> {
-    const NAME: &str = "reasoning_format";
-    match fields.get::<String>(NAME)?.as_deref() {
-        Some("none") => Ok(None),
-        None | Some("auto" | "deepseek") => {
-            let source = model.card.template.as_ref().map_or("", |(_, source)| source);
-            Ok(Thoughts::after(prompt, source))
-        }
-        Some(other) => Err(ApiError::unsupported(NAME, &format!("{other} is none of auto, deepseek, none"))),
-    }
 }
 
 impl Chat {
@@ -208,12 +120,12 @@ impl Chat {
 
 /// A call as clients get it.
 fn written(Call { name, arguments }: Call) -> Value {
-    json!({ "id": id("call"), "type": "function", "function": { "name": name, "arguments": arguments } })
+    json!({ "id": id("call_"), "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
 impl Shape for Chat {
-    fn begin(&self, choice: usize) -> Option<Value> {
-        Some(self.chunk(choice, json!({ "role": "assistant", "content": "" }), Value::Null, None))
+    fn begin(&mut self, choice: usize) -> Vec<Value> {
+        vec![self.chunk(choice, json!({ "role": "assistant", "content": "" }), Value::Null, None)]
     }
 
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {

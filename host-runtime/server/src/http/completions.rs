@@ -30,7 +30,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         let offsets = vec![0; prompts.len() * settings.n];
         let orders = settings.orders(prompts, &work, model)?;
         let shape =
-            Completion { head: Head::new("cmpl", model), n: settings.n, usage: settings.usage, offsets };
+            Completion { head: Head::new("cmpl-", model), n: settings.n, usage: settings.usage, offsets };
         Ok((orders, shape, settings.stream))
     });
     let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;

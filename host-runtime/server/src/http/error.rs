@@ -17,7 +17,7 @@ use crate::scheduler::{Failure, Refused};
 const RETRY_AFTER: u32 = 1;
 
 /// A request that is answered with an error.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
     /// llama-server's name for this kind of error.
@@ -126,12 +126,28 @@ impl ApiError {
         }
         json!({ "error": error })
     }
+
+    /// The error as Anthropic's clients expect it.
+    pub(super) fn anthropic(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            400 | 405 | 408 => "invalid_request_error",
+            401 => "authentication_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            503 => "overloaded_error",
+            _ => "api_error",
+        };
+        json!({ "type": "error", "error": { "type": kind, "message": self.message } })
+    }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.json())).into_response();
-        let (name, value): (HeaderName, _) = match self.status {
+        let status = self.status;
+        let mut response = (status, Json(self.json())).into_response();
+        // For those who write errors in another shape.
+        response.extensions_mut().insert(self);
+        let (name, value): (HeaderName, _) = match status {
             StatusCode::SERVICE_UNAVAILABLE => (header::RETRY_AFTER, RETRY_AFTER.to_string()),
             StatusCode::UNAUTHORIZED => (header::WWW_AUTHENTICATE, "Bearer".to_owned()),
             _ => return response,

@@ -2,19 +2,23 @@
 
 mod answer;
 mod auth;
+mod blocks;
 mod body;
 mod calls;
 mod chat;
 mod completions;
 mod conversation;
+mod dialogue;
 mod error;
 mod fields;
 mod form;
 mod info;
 mod logprobs;
+mod messages;
 mod native;
 mod order;
 mod page;
+mod responses;
 mod shape;
 mod text;
 mod thoughts;
@@ -140,6 +144,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))
         .route("/apply-template", post(text::apply_template))
+        .merge(messages::routes())
+        .merge(responses::routes())
         .fallback(async |request: Request| ApiError::no_route(request.uri().path()))
         .method_not_allowed_fallback(async |method: Method, request: Request| {
             ApiError::wrong_method(&method, request.uri().path())
@@ -147,6 +153,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(from_fn_with_state(Arc::clone(&app), auth::check))
         .layer(cors)
         .layer(CatchPanicLayer::custom(|_| ApiError::internal("this request").into_response()))
+        .layer(from_fn(messages::errors))
         .layer(from_fn(log))
         .with_state(app)
 }

@@ -30,7 +30,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let orders = settings.orders(prompts, &work, model)?;
         let shape = Native {
-            head: Head::new("cmpl", model),
+            head: Head::new("cmpl-", model),
             model: model.card.alias.clone(),
             n_ctx: model.n_ctx,
             tokens: fields.flag("return_tokens")?,
@@ -71,6 +71,7 @@ impl Native {
         let end = json!({
             "stop": true,
             "stop_type": stop_type,
+            "stopping_word": outcome.stop.as_deref().unwrap_or_default(),
             "id_slot": outcome.slot,
             "model": self.model,
             "tokens_predicted": outcome.stats.generated_tokens,

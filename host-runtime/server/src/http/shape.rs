@@ -7,14 +7,15 @@ use hexflash::generate::{Finish, TokenOrigin};
 use hexflash::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
+use super::error::ApiError;
 use super::{Model, now};
 use crate::scheduler::{Outcome, Piece};
 
 /// The answer of a route, whole or in pieces.
 pub(super) trait Shape: Send + 'static {
     /// What a stream begins with, for one of the texts.
-    fn begin(&self, _choice: usize) -> Option<Value> {
-        None
+    fn begin(&mut self, _choice: usize) -> Vec<Value> {
+        Vec::new()
     }
 
     /// A piece of a text: none, one or several events.
@@ -33,6 +34,21 @@ pub(super) trait Shape: Send + 'static {
         true
     }
 
+    /// Whether events have names: what `type` says in each of them.
+    fn names_events(&self) -> bool {
+        false
+    }
+
+    /// What a stream ends with that cannot go on.
+    fn error(&mut self, error: &ApiError) -> Value {
+        error.json()
+    }
+
+    /// An event for a stream that has nothing else to say; without one, it is a comment.
+    fn ping(&self) -> Option<Value> {
+        None
+    }
+
     /// All texts at once.
     fn whole(&mut self, texts: &[Text]) -> Value;
 }
@@ -46,8 +62,8 @@ pub(super) struct Text {
 /// What OpenAI's answers have in common.
 pub(super) struct Head {
     pub(super) id: String,
-    created: u64,
-    model: String,
+    pub(super) created: u64,
+    pub(super) model: String,
     pub(super) tokenizer: Arc<Tokenizer>,
 }
 
@@ -79,7 +95,7 @@ impl Head {
 pub(super) fn id(prefix: &str) -> String {
     // The standard library's hash keys are drawn from the operating system.
     let random = || RandomState::new().hash_one(0);
-    format!("{prefix}-{:016x}{:016x}", random(), random())
+    format!("{prefix}{:016x}{:016x}", random(), random())
 }
 
 /// What made an answer.

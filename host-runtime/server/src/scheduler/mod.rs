@@ -85,6 +85,8 @@ pub(crate) struct Piece {
 /// How a text ended.
 pub(crate) struct Outcome {
     pub(crate) finish: Finish,
+    /// The stop text that ended it, if one did.
+    pub(crate) stop: Option<String>,
     pub(crate) stats: Stats,
     /// Tokens of the prompt that its sequence had already.
     pub(crate) cached: usize,

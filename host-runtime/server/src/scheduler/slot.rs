@@ -142,8 +142,13 @@ impl Running {
         }
         let (updates, choice, cached) = (self.updates.take(), self.choice, self.cached);
         let generated = self.generation.into_ended().generated;
-        let outcome =
-            || Outcome { finish: generated.finish_reason, stats: generated.stats.clone(), cached, slot };
+        let outcome = || Outcome {
+            finish: generated.finish_reason,
+            stop: generated.stop.clone(),
+            stats: generated.stats.clone(),
+            cached,
+            slot,
+        };
         if let Some(updates) = updates {
             // As in `send`.
             let _ = updates.try_send(Update { choice, news: News::Done(Box::new(outcome())) });

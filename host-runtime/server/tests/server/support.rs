@@ -16,7 +16,8 @@ use hexflash::text::CHATML;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::lossy::Lossy;
 use hexflash_e2e::{Draft, Model, inproc, settings};
-use hexflash_server::{Card, Options, RunError, Served, Server};
+pub use hexflash_server::Options;
+use hexflash_server::{Card, RunError, Served, Server};
 pub use serde_json::{Value, json};
 
 /// Tokens of each context: those that the model was trained for.

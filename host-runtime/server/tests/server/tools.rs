@@ -4,7 +4,7 @@
 use crate::support::{Setup, TestServer, Value, json};
 
 /// A template with tools and earlier calls, as those of Qwen3 have them.
-const TEMPLATE: &str = "{%- if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\
+pub const TEMPLATE: &str = "{%- if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\
 Answer with <tool_call></tool_call>.<|im_end|>\n{% endif %}{%- for m in messages -%}<|im_start|>{{ m.role }}\n\
 {{ m.content }}{% for call in m.tool_calls %}<tool_call>{{ call.function.name }} {% for k, v in \
 call.function.arguments | items %}{{ k }}={{ v }};{% endfor %}</tool_call>{% endfor %}<|im_end|>\n{%- endfor -%}\
