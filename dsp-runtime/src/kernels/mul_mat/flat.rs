@@ -154,20 +154,15 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         let first = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
         let bits = |t: usize| (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
         let (even, odd) = (bits(2 * pair), bits(2 * pair + 1));
-        // The scales of both tiles times those of both blocks, for row `r`.
-        let times = |scales, r: usize| {
-            // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a group
-            // (the caller's contract).
-            let (halves, floats) = unsafe { x[r].scales(block) };
-            S::times::<H>(scales, halves, floats)
-        };
-        let mut scales = [None; R];
+        let even_first = Self::FEW && (R > 1 || Q::BUNDLES == 4);
         // SAFETY: this tile is one of the group's four, and each `x` has `block` (the caller's contract).
         let even = unsafe { tile::<Q, H, R, 1>(even.0, even.1, x, block) };
-        if Self::FEW && (R > 1 || Q::BUNDLES == 4) {
+        if even_first {
             for r in 0..R {
-                let (scale, other) = times(first, r);
-                scales[r] = Some(other);
+                // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a
+                // group (the caller's contract).
+                let (halves, floats) = unsafe { x[r].scales(block) };
+                let (scale, _) = S::times::<H>(first, halves, floats);
                 acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scale));
             }
         }
@@ -175,13 +170,16 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         let odd = unsafe { tile::<Q, H, R, 1>(odd.0, odd.1, x, block + 1) };
         // SAFETY: a group has its scales there (the caller's contract), and `pair` is 0 or 1.
         let last = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
+        let scales = if Self::FEW { first } else { last };
         for r in 0..R {
-            let scale = scales[r].unwrap_or_else(|| {
-                let (scale, other) = times(if Self::FEW { first } else { last }, r);
-                acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scale));
-                other
-            });
-            acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r][0]), scale));
+            // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a group
+            // (the caller's contract).
+            let (halves, floats) = unsafe { x[r].scales(block) };
+            let scales = S::times::<H>(scales, halves, floats);
+            if !even_first {
+                acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scales.0));
+            }
+            acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r][0]), scales.1));
             if S::MINS > 0 {
                 // SAFETY: a group has two vectors of mins there (the caller's contract), and `pair` is 0 or
                 // 1.
