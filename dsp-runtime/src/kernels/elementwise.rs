@@ -106,8 +106,8 @@ impl Kernel for Unary {
 }
 
 /// y = a + b, or a * b: of rows of one length, or with one value for b. The operation is chosen outside of
-/// the loop. The result is the operation's own and nothing is made of it: so it is IEEE's to the bit, which
-/// is no dearer where HVX float has other sums.
+/// the loop. Sums and products are IEEE's to the bit: a single operation takes no more instructions in that
+/// form than in qfloat, which pays only where several operations follow each other.
 #[inline(always)]
 pub(super) fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
     let one = H::splat(b.get(0));

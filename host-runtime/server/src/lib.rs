@@ -6,11 +6,10 @@
 //! use hexflash::cancel::Cancel;
 //! use hexflash_server::{Card, Options, Served, Server};
 //!
-//! # fn load() -> Result<Served, hexflash::Error> { unimplemented!() }
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn serve(load: fn() -> Result<Served, hexflash::Error>) -> Result<(), Box<dyn std::error::Error>> {
 //! let server = Server::bind(Options::default())?;
 //! println!("http://{}", server.address());
-//! server.run(&Cancel::default(), |_| load())?;
+//! server.run(&Cancel::default(), move |_| load())?;
 //! # Ok(())
 //! # }
 //! ```
