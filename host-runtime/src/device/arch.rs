@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// A version of the Hexagon: what an image for the device `qemu` is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arch {
-    /// Integer HVX alone: floats are scalar, IEEE to the bit. No phone has it that hexflash runs on.
+    /// Integer HVX alone: floats are scalar, IEEE to the bit. No phone that hexflash runs on has it.
     V67,
     /// Snapdragon 8 Gen 2.
     V73,

@@ -50,7 +50,7 @@ pub struct Settings {
     pub threads: usize,
     /// Bytes of VTCM.
     pub vtcm_bytes: usize,
-    /// When the software DMA engine executes; or that the processor's own engines do, which v67 has not.
+    /// When the software DMA engine executes; or that the processor's own engines do: v67 has none.
     pub dma: DmaMode,
     /// What the image must be built for; `None` for v67, or whatever the image is that the environment names.
     pub arch: Option<Arch>,
