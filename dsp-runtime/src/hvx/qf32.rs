@@ -1,11 +1,10 @@
 //! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is
-//! [`Portable`]'s.
+//! [`Portable`]'s. So code for these versions can be compared with it bit for bit.
 //!
-//! A qfloat number (qf32) has a significand of 24 bits in two's complement, below which a bit that is always
-//! one is implied, and an exponent of 8 bits with the bias 127. So there is no zero (a word of zeros is
-//! 2^-150), no infinity and no NaN, and a result is an odd multiple of its last place: 1 + 0 is more than 1.
-//! Numbers need not be normalised. The rules are those of a model that the vendor has published; no processor
-//! was asked.
+//! The arithmetic is that of [`hexflash_hvx_float::qfloat`], which says what kind of numbers these are.
+
+use hexflash_hvx_float::ieee::SF;
+use hexflash_hvx_float::qfloat::{Number, QF32};
 
 use super::portable::{self, Portable};
 use super::{Hvx, Lookup, math};
@@ -14,178 +13,38 @@ use super::{Hvx, Lookup, math};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Qf32;
 
-/// Bits of a significand's fraction.
-const FRACTION: i32 = 23;
-const BIAS: i32 = 127;
-/// Exponents of the format.
-const MIN: i32 = -127;
-const MAX: i32 = 128;
-/// Bits below a significand's last place in exact results; what is below them counts as one bit.
-const GUARD: i32 = 64;
-
-/// significand * 2^(exponent - 23).
-#[derive(Clone, Copy, Debug)]
-struct Number {
-    significand: i64,
-    exponent: i32,
+fn operand(x: f32) -> Number {
+    Number::ieee(SF, x.to_bits())
 }
 
-impl Number {
-    /// The number of a qf32 word.
-    fn qf(word: u32) -> Self {
-        Self { significand: 2 * i64::from(word as i32 >> 8) + 1, exponent: (word & 0xff) as i32 - BIAS }
-    }
-
-    /// The size of an IEEE single. Subnormals are not normalised; infinities and NaN are numbers of 2^128 and
-    /// more.
-    fn size(x: f32) -> Self {
-        let (bits, leading) = (x.to_bits() & 0x7fff_ffff, 1 << FRACTION);
-        let (field, fraction) = ((bits >> FRACTION) as i32, i64::from(bits % leading));
-        match field {
-            0 => Self { significand: fraction, exponent: 1 - BIAS },
-            _ => Self { significand: fraction + i64::from(leading), exponent: field - BIAS },
-        }
-    }
-
-    /// An IEEE single.
-    fn single(x: f32) -> Self {
-        let size = Self::size(x);
-        if x.is_sign_negative() { size.negated() } else { size }
-    }
-
-    fn negated(self) -> Self {
-        Self { significand: -self.significand, ..self }
-    }
-
-    /// The exponent of the leading bit, relative to the number's exponent.
-    fn leading(self) -> i32 {
-        self.significand.unsigned_abs().checked_ilog2().map_or(-24, |bit| bit as i32 - FRACTION)
-    }
-
-    /// The significand at another exponent, with [`GUARD`] bits below its last place.
-    fn at(self, exponent: i32) -> i128 {
-        let wide = i128::from(self.significand) << GUARD;
-        match self.exponent - exponent {
-            up @ 0.. => wide << up,
-            down => shift(wide, down.unsigned_abs()),
-        }
-    }
-}
-
-/// x / 2^n, rounded down to an odd number where it is no whole one: comparisons with even numbers stay right.
-fn shift(x: i128, n: u32) -> i128 {
-    let n = n.min(127);
-    let whole = x >> n;
-    whole | i128::from(whole << n != x)
-}
-
-fn product(a: Number, b: Number) -> u32 {
-    let exact = i128::from(a.significand) * i128::from(b.significand);
-    round(a.exponent + b.exponent, exact << (GUARD - FRACTION))
-}
-
-fn sum(a: Number, b: Number) -> u32 {
-    let (high, low) = if a.exponent > b.exponent { (a, b) } else { (b, a) };
-    let exponent = (high.exponent + high.leading()).max(low.exponent);
-    round(exponent, a.at(exponent) + b.at(exponent))
-}
-
-/// The word of a sum or product: x / 2^(23 + [`GUARD`]) * 2^exponent.
-///
-/// Of four adjacent multiples of the last place, the first and the third after a multiple of four can be
-/// represented, and the second with an exponent that is larger by one.
-fn round(mut exponent: i32, mut x: i128) -> u32 {
-    const UNIT: i128 = 1 << GUARD;
-    const TWO: i128 = 2 << (FRACTION + GUARD);
-    if x == 0 {
-        return 0;
-    }
-    let negative = x < 0;
-    let big = !(-TWO..TWO).contains(&x);
-    if exponent > MAX || (big && exponent == MAX) {
-        return if negative { 0x8000_00ff } else { 0x7fff_ffff };
-    }
-    if exponent <= MIN - 2 {
-        return if negative { 0xffff_ff00 } else { 0 };
-    }
-    let mut coarse = exponent == MAX;
-    if exponent == MIN - 1 || big {
-        x = shift(x, 1);
-        exponent += 1;
-        coarse = true;
-    }
-    let base = x.div_euclid(4 * UNIT) * 4;
-    let rest = x.rem_euclid(4 * UNIT);
-    let significand = if coarse {
-        if rest <= 2 * UNIT { base + 1 } else { base + 3 }
-    } else if 2 * rest <= 3 * UNIT {
-        base + 1
-    } else if 2 * rest <= 5 * UNIT {
-        exponent += 1;
-        base / 2 + 1
-    } else {
-        base + 3
-    };
-    let field = (significand.unsigned_abs() as u32 >> 1) & 0x7f_ffff;
-    let field = if negative { !field } else { field };
-    field << 8 | (exponent + BIAS) as u32
-}
-
-/// The same number with the other sign.
-fn complement(word: u32) -> u32 {
-    word ^ 0xffff_ff00
-}
-
-fn complement_if(negative: bool, word: u32) -> u32 {
-    if negative { complement(word) } else { word }
-}
-
-/// `Vd.qf32 = vmpy(Vu.sf,Vv.sf)`: sizes are multiplied and rounded.
+/// `Vd.qf32 = vmpy(Vu.sf,Vv.sf)`.
 fn mul_singles(a: f32, b: f32) -> u32 {
-    complement_if(a.is_sign_negative() != b.is_sign_negative(), product(Number::size(a), Number::size(b)))
+    QF32.product(operand(a), operand(b))
 }
 
-/// `Vd.qf32 = vadd(Vu.sf,Vv.sf)`: two negative numbers are added and rounded as their sizes.
+/// `Vd.qf32 = vadd(Vu.sf,Vv.sf)`.
 fn add_singles(a: f32, b: f32) -> u32 {
-    if a.is_sign_negative() && b.is_sign_negative() {
-        return complement(sum(Number::size(a), Number::size(b)));
-    }
-    sum(Number::single(a), Number::single(b))
+    QF32.sum(operand(a), operand(b))
 }
 
 /// `Vd.qf32 = vsub(Vu.sf,Vv.sf)`.
 fn sub_singles(a: f32, b: f32) -> u32 {
-    add_singles(a, -b)
+    QF32.sum(operand(a), operand(b).negated())
 }
 
 /// `Vd.qf32 = vadd(Vu.qf32,Vv.qf32)`.
 fn add_words(a: u32, b: u32) -> u32 {
-    sum(Number::qf(a), Number::qf(b))
+    QF32.sum(QF32.number(a), QF32.number(b))
 }
 
 /// `Vd.qf32 = vadd(Vu.qf32,Vv.sf)`.
 fn add_mixed(a: u32, b: f32) -> u32 {
-    sum(Number::qf(a), Number::single(b))
+    QF32.sum(QF32.number(a), operand(b))
 }
 
-/// `Vd.sf = Vu.qf32`: to nearest, ties to even. Exact but for subnormals; above the range no infinity, but
-/// its exponent.
+/// `Vd.sf = Vu.qf32`.
 fn single(word: u32) -> f32 {
-    let Number { significand, exponent } = Number::qf(word);
-    let size = significand.unsigned_abs() as u32;
-    let leading = size.ilog2();
-    let field = exponent + BIAS + leading as i32 - FRACTION;
-    let bits = if field > 0 {
-        // The leading one adds one to the exponent.
-        ((field as u32 - 1) << FRACTION) + (size << (FRACTION as u32 - leading))
-    } else {
-        // In units of 2^-149; with the smallest exponent they are halves, which tie.
-        match exponent - MIN {
-            0 => (size / 2 + 1) & !1,
-            n => size << (n - 1),
-        }
-    };
-    f32::from_bits(bits | (u32::from(significand < 0) << 31))
+    f32::from_bits(QF32.number(word).to_ieee(SF))
 }
 
 /// Where a float is in the order of its numbers, NaN beyond infinity; both zeros are in one place.

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::download;
 use crate::failure::{Failure, Result};
+use crate::float_values;
 use crate::hexagon;
 use crate::process;
 use crate::setup::{self, Set};
@@ -81,8 +82,9 @@ pub fn run() -> Result<()> {
     for set in [Set::Base, Set::Hexagon, Set::Emulator] {
         setup::ensure(set)?;
     }
-    let root = process::workspace_root()?;
-    process::run(&mut self_test(&root, &path()?)?)
+    let (root, emulator) = (process::workspace_root()?, path()?);
+    process::run(&mut self_test(&root, &emulator)?)?;
+    float_values::check(&root, &emulator)
 }
 
 /// Programs that know their results, each of which must end as it should.

@@ -15,6 +15,7 @@ mod dist;
 mod download;
 mod emulator;
 mod failure;
+mod float_values;
 mod fuzz;
 mod hexagon;
 mod hidden_bits;
