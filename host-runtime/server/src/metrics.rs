@@ -1,5 +1,6 @@
 //! Figures for Prometheus, by llama-server's names.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -171,6 +172,41 @@ impl Metrics {
         if let Err(error) = encode(&mut text, &self.registry) {
             tracing::error!("the figures cannot be written: {error}");
         }
-        text
+        plain(&text)
+    }
+}
+
+/// Prometheus' plain text of what is in OpenMetrics' form: there, counters are described without the end of
+/// their name.
+fn plain(open: &str) -> String {
+    let names = open.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
+    let counters: HashSet<&str> = names.collect();
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|&line| line != "# EOF") {
+        let described = line.strip_prefix("# ").and_then(|rest| {
+            let mut words = rest.splitn(3, ' ');
+            Some((words.next()?, words.next()?, words.next()?))
+        });
+        match described {
+            Some((kind, name, rest)) if counters.contains(name) => {
+                text.push_str(&format!("# {kind} {name}_total {rest}\n"));
+            }
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_described_by_the_names_that_they_have() {
+        let open =
+            "# HELP a Words.\n# TYPE a counter\na_total 3\n# HELP b More.\n# TYPE b gauge\nb 1.5\n# EOF\n";
+        let text = "# HELP a_total Words.\n# TYPE a_total counter\na_total 3\n\
+                    # HELP b More.\n# TYPE b gauge\nb 1.5\n";
+        assert_eq!(plain(open), text);
     }
 }

@@ -51,6 +51,8 @@ pub(crate) struct Order {
     pub(crate) stream: bool,
     /// Whether what a sequence has of the prompt may be used.
     pub(crate) reuse: bool,
+    /// The number of the sequence that is to run it; any will do if there is none.
+    pub(crate) slot: Option<usize>,
 }
 
 /// News of one of the texts of a request.

@@ -93,7 +93,8 @@ impl Worker {
     /// Gives sequences to jobs as long as there are both.
     fn begin_waiting(&mut self) {
         while self.slots.iter().any(|slot| slot.running.is_none()) {
-            let Some(job) = self.scheduler.queue.take() else { return };
+            let is_free = |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.running.is_none());
+            let Some(job) = self.scheduler.queue.take(is_free) else { return };
             self.begin(job);
         }
     }
@@ -101,8 +102,10 @@ impl Worker {
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse } = order;
-        let Some(found) = choose(self.candidates(&prompt, reuse)) else { return };
+        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse, slot: wanted } = order;
+        let candidates =
+            self.candidates(&prompt, reuse).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
+        let Some(found) = choose(candidates) else { return };
         let cached = self.take_back(found.slot, found.reach);
         self.clock += 1;
         let slot = &mut self.slots[found.slot];

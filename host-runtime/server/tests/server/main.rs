@@ -6,6 +6,7 @@ mod dense;
 mod errors;
 mod forms;
 mod fuzz;
+mod llama;
 mod load;
 mod messages;
 mod page;
