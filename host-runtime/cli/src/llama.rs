@@ -73,7 +73,7 @@ const FOREIGN: [(&str, &str); 27] = [
 ];
 
 /// llama-server's environment variables, by the option of `hexflash serve` that each stands for.
-const VARIABLES: [(&str, &str); 28] = [
+const VARIABLES: [(&str, &str); 29] = [
     ("model", "LLAMA_ARG_MODEL"),
     ("hf-repo", "LLAMA_ARG_HF_REPO"),
     ("hf-file", "LLAMA_ARG_HF_FILE"),
@@ -93,6 +93,7 @@ const VARIABLES: [(&str, &str); 28] = [
     ("api-key-file", "LLAMA_ARG_API_KEY_FILE"),
     ("metrics", "LLAMA_ARG_ENDPOINT_METRICS"),
     ("no-slots", "LLAMA_ARG_NO_ENDPOINT_SLOTS"),
+    ("slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH"),
     ("no-webui", "LLAMA_ARG_NO_WEBUI"),
     ("chat-template", "LLAMA_ARG_CHAT_TEMPLATE"),
     ("chat-template-kwargs", "LLAMA_CHAT_TEMPLATE_KWARGS"),

@@ -57,6 +57,9 @@ pub(super) struct Args {
     /// Do not tell at /slots what is being done
     #[arg(long)]
     no_slots: bool,
+    /// Folder into which sequences are saved, and from which they are restored
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    slot_save_path: Option<PathBuf>,
     /// Serve no page for browsers at /
     #[arg(long, alias = "no-ui")]
     no_webui: bool,
@@ -119,6 +122,14 @@ fn word(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses the path of a folder that is there.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    match PathBuf::from(text) {
+        path if path.is_dir() => Ok(path),
+        _ => Err("this is no folder; make it first".to_owned()),
+    }
+}
+
 /// Parses a key: an empty one would let everybody in.
 fn key(text: &str) -> Result<String, String> {
     match text.trim() {
@@ -149,6 +160,7 @@ impl Args {
             grace: Duration::from_secs(self.grace),
             metrics: self.metrics,
             slots: !self.no_slots,
+            slot_save_path: self.slot_save_path.clone(),
             page: !self.no_webui,
             max_tokens: usize::try_from(self.n_predict).ok(),
             reasoning: self.reasoning_format,

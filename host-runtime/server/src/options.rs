@@ -1,5 +1,6 @@
 //! What can be set about a server.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -30,6 +31,8 @@ pub struct Options {
     pub metrics: bool,
     /// Whether there is `/slots`.
     pub slots: bool,
+    /// The folder into which sequences are saved. Without one, none are.
+    pub slot_save_path: Option<PathBuf>,
     /// Whether there is a page for browsers at `/`.
     pub page: bool,
     /// Tokens of an answer at most, if its request does not say.
@@ -109,6 +112,7 @@ impl Default for Options {
             ping: Duration::from_secs(15),
             metrics: false,
             slots: true,
+            slot_save_path: None,
             page: true,
             max_tokens: None,
             reasoning: ReasoningFormat::default(),

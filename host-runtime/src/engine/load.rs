@@ -11,7 +11,7 @@ use super::programs::{Layouts, RecordedPrograms, embedding_readers};
 use super::sequence::SequenceState;
 use super::snapshots::Snapshots;
 use super::weights::{self, Image};
-use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, rounds};
+use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, copies, rounds};
 use crate::device::{Buffer, Device, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Region, Rollback, Scope, Widths};
@@ -125,6 +125,7 @@ impl Engine {
         tracing::info!(?memory, "model loaded");
         let widths = Widths::new(options.batch, n_slots);
         Ok(Self {
+            identity: copies::identity(gguf, draft_gguf).map_err(model::ModelError::from)?,
             logits: vec![0.0; config.n_vocab as usize],
             tokens: Vec::with_capacity(widths.max_tokens as usize),
             rows: Vec::with_capacity(widths.rows as usize),

@@ -47,7 +47,7 @@ impl Snapshots {
 
     /// The place for a new snapshot: a free one, or that of the snapshot that was not used for the longest
     /// time. `None` if there is no room at all, or if there is such a snapshot already.
-    fn place(&mut self, slot: usize, n_past: u32) -> Option<usize> {
+    pub(super) fn place(&mut self, slot: usize, n_past: u32) -> Option<usize> {
         self.clock += 1;
         let used = self.clock;
         let same = |snapshot: &&mut Snapshot| snapshot.slot == slot && snapshot.n_past == n_past;
@@ -61,8 +61,14 @@ impl Snapshots {
         Some(number)
     }
 
-    fn fill(&mut self, number: usize, slot: usize, n_past: u32) {
+    pub(super) fn fill(&mut self, number: usize, slot: usize, n_past: u32) {
         self.places[number] = Some(Snapshot { slot, n_past, used: self.clock });
+    }
+
+    /// The snapshots of a sequence: the place of each, and its tokens.
+    pub(super) fn of(&self, slot: usize) -> impl Iterator<Item = (usize, u32)> {
+        let all = self.places.iter().enumerate().filter_map(|(i, place)| Some((i, (*place)?)));
+        all.filter(move |(_, snapshot)| snapshot.slot == slot).map(|(i, snapshot)| (i, snapshot.n_past))
     }
 
     /// Tokens in the best snapshot of a sequence's first `n`; 0 if there is none.
@@ -174,7 +180,7 @@ impl Sequence<'_> {
     }
 
     /// Positions below it may have been written: no step of which tokens were taken back was wider.
-    fn written(&self) -> u32 {
+    pub(super) fn written(&self) -> u32 {
         self.state().written.max(self.n_past() + MAX_SHARED)
     }
 

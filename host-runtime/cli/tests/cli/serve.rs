@@ -143,6 +143,7 @@ fn what_keeps_it_from_serving_is_said_in_one_line() {
         (vec!["--port", "0", "--api-key-file", "/dev/null"], 2, "there is no key in it"),
         (vec!["--port", "0", "--chat-template-kwargs", "[]"], 2, "give a JSON object"),
         (vec!["--port", "0", "--cors-origins", "example"], 2, "is no origin"),
+        (vec!["--port", "0", "--slot-save-path", "/dev/null"], 2, "this is no folder"),
         (vec!["--port", "0", "--reasoning-format", "aside"], 2, "is none of auto, deepseek, none"),
         (vec!["--port", "0", "--temp", "nan"], 2, "temperature"),
     ];

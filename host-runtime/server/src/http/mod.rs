@@ -20,6 +20,7 @@ mod order;
 mod page;
 mod responses;
 mod shape;
+mod slots;
 mod text;
 mod thoughts;
 mod tools;
@@ -136,6 +137,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(info::models))
         .route("/props", get(info::props))
         .route("/slots", get(info::slots))
+        .route("/slots/{id}", post(slots::act))
         .route("/metrics", get(info::metrics))
         .route("/chat/completions", post(chat::route))
         .route("/v1/chat/completions", post(chat::route))

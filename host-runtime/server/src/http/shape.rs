@@ -93,9 +93,13 @@ impl Head {
 
 /// A new id that begins with `prefix`.
 pub(super) fn id(prefix: &str) -> String {
-    // The standard library's hash keys are drawn from the operating system.
-    let random = || RandomState::new().hash_one(0);
     format!("{prefix}{:016x}{:016x}", random(), random())
+}
+
+/// A number that nobody else has.
+pub(super) fn random() -> u64 {
+    // The standard library's hash keys are drawn from the operating system.
+    RandomState::new().hash_one(0)
 }
 
 /// What made an answer.

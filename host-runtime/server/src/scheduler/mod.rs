@@ -14,6 +14,7 @@
 mod queue;
 mod reuse;
 mod slot;
+mod task;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,12 +26,14 @@ use hexflash::cancel::Cancel;
 use hexflash::generate::{Finish, Limits, Stats, TokenOrigin};
 use hexflash::sampler::{Sampler, TokenLogprob};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::grammar::Grammar;
 use crate::metrics::Metrics;
 pub(crate) use queue::Refused;
 use queue::{Job, Queue};
+use task::{Asked, Asks};
+pub(crate) use task::{Done, Task};
 pub(crate) use worker::Worker;
 
 /// Updates of each text that may wait for its client, beyond those of a step.
@@ -118,6 +121,7 @@ pub(crate) struct SlotView {
 /// What HTTP tasks and the worker share.
 pub(crate) struct Scheduler {
     queue: Queue,
+    asks: Asks,
     worker: OnceLock<Thread>,
     slots: Mutex<Vec<SlotView>>,
     tasks: AtomicU64,
@@ -130,6 +134,7 @@ impl Scheduler {
     pub(crate) fn new(waiting: usize) -> Self {
         Self {
             queue: Queue::new(waiting),
+            asks: Asks::default(),
             worker: OnceLock::new(),
             slots: Mutex::default(),
             tasks: AtomicU64::new(1),
@@ -156,6 +161,24 @@ impl Scheduler {
         self.queue.add(jobs.collect())?;
         self.wake();
         Ok(Answers { updates, scheduler: Arc::clone(self), choices })
+    }
+
+    /// Asks for something to be done with a sequence; the answer comes when that is at rest.
+    ///
+    /// # Errors
+    /// The server is about to end.
+    pub(crate) fn ask(
+        &self,
+        slot: usize,
+        task: Task,
+    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Refused> {
+        if self.queue.is_closed() {
+            return Err(Refused::Closed);
+        }
+        let (answer, done) = oneshot::channel();
+        self.asks.add(Asked { slot, task, answer });
+        self.wake();
+        Ok(done)
     }
 
     /// Accepts no more requests. Those that wait are still run.

@@ -13,7 +13,8 @@ use hexflash::tokenizer::{TokenKind, Tokenizer};
 use super::queue::Job;
 use super::reuse::{Candidate, choose, common, places};
 use super::slot::{Happened, Running, Slot};
-use super::{Order, Scheduler, SlotView};
+use super::task::Asked;
+use super::{Failure, Order, Scheduler, SlotView};
 
 /// Steps all texts, on the thread that runs it.
 pub(crate) struct Worker {
@@ -37,6 +38,7 @@ impl Drop for Closes {
     fn drop(&mut self) {
         self.0.queue.close();
         self.0.queue.clear();
+        self.0.asks.close();
     }
 }
 
@@ -71,11 +73,15 @@ impl Worker {
             }
             let timeout = self.timeout;
             self.running().for_each(|running| running.give_up_if_abandoned(timeout));
+            self.do_asked();
             self.begin_waiting();
             if self.step() {
                 continue;
             }
-            if self.running().next().is_none() && self.scheduler.queue.is_over() {
+            if self.running().next().is_none()
+                && self.scheduler.queue.is_over()
+                && self.scheduler.asks.is_empty()
+            {
                 return;
             }
             // Whatever changes from here on wakes it again.
@@ -88,6 +94,28 @@ impl Worker {
 
     fn running(&mut self) -> impl Iterator<Item = &mut Running> {
         self.slots.iter_mut().filter_map(|slot| slot.running.as_mut())
+    }
+
+    /// Does what was asked of sequences at rest.
+    fn do_asked(&mut self) {
+        loop {
+            let is_free = |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.running.is_none());
+            let Some(Asked { slot: number, task, answer }) = self.scheduler.asks.take(is_free) else {
+                return;
+            };
+            let slot = &mut self.slots[number];
+            let outcome = self.engine.sequence(slot.id).and_then(|mut sequence| {
+                let done = task.run(&mut sequence)?;
+                // What it has now is as good as a prompt.
+                slot.prompt = sequence.history().len();
+                Ok(done)
+            });
+            let outcome =
+                outcome.map_err(|error| Failure { blame: error.blame(), message: error.to_string() });
+            // Who went away does not mind.
+            let _ = answer.send(outcome);
+            self.show(number);
+        }
     }
 
     /// Gives sequences to jobs as long as there are both.

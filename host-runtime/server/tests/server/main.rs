@@ -14,6 +14,7 @@ mod responses;
 mod reuse;
 mod router;
 mod routes;
+mod slots;
 mod support;
 mod thoughts;
 mod tools;
