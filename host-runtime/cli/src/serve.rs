@@ -17,6 +17,9 @@ use hexflash::model;
 use hexflash::sampler::Sampler;
 use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server};
 
+/// MiB for conversations whose sequences were needed by others.
+const CACHE_RAM: i64 = 256;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Address to listen on; 0.0.0.0 for all of this machine
@@ -57,6 +60,10 @@ pub(super) struct Args {
     /// Do not tell at /slots what is being done
     #[arg(long)]
     no_slots: bool,
+    /// MiB of this machine's memory for conversations whose sequences were needed by others; -1 for no limit
+    /// [default: 256, or 0 on device htp]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    cache_ram: Option<i64>,
     /// Folder into which sequences are saved, and from which they are restored
     #[arg(long, value_name = "DIR", value_parser = folder)]
     slot_save_path: Option<PathBuf>,
@@ -161,6 +168,9 @@ impl Args {
             metrics: self.metrics,
             slots: !self.no_slots,
             slot_save_path: self.slot_save_path.clone(),
+            cache_ram: usize::try_from(self.cache_ram.unwrap_or(CACHE_RAM))
+                .ok()
+                .map(|mib| mib.saturating_mul(1 << 20)),
             page: !self.no_webui,
             max_tokens: usize::try_from(self.n_predict).ok(),
             reasoning: self.reasoning_format,
@@ -220,6 +230,9 @@ impl Args {
         let engine = self.engine.load(&gguf, draft.as_ref(), &options, device, cancel)?;
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
+        }
+        if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
+            tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
         }
         Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
     }

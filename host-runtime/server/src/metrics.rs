@@ -36,6 +36,9 @@ pub(crate) struct Metrics {
     processing: Gauge,
     deferred: Gauge,
     busy: Ratio,
+    cache_sequences: Gauge,
+    cache_bytes: Gauge,
+    cache_hits: Counter,
     /// Sum over all steps of the texts in each.
     rows: AtomicU64,
     /// What gauges of speeds have shown already.
@@ -69,6 +72,9 @@ impl Metrics {
             processing: Gauge::default(),
             deferred: Gauge::default(),
             busy: Ratio::default(),
+            cache_sequences: Gauge::default(),
+            cache_bytes: Gauge::default(),
+            cache_hits: Counter::default(),
             rows: AtomicU64::new(0),
             shown: Mutex::default(),
         };
@@ -123,6 +129,17 @@ impl Metrics {
         r.register("llamacpp:requests_processing", "Texts under way", self.processing.clone());
         r.register("llamacpp:requests_deferred", "Texts that wait for a sequence", self.deferred.clone());
         r.register("llamacpp:n_busy_slots_per_decode", "Texts in a step, on average", self.busy.clone());
+        r.register(
+            "llamacpp:cache_ram_sequences",
+            "Texts in memory of the host, whose sequences were needed by others",
+            self.cache_sequences.clone(),
+        );
+        r.register("llamacpp:cache_ram_bytes", "Bytes that they take", self.cache_bytes.clone());
+        r.register(
+            "llamacpp:cache_ram_hits",
+            "Prompts that went on from one of them",
+            self.cache_hits.clone(),
+        );
     }
 
     /// There were `steps` of the model with so many texts in them.
@@ -149,6 +166,17 @@ impl Metrics {
                 self.accepted_at.get_or_create(&vec![("position", position)]).inc_by(n as u64);
             }
         }
+    }
+
+    /// So many texts are in memory of the host, and take so many bytes.
+    pub(crate) fn cache_has(&self, texts: usize, bytes: usize) {
+        self.cache_sequences.set(texts as i64);
+        self.cache_bytes.set(bytes as i64);
+    }
+
+    /// A prompt goes on from one of them.
+    pub(crate) fn cache_hit(&self) {
+        self.cache_hits.inc();
     }
 
     /// All figures as text, where `processing` texts are under way and `deferred` wait.

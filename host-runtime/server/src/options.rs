@@ -33,6 +33,8 @@ pub struct Options {
     pub slots: bool,
     /// The folder into which sequences are saved. Without one, none are.
     pub slot_save_path: Option<PathBuf>,
+    /// Bytes of this machine's memory for texts whose sequences were needed by others; `None` for any number.
+    pub cache_ram: Option<usize>,
     /// Whether there is a page for browsers at `/`.
     pub page: bool,
     /// Tokens of an answer at most, if its request does not say.
@@ -113,6 +115,7 @@ impl Default for Options {
             metrics: false,
             slots: true,
             slot_save_path: None,
+            cache_ram: Some(0),
             page: true,
             max_tokens: None,
             reasoning: ReasoningFormat::default(),

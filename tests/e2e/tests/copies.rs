@@ -1,5 +1,5 @@
-//! Copies of sequences: a text that was taken off the device, or was in a file, goes on with the bits of one that
-//! never left.
+//! Copies of sequences: a text that was taken off the device, or was in a file, goes on with the bits of one
+//! that never left.
 
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};

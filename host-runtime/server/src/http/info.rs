@@ -69,6 +69,7 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
         "endpoint_metrics": app.options.metrics,
         "build_info": FINGERPRINT,
         "is_sleeping": false,
+        "cache_ram_bytes": app.options.cache_ram,
         "device": model.device,
         "memory": model.memory,
     })))

@@ -9,9 +9,11 @@
 //! * **Slow readers.** Answers have a bounded buffer. A text whose buffer is full takes no part in steps
 //!   until its client has read; the others go on.
 //! * **Cancellation.** Dropping the `Answers` ends their texts with the step under way.
-//! * **Reuse.** A request begins with what a sequence at rest has of its prompt already (`reuse`).
+//! * **Reuse.** A request begins with what a sequence at rest has of its prompt already (`reuse`), or a text
+//!   that had to give way (`ram_cache`).
 
 mod queue;
+mod ram_cache;
 mod reuse;
 mod slot;
 mod task;

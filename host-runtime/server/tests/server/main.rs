@@ -2,6 +2,7 @@
 
 mod answers;
 mod browser;
+mod cache_ram;
 mod dense;
 mod errors;
 mod forms;

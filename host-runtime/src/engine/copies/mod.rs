@@ -1,9 +1,9 @@
 //! Sequences off the device: what a text has in caches and states, copied to the host and back.
 //!
-//! A [`SequenceCopy`] has the rows of all caches that the tokens of its text wrote, the recurrent states after
-//! them, and the sequence's snapshots. A sequence that it was copied into goes on with the bits of the one that
-//! it was copied from. It takes no message to the device: the host reads and writes the memory that both share,
-//! between two steps.
+//! A [`SequenceCopy`] has the rows of all caches that the tokens of its text wrote, the recurrent states
+//! after them, and the sequence's snapshots. A sequence that it was copied into goes on with the bits of the
+//! one that it was copied from. It takes no message to the device: the host reads and writes the memory that
+//! both share, between two steps.
 
 mod bytes;
 mod origin;
@@ -75,6 +75,12 @@ pub enum CopyError {
 }
 
 impl SequenceCopy {
+    /// A copy of these tokens that fits no engine, for tests.
+    #[doc(hidden)]
+    pub fn of_tokens(tokens: &[u32]) -> Self {
+        Self { origin: 0, tokens: tokens.to_vec(), written: 0, state: Vec::new(), snapshots: Vec::new() }
+    }
+
     /// The tokens of its text.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens

@@ -7,9 +7,9 @@ use crate::gguf::{Gguf, GgufError};
 /// Bytes at the beginning of each tensor that count.
 const SAMPLE: u64 = 64;
 
-/// A number that two models share only if they are the same: from all that precedes the data in their files, and
-/// the beginning of each tensor. Models that were trained differently differ there, and reading all of a large
-/// one would take seconds.
+/// A number that two models share only if they are the same: from all that precedes the data in their files,
+/// and the beginning of each tensor. Models that were trained differently differ there, and reading all of a
+/// large one would take seconds.
 pub(in crate::engine) fn identity(gguf: &Gguf, draft: Option<&Gguf>) -> Result<u128, GgufError> {
     let mut hasher = Xxh3Default::new();
     for gguf in [Some(gguf), draft].into_iter().flatten() {
