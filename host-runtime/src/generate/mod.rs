@@ -417,6 +417,7 @@ impl Generation {
             return Ok((Phase::Next, Some(Finish::Context)));
         }
         let on_device = self.takes_argmax() && self.speculation.is_model();
+        self.speculation.share(1);
         match self.speculation.choose(self.most_drafts(sequence, 0)) {
             Choice::Plain => self.plain_step(sequence),
             Choice::Draft(length) if on_device => self.begin_rounds(sequence, length),

@@ -53,6 +53,20 @@ impl Lengths {
         }
     }
 
+    /// So many texts are in the next step: all of them wait for the drafts of each.
+    pub fn share(&mut self, texts: usize) {
+        if let Kind::Auto(auto) = &mut self.0 {
+            auto.share(texts);
+        }
+    }
+
+    /// Takes note of a step of several texts that had so many rows. What each text got follows.
+    pub fn shared_step(&mut self, rows: usize, time: Duration) {
+        if let Kind::Auto(auto) = &mut self.0 {
+            auto.shared_step(rows, time);
+        }
+    }
+
     /// Says what to do next, with `most` drafts at most.
     pub fn choose(&self, most: u32) -> Choice {
         match &self.0 {

@@ -6,6 +6,7 @@ mod hashed_history;
 mod length;
 mod ngram;
 mod odds;
+mod shared;
 mod stats;
 mod tuning;
 
@@ -101,6 +102,16 @@ impl Speculation {
         if matches!(self.source, DraftSource::Host(_)) {
             self.text.push(token);
         }
+    }
+
+    /// So many texts are in the next step.
+    pub(crate) fn share(&mut self, texts: usize) {
+        self.lengths.share(texts);
+    }
+
+    /// Takes note of a step of several texts, this one among them, that had so many rows.
+    pub(crate) fn shared_step(&mut self, rows: usize, time: Duration) {
+        self.lengths.shared_step(rows, time);
     }
 
     /// What to do next, with `most` drafts at most.
