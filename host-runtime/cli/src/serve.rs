@@ -151,11 +151,12 @@ impl Args {
             card.set_template(template::read(name)?)?;
         }
         card.template_args = self.chat_template_kwargs.clone().unwrap_or_default();
-        let draft = self.spec.drafter.open()?;
+        let drafter = self.spec.find(&gguf)?;
+        let draft = &drafter.draft;
         let options = EngineOptions {
             sequences: self.parallel,
             snapshot_bytes: u64::from(self.snapshots) << 20,
-            speculate: self.spec.speculates()?,
+            speculate: drafter.drafts(),
             ..self.engine.options()
         };
         let device = self.device.open_for(&gguf, draft.as_ref(), &options)?;
@@ -163,7 +164,7 @@ impl Args {
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }
-        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
+        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations(&drafter)) })
     }
 }
 
