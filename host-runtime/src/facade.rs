@@ -14,8 +14,8 @@ use crate::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use crate::text::{TextError, TextModel};
 use crate::weights::{CachePolicy, ImageOptions};
 
-/// How a [`Model`] is opened. By default: on this machine's own processor, with drafts if the model's file has
-/// a head for them, with the model's own sampling.
+/// How a [`Model`] is opened. By default: on this machine's own processor, with drafts if the model's file
+/// has a head for them, with the model's own sampling.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     /// Name of the device: see [`DEVICES`](crate::device::DEVICES).

@@ -51,8 +51,8 @@ params! {
 params! {
     /// NEXT_DRAFT.
     pub struct NextDraft {
-        /// The draft that comes next, from 0, below the program's `max_tokens`. The drafts before it have been
-        /// made by the ops before this one.
+        /// The draft that comes next, from 0, below the program's `max_tokens`. The drafts before it have
+        /// been made by the ops before this one.
         pub draft: u32,
     }
 }

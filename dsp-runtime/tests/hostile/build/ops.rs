@@ -394,8 +394,8 @@ impl Builder<'_> {
         self.op(Op::SetTokens, &[], &[], &params);
     }
 
-    /// A chain of drafts, or a link of it. What ACCEPT leaves in the registers is anybody's guess, and so would
-    /// be whether the program goes on.
+    /// A chain of drafts, or a link of it. What ACCEPT leaves in the registers is anybody's guess, and so
+    /// would be whether the program goes on.
     fn next_draft(&mut self) -> Option<()> {
         if self.has(Op::Accept) {
             return None;

@@ -15,8 +15,8 @@ use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlan;
 use crate::record::{RecordError, Tensor};
 
-/// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + 2 * MAX_VERIFY}`, so that
-/// the token axis can begin at any draft.
+/// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + 2 * MAX_VERIFY}`, so
+/// that the token axis can begin at any draft.
 pub const BLOCK: &str = "block";
 
 /// The features that plain steps left for the draft, kept in [`Scope::DRAFT`]:
