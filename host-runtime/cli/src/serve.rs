@@ -219,11 +219,12 @@ impl Args {
             card.template_args.insert("enable_thinking".to_owned(), thinks.into());
         }
         card.template_args.extend(self.chat_template_kwargs.clone().unwrap_or_default());
-        let draft = self.spec.drafter.open()?;
+        let drafter = self.spec.find(&gguf)?;
+        let draft = &drafter.draft;
         let options = EngineOptions {
             sequences: self.parallel,
             snapshot_bytes: u64::from(self.snapshots) << 20,
-            speculate: self.spec.speculates()?,
+            speculate: drafter.drafts(),
             ..self.engine.options()
         };
         let device = self.device.open_for(&gguf, draft.as_ref(), &options)?;
@@ -234,7 +235,7 @@ impl Args {
         if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
             tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
         }
-        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
+        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations(&drafter)) })
     }
 }
 

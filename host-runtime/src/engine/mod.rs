@@ -206,6 +206,9 @@ struct Spec {
 struct Pending {
     slot: usize,
     n: u32,
+    /// Tokens before these that were on the tapes when the first of these was run, and are on the draft's
+    /// still.
+    n_commit: u32,
 }
 
 impl Engine {

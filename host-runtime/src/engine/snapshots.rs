@@ -10,7 +10,7 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use super::programs::ProgramKind;
 use super::sequence::Outputs;
 use super::{DraftBlock, Engine, EngineError, Sequence};
-use crate::model::MAX_SHARED;
+use crate::model::{MAX_SHARED, Purpose};
 
 /// The snapshots of all sequences.
 #[derive(Debug)]
@@ -100,6 +100,7 @@ impl Sequence<'_> {
         self.end_rounds()?;
         self.usable()?;
         self.engine.displace_rounds()?;
+        self.catch_up()?;
         let state = self.state();
         let n_past = state.n_past - state.n_commit;
         if n_past > 0
@@ -134,7 +135,7 @@ impl Sequence<'_> {
         (state.verified, state.outputs) = (DraftBlock::default(), Outputs::default());
         let has_windows = self.has_windows(n);
         self.state_mut().written = self.written();
-        let is_in_states = self.engine.config.state_bytes() == 0 || n >= in_states;
+        let is_in_states = !self.engine.has_states() || n >= in_states;
         if n == n_past || is_in_states && has_windows {
             // Tokens that are on the tape, and not in the states, are cut off there.
             let state = self.state_mut();
@@ -173,7 +174,7 @@ impl Sequence<'_> {
         } else if n >= n_past {
             n_past
         } else {
-            let is_in_states = self.engine.config.state_bytes() == 0 || n >= n_past - n_commit;
+            let is_in_states = !self.engine.has_states() || n >= n_past - n_commit;
             let most = if is_in_states { n } else { self.engine.snapshots.longest(self.slot, n) };
             if self.has_windows(most) { most } else { 0 }
         }
@@ -198,6 +199,11 @@ impl Sequence<'_> {
 }
 
 impl Engine {
+    /// Whether anything is kept, of the model or of the draft, that cannot be cut back by counting rows.
+    fn has_states(&self) -> bool {
+        self.kept.bytes(Purpose::Recurrent) > 0
+    }
+
     /// Snapshots that there is room for.
     pub fn snapshot_room(&self) -> usize {
         self.kept.n_snapshots as usize

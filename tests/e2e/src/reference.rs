@@ -1,5 +1,7 @@
 //! Reference outputs in `tests/data`, made by llama.cpp and transformers.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -48,6 +50,36 @@ pub struct DFlashCase {
     pub drafts: Vec<Vec<u32>>,
 }
 
+/// MTP by llama.cpp, or by the reference without caches.
+#[derive(Deserialize)]
+pub struct Mtp {
+    /// One per prompt.
+    pub cases: Vec<MtpCase>,
+}
+
+/// One prompt's generations with chains of different lengths.
+#[derive(Deserialize)]
+pub struct MtpCase {
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// The rounds, by the length of chains.
+    pub mtp: BTreeMap<usize, MtpRounds>,
+}
+
+/// The rounds of a generation.
+#[derive(Deserialize)]
+pub struct MtpRounds {
+    /// Accepted drafts of each.
+    pub accepted_per_round: Vec<usize>,
+    /// Drafts of each.
+    pub drafts: Vec<Vec<u32>>,
+    /// How far the logit of each draft is above the second-best; only of the reference.
+    #[serde(default)]
+    pub draft_gaps: Vec<Vec<f32>>,
+}
+
 /// A text and its ids.
 #[derive(Deserialize)]
 pub struct TokenizerCase {
@@ -77,6 +109,11 @@ pub fn greedy(model: Model) -> Greedy {
 
 /// DFlash with `name`, a file of `tests/data/expected` without its extension.
 pub fn dflash(name: &str) -> DFlash {
+    json(&format!("{name}.json"))
+}
+
+/// MTP with `name`, a file of `tests/data/expected` without its extension.
+pub fn mtp(name: &str) -> Mtp {
     json(&format!("{name}.json"))
 }
 

@@ -4,6 +4,7 @@ mod adversary;
 mod auto;
 mod cancel;
 mod common;
+mod mtp;
 mod reference;
 mod same;
 mod stops;

@@ -86,14 +86,14 @@ fn rounds_are_as_long_as_llama_cpps() {
 
 /// Rounds, and what they accepted.
 #[derive(Default)]
-struct Rounds {
+pub struct Rounds {
     accepted: usize,
     count: usize,
 }
 
 impl Rounds {
     /// Adds the rounds of a text that lie within its first `tokens`, of which the first is no round's.
-    fn add(&mut self, accepted: &[usize], tokens: usize) {
+    pub fn add(&mut self, accepted: &[usize], tokens: usize) {
         let mut done = 1;
         for &accepted in accepted {
             done += accepted + 1;
@@ -106,7 +106,7 @@ impl Rounds {
     }
 
     /// Tokens per round.
-    fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         1.0 + self.accepted as f64 / self.count as f64
     }
 }
