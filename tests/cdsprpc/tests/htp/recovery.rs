@@ -106,11 +106,20 @@ fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
 }
 
 /// Loses the device at every `step`th message of a run, by `how`, which the message's number completes.
-pub(crate) fn at_messages(setting: &Setting, how: &str, step: usize) {
+fn at_messages(setting: &Setting, how: &str, step: usize) {
     let mut standin = (setting.standin)();
     let (loaded, all) = messages(&mut standin, setting);
     assert!(all - loaded > setting.tokens as u64 / 6, "{loaded} of {all} messages");
     at_each(&mut standin, setting, how, (loaded + 1..=all).step_by(step));
+}
+
+/// Loses the device once by each of these, at so many messages after the model is loaded.
+pub(crate) fn at_some_messages(setting: &Setting, how: &[(&str, u64)]) {
+    let mut standin = (setting.standin)();
+    let (loaded, _) = messages(&mut standin, setting);
+    for (how, after) in how {
+        at_each(&mut standin, setting, how, std::iter::once(loaded + after));
+    }
 }
 
 fn at_each(standin: &mut StandIn, setting: &Setting, how: &str, numbers: impl Iterator<Item = u64>) {

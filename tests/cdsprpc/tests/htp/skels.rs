@@ -8,7 +8,7 @@ use cdsprpc::standin::StandIn;
 
 use crate::coherence::report_of;
 use crate::failures::{crashes_and_hangs, each_failure_on_the_dsp};
-use crate::recovery::{Setting, at_messages};
+use crate::recovery::{Setting, at_some_messages};
 use crate::scenarios;
 use crate::tokens::same_tokens;
 
@@ -75,10 +75,11 @@ fn recovery() {
         return;
     }
     let standin = || StandIn::emulated("73").expect("it was there");
-    let setting = |draft, tokens| Setting::new(draft, None, tokens).on(standin);
-    at_messages(&setting(false, 12), "crash=", 6);
-    at_messages(&setting(true, 12), "crash-answer=", 2);
-    at_messages(&setting(false, 8), "hang=", 5);
+    let plain = Setting::new(false, None, 5).on(standin);
+    // In the prompt, and after it.
+    at_some_messages(&plain, &[("crash=", 2), ("crash-answer=", 5), ("hang=", 6)]);
+    let rounds = Setting::new(true, None, 8).on(standin);
+    at_some_messages(&rounds, &[("crash=", 5)]);
 }
 
 /// Breaches on purpose: each is reported, with the function that it happened in.
