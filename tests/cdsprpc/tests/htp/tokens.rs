@@ -19,7 +19,7 @@ fn run(mut command: Command) -> Value {
 }
 
 /// Generates on both devices; gives the report of `htp`.
-fn same_tokens(standin: &StandIn, arguments: &[&str]) -> Value {
+pub(crate) fn same_tokens(standin: &StandIn, arguments: &[&str]) -> Value {
     let (target, draft) = (model("tiny-hybrid-q8_0.gguf"), model("tiny-hybrid-dflash-q8_0.gguf"));
     let mut all =
         vec!["run", "--json", "--no-repack-cache", "-t", "2", "-m", target.to_str().unwrap(), PROMPT];
@@ -94,14 +94,6 @@ fn too_many_sessions() {
     assert!(text.contains("RESERVE_NEW_SESSION") && text.contains("fewer sessions"), "{text}");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(standin.violations(), Vec::<String>::new());
-}
-
-/// Hexagon code on the other side, which needs no cache to be looked after but all else.
-#[test]
-fn hexagon_code_behind_fastrpc() {
-    let Some(standin) = crate::emulated() else { return };
-    same_tokens(&standin, &["--temp", "0", "-n", "8"]);
-    same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "3", "--temp", "0", "-n", "8"]);
 }
 
 /// Another client takes the scratchpad between two messages, and leaves its own bytes there.
