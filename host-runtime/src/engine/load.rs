@@ -129,7 +129,7 @@ impl Engine {
         tracing::info!(?memory, "model loaded");
         let widths = Widths::new(options.batch, n_slots);
         Ok(Self {
-            identity: copies::identity(gguf, draft_gguf).map_err(model::ModelError::from)?,
+            identity: copies::identity(target, draft_gguf).map_err(model::ModelError::from)?,
             logits: vec![0.0; config.n_vocab as usize],
             tokens: Vec::with_capacity(widths.max_tokens as usize),
             rows: Vec::with_capacity(widths.rows as usize),
