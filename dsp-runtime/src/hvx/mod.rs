@@ -83,6 +83,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are
     /// registers.
     const Q_STAYS: bool = false;
+    /// Whether an operation on floats takes many instructions, so that the same one must not be written twice.
+    const COSTLY_FLOATS: bool = false;
 
     /// Loads 32 floats.
     ///

@@ -133,6 +133,7 @@ impl Hvx for Hexagon {
 
     const REGISTERS: usize = 32;
     const Q_STAYS: bool = float::HIDDEN_BITS;
+    const COSTLY_FLOATS: bool = float::SCALAR;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
