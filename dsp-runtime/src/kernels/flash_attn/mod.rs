@@ -20,10 +20,10 @@
 //!
 //! Order of operations of one query, whatever else is in the step: positions in splits of 256 and tiles of
 //! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over d from 0 up,
-//! then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the end;
-//! values by position from low to high; splits from low to high. Tiles and splits in which it sees nothing do
-//! not touch it. So a query's result depends on its own keys only, and it is the same whether a worker does
-//! all splits or one (flash decoding).
+//! then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the
+//! end; values by position from low to high; splits from low to high. Tiles and splits in which it sees
+//! nothing do not touch it. So a query's result depends on its own keys only, and it is the same whether a
+//! worker does all splits or one (flash decoding).
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
