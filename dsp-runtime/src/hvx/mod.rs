@@ -83,6 +83,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are
     /// registers.
     const Q_STAYS: bool = false;
+    /// Whether an operation on floats takes many instructions, so that none must be written twice.
+    const COSTLY_FLOATS: bool = false;
+    /// Whether [`Hvx::widen_f16`] takes so little that doing it for every use is better than keeping f32.
+    const CHEAP_WIDENING: bool = false;
 
     /// Loads 32 floats.
     ///
@@ -262,6 +266,26 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn sum_all(x: Self::F) -> Self::F {
         Self::splat(Self::sum(x))
+    }
+    /// [`Hvx::max_lane`] in all lanes; the sign of zero is left open.
+    #[inline(always)]
+    fn max_all(x: Self::F) -> Self::F {
+        Self::splat(Self::max_lane(x))
+    }
+    /// a and b, of which the lanes are interleaved: lanes 0 of both, lanes 1 of both, and so on.
+    #[inline(always)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let mut pairs = [[[0.0; 2]; LANES / 2]; 2];
+        for (side, x) in [a, b].into_iter().enumerate() {
+            let mut lanes = [0.0; LANES];
+            // SAFETY: `lanes` is an array of 32 floats, which are 128 bytes.
+            unsafe { Self::store(lanes.as_mut_ptr(), x) };
+            for (pair, lane) in pairs.as_flattened_mut().iter_mut().zip(lanes) {
+                pair[side] = lane;
+            }
+        }
+        // SAFETY: each half of `pairs` is 16 pairs of floats, which are 128 bytes.
+        unsafe { (Self::load(pairs[0].as_ptr().cast()), Self::load(pairs[1].as_ptr().cast())) }
     }
     /// Lane i: [`Hvx::max_lane`] of vector i. Of vectors without NaN and without zeros of both signs: the
     /// order of the comparisons is left open.

@@ -133,6 +133,8 @@ impl Hvx for Hexagon {
 
     const REGISTERS: usize = 32;
     const Q_STAYS: bool = float::HIDDEN_BITS;
+    const COSTLY_FLOATS: bool = float::SCALAR;
+    const CHEAP_WIDENING: bool = !float::SCALAR;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
@@ -454,6 +456,19 @@ impl Hvx for Hexagon {
             sum = float::add_moved(sum, hvx!(q6_v_vror_vr(sum, distance)));
         }
         float::float_moved(sum)
+    }
+
+    #[inline(always)]
+    fn max_all(mut x: V) -> V {
+        for distance in [64, 32, 16, 8, 4] {
+            x = Self::max(x, hvx!(q6_v_vror_vr(x, distance)));
+        }
+        x
+    }
+
+    #[inline(always)]
+    fn interleave(a: V, b: V) -> (V, V) {
+        interleave(a, b)
     }
 
     #[inline(always)]

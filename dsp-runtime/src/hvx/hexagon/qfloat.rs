@@ -25,6 +25,8 @@ use crate::hvx::math;
 
 /// Whether a value between operations has bits outside of its register.
 pub(super) const HIDDEN_BITS: bool = cfg!(target_feature = "hvxv79");
+/// Whether floats are computed one by one.
+pub(super) const SCALAR: bool = false;
 
 #[inline(always)]
 fn floats(v: V) -> Simd<f32, LANES> {

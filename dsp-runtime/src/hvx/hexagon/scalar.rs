@@ -14,6 +14,7 @@ use super::{LANES, V, Words, hvx, vector, words};
 use crate::hvx::{math, portable};
 
 pub(super) const HIDDEN_BITS: bool = false;
+pub(super) const SCALAR: bool = true;
 
 const MAGNITUDE: i32 = i32::MAX;
 const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
