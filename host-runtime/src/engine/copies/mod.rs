@@ -141,7 +141,11 @@ impl Engine {
 
     /// What sequences keep between steps, in an order that does not change.
     fn kept_by_sequences(&self) -> Vec<(&str, Kept)> {
-        let is_kept = |purpose| is_cache(purpose) || purpose == Purpose::Recurrent;
+        let is_kept = |purpose| match purpose {
+            Purpose::Kv | Purpose::DraftKv | Purpose::Recurrent => true,
+            // Nothing is on tapes when a copy is made, snapshots are copied apart, and rounds have ended.
+            Purpose::Tape | Purpose::ConvRows | Purpose::Snapshot | Purpose::Rounds => false,
+        };
         let all = self.kept.iter().filter(|(_, kept)| is_kept(kept.purpose));
         let mut all: Vec<_> = all.map(|(label, &kept)| (label, kept)).collect();
         all.sort_unstable_by_key(|&(label, _)| label);
