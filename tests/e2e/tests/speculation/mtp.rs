@@ -2,12 +2,13 @@
 
 use hexflash::engine::{Engine, EngineOptions, SequenceId};
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::{Draft, Model, best_two, inproc, reference, report};
+use hexflash_e2e::{Draft, Model, inproc, reference, report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
 use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
 use crate::reference::Rounds;
+use crate::rounds::Compared;
 
 /// Distance of the two best logits up to which another choice counts as a near-tie. llama.cpp rounds
 /// activations to 8 bits in other places than we do for the quantized files (see `golden.rs`).
@@ -16,66 +17,6 @@ fn near_tie(model: Model) -> f32 {
         Model::F16 => 2e-3,
         Model::Q8_0 | Model::Q4_0 => 5e-2,
     }
-}
-
-/// What was compared, and what differed.
-#[derive(Debug, Default)]
-struct Found {
-    rounds: usize,
-    tokens: usize,
-    drafts: usize,
-    other_drafts: usize,
-    other_counts: usize,
-}
-
-/// Runs the rounds of a reference with chains of `length`: its drafts are those that are verified, so that a
-/// near-tie changes nothing after it.
-fn follow(
-    engine: &mut Engine,
-    case: &reference::MtpCase,
-    length: usize,
-    near_tie: f32,
-    found: &mut Found,
-    name: &str,
-) {
-    engine.reset();
-    engine.prefill(&case.prompt_ids, |_| {}).unwrap();
-    let mut anchor = case.ids[0];
-    let rounds = &case.mtp[&length];
-    let mut done = 1;
-    for (round, (expected, &accepted)) in rounds.drafts.iter().zip(&rounds.accepted_per_round).enumerate() {
-        let place = format!("{name}, chains of {length}, round {round}");
-        let drafts = engine.draft(anchor, expected.len() as u32).unwrap();
-        let mut margins = [0.0; 3];
-        engine.read_margins(&mut margins[..expected.len()]);
-        if let Some(i) = (0..drafts.len()).find(|&i| drafts[i] != expected[i]) {
-            // What follows a draft that differs is drafted for another text.
-            report(format!("{place}: {drafts:?} instead of {expected:?}, {:.5} apart", margins[i]));
-            assert!(margins[i] < near_tie, "{place}: not a near-tie");
-            found.other_drafts += 1;
-        }
-        let block: Vec<u32> = std::iter::once(anchor).chain(expected.iter().copied()).collect();
-        engine.verify(&block).unwrap();
-        let chosen: Vec<u32> = (0..block.len()).map(|row| engine.argmax(row)).collect();
-        let kept = chosen.iter().zip(expected).take_while(|(a, b)| a == b).count();
-        if kept != accepted {
-            let [best, second] = best_two(engine.logits(kept.min(accepted)));
-            let gap = best.1 - second.1;
-            report(format!("{place}: {kept} accepted instead of {accepted}, {gap:.5} apart"));
-            assert!(gap < near_tie, "{place}: not a near-tie");
-            found.other_counts += 1;
-        }
-        engine.commit(accepted as u32 + 1).unwrap();
-        let next = case.ids.get(done + accepted);
-        assert!(next.is_none_or(|&id| kept != accepted || id == chosen[accepted]), "{place}");
-        anchor = next.copied().unwrap_or(chosen[accepted]);
-        done += accepted + 1;
-        found.rounds += 1;
-        found.tokens += accepted + 1;
-        found.drafts += drafts.len();
-    }
-    // What is left of the budget may be too little for a round.
-    assert!(done + length >= case.ids.len());
 }
 
 /// Every round's drafts and accepted count.
@@ -89,14 +30,19 @@ fn rounds_are_llama_cpps_and_the_references() {
         let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
         let reference = reference::mtp(file);
         for length in 1..=3 {
-            let mut found = Found::default();
+            let mut found = Compared::default();
             for (number, case) in reference.cases.iter().enumerate() {
-                let name = format!("{file}, case {number}");
-                follow(&mut engine, case, length, near_tie(model), &mut found, &name);
+                let name = format!("{file}, case {number}, chains of {length}");
+                found.follow(
+                    &mut engine,
+                    (&case.prompt_ids, &case.ids),
+                    &case.mtp[&length],
+                    near_tie(model),
+                    &name,
+                );
             }
             report(format!("{file}, chains of {length}: {found:?}"));
-            // A few per thousand.
-            assert!(200 * (found.other_drafts + found.other_counts) <= found.drafts, "{found:?}");
+            found.assert_few();
         }
     }
 }
