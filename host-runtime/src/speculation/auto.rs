@@ -43,8 +43,8 @@ pub(super) struct Auto {
     pause: f64,
     /// The most drafts that were verified in recent blocks; it fades. Of a chain, those of the last block.
     longest: f64,
-    /// Whether each draft costs as much as the one before it. Drafts that are not verified are a loss then, and
-    /// a block has few of them.
+    /// Whether each draft costs as much as the one before it. Drafts that are not verified are a loss then,
+    /// and a block has few of them.
     chain: bool,
 }
 

@@ -54,8 +54,8 @@ fn drafts_and_accepted_counts_are_the_references() {
     assert!(differ * 200 <= drafts, "{differ} of {drafts} drafts differ");
 }
 
-/// A target without recurrent states, and a draft of which one layer sees a window of 64 positions, up to more
-/// than three windows of context.
+/// A target without recurrent states, and a draft of which one layer sees a window of 64 positions, up to
+/// more than three windows of context.
 #[test]
 fn a_dense_pair_with_a_window_drafts_as_the_references() {
     let [target, draft] = ["tiny-dense-f16", "tiny-dense-dflash-f16"]

@@ -1,5 +1,5 @@
-//! Rounds of a reference, run again: its drafts are those that are verified, so that a near-tie changes nothing
-//! after it.
+//! Rounds of a reference, run again: its drafts are those that are verified, so that a near-tie changes
+//! nothing after it.
 
 use hexflash::engine::Engine;
 use hexflash_e2e::reference::DraftRounds;
