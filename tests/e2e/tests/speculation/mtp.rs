@@ -148,8 +148,8 @@ fn drafts_do_not_depend_on_how_the_text_was_written() {
 /// Experts of each layer, and those that a token goes to.
 const EXPERTS: [u32; 2] = [3, 2];
 
-/// The F16 target with its head in one file, of architecture `qwen35moe`: every expert is the layer's MLP, and
-/// the one that tokens share gives zeros. So the router decides, and whatever it decides changes nothing.
+/// The F16 target with its head in one file, of architecture `qwen35moe`: every expert is the layer's MLP,
+/// and the one that tokens share gives zeros. So the router decides, and whatever it decides changes nothing.
 fn with_experts(path: &Path) -> Gguf {
     let [target, head] = [Model::F16.gguf(), Draft::MtpF16.gguf()];
     let mut file = GgufWriter::new();
