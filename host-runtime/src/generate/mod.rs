@@ -379,7 +379,8 @@ impl Generation {
     fn end_prompt(&mut self, sequence: &mut Sequence<'_>, n: usize) {
         self.stats.prompt(n, self.start.elapsed());
         let fresh = self.place.is_some_and(|place| place.begin == 0);
-        self.speculation.begin(&self.prompt[..n], fresh);
+        let chain = sequence.engine().draft_model().is_some_and(|draft| draft.is_chain());
+        self.speculation.begin(&self.prompt[..n], fresh, chain);
         for &token in &self.prompt[..n] {
             self.sampler.accept(token);
         }

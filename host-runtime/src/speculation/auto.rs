@@ -54,14 +54,17 @@ pub(super) struct Auto {
     steps: u32,
     /// Plain steps before the next look, per cost of a block.
     pause: f64,
-    /// The most drafts that were verified in recent blocks; it fades.
+    /// The most drafts that were verified in recent blocks; it fades. Of a chain, those of the last block.
     longest: f64,
+    /// Whether each draft costs as much as the one before it. Drafts that are not verified are a loss then,
+    /// and a block has few of them.
+    chain: bool,
 }
 
 impl Auto {
     /// The state at the beginning of a text, in a session with these costs. Nothing else is kept from earlier
     /// texts: what drafts were worth there says little.
-    fn with(costs: Costs, shared: SharedCosts) -> Self {
+    fn with(costs: Costs, shared: SharedCosts, chain: bool) -> Self {
         Self {
             costs,
             shared,
@@ -75,17 +78,18 @@ impl Auto {
             before: [0; 2],
             steps: u32::MAX,
             pause: TUNING.pause,
-            longest: f64::from(MAX_VERIFY),
+            longest: if chain { TUNING.least_chain } else { f64::from(MAX_VERIFY) },
+            chain,
         }
     }
 
     /// A session in which nothing is known yet.
     pub(super) fn new() -> Self {
-        Self::with(Costs::default(), SharedCosts::default())
+        Self::with(Costs::default(), SharedCosts::default(), false)
     }
 
-    pub(super) fn begin(&mut self) {
-        *self = Self::with(self.costs.clone(), self.shared.clone());
+    pub(super) fn begin(&mut self, chain: bool) {
+        *self = Self::with(self.costs.clone(), self.shared.clone(), chain);
     }
 
     /// So many texts are in the next step.
@@ -169,7 +173,14 @@ impl Auto {
     /// So many of the drafts are verified.
     fn taken(&mut self, best: u32, drafts: usize) {
         self.before = self.odds.last_two();
-        self.longest = f64::from(best).max(TUNING.block_fade * self.longest.min(drafts as f64));
+        self.longest = match self.chain {
+            // It grows if all drafts that there were are worth it.
+            true => {
+                let cut = if (best as usize) < drafts { 1.0 } else { 0.0 };
+                (f64::from(best) - cut).max(TUNING.least_chain)
+            }
+            false => f64::from(best).max(TUNING.block_fade * self.longest.min(drafts as f64)),
+        };
         if best == 0 {
             self.rest();
         }
@@ -274,8 +285,13 @@ mod tests {
     const STEP: f64 = 1.0;
     const DRAFT: f64 = 0.5;
 
-    fn round(n: u32) -> f64 {
-        1.2 + DRAFT + 0.1 * f64::from(n)
+    fn verify(n: u32) -> f64 {
+        1.2 + 0.1 * f64::from(n)
+    }
+
+    /// Milliseconds of `n` drafts of a whole block, or of a chain.
+    fn drafting(n: u32, chain: bool) -> f64 {
+        if chain { 0.25 * f64::from(n) } else { DRAFT }
     }
 
     /// What a draft model knows of its drafts.
@@ -320,13 +336,18 @@ mod tests {
     /// Runs 400 tokens' worth of text in which drafts are right up to `right(token)` of them; gives
     /// milliseconds.
     fn time(lengths: &mut Lengths, margins: Margins, right: impl Fn(usize) -> u32) -> f64 {
+        lengths.begin();
+        time_of(lengths, false, margins, right)
+    }
+
+    /// The same, from a text that was begun, with drafts of a chain or not.
+    fn time_of(lengths: &mut Lengths, chain: bool, margins: Margins, right: impl Fn(usize) -> u32) -> f64 {
         let (mut tokens, mut time) = (0, 0.0);
         let ms = |x: f64| Duration::from_secs_f64(x / 1000.0);
-        lengths.begin();
         while tokens < 400 {
             if let Choice::Draft(mut n) = lengths.choose(7) {
-                lengths.drafted(ms(DRAFT));
-                time += DRAFT;
+                lengths.drafted(ms(drafting(n, chain)));
+                time += drafting(n, chain);
                 loop {
                     let drafts = &block(tokens, right(tokens))[..n as usize];
                     let taken = lengths.take(id(tokens), drafts, Some(&margins.of(tokens, right(tokens))));
@@ -335,12 +356,13 @@ mod tests {
                     }
                     let accepted = right(tokens).min(taken) as usize;
                     let next: Vec<u32> = (tokens + 1..tokens + 2 + accepted).map(id).collect();
-                    lengths.rounded(taken, &next, ms(round(taken)));
-                    (tokens, time) = (tokens + next.len(), time + round(taken));
+                    n = lengths.next_block().min(7);
+                    let round = verify(taken) + drafting(n, chain);
+                    lengths.rounded(taken, &next, ms(round));
+                    (tokens, time) = (tokens + next.len(), time + round);
                     if tokens >= 400 {
                         return time;
                     }
-                    n = lengths.next_block().min(7);
                 }
             }
             lengths.stepped(id(tokens + 1), ms(STEP));
@@ -441,6 +463,32 @@ mod tests {
                 assert!(found < 1.15, "{texts} texts, {right} right, {draft} {per_row}: {found:.3}");
             }
         }
+    }
+
+    /// Drafts of a chain are paid for one by one: those that are not verified are a loss.
+    #[test]
+    fn chains_are_no_longer_than_they_pay() {
+        let (mut sum, mut of_blocks, mut worst) = (0.0, 0.0, 0.0f64);
+        for right in [0, 1, 2, 3, 5, 7] {
+            let right = |token: usize| if token.is_multiple_of(3) { right / 2 } else { right };
+            let fixed = (1..=7).map(|n| {
+                let lengths = &mut Lengths::new(DraftLength::Fixed(n));
+                time_of(lengths, true, Margins::Fair, right)
+            });
+            let best = fixed.fold(400.0 * STEP, f64::min);
+            let [chain, block] = [true, false].map(|known| {
+                let mut lengths = Lengths::new(DraftLength::Auto);
+                lengths.begin_with(known);
+                time_of(&mut lengths, true, Margins::Fair, |token| (token % 8) as u32);
+                lengths.begin_with(known);
+                time_of(&mut lengths, true, Margins::Fair, right)
+            });
+            eprintln!("{best:.0} ms at best, {chain:.0} ms; {block:.0} ms as if a block cost the same");
+            worst = worst.max(chain / best);
+            (sum, of_blocks) = (sum + chain, of_blocks + block);
+        }
+        assert!(worst < 1.2, "{worst}");
+        assert!(sum < of_blocks, "{sum} ms, {of_blocks} ms as if a block cost the same");
     }
 
     /// The surer the draft is, the more of its tokens are verified.

@@ -48,8 +48,14 @@ impl Lengths {
 
     /// Begins a new text. What was learned of costs is kept.
     pub fn begin(&mut self) {
+        self.begin_with(false);
+    }
+
+    /// As [`begin`](Self::begin); `chain` says that drafts are made one after the other, so that a block with
+    /// more of them costs more.
+    pub fn begin_with(&mut self, chain: bool) {
         if let Kind::Auto(auto) = &mut self.0 {
-            auto.begin();
+            auto.begin(chain);
         }
     }
 

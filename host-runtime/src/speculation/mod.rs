@@ -71,12 +71,14 @@ impl Speculation {
         self.lengths.is_auto()
     }
 
-    /// Another prompt comes, at the beginning of a `fresh` context or after what was there.
-    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool) {
+    /// Another prompt comes, at the beginning of a `fresh` context or after what was there. `chain` says
+    /// whether the engine's draft model [makes drafts one after the
+    /// other](crate::model::DraftModel::is_chain).
+    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool, chain: bool) {
         self.stats = SpecStats::default();
         if fresh {
             self.text.clear();
-            self.lengths.begin();
+            self.lengths.begin_with(chain && self.is_model());
         }
         if matches!(self.source, DraftSource::Host(_)) {
             self.text.extend_from_slice(prompt);

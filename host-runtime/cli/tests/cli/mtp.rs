@@ -56,6 +56,11 @@ fn a_head_in_the_models_own_file_is_used() {
         assert_eq!((&own["tokens"], rounds(&own)), (&plain["tokens"], rounds(&beside)), "{kind:?}");
     }
     assert_eq!(generated(&["-m", text(&joint)])["tokens"], plain["tokens"], "auto");
+    // Metadata that promise a head are not enough.
+    let stripped = dir.path().join("stripped.gguf");
+    changed(TARGET, &stripped, &[number("qwen35.block_count", 9), number("qwen35.nextn_predict_layers", 1)]);
+    let report = generated(&["-m", text(&stripped)]);
+    assert_eq!((&report["tokens"], &report["stats"]["speculation"]), (&plain["tokens"], &Json::Null));
     for none in [&["-m", text(&joint), "--spec-type", "none"][..], &["-m", text(&target)]] {
         let report = generated(none);
         assert_eq!((&report["tokens"], &report["stats"]["speculation"]), (&plain["tokens"], &Json::Null));

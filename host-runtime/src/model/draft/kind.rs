@@ -37,6 +37,10 @@ pub trait DraftModel: Debug + Send + Sync {
     /// Tokens of a block at most: the anchor and the drafts that follow it.
     fn block(&self) -> u32;
 
+    /// Whether drafts are made one after the other, so that each costs as much as the one before it.
+    /// Otherwise a whole block costs the same, however many of its drafts are wanted.
+    fn is_chain(&self) -> bool;
+
     /// Whether it reads the target's embedding.
     fn shares_embedding(&self) -> bool;
 

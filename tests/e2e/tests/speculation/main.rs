@@ -6,5 +6,6 @@ mod cancel;
 mod common;
 mod mtp;
 mod reference;
+mod rounds;
 mod same;
 mod stops;

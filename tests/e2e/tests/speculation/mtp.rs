@@ -1,13 +1,20 @@
 //! MTP heads: ids, drafts and accepted counts against llama.cpp and a reference without caches.
 
+use std::fs::File;
+use std::path::Path;
+
 use hexflash::engine::{Engine, EngineOptions, SequenceId};
+use hexflash::gguf::Gguf;
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::speculation::Speculation;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_e2e::{Draft, Model, best_two, inproc, reference, report};
+use hexflash_e2e::{Draft, Model, inproc, reference, report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 
-use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
+use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 use crate::reference::Rounds;
+use crate::rounds::Compared;
 
 /// Distance of the two best logits up to which another choice counts as a near-tie. llama.cpp rounds
 /// activations to 8 bits in other places than we do for the quantized files (see `golden.rs`).
@@ -16,66 +23,6 @@ fn near_tie(model: Model) -> f32 {
         Model::F16 => 2e-3,
         Model::Q8_0 | Model::Q4_0 => 5e-2,
     }
-}
-
-/// What was compared, and what differed.
-#[derive(Debug, Default)]
-struct Found {
-    rounds: usize,
-    tokens: usize,
-    drafts: usize,
-    other_drafts: usize,
-    other_counts: usize,
-}
-
-/// Runs the rounds of a reference with chains of `length`: its drafts are those that are verified, so that a
-/// near-tie changes nothing after it.
-fn follow(
-    engine: &mut Engine,
-    case: &reference::MtpCase,
-    length: usize,
-    near_tie: f32,
-    found: &mut Found,
-    name: &str,
-) {
-    engine.reset();
-    engine.prefill(&case.prompt_ids, |_| {}).unwrap();
-    let mut anchor = case.ids[0];
-    let rounds = &case.mtp[&length];
-    let mut done = 1;
-    for (round, (expected, &accepted)) in rounds.drafts.iter().zip(&rounds.accepted_per_round).enumerate() {
-        let place = format!("{name}, chains of {length}, round {round}");
-        let drafts = engine.draft(anchor, expected.len() as u32).unwrap();
-        let mut margins = [0.0; 3];
-        engine.read_margins(&mut margins[..expected.len()]);
-        if let Some(i) = (0..drafts.len()).find(|&i| drafts[i] != expected[i]) {
-            // What follows a draft that differs is drafted for another text.
-            report(format!("{place}: {drafts:?} instead of {expected:?}, {:.5} apart", margins[i]));
-            assert!(margins[i] < near_tie, "{place}: not a near-tie");
-            found.other_drafts += 1;
-        }
-        let block: Vec<u32> = std::iter::once(anchor).chain(expected.iter().copied()).collect();
-        engine.verify(&block).unwrap();
-        let chosen: Vec<u32> = (0..block.len()).map(|row| engine.argmax(row)).collect();
-        let kept = chosen.iter().zip(expected).take_while(|(a, b)| a == b).count();
-        if kept != accepted {
-            let [best, second] = best_two(engine.logits(kept.min(accepted)));
-            let gap = best.1 - second.1;
-            report(format!("{place}: {kept} accepted instead of {accepted}, {gap:.5} apart"));
-            assert!(gap < near_tie, "{place}: not a near-tie");
-            found.other_counts += 1;
-        }
-        engine.commit(accepted as u32 + 1).unwrap();
-        let next = case.ids.get(done + accepted);
-        assert!(next.is_none_or(|&id| kept != accepted || id == chosen[accepted]), "{place}");
-        anchor = next.copied().unwrap_or(chosen[accepted]);
-        done += accepted + 1;
-        found.rounds += 1;
-        found.tokens += accepted + 1;
-        found.drafts += drafts.len();
-    }
-    // What is left of the budget may be too little for a round.
-    assert!(done + length >= case.ids.len());
 }
 
 /// Every round's drafts and accepted count.
@@ -89,14 +36,19 @@ fn rounds_are_llama_cpps_and_the_references() {
         let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
         let reference = reference::mtp(file);
         for length in 1..=3 {
-            let mut found = Found::default();
+            let mut found = Compared::default();
             for (number, case) in reference.cases.iter().enumerate() {
-                let name = format!("{file}, case {number}");
-                follow(&mut engine, case, length, near_tie(model), &mut found, &name);
+                let name = format!("{file}, case {number}, chains of {length}");
+                found.follow(
+                    &mut engine,
+                    (&case.prompt_ids, &case.ids),
+                    &case.mtp[&length],
+                    near_tie(model),
+                    &name,
+                );
             }
             report(format!("{file}, chains of {length}: {found:?}"));
-            // A few per thousand.
-            assert!(200 * (found.other_drafts + found.other_counts) <= found.drafts, "{found:?}");
+            found.assert_few();
         }
     }
 }
@@ -191,4 +143,80 @@ fn drafts_do_not_depend_on_how_the_text_was_written() {
         }
     }
     assert!(ways.iter().all(|&n| n > 5), "{ways:?}");
+}
+
+/// Experts of each layer, and those that a token goes to.
+const EXPERTS: [u32; 2] = [3, 2];
+
+/// The F16 target with its head in one file, of architecture `qwen35moe`: every expert is the layer's MLP,
+/// and the one that tokens share gives zeros. So the router decides, and whatever it decides changes nothing.
+fn with_experts(path: &Path) -> Gguf {
+    let [target, head] = [Model::F16.gguf(), Draft::MtpF16.gguf()];
+    let mut file = GgufWriter::new();
+    for (key, value) in head.meta().iter() {
+        file.kv(&key.replace("qwen35.", "qwen35moe."), value.clone());
+    }
+    let [experts, used] = EXPERTS;
+    file.kv("general.architecture", "qwen35moe");
+    file.kv("qwen35moe.expert_count", experts).kv("qwen35moe.expert_used_count", used);
+    for of in ["expert", "expert_shared"] {
+        file.kv(&format!("qwen35moe.{of}_feed_forward_length"), MLP as u32);
+    }
+    let all = target.tensors().map(|tensor| (&target, tensor));
+    let of_head = head.tensors().filter(|tensor| tensor.name.starts_with("blk.8."));
+    for (from, tensor) in all.chain(of_head.map(|tensor| (&head, tensor))) {
+        let (name, kind, ne) = (&tensor.name, tensor.ggml_type, tensor.shape());
+        let data = from.data(tensor).unwrap();
+        let Some((layer, which)) = name.split_once(".ffn_") else {
+            file.tensor(name, kind, ne, data).unwrap();
+            continue;
+        };
+        let which = which.trim_end_matches(".weight");
+        let n = experts as usize;
+        let whole = data.repeat(n);
+        file.tensor(&format!("{layer}.ffn_{which}_exps.weight"), kind, &[ne[0], ne[1], n as u64], whole)
+            .unwrap();
+        let shared = if which == "down" { vec![0; data.len()] } else { data.clone() };
+        file.tensor(&format!("{layer}.ffn_{which}_shexp.weight"), kind, ne, shared).unwrap();
+        if which == "gate" {
+            // Any rows will do for the router, and for the gate of the expert that tokens share.
+            let row = 2 * ne[0] as usize;
+            let router = data[..n * row].to_vec();
+            file.tensor(&format!("{layer}.ffn_gate_inp.weight"), kind, &[ne[0], n as u64], router).unwrap();
+            let gate = data[n * row..][..row].to_vec();
+            file.tensor(&format!("{layer}.ffn_gate_inp_shexp.weight"), kind, &[ne[0]], gate).unwrap();
+        }
+    }
+    file.write_to(File::create(path).unwrap()).unwrap();
+    Gguf::open(path).unwrap()
+}
+
+/// Width inside of the shipped model's MLPs.
+const MLP: u64 = 768;
+
+/// A head with a mixture of experts drafts as the one with an MLP that is the same function, from the file of
+/// its own model.
+#[test]
+fn heads_with_experts() {
+    let dir = tempfile::tempdir().unwrap();
+    let joint = with_experts(&dir.path().join("experts.gguf"));
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let load = |draft: Option<&Gguf>, speculate| {
+        let options = EngineOptions { speculate, ..EngineOptions::default() };
+        Engine::load_with(&joint, draft, Box::new(inproc(quick())), &options, &image).unwrap()
+    };
+    let (mut plain, mut engine) = (load(None, false), load(Some(&joint), true));
+    let (text, reference, mut found) = (text(Model::F16), reference::mtp("mtp-f16"), Compared::default());
+    for (number, case) in reference.cases.iter().take(4).enumerate() {
+        let name = format!("experts, case {number}");
+        found.follow(&mut engine, (&case.prompt_ids, &case.ids), &case.mtp[&3], near_tie(Model::F16), &name);
+        let off = &mut Speculation::off();
+        let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits(60));
+        let state = closed(&mut plain, 5);
+        let got = fresh(&mut engine, &text, &greedy(), &mut model_drafts(3), &case.prompt_ids, &limits(60));
+        assert_eq!(got.tokens, expected.tokens, "{name}");
+        state.assert_same(&closed(&mut engine, 5), &name);
+    }
+    report(format!("experts: {found:?}"));
+    found.assert_few();
 }

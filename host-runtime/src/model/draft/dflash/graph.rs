@@ -41,6 +41,10 @@ impl DraftModel for DFlash {
         self.block
     }
 
+    fn is_chain(&self) -> bool {
+        false
+    }
+
     fn shares_embedding(&self) -> bool {
         !self.embedding.is_own()
     }

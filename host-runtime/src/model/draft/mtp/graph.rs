@@ -29,6 +29,10 @@ impl DraftModel for Mtp {
         BLOCK
     }
 
+    fn is_chain(&self) -> bool {
+        true
+    }
+
     fn shares_embedding(&self) -> bool {
         self.embedding == Scope::TARGET.label(crate::model::scope::EMBEDDING)
     }
