@@ -26,6 +26,7 @@ mod operations;
 pub mod portable;
 #[cfg(test)]
 pub(crate) mod qf32;
+pub mod sin_cos;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
@@ -87,6 +88,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     const COSTLY_FLOATS: bool = false;
     /// Whether [`Hvx::widen_f16`] takes so little that doing it for every use is better than keeping f32.
     const CHEAP_WIDENING: bool = false;
+
+    /// Whether [`Hvx::larger`] and [`Hvx::smaller`] have places for NaN: beyond infinity, on the side of its
+    /// sign, so that NaN among floats is seen from the largest and the smallest of them.
+    const NAN_HAS_A_PLACE: bool = false;
 
     /// Loads 32 floats.
     ///
@@ -201,6 +206,17 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn max(a: Self::F, b: Self::F) -> Self::F;
     /// a if a < b, else b: the second operand where they compare equal or unordered.
     fn min(a: Self::F, b: Self::F) -> Self::F;
+    /// The larger of two numbers; either where they compare equal. Of NaN see [`Hvx::NAN_HAS_A_PLACE`];
+    /// elsewhere it is the second operand then.
+    #[inline(always)]
+    fn larger(a: Self::F, b: Self::F) -> Self::F {
+        Self::max(a, b)
+    }
+    /// The smaller of two numbers, as [`Hvx::larger`].
+    #[inline(always)]
+    fn smaller(a: Self::F, b: Self::F) -> Self::F {
+        Self::min(a, b)
+    }
     /// x where a > b, else y (also where unordered).
     fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
 
@@ -223,6 +239,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sub_i(a: Self::I, b: Self::I) -> Self::I;
     /// a * b, wrapping.
     fn mul_i(a: Self::I, b: Self::I) -> Self::I;
+    /// The larger of two, with signs.
+    fn max_i(a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise and.
     fn and_i(a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise or.

@@ -22,6 +22,7 @@ pub mod gated_delta_net;
 pub mod glu;
 pub mod mul_mat;
 pub mod norm;
+mod pieces;
 pub mod quantize;
 pub mod rope;
 pub mod rows;

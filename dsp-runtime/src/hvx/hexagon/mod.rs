@@ -135,6 +135,7 @@ impl Hvx for Hexagon {
     const Q_STAYS: bool = float::HIDDEN_BITS;
     const COSTLY_FLOATS: bool = float::SCALAR;
     const CHEAP_WIDENING: bool = !float::SCALAR;
+    const NAN_HAS_A_PLACE: bool = !float::SCALAR;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
@@ -312,6 +313,16 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn larger(a: V, b: V) -> V {
+        float::larger(a, b)
+    }
+
+    #[inline(always)]
+    fn smaller(a: V, b: V) -> V {
+        float::smaller(a, b)
+    }
+
+    #[inline(always)]
     fn select_gt(a: V, b: V, x: V, y: V) -> V {
         float::select_gt(a, b, x, y)
     }
@@ -359,6 +370,11 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn mul_i(a: V, b: V) -> V {
         vector(words(a) * words(b))
+    }
+
+    #[inline(always)]
+    fn max_i(a: V, b: V) -> V {
+        hvx!(q6_vw_vmax_vwvw(a, b))
     }
 
     #[inline(always)]

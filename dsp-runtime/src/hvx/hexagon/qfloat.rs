@@ -79,6 +79,16 @@ pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
     vector(floats(a).simd_gt(floats(b)).select(words(x), words(y)))
 }
 
+#[inline(always)]
+pub(super) fn larger(a: V, b: V) -> V {
+    hvx!(q6_vsf_vmax_vsfvsf(a, b))
+}
+
+#[inline(always)]
+pub(super) fn smaller(a: V, b: V) -> V {
+    hvx!(q6_vsf_vmin_vsfvsf(a, b))
+}
+
 /// Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as IEEE does. Good for |x| <= 2^22, which is
 /// more than any kernel needs. (The conversion instruction truncates.)
 #[inline(always)]

@@ -141,6 +141,16 @@ pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
     vector(greater.select(words(x), words(y)))
 }
 
+#[inline(always)]
+pub(super) fn larger(a: V, b: V) -> V {
+    select_gt(a, b, a, b)
+}
+
+#[inline(always)]
+pub(super) fn smaller(a: V, b: V) -> V {
+    select_gt(b, a, a, b)
+}
+
 /// f16 in the low half of each word (the high half is zero) to f32.
 #[inline(always)]
 fn widen(half: Words) -> Words {
