@@ -123,8 +123,8 @@ fn map_vectors<H: Hvx, const A: bool>(f: &impl Map, x: Row<'_, A>, y: &mut RowMu
     if side_by_side::<H>() {
         for i in 0..x.whole() / SIDE {
             let at = SIDE * i;
-            // SAFETY: `i` is below `whole / SIDE`, so x has the four vectors from `at` on whole, and so has y,
-            // which has its length (checked by `map`). They are read before any is written.
+            // SAFETY: `i` is below `whole / SIDE`, so x has the four vectors from `at` on whole, and so has
+            // y, which has its length (checked by `map`). They are read before any is written.
             unsafe {
                 let (a, b) = (x.full_unchecked::<H>(at), x.full_unchecked::<H>(at + 1));
                 let (c, d) = (x.full_unchecked::<H>(at + 2), x.full_unchecked::<H>(at + 3));

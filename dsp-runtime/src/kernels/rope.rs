@@ -175,8 +175,8 @@ impl Rope<'_> {
         }
     }
 
-    /// The angles of `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that pair's
-    /// angles to the next vector's.
+    /// The angles of `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that
+    /// pair's angles to the next vector's.
     #[inline(always)]
     fn angles<const ROWS: usize>(
         &self,
@@ -423,8 +423,8 @@ impl Rope<'_> {
     /// Turns `n` pairs from pair `first` on, of all heads of token `t` in batch `b`.
     ///
     /// # Safety
-    /// 1. This worker alone has claimed the token. `n` is at least 1, and a vector's pairs at most; `first + n`
-    ///    is at most half of `n_dims`.
+    /// 1. This worker alone has claimed the token. `n` is at least 1, and a vector's pairs at most; `first +
+    ///    n` is at most half of `n_dims`.
     /// 2. If WHOLE, `n` is a vector's pairs, which in all heads of x and y begin at multiples of 128, both
     ///    halves of them.
     #[inline(always)]
@@ -444,9 +444,9 @@ impl Rope<'_> {
             // SAFETY: x and y are rows of F32 with adjacent elements at [h, t, b], for all `heads` indices h
             // (checked by `row` for the first one; the others are a stride apart), so their first `n_dims`
             // floats (the assertion) are aligned for f32, readable and writable (the view's invariant). The
-            // pairs are among those (point 1); `n` of them, or twice as many neighbours, are a vector at most,
-            // and if WHOLE they are one, at a multiple of 128 (point 2). x lies in y's very place or apart
-            // from it (validation).
+            // pairs are among those (point 1); `n` of them, or twice as many neighbours, are a vector at
+            // most, and if WHOLE they are one, at a multiple of 128 (point 2). x lies in y's very place or
+            // apart from it (validation).
             unsafe {
                 if self.mode == RopeMode::Norm {
                     turn_neighbours::<H, WHOLE>(turn, x.add(2 * first), y.add(2 * first), 2 * n);
