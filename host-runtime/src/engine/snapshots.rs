@@ -200,7 +200,7 @@ impl Sequence<'_> {
 
 impl Engine {
     /// Whether anything is kept, of the model or of the draft, that cannot be cut back by counting rows.
-    fn has_states(&self) -> bool {
+    pub(super) fn has_states(&self) -> bool {
         self.kept.bytes(Purpose::Recurrent) > 0
     }
 

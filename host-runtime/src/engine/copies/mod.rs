@@ -100,9 +100,9 @@ impl SequenceCopy {
             return n_past;
         }
         let snapshots = self.snapshots.iter().map(|&(n, _)| n);
-        let most = match engine.config.state_bytes() {
-            0 => n,
-            _ => snapshots.filter(|&found| found <= n).max().unwrap_or(0),
+        let most = match engine.has_states() {
+            false => n,
+            true => snapshots.filter(|&found| found <= n).max().unwrap_or(0),
         };
         let slack = engine.kept.kv_ring_slack;
         if slack.is_none_or(|slack| most.saturating_add(slack) >= self.written) { most } else { 0 }
@@ -250,7 +250,7 @@ impl Sequence<'_> {
         self.catch_up()?;
         let (engine, slot) = (&*self.engine, self.slot);
         let state = self.state();
-        let lag = if engine.config.state_bytes() == 0 { 0 } else { state.n_commit };
+        let lag = if engine.has_states() { state.n_commit } else { 0 };
         let n = state.n_past - lag;
         let mut snapshots: Vec<(u32, Vec<u8>)> = engine
             .snapshots
