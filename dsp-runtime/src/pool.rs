@@ -128,7 +128,13 @@ impl Worker<'_> {
     /// This worker's own region of VTCM.
     #[inline]
     pub fn own_vtcm(&self) -> VectorPtr {
-        self.vtcm.region(self.id * self.plan.own, self.plan.own)
+        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own)
+    }
+
+    /// The region of VTCM that all workers share, and its bytes.
+    #[inline]
+    pub fn shared_vtcm(&self) -> (VectorPtr, usize) {
+        (self.vtcm.region(0, self.plan.shared), self.plan.shared)
     }
 
     /// Bytes of each worker's own region.

@@ -122,6 +122,8 @@ struct StoredPlan {
     variant: u16,
     /// 1 if the op moves the registers.
     advances: u16,
+    /// Bytes of VTCM for all workers together.
+    shared: u32,
     /// Bytes of VTCM per worker.
     own: u32,
 }
@@ -155,7 +157,8 @@ impl LoadedView<'_> {
     pub fn plan(&self, i: usize) -> Result<Plan, Fault> {
         let plan = self.plans[i];
         let variant = Variant::parse(plan.variant).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-        Ok(Plan { variant, vtcm: VtcmPlan { own: plan.own as usize } })
+        let vtcm = VtcmPlan { shared: plan.shared as usize, own: plan.own as usize };
+        Ok(Plan { variant, vtcm })
     }
 
     /// Whether op `i` moves the registers.
@@ -243,7 +246,8 @@ impl Loaded {
             let shapes = OpShapes::of(&program, op, resources);
             let Plan { variant, vtcm } = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
             let advances = u16::from(opcode.spec().advances);
-            *stored = StoredPlan { variant: variant.code(), advances, own: vtcm.own as u32 };
+            let (shared, own) = (vtcm.shared as u32, vtcm.own as u32);
+            *stored = StoredPlan { variant: variant.code(), advances, shared, own };
         }
         let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
         let indices = program.tensors.iter().enumerate().filter(|(_, t)| is_io(t)).map(|(i, _)| i);

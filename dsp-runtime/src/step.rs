@@ -62,12 +62,14 @@ pub struct Step {
     blocks: Vec<StepRegisters, MAX_BLOCKS>,
     spans: Vec<Span, MAX_BLOCKS>,
     rows: usize,
+    /// Its program has nothing more to do.
+    ended: bool,
 }
 
 impl Step {
     /// A step without rows.
     pub const fn new() -> Self {
-        Self { sent: Vec::new(), blocks: Vec::new(), spans: Vec::new(), rows: 0 }
+        Self { sent: Vec::new(), blocks: Vec::new(), spans: Vec::new(), rows: 0, ended: false }
     }
 
     /// A step with these blocks, [`MAX_BLOCKS`] at most, which are yet to be [checked](Self::check).
@@ -80,6 +82,7 @@ impl Step {
     /// The same step again, from what the host sent.
     pub fn rewind(&mut self) {
         self.blocks.clone_from(&self.sent);
+        self.ended = false;
         self.lay_out();
     }
 
@@ -136,10 +139,15 @@ impl Step {
         }
     }
 
-    /// Whether its sequence has halted, so that no further op runs. A step of several blocks has none that
-    /// has: see [`check_step`].
+    /// Says that its program has nothing more to do.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    /// Whether no further op runs: the program has [ended](Self::end), or the sequence has halted. A step of
+    /// several blocks has none that has halted: see [`check_step`].
     pub fn halted(&self) -> bool {
-        matches!(&self.blocks[..], [only] if only.halted())
+        self.ended || matches!(&self.blocks[..], [only] if only.halted())
     }
 
     /// Rows of the token axis.

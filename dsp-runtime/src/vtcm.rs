@@ -47,22 +47,31 @@ impl Vtcm {
     }
 }
 
-/// How an op uses VTCM: a region of equal size per worker, one after the other.
+/// How an op uses VTCM: a region for all workers, then one of equal size per worker, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VtcmPlan {
-    /// Bytes of each worker's own region.
+    /// Bytes of the region for all workers: whole vectors.
+    pub shared: usize,
+    /// Bytes of each worker's own region: whole vectors.
     pub own: usize,
 }
 
 impl VtcmPlan {
-    /// A plan whose regions are rounded up to whole vectors.
+    /// A plan of regions for each worker, rounded up to whole vectors.
     pub const fn new(own: usize) -> Self {
-        Self { own: own.next_multiple_of(VECTOR_BYTES) }
+        Self { shared: 0, own: own.next_multiple_of(VECTOR_BYTES) }
+    }
+
+    /// The plan with up to `bytes` for all workers, as far as `vtcm_bytes` have room for it.
+    #[must_use]
+    pub fn with_shared(self, bytes: usize, workers: usize, vtcm_bytes: usize) -> Self {
+        let room = vtcm_bytes.saturating_sub(self.total(workers).unwrap_or(usize::MAX));
+        Self { shared: bytes.min(room) / VECTOR_BYTES * VECTOR_BYTES, ..self }
     }
 
     /// Bytes needed by `workers` workers; `None` on overflow.
     pub fn total(&self, workers: usize) -> Option<usize> {
-        self.own.checked_mul(workers)
+        self.own.checked_mul(workers)?.checked_add(self.shared)
     }
 
     /// Checks that the plan fits.
@@ -83,7 +92,7 @@ mod tests {
 
     #[test]
     fn plans_are_whole_vectors_and_must_fit() {
-        assert_eq!(VtcmPlan::new(129), VtcmPlan { own: 256 });
+        assert_eq!(VtcmPlan::new(129), VtcmPlan { shared: 0, own: 256 });
         let plan = VtcmPlan::new(256);
         assert_eq!(plan.total(3), Some(768));
         assert_eq!(plan.fit(3, 768), Ok(plan));
@@ -92,9 +101,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_shared_takes_the_room_that_is_left() {
+        let plan = VtcmPlan::new(256);
+        assert_eq!(plan.with_shared(384, 2, 1024), VtcmPlan { shared: 384, own: 256 });
+        assert_eq!(plan.with_shared(1000, 2, 1023), VtcmPlan { shared: 384, own: 256 });
+        assert_eq!(plan.with_shared(1000, 2, 512), plan);
+        assert_eq!(plan.with_shared(1000, 2, 0), plan);
+        assert_eq!(plan.with_shared(384, 2, 1024).total(2), Some(896));
+        assert_eq!(plan.with_shared(384, 2, 1024).fit(2, 895), Err(Fault::new(ErrorCode::VtcmTooSmall, 896)));
+    }
+
+    #[test]
     fn a_plan_that_overflows_does_not_fit() {
         for own in [usize::MAX / 2, usize::MAX / 3 + 1] {
-            let plan = VtcmPlan { own };
+            let plan = VtcmPlan { shared: 0, own };
             assert_eq!(plan.fit(3, usize::MAX), Err(Fault::new(ErrorCode::VtcmTooSmall, u32::MAX)));
         }
     }

@@ -316,13 +316,13 @@ fn a_failing_op_is_named_and_ends_the_program() {
 #[test]
 fn an_op_that_vtcm_cannot_hold_is_refused_at_load() {
     with_maps(|host| {
-        // 32 taps: 2 * 63 KiB of staging.
+        // 32 taps: 2 * 126 KiB of staging.
         let packed = |n| TensorDesc::packed(DType::F32, [1, n, 1, 1]).unwrap();
         let rows = |n, offset| TensorDesc { offset, buffer: 1, ..packed(n) };
         let x = TensorDesc { token_axis: 1, ..rows(4, 0) };
         let tensors = [x, rows(32, 128), rows(32, 256), TensorDesc { offset: 512, ..x }];
         let block = host.block(&program(&tensors, &[op(Op::SsmConv, &[0, 1, 2], 3)]));
-        let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 63 * 1024 };
+        let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 126 * 1024 };
         assert_eq!(host.send(load(0, block)).outcome(), Err((Status::Refused, fault)));
     });
 }

@@ -209,6 +209,7 @@ impl EngineError {
             | Self::Without { .. }
             | Self::NoTokens
             | Self::NoSequence { .. }
+            | Self::Copy(_)
             | Self::RollBack { .. }
             | Self::DoesNotFit { .. }
             | Self::NoProgram { .. } => Blame::Input,

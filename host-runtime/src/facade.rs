@@ -14,8 +14,8 @@ use crate::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use crate::text::{TextError, TextModel};
 use crate::weights::{CachePolicy, ImageOptions};
 
-/// How a [`Model`] is opened. By default: on this machine's own processor, without drafts, with the model's
-/// own sampling.
+/// How a [`Model`] is opened. By default: on this machine's own processor, with drafts if the model's file
+/// has a head for them, with the model's own sampling.
 #[derive(Clone, Debug)]
 pub struct ModelOptions {
     /// Name of the device: see [`DEVICES`](crate::device::DEVICES).
@@ -38,9 +38,11 @@ pub struct ModelOptions {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Drafts {
     /// There are no drafts: plain decoding.
-    #[default]
     None,
-    /// A draft model, in a file of its own.
+    /// The head for multi-token prediction (MTP) in the model's own file, if there is one.
+    #[default]
+    Own,
+    /// A draft model in a file of its own: DFlash, or an MTP head.
     Model(PathBuf),
     /// The text itself: what followed the same tokens before.
     NGrams,
@@ -53,7 +55,7 @@ impl Default for ModelOptions {
             device_options: DeviceOptions::default(),
             engine: EngineOptions::default(),
             cache: CachePolicy::default(),
-            drafts: Drafts::None,
+            drafts: Drafts::default(),
             draft_length: DraftLength::Auto,
             sampling: SamplerOverrides::default(),
         }
@@ -115,7 +117,10 @@ impl ModelOptions {
         // Refused now rather than with the first text.
         Sampler::new(sampling.clone())?;
         let (draft, source) = match &self.drafts {
-            Drafts::None => (None, DraftSource::None),
+            Drafts::Own if model::has_mtp_head(&gguf) => {
+                (Some(Gguf::open(path.as_ref())?), DraftSource::Model)
+            }
+            Drafts::None | Drafts::Own => (None, DraftSource::None),
             Drafts::Model(path) => (Some(Gguf::open(path)?), DraftSource::Model),
             Drafts::NGrams => (None, DraftSource::Host(Box::new(NGram::default()))),
         };

@@ -628,7 +628,7 @@ fn a_load_that_is_cancelled_leaves_nothing() {
                 cancel.cancel();
             }
         };
-        let options = ImageOptions { cache, progress: &progress, cancel: cancel.clone() };
+        let options = ImageOptions { cache, progress: &progress, part: None, cancel: cancel.clone() };
         if pieces == 0 {
             cancel.cancel();
         }

@@ -62,5 +62,7 @@ wire_enum! {
         WeightedSum = 28 "WEIGHTED_SUM",
         /// Rows that ids name, added to what experts gave.
         AddId = 29 "ADD_ID",
+        /// Moves the step registers to the next draft of a chain, or ends the program after the last one.
+        NextDraft = 30 "NEXT_DRAFT",
     }
 }

@@ -1,5 +1,6 @@
 //! The shape and parameter rules of what speculative rounds are made of, broken in every way that the op
-//! table excludes: the factor tape, ACCEPT, SET_TOKENS, KV_APPEND, rows of integers; and those of slots.
+//! table excludes: the factor tape, ACCEPT, SET_TOKENS, NEXT_DRAFT, KV_APPEND, rows of integers; and those of
+//! slots.
 
 mod common;
 
@@ -233,6 +234,19 @@ fn set_tokens_params() {
     }
     for plus in [TOKENS + 1, u32::MAX] {
         with(params::SetTokens { plus, ..SET_TOKENS }).refused(ErrorCode::BadParam, 1);
+    }
+}
+
+#[test]
+fn next_draft_params() {
+    let mut case = valid(Op::NextDraft);
+    for draft in 0..TOKENS {
+        case.set_params(&params::NextDraft { draft });
+        assert_eq!(case.check(), Ok(()), "{draft}");
+    }
+    for draft in [TOKENS, u32::MAX] {
+        case.set_params(&params::NextDraft { draft });
+        case.refused(ErrorCode::BadParam, 0);
     }
 }
 

@@ -161,6 +161,7 @@ macro_rules! backend {
                 fn add_i(a: I, b: I) -> I;
                 fn sub_i(a: I, b: I) -> I;
                 fn mul_i(a: I, b: I) -> I;
+                fn max_i(a: I, b: I) -> I;
                 fn and_i(a: I, b: I) -> I;
                 fn or_i(a: I, b: I) -> I;
                 fn shl_i<const N>(a: I) -> I;

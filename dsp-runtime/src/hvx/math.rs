@@ -109,12 +109,6 @@ pub fn negate<H: Hvx>(x: H::F) -> H::F {
     H::from_bits(H::add_i(H::bits(x), H::splat_i(i32::MIN)))
 }
 
-/// 2^n for -126 <= n <= 127.
-#[inline(always)]
-fn power_of_2<H: Hvx>(n: H::I) -> H::F {
-    H::from_bits(H::shl_i::<23>(H::add_i(n, H::splat_i(127))))
-}
-
 /// [`Hvx::select_gt`] between integers.
 #[inline(always)]
 fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
@@ -124,28 +118,28 @@ fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
 /// e^x, within 1 ulp for results in the normal range; 0 below -87.3, infinity above 88.7, NaN for NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the degree-6 polynomial of the Cephes library (S. Moshier,
-/// `expf`).
+/// `expf`). Sums and products are IEEE's: in a chain of them each takes one instruction, where qfloat takes a
+/// conversion more.
 #[inline(always)]
 pub fn exp<H: Hvx>(x: H::F) -> H::F {
-    let n = H::to_int(H::mul(
-        H::min(H::max(x, H::splat(-126.0)), H::splat(126.0)),
-        H::splat(core::f32::consts::LOG2_E),
-    ));
+    let near = H::smaller(H::larger(x, H::splat(-126.0)), H::splat(126.0));
+    let n = H::to_int(H::mul_ieee(near, H::splat(core::f32::consts::LOG2_E)));
     let nf = H::to_float(n);
     // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would
     // be many of e^r.
     let r = H::sub_ieee(x, H::mul_ieee(nf, H::splat(355.0 / 512.0)));
-    let r = H::sub(r, H::mul(nf, H::splat(-2.121_944_4e-4)));
+    let r = H::sub_ieee(r, H::mul_ieee(nf, H::splat(-2.121_944_4e-4)));
     let mut p = H::splat(1.987_569_2e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
-        p = H::add(H::mul(p, r), H::splat(c));
+        p = H::add_ieee(H::mul_ieee(p, r), H::splat(c));
     }
-    let p = H::add(H::add(H::mul(H::mul(r, r), p), r), H::splat(1.0));
-    // 2^n in two factors: n reaches 128, which one exponent field does not hold.
-    let half = H::sar_i::<1>(n);
-    let y = H::mul(H::mul(p, power_of_2::<H>(half)), power_of_2::<H>(H::sub_i(n, half)));
+    let p = H::add_ieee(H::mul_ieee(H::mul_ieee(r, r), p), r);
+    let p = H::add_ieee(p, H::splat(1.0));
+    // Times 2^n, in the exponent: within the bounds below it ends up in its range, also where n is 128.
+    let y = H::from_bits(H::add_i(H::bits(p), H::shl_i::<23>(n)));
     let y = H::select_gt(H::splat(-87.336_54), x, H::splat(0.0), y);
-    H::select_gt(x, H::splat(88.722_83), H::splat(f32::INFINITY), y)
+    // NaN is above infinity, or the second operand of a comparison that knows it.
+    H::select_gt(H::splat(88.722_84), x, y, H::larger(H::splat(f32::INFINITY), x))
 }
 
 /// a / b without a division: within 3 ulp, and 0 for divisors above 2^126.
@@ -156,11 +150,11 @@ pub fn div_by_reciprocal<H: Hvx>(a: H::F, b: H::F) -> H::F {
     let two = H::splat(2.0);
     let mut r = H::from_bits(H::sub_i(H::splat_i(0x7ef3_11c3), H::bits(b)));
     for _ in 0..3 {
-        r = H::mul(r, H::sub(two, H::mul(b, r)));
+        r = H::mul_ieee(r, H::sub_ieee(two, H::mul_ieee(b, r)));
     }
     let size = H::from_bits(H::and_i(H::bits(b), H::splat_i(i32::MAX)));
     let largest = H::from_bits(H::splat_i((126 + 127) << 23));
-    H::select_gt(size, largest, H::splat(0.0), H::mul(a, r))
+    H::select_gt(size, largest, H::splat(0.0), H::mul_ieee(a, r))
 }
 
 /// 1 / sqrt(x), within 2 ulp for normal x; some large number for 0, 0 for infinity, NaN for NaN.
@@ -179,7 +173,7 @@ pub fn rsqrt<H: Hvx>(x: H::F) -> H::F {
 #[inline(always)]
 pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
     let e = exp::<H>(negate::<H>(x));
-    H::div(H::splat(1.0), H::add(H::splat(1.0), e))
+    H::div(H::splat(1.0), H::add_ieee(H::splat(1.0), e))
 }
 
 /// x * sigmoid(x), as ggml computes it: x / (1 + e^-x). Within 3 ulp down to -88.7, and -0 below; NaN for
@@ -187,7 +181,7 @@ pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
 #[inline(always)]
 pub fn silu<H: Hvx>(x: H::F) -> H::F {
     let e = exp::<H>(negate::<H>(x));
-    H::div(x, H::add(H::splat(1.0), e))
+    H::div(x, H::add_ieee(H::splat(1.0), e))
 }
 
 /// ln(1 + y) for 0 <= y <= 2^126, within 3 ulp, small y included; NaN for NaN.

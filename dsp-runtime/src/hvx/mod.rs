@@ -26,6 +26,7 @@ mod operations;
 pub mod portable;
 #[cfg(test)]
 pub(crate) mod qf32;
+pub mod sin_cos;
 #[cfg(test)]
 mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
@@ -83,6 +84,14 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Whether a [`Hvx::Q`] loses bits in memory, so that no more of them may be in use than there are
     /// registers.
     const Q_STAYS: bool = false;
+    /// Whether an operation on floats takes many instructions, so that none must be written twice.
+    const COSTLY_FLOATS: bool = false;
+    /// Whether [`Hvx::widen_f16`] takes so little that doing it for every use is better than keeping f32.
+    const CHEAP_WIDENING: bool = false;
+
+    /// Whether [`Hvx::larger`] and [`Hvx::smaller`] have places for NaN: beyond infinity, on the side of its
+    /// sign, so that NaN among floats is seen from the largest and the smallest of them.
+    const NAN_HAS_A_PLACE: bool = false;
 
     /// Loads 32 floats.
     ///
@@ -197,6 +206,17 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn max(a: Self::F, b: Self::F) -> Self::F;
     /// a if a < b, else b: the second operand where they compare equal or unordered.
     fn min(a: Self::F, b: Self::F) -> Self::F;
+    /// The larger of two numbers; either where they compare equal. Of NaN see [`Hvx::NAN_HAS_A_PLACE`];
+    /// elsewhere it is the second operand then.
+    #[inline(always)]
+    fn larger(a: Self::F, b: Self::F) -> Self::F {
+        Self::max(a, b)
+    }
+    /// The smaller of two numbers, as [`Hvx::larger`].
+    #[inline(always)]
+    fn smaller(a: Self::F, b: Self::F) -> Self::F {
+        Self::min(a, b)
+    }
     /// x where a > b, else y (also where unordered).
     fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
 
@@ -219,6 +239,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn sub_i(a: Self::I, b: Self::I) -> Self::I;
     /// a * b, wrapping.
     fn mul_i(a: Self::I, b: Self::I) -> Self::I;
+    /// The larger of two, with signs.
+    fn max_i(a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise and.
     fn and_i(a: Self::I, b: Self::I) -> Self::I;
     /// Bitwise or.
@@ -262,6 +284,26 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn sum_all(x: Self::F) -> Self::F {
         Self::splat(Self::sum(x))
+    }
+    /// [`Hvx::max_lane`] in all lanes; the sign of zero is left open.
+    #[inline(always)]
+    fn max_all(x: Self::F) -> Self::F {
+        Self::splat(Self::max_lane(x))
+    }
+    /// a and b, of which the lanes are interleaved: lanes 0 of both, lanes 1 of both, and so on.
+    #[inline(always)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let mut pairs = [[[0.0; 2]; LANES / 2]; 2];
+        for (side, x) in [a, b].into_iter().enumerate() {
+            let mut lanes = [0.0; LANES];
+            // SAFETY: `lanes` is an array of 32 floats, which are 128 bytes.
+            unsafe { Self::store(lanes.as_mut_ptr(), x) };
+            for (pair, lane) in pairs.as_flattened_mut().iter_mut().zip(lanes) {
+                pair[side] = lane;
+            }
+        }
+        // SAFETY: each half of `pairs` is 16 pairs of floats, which are 128 bytes.
+        unsafe { (Self::load(pairs[0].as_ptr().cast()), Self::load(pairs[1].as_ptr().cast())) }
     }
     /// Lane i: [`Hvx::max_lane`] of vector i. Of vectors without NaN and without zeros of both signs: the
     /// order of the comparisons is left open.

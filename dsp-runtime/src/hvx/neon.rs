@@ -47,6 +47,7 @@ intrinsics! {
     fn add_i(a: I, b: I) -> I = vaddq_s32(a, b);
     fn sub_i(a: I, b: I) -> I = vsubq_s32(a, b);
     fn mul_i(a: I, b: I) -> I = vmulq_s32(a, b);
+    fn max_i(a: I, b: I) -> I = vmaxq_s32(a, b);
     fn and_i(a: I, b: I) -> I = vandq_s32(a, b);
     fn or_i(a: I, b: I) -> I = vorrq_s32(a, b);
     fn shl_i<const N: i32>(a: I) -> I = vshlq_n_s32::<N>(a);

@@ -149,6 +149,7 @@ impl Operations {
         put_i::<H>(all, "add_i", H::add_i(i, j));
         put_i::<H>(all, "sub_i", H::sub_i(i, j));
         put_i::<H>(all, "mul_i", H::mul_i(i, j));
+        put_i::<H>(all, "max_i", H::max_i(i, j));
         put_i::<H>(all, "and_i", H::and_i(i, j));
         put_i::<H>(all, "or_i", H::or_i(i, j));
         put_b::<H>(all, "and_b", H::and_b(bytes, H::bytes(j)));
@@ -212,6 +213,9 @@ impl Operations {
             let wanted = core::array::from_fn(|i| if i.is_multiple_of(8) { sums[i] } else { 0 });
             put_bits(all, op, true, wanted);
         }
+        let [a, b] = [0, 1].map(|k| H::to_float(H::words(b::<H>(&self.words[k]))));
+        put::<H>(all, "larger", false, H::larger(a, b));
+        put::<H>(all, "smaller", false, H::smaller(a, b));
         put::<H>(all, "max_lanes", false, H::max_lanes(&Integers(&self.words[0])));
     }
 

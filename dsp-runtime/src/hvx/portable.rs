@@ -215,6 +215,11 @@ impl Hvx for Portable {
     }
 
     #[inline(never)]
+    fn max_i(a: Self::I, b: Self::I) -> Self::I {
+        zip(a, b, i32::max)
+    }
+
+    #[inline(never)]
     fn and_i(a: Self::I, b: Self::I) -> Self::I {
         zip(a, b, |a, b| a & b)
     }

@@ -122,6 +122,7 @@ impl Hvx for Qf32 {
         fn add_i(a: Self::I, b: Self::I) -> Self::I;
         fn sub_i(a: Self::I, b: Self::I) -> Self::I;
         fn mul_i(a: Self::I, b: Self::I) -> Self::I;
+        fn max_i(a: Self::I, b: Self::I) -> Self::I;
         fn and_i(a: Self::I, b: Self::I) -> Self::I;
         fn or_i(a: Self::I, b: Self::I) -> Self::I;
         fn shl_i<const N>(a: Self::I) -> Self::I;

@@ -1,4 +1,4 @@
-//! ACCEPT and SET_TOKENS: what moves the step registers while a program runs.
+//! ACCEPT, SET_TOKENS and NEXT_DRAFT: what moves the step registers while a program runs.
 //!
 //! ACCEPT ends the verify part of a speculative round. Token 0 of the block is the anchor, which had been
 //! emitted before; `best[i]` is what the target puts after token i. Drafts are kept as long as they are just
@@ -97,6 +97,33 @@ pub fn set_tokens(run: &mut OpRun<'_>) -> Result<(), Fault> {
     for block in run.step.blocks_mut() {
         let tokens = block.get(register).checked_add(p.plus).ok_or(bad)?;
         block.set(Register::NTokens, tokens);
+    }
+    Ok(())
+}
+
+/// NEXT_DRAFT: the step becomes the one token from which draft number `draft` of a chain is made, at the
+/// position after that of the draft before it. If `n_draft` drafts have been made, the registers become those
+/// of the step that verifies them instead: `n_past` as before the chain, and `n_tokens` one more than
+/// `n_draft`. No op runs after that.
+///
+/// # Errors
+/// [`ErrorCode::BadRegister`]: fewer tokens than drafts that are said to have been made.
+/// [`ErrorCode::BadCount`]: several register blocks.
+pub fn next_draft(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let params::NextDraft { draft } = run.params();
+    let registers = run.step.only_mut()?;
+    let (past, drafts) = (registers.get(Register::NPast), registers.get(Register::NDraft));
+    let goes_on = draft < drafts;
+    let (past, tokens) = match goes_on {
+        true => (past.checked_add(u32::from(draft > 0)), Some(1)),
+        false => (past.checked_sub(draft.saturating_sub(1)), drafts.checked_add(1)),
+    };
+    for (register, value) in [(Register::NPast, past), (Register::NTokens, tokens)] {
+        let bad = Fault::new(ErrorCode::BadRegister, register.wire());
+        registers.set(register, value.ok_or(bad)?);
+    }
+    if !goes_on {
+        run.step.end();
     }
     Ok(())
 }

@@ -3,9 +3,13 @@
 //! The first, as greedy samplers have it; ggml's CPU op gives the last. The result does not depend on how a
 //! row is split, so few long rows (logits) are split over the workers.
 //!
+//! A row is read once, for its maximum and the block that it is first in. Only that block is then searched
+//! for the element: an index per element would take more operations than the maximum does.
+//!
 //! The maximum of a row with NaN or infinity means nothing, so the op fails on such a row. It still writes an
 //! index for every row: NaN is never chosen, and a row of NaN alone gives 0. NaN is found by its bits,
-//! because on some processors comparisons take it for a large number.
+//! because on some processors comparisons take it for a large number; a part with NaN is then gone through
+//! again, element by element.
 //!
 //! On demand it also tells the margin: how far the maximum is above the second-best value. For logits that is
 //! the log of how much likelier the best token is than any other, which tells a good guess from a bad one for
@@ -17,7 +21,7 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::argmax as abi;
 
 use super::{Damage, INDEX, OpRun};
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::Row;
@@ -25,19 +29,23 @@ use crate::row::Row;
 /// Parts of rows that one run may have.
 const PARTS: usize = 64;
 
-/// Elements of a part, at least: some microseconds of work.
-const PART: usize = 8192;
+/// Elements of a part, at least: half a microsecond of work.
+const PART: usize = 16_384;
 
-/// The first maximum of some elements.
+/// Vectors of a block.
+const BLOCK: usize = 64;
+
+/// The maximum of some elements.
 #[derive(Clone, Copy)]
 struct Found {
+    /// The first element of the block that it is first in.
     index: usize,
     value: f32,
     /// The largest value of all the others, -infinity if there are none; only where the margin is wanted.
     second: f32,
 }
 
-/// A part's first maximum, or `None` if all is NaN.
+/// A part's maximum, or `None` if all is NaN.
 type Best = Option<Found>;
 
 /// A [`Best`] on its way from a worker to the dispatcher.
@@ -52,7 +60,7 @@ struct SharedBest {
 
 const NOTHING: u32 = u32::MAX;
 
-/// The first maximum of every part of every row. Rows in one part get their result at once.
+/// The maximum of every part of every row. Rows in one part get their result at once.
 struct Argmax {
     x: View,
     y: View,
@@ -82,18 +90,13 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let kernel = Argmax { x, y, margin, parts: n.div_ceil(part), part, found, damage: Damage::none() };
     run.parallel(&kernel)?;
     if kernel.parts > 1 {
-        for (r, parts) in kernel.found.chunks(kernel.parts).take(m).enumerate() {
-            let best = parts.iter().fold(None, |best, slot| first_max(best, slot.get()));
-            // SAFETY: `parallel` has returned, so the workers are done, and this thread alone uses the
-            // outputs.
-            unsafe { kernel.answer(r, best) };
-        }
+        run.parallel(&Answers(&kernel))?;
     }
     kernel.damage.outcome()
 }
 
 impl SharedBest {
-    // Relaxed: the end of the job orders what workers store before what the dispatcher loads.
+    // Relaxed: the end of the job orders what workers store before what those of the next job load.
     fn set(&self, best: Best) {
         if let Some(best) = best {
             self.value.store(best.value.to_bits(), Ordering::Relaxed);
@@ -118,11 +121,15 @@ impl Argmax {
     ///
     /// # Safety
     /// Nobody else reads or writes element `r` of the outputs.
-    unsafe fn answer(&self, r: usize, best: Best) {
+    #[inline(always)]
+    unsafe fn answer<H: Hvx>(&self, r: usize, best: Best) {
+        let index = match best {
+            Some(best) => first_equal::<H>(self.x.row([r, 0, 0]), best.index, best.value),
+            None => 0,
+        };
         // Validation bounds rows to i32::MAX elements.
-        let index = best.map_or(0, |best| best.index as i32);
         // SAFETY: nobody else uses element `r` of y (the caller's contract), and `set_int` checks the index.
-        unsafe { self.y.set_int([r, 0, 0, 0], index) };
+        unsafe { self.y.set_int([r, 0, 0, 0], index as i32) };
         if let Some(margin) = &self.margin {
             let above = best.map_or(0.0, |best| best.value - best.second);
             // SAFETY: nobody else uses element `r` of the margins (the caller's contract), and `part_mut`
@@ -147,111 +154,158 @@ fn first_max(a: Best, b: Best) -> Best {
     }
 }
 
-/// Per lane the largest value so far, the turn it came in, -1 while nothing is above -infinity, and the
-/// largest of the other values.
+/// Per lane the largest value of some vectors, and the largest of the others.
 #[derive(Clone, Copy)]
-struct Lanes<H: Hvx> {
+struct Top<H: Hvx> {
     value: H::F,
-    turn: H::I,
     second: H::F,
 }
 
-impl<H: Hvx> Lanes<H> {
+impl<H: Hvx> Top<H> {
     #[inline(always)]
     fn nothing() -> Self {
         let lowest = H::splat(f32::NEG_INFINITY);
-        Self { value: lowest, turn: H::splat_i(-1), second: lowest }
+        Self { value: lowest, second: lowest }
     }
 
-    /// With another vector. Only what is strictly greater comes in, so that the first stays.
+    /// With another vector.
     #[inline(always)]
-    fn with<const MARGIN: bool>(self, v: H::F, turn: H::I) -> Self {
-        let Self { value, turn: at, mut second } = self;
-        let at = H::bits(H::select_gt(v, value, H::from_bits(turn), H::from_bits(at)));
-        if MARGIN {
-            let loser = H::select_gt(v, value, value, v);
-            second = H::select_gt(loser, second, loser, second);
-        }
-        Self { value: H::select_gt(v, value, v, value), turn: at, second }
+    fn with<const MARGIN: bool>(self, v: H::F) -> Self {
+        let second = if MARGIN { H::larger(self.second, H::smaller(v, self.value)) } else { self.second };
+        Self { value: H::larger(v, self.value), second }
+    }
+
+    /// With the vectors of another.
+    #[inline(always)]
+    fn and<const MARGIN: bool>(self, other: Self) -> Self {
+        let both = self.with::<MARGIN>(other.value);
+        let second = if MARGIN { H::larger(both.second, other.second) } else { both.second };
+        Self { second, ..both }
     }
 }
 
-/// Has the sign bit of each lane set in which `v` is NaN.
+/// The bits but the sign: above those of infinity for NaN.
 #[inline(always)]
-fn nan<H: Hvx>(v: H::F) -> H::I {
-    let size = H::and_i(H::bits(v), H::splat_i(i32::MAX));
-    // What is above infinity, and nothing else, carries into the sign.
-    H::add_i(size, H::splat_i(i32::MAX - f32::INFINITY.to_bits() as i32))
+fn size<H: Hvx>(v: H::F) -> H::I {
+    H::and_i(H::bits(v), H::splat_i(i32::MAX))
+}
+
+/// The smallest lane.
+#[inline(always)]
+fn min_lane<H: Hvx>(x: H::F) -> f32 {
+    -H::max_lane(math::negate::<H>(x))
 }
 
 /// Vectors that are looked at in a turn.
 const TURN: usize = 4;
 
-/// The first maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`;
-/// and whether it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that
-/// is not to be chosen.)
+/// The maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`; and
+/// whether it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that is
+/// not to be chosen.)
 #[inline(always)]
-fn find<H: Hvx, const MARGIN: bool>(row: Row<'_>, start: usize) -> (Best, bool) {
-    // By name: as an array they would be in memory.
-    let none = Lanes::<H>::nothing();
-    let (mut a, mut b, mut c, mut d) = (none, none, none, none);
-    let mut wrong = H::splat_i(0);
-    let turns = row.whole() / TURN;
-    for i in 0..turns {
-        let turn = H::splat_i(i as i32);
-        // SAFETY: `i` is below `turns`, so all four vectors are below `TURN * turns`, which is at most the
-        // row's `whole` vectors.
-        let (v0, v1, v2, v3) = unsafe {
-            (
-                row.full_unchecked::<H>(TURN * i),
-                row.full_unchecked::<H>(TURN * i + 1),
-                row.full_unchecked::<H>(TURN * i + 2),
-                row.full_unchecked::<H>(TURN * i + 3),
-            )
-        };
-        a = a.with::<MARGIN>(v0, turn);
-        b = b.with::<MARGIN>(v1, turn);
-        c = c.with::<MARGIN>(v2, turn);
-        d = d.with::<MARGIN>(v3, turn);
-        let nans = [nan::<H>(v0), nan::<H>(v1), nan::<H>(v2), nan::<H>(v3)];
-        wrong = H::or_i(wrong, H::or_i(H::or_i(nans[0], nans[1]), H::or_i(nans[2], nans[3])));
-    }
-    let mut best = [a, b, c, d];
-    for (best, i) in best.iter_mut().zip(TURN * turns..row.vectors()) {
-        let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
-        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-        let lane = unsafe { H::load(INDEX.as_ptr()) };
-        let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
-        *best = best.with::<MARGIN>(v, H::splat_i(turns as i32));
-        wrong = H::or_i(wrong, nan::<H>(v));
-    }
-    let (mut found, mut words) = (None, [0i32; LANES]);
-    for (j, best) in best.into_iter().enumerate() {
-        let (mut values, mut turns, mut seconds) = ([0.0f32; LANES], [0i32; LANES], [0.0f32; LANES]);
-        // SAFETY: each of the three arrays has 32 elements of 4 bytes, which are a vector.
-        unsafe {
-            H::store(values.as_mut_ptr(), best.value);
-            H::store(seconds.as_mut_ptr(), best.second);
-            H::store_b(turns.as_mut_ptr().cast(), H::bytes(best.turn));
+fn find<H: Hvx, const A: bool, const MARGIN: bool>(row: Row<'_, A>, start: usize) -> (Best, bool) {
+    let (mut best, mut first) = (Top::<H>::nothing(), H::splat_i(0));
+    // NaN is looked for in the largest and the smallest floats, or by the bits of all.
+    let (mut sizes, mut least) = (H::splat_i(0), H::splat(0.0));
+    for block in 0..row.vectors().div_ceil(BLOCK) {
+        let from = block * BLOCK;
+        let whole = BLOCK.min(row.whole() - from);
+        // By name: as an array they would be in memory.
+        let (mut a, mut b) = (Top::<H>::nothing(), Top::<H>::nothing());
+        for i in 0..whole / TURN {
+            let at = from + TURN * i;
+            // SAFETY: `i` is below `whole / TURN`, so all four vectors are below `from + whole`, which is at
+            // most the row's `whole` vectors.
+            let (v0, v1, v2, v3) = unsafe {
+                (
+                    row.full_unchecked::<H>(at),
+                    row.full_unchecked::<H>(at + 1),
+                    row.full_unchecked::<H>(at + 2),
+                    row.full_unchecked::<H>(at + 3),
+                )
+            };
+            a = a.with::<MARGIN>(v0).with::<MARGIN>(v2);
+            b = b.with::<MARGIN>(v1).with::<MARGIN>(v3);
+            if H::NAN_HAS_A_PLACE {
+                least = H::smaller(least, H::smaller(H::smaller(v0, v1), H::smaller(v2, v3)));
+            } else {
+                let larger = H::max_i(H::max_i(size::<H>(v0), size::<H>(v1)), size::<H>(v2));
+                sizes = H::max_i(sizes, H::max_i(larger, size::<H>(v3)));
+            }
         }
-        for lane in 0..LANES {
-            let place = usize::try_from(turns[lane]).ok().map(|turn| Found {
-                index: start + (TURN * turn + j) * LANES + lane,
-                value: values[lane],
-                second: seconds[lane],
-            });
-            found = first_max(found, place);
+        for i in from + whole / TURN * TURN..row.vectors().min(from + BLOCK) {
+            let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
+            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+            let lane = unsafe { H::load(INDEX.as_ptr()) };
+            let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
+            a = a.with::<MARGIN>(v);
+            sizes = H::max_i(sizes, size::<H>(v));
         }
+        let top = a.and::<MARGIN>(b);
+        // Only what is strictly greater comes in, so that the first block stays.
+        let turn = H::from_bits(H::splat_i(block as i32));
+        first = H::bits(H::select_gt(top.value, best.value, turn, H::from_bits(first)));
+        best = best.and::<MARGIN>(top);
     }
-    // SAFETY: `words` is an array of 32 words, which are 128 bytes.
-    unsafe { H::store_b(words.as_mut_ptr().cast(), H::bytes(wrong)) };
-    let nan = words.iter().fold(0, |all, word| all | word) < 0;
-    // Nothing above -infinity: a first -infinity is the maximum then.
-    let found = found.or_else(|| {
-        let first = (0..row.len()).find(|&i| !row.get(i).is_nan());
-        first.map(|i| Found { index: start + i, value: f32::NEG_INFINITY, second: f32::NEG_INFINITY })
-    });
-    (found, nan || found.is_some_and(|best| best.value == f32::INFINITY))
+    if H::NAN_HAS_A_PLACE {
+        sizes = H::max_i(sizes, H::max_i(size::<H>(best.value), size::<H>(least)));
+    }
+    let above = H::to_float(H::sub_i(sizes, H::splat_i(f32::INFINITY.to_bits() as i32)));
+    if H::max_lane(above) > 0.0 {
+        return (careful(row, start), true);
+    }
+    let value = H::max_lane(best.value);
+    let block = H::select_gt(H::splat(value), best.value, H::splat(f32::MAX), H::to_float(first));
+    let index = start + min_lane::<H>(block) as usize * BLOCK * LANES;
+    let second = if MARGIN { second_lane::<H>(best) } else { f32::NEG_INFINITY };
+    (Some(Found { index, value, second }), value == f32::INFINITY)
+}
+
+/// The second-best value.
+#[inline(always)]
+fn second_lane<H: Hvx>(best: Top<H>) -> f32 {
+    let (mut values, mut seconds) = ([0.0f32; LANES], [0.0f32; LANES]);
+    // SAFETY: both arrays have 32 floats, which are 128 bytes.
+    unsafe {
+        H::store(values.as_mut_ptr(), best.value);
+        H::store(seconds.as_mut_ptr(), best.second);
+    }
+    let (mut top, mut second) = (f32::NEG_INFINITY, f32::NEG_INFINITY);
+    for (value, other) in values.into_iter().zip(seconds) {
+        second = second.max(top.min(value)).max(other);
+        top = top.max(value);
+    }
+    second
+}
+
+/// As [`find`], element by element: for rows with NaN, of which vectors know too little.
+#[cold]
+fn careful<const A: bool>(row: Row<'_, A>, start: usize) -> Best {
+    (0..row.len()).fold(None, |best, i| {
+        let (index, value) = (start + i, row.get(i));
+        let found = (!value.is_nan()).then_some(Found { index, value, second: f32::NEG_INFINITY });
+        first_max(best, found)
+    })
+}
+
+/// The first element of `row` that equals `value`, which is in the block from `at` on.
+#[inline(always)]
+fn first_equal<H: Hvx>(row: Row<'_>, at: usize, value: f32) -> usize {
+    let block = row.part(at, (BLOCK * LANES).min(row.len() - at));
+    // Per lane the first vector with it. Backwards, so that the first one stays. What follows the row may be
+    // taken for it, too, but is no lower than all in the row.
+    let (wanted, mut first) = (H::splat(value), H::splat(BLOCK as f32));
+    for i in (0..block.vectors()).rev() {
+        first = H::select_gt(wanted, block.vector::<H>(i), first, H::splat(i as f32));
+    }
+    // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+    let lane = unsafe { H::load(INDEX.as_ptr()) };
+    let index = min_lane::<H>(H::add_ieee(H::mul_ieee(first, H::splat(LANES as f32)), lane)) as usize;
+    if index < block.len() && block.get(index) == value {
+        return at + index;
+    }
+    // NaN is in front of it, or the host has changed it since.
+    at + (0..block.len()).find(|&i| block.get(i) == value).unwrap_or(0)
 }
 
 impl Kernel for Argmax {
@@ -260,7 +314,7 @@ impl Kernel for Argmax {
     }
 
     fn work(&self) -> usize {
-        self.x.ne[1].saturating_mul(self.x.ne[0].div_ceil(LANES) * 4 + 100)
+        self.x.ne[1].saturating_mul(self.x.ne[0].div_ceil(LANES) * 2 + 200)
     }
 
     #[inline(always)]
@@ -269,9 +323,11 @@ impl Kernel for Argmax {
             let (r, start) = (unit / self.parts, unit % self.parts * self.part);
             let row = self.x.row([r, 0, 0]);
             let part = row.part(start, self.part.min(row.len() - start));
-            let (best, damaged) = match self.margin {
-                None => find::<H, false>(part, start),
-                Some(_) => find::<H, true>(part, start),
+            let (best, damaged) = match (part.aligned(), &self.margin) {
+                (Some(part), None) => find::<H, true, false>(part, start),
+                (Some(part), Some(_)) => find::<H, true, true>(part, start),
+                (None, None) => find::<H, false, false>(part, start),
+                (None, Some(_)) => find::<H, false, true>(part, start),
             };
             if damaged {
                 self.damage.note(r);
@@ -281,8 +337,33 @@ impl Kernel for Argmax {
             } else {
                 // SAFETY: `claim` gives row `r`, and with it element `r` of the outputs, to this worker
                 // alone.
-                unsafe { self.answer(r, best) };
+                unsafe { self.answer::<H>(r, best) };
             }
+        }
+        Ok(())
+    }
+}
+
+/// The answers of rows in several parts.
+struct Answers<'a>(&'a Argmax);
+
+impl Kernel for Answers<'_> {
+    fn units(&self) -> usize {
+        self.0.x.ne[1]
+    }
+
+    fn work(&self) -> usize {
+        self.units().saturating_mul(2 * BLOCK + 200)
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let parts = self.0.parts;
+        while let Some(r) = worker.claim() {
+            let found = &self.0.found[r * parts..][..parts];
+            let best = found.iter().fold(None, |best, slot| first_max(best, slot.get()));
+            // SAFETY: `claim` gives row `r`, and with it element `r` of the outputs, to this worker alone.
+            unsafe { self.0.answer::<H>(r, best) };
         }
         Ok(())
     }

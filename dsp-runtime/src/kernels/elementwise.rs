@@ -1,9 +1,10 @@
 //! Elementwise ops: ADD, MUL, SCALE, SILU, SIGMOID, SOFTPLUS, EXP.
 
 use hexflash_abi::Fault;
-use hexflash_abi::op::{binary as pair, params, unary as single};
+use hexflash_abi::op::{binary, params, unary};
 
 use super::OpRun;
+use super::pieces::{Pieces, SIDE, side_by_side};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
@@ -39,6 +40,7 @@ struct Unary {
     x: View,
     y: View,
     scale: params::Scale,
+    pieces: Pieces,
 }
 
 /// ADD, MUL: `b` repeats over `a`.
@@ -54,9 +56,9 @@ struct Binary {
 /// # Errors
 /// None that validation lets through.
 pub fn unary(function: Function, run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (x, y) = (run.operand(unary::X)?, run.operand(unary::Y)?);
     // The other functions have no parameters: their words are zero, and nothing reads them.
-    let kernel =
-        Unary { function, x: run.operand(single::X)?, y: run.operand(single::Y)?, scale: run.params() };
+    let kernel = Unary { function, x, y, scale: run.params(), pieces: Pieces::of(&y, run.pool.workers()) };
     run.parallel(&kernel)
 }
 
@@ -65,40 +67,106 @@ pub fn unary(function: Function, run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// # Errors
 /// None that validation lets through.
 pub fn binary(pairing: Pairing, run: &mut OpRun<'_>) -> Result<(), Fault> {
-    let (a, b, y) = (run.operand(pair::A)?, run.operand(pair::B)?, run.operand(pair::Y)?);
+    let (a, b, y) = (run.operand(binary::A)?, run.operand(binary::B)?, run.operand(binary::Y)?);
     let kernel = Binary { pairing, a, b, y };
     run.parallel(&kernel)
 }
 
+/// A [`Function`] that is known when its loop is compiled.
+trait Map {
+    fn of<H: Hvx>(&self, v: H::F) -> H::F;
+}
+
+struct Scale(params::Scale);
+
+impl Map for Scale {
+    #[inline(always)]
+    fn of<H: Hvx>(&self, v: H::F) -> H::F {
+        H::add(H::mul(v, H::splat(self.0.scale)), H::splat(self.0.bias))
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident: $function:ident;)*) => {$(
+        struct $name;
+
+        impl Map for $name {
+            #[inline(always)]
+            fn of<H: Hvx>(&self, v: H::F) -> H::F {
+                math::$function::<H>(v)
+            }
+        }
+    )*};
+}
+
+functions! {
+    Silu: silu;
+    Sigmoid: sigmoid;
+    Softplus: softplus;
+    Exp: exp;
+}
+
+/// y = f(x), of a piece of a row.
+#[inline(always)]
+fn map<H: Hvx>(f: &impl Map, x: Row<'_>, y: &mut RowMut<'_>) {
+    assert!(x.len() == y.len());
+    match (x.aligned(), y.aligned()) {
+        (Some(x), Some(mut y)) => map_vectors::<H, true>(f, x, &mut y),
+        _ => map_vectors::<H, false>(f, x, y),
+    }
+}
+
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+fn map_vectors<H: Hvx, const A: bool>(f: &impl Map, x: Row<'_, A>, y: &mut RowMut<'_, A>) {
+    let mut done = 0;
+    if side_by_side::<H>() {
+        for i in 0..x.whole() / SIDE {
+            let at = SIDE * i;
+            // SAFETY: `i` is below `whole / SIDE`, so x has the four vectors from `at` on whole, and so has
+            // y, which has its length (checked by `map`). They are read before any is written.
+            unsafe {
+                let (a, b) = (x.full_unchecked::<H>(at), x.full_unchecked::<H>(at + 1));
+                let (c, d) = (x.full_unchecked::<H>(at + 2), x.full_unchecked::<H>(at + 3));
+                let (a, b, c, d) = (f.of::<H>(a), f.of::<H>(b), f.of::<H>(c), f.of::<H>(d));
+                y.set_full_unchecked::<H>(at, a);
+                y.set_full_unchecked::<H>(at + 1, b);
+                y.set_full_unchecked::<H>(at + 2, c);
+                y.set_full_unchecked::<H>(at + 3, d);
+            }
+        }
+        done = x.whole() / SIDE * SIDE;
+    }
+    for i in done..x.vectors() {
+        y.set_vector::<H>(i, f.of::<H>(x.vector::<H>(i)));
+    }
+}
+
 impl Kernel for Unary {
     fn units(&self) -> usize {
-        self.y.rows()
+        self.pieces.units()
     }
 
     fn work(&self) -> usize {
-        // An exponential is some 20 operations.
-        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 20)
+        // An exponential and a division are some 40 packets.
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 40)
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let (scale, bias) = (H::splat(self.scale.scale), H::splat(self.scale.bias));
-        while let Some(r) = worker.claim() {
+        while let Some(unit) = worker.claim() {
+            let (r, at, n) = self.pieces.of_unit(unit);
             let i = self.y.unravel(r);
-            let x = self.x.row(i);
-            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
-            // overlaps y lies in its very place, row by row (validation).
-            let mut y = unsafe { self.y.row_mut(i) };
-            for i in 0..x.vectors() {
-                let v = x.vector::<H>(i);
-                let v = match self.function {
-                    Function::Scale => H::add(H::mul(v, scale), bias),
-                    Function::Silu => math::silu::<H>(v),
-                    Function::Sigmoid => math::sigmoid::<H>(v),
-                    Function::Softplus => math::softplus::<H>(v),
-                    Function::Exp => math::exp::<H>(v),
-                };
-                y.set_vector::<H>(i, v);
+            let x = self.x.row(i).part(at, n);
+            // SAFETY: `claim` gives the unit, and with it this piece of row `i` of y, to this worker alone.
+            // An operand that overlaps y lies in its very place, row by row (validation).
+            let y = &mut unsafe { self.y.part_mut(i, at, n) };
+            match self.function {
+                Function::Scale => map::<H>(&Scale(self.scale), x, y),
+                Function::Silu => map::<H>(&Silu, x, y),
+                Function::Sigmoid => map::<H>(&Sigmoid, x, y),
+                Function::Softplus => map::<H>(&Softplus, x, y),
+                Function::Exp => map::<H>(&Exp, x, y),
             }
         }
         Ok(())
@@ -110,12 +178,48 @@ impl Kernel for Unary {
 /// form than in qfloat, which pays only where several operations follow each other.
 #[inline(always)]
 pub(super) fn combine<H: Hvx, const ADD: bool>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
-    let one = H::splat(b.get(0));
-    for v in 0..a.vectors() {
-        let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
-        let a = a.vector::<H>(v);
-        y.set_vector::<H>(v, if ADD { H::add_ieee(a, b) } else { H::mul_ieee(a, b) });
+    let mut done = 0;
+    if b.len() == a.len()
+        && let (Some(a), Some(b), Some(mut y)) = (a.aligned(), b.aligned(), y.aligned())
+    {
+        assert!(y.len() == a.len());
+        done = a.whole() / SIDE * SIDE;
+        for at in (0..done).step_by(SIDE) {
+            // SAFETY: `at` is a multiple of SIDE below `whole` rounded down to one, so all three rows, which
+            // have one length (checked above), have the four vectors from `at` on whole. They are read before
+            // any is written.
+            unsafe {
+                let p = pair::<H, ADD, _>(a, b, at);
+                let q = pair::<H, ADD, _>(a, b, at + 1);
+                let r = pair::<H, ADD, _>(a, b, at + 2);
+                let s = pair::<H, ADD, _>(a, b, at + 3);
+                y.set_full_unchecked::<H>(at, p);
+                y.set_full_unchecked::<H>(at + 1, q);
+                y.set_full_unchecked::<H>(at + 2, r);
+                y.set_full_unchecked::<H>(at + 3, s);
+            }
+        }
     }
+    let one = H::splat(b.get(0));
+    for v in done..a.vectors() {
+        let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
+        y.set_vector::<H>(v, pairing::<H, ADD>(a.vector::<H>(v), b));
+    }
+}
+
+#[inline(always)]
+fn pairing<H: Hvx, const ADD: bool>(a: H::F, b: H::F) -> H::F {
+    if ADD { H::add_ieee(a, b) } else { H::mul_ieee(a, b) }
+}
+
+/// The operation on vector `v` of both.
+///
+/// # Safety
+/// Both have vector `v` whole.
+#[inline(always)]
+unsafe fn pair<H: Hvx, const ADD: bool, const A: bool>(a: Row<'_, A>, b: Row<'_, A>, v: usize) -> H::F {
+    // SAFETY: both have vector `v` whole (the caller's contract).
+    unsafe { pairing::<H, ADD>(a.full_unchecked::<H>(v), b.full_unchecked::<H>(v)) }
 }
 
 impl Kernel for Binary {

@@ -8,6 +8,7 @@ use hexflash_abi::op::{glu as abi, params};
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
+use super::pieces::{Pieces, SIDE, side_by_side};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
@@ -20,6 +21,7 @@ struct Glu {
     b: Option<View>,
     y: View,
     params: params::Glu,
+    pieces: Pieces,
 }
 
 /// GLU: a{n,..}, b{n,..} -> y{n,..}; or a{2n,..} -> y{n,..}.
@@ -31,7 +33,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // Validation has parsed it.
     let kind = GluKind::parse(params.kind).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
     let (a, b, y) = (run.operand(abi::A)?, run.optional(abi::B), run.operand(abi::Y)?);
-    let kernel = Glu { kind, a, b, y, params };
+    let kernel = Glu { kind, a, b, y, params, pieces: Pieces::of(&y, run.pool.workers()) };
     run.parallel(&kernel)
 }
 
@@ -63,8 +65,8 @@ impl Geglu {
 impl Formula for Geglu {
     #[inline(always)]
     fn parts<H: Hvx>(&self, a: H::F, b: H::F) -> [H::F; 3] {
-        let slope = H::add(H::mul(H::mul(a, a), H::splat(Self::CUBIC)), H::splat(Self::LINEAR));
-        [a, H::mul(slope, a), b]
+        let slope = H::mul_ieee(H::mul_ieee(a, a), H::splat(Self::CUBIC));
+        [a, H::mul_ieee(H::add_ieee(slope, H::splat(Self::LINEAR)), a), b]
     }
 }
 
@@ -80,48 +82,92 @@ impl Formula for SwigluOai {
         let limit = H::splat(self.limit);
         let x = H::min(limit, a);
         let z = H::max(H::splat(-self.limit), H::min(limit, b));
-        [x, H::mul(x, H::splat(self.alpha)), H::add(z, H::splat(1.0))]
+        [x, H::mul_ieee(x, H::splat(self.alpha)), H::add_ieee(z, H::splat(1.0))]
     }
 }
 
-/// One row of y. The kind is chosen outside of the loop.
 #[inline(always)]
-fn row<H: Hvx>(formula: &impl Formula, a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
-    for v in 0..a.vectors() {
-        let [x, u, factor] = formula.parts::<H>(a.vector::<H>(v), b.vector::<H>(v));
-        let e = math::exp::<H>(math::negate::<H>(u));
-        y.set_vector::<H>(v, H::mul(H::div(x, H::add(H::splat(1.0), e)), factor));
+fn gated<H: Hvx>(formula: &impl Formula, a: H::F, b: H::F) -> H::F {
+    let [x, u, factor] = formula.parts::<H>(a, b);
+    let e = math::exp::<H>(math::negate::<H>(u));
+    H::mul_ieee(H::div(x, H::add_ieee(H::splat(1.0), e)), factor)
+}
+
+/// A piece of a row of y. The kind is chosen outside of the loop.
+#[inline(always)]
+fn piece<H: Hvx>(formula: &impl Formula, a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
+    assert!(a.len() == y.len() && b.len() == y.len());
+    match (a.aligned(), b.aligned(), y.aligned()) {
+        (Some(a), Some(b), Some(mut y)) => vectors::<H, true>(formula, a, b, &mut y),
+        _ => vectors::<H, false>(formula, a, b, y),
+    }
+}
+
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+fn vectors<H: Hvx, const A: bool>(
+    formula: &impl Formula,
+    a: Row<'_, A>,
+    b: Row<'_, A>,
+    y: &mut RowMut<'_, A>,
+) {
+    let mut done = 0;
+    if side_by_side::<H>() {
+        done = a.whole() / SIDE * SIDE;
+        for v in (0..done).step_by(SIDE) {
+            // SAFETY: `v` is a multiple of SIDE below `whole` rounded down to one, so all three rows, which
+            // have one length (checked by `piece`), have the four vectors from `v` on whole. They are read
+            // before any is written.
+            unsafe {
+                let first = (a.full_unchecked::<H>(v), b.full_unchecked::<H>(v));
+                let second = (a.full_unchecked::<H>(v + 1), b.full_unchecked::<H>(v + 1));
+                let third = (a.full_unchecked::<H>(v + 2), b.full_unchecked::<H>(v + 2));
+                let fourth = (a.full_unchecked::<H>(v + 3), b.full_unchecked::<H>(v + 3));
+                let first = gated::<H>(formula, first.0, first.1);
+                let second = gated::<H>(formula, second.0, second.1);
+                let third = gated::<H>(formula, third.0, third.1);
+                let fourth = gated::<H>(formula, fourth.0, fourth.1);
+                y.set_full_unchecked::<H>(v, first);
+                y.set_full_unchecked::<H>(v + 1, second);
+                y.set_full_unchecked::<H>(v + 2, third);
+                y.set_full_unchecked::<H>(v + 3, fourth);
+            }
+        }
+    }
+    for v in done..a.vectors() {
+        y.set_vector::<H>(v, gated::<H>(formula, a.vector::<H>(v), b.vector::<H>(v)));
     }
 }
 
 impl Kernel for Glu {
     fn units(&self) -> usize {
-        self.y.rows()
+        self.pieces.units()
     }
 
     fn work(&self) -> usize {
-        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 24)
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 40)
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let n = self.y.ne[0];
         let params::Glu { swapped, alpha, limit, .. } = self.params;
-        while let Some(r) = worker.claim() {
+        while let Some(unit) = worker.claim() {
+            let (r, at, len) = self.pieces.of_unit(unit);
             let i = self.y.unravel(r);
             let first = self.a.row(i);
             let (a, b) = match &self.b {
-                Some(b) => (first, b.row(i)),
-                None if swapped == 1 => (first.part(n, n), first.part(0, n)),
-                None => (first.part(0, n), first.part(n, n)),
+                Some(b) => (first.part(at, len), b.row(i).part(at, len)),
+                None if swapped == 1 => (first.part(n + at, len), first.part(at, len)),
+                None => (first.part(at, len), first.part(n + at, len)),
             };
-            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
-            // overlaps y lies in its very place, row by row (validation).
-            let mut y = unsafe { self.y.row_mut(i) };
+            // SAFETY: `claim` gives the unit, and with it this piece of row `i` of y, to this worker alone.
+            // An operand that overlaps y lies in its very place, row by row (validation).
+            let mut y = unsafe { self.y.part_mut(i, at, len) };
             match self.kind {
-                GluKind::Swiglu => row::<H>(&Swiglu, a, b, &mut y),
-                GluKind::Geglu => row::<H>(&Geglu, a, b, &mut y),
-                GluKind::SwigluOai => row::<H>(&SwigluOai { alpha, limit }, a, b, &mut y),
+                GluKind::Swiglu => piece::<H>(&Swiglu, a, b, &mut y),
+                GluKind::Geglu => piece::<H>(&Geglu, a, b, &mut y),
+                GluKind::SwigluOai => piece::<H>(&SwigluOai { alpha, limit }, a, b, &mut y),
             }
         }
         Ok(())

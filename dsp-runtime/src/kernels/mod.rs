@@ -22,6 +22,7 @@ pub mod gated_delta_net;
 pub mod glu;
 pub mod mul_mat;
 pub mod norm;
+mod pieces;
 pub mod quantize;
 pub mod rope;
 pub mod rows;
@@ -135,6 +136,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Concat => (Variant::Concat, none),
         Op::Accept => (Variant::Accept, none),
         Op::SetTokens => (Variant::SetTokens, none),
+        Op::NextDraft => (Variant::NextDraft, none),
         Op::KvAppend => (Variant::KvAppend, none),
         Op::CopySlot => (Variant::CopySlot, none),
         Op::TopkMoe => (Variant::TopkMoe, none),
@@ -190,6 +192,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::Concat => concat::run(run),
         Variant::Accept => accept::accept(run),
         Variant::SetTokens => accept::set_tokens(run),
+        Variant::NextDraft => accept::next_draft(run),
         Variant::KvAppend => flash_attn::kv_append(run),
         Variant::CopySlot => copy_slot::run(run),
         Variant::TopkMoe => topk_moe::run(run),

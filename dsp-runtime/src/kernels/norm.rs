@@ -149,9 +149,16 @@ fn scale<H: Hvx, const A: bool, const W: bool>(
         unsafe { put::<H, A, W>(y, w, eights - 1, product) };
     }
     for i in 8 * eights..x.vectors() {
-        let v = H::mul(x.vector::<H>(i), factor);
-        y.set_vector::<H>(i, if W { H::mul(v, w.vector::<H>(i)) } else { v });
+        let w = if W { w.vector::<H>(i) } else { factor };
+        y.set_vector::<H>(i, product::<H, W>(x.vector::<H>(i), factor, w));
     }
+}
+
+/// v times a factor, and with W times w.
+#[inline(always)]
+fn product<H: Hvx, const W: bool>(v: H::F, factor: H::F, w: H::F) -> H::F {
+    let v = H::mul(v, factor);
+    if W { H::mul(v, w) } else { v }
 }
 
 /// Writes vectors 8 i to 8 i + 7 of y: `product`, with W times w.
@@ -202,18 +209,18 @@ impl<H: Hvx> Four<H> {
         Self { v: [a, b, c, d], squares }
     }
 
-    /// Writes the row, times a factor.
+    /// Writes the row, times a factor, and with W times w, as [`scale`] does.
     ///
     /// # Safety
     /// Vectors 0 to 3 from `y` on are valid for writing.
     #[inline(always)]
-    unsafe fn store(self, y: VectorPtr, factor: H::F) {
+    unsafe fn store<const W: bool>(self, y: VectorPtr, factor: H::F, w: [H::F; 4]) {
         // SAFETY: vectors 0 to 3 from `y` on are valid for writing (the caller's contract).
         unsafe {
-            y.store::<H>(0, H::mul(self.v[0], factor));
-            y.store::<H>(1, H::mul(self.v[1], factor));
-            y.store::<H>(2, H::mul(self.v[2], factor));
-            y.store::<H>(3, H::mul(self.v[3], factor));
+            y.store::<H>(0, product::<H, W>(self.v[0], factor, w[0]));
+            y.store::<H>(1, product::<H, W>(self.v[1], factor, w[1]));
+            y.store::<H>(2, product::<H, W>(self.v[2], factor, w[2]));
+            y.store::<H>(3, product::<H, W>(self.v[3], factor, w[3]));
         }
     }
 }
@@ -258,8 +265,8 @@ impl Norm {
     /// # Safety
     /// This worker alone has claimed the rows.
     #[inline(always)]
-    unsafe fn quads<H: Hvx>(&self, first: usize, rows: usize) -> usize {
-        if self.w.is_some() || self.y.ne[0] != 4 * LANES || rows < SIDE {
+    unsafe fn quads<H: Hvx, const W: bool>(&self, w: [H::F; 4], first: usize, rows: usize) -> usize {
+        if self.y.ne[0] != 4 * LANES || rows < SIDE {
             return 0;
         }
         let (Some(mut x), Some(mut y)) = (self.x.lines_from(first, rows), self.y.lines_from(first, rows))
@@ -280,10 +287,10 @@ impl Norm {
                 // One root for all.
                 let sums = H::sum_four([a.squares, b.squares, c.squares, d.squares]);
                 let factors = H::lanes(self.factor::<H>(sums));
-                a.store(to[0], H::lane(&factors, 0));
-                b.store(to[1], H::lane(&factors, 8));
-                c.store(to[2], H::lane(&factors, 16));
-                d.store(to[3], H::lane(&factors, 24));
+                a.store::<W>(to[0], H::lane(&factors, 0), w);
+                b.store::<W>(to[1], H::lane(&factors, 8), w);
+                c.store::<W>(to[2], H::lane(&factors, 16), w);
+                d.store::<W>(to[3], H::lane(&factors, 24), w);
             }
         }
         rows / SIDE * SIDE
@@ -307,7 +314,16 @@ impl Kernel for Norm {
             let first = unit * self.rows;
             let rows = self.rows.min(self.y.rows() - first);
             // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone.
-            let done = unsafe { self.quads::<H>(first, rows) };
+            let done = unsafe {
+                match &w {
+                    Some(w) if w.len() == 4 * LANES => {
+                        let w = [w.full::<H>(0), w.full::<H>(1), w.full::<H>(2), w.full::<H>(3)];
+                        self.quads::<H, true>(w, first, rows)
+                    }
+                    Some(_) => 0,
+                    None => self.quads::<H, false>([H::splat(1.0); 4], first, rows),
+                }
+            };
             let (first, rows) = (first + done, rows - done);
             if rows == 0 {
                 continue;

@@ -2,23 +2,22 @@
 //!
 //! Angles are ggml's to the bit, or nearly: f32, and each the product of the one before and a constant. That
 //! order matters: far into a context an ulp of the constant is a visible part of a turn. Cosines and sines of
-//! a token are the same for all its heads, so they are computed once per token.
+//! a token are the same for all its heads: of a vector of pairs they are computed once, and stay in registers
+//! while all heads are turned.
 
 use core::f32::consts::PI;
+use core::mem::MaybeUninit;
 
 use hexflash_abi::op::params::{self, RopeMode};
 use hexflash_abi::op::rope as abi;
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::sin_cos::{self, sin_cos};
+use crate::hvx::{BYTES, Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
-use crate::row::{Row, RowMut};
 use crate::step::{Cursor, Span};
-
-/// Pairs that a table holds; heads with more are done in several rounds.
-const PAIRS: usize = 256;
 
 /// Turns the pairs of every head of a token.
 struct Rope<'s> {
@@ -44,13 +43,43 @@ struct Yarn {
     magnitude: f32,
 }
 
-/// Cosines and sines of a token, as the heads use them: one per pair in the modes that turn (i, i + n/2), one
-/// per element, the sine with its sign, in the mode that turns (2i, 2i+1).
+/// Angles of a vector: one per pair in the modes that turn (i, i + n/2), two in the mode that turns
+/// (2i, 2i+1). What is past the last one is some other angle.
 #[repr(C, align(128))]
-struct Table {
-    cos: [f32; 2 * PAIRS],
-    sin: [f32; 2 * PAIRS],
+struct Angles([f32; LANES]);
+
+impl Angles {
+    /// Zeros, in one instruction where a vector is a register.
+    #[inline(always)]
+    fn zero<H: Hvx>() -> Self {
+        let mut angles = MaybeUninit::<Self>::uninit();
+        // SAFETY: `Angles` is 32 floats, which are 128 bytes, at a multiple of 128, and the store sets all.
+        unsafe {
+            H::store_aligned(angles.as_mut_ptr().cast(), H::splat(0.0));
+            angles.assume_init()
+        }
+    }
 }
+
+/// Cosines and sines of a vector, as the heads use them: in the mode that turns neighbours, the sine of the
+/// first of them is negative.
+struct Turn<H: Hvx> {
+    cos: H::F,
+    sin: H::F,
+    /// -sin.
+    back: H::F,
+}
+
+/// Signs of the sines of neighbours.
+static NEIGHBOURS: Angles = {
+    let mut signs = [0.0; LANES];
+    let mut i = 0;
+    while i < LANES {
+        signs[i] = -0.0;
+        i += 2;
+    }
+    Angles(signs)
+};
 
 /// ROPE: x{d,h,t,b}, positions{t,1 or 4} optional (else token t of a span is at its n_past + t),
 /// factors{n_dims/2} optional -> y{d,h,t,b}.
@@ -146,103 +175,170 @@ impl Rope<'_> {
         }
     }
 
-    /// Fills `table` with `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that
-    /// pair's angles to the next round's.
+    /// The angles of `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that
+    /// pair's angles to the next vector's.
     #[inline(always)]
-    fn fill<const ROWS: usize>(&self, table: &mut Table, theta: &mut [f32; ROWS], first: usize, n: usize) {
+    fn angles<const ROWS: usize>(
+        &self,
+        angles: &mut Angles,
+        theta: &mut [f32; ROWS],
+        first: usize,
+        n: usize,
+    ) {
+        let neighbours = self.mode == RopeMode::Norm;
+        if ROWS == 1 && self.factors.is_none() && self.yarn.is_none() {
+            let (mut angle, pairs) = (theta[0], if neighbours { 2 * n } else { n });
+            let angles = &mut angles.0[..pairs];
+            if neighbours {
+                for pair in angles.chunks_exact_mut(2) {
+                    pair.fill(self.p.freq_scale * angle);
+                    angle *= self.theta_scale;
+                }
+            } else {
+                for turned in angles {
+                    *turned = self.p.freq_scale * angle;
+                    angle *= self.theta_scale;
+                }
+            }
+            theta[0] = angle;
+            return;
+        }
         let factors = self.factors.as_ref().map(|f| f.row([0; 3]));
         for j in 0..n {
             let i = first + j;
             let angle =
                 theta[if ROWS == 1 { 0 } else { self.section(i) }] / factors.map_or(1.0, |f| f.get(i));
             let mut turned = self.p.freq_scale * angle;
-            let mut magnitude = self.p.attn_factor;
             if let Some(yarn) = &self.yarn {
                 let share = yarn.share(i) * self.p.ext_factor;
                 turned = turned * (1.0 - share) + angle * share;
-                magnitude *= yarn.magnitude;
             }
-            let (sin, cos) = libm::sincosf(turned);
-            let (sin, cos) = (sin * magnitude, cos * magnitude);
-            if self.mode == RopeMode::Norm {
-                (table.cos[2 * j], table.cos[2 * j + 1]) = (cos, cos);
-                (table.sin[2 * j], table.sin[2 * j + 1]) = (-sin, sin);
+            if neighbours {
+                (angles.0[2 * j], angles.0[2 * j + 1]) = (turned, turned);
             } else {
-                (table.cos[j], table.sin[j]) = (cos, sin);
+                angles.0[j] = turned;
             }
             for theta in theta.iter_mut() {
                 *theta *= self.theta_scale;
             }
         }
     }
+
+    /// Their cosines and sines.
+    #[inline(always)]
+    fn turn_by<H: Hvx>(&self, angles: &Angles) -> Turn<H> {
+        // SAFETY: `angles` is an array of 32 floats, which are 128 bytes, at a multiple of 128.
+        let x = unsafe { H::load_aligned(angles.0.as_ptr()) };
+        let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
+        let (sin, cos) =
+            if H::max_lane(size) <= sin_cos::LARGEST { sin_cos::<H>(x) } else { far::<H>(angles) };
+        let magnitude = H::splat(self.p.attn_factor * self.yarn.as_ref().map_or(1.0, |yarn| yarn.magnitude));
+        let (sin, cos) = (H::mul_ieee(sin, magnitude), H::mul_ieee(cos, magnitude));
+        let sin = if self.mode == RopeMode::Norm {
+            // SAFETY: `NEIGHBOURS` is an array of 32 floats, which are 128 bytes, at a multiple of 128.
+            let signs = unsafe { H::load_aligned(NEIGHBOURS.0.as_ptr()) };
+            H::from_bits(H::add_i(H::bits(sin), H::bits(signs)))
+        } else {
+            sin
+        };
+        Turn { cos, sin, back: math::negate::<H>(sin) }
+    }
 }
 
-/// Turns the pairs (a[i], b[i]) into (ya[i], yb[i]), which may be the same memory.
+/// Sines and cosines of angles beyond those that vectors are for: positions above a million.
+#[cold]
+#[inline(never)]
+fn far_angles(angles: &Angles) -> [Angles; 2] {
+    let mut far = [Angles([0.0; LANES]), Angles([0.0; LANES])];
+    for (i, &angle) in angles.0.iter().enumerate() {
+        (far[0].0[i], far[1].0[i]) = libm::sincosf(angle);
+    }
+    far
+}
+
 #[inline(always)]
-fn turn_halves<H: Hvx>(table: &Table, a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>, half: usize, at: usize) {
-    let n = a.len();
-    assert!(n <= PAIRS && b.len() == n);
-    let ya = y.part(at, n).as_mut_ptr();
-    let yb = y.part(half + at, n).as_mut_ptr();
-    for i in (0..n).step_by(LANES) {
-        let lanes = LANES.min(n - i);
-        // SAFETY: elements i..i + lanes are inside the four rows; the table has whole vectors from i on,
-        // because i is a multiple of 32 below PAIRS. Both inputs are read before the outputs are written.
-        unsafe {
-            let (cos, sin) = (H::load(table.cos.as_ptr().add(i)), H::load(table.sin.as_ptr().add(i)));
-            let (a, b) = (load::<H>(a.as_ptr().add(i), lanes), load::<H>(b.as_ptr().add(i), lanes));
-            store::<H>(ya.add(i), H::sub(H::mul(a, cos), H::mul(b, sin)), lanes);
-            store::<H>(yb.add(i), H::add(H::mul(a, sin), H::mul(b, cos)), lanes);
+fn far<H: Hvx>(angles: &Angles) -> (H::F, H::F) {
+    let [sin, cos] = far_angles(angles);
+    // SAFETY: both are arrays of 32 floats, which are 128 bytes, at a multiple of 128.
+    unsafe { (H::load_aligned(sin.0.as_ptr()), H::load_aligned(cos.0.as_ptr())) }
+}
+
+/// Turns the pairs (x[i], x[i + half]) of a head into those of y, which may be the same memory. WHOLE: 32 of
+/// them, at whole vectors.
+///
+/// # Safety
+/// 1. `n` is 1 to 32, and 32 if WHOLE.
+/// 2. `x` is aligned for f32, and floats i to i + n - 1 from it are valid for reading, for i = 0 and `half`;
+///    so is `y`, for writing. If WHOLE, these four addresses are multiples of 128.
+#[inline(always)]
+unsafe fn turn_halves<H: Hvx, const WHOLE: bool>(
+    turn: &Turn<H>,
+    x: *const f32,
+    y: *mut f32,
+    half: usize,
+    n: usize,
+) {
+    let &Turn { cos, sin, back } = turn;
+    // SAFETY: `n` is 1 to 32, and the floats are valid for reading and writing; if WHOLE they are 32 each, at
+    // multiples of 128 (points 1 and 2 of the caller's contract). Both are read before any is written.
+    unsafe {
+        let (a, b) = (load::<H, WHOLE>(x, n), load::<H, WHOLE>(x.add(half), n));
+        let first = H::add_q(H::mul_q(a, cos), H::mul_q(b, back));
+        let second = H::add_q(H::mul_q(a, sin), H::mul_q(b, cos));
+        store::<H, WHOLE>(y, H::float(first), n);
+        store::<H, WHOLE>(y.add(half), H::float(second), n);
+    }
+}
+
+/// Turns the pairs (x[2i], x[2i+1]) of a head into those of y, as [`turn_halves`] with `half` = 0.
+///
+/// # Safety
+/// Points 1 and 2 of [`turn_halves`] with `half` = 0.
+#[inline(always)]
+unsafe fn turn_neighbours<H: Hvx, const WHOLE: bool>(turn: &Turn<H>, x: *const f32, y: *mut f32, n: usize) {
+    // SAFETY: `n` is 1 to 32, and the floats are valid for reading and writing; if WHOLE they are 32, at
+    // multiples of 128 (points 1 and 2 of the caller's contract).
+    unsafe {
+        let x = load::<H, WHOLE>(x, n);
+        let turned = H::add_q(H::mul_q(x, turn.cos), H::mul_q(H::swap_lanes::<1>(x), turn.sin));
+        store::<H, WHOLE>(y, H::float(turned), n);
+    }
+}
+
+/// Loads `n` floats.
+///
+/// # Safety
+/// `n` is 1 to 32, and `p` aligned for f32 and valid for reading `n` floats. If WHOLE, `n` is 32 and `p` a
+/// multiple of 128.
+#[inline(always)]
+unsafe fn load<H: Hvx, const WHOLE: bool>(p: *const f32, n: usize) -> H::F {
+    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for reading `n` floats; 32 of them are 128 bytes,
+    // and if WHOLE `p` is a multiple of 128 (the caller's contract).
+    unsafe {
+        match (WHOLE, n) {
+            (true, _) => H::load_aligned(p),
+            (false, LANES) => H::load(p),
+            _ => H::load_n(p, n),
         }
     }
 }
 
-/// Turns the pairs (x[2i], x[2i+1]) into y's, which may be the same memory.
+/// Stores `n` floats.
+///
+/// # Safety
+/// `n` is 1 to 32, and `p` aligned for f32 and valid for writing `n` floats. If WHOLE, `n` is 32 and `p` a
+/// multiple of 128.
 #[inline(always)]
-fn turn_neighbours<H: Hvx>(table: &Table, x: Row<'_>, mut y: RowMut<'_>) {
-    let n = x.len();
-    assert!(n <= 2 * PAIRS && n.is_multiple_of(2) && y.len() == n);
-    let odd: [f32; LANES] = core::array::from_fn(|i| (i % 2) as f32);
-    // SAFETY: `odd` is an array of 32 floats, which are 128 bytes.
-    let odd = unsafe { H::load(odd.as_ptr()) };
-    let half = H::splat(0.5);
-    // A vector with a float on either side of it, to see both neighbours of every lane.
-    let mut stage = [0.0; LANES + 2];
-    for i in (0..n).step_by(LANES) {
-        let lanes = LANES.min(n - i);
-        // SAFETY: elements i..i + lanes are inside both rows; the table has whole vectors from i on, because
-        // i is a multiple of 32 below 2 * PAIRS; vectors at 0, 1 and 2 are inside `stage`.
-        unsafe {
-            let (cos, sin) = (H::load(table.cos.as_ptr().add(i)), H::load(table.sin.as_ptr().add(i)));
-            let x = load::<H>(x.as_ptr().add(i), lanes);
-            H::store(stage.as_mut_ptr().add(1), x);
-            let (before, after) = (H::load(stage.as_ptr()), H::load(stage.as_ptr().add(2)));
-            let partner = H::select_gt(odd, half, before, after);
-            store::<H>(y.as_mut_ptr().add(i), H::add(H::mul(x, cos), H::mul(partner, sin)), lanes);
+unsafe fn store<H: Hvx, const WHOLE: bool>(p: *mut f32, v: H::F, n: usize) {
+    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for writing `n` floats; 32 of them are 128 bytes,
+    // and if WHOLE `p` is a multiple of 128 (the caller's contract).
+    unsafe {
+        match (WHOLE, n) {
+            (true, _) => H::store_aligned(p, v),
+            (false, LANES) => H::store(p, v),
+            _ => H::store_n(p, v, n),
         }
     }
-}
-
-/// Loads `n` (1 to 32) floats.
-///
-/// # Safety
-/// Points 1 and 2 of [`Hvx::load_n`]: `n` is 1 to 32, and `p` aligned and valid for reading `n` floats.
-#[inline(always)]
-unsafe fn load<H: Hvx>(p: *const f32, n: usize) -> H::F {
-    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for reading `n` floats (the caller's contract); 32
-    // of them are 128 bytes.
-    unsafe { if n == LANES { H::load(p) } else { H::load_n(p, n) } }
-}
-
-/// Stores `n` (1 to 32) floats.
-///
-/// # Safety
-/// Points 1 and 2 of [`Hvx::store_n`]: `n` is 1 to 32, and `p` aligned and valid for writing `n` floats.
-#[inline(always)]
-unsafe fn store<H: Hvx>(p: *mut f32, v: H::F, n: usize) {
-    // SAFETY: `n` is 1 to 32, and `p` is aligned and valid for writing `n` floats (the caller's contract); 32
-    // of them are 128 bytes.
-    unsafe { if n == LANES { H::store(p, v) } else { H::store_n(p, v, n) } }
 }
 
 impl Kernel for Rope<'_> {
@@ -252,14 +348,13 @@ impl Kernel for Rope<'_> {
     }
 
     fn work(&self) -> usize {
-        let heads = self.y.ne[1] * self.y.ne[0].div_ceil(LANES) * 6;
-        // A sine and a cosine are some 60 scalar operations in double precision.
-        self.units().saturating_mul(heads.saturating_add((self.p.n_dims as usize / 2).saturating_mul(60)))
+        let half = self.p.n_dims as usize / 2;
+        let heads = self.y.ne[1] * self.y.ne[0].div_ceil(LANES) * 8;
+        self.units().saturating_mul(heads.saturating_add(half.div_ceil(LANES).saturating_mul(250)))
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let mut table = Table { cos: [0.0; 2 * PAIRS], sin: [0.0; 2 * PAIRS] };
         let units = |span: &Span| span.rows * self.y.ne[3];
         let mut cursor = Cursor::new(self.spans, units);
         while let Some(unit) = worker.claim() {
@@ -268,7 +363,7 @@ impl Kernel for Rope<'_> {
             let (i, b) = if unit < span.rows { (unit, 0) } else { (unit % span.rows, unit / span.rows) };
             // SAFETY: `claim` gives token `i` of this span and batch `b`, with the rows of all its heads, to
             // this worker alone.
-            unsafe { self.turn::<H>(&mut table, span, i, b) };
+            unsafe { self.turn::<H>(span, i, b) };
         }
         Ok(())
     }
@@ -282,36 +377,85 @@ impl Rope<'_> {
     /// This worker alone has claimed the token.
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn turn<H: Hvx>(&self, table: &mut Table, span: &Span, i: usize, b: usize) {
+    unsafe fn turn<H: Hvx>(&self, span: &Span, i: usize, b: usize) {
         let (t, mut theta) = (span.first + i, self.first_angles(span, i));
-        let n_dims = self.p.n_dims as usize;
-        let half = n_dims / 2;
-        for first in (0..half).step_by(PAIRS) {
-            let n = PAIRS.min(half - first);
+        let half = self.p.n_dims as usize / 2;
+        let mut angles = Angles::zero::<H>();
+        let step = if self.mode == RopeMode::Norm { LANES / 2 } else { LANES };
+        for first in (0..half).step_by(step) {
+            let n = step.min(half - first);
             // One angle, where all rows have the same, stays in a register.
             if matches!(self.mode, RopeMode::Norm | RopeMode::Neox) {
                 let mut only = [theta[0]];
-                self.fill(table, &mut only, first, n);
+                self.angles(&mut angles, &mut only, first, n);
                 [theta[0]] = only;
             } else {
-                self.fill(table, &mut theta, first, n);
+                self.angles(&mut angles, &mut theta, first, n);
             }
-            for h in 0..self.y.ne[1] {
-                let x = self.x.row([h, t, b]);
-                // SAFETY: this worker alone has claimed the token, with the rows of all its heads (the
-                // caller's contract). x lies in y's very place or apart from it (validation).
-                let mut y = unsafe { self.y.row_mut([h, t, b]) };
-                if self.mode == RopeMode::Norm {
-                    turn_neighbours::<H>(table, x.part(2 * first, 2 * n), y.part(2 * first, 2 * n));
+            let turn = self.turn_by::<H>(&angles);
+            // Every head's floats begin at whole vectors, if those of the first one do and the strides are
+            // whole vectors.
+            let places = [&self.x, &self.y].map(|v| v.at([0, t, b]).addr() | v.nb[1]);
+            let whole = n == step && (places[0] | places[1] | (half * 4)).is_multiple_of(BYTES);
+            // SAFETY: `n` pairs from `first` on are among the `half` pairs; if they are a vector of them,
+            // `whole` says that it begins at a multiple of 128 in all heads, as the vectors before it have as
+            // many. This worker alone has claimed the token (the caller's contract).
+            unsafe {
+                if whole {
+                    self.turn_heads::<H, true>(&turn, (t, b), first, n);
                 } else {
-                    let (a, b) = (x.part(first, n), x.part(half + first, n));
-                    turn_halves::<H>(table, a, b, &mut y, half, first);
-                }
-                if first == 0 && x.as_ptr() != y.as_mut_ptr().cast_const() {
-                    let rest = x.len() - n_dims;
-                    y.part(n_dims, rest).copy::<H>(x.part(n_dims, rest));
+                    self.turn_heads::<H, false>(&turn, (t, b), first, n);
                 }
             }
+        }
+        let n_dims = self.p.n_dims as usize;
+        if self.x.at([0, t, b]) != self.y.at([0, t, b]) && self.y.ne[0] > n_dims {
+            let rest = self.y.ne[0] - n_dims;
+            for h in 0..self.y.ne[1] {
+                // SAFETY: this worker alone has claimed the token, with the rows of all its heads (the
+                // caller's contract).
+                let mut y = unsafe { self.y.part_mut([h, t, b], n_dims, rest) };
+                y.copy::<H>(self.x.row([h, t, b]).part(n_dims, rest));
+            }
+        }
+    }
+
+    /// Turns `n` pairs from pair `first` on, of all heads of token `t` in batch `b`.
+    ///
+    /// # Safety
+    /// 1. This worker alone has claimed the token. `n` is at least 1, and a vector's pairs at most; `first +
+    ///    n` is at most half of `n_dims`.
+    /// 2. If WHOLE, `n` is a vector's pairs, which in all heads of x and y begin at multiples of 128, both
+    ///    halves of them.
+    #[inline(always)]
+    unsafe fn turn_heads<H: Hvx, const WHOLE: bool>(
+        &self,
+        turn: &Turn<H>,
+        (t, b): (usize, usize),
+        first: usize,
+        n: usize,
+    ) {
+        let (n_dims, heads) = (self.p.n_dims as usize, self.y.ne[1]);
+        assert!(n_dims <= self.x.ne[0] && n_dims <= self.y.ne[0] && heads == self.x.ne[1]);
+        let mut x = self.x.row([0, t, b]).as_ptr();
+        // SAFETY: this worker alone has claimed the token, with the rows of all its heads (point 1).
+        let mut y = unsafe { self.y.row_mut([0, t, b]) }.as_mut_ptr();
+        for _ in 0..heads {
+            // SAFETY: x and y are rows of F32 with adjacent elements at [h, t, b], for all `heads` indices h
+            // (checked by `row` for the first one; the others are a stride apart), so their first `n_dims`
+            // floats (the assertion) are aligned for f32, readable and writable (the view's invariant). The
+            // pairs are among those (point 1); `n` of them, or twice as many neighbours, are a vector at
+            // most, and if WHOLE they are one, at a multiple of 128 (point 2). x lies in y's very place or
+            // apart from it (validation).
+            unsafe {
+                if self.mode == RopeMode::Norm {
+                    turn_neighbours::<H, WHOLE>(turn, x.add(2 * first), y.add(2 * first), 2 * n);
+                } else {
+                    turn_halves::<H, WHOLE>(turn, x.add(first), y.add(first), n_dims / 2, n);
+                }
+            }
+            x = x.wrapping_byte_add(self.x.nb[1]);
+            y = y.wrapping_byte_add(self.y.nb[1]);
         }
     }
 }

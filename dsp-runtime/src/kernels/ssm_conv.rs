@@ -34,8 +34,9 @@ use crate::row::{Row, RowMut};
 use crate::step::{Cursor, Span};
 use crate::vtcm::VtcmPlan;
 
-/// Vectors of channels in a unit: rows of a kilobyte are a decent transfer, and leave work for every worker.
-const BLOCK_VECTORS: usize = 8;
+/// Vectors of channels in a unit: rows of two kilobytes are a decent transfer, and leave work for every
+/// worker.
+const BLOCK_VECTORS: usize = 16;
 /// Channels of a unit.
 const BLOCK: usize = BLOCK_VECTORS * LANES;
 /// Bytes of a staged row.

@@ -100,6 +100,8 @@ variants! {
     Accept "accept",
     /// SET_TOKENS.
     SetTokens "set_tokens",
+    /// NEXT_DRAFT.
+    NextDraft "next_draft",
     /// KV_APPEND.
     KvAppend "kv_append",
     /// COPY_SLOT.

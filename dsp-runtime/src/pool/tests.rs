@@ -86,7 +86,7 @@ fn with_pool(workers: usize, work: impl FnOnce(&mut Dispatcher<'_, '_, HostPlatf
     });
 }
 
-const PLAN: VtcmPlan = VtcmPlan { own: 0 };
+const PLAN: VtcmPlan = VtcmPlan { shared: 0, own: 0 };
 
 #[test]
 fn every_unit_is_claimed_once() {

@@ -66,6 +66,24 @@ fn set_tokens(program: &Program<'_>, blocks: &[Known], register: Register, plus:
     if sums.iter().sum::<u32>() > header.max_tokens { fails(Register::NTokens) } else { Fate::Fine }
 }
 
+/// What NEXT_DRAFT makes of the registers of one block; `None` if it ends the program.
+fn next_draft(program: &Program<'_>, block: &mut Known, draft: u32) -> (Fate, Option<()>) {
+    let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
+    let (Some(past), Some(drafts)) = (block.get(Register::NPast), block.get(Register::NDraft)) else {
+        // No program has both this and ACCEPT.
+        return (Fate::Unknown, Some(()));
+    };
+    if draft >= drafts {
+        let enough = past.checked_sub(draft.saturating_sub(1)).is_some();
+        return if enough { (Fate::Fine, None) } else { (fails(Register::NPast), Some(())) };
+    }
+    let past = past + u32::from(draft > 0);
+    block.set(Register::NPast, Some(past));
+    block.set(Register::NTokens, Some(1));
+    let fate = if past < program.header.n_ctx { Fate::Fine } else { fails(Register::NPast) };
+    (fate, Some(()))
+}
+
 /// Whether COPY_SLOT finds its snapshots, and each but once where it writes them.
 fn copy_slot(program: &Program<'_>, op: &OpDesc, blocks: &[Known]) -> Fate {
     let saves = op.params::<params::CopySlot>().restore == 0;
@@ -79,7 +97,8 @@ fn copy_slot(program: &Program<'_>, op: &OpDesc, blocks: &[Known]) -> Fate {
     Fate::Fine
 }
 
-/// The moments of a run with these register blocks, which are within the program's bounds.
+/// The moments of a run with these register blocks, which are within the program's bounds. There are none of
+/// ops behind a NEXT_DRAFT that ends the program.
 pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
     let mut all: Vec<_> = blocks.iter().map(|block| Known(block.values.map(Some))).collect();
     let (mut accepted, mut moments) = (false, Vec::new());
@@ -90,7 +109,16 @@ pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
         let tokens = tokens.unwrap_or(program.header.max_tokens);
         let fails = |register: Register| Fate::Fails(Fault::new(ErrorCode::BadRegister, register.wire()));
         let opcode = Op::parse(op.opcode).unwrap();
+        let mut goes_on = Some(());
         let fate = match opcode {
+            Op::NextDraft => match &mut all[..] {
+                [only] => {
+                    let (fate, on) = next_draft(program, only, op.params::<params::NextDraft>().draft);
+                    goes_on = on;
+                    fate
+                }
+                several => Fate::Fails(Fault::new(ErrorCode::BadCount, several.len() as u32)),
+            },
             Op::GatedDeltaNet | Op::SsmConv => {
                 // Tokens are on axis 2 of a tape of deltas, and on axis 1 of one of rows.
                 let (operand, axis) = match opcode {
@@ -130,6 +158,9 @@ pub fn course(program: &Program<'_>, blocks: &[StepRegisters]) -> Vec<Moment> {
             _ => Fate::Fine,
         };
         moments.push(Moment { tokens, fate, accepted });
+        if goes_on.is_none() {
+            break;
+        }
         match opcode {
             Op::Accept => {
                 accepted = true;

@@ -103,7 +103,9 @@ fn race(seed: u64, duration: Duration) -> u64 {
                     Err((status, fault)) => {
                         assert_eq!(status, Status::Failed);
                         let data = [ErrorCode::BadRowIndex, ErrorCode::BadRegister, ErrorCode::NotFinite];
-                        assert!(data.contains(&fault.code), "{fault}");
+                        // A chain of drafts is one sequence's.
+                        let several = fault.code == ErrorCode::BadCount;
+                        assert!(several || data.contains(&fault.code), "{fault}");
                     }
                 }
             }

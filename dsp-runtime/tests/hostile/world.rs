@@ -380,12 +380,13 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         match response.outcome() {
             Ok(()) => {
                 self.tally.ran += 1;
-                program.ops.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
+                let ran = &program.ops[..moments.len()];
+                ran.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
                 assert!(!program.ops.is_empty() || response.info[1..] == [0; PARTS - 1]);
                 let idle = |part: usize| program.ops.iter().all(|op| usize::from(op.part) != part);
                 let timed = (0..PARTS).all(|part| response.info[part] == 0 || !idle(part));
                 assert!(timed || program.ops.is_empty(), "{:?}", response.info);
-                let (mut marks, mut ended) = (upto(program.ops.len()), false);
+                let (mut marks, mut ended) = (upto(moments.len()), moments.len() < program.ops.len());
                 let accepts = program.ops.iter().filter(|op| op.opcode == Op::Accept.wire()).count() as u32;
                 if accepts > 0 {
                     let home = &self.memories.shared[step.memory].bytes()[step.at..][..64];
@@ -414,7 +415,9 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 assert!(doomed.is_none_or(|doomed| at <= doomed), "{fault}, after {doomed:?}");
                 let right = match (fault.code, moments[at].fate) {
                     (ErrorCode::BadRowIndex, fate) => fate == Fate::Fine,
-                    (ErrorCode::BadRegister, Fate::Fails(expected)) => fault == expected.at(at),
+                    (ErrorCode::BadRegister | ErrorCode::BadCount, Fate::Fails(expected)) => {
+                        fault == expected.at(at)
+                    }
                     (ErrorCode::BadRegister, fate) => fate == Fate::Unknown,
                     // Memory holds what it likes. The op named is where it came from.
                     (ErrorCode::NotFinite, fate) => !matches!(fate, Fate::Fails(_)),

@@ -100,10 +100,22 @@ pub enum CliError {
         "--spec-type draft-dflash needs a draft model; give one with -md FILE, or use --spec-type ngram-simple"
     )]
     NoDraft,
-    /// Two drafters at once.
+    /// An MTP head that is nowhere.
     #[error(
-        "--spec-type ngram-simple drafts without a model; drop -md, or use --spec-type draft-dflash with it"
+        "--spec-type draft-mtp needs an MTP head, and the model's file has none; give one with -md FILE, or use \
+         --spec-type ngram-simple"
     )]
+    NoHead,
+    /// A draft model of another kind than the one asked for.
+    #[error("{} is no draft for --spec-type {wanted}; drop --spec-type", path.display())]
+    OtherDraft {
+        /// The draft model's file.
+        path: PathBuf,
+        /// The kind that was asked for.
+        wanted: &'static str,
+    },
+    /// Two drafters at once.
+    #[error("--spec-type ngram-simple drafts without a model; drop -md, or use it without --spec-type")]
     TwoDrafters,
     /// Speculation without a drafter.
     #[error("{what} needs someone who drafts; give a draft model with -md FILE, or --spec-type ngram-simple")]
@@ -273,6 +285,8 @@ impl CliError {
             | Self::EmptyChat
             | Self::NoChatTemplate { .. }
             | Self::NoDraft
+            | Self::NoHead
+            | Self::OtherDraft { .. }
             | Self::TwoDrafters
             | Self::NoDrafter { .. }
             | Self::BenchWithoutDraft

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 19] = [
+const SHORT: [(&str, &str); 20] = [
     ("-hf", "--hf-repo"),
     ("-hfr", "--hf-repo"),
     ("-hff", "--hf-file"),
@@ -19,6 +19,7 @@ const SHORT: [(&str, &str); 19] = [
     ("-md", "--model-draft"),
     ("-np", "--parallel"),
     ("-to", "--timeout"),
+    ("-cram", "--cache-ram"),
     ("-cd", "--ctx-size-draft"),
     ("-td", "--threads-draft"),
     ("-devd", "--device-draft"),
@@ -73,7 +74,7 @@ const FOREIGN: [(&str, &str); 27] = [
 ];
 
 /// llama-server's environment variables, by the option of `hexflash serve` that each stands for.
-const VARIABLES: [(&str, &str); 28] = [
+const VARIABLES: [(&str, &str); 30] = [
     ("model", "LLAMA_ARG_MODEL"),
     ("hf-repo", "LLAMA_ARG_HF_REPO"),
     ("hf-file", "LLAMA_ARG_HF_FILE"),
@@ -93,6 +94,8 @@ const VARIABLES: [(&str, &str); 28] = [
     ("api-key-file", "LLAMA_ARG_API_KEY_FILE"),
     ("metrics", "LLAMA_ARG_ENDPOINT_METRICS"),
     ("no-slots", "LLAMA_ARG_NO_ENDPOINT_SLOTS"),
+    ("slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH"),
+    ("cache-ram", "LLAMA_ARG_CACHE_RAM"),
     ("no-webui", "LLAMA_ARG_NO_WEBUI"),
     ("chat-template", "LLAMA_ARG_CHAT_TEMPLATE"),
     ("chat-template-kwargs", "LLAMA_CHAT_TEMPLATE_KWARGS"),

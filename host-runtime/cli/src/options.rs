@@ -12,7 +12,7 @@ use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions};
 use hexflash::engine::{Engine, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
-use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
+use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
 use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -69,19 +69,42 @@ pub(super) enum SpecType {
     /// A DFlash draft model (-md)
     #[value(name = "draft-dflash", alias = "dflash")]
     DraftDflash,
+    /// An MTP head: that of the model's own file, or another one (-md)
+    #[value(name = "draft-mtp", alias = "mtp")]
+    DraftMtp,
     /// What followed earlier in the text
     #[value(name = "ngram-simple", alias = "ngram")]
     NgramSimple,
+}
+
+impl SpecType {
+    /// What a draft model is.
+    fn of(draft: &Gguf) -> Self {
+        match draft.meta().require_str("general.architecture") {
+            Ok("dflash") => Self::DraftDflash,
+            _ => Self::DraftMtp,
+        }
+    }
+
+    /// Its name.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::DraftDflash => "draft-dflash",
+            Self::DraftMtp => "draft-mtp",
+            Self::NgramSimple => "ngram-simple",
+        }
+    }
 }
 
 /// Who drafts.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = SPECULATION)]
 pub(super) struct DrafterArgs {
-    /// DFlash draft model (GGUF); -md for short
+    /// Draft model (GGUF): DFlash, or an MTP head in a file of its own; -md for short
     #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
     pub(super) model_draft: Option<PathBuf>,
-    /// Who drafts [default: the draft model if there is one]
+    /// Who drafts [default: the draft model, or else the MTP head of the model's file, if it has one]
     #[arg(long, value_name = "TYPE")]
     pub(super) spec_type: Option<SpecType>,
 }
@@ -95,43 +118,68 @@ impl DrafterArgs {
 
     /// Whether a draft model would draft, and none is named.
     pub(super) fn lacks_model(&self) -> bool {
-        self.model_draft.is_none() && matches!(self.spec_type, None | Some(SpecType::DraftDflash))
+        let by_model = matches!(self.spec_type, None | Some(SpecType::DraftDflash | SpecType::DraftMtp));
+        self.model_draft.is_none() && by_model
     }
 
-    pub(super) fn kind(&self) -> Result<SpecType, CliError> {
+    /// Who drafts for `target`.
+    pub(super) fn find(&self, target: &Gguf) -> Result<Drafter, CliError> {
+        let own = || has_mtp_head(target);
         match (self.spec_type, &self.model_draft) {
-            (None, Some(_)) => Ok(SpecType::DraftDflash),
-            (None, None) => Ok(SpecType::None),
-            (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
             (Some(SpecType::NgramSimple), Some(_)) => Err(CliError::TwoDrafters),
-            (Some(kind), _) => Ok(kind),
+            (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
+            (Some(SpecType::DraftMtp), None) if !own() => Err(CliError::NoHead),
+            (Some(SpecType::DraftMtp), None) => Drafter::own(target),
+            (None, None) if own() => Drafter::own(target),
+            (None, None) => Ok(Drafter { kind: SpecType::None, draft: None }),
+            (Some(kind @ (SpecType::None | SpecType::NgramSimple)), _) => Ok(Drafter { kind, draft: None }),
+            (wanted, Some(path)) => {
+                let draft = Gguf::open(path)?;
+                let kind = SpecType::of(&draft);
+                match wanted.filter(|&wanted| wanted != kind) {
+                    Some(wanted) => Err(CliError::OtherDraft { path: path.clone(), wanted: wanted.name() }),
+                    None => Ok(Drafter { kind, draft: Some(draft) }),
+                }
+            }
         }
     }
+}
 
-    /// The draft model, if it is to be used.
-    pub(super) fn open(&self) -> Result<Option<Gguf>, CliError> {
-        match (self.kind()?, &self.model_draft) {
-            (SpecType::DraftDflash, Some(path)) => Ok(Some(Gguf::open(path)?)),
-            _ => Ok(None),
-        }
+/// Who drafts, for a certain model.
+#[derive(Debug)]
+pub(super) struct Drafter {
+    pub(super) kind: SpecType,
+    /// The draft model; the target's own file once more, where that has the head.
+    pub(super) draft: Option<Gguf>,
+}
+
+impl Drafter {
+    /// The head in the file of `target`.
+    fn own(target: &Gguf) -> Result<Self, CliError> {
+        Ok(Self { kind: SpecType::DraftMtp, draft: Some(Gguf::open(target.path())?) })
+    }
+
+    /// Whether anything is drafted.
+    pub(super) fn drafts(&self) -> bool {
+        self.kind != SpecType::None
     }
 
     /// Speculation from its beginning, with drafts of `length`.
-    pub(super) fn speculation(&self, length: DraftLength) -> Result<Speculation, CliError> {
-        Ok(self.speculations(length)?())
+    pub(super) fn speculation(&self, length: DraftLength) -> Speculation {
+        self.speculations(length)()
     }
 
     /// The same for any number of texts.
-    fn speculations(&self, length: DraftLength) -> Result<impl Fn() -> Speculation + Send + use<>, CliError> {
-        let kind = self.kind()?;
-        Ok(move || {
+    fn speculations(&self, length: DraftLength) -> impl Fn() -> Speculation + Send + use<> {
+        let kind = self.kind;
+        move || {
             let source = match kind {
                 SpecType::None => DraftSource::None,
-                SpecType::DraftDflash => DraftSource::Model,
+                SpecType::DraftDflash | SpecType::DraftMtp => DraftSource::Model,
                 SpecType::NgramSimple => DraftSource::Host(Box::new(NGram::default())),
             };
             Speculation::new(source, length)
-        })
+        }
     }
 }
 
@@ -160,23 +208,23 @@ fn draft_length(text: &str) -> Result<DraftLength, String> {
 }
 
 impl SpecArgs {
-    /// Whether tokens will be taken back.
-    pub(super) fn speculates(&self) -> Result<bool, CliError> {
-        match (self.drafter.kind()?, self.drafter.spec_type, self.length) {
+    /// Who drafts for `target`.
+    pub(super) fn find(&self, target: &Gguf) -> Result<Drafter, CliError> {
+        let drafter = self.drafter.find(target)?;
+        match (drafter.kind, self.drafter.spec_type, self.length) {
             (SpecType::None, None, Some(_)) => Err(CliError::NoDrafter { what: "--draft-max" }),
-            (kind, ..) => Ok(kind != SpecType::None),
+            _ => Ok(drafter),
         }
     }
 
     /// Speculation as asked for.
-    pub(super) fn speculation(&self) -> Result<Speculation, CliError> {
-        Ok(self.speculations()?())
+    pub(super) fn speculation(&self, drafter: &Drafter) -> Speculation {
+        self.speculations(drafter)()
     }
 
     /// The same for any number of texts.
-    pub(super) fn speculations(&self) -> Result<impl Fn() -> Speculation + Send + use<>, CliError> {
-        self.speculates()?;
-        self.drafter.speculations(self.length.unwrap_or(DraftLength::Auto))
+    pub(super) fn speculations(&self, drafter: &Drafter) -> impl Fn() -> Speculation + Send + use<> {
+        drafter.speculations(self.length.unwrap_or(DraftLength::Auto))
     }
 
     /// What users should know who asked for more drafts than a block has.
@@ -373,7 +421,7 @@ impl EngineArgs {
             (None, true) => CachePolicy::Off,
             (None, false) => CachePolicy::Beside,
         };
-        let image = ImageOptions { cache, progress: &report, cancel: cancel.clone() };
+        let image = ImageOptions { cache, progress: &report, part: None, cancel: cancel.clone() };
         let engine = Engine::load_with(gguf, draft, device, options, &image);
         progress.finish();
         let engine = engine?;

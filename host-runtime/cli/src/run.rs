@@ -119,8 +119,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if prompt.is_empty() {
         return Err(if args.chat { CliError::EmptyChat } else { CliError::NoPrompt });
     }
-    let draft = args.spec.drafter.open()?;
-    let speculation = args.spec.speculation()?;
+    let drafter = args.spec.find(&gguf)?;
+    let (draft, speculation) = (&drafter.draft, args.spec.speculation(&drafter));
     let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
     let device = args.device.open_for(&gguf, draft.as_ref(), &options)?;
     let mut report = Report {

@@ -15,7 +15,10 @@ use hexflash::cancel::Cancel;
 use hexflash::engine::EngineOptions;
 use hexflash::model;
 use hexflash::sampler::Sampler;
-use hexflash_server::{Card, CorsOrigins, Options, RunError, Served, Server};
+use hexflash_server::{Card, CorsOrigins, Options, ReasoningFormat, RunError, Served, Server};
+
+/// MiB for conversations whose sequences were needed by others.
+const CACHE_RAM: i64 = 256;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -51,21 +54,47 @@ pub(super) struct Args {
     /// Serve figures for Prometheus at /metrics
     #[arg(long)]
     metrics: bool,
+    /// Tell at /slots what is being done, which is the default
+    #[arg(long, hide = true, overrides_with = "no_slots")]
+    slots: bool,
     /// Do not tell at /slots what is being done
     #[arg(long)]
     no_slots: bool,
+    /// MiB of this machine's memory for conversations whose sequences were needed by others; -1 for no limit
+    /// [default: 256, or 0 on device htp]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    cache_ram: Option<i64>,
+    /// Folder into which sequences are saved, and from which they are restored
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    slot_save_path: Option<PathBuf>,
     /// Serve no page for browsers at /
     #[arg(long, alias = "no-ui")]
     no_webui: bool,
-    /// The model's name in answers [default: that of its file]
-    #[arg(short, long, value_name = "NAME")]
-    alias: Option<String>,
+    /// The model's name in answers; several, separated by commas, are listed [default: that of its file]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', value_parser = word)]
+    alias: Vec<String>,
+    /// Words about the model for the list of models, separated by commas
+    #[arg(long, value_name = "WORDS", value_delimiter = ',', value_parser = word)]
+    tags: Vec<String>,
+    /// Tokens of an answer at most, if its request does not say; -1 for no limit
+    #[arg(short = 'n', long, visible_alias = "predict", value_name = "N", default_value_t = -1,
+        allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-2..))]
+    n_predict: i64,
+    /// Chat templates are Jinja templates here in any case
+    #[arg(long, hide = true)]
+    jinja: bool,
     /// Chat template to use instead of the model's: a file, or chatml
     #[arg(long, alias = "chat-template-file", value_name = "FILE")]
     chat_template: Option<PathBuf>,
     /// Arguments of the chat template, as JSON: {"enable_thinking": false}
     #[arg(long, value_name = "JSON", value_parser = arguments)]
     chat_template_kwargs: Option<Map<String, Value>>,
+    /// Whether models that can do either are to think: what the template's enable_thinking is
+    #[arg(long, value_name = "WHETHER", default_value = "auto")]
+    reasoning: Reasoning,
+    /// Where thoughts go if a request does not say: apart from the answer (auto, deepseek), or into it (none)
+    #[arg(long, value_name = "FORMAT", default_value = "auto")]
+    reasoning_format: ReasoningFormat,
     /// MiB for snapshots of recurrent states, from which conversations go on after they were edited
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     snapshots: u32,
@@ -79,6 +108,33 @@ pub(super) struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     device: DeviceArgs,
+}
+
+/// Whether models think.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Reasoning {
+    /// They do
+    On,
+    /// They do not
+    Off,
+    /// As the chat template has it
+    Auto,
+}
+
+/// Parses one of several words: an empty one says nothing.
+fn word(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a name cannot be empty".to_owned()),
+        word => Ok(word.to_owned()),
+    }
+}
+
+/// Parses the path of a folder that is there.
+fn folder(text: &str) -> Result<PathBuf, String> {
+    match PathBuf::from(text) {
+        path if path.is_dir() => Ok(path),
+        _ => Err("this is no folder; make it first".to_owned()),
+    }
 }
 
 /// Parses a key: an empty one would let everybody in.
@@ -111,7 +167,13 @@ impl Args {
             grace: Duration::from_secs(self.grace),
             metrics: self.metrics,
             slots: !self.no_slots,
+            slot_save_path: self.slot_save_path.clone(),
+            cache_ram: usize::try_from(self.cache_ram.unwrap_or(CACHE_RAM))
+                .ok()
+                .map(|mib| mib.saturating_mul(1 << 20)),
             page: !self.no_webui,
+            max_tokens: usize::try_from(self.n_predict).ok(),
+            reasoning: self.reasoning_format,
             ..Options::default()
         })
     }
@@ -144,18 +206,25 @@ impl Args {
         card.text.sampling = card.text.sampling.clone().overridden_by(&self.sampling.overrides());
         // Refused now rather than with the first request.
         Sampler::new(card.text.sampling.clone())?;
-        if let Some(alias) = &self.alias {
+        if let Some(alias) = self.alias.first() {
             card.alias.clone_from(alias);
+            card.aliases.clone_from(&self.alias);
         }
+        card.tags.clone_from(&self.tags);
         if let Some(name) = &self.chat_template {
             card.set_template(template::read(name)?)?;
         }
-        card.template_args = self.chat_template_kwargs.clone().unwrap_or_default();
-        let draft = self.spec.drafter.open()?;
+        if self.reasoning != Reasoning::Auto {
+            let thinks = self.reasoning == Reasoning::On;
+            card.template_args.insert("enable_thinking".to_owned(), thinks.into());
+        }
+        card.template_args.extend(self.chat_template_kwargs.clone().unwrap_or_default());
+        let drafter = self.spec.find(&gguf)?;
+        let draft = &drafter.draft;
         let options = EngineOptions {
             sequences: self.parallel,
             snapshot_bytes: u64::from(self.snapshots) << 20,
-            speculate: self.spec.speculates()?,
+            speculate: drafter.drafts(),
             ..self.engine.options()
         };
         let device = self.device.open_for(&gguf, draft.as_ref(), &options)?;
@@ -163,7 +232,10 @@ impl Args {
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }
-        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations()?) })
+        if self.cache_ram.is_some_and(|mib| mib != 0) && !engine.copies_sequences() {
+            tracing::warn!("--cache-ram has no effect: the states of this device cannot be copied");
+        }
+        Ok(Served { card, engine, drafts: Box::new(self.spec.speculations(&drafter)) })
     }
 }
 

@@ -24,6 +24,10 @@ pub struct Served {
 pub struct Card {
     /// Its name in answers.
     pub alias: String,
+    /// All names of it, for the list of models; none are needed.
+    pub aliases: Vec<String>,
+    /// Words about it, for the list of models.
+    pub tags: Vec<String>,
     /// Its file.
     pub path: PathBuf,
     /// Tokenizer and recommended sampling.
@@ -53,6 +57,8 @@ impl Card {
         let meta = gguf.meta();
         let mut card = Self {
             alias: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            aliases: Vec::new(),
+            tags: Vec::new(),
             path,
             template: None,
             template_args: Map::new(),

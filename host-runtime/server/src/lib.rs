@@ -32,5 +32,5 @@ mod scheduler;
 mod server;
 
 pub use card::{Card, Served};
-pub use options::{CorsOrigins, Options};
+pub use options::{CorsOrigins, Options, ReasoningFormat};
 pub use server::{RunError, Server};

@@ -1,5 +1,6 @@
 //! Figures for Prometheus, by llama-server's names.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -35,6 +36,9 @@ pub(crate) struct Metrics {
     processing: Gauge,
     deferred: Gauge,
     busy: Ratio,
+    cache_sequences: Gauge,
+    cache_bytes: Gauge,
+    cache_hits: Counter,
     /// Sum over all steps of the texts in each.
     rows: AtomicU64,
     /// What gauges of speeds have shown already.
@@ -68,6 +72,9 @@ impl Metrics {
             processing: Gauge::default(),
             deferred: Gauge::default(),
             busy: Ratio::default(),
+            cache_sequences: Gauge::default(),
+            cache_bytes: Gauge::default(),
+            cache_hits: Counter::default(),
             rows: AtomicU64::new(0),
             shown: Mutex::default(),
         };
@@ -122,6 +129,17 @@ impl Metrics {
         r.register("llamacpp:requests_processing", "Texts under way", self.processing.clone());
         r.register("llamacpp:requests_deferred", "Texts that wait for a sequence", self.deferred.clone());
         r.register("llamacpp:n_busy_slots_per_decode", "Texts in a step, on average", self.busy.clone());
+        r.register(
+            "llamacpp:cache_ram_sequences",
+            "Texts in memory of the host, whose sequences were needed by others",
+            self.cache_sequences.clone(),
+        );
+        r.register("llamacpp:cache_ram_bytes", "Bytes that they take", self.cache_bytes.clone());
+        r.register(
+            "llamacpp:cache_ram_hits",
+            "Prompts that went on from one of them",
+            self.cache_hits.clone(),
+        );
     }
 
     /// There were `steps` of the model with so many texts in them.
@@ -150,6 +168,17 @@ impl Metrics {
         }
     }
 
+    /// So many texts are in memory of the host, and take so many bytes.
+    pub(crate) fn cache_has(&self, texts: usize, bytes: usize) {
+        self.cache_sequences.set(texts as i64);
+        self.cache_bytes.set(bytes as i64);
+    }
+
+    /// A prompt goes on from one of them.
+    pub(crate) fn cache_hit(&self) {
+        self.cache_hits.inc();
+    }
+
     /// All figures as text, where `processing` texts are under way and `deferred` wait.
     pub(crate) fn text(&self, processing: usize, deferred: usize) -> String {
         self.processing.set(processing as i64);
@@ -171,6 +200,41 @@ impl Metrics {
         if let Err(error) = encode(&mut text, &self.registry) {
             tracing::error!("the figures cannot be written: {error}");
         }
-        text
+        plain(&text)
+    }
+}
+
+/// Prometheus' plain text of what is in OpenMetrics' form: there, counters are described without the end of
+/// their name.
+fn plain(open: &str) -> String {
+    let names = open.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter"));
+    let counters: HashSet<&str> = names.collect();
+    let mut text = String::with_capacity(open.len());
+    for line in open.lines().filter(|&line| line != "# EOF") {
+        let described = line.strip_prefix("# ").and_then(|rest| {
+            let mut words = rest.splitn(3, ' ');
+            Some((words.next()?, words.next()?, words.next()?))
+        });
+        match described {
+            Some((kind, name, rest)) if counters.contains(name) => {
+                text.push_str(&format!("# {kind} {name}_total {rest}\n"));
+            }
+            _ => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_described_by_the_names_that_they_have() {
+        let open =
+            "# HELP a Words.\n# TYPE a counter\na_total 3\n# HELP b More.\n# TYPE b gauge\nb 1.5\n# EOF\n";
+        let text = "# HELP a_total Words.\n# TYPE a_total counter\na_total 3\n\
+                    # HELP b More.\n# TYPE b gauge\nb 1.5\n";
+        assert_eq!(plain(open), text);
     }
 }

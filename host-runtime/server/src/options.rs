@@ -1,5 +1,6 @@
 //! What can be set about a server.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -30,8 +31,39 @@ pub struct Options {
     pub metrics: bool,
     /// Whether there is `/slots`.
     pub slots: bool,
+    /// The folder into which sequences are saved. Without one, none are.
+    pub slot_save_path: Option<PathBuf>,
+    /// Bytes of this machine's memory for texts whose sequences were needed by others; `None` for any number.
+    pub cache_ram: Option<usize>,
     /// Whether there is a page for browsers at `/`.
     pub page: bool,
+    /// Tokens of an answer at most, if its request does not say.
+    pub max_tokens: Option<usize>,
+    /// Where thoughts go, if a request does not say.
+    pub reasoning: ReasoningFormat,
+}
+
+/// Where the thoughts of a model go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReasoningFormat {
+    /// Into a field of their own.
+    #[default]
+    Apart,
+    /// Into the answer, as the model wrote them.
+    None,
+}
+
+impl FromStr for ReasoningFormat {
+    type Err = String;
+
+    /// llama-server's names.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" | "deepseek" => Ok(Self::Apart),
+            "none" => Ok(Self::None),
+            other => Err(format!("{other} is none of auto, deepseek, none")),
+        }
+    }
 }
 
 /// Pages of which other servers may ask from within a browser.
@@ -40,6 +72,8 @@ pub enum CorsOrigins {
     /// Those of all.
     #[default]
     Any,
+    /// Those of this machine, whatever their port.
+    Local,
     /// Those of these, such as `https://example.org`.
     Only(Vec<HeaderValue>),
 }
@@ -47,10 +81,12 @@ pub enum CorsOrigins {
 impl FromStr for CorsOrigins {
     type Err = String;
 
-    /// `*`, or origins separated by commas.
+    /// `*`, `localhost`, or origins separated by commas.
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.trim() == "*" {
-            return Ok(Self::Any);
+        match text.trim() {
+            "*" => return Ok(Self::Any),
+            "localhost" => return Ok(Self::Local),
+            _ => {}
         }
         let origins = text.split(',').map(str::trim).filter(|origin| !origin.is_empty());
         let parsed = origins.map(|origin| match origin.split_once("://") {
@@ -78,7 +114,11 @@ impl Default for Options {
             ping: Duration::from_secs(15),
             metrics: false,
             slots: true,
+            slot_save_path: None,
+            cache_ram: Some(0),
             page: true,
+            max_tokens: None,
+            reasoning: ReasoningFormat::default(),
         }
     }
 }

@@ -83,7 +83,7 @@ impl Server {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(HTTP_THREADS).enable_all().build()?;
         let scheduler = Arc::new(Scheduler::new(self.options.queue));
-        let (grace, timeout) = (self.options.grace, self.options.timeout);
+        let (grace, timeout, cache_ram) = (self.options.grace, self.options.timeout, self.options.cache_ram);
         let app = Arc::new(App::new(self.options, Arc::clone(&scheduler)));
         // Its end, in whatever way, is seen at the other end.
         let (alive, mut ended) = oneshot::channel::<()>();
@@ -94,7 +94,8 @@ impl Server {
                 let _alive = alive;
                 let served = load(&cancel)?;
                 let tokenizer = Arc::clone(&served.card.text.tokenizer);
-                let worker = Worker::new(scheduler, served.engine, tokenizer, served.drafts, timeout);
+                let worker =
+                    Worker::new(scheduler, served.engine, tokenizer, served.drafts, timeout, cache_ram);
                 app.is_ready(served.card, worker.engine());
                 if let (Some(tell), Some(card)) = (on_ready, app.card()) {
                     tell(card, worker.engine());

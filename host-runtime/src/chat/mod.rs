@@ -173,6 +173,14 @@ fn is_too_deep<'a>(values: impl Iterator<Item = &'a Json>) -> bool {
     false
 }
 
+/// Today's date in UTC, by a format of `strftime`.
+///
+/// # Errors
+/// What the format has that is not known.
+pub fn today(format: &str) -> Result<String, String> {
+    clock::strftime(format, system_time())
+}
+
 /// Seconds since 1970; 0 if the clock stands before that.
 fn system_time() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);

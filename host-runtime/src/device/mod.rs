@@ -153,6 +153,12 @@ pub trait Device: Send {
         0
     }
 
+    /// Whether the host sees between two steps what programs keep on the device from one to the next, and
+    /// they see what the host writes there. Elsewhere that may be in caches of the device alone.
+    fn shares_states(&self) -> bool {
+        true
+    }
+
     /// How long a step may take before the device counts as hung.
     fn patience(&self) -> Duration {
         Duration::from_secs(600)

@@ -251,6 +251,10 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
         self.answered
     }
 
+    fn shares_states(&self) -> bool {
+        self.all.iter().all(|session| session.shares_states())
+    }
+
     fn patience(&self) -> Duration {
         self.all[0].patience()
     }

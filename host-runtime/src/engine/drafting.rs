@@ -7,7 +7,7 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use zerocopy::IntoBytes;
 
 use super::programs::ProgramKind;
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceState};
 use super::{Engine, EngineError, Pending, Spec};
 use crate::model::MAX_VERIFY;
 use crate::setting::Setting;
@@ -57,8 +57,16 @@ impl Engine {
 
     /// Hands the features that wait to the draft model, whichever sequence they belong to.
     pub(super) fn flush_pending(&mut self) -> Result<(), EngineError> {
-        let Some(Pending { slot, n }) = self.pending() else { return Ok(()) };
-        self.exec(ProgramKind::Inject, slot, StepRegisters::step(self.sequences[slot].n_past - n, n))?;
+        let Some(Pending { slot, n, n_commit }) = self.pending() else { return Ok(()) };
+        let SequenceState { n_past, history, .. } = &self.sequences[slot];
+        let n_past = n_past - n;
+        if self.draft_model().is_some_and(|draft| draft.reads_tokens()) {
+            let ids = history[n_past as usize..].as_bytes();
+            self.io.memory.write(self.layout.tokens as usize, ids);
+            self.stats.host_bytes += ids.len() as u64;
+        }
+        let registers = StepRegisters::step(n_past, n).with(Register::NCommit, n_commit);
+        self.exec(ProgramKind::Inject, slot, registers)?;
         self.spec()?.pending = None;
         Ok(())
     }
@@ -138,7 +146,10 @@ impl Sequence<'_> {
         self.engine.io.memory.write(self.engine.layout.tokens as usize, anchor.as_bytes());
         self.engine.stats.host_bytes += 4;
         let registers = StepRegisters::step(self.n_past(), block);
-        let registers = registers.with(Register::DraftMax, n).with(Register::NDraft, n);
+        let registers = registers
+            .with(Register::NCommit, self.state().n_commit)
+            .with(Register::DraftMax, n)
+            .with(Register::NDraft, n);
         self.engine.exec(ProgramKind::DraftBlock, self.slot, registers)
     }
 }

@@ -1,6 +1,6 @@
 //! What an engine cannot do.
 
-use super::SequenceId;
+use super::{CopyError, SequenceId};
 use crate::cancel::Cancelled;
 use crate::device::DeviceError;
 use crate::model::ModelError;
@@ -141,6 +141,9 @@ pub enum EngineError {
         "an earlier step failed half-way, so the context is lost; start again from the beginning of the text"
     )]
     Broken,
+    /// A copy of a sequence cannot be made or used.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// A step was asked for without tokens.
     #[error("there are no tokens to run; give a prompt of at least one token")]
     NoTokens,

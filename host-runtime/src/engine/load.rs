@@ -11,7 +11,7 @@ use super::programs::{Layouts, RecordedPrograms, embedding_readers};
 use super::sequence::SequenceState;
 use super::snapshots::Snapshots;
 use super::weights::{self, Image};
-use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, rounds};
+use super::{Engine, EngineError, EngineOptions, RESERVED, SessionProgram, Spec, StepStats, copies, rounds};
 use crate::device::{Buffer, Device, SessionSet};
 use crate::gguf::Gguf;
 use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Region, Rollback, Scope, Widths};
@@ -33,27 +33,28 @@ impl Engine {
         Self::load_with(gguf, None, device, options, image)
     }
 
-    /// Loads a model onto a device, with a draft model if there is one.
+    /// Loads a model onto a device, with a draft model if there is one. That may be the same file once more:
+    /// then the drafts are those of the head that the file [has](model::has_mtp_head).
     ///
     /// # Errors
     /// As [`load`](Self::load); the draft model cannot be run, or was made for another target;
     /// [`EngineError::Cancelled`].
     pub fn load_with(
-        gguf: &Gguf,
+        target: &Gguf,
         draft: Option<&Gguf>,
         mut device: Box<dyn Device>,
         options: &EngineOptions,
         image: &ImageOptions<'_>,
     ) -> Result<Self, EngineError> {
         image.cancel.check()?;
-        let config = model::read(gguf)?;
+        let config = model::read(target)?;
         let draft_gguf = draft;
         let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &config)).transpose()?;
         let (n_ctx, options) = &settle(&config, draft.as_deref(), options)?;
         let n_ctx = *n_ctx;
         let (mut weights, mut warnings) = (Vec::new(), Vec::new());
         let embedding = embedding_readers(&config, draft.as_deref());
-        let own = Image::load(gguf, config.weights(gguf)?, image, &*device)?;
+        let own = Image::load(target, config.weights(target)?, image, &*device)?;
         let split = own.split(&config, embedding, device.info().sessions)?;
         warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
@@ -61,6 +62,9 @@ impl Engine {
         let readers = weights::readers(&constants, &split, embedding);
         let mut map = own.map(&mut *device, readers, &mut weights)?;
         if let Some((gguf, draft)) = draft_gguf.zip(draft.as_deref()) {
+            // A head in the target's own file: each of the two images has a cache of its own.
+            let part = Some("mtp").filter(|_| gguf.path() == target.path());
+            let image = &ImageOptions { part, ..image.clone() };
             let more = Image::load(gguf, draft.weights(gguf)?, image, &*device)?;
             warnings.extend_from_slice(more.warnings());
             weight_bytes.1 = more.bytes();
@@ -125,6 +129,7 @@ impl Engine {
         tracing::info!(?memory, "model loaded");
         let widths = Widths::new(options.batch, n_slots);
         Ok(Self {
+            identity: copies::identity(target, draft_gguf).map_err(model::ModelError::from)?,
             logits: vec![0.0; config.n_vocab as usize],
             tokens: Vec::with_capacity(widths.max_tokens as usize),
             rows: Vec::with_capacity(widths.rows as usize),

@@ -12,6 +12,7 @@
 //! last verification kept: `n_commit` of the next step folds them. All that a step needs to know is in its
 //! registers.
 
+mod copies;
 mod drafting;
 mod error;
 mod first;
@@ -38,6 +39,7 @@ use crate::model::{CacheTypes, DRAFT_PREFIX, Decoder, DraftModel, IoLayout, Kept
 use crate::record::Site;
 use weights::MappedWeights;
 
+pub use copies::{CopyError, SequenceCopy};
 pub use drafting::DraftBlock;
 pub use error::EngineError;
 pub use fit::{ChipFit, ModelFit, Remedy, SessionNeeds, estimate_fit, fit, open_device};
@@ -146,6 +148,8 @@ impl StepStats {
 pub struct Engine {
     device: Box<dyn Device>,
     pub(crate) config: Decoder,
+    /// Which model and draft they are.
+    identity: u128,
     plan: MemoryPlan,
     warnings: Vec<String>,
     pub(crate) io: Buffer,
@@ -202,6 +206,9 @@ struct Spec {
 struct Pending {
     slot: usize,
     n: u32,
+    /// Tokens before these that were on the tapes when the first of these was run, and are on the draft's
+    /// still.
+    n_commit: u32,
 }
 
 impl Engine {

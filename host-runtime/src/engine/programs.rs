@@ -166,7 +166,7 @@ impl Layouts {
         split: Split,
     ) -> Result<Self, RecordError> {
         let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
-        let snapshots = n_snapshots(target, options, &split)?;
+        let snapshots = n_snapshots(target, draft, options, &split)?;
         let mut kept = KeptPlanner::new(n_ctx, rollback)
             .room_for(options.sequences, snapshots)
             .with_caches(options.caches);
@@ -307,9 +307,15 @@ impl RecordedPrograms {
 
 /// How many snapshots of a sequence's recurrent states the settings have room for: none where there is no
 /// such state.
-fn n_snapshots(target: &Decoder, options: &EngineOptions, split: &Split) -> Result<u32, RecordError> {
+fn n_snapshots(
+    target: &Decoder,
+    draft: Option<&dyn DraftModel>,
+    options: &EngineOptions,
+    split: &Split,
+) -> Result<u32, RecordError> {
     let mut alone = KeptPlanner::new(1, Rollback::None);
     target.keep(&mut alone, split)?;
+    draft.map_or(Ok(()), |draft| draft.memory(&mut alone))?;
     let bytes = alone.finish().bytes(Purpose::Recurrent);
     let most = options.snapshot_bytes.checked_div(bytes).unwrap_or(0);
     Ok(u32::try_from(most).unwrap_or(u32::MAX).min(MAX_SNAPSHOTS))

@@ -238,9 +238,10 @@ impl Sequence<'_> {
             self.engine.flush_pending()?;
         }
         self.step(ProgramKind::Decode, &[token])?;
+        let n_commit = self.state().n_commit;
         self.state_mut().advance(&[token]);
         if let Some(spec) = self.engine.spec.as_mut().filter(|spec| spec.draft.is_some()) {
-            spec.pending.get_or_insert(Pending { slot, n: 0 }).n += 1;
+            spec.pending.get_or_insert(Pending { slot, n: 0, n_commit }).n += 1;
         }
         self.gave(1);
         Ok(())

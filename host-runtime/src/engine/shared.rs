@@ -41,6 +41,11 @@ impl Engine {
         MAX_SHARED.min(self.n_ctx()) as usize
     }
 
+    /// Rows of the last step.
+    pub(crate) fn last_rows(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Runs rows of one or several sequences in one step. Afterwards row `i` of each of these sequences has
     /// logits, see [`RowKind`].
     ///

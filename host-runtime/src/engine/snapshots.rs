@@ -10,7 +10,7 @@ use hexflash_abi::registers::{Register, StepRegisters};
 use super::programs::ProgramKind;
 use super::sequence::Outputs;
 use super::{DraftBlock, Engine, EngineError, Sequence};
-use crate::model::MAX_SHARED;
+use crate::model::{MAX_SHARED, Purpose};
 
 /// The snapshots of all sequences.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Snapshots {
 
     /// The place for a new snapshot: a free one, or that of the snapshot that was not used for the longest
     /// time. `None` if there is no room at all, or if there is such a snapshot already.
-    fn place(&mut self, slot: usize, n_past: u32) -> Option<usize> {
+    pub(super) fn place(&mut self, slot: usize, n_past: u32) -> Option<usize> {
         self.clock += 1;
         let used = self.clock;
         let same = |snapshot: &&mut Snapshot| snapshot.slot == slot && snapshot.n_past == n_past;
@@ -61,8 +61,14 @@ impl Snapshots {
         Some(number)
     }
 
-    fn fill(&mut self, number: usize, slot: usize, n_past: u32) {
+    pub(super) fn fill(&mut self, number: usize, slot: usize, n_past: u32) {
         self.places[number] = Some(Snapshot { slot, n_past, used: self.clock });
+    }
+
+    /// The snapshots of a sequence: the place of each, and its tokens.
+    pub(super) fn of(&self, slot: usize) -> impl Iterator<Item = (usize, u32)> {
+        let all = self.places.iter().enumerate().filter_map(|(i, place)| Some((i, (*place)?)));
+        all.filter(move |(_, snapshot)| snapshot.slot == slot).map(|(i, snapshot)| (i, snapshot.n_past))
     }
 
     /// Tokens in the best snapshot of a sequence's first `n`; 0 if there is none.
@@ -94,6 +100,7 @@ impl Sequence<'_> {
         self.end_rounds()?;
         self.usable()?;
         self.engine.displace_rounds()?;
+        self.catch_up()?;
         let state = self.state();
         let n_past = state.n_past - state.n_commit;
         if n_past > 0
@@ -128,7 +135,7 @@ impl Sequence<'_> {
         (state.verified, state.outputs) = (DraftBlock::default(), Outputs::default());
         let has_windows = self.has_windows(n);
         self.state_mut().written = self.written();
-        let is_in_states = self.engine.config.state_bytes() == 0 || n >= in_states;
+        let is_in_states = !self.engine.has_states() || n >= in_states;
         if n == n_past || is_in_states && has_windows {
             // Tokens that are on the tape, and not in the states, are cut off there.
             let state = self.state_mut();
@@ -167,14 +174,14 @@ impl Sequence<'_> {
         } else if n >= n_past {
             n_past
         } else {
-            let is_in_states = self.engine.config.state_bytes() == 0 || n >= n_past - n_commit;
+            let is_in_states = !self.engine.has_states() || n >= n_past - n_commit;
             let most = if is_in_states { n } else { self.engine.snapshots.longest(self.slot, n) };
             if self.has_windows(most) { most } else { 0 }
         }
     }
 
     /// Positions below it may have been written: no step of which tokens were taken back was wider.
-    fn written(&self) -> u32 {
+    pub(super) fn written(&self) -> u32 {
         self.state().written.max(self.n_past() + MAX_SHARED)
     }
 
@@ -192,6 +199,11 @@ impl Sequence<'_> {
 }
 
 impl Engine {
+    /// Whether anything is kept, of the model or of the draft, that cannot be cut back by counting rows.
+    pub(super) fn has_states(&self) -> bool {
+        self.kept.bytes(Purpose::Recurrent) > 0
+    }
+
     /// Snapshots that there is room for.
     pub fn snapshot_room(&self) -> usize {
         self.kept.n_snapshots as usize

@@ -379,7 +379,8 @@ impl Generation {
     fn end_prompt(&mut self, sequence: &mut Sequence<'_>, n: usize) {
         self.stats.prompt(n, self.start.elapsed());
         let fresh = self.place.is_some_and(|place| place.begin == 0);
-        self.speculation.begin(&self.prompt[..n], fresh);
+        let chain = sequence.engine().draft_model().is_some_and(|draft| draft.is_chain());
+        self.speculation.begin(&self.prompt[..n], fresh, chain);
         for &token in &self.prompt[..n] {
             self.sampler.accept(token);
         }
@@ -417,6 +418,7 @@ impl Generation {
             return Ok((Phase::Next, Some(Finish::Context)));
         }
         let on_device = self.takes_argmax() && self.speculation.is_model();
+        self.speculation.share(1);
         match self.speculation.choose(self.most_drafts(sequence, 0)) {
             Choice::Plain => self.plain_step(sequence),
             Choice::Draft(length) if on_device => self.begin_rounds(sequence, length),

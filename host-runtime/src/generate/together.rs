@@ -1,7 +1,7 @@
 //! Generations that share steps: the rows of all of them go through the model at once, so that weights are
 //! read once for all. Each text is the one that its generation would have written alone.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hexflash_abi::program::MAX_SLOTS;
 
@@ -23,8 +23,8 @@ enum Share {
     Prompt { done: usize, n: usize },
     /// The last token of its text.
     Token,
-    /// The last token of its text and drafts, the making of which began at this time.
-    Block { since: Instant },
+    /// The last token of its text and drafts, the making of which took this long.
+    Block { drafting: Duration },
 }
 
 /// What a generation is ready for.
@@ -53,7 +53,7 @@ pub fn step_together(
     mut on_event: impl FnMut(usize, Result<Event<'_>, GenerateError>),
 ) {
     let mut shares = [Share::Nothing; MAX_SEQUENCES];
-    let mut room = engine.shared_rows();
+    let (mut room, texts) = (engine.shared_rows(), generations.len());
     for (i, (generation, share)) in generations.iter_mut().zip(&mut shares).enumerate() {
         let mut sequence = match engine.sequence(generation.id) {
             Ok(sequence) => sequence,
@@ -63,6 +63,7 @@ pub fn step_together(
             }
         };
         generation.out.begin_step();
+        generation.speculation.share(texts);
         match generation.prepare(&mut sequence, room) {
             Ok(Ready::For(wanted)) => {
                 *share = wanted;
@@ -87,10 +88,12 @@ pub fn step_together(
         let progress = outcome.map(|_| generation.end(&mut sequence, Finish::Interrupted));
         return on_event(first, generation.report(&mut sequence, progress));
     }
+    let (rows, time) = (engine.last_rows(), start.elapsed());
     for (i, (generation, &share)) in generations.iter_mut().zip(&shares).enumerate() {
         if matches!(share, Share::Nothing) {
             continue;
         }
+        generation.speculation.shared_step(rows, time);
         let Ok(mut sequence) = engine.sequence(generation.id) else { continue };
         let progress = generation.conclude(&mut sequence, share, start);
         on_event(i, generation.report(&mut sequence, progress));
@@ -225,9 +228,11 @@ impl Generation {
     /// Drafts, where that is worth it.
     fn prepare_token(&mut self, sequence: &mut Sequence<'_>, room: usize) -> Result<Share, GenerateError> {
         let most = self.most_drafts(sequence, 0).min(u32::try_from(room - 1).unwrap_or(u32::MAX));
-        let since = Instant::now();
+        let start = Instant::now();
         Ok(match self.speculation.choose(most) {
-            Choice::Draft(length) if self.draft_block(sequence, length)? > 0 => Share::Block { since },
+            Choice::Draft(length) if self.draft_block(sequence, length)? > 0 => {
+                Share::Block { drafting: start.elapsed() }
+            }
             Choice::Plain | Choice::Draft(_) => Share::Token,
         })
     }
@@ -248,9 +253,11 @@ impl Generation {
                 return Ok(Progress::Prompt(done + n));
             }
             Share::Token => self.plain_token(sequence, start)?,
-            Share::Block { since } => {
+            Share::Block { drafting } => {
                 let taken = self.block.len() as u32 - 1;
-                self.compare_row(sequence, BlockCheck { row: 0, taken, start: since })?
+                // The time of its own drafts counts, and not that of others that came between.
+                let start = start.checked_sub(drafting).unwrap_or(start);
+                self.compare_row(sequence, BlockCheck { row: 0, taken, start })?
             }
         };
         while let Phase::Checking(check) = phase {

@@ -50,7 +50,8 @@ impl CacheType {
         }
     }
 
-    /// Whether keys are held as shares of the first one of their strip, which must be there as long as they are.
+    /// Whether keys are held as shares of the first one of their strip, which must be there as long as they
+    /// are.
     pub(super) const fn needs_first_of_strip(self) -> bool {
         match self {
             Self::F16 | Self::Q8_0 => false,

@@ -28,13 +28,15 @@ pub enum ModelError {
     },
     /// A drafter where a target is wanted.
     #[error(
-        "{}: this is a DFlash draft model, which writes no text by itself; give the target model{}",
+        "{}: this is {kind}, which writes no text by itself; give the target model{}",
         clean(path),
         crate::setting::Setting::Model.with()
     )]
     DraftAsTarget {
         /// The file.
         path: PathBuf,
+        /// What it is, with its article.
+        kind: &'static str,
     },
     /// A draft that cannot be used, or not with this target.
     #[error("{}: {error}", clean(path))]
@@ -171,7 +173,7 @@ pub enum ModelError {
 pub enum DraftError {
     /// Another architecture.
     #[error(
-        "architecture \"{}\" is no DFlash draft; give a file of architecture {known}{}",
+        "architecture \"{}\" has no drafts that this version runs; give a file of architecture {known}{}",
         Clean(arch),
         crate::setting::Setting::DraftModel.with()
     )]
@@ -181,6 +183,17 @@ pub enum DraftError {
         /// The names of those that are.
         known: String,
     },
+    /// A model without a head for drafts.
+    #[error(
+        "{key} is 0: the file has no MTP head; give one, or a DFlash draft, that was made for the target"
+    )]
+    NoHead {
+        /// The key that counts such heads.
+        key: String,
+    },
+    /// A target of which no layer has the shape of an MTP head.
+    #[error("the target has no layer of attention, whose shape an MTP head has")]
+    NoAttention,
     /// A later kind of draft.
     #[error("this is a {kind} draft, which is not supported yet; use a DFlash v1 draft")]
     Kind {
@@ -204,12 +217,23 @@ pub enum DraftError {
     NoMask,
     /// A tensor that the graph has no use for.
     #[error(
-        "tensor {} is not part of DFlash v1 as hexflash runs it; the draft would guess wrongly without it",
+        "tensor {} is not part of {kind} as hexflash runs it; the draft would guess wrongly without it",
         Clean(name)
     )]
     Unsupported {
         /// The tensor.
         name: String,
+        /// The kind of draft.
+        kind: &'static str,
+    },
+    /// A layer of the target is not the one that the draft was made for.
+    #[error(
+        "the shape of layer {layer} in the draft's metadata is not that in the target's; use the draft that was \
+         trained for this target"
+    )]
+    OtherLayer {
+        /// Its number.
+        layer: usize,
     },
     /// Draft and target differ.
     #[error(

@@ -20,7 +20,8 @@ pub struct IoLayout {
     pub probes: u64,
     /// Ids that end a generation, I32 `{MAX_STOPS}`, padded with -1.
     pub stops: u64,
-    /// How sure a draft is of each token, F32 `{MAX_VERIFY}`: how far its logit is above all others.
+    /// How sure a draft is of each token, F32 `{2 * MAX_VERIFY}`: how far its logit is above all others. The
+    /// token axis can begin at any draft.
     pub margins: u64,
     /// What rounds tell, I32 `{ROUND_WORDS, REPORTS}` (see [`hexflash_abi::accept`]).
     pub rounds: u64,
@@ -67,7 +68,7 @@ impl IoLayout {
         let probes = place(4 * u64::from(n_embd) * u64::from(max_tokens) * probes as u64);
         let stops = place(4 * u64::from(MAX_STOPS));
         let rounds = place(4 * u64::from(ROUND_WORDS) * REPORTS as u64);
-        let margins = place(4 * u64::from(MAX_VERIFY));
+        let margins = place(4 * 2 * u64::from(MAX_VERIFY));
         Self { tokens, row, argmax, logits, probes, stops, margins, rounds, bytes: at }
     }
 }

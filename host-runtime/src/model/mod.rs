@@ -34,7 +34,9 @@ pub use block::{
 };
 pub use cache_types::{CacheType, CacheTypes, UnknownCacheType};
 pub use decoder::Decoder;
-pub use draft::{BLOCK as DRAFT_BLOCK, DraftModel, keep as keep_draft, read as read_draft};
+pub use draft::{
+    BLOCK as DRAFT_BLOCK, DraftModel, has_head as has_mtp_head, keep as keep_draft, read as read_draft,
+};
 pub use error::{DraftError, ModelError};
 pub use graph::{Buffers, Context, Part, Tapes};
 pub use io::{IoLayout, Widths};

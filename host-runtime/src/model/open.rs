@@ -13,12 +13,11 @@ use crate::gguf::Gguf;
 /// A draft or another architecture than this version runs, a missing key, or a value that no kernel supports.
 pub fn read(gguf: &Gguf) -> Result<Decoder, ModelError> {
     let keys = Keys::new(gguf)?;
-    if let Some(model) = arch::read(gguf, &keys)? {
-        return Ok(model);
+    let path = || gguf.path().to_path_buf();
+    if let Some(kind) = draft::kind_of(gguf, &keys) {
+        return Err(ModelError::DraftAsTarget { path: path(), kind });
     }
-    let path = gguf.path().to_path_buf();
-    Err(match keys.arch() {
-        arch if draft::is_draft(arch) => ModelError::DraftAsTarget { path },
-        arch => ModelError::Architecture { path, arch: arch.to_owned(), known: arch::names() },
-    })
+    let unknown =
+        || ModelError::Architecture { path: path(), arch: keys.arch().to_owned(), known: arch::names() };
+    arch::read(gguf, &keys)?.ok_or_else(unknown)
 }

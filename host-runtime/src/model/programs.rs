@@ -96,7 +96,7 @@ impl<'a> Recipes<'a> {
         {
             // Of all rows, before they become fewer.
             g.part(Part::Inject);
-            draft.observe(&mut g, features);
+            draft.observe(&mut g, tokens, features);
         }
         g.part(Part::LmHead);
         let (x, n) = match shape.rows {
@@ -130,7 +130,7 @@ impl<'a> Recipes<'a> {
             (draft, shape.features, shape.rows)
         {
             g.part(Part::Inject);
-            draft.observe(&mut g, features);
+            draft.observe(&mut g, tokens, features);
         }
         g.finish()
     }
@@ -173,7 +173,7 @@ impl<'a> Recipes<'a> {
         g.rec.tokens_on(best, 0);
         target.logits(&mut g, x, logits, best);
         g.part(Part::Inject);
-        draft.observe(&mut g, features);
+        draft.observe(&mut g, tokens, features);
 
         g.part(Part::Accept);
         let stops = g.io("stops", io.stops, DType::I32, [MAX_STOPS, 1, 1, 1], TensorFlags::HOST_WRITES);
@@ -188,7 +188,6 @@ impl<'a> Recipes<'a> {
         g.rec.op(Op::Cpy, &[anchor], first);
 
         draft.propose(&mut g);
-        g.set_tokens(Register::NDraft, 1);
         g.finish()
     }
 
@@ -207,7 +206,7 @@ impl<'a> Recipes<'a> {
         g.finish()
     }
 
-    /// The features that plain steps kept, for the draft.
+    /// The features that plain steps kept, for the draft, and the tokens that they belong to, from the host.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -217,8 +216,10 @@ impl<'a> Recipes<'a> {
         let features = [tap_width(draft, self.target), t, 1, 1];
         let features = g.kept_part(&Scope::DRAFT.label(PENDING), 0, features, TensorFlags::empty());
         g.rec.tokens_on(features, 1);
+        let tokens = g.io("tokens", self.cx.io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(tokens, 0);
         g.part(Part::Inject);
-        draft.observe(&mut g, features);
+        draft.observe(&mut g, tokens, features);
         g.finish()
     }
 

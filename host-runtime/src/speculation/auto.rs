@@ -11,6 +11,11 @@
 //! drafts must be paid for again. Where plain steps win, a *look* (a block of drafts without a round) comes
 //! after a pause, which grows with every look that gained nothing. Where drafts paid the last time after the
 //! same two tokens, a look comes at once.
+//!
+//! In a step that several texts share, all of them wait for the drafts of one, and for the rows that verify
+//! them. With k texts, time is worth at least k tokens a step: a block pays if the tokens that it adds are
+//! more than k times the time that it adds. So speculation yields to throughput as texts become more, sooner
+//! where drafts are dear or seldom right.
 
 use std::time::Duration;
 
@@ -18,13 +23,21 @@ use super::cost::Costs;
 use super::hashed_history::HashedHistory;
 use super::length::Choice;
 use super::odds::Odds;
+use super::shared::SharedCosts;
 use super::tuning::TUNING;
 use crate::model::MAX_VERIFY;
+
+/// Tokens that blocks of a shared step can have gained or lost: more is forgotten, so that a change of the
+/// text is seen soon.
+const MEMORY: f64 = 8.0;
 
 /// What is known of a session's costs, and of its present text.
 #[derive(Clone, Debug)]
 pub(super) struct Auto {
     costs: Costs,
+    shared: SharedCosts,
+    /// Texts in the present step.
+    texts: usize,
     odds: Odds,
     /// Tokens of the text, and the time that they took, in plain steps.
     tokens: f64,
@@ -41,16 +54,21 @@ pub(super) struct Auto {
     steps: u32,
     /// Plain steps before the next look, per cost of a block.
     pause: f64,
-    /// The most drafts that were verified in recent blocks; it fades.
+    /// The most drafts that were verified in recent blocks; it fades. Of a chain, those of the last block.
     longest: f64,
+    /// Whether each draft costs as much as the one before it. Drafts that are not verified are a loss then,
+    /// and a block has few of them.
+    chain: bool,
 }
 
 impl Auto {
     /// The state at the beginning of a text, in a session with these costs. Nothing else is kept from earlier
     /// texts: what drafts were worth there says little.
-    fn with(costs: Costs) -> Self {
+    fn with(costs: Costs, shared: SharedCosts, chain: bool) -> Self {
         Self {
             costs,
+            shared,
+            texts: 1,
             odds: Odds::default(),
             tokens: TUNING.first_rate * TUNING.first_rate_weight,
             time: TUNING.first_rate_weight,
@@ -60,26 +78,61 @@ impl Auto {
             before: [0; 2],
             steps: u32::MAX,
             pause: TUNING.pause,
-            longest: f64::from(MAX_VERIFY),
+            longest: if chain { TUNING.least_chain } else { f64::from(MAX_VERIFY) },
+            chain,
         }
     }
 
     /// A session in which nothing is known yet.
     pub(super) fn new() -> Self {
-        Self::with(Costs::default())
+        Self::with(Costs::default(), SharedCosts::default(), false)
     }
 
-    pub(super) fn begin(&mut self) {
-        *self = Self::with(self.costs.clone());
+    pub(super) fn begin(&mut self, chain: bool) {
+        *self = Self::with(self.costs.clone(), self.shared.clone(), chain);
+    }
+
+    /// So many texts are in the next step.
+    pub(super) fn share(&mut self, texts: usize) {
+        self.texts = texts.max(1);
+    }
+
+    /// A step of several texts had so many rows.
+    pub(super) fn shared_step(&mut self, rows: usize, time: Duration) {
+        self.shared.stepped(rows, time);
+    }
+
+    /// Whether other texts wait for the drafts of this one.
+    fn is_shared(&self) -> bool {
+        self.texts > 1
+    }
+
+    fn know_steps(&self) -> bool {
+        if self.is_shared() { self.shared.is_known() } else { self.costs.know_steps() }
+    }
+
+    /// What a block of drafts is worth in tokens, before any of it is verified.
+    fn draft(&self) -> f64 {
+        if self.is_shared() { self.texts as f64 * self.shared.draft(self.texts) } else { self.costs.draft() }
+    }
+
+    /// What a round gains that verifies `n` drafts and gives so many tokens: those that it adds, less those
+    /// that all texts would have got in the time that it adds.
+    fn surplus(&self, n: usize, tokens: f64) -> f64 {
+        let added = match self.is_shared() {
+            true => self.shared.draft(self.texts) + n as f64 * self.shared.row(self.texts),
+            false => self.costs.round(n) - 1.0,
+        };
+        tokens - 1.0 - self.texts as f64 * added
     }
 
     pub(super) fn choose(&self, most: u32) -> Choice {
-        let draft = self.costs.know_steps() && (self.at_hand || self.is_time_to_look());
+        let draft = self.know_steps() && (self.at_hand || self.is_time_to_look());
         if draft { Choice::Draft(self.next_block().min(most)) } else { Choice::Plain }
     }
 
     fn is_time_to_look(&self) -> bool {
-        let draft = self.costs.draft();
+        let draft = self.draft();
         let paid_here = |right| self.gain_of(right) > TUNING.worth * draft;
         self.rights.get(&self.odds.last_two()).is_some_and(paid_here)
             || f64::from(self.steps) >= self.pause * draft
@@ -87,7 +140,7 @@ impl Auto {
 
     /// Tokens that a round with as many drafts as are right gives beyond plain steps.
     fn gain_of(&self, right: usize) -> f64 {
-        if right == 0 { 0.0 } else { 1.0 + right as f64 - self.costs.round(right) }
+        if right == 0 { 0.0 } else { self.surplus(right, 1.0 + right as f64) }
     }
 
     pub(super) fn next_block(&self) -> u32 {
@@ -98,27 +151,51 @@ impl Auto {
         if drafts.is_empty() {
             return 0;
         }
+        let chances = self.odds.of(anchor, drafts, margins);
+        let chances = &chances[..drafts.len()];
+        if self.is_shared() {
+            let row = self.texts as f64 * self.shared.row(self.texts);
+            let best = worth_sharing(chances, row);
+            self.taken(best, drafts.len());
+            return best;
+        }
         let rate = self.tokens / self.time;
         let [stops, goes_on] = TUNING.going;
         let going = ((rate - stops) / (goes_on - stops)).clamp(0.0, 1.0);
         // A plain step is always possible.
         let rate = rate.max(1.0);
         let step_value = 1.0 - rate * (1.0 + going * TUNING.loss * self.costs.draft());
-        let chances = self.odds.of(anchor, drafts, margins);
-        let best = worthwhile(&self.costs, &chances[..drafts.len()], rate, step_value);
-        self.before = self.odds.last_two();
-        self.longest = f64::from(best).max(TUNING.block_fade * self.longest.min(drafts.len() as f64));
-        if best == 0 {
-            let longer = (self.pause * TUNING.pause_growth).min(TUNING.longest_pause);
-            self.pause = if self.gain > 0.0 { TUNING.pause } else { longer };
-            (self.steps, self.at_hand) = (0, false);
-        }
+        let best = worthwhile(&self.costs, chances, rate, step_value);
+        self.taken(best, drafts.len());
         best
+    }
+
+    /// So many of the drafts are verified.
+    fn taken(&mut self, best: u32, drafts: usize) {
+        self.before = self.odds.last_two();
+        self.longest = match self.chain {
+            // It grows if all drafts that there were are worth it.
+            true => {
+                let cut = if (best as usize) < drafts { 1.0 } else { 0.0 };
+                (f64::from(best) - cut).max(TUNING.least_chain)
+            }
+            false => f64::from(best).max(TUNING.block_fade * self.longest.min(drafts as f64)),
+        };
+        if best == 0 {
+            self.rest();
+        }
+    }
+
+    /// Plain steps come next. The pause is the longer the less the drafts before have gained.
+    fn rest(&mut self) {
+        let longer = (self.pause * TUNING.pause_growth).min(TUNING.longest_pause);
+        self.pause = if self.gain > 0.0 { TUNING.pause } else { longer };
+        (self.steps, self.at_hand) = (0, false);
     }
 
     pub(super) fn stepped(&mut self, token: u32, time: Duration) {
         // The first one after a round or a look finds the caches full of other things.
-        if self.steps > 0 {
+        if self.steps > 0 && !self.is_shared() {
             self.costs.stepped(time);
         }
         (self.tokens, self.time) = (self.tokens + 1.0, self.time + 1.0);
@@ -132,21 +209,38 @@ impl Auto {
     }
 
     pub(super) fn drafted(&mut self, time: Duration) {
-        self.costs.drafted(time);
+        match self.is_shared() {
+            true => self.shared.drafted(time),
+            false => self.costs.drafted(time),
+        }
         if !self.at_hand {
-            self.gain = -self.costs.draft();
+            self.gain = -self.draft();
         }
     }
 
     pub(super) fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
         let us = time.as_micros() as u64;
         tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.tokens / self.time, "round");
-        self.costs.rounded(n as usize, time);
-        let (gained, cost) = (tokens.len() as f64, self.costs.round(n as usize));
-        (self.tokens, self.time) = (self.tokens + gained, self.time + cost);
-        self.gain += gained - cost;
+        let gained = tokens.len() as f64;
+        self.gain += if self.is_shared() {
+            self.tokens += gained;
+            self.time += 1.0 + self.shared.draft(self.texts) + f64::from(n) * self.shared.row(self.texts);
+            self.surplus(n as usize, gained)
+        } else {
+            self.costs.rounded(n as usize, time);
+            let cost = self.costs.round(n as usize);
+            (self.tokens, self.time) = (self.tokens + gained, self.time + cost);
+            self.surplus(n as usize, gained)
+        };
         tokens.iter().for_each(|&token| self.push(token));
         self.at_hand = true;
+        if self.is_shared() {
+            // Each block of a shared step is drafted anew: whether that goes on is decided by what it gains.
+            self.gain = self.gain.clamp(-MEMORY, MEMORY);
+            if self.gain < 0.0 {
+                self.rest();
+            }
+        }
     }
 
     fn push(&mut self, token: u32) {
@@ -169,6 +263,19 @@ fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> u32
     best
 }
 
+/// How many drafts of a shared step to verify: as many as add more tokens than the time of their rows is
+/// worth, which is `row` for each. That the drafts were made cannot be changed.
+fn worth_sharing(chances: &[f64], row: f64) -> u32 {
+    let (mut best, mut value, mut worth) = (0, 0.0, 0.0);
+    for (i, chance) in chances.iter().enumerate() {
+        worth += chance - row;
+        if worth > value {
+            (best, value) = (i as u32 + 1, worth);
+        }
+    }
+    best
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,8 +285,13 @@ mod tests {
     const STEP: f64 = 1.0;
     const DRAFT: f64 = 0.5;
 
-    fn round(n: u32) -> f64 {
-        1.2 + DRAFT + 0.1 * f64::from(n)
+    fn verify(n: u32) -> f64 {
+        1.2 + 0.1 * f64::from(n)
+    }
+
+    /// Milliseconds of `n` drafts of a whole block, or of a chain.
+    fn drafting(n: u32, chain: bool) -> f64 {
+        if chain { 0.25 * f64::from(n) } else { DRAFT }
     }
 
     /// What a draft model knows of its drafts.
@@ -224,13 +336,18 @@ mod tests {
     /// Runs 400 tokens' worth of text in which drafts are right up to `right(token)` of them; gives
     /// milliseconds.
     fn time(lengths: &mut Lengths, margins: Margins, right: impl Fn(usize) -> u32) -> f64 {
+        lengths.begin();
+        time_of(lengths, false, margins, right)
+    }
+
+    /// The same, from a text that was begun, with drafts of a chain or not.
+    fn time_of(lengths: &mut Lengths, chain: bool, margins: Margins, right: impl Fn(usize) -> u32) -> f64 {
         let (mut tokens, mut time) = (0, 0.0);
         let ms = |x: f64| Duration::from_secs_f64(x / 1000.0);
-        lengths.begin();
         while tokens < 400 {
             if let Choice::Draft(mut n) = lengths.choose(7) {
-                lengths.drafted(ms(DRAFT));
-                time += DRAFT;
+                lengths.drafted(ms(drafting(n, chain)));
+                time += drafting(n, chain);
                 loop {
                     let drafts = &block(tokens, right(tokens))[..n as usize];
                     let taken = lengths.take(id(tokens), drafts, Some(&margins.of(tokens, right(tokens))));
@@ -239,12 +356,13 @@ mod tests {
                     }
                     let accepted = right(tokens).min(taken) as usize;
                     let next: Vec<u32> = (tokens + 1..tokens + 2 + accepted).map(id).collect();
-                    lengths.rounded(taken, &next, ms(round(taken)));
-                    (tokens, time) = (tokens + next.len(), time + round(taken));
+                    n = lengths.next_block().min(7);
+                    let round = verify(taken) + drafting(n, chain);
+                    lengths.rounded(taken, &next, ms(round));
+                    (tokens, time) = (tokens + next.len(), time + round);
                     if tokens >= 400 {
                         return time;
                     }
-                    n = lengths.next_block().min(7);
                 }
             }
             lengths.stepped(id(tokens + 1), ms(STEP));
@@ -289,6 +407,88 @@ mod tests {
         for hard in [0, 1] {
             close(move |token| if (token / 200) % 2 == hard { 0 } else { 7 }, 1.05, 0.95);
         }
+    }
+
+    /// Milliseconds for 300 tokens of each of `texts` texts that share steps, where a step takes a
+    /// millisecond and `per_row` for each row, and the drafts of each block `draft`, one text after the
+    /// other.
+    fn time_shared(texts: usize, length: DraftLength, right: u32, draft: f64, per_row: f64) -> f64 {
+        let ms = |x: f64| Duration::from_secs_f64(x / 1000.0);
+        let mut all = vec![Lengths::new(length); texts];
+        let mut tokens = vec![0; texts];
+        let mut time = 0.0;
+        while tokens.iter().any(|&n| n < 300) {
+            let mut taken = vec![0; texts];
+            for ((lengths, &at), taken) in all.iter_mut().zip(&tokens).zip(&mut taken) {
+                lengths.share(texts);
+                if let Choice::Draft(n) = lengths.choose(7) {
+                    lengths.drafted(ms(draft));
+                    time += draft;
+                    let margins = Margins::Fair.of(at, right);
+                    *taken = lengths.take(id(at), &block(at, right)[..n as usize], Some(&margins));
+                }
+            }
+            let rows = texts as u32 + taken.iter().sum::<u32>();
+            let step = 1.0 + per_row * f64::from(rows);
+            time += step;
+            for ((lengths, at), taken) in all.iter_mut().zip(&mut tokens).zip(taken) {
+                lengths.shared_step(rows as usize, ms(step));
+                let next: Vec<u32> = (*at + 1..*at + 2 + right.min(taken) as usize).map(id).collect();
+                match taken {
+                    0 => lengths.stepped(next[0], ms(step)),
+                    n => lengths.rounded(n, &next, ms(draft + step)),
+                }
+                *at += next.len();
+            }
+        }
+        time
+    }
+
+    /// As many texts become active, drafts that pay for one of them do not pay for all: then `auto` is nearly
+    /// as fast as plain steps; and where they still pay, it is nearly as fast as the best fixed length.
+    #[test]
+    fn speculation_yields_to_throughput() {
+        for texts in [2, 4, 8, 16] {
+            for (right, draft, per_row) in [
+                (1, 0.3, 0.02),
+                (3, 0.3, 0.02),
+                (6, 0.3, 0.02),
+                (6, 0.05, 0.02),
+                (6, 0.3, 0.2),
+                (0, 0.3, 0.02),
+            ] {
+                let time = |length| time_shared(texts, length, right, draft, per_row);
+                let best = (0..=7).map(|n| time(DraftLength::Fixed(n))).fold(f64::MAX, f64::min);
+                let found = time(DraftLength::Auto) / best;
+                assert!(found < 1.15, "{texts} texts, {right} right, {draft} {per_row}: {found:.3}");
+            }
+        }
+    }
+
+    /// Drafts of a chain are paid for one by one: those that are not verified are a loss.
+    #[test]
+    fn chains_are_no_longer_than_they_pay() {
+        let (mut sum, mut of_blocks, mut worst) = (0.0, 0.0, 0.0f64);
+        for right in [0, 1, 2, 3, 5, 7] {
+            let right = |token: usize| if token.is_multiple_of(3) { right / 2 } else { right };
+            let fixed = (1..=7).map(|n| {
+                let lengths = &mut Lengths::new(DraftLength::Fixed(n));
+                time_of(lengths, true, Margins::Fair, right)
+            });
+            let best = fixed.fold(400.0 * STEP, f64::min);
+            let [chain, block] = [true, false].map(|known| {
+                let mut lengths = Lengths::new(DraftLength::Auto);
+                lengths.begin_with(known);
+                time_of(&mut lengths, true, Margins::Fair, |token| (token % 8) as u32);
+                lengths.begin_with(known);
+                time_of(&mut lengths, true, Margins::Fair, right)
+            });
+            eprintln!("{best:.0} ms at best, {chain:.0} ms; {block:.0} ms as if a block cost the same");
+            worst = worst.max(chain / best);
+            (sum, of_blocks) = (sum + chain, of_blocks + block);
+        }
+        assert!(worst < 1.2, "{worst}");
+        assert!(sum < of_blocks, "{sum} ms, {of_blocks} ms as if a block cost the same");
     }
 
     /// The surer the draft is, the more of its tokens are verified.

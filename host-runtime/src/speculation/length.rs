@@ -48,8 +48,28 @@ impl Lengths {
 
     /// Begins a new text. What was learned of costs is kept.
     pub fn begin(&mut self) {
+        self.begin_with(false);
+    }
+
+    /// As [`begin`](Self::begin); `chain` says that drafts are made one after the other, so that a block with
+    /// more of them costs more.
+    pub fn begin_with(&mut self, chain: bool) {
         if let Kind::Auto(auto) = &mut self.0 {
-            auto.begin();
+            auto.begin(chain);
+        }
+    }
+
+    /// So many texts are in the next step: all of them wait for the drafts of each.
+    pub fn share(&mut self, texts: usize) {
+        if let Kind::Auto(auto) = &mut self.0 {
+            auto.share(texts);
+        }
+    }
+
+    /// Takes note of a step of several texts that had so many rows. What each text got follows.
+    pub fn shared_step(&mut self, rows: usize, time: Duration) {
+        if let Kind::Auto(auto) = &mut self.0 {
+            auto.shared_step(rows, time);
         }
     }
 

@@ -6,6 +6,7 @@ mod hashed_history;
 mod length;
 mod ngram;
 mod odds;
+mod shared;
 mod stats;
 mod tuning;
 
@@ -70,12 +71,14 @@ impl Speculation {
         self.lengths.is_auto()
     }
 
-    /// Another prompt comes, at the beginning of a `fresh` context or after what was there.
-    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool) {
+    /// Another prompt comes, at the beginning of a `fresh` context or after what was there. `chain` says
+    /// whether the engine's draft model [makes drafts one after the
+    /// other](crate::model::DraftModel::is_chain).
+    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool, chain: bool) {
         self.stats = SpecStats::default();
         if fresh {
             self.text.clear();
-            self.lengths.begin();
+            self.lengths.begin_with(chain && self.is_model());
         }
         if matches!(self.source, DraftSource::Host(_)) {
             self.text.extend_from_slice(prompt);
@@ -101,6 +104,16 @@ impl Speculation {
         if matches!(self.source, DraftSource::Host(_)) {
             self.text.push(token);
         }
+    }
+
+    /// So many texts are in the next step.
+    pub(crate) fn share(&mut self, texts: usize) {
+        self.lengths.share(texts);
+    }
+
+    /// Takes note of a step of several texts, this one among them, that had so many rows.
+    pub(crate) fn shared_step(&mut self, rows: usize, time: Duration) {
+        self.lengths.shared_step(rows, time);
     }
 
     /// What to do next, with `most` drafts at most.

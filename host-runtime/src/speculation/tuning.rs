@@ -2,7 +2,8 @@
 //!
 //! They were chosen by random search for the least time over the replay in
 //! `tests/e2e/tests/speculation/auto.rs`, at the costs of seven machines: the two of that test, and five with
-//! cheap, dear, steep, flat and hopeless rounds. Run it after a change:
+//! cheap, dear, steep, flat and hopeless rounds. (`least_chain` was not: with it a chain has two drafts at
+//! least.) Run it after a change:
 //! `cargo test -p hexflash-e2e --test speculation auto_against -- --nocapture`.
 
 /// Constants of the cost model, the odds and the policy. Costs are in plain steps: 1.0 is the time of one
@@ -64,6 +65,9 @@ pub(super) struct Tuning {
     /// Drafts that a block has beyond the longest verified one: a block can grow only if there are more
     /// drafts.
     pub block_spare: f64,
+    /// As the longest verified block counts where drafts are chained, at least: a chain has these drafts and
+    /// the spare ones, as a single draft could not show that more of them pay.
+    pub least_chain: f64,
 }
 
 /// The constants in use.
@@ -95,4 +99,5 @@ pub(super) const TUNING: Tuning = Tuning {
     longest_pause: 100.0,
     block_fade: 0.975,
     block_spare: 1.234,
+    least_chain: 1.0,
 };

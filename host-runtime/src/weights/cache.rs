@@ -116,8 +116,9 @@ impl Cache {
         specs: &[WeightSpec],
         bytes: u64,
         policy: &CachePolicy,
+        part: Option<&str>,
     ) -> io::Result<Option<Self>> {
-        let Some(path) = path(gguf.path(), policy)? else { return Ok(None) };
+        let Some(path) = path(gguf.path(), policy, part)? else { return Ok(None) };
         let folder = Folder::of(&path)?;
         // Stamps before content: a file that changes later has another stamp at the next start.
         let models = gguf.attributes()?;
@@ -217,17 +218,18 @@ impl Cache {
     }
 }
 
-fn path(model: &Path, policy: &CachePolicy) -> io::Result<Option<PathBuf>> {
+fn path(model: &Path, policy: &CachePolicy, part: Option<&str>) -> io::Result<Option<PathBuf>> {
+    let extension = part.map_or(EXTENSION.to_owned(), |part| format!(".{part}{EXTENSION}"));
     Ok(match policy {
         CachePolicy::Off => None,
-        CachePolicy::Beside => Some(with_suffix(model, EXTENSION)),
+        CachePolicy::Beside => Some(with_suffix(model, &extension)),
         CachePolicy::Dir(dir) => {
             make_private(dir)?;
             // Models of the same name from different directories do not displace each other.
             let model = std::path::absolute(model)?;
             let parent = model.parent().map_or(&[][..], |p| p.as_os_str().as_encoded_bytes());
             let name = model.file_name().unwrap_or_default();
-            Some(dir.join(with_suffix(Path::new(name), &format!("-{:016x}{EXTENSION}", xxh3_64(parent)))))
+            Some(dir.join(with_suffix(Path::new(name), &format!("-{:016x}{extension}", xxh3_64(parent)))))
         }
     })
 }

@@ -52,7 +52,8 @@ use crate::gguf::Gguf;
 /// Where the repacked weights are kept between runs.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum CachePolicy {
-    /// In `<model file>.hfcache`, beside the model.
+    /// In `<model file>.hfcache`, beside the model; that of an MTP head in the same file, in
+    /// `<model file>.mtp.hfcache`.
     #[default]
     Beside,
     /// In this directory, which is made if need be.
@@ -70,13 +71,16 @@ pub struct ImageOptions<'a> {
     /// cache against a touched model counts too; if it fails, counting starts again. Not called when a cache
     /// is reused at once.
     pub progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// The name of a part of the model, where an image has only that part and another image has the rest: it
+    /// stands in the name of the cache.
+    pub part: Option<&'static str>,
     /// Ends the load within the time that a piece of a weight takes; what was begun on disk is removed.
     pub cancel: Cancel,
 }
 
 impl Default for ImageOptions<'_> {
     fn default() -> Self {
-        Self { cache: CachePolicy::default(), progress: &|_, _| {}, cancel: Cancel::default() }
+        Self { cache: CachePolicy::default(), progress: &|_, _| {}, part: None, cancel: Cancel::default() }
     }
 }
 
@@ -143,7 +147,7 @@ impl WeightImage {
         let (notes, warnings, progress) = (Vec::new(), Vec::new(), options.progress);
         let cancel = &options.cancel;
         let mut loader = Loader { plan: &plan, progress, cancel, in_memory, notes, warnings };
-        let cache = Cache::of(gguf, specs, plan.bytes, &options.cache).unwrap_or_else(|io| {
+        let cache = Cache::of(gguf, specs, plan.bytes, &options.cache, options.part).unwrap_or_else(|io| {
             loader.warn(format!("no weight cache: {io}; weights stay in memory"));
             None
         });

@@ -1,6 +1,6 @@
 //! ACCEPT: keeps the drafted tokens that the target agrees with, and advances the step registers; a step with
 //! it has one register block. SET_TOKENS: sets `n_tokens` of every block to another register's value plus a
-//! constant.
+//! constant. NEXT_DRAFT: leads through a chain of drafts, each of which is a step of one token.
 
 use super::rule::{Len, Operands, param, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};
@@ -48,11 +48,23 @@ params! {
     }
 }
 
+params! {
+    /// NEXT_DRAFT.
+    pub struct NextDraft {
+        /// The draft that comes next, from 0, below the program's `max_tokens`. The drafts before it have
+        /// been made by the ops before this one.
+        pub draft: u32,
+    }
+}
+
 pub(super) const ACCEPT: OpSpec =
     OpSpec { advances: true, ends_round: true, ..OpSpec::new(SRC, DST, check).params(Accept::FIELDS) };
 
 pub(super) const SET_TOKENS: OpSpec =
     OpSpec { advances: true, ..OpSpec::new(&[], &[], check_set_tokens).params(SetTokens::FIELDS) };
+
+pub(super) const NEXT_DRAFT: OpSpec =
+    OpSpec { advances: true, ..OpSpec::new(&[], &[], check_next_draft).params(NextDraft::FIELDS) };
 
 fn check(o: &Operands<'_>) -> Result<(), Fault> {
     let (best, tokens, stops) = (o.operand(BEST)?, o.operand(TOKENS)?, o.operand(STOPS)?);
@@ -72,4 +84,8 @@ fn check_set_tokens(o: &Operands<'_>) -> Result<(), Fault> {
     let p: SetTokens = o.params();
     param(Register::parse(p.register).is_some(), word!(SetTokens.register))?;
     param(p.plus <= o.header.max_tokens, word!(SetTokens.plus))
+}
+
+fn check_next_draft(o: &Operands<'_>) -> Result<(), Fault> {
+    param(o.params::<NextDraft>().draft < o.header.max_tokens, word!(NextDraft.draft))
 }

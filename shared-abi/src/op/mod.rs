@@ -52,7 +52,7 @@ use crate::wire::Fingerprint;
 
 /// The parameter structs of all ops, for those who record them.
 pub mod params {
-    pub use super::accept::{Accept, SetTokens};
+    pub use super::accept::{Accept, NextDraft, SetTokens};
     pub use super::concat::Concat;
     pub use super::copy_slot::CopySlot;
     pub use super::flash_attn::{FlashAttn, Visibility};
@@ -94,6 +94,7 @@ impl Op {
             Self::TopkMoe => topk_moe::SPEC,
             Self::WeightedSum => weighted_sum::SPEC,
             Self::AddId => add_id::SPEC,
+            Self::NextDraft => accept::NEXT_DRAFT,
         }
     }
 }

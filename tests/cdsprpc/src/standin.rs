@@ -4,6 +4,7 @@
 //! Everything here panics where the stand-in itself is broken or not built: a test cannot go on then.
 
 use std::ffi::{CString, c_char};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -29,6 +30,8 @@ pub fn built(name: &str) -> PathBuf {
 pub struct StandIn {
     dir: TempDir,
     copy: Library,
+    /// Settings that stay.
+    fixed: String,
     config: String,
 }
 
@@ -39,6 +42,36 @@ impl StandIn {
     /// As everything here.
     pub fn new(config: &str) -> Self {
         Self::changed(config, |_| {})
+    }
+
+    /// A stand-in whose DSP, of this version, is an emulator that runs the skel itself, whatever else is
+    /// configured later; or nothing where the emulator or the skel is not built.
+    ///
+    /// # Panics
+    /// As everything here; and where it is not built, but `HEXFLASH_QEMU_REQUIRED` says that it must be.
+    pub fn emulated(arch: &str) -> Option<Self> {
+        let skel = format!("libhexflash_skel_v{arch}.so");
+        let program = std::env::current_exe().expect("a program has a path");
+        let mut folders = program.ancestors().skip(1).take(4).map(|dir| dir.join("hexagon"));
+        let complete = |folder: &PathBuf| {
+            ["qemu-hexagon", "hexflash-guest", &skel].iter().all(|file| folder.join(file).is_file())
+        };
+        let Some(folder) = folders.find(complete) else {
+            assert!(
+                std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none(),
+                "{skel} or its emulator is not built"
+            );
+            // Written past the test harness, which hides what a passing test prints.
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: {skel} or its emulator is not built: cargo xtask hexagon, cargo xtask setup emulator"
+            );
+            return None;
+        };
+        let mut standin = Self::new("");
+        standin.fixed = format!("dsp=qemu library={} arch={arch} skels={arch}", folder.display());
+        standin.configure("");
+        Some(standin)
     }
 
     /// A stand-in whose library file was changed before it was opened.
@@ -54,7 +87,7 @@ impl StandIn {
         // SAFETY: this is the library that this package builds. A test that changes its file answers for what
         // it then does when it is loaded.
         let library = unsafe { Library::new(&path) }.unwrap();
-        let mut standin = Self { dir, copy: library, config: String::new() };
+        let mut standin = Self { dir, copy: library, fixed: String::new(), config: String::new() };
         standin.configure(config);
         standin
     }
@@ -65,7 +98,7 @@ impl StandIn {
     /// As everything here.
     pub fn configure(&mut self, config: &str) {
         let (report, pd) = (self.dir.path().join("report"), built("hexflash-pd"));
-        self.config = format!("report={} pd={} {config}", report.display(), pd.display());
+        self.config = format!("report={} pd={} {} {config}", report.display(), pd.display(), self.fixed);
         let line = CString::new(self.config.as_str()).unwrap();
         let configure =
             self.symbol::<unsafe extern "C" fn(*const c_char) -> i32>("hexflash_standin_configure");
@@ -142,7 +175,25 @@ impl StandIn {
         let mut command = Command::new(built("hexflash-htp"));
         command.args(arguments).args(["--device", "htp", "--htp-library"]).arg(self.path());
         command.env("HEXFLASH_STANDIN", &self.config).env_remove("RUST_LOG");
+        command.env("HEXAGON_DMA_STATS", self.dma_stats());
         command
+    }
+
+    fn dma_stats(&self) -> PathBuf {
+        self.dir.path().join("dma")
+    }
+
+    /// What emulators have counted of DMA, all of them that ran for [`hexflash`](Self::hexflash): descriptors
+    /// and errors.
+    ///
+    /// # Panics
+    /// If they have counted nothing.
+    pub fn dma_counts(&self) -> [u64; 2] {
+        let text = std::fs::read_to_string(self.dma_stats()).expect("the emulator's counts");
+        ["descriptors ", "errors "].map(|name| {
+            let numbers = text.split(name).skip(1).map(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+            numbers.map(|number| number.expect("a number")).sum()
+        })
     }
 }
 

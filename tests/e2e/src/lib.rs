@@ -81,13 +81,17 @@ impl Model {
     }
 }
 
-/// A draft that ships in the repository; both belong to every [`Model`].
+/// A draft that ships in the repository; all of them belong to every [`Model`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draft {
-    /// Weights in half precision.
+    /// DFlash, weights in half precision.
     F16,
-    /// 8-bit blocks.
+    /// DFlash, 8-bit blocks.
     Q8_0,
+    /// An MTP head, weights in half precision.
+    MtpF16,
+    /// An MTP head, 8-bit blocks.
+    MtpQ8_0,
 }
 
 impl Draft {
@@ -96,12 +100,23 @@ impl Draft {
     /// # Panics
     /// If it is not a GGUF file.
     pub fn gguf(self) -> Gguf {
+        Gguf::open(&self.path()).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Whether it is an MTP head.
+    pub fn is_mtp(self) -> bool {
+        matches!(self, Self::MtpF16 | Self::MtpQ8_0)
+    }
+
+    /// The file.
+    pub fn path(self) -> PathBuf {
         let name = match self {
-            Self::F16 => "f16",
-            Self::Q8_0 => "q8_0",
+            Self::F16 => "tiny-hybrid-dflash-f16",
+            Self::Q8_0 => "tiny-hybrid-dflash-q8_0",
+            Self::MtpF16 => "mtp-tiny-hybrid-f16",
+            Self::MtpQ8_0 => "mtp-tiny-hybrid-q8_0",
         };
-        Gguf::open(&repo_file(&format!("models/tiny-hybrid-dflash-{name}.gguf")))
-            .unwrap_or_else(|e| panic!("{e}"))
+        repo_file(&format!("models/{name}.gguf"))
     }
 
     /// An engine with a draft, or one that can take tokens back without one.

@@ -1,5 +1,7 @@
 //! Reference outputs in `tests/data`, made by llama.cpp and transformers.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -48,6 +50,64 @@ pub struct DFlashCase {
     pub drafts: Vec<Vec<u32>>,
 }
 
+/// MTP by llama.cpp, or by the reference without caches.
+#[derive(Deserialize)]
+pub struct Mtp {
+    /// One per prompt.
+    pub cases: Vec<MtpCase>,
+}
+
+/// One prompt's generations with chains of different lengths.
+#[derive(Deserialize)]
+pub struct MtpCase {
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// The rounds, by the length of chains.
+    pub mtp: BTreeMap<usize, DraftRounds>,
+}
+
+/// The rounds of a generation.
+#[derive(Deserialize)]
+pub struct DraftRounds {
+    /// Accepted drafts of each.
+    pub accepted_per_round: Vec<usize>,
+    /// Drafts of each.
+    pub drafts: Vec<Vec<u32>>,
+}
+
+/// DFlash on a dense target, by llama.cpp or by the reference without caches.
+#[derive(Deserialize)]
+pub struct Dense {
+    /// One per prompt.
+    pub cases: Vec<DenseCase>,
+}
+
+/// One prompt's generation.
+#[derive(Deserialize)]
+pub struct DenseCase {
+    /// Ids of the prompt.
+    pub prompt_ids: Vec<u32>,
+    /// Ids generated.
+    pub ids: Vec<u32>,
+    /// The rounds, by llama.cpp.
+    dflash: Option<DraftRounds>,
+    /// The rounds, by the reference.
+    #[serde(flatten)]
+    rounds: Option<DraftRounds>,
+}
+
+impl DenseCase {
+    /// The rounds.
+    ///
+    /// # Panics
+    /// If the file has none.
+    pub fn rounds(&self) -> &DraftRounds {
+        self.dflash.as_ref().or(self.rounds.as_ref()).unwrap_or_else(|| panic!("no rounds"))
+    }
+}
+
 /// A text and its ids.
 #[derive(Deserialize)]
 pub struct TokenizerCase {
@@ -77,6 +137,16 @@ pub fn greedy(model: Model) -> Greedy {
 
 /// DFlash with `name`, a file of `tests/data/expected` without its extension.
 pub fn dflash(name: &str) -> DFlash {
+    json(&format!("{name}.json"))
+}
+
+/// MTP with `name`, a file of `tests/data/expected` without its extension.
+pub fn mtp(name: &str) -> Mtp {
+    json(&format!("{name}.json"))
+}
+
+/// DFlash on the dense target with `name`, a file of `tests/data/expected` without its extension.
+pub fn dense(name: &str) -> Dense {
     json(&format!("{name}.json"))
 }
 

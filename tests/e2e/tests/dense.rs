@@ -586,6 +586,20 @@ fn rings(cache: CacheType, ring: u64) {
         assert_eq!(sequence.engine().stats().messages, again, "cut at {n}");
         sequence.decode(7).unwrap();
         Snapshot::of(&mut engine).assert_same(&expected, &format!("cut at {n}"));
+
+        // The same for a copy of the whole text, which reaches as far back as the text did.
+        engine.reset();
+        let mut sequence = engine.sequence(SequenceId::FIRST).unwrap();
+        sequence.prefill(&text, |_| ()).unwrap();
+        let (copy, reach) = (sequence.copy_out().unwrap(), sequence.reach(n as u32));
+        assert_eq!(copy.reach(sequence.engine(), n as u32), reach, "cut at {n}");
+        sequence.reset();
+        sequence.prefill(&text[20..], |_| ()).unwrap();
+        sequence.copy_in(&copy).unwrap();
+        assert_eq!(sequence.reach(n as u32), reach, "cut at {n}");
+        sequence.roll_back(n as u32).unwrap();
+        sequence.decode(7).unwrap();
+        Snapshot::of(&mut engine).assert_same(&expected, &format!("copied, and cut at {n}"));
     }
 
     // Cut again and again, each time by so little that alone it costs nothing.

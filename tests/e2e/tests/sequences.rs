@@ -25,16 +25,22 @@ const CONTEXT: u32 = 160;
 const LONG: usize = 90;
 
 /// An engine with a draft and room for `sequences`.
-fn engine(model: Model, sequences: u32) -> Engine {
-    engine_on(inproc(settings()), model, sequences)
+fn engine(draft: Draft, model: Model, sequences: u32) -> Engine {
+    engine_on(inproc(settings()), draft, model, sequences)
 }
 
-fn engine_on(device: impl Device + 'static, model: Model, sequences: u32) -> Engine {
-    engine_with(CacheType::F16, device, model, sequences)
+fn engine_on(device: impl Device + 'static, draft: Draft, model: Model, sequences: u32) -> Engine {
+    engine_with(CacheType::F16, device, draft, model, sequences)
 }
 
 /// The same with caches of this number format.
-fn engine_with(cache: CacheType, device: impl Device + 'static, model: Model, sequences: u32) -> Engine {
+fn engine_with(
+    cache: CacheType,
+    device: impl Device + 'static,
+    draft: Draft,
+    model: Model,
+    sequences: u32,
+) -> Engine {
     let options = EngineOptions {
         n_ctx: Some(CONTEXT),
         batch: 32,
@@ -44,7 +50,7 @@ fn engine_with(cache: CacheType, device: impl Device + 'static, model: Model, se
         ..EngineOptions::default()
     };
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-    let draft: Gguf = Draft::F16.gguf();
+    let draft: Gguf = draft.gguf();
     Engine::load_with(&model.gguf(), Some(&draft), Box::new(device), &options, &image).unwrap()
 }
 
@@ -113,13 +119,13 @@ fn closed(engine: &mut Engine, id: SequenceId) -> Snapshot {
 type End = (Vec<u32>, Snapshot);
 
 /// What each wish gives in an engine of its own sequence.
-fn alone(model: Model, text: &TextModel) -> Vec<End> {
-    alone_with(CacheType::F16, model, text)
+fn alone(draft: Draft, model: Model, text: &TextModel) -> Vec<End> {
+    alone_with(CacheType::F16, draft, model, text)
 }
 
 /// The same with caches of this number format.
-fn alone_with(cache: CacheType, model: Model, text: &TextModel) -> Vec<End> {
-    let mut engine = engine_with(cache, inproc(settings()), model, 1);
+fn alone_with(cache: CacheType, draft: Draft, model: Model, text: &TextModel) -> Vec<End> {
+    let mut engine = engine_with(cache, inproc(settings()), draft, model, 1);
     let one = |wish: Wish| {
         engine.reset();
         let generation = wish.generation(text, SequenceId::FIRST);
@@ -174,15 +180,20 @@ fn interleaved(engine: &mut Engine, text: &TextModel, seed: u64) -> Vec<End> {
 
 #[test]
 fn texts_and_states_do_not_depend_on_neighbours() {
-    let (f16, q8_0, q4_r) = (CacheType::F16, CacheType::Q8_0, CacheType::Q4R);
-    for (model, cache) in [(Model::F16, f16), (Model::Q8_0, f16), (Model::Q8_0, q8_0), (Model::Q8_0, q4_r)] {
+    for (model, draft, cache) in [
+        (Model::F16, Draft::F16, CacheType::F16),
+        (Model::Q8_0, Draft::F16, CacheType::F16),
+        (Model::Q8_0, Draft::MtpQ8_0, CacheType::F16),
+        (Model::Q8_0, Draft::F16, CacheType::Q8_0),
+        (Model::Q8_0, Draft::F16, CacheType::Q4R),
+    ] {
         let text = TextModel::read(&model.gguf()).unwrap();
-        let expected = alone_with(cache, model, &text);
-        let mut engine = engine_with(cache, inproc(settings()), model, 8);
+        let expected = alone_with(cache, draft, model, &text);
+        let mut engine = engine_with(cache, inproc(settings()), draft, model, 8);
         for seed in 0..6 {
             let found = interleaved(&mut engine, &text, seed);
             for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {
-                let what = format!("{model:?}, {cache} caches, seed {seed}, wish {n}");
+                let what = format!("{model:?} with {draft:?}, {cache} caches, seed {seed}, wish {n}");
                 assert_eq!(tokens, right, "{what}");
                 state.assert_same(end, &what);
             }
@@ -197,13 +208,13 @@ const BETWEEN_LOSSES: u32 = 60;
 fn a_lost_device_gets_all_sequences_back() {
     let model = Model::F16;
     let text = TextModel::read(&model.gguf()).unwrap();
-    let expected = alone(model, &text);
-    for seed in 10..14 {
+    let [dflash, mtp] = [Draft::F16, Draft::MtpF16].map(|draft| (draft, alone(draft, model, &text)));
+    for (seed, (draft, expected)) in [(10, &dflash), (11, &dflash), (12, &dflash), (13, &mtp), (14, &mtp)] {
         let device = Lossy::new(inproc(settings()), BETWEEN_LOSSES);
         let losses = device.losses();
-        let mut engine = engine_on(device, model, 8);
+        let mut engine = engine_on(device, *draft, model, 8);
         let found = interleaved(&mut engine, &text, seed);
-        for (n, ((tokens, state), (right, end))) in found.iter().zip(&expected).enumerate() {
+        for (n, ((tokens, state), (right, end))) in found.iter().zip(expected).enumerate() {
             assert_eq!(tokens, right, "seed {seed}, wish {n}");
             state.assert_same(end, &format!("seed {seed}, wish {n}"));
         }
@@ -214,6 +225,10 @@ fn a_lost_device_gets_all_sequences_back() {
 /// Rounds on the device, of which some are in flight, and a neighbour who takes a step in between.
 #[test]
 fn rounds_wait_for_a_neighbour_who_takes_his_turn() {
+    [Draft::F16, Draft::MtpQ8_0].into_iter().for_each(rounds_wait);
+}
+
+fn rounds_wait(draft: Draft) {
     let (model, all) = (Model::Q8_0, tokens(200));
     let text = TextModel::read(&model.gguf()).unwrap();
     let wish = Wish {
@@ -222,7 +237,7 @@ fn rounds_wait_for_a_neighbour_who_takes_his_turn() {
         drafts: || Speculation::new(DraftSource::Model, DraftLength::Fixed(6)),
         max_tokens: 60,
     };
-    let mut engine = engine(model, 2);
+    let mut engine = engine(draft, model, 2);
     let ids: Vec<_> = engine.sequences().collect();
     let undisturbed = wish.generation(&text, ids[0]).run(&mut engine, |_| ()).unwrap().generated.tokens;
     let state = closed(&mut engine, ids[0]);
@@ -252,7 +267,7 @@ fn rounds_wait_for_a_neighbour_who_takes_his_turn() {
 #[test]
 fn rows_of_any_kind_share_a_step() {
     let all = tokens(300);
-    let mut alone = engine(Model::Q8_0, 1);
+    let mut alone = engine(Draft::F16, Model::Q8_0, 1);
     let mut expected = |prompt: &[u32], rest: &[u32]| -> Vec<Vec<f32>> {
         alone.reset();
         alone.prefill(prompt, |_| ()).unwrap();
@@ -267,7 +282,7 @@ fn rows_of_any_kind_share_a_step() {
     let [of_a, of_b, of_c] =
         [(a, 30), (b, 3), (c, 20)].map(|(tokens, prompt)| expected(&tokens[..prompt], &tokens[prompt..]));
 
-    let mut engine = engine(Model::Q8_0, 4);
+    let mut engine = engine(Draft::F16, Model::Q8_0, 4);
     let ids: Vec<_> = engine.sequences().collect();
     let rows = [
         StepRows::append(ids[3], &a[..30]),
@@ -309,7 +324,7 @@ fn rows_of_any_kind_share_a_step() {
 #[test]
 fn sessions_of_the_device_have_parts_of_every_sequence() {
     let (model, all) = (Model::Q8_0, tokens(200));
-    let mut alone = engine(model, 1);
+    let mut alone = engine(Draft::F16, model, 1);
     let mut logits_after = |tokens: &[u32]| {
         alone.reset();
         alone.prefill(tokens, |_| ()).unwrap();
@@ -344,7 +359,7 @@ fn sessions_of_the_device_have_parts_of_every_sequence() {
 
 #[test]
 fn steps_that_make_no_sense_change_nothing() {
-    let mut engine = engine(Model::F16, 2);
+    let mut engine = engine(Draft::F16, Model::F16, 2);
     let ids: Vec<_> = engine.sequences().collect();
     let (few, many) = (tokens(4), tokens(MAX_SHARED as usize));
     let stranger = SequenceId::new(2);

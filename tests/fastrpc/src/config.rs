@@ -8,14 +8,15 @@
 //! | `hvx=4`, `vtcm=BYTES` | the DSP's resources |
 //! | `unsigned=0` | refuses unsigned libraries |
 //! | `NAME=CODE@N`, `NAME=CODE@N+` | the Nth call of the function fails with the code; and all after it |
-//! | `dsp.dma=CODE@N` | what becomes of the DSP's Nth DMA transfer: 2 an error, 1 it never ends, 0 the engine stops before it |
+//! | `dsp.dma=CODE@N` | what becomes of the DSP's Nth DMA transfer: 2 an error, 1 it never ends, 0 the engine stops before it (not with `dsp=qemu`, whose engines are the emulator's) |
 //! | `crash=N`, `crash-answer=N`, `hang=N` | the process on the DSP ends when it reads message N, or has answered it in its own memory; or stops |
 //! | `crash-every=N` | each process ends when it reads its Nth message |
 //! | `late=N,MS` | message N is answered MS milliseconds late |
 //! | `wanted=N` | somebody else asks for VTCM while message N is handled |
 //! | `check=0` | both sides see the same memory, which is faster and finds no breaches of coherence |
 //! | `forget=flush`, `forget=invalidate`, `forget=power` | the DSP plays a skel that leaves that out |
-//! | `dsp=qemu` | Hexagon code under emulation serves the messages, instead of the skel compiled for this machine |
+//! | `dsp=qemu`, `library=FOLDER` | the skel of that folder under the emulator, instead of one compiled for this machine |
+//! | `forget=lock`, `forget=wait` | there: vectors without a vector context; DMA that nobody waits for |
 //! | `report=FILE`, `pd=FILE` | where breaches go; the program of the DSP's process |
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! `cargo xtask hexagon`: the DSP runtime as Hexagon machine code.
 //!
-//! One source, seven products: static images for emulators, and a skel library per architecture that phones
-//! have. The crate is compiled to an archive and linked here by hand: as a `cdylib` it would crash the
-//! compiler, and the link has its own rules (`linker/`).
+//! Static images for emulators, a skel library per architecture that phones have, and the program that holds
+//! a skel under the emulator. A crate is compiled to an archive and linked here by hand: as a `cdylib` it
+//! would crash the compiler, and the link has its own rules (`linker/`).
 //!
 //! Each architecture has a target directory of its own. The flags differ, so in a shared one every change of
 //! architecture would rebuild `core` and all dependencies.
@@ -18,12 +18,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The crate that becomes Hexagon code: entry points around `hexflash-dsp`.
-const PACKAGE: &str = "hexflash-image";
-/// The archive that the compiler makes of it.
-const ARCHIVE: &str = "libhexflash_image.a";
-/// Where the emulator's image begins.
-const IMAGE_ENTRY: &str = "_start";
+/// Where the emulator's programs begin.
+const PROGRAM_ENTRY: &str = "_start";
 /// What FastRPC calls in the skel; `linker/skel.map` exports the same name.
 const SKEL_ENTRY: &str = "hexflash_skel_handle_invoke";
 
@@ -103,15 +99,24 @@ pub enum Product {
     Image,
     /// The library that FastRPC loads.
     Skel,
+    /// The program that holds a skel where the emulator plays a phone's DSP. One for all architectures: the
+    /// emulator is told which one it plays.
+    Guest,
 }
 
 impl Product {
-    /// The feature of [`PACKAGE`] that has the entry point.
-    fn feature(self) -> &'static str {
+    /// The crate that becomes Hexagon code, and its feature that has the entry point.
+    fn package(self) -> (&'static str, &'static str) {
         match self {
-            Self::Image => "qemu",
-            Self::Skel => "skel",
+            Self::Image => ("hexflash-image", "qemu"),
+            Self::Skel => ("hexflash-image", "skel"),
+            Self::Guest => ("hexflash-guest", "guest"),
         }
+    }
+
+    /// The archive that the compiler makes of it.
+    fn archive(self) -> String {
+        format!("lib{}.a", self.package().0.replace('-', "_"))
     }
 
     /// File name of what is built.
@@ -119,6 +124,7 @@ impl Product {
         match self {
             Self::Image => format!("hexflash-{arch}"),
             Self::Skel => format!("libhexflash_skel_{arch}.so"),
+            Self::Guest => "hexflash-guest".to_owned(),
         }
     }
 }
@@ -158,7 +164,7 @@ impl Arch {
     /// float arithmetic the oldest member is tested.
     fn products(self) -> &'static [Product] {
         match self {
-            Self::V67 => &[Product::Image],
+            Self::V67 => &[Product::Image, Product::Guest],
             Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
             Self::V75 | Self::V81 => &[Product::Skel],
         }
@@ -210,6 +216,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     disassembly::check(&file, arch)?;
                 }
                 Product::Image => disassembly::check_arithmetic(&file, arch)?,
+                // It computes nothing.
+                Product::Guest => {}
             }
             let size = fs::metadata(&file).map_or(0, |data| data.len());
             println!("{arch}: {} ({} KiB)", file.display(), size.div_ceil(1024));
@@ -236,7 +244,7 @@ pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<Path
     let file = out.join(product.file(arch));
     process::run(&mut link(toolchain, arch, product, &root, &archive, &file)?).map_err(|_| {
         Failure::failed(
-            format!("{PACKAGE} was compiled for {arch} but does not link"),
+            format!("{} was compiled for {arch} but does not link", product.package().0),
             "the linker's message above names the symbol or section",
         )
     })?;
@@ -251,11 +259,12 @@ pub fn output_dir(root: &Path) -> Result<PathBuf> {
 /// Compiles the runtime for this architecture and returns the archive.
 fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
     let target_dir = out.join(arch.to_string());
+    let (package, feature) = product.package();
     let mut cargo = toolchain.cargo();
     cargo
         .current_dir(root)
         .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
-        .args(["--package", PACKAGE, "--no-default-features", "--features", product.feature()])
+        .args(["--package", package, "--no-default-features", "--features", feature])
         .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
         // One unit, optimised as a whole: kernels must inline across crates.
         .args(["--config", "profile.release.lto=\"fat\""])
@@ -266,11 +275,11 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
         .env("RUSTFLAGS", format!("{} {SOUND_LOOPS} {SOUND_LOADS} {NEAR_JUMPS}", arch.rustflags()));
     process::run(&mut cargo).map_err(|_| {
         Failure::failed(
-            format!("{PACKAGE} does not compile for {arch}"),
+            format!("{package} does not compile for {arch}"),
             "the compiler's message above says why",
         )
     })?;
-    Ok(target_dir.join(TARGET).join("release").join(ARCHIVE))
+    Ok(target_dir.join(TARGET).join("release").join(product.archive()))
 }
 
 /// The command that links the archive to the architecture's product.
@@ -286,9 +295,9 @@ fn link(
     // Warnings are errors: the linker only warns when the entry is missing.
     linker.args(["--gc-sections", "--fatal-warnings"]);
     match product {
-        Product::Image => {
-            linker.args(["-static", "--orphan-handling=error", "--entry", IMAGE_ENTRY]);
-            linker.args(["--undefined", IMAGE_ENTRY]);
+        Product::Image | Product::Guest => {
+            linker.args(["-static", "--orphan-handling=error", "--entry", PROGRAM_ENTRY]);
+            linker.args(["--undefined", PROGRAM_ENTRY]);
             linker.arg("--script").arg(root.join("linker/qemu.ld"));
         }
         Product::Skel => {
@@ -323,7 +332,7 @@ mod tests {
     #[test]
     fn products_are_named_as_the_host_asks_for_them() {
         let files = |arch: Arch| arch.products().iter().map(|p| p.file(arch)).collect::<Vec<_>>();
-        assert_eq!(files(Arch::V67), ["hexflash-v67"]);
+        assert_eq!(files(Arch::V67), ["hexflash-v67", "hexflash-guest"]);
         assert_eq!(files(Arch::V73), ["hexflash-v73", "libhexflash_skel_v73.so"]);
     }
 

@@ -34,6 +34,7 @@ mod steps;
 mod suite;
 mod test;
 mod toolchain;
+mod upstream;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -88,6 +89,8 @@ enum Verb {
     Arm64,
     /// Ask the server through the clients that people use: OpenAI's and Anthropic's
     Clients,
+    /// Run llama-server's own tests against the server, and compare with the list of what passes
+    UpstreamServer(upstream::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Verb::Dist(arguments) => dist::run(&arguments),
         Verb::Arm64 => arm64::run(),
         Verb::Clients => clients::run(),
+        Verb::UpstreamServer(arguments) => upstream::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -85,6 +85,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["clients"]),
     },
     Step {
+        name: "upstream-server",
+        about: "llama-server's own tests, as far as they apply to this server",
+        needs: &[Set::Base, Set::Clients],
+        command: || process::xtask(&["upstream-server"]),
+    },
+    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],

@@ -153,15 +153,32 @@ impl OneOp {
                 let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(Q8Act, rows, Some(1))?);
                 p.operands(&[x], y, &[0_u32; 0]);
             }
-            // B is 1 with weights, 0 without.
+            // B is 1 with weights, 0 without; above 1 it is heads of size A, with weights.
             Op::RmsNorm => {
-                let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
+                let (shape, axis) = if b > 1 { (heads, 2) } else { (rows, 1) };
+                let (x, y) = (p.tensor(F32, shape, Some(axis))?, p.tensor(F32, shape, Some(axis))?);
                 let w = p.tensor(F32, vector, None)?;
                 p.operands(&[x, w][..1 + b.min(1) as usize], y, &params::Norm { eps: 1e-6 });
             }
             Op::L2Norm => {
                 let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
                 p.operands(&[x], y, &params::Norm { eps: 1e-6 });
+            }
+            Op::Silu | Op::Sigmoid => {
+                let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
+                p.operands(&[x], y, &[0_u32; 0]);
+            }
+            Op::Add | Op::Mul => {
+                let [x, z] = [(); 2].map(|()| p.tensor(F32, rows, Some(1)));
+                let y = p.tensor(F32, rows, Some(1))?;
+                p.operands(&[x?, z?], y, &[0_u32; 0]);
+            }
+            // A row of size A, of 64; TYPE is the table's.
+            Op::GetRows => {
+                let table = p.tensor(dtype, [a, 64, 1, 1], None)?;
+                let ids = p.tensor(I32, [tokens, 1, 1, 1], Some(0))?;
+                let y = p.tensor(F32, rows, Some(1))?;
+                p.operands(&[table, ids], y, &[0_u32; 0]);
             }
             // B is the kind.
             Op::Glu => {

@@ -133,6 +133,9 @@ impl Hvx for Hexagon {
 
     const REGISTERS: usize = 32;
     const Q_STAYS: bool = float::HIDDEN_BITS;
+    const COSTLY_FLOATS: bool = float::SCALAR;
+    const CHEAP_WIDENING: bool = !float::SCALAR;
+    const NAN_HAS_A_PLACE: bool = !float::SCALAR;
 
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
@@ -310,6 +313,16 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn larger(a: V, b: V) -> V {
+        float::larger(a, b)
+    }
+
+    #[inline(always)]
+    fn smaller(a: V, b: V) -> V {
+        float::smaller(a, b)
+    }
+
+    #[inline(always)]
     fn select_gt(a: V, b: V, x: V, y: V) -> V {
         float::select_gt(a, b, x, y)
     }
@@ -357,6 +370,11 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn mul_i(a: V, b: V) -> V {
         vector(words(a) * words(b))
+    }
+
+    #[inline(always)]
+    fn max_i(a: V, b: V) -> V {
+        hvx!(q6_vw_vmax_vwvw(a, b))
     }
 
     #[inline(always)]
@@ -454,6 +472,19 @@ impl Hvx for Hexagon {
             sum = float::add_moved(sum, hvx!(q6_v_vror_vr(sum, distance)));
         }
         float::float_moved(sum)
+    }
+
+    #[inline(always)]
+    fn max_all(mut x: V) -> V {
+        for distance in [64, 32, 16, 8, 4] {
+            x = Self::max(x, hvx!(q6_v_vror_vr(x, distance)));
+        }
+        x
+    }
+
+    #[inline(always)]
+    fn interleave(a: V, b: V) -> (V, V) {
+        interleave(a, b)
     }
 
     #[inline(always)]

@@ -25,6 +25,8 @@ use crate::hvx::math;
 
 /// Whether a value between operations has bits outside of its register.
 pub(super) const HIDDEN_BITS: bool = cfg!(target_feature = "hvxv79");
+/// Whether floats are computed one by one.
+pub(super) const SCALAR: bool = false;
 
 #[inline(always)]
 fn floats(v: V) -> Simd<f32, LANES> {
@@ -75,6 +77,16 @@ pub(super) fn div(a: V, b: V) -> V {
 #[inline(always)]
 pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
     vector(floats(a).simd_gt(floats(b)).select(words(x), words(y)))
+}
+
+#[inline(always)]
+pub(super) fn larger(a: V, b: V) -> V {
+    hvx!(q6_vsf_vmax_vsfvsf(a, b))
+}
+
+#[inline(always)]
+pub(super) fn smaller(a: V, b: V) -> V {
+    hvx!(q6_vsf_vmin_vsfvsf(a, b))
 }
 
 /// Adding 1.5 * 2^23 leaves the integer in the low bits, rounded as IEEE does. Good for |x| <= 2^22, which is

@@ -14,6 +14,7 @@ use super::{LANES, V, Words, hvx, vector, words};
 use crate::hvx::{math, portable};
 
 pub(super) const HIDDEN_BITS: bool = false;
+pub(super) const SCALAR: bool = true;
 
 const MAGNITUDE: i32 = i32::MAX;
 const INFINITY: i32 = f32::INFINITY.to_bits() as i32;
@@ -138,6 +139,16 @@ pub(super) fn select_gt(a: V, b: V, x: V, y: V) -> V {
     let number = |x: Words| (x & Words::splat(MAGNITUDE)).simd_le(Words::splat(INFINITY));
     let greater = key(a).simd_gt(key(b)) & number(a) & number(b);
     vector(greater.select(words(x), words(y)))
+}
+
+#[inline(always)]
+pub(super) fn larger(a: V, b: V) -> V {
+    select_gt(a, b, a, b)
+}
+
+#[inline(always)]
+pub(super) fn smaller(a: V, b: V) -> V {
+    select_gt(b, a, a, b)
 }
 
 /// f16 in the low half of each word (the high half is zero) to f32.

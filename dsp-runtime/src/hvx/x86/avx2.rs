@@ -35,6 +35,7 @@ intrinsics! {
     fn add_i(a: I, b: I) -> I = _mm256_add_epi32(a, b);
     fn sub_i(a: I, b: I) -> I = _mm256_sub_epi32(a, b);
     fn mul_i(a: I, b: I) -> I = _mm256_mullo_epi32(a, b);
+    fn max_i(a: I, b: I) -> I = _mm256_max_epi32(a, b);
     fn and_i(a: I, b: I) -> I = _mm256_and_si256(a, b);
     fn or_i(a: I, b: I) -> I = _mm256_or_si256(a, b);
     fn shl_i<const N: i32>(a: I) -> I = _mm256_slli_epi32::<N>(a);

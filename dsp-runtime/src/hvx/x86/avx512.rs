@@ -38,6 +38,7 @@ intrinsics! {
     fn add_i(a: I, b: I) -> I = _mm512_add_epi32(a, b);
     fn sub_i(a: I, b: I) -> I = _mm512_sub_epi32(a, b);
     fn mul_i(a: I, b: I) -> I = _mm512_mullo_epi32(a, b);
+    fn max_i(a: I, b: I) -> I = _mm512_max_epi32(a, b);
     fn and_i(a: I, b: I) -> I = _mm512_and_si512(a, b);
     fn or_i(a: I, b: I) -> I = _mm512_or_si512(a, b);
     // The immediate forms take a u32 parameter, which N cannot become; with constant counts these compile to

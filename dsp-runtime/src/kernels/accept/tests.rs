@@ -292,6 +292,35 @@ fn set_tokens() {
     }
 }
 
+/// A chain leads from position to position, one token at a time, as long as drafts are wanted. Then the
+/// registers are those of the step that verifies them.
+#[test]
+fn next_draft_leads_through_a_chain() {
+    let next = |draft, registers| {
+        let mut batch = Batch::new(MAX as u32, 1000);
+        batch.advance(small(), Op::NextDraft, &[], &[], &params::NextDraft { draft }, &[registers])
+    };
+    for n_draft in 0..MAX as u32 {
+        let before = StepRegisters::step(50, MAX as u32)
+            .with(Register::DraftMax, MAX as u32 - 1)
+            .with(Register::NDraft, n_draft)
+            .with(Register::NCommit, 3);
+        let mut registers = before;
+        for draft in 0..n_draft {
+            registers = next(draft, registers).unwrap()[0];
+            assert_eq!(registers, before.with(Register::NPast, 50 + draft).with(Register::NTokens, 1));
+        }
+        let verified = before.with(Register::NTokens, 1 + n_draft);
+        assert_eq!(next(n_draft, registers), Ok(vec![verified]), "{n_draft} drafts");
+    }
+    let bad = |register: Register| Err(Fault::new(ErrorCode::BadRegister, register.wire()));
+    let lost = |fault: Fault| Fault::new(fault.code, fault.detail);
+    let registers = |past| StepRegisters::step(past, 1);
+    assert_eq!(next(5, registers(3)).map_err(lost), bad(Register::NPast));
+    let endless = registers(u32::MAX).with(Register::NDraft, 2);
+    assert_eq!(next(1, endless).map_err(lost), bad(Register::NPast));
+}
+
 /// A round moves its own rows, and so those of all behind it.
 #[test]
 fn accept_takes_one_sequence() {

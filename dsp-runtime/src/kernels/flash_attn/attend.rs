@@ -3,11 +3,12 @@
 use hexflash_abi::Fault;
 use hexflash_abi::op::params::FlashAttn;
 
-use super::format::{Format, Place, Sums, rotate};
-use super::tile::SoftmaxRow;
-use super::{AttendLayout, MAX_ROWS, TILE, cache_position};
+use super::format::{Format, Place};
+use super::split::Found;
+use super::tile::SeenByRows;
+use super::{AttendLayout, MAX_ROWS, SPLIT, TILE, cache_position, state};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::step::{Cursor, Span, units};
@@ -16,7 +17,7 @@ use crate::step::{Cursor, Span, units};
 pub(super) struct Attend<'s> {
     pub q: View,
     /// What keys are multiplied with: q, or y where keys are rotated. There a query waits, rotated, in its
-    /// own row of y, which is written when the row is done.
+    /// own row of y, which is written when nobody needs it any more.
     pub queries: View,
     pub k_cache: View,
     pub v_cache: View,
@@ -34,6 +35,9 @@ pub(super) struct Attend<'s> {
     /// the group.
     pub rows: usize,
     pub stage: AttendLayout,
+    /// If a unit is one split of the keys: how many any row has, at most. What units find is left in the
+    /// shared part of VTCM. (If not, a unit is all splits, and writes its rows of y.)
+    pub splits: Option<usize>,
 }
 
 /// A block of query rows of a kv head, and the positions that any of them may see.
@@ -44,8 +48,10 @@ pub(super) struct Unit<'s> {
     pub batch: usize,
     /// Where the caches have the batch of this slot.
     entry: usize,
+    /// The split, if it is one of those of its span.
+    split: usize,
     /// First row.
-    first: usize,
+    pub first: usize,
     pub rows: usize,
     pub from: usize,
     pub to: usize,
@@ -91,7 +97,7 @@ impl Kernel for Attend<'_> {
         let wide = base.wrapping_add(2 * slot);
         let rows = wide.wrapping_add(self.stage.wide).cast();
         let places = AttendMemory { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
-        let mut weights = [SoftmaxRow::NONE; MAX_ROWS];
+        let mut seen: SeenByRows = [(0, 0); MAX_ROWS];
 
         let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
         let mut unit = self.unit(&mut cursor, first);
@@ -100,9 +106,8 @@ impl Kernel for Attend<'_> {
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
         let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
         // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
-        // rows (the assertion above), of which a unit has no more. `claim` gave the unit to this worker
-        // alone.
-        unsafe { self.clear::<H>(places, &unit) };
+        // rows (the assertion above), of which a unit has no more.
+        unsafe { self.clear::<H>(places, &unit, true) };
         loop {
             // What follows: the unit's next tile, or the first one of another unit.
             let ends = (tile + 1) * TILE >= unit.to;
@@ -117,26 +122,26 @@ impl Kernel for Attend<'_> {
             // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
             // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of K to this
             // slot was waited for above.
-            unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut weights) };
+            unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut seen) };
             worker.dma.wait(tickets[1])?;
             // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
             // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
             // slot was waited for above.
-            unsafe { self.accumulate::<H>(places, slot, &unit, tile, &weights) };
-            if ends {
+            unsafe { self.accumulate::<H>(places, slot, &unit, tile, &seen) };
+            let split_ends = ends || ((tile + 1) * TILE).is_multiple_of(SPLIT);
+            if split_ends {
                 // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
                 // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave this
-                // unit, and with it its rows of y, to this worker alone.
-                unsafe { self.finish::<H>(places, &unit) };
+                // unit, and with it its rows of y or its places for what it finds, to this worker alone.
+                unsafe { self.close_split::<H>(worker, places, &unit, ends) };
             }
             let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
             (unit, tile) = after;
             (tickets, slot) = (transfers, slot ^ 1);
-            if ends {
+            if split_ends {
                 // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-                // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave the unit
-                // to this worker alone.
-                unsafe { self.clear::<H>(places, &unit) };
+                // `self.rows` rows (the assertion above), of which a unit has no more.
+                unsafe { self.clear::<H>(places, &unit, ends) };
             }
         }
     }
@@ -149,22 +154,28 @@ impl<'s> Attend<'s> {
     }
 
     fn units_of_span(&self, span: &Span) -> usize {
-        self.blocks(span) * self.k_cache.ne[2] * self.q.ne[3]
+        let splits = if self.splits.is_some() { self.splits_of(span).len() } else { 1 };
+        self.blocks(span) * self.k_cache.ne[2] * self.q.ne[3] * splits
     }
 
     /// Unit number `u`: of a span, late tokens, which see most, come first.
     fn unit(&self, cursor: &mut Cursor<'s>, u: usize) -> Unit<'s> {
         let (span, u) = cursor.seek(u, |span| self.units_of_span(span));
-        let (heads, batches) = (self.k_cache.ne[2], self.q.ne[3]);
-        let block = self.blocks(span) - 1 - u / (heads * batches);
+        let (heads, batches, blocks) = (self.k_cache.ne[2], self.q.ne[3], self.blocks(span));
+        let (split, u) = (u / (heads * batches * blocks), u % (heads * batches * blocks));
+        let block = blocks - 1 - u / (heads * batches);
         let first = block * self.rows;
         let rows = (span.rows * self.group - first).min(self.rows);
         let batch = u / heads % batches;
         let entry = span.entry(batch, batches);
-        let unit = Unit { span, kv_head: u % heads, batch, entry, first, rows, from: 0, to: 0 };
+        let unit = Unit { span, kv_head: u % heads, batch, entry, split, first, rows, from: 0, to: 0 };
         // Both ends of what a token sees grow with the token; every token sees itself.
         let (from, to) = (self.query(&unit, 0).from, self.query(&unit, rows - 1).to);
-        Unit { from, to, ..unit }
+        if self.splits.is_none() {
+            return Unit { from, to, ..unit };
+        }
+        let start = (self.splits_of(span).start + split) * SPLIT;
+        Unit { from: from.max(start), to: to.min(start + SPLIT), ..unit }
     }
 
     /// Row `i` of a unit.
@@ -214,91 +225,103 @@ impl<'s> Attend<'s> {
         [k, unsafe { worker.dma.push(transfer) }]
     }
 
-    /// State of row `i`: the maximum, then the sums, then the accumulators.
+    /// Vector `part` of the state of row `i`: see [`state`].
     #[inline(always)]
-    pub(super) fn state(&self, places: AttendMemory, i: usize) -> *mut f32 {
-        places.rows.wrapping_add(i * self.stage.row / 4)
+    pub(super) fn state(&self, places: AttendMemory, i: usize, part: usize) -> *mut f32 {
+        places.rows.wrapping_add(i * self.stage.row / 4 + part * LANES)
     }
 
-    /// Starts the unit's rows: nothing seen, and queries rotated where keys are.
+    /// What was found in the split at hand for row `i`.
+    #[inline(always)]
+    fn found(&self, places: AttendMemory, i: usize) -> Found {
+        Found { first: self.state(places, i, state::FOUND), v_vectors: self.stage.v_vectors }
+    }
+
+    /// What was found in all splits so far for row `i`.
+    #[inline(always)]
+    fn total(&self, places: AttendMemory, i: usize) -> Found {
+        self.found(places, i).next()
+    }
+
+    /// Nothing found yet in the next split; and if the unit is new, in any.
     ///
     /// # Safety
-    /// 1. The places are the worker's own and have room for the unit's rows.
-    /// 2. This worker alone has claimed the unit.
+    /// The places are the worker's own and have room for the unit's rows.
     #[inline(always)]
-    unsafe fn clear<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>) {
+    unsafe fn clear<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>, new: bool) {
         for i in 0..unit.rows {
-            let state = self.state(places, i);
-            // SAFETY: the state of each of the unit's rows has `2 + v_vectors` vectors in the worker's own
-            // places (the caller's contract, point 1).
+            // SAFETY: the state of each of the unit's rows lies in the worker's own places (the caller's
+            // contract), with room for both (`AttendLayout::row`).
             unsafe {
-                H::store(state, H::splat(f32::NEG_INFINITY));
-                for v in 1..2 + self.stage.v_vectors {
-                    H::store(state.add(v * LANES), H::splat(0.0));
-                }
-            }
-        }
-        if self.keys.rotates() {
-            for i in 0..unit.rows {
-                let query = self.query(unit, i);
-                let at = [query.head, query.token, unit.batch];
-                let q = self.q.row(at);
-                // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
-                // contract, point 2). Rotated rows are whole vectors and not longer than those of y (the
-                // shape rule).
-                unsafe {
-                    let mut waiting = self.y.part_mut(at, 0, q.len());
-                    waiting.copy::<H>(q);
-                    rotate::<H>(waiting.as_mut_ptr(), q.len());
+                self.found(places, i).clear::<H>();
+                if new {
+                    self.total(places, i).clear::<H>();
                 }
             }
         }
     }
 
-    /// Divides the unit's rows by their sums, sinks included, and writes them.
+    /// Adds what was found in a split to that of the unit's other splits, and writes the result if it was the
+    /// last; or leaves it for [`PutTogether`](super::split::PutTogether).
     ///
     /// # Safety
     /// 1. The places are the worker's own and have room for the unit's rows.
     /// 2. This worker alone has claimed the unit.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(&self, places: AttendMemory, unit: &Unit<'_>) {
+    unsafe fn close_split<H: Hvx>(
+        &self,
+        worker: &Worker<'_>,
+        places: AttendMemory,
+        unit: &Unit<'_>,
+        ends: bool,
+    ) {
         for i in 0..unit.rows {
-            let (query, state) = (self.query(unit, i), self.state(places, i));
-            // SAFETY: the state of row `i` of the unit begins with two vectors, the maximum and the sums, in
-            // the worker's own places (the caller's contract, point 1).
-            let (highest, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
-            let sum = H::splat(H::sum(sums));
-            let top = H::max_lane(highest);
-            if top == f32::INFINITY {
-                // A score was not finite. Where there is NaN the sum is NaN by now; where there is none it is
-                // a number.
-                // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
-                // contract, point 2).
-                let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.batch]) };
-                for j in 0..y.len() {
-                    y.set(j, f32::NAN);
-                }
+            let (query, found) = (self.query(unit, i), self.found(places, i));
+            if let Some(splits) = self.splits {
+                let place = self.place_of(worker, &query, unit.batch, splits, unit.split);
+                // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1).
+                // The place is this row's and this split's, which no other unit has (point 2).
+                unsafe { place.copy::<H>(found) };
                 continue;
             }
-            let factor = if top == f32::NEG_INFINITY {
-                // Nothing seen: the accumulators are zero.
-                H::splat(0.0)
-            } else if let Some(sinks) = &self.sinks {
-                let sink = H::splat(sinks.row([0; 3]).get(query.head));
-                let top = H::max(sink, highest);
-                let shrink = math::exp::<H>(H::sub(highest, top));
-                H::div(shrink, H::add(H::mul(sum, shrink), math::exp::<H>(H::sub(sink, top))))
-            } else {
-                H::div(H::splat(1.0), sum)
-            };
-            // SAFETY: this worker alone has claimed the unit, and with it this row of y (the caller's
-            // contract, point 2).
-            let mut y = unsafe { self.y.row_mut([query.head, query.token, unit.batch]) };
-            let sums = Sums { first: state.wrapping_add(2 * LANES), vectors: self.stage.v_vectors };
-            // SAFETY: behind the maximum and the sums, the state of row `i` has `v_vectors` vectors of
-            // accumulators in the worker's own places (the caller's contract, point 1), as many as a value of
-            // the length of y has. They are cleared before the next unit.
-            unsafe { self.values.finish::<H>(sums, factor, &mut y) };
+            let total = self.total(places, i);
+            // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1).
+            unsafe { total.add::<H>(found) };
+            if ends {
+                // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1),
+                // and this worker alone has claimed the unit, and with it this row of y (point 2).
+                unsafe { self.finish::<H>(total, [query.head, query.token, unit.batch]) };
+            }
         }
+    }
+
+    /// The splits of the keys that rows of a span see.
+    pub(super) fn splits_of(&self, span: &Span) -> core::ops::Range<usize> {
+        let from = if self.params.window == 0 {
+            0
+        } else {
+            (span.n_past + 1).saturating_sub(self.params.window as usize)
+        };
+        from / SPLIT..span.end().div_ceil(SPLIT)
+    }
+
+    /// Where what is found for a row in split number `split` of those of its span waits in shared VTCM.
+    ///
+    /// # Panics
+    /// If there is no such place, which `run` has made sure of.
+    #[inline(always)]
+    pub(super) fn place_of(
+        &self,
+        worker: &Worker<'_>,
+        query: &Query,
+        batch: usize,
+        splits: usize,
+        split: usize,
+    ) -> Found {
+        let (base, bytes) = worker.shared_vtcm();
+        let row = (batch * self.y.ne[2] + query.token) * self.y.ne[1] + query.head;
+        let at = (row * splits + split) * self.stage.found();
+        assert!(split < splits && at + self.stage.found() <= bytes);
+        Found { first: base.get().wrapping_add(at).cast(), v_vectors: self.stage.v_vectors }
     }
 }

@@ -18,11 +18,12 @@
 //! while infinity takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows
 //! no NaN would go on with a number.
 //!
-//! Order of operations of one query, whatever else is in the step: positions in tiles of 32 aligned to
-//! multiples of 32, from the first visible one up; within a tile, q.k over d from 0 up, then what the format
-//! adds; one running maximum per query; the sum of exponentials per lane, folded at the end; values by
-//! position from low to high. Tiles in which it sees nothing do not touch it. So a query's result depends on
-//! its own keys only.
+//! Order of operations of one query, whatever else is in the step: positions in splits of 256 and tiles of
+//! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over d from 0 up,
+//! then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the
+//! end; values by position from low to high; splits from low to high. Tiles and splits in which it sees
+//! nothing do not touch it. So a query's result depends on its own keys only, and it is the same whether a
+//! worker does all splits or one (flash decoding).
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
@@ -32,12 +33,17 @@
 //! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or
 //!   NaN, which a product with it may not show; a unit is a (span, kv head, batch), because neighbours share
 //!   words.
-//! * `attend`: a unit is a (span, kv head, batch, block of query rows). The tiles of K and V come to VTCM by
-//!   DMA, double buffered, and each serves all rows of the unit: the H/Hk heads of several tokens.
+//! * `attend`: a unit is a (span, kv head, batch, block of query rows), and where that is too few for all
+//!   workers, one split of it. The tiles of K and V come to VTCM by DMA, double buffered, and each serves all
+//!   rows of the unit: the H/Hk heads of several tokens.
+//! * `split`: puts together what was found in splits, and writes the result.
+//! * `rotated`: rotates queries where keys are.
 
 mod append;
 mod attend;
 mod format;
+mod rotated;
+mod split;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -49,13 +55,36 @@ use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 use self::format::Format;
 use super::{Damage, OpRun};
 use crate::plan::{OpShapes, Resources};
+use crate::pool::Kernel;
 use crate::vtcm::VtcmPlan;
 
 /// Positions of a tile.
 const TILE: usize = hexflash_abi::dtype::TILE_ROWS;
 
-/// Most query rows of a unit: what a worker's stack holds the weights of.
+/// Most query rows of a unit.
 const MAX_ROWS: usize = 32;
+
+/// Positions of a split: what is found in it is found by itself, and then put together, split by split. Long
+/// enough that putting together takes little, short enough that a thousand keys keep four workers busy.
+const SPLIT: usize = 256;
+const _: () = assert!(SPLIT.is_multiple_of(TILE));
+
+/// What a row of a unit keeps, in vectors. From the highest score on this is what was found in a split; what
+/// was found in all splits so far follows, in the same order.
+mod state {
+    /// exp(x - highest) in the tile at hand, lane by lane.
+    pub const WEIGHTS: usize = 0;
+    /// What the tile at hand makes of sums so far, in all lanes.
+    pub const SHRINK: usize = 1;
+    /// The highest score, in all lanes.
+    pub const HIGHEST: usize = 2;
+    /// Sums of exp(x - highest), lane by lane.
+    pub const SUMS: usize = 3;
+    /// Sums of values.
+    pub const VALUES: usize = 4;
+    /// Vectors before what was found.
+    pub const FOUND: usize = HIGHEST;
+}
 
 /// Where caches of `n` positions have a position: KV rings start again at their end.
 #[inline(always)]
@@ -87,14 +116,18 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         let append = append::Append { k, v, k_cache, v_cache, keys, values, spans, damage: &damage };
         run.pool.run(&append, run.plan.vtcm)?;
     }
+    if keys.rotates() {
+        run.pool.run(&rotated::RotateQueries { q, rotated: y }, run.plan.vtcm)?;
+    }
     let stage = AttendLayout::new(d, dv, keys, values);
     let group = heads / kv_heads;
     let causal = params.visibility == Visibility::Causal.wire();
     // Enough units for all workers, but the heads of a group together.
-    let blocks = run.pool.workers().div_ceil(kv_heads * batches * spans.len());
+    let (workers, few) = (run.pool.workers(), kv_heads * batches * spans.len());
     let longest = spans.iter().map(|span| span.rows).max().unwrap_or(0);
-    let rows = (longest * group).div_ceil(blocks).max(group).min(stage.rows(run.plan.vtcm.own));
-    let kernel = attend::Attend {
+    let most = stage.rows(run.plan.vtcm.own);
+    let rows = (longest * group).div_ceil(workers.div_ceil(few)).max(group).min(most).max(1);
+    let mut kernel = attend::Attend {
         q,
         queries: if keys.rotates() { y } else { q },
         k_cache,
@@ -108,10 +141,22 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         causal,
         spans,
         group,
-        rows: rows.max(1),
+        rows,
         stage,
+        splits: None,
     };
-    run.pool.run(&kernel, run.plan.vtcm)?;
+    // Few rows, and so too few units: one for every split, if there is room for what they find. A unit then
+    // has all rows of its span, so that there is a split for each between the first and the last.
+    let splits = spans.iter().map(|span| kernel.splits_of(span).len()).max().unwrap_or(0);
+    let room = run.plan.vtcm.shared / stage.found();
+    let together = longest * group <= most;
+    if together && splits > 1 && kernel.units() < workers && heads * y.ne[2] * batches * splits <= room {
+        (kernel.rows, kernel.splits) = (longest * group, Some(splits));
+        run.pool.run(&kernel, run.plan.vtcm)?;
+        run.pool.run(&split::PutTogether { attend: &kernel, splits }, run.plan.vtcm)?;
+    } else {
+        run.pool.run(&kernel, run.plan.vtcm)?;
+    }
     damage.outcome()
 }
 
@@ -132,24 +177,34 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     damage.outcome()
 }
 
-/// Two tiles of K and V, one of either as f32, and accumulators for as many query rows as fit.
+/// Two tiles of K and V, one of either as f32, and state for as many query rows as fit; and room for what is
+/// found in splits, if steps of few rows may have several.
 ///
 /// # Errors
 /// [`ErrorCode::Internal`] for types that validation excludes.
 pub fn plan(shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
-    let cache = |operand| {
-        let (t, dtype) = shapes.optional(operand).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-        Ok((t.ne[0] as usize, Format::of(dtype)?))
-    };
-    let ((d, keys), (dv, values)) = (cache(abi::K_CACHE)?, cache(abi::V_CACHE)?);
-    let stage = AttendLayout::new(d, dv, keys, values);
+    let operand = |operand| shapes.optional(operand).ok_or(Fault::new(ErrorCode::Internal, line!()));
+    let ((q, _), (k_cache, k_type), (v_cache, v_type)) =
+        (operand(abi::Q)?, operand(abi::K_CACHE)?, operand(abi::V_CACHE)?);
+    let (d, dv) = (k_cache.ne[0] as usize, v_cache.ne[0] as usize);
+    let stage = AttendLayout::new(d, dv, Format::of(k_type)?, Format::of(v_type)?);
     let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let mut rows = MAX_ROWS;
     while rows > 1 && plan(rows).fit(workers, vtcm_bytes).is_err() {
         rows /= 2;
     }
-    Ok(plan(rows))
+    let [_, heads, tokens, batches] = q.ne.map(|n| n as usize);
+    let group = heads / (k_cache.ne[2] as usize).max(1);
+    let splits = (v_cache.ne[1] as usize).div_ceil(SPLIT);
+    let few = tokens.min(MAX_ROWS / group.max(1)).saturating_mul(heads).saturating_mul(batches);
+    let found = if splits > 1 { few.saturating_mul(splits).saturating_mul(stage.found()) } else { 0 };
+    Ok(plan(rows).with_shared(found, workers, vtcm_bytes))
+}
+
+/// Vectors of what is found for a row whose values have `v_vectors`.
+const fn found_vectors(v_vectors: usize) -> usize {
+    state::VALUES - state::FOUND + v_vectors
 }
 
 /// How a worker uses its VTCM: slot 0, slot 1, the widened tile, then the query rows. All in whole vectors.
@@ -163,7 +218,7 @@ struct AttendLayout {
     v_vectors: usize,
     /// Bytes of a K or V tile widened to f32.
     wide: usize,
-    /// Bytes of a query row's state: running maximum, sum, accumulators.
+    /// Bytes of a query row's state: see [`state`].
     row: usize,
 }
 
@@ -175,8 +230,13 @@ impl AttendLayout {
             v_tile: values.value_tile(dv),
             v_vectors,
             wide: format::wide_keys(d).max(TILE * v_vectors * VECTOR_BYTES),
-            row: (2 + v_vectors) * VECTOR_BYTES,
+            row: (state::FOUND + 2 * found_vectors(v_vectors)) * VECTOR_BYTES,
         }
+    }
+
+    /// Bytes of what is found for a row: the highest score, sums, sums of values.
+    const fn found(self) -> usize {
+        found_vectors(self.v_vectors) * VECTOR_BYTES
     }
 
     const fn slot(self) -> usize {

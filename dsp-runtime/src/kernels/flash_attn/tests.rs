@@ -363,6 +363,24 @@ fn grouping_does_not_matter() {
     }
 }
 
+/// A long context has splits, which one worker does or several: a step of few rows has a unit for each.
+#[test]
+fn splits_give_the_same_bits_to_whoever_does_them() {
+    for (kv_heads, group) in [(1, 4), (2, 1)] {
+        for (n_past, window) in [(254, 0), (255, 0), (300, 0), (700, 0), (700, 300), (510, 2)] {
+            for visibility in [Visibility::Causal, Visibility::Block] {
+                let case = Case { kv_heads, group, n_past, window, visibility, tokens: 3, ..CASE };
+                let case = Case { sinks: n_past == 300, ..case };
+                let at_once = everywhere(|setup| case.run(setup, &[3]));
+                assert!(nmse(&at_once, &case.expected()) <= 1e-10, "{case:?}");
+                if visibility == Visibility::Causal {
+                    assert_eq!(everywhere(|setup| case.run(setup, &[1, 1, 1])), at_once, "{case:?}");
+                }
+            }
+        }
+    }
+}
+
 /// A ring gives the bits of a cache that holds the whole context, wherever in it a step begins.
 #[test]
 fn rings_give_the_bits_of_whole_caches() {

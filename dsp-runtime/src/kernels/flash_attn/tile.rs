@@ -3,27 +3,19 @@
 use half::f16;
 
 use super::attend::{Attend, AttendMemory, Query, Unit};
-use super::{MAX_ROWS, TILE};
+use super::format::{Halves, Pairs, Wide};
+use super::{MAX_ROWS, TILE, state};
 use crate::hvx::{Hvx, LANES, math};
 use crate::kernels::INDEX;
 use crate::memory::View;
 
 const _: () = assert!(TILE == LANES);
 
-/// What a row adds from a tile: exp(x - maximum) by lane, for lanes `from..to`, after shrinking what it had.
-#[derive(Clone, Copy)]
-#[repr(C, align(128))]
-pub(super) struct SoftmaxRow {
-    p: [f32; LANES],
-    shrink: f32,
-    from: usize,
-    to: usize,
-}
+/// Lanes of a tile that a row of a unit sees, and so has weights for.
+pub(super) type Seen = (usize, usize);
 
-impl SoftmaxRow {
-    /// Nothing.
-    pub const NONE: Self = Self { p: [0.0; LANES], shrink: 0.0, from: 0, to: 0 };
-}
+/// Those of all rows of a unit.
+pub(super) type SeenByRows = [Seen; MAX_ROWS];
 
 /// The mask of one token in a tile, kept while the heads that share it pass by.
 struct MaskTile {
@@ -46,108 +38,190 @@ impl Attend<'_> {
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        weights: &mut [SoftmaxRow; MAX_ROWS],
+        seen: &mut SeenByRows,
     ) {
-        let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
+        let staged = places.slots[slot];
+        if self.keys.is_read_as_staged::<H>() {
+            // SAFETY: the contract is the caller's, and the slot holds the tile of K, a vector of f16 per
+            // pair of dimensions.
+            unsafe { self.weigh_rows::<H, Halves>(places, Halves(staged), staged, unit, tile, seen) };
+            return;
+        }
         // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1),
-        // and in whole vectors.
-        unsafe { self.keys.widen_keys::<H>(places.slots[slot], places.wide, self.q.ne[0]) };
+        // and in whole vectors. That makes a vector of floats of each dimension.
+        unsafe {
+            self.keys.widen_keys::<H>(staged, places.wide, self.q.ne[0]);
+            self.weigh_rows::<H, Wide>(places, Wide(places.wide), staged, unit, tile, seen);
+        }
+    }
+
+    /// [`weigh`](Self::weigh) with keys as products read them.
+    ///
+    /// # Safety
+    /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
+    /// 2. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
+    #[inline(always)]
+    unsafe fn weigh_rows<H: Hvx, K: Pairs<H>>(
+        &self,
+        places: AttendMemory,
+        keys: K,
+        staged: *const u8,
+        unit: &Unit<'_>,
+        tile: usize,
+        seen: &mut SeenByRows,
+    ) {
+        let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
         let mut i = 0;
         while i < unit.rows {
-            // SAFETY: the places are the worker's own (the caller's contract, point 1), the tile of K was
-            // widened above, a vector per k, and each call takes rows below `unit.rows`.
+            // SAFETY: the contract is the caller's, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
-                    self.score::<H, 4>(places, slot, unit, tile, i, &mut mask, weights);
+                    let x = self.scores::<H, K, 4>(keys, staged, unit, i);
+                    self.soften::<H, 4>(places, unit, tile, i, x, &mut mask, seen);
                     i += 4;
                 } else if i + 2 <= unit.rows {
-                    self.score::<H, 2>(places, slot, unit, tile, i, &mut mask, weights);
+                    let x = self.scores::<H, K, 2>(keys, staged, unit, i);
+                    self.soften::<H, 2>(places, unit, tile, i, x, &mut mask, seen);
                     i += 2;
                 } else {
-                    self.score::<H, 1>(places, slot, unit, tile, i, &mut mask, weights);
+                    let x = self.scores::<H, K, 1>(keys, staged, unit, i);
+                    self.soften::<H, 1>(places, unit, tile, i, x, &mut mask, seen);
                     i += 1;
                 }
             }
         }
     }
 
-    /// Scores of R rows from row `i`: q.k over d from 0 up, positions in lanes, then what the format adds.
+    /// q.k of R rows from row `i`: over d from 0 up, positions in lanes, then what the format adds.
+    ///
+    /// # Safety
+    /// 1. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
+    /// 2. Rows `i..i + R` are the unit's.
+    #[inline(always)]
+    unsafe fn scores<H: Hvx, K: Pairs<H>, const R: usize>(
+        &self,
+        keys: K,
+        staged: *const u8,
+        unit: &Unit<'_>,
+        i: usize,
+    ) -> [H::F; R] {
+        let d = self.q.ne[0];
+        let mut rows = [self.queries.row([0; 3]); R];
+        for (r, row) in rows.iter_mut().enumerate() {
+            let query = self.query(unit, i + r);
+            *row = self.queries.row([query.head, query.token, unit.batch]).part(0, d);
+        }
+        let mut x = [H::zero_q(); R];
+        for v in 0..rows[0].vectors() {
+            let mut q = [H::lanes(H::splat(0.0)); R];
+            for (q, row) in q.iter_mut().zip(&rows) {
+                *q = H::lanes(row.vector::<H>(v));
+            }
+            let (first, n) = (v * LANES / 2, d - v * LANES);
+            // Whole vectors apart: their loop has no conditions.
+            if n >= LANES {
+                for i in 0..LANES / 2 {
+                    // SAFETY: `32 v + 2 i` is a dimension, because 32 are left (the caller's contract, point
+                    // 1).
+                    add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, true);
+                }
+                continue;
+            }
+            for i in 0..n.div_ceil(2) {
+                // SAFETY: `32 v + 2 i` is a dimension, because `n` are left (the caller's contract, point 1).
+                add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, 2 * i + 1 < n);
+            }
+        }
+        let mut scores = [H::splat(0.0); R];
+        for (score, x) in scores.iter_mut().zip(x) {
+            *score = H::float(x);
+        }
+        H::settle();
+        // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
+        unsafe { self.keys.complete_scores::<H, R>(staged, d, &mut scores) };
+        scores
+    }
+
+    /// Weights of R rows from row `i` in a tile, from their q.k.
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
-    /// 2. The slot holds the tile of K, and `places.wide` the same, widened.
-    /// 3. Rows `i..i + R` are the unit's.
+    /// 2. Rows `i..i + R` are the unit's.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // Those of `weigh`, and the rows.
-    unsafe fn score<H: Hvx, const R: usize>(
+    unsafe fn soften<H: Hvx, const R: usize>(
         &self,
         places: AttendMemory,
-        slot: usize,
         unit: &Unit<'_>,
         tile: usize,
         i: usize,
+        mut x: [H::F; R],
         mask: &mut MaskTile,
-        weights: &mut [SoftmaxRow; MAX_ROWS],
+        seen: &mut SeenByRows,
     ) {
-        let d = self.q.ne[0];
-        let mut queries = [self.query(unit, i); R];
-        // Exactly d floats, so that the loop needs no bounds checks.
-        let mut rows = [self.queries.row([queries[0].head, queries[0].token, unit.batch]); R];
-        for r in 0..R {
-            queries[r] = self.query(unit, i + r);
-            rows[r] = self.queries.row([queries[r].head, queries[r].token, unit.batch]).part(0, d);
+        for (r, x) in x.iter_mut().enumerate() {
+            (*x, seen[i + r]) = self.hide::<H>(&self.query(unit, i + r), unit.batch, tile, *x, mask);
         }
-        let mut x = [H::splat(0.0); R];
-        for k in 0..d {
-            // SAFETY: `wide` holds the widened tile, a vector for each k below `d` (the caller's contract,
-            // point 2).
-            let keys = unsafe { H::load(places.wide.wrapping_add(k * LANES)) };
-            for r in 0..R {
-                x[r] = H::add(x[r], H::mul(keys, H::splat(rows[r].get(k))));
-            }
-        }
-        // SAFETY: the slot holds the tile of K, as its format stages it (the caller's contract, point 2).
-        unsafe { self.keys.complete_scores::<H, R>(places.slots[slot], d, &mut x) };
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+        let lane = unsafe { H::load(INDEX.as_ptr()) };
+        // What every row's sums shrink by, in lanes: exp takes as long for one number as for 32.
+        let (mut now, mut lower) = ([H::splat(0.0); R], H::splat(0.0));
         for r in 0..R {
-            let state = self.state(places, i + r);
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
-            // contract, points 1 and 3).
-            unsafe { self.weigh_row::<H>(&queries[r], unit, tile, x[r], mask, state, &mut weights[i + r]) };
+            // contract).
+            let before = unsafe { H::load(self.state(places, i + r, state::HIGHEST)) };
+            now[r] = H::max(H::max_all(x[r]), before);
+            let less = H::sub(before, now[r]);
+            lower = if r == 0 { less } else { H::select_gt(lane, H::splat(r as f32 - 0.5), less, lower) };
+        }
+        let shrink = H::lanes(math::exp::<H>(lower));
+        let mut p = [H::splat(0.0); R];
+        for r in 0..R {
+            p[r] = math::exp::<H>(H::sub(x[r], now[r]));
+        }
+        for r in 0..R {
+            let (from, to) = seen[i + r];
+            if from == to {
+                continue;
+            }
+            let shrink = H::lane(&shrink, r);
+            let at = |part| self.state(places, i + r, part);
+            // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
+            // contract), with these vectors (`AttendLayout::row`).
+            unsafe {
+                H::store(at(state::HIGHEST), now[r]);
+                H::store(at(state::SUMS), H::add(H::mul(H::load(at(state::SUMS)), shrink), p[r]));
+                H::store(at(state::WEIGHTS), p[r]);
+                H::store(at(state::SHRINK), shrink);
+            }
         }
     }
 
-    /// A row's weights in a tile, from its q.k.
-    ///
-    /// # Safety
-    /// `state` is the row's state, at least two vectors in the worker's own VTCM.
+    /// Scores of a row in a tile, from its q.k: -infinity in lanes that it does not see; and which it sees.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // One row's everything; a struct for one call says no more.
-    unsafe fn weigh_row<H: Hvx>(
+    fn hide<H: Hvx>(
         &self,
         query: &Query,
-        unit: &Unit<'_>,
+        batch: usize,
         tile: usize,
         x: H::F,
         mask: &mut MaskTile,
-        state: *mut f32,
-        weights: &mut SoftmaxRow,
-    ) {
+    ) -> (H::F, Seen) {
         let start = tile * TILE;
         let within = |p: usize| p.clamp(start, start + TILE) - start;
         let (from, to) = (within(query.from), within(query.to));
-        (weights.from, weights.to) = (0, 0);
-        if from == to {
-            return;
-        }
         let hidden = H::splat(f32::NEG_INFINITY);
+        if from == to {
+            return (hidden, (0, 0));
+        }
         let mut x = H::mul(x, H::splat(self.params.scale));
         if self.params.softcap > 0.0 {
             let cap = H::splat(self.params.softcap);
             x = or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
         if let Some(view) = &self.mask {
-            mask.read(view, query, unit.batch, start, (from, to));
+            mask.read(view, query, batch, start, (from, to));
             // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
             let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
@@ -156,30 +230,15 @@ impl Attend<'_> {
         } else {
             x = or_infinity::<H>(x, x);
         }
-        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-        let lane = unsafe { H::load(INDEX.as_ptr()) };
-        x = H::select_gt(H::splat(to as f32), lane, x, hidden);
-        x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
-        let highest = H::max_lane(x);
-        if highest == f32::NEG_INFINITY {
-            return;
+        if to - from < TILE {
+            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+            let lane = unsafe { H::load(INDEX.as_ptr()) };
+            x = H::select_gt(H::splat(to as f32), lane, x, hidden);
+            x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
         }
-        // SAFETY: `state` is a row's state in the worker's own VTCM (the caller's contract), which begins
-        // with two vectors: the maximum and the sums.
-        let (before, sums) = unsafe { (H::load(state), H::load(state.add(LANES))) };
-        let now = H::max(H::splat(highest), before);
-        let shrink = math::exp::<H>(H::sub(before, now));
-        let p = math::exp::<H>(H::sub(x, now));
-        // SAFETY: `state` is a row's state in the worker's own VTCM (the caller's contract), which begins
-        // with two vectors. `weights.p` is an array of 32 floats, and `weights.shrink` is one float, of which
-        // one is stored.
-        unsafe {
-            H::store(state, now);
-            H::store(state.add(LANES), H::add(H::mul(sums, shrink), p));
-            H::store(weights.p.as_mut_ptr(), p);
-            H::store_n(&raw mut weights.shrink, shrink, 1);
-        }
-        (weights.from, weights.to) = (from, to);
+        // Only a mask hides all that is between.
+        let all_hidden = self.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
+        (x, if all_hidden { (0, 0) } else { (from, to) })
     }
 
     /// ALiBi's slope for a head, as ggml has it; 1 without `max_bias`.
@@ -208,37 +267,142 @@ impl Attend<'_> {
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        weights: &[SoftmaxRow; MAX_ROWS],
+        seen: &SeenByRows,
     ) {
-        let vectors = self.stage.v_vectors;
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
-        let tile = places.slots[slot].wrapping_add(self.stage.k_tile);
+        let staged = places.slots[slot].wrapping_add(self.stage.k_tile).cast_const();
+        if self.values.is_read_as_staged::<H>() {
+            // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
+            // vector per pair.
+            unsafe { self.accumulate_rows::<H, Halves>(places, Halves(staged), unit, seen) };
+            return;
+        }
         // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
         // contract, point 2), and `wide` has room for 32 values as floats (`AttendLayout::wide`); both are
         // the worker's own (point 1), and in whole vectors.
-        unsafe { self.values.widen_values::<H>(tile, places.wide, self.v_cache.ne[0], from, to) };
-        for (i, weights) in weights.iter().enumerate().take(unit.rows) {
-            if weights.from == weights.to {
-                continue;
-            }
-            let sums = self.state(places, i).wrapping_add(2 * LANES);
-            // SAFETY: rows `from..to` of the weights are positions that this row of the unit sees, and all
-            // that the unit sees were widened above, `vectors` each. `sums` are the accumulators of row `i`,
-            // as many vectors, in the worker's own places (the caller's contract, point 1). J divides
-            // `vectors` by the conditions.
-            unsafe {
-                if H::REGISTERS >= 24 && vectors.is_multiple_of(8) {
-                    add_values::<H, 8>(places.wide, vectors, weights, sums);
-                } else if H::REGISTERS >= 8 && vectors.is_multiple_of(4) {
-                    add_values::<H, 4>(places.wide, vectors, weights, sums);
-                } else if vectors.is_multiple_of(2) {
-                    add_values::<H, 2>(places.wide, vectors, weights, sums);
+        unsafe {
+            self.values.widen_values::<H>(staged, places.wide, self.v_cache.ne[0], from, to);
+            self.accumulate_rows::<H, Wide>(places, Wide(places.wide), unit, seen);
+        }
+    }
+
+    /// [`accumulate`](Self::accumulate) with values as products read them: the heads of a token, which see
+    /// the same, together as far as there are registers for their sums.
+    ///
+    /// # Safety
+    /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
+    /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position.
+    #[inline(always)]
+    unsafe fn accumulate_rows<H: Hvx, V: Pairs<H>>(
+        &self,
+        places: AttendMemory,
+        values: V,
+        unit: &Unit<'_>,
+        seen: &SeenByRows,
+    ) {
+        let pairs = self.stage.v_vectors / 2;
+        let (even, quads) = (pairs.is_multiple_of(2), pairs.is_multiple_of(4));
+        let mut i = 0;
+        while i < unit.rows {
+            // A mask may have its own mind for each head, and hides values that are none.
+            let heads = if self.mask.is_some() { 1 } else { self.group - (unit.first + i) % self.group };
+            let heads = heads.min(unit.rows - i);
+            let seen = seen[i];
+            // SAFETY: the rows are the unit's, and all see `seen` of the tile (`heads`); what a unit sees
+            // `values` has (the caller's contract). P divides the pairs by the conditions.
+            i += unsafe {
+                if seen.0 == seen.1 {
+                    heads
+                } else if self.mask.is_some() {
+                    self.add_values::<H, V, 1, 1, true>(places, values, i, seen)
+                } else if H::REGISTERS >= 24 && heads >= 4 && even {
+                    self.add_values::<H, V, 4, 2, false>(places, values, i, seen)
+                } else if H::REGISTERS >= 24 && heads >= 4 {
+                    self.add_values::<H, V, 4, 1, false>(places, values, i, seen)
+                } else if H::REGISTERS >= 24 && heads >= 2 && even {
+                    self.add_values::<H, V, 2, 2, false>(places, values, i, seen)
+                } else if H::REGISTERS >= 24 && quads {
+                    self.add_values::<H, V, 1, 4, false>(places, values, i, seen)
+                } else if H::REGISTERS >= 8 && even {
+                    self.add_values::<H, V, 1, 2, false>(places, values, i, seen)
                 } else {
-                    add_values::<H, 1>(places.wide, vectors, weights, sums);
+                    self.add_values::<H, V, 1, 1, false>(places, values, i, seen)
                 }
+            };
+        }
+    }
+
+    /// sums <- shrink sums + sum over positions, from low to high, of p v, for R rows from row `i` and P
+    /// pairs of vectors at once; R. MASKED: a position with p = 0 adds nothing, whatever it holds.
+    ///
+    /// # Safety
+    /// 1. The places are the worker's own, and rows `i..i + R` the unit's, with weights for `from..to`.
+    /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number.
+    #[inline(always)]
+    unsafe fn add_values<H: Hvx, V: Pairs<H>, const R: usize, const P: usize, const MASKED: bool>(
+        &self,
+        places: AttendMemory,
+        values: V,
+        i: usize,
+        (from, to): Seen,
+    ) -> usize {
+        let pairs = self.stage.v_vectors / 2;
+        let (mut p, mut shrink) = ([H::lanes(H::splat(0.0)); R], [H::splat(0.0); R]);
+        for r in 0..R {
+            // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
+            // contract, point 1), with these vectors (`AttendLayout::row`).
+            unsafe {
+                p[r] = H::lanes(H::load(self.state(places, i + r, state::WEIGHTS)));
+                shrink[r] = H::load(self.state(places, i + r, state::SHRINK));
             }
         }
+        for first in (0..pairs).step_by(P) {
+            let at = |r: usize, j: usize| self.state(places, i + r, state::VALUES + 2 * (first + j));
+            let mut sums = [[[H::zero_q(); 2]; P]; R];
+            for (r, sums) in sums.iter_mut().enumerate() {
+                for (j, sums) in sums.iter_mut().enumerate() {
+                    // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`, because P divides
+                    // them: two vectors of its sums of values (the caller's contract, and
+                    // `AttendLayout::row`).
+                    let before = unsafe { (H::load(at(r, j)), H::load(at(r, j).wrapping_add(LANES))) };
+                    *sums = [H::mul_q(before.0, shrink[r]), H::mul_q(before.1, shrink[r])];
+                }
+            }
+            for position in from..to {
+                // SAFETY: `position` is a lane of the weights, which are 32 floats.
+                let weight = || unsafe { self.state(places, i, state::WEIGHTS).add(position).read() };
+                if MASKED && weight() == 0.0 {
+                    continue;
+                }
+                let mut weights = [H::splat(0.0); R];
+                for (weight, p) in weights.iter_mut().zip(&p) {
+                    // A lane for certain, so that nobody checks.
+                    *weight = H::lane(p, position % LANES);
+                }
+                for j in 0..P {
+                    // SAFETY: `position` is one of `from..to` and `first + j` below `pairs`, because P
+                    // divides them (the caller's contract, point 2).
+                    let (even, odd) = unsafe { values.get(position * pairs + first + j) };
+                    for (sums, &weight) in sums.iter_mut().zip(&weights) {
+                        let [a, b] = sums[j];
+                        sums[j] = [H::add_q(a, H::mul_q(weight, even)), H::add_q(b, H::mul_q(weight, odd))];
+                    }
+                }
+            }
+            for (r, sums) in sums.into_iter().enumerate() {
+                for (j, [even, odd]) in sums.into_iter().enumerate() {
+                    // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`: two vectors of its
+                    // sums of values (the caller's contract, and `AttendLayout::row`).
+                    unsafe {
+                        H::store(at(r, j), H::float(even));
+                        H::store(at(r, j).wrapping_add(LANES), H::float(odd));
+                    }
+                }
+            }
+            H::settle();
+        }
+        R
     }
 }
 
@@ -262,6 +426,23 @@ impl MaskTile {
     }
 }
 
+/// Adds the products of a pair of dimensions, number `i` of q: of both, or of the even one only.
+#[inline(always)]
+fn add_pair<H: Hvx, const R: usize>(
+    x: &mut [H::Q; R],
+    (even, odd): (H::F, H::F),
+    q: &[H::Lanes; R],
+    i: usize,
+    both: bool,
+) {
+    for (x, q) in x.iter_mut().zip(q) {
+        *x = H::add_q(*x, H::mul_q(even, H::lane(q, 2 * i)));
+        if both {
+            *x = H::add_q(*x, H::mul_q(odd, H::lane(q, 2 * i + 1)));
+        }
+    }
+}
+
 /// y where x is finite, else infinity: a maximum passes over NaN, but it keeps infinity, which no sound score
 /// is.
 #[inline(always)]
@@ -270,46 +451,4 @@ fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
     let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
     // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
     H::select_gt(infinity, size, y, infinity)
-}
-
-/// sums <- shrink sums + sum over positions, from low to high, of p v; J vectors of a row at once. A position
-/// with p = 0 adds nothing, whatever it holds.
-///
-/// # Safety
-/// 1. `wide` holds the rows of V at positions `w.from..w.to`, `vectors` vectors each.
-/// 2. `sums` has `vectors` vectors, which nobody else uses.
-/// 3. J divides `vectors`.
-#[inline(always)]
-unsafe fn add_values<H: Hvx, const J: usize>(
-    wide: *const f32,
-    vectors: usize,
-    w: &SoftmaxRow,
-    sums: *mut f32,
-) {
-    let shrink = H::splat(w.shrink);
-    for first in (0..vectors).step_by(J) {
-        let mut sum = [shrink; J];
-        for (j, sum) in sum.iter_mut().enumerate() {
-            // SAFETY: `first + j` is below `vectors`, because J divides it, and `sums` has so many vectors
-            // (the caller's contract, points 2 and 3).
-            *sum = H::mul(unsafe { H::load(sums.add((first + j) * LANES)) }, shrink);
-        }
-        for (position, &p) in w.p.iter().enumerate().take(w.to).skip(w.from) {
-            if p == 0.0 {
-                continue;
-            }
-            let p = H::splat(p);
-            for (j, sum) in sum.iter_mut().enumerate() {
-                // SAFETY: `position` is one of `from..to` and `first + j` is below `vectors`, because J
-                // divides it: a vector of `wide` (the caller's contract, points 1 and 3).
-                let value = unsafe { H::load(wide.add((position * vectors + first + j) * LANES)) };
-                *sum = H::add(*sum, H::mul(p, value));
-            }
-        }
-        for (j, sum) in sum.into_iter().enumerate() {
-            // SAFETY: `first + j` is below `vectors`, because J divides it, and `sums` has so many vectors
-            // (the caller's contract, points 2 and 3).
-            unsafe { H::store(sums.add((first + j) * LANES), sum) };
-        }
-    }
 }

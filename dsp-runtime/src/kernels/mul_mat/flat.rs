@@ -154,7 +154,8 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         let first = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
         let bits = |t: usize| (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
         let (even, odd) = (bits(2 * pair), bits(2 * pair + 1));
-        let even_first = Self::FEW && (R > 1 || Q::BUNDLES == 4);
+        // That multiplies the scales twice, which the compiler makes one of where floats are vectors.
+        let even_first = Self::FEW && (R > 1 || Q::BUNDLES == 4) && !H::COSTLY_FLOATS;
         // SAFETY: this tile is one of the group's four, and each `x` has `block` (the caller's contract).
         let even = unsafe { tile::<Q, H, R, 1>(even.0, even.1, x, block) };
         if even_first {

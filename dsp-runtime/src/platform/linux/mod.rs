@@ -4,7 +4,7 @@
 //! stacks are mappings of their own between guard pages, so that a kernel that leaves them ends the process
 //! rather than going on with wrong bytes.
 
-mod sys;
+pub mod sys;
 
 use core::arch::asm;
 use core::fmt::Write;

@@ -3,16 +3,21 @@
 use core::arch::{asm, global_asm};
 
 /// A system call's number.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-pub(super) enum Call {
+#[allow(missing_docs, reason = "they are Linux's")]
+pub enum Call {
     OpenAt = 56,
     Close = 57,
     Seek = 62,
+    Read = 63,
     Write = 64,
     ExitGroup = 94,
     Futex = 98,
     ClockGettime = 113,
+    SignalAction = 134,
+    Socket = 198,
+    Connect = 203,
     Unmap = 215,
     Map = 222,
     Protect = 226,
@@ -27,10 +32,15 @@ pub(super) const EACCES: Errno = Errno(13);
 /// Not permitted: a shared file sealed against writing.
 pub(super) const EPERM: Errno = Errno(1);
 
+/// Calls the system.
+///
+/// # Errors
+/// The system's reason.
+///
 /// # Safety
 /// As the system call defines for these arguments.
 #[inline]
-pub(super) unsafe fn call(call: Call, a: [u32; 6]) -> Result<u32, Errno> {
+pub unsafe fn call(call: Call, a: [u32; 6]) -> Result<u32, Errno> {
     let result: i32;
     // SAFETY: the call and its arguments are as the system defines (the caller's contract). The system keeps
     // all registers but r0, which is named as the result.
@@ -77,8 +87,8 @@ global_asm!(
 );
 
 unsafe extern "C" {
-    /// See the assembly above. Gives the thread's id or a negative error.
-    pub(super) fn hexflash_clone(
+    /// Starts a thread; see the assembly above. Gives the thread's id or a negative error.
+    pub fn hexflash_clone(
         flags: u32,
         stack: *mut u32,
         set_id: *const u32,

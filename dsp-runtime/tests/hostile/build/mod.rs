@@ -222,6 +222,11 @@ impl<'r> Builder<'r> {
         self.ops.push(desc);
     }
 
+    /// Whether one of the ops so far is of this kind.
+    fn has(&self, op: Op) -> bool {
+        self.ops.iter().any(|desc| desc.opcode == op.wire())
+    }
+
     /// Copies the word at `from` to `to`, both in room `room`: a receipt, if it is the last op.
     pub fn receipt(&mut self, room: usize, from: usize, to: usize) {
         for offset in [from, to] {

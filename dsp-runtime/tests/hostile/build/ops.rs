@@ -169,6 +169,7 @@ impl Builder<'_> {
             Op::CopySlot => self.copy_slot()?,
             Op::Accept => self.accept()?,
             Op::SetTokens => self.set_tokens(),
+            Op::NextDraft => self.next_draft()?,
             Op::Argmax => {
                 let n = self.length() * self.few();
                 let cut = self.random.chance(50);
@@ -367,7 +368,7 @@ impl Builder<'_> {
     /// Few words, so that drafts are kept and generations end.
     fn accept(&mut self) -> Option<()> {
         let t = self.header.max_tokens;
-        if t == 1 {
+        if t == 1 || self.has(Op::NextDraft) {
             return None;
         }
         let words = 1 + self.few();
@@ -391,6 +392,18 @@ impl Builder<'_> {
         };
         let params = params::SetTokens { register: register.wire(), plus: plus as u32 };
         self.op(Op::SetTokens, &[], &[], &params);
+    }
+
+    /// A chain of drafts, or a link of it. What ACCEPT leaves in the registers is anybody's guess, and so
+    /// would be whether the program goes on.
+    fn next_draft(&mut self) -> Option<()> {
+        if self.has(Op::Accept) {
+            return None;
+        }
+        let draft =
+            if self.random.chance(70) { 0 } else { self.random.below(self.header.max_tokens as usize) };
+        self.op(Op::NextDraft, &[], &[], &params::NextDraft { draft: draft as u32 });
+        Some(())
     }
 
     fn flash_attn(&mut self) -> Option<()> {

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use super::prompts::Prompt;
 use super::{Args, plot, table};
 use crate::interrupt::{self, cancel_on_signals};
-use crate::options::SpecType;
+use crate::options::Drafter;
 use crate::progress::Progress;
 use crate::{CliError, print_json};
 use hexflash::device::{CostUnit, DeviceInfo};
@@ -212,6 +212,7 @@ struct Bench<'a> {
     speculative: Engine,
     /// Keeps what it learns of costs from run to run, as in a session; of texts it keeps nothing.
     auto: Speculation,
+    drafter: &'a Drafter,
     model: &'a TextModel,
     limits: Limits,
     args: &'a Args,
@@ -225,10 +226,6 @@ struct Runs {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    let kind = args.drafter.kind()?;
-    if kind == SpecType::None {
-        return Err(CliError::NoDrafter { what: "bench --draft" });
-    }
     if let Some(found @ ..2) = args.n_gen {
         let (allowed, found) = ("at least 2 with --draft".to_owned(), found as u64);
         return Err(CliError::Option { what: "the number of tokens (-n)", allowed, found });
@@ -239,11 +236,15 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = cancel_on_signals();
     let gguf = args.model.open(&cancel)?;
     model::read(&gguf)?;
+    let drafter = args.drafter.find(&gguf)?;
+    if !drafter.drafts() {
+        return Err(CliError::NoDrafter { what: "bench --draft" });
+    }
     let model = &TextModel::read(&gguf)?;
-    let draft = args.drafter.open()?;
+    let draft = drafter.draft.as_ref();
     let options = EngineOptions { speculate: true, ..args.engine.options() };
-    let device = args.device.open_for(&gguf, draft.as_ref(), &options)?;
-    let speculative = args.engine.load(&gguf, draft.as_ref(), &options, device, &cancel)?;
+    let device = args.device.open_for(&gguf, draft, &options)?;
+    let speculative = args.engine.load(&gguf, draft, &options, device, &cancel)?;
     let lengths = lengths(&args.sweep.lengths, &speculative)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
@@ -253,8 +254,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let options = args.engine.options();
     let device = args.device.open_for(&gguf, None, &options)?;
     let plain = args.engine.load(&gguf, None, &options, device, &cancel)?;
-    let auto = args.drafter.speculation(DraftLength::Auto)?;
-    let mut bench = Bench { plain, speculative, auto, model, limits, args };
+    let auto = drafter.speculation(DraftLength::Auto);
+    let mut bench = Bench { plain, speculative, auto, drafter: &drafter, model, limits, args };
 
     let modes: Vec<Mode> =
         [Mode::Plain].into_iter().chain(lengths.into_iter().map(Mode::Fixed)).chain([Mode::Auto]).collect();
@@ -276,7 +277,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
         draft: draft.map(|draft| draft.path().display().to_string()),
-        drafter: if kind == SpecType::DraftDflash { "draft-dflash" } else { "ngram-simple" },
+        drafter: drafter.kind.name(),
         device: bench.speculative.device().info().clone(),
         n_ctx,
         n_gen,
@@ -402,7 +403,7 @@ impl Bench<'_> {
     fn once(&mut self, mode: Mode, ids: &[u32]) -> Result<Option<(Generated, [u64; PARTS])>, CliError> {
         let (engine, speculation) = match mode {
             Mode::Plain => (&mut self.plain, Speculation::off()),
-            Mode::Fixed(n) => (&mut self.speculative, self.args.drafter.speculation(DraftLength::Fixed(n))?),
+            Mode::Fixed(n) => (&mut self.speculative, self.drafter.speculation(DraftLength::Fixed(n))),
             // What it has learned of costs goes from text to text.
             Mode::Auto => (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off())),
         };

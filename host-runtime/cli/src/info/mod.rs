@@ -72,7 +72,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let cancel = args.model.may_download().then(cancel_on_signals).unwrap_or_default();
     let gguf = args.model.open(&cancel)?;
     let options = EngineOptions {
-        speculate: args.spec.speculates()?,
         sequences: args.parallel,
         snapshot_bytes: u64::from(args.snapshots) << 20,
         ..args.engine.options()
@@ -132,8 +131,9 @@ impl Looked {
     /// Looks at a model; or prints the program that is asked for instead, and gives `None`.
     fn new(args: &Args, gguf: &Gguf, options: &EngineOptions) -> Result<Option<Self>, CliError> {
         let config = model::read(gguf)?;
-        let draft = args.spec.drafter.open()?;
-        let draft = draft.as_ref();
+        let drafter = args.spec.find(gguf)?;
+        let draft = drafter.draft.as_ref();
+        let options = &EngineOptions { speculate: drafter.drafts(), ..options.clone() };
         let device = args.device.open_for(gguf, draft, options)?;
         let Some(program) = &args.program else {
             let memory = memory_needs(gguf, draft, options, device.info())?;

@@ -56,8 +56,8 @@ fn files_that_are_no_draft() {
     let target = model("tiny-hybrid-q8_0.gguf");
     refused(
         &target,
-        "architecture \"qwen35\" is no DFlash draft",
-        "give a file of architecture dflash with -md",
+        "qwen35.nextn_predict_layers is 0: the file has no MTP head",
+        "give one, or a DFlash draft, that was made for the target",
     );
     let draft = model("tiny-hybrid-dflash-f16.gguf");
     let swapped = ["-m", text(&draft), "-md", text(&target)];

@@ -26,6 +26,7 @@ mod hub_server;
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod limits;
+mod mtp;
 mod numbers;
 mod programs;
 #[cfg(target_os = "linux")]

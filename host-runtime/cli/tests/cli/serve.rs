@@ -57,14 +57,19 @@ fn serve(arguments: &[&str]) -> Command {
 #[test]
 fn flags_and_variables_reach_the_server() {
     let mut command = serve(&["-np", "3", "--api-key", "one,two", "--chat-template", "chatml"]);
-    command.env("LLAMA_ARG_PORT", "0").env("LLAMA_ARG_ALIAS", "small").env("LLAMA_ARG_TEMP", "0.25");
+    command.env("LLAMA_ARG_PORT", "0").env("LLAMA_ARG_ALIAS", "small,mine").env("LLAMA_ARG_TEMP", "0.25");
     command.env("LLAMA_ARG_N_PARALLEL", "2");
+    command.args(["--tags", "code", "-n", "9", "--slots", "--jinja"]);
     let serving = Serving::start(command);
     assert_eq!(serving.ask("/props", "three").0, 401);
     let (status, props) = serving.ask("/props", "two");
     assert_eq!(status, 200);
     assert_eq!((&props["model_alias"], &props["total_slots"]), (&"small".into(), &3.into()), "flags win");
+    let (_, models) = serving.ask("/v1/models", "two");
+    assert_eq!(models["data"][0]["aliases"], serde_json::json!(["small", "mine"]));
+    assert_eq!(models["data"][0]["tags"], serde_json::json!(["code"]));
     let settings = &props["default_generation_settings"];
+    assert_eq!(settings["params"]["n_predict"], 9);
     assert_eq!((&settings["n_ctx"], &settings["params"]["temperature"]), (&128.into(), &0.25.into()));
     assert!(props["chat_template"].as_str().unwrap().contains("<|im_start|>"));
     assert_eq!(serving.ask("/metrics", "one").0, 501, "it was not switched on");
@@ -138,6 +143,8 @@ fn what_keeps_it_from_serving_is_said_in_one_line() {
         (vec!["--port", "0", "--api-key-file", "/dev/null"], 2, "there is no key in it"),
         (vec!["--port", "0", "--chat-template-kwargs", "[]"], 2, "give a JSON object"),
         (vec!["--port", "0", "--cors-origins", "example"], 2, "is no origin"),
+        (vec!["--port", "0", "--slot-save-path", "/dev/null"], 2, "this is no folder"),
+        (vec!["--port", "0", "--reasoning-format", "aside"], 2, "is none of auto, deepseek, none"),
         (vec!["--port", "0", "--temp", "nan"], 2, "temperature"),
     ];
     for (arguments, code, says) in cases {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::body::Fields;
 use super::calls::{Call, Part};
 use super::dialogue::{Dialogue, Parser};
 use super::error::ApiError;
-use super::shape::{Head, ORIGINS, Shape, Text, finish_reason, id, origins, timings, usage, with};
+use super::shape::{Head, ORIGINS, Shape, Text, finish_reason, id, origins, timed, timings, usage, with};
 use super::{Shared, logprobs};
 use crate::scheduler::{Outcome, Piece};
 
@@ -20,18 +21,26 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     // Templates and long texts take their time.
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
-        let Dialogue { orders, parsers, settings } = Dialogue::prepare(&fields, &work, model)?;
+        let Dialogue { orders, parsers, settings, prompt } = Dialogue::prepare(&fields, &work, model)?;
         let shape = Chat {
             head: Head::new("chatcmpl-", model),
             n: settings.n,
             usage: settings.usage,
             origins: fields.flag("token_origins")?,
+            prompt: fields.flag("verbose")?.then_some(prompt),
             parsers,
         };
         Ok::<_, ApiError>((orders, shape, settings.stream))
     });
     let (orders, shape, stream) = prepared.await.map_err(|_| ApiError::internal("the prompt"))??;
     answer(&app, orders, shape, stream).await
+}
+
+/// How many tokens the prompt of a conversation has.
+pub(super) async fn count(State(app): Shared, fields: Fields) -> Result<Json<Value>, ApiError> {
+    let counted = tokio::task::spawn_blocking(move || Dialogue::count(&fields, app.model()?));
+    let n = counted.await.map_err(|_| ApiError::internal("the prompt"))??;
+    Ok(Json(json!({ "object": "response.input_tokens", "input_tokens": n })))
 }
 
 /// OpenAI's chat completions.
@@ -41,6 +50,8 @@ struct Chat {
     usage: bool,
     /// Whether to tell where tokens came from.
     origins: bool,
+    /// The text before the answers, if it is to be told.
+    prompt: Option<String>,
     /// What finds thoughts and calls in each text.
     parsers: Vec<Parser>,
 }
@@ -125,7 +136,7 @@ fn written(Call { name, arguments }: Call) -> Value {
 
 impl Shape for Chat {
     fn begin(&mut self, choice: usize) -> Vec<Value> {
-        vec![self.chunk(choice, json!({ "role": "assistant", "content": "" }), Value::Null, None)]
+        vec![self.chunk(choice, json!({ "role": "assistant", "content": null }), Value::Null, None)]
     }
 
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
@@ -151,7 +162,7 @@ impl Shape for Chat {
 
     fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {
         let chunk = || self.head.object("chat.completion.chunk", json!([]));
-        self.usage.then(|| with(chunk(), "usage", usage(outcomes, self.n)))
+        self.usage.then(|| timed(with(chunk(), "usage", usage(outcomes, self.n)), outcomes))
     }
 
     fn whole(&mut self, texts: &[Text]) -> Value {
@@ -171,10 +182,10 @@ impl Shape for Chat {
         }
         let outcomes: Vec<_> = texts.iter().map(|text| &text.outcome).collect();
         let whole = self.head.object("chat.completion", choices.into());
-        let whole = with(whole, "usage", usage(&outcomes, self.n));
-        match outcomes[..] {
-            [one] => with(whole, "timings", timings(one)),
-            _ => whole,
+        let whole = timed(with(whole, "usage", usage(&outcomes, self.n)), &outcomes);
+        match &self.prompt {
+            Some(prompt) => with(whole, "__verbose", json!({ "prompt": prompt })),
+            None => whole,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::fields::refuse_chats_only;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, finish_reason, timings, usage, with};
+use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with};
 use crate::scheduler::{Outcome, Piece};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
@@ -21,7 +21,7 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
         refuse_chats_only(&fields)?;
-        let mut settings = Settings::read(&fields, model)?;
+        let mut settings = Settings::read(&fields, &work, model)?;
         settings.logprobs = fields.get("logprobs")?;
         if settings.logprobs > Some(MAX_ALTERNATIVES) {
             return Err(ApiError::field("logprobs", format!("ask for at most {MAX_ALTERNATIVES}")));
@@ -76,7 +76,7 @@ impl Shape for Completion {
     }
 
     fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {
-        self.usage.then(|| with(self.object(json!([])), "usage", usage(outcomes, self.n)))
+        self.usage.then(|| timed(with(self.object(json!([])), "usage", usage(outcomes, self.n)), outcomes))
     }
 
     fn whole(&mut self, texts: &[Text]) -> Value {
@@ -86,10 +86,6 @@ impl Shape for Completion {
             .map(|(index, text)| self.choice(index, &text.all, Some(finish_reason(&text.outcome))))
             .collect();
         let outcomes: Vec<_> = texts.iter().map(|text| &text.outcome).collect();
-        let whole = with(self.object(choices.into()), "usage", usage(&outcomes, self.n));
-        match outcomes[..] {
-            [one] => with(whole, "timings", timings(one)),
-            _ => whole,
-        }
+        timed(with(self.object(choices.into()), "usage", usage(&outcomes, self.n)), &outcomes)
     }
 }

@@ -1,6 +1,6 @@
 //! Conversations to prompts, by the chat template.
 
-use hexflash::chat::{Message, RenderOptions};
+use hexflash::chat::{Message, RenderOptions, today};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -11,6 +11,10 @@ use super::tools::{Tools, open_arguments};
 
 /// Arguments of chat templates that are fields of their own in requests of some clients.
 const TEMPLATE_FIELDS: [&str; 2] = ["reasoning_effort", "enable_thinking"];
+
+/// What templates of Llama 3 call today's date, and how they write it. Without it they tell the model that it
+/// is the day on which they were made.
+const DATE: (&str, &str) = ("date_string", "%d %b %Y");
 
 /// A message as clients send it.
 #[derive(Deserialize)]
@@ -44,9 +48,10 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
              /v1/completions",
         )
     })?;
-    let messages = messages(fields)?;
+    let mut messages = messages(fields)?;
+    let begun = take_begun(fields, &mut messages)?;
     let mut options = RenderOptions {
-        add_generation_prompt: fields.get("add_generation_prompt")?.unwrap_or(true),
+        add_generation_prompt: begun.is_some() || fields.get("add_generation_prompt")?.unwrap_or(true),
         kwargs: model.card.template_args.clone(),
         now: None,
     };
@@ -55,7 +60,40 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
     }
     options.kwargs.extend(tools.map(|tools| ("tools".to_owned(), tools.list.clone().into())));
     options.kwargs.extend(fields.get::<Map<String, Value>>("chat_template_kwargs")?.unwrap_or_default());
-    Ok(template.render(&messages, &options)?)
+    let (name, format) = DATE;
+    if let (false, Ok(date)) = (options.kwargs.contains_key(name), today(format)) {
+        options.kwargs.insert(name.to_owned(), date.into());
+    }
+    Ok(template.render(&messages, &options)? + &begun.unwrap_or_default())
+}
+
+/// The beginning of the answer, if a conversation ends with one: a last message of the assistant's that calls
+/// no tools is no turn of its own, and the text goes on from it, as with llama-server and Anthropic.
+fn take_begun(fields: &Fields, messages: &mut Vec<Message>) -> Result<Option<String>, ApiError> {
+    const NAME: &str = "continue_final_message";
+    let (wanted, opens) = (fields.get(NAME)?, fields.get::<bool>("add_generation_prompt")?);
+    if wanted == Some(true) && opens == Some(true) {
+        return Err(ApiError::field(
+            NAME,
+            "add_generation_prompt asks for an answer of its own; ask for one of them",
+        ));
+    }
+    let is_begun =
+        |message: &Message| message.role == "assistant" && !message.extra.contains_key("tool_calls");
+    if !wanted.unwrap_or(opens != Some(false)) || !messages.last().is_some_and(is_begun) {
+        return match wanted {
+            Some(true) => Err(ApiError::field(NAME, "the last message is no text of the assistant's")),
+            _ => Ok(None),
+        };
+    }
+    let begun = messages.pop().map(|message| message.content);
+    if messages.last().is_some_and(is_begun) {
+        return Err(ApiError::field(
+            "messages",
+            "the conversation ends with two messages of the assistant's",
+        ));
+    }
+    Ok(begun)
 }
 
 fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
@@ -82,6 +120,7 @@ fn join(parts: Vec<Part>) -> Result<String, ApiError> {
         match (kind.as_str(), text) {
             ("text", Some(text)) => lines.push(text),
             ("text", None) => return Err(ApiError::field("messages", "a part of type text has no text")),
+            ("image_url" | "image" | "input_image", _) => return Err(ApiError::no_images("messages")),
             (kind, _) => {
                 let hint = format!("a part of a message has the type {kind}; send parts of the type text");
                 return Err(ApiError::unsupported("messages", &hint));

@@ -11,6 +11,7 @@ use super::order::{MAX_ALTERNATIVES, Settings};
 use super::thoughts::{Split, Thoughts};
 use super::tools::Tools;
 use super::{App, Model, form};
+use crate::ReasoningFormat;
 use crate::scheduler::Order;
 
 /// A conversation that can be answered.
@@ -19,12 +20,14 @@ pub(super) struct Dialogue {
     /// What finds thoughts and calls in each of the texts.
     pub(super) parsers: Vec<Parser>,
     pub(super) settings: Settings,
+    /// The text before the answers.
+    pub(super) prompt: String,
 }
 
 impl Dialogue {
     /// Reads the fields of `/v1/chat/completions`, to which those of the other routes are translated.
     pub(super) fn prepare(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
-        let mut settings = Settings::read(fields, model)?;
+        let mut settings = Settings::read(fields, app, model)?;
         settings.logprobs = alternatives(fields)?;
         let mut tools = None;
         if let Some((offered, must_call)) = Tools::read(fields, model)? {
@@ -36,11 +39,11 @@ impl Dialogue {
         let rendered = render(fields, tools.as_deref(), model)?;
         let prompt = tokens(&rendered, model)?;
         let orders = settings.orders(vec![prompt], app, model)?;
-        let thoughts = if settings.has_form() { None } else { thoughts(fields, &rendered, model)? };
+        let thoughts = if settings.has_form() { None } else { thoughts(fields, &rendered, app, model)? };
         let reader = || tools.as_ref().map(|tools| Reader::new(Arc::clone(tools)));
         let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
         let parsers = (0..settings.n).map(parser).collect();
-        Ok(Self { orders, parsers, settings })
+        Ok(Self { orders, parsers, settings, prompt: rendered })
     }
 
     /// The orders and the parser of interfaces that have one answer to each request.
@@ -82,16 +85,19 @@ fn alternatives(fields: &Fields) -> Result<Option<usize>, ApiError> {
 }
 
 /// What takes the thoughts out, unless `reasoning_format` says to leave them in.
-fn thoughts(fields: &Fields, prompt: &str, model: &Model) -> Result<Option<Thoughts>, ApiError> {
+fn thoughts(fields: &Fields, prompt: &str, app: &App, model: &Model) -> Result<Option<Thoughts>, ApiError> {
     const NAME: &str = "reasoning_format";
-    match fields.get::<String>(NAME)?.as_deref() {
-        Some("none") => Ok(None),
-        None | Some("auto" | "deepseek") => {
+    let format = match fields.get::<String>(NAME)? {
+        None => app.options.reasoning,
+        Some(format) => format.parse().map_err(|reason: String| ApiError::unsupported(NAME, &reason))?,
+    };
+    Ok(match format {
+        ReasoningFormat::None => None,
+        ReasoningFormat::Apart => {
             let source = model.card.template.as_ref().map_or("", |(_, source)| source);
-            Ok(Thoughts::after(prompt, source))
+            Thoughts::after(prompt, source)
         }
-        Some(other) => Err(ApiError::unsupported(NAME, &format!("{other} is none of auto, deepseek, none"))),
-    }
+    })
 }
 
 /// Finds thoughts in a text if its model thinks, and calls if there are tools.

@@ -51,6 +51,11 @@ impl ApiError {
         Self { param: Some(name.to_owned()), ..error }
     }
 
+    /// A field has an image, or something else that is no text.
+    pub(crate) fn no_images(name: &str) -> Self {
+        Self::unsupported(name, "image input is not supported: send text alone")
+    }
+
     /// The prompt has `n_prompt` tokens or more, which is too long.
     pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
         let message = format!(

@@ -16,7 +16,7 @@ const TEXT: &str = "drop it: answers are text";
 const FORM: &str = "use response_format, json_schema or grammar";
 const TOOLS: &str = "use tools, in a chat";
 
-const UNSUPPORTED: [Unsupported; 42] = [
+const UNSUPPORTED: [Unsupported; 40] = [
     ("functions", is_empty, TOOLS),
     ("function_call", |value| value == "none" || value == "auto", TOOLS),
     ("modalities", |value| value.as_array().is_some_and(|all| all.iter().all(|m| m == "text")), TEXT),
@@ -27,7 +27,6 @@ const UNSUPPORTED: [Unsupported; 42] = [
     ("input_suffix", is_empty, "drop it: texts are continued, not filled in"),
     ("echo", is_false, "put the prompt before the answer yourself"),
     ("best_of", |value| *value == 1, "ask for n answers, and choose"),
-    ("continue_final_message", is_false, "apply the template yourself, and ask /completion"),
     ("samplers", is_empty, SAMPLERS),
     ("mirostat", is_zero, SAMPLERS),
     ("typical_p", is_one, SAMPLERS),
@@ -47,7 +46,6 @@ const UNSUPPORTED: [Unsupported; 42] = [
         |value| value.as_f64().is_some_and(|value| value <= 0.0),
         "bound the answer by max_tokens",
     ),
-    ("response_fields", is_empty, DROP),
     (
         "reasoning_budget",
         |value| value.as_i64().is_some_and(|n| n < 0),

@@ -9,12 +9,14 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::shape::{FINGERPRINT, with};
+use super::order::sampled;
+use super::shape::{FINGERPRINT, merged, with};
 use super::{Model, Shared, now};
+use crate::Options;
 use crate::scheduler::SlotView;
 
-/// What the encoder of the figures writes.
-const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Prometheus' plain text, which all that read its figures know.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(super) async fn health(State(app): Shared) -> Result<Json<Value>, ApiError> {
     app.model()?;
@@ -29,6 +31,8 @@ pub(super) async fn models(State(app): Shared) -> Result<Json<Value>, ApiError> 
     let card = &model.card;
     let entry = json!({
         "id": card.alias,
+        "aliases": card.aliases,
+        "tags": card.tags,
         "object": "model",
         "created": now(),
         "owned_by": "hexflash",
@@ -52,7 +56,7 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
     let special = card.text.tokenizer.special_ids();
     let text = |id: Option<u32>| id.map(|id| super::logprobs::text(&card.text.tokenizer, id));
     Ok(Json(json!({
-        "default_generation_settings": { "n_ctx": model.n_ctx, "params": params(model) },
+        "default_generation_settings": { "n_ctx": model.n_ctx, "params": params(model, &app.options) },
         "total_slots": model.slots,
         "model_alias": card.alias,
         "model_path": card.path,
@@ -65,27 +69,16 @@ pub(super) async fn props(State(app): Shared) -> Result<Json<Value>, ApiError> {
         "endpoint_metrics": app.options.metrics,
         "build_info": FINGERPRINT,
         "is_sleeping": false,
+        "cache_ram_bytes": app.options.cache_ram,
         "device": model.device,
         "memory": model.memory,
     })))
 }
 
-/// How texts are sampled if a request does not say.
-fn params(model: &Model) -> Value {
-    let sampling = &model.card.text.sampling;
-    json!({
-        "temperature": sampling.temperature,
-        "top_k": sampling.top_k,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "repeat_penalty": sampling.repeat_penalty,
-        "repeat_last_n": sampling.repeat_last_n,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "seed": sampling.seed,
-        "n_predict": -1,
-        "speculative": model.speculates,
-    })
+/// How texts are written if a request does not say.
+fn params(model: &Model, options: &Options) -> Value {
+    let most = options.max_tokens.map_or_else(|| json!(-1), |n| json!(n));
+    merged(sampled(&model.card.text.sampling), json!({ "n_predict": most, "speculative": model.speculates }))
 }
 
 pub(super) async fn slots(State(app): Shared) -> Result<Json<Value>, ApiError> {

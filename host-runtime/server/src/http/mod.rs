@@ -20,15 +20,17 @@ mod order;
 mod page;
 mod responses;
 mod shape;
+mod slots;
 mod text;
 mod thoughts;
 mod tools;
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use axum::extract::{Request, State};
-use axum::http::Method;
+use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -135,9 +137,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/models", get(info::models))
         .route("/props", get(info::props))
         .route("/slots", get(info::slots))
+        .route("/slots/{id}", post(slots::act))
         .route("/metrics", get(info::metrics))
         .route("/chat/completions", post(chat::route))
         .route("/v1/chat/completions", post(chat::route))
+        .route("/chat/completions/input_tokens", post(chat::count))
+        .route("/v1/chat/completions/input_tokens", post(chat::count))
         .route("/v1/completions", post(completions::route))
         .route("/completion", post(native::route))
         .route("/completions", post(native::route))
@@ -162,11 +167,19 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 fn cors(origins: &CorsOrigins) -> CorsLayer {
     let origin = match origins {
         CorsOrigins::Any => AllowOrigin::any(),
+        CorsOrigins::Local => AllowOrigin::predicate(|origin, _| is_local(origin)),
         CorsOrigins::Only(list) => AllowOrigin::list(list.iter().cloned()),
     };
     // A wildcard would leave out the header of the key.
     let headers = AllowHeaders::mirror_request();
     CorsLayer::new().allow_origin(origin).allow_methods([Method::GET, Method::POST]).allow_headers(headers)
+}
+
+/// Whether a page is one of this machine.
+fn is_local(origin: &HeaderValue) -> bool {
+    let Ok(uri) = origin.to_str().unwrap_or_default().parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default();
+    host == "localhost" || host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 /// The access log. The time of a stream is that to its beginning.
@@ -182,4 +195,23 @@ async fn log(request: Request, next: middleware::Next) -> Response {
 /// Seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_this_machine_are_known_by_their_host_alone() {
+        let is_local = |origin: &'static str| is_local(&HeaderValue::from_static(origin));
+        for origin in
+            ["http://localhost", "https://localhost:8080", "http://127.0.0.1:3000", "http://[::1]:1"]
+        {
+            assert!(is_local(origin), "{origin}");
+        }
+        for origin in ["http://notlocalhost", "http://localhost.example.org", "http://192.0.2.1", "null", ""]
+        {
+            assert!(!is_local(origin), "{origin}");
+        }
+    }
 }

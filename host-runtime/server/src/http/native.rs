@@ -5,23 +5,23 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use hexflash::generate::Finish;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::answer;
 use super::body::Fields;
 use super::error::ApiError;
 use super::fields::refuse_chats_only;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, timings, with};
+use super::shape::{Head, Shape, Text, merged, timings, with};
 use super::{Shared, logprobs};
-use crate::scheduler::{Outcome, Piece};
+use crate::scheduler::{Order, Outcome, Piece};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
     let prepared = tokio::task::spawn_blocking(move || {
         let model = work.model()?;
         refuse_chats_only(&fields)?;
-        let mut settings = Settings::read(&fields, model)?;
+        let mut settings = Settings::read(&fields, &work, model)?;
         let n_probs = fields.first::<usize>(&["n_probs", "logprobs"])?.unwrap_or(0);
         if n_probs > MAX_ALTERNATIVES {
             return Err(ApiError::field("n_probs", format!("ask for at most {MAX_ALTERNATIVES}")));
@@ -29,11 +29,14 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
         settings.logprobs = (n_probs > 0).then_some(n_probs);
         let prompts = prompts(&fields.require::<Value>("prompt")?, model)?;
         let orders = settings.orders(prompts, &work, model)?;
+        let prompt = |order: &Order| model.card.text.tokenizer.decode(&order.prompt, false);
         let shape = Native {
             head: Head::new("cmpl-", model),
-            model: model.card.alias.clone(),
-            n_ctx: model.n_ctx,
+            settings: settings.as_json(model),
+            prompts: orders.iter().map(prompt).collect::<Result<_, _>>()?,
+            has_new_line: vec![false; orders.len()],
             tokens: fields.flag("return_tokens")?,
+            wanted: fields.get("response_fields")?.unwrap_or_default(),
         };
         Ok((orders, shape, settings.stream))
     });
@@ -44,14 +47,23 @@ pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response
 /// llama-server's completions.
 struct Native {
     head: Head,
-    model: String,
-    n_ctx: usize,
+    /// What the request has set, and what it has left as it is.
+    settings: Value,
+    /// The text before each of the texts.
+    prompts: Vec<String>,
+    /// Whether each of them has a line break in what was sent.
+    has_new_line: Vec<bool>,
     /// Whether the ids of tokens are wanted in whole answers; pieces have them always.
     tokens: bool,
+    /// The only fields that are wanted at the end; all if there are none. `a/b` is field `b` of field `a`.
+    wanted: Vec<String>,
 }
 
 impl Native {
-    fn piece(&self, index: usize, piece: &Piece, tokens: bool) -> Value {
+    fn piece(&mut self, index: usize, piece: &Piece, tokens: bool) -> Value {
+        if let Some(found) = self.has_new_line.get_mut(index) {
+            *found |= piece.text.contains('\n');
+        }
         let ids: &[u32] = if tokens { &piece.tokens } else { &[] };
         let value = json!({ "index": index, "content": piece.text, "tokens": ids });
         match piece.logprobs.as_slice() {
@@ -60,7 +72,7 @@ impl Native {
         }
     }
 
-    fn end(&self, mut value: Value, outcome: &Outcome) -> Value {
+    fn end(&self, index: usize, value: Value, outcome: &Outcome) -> Value {
         let prompt = outcome.cached + outcome.stats.prompt_tokens;
         let stop_type = match outcome.finish {
             Finish::Eog => "eos",
@@ -73,18 +85,22 @@ impl Native {
             "stop_type": stop_type,
             "stopping_word": outcome.stop.as_deref().unwrap_or_default(),
             "id_slot": outcome.slot,
-            "model": self.model,
+            "model": self.head.model,
+            "prompt": self.prompts.get(index),
+            "has_new_line": self.has_new_line.get(index),
             "tokens_predicted": outcome.stats.generated_tokens,
             "tokens_evaluated": prompt,
             "tokens_cached": outcome.stats.context_tokens,
             "truncated": false,
-            "generation_settings": { "n_ctx": self.n_ctx },
+            "generation_settings": self.settings,
             "timings": timings(outcome),
         });
-        if let (Value::Object(value), Value::Object(end)) = (&mut value, end) {
-            value.extend(end);
+        let value = merged(value, end);
+        if self.wanted.is_empty() {
+            return value;
         }
-        value
+        let field = |path: &String| Some((path.clone(), value.pointer(&format!("/{path}"))?.clone()));
+        self.wanted.iter().filter_map(field).collect::<Map<_, _>>().into()
     }
 }
 
@@ -94,7 +110,8 @@ impl Shape for Native {
     }
 
     fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
-        vec![Self::end(self, Self::piece(self, choice, &Piece::default(), false), outcome)]
+        let last = Self::piece(self, choice, &Piece::default(), false);
+        vec![Self::end(self, choice, last, outcome)]
     }
 
     fn says_done(&self) -> bool {
@@ -103,7 +120,8 @@ impl Shape for Native {
 
     fn whole(&mut self, texts: &[Text]) -> Value {
         let one = |(index, text): (usize, &Text)| {
-            Self::end(self, Self::piece(self, index, &text.all, self.tokens), &text.outcome)
+            let all = Self::piece(self, index, &text.all, self.tokens);
+            Self::end(self, index, all, &text.outcome)
         };
         let mut all: Vec<Value> = texts.iter().enumerate().map(one).collect();
         if all.len() == 1 { all.remove(0) } else { all.into() }

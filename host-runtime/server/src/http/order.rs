@@ -5,11 +5,12 @@ use hexflash::generate::Limits;
 use hexflash::sampler::{MAX_REPEAT_LAST_N, Sampler, SamplerOverrides, SamplerParams};
 use hexflash::tokenizer::Tokenizer;
 use serde::Deserialize;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value, json};
 
 use super::body::Fields;
 use super::error::ApiError;
 use super::fields::refuse_unsupported;
+use super::shape::merged;
 use super::{App, Model, form};
 use crate::grammar::Grammar;
 use crate::scheduler::Order;
@@ -36,6 +37,8 @@ pub(super) struct Settings {
     pub(super) logprobs: Option<usize>,
     /// The form of the texts, if they are to have one.
     form: Option<Grammar>,
+    /// The sequence that is to run them, if it matters.
+    slot: Option<usize>,
 }
 
 /// Text that ends an answer.
@@ -53,7 +56,7 @@ struct StreamOptions {
 }
 
 impl Settings {
-    pub(super) fn read(fields: &Fields, model: &Model) -> Result<Self, ApiError> {
+    pub(super) fn read(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
         refuse_unsupported(fields)?;
         // Any name will do, as there is one model; but it is a name.
         fields.get::<String>("model")?;
@@ -64,14 +67,37 @@ impl Settings {
         }
         Ok(Self {
             sampling: sampling(fields, model)?,
-            limits: limits(fields)?,
+            limits: limits(fields, app)?,
             reuse: fields.get("cache_prompt")?.unwrap_or(true),
             n,
             stream: fields.flag("stream")?,
             usage: stream_options.is_some_and(|options| options.include_usage),
             logprobs: None,
             form: form::read(fields, model)?,
+            slot: slot(fields, model)?,
         })
+    }
+
+    /// What the settings are, by llama-server's names.
+    pub(super) fn as_json(&self, model: &Model) -> Value {
+        let sampling = &self.sampling;
+        let bias = |&(token, bias): &(u32, f32)| json!({ "token": token, "bias": finite(bias) });
+        let mut biases: Vec<Value> = sampling.logit_bias.iter().map(bias).collect();
+        if self.limits.ignore_eos {
+            let ends = model.card.text.tokenizer.eog().ids();
+            biases.extend(ends.iter().map(|token| json!({ "token": token, "bias": null })));
+        }
+        let most = self.limits.max_tokens.map_or_else(|| json!(-1), |n| json!(n));
+        let settings = json!({
+            "n_ctx": model.n_ctx,
+            "n_predict": most,
+            "stream": self.stream,
+            "stop": self.limits.stop,
+            "ignore_eos": self.limits.ignore_eos,
+            "logit_bias": biases,
+            "n_probs": self.logprobs.unwrap_or(0),
+        });
+        merged(sampled(sampling), settings)
     }
 
     /// Whether the texts are to have a form.
@@ -127,6 +153,7 @@ impl Settings {
                     form: self.form.as_ref().map(Grammar::another),
                     stream: self.stream,
                     reuse: self.reuse,
+                    slot: self.slot,
                 });
             }
         }
@@ -134,11 +161,44 @@ impl Settings {
     }
 }
 
-fn limits(fields: &Fields) -> Result<Limits, ApiError> {
+/// `id_slot`: the number of a sequence, or -1 for any.
+fn slot(fields: &Fields, model: &Model) -> Result<Option<usize>, ApiError> {
+    const NAME: &str = "id_slot";
+    match fields.get::<i64>(NAME)? {
+        None | Some(-1) => Ok(None),
+        Some(n) => match usize::try_from(n).ok().filter(|&n| n < model.slots) {
+            Some(n) => Ok(Some(n)),
+            None => Err(ApiError::field(NAME, format!("there are {}, from 0 on", model.slots))),
+        },
+    }
+}
+
+/// How texts are sampled, by llama-server's names.
+pub(super) fn sampled(sampling: &SamplerParams) -> Value {
+    json!({
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "repeat_last_n": sampling.repeat_last_n,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "seed": sampling.seed,
+    })
+}
+
+/// A bias as JSON, which has no infinity.
+fn finite(bias: f32) -> Option<f32> {
+    bias.is_finite().then_some(bias)
+}
+
+fn limits(fields: &Fields, app: &App) -> Result<Limits, ApiError> {
     const NAMES: [&str; 3] = ["max_completion_tokens", "max_tokens", "n_predict"];
     let max_tokens = match fields.first::<i64>(&NAMES)? {
         // As with llama-server: without a limit, and up to the end of the context, are the same here.
-        None | Some(-1 | -2) => None,
+        None => app.options.max_tokens,
+        Some(-1 | -2) => None,
         Some(n) if n > 0 => usize::try_from(n).ok(),
         Some(n) => {
             let reason = format!("{n} tokens cannot be asked for; give at least 1, or -1 for no limit");
@@ -228,7 +288,8 @@ fn logit_bias(fields: &Fields, tokenizer: &Tokenizer) -> Result<Vec<(u32, f32)>,
     Ok(biases)
 }
 
-/// The prompts of a completion: a text, tokens, both in turns, or a list of such.
+/// The prompts of a completion: a text, tokens, both in turns, a text in llama-server's object, or a list of
+/// such.
 pub(super) fn prompts(prompt: &Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
     let one = |prompt: &Value| one_prompt(prompt, model);
     match prompt {
@@ -239,11 +300,22 @@ pub(super) fn prompts(prompt: &Value, model: &Model) -> Result<Vec<Vec<u32>>, Ap
     }
 }
 
+/// The text of a prompt that could have media, too.
+fn text_of(object: &Map<String, Value>) -> Result<&Value, ApiError> {
+    let is_empty = |media: &Value| media.as_array().is_some_and(Vec::is_empty) || media.is_null();
+    if object.get("multimodal_data").is_some_and(|media| !is_empty(media)) {
+        return Err(ApiError::no_images("prompt"));
+    }
+    let text = object.get("prompt_string").filter(|text| text.is_string());
+    text.ok_or_else(|| ApiError::field("prompt", "an object has no prompt_string"))
+}
+
 fn one_prompt(prompt: &Value, model: &Model) -> Result<Vec<u32>, ApiError> {
     let tokenizer = &model.card.text.tokenizer;
     let wrong = || ApiError::field("prompt", "give a text, a list of token ids, or a list of such");
     let parts = match prompt {
         Value::Array(parts) => parts.as_slice(),
+        Value::Object(object) => std::slice::from_ref(text_of(object)?),
         text => std::slice::from_ref(text),
     };
     let mut tokens = Vec::new();

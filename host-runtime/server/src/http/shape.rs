@@ -93,9 +93,13 @@ impl Head {
 
 /// A new id that begins with `prefix`.
 pub(super) fn id(prefix: &str) -> String {
-    // The standard library's hash keys are drawn from the operating system.
-    let random = || RandomState::new().hash_one(0);
     format!("{prefix}{:016x}{:016x}", random(), random())
+}
+
+/// A number that nobody else has.
+pub(super) fn random() -> u64 {
+    // The standard library's hash keys are drawn from the operating system.
+    RandomState::new().hash_one(0)
 }
 
 /// What made an answer.
@@ -105,6 +109,14 @@ pub(super) const FINGERPRINT: &str = concat!("hexflash-", env!("CARGO_PKG_VERSIO
 pub(super) fn with(mut value: Value, name: &str, field: Value) -> Value {
     if let Some(object) = value.as_object_mut() {
         object.insert(name.to_owned(), field);
+    }
+    value
+}
+
+/// `value` with the fields of `more`.
+pub(super) fn merged(mut value: Value, more: Value) -> Value {
+    if let (Some(object), Value::Object(more)) = (value.as_object_mut(), more) {
+        object.extend(more);
     }
     value
 }
@@ -148,10 +160,21 @@ pub(super) fn origins(tokenizer: &Tokenizer, piece: &Piece) -> Value {
     piece.tokens.iter().zip(&piece.origins).map(one).collect()
 }
 
+/// An answer with the times of its text, if it has one text.
+pub(super) fn timed(answer: Value, outcomes: &[&Outcome]) -> Value {
+    match outcomes {
+        [one] => with(answer, "timings", timings(one)),
+        _ => answer,
+    }
+}
+
 /// llama-server's times of a text.
 pub(super) fn timings(outcome: &Outcome) -> Value {
     let stats = &outcome.stats;
     let per_token = |seconds: f64, n: usize| if n == 0 { 0.0 } else { seconds * 1e3 / n as f64 };
+    let per_second = |seconds: f64, n: usize| if seconds == 0.0 { 0.0 } else { n as f64 / seconds };
+    // The first token came with the prompt, and its time is there.
+    let timed = stats.generated_tokens.saturating_sub(1);
     let mut timings = json!({
         "cache_n": outcome.cached,
         "prompt_n": stats.prompt_tokens,
@@ -160,8 +183,8 @@ pub(super) fn timings(outcome: &Outcome) -> Value {
         "prompt_per_second": stats.prompt_per_second,
         "predicted_n": stats.generated_tokens,
         "predicted_ms": stats.generated_seconds * 1e3,
-        "predicted_per_token_ms": per_token(stats.generated_seconds, stats.generated_tokens),
-        "predicted_per_second": stats.generated_per_second,
+        "predicted_per_token_ms": per_token(stats.generated_seconds, timed),
+        "predicted_per_second": per_second(stats.generated_seconds, timed),
     });
     if let Some(drafts) = &stats.speculation {
         timings = with(timings, "draft_n", drafts.drafted.into());

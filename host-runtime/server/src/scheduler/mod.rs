@@ -9,11 +9,14 @@
 //! * **Slow readers.** Answers have a bounded buffer. A text whose buffer is full takes no part in steps
 //!   until its client has read; the others go on.
 //! * **Cancellation.** Dropping the `Answers` ends their texts with the step under way.
-//! * **Reuse.** A request begins with what a sequence at rest has of its prompt already (`reuse`).
+//! * **Reuse.** A request begins with what a sequence at rest has of its prompt already (`reuse`), or a text
+//!   that had to give way (`ram_cache`).
 
 mod queue;
+mod ram_cache;
 mod reuse;
 mod slot;
+mod task;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,12 +28,14 @@ use hexflash::cancel::Cancel;
 use hexflash::generate::{Finish, Limits, Stats, TokenOrigin};
 use hexflash::sampler::{Sampler, TokenLogprob};
 use serde::Serialize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::grammar::Grammar;
 use crate::metrics::Metrics;
 pub(crate) use queue::Refused;
 use queue::{Job, Queue};
+use task::{Asked, Asks};
+pub(crate) use task::{Done, Task};
 pub(crate) use worker::Worker;
 
 /// Updates of each text that may wait for its client, beyond those of a step.
@@ -51,6 +56,8 @@ pub(crate) struct Order {
     pub(crate) stream: bool,
     /// Whether what a sequence has of the prompt may be used.
     pub(crate) reuse: bool,
+    /// The number of the sequence that is to run it; any will do if there is none.
+    pub(crate) slot: Option<usize>,
 }
 
 /// News of one of the texts of a request.
@@ -116,6 +123,7 @@ pub(crate) struct SlotView {
 /// What HTTP tasks and the worker share.
 pub(crate) struct Scheduler {
     queue: Queue,
+    asks: Asks,
     worker: OnceLock<Thread>,
     slots: Mutex<Vec<SlotView>>,
     tasks: AtomicU64,
@@ -128,6 +136,7 @@ impl Scheduler {
     pub(crate) fn new(waiting: usize) -> Self {
         Self {
             queue: Queue::new(waiting),
+            asks: Asks::default(),
             worker: OnceLock::new(),
             slots: Mutex::default(),
             tasks: AtomicU64::new(1),
@@ -154,6 +163,24 @@ impl Scheduler {
         self.queue.add(jobs.collect())?;
         self.wake();
         Ok(Answers { updates, scheduler: Arc::clone(self), choices })
+    }
+
+    /// Asks for something to be done with a sequence; the answer comes when that is at rest.
+    ///
+    /// # Errors
+    /// The server is about to end.
+    pub(crate) fn ask(
+        &self,
+        slot: usize,
+        task: Task,
+    ) -> Result<oneshot::Receiver<Result<Done, Failure>>, Refused> {
+        if self.queue.is_closed() {
+            return Err(Refused::Closed);
+        }
+        let (answer, done) = oneshot::channel();
+        self.asks.add(Asked { slot, task, answer });
+        self.wake();
+        Ok(done)
     }
 
     /// Accepts no more requests. Those that wait are still run.

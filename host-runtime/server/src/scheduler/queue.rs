@@ -66,16 +66,15 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes the first job whose client is still there, for a sequence that is free.
-    pub(super) fn take(&self) -> Option<Job> {
+    /// Takes the first job whose client is still there, for a sequence that is free. A job that wants a
+    /// certain sequence waits for that one, and lets others pass.
+    pub(super) fn take(&self, is_free: impl Fn(usize) -> bool) -> Option<Job> {
         let mut state = self.state();
-        while let Some(job) = state.jobs.pop_front() {
-            if !job.updates.is_closed() {
-                state.free = state.free.saturating_sub(1);
-                return Some(job);
-            }
-        }
-        None
+        state.jobs.retain(|job| !job.updates.is_closed());
+        let can_run = |job: &Job| job.order.slot.is_none_or(&is_free);
+        let first = state.jobs.iter().position(can_run)?;
+        state.free = state.free.saturating_sub(1);
+        state.jobs.remove(first)
     }
 
     /// So many sequences have become free.
@@ -127,6 +126,7 @@ mod tests {
             form: None,
             stream: false,
             reuse: true,
+            slot: None,
         };
         Job { order, choice: 0, choices: 1, task, updates: updates.clone() }
     }
@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(queue.add(vec![job(1, &there)]), Ok(()));
         assert_eq!(queue.add(vec![job(2, &there)]), Ok(()));
         assert_eq!(queue.add(vec![job(3, &there)]), Err(Refused::Full(2)));
-        assert_eq!(queue.take().unwrap().task, 1);
+        assert_eq!(queue.take(|_| true).unwrap().task, 1);
         assert_eq!(queue.add(vec![job(3, &there)]), Err(Refused::Full(1)), "no sequence is free now");
         queue.release(1);
         assert_eq!(queue.add(vec![job(3, &there), job(4, &there)]), Err(Refused::Full(1)), "all or none");
@@ -147,8 +147,20 @@ mod tests {
         queue.close();
         assert_eq!(queue.add(vec![job(5, &there)]), Err(Refused::Closed));
         assert!(!queue.is_over());
-        assert_eq!([2, 3].map(|_| queue.take().unwrap().task), [2, 3]);
-        assert!(queue.take().is_none() && queue.is_over());
+        assert_eq!([2, 3].map(|_| queue.take(|_| true).unwrap().task), [2, 3]);
+        assert!(queue.take(|_| true).is_none() && queue.is_over());
+    }
+
+    #[test]
+    fn a_job_waits_for_the_sequence_that_it_wants_and_others_pass_it() {
+        let (there, _client) = mpsc::channel(1);
+        let queue = Queue::new(2);
+        let mut wants = job(1, &there);
+        wants.order.slot = Some(0);
+        queue.add(vec![wants, job(2, &there)]).unwrap();
+        assert_eq!(queue.take(|slot| slot == 1).unwrap().task, 2);
+        assert!(queue.take(|slot| slot == 1).is_none());
+        assert_eq!(queue.take(|slot| slot == 0).unwrap().task, 1);
     }
 
     #[test]
@@ -160,6 +172,6 @@ mod tests {
         drop(client);
         assert_eq!(queue.len(), 1);
         assert_eq!(queue.add(vec![job(3, &there)]), Ok(()));
-        assert_eq!(queue.take().unwrap().task, 2);
+        assert_eq!(queue.take(|_| true).unwrap().task, 2);
     }
 }

@@ -4,16 +4,21 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, SequenceCopy};
 use hexflash::generate::{Generation, Request, step_together};
 use hexflash::sampler::Constraint;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::{TokenKind, Tokenizer};
 
 use super::queue::Job;
+use super::ram_cache::RamCache;
 use super::reuse::{Candidate, choose, common, places};
 use super::slot::{Happened, Running, Slot};
-use super::{Order, Scheduler, SlotView};
+use super::task::Asked;
+use super::{Failure, Order, Scheduler, SlotView};
+
+/// Fewest tokens that are worth a copy of a sequence: computing fewer again costs less.
+const WORTH: usize = 16;
 
 /// Steps all texts, on the thread that runs it.
 pub(crate) struct Worker {
@@ -22,6 +27,8 @@ pub(crate) struct Worker {
     tokenizer: Arc<Tokenizer>,
     drafts: Box<dyn Fn() -> Speculation + Send>,
     slots: Vec<Slot>,
+    /// Texts that had to give way.
+    cache: RamCache,
     /// How long a client may not read.
     timeout: Duration,
     /// The slot that is first in the next step.
@@ -37,6 +44,7 @@ impl Drop for Closes {
     fn drop(&mut self) {
         self.0.queue.close();
         self.0.queue.clear();
+        self.0.asks.close();
     }
 }
 
@@ -47,9 +55,11 @@ impl Worker {
         tokenizer: Arc<Tokenizer>,
         drafts: Box<dyn Fn() -> Speculation + Send>,
         timeout: Duration,
+        cache_bytes: Option<usize>,
     ) -> Self {
         let slots: Vec<_> = engine.sequences().map(Slot::new).collect();
-        Self { scheduler, engine, tokenizer, drafts, slots, timeout, first: 0, clock: 0 }
+        let cache = RamCache::new(if engine.copies_sequences() { cache_bytes } else { Some(0) });
+        Self { scheduler, engine, tokenizer, drafts, slots, cache, timeout, first: 0, clock: 0 }
     }
 
     /// Its engine.
@@ -71,11 +81,15 @@ impl Worker {
             }
             let timeout = self.timeout;
             self.running().for_each(|running| running.give_up_if_abandoned(timeout));
+            self.do_asked();
             self.begin_waiting();
             if self.step() {
                 continue;
             }
-            if self.running().next().is_none() && self.scheduler.queue.is_over() {
+            if self.running().next().is_none()
+                && self.scheduler.queue.is_over()
+                && self.scheduler.asks.is_empty()
+            {
                 return;
             }
             // Whatever changes from here on wakes it again.
@@ -90,10 +104,33 @@ impl Worker {
         self.slots.iter_mut().filter_map(|slot| slot.running.as_mut())
     }
 
+    /// Does what was asked of sequences at rest.
+    fn do_asked(&mut self) {
+        loop {
+            let is_free = |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.running.is_none());
+            let Some(Asked { slot: number, task, answer }) = self.scheduler.asks.take(is_free) else {
+                return;
+            };
+            let slot = &mut self.slots[number];
+            let outcome = self.engine.sequence(slot.id).and_then(|mut sequence| {
+                let done = task.run(&mut sequence)?;
+                // What it has now is as good as a prompt.
+                slot.prompt = sequence.history().len();
+                Ok(done)
+            });
+            let outcome =
+                outcome.map_err(|error| Failure { blame: error.blame(), message: error.to_string() });
+            // Who went away does not mind.
+            let _ = answer.send(outcome);
+            self.show(number);
+        }
+    }
+
     /// Gives sequences to jobs as long as there are both.
     fn begin_waiting(&mut self) {
         while self.slots.iter().any(|slot| slot.running.is_none()) {
-            let Some(job) = self.scheduler.queue.take() else { return };
+            let is_free = |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.running.is_none());
+            let Some(job) = self.scheduler.queue.take(is_free) else { return };
             self.begin(job);
         }
     }
@@ -101,8 +138,11 @@ impl Worker {
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse } = order;
-        let Some(found) = choose(self.candidates(&prompt, reuse)) else { return };
+        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse, slot: wanted } = order;
+        let candidates =
+            self.candidates(&prompt, reuse).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
+        let Some(found) = choose(candidates) else { return };
+        let found = self.consult_cache(&prompt, found, wanted, reuse);
         let cached = self.take_back(found.slot, found.reach);
         self.clock += 1;
         let slot = &mut self.slots[found.slot];
@@ -142,6 +182,59 @@ impl Worker {
             blocked: None,
         });
         self.show(found.slot);
+    }
+
+    /// Looks whether a text that had to give way spares more than the sequence `found`, and has it take a
+    /// sequence again; keeps what the sequence forgets.
+    fn consult_cache(
+        &mut self,
+        prompt: &[u32],
+        found: Candidate,
+        wanted: Option<usize>,
+        reuse: bool,
+    ) -> Candidate {
+        if !self.cache.is_on() {
+            return found;
+        }
+        let engine = &self.engine;
+        let reach = |copy: &SequenceCopy, n: usize| copy.reach(engine, n as u32) as usize;
+        let least = if reuse { found.reach + WORTH } else { usize::MAX };
+        let Some((copy, n)) = self.cache.best(prompt, least, reach) else {
+            if found.forgets >= WORTH {
+                self.keep(found.slot);
+            }
+            return found;
+        };
+        // Whatever the sequences have is of less use: the one that was not used for the longest time gives
+        // way.
+        let others = self.candidates(&[], false).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
+        let found = choose(others).unwrap_or(found);
+        self.keep(found.slot);
+        let copied = self.engine.sequence(self.slots[found.slot].id).and_then(|mut one| one.copy_in(&copy));
+        match copied {
+            Ok(()) => {
+                self.scheduler.metrics.cache_hit();
+                Candidate { reach: n, ..found }
+            }
+            Err(error) => {
+                tracing::warn!("{error}; the prompt is read from its beginning");
+                found
+            }
+        }
+    }
+
+    /// Keeps a copy of what a sequence at rest has, if there is none and its prompt was not short.
+    fn keep(&mut self, number: usize) {
+        let slot = &self.slots[number];
+        let Ok(mut sequence) = self.engine.sequence(slot.id) else { return };
+        if slot.prompt.min(sequence.history().len()) < WORTH || self.cache.has(sequence.history()) {
+            return;
+        }
+        match sequence.copy_out() {
+            Ok(copy) => self.cache.add(copy),
+            Err(error) => tracing::warn!("{error}; the text will be computed again when it goes on"),
+        }
+        self.scheduler.metrics.cache_has(self.cache.len(), self.cache.bytes());
     }
 
     /// The sequences at rest, and what they have of a prompt that may `reuse` it. The last token of the

@@ -30,7 +30,7 @@ fn a_stream_has_the_events_that_clients_wait_for() {
             .iter()
             .all(|event| event["object"] == "chat.completion.chunk" && event["id"] == events[0]["id"])
     );
-    assert_eq!(events[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": "" }));
+    assert_eq!(events[0]["choices"][0]["delta"], json!({ "role": "assistant", "content": null }));
     let [pieces @ .., end, usage] = &events[1..] else { panic!("{events:?}") };
     let text: String =
         pieces.iter().map(|event| event["choices"][0]["delta"]["content"].as_str().unwrap()).collect();

@@ -2,10 +2,12 @@
 
 mod answers;
 mod browser;
+mod cache_ram;
 mod dense;
 mod errors;
 mod forms;
 mod fuzz;
+mod llama;
 mod load;
 mod messages;
 mod page;
@@ -13,6 +15,7 @@ mod responses;
 mod reuse;
 mod router;
 mod routes;
+mod slots;
 mod support;
 mod thoughts;
 mod tools;

@@ -62,7 +62,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
-        let options = Options { port: 0, metrics: true, ..Options::default() };
+        let options = Options { port: 0, metrics: true, cache_ram: Some(32 << 20), ..Options::default() };
         Self {
             options,
             parallel: 4,

@@ -281,6 +281,11 @@ impl super::DeviceSession for Htp {
 }
 
 impl Device for Htp {
+    /// Programs write back only what they name for the host.
+    fn shares_states(&self) -> bool {
+        false
+    }
+
     fn info(&self) -> &DeviceInfo {
         &self.info
     }

@@ -23,8 +23,13 @@ pub(super) struct CausalConv {
 impl CausalConv {
     /// Declares the ring, and the tape where tokens can be taken back.
     pub fn keep(&self, plan: &mut KeptPlanner, scope: Scope) -> Result<(), RecordError> {
-        let rows = |n| (DType::F32, [self.channels, n, plan.n_slots(), 1]);
-        let (ring, tape) = (rows(self.taps), rows(MAX_VERIFY));
+        self.keep_rows(plan, scope, self.taps)
+    }
+
+    /// As [`keep`](Self::keep), with a ring of `rows` rows, at least one for each tap.
+    pub fn keep_rows(&self, plan: &mut KeptPlanner, scope: Scope, rows: u32) -> Result<(), RecordError> {
+        let shape = |n| (DType::F32, [self.channels, n, plan.n_slots(), 1]);
+        let (ring, tape) = (shape(rows), shape(MAX_VERIFY));
         plan.keep(scope, RING, Purpose::Recurrent, ring)?;
         match plan.rollback() {
             Rollback::None => Ok(()),
@@ -34,14 +39,19 @@ impl CausalConv {
 
     /// Records u{channels,t} -> {channels,t}, with the taps of `weight`.
     pub fn record(&self, g: &mut Graph<'_>, scope: Scope, u: Tensor, weight: &str) -> Tensor {
-        let y = g.activation_like(u, self.channels);
         let w = g.weight(&scope.label(weight));
+        self.apply(g, scope, [u, w], g.tapes())
+    }
+
+    /// Records u{channels,t} with the taps w{channels,taps}, whatever the program does with other tapes.
+    pub fn apply(&self, g: &mut Graph<'_>, scope: Scope, [u, w]: [Tensor; 2], tapes: Tapes) -> Tensor {
+        let y = g.activation_like(u, self.channels);
         let ring = g.kept(&scope.label(RING));
-        let tape = match g.tapes() {
+        let tape = match tapes {
             Tapes::Fold | Tapes::Defer => g.kept_if_any(&scope.label(TAPE)),
             Tapes::Unused => None,
         };
-        let defer = u32::from(g.tapes() == Tapes::Defer);
+        let defer = u32::from(tapes == Tapes::Defer);
         let dst: Vec<_> = [y].into_iter().chain(tape).collect();
         g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &SsmConv { defer });
         y

@@ -12,6 +12,7 @@ mod mixer;
 mod mlp;
 mod moe;
 mod per_layer;
+mod previous;
 mod rope;
 mod short_conv;
 
@@ -25,5 +26,6 @@ pub use mixer::Mixer;
 pub use mlp::{Activation, Mlp};
 pub use moe::{Moe, Router};
 pub use per_layer::PerLayer;
+pub(in crate::model) use previous::Previous;
 pub use rope::Rope;
 pub use short_conv::ShortConv;

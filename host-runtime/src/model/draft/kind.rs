@@ -15,7 +15,8 @@ use crate::model::scope::Scope;
 use crate::model::tensors::WeightPlan;
 use crate::record::{RecordError, Tensor};
 
-/// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + MAX_VERIFY}`.
+/// The block to verify, kept in [`Scope::DRAFT`]: the anchor, then drafts, I32 `{1 + 2 * MAX_VERIFY}`, so
+/// that the token axis can begin at any draft.
 pub const BLOCK: &str = "block";
 
 /// The features that plain steps left for the draft, kept in [`Scope::DRAFT`]:
@@ -25,6 +26,9 @@ pub const PENDING: &str = "pending";
 /// A draft model: it reads the residual stream of some layers of its target (the *taps*, together the
 /// *features* of a token), and guesses the tokens that follow an *anchor*, the last token of the text.
 ///
+/// What it reads of the text before the anchor it *observes*: the steps that run these tokens hand their
+/// features over.
+///
 /// All labels of its tensors begin with `draft.`; it runs in the last session.
 pub trait DraftModel: Debug + Send + Sync {
     /// Layers of the target whose input is tapped, rising; the number of layers means the last one's output.
@@ -32,6 +36,10 @@ pub trait DraftModel: Debug + Send + Sync {
 
     /// Tokens of a block at most: the anchor and the drafts that follow it.
     fn block(&self) -> u32;
+
+    /// Whether drafts are made one after the other, so that each costs as much as the one before it.
+    /// Otherwise a whole block costs the same, however many of its drafts are wanted.
+    fn is_chain(&self) -> bool;
 
     /// Whether it reads the target's embedding.
     fn shares_embedding(&self) -> bool;
@@ -54,15 +62,20 @@ pub trait DraftModel: Debug + Send + Sync {
     /// What the host writes into kept tensors before the first program runs: label and values.
     fn tables(&self) -> Vec<(String, Vec<u32>)>;
 
-    /// Takes features {tap width, t} up, at the positions of their tokens.
-    fn observe(&self, g: &mut Graph<'_>, features: Tensor);
+    /// Whether [`observe`](Self::observe) reads the tokens that features belong to, and not the features
+    /// alone.
+    fn reads_tokens(&self) -> bool;
+
+    /// Takes features {tap width, t} up, at the positions of their tokens{t}.
+    fn observe(&self, g: &mut Graph<'_>, tokens: Tensor, features: Tensor);
 
     /// Where [`propose`](Self::propose) finds the anchor, I32 `{1}`.
     fn anchor(&self, g: &mut Graph<'_>) -> Tensor;
 
     /// Guesses `n_draft` tokens after the anchor, which is at position `n_past`: their ids go to [`BLOCK`]
     /// behind its first entry, and to the margins how sure each is. The step is as wide as
-    /// [`block`](Self::block) at first, and `n_draft` wide afterwards.
+    /// [`block`](Self::block) at first. Afterwards it is as wide as the one that verifies the drafts,
+    /// `1 + n_draft`, and the program may have ended: no op follows.
     fn propose(&self, g: &mut Graph<'_>);
 }
 
@@ -77,7 +90,7 @@ pub fn tap_width(draft: &dyn DraftModel, target: &Decoder) -> u32 {
 /// As [`DraftModel::memory`].
 pub fn keep(draft: &dyn DraftModel, target: &Decoder, plan: &mut KeptPlanner) -> Result<(), RecordError> {
     draft.memory(plan)?;
-    plan.keep(Scope::DRAFT, BLOCK, Purpose::Rounds, (DType::I32, [1 + MAX_VERIFY, 1, 1, 1]))?;
+    plan.keep(Scope::DRAFT, BLOCK, Purpose::Rounds, (DType::I32, [1 + 2 * MAX_VERIFY, 1, 1, 1]))?;
     let features = [tap_width(draft, target), MAX_PENDING, 1, 1];
     plan.keep(Scope::DRAFT, PENDING, Purpose::Rounds, (DType::F32, features))
 }

@@ -2,6 +2,7 @@
 
 mod dflash;
 mod kind;
+mod mtp;
 
 use super::decoder::Decoder;
 use super::error::{DraftError, ModelError};
@@ -9,16 +10,22 @@ use super::keys::Keys;
 use crate::gguf::Gguf;
 
 pub use kind::{BLOCK, DraftModel, PENDING, keep, tap_width};
+pub use mtp::has_head;
 
 /// Reads a draft and checks that it was made for the target.
 type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn DraftModel>, ModelError>;
 
 /// The kinds of drafts that this version runs: the value of `general.architecture`, and what reads them.
-const DRAFTS: &[(&str, Reader)] = &[("dflash", dflash::read)];
+const DRAFTS: &[(&str, Reader)] =
+    &[("dflash", dflash::read), ("qwen35", mtp::read), ("qwen35moe", mtp::read)];
 
-/// Whether files of architecture `arch` are drafts.
-pub(super) fn is_draft(arch: &str) -> bool {
-    DRAFTS.iter().any(|(known, _)| *known == arch)
+/// What a file is that writes no text by itself; `None` if it does, as far as these kinds know.
+pub(super) fn kind_of(gguf: &Gguf, keys: &Keys<'_>) -> Option<&'static str> {
+    match keys.arch() {
+        "dflash" => Some("a DFlash draft model"),
+        _ if mtp::is_alone(gguf, keys) => Some("an MTP head"),
+        _ => None,
+    }
 }
 
 /// Reads a draft and checks that it was made for `target`.

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use crate::state::{planned_number, violation};
 use crate::{views, vtcm};
@@ -149,7 +149,7 @@ extern "C" fn hexflash_standin_static(bytes: usize) -> *const u8 {
     static MEMORY: OnceLock<(usize, usize)> = OnceLock::new();
     let &(at, has) = MEMORY.get_or_init(|| {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        (views::low(bytes, MapFlags::PRIVATE, access).unwrap_or(0), bytes)
+        (views::low(bytes, access).unwrap_or(0), bytes)
     });
     if has == bytes { std::ptr::with_exposed_provenance(at) } else { std::ptr::null() }
 }

@@ -14,7 +14,7 @@ use crate::views;
 static VOTES: Mutex<[u8; 3]> = Mutex::new([0; 3]);
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]) -> i32 {
+pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]) -> i32 {
     plan!("dsp.HAP_power_set");
     if context.is_null() || request.is_null() {
         return aee::on_dsp(aee::BAD_PARAMETER);
@@ -48,7 +48,7 @@ unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn HAP_mmap2(
+pub(crate) extern "C" fn HAP_mmap2(
     address: *mut c_void,
     bytes: usize,
     access: i32,
@@ -64,12 +64,12 @@ extern "C" fn HAP_mmap2(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn HAP_munmap2(address: *mut c_void, bytes: usize) -> i32 {
+pub(crate) extern "C" fn HAP_munmap2(address: *mut c_void, bytes: usize) -> i32 {
     views::unmap(address.addr(), bytes)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
+pub(crate) extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
     if op > 2 || kind != 1 {
         return aee::on_dsp(aee::BAD_PARAMETER);
     }

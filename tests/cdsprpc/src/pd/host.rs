@@ -6,11 +6,11 @@ use std::os::unix::net::UnixStream;
 
 use hexflash_fastrpc::aee;
 use hexflash_fastrpc::frame::{self, Ask, Cursor, Words};
-use hexflash_image::rpc::{self, RemoteArg};
+use hexflash_image::rpc::RemoteArg;
 use hexflash_image::skel::hexflash_skel_handle_invoke;
 
-use crate::state::{CONFIG, violation};
-use crate::{emulated, queue, qurt, views, vtcm};
+use crate::state::violation;
+use crate::{guest, queue, qurt, views, vtcm};
 
 /// Answers until the host is gone, or says that this is the end.
 pub(crate) fn serve() -> io::Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn serve() -> io::Result<()> {
                 (0, Words::default())
             }
             Ask::CloseQueue => (i32::from(queue::withdraw(words.number()?)), Words::default()),
-            Ask::Open => open(words.bytes()?),
+            Ask::Open => open(words.bytes()?)?,
             Ask::Invoke => invoke(&mut words)?,
             Ask::End => {
                 views::check_end();
@@ -42,6 +42,7 @@ pub(crate) fn serve() -> io::Result<()> {
                 qurt::check_end();
                 vtcm::check_end();
                 crate::hap::check_end();
+                guest::end();
                 frame::send(&mut socket, 0, Words::default())?;
                 return Ok(());
             }
@@ -50,59 +51,57 @@ pub(crate) fn serve() -> io::Result<()> {
     }
 }
 
-/// Calls a method of the library that is loaded.
-///
-/// # Safety
-/// As many valid arguments as the scalars say.
-unsafe fn call(handle: u64, scalars: u32, args: &mut [RemoteArg]) -> i32 {
-    let args = args.as_mut_ptr();
-    if CONFIG.text("dsp") == Some("qemu") {
-        // SAFETY: `args` has as many valid arguments as the scalars say (the caller's contract), and nobody
-        // else touches them, for they are borrowed exclusively.
-        let outcome = unsafe { rpc::invoke(&mut *emulated::library(), handle, scalars, args) };
-        return outcome.map_or_else(rpc::AeeError::code, |()| 0);
+/// Calls a method of the library that is loaded: with buffers, first those for input, and with handles, which
+/// are as many as the scalars say.
+fn call(handle: u64, scalars: u32, buffers: &mut [Vec<u8>], handles: &mut [u64]) -> i32 {
+    if guest::is_on() {
+        return guest::invoke(handle, scalars, buffers, handles);
     }
-    // SAFETY: `args` has as many valid arguments as the scalars say (the caller's contract), and nobody else
-    // touches them, for they are borrowed exclusively.
-    unsafe { hexflash_skel_handle_invoke(handle, scalars, args) }
+    let mut args: Vec<_> = buffers.iter_mut().map(|bytes| RemoteArg::buffer(bytes)).collect();
+    args.extend(handles.iter().map(|&handle| RemoteArg::of_handle(handle)));
+    // SAFETY: `args` has as many valid arguments as the scalars say, which nobody else touches: their memory
+    // is borrowed exclusively.
+    let code = unsafe { hexflash_skel_handle_invoke(handle, scalars, args.as_mut_ptr()) };
+    for (to, from) in handles.iter_mut().zip(&args[buffers.len()..]) {
+        // SAFETY: this argument was made as a handle, and a call writes it as nothing else.
+        *to = unsafe { from.as_handle() };
+    }
+    code
 }
 
 /// FastRPC calls method 0 with the URI.
-fn open(uri: Vec<u8>) -> (i32, Words) {
+fn open(uri: Vec<u8>) -> io::Result<(i32, Words)> {
     const OPEN: u32 = 2 << 16 | 1;
+    if guest::is_on() {
+        guest::start(&uri)?;
+    }
     let mut uri = uri;
     uri.push(0);
-    let mut length = (uri.len() as u32).to_le_bytes();
-    let mut args = [RemoteArg::buffer(&mut length), RemoteArg::buffer(&mut uri), RemoteArg::of_handle(0)];
-    // SAFETY: OPEN names two input buffers and an output handle, which are the three arguments; their memory
-    // lives through the call.
-    let code = unsafe { call(0, OPEN, &mut args) };
-    // SAFETY: the third argument was made as a handle, and the call writes it as nothing else.
-    (code, Words::default().number(unsafe { args[2].as_handle() }))
+    let length = (uri.len() as u32).to_le_bytes().to_vec();
+    let mut handle = [0];
+    let code = call(0, OPEN, &mut [length, uri], &mut handle);
+    Ok((code, Words::default().number(handle[0])))
 }
 
 fn invoke(words: &mut Cursor) -> io::Result<(i32, Words)> {
     let (handle, scalars) = (words.number()?, words.number()? as u32);
     let (inputs, outputs) = (scalars >> 16 & 0xff, scalars >> 8 & 0xff);
-    let handles = scalars >> 4 & 0xf;
-    let mut memory = Vec::new();
+    let mut buffers = Vec::new();
     for _ in 0..inputs {
-        memory.push(words.bytes()?);
+        buffers.push(words.bytes()?);
     }
     for _ in 0..outputs {
-        memory.push(vec![0; words.number()? as usize]);
+        buffers.push(vec![0; words.number()? as usize]);
     }
-    let mut args: Vec<_> = memory.iter_mut().map(|bytes| RemoteArg::buffer(bytes)).collect();
-    for _ in 0..handles {
-        args.push(RemoteArg::of_handle(words.number()?));
+    // The host's library asks for no output handles here.
+    let mut handles = Vec::new();
+    for _ in 0..scalars >> 4 & 0xf {
+        handles.push(words.number()?);
     }
-    // SAFETY: there are as many arguments as the scalars say: `inputs` and `outputs` buffers, each of the
-    // length of its own memory, and `handles` input handles. The host's library asks for no output handles
-    // here.
-    let code = unsafe { call(handle, scalars, &mut args) };
+    let code = call(handle, scalars, &mut buffers, &mut handles);
     if code != 0 && (code as u32) < aee::DSP_OFFSET {
         violation(&format!("method {} gave {code:#x}: codes of a DSP have an offset", scalars >> 24));
     }
-    let outputs = memory.iter().skip(inputs as usize);
+    let outputs = buffers.iter().skip(inputs as usize);
     Ok((code, outputs.fold(Words::default(), |words, bytes| words.bytes(bytes))))
 }

@@ -1,11 +1,12 @@
 //! The process on the DSP, as the stand-in plays it: the skel library, and what QuRT, HAP and `dspqueue` give
-//! to it; or Hexagon code under emulation.
+//! to it. The library is either compiled for this machine and part of this program, or the file that phones
+//! load, in an emulator beside it.
 //!
 //! `hexflash-pd SETTINGS HOST-PID`; questions of the host's library come over standard input.
 #![cfg(target_os = "linux")]
 
 mod dma;
-mod emulated;
+mod guest;
 mod hap;
 mod host;
 mod queue;

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hexflash_fastrpc::aee;
 use rustix::thread::futex;
 
 use crate::plan;
-use crate::state::{CONFIG, violation};
+use crate::state::{CONFIG, planned, violation};
 
 #[repr(C)]
 pub(crate) struct ThreadAttributes {
@@ -28,11 +27,14 @@ pub(crate) struct ThreadAttributes {
     detach_state: u16,
 }
 
-/// A thread: its handle, and the stack that it was given.
+/// A thread: the stack that it was given, and what waits for its end; `false` if that was no good one.
 struct Thread {
-    join: JoinHandle<()>,
-    stack: (usize, usize),
+    stack: Stack,
+    wait: Box<dyn FnOnce() -> bool + Send>,
 }
+
+/// Address and bytes.
+pub(crate) type Stack = (usize, usize);
 
 static THREADS: LazyLock<Mutex<(u32, HashMap<u32, Thread>)>> =
     LazyLock::new(|| Mutex::new((0x100, HashMap::new())));
@@ -41,8 +43,53 @@ struct Argument(*mut c_void);
 // SAFETY: the creator promises that the entry may run elsewhere with it.
 unsafe impl Send for Argument {}
 
-/// Threads have stacks of this machine's size: code for it needs more than the DSP's. The given one is held
-/// to the rules: whole, of a sensible size, nobody else's.
+/// Holds the stack and the priority of a new thread to the rules: whole, of a sensible size, nobody else's.
+/// Gives its number, with which it is started; that gives what waits for its end.
+pub(crate) fn create(
+    stack: Stack,
+    priority: u16,
+    start: impl FnOnce(u32) -> Option<Box<dyn FnOnce() -> bool + Send>>,
+) -> Result<u32, i32> {
+    if let Some(code) = planned("dsp.qurt_thread_create") {
+        return Err(code);
+    }
+    let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || priority == 0 {
+        return Err(aee::on_dsp(aee::BAD_PARAMETER));
+    }
+    let meets = |other: &Thread| stack.0 < other.stack.0 + other.stack.1 && other.stack.0 < stack.0 + stack.1;
+    if threads.1.values().any(meets) {
+        violation("two threads were given the same stack");
+    }
+    let number = threads.0 + 1;
+    let wait = start(number).ok_or(aee::on_dsp(aee::FAILED))?;
+    threads.0 = number;
+    threads.1.insert(number, Thread { stack, wait });
+    Ok(number)
+}
+
+/// Waits until a thread has ended; the code.
+pub(crate) fn join(number: u32) -> i32 {
+    let thread = THREADS.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&number);
+    let Some(thread) = thread else {
+        violation("a thread was joined twice");
+        return aee::on_dsp(aee::FAILED);
+    };
+    if !(thread.wait)() {
+        // A panic on a DSP ends the process.
+        std::process::abort();
+    }
+    0
+}
+
+/// A thread ends, which must have nothing left.
+pub(crate) fn check_thread() {
+    if HVX.replace(false) {
+        violation("a thread ended with a vector context");
+    }
+}
+
+/// Threads have stacks of this machine's size: code for it needs more than the DSP's.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn qurt_thread_create(
     id: *mut u32,
@@ -50,51 +97,36 @@ unsafe extern "C" fn qurt_thread_create(
     entry: unsafe extern "C" fn(*mut c_void),
     argument: *mut c_void,
 ) -> i32 {
-    plan!("dsp.qurt_thread_create");
     // SAFETY: `attributes` points to a `ThreadAttributes` that lives through the call, as QuRT asks of its
     // callers.
     let attributes = unsafe { &*attributes };
     let stack = (attributes.stack.addr(), attributes.stack_bytes as usize);
-    let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if stack.0 == 0 || !stack.0.is_multiple_of(8) || stack.1 < 4096 || attributes.priority == 0 {
-        return aee::on_dsp(aee::BAD_PARAMETER);
-    }
-    let meets = |other: &Thread| stack.0 < other.stack.0 + other.stack.1 && other.stack.0 < stack.0 + stack.1;
-    if threads.1.values().any(meets) {
-        violation("two threads were given the same stack");
-    }
     let argument = Argument(argument);
-    let spawned = std::thread::Builder::new().spawn(move || {
-        let argument = argument;
-        // SAFETY: the creator allows `entry` to be called with this argument on another thread, as QuRT asks
-        // of it.
-        unsafe { entry(argument.0) };
-        crate::dma::check_thread();
-        if HVX.get() {
-            violation("a thread ended with a vector context");
-        }
+    let created = create(stack, attributes.priority, |_| {
+        let spawned = std::thread::Builder::new().spawn(move || {
+            let argument = argument;
+            // SAFETY: the creator allows `entry` to be called with this argument on another thread, as QuRT
+            // asks of it.
+            unsafe { entry(argument.0) };
+            crate::dma::check_thread();
+            check_thread();
+        });
+        let join = spawned.ok()?;
+        Some(Box::new(move || join.join().is_ok()))
     });
-    let Ok(join) = spawned else { return aee::on_dsp(aee::FAILED) };
-    threads.0 += 1;
-    let number = threads.0;
-    threads.1.insert(number, Thread { join, stack });
-    // SAFETY: `id` is valid for writing, as QuRT asks of its callers.
-    unsafe { id.write(number) };
-    0
+    match created {
+        Ok(number) => {
+            // SAFETY: `id` is valid for writing, as QuRT asks of its callers.
+            unsafe { id.write(number) };
+            0
+        }
+        Err(code) => code,
+    }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn qurt_thread_join(id: u32, _status: *mut i32) -> i32 {
-    let thread = THREADS.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&id);
-    let Some(thread) = thread else {
-        violation("a thread was joined twice");
-        return aee::on_dsp(aee::FAILED);
-    };
-    if thread.join.join().is_err() {
-        // A panic on a DSP ends the process.
-        std::process::abort();
-    }
-    0
+    join(id)
 }
 
 #[unsafe(no_mangle)]
@@ -125,7 +157,7 @@ static UNITS: AtomicU32 = AtomicU32::new(0);
 
 /// Waits for a vector context, of which there are few.
 #[unsafe(no_mangle)]
-extern "C" fn qurt_hvx_lock(mode: u32) -> i32 {
+pub(crate) extern "C" fn qurt_hvx_lock(mode: u32) -> i32 {
     plan!("dsp.qurt_hvx_lock");
     let most = CONFIG.number("hvx").unwrap_or(10) as u32;
     if mode != 1 || HVX.get() {
@@ -145,7 +177,7 @@ extern "C" fn qurt_hvx_lock(mode: u32) -> i32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn qurt_hvx_unlock() -> i32 {
+pub(crate) extern "C" fn qurt_hvx_unlock() -> i32 {
     if !HVX.replace(false) {
         violation("a vector context was given back that the thread does not hold");
         return aee::on_dsp(aee::BAD_STATE);

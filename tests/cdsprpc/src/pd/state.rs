@@ -6,6 +6,8 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use hexflash_fastrpc::config::Config;
 use hexflash_fastrpc::{aee, report};
 
+use crate::guest;
+
 pub(crate) static CONFIG: LazyLock<Config> = LazyLock::new(|| {
     let line = std::env::args().nth(1).unwrap_or_default();
     Config::parse(&line).unwrap_or_else(|word| panic!("settings: {word}"))
@@ -34,8 +36,13 @@ fn failure(name: &'static str) -> Option<i32> {
     CONFIG.failure(name, *count)
 }
 
+/// Reports a breach, and where in the skel it happened, if that is known.
 pub(crate) fn violation(line: &str) {
-    report::violation(CONFIG.file("report").as_deref(), line);
+    let report = CONFIG.file("report");
+    match guest::place() {
+        Some(place) => report::violation(report.as_deref(), &format!("{line} ({place})")),
+        None => report::violation(report.as_deref(), line),
+    }
 }
 
 /// Ends a function with the code that is planned for it.

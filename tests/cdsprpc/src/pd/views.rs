@@ -10,13 +10,15 @@
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
 use hexflash_fastrpc::aee;
-use hexflash_fastrpc::memory::{Mapped, PAGE};
+use hexflash_fastrpc::memory::{Mapped, nameless};
 use hexflash_fastrpc::queue::Buffer;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::guest;
 use crate::state::{CONFIG, HOST, violation};
 
 /// Bytes of a line of the DSP's second-level cache.
@@ -24,6 +26,11 @@ const LINE: usize = 128;
 /// The DSP has 32 bits of addresses; the first and the last are left out.
 const LOWEST: usize = 0x1000_0000;
 const HIGHEST: usize = 0xf000_0000;
+/// Where the DSP is emulated, its process has the same memory at the same addresses. The emulator takes some
+/// for itself before.
+const LOWEST_EMULATED: usize = 0x6000_0000;
+/// Memory begins at multiples of this, which are pages of the emulated machine.
+const PAGE: usize = hexflash_guest::wire::PAGE;
 
 /// Most bytes that a process on the DSP can map, below v81.
 const VMEM: u64 = 3_355_443_200;
@@ -43,7 +50,15 @@ struct Views {
     announced: Vec<(i32, usize)>,
     views: Vec<View>,
     /// Addresses in use, views and others.
-    taken: Vec<(usize, usize)>,
+    taken: Vec<Region>,
+}
+
+/// Memory that 32 bits can address.
+struct Region {
+    base: usize,
+    bytes: usize,
+    /// Whose memory it is: another process can map it, too.
+    file: File,
 }
 
 static VIEWS: Mutex<Views> =
@@ -54,25 +69,28 @@ fn views() -> std::sync::MutexGuard<'static, Views> {
 }
 
 impl Views {
-    fn low(&mut self, bytes: usize, flags: MapFlags, access: ProtFlags) -> Option<usize> {
+    /// Maps a file, or new memory, where there is room.
+    fn low(&mut self, bytes: usize, access: ProtFlags, file: Option<File>) -> Option<usize> {
+        let file = file.map_or_else(|| nameless(bytes), Ok).ok()?;
         let bytes = bytes.next_multiple_of(PAGE);
-        self.taken.sort_unstable();
-        let mut at = LOWEST;
+        self.taken.sort_unstable_by_key(|region| region.base);
+        let mut at = if guest::is_on() { LOWEST_EMULATED } else { LOWEST };
         let mut gaps = Vec::new();
-        for &(start, length) in &self.taken {
-            if start.saturating_sub(at) >= bytes {
+        for region in &self.taken {
+            if region.base.saturating_sub(at) >= bytes {
                 gaps.push(at);
             }
-            at = at.max(start + length);
+            at = at.max(region.base + region.bytes);
         }
         gaps.push(at);
         for at in gaps.into_iter().filter(|at| at + bytes <= HIGHEST) {
             let hint = std::ptr::without_provenance_mut::<c_void>(at);
-            let flags = flags | MapFlags::FIXED_NOREPLACE;
-            // SAFETY: new memory, at an address where there is none.
-            let mapped = unsafe { rustix::mm::mmap_anonymous(hint, bytes, access, flags) };
+            let flags = MapFlags::SHARED | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: a new mapping, at an address where there is none. The file is as long: files of host
+            // memory, too, are multiples of `PAGE`.
+            let mapped = unsafe { rustix::mm::mmap(hint, bytes, access, flags, &file, 0) };
             if let Ok(base) = mapped {
-                self.taken.push((base.expose_provenance(), bytes));
+                self.taken.push(Region { base: base.expose_provenance(), bytes, file });
                 return Some(at);
             }
         }
@@ -80,7 +98,7 @@ impl Views {
     }
 
     fn free_low(&mut self, base: usize, bytes: usize) {
-        self.taken.retain(|&(start, _)| start != base);
+        self.taken.retain(|region| region.base != base);
         let at = std::ptr::with_exposed_provenance_mut(base);
         // SAFETY: mapped by `low`; who has the address uses it no more.
         let _ = unsafe { rustix::mm::munmap(at, bytes.next_multiple_of(PAGE)) };
@@ -88,8 +106,21 @@ impl Views {
 }
 
 /// New memory that 32 bits can address.
-pub(crate) fn low(bytes: usize, flags: MapFlags, access: ProtFlags) -> Option<usize> {
-    views().low(bytes, flags, access)
+pub(crate) fn low(bytes: usize, access: ProtFlags) -> Option<usize> {
+    views().low(bytes, access, None)
+}
+
+/// Bytes and file of the memory that begins at an address.
+pub(crate) fn file_at(base: usize) -> Option<(usize, RawFd)> {
+    let views = views();
+    let region = views.taken.iter().find(|region| region.base == base)?;
+    Some((region.bytes, region.file.as_raw_fd()))
+}
+
+/// Whether so many bytes at an address are memory that [`low`] gave.
+pub(crate) fn is_low(address: usize, bytes: usize) -> bool {
+    let within = |region: &Region| region.base <= address && address + bytes <= region.base + region.bytes;
+    views().taken.iter().any(within)
 }
 
 /// Frees it.
@@ -166,11 +197,6 @@ pub(crate) fn announce(fd: i32, bytes: usize) {
     views().announced.push((fd, bytes));
 }
 
-/// Whether so much of it may be mapped.
-pub(crate) fn is_announced(fd: i32, bytes: u64) -> bool {
-    views().announced.iter().any(|&(other, announced)| other == fd && bytes <= announced as u64)
-}
-
 /// It no longer does.
 pub(crate) fn withdraw(fd: i32) -> i32 {
     let mut views = views();
@@ -196,14 +222,10 @@ pub(crate) fn map(fd: i32, bytes: usize) -> Option<*mut u8> {
     let file = File::options().read(true).write(true).open(path).ok()?;
     let memory = Mapped::new(&file, bytes).ok()?;
     let access = ProtFlags::READ | ProtFlags::WRITE;
-    let base = views.low(bytes, MapFlags::PRIVATE, access)?;
+    let same = CONFIG.number("check") == Some(0);
+    let base = views.low(bytes, access, same.then_some(file))?;
     let view = std::ptr::with_exposed_provenance_mut::<u8>(base);
-    let agreed = if CONFIG.number("check") == Some(0) {
-        // SAFETY: in place of the new pages, which nobody else knows yet.
-        unsafe {
-            let flags = MapFlags::SHARED | MapFlags::FIXED;
-            rustix::mm::mmap(view.cast(), bytes, access, flags, &file, 0).ok()?;
-        }
+    let agreed = if same {
         None
     } else {
         // SAFETY: both have that many bytes; the view is new, and the host waits for the answer to its

@@ -5,17 +5,19 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use hexflash_fastrpc::aee;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use rustix::mm::{MprotectFlags, ProtFlags};
 
 use crate::plan;
 use crate::state::{CONFIG, planned, violation};
-use crate::views;
+use crate::{guest, views};
 
 const CONTEXT: u32 = 0x77;
 /// Bytes, unless configured.
 const BYTES: u64 = 8 << 20;
 
-type Callback = unsafe extern "C" fn(u32, *mut c_void) -> i32;
+/// Who is told that somebody else wants the scratchpad: a function and its argument, addresses of the
+/// process that registered it.
+type Callback = (u64, u64);
 
 /// What a request asks for, in the words that its owner must not look at.
 #[repr(C)]
@@ -23,8 +25,7 @@ pub(crate) struct Attributes {
     magic: u64,
     bytes: u64,
     cached: u64,
-    callback: Option<Callback>,
-    argument: *mut c_void,
+    callback: Callback,
     rest: [u64; 3],
 }
 const _: () = assert!(size_of::<Attributes>() == 64);
@@ -35,7 +36,7 @@ struct Grant {
     base: usize,
     bytes: usize,
     held: bool,
-    callback: Option<(Callback, usize)>,
+    callback: Option<Callback>,
 }
 
 static GRANT: Mutex<Option<Grant>> = Mutex::new(None);
@@ -53,16 +54,9 @@ fn protect(base: usize, bytes: usize, open: bool) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> i32 {
+pub(crate) unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> i32 {
     plan!("dsp.compute_resource_attr_init");
-    let fresh = Attributes {
-        magic: MAGIC,
-        bytes: 0,
-        cached: 0,
-        callback: None,
-        argument: std::ptr::null_mut(),
-        rest: [0; 3],
-    };
+    let fresh = Attributes { magic: MAGIC, bytes: 0, cached: 0, callback: (0, 0), rest: [0; 3] };
     // SAFETY: `attributes` is valid for writing 64 bytes, the size of `Attributes`, as the interface asks of
     // its callers.
     unsafe { attributes.write(fresh) };
@@ -82,21 +76,27 @@ unsafe fn set(attributes: *mut Attributes, set: impl FnOnce(&mut Attributes)) ->
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_set_serialize(attributes: *mut Attributes, _on: u8) -> i32 {
+pub(crate) unsafe extern "C" fn compute_resource_attr_set_serialize(
+    attributes: *mut Attributes,
+    _on: u8,
+) -> i32 {
     // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
     // its callers.
     unsafe { set(attributes, |_| {}) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_set_cache_mode(attributes: *mut Attributes, on: u8) -> i32 {
+pub(crate) unsafe extern "C" fn compute_resource_attr_set_cache_mode(
+    attributes: *mut Attributes,
+    on: u8,
+) -> i32 {
     // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
     // its callers.
     unsafe { set(attributes, |a| a.cached = on.into()) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
+pub(crate) unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
     attributes: *mut Attributes,
     bytes: u32,
     page: u32,
@@ -111,18 +111,22 @@ unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_set_release_callback(
+pub(crate) unsafe extern "C" fn compute_resource_attr_set_release_callback(
     attributes: *mut Attributes,
-    callback: Callback,
+    callback: *const c_void,
     argument: *mut c_void,
 ) -> i32 {
+    let callback = (callback.expose_provenance() as u64, argument.expose_provenance() as u64);
     // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
     // its callers.
-    unsafe { set(attributes, |a| (a.callback, a.argument) = (Some(callback), argument)) }
+    unsafe { set(attributes, |a| a.callback = callback) }
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_acquire(attributes: *mut Attributes, _timeout_us: u32) -> u32 {
+pub(crate) unsafe extern "C" fn compute_resource_acquire(
+    attributes: *mut Attributes,
+    _timeout_us: u32,
+) -> u32 {
     if planned("dsp.compute_resource_acquire").is_some() {
         return 0;
     }
@@ -134,8 +138,8 @@ unsafe extern "C" fn compute_resource_acquire(attributes: *mut Attributes, _time
     if attributes.magic != MAGIC || grant.is_some() || bytes > CONFIG.number("vtcm").unwrap_or(BYTES) {
         return 0;
     }
-    let Some(base) = views::low(bytes as usize, MapFlags::PRIVATE, ProtFlags::empty()) else { return 0 };
-    let callback = attributes.callback.map(|callback| (callback, attributes.argument.expose_provenance()));
+    let Some(base) = views::low(bytes as usize, ProtFlags::empty()) else { return 0 };
+    let callback = Some(attributes.callback).filter(|(function, _)| *function != 0);
     let held = attributes.cached == 0;
     protect(base, bytes as usize, held);
     *grant = Some(Grant { base, bytes: bytes as usize, held, callback });
@@ -143,23 +147,32 @@ unsafe extern "C" fn compute_resource_acquire(attributes: *mut Attributes, _time
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn compute_resource_attr_get_vtcm_ptr_v2(
+pub(crate) unsafe extern "C" fn compute_resource_attr_get_vtcm_ptr_v2(
     _attributes: *mut Attributes,
     address: *mut *mut u8,
     bytes: *mut u32,
 ) -> i32 {
-    let grant = grant();
-    let Some(grant) = &*grant else { return aee::on_dsp(aee::BAD_STATE) };
+    let Some((base, granted)) = place() else { return aee::on_dsp(aee::BAD_STATE) };
     // SAFETY: `address` and `bytes` are valid for writing, as the interface asks of its callers.
     unsafe {
-        address.write(std::ptr::with_exposed_provenance_mut(grant.base));
-        bytes.write(grant.bytes as u32);
+        address.write(std::ptr::with_exposed_provenance_mut(base));
+        bytes.write(granted as u32);
     }
     0
 }
 
+/// Address and bytes of what is granted.
+pub(crate) fn place() -> Option<(usize, usize)> {
+    grant().as_ref().map(|grant| (grant.base, grant.bytes))
+}
+
+/// Whether it is held.
+pub(crate) fn is_held() -> bool {
+    grant().as_ref().is_some_and(|grant| grant.held)
+}
+
 #[unsafe(no_mangle)]
-extern "C" fn compute_resource_release(context: u32) -> i32 {
+pub(crate) extern "C" fn compute_resource_release(context: u32) -> i32 {
     let Some(old) = grant().take().filter(|_| context == CONTEXT) else {
         violation("a scratchpad was released that is not granted");
         return aee::on_dsp(aee::BAD_PARAMETER);
@@ -169,7 +182,7 @@ extern "C" fn compute_resource_release(context: u32) -> i32 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_us: u32) -> i32 {
+pub(crate) extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_us: u32) -> i32 {
     plan!("dsp.compute_resource_acquire_cached");
     let mut grant = grant();
     let Some(grant) = grant.as_mut().filter(|grant| context == CONTEXT && !grant.held) else {
@@ -181,7 +194,7 @@ extern "C" fn compute_resource_acquire_cached(context: u32, _timeout_us: u32) ->
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
+pub(crate) extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
     let mut grant = grant();
     let Some(grant) = grant.as_mut().filter(|grant| context == CONTEXT && grant.held) else {
         violation("a scratchpad was lent that is not held");
@@ -203,12 +216,18 @@ pub(crate) fn has(address: usize, bytes: usize) -> bool {
     grant.as_ref().is_some_and(|g| g.held && g.base <= address && address + bytes <= g.base + g.bytes)
 }
 
-/// Somebody else asks for the scratchpad.
+/// Somebody else asks for the scratchpad: who has it is told.
 pub(crate) fn somebody_wants_it() {
-    let callback = grant().as_ref().and_then(|grant| grant.callback);
-    if let Some((callback, argument)) = callback {
-        // SAFETY: the client has registered `callback` for this, with this argument.
-        unsafe { callback(CONTEXT, std::ptr::with_exposed_provenance_mut(argument)) };
+    let Some((function, argument)) = grant().as_ref().and_then(|grant| grant.callback) else { return };
+    if guest::call_later(function as u32, [CONTEXT, argument as u32]) {
+        return;
+    }
+    let function = std::ptr::with_exposed_provenance::<()>(function as usize);
+    // SAFETY: the client, in this process, has registered a function of this type, and this argument for it.
+    unsafe {
+        let function =
+            std::mem::transmute::<*const (), unsafe extern "C" fn(u32, *mut c_void) -> i32>(function);
+        function(CONTEXT, std::ptr::with_exposed_provenance_mut(argument as usize));
     }
 }
 

@@ -7,7 +7,10 @@ use cdsprpc::standin::StandIn;
 
 /// What a generation of a few tokens leaves in the report.
 fn report(config: &str) -> Vec<String> {
-    let standin = StandIn::new(config);
+    report_of(&StandIn::new(config))
+}
+
+pub(crate) fn report_of(standin: &StandIn) -> Vec<String> {
     let prompt = ["run", "--no-repack-cache", "--temp", "0", "-n", "4", "def"];
     // Whatever it prints: old bytes are no text.
     standin.hexflash(&prompt).output().unwrap();

@@ -129,7 +129,10 @@ fn two_sessions_keep_step() {
 /// What fails on the DSP, with what the host's user is told.
 #[test]
 fn failures_on_the_dsp_have_messages_of_their_own() {
-    let mut standin = StandIn::new("");
+    each_failure_on_the_dsp(&mut StandIn::new(""));
+}
+
+pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
     for (config, cause, remedy) in [
         (
             "dsp.dspqueue_import=0xe@1",
@@ -149,19 +152,22 @@ fn failures_on_the_dsp_have_messages_of_their_own() {
         ("arch=69", "v69", "v73 or newer"),
     ] {
         standin.configure(config);
-        let text = use_device(&standin).err().unwrap_or_else(|| panic!("{config}")).to_string();
+        let text = use_device(standin).err().unwrap_or_else(|| panic!("{config}")).to_string();
         assert!(text.contains(cause) && text.contains(remedy), "{config}: {text}");
         standin.is_clean();
     }
     // A vote for power that is refused only costs speed.
     standin.configure("dsp.HAP_power_set=0x14@1+");
-    use_device(&standin).unwrap();
+    use_device(standin).unwrap();
 }
 
 /// A process that ends or stops: seen in time, told in words, and gone after a reset.
 #[test]
 fn a_process_that_crashes_or_hangs_is_noticed_and_replaced() {
-    let mut standin = StandIn::new("");
+    crashes_and_hangs(&mut StandIn::new(""));
+}
+
+pub(crate) fn crashes_and_hangs(standin: &mut StandIn) {
     for (config, words) in [
         ("crash=1", "crashed"),
         ("crash=3", "crashed"),

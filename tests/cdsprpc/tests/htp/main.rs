@@ -12,8 +12,6 @@ mod coherence;
 #[path = "../../../../host-runtime/tests/device/damaged.rs"]
 mod damaged;
 mod dma;
-#[path = "../../../../host-runtime/tests/device/emulator.rs"]
-mod emulator;
 mod failures;
 mod interrupt;
 mod mappings;
@@ -26,21 +24,14 @@ mod scenarios;
 #[path = "../../../../host-runtime/cli/tests/cli/signalled.rs"]
 #[allow(dead_code, reason = "written for more tests than there are here")]
 mod signalled;
+mod skels;
 mod tokens;
 
 use hexflash::device::DeviceOptions;
 use hexflash::device::htp::Htp;
-use hexflash::device::qemu::Settings;
 use hexflash::gguf::Gguf;
 
 use cdsprpc::standin::StandIn;
-
-/// A stand-in with Hexagon code on the other side, if there is an emulator.
-fn emulated() -> Option<StandIn> {
-    let one = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
-    emulator::qemu(Settings::from_options(&one).unwrap())?;
-    Some(StandIn::new("dsp=qemu"))
-}
 
 fn refuses_what_it_must(standin: &StandIn) {
     let options = DeviceOptions { threads: Some(1), vtcm_bytes: Some(64 << 10), ..standin.options() };
@@ -52,9 +43,6 @@ fn refuses_what_it_must(standin: &StandIn) {
 #[test]
 fn htp_refuses_what_it_must() {
     refuses_what_it_must(&StandIn::new(""));
-    if let Some(standin) = emulated() {
-        refuses_what_it_must(&standin);
-    }
 }
 
 /// Whatever the transport, the same error, with the same layer.

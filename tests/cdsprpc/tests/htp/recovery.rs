@@ -17,7 +17,9 @@ use hexflash::weights::{CachePolicy, ImageOptions};
 use cdsprpc::standin::{StandIn, model};
 
 /// What is generated, and how.
-struct Setting {
+pub(crate) struct Setting {
+    /// Where.
+    standin: fn() -> StandIn,
     target: Gguf,
     draft: Option<Gguf>,
     text: TextModel,
@@ -30,13 +32,19 @@ struct Setting {
 }
 
 impl Setting {
-    fn new(draft: bool, seed: Option<u64>, tokens: usize) -> Self {
+    pub(crate) fn new(draft: bool, seed: Option<u64>, tokens: usize) -> Self {
         let open = |name: &str| Gguf::open(&model(name)).unwrap();
         let target = open("tiny-hybrid-q8_0.gguf");
         let text = TextModel::read(&target).unwrap();
         let draft = draft.then(|| open("tiny-hybrid-dflash-q8_0.gguf"));
         let (cancel, cache) = (Cancel::default(), CachePolicy::Off);
-        Self { target, draft, text, seed, tokens, sessions: 1, cancel, cache }
+        let standin = || StandIn::new("");
+        Self { standin, target, draft, text, seed, tokens, sessions: 1, cancel, cache }
+    }
+
+    /// The same elsewhere.
+    pub(crate) fn on(self, standin: fn() -> StandIn) -> Self {
+        Self { standin, ..self }
     }
 
     fn run(&self, device: Box<dyn Device>) -> Result<Generated, GenerateError> {
@@ -99,10 +107,19 @@ fn messages(standin: &mut StandIn, setting: &Setting) -> (u64, u64) {
 
 /// Loses the device at every `step`th message of a run, by `how`, which the message's number completes.
 fn at_messages(setting: &Setting, how: &str, step: usize) {
-    let mut standin = StandIn::new("");
+    let mut standin = (setting.standin)();
     let (loaded, all) = messages(&mut standin, setting);
     assert!(all - loaded > setting.tokens as u64 / 6, "{loaded} of {all} messages");
     at_each(&mut standin, setting, how, (loaded + 1..=all).step_by(step));
+}
+
+/// Loses the device once by each of these, at so many messages after the model is loaded.
+pub(crate) fn at_some_messages(setting: &Setting, how: &[(&str, u64)]) {
+    let mut standin = (setting.standin)();
+    let (loaded, _) = messages(&mut standin, setting);
+    for (how, after) in how {
+        at_each(&mut standin, setting, how, std::iter::once(loaded + after));
+    }
 }
 
 fn at_each(standin: &mut StandIn, setting: &Setting, how: &str, numbers: impl Iterator<Item = u64>) {

@@ -19,12 +19,17 @@ fn run(mut command: Command) -> Value {
 }
 
 /// Generates on both devices; gives the report of `htp`.
-fn same_tokens(standin: &StandIn, arguments: &[&str]) -> Value {
-    let (target, draft) = (model("tiny-hybrid-q8_0.gguf"), model("tiny-hybrid-dflash-q8_0.gguf"));
+pub(crate) fn same_tokens(standin: &StandIn, arguments: &[&str]) -> Value {
+    let [target, draft, head] = ["tiny-hybrid-q8_0", "tiny-hybrid-dflash-q8_0", "mtp-tiny-hybrid-q8_0"]
+        .map(|name| model(&format!("{name}.gguf")));
     let mut all =
         vec!["run", "--json", "--no-repack-cache", "-t", "2", "-m", target.to_str().unwrap(), PROMPT];
     for argument in arguments {
-        all.push(if *argument == "DRAFT" { draft.to_str().unwrap() } else { argument });
+        all.push(match *argument {
+            "DRAFT" => draft.to_str().unwrap(),
+            "HEAD" => head.to_str().unwrap(),
+            argument => argument,
+        });
     }
     let mut inproc = Command::new(env!("CARGO_BIN_EXE_hexflash-htp"));
     inproc.args(&all).env_remove("RUST_LOG");
@@ -51,6 +56,18 @@ fn speculation_with_a_draft_model() {
     assert!(report["stats"]["speculation"]["rounds"].as_u64().unwrap() > 2, "{report}");
     same_tokens(&standin, &["-md", "DRAFT", "--temp", "0.7", "--seed", "5", "-n", "24"]);
     same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
+}
+
+#[test]
+fn speculation_with_an_mtp_head() {
+    let standin = StandIn::new("");
+    for sessions in ["1", "2"] {
+        let fixed = ["--sessions", sessions, "-md", "HEAD"];
+        let greedy = [&fixed[..], &["--draft-max", "3", "--temp", "0", "-n", "32"]].concat();
+        let report = same_tokens(&standin, &greedy);
+        assert!(report["stats"]["speculation"]["rounds"].as_u64().unwrap() > 2, "{report}");
+        same_tokens(&standin, &[&fixed[..], &["--temp", "0.7", "--seed", "5", "-n", "16"]].concat());
+    }
 }
 
 /// Layers split over two sessions, of which each is told what the other has written.
@@ -94,14 +111,6 @@ fn too_many_sessions() {
     assert!(text.contains("RESERVE_NEW_SESSION") && text.contains("fewer sessions"), "{text}");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(standin.violations(), Vec::<String>::new());
-}
-
-/// Hexagon code on the other side, which needs no cache to be looked after but all else.
-#[test]
-fn hexagon_code_behind_fastrpc() {
-    let Some(standin) = crate::emulated() else { return };
-    same_tokens(&standin, &["--temp", "0", "-n", "8"]);
-    same_tokens(&standin, &["-md", "DRAFT", "--draft-max", "3", "--temp", "0", "-n", "8"]);
 }
 
 /// Another client takes the scratchpad between two messages, and leaves its own bytes there.

@@ -110,8 +110,12 @@ fn tokens_without_visible_text_are_no_reason_to_go_on() {
 /// In plain steps, in rounds on the device and in blocks that the host checks.
 #[test]
 fn a_text_ends_after_the_step_under_way() {
+    [Draft::F16, Draft::MtpF16].into_iter().for_each(ends_after_the_step_under_way);
+}
+
+fn ends_after_the_step_under_way(draft: Draft) {
     let mut plain = Draft::engine(None, MODEL, inproc(quick()), None);
-    let mut engine = Draft::engine(Some(Draft::F16), MODEL, inproc(quick()), None);
+    let mut engine = Draft::engine(Some(draft), MODEL, inproc(quick()), None);
     let text = text(MODEL);
     let case = &reference::greedy(MODEL).cases[6];
     let prompt = &case.prompt_ids;

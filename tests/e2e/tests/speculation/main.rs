@@ -4,6 +4,8 @@ mod adversary;
 mod auto;
 mod cancel;
 mod common;
+mod mtp;
 mod reference;
+mod rounds;
 mod same;
 mod stops;

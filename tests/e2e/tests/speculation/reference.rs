@@ -1,8 +1,12 @@
 //! Drafts against an implementation without caches, and acceptance against llama.cpp.
 
-use hexflash_e2e::{Draft, Model, best_two, inproc, reference, report};
+use hexflash::engine::{Engine, EngineOptions};
+use hexflash::gguf::Gguf;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::{Draft, Model, best_two, inproc, reference, repo_file, report};
 
 use crate::common::{fresh, greedy, limits, model_drafts, quick, text};
+use crate::rounds::Compared;
 
 /// Distance of the two best logits of the target up to which another choice counts as a near-tie.
 const NEAR_TIE: f32 = 2e-3;
@@ -50,6 +54,27 @@ fn drafts_and_accepted_counts_are_the_references() {
     assert!(differ * 200 <= drafts, "{differ} of {drafts} drafts differ");
 }
 
+/// A target without recurrent states, and a draft of which one layer sees a window of 64 positions, up to
+/// more than three windows of context.
+#[test]
+fn a_dense_pair_with_a_window_drafts_as_the_references() {
+    let [target, draft] = ["tiny-dense-f16", "tiny-dense-dflash-f16"]
+        .map(|name| Gguf::open(&repo_file(&format!("models/{name}.gguf"))).unwrap());
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let options = EngineOptions::default();
+    let engine = Engine::load_with(&target, Some(&draft), Box::new(inproc(quick())), &options, &image);
+    let mut engine = engine.unwrap();
+    for file in ["dflash-dense-f16", "dflash-dense-reference"] {
+        let mut found = Compared::default();
+        for (number, case) in reference::dense(file).cases.iter().enumerate() {
+            let name = format!("{file}, case {number}");
+            found.follow(&mut engine, (&case.prompt_ids, &case.ids), case.rounds(), NEAR_TIE, &name);
+        }
+        report(format!("{file}: {found:?}"));
+        found.assert_few();
+    }
+}
+
 /// Tokens per round on llama.cpp's own cases, for every pair of files that it was run with. Both are counted
 /// as far as the texts are the same: after a near-tie (see `golden.rs`) another text is drafted for.
 #[test]
@@ -86,14 +111,14 @@ fn rounds_are_as_long_as_llama_cpps() {
 
 /// Rounds, and what they accepted.
 #[derive(Default)]
-struct Rounds {
+pub struct Rounds {
     accepted: usize,
     count: usize,
 }
 
 impl Rounds {
     /// Adds the rounds of a text that lie within its first `tokens`, of which the first is no round's.
-    fn add(&mut self, accepted: &[usize], tokens: usize) {
+    pub fn add(&mut self, accepted: &[usize], tokens: usize) {
         let mut done = 1;
         for &accepted in accepted {
             done += accepted + 1;
@@ -106,7 +131,7 @@ impl Rounds {
     }
 
     /// Tokens per round.
-    fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         1.0 + self.accepted as f64 / self.count as f64
     }
 }

@@ -14,14 +14,15 @@ use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 /// Any token will do to close a run with, as long as it is the same.
 const CLOSE: u32 = 11;
 
-fn speculations() -> Vec<(String, Speculation)> {
+fn speculations(draft: Draft) -> Vec<(String, Speculation)> {
     let fixed = (1..=7).map(|n| (format!("{n} drafts"), model_drafts(n)));
     let auto = ("auto".to_owned(), Speculation::new(DraftSource::Model, DraftLength::Auto));
     let ngram = [1, 4, 15].map(|n| {
         let source = DraftSource::Host(Box::new(NGram::default()));
         (format!("{n} by n-gram"), Speculation::new(source, DraftLength::Fixed(n)))
     });
-    fixed.chain([auto]).chain(ngram).collect()
+    // N-grams do not care which draft model there is.
+    fixed.chain([auto]).chain(ngram.into_iter().filter(|_| !draft.is_mtp())).collect()
 }
 
 /// Greedy: all prompts of the reference, all lengths; tokens, then caches, rings, states and logits.
@@ -37,7 +38,7 @@ fn greedy_is_the_same(model: Model, draft: Draft, cache: CacheType) {
         let off = &mut Speculation::off();
         let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits);
         let state = closed(&mut plain, CLOSE);
-        for (name, mut speculation) in speculations() {
+        for (name, mut speculation) in speculations(draft) {
             let what = format!("{model:?} with {draft:?}, {cache} caches, {:?}, {name}", case.prompt);
             let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
             assert_eq!(found.tokens, expected.tokens, "{what}");
@@ -69,6 +70,16 @@ fn greedy_q4_0() {
 }
 
 #[test]
+fn greedy_mtp_f16() {
+    greedy_is_the_same(Model::F16, Draft::MtpF16, CacheType::F16);
+}
+
+#[test]
+fn greedy_mtp_q8_0() {
+    greedy_is_the_same(Model::Q8_0, Draft::MtpQ8_0, CacheType::Q8_0);
+}
+
+#[test]
 fn greedy_with_q8_0_caches() {
     greedy_is_the_same(Model::Q8_0, Draft::Q8_0, CacheType::Q8_0);
 }
@@ -85,10 +96,16 @@ fn any_number_of_sessions() {
     let layers = Draft::engine(None, model, inproc(quick()), None).config().layers.len();
     let mut plain = Draft::engine(None, model, inproc(quick()), None);
     let (text, limits) = (text(model), limits(40));
-    for sessions in [2, 3, layers] {
+    for (sessions, draft) in [
+        (2, Draft::Q8_0),
+        (3, Draft::Q8_0),
+        (layers, Draft::Q8_0),
+        (2, Draft::MtpQ8_0),
+        (layers, Draft::MtpF16),
+    ] {
         let options = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
         let device = SplitDevice::<Inproc>::open(&options, sessions).unwrap();
-        let mut engine = Draft::engine(Some(Draft::Q8_0), model, device, None);
+        let mut engine = Draft::engine(Some(draft), model, device, None);
         assert_eq!(engine.memory().sessions as usize, sessions);
         assert!(engine.memory().handed_over > 0);
         for case in &reference::greedy(model).cases[..3] {
@@ -96,9 +113,9 @@ fn any_number_of_sessions() {
             let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits);
             let state = closed(&mut plain, CLOSE);
             for (name, mut speculation) in
-                speculations().into_iter().chain([("plain".into(), Speculation::off())])
+                speculations(draft).into_iter().chain([("plain".into(), Speculation::off())])
             {
-                let what = format!("{sessions} sessions, {:?}, {name}", case.prompt);
+                let what = format!("{draft:?}, {sessions} sessions, {:?}, {name}", case.prompt);
                 let found = fresh(&mut engine, &text, &greedy(), &mut speculation, &case.prompt_ids, &limits);
                 assert_eq!(found.tokens, expected.tokens, "{what}");
                 state.assert_same(&closed(&mut engine, CLOSE), &what);
@@ -110,9 +127,9 @@ fn any_number_of_sessions() {
 /// Up to the last position of the context: no token too many or too few, and nothing written behind it.
 #[test]
 fn until_the_context_is_full() {
-    for n_ctx in [64, 77] {
+    for (n_ctx, draft) in [(64, Draft::Q8_0), (77, Draft::Q8_0), (64, Draft::MtpQ8_0), (77, Draft::MtpQ8_0)] {
         let mut plain = Draft::engine(None, Model::Q8_0, inproc(quick()), Some(n_ctx));
-        let mut engine = Draft::engine(Some(Draft::Q8_0), Model::Q8_0, inproc(quick()), Some(n_ctx));
+        let mut engine = Draft::engine(Some(draft), Model::Q8_0, inproc(quick()), Some(n_ctx));
         let text = text(Model::Q8_0);
         let mut limits = limits(0);
         limits.max_tokens = None;
@@ -120,9 +137,10 @@ fn until_the_context_is_full() {
             let prompt = &case.prompt_ids[..case.prompt_ids.len().min(40)];
             let expected = fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), prompt, &limits);
             assert_eq!(expected.finish_reason, Finish::Context);
-            for (name, mut speculation) in speculations() {
+            for (name, mut speculation) in speculations(draft) {
                 let found = fresh(&mut engine, &text, &greedy(), &mut speculation, prompt, &limits);
-                assert_eq!(found.tokens, expected.tokens, "{:?}, {n_ctx} positions, {name}", case.prompt);
+                let what = format!("{draft:?}, {:?}, {n_ctx} positions, {name}", case.prompt);
+                assert_eq!(found.tokens, expected.tokens, "{what}");
                 assert_eq!(found.finish_reason, Finish::Context);
                 assert_eq!(engine.n_past(), n_ctx);
             }
@@ -133,9 +151,18 @@ fn until_the_context_is_full() {
 /// With temperature and penalties: the same draws in the same order.
 #[test]
 fn sampled_texts_are_the_same() {
+    sampled_is_the_same(Draft::Q8_0);
+}
+
+#[test]
+fn sampled_texts_with_mtp_are_the_same() {
+    sampled_is_the_same(Draft::MtpQ8_0);
+}
+
+fn sampled_is_the_same(draft: Draft) {
     let model = Model::Q8_0;
     let mut plain = Draft::engine(None, model, inproc(quick()), None);
-    let mut engine = Draft::engine(Some(Draft::Q8_0), model, inproc(quick()), None);
+    let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
     let text = text(model);
     let mut accepted = 0;
     for (seed, case) in reference::greedy(model).cases.iter().enumerate() {
@@ -150,8 +177,8 @@ fn sampled_texts_are_the_same() {
             let expected =
                 fresh(&mut plain, &text, &params, &mut Speculation::off(), &case.prompt_ids, &limits);
             let state = closed(&mut plain, CLOSE);
-            for (name, mut speculation) in speculations() {
-                let what = format!("{:?} at {temperature}, {name}", case.prompt);
+            for (name, mut speculation) in speculations(draft) {
+                let what = format!("{draft:?}, {:?} at {temperature}, {name}", case.prompt);
                 let found = fresh(&mut engine, &text, &params, &mut speculation, &case.prompt_ids, &limits);
                 assert_eq!(found.tokens, expected.tokens, "{what}");
                 state.assert_same(&closed(&mut engine, CLOSE), &what);
@@ -159,7 +186,7 @@ fn sampled_texts_are_the_same() {
             }
         }
     }
-    report(format!("{accepted} drafts accepted by sampling"));
+    report(format!("{draft:?}: {accepted} drafts accepted by sampling"));
     assert!(accepted > 0);
 }
 
@@ -177,16 +204,19 @@ fn prompts_of_any_length() {
         let draft = draft.map(Draft::gguf);
         Engine::load_with(&model.gguf(), draft.as_ref(), Box::new(inproc(quick())), &options, &image).unwrap()
     };
-    let (mut plain, mut engine) = (load(None), load(Some(Draft::F16)));
+    let (mut plain, mut engines) = (load(None), [Draft::F16, Draft::MtpF16].map(|draft| load(Some(draft))));
     let text = text(model);
     let case = &reference::greedy(model).cases[9];
     let tokens: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().collect();
     for n in [1, 2, 13, 31, 32, 33, 64, 65, 100] {
         let expected =
             fresh(&mut plain, &text, &greedy(), &mut Speculation::off(), &tokens[..n], &limits(30));
-        let found = fresh(&mut engine, &text, &greedy(), &mut model_drafts(7), &tokens[..n], &limits(30));
-        assert_eq!(found.tokens, expected.tokens, "{n} tokens");
-        closed(&mut plain, CLOSE).assert_same(&closed(&mut engine, CLOSE), &format!("{n} tokens"));
+        let state = closed(&mut plain, CLOSE);
+        for engine in &mut engines {
+            let found = fresh(engine, &text, &greedy(), &mut model_drafts(7), &tokens[..n], &limits(30));
+            assert_eq!(found.tokens, expected.tokens, "{n} tokens");
+            state.assert_same(&closed(engine, CLOSE), &format!("{n} tokens"));
+        }
     }
 }
 
@@ -194,7 +224,8 @@ fn prompts_of_any_length() {
 /// is kept, plain steps and prompts: row by row the logits of plain decoding, and in the end its state.
 #[test]
 fn several_tokens_at_once() {
-    for (model, draft) in [(Model::F16, None), (Model::Q8_0, Some(Draft::Q8_0))] {
+    let drafts = [(Model::F16, None), (Model::Q8_0, Some(Draft::Q8_0)), (Model::Q8_0, Some(Draft::MtpQ8_0))];
+    for (model, draft) in drafts {
         let mut plain = model.engine(inproc(quick()), &hexflash::engine::EngineOptions::default());
         let mut engine = Draft::engine(draft, model, inproc(quick()), None);
         let case = &reference::greedy(model).cases[5];
@@ -237,14 +268,18 @@ fn several_tokens_at_once() {
 /// One message a round, and of what it computes only token ids leave the device.
 #[test]
 fn a_round_is_one_message_of_a_few_bytes() {
-    let mut engine = Draft::engine(Some(Draft::F16), Model::F16, inproc(quick()), None);
+    [Draft::F16, Draft::MtpF16].into_iter().for_each(is_one_message_of_a_few_bytes);
+}
+
+fn is_one_message_of_a_few_bytes(draft: Draft) {
+    let mut engine = Draft::engine(Some(draft), Model::F16, inproc(quick()), None);
     let text = text(Model::F16);
     let case = &reference::greedy(Model::F16).cases[5];
     let found = fresh(&mut engine, &text, &greedy(), &mut model_drafts(7), &case.prompt_ids, &limits(100));
     let (stats, rounds) = (found.stats.steps, found.stats.speculation.unwrap());
     let (plain, rounds) = (rounds.steps as u64, rounds.rounds as u64);
     report(format!(
-        "{rounds} rounds, {plain} plain steps: {} messages, {} bytes",
+        "{draft:?}: {rounds} rounds, {plain} plain steps: {} messages, {} bytes",
         stats.messages, stats.host_bytes
     ));
     // One more drafts the first block; with two in flight, one may find that the text has ended.

@@ -81,17 +81,25 @@ pub(super) const CASES: &[Case] = &[
     case("RMS_NORM", 1024, 0).at_most(100.0),
     Case { tokens: 16, ..case("RMS_NORM", 1024, 0) }.at_most(100.0),
     case("RMS_NORM", 1024, 1),
+    case("RMS_NORM", 128, 32).at_most(50.0),
     case("L2_NORM", 128, 16).at_most(45.0),
-    case("GLU", 3584, 1),
+    case("GLU", 3584, 1).at_most(0.98),
     case("GLU", 3584, 2),
     case("GLU", 2880, 3),
-    Case { past: 5, ..case("ROPE", 64, 8) },
+    case("SILU", 6144, 1).at_most(0.82),
+    case("SIGMOID", 2048, 1),
+    case("ADD", 2560, 1).at_most(0.235),
+    case("MUL", 4096, 1),
+    Case { dtype: "Q4_0x32", ..case("GET_ROWS", 1024, 1) }.at_most(1.18),
+    Case { dtype: "Q8_0x32", ..case("GET_ROWS", 1024, 1) },
+    Case { past: 5, ..case("ROPE", 64, 8) }.at_most(0.79),
+    Case { past: 5, ..case("ROPE", 128, 8) },
     Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
     // At most 1.3 times what F16 takes.
-    Case { dtype: "Q4_R_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(4138.0),
+    Case { dtype: "Q4_R_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(1251.0),
     Case { past: 5, ..case("SSM_CONV", 6144, 4) },
-    case("ARGMAX", HEAD, 1),
+    case("ARGMAX", HEAD, 1).at_most(0.0564),
 ];
 
 impl Case {
@@ -102,7 +110,9 @@ impl Case {
             "MUL_MAT" => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
             "GATED_DELTA_NET" => format!(" S={a} heads={b}"),
             "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
+            "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
+            "GET_ROWS" => format!(" {} {a}", dtype.trim_end_matches("x32")),
             "FLASH_ATTN_EXT" => {
                 let cache = match *dtype {
                     "F32" => String::new(),
@@ -151,7 +161,8 @@ impl Case {
         let units = match self.op {
             "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
             "GATED_DELTA_NET" | "L2_NORM" => b,
-            "QUANTIZE" | "RMS_NORM" => 1,
+            "RMS_NORM" => b.max(1),
+            "QUANTIZE" => 1,
             "FLASH_ATTN_EXT" => b * u64::from(self.past + self.tokens).div_ceil(32),
             "ROPE" => a * b,
             _ => a,

@@ -49,18 +49,21 @@ pub(super) unsafe fn spread<H: Hvx>(
     let words = H::words(codes);
     let (b0, b1) = (H::sar_i::<24>(H::shl_i::<24>(words)), H::sar_i::<24>(H::shl_i::<16>(words)));
     let (b2, b3) = (H::sar_i::<24>(H::shl_i::<8>(words)), H::sar_i::<24>(words));
+    // All four before any is stored, so that they overlap.
+    let (v0, v1) = (H::mul(H::to_float(b0), scales.of(j)), H::mul(H::to_float(b1), scales.of(j + 1)));
+    let (v2, v3) = (H::mul(H::to_float(b2), scales.of(j + 2)), H::mul(H::to_float(b3), scales.of(j + 3)));
     // SAFETY: these are the four vectors of the caller's contract.
     unsafe {
-        H::store(to.add(j * stride), H::mul(H::to_float(b0), scales.of(j)));
-        H::store(to.add((j + 1) * stride), H::mul(H::to_float(b1), scales.of(j + 1)));
-        H::store(to.add((j + 2) * stride), H::mul(H::to_float(b2), scales.of(j + 2)));
-        H::store(to.add((j + 3) * stride), H::mul(H::to_float(b3), scales.of(j + 3)));
+        H::store(to.add(j * stride), v0);
+        H::store(to.add((j + 1) * stride), v1);
+        H::store(to.add((j + 2) * stride), v2);
+        H::store(to.add((j + 3) * stride), v3);
     }
 }
 
-/// Vectors of floats of a value: 32 dimensions each, in order.
+/// Vectors of floats of a value: 32 dimensions each, in order, in whole pairs.
 pub(super) const fn value_vectors(dv: usize) -> usize {
-    dv.div_ceil(TILE_K)
+    dv.div_ceil(TILE_K).next_multiple_of(2)
 }
 
 /// The transfer of the whole strip of a place.
@@ -100,8 +103,8 @@ const _: () = assert!(TILE_K == LANES && TILE_ROWS == LANES && VECTOR_BYTES == 4
 /// The sums have [`value_vectors`] of the length of `y`, valid for reading.
 #[inline(always)]
 pub(super) unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
-    for v in 0..value_vectors(y.len()) {
-        // SAFETY: `v` is below the vectors of the sums (the caller's contract).
+    for v in 0..y.len().div_ceil(LANES) {
+        // SAFETY: `v` is below the vectors of y, and the sums have at least as many (the caller's contract).
         let value = unsafe { H::load(sums.first.add(v * LANES)) };
         y.set_vector::<H>(v, H::mul(value, factor));
     }

@@ -1,11 +1,10 @@
 //! F16 caches: keys in `F16x32` tiles, values in rows.
 
-use half::f16;
 use hexflash_abi::VECTOR_BYTES;
 
 use super::{CacheFormat, Place, Sums};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, math};
 use crate::kernels::flash_attn::TILE;
 use crate::row::{Row, RowMut};
 
@@ -43,17 +42,17 @@ impl CacheFormat for F16 {
 
     #[inline(always)]
     unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
-        let mut found = 0;
-        let strip = place.strip();
-        let half = |i: usize| if i < x.len() { f16::from_f32(x.get(i)).to_bits() } else { 0 };
-        for pair in 0..x.len().div_ceil(2) {
-            let word = u32::from(half(2 * pair)) | u32::from(half(2 * pair + 1)) << 16;
-            found |= special(word);
-            let at = pair * VECTOR_BYTES + place.lane() * 4;
-            // SAFETY: the strip has a vector per pair of dimensions, because the cache's rows are as long as
-            // x (the caller's contract, point 1), and the lane is below 32. The word is aligned, and this
-            // worker alone has claimed the head (point 2).
-            unsafe { strip.add(at).cast::<u32>().write(word) };
+        let (strip, mut found) = (place.strip(), 0);
+        for (v, pairs) in (0..x.vectors()).map(|v| (v, halves_of::<H>(x, v))) {
+            // The cache has whole groups of dimensions, so that there is room for what x has not.
+            for (i, pair) in pairs.0.into_iter().enumerate() {
+                found |= special(pair);
+                let at = (v * LANES / 2 + i) * VECTOR_BYTES + place.lane() * 4;
+                // SAFETY: the strip has a vector per pair of dimensions and 16 per 32 of them, because the
+                // cache's rows are as long as x (the caller's contract, point 1), and the lane is below 32.
+                // The word is aligned, and this worker alone has claimed the head (point 2).
+                unsafe { strip.add(at).cast::<u32>().write(pair) };
+            }
         }
         found & SPECIAL == 0
     }
@@ -62,13 +61,18 @@ impl CacheFormat for F16 {
     unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
         let mut found = 0;
         let row = place.cache.at([place.position, place.head, place.entry]).cast::<u16>();
-        for i in 0..x.len() {
-            let half = f16::from_f32(x.get(i)).to_bits();
-            found |= special(half.into());
-            // SAFETY: `at` has checked the position, and `i` is below the length of x, which is that of the
-            // cache's rows (the caller's contract, point 1). An f16 is aligned there (validation), and this
-            // worker alone has claimed the head (point 2).
-            unsafe { row.add(i).write(half) };
+        for v in 0..x.vectors() {
+            let pairs = halves_of::<H>(x, v);
+            for pair in pairs.0 {
+                found |= special(pair);
+            }
+            let n = (x.len() - v * LANES).min(LANES);
+            // SAFETY: `at` has checked the position, and the row has `n` values from `32 v` on, because it is
+            // as long as x (the caller's contract, point 1). They are aligned for f16 (validation), and this
+            // worker alone has claimed the head (point 2). `pairs` is 32 values, of which `n` is no more.
+            unsafe {
+                core::ptr::copy_nonoverlapping(pairs.0.as_ptr().cast(), row.add(v * LANES), n);
+            }
         }
         found & SPECIAL == 0
     }
@@ -109,24 +113,35 @@ impl CacheFormat for F16 {
 
     #[inline(always)]
     unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
-        let len = y.len();
         for chunk in 0..sums.vectors / 2 {
             // Even values in one vector, odd ones in the next.
-            let mut halves = [[0.0f32; LANES]; 2];
-            for (h, half) in halves.iter_mut().enumerate() {
-                // SAFETY: `2 * chunk + h` is below the vectors that the sums have (the caller's contract);
-                // `half` is an array of 32 floats.
-                unsafe {
-                    let value = H::load(sums.first.add((2 * chunk + h) * LANES));
-                    H::store(half.as_mut_ptr(), H::mul(value, factor));
+            // SAFETY: `2 * chunk + 1` is below the vectors that the sums have, which is even (the caller's
+            // contract).
+            let (even, odd) = unsafe {
+                let even = sums.first.add(2 * chunk * LANES);
+                (H::load(even), H::load(even.add(LANES)))
+            };
+            let (low, high) = H::interleave(H::mul(even, factor), H::mul(odd, factor));
+            for (v, value) in [(2 * chunk, low), (2 * chunk + 1, high)] {
+                if v * LANES < y.len() {
+                    y.set_vector::<H>(v, value);
                 }
-            }
-            let start = chunk * 2 * LANES;
-            for j in start..len.min(start + 2 * LANES) {
-                y.set(j, halves[j % 2][(j - start) / 2]);
             }
         }
     }
+}
+
+/// 32 f16, as pairs in a word.
+#[repr(C, align(128))]
+struct HalfPairs([u32; LANES / 2]);
+
+/// Vector `v` of a row as f16; what the row has not is zero.
+#[inline(always)]
+fn halves_of<H: Hvx>(x: Row<'_>, v: usize) -> HalfPairs {
+    let mut pairs = HalfPairs([0; LANES / 2]);
+    // SAFETY: `pairs` is 32 halves.
+    unsafe { math::store_f16::<H>(pairs.0.as_mut_ptr().cast(), x.vector::<H>(v)) };
+    pairs
 }
 
 /// Widens `n` vectors of f16 to 2 n of f32: vector 2i has the low halves of vector i, 2i + 1 the high halves.

@@ -19,7 +19,7 @@ use self::q8_0::Q8_0;
 pub(super) use self::rotation::{rotate, rotate_back};
 use super::TILE;
 use crate::dma::Transfer;
-use crate::hvx::Hvx;
+use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::row::{Row, RowMut};
 
@@ -54,6 +54,40 @@ pub(super) struct Sums {
     pub vectors: usize,
 }
 
+/// What products read: the numbers of a tile, by pairs of vectors.
+pub(super) trait Pairs<H: Hvx>: Copy {
+    /// Pair `i`.
+    ///
+    /// # Safety
+    /// The tile has it.
+    unsafe fn get(self, i: usize) -> (H::F, H::F);
+}
+
+/// The f16 of a staged tile, whose low halves are one vector of a pair, and high halves the other.
+#[derive(Clone, Copy)]
+pub(super) struct Halves(pub *const u8);
+
+impl<H: Hvx> Pairs<H> for Halves {
+    #[inline(always)]
+    unsafe fn get(self, i: usize) -> (H::F, H::F) {
+        // SAFETY: the tile has pair `i` (the caller's contract), which is a vector.
+        H::widen_f16(unsafe { H::load_b(self.0.wrapping_add(i * VECTOR_BYTES)) })
+    }
+}
+
+/// A tile as floats.
+#[derive(Clone, Copy)]
+pub(super) struct Wide(pub *const f32);
+
+impl<H: Hvx> Pairs<H> for Wide {
+    #[inline(always)]
+    unsafe fn get(self, i: usize) -> (H::F, H::F) {
+        let at = self.0.wrapping_add(2 * i * LANES);
+        // SAFETY: the tile has pair `i` (the caller's contract), which is two vectors.
+        unsafe { (H::load(at), H::load(at.wrapping_add(LANES))) }
+    }
+}
+
 /// A number format of caches.
 pub(super) trait CacheFormat {
     /// Bytes of a tile of keys of width `d` in VTCM.
@@ -62,7 +96,7 @@ pub(super) trait CacheFormat {
     /// Bytes of a tile of values of width `dv` in VTCM.
     fn value_tile(dv: usize) -> usize;
 
-    /// Vectors of floats of a value.
+    /// Vectors of floats of a value, an even number. What they have beyond the value's own means nothing.
     fn value_vectors(dv: usize) -> usize;
 
     /// Writes a key, rounded; whether what is written is finite.
@@ -153,6 +187,11 @@ impl Format {
     /// Whether caches hold rotated vectors, so that queries must be rotated, too.
     pub const fn rotates(self) -> bool {
         matches!(self, Self::Q4R)
+    }
+
+    /// Whether products read a staged tile as it is ([`Halves`]), on `H`.
+    pub const fn is_read_as_staged<H: Hvx>(self) -> bool {
+        H::CHEAP_WIDENING && matches!(self, Self::F16)
     }
 
     pub fn key_tile(self, d: usize) -> usize {

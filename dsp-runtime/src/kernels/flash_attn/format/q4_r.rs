@@ -331,13 +331,13 @@ impl CacheFormat for Q4R {
 
     #[inline(always)]
     unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, _: usize, _: usize) {
-        let tiles = dv / TILE_K;
+        let (tiles, stride) = (dv / TILE_K, codes::value_vectors(dv) * LANES);
         // SAFETY: the staged strip has the tiles of all dv dimensions and a vector of scales behind them, and
         // `wide` the vectors of 32 positions, of which `t` is one each (the caller's contract).
         unsafe {
             let scales = PerVector::<H>(H::lanes(H::load(tile.add(tiles * TILE_BYTES).cast())));
             for t in 0..tiles {
-                widen_tile::<H>(tile.add(t * TILE_BYTES), &scales, wide.add(t * LANES), tiles * LANES);
+                widen_tile::<H>(tile.add(t * TILE_BYTES), &scales, wide.add(t * LANES), stride);
             }
         }
     }

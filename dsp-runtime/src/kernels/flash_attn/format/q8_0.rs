@@ -127,7 +127,7 @@ impl CacheFormat for Q8_0 {
     #[inline(always)]
     unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
         let vectors = codes::value_vectors(dv);
-        for t in 0..vectors {
+        for t in 0..dv.div_ceil(TILE_K) {
             let (group, at) = tile_at(t);
             // SAFETY: the staged strip has the tiles of all dv dimensions and their scales, and `wide` the
             // vectors of 32 positions, of which `t` is one each (the caller's contract).

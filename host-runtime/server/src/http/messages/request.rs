@@ -156,6 +156,7 @@ fn text(field: &str, block: &Map<String, Value>) -> Result<String, ApiError> {
     match (kind(block), block.get("text").and_then(Value::as_str)) {
         ("text", Some(text)) => Ok(text.to_owned()),
         ("text", None) => Err(ApiError::field(field, "a block of type text has no text")),
+        ("image", _) => Err(ApiError::no_images(field)),
         (kind, _) => {
             let hint = format!("a block has the type {kind}, where this server takes text only");
             Err(ApiError::unsupported(field, &hint))

@@ -41,6 +41,10 @@ impl DraftModel for DFlash {
         self.block
     }
 
+    fn is_chain(&self) -> bool {
+        false
+    }
+
     fn shares_embedding(&self) -> bool {
         !self.embedding.is_own()
     }
@@ -64,7 +68,7 @@ impl DraftModel for DFlash {
             None => Ok(plan.finish()),
             Some(name) => Err(ModelError::Draft {
                 path: gguf.path().to_path_buf(),
-                error: DraftError::Unsupported { name: name.to_owned() },
+                error: DraftError::Unsupported { name: name.to_owned(), kind: "DFlash v1" },
             }),
         }
     }
@@ -86,7 +90,11 @@ impl DraftModel for DFlash {
         [noise, rows].into_iter().chain(d2t).collect()
     }
 
-    fn observe(&self, g: &mut Graph<'_>, features: Tensor) {
+    fn reads_tokens(&self) -> bool {
+        false
+    }
+
+    fn observe(&self, g: &mut Graph<'_>, _: Tensor, features: Tensor) {
         let x = g.linear(features, &ALL.label(FEATURES));
         g.rms_norm_into(x, &ALL.label(FEATURES_NORM), self.rms_eps, x);
         for (i, layer) in self.layers.iter().enumerate() {
@@ -110,6 +118,7 @@ impl DraftModel for DFlash {
         g.part(Part::DraftHead);
         g.set_tokens(Register::NDraft, 0);
         self.guess(g, x);
+        g.set_tokens(Register::NDraft, 1);
     }
 }
 

@@ -1,0 +1,179 @@
+//! What is found in splits of the keys, and how it becomes a result.
+
+use hexflash_abi::Fault;
+
+use super::attend::{Attend, Query};
+use super::format::Sums;
+use super::state;
+use crate::hvx::{Hvx, LANES, math};
+use crate::pool::{Kernel, Worker};
+use crate::step::{Cursor, Span};
+
+/// What was found for a row in some splits: the highest score, in all lanes; sums of exp(x - highest), lane
+/// by lane; sums of values. Vectors in VTCM.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub first: *mut f32,
+    pub v_vectors: usize,
+}
+
+impl Found {
+    /// All its vectors.
+    #[inline(always)]
+    const fn vectors(self) -> usize {
+        super::found_vectors(self.v_vectors)
+    }
+
+    #[inline(always)]
+    const fn vector(self, v: usize) -> *mut f32 {
+        self.first.wrapping_add(v * LANES)
+    }
+
+    /// The one behind it.
+    #[inline(always)]
+    pub const fn next(self) -> Self {
+        Self { first: self.vector(self.vectors()), ..self }
+    }
+
+    /// Nothing found.
+    ///
+    /// # Safety
+    /// Its vectors are valid for writing.
+    #[inline(always)]
+    pub unsafe fn clear<H: Hvx>(self) {
+        // SAFETY: these are its vectors, of which there are at least two (the caller's contract).
+        unsafe {
+            H::store(self.first, H::splat(f32::NEG_INFINITY));
+            for v in 1..self.vectors() {
+                H::store(self.vector(v), H::splat(0.0));
+            }
+        }
+    }
+
+    /// Becomes `other`.
+    ///
+    /// # Safety
+    /// Its vectors are valid for writing, those of `other` for reading.
+    #[inline(always)]
+    pub unsafe fn copy<H: Hvx>(self, other: Self) {
+        for v in 0..self.vectors() {
+            // SAFETY: both have so many vectors (the caller's contract).
+            unsafe { H::store(self.vector(v), H::load(other.vector(v))) };
+        }
+    }
+
+    /// Becomes what was found in its splits and in another one.
+    ///
+    /// # Safety
+    /// Its vectors are valid for reading and writing, those of `other` for reading.
+    #[inline(always)]
+    pub unsafe fn add<H: Hvx>(self, other: Self) {
+        // SAFETY: each begins with its highest score (the caller's contract).
+        let (before, highest) = unsafe { (H::load(self.first), H::load(other.first)) };
+        if H::max_lane(highest) == f32::NEG_INFINITY {
+            return;
+        }
+        if H::max_lane(before) == f32::NEG_INFINITY {
+            // SAFETY: the contract is the caller's.
+            unsafe { self.copy::<H>(other) };
+            return;
+        }
+        let now = H::max(highest, before);
+        let (old, new) = (math::exp::<H>(H::sub(before, now)), math::exp::<H>(H::sub(highest, now)));
+        // SAFETY: both have so many vectors (the caller's contract).
+        unsafe {
+            H::store(self.first, now);
+            for v in 1..self.vectors() {
+                let (a, b) = (H::load(self.vector(v)), H::load(other.vector(v)));
+                H::store(self.vector(v), H::add(H::mul(a, old), H::mul(b, new)));
+            }
+        }
+    }
+}
+
+impl Attend<'_> {
+    /// Divides the sums of values of a row of y by the sum of exponentials, sinks included, and writes them.
+    ///
+    /// # Safety
+    /// 1. The vectors of `total` are the worker's own.
+    /// 2. This worker alone has claimed the row.
+    #[inline(always)]
+    pub(super) unsafe fn finish<H: Hvx>(&self, total: Found, row: [usize; 3]) {
+        // SAFETY: the total has these vectors (the caller's contract, point 1).
+        let (highest, sums) = unsafe { (H::load(total.first), H::load(total.vector(1))) };
+        // SAFETY: this worker alone has claimed this row of y (the caller's contract, point 2).
+        let mut y = unsafe { self.y.row_mut(row) };
+        let top = H::max_lane(highest);
+        if top.is_infinite() {
+            // A score was not finite: where there is NaN the sum is NaN by now, where there is none it is a
+            // number. Or nothing was seen.
+            let value = if top > 0.0 { f32::NAN } else { 0.0 };
+            for j in 0..y.len() {
+                y.set(j, value);
+            }
+            return;
+        }
+        let sum = H::splat(H::sum(sums));
+        let factor = if let Some(sinks) = &self.sinks {
+            let sink = H::splat(sinks.row([0; 3]).get(row[0]));
+            let top = H::max(sink, highest);
+            let shrink = math::exp::<H>(H::sub(highest, top));
+            H::div(shrink, H::add(H::mul(sum, shrink), math::exp::<H>(H::sub(sink, top))))
+        } else {
+            H::div(H::splat(1.0), sum)
+        };
+        let sums = Sums { first: total.vector(state::VALUES - state::FOUND), vectors: total.v_vectors };
+        // SAFETY: these are the total's sums of values, the worker's own (the caller's contract, point 1), as
+        // many vectors as a value of the length of y has. Nobody reads them again before they are cleared.
+        unsafe { self.values.finish::<H>(sums, factor, &mut y) };
+    }
+}
+
+/// Puts together what units found that were splits: a unit is a row of y.
+pub(super) struct PutTogether<'a> {
+    pub attend: &'a Attend<'a>,
+    /// Splits of a row, at most.
+    pub splits: usize,
+}
+
+impl PutTogether<'_> {
+    #[inline(always)]
+    fn units_of_span(&self, span: &Span) -> usize {
+        span.rows * self.attend.y.ne[1] * self.attend.y.ne[3]
+    }
+}
+
+impl Kernel for PutTogether<'_> {
+    fn units(&self) -> usize {
+        crate::step::units(self.attend.spans, |span| self.units_of_span(span))
+    }
+
+    fn work(&self) -> usize {
+        self.units() * self.splits * 4 * self.attend.stage.v_vectors
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let attend = self.attend;
+        assert!(worker.own_bytes() >= attend.stage.found());
+        let total = Found { first: worker.own_vtcm().get().cast(), v_vectors: attend.stage.v_vectors };
+        let mut cursor = Cursor::new(attend.spans, |span| self.units_of_span(span));
+        while let Some(unit) = worker.claim() {
+            let (span, unit) = cursor.seek(unit, |span| self.units_of_span(span));
+            let (head, unit) = (unit % attend.y.ne[1], unit / attend.y.ne[1]);
+            let (token, batch) = (span.first + unit % span.rows, unit / span.rows);
+            let query = Query { token, head, from: 0, to: 0 };
+            // SAFETY: the total is in the worker's own VTCM, which has room for it (the assertion above). The
+            // places were written by the kernel before this one, and nobody writes them now. `claim` gave
+            // this row of y to this worker alone.
+            unsafe {
+                total.clear::<H>();
+                for split in 0..attend.splits_of(span).len() {
+                    total.add::<H>(attend.place_of(worker, &query, batch, self.splits, split));
+                }
+                attend.finish::<H>(total, [head, token, batch]);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! What an MTP head has on the device: weights, memory, and its graph.
+
+use hexflash_abi::op::params::NextDraft;
+use hexflash_abi::program::TensorFlags;
+use hexflash_abi::{DType, Op};
+
+use super::{BLOCK, EMBEDDING_NORM, HIDDEN_NORM, Mtp, OWN_EMBEDDING, OWN_HEAD, OWN_NORM, PROJECTION, scope};
+use crate::gguf::Gguf;
+use crate::model::block::{Mix, Previous};
+use crate::model::cache_types::CacheTypes;
+use crate::model::draft::kind::{BLOCK as TOKENS, DraftModel};
+use crate::model::error::{DraftError, ModelError};
+use crate::model::graph::{Graph, Part};
+use crate::model::kept::{KeptPlanner, Purpose};
+use crate::model::scope::{Scope, layer_of};
+use crate::model::tensors::{WeightPlan, WeightPlanner};
+use crate::record::{RecordError, Tensor};
+use crate::weights::Form;
+
+/// The anchor, I32 `{1}`.
+const ANCHOR: &str = "anchor";
+
+impl DraftModel for Mtp {
+    fn taps(&self) -> &[u32] {
+        &self.taps
+    }
+
+    fn block(&self) -> u32 {
+        BLOCK
+    }
+
+    fn is_chain(&self) -> bool {
+        true
+    }
+
+    fn shares_embedding(&self) -> bool {
+        self.embedding == Scope::TARGET.label(crate::model::scope::EMBEDDING)
+    }
+
+    fn longest_context(&self, caches: CacheTypes, n_slots: u32) -> u32 {
+        self.layer.mixer.longest_context(caches, n_slots)
+    }
+
+    fn weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {
+        let (n, scope) = (self.n_embd, scope(self.number));
+        let mut plan = WeightPlanner::new(gguf);
+        plan.add(scope, PROJECTION, &[2 * n, n], Form::Tiled)?;
+        plan.add(scope, EMBEDDING_NORM, &[n], Form::Plain)?;
+        plan.add(scope, HIDDEN_NORM, &[n], Form::Plain)?;
+        for table in [OWN_EMBEDDING, OWN_HEAD] {
+            if plan.has(scope, table) {
+                plan.add(scope, table, &[n, self.n_vocab], Form::Tiled)?;
+            }
+        }
+        if plan.has(scope, OWN_NORM) {
+            plan.add(scope, OWN_NORM, &[n], Form::Plain)?;
+        }
+        self.layer.weights(&mut plan, scope)?;
+        self.previous().weights(&mut plan, scope);
+        // What else is in the file belongs to the target, which checks its own.
+        match plan.unused(|name| layer_of(name) != Some(self.number)) {
+            None => Ok(plan.finish()),
+            Some(name) => Err(ModelError::Draft {
+                path: gguf.path().to_path_buf(),
+                error: DraftError::Unsupported { name: name.to_owned(), kind: "an MTP head" },
+            }),
+        }
+    }
+
+    fn memory(&self, plan: &mut KeptPlanner) -> Result<(), RecordError> {
+        self.layer.mixer.keep(plan, scope(self.number))?;
+        self.previous().keep(plan, scope(self.number))?;
+        plan.keep(Scope::DRAFT, ANCHOR, Purpose::Rounds, (DType::I32, [1; 4]))
+    }
+
+    fn tables(&self) -> Vec<(String, Vec<u32>)> {
+        Vec::new()
+    }
+
+    fn reads_tokens(&self) -> bool {
+        true
+    }
+
+    /// The features are the output of the target's last layer.
+    fn observe(&self, g: &mut Graph<'_>, tokens: Tensor, features: Tensor) {
+        let (scope, eps) = (scope(self.number), self.rms_eps);
+        let hidden = g.rms_norm(features, &Scope::TARGET.label(self.target_norm), eps);
+        let before = self.previous().record(g, scope, hidden);
+        let embedded = self.embed(g, tokens);
+        let x = self.join(g, embedded, before);
+        let a = g.rms_norm(x, &scope.label(self.layer.norms.before_mixer), eps);
+        self.layer.mixer.append(g, scope, a);
+    }
+
+    fn anchor(&self, g: &mut Graph<'_>) -> Tensor {
+        g.kept_part(&Scope::DRAFT.label(ANCHOR), 0, [1; 4], TensorFlags::empty())
+    }
+
+    fn propose(&self, g: &mut Graph<'_>) {
+        let scope = scope(self.number);
+        let mut last = None;
+        for draft in 0..BLOCK - 1 {
+            g.part(Part::DraftBlock);
+            self.next(g, draft);
+            let token = self.token(g, draft, TensorFlags::empty());
+            let embedded = self.embed(g, token);
+            let before = last.unwrap_or_else(|| self.previous().peek(g, scope, embedded));
+            let x = self.join(g, embedded, before);
+            let [stream, y] = self.layer.record(g, scope, x, x);
+            g.update(Op::Add, stream, y);
+            g.part(Part::DraftHead);
+            let hidden = g.rms_norm(stream, &self.norm, self.rms_eps);
+            self.guess(g, hidden, draft);
+            last = Some(hidden);
+        }
+        self.next(g, BLOCK - 1);
+    }
+}
+
+impl Mtp {
+    const fn previous(&self) -> Previous {
+        Previous { width: self.n_embd }
+    }
+
+    /// Draft number `draft` comes next.
+    fn next(&self, g: &mut Graph<'_>, draft: u32) {
+        g.rec.op_with(Op::NextDraft, &[], &[], &NextDraft { draft });
+    }
+
+    /// Token `i` of the block, and those after it as far as the token axis goes.
+    fn token(&self, g: &mut Graph<'_>, i: u32, flags: TensorFlags) -> Tensor {
+        let t = g.t();
+        let token = g.kept_part(&Scope::DRAFT.label(TOKENS), i, [t, 1, 1, 1], flags);
+        g.rec.tokens_on(token, 0)
+    }
+
+    /// Embeddings {n_embd,t} of tokens{t}.
+    fn embed(&self, g: &mut Graph<'_>, tokens: Tensor) -> Tensor {
+        let embedding = g.weight(&self.embedding);
+        let x = g.activation([self.n_embd, g.t(), 1, 1], Some(1));
+        g.rec.op(Op::GetRows, &[embedding, tokens], x);
+        x
+    }
+
+    /// What enters the layer: one row of an embedding and of what precedes it, each behind its norm.
+    fn join(&self, g: &mut Graph<'_>, embedded: Tensor, before: Tensor) -> Tensor {
+        let (n, scope) = (self.n_embd, scope(self.number));
+        let both = g.activation_like(embedded, 2 * n);
+        for (i, (x, norm)) in [(embedded, EMBEDDING_NORM), (before, HIDDEN_NORM)].into_iter().enumerate() {
+            let half = g.columns(both, i as u32 * n, n);
+            g.rms_norm_into(x, &scope.label(norm), self.rms_eps, half);
+        }
+        g.linear(both, &scope.label(PROJECTION))
+    }
+
+    /// The best token of a row of hidden{n_embd,t}: draft number `draft`.
+    fn guess(&self, g: &mut Graph<'_>, hidden: Tensor, draft: u32) {
+        let (t, io) = (g.t(), g.cx().io);
+        let logits = g.io("logits", io.logits, DType::F32, [self.n_vocab, t, 1, 1], TensorFlags::empty());
+        g.rec.tokens_on(logits, 1);
+        g.linear_into(hidden, &self.head, logits);
+        // The tensors of the first draft reach over all others, so that they alone are handed to the host.
+        let [on_best, on_margin] = match draft {
+            0 => [TensorFlags::HOST_READS | g.shared(), TensorFlags::HOST_READS],
+            _ => [TensorFlags::empty(); 2],
+        };
+        let best = self.token(g, draft + 1, on_best);
+        let at = io.margins + 4 * u64::from(draft);
+        let margin = g.io("margins", at, DType::F32, [t, 1, 1, 1], on_margin);
+        g.rec.tokens_on(margin, 0);
+        g.rec.op_with(Op::Argmax, &[Some(logits)], &[best, margin], &[0u32; 0]);
+    }
+}

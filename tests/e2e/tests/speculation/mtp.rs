@@ -1,0 +1,222 @@
+//! MTP heads: ids, drafts and accepted counts against llama.cpp and a reference without caches.
+
+use std::fs::File;
+use std::path::Path;
+
+use hexflash::engine::{Engine, EngineOptions, SequenceId};
+use hexflash::gguf::Gguf;
+use hexflash::gguf::writer::GgufWriter;
+use hexflash::speculation::Speculation;
+use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::{Draft, Model, inproc, reference, report};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+
+use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
+use crate::reference::Rounds;
+use crate::rounds::Compared;
+
+/// Distance of the two best logits up to which another choice counts as a near-tie. llama.cpp rounds
+/// activations to 8 bits in other places than we do for the quantized files (see `golden.rs`).
+fn near_tie(model: Model) -> f32 {
+    match model {
+        Model::F16 => 2e-3,
+        Model::Q8_0 | Model::Q4_0 => 5e-2,
+    }
+}
+
+/// Every round's drafts and accepted count.
+#[test]
+fn rounds_are_llama_cpps_and_the_references() {
+    for (file, model, draft) in [
+        ("mtp-f16", Model::F16, Draft::MtpF16),
+        ("mtp-q8_0", Model::Q8_0, Draft::MtpQ8_0),
+        ("mtp-reference", Model::F16, Draft::MtpF16),
+    ] {
+        let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+        let reference = reference::mtp(file);
+        for length in 1..=3 {
+            let mut found = Compared::default();
+            for (number, case) in reference.cases.iter().enumerate() {
+                let name = format!("{file}, case {number}, chains of {length}");
+                found.follow(
+                    &mut engine,
+                    (&case.prompt_ids, &case.ids),
+                    &case.mtp[&length],
+                    near_tie(model),
+                    &name,
+                );
+            }
+            report(format!("{file}, chains of {length}: {found:?}"));
+            found.assert_few();
+        }
+    }
+}
+
+/// Tokens per round where rounds run on the device, as long as the texts are the same: see `reference.rs`.
+#[test]
+fn rounds_are_as_long_as_llama_cpps() {
+    for (file, model, draft) in
+        [("mtp-f16", Model::F16, Draft::MtpF16), ("mtp-q8_0", Model::Q8_0, Draft::MtpQ8_0)]
+    {
+        let mut engine = Draft::engine(Some(draft), model, inproc(quick()), None);
+        let (text, reference) = (text(model), reference::mtp(file));
+        for length in 1..=3 {
+            let (mut ours, mut theirs) = (Rounds::default(), Rounds::default());
+            let (mut compared, mut all) = (0, 0);
+            for case in &reference.cases {
+                let drafts = &mut model_drafts(length as u32);
+                // Some more tokens, so that the last rounds are not cut.
+                let limits = limits(case.ids.len() + 8);
+                let got = fresh(&mut engine, &text, &greedy(), drafts, &case.prompt_ids, &limits);
+                let same = got.tokens.iter().zip(&case.ids).take_while(|(a, b)| a == b).count();
+                ours.add(&got.stats.speculation.unwrap().accepted_per_round, same);
+                theirs.add(&case.mtp[&length].accepted_per_round, same);
+                (compared, all) = (compared + same, all + case.ids.len());
+            }
+            let (mean, expected) = (ours.mean(), theirs.mean());
+            report(format!(
+                "{file}, chains of {length}: {mean:.3} tokens per round, llama.cpp {expected:.3}, on {compared} \
+                 of {all} tokens"
+            ));
+            assert!((mean / expected - 1.0).abs() < 0.02, "{file}, chains of {length}");
+            assert!(4 * compared >= 3 * all, "{file}: {compared} of {all} tokens are the same");
+        }
+    }
+}
+
+/// The drafts after a text, and their margins: all bits of what the head knows.
+fn guesses(engine: &mut Engine, anchor: u32) -> (Vec<u32>, Vec<u32>) {
+    let drafts = engine.draft(anchor, 7).unwrap().to_vec();
+    let mut margins = [0.0; 7];
+    engine.read_margins(&mut margins);
+    (drafts, margins.map(f32::to_bits).to_vec())
+}
+
+/// What the head knows of a text is the same to the bit, however the text came about: in prompts of any
+/// length, in plain steps, in blocks of which some tokens were taken back, after drafts, and after cuts.
+#[test]
+fn drafts_do_not_depend_on_how_the_text_was_written() {
+    let model = Model::Q8_0;
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let options = EngineOptions { batch: 16, snapshot_bytes: 8 << 20, ..EngineOptions::default() };
+    let head = Draft::MtpQ8_0.gguf();
+    let load = || Engine::load_with(&model.gguf(), Some(&head), Box::new(inproc(quick())), &options, &image);
+    let (mut straight, mut engine) = (load().unwrap(), load().unwrap());
+    let case = &reference::greedy(model).cases[9];
+    let text: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().collect();
+    let mut random = Pcg32::seed_from_u64(3);
+    let mut expected = |n: usize| {
+        straight.reset();
+        straight.prefill(&text[..n], |_| {}).unwrap();
+        guesses(&mut straight, text[n])
+    };
+    engine.prefill(&text[..1], |_| {}).unwrap();
+    let mut ways = [0; 6];
+    for turn in 0..150 {
+        let past = engine.n_past() as usize;
+        let way = if past + 40 > text.len() { 5 } else { random.random_range(0..6) };
+        ways[way] += 1;
+        let n = random.random_range(1..=16);
+        let next = &text[past..past + n.min(text.len() - past)];
+        match way {
+            0 => engine.prefill(next, |_| {}).unwrap(),
+            1 => next.iter().for_each(|&token| engine.decode(token).unwrap()),
+            2 | 3 => {
+                // The first `kept` tokens are the text's.
+                let kept = random.random_range(0..=next.len());
+                let block: Vec<u32> = (0..next.len()).map(|i| if i < kept { next[i] } else { 9 }).collect();
+                engine.verify(&block).unwrap();
+                engine.commit(kept as u32).unwrap();
+            }
+            4 => {
+                engine.sequence(SequenceId::FIRST).unwrap().save().unwrap();
+            }
+            _ => {
+                let to = random.random_range(past.saturating_sub(30).max(1)..=past);
+                engine.sequence(SequenceId::FIRST).unwrap().roll_back(to as u32).unwrap();
+            }
+        }
+        let n = engine.n_past() as usize;
+        if random.random_bool(0.5) {
+            assert_eq!(guesses(&mut engine, text[n]), expected(n), "turn {turn}, way {way}, {n} tokens");
+        }
+    }
+    assert!(ways.iter().all(|&n| n > 5), "{ways:?}");
+}
+
+/// Experts of each layer, and those that a token goes to.
+const EXPERTS: [u32; 2] = [3, 2];
+
+/// The F16 target with its head in one file, of architecture `qwen35moe`: every expert is the layer's MLP,
+/// and the one that tokens share gives zeros. So the router decides, and whatever it decides changes nothing.
+fn with_experts(path: &Path) -> Gguf {
+    let [target, head] = [Model::F16.gguf(), Draft::MtpF16.gguf()];
+    let mut file = GgufWriter::new();
+    for (key, value) in head.meta().iter() {
+        file.kv(&key.replace("qwen35.", "qwen35moe."), value.clone());
+    }
+    let [experts, used] = EXPERTS;
+    file.kv("general.architecture", "qwen35moe");
+    file.kv("qwen35moe.expert_count", experts).kv("qwen35moe.expert_used_count", used);
+    for of in ["expert", "expert_shared"] {
+        file.kv(&format!("qwen35moe.{of}_feed_forward_length"), MLP as u32);
+    }
+    let all = target.tensors().map(|tensor| (&target, tensor));
+    let of_head = head.tensors().filter(|tensor| tensor.name.starts_with("blk.8."));
+    for (from, tensor) in all.chain(of_head.map(|tensor| (&head, tensor))) {
+        let (name, kind, ne) = (&tensor.name, tensor.ggml_type, tensor.shape());
+        let data = from.data(tensor).unwrap();
+        let Some((layer, which)) = name.split_once(".ffn_") else {
+            file.tensor(name, kind, ne, data).unwrap();
+            continue;
+        };
+        let which = which.trim_end_matches(".weight");
+        let n = experts as usize;
+        let whole = data.repeat(n);
+        file.tensor(&format!("{layer}.ffn_{which}_exps.weight"), kind, &[ne[0], ne[1], n as u64], whole)
+            .unwrap();
+        let shared = if which == "down" { vec![0; data.len()] } else { data.clone() };
+        file.tensor(&format!("{layer}.ffn_{which}_shexp.weight"), kind, ne, shared).unwrap();
+        if which == "gate" {
+            // Any rows will do for the router, and for the gate of the expert that tokens share.
+            let row = 2 * ne[0] as usize;
+            let router = data[..n * row].to_vec();
+            file.tensor(&format!("{layer}.ffn_gate_inp.weight"), kind, &[ne[0], n as u64], router).unwrap();
+            let gate = data[n * row..][..row].to_vec();
+            file.tensor(&format!("{layer}.ffn_gate_inp_shexp.weight"), kind, &[ne[0]], gate).unwrap();
+        }
+    }
+    file.write_to(File::create(path).unwrap()).unwrap();
+    Gguf::open(path).unwrap()
+}
+
+/// Width inside of the shipped model's MLPs.
+const MLP: u64 = 768;
+
+/// A head with a mixture of experts drafts as the one with an MLP that is the same function, from the file of
+/// its own model.
+#[test]
+fn heads_with_experts() {
+    let dir = tempfile::tempdir().unwrap();
+    let joint = with_experts(&dir.path().join("experts.gguf"));
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let load = |draft: Option<&Gguf>, speculate| {
+        let options = EngineOptions { speculate, ..EngineOptions::default() };
+        Engine::load_with(&joint, draft, Box::new(inproc(quick())), &options, &image).unwrap()
+    };
+    let (mut plain, mut engine) = (load(None, false), load(Some(&joint), true));
+    let (text, reference, mut found) = (text(Model::F16), reference::mtp("mtp-f16"), Compared::default());
+    for (number, case) in reference.cases.iter().take(4).enumerate() {
+        let name = format!("experts, case {number}");
+        found.follow(&mut engine, (&case.prompt_ids, &case.ids), &case.mtp[&3], near_tie(Model::F16), &name);
+        let off = &mut Speculation::off();
+        let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits(60));
+        let state = closed(&mut plain, 5);
+        let got = fresh(&mut engine, &text, &greedy(), &mut model_drafts(3), &case.prompt_ids, &limits(60));
+        assert_eq!(got.tokens, expected.tokens, "{name}");
+        state.assert_same(&closed(&mut engine, 5), &name);
+    }
+    report(format!("experts: {found:?}"));
+    found.assert_few();
+}
