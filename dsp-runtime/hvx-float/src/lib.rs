@@ -10,9 +10,9 @@
 //!
 //! [`forms`] lists the 132 instructions and says what each makes of a lane.
 //!
-//! All of it is written from descriptions of the formats and of their rounding, with exact integers. It shares
-//! nothing with the emulator of `toolchain/qemu`, and each is a test of the other. Neither was compared with
-//! a processor.
+//! All of it is written from descriptions of the formats and of their rounding, with exact integers. It
+//! shares nothing with the emulator of `toolchain/qemu`, and each is a test of the other. Neither was
+//! compared with a processor.
 #![no_std]
 
 pub mod extended;

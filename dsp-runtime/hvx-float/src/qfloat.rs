@@ -178,8 +178,8 @@ impl Number {
         Self { significand, sign: Sign::Inside, ..self }
     }
 
-    /// Rounded to an IEEE format. There is no infinity above the range, but numbers with the exponent field of
-    /// infinity, and the largest of them for all that is larger.
+    /// Rounded to an IEEE format. There is no infinity above the range, but numbers with the exponent field
+    /// of infinity, and the largest of them for all that is larger.
     #[inline]
     pub fn to_ieee(self, format: ieee::Format) -> u32 {
         let signed = self.signed();
