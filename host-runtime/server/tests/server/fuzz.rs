@@ -17,9 +17,13 @@ use crate::support::{Drafter, Setup, TestServer, Value, json};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All routes that take a body.
-const POSTS: [&str; 9] = [
+const POSTS: [&str; 13] = [
     "/v1/chat/completions",
     "/chat/completions",
+    "/v1/chat/completions/input_tokens",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/completions",
     "/completions",
     "/completion",
@@ -67,9 +71,30 @@ static FIELDS: LazyLock<Vec<(&str, Vec<Value>)>> = LazyLock::new(|| {
                 message("tool", Value::Null),
                 message("\u{0}", "<|im_end|>".into()),
                 json!([{ "role": "assistant", "content": null, "tool_calls": [call] }]),
+                message("assistant", json!([{ "type": "tool_use", "id": "t", "name": "f", "input": {} }])),
+                message("user", json!([{ "type": "tool_result", "tool_use_id": "t", "content": "a" }])),
+                message("assistant", json!([{ "type": "thinking", "thinking": "a", "signature": "" }])),
                 json!([]),
             ],
         ),
+        (
+            "input",
+            vec![
+                "Hello".into(),
+                message("user", "Hello".into()),
+                message("developer", json!([{ "type": "input_text", "text": "a" }])),
+                json!([{ "type": "function_call", "call_id": "c", "name": "f", "arguments": "{" }]),
+                json!([{ "type": "function_call_output", "call_id": "c", "output": "a" }]),
+                json!([{ "type": "item_reference", "id": "x" }]),
+                json!([]),
+            ],
+        ),
+        ("instructions", vec!["a".into(), json!([{}])]),
+        ("system", vec!["a".into(), json!([{ "type": "text", "text": "a" }]), json!([{ "type": "image" }])]),
+        ("thinking", vec![json!({ "type": "enabled", "budget_tokens": 1 }), json!({ "type": "x" })]),
+        ("reasoning", vec![json!({ "effort": "none" }), json!({ "effort": 1 })]),
+        ("stop_sequences", vec![json!(["a"]), json!([1]), "a".into()]),
+        ("previous_response_id", vec!["x".into()]),
         (
             "prompt",
             vec![
@@ -111,9 +136,17 @@ static FIELDS: LazyLock<Vec<(&str, Vec<Value>)>> = LazyLock::new(|| {
         ("reasoning_format", vec!["none".into(), "auto".into(), "x".into()]),
         ("stream_options", vec![json!({ "include_usage": true }), json!({}), json!({ "include_usage": 1 })]),
     ];
-    for name in
-        ["max_tokens", "n_predict", "n", "top_k", "repeat_last_n", "top_logprobs", "n_probs", "best_of"]
-    {
+    for name in [
+        "max_tokens",
+        "max_output_tokens",
+        "n_predict",
+        "n",
+        "top_k",
+        "repeat_last_n",
+        "top_logprobs",
+        "n_probs",
+        "best_of",
+    ] {
         fields.push((name, numbers().collect()));
     }
     let fractional = [
@@ -180,10 +213,12 @@ fn body() -> impl Strategy<Value = Value> {
             }
             if prompt {
                 body.insert("prompt".to_owned(), "import ".into());
+                body.insert("input".to_owned(), "import ".into());
             }
             body.extend(fields);
             if !is_long {
                 body.insert("max_tokens".to_owned(), 3.into());
+                body.insert("max_output_tokens".to_owned(), 3.into());
             }
             Value::Object(body)
         })
@@ -204,16 +239,20 @@ fn is_sound(path: &str, body: &Value, took: Duration, reply: &crate::support::Re
     assert!(took < PATIENCE, "{path} {body}: {took:?}");
     match reply.status {
         200 if reply.header("content-type") == Some("text/event-stream") => {
-            let events: Vec<&str> =
-                reply.text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).collect();
-            let ends_well =
-                events.last().is_some_and(|event| *event == "[DONE]" || event.contains("\"stop\":true"));
-            let last: Value =
-                events.last().and_then(|event| serde_json::from_str(event).ok()).unwrap_or_default();
-            assert!(ends_well || last["error"]["code"] == 400, "{path} {body}: {last}");
+            let last = reply.text.lines().filter_map(|line| line.strip_prefix("data: ")).last();
+            let event: Value = last.and_then(|event| serde_json::from_str(event).ok()).unwrap_or_default();
+            // The four interfaces say each in its own way that nothing follows.
+            let ends_well = last == Some("[DONE]")
+                || event["stop"] == true
+                || event["type"] == "message_stop"
+                || ["response.completed", "response.incomplete"]
+                    .contains(&event["type"].as_str().unwrap_or(""));
+            let is_refusal =
+                event["error"]["code"] == 400 || event["error"]["type"] == "invalid_request_error";
+            assert!(ends_well || is_refusal, "{path} {body}: {event}");
         }
         200 => drop(reply.json()),
-        400 | 404 => drop(reply.error()),
+        400 | 404 => assert!(reply.json()["error"]["message"].is_string(), "{path} {body}: {reply:?}"),
         _ => panic!("{path} {body}: {reply:?}"),
     }
 }
