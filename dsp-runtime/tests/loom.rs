@@ -80,7 +80,7 @@ impl Kernel for Tally {
     }
 }
 
-const PLAN: VtcmPlan = VtcmPlan { own: 0 };
+const PLAN: VtcmPlan = VtcmPlan { shared: 0, own: 0 };
 
 #[test]
 fn jobs_end_before_the_next_begins() {

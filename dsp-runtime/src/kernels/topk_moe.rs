@@ -125,6 +125,7 @@ fn softmax<H: Hvx>(x: &Values, n: usize, y: &mut Values) {
         // SAFETY: `y` is an array of 32 floats, which are 128 bytes.
         unsafe { H::store(y.as_mut_ptr(), e) };
         sum = H::add(sum, e);
+        H::settle();
     }
     let inverse = 1.0 / H::sum(sum);
     y.0[..n].iter_mut().for_each(|e| *e *= inverse);

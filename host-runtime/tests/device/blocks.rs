@@ -208,11 +208,11 @@ pub fn a_value_that_is_no_number_is_reported(bench: &mut Bench) {
 }
 
 pub fn an_op_that_vtcm_cannot_hold_is_refused(bench: &mut Bench) {
-    // 32 taps: 2 * 63 KiB of staging.
+    // 32 taps: 2 * 126 KiB of staging.
     let rows = |n, offset| tensor(DType::F32, offset, [1, n, 1, 1]);
     let x = TensorDesc { token_axis: 1, ..rows(4, 0) };
     let tensors = [x, rows(32, 128), rows(32, 256), TensorDesc { offset: 512, ..x }];
     let block = program(&header(4, 1), &tensors, &[op(Op::SsmConv, &[0, 1, 2], 3, &[])]);
-    let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 63 * 1024 };
+    let fault = Fault { op: OpIndex(0), code: VtcmTooSmall, detail: 2 * 126 * 1024 };
     bench.refuses_block("32 taps", &block, fault);
 }
