@@ -3,6 +3,8 @@
 //! Formulas: ggml's `ggml_compute_forward_glu` (`ops.cpp`). In all kinds the gate is x * sigmoid(u), which is
 //! x / (1 + e^-u): they differ in what x and u are, and in what becomes of the other operand.
 
+use core::array::from_fn;
+
 use hexflash_abi::op::params::GluKind;
 use hexflash_abi::op::{glu as abi, params};
 use hexflash_abi::{ErrorCode, Fault};
@@ -113,29 +115,45 @@ fn vectors<H: Hvx, const A: bool>(
 ) {
     let mut done = 0;
     if side_by_side::<H>() {
-        done = a.whole() / SIDE * SIDE;
-        for v in (0..done).step_by(SIDE) {
-            // SAFETY: `v` is a multiple of SIDE below `whole` rounded down to one, so all three rows, which
-            // have one length (checked by `piece`), have the four vectors from `v` on whole. They are read
-            // before any is written.
+        // Registers for four are not enough where none of them may go to memory.
+        let side = if H::Q_STAYS { SIDE - 1 } else { SIDE };
+        done = a.whole() / side * side;
+        for v in (0..done).step_by(side) {
+            // SAFETY: `v` is a multiple of `side` below `whole` rounded down to one, so all three rows, which
+            // have one length (checked by `piece`), have the `side` vectors from `v` on whole.
             unsafe {
-                let first = (a.full_unchecked::<H>(v), b.full_unchecked::<H>(v));
-                let second = (a.full_unchecked::<H>(v + 1), b.full_unchecked::<H>(v + 1));
-                let third = (a.full_unchecked::<H>(v + 2), b.full_unchecked::<H>(v + 2));
-                let fourth = (a.full_unchecked::<H>(v + 3), b.full_unchecked::<H>(v + 3));
-                let first = gated::<H>(formula, first.0, first.1);
-                let second = gated::<H>(formula, second.0, second.1);
-                let third = gated::<H>(formula, third.0, third.1);
-                let fourth = gated::<H>(formula, fourth.0, fourth.1);
-                y.set_full_unchecked::<H>(v, first);
-                y.set_full_unchecked::<H>(v + 1, second);
-                y.set_full_unchecked::<H>(v + 2, third);
-                y.set_full_unchecked::<H>(v + 3, fourth);
+                if H::Q_STAYS {
+                    group::<H, A, { SIDE - 1 }>(formula, a, b, y, v);
+                } else {
+                    group::<H, A, SIDE>(formula, a, b, y, v);
+                }
             }
         }
     }
     for v in done..a.vectors() {
         y.set_vector::<H>(v, gated::<H>(formula, a.vector::<H>(v), b.vector::<H>(v)));
+    }
+}
+
+/// `N` vectors side by side, from vector `v` on. They are read before any is written.
+///
+/// # Safety
+/// All three rows have the vectors `v..v + N` whole.
+#[inline(always)]
+unsafe fn group<H: Hvx, const A: bool, const N: usize>(
+    formula: &impl Formula,
+    a: Row<'_, A>,
+    b: Row<'_, A>,
+    y: &mut RowMut<'_, A>,
+    v: usize,
+) {
+    // SAFETY: `i` is below N, so the rows have vector `v + i` whole (the caller's contract).
+    let read: [_; N] = from_fn(|i| unsafe { (a.full_unchecked::<H>(v + i), b.full_unchecked::<H>(v + i)) });
+    let done = read.map(|(a, b)| gated::<H>(formula, a, b));
+    for (i, done) in done.into_iter().enumerate() {
+        // SAFETY: as many vectors as N were made, so `v + i` is one of those that y has whole (the caller's
+        // contract).
+        unsafe { y.set_full_unchecked::<H>(v + i, done) };
     }
 }
 

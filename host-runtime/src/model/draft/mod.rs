@@ -10,7 +10,6 @@ use super::keys::Keys;
 use crate::gguf::Gguf;
 
 pub use kind::{BLOCK, DraftModel, PENDING, keep, tap_width};
-pub use mtp::has_head;
 
 /// Reads a draft and checks that it was made for the target.
 type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn DraftModel>, ModelError>;
@@ -18,6 +17,12 @@ type Reader = fn(&Gguf, &Keys<'_>, &Decoder) -> Result<Box<dyn DraftModel>, Mode
 /// The kinds of drafts that this version runs: the value of `general.architecture`, and what reads them.
 const DRAFTS: &[(&str, Reader)] =
     &[("dflash", dflash::read), ("qwen35", mtp::read), ("qwen35moe", mtp::read)];
+
+/// Whether the file of a model has a head that can draft for it.
+pub fn has_head(gguf: &Gguf) -> bool {
+    let Ok(keys) = Keys::new(gguf) else { return false };
+    DRAFTS.iter().any(|(arch, _)| *arch == keys.arch()) && mtp::is_inside(gguf, &keys)
+}
 
 /// What a file is that writes no text by itself; `None` if it does, as far as these kinds know.
 pub(super) fn kind_of(gguf: &Gguf, keys: &Keys<'_>) -> Option<&'static str> {

@@ -72,14 +72,12 @@ fn heads(keys: &Keys<'_>) -> u32 {
     keys.meta().u32_or(&keys.key(HEADS), 0).unwrap_or(0)
 }
 
-/// Whether the file of a model has a head that can draft for it. Some files have lost its tensors, and not
-/// the key that counts heads.
-pub fn has_head(gguf: &Gguf) -> bool {
-    let Ok(keys) = Keys::new(gguf) else { return false };
-    let known = super::DRAFTS.iter().any(|(arch, _)| *arch == keys.arch());
+/// Whether the file of a model has a head beside the model's own tensors. Some files have lost the tensors of
+/// the head, and not the key that counts heads.
+pub(super) fn is_inside(gguf: &Gguf, keys: &Keys<'_>) -> bool {
     let last = keys.require("block_count").map_or(0, |layers| layers as usize - 1);
     let has_tensors = gguf.tensor(&scope(last).name(PROJECTION)).is_some();
-    known && has_tensors && heads(&keys) == 1 && !is_alone(gguf, &keys)
+    has_tensors && heads(keys) == 1 && !is_alone(gguf, keys)
 }
 
 /// Reads a head and checks that it was made for `target`.
