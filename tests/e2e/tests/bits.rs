@@ -23,9 +23,9 @@ const CONTEXT: u32 = 64;
 /// Hashes of logits and of states, which are the same for every width.
 fn expected(model: Model) -> [u64; 2] {
     match model {
-        Model::F16 => [0x60bb_5839_5708_d9a8, 0x0a76_cf5e_a160_7b2a],
+        Model::F16 => [0xe603_4f55_4876_fd65, 0xf7ea_9805_333e_915d],
         Model::Q8_0 => [0xc7e8_a1d4_6aee_7823, 0xf9be_6587_7260_a5a2],
-        Model::Q4_0 => [0xbd9a_8c5f_dec5_b6ab, 0xccc3_99b6_d99f_1c5e],
+        Model::Q4_0 => [0xbd9a_8c5f_dec5_b6ab, 0xe4fb_4107_321a_bb8f],
     }
 }
 
