@@ -239,7 +239,7 @@ fn is_sound(path: &str, body: &Value, took: Duration, reply: &crate::support::Re
     assert!(took < PATIENCE, "{path} {body}: {took:?}");
     match reply.status {
         200 if reply.header("content-type") == Some("text/event-stream") => {
-            let last = reply.text.lines().filter_map(|line| line.strip_prefix("data: ")).last();
+            let last = reply.text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back();
             let event: Value = last.and_then(|event| serde_json::from_str(event).ok()).unwrap_or_default();
             // The four interfaces say each in its own way that nothing follows.
             let ends_well = last == Some("[DONE]")
