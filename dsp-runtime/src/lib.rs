@@ -5,6 +5,7 @@
 //! * [`program`]: the arena of loaded programs,
 //! * [`plan`]: what is decided about an op when its program is loaded,
 //! * [`step`]: the register blocks of a step, and which rows belong to which sequence,
+//! * [`stream`]: the weights of a program, fetched ahead of the ops that read them,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
@@ -28,6 +29,7 @@ pub mod row;
 pub mod serve;
 pub mod session;
 pub mod step;
+pub mod stream;
 #[cfg(any(test, feature = "host"))]
 #[doc(hidden)] // For tests here and in other crates.
 pub mod testing;

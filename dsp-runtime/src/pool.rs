@@ -5,6 +5,9 @@
 //! gate and waits for those who are inside: nobody waits for a helper that has not begun. Waiting spins for a
 //! while, then sleeps on the word.
 //!
+//! A helper may hold something that a job needs: pieces of the weight stream that only it can wait for and
+//! multiply. The dispatcher waits for such a helper to come before it closes the gate.
+//!
 //! Where processors are shared with other programs, the module `worth` decides whether jobs are shared at
 //! all.
 //!
@@ -13,9 +16,10 @@
 use hexflash_abi::Fault;
 use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
-use crate::dma::{DmaMode, DmaQueue, FirstFault};
+use crate::dma::{DmaMode, DmaQueue, FirstFault, Transfer};
 use crate::hvx::{Hvx, Isa, VectorPtr, WithHvx};
 use crate::platform::Platform;
+use crate::stream::{Staged, Stream, StreamCounts, WeightRing};
 use crate::vtcm::{Vtcm, VtcmPlan};
 
 use worth::Worth;
@@ -54,6 +58,12 @@ pub trait Kernel: Sync {
     /// 32 bits the work of a valid op may be more than a `usize` counts.
     fn work(&self) -> usize;
 
+    /// Units of the weight stream before this one are done when the job is: who has pieces of them must take
+    /// part.
+    fn stream_end(&self) -> u32 {
+        0
+    }
+
     /// Claims units until there are none.
     ///
     /// Implementations are `#[inline(always)]`, so that they are compiled with `H`'s instructions.
@@ -71,6 +81,9 @@ pub trait AnyKernel: Sync {
     /// As [`Kernel::work`].
     fn work(&self) -> usize;
 
+    /// As [`Kernel::stream_end`].
+    fn stream_end(&self) -> u32;
+
     /// [`Kernel::run`] with these instructions.
     ///
     /// # Errors
@@ -85,6 +98,10 @@ impl<K: Kernel> AnyKernel for K {
 
     fn work(&self) -> usize {
         Kernel::work(self)
+    }
+
+    fn stream_end(&self) -> u32 {
+        Kernel::stream_end(self)
     }
 
     fn run_with(&self, isa: Isa, worker: &mut Worker<'_>) -> Result<(), Fault> {
@@ -110,6 +127,7 @@ pub struct Worker<'p> {
     pub dma: &'p mut DmaQueue,
     /// 0 for the dispatcher.
     pub id: usize,
+    ring: &'p mut WeightRing,
     counter: &'p AtomicUsize,
     units: usize,
     vtcm: Vtcm,
@@ -141,6 +159,70 @@ impl Worker<'_> {
     pub fn own_bytes(&self) -> usize {
         self.plan.own
     }
+
+    /// Begins or goes on with this worker's share of the weight stream: gives back the room of the piece that
+    /// was multiplied, fetches what there is room for, and gives the next piece of a unit before `end`.
+    #[inline(never)]
+    pub fn next_piece(&mut self, stream: &Stream<'_>, multiplied: bool, end: u32) -> Option<Staged> {
+        if multiplied {
+            self.ring.pop();
+        } else if self.ring.back().is_some_and(|newest| self.dma.is_done(newest.ticket)) {
+            self.ring.note_dry(stream);
+        }
+        let room = self.weight_ring(stream, 0);
+        let dma = &mut *self.dma;
+        self.ring.fill(stream, |wanted| {
+            let dst = room.get().wrapping_add(wanted.offset);
+            // SAFETY: the source is part of a strip of one of the stream's matrices, which is readable and
+            // which nobody writes as long as this worker has pieces (point 1 of `Stream::new`). The
+            // destination lies in this worker's ring, which nobody else uses (point 2), and the ring gives
+            // room once until the piece there is popped: it was waited for then, or the queue was drained
+            // (`work`, `Drain`). A buffer and VTCM do not overlap.
+            unsafe { dma.push_ahead(Transfer::linear(wanted.src, dst, wanted.bytes)) }
+        });
+        self.ring.front(end)
+    }
+
+    /// The room of this worker's ring from `offset` on, which is a multiple of a vector.
+    pub fn weight_ring(&self, stream: &Stream<'_>, offset: usize) -> VectorPtr {
+        let (base, bytes) = (stream.layout.base, stream.layout.bytes);
+        self.vtcm.region(base + self.id * bytes + offset, bytes - offset)
+    }
+
+    /// Waits for all transfers of this worker, and forgets what they brought.
+    fn drain(&mut self) -> Result<(), Fault> {
+        let outcome = self.dma.drain();
+        self.ring.clear();
+        outcome
+    }
+}
+
+/// Ends the weight stream of every worker that has a part of it.
+struct Drain;
+
+impl Kernel for Drain {
+    fn units(&self) -> usize {
+        0
+    }
+
+    fn work(&self) -> usize {
+        0
+    }
+
+    fn stream_end(&self) -> u32 {
+        u32::MAX
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        worker.drain()
+    }
+}
+
+/// What belongs to one worker alone.
+struct Own {
+    dma: DmaQueue,
+    ring: WeightRing,
 }
 
 /// A job as the workers find it.
@@ -150,6 +232,8 @@ struct Job {
     kernel: *const (dyn AnyKernel + 'static),
     units: usize,
     plan: VtcmPlan,
+    /// Whether the dispatcher waits for helpers to come.
+    awaits: bool,
 }
 
 /// The pool. `P` supplies sleeping and waking.
@@ -160,13 +244,17 @@ pub struct Pool<'p, P: Platform> {
     workers: usize,
     /// Work from which a job is shared.
     alone: usize,
-    queues: [UnsafeCell<DmaQueue>; MAX_WORKERS],
+    /// Whether programs get a weight stream.
+    streams: bool,
+    own: [UnsafeCell<Own>; MAX_WORKERS],
     job: UnsafeCell<Option<Job>>,
     /// Counts shared jobs; helpers wait for it to change.
     epoch: AtomicU32,
     /// The job's gate: [`OPEN`] while helpers may enter, how many have entered, and how many are inside.
     gate: AtomicU32,
-    /// Threads that sleep on `epoch` or `gate`. While there are none, wakes are skipped.
+    /// Helpers that have come to a job that awaits some, a bit each.
+    arrived: AtomicU32,
+    /// Threads that sleep on `epoch`, `gate` or `arrived`. While there are none, wakes are skipped.
     sleepers: AtomicU32,
     counter: AtomicUsize,
     fault: FirstFault,
@@ -177,8 +265,8 @@ pub struct Pool<'p, P: Platform> {
 }
 
 // SAFETY: `job` is written by the dispatcher only while the gate is closed with nobody inside, and read by
-// helpers only inside; `queues[i]` is used by worker i alone, except that the dispatcher reads counters while
-// the gate is closed with nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate
+// helpers only inside; `own[i]` is used by worker i alone, except that the dispatcher looks at it while the
+// gate is closed with nobody inside. Kernels are `Sync` and outlive the job: `run` returns when the gate
 // is like that again.
 unsafe impl<P: Platform> Sync for Pool<'_, P> {}
 // SAFETY: only the raw pointer to the kernel keeps the pool from being `Send`. It is used only while `run` is
@@ -205,15 +293,18 @@ impl<'p, P: Platform> Pool<'p, P> {
             vtcm,
             workers: workers.clamp(1, MAX_WORKERS),
             alone: ALONE,
-            queues: core::array::from_fn(|worker| {
-                UnsafeCell::new(match dma {
+            streams: dma.streams(),
+            own: core::array::from_fn(|worker| {
+                let dma = match dma {
                     DmaMode::Engine => DmaQueue::on(platform.dma(worker)),
                     software => DmaQueue::new(software),
-                })
+                };
+                UnsafeCell::new(Own { dma, ring: WeightRing::new() })
             }),
             job: UnsafeCell::new(None),
             epoch: AtomicU32::new(0),
             gate: AtomicU32::new(0),
+            arrived: AtomicU32::new(0),
             sleepers: AtomicU32::new(0),
             counter: AtomicUsize::new(0),
             fault: FirstFault::new(),
@@ -227,6 +318,13 @@ impl<'p, P: Platform> Pool<'p, P> {
     #[must_use]
     pub fn sharing_all(self) -> Self {
         Self { alone: 0, ..self }
+    }
+
+    /// The same pool, with a weight stream for programs or without. By default there is one where DMA runs
+    /// beside the workers ([`DmaMode::streams`]).
+    #[must_use]
+    pub fn with_streams(self, streams: bool) -> Self {
+        Self { streams, ..self }
     }
 
     /// Workers, the dispatcher included.
@@ -259,6 +357,11 @@ impl<'p, P: Platform> Pool<'p, P> {
                 // SAFETY: the open gate published the job, and the dispatcher leaves it alone while we are
                 // inside.
                 if let Some(job) = self.job.with(|job| unsafe { *job }) {
+                    if job.awaits {
+                        // SeqCst, as `wake` says.
+                        self.arrived.fetch_or(1 << id, Ordering::SeqCst);
+                        self.wake(&self.arrived);
+                    }
                     self.work(id, &job);
                 }
                 // At least release: our results are visible to the dispatcher. It sleeps on a closed gate
@@ -295,20 +398,22 @@ impl<'p, P: Platform> Pool<'p, P> {
     }
 
     fn work(&self, id: usize, job: &Job) {
-        let outcome = self.queues[id].with_mut(|dma| {
-            // SAFETY: queue `id` is used by worker `id` alone. Worker 0 is the dispatcher, of which there is
+        let outcome = self.own[id].with_mut(|own| {
+            // SAFETY: `own[id]` is used by worker `id` alone. Worker 0 is the dispatcher, of which there is
             // one at a time (`dispatched`), and every other worker is one thread (`served`).
-            let dma = unsafe { &mut *dma };
+            let Own { dma, ring } = unsafe { &mut *own };
             let (counter, vtcm) = (&self.counter, self.vtcm);
-            let mut worker = Worker { dma, id, counter, units: job.units, vtcm, plan: job.plan };
+            let mut worker = Worker { dma, ring, id, counter, units: job.units, vtcm, plan: job.plan };
             let outcome = self.platform.observe(id, || {
                 // SAFETY: `job.kernel` was made from a reference by `run`, whose caller holds that reference
                 // until `run` returns. It returns when this worker has left the job, or is this worker
                 // itself.
                 contain(|| unsafe { &*job.kernel }.run_with(self.isa, &mut worker))
             });
-            // A kernel that failed may have left transfers behind; they must not outlive its VTCM.
-            outcome.and(worker.dma.finish())
+            // A kernel may have left transfers behind; they must not outlive its VTCM. After a fault there is
+            // no use for what the weight stream brings.
+            let outcome = outcome.and(worker.dma.finish());
+            outcome.or_else(|fault| worker.drain().and(Err(fault)))
         });
         if let Err(fault) = outcome {
             self.fault.report(fault);
@@ -372,7 +477,42 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
     /// Bytes that all DMA queues have moved since the last call. Only between jobs.
     pub fn take_moved(&mut self) -> u64 {
         // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its queue.
-        self.pool.queues.iter().map(|q| q.with_mut(|q| unsafe { (*q).take_moved() })).sum()
+        self.pool.own.iter().map(|own| own.with_mut(|own| unsafe { (*own).dma.take_moved() })).sum()
+    }
+
+    /// What the weight stream has done since the last call. Only between jobs.
+    pub fn take_stream_counts(&mut self) -> StreamCounts {
+        let mut counts = StreamCounts::default();
+        for own in &self.pool.own {
+            // SAFETY: no job runs while the dispatcher is borrowed here, so no worker uses its ring.
+            counts.add(own.with_mut(|own| unsafe { (*own).ring.take_counts() }));
+        }
+        counts
+    }
+
+    /// Whether programs get a weight stream.
+    pub fn streams(&self) -> bool {
+        self.pool.streams
+    }
+
+    /// Ends the weight stream: when this returns, no transfer of it is under way, and nothing is staged.
+    ///
+    /// # Errors
+    /// A failed transfer.
+    pub fn drain(&mut self) -> Result<(), Fault> {
+        if self.holders(u32::MAX) == 0 {
+            return Ok(());
+        }
+        self.run(&Drain, VtcmPlan::default())
+    }
+
+    /// The workers that have pieces of units before `end`, a bit each.
+    fn holders(&self, end: u32) -> u32 {
+        let workers = self.pool.own.iter().take(self.pool.workers).enumerate();
+        // SAFETY: no job runs when this is called, so no worker uses its ring.
+        let first = |own: &UnsafeCell<Own>| own.with(|own| unsafe { (*own).ring.first_unit() });
+        let holding = workers.filter(|(_, own)| first(own).is_some_and(|unit| unit < end));
+        holding.fold(0, |bits, (id, _)| bits | 1 << id)
     }
 }
 
@@ -385,27 +525,35 @@ impl<P: Platform> Workers for Dispatcher<'_, '_, P> {
         let pool = self.pool;
         let (units, work) = (kernel.units(), kernel.work());
         let large = units > 1 && pool.workers > 1 && work >= pool.alone;
+        // Most kernels have no part in the stream.
+        let end = kernel.stream_end();
+        let awaited = if end == 0 { 0 } else { self.holders(end) & !1 };
         // SAFETY: the pointers differ only in the lifetime that their types name. The kernel is used until
         // the last worker has left the job, which `finish` waits for before this function returns, and it is
         // borrowed for that long.
         let kernel = unsafe {
             core::mem::transmute::<*const (dyn AnyKernel + '_), *const (dyn AnyKernel + 'static)>(kernel)
         };
-        let job = Job { kernel, units, plan };
+        let job = Job { kernel, units, plan, awaits: awaited != 0 };
         // Relaxed: published by the gate below, or used by this thread only.
         pool.counter.store(0, Ordering::Relaxed);
-        if !large || !self.shares() {
+        if awaited == 0 && (!large || !self.shares()) {
             pool.work(0, &job);
             return pool.fault.take();
         }
         // SAFETY: the previous job ended with the gate closed and nobody inside, so nobody reads the job.
         pool.job.with_mut(|place| unsafe { *place = Some(job) });
+        // Relaxed: published by the gate.
+        pool.arrived.store(0, Ordering::Relaxed);
         // Release: helpers that enter see the job, the counter and what was written before.
         pool.gate.store(OPEN, Ordering::Release);
         // SeqCst, as `wake` says. A helper that sees the new epoch also sees the gate as it was opened above.
         pool.epoch.fetch_add(1, Ordering::SeqCst);
         pool.wake(&pool.epoch);
         pool.work(0, &job);
+        if awaited != 0 {
+            pool.wait_until(&pool.arrived, |arrived| arrived & awaited == awaited);
+        }
         self.finish(work);
         pool.fault.take()
     }

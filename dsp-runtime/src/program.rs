@@ -9,12 +9,13 @@ use hexflash_abi::program::{
     MAX_BUFFERS, MAX_OPS, MAX_TENSORS, OpDesc, TensorDesc, TensorFlags, block_bytes,
 };
 use hexflash_abi::validate::Program;
-use hexflash_abi::{ErrorCode, Fault, TensorIndex};
+use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::buffers::BufferTable;
-use crate::kernels::{self, Variant};
+use crate::kernels::{self, Variant, mul_mat};
 use crate::plan::{OpShapes, Plan, Resources};
+use crate::stream::{self, Layout, Matrix};
 use crate::vtcm::VtcmPlan;
 
 /// Alignment of blocks in the arena.
@@ -126,6 +127,22 @@ struct StoredPlan {
     shared: u32,
     /// Bytes of VTCM per worker.
     own: u32,
+    /// Groups of a piece in the weight stream; 0 if the op has no part in it.
+    piece_groups: u32,
+    /// Units of the weight stream up to the op's last one.
+    stream_end: u32,
+}
+
+impl StoredPlan {
+    const fn new(plan: Plan, advances: bool) -> Self {
+        let Plan { variant, vtcm: VtcmPlan { shared, own } } = plan;
+        let (variant, advances) = (variant.code(), advances as u16);
+        Self { variant, advances, shared: shared as u32, own: own as u32, piece_groups: 0, stream_end: 0 }
+    }
+
+    const fn vtcm(self) -> VtcmPlan {
+        VtcmPlan { shared: self.shared as usize, own: self.own as usize }
+    }
 }
 
 /// A validated program: the block, then a plan per op, then the indices of tensors that the host touches.
@@ -136,6 +153,7 @@ pub struct Loaded {
     n_ops: usize,
     n_io: usize,
     ends_round: bool,
+    stream: Option<Layout>,
 }
 
 /// A loaded program, opened for a run.
@@ -147,6 +165,8 @@ pub struct LoadedView<'a> {
     pub io: &'a [TensorIndex],
     /// Whether it has an op that ends a round, and so leaves its registers behind for the next run.
     pub ends_round: bool,
+    /// Where its weight stream lies in VTCM, if it has one.
+    pub stream: Option<Layout>,
 }
 
 impl LoadedView<'_> {
@@ -157,8 +177,22 @@ impl LoadedView<'_> {
     pub fn plan(&self, i: usize) -> Result<Plan, Fault> {
         let plan = self.plans[i];
         let variant = Variant::parse(plan.variant).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-        let vtcm = VtcmPlan { shared: plan.shared as usize, own: plan.own as usize };
-        Ok(Plan { variant, vtcm })
+        Ok(Plan { variant, vtcm: plan.vtcm() })
+    }
+
+    /// The matrix of op `i` in the weight stream, if it has one there. `base` says where a buffer is mapped,
+    /// by its index in the program.
+    pub fn matrix(&self, i: usize, base: impl Fn(u16) -> Option<NonNull<u8>>) -> Option<Matrix> {
+        let plan = self.plans.get(i).filter(|plan| plan.piece_groups > 0)?;
+        let w = self.program.tensor(self.program.ops[i].src[mul_mat::abi::W.place()])?;
+        let base = base(w.buffer)?.as_ptr().cast_const();
+        mul_mat::matrix(base, w, DType::parse(w.dtype)?, plan.piece_groups as usize, plan.stream_end)
+    }
+
+    /// The op whose matrix has a unit of the weight stream.
+    pub fn op_of_unit(&self, unit: u32) -> Option<usize> {
+        let i = self.plans.partition_point(|plan| plan.stream_end <= unit);
+        (i < self.plans.len()).then_some(i)
     }
 
     /// Whether op `i` moves the registers.
@@ -168,7 +202,8 @@ impl LoadedView<'_> {
 }
 
 impl Loaded {
-    /// Copies `bytes` at `shared` into the arena, validates the copy and plans its ops.
+    /// Copies `bytes` at `shared` into the arena, validates the copy and plans its ops, with a weight stream
+    /// if `streams` allows it.
     ///
     /// # Safety
     /// `shared` is valid for reading `bytes`. The host may write there at the same time.
@@ -181,6 +216,7 @@ impl Loaded {
         bytes: usize,
         buffers: &BufferTable,
         resources: Resources,
+        streams: bool,
     ) -> Result<Self, Fault> {
         if bytes > MAX_BYTES {
             return Err(Fault::new(ErrorCode::ProgramTooLarge, bytes as u32));
@@ -204,9 +240,9 @@ impl Loaded {
                 return Err(fault);
             }
         };
-        let loaded = Self { block, block_bytes: bytes, n_ops, n_io, ends_round };
-        match loaded.validate(arena, buffers, resources) {
-            Ok(()) => Ok(loaded),
+        let loaded = Self { block, block_bytes: bytes, n_ops, n_io, ends_round, stream: None };
+        match loaded.validate(arena, buffers, resources, streams) {
+            Ok(stream) => Ok(Self { stream, ..loaded }),
             Err(fault) => {
                 loaded.unload(arena);
                 Err(fault)
@@ -230,10 +266,16 @@ impl Loaded {
         let (plans, side) =
             <[StoredPlan]>::ref_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
         let (io, _) = <[TensorIndex]>::ref_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
-        Ok(LoadedView { program, plans, io, ends_round: self.ends_round })
+        Ok(LoadedView { program, plans, io, ends_round: self.ends_round, stream: self.stream })
     }
 
-    fn validate(&self, arena: &mut Arena, buffers: &BufferTable, resources: Resources) -> Result<(), Fault> {
+    fn validate(
+        &self,
+        arena: &mut Arena,
+        buffers: &BufferTable,
+        resources: Resources,
+        streams: bool,
+    ) -> Result<Option<Layout>, Fault> {
         let internal = Fault::new(ErrorCode::Internal, line!());
         let at = self.block_bytes.next_multiple_of(8);
         let (block, side) = arena.get_mut(&self.block).split_at_mut(at);
@@ -241,21 +283,85 @@ impl Loaded {
         program.check(|id| buffers.get(id).map(|m| m.info))?;
         let (plans, side) =
             <[StoredPlan]>::mut_from_prefix_with_elems(side, self.n_ops).map_err(|_| internal)?;
-        for (i, (op, stored)) in program.ops.iter().zip(plans).enumerate() {
+        for (i, (op, stored)) in program.ops.iter().zip(&mut *plans).enumerate() {
             let opcode = Op::parse(op.opcode).ok_or(internal.at(i))?;
             let shapes = OpShapes::of(&program, op, resources);
-            let Plan { variant, vtcm } = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
-            let advances = u16::from(opcode.spec().advances);
-            let (shared, own) = (vtcm.shared as u32, vtcm.own as u32);
-            *stored = StoredPlan { variant: variant.code(), advances, shared, own };
+            let plan = kernels::plan(opcode, &shapes).map_err(|f| f.at(i))?;
+            *stored = StoredPlan::new(plan, opcode.spec().advances);
         }
+        let stream = if streams { plan_stream(&program, plans, resources) } else { None };
         let (io, _) = <[TensorIndex]>::mut_from_prefix_with_elems(side, self.n_io).map_err(|_| internal)?;
         let indices = program.tensors.iter().enumerate().filter(|(_, t)| is_io(t)).map(|(i, _)| i);
         for (slot, index) in io.iter_mut().zip(indices) {
             *slot = TensorIndex(index as u16);
         }
-        Ok(())
+        Ok(stream)
     }
+}
+
+/// Plans the ops of a program once more, with a weight stream; `None` and the plans as they were if it cannot
+/// have one: steps may be too wide, VTCM too small, or there is nothing to stream.
+fn plan_stream(program: &Program<'_>, plans: &mut [StoredPlan], resources: Resources) -> Option<Layout> {
+    if program.header.max_tokens as usize > stream::MAX_ROWS {
+        return None;
+    }
+    let written = written_buffers(program);
+    let streams = |op: &OpDesc| {
+        let w = program.tensor(op.src[mul_mat::abi::W.place()]);
+        Op::parse(op.opcode) == Some(Op::MulMat)
+            && w.is_some_and(|w| written & 1 << w.buffer == 0)
+            && mul_mat::can_stream(&OpShapes::of(program, op, resources))
+    };
+    // Other ops share half of VTCM at most, and less if that is all they want. Some take what there is.
+    let Resources { workers, vtcm_bytes, .. } = resources;
+    let total = |plan: VtcmPlan| plan.total(workers).unwrap_or(usize::MAX);
+    let others = || program.ops.iter().enumerate().filter(|(_, op)| !streams(op));
+    let wanted = others().map(|(i, _)| total(plans[i].vtcm())).max().unwrap_or(0);
+    let budget = Resources { vtcm_bytes: wanted.min(vtcm_bytes / 2), ..resources };
+    let planned = |op: &OpDesc| kernels::plan(Op::parse(op.opcode)?, &OpShapes::of(program, op, budget)).ok();
+    let mut used = total(mul_mat::SUMS_PLAN);
+    for (_, op) in others() {
+        used = used.max(total(planned(op)?.vtcm));
+    }
+    let mut layout = Layout::behind(used, workers, vtcm_bytes);
+    for op in program.ops.iter().filter(|op| streams(op)) {
+        layout.push(mul_mat::cut(&OpShapes::of(program, op, resources), layout.piece_bytes())?.units)?;
+    }
+    if layout.units == 0 {
+        return None;
+    }
+
+    // It can have one: from here on nothing fails.
+    layout.units = 0;
+    for (op, stored) in program.ops.iter().zip(plans) {
+        let plan = if streams(op) {
+            let cut = mul_mat::cut(&OpShapes::of(program, op, resources), layout.piece_bytes())?;
+            layout.push(cut.units)?;
+            stored.piece_groups = cut.piece_groups as u32;
+            mul_mat::SUMS_PLAN
+        } else {
+            planned(op)?.vtcm
+        };
+        (stored.shared, stored.own, stored.stream_end) = (plan.shared as u32, plan.own as u32, layout.units);
+    }
+    Some(layout)
+}
+
+/// The buffers that ops write, by their indices in the program, a bit each.
+fn written_buffers(program: &Program<'_>) -> u64 {
+    const { assert!(MAX_BUFFERS <= u64::BITS as usize) };
+    let mut written = 0;
+    for op in program.ops {
+        let Some(spec) = Op::parse(op.opcode).map(Op::spec) else { continue };
+        let sources = op.src.iter().zip(spec.src).filter(|(_, spec)| spec.written).map(|(index, _)| index);
+        for tensor in sources.chain(&op.dst).filter_map(|&index| program.tensor(index)) {
+            written |= 1 << tensor.buffer;
+        }
+    }
+    // A buffer may have several indices.
+    let id = |index: usize| program.buffers.get(index).map(|buffer| buffer.buffer);
+    let is_written = |i: &usize| (0..program.buffers.len()).any(|j| written & 1 << j != 0 && id(j) == id(*i));
+    (0..program.buffers.len()).filter(is_written).fold(0, |bits, i| bits | 1 << i)
 }
 
 fn is_io(t: &TensorDesc) -> bool {

@@ -27,6 +27,7 @@ use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, LoadedView};
 use crate::step::{MAX_BLOCKS, Step};
+use crate::stream::{Matrices, Matrix, Stream, StreamCounts};
 
 /// The state behind one queue.
 pub struct Session<'d, 'p, P: Platform> {
@@ -82,6 +83,11 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// DSP's caches; transports use the list where the host's caches need maintenance, too.
     pub fn written_for_host(&self) -> &[HostRange] {
         &self.written
+    }
+
+    /// What the weight stream has done since the last call.
+    pub fn take_stream_counts(&mut self) -> StreamCounts {
+        self.pool.take_stream_counts()
     }
 
     /// Answers one request, given as the bytes that arrived.
@@ -215,7 +221,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let resources = self.resources();
         // SAFETY: `ensure_mapped` has mapped the buffer, and `range` has checked that `bytes` from `shared`
         // on lie inside the mapping, which stays as long as this message is handled.
-        unsafe { Loaded::load(&mut self.arena, shared, bytes, &self.buffers, resources) }
+        unsafe { Loaded::load(&mut self.arena, shared, bytes, &self.buffers, resources, self.pool.streams()) }
     }
 
     fn unload(&mut self, unload: &Unload) -> Result<(), Failure> {
@@ -320,7 +326,9 @@ fn execute<P: Platform>(
         }
     }
     maintain(platform, buffers, open, TensorFlags::HOST_WRITES, CacheOp::Invalidate, None);
-    let mut outcome = run_ops(platform, pool, buffers, open, step, &mut costs);
+    let mut outcome = with_stream(pool, buffers, open, |pool, stream| {
+        run_ops(platform, pool, buffers, open, step, stream, &mut costs)
+    });
     if let Err(Failure::Failed(fault)) = &mut outcome
         && fault.code == ErrorCode::NotFinite
     {
@@ -346,6 +354,53 @@ fn execute<P: Platform>(
     outcome.map(|()| costs)
 }
 
+/// The matrices of an opened program.
+struct OpenedMatrices<'a> {
+    open: &'a LoadedView<'a>,
+    buffers: &'a BufferTable,
+}
+
+impl OpenedMatrices<'_> {
+    fn of_op(&self, i: usize) -> Option<Matrix> {
+        self.open.matrix(i, |buffer| base_of(self.buffers, self.open, buffer))
+    }
+}
+
+impl Matrices for OpenedMatrices<'_> {
+    fn holding(&self, unit: u32) -> Option<Matrix> {
+        self.of_op(self.open.op_of_unit(unit)?)
+    }
+}
+
+/// Does `work` with the program's weight stream from its beginning, and ends the stream.
+fn with_stream<P: Platform, T>(
+    pool: &mut Dispatcher<'_, '_, P>,
+    buffers: &BufferTable,
+    open: &LoadedView<'_>,
+    work: impl FnOnce(&mut Dispatcher<'_, '_, P>, Option<OpStream<'_>>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Some(layout) = open.stream else { return work(pool, None) };
+    let matrices = OpenedMatrices { open, buffers };
+    // SAFETY: no worker has pieces of it when this function returns (`drain`). Until then:
+    // 1. all buffers of the program are mapped, because they are held for this message. The matrices are
+    //    strips of validated tensors in buffers that no op writes (`plan_stream`).
+    // 2. The plans of the program's ops keep to the VTCM before the rings (`plan_stream`), and only one
+    //    program runs.
+    let stream = unsafe { Stream::new(&matrices, layout) };
+    let outcome = work(pool, Some(OpStream { stream: &stream, matrices: &matrices }));
+    // A run that ended early has left pieces behind. A transfer that failed comes before what else did: the
+    // session must end.
+    pool.drain().map_err(Failure::Failed)?;
+    outcome
+}
+
+/// A weight stream, and its matrices by op.
+#[derive(Clone, Copy)]
+struct OpStream<'a> {
+    stream: &'a Stream<'a>,
+    matrices: &'a OpenedMatrices<'a>,
+}
+
 /// Runs the ops in order, until one fails or says that rounds have ended.
 fn run_ops<P: Platform>(
     platform: &P,
@@ -353,6 +408,7 @@ fn run_ops<P: Platform>(
     buffers: &BufferTable,
     open: &LoadedView<'_>,
     step: &mut Step,
+    stream: Option<OpStream<'_>>,
     costs: &mut PartCosts,
 ) -> Result<(), Failure> {
     let program = &open.program;
@@ -362,7 +418,7 @@ fn run_ops<P: Platform>(
             spend(costs, part, platform.cost_since(since));
             (part, since) = (op.part, platform.cost());
         }
-        run_op(pool, buffers, open, step, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
+        run_op(pool, buffers, open, step, stream, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
         if step.halted() {
             break;
         }
@@ -378,13 +434,15 @@ fn run_op<P: Platform, T>(
     buffers: &BufferTable,
     open: &LoadedView<'_>,
     step: &mut Step,
+    stream: Option<OpStream<'_>>,
     i: usize,
     look: impl FnOnce(&OpRun<'_>) -> T,
 ) -> Result<T, Fault> {
     let program = &open.program;
     let op = &program.ops[i];
     let (src, dst, plan) = ([None; MAX_SRC], [None; MAX_DST], open.plan(i)?);
-    let mut run = OpRun { pool, src, dst, op, step, plan };
+    let stream = stream.and_then(|OpStream { stream, matrices }| Some((stream, matrices.of_op(i)?)));
+    let mut run = OpRun { pool, src, dst, op, step, plan, stream };
     take_operands(&mut run, buffers, open);
     kernels::run(&mut run)?;
     let seen = look(&run);
@@ -411,20 +469,24 @@ fn origin<P: Platform>(
     step.rewind();
     let (src, dst, op) = ([None; MAX_SRC], [None; MAX_DST], open.program.ops.first()?);
     let plan = open.plan(0).ok()?;
-    let mut first = OpRun { pool: &mut *pool, src, dst, op, step: &mut *step, plan };
+    let mut first = OpRun { pool: &mut *pool, src, dst, op, step: &mut *step, plan, stream: None };
     take_operands(&mut first, buffers, open);
     if !first.src[0].is_none_or(|x| kernels::is_finite(&x)) {
         return None;
     }
-    for i in 0..noticed {
-        match run_op(pool, buffers, open, step, i, kernels::gave_finite) {
-            Ok(true) if !step.halted() => {}
-            Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Some(i),
-            // The second run took another course than the first.
-            _ => return None,
+    with_stream(pool, buffers, open, |pool, stream| {
+        for i in 0..noticed {
+            match run_op(pool, buffers, open, step, stream, i, kernels::gave_finite) {
+                Ok(true) if !step.halted() => {}
+                Ok(false) | Err(Fault { code: ErrorCode::NotFinite, .. }) => return Ok(Some(i)),
+                // The second run took another course than the first.
+                _ => return Ok(None),
+            }
         }
-    }
-    Some(noticed)
+        Ok(Some(noticed))
+    })
+    // The engine has failed, and every later use of it will.
+    .unwrap_or(None)
 }
 
 fn spend(costs: &mut PartCosts, part: u16, more: u64) {

@@ -13,6 +13,7 @@ use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::pool::{Kernel, Pool, Worker, Workers};
 use hexflash_dsp::serve::sleep;
+use hexflash_dsp::stream::{Layout, Matrices, Matrix, Stream};
 use hexflash_dsp::vtcm::{Vtcm, VtcmPlan};
 use loom::thread;
 
@@ -105,6 +106,114 @@ fn a_fault_of_any_worker_arrives_whole() {
         let fault = dispatcher.run(&Tally::new(true), PLAN).unwrap_err();
         assert_eq!(fault.code, ErrorCode::BadRowIndex);
         assert!(fault.detail < 2, "{fault}");
+        pool.stop();
+        worker.join().unwrap();
+    });
+}
+
+/// Two matrices of two units of a vector each.
+struct Two(Layout, *const u8);
+
+// SAFETY: the vectors behind the pointer stay for ever, and nobody writes them.
+unsafe impl Sync for Two {}
+
+impl Matrices for Two {
+    fn holding(&self, unit: u32) -> Option<Matrix> {
+        (unit < 4).then(|| Matrix::new(self.1, [2, 1], 1, 128, 2 + unit / 2 * 2))
+    }
+}
+
+/// Counts the units of the weight stream before `end`.
+struct Product<'a> {
+    stream: &'a Stream<'a>,
+    units: &'a [UnsafeCell<u32>; 4],
+    end: u32,
+}
+
+// SAFETY: what the model is about: a unit is one worker's, and the dispatcher looks when the job is over.
+unsafe impl Sync for Product<'_> {}
+
+impl Kernel for Product<'_> {
+    fn units(&self) -> usize {
+        2
+    }
+
+    fn work(&self) -> usize {
+        usize::MAX
+    }
+
+    fn stream_end(&self) -> u32 {
+        self.end
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let mut multiplied = false;
+        while let Some(staged) = worker.next_piece(self.stream, multiplied, self.end) {
+            worker.dma.wait(staged.ticket)?;
+            // SAFETY: the unit was claimed by this worker alone, so that nobody else uses its count. Loom
+            // checks it.
+            self.units[staged.piece.unit as usize].with_mut(|count| unsafe { *count += 1 });
+            multiplied = true;
+        }
+        Ok(())
+    }
+}
+
+/// Whoever has fetched a unit of a later job takes part in it, and what a run leaves is given up.
+#[test]
+fn units_that_were_fetched_ahead_are_done_in_their_job() {
+    #[repr(align(128))]
+    struct Vectors([u8; 512]);
+    model(2, || {
+        let memory = forever(Vectors([0; 512]));
+        // SAFETY: two rings of two vectors, aligned and for ever, which only the pool uses.
+        let vtcm = unsafe { Vtcm::new(NonNull::from(&mut memory.0).cast(), 512) };
+        let pool = Pool::new(forever(HostPlatform::new()), Isa::Portable, vtcm, 2, DmaMode::AtOnce);
+        let pool = forever(pool.sharing_all());
+        let worker = thread::spawn(move || pool.serve(1));
+        let mut dispatcher = pool.dispatcher().unwrap();
+        let weights = Two(Layout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
+        // SAFETY: the weights are readable for ever, and nobody writes them. The rings lie in VTCM that only
+        // the pool uses.
+        let stream = unsafe { Stream::new(&weights, weights.0) };
+        let units: [UnsafeCell<u32>; 4] = std::array::from_fn(|_| UnsafeCell::new(0));
+        // SAFETY: called when no job runs, so that no worker writes the counts. Loom checks it.
+        let counts = || [0, 1, 2, 3].map(|unit: usize| units[unit].with(|count| unsafe { *count }));
+        assert_eq!(dispatcher.run(&Product { stream: &stream, units: &units, end: 2 }, PLAN), Ok(()));
+        assert_eq!(counts(), [1, 1, 0, 0]);
+        assert_eq!(dispatcher.run(&Product { stream: &stream, units: &units, end: 4 }, PLAN), Ok(()));
+        assert_eq!(counts(), [1; 4]);
+        assert_eq!(dispatcher.drain(), Ok(()));
+        pool.stop();
+        worker.join().unwrap();
+    });
+}
+
+/// A run that ends early: what was fetched for later jobs is over when the stream is drained.
+#[test]
+fn a_stream_that_is_drained_leaves_nothing() {
+    #[repr(align(128))]
+    struct Vectors([u8; 512]);
+    model(2, || {
+        let memory = forever(Vectors([0; 512]));
+        // SAFETY: two rings of two vectors, aligned and for ever, which only the pool uses.
+        let vtcm = unsafe { Vtcm::new(NonNull::from(&mut memory.0).cast(), 512) };
+        let pool = Pool::new(forever(HostPlatform::new()), Isa::Portable, vtcm, 2, DmaMode::AtWait);
+        let pool = forever(pool.sharing_all());
+        let worker = thread::spawn(move || pool.serve(1));
+        let mut dispatcher = pool.dispatcher().unwrap();
+        let weights = Two(Layout { base: 0, bytes: 256, units: 4 }, forever(Vectors([0; 512])).0.as_ptr());
+        let units: [UnsafeCell<u32>; 4] = std::array::from_fn(|_| UnsafeCell::new(0));
+        for _ in 0..2 {
+            // SAFETY: the weights are readable for ever, and nobody writes them. The rings lie in VTCM that
+            // only the pool uses.
+            let stream = unsafe { Stream::new(&weights, weights.0) };
+            assert_eq!(dispatcher.run(&Product { stream: &stream, units: &units, end: 2 }, PLAN), Ok(()));
+            assert_eq!(dispatcher.drain(), Ok(()));
+        }
+        // SAFETY: no job runs, so that no worker writes the counts. Loom checks it.
+        assert_eq!([0, 1].map(|unit: usize| units[unit].with(|count| unsafe { *count })), [2, 2]);
         pool.stop();
         worker.join().unwrap();
     });

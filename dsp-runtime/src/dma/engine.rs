@@ -213,6 +213,11 @@ impl Chain {
         self.tail = slot;
     }
 
+    /// Whether the descriptor of `ticket` is done: its transfer is pending.
+    pub(super) fn is_done(&self, ticket: u32) -> bool {
+        self.channel.is_some_and(|channel| channel.ring.0[ticket as usize % DEPTH].is_done())
+    }
+
     /// Waits until the descriptor of `ticket` is done.
     ///
     /// # Errors

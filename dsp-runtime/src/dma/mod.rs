@@ -4,6 +4,9 @@
 //! queue may complete in any order, early or late: a kernel may touch the bytes of a transfer only after
 //! [`DmaQueue::wait`] on its ticket, and must not reuse a region that a transfer still reads. The software
 //! engine shows a kernel that breaks this rule: it can execute at once, at the wait, or newest first.
+//!
+//! A kernel's own transfers end with it ([`DmaQueue::finish`]). Those of the weight stream may go on while
+//! later ops run ([`DmaQueue::push_ahead`]), until they are waited for or the queue is drained.
 
 mod engine;
 #[cfg(test)]
@@ -68,6 +71,17 @@ pub enum DmaMode {
     Engine,
 }
 
+impl DmaMode {
+    /// Whether weights are fetched ahead of the ops that read them: not where a thread does the copies when
+    /// they are pushed, because all that this brings is that they leave its caches before they are used.
+    pub const fn streams(self) -> bool {
+        match self {
+            Self::AtOnce | Self::Never => false,
+            Self::AtWait | Self::OutOfOrder | Self::Engine => true,
+        }
+    }
+}
+
 /// Transfers that may be in flight per queue. (Models run on small stacks.)
 pub const DEPTH: usize = if cfg!(loom) { 2 } else { 32 };
 
@@ -77,6 +91,8 @@ pub struct DmaQueue {
     mode: DmaMode,
     pending: Deque<(u32, Transfer), DEPTH>,
     next: u32,
+    /// The newest transfer that ends with its kernel, if it may be under way.
+    own: Option<Ticket>,
     moved: u64,
     /// Of [`DmaMode::Engine`].
     chain: Chain,
@@ -90,7 +106,7 @@ unsafe impl Send for DmaQueue {}
 impl DmaQueue {
     /// An idle queue in software.
     pub const fn new(mode: DmaMode) -> Self {
-        Self { mode, pending: Deque::new(), next: 0, moved: 0, chain: Chain::NONE }
+        Self { mode, pending: Deque::new(), next: 0, own: None, moved: 0, chain: Chain::NONE }
     }
 
     /// An idle queue on an engine of the platform's. Without one, every wait fails.
@@ -103,7 +119,7 @@ impl DmaQueue {
         core::mem::take(&mut self.moved)
     }
 
-    /// Starts a transfer. When the queue is full, the oldest transfer is waited for first.
+    /// Starts a transfer of a kernel. When the queue is full, the oldest transfer is waited for first.
     ///
     /// # Safety
     /// Until the ticket has been waited for (or [`finish`](Self::finish) was called):
@@ -111,6 +127,20 @@ impl DmaQueue {
     /// 2. nobody writes the source, and nobody reads or writes the destination;
     /// 3. no row's source overlaps its destination.
     pub unsafe fn push(&mut self, transfer: Transfer) -> Ticket {
+        // SAFETY: the transfer may happen until its ticket has been waited for or `finish` was called (the
+        // caller's contract). `finish` waits for the ticket that is kept here, and `drain` for every one.
+        let ticket = unsafe { self.push_ahead(transfer) };
+        self.own = Some(ticket);
+        ticket
+    }
+
+    /// Starts a transfer that may go on when its kernel has ended. When the queue is full, the oldest
+    /// transfer is waited for first.
+    ///
+    /// # Safety
+    /// Points 1 to 3 of [`push`](Self::push), until the ticket has been waited for (or
+    /// [`drain`](Self::drain) was called).
+    pub unsafe fn push_ahead(&mut self, transfer: Transfer) -> Ticket {
         self.moved += transfer.bytes() as u64;
         if self.mode == DmaMode::Engine {
             // SAFETY: the transfer may happen until its ticket has been waited for (the caller's contract,
@@ -147,13 +177,23 @@ impl DmaQueue {
         if self.pending.is_empty() { Ok(()) } else { self.wait_for(ticket) }
     }
 
+    /// Whether nobody has found the transfer done yet. (Pending tickets follow one another: transfers are
+    /// taken from the ends.)
+    fn is_pending(&self, ticket: Ticket) -> bool {
+        self.pending.front().is_some_and(|(t, _)| (ticket.0.wrapping_sub(*t) as usize) < self.pending.len())
+    }
+
+    /// Whether the transfer is done, without waiting for it. A failed engine has done nothing.
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        !self.is_pending(ticket) || self.mode == DmaMode::Engine && self.chain.is_done(ticket.0)
+    }
+
     #[inline(never)]
     fn wait_for(&mut self, ticket: Ticket) -> Result<(), Fault> {
         if let Some(fault) = self.chain.fault() {
             return Err(fault);
         }
-        let is_pending = |(t, _): &(u32, Transfer)| *t == ticket.0;
-        if !self.pending.iter().any(is_pending) {
+        if !self.is_pending(ticket) {
             return Ok(());
         }
         match self.mode {
@@ -247,11 +287,21 @@ impl DmaQueue {
         ticket
     }
 
-    /// Waits for everything that is pending: the end of a kernel.
+    /// Waits for the transfers of a kernel, which ends.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn finish(&mut self) -> Result<(), Fault> {
+        // Those before it are done when it is, or they were pushed ahead. Newest first, all are done at once.
+        self.own.take().map_or(Ok(()), |newest| self.wait(newest))
+    }
+
+    /// Waits for everything that is pending.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn drain(&mut self) -> Result<(), Fault> {
+        self.own = None;
         while let Some(&(t, _)) = self.pending.back() {
             self.wait(Ticket(t))?;
         }

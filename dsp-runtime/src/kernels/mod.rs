@@ -45,6 +45,7 @@ use crate::memory::View;
 use crate::plan::{OpShapes, Plan};
 use crate::pool::{AnyKernel, Workers};
 use crate::step::Step;
+use crate::stream::{Matrix, Stream};
 use crate::vtcm::VtcmPlan;
 
 /// One op in one step: its operands as views, its parameters, and whose the rows are.
@@ -61,6 +62,8 @@ pub struct OpRun<'a> {
     pub step: &'a mut Step,
     /// The plan made at `Load`.
     pub plan: Plan,
+    /// The program's weight stream, and the op's matrix in it, if it takes its weights from there.
+    pub stream: Option<(&'a Stream<'a>, Matrix)>,
 }
 
 impl OpRun<'_> {

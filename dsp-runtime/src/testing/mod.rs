@@ -207,7 +207,8 @@ impl Batch {
                 scope.spawn(move || pool.serve(id));
             }
             let mut dispatcher = pool.dispatcher().unwrap();
-            let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &op, step: &mut step, plan };
+            let mut run =
+                OpRun { pool: &mut dispatcher, src, dst, op: &op, step: &mut step, plan, stream: None };
             let outcome = kernels::run(&mut run);
             let moved = dispatcher.take_moved();
             pool.stop();

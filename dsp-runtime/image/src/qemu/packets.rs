@@ -324,7 +324,8 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let mut step = Step::new();
     step.begin(core::iter::once(StepRegisters::step(past, tokens)));
     let Some(mut dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
-    let mut run = OpRun { pool: &mut dispatcher, src, dst, op: &program.op, step: &mut step, plan };
+    let mut run =
+        OpRun { pool: &mut dispatcher, src, dst, op: &program.op, step: &mut step, plan, stream: None };
     if let Err(fault) = kernels::run(&mut run) {
         end(Err(refused(fault)));
     }

@@ -54,9 +54,10 @@ impl Interface for Skel {
             return Err(AeeError::ALREADY);
         }
         let profile = Profile::parse(start.power).ok_or(AeeError::BAD_PARAMETER)?;
-        let dma = match start.dma {
-            0 => DmaMode::Engine,
-            1 => DmaMode::AtOnce,
+        let (dma, streams) = match start.dma {
+            0 => (DmaMode::Engine, true),
+            1 => (DmaMode::AtOnce, false),
+            2 => (DmaMode::Engine, false),
             _ => return Err(AeeError::BAD_PARAMETER),
         };
         let sound = (1..=MAX_WORKERS as u32).contains(&start.threads)
@@ -65,7 +66,7 @@ impl Interface for Skel {
         if !sound {
             return Err(AeeError::BAD_PARAMETER);
         }
-        self.running = Some(Running::start(start, profile, dma)?);
+        self.running = Some(Running::start(start, profile, dma, streams)?);
         Ok(())
     }
 

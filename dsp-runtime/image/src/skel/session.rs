@@ -56,6 +56,8 @@ struct Shared {
     vtcm_bytes: u32,
     profile: Profile,
     dma: DmaMode,
+    /// Whether programs get a weight stream.
+    streams: bool,
 }
 
 const STARTING: u32 = 0;
@@ -108,6 +110,7 @@ static SHARED: StaticShared = StaticShared(UnsafeCell::new(Shared {
     vtcm_bytes: 0,
     profile: Profile::Balanced,
     dma: DmaMode::Engine,
+    streams: false,
 }));
 
 fn shared() -> &'static Shared {
@@ -129,11 +132,16 @@ impl Running {
     /// Starts the session's thread, and waits until it serves the queue.
     ///
     /// The caller holds no other `Running`.
-    pub(super) fn start(start: &Start, profile: Profile, dma: DmaMode) -> Result<Self, AeeError> {
+    pub(super) fn start(
+        start: &Start,
+        profile: Profile,
+        dma: DmaMode,
+        streams: bool,
+    ) -> Result<Self, AeeError> {
         let Start { queue, threads, vtcm_bytes, .. } = *start;
         let (stop, state) = (AtomicBool::new(false), AtomicU32::new(STARTING));
         let power = AtomicI32::new(0);
-        let shared_now = Shared { stop, state, power, queue, threads, vtcm_bytes, profile, dma };
+        let shared_now = Shared { stop, state, power, queue, threads, vtcm_bytes, profile, dma, streams };
         // SAFETY: no thread of a session exists, so that nobody uses the value: `Skel::start` calls this only
         // when it has no `Running`, and the last one's thread was joined, by `stop` or, if it failed, here.
         unsafe { SHARED.0.get().write(shared_now) };
@@ -232,6 +240,7 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     let arena = unsafe { Arena::new(arena, ARENA_BYTES) };
     let platform = QurtPlatform;
     let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, shared.dma);
+    let pool = pool.with_streams(shared.streams);
     let starts: [WorkerStart<'_>; MAX_WORKERS] = core::array::from_fn(|id| WorkerStart { pool: &pool, id });
     let mut threads = [const { None::<Thread> }; MAX_WORKERS];
     let mut outcome = Ok(());

@@ -7,6 +7,9 @@
 //! a unit. Activations are read as scalars through the cache: `vrmpy` takes four of them from a register, so
 //! they need no vector form.
 //!
+//! Where the program has a weight stream ([`crate::stream`]), pieces come from there instead: fetched ahead,
+//! while earlier ops ran, by the worker that multiplies them.
+//!
 //! Bytes moved: every weight byte once per `ROWS` rows. Partial sums of a strip wait in VTCM between pieces,
 //! so how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
@@ -23,8 +26,10 @@ mod types;
 use core::marker::PhantomData;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
-use hexflash_abi::op::{mul_mat as abi, mul_mat_id as by_id};
-use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+pub(crate) use hexflash_abi::op::mul_mat as abi;
+use hexflash_abi::op::mul_mat_id as by_id;
+use hexflash_abi::program::TensorDesc;
+use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::routes::Routes;
 pub(super) use self::types::*;
@@ -34,10 +39,11 @@ use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Worker};
+use crate::stream::{Matrix, Staged, Stream, unit_strips};
 use crate::vtcm::VtcmPlan;
 
 /// Rows of x that share one pass over the weights.
-const ROWS: usize = 64;
+pub(crate) const ROWS: usize = 64;
 /// Bytes of a piece of a strip; two are in VTCM per worker.
 const PIECE: usize = 64 * 1024;
 /// Bytes of a piece of several strips.
@@ -101,6 +107,8 @@ struct Product<'r> {
     strips: usize,
     /// Which rows each expert multiplies, if this is MUL_MAT_ID; else all rows are every matrix's.
     routes: Option<&'r Routes>,
+    /// The weight stream, and w as a part of it, if that is where pieces come from.
+    stream: Option<(&'r Stream<'r>, Matrix)>,
 }
 
 /// Bytes of partial sums.
@@ -121,16 +129,70 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
         return VtcmPlan::default();
     };
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
-    let strip = group.strip_bytes(w.ne[0] as usize);
     let room = (vtcm_bytes / workers).saturating_sub(SUMS) / 2;
-    let all = (w.ne[1] as usize).div_ceil(TILE_ROWS);
     // Of MUL_MAT_ID a token has so many strips for each of its experts.
     let used = shapes.optional(by_id::IDS).map_or(1, |(ids, _)| ids.ne[0] as usize);
+    // At least a group; if even that does not fit, `fit` says so.
+    let piece = piece_groups(w, group, used, workers, room).max(1);
+    VtcmPlan::new(SUMS + 2 * piece * group.bytes)
+}
+
+/// Groups of a piece that has `room`: part of a strip, or of several strips whole. 0 if there is too little.
+fn piece_groups(w: &TensorDesc, group: TileGroup, used: usize, workers: usize, room: usize) -> usize {
+    let strip = group.strip_bytes(w.ne[0] as usize);
+    let all = (w.ne[1] as usize).div_ceil(TILE_ROWS);
     let share = (all.saturating_mul(used) / (UNITS * workers)).min(all);
     let strips = (STRIPS.min(room) / strip).min(share);
-    // At least a group; if even that does not fit, `fit` says so.
-    let piece = if strips > 1 { strips * strip } else { strip.min(PIECE).min(room) } / group.bytes;
-    VtcmPlan::new(SUMS + 2 * piece.max(1) * group.bytes)
+    if strips > 1 { strips * strip / group.bytes } else { strip.min(PIECE).min(room) / group.bytes }
+}
+
+/// The plan of an op that takes its weights from the weight stream.
+pub const SUMS_PLAN: VtcmPlan = VtcmPlan::new(SUMS);
+
+/// How w is cut in the weight stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Groups of a piece.
+    pub piece_groups: usize,
+    /// Units.
+    pub units: usize,
+}
+
+/// Whether an op may take its weights from the weight stream: one matrix, read once per step.
+pub fn can_stream(shapes: &OpShapes<'_>) -> bool {
+    let (Some((w, dtype)), Some((x, _))) = (shapes.optional(abi::W), shapes.optional(abi::X)) else {
+        return false;
+    };
+    // Strips without gaps and tails, so that several are one transfer.
+    let strip = dtype.tile_group().map(|group| group.count(w.ne[0] as usize) * group.bytes);
+    strip == Some(w.nb[1] as usize)
+        && [w.ne[2], w.ne[3], x.ne[2], x.ne[3]] == [1; 4]
+        && x.ne[1] as usize <= ROWS
+}
+
+/// How w is cut in a weight stream whose pieces are of `room` bytes at most; `None` if that is too little.
+pub fn cut(shapes: &OpShapes<'_>, room: usize) -> Option<Cut> {
+    let (w, dtype) = shapes.optional(abi::W)?;
+    let group = dtype.tile_group()?;
+    let piece_groups = piece_groups(w, group, 1, shapes.resources.workers, room);
+    let groups = group.count(w.ne[0] as usize);
+    let strips = (w.ne[1] as usize).div_ceil(TILE_ROWS);
+    let units = strips.div_ceil(unit_strips(piece_groups, groups));
+    (piece_groups > 0).then_some(Cut { piece_groups, units })
+}
+
+/// The matrix w, whose buffer is mapped at `base`, as a part of a weight stream in which its units are
+/// numbered up to `end`; `None` if it is not tiled.
+pub fn matrix(
+    base: *const u8,
+    w: &TensorDesc,
+    dtype: DType,
+    piece_groups: usize,
+    end: u32,
+) -> Option<Matrix> {
+    let group = dtype.tile_group()?;
+    let shape = [(w.ne[1] as usize).div_ceil(TILE_ROWS), group.count(w.ne[0] as usize)];
+    Some(Matrix::new(base.wrapping_add(w.offset as usize), shape, piece_groups, group.bytes, end))
 }
 
 /// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}; with ids{n_used,m}, which make it MUL_MAT_ID,
@@ -144,10 +206,13 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
 pub(super) fn run<W: WeightFormat + 'static>(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (w, x, y) = (run.operand(abi::W)?, run.operand(abi::X)?, run.operand(abi::Y)?);
     let group = w.dtype.tile_group().ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-    let piece_groups = (run.plan.vtcm.own - SUMS) / 2 / group.bytes;
+    let stream = run.stream;
+    let piece_groups =
+        stream.map_or((run.plan.vtcm.own - SUMS) / 2 / group.bytes, |(_, matrix)| matrix.piece_groups);
     let groups = group.count(w.ne[0]);
-    let strips = (piece_groups / groups).max(1);
-    let mut shape = Product { w, x, y, repeat: [1; 2], group, groups, piece_groups, strips, routes: None };
+    let strips = unit_strips(piece_groups, groups);
+    let mut shape =
+        Product { w, x, y, repeat: [1; 2], group, groups, piece_groups, strips, routes: None, stream };
     if let Some(ids) = run.optional(by_id::IDS) {
         let (mut routes, mut token) = (Routes::new(), 0);
         while token < ids.ne[1] {
@@ -185,6 +250,7 @@ struct StagedGroups {
     first: usize,
     groups: usize,
     ticket: Ticket,
+    /// Which of the worker's two places it has, or where it lies in the worker's weight ring.
     slot: usize,
 }
 
@@ -263,7 +329,21 @@ impl Product<'_> {
         Some(StagedGroups { unit, first, groups, ticket, slot })
     }
 
+    /// The next piece of the weight stream that is of this matrix. `multiplied`: the one before it is done
+    /// with.
+    #[inline(always)]
+    fn streamed(&self, worker: &mut Worker<'_>, multiplied: bool) -> Option<StagedGroups> {
+        let (stream, matrix) = self.stream?;
+        let Staged { piece, offset, ticket, .. } = worker.next_piece(stream, multiplied, matrix.end)?;
+        let unit = self.unit((piece.unit - matrix.first) as usize);
+        Some(StagedGroups { unit, first: piece.first, groups: piece.groups, ticket, slot: offset })
+    }
+
+    #[inline(always)]
     fn slot(&self, worker: &Worker<'_>, slot: usize) -> VectorPtr {
+        if let Some((stream, _)) = self.stream {
+            return worker.weight_ring(stream, slot);
+        }
         let bytes = self.piece_groups * self.group.bytes;
         // Groups are whole vectors, and so is a worker's region.
         worker.own_vtcm().skip((worker.own_bytes() - (2 - slot) * bytes) / VECTOR_BYTES)
@@ -386,6 +466,10 @@ impl<W: WeightFormat> Kernel for MulMat<'_, W> {
         self.shape.turns() * passes
     }
 
+    fn stream_end(&self) -> u32 {
+        self.shape.stream.map_or(0, |(_, matrix)| matrix.end)
+    }
+
     fn work(&self) -> usize {
         let rows = self.shape.routes.map_or_else(|| self.shape.x.rows(), Routes::rows);
         (self.shape.turns() * self.shape.strips * self.shape.groups * (self.shape.group.bytes / VECTOR_BYTES))
@@ -395,14 +479,21 @@ impl<W: WeightFormat> Kernel for MulMat<'_, W> {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let sums = worker.own_vtcm();
-        let mut next = self.shape.fetch(worker, None);
+        let streamed = self.shape.stream.is_some();
+        let mut next =
+            if streamed { self.shape.streamed(worker, false) } else { self.shape.fetch(worker, None) };
         while let Some(piece) = next {
-            next = self.shape.fetch(worker, Some(&piece));
+            if !streamed {
+                next = self.shape.fetch(worker, Some(&piece));
+            }
             worker.dma.wait(piece.ticket)?;
             let weights = self.shape.slot(worker, piece.slot);
             // SAFETY: the transfer of the piece was waited for above, and the worker's own region starts with
             // the sums of up to ROWS rows, as planned.
             unsafe { self.multiply::<H>(&piece, weights, sums) };
+            if streamed {
+                next = self.shape.streamed(worker, true);
+            }
         }
         Ok(())
     }

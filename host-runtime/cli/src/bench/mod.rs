@@ -1,6 +1,8 @@
 //! `hexflash bench`: prefill and decode speed, in the manner of llama-bench; with `--draft`, what speculation
-//! gives, and with `--parallel`, what it gives to run several sequences at once.
+//! gives, and with `--parallel`, what it gives to run several sequences at once. On the device `qemu`, what a
+//! phone would take is estimated from counts.
 
+mod estimate;
 mod parallel;
 mod plot;
 mod prompts;
@@ -17,8 +19,10 @@ use super::interrupt::{self, cancel_on_signals};
 use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs};
 use super::{CliError, print_json};
 use hexflash::cancel::Cancel;
+use hexflash::device::CostUnit;
 use hexflash::engine::{Engine, EngineError};
 use hexflash::gguf::Gguf;
+use hexflash::model::Part;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -75,6 +79,17 @@ struct Row {
     host_us_per_step: f64,
     /// Bytes per token that the DMA engines moved.
     dma_bytes_per_token: f64,
+    /// On devices that count packets: what a token takes, and from it bounds of its time on chips. An
+    /// estimate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    estimate: Option<Estimate>,
+}
+
+/// Counts, and bounds that follow from them.
+#[derive(Serialize)]
+struct Estimate {
+    counts: estimate::Counts,
+    bounds: Vec<estimate::Bounds>,
 }
 
 #[derive(Serialize)]
@@ -218,6 +233,12 @@ fn measure(
         best: speeds.iter().copied().fold(0.0, f64::max),
         host_us_per_step: stats.host.as_secs_f64() * 1e6 / stats.steps.max(1) as f64,
         dma_bytes_per_token: stats.dma_bytes as f64 / (tokens as f64 * n),
+        estimate: (engine.device().info().cost_unit == CostUnit::Packets).then(|| {
+            let per_token = |n_counted: u64| n_counted as f64 / (tokens as f64 * n);
+            let packets = Part::ALL.iter().zip(stats.parts).map(|(&part, cost)| (part, per_token(cost)));
+            let counts = estimate::Counts { packets: packets.collect(), bytes: per_token(stats.dma_bytes) };
+            Estimate { bounds: estimate::bounds(&counts), counts }
+        }),
     }))
 }
 
@@ -249,6 +270,11 @@ fn print(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
             row.host_us_per_step,
             row.dma_bytes_per_token / 1024.0
         )?;
+    }
+    for row in &report.tests {
+        if let Some(Estimate { counts, .. }) = &row.estimate {
+            estimate::print(out, &row.test, counts)?;
+        }
     }
     if report.interrupted {
         writeln!(out, "interrupted: the figures are of the runs that were finished by then")?;

@@ -58,11 +58,13 @@ pub enum PowerProfile {
 /// Who moves data between memory and VTCM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DmaBy {
-    /// The DSP's user-DMA engines.
+    /// The DSP's user-DMA engines, which fetch weights ahead of the ops that read them.
     #[default]
     Engine,
     /// The kernel threads themselves.
     Threads,
+    /// The DSP's user-DMA engines, for each op by itself: without the weight stream.
+    EngineByOp,
 }
 
 /// Settings of the device `htp`.
