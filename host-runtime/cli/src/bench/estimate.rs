@@ -1,9 +1,8 @@
 //! What a token would take on a phone, estimated from what an emulator counts: packets and bytes.
 //!
-//! **An estimate, and no measurement**: nothing of hexflash has run on a phone. A packet counts as one cycle,
-//! which is the best case: stalls, threads that share an HVX unit and late transfers are in no count. So the
-//! times are bounds from below. `tests` below holds the same model against published speeds of ggml-hexagon,
-//! from its packets; docs/status.md has what came of it.
+//! **An estimate, and no measurement**: nothing of hexflash has run on a phone. Packets leave out stalls, and
+//! threads that share a vector unit; [`CYCLES`] stands for all of that. `tests` below holds the same model
+//! against published speeds of ggml-hexagon, from its packets; docs/status.md has what came of it.
 
 use serde::Serialize;
 
@@ -13,8 +12,7 @@ use hexflash::model::Part;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chip {
     pub name: &'static str,
-    /// Packets per second of a thread at most, in GHz. No vendor states the clock: public measurements lie
-    /// between 1.2 and 1.5.
+    /// Cycles per second, in 10^9. No vendor states it: public measurements lie between 1.2 and 1.5.
     pub clock: f64,
     /// Bytes per second from memory by DMA, in GB/s, as measured by others: 51 to 56 on v73, 60 on v75, 59 to
     /// 62 on v79. For v81 none is known; v79's is used.
@@ -28,6 +26,10 @@ pub(super) const CHIPS: [Chip; 4] = [
     Chip { name: "v79", clock: 1.35, bandwidth: 60.5 },
     Chip { name: "v81", clock: 1.35, bandwidth: 60.5 },
 ];
+
+/// Cycles per packet of a thread. Fitted to one published speed, that of Qwen3.5-2B in Q4_0, which
+/// arithmetic bounds; the others of `tests` were not looked at for it.
+const CYCLES: f64 = 2.4;
 
 /// What was counted per token.
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +64,7 @@ pub(super) struct Bounds {
 impl Bounds {
     /// The bounds for `packets` of one thread and `bytes`.
     pub fn new(chip: Chip, packets: f64, bytes: f64) -> Self {
-        let (memory_ms, compute_ms) = (bytes / chip.bandwidth / 1e6, packets / chip.clock / 1e6);
+        let (memory_ms, compute_ms) = (bytes / chip.bandwidth / 1e6, CYCLES * packets / chip.clock / 1e6);
         let (least_ms, apart_ms) = (memory_ms.max(compute_ms), memory_ms + compute_ms);
         Self { chip: chip.name, memory_ms, compute_ms, least_ms, apart_ms }
     }
@@ -128,8 +130,9 @@ mod tests {
     impl Published {
         /// The estimate: products hide behind memory or memory behind them, and other ops are not hidden.
         fn estimate(&self) -> f64 {
-            let bounds = Bounds::new(CHIPS[0], self.products, self.bytes);
-            1e3 / (bounds.least_ms + self.others / CHIPS[0].clock / 1e6)
+            let [products, others] =
+                [self.products, self.others].map(|n| Bounds::new(CHIPS[0], n, self.bytes));
+            1e3 / (products.least_ms + others.compute_ms)
         }
 
         fn error(&self) -> f64 {
@@ -137,90 +140,56 @@ mod tests {
         }
     }
 
-    /// Packets of a product with so many weights, at so many per tile of 1,024, on the busiest of four
-    /// threads.
-    fn products(weights: f64, per_tile: f64) -> f64 {
-        weights / 1024.0 * per_tile / 4.0
-    }
+    /// Bytes and packets of Q8_0 and Q4_0 weights: 34 and 18 bytes for 32, and as counted 24.8 and 35 packets
+    /// for a tile of 1,024, on the busiest of four threads.
+    const Q8_0: [f64; 2] = [34.0 / 32.0, 24.8 / 1024.0 / 4.0];
+    const Q4_0: [f64; 2] = [18.0 / 32.0, 35.0 / 1024.0 / 4.0];
 
-    /// Per tile, counted: 24.8 for Q8_0 and 35 for Q4_0. Other ops: 1.09 M for Qwen3.5-0.8B and 2.64 M for the
-    /// 4B, counted; about 1.6 M for the 2B, between them, and 1.2 M for Llama-3.2-1B with its 16 layers.
+    /// Weights: for Qwen3.5 by the bytes that its publisher states as the bound of its speeds (in Q8_0, 27.1
+    /// and 13.2 tokens per second at 53.5 GB/s). Packets of other ops: counted for the 0.8B and the 4B (1.09
+    /// and 2.64 million); between them for the 2B, and by layers for Llama.
     fn published() -> Vec<Published> {
-        let (b2, b4, llama) = (1.88e9, 4.2e9, 1.24e9);
-        let (q8, q4) = (34.0 / 32.0, 18.0 / 32.0);
+        let (b2, b4, llama) = (1.86e9, 3.81e9, 1.24e9);
+        let entry = |what, tokens_per_s, weights: f64, [bytes, packets]: [f64; 2], others| Published {
+            what,
+            tokens_per_s,
+            products: weights * packets,
+            others,
+            bytes: weights * bytes,
+        };
         vec![
-            Published {
-                what: "Qwen3.5-2B Q8_0 (a)",
-                tokens_per_s: 23.6,
-                products: products(b2, 24.8),
-                others: 1.6e6,
-                bytes: b2 * q8,
-            },
-            Published {
-                what: "Qwen3.5-2B Q8_0 (b)",
-                tokens_per_s: 21.5,
-                products: products(b2, 24.8),
-                others: 1.6e6,
-                bytes: b2 * q8,
-            },
-            Published {
-                what: "Qwen3.5-4B Q8_0",
-                tokens_per_s: 10.8,
-                products: products(b4, 24.8),
-                others: 2.64e6,
-                bytes: b4 * q8,
-            },
-            Published {
-                what: "Qwen3.5-2B Q4_0",
-                tokens_per_s: 32.0,
-                products: products(b2, 35.0),
-                others: 1.6e6,
-                bytes: b2 * q4,
-            },
-            Published {
-                what: "Llama-3.2-1B Q4_0",
-                tokens_per_s: 51.6,
-                products: products(llama, 35.0),
-                others: 1.2e6,
-                bytes: llama * q4,
-            },
-            Published {
-                what: "Qwen3.5-4B Q4_0",
-                tokens_per_s: 9.0,
-                products: products(b4, 35.0),
-                others: 2.64e6,
-                bytes: b4 * q4,
-            },
+            entry("Qwen3.5-2B Q4_0", 32.0, b2, Q4_0, 1.6e6),
+            entry("Qwen3.5-2B Q8_0", 21.5, b2, Q8_0, 1.6e6),
+            entry("Qwen3.5-2B Q8_0, patched", 23.6, b2, Q8_0, 1.6e6),
+            entry("Qwen3.5-4B Q8_0, patched", 10.8, b4, Q8_0, 2.64e6),
+            entry("Llama-3.2-1B Q4_0", 51.6, llama, Q4_0, 1.2e6),
+            entry("Qwen3.5-4B Q8_0", 7.0, b4, Q8_0, 2.64e6),
+            entry("Qwen3.5-4B Q4_0", 9.0, b4, Q4_0, 2.64e6),
         ]
     }
 
-    /// The errors that docs/status.md states: an estimate that never promises less than was seen, close where
-    /// memory is the bound, and far too fast where it is not.
+    /// The errors that docs/status.md states.
     #[test]
     fn the_estimate_is_as_far_from_published_speeds_as_the_page_says() {
-        let errors: Vec<(&str, f64)> = published().iter().map(|p| (p.what, p.error())).collect();
-        for p in published() {
+        const STATED: [f64; 7] = [0.00, 0.17, 0.07, 0.15, -0.08, 0.78, 0.78];
+        for (p, stated) in published().iter().zip(STATED) {
             println!(
-                "{}: {:.1} tok/s, published {:.1}: {:+.0} %",
+                "{}: {:.1}, published {}: {:+.1} %",
                 p.what,
                 p.estimate(),
                 p.tokens_per_s,
                 100.0 * p.error()
             );
-        }
-        for (what, error) in errors {
-            assert!(error > 0.0, "{what}: {error}");
-            let close = what.contains("Q8_0");
-            assert_eq!(error < 0.25, close, "{what}: {error}");
+            assert!((p.error() - stated).abs() < 0.01, "{}: {:.3}", p.what, p.error());
         }
     }
 
     #[test]
     fn bounds_are_the_longer_and_the_sum() {
         let chip = Chip { name: "x", clock: 1.0, bandwidth: 50.0 };
-        let b = Bounds::new(chip, 2e6, 500e6);
+        let b = Bounds::new(chip, 2e6 / CYCLES, 500e6);
         assert_eq!((b.memory_ms, b.compute_ms, b.least_ms, b.apart_ms), (10.0, 2.0, 10.0, 12.0));
         assert_eq!(b.exposed_ms(), 0.0);
-        assert_eq!(Bounds::new(chip, 12e6, 500e6).exposed_ms(), 2.0);
+        assert_eq!(Bounds::new(chip, 12e6 / CYCLES, 500e6).exposed_ms(), 2.0);
     }
 }
