@@ -152,6 +152,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         stop: args.stop.iter().filter(|s| !s.is_empty()).cloned().collect(),
         ignore_eos: args.ignore_eos,
         cancel,
+        ..Limits::default()
     };
     let mut out = io::stdout().lock();
     if !args.json && args.prompt.is_some() && !args.chat {

@@ -10,6 +10,8 @@ use hexflash::speculation::Speculation;
 use hexflash::text::{TextError, TextModel};
 use serde_json::{Map, Value};
 
+use crate::http::Family;
+
 /// A model, ready to be served.
 pub struct Served {
     /// What clients learn of it.
@@ -34,6 +36,8 @@ pub struct Card {
     pub text: TextModel,
     /// The chat template that is used, if there is one, and its source.
     pub(crate) template: Option<(ChatTemplate, String)>,
+    /// How the model writes calls, if the template tells.
+    pub(crate) family: Option<Family>,
     /// Arguments of the chat template that requests can replace.
     pub template_args: Map<String, Value>,
     /// Numbers in its tensors.
@@ -61,6 +65,7 @@ impl Card {
             tags: Vec::new(),
             path,
             template: None,
+            family: None,
             template_args: Map::new(),
             n_params: gguf.tensors().map(|tensor| tensor.elements()).sum(),
             bytes: gguf.tensors().map(|tensor| tensor.size).sum(),
@@ -83,6 +88,7 @@ impl Card {
     /// It does not compile.
     pub fn set_template(&mut self, source: String) -> Result<(), TextError> {
         let template = self.text.template(&source)?;
+        self.family = Family::of(&source);
         self.template = Some((template, source));
         Ok(())
     }

@@ -24,6 +24,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod card;
+mod gbnf;
 mod grammar;
 mod http;
 mod metrics;

@@ -76,7 +76,8 @@ impl Emitter {
         if !self.limits.ignore_eos && self.tokenizer.eog().contains(token) {
             return Ok(Some(Finish::Eog));
         }
-        self.utf8.push(self.tokenizer.shown_bytes(token, true)?, &mut self.finder.held);
+        let hides_control = !self.limits.shown.contains(&token);
+        self.utf8.push(self.tokenizer.shown_bytes(token, hides_control)?, &mut self.finder.held);
         let stopped = self.finder.release(&mut self.text);
         Ok(if stopped {
             Some(Finish::Stop)

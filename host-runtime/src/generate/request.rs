@@ -16,6 +16,8 @@ pub struct Limits {
     pub stop: Vec<String>,
     /// Whether to go on after an end-of-generation token.
     pub ignore_eos: bool,
+    /// Control tokens that are part of the text nevertheless; the others are hidden.
+    pub shown: Vec<u32>,
     /// Ends the generation after the step under way: after the piece of the prompt, or the token, whether it
     /// has visible text or not. Rounds that were sent by then still count.
     pub cancel: Cancel,

@@ -6,8 +6,11 @@ use serde_json::{Map, Value};
 
 use super::Model;
 use super::body::Fields;
+use super::calls::harmony;
 use super::error::ApiError;
-use super::tools::{Tools, open_arguments};
+use super::family::Family;
+use super::history;
+use super::tools::Tools;
 
 /// Arguments of chat templates that are fields of their own in requests of some clients.
 const TEMPLATE_FIELDS: [&str; 2] = ["reasoning_effort", "enable_thinking"];
@@ -49,6 +52,9 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
         )
     })?;
     let mut messages = messages(fields)?;
+    if let Some((family, (_, source))) = model.card.family.zip(model.card.template.as_ref()) {
+        messages.iter_mut().for_each(|message| history::adapt(message, family, source));
+    }
     let begun = take_begun(fields, &mut messages)?;
     let mut options = RenderOptions {
         add_generation_prompt: begun.is_some() || fields.get("add_generation_prompt")?.unwrap_or(true),
@@ -64,7 +70,15 @@ pub(super) fn render(fields: &Fields, tools: Option<&Tools>, model: &Model) -> R
     if let (false, Ok(date)) = (options.kwargs.contains_key(name), today(format)) {
         options.kwargs.insert(name.to_owned(), date.into());
     }
-    Ok(template.render(&messages, &options)? + &begun.unwrap_or_default())
+    let mut prompt = template.render(&messages, &options)?;
+    if let Some(begun) = begun {
+        // What is begun is no header of a message.
+        if model.card.family == Some(Family::Harmony) && prompt.ends_with(harmony::OPENED) {
+            prompt.push_str(harmony::FINAL);
+        }
+        prompt.push_str(&begun);
+    }
+    Ok(prompt)
 }
 
 /// The beginning of the answer, if a conversation ends with one: a last message of the assistant's that calls
@@ -102,7 +116,7 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
         return Err(ApiError::field("messages", "give at least one message"));
     }
     let message = |Sent { role, content, mut extra }: Sent| {
-        open_arguments(&mut extra);
+        history::open_arguments(&mut extra);
         let content = match content {
             None => String::new(),
             Some(Content::Text(text)) => text,

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use super::body::Fields;
-use super::calls::{Part, Reader};
+use super::calls::{Part, Reader, harmony};
 use super::conversation::render;
 use super::error::ApiError;
+use super::family::Family;
 use super::order::{MAX_ALTERNATIVES, Settings};
 use super::thoughts::{Split, Thoughts};
 use super::tools::Tools;
@@ -29,6 +30,8 @@ impl Dialogue {
     pub(super) fn prepare(fields: &Fields, app: &App, model: &Model) -> Result<Self, ApiError> {
         let mut settings = Settings::read(fields, app, model)?;
         settings.logprobs = alternatives(fields)?;
+        // A form that the request gives is that of the text, and another one makes it a call.
+        let has_form = settings.has_form();
         let mut tools = None;
         if let Some((offered, must_call)) = Tools::read(fields, model)? {
             if let Some(grammar) = must_call {
@@ -36,13 +39,34 @@ impl Dialogue {
             }
             tools = Some(Arc::new(offered));
         }
-        let rendered = render(fields, tools.as_deref(), model)?;
+        let mut rendered = render(fields, tools.as_deref(), model)?;
+        let apart = thoughts_are_apart(fields, app)?;
+        let harmony = model.card.family == Some(Family::Harmony);
+        if harmony && has_form && rendered.ends_with(harmony::OPENED) {
+            rendered.push_str(harmony::FINAL);
+        }
+        let thoughts = match model.card.template.as_ref() {
+            Some((_, source)) if apart && !harmony && !settings.has_form() => {
+                Thoughts::after(&rendered, source)
+            }
+            _ => None,
+        };
+        let reader = || match (model.card.family, &tools) {
+            (Some(Family::Harmony), tools) if !has_form => {
+                Some(Reader::harmony(&rendered, tools.clone(), apart))
+            }
+            (Some(family), Some(tools)) if !has_form => Some(Reader::new(family, Arc::clone(tools))),
+            _ => None,
+        };
+        let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
+        let parsers: Vec<Parser> = (0..settings.n).map(parser).collect();
+        if let Some(Parser { thoughts, calls }) = parsers.first() {
+            settings.show(thoughts.as_ref().map_or(&[], Thoughts::shown), model);
+            let family = model.card.family.filter(|_| calls.is_some());
+            settings.show(&family.map(Family::shown).unwrap_or_default(), model);
+        }
         let prompt = tokens(&rendered, model)?;
         let orders = settings.orders(vec![prompt], app, model)?;
-        let thoughts = if settings.has_form() { None } else { thoughts(fields, &rendered, app, model)? };
-        let reader = || tools.as_ref().map(|tools| Reader::new(Arc::clone(tools)));
-        let parser = |_| Parser { thoughts: thoughts.clone(), calls: reader() };
-        let parsers = (0..settings.n).map(parser).collect();
         Ok(Self { orders, parsers, settings, prompt: rendered })
     }
 
@@ -84,19 +108,16 @@ fn alternatives(fields: &Fields) -> Result<Option<usize>, ApiError> {
     }
 }
 
-/// What takes the thoughts out, unless `reasoning_format` says to leave them in.
-fn thoughts(fields: &Fields, prompt: &str, app: &App, model: &Model) -> Result<Option<Thoughts>, ApiError> {
+/// Whether thoughts are to be apart from the answer, which `reasoning_format` says.
+fn thoughts_are_apart(fields: &Fields, app: &App) -> Result<bool, ApiError> {
     const NAME: &str = "reasoning_format";
     let format = match fields.get::<String>(NAME)? {
         None => app.options.reasoning,
         Some(format) => format.parse().map_err(|reason: String| ApiError::unsupported(NAME, &reason))?,
     };
     Ok(match format {
-        ReasoningFormat::None => None,
-        ReasoningFormat::Apart => {
-            let source = model.card.template.as_ref().map_or("", |(_, source)| source);
-            Thoughts::after(prompt, source)
-        }
+        ReasoningFormat::None => false,
+        ReasoningFormat::Apart => true,
     })
 }
 
@@ -139,6 +160,6 @@ impl Parser {
 
     /// Calls so far.
     pub(super) fn calls(&self) -> usize {
-        self.calls.as_ref().map_or(0, |calls| calls.calls)
+        self.calls.as_ref().map_or(0, Reader::calls)
     }
 }

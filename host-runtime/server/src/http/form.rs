@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::Model;
 use super::body::Fields;
 use super::error::ApiError;
+use crate::gbnf;
 use crate::grammar::{Grammar, Grammars};
 
-/// What grammars in llguidance's language begin with, as with llama-server.
+/// What grammars in llguidance's language begin with, as with llama-server. All others are in GBNF.
 const LARK: &str = "%llguidance";
 
 /// Blanks between the parts of a JSON text. Without a bound, a model that has nothing to say writes blanks
@@ -36,7 +37,7 @@ struct Named {
 
 /// The form that a request wants, if it wants one.
 pub(super) fn read(fields: &Fields, model: &Model) -> Result<Option<Grammar>, ApiError> {
-    let wanted = [of_format(fields)?, of_schema(fields)?, of_grammar(fields)?];
+    let wanted = [of_format(fields)?, of_schema(fields)?, of_grammar(fields, model)?];
     let mut wanted = wanted.into_iter().flatten();
     let Some((name, grammar)) = wanted.next() else { return Ok(None) };
     if let Some((other, _)) = wanted.next() {
@@ -85,15 +86,16 @@ fn of_schema(fields: &Fields) -> Result<Wanted, ApiError> {
     Ok(fields.get::<Value>(NAME)?.map(|schema| (NAME, of_json(schema))))
 }
 
-fn of_grammar(fields: &Fields) -> Result<Wanted, ApiError> {
+fn of_grammar(fields: &Fields, model: &Model) -> Result<Wanted, ApiError> {
     const NAME: &str = "grammar";
     match fields.get::<String>(NAME)?.filter(|text| !text.is_empty()) {
         None => Ok(None),
         Some(text) if text.starts_with(LARK) => Ok(Some((NAME, TopLevelGrammar::from_lark(text)))),
-        Some(_) => {
-            let hint =
-                format!("GBNF is not; begin the grammar with {LARK} {{}} and write it in llguidance's Lark");
-            Err(ApiError::unsupported(NAME, &hint))
+        Some(text) => {
+            let tokenizer = &model.card.text.tokenizer;
+            let translated = gbnf::translate(&text, |token| tokenizer.id_of(token));
+            let lark = translated.map_err(|error| ApiError::field(NAME, error.to_string()))?;
+            Ok(Some((NAME, TopLevelGrammar::from_lark(lark))))
         }
     }
 }

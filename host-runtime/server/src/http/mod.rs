@@ -10,8 +10,10 @@ mod completions;
 mod conversation;
 mod dialogue;
 mod error;
+mod family;
 mod fields;
 mod form;
+mod history;
 mod info;
 mod logprobs;
 mod messages;
@@ -44,6 +46,7 @@ use crate::grammar::Grammars;
 use crate::scheduler::Scheduler;
 use crate::{Card, CorsOrigins, Options};
 use error::ApiError;
+pub(crate) use family::Family;
 
 /// What all routes share.
 pub(crate) struct App {

@@ -105,6 +105,12 @@ impl Settings {
         self.form.is_some()
     }
 
+    /// Has control tokens that are these texts be part of the answers.
+    pub(super) fn show(&mut self, texts: &[&str], model: &Model) {
+        let tokenizer = &model.card.text.tokenizer;
+        self.limits.shown.extend(texts.iter().filter_map(|text| tokenizer.id_of(text)));
+    }
+
     /// Gives the texts a form.
     ///
     /// # Errors
@@ -215,7 +221,7 @@ fn limits(fields: &Fields, app: &App) -> Result<Limits, ApiError> {
         let reason = format!("give at most {MAX_STOPS} texts of at most {MAX_STOP_BYTES} bytes each");
         return Err(ApiError::field("stop", reason));
     }
-    Ok(Limits { max_tokens, stop, ignore_eos: fields.flag("ignore_eos")?, cancel: Cancel::default() })
+    Ok(Limits { max_tokens, stop, ignore_eos: fields.flag("ignore_eos")?, ..Limits::default() })
 }
 
 fn sampling(fields: &Fields, model: &Model) -> Result<SamplerParams, ApiError> {

@@ -1,7 +1,18 @@
-//! Thoughts before an answer, between `<think>` and `</think>`, taken apart from it while both come.
+//! Thoughts before an answer, between two tags, taken apart from it while both come.
 
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+/// What stands around thoughts, and the tokens that have to be shown for it to be found.
+#[derive(Clone, Copy, Debug)]
+struct Tags {
+    open: &'static str,
+    close: &'static str,
+    tokens: [&'static str; 2],
+}
+
+/// Of Qwen, SmolLM3, LFM2.5 and others; of Gemma 4. The template of a model that thinks has the second one.
+const TAGS: [Tags; 2] = [
+    Tags { open: "<think>", close: "</think>", tokens: ["<think>", "</think>"] },
+    Tags { open: "<|channel>thought\n", close: "<channel|>", tokens: ["<|channel>", "<channel|>"] },
+];
 
 /// Where a text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +30,7 @@ enum Place {
 /// Takes thoughts out of a text.
 #[derive(Clone, Debug)]
 pub(super) struct Thoughts {
+    tags: Tags,
     place: Place,
     /// What may be a tag, or blanks around one.
     held: String,
@@ -34,41 +46,45 @@ pub(super) struct Split {
 impl Thoughts {
     /// For the answer to a prompt of the chat template `source`; `None` if its model does not think.
     pub(super) fn after(prompt: &str, source: &str) -> Option<Self> {
-        if !source.contains(CLOSE) {
-            return None;
-        }
+        let tags = *TAGS.iter().find(|tags| source.contains(tags.close))?;
         // Many templates open the thoughts themselves, or close them where none are wanted.
         let prompt = prompt.trim_end();
-        let place = if prompt.ends_with(OPEN) {
+        let place = if prompt.ends_with(tags.open.trim_end()) {
             Place::Inside
-        } else if prompt.ends_with(CLOSE) {
+        } else if prompt.ends_with(tags.close) {
             Place::Answer
         } else {
             Place::Before
         };
-        Some(Self { place, held: String::new() })
+        Some(Self { tags, place, held: String::new() })
+    }
+
+    /// Tokens that the text has to show.
+    pub(super) fn shown(&self) -> &[&'static str] {
+        &self.tags.tokens
     }
 
     /// What `text` completes.
     pub(super) fn push(&mut self, text: &str) -> Split {
+        let Tags { open, close, .. } = self.tags;
         self.held.push_str(text);
         let mut split = Split::default();
         if self.place == Place::Before {
             let begun = self.held.trim_start();
-            if let Some(rest) = begun.strip_prefix(OPEN) {
+            if let Some(rest) = begun.strip_prefix(open) {
                 self.held = rest.to_owned();
                 self.place = Place::Inside;
-            } else if !OPEN.starts_with(begun) {
+            } else if !open.starts_with(begun) {
                 self.place = Place::Answer;
             }
         }
         if self.place == Place::Inside {
-            if let Some((thought, rest)) = self.held.split_once(CLOSE) {
+            if let Some((thought, rest)) = self.held.split_once(close) {
                 split.thought = thought.trim_end().to_owned();
                 self.held = rest.to_owned();
                 self.place = Place::Between;
             } else {
-                let safe = self.held.len() - overlap(&self.held, CLOSE);
+                let safe = self.held.len() - overlap(&self.held, close);
                 let safe = self.held[..safe].trim_end().len();
                 split.thought = self.held.drain(..safe).collect();
             }
@@ -108,9 +124,14 @@ mod tests {
 
     #[track_caller]
     fn check(prompt: &str, text: &str, thought: &str, answer: &str) {
+        check_of(TEMPLATE, prompt, text, thought, answer);
+    }
+
+    #[track_caller]
+    fn check_of(template: &str, prompt: &str, text: &str, thought: &str, answer: &str) {
         let characters: Vec<char> = text.chars().collect();
         for n in [1, 2, 3, 5, 1000] {
-            let mut thoughts = Thoughts::after(prompt, TEMPLATE).unwrap();
+            let mut thoughts = Thoughts::after(prompt, template).unwrap();
             let mut pieces: Vec<Split> =
                 characters.chunks(n).map(|piece| thoughts.push(&piece.iter().collect::<String>())).collect();
             pieces.push(thoughts.finish());
@@ -130,6 +151,14 @@ mod tests {
             "Yes </think>.",
         );
         check("assistant\n", "\n<think>Hm.</think>Yes.\n", "Hm.", "Yes.\n");
+    }
+
+    #[test]
+    fn gemma_thinks_in_a_channel() {
+        let template = "<|channel>thought\n ... <channel|>";
+        check_of(template, "<|turn>model\n", "<|channel>thought\nHm.<channel|>Yes.", "Hm.", "Yes.");
+        check_of(template, "<|turn>model\n<|channel>thought\n<channel|>", "Yes.", "", "Yes.");
+        check_of(template, "<|turn>model\n", "<|channel is no tag", "", "<|channel is no tag");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Tools that a request offers to the model.
 
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::Model;
 use super::body::Fields;
-use super::calls::{CLOSE, FUNCTION, OPEN};
 use super::error::ApiError;
+use super::family::Family;
 
 /// Most tools of a request, as OpenAI has it.
 const MAX_TOOLS: usize = 128;
@@ -57,40 +57,54 @@ impl Tools {
             return Err(ApiError::field("tools", reason));
         }
         let source = model.card.template.as_ref().map_or("", |(_, source)| source);
-        if !(source.contains(OPEN) && source.contains("tools")) {
-            let hint = "the model's chat template has no calls in a form that is known here; \
-                        describe the tools in \
-                a message";
+        let Some(family) = model.card.family.filter(|_| source.contains("tools")) else {
+            let hint = "the model's chat template has no calls in a form that is known here; describe the tools in \
+                        a message";
             return Err(ApiError::unsupported("tools", hint));
-        }
+        };
         let tools = Self::of(list, fields.get("parallel_tool_calls")?.unwrap_or(true));
         match choice {
             Choice::None => Ok(None),
             Choice::Auto => Ok(Some((tools, None))),
-            Choice::Required(_) if source.contains(FUNCTION) => {
-                let hint = "this model's calls are no JSON, which alone can be enforced; use auto";
-                Err(ApiError::unsupported("tool_choice", hint))
-            }
             Choice::Required(wanted) => {
-                let grammar = tools.grammar(wanted.as_deref())?;
+                let grammar = tools.grammar(wanted.as_deref(), family, model)?;
                 Ok(Some((tools, Some(grammar))))
             }
         }
     }
 
     /// Answers that are a call of the tool `wanted`, or of any.
-    fn grammar(&self, wanted: Option<&str>) -> Result<TopLevelGrammar, ApiError> {
-        let chosen = self.list.iter().filter(|tool| wanted.is_none_or(|wanted| name(tool) == Some(wanted)));
-        let calls: Vec<Value> = chosen.map(schema_of_call).collect();
-        if calls.is_empty() {
+    fn grammar(
+        &self,
+        wanted: Option<&str>,
+        family: Family,
+        model: &Model,
+    ) -> Result<TopLevelGrammar, ApiError> {
+        let named = self.list.iter().filter_map(|tool| Some((name(tool)?, arguments(tool))));
+        let chosen: Vec<_> = named.filter(|(name, _)| wanted.is_none_or(|wanted| *name == wanted)).collect();
+        if chosen.is_empty() {
             return Err(ApiError::field("tool_choice", "there is no tool of this name"));
         }
-        // As models have learnt to write calls: a blank after each comma and colon, and no others.
-        let blanks = json!({ "whitespace_flexible": false, "item_separator": ", ", "key_separator": ": " });
-        let schema = json!({ "anyOf": calls, "x-guidance": blanks });
-        let lark =
-            format!("%llguidance {{}}\nstart: \"{OPEN}\\n\" call \"\\n{CLOSE}\"\ncall: %json {schema}\n");
-        Ok(TopLevelGrammar::from_lark(lark))
+        let tokenizer = &model.card.text.tokenizer;
+        // Where a tag is no token of its own, models write it as text.
+        let token =
+            |text: &str| tokenizer.id_of(text).filter(|&id| tokenizer.token_bytes(id) == Ok(text.as_bytes()));
+        family.grammar(&chosen, token).ok_or_else(|| {
+            let hint = "this model's calls are no JSON, which alone can be enforced; use auto";
+            ApiError::unsupported("tool_choice", hint)
+        })
+    }
+
+    /// Whether there is a tool of this name.
+    pub(super) fn has(&self, wanted: &str) -> bool {
+        self.list.iter().any(|tool| name(tool) == Some(wanted))
+    }
+
+    /// The name of a tool's parameter number `i`.
+    pub(super) fn parameter(&self, tool: &str, i: usize) -> Option<&str> {
+        let tool = self.list.iter().find(|found| name(found) == Some(tool))?;
+        let parameters = tool.pointer("/function/parameters/properties")?.as_object()?;
+        parameters.keys().nth(i).map(String::as_str)
     }
 
     /// The value of an argument that was written as plain text: what the tool's schema calls a text is one,
@@ -112,16 +126,9 @@ fn name(tool: &Value) -> Option<&str> {
     tool.pointer("/function/name")?.as_str().filter(|name| !name.is_empty())
 }
 
-/// JSON that calls a tool.
-fn schema_of_call(tool: &Value) -> Value {
-    let arguments =
-        tool.pointer("/function/parameters").cloned().unwrap_or_else(|| json!({ "type": "object" }));
-    json!({
-        "type": "object",
-        "properties": { "name": { "const": name(tool) }, "arguments": arguments },
-        "required": ["name", "arguments"],
-        "additionalProperties": false,
-    })
+/// The schema of a tool's arguments.
+fn arguments(tool: &Value) -> Value {
+    tool.pointer("/function/parameters").cloned().unwrap_or_else(|| json!({ "type": "object" }))
 }
 
 fn choice(fields: &Fields) -> Result<Choice, ApiError> {
@@ -135,18 +142,5 @@ fn choice(fields: &Fields) -> Result<Choice, ApiError> {
             _ => Err(wrong()),
         },
         Some(tool) => Ok(Choice::Required(Some(name(tool).ok_or_else(wrong)?.to_owned()))),
-    }
-}
-
-/// Calls of earlier turns as templates expect them: with arguments that are objects and not their text.
-pub(super) fn open_arguments(message: &mut Map<String, Value>) {
-    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
-    for call in calls.into_iter().flatten() {
-        if let Some(arguments) = call.pointer_mut("/function/arguments")
-            && let Some(object) =
-                arguments.as_str().and_then(|text| serde_json::from_str::<Map<_, _>>(text).ok())
-        {
-            *arguments = object.into();
-        }
     }
 }

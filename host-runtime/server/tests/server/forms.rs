@@ -85,6 +85,12 @@ fn all_fields_for_forms_are_understood() {
     assert!(text(&ask("response_format", json!({ "type": "json_object" }))).trim_start().starts_with('{'));
     let yes_or_no = ask("grammar", json!("%llguidance {}\nstart: \"yes\" | \"no\""));
     assert!(matches!(text(&yes_or_no), "yes" | "no"), "{yes_or_no}");
+    // GBNF, with a rule that names itself.
+    let gbnf = "root ::= \"(\" (root | [0-9]{1,3} ws) \")\" ws\nws ::= \" \"?  # a blank";
+    let nested = text(&ask("grammar", json!(gbnf))).trim_end().to_owned();
+    let inner = nested.replace([' ', '(', ')'], "");
+    assert!(nested.starts_with('(') && nested.ends_with(')') && inner.parse::<u32>().is_ok(), "{nested}");
+    assert_eq!(nested.matches('(').count(), nested.matches(')').count());
 }
 
 #[test]
@@ -104,7 +110,9 @@ fn forms_that_make_no_sense_are_refused() {
     refused("response_format", json!({ "type": "xml" }), "unsupported");
     refused("response_format", json!("json"), invalid);
     refused("grammar", json!("%llguidance {}\nstart: nowhere"), invalid);
-    refused("grammar", json!("root ::= \"a\""), "unsupported");
+    refused("grammar", json!("root ::= \"a"), invalid);
+    refused("grammar", json!("root ::= nowhere"), invalid);
+    refused("grammar", json!(format!("root ::= {}", "(".repeat(1 << 20))), invalid);
     let both = json!({ "prompt": "x", "json_schema": {}, "grammar": "%llguidance {}\nstart: \"a\"" });
     assert_eq!(server.post("/v1/completions", &both).error().0, 400);
 }

@@ -5,6 +5,7 @@ mod browser;
 mod cache_ram;
 mod dense;
 mod errors;
+mod families;
 mod forms;
 mod fuzz;
 mod llama;
