@@ -149,7 +149,7 @@ pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
         ("dsp.HAP_mmap2=1@1", "mapping failed", ""),
         ("skels=79", "AEE_EUNABLETOLOAD", "DSP_LIBRARY_PATH"),
         ("unsigned=0", "AEE_EUNSUPPORTED", "signed"),
-        ("arch=69", "v69", "v73 or newer"),
+        ("arch=66", "v66", "v68 or newer"),
     ] {
         standin.configure(config);
         let text = use_device(standin).err().unwrap_or_else(|| panic!("{config}")).to_string();
