@@ -123,7 +123,9 @@ fn integers_become_floats_by_halves() {
     let mut random = Random(3);
     let mut values = vec![0, 1, -1, i32::MIN, i32::MAX, 0xffff, 0x1_0000, -0xffff, -0x1_0000, -0x1_0001];
     for power in 0..31 {
-        values.extend((-3..=3).flat_map(|d| [(1 << power) + d, -(1 << power) + d, i32::MAX - (1 << power) - d]));
+        values.extend(
+            (-3..=3).flat_map(|d| [(1 << power) + d, -(1 << power) + d, i32::MAX - (1 << power) - d]),
+        );
     }
     // Halves of an ulp, where ties go to even, and beside them.
     values.extend((0..64).flat_map(|k| [-1, 0, 1].map(|d| (1 << 30) + 32 * k + d)));

@@ -24,8 +24,7 @@ pub enum Arch {
 
 impl Arch {
     /// All of them, the oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
+    pub const ALL: [Self; 7] = [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
 
     /// The number by which ELF files and drivers call it: 0x73 for v73.
     pub const fn number(self) -> u32 {

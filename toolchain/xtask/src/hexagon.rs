@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain};
-use crate::{disassembly, skel};
+use crate::{disassembly, planted, skel};
 use clap::ValueEnum;
 use std::fmt;
 use std::fs;
@@ -139,8 +139,7 @@ impl Product {
 
 impl Arch {
     /// All of them, the oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
+    pub const ALL: [Self; 7] = [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
 
     /// Flags for rustc, separated by blanks.
     ///
@@ -238,7 +237,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     skel::check(&file, arch.flags(), SKEL_ENTRY)?;
                     disassembly::check(&file, arch)?;
                 }
-                Product::Image => disassembly::check_arithmetic(&file, arch)?,
+                Product::Image => {
+                    disassembly::check_instructions(&file, arch)?;
+                    planted::are_found(&file, arch)?;
+                }
                 // It computes nothing.
                 Product::Guest => {}
             }

@@ -170,9 +170,7 @@ pub enum HtpError {
         code: AeeCode,
     },
     /// The DSP is older than any that hexflash runs on.
-    #[error(
-        "this machine's Hexagon is v{found:x}; hexflash needs v68 or newer (Snapdragon 888 and later)"
-    )]
+    #[error("this machine's Hexagon is v{found:x}; hexflash needs v68 or newer (Snapdragon 888 and later)")]
     TooOld {
         /// Architecture of the DSP, such as 0x66.
         found: u32,
