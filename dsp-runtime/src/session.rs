@@ -239,6 +239,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let open = loaded.open(&self.arena)?;
         ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
         let Self { platform, pool, buffers, step, written, .. } = self;
+        platform.begin_program(id);
         execute(*platform, pool, buffers, &open, step, table, written)
     }
 
@@ -248,6 +249,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
         let outcome = loaded.open(&self.arena).map_err(Failure::from).and_then(|open| {
             ensure_mapped(&mut self.buffers, self.platform, &open, Some(table.range.buffer))?;
             let Self { platform, pool, buffers, step, written, .. } = self;
+            platform.begin_program(u32::MAX);
             execute(*platform, pool, buffers, &open, step, table, written)
         });
         loaded.unload(&mut self.arena);
@@ -418,6 +420,7 @@ fn run_ops<P: Platform>(
             spend(costs, part, platform.cost_since(since));
             (part, since) = (op.part, platform.cost());
         }
+        platform.begin_op(i);
         run_op(pool, buffers, open, step, stream, i, |_| ()).map_err(|fault| Failure::Failed(fault.at(i)))?;
         if step.halted() {
             break;

@@ -23,6 +23,8 @@ pub enum Setting {
     SessionBytes,
     /// [`DeviceOptions::arch`](crate::device::DeviceOptions::arch).
     Arch,
+    /// [`DeviceOptions::trace`](crate::device::DeviceOptions::trace).
+    Trace,
     /// `HtpOptions::vendor_library`.
     VendorLibrary,
     /// `HtpOptions::dma`: who moves data on the DSP.
@@ -72,6 +74,7 @@ impl Setting {
             Self::Sessions => "the number of sessions",
             Self::SessionBytes => "the memory of a session",
             Self::Arch => "the architecture",
+            Self::Trace => "the trace",
             Self::VendorLibrary => "the vendor's library",
             Self::Dma => "who does DMA",
             Self::Context => "the context length",

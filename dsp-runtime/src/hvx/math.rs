@@ -109,6 +109,24 @@ pub fn negate<H: Hvx>(x: H::F) -> H::F {
     H::from_bits(H::add_i(H::bits(x), H::splat_i(i32::MIN)))
 }
 
+/// [`Hvx::to_float`] by sums alone, to the bit.
+///
+/// A half of x, put into the low bits of a float whose ulp is what the half counts, is that float and the
+/// half. Taking away the float, and from the upper half also what the lower one begins with, is exact; only
+/// the sum of both halves rounds.
+#[inline(always)]
+pub fn to_float_by_halves<H: Hvx>(x: H::I) -> H::F {
+    /// Its ulp is 1; the lower half is from 0 to 2^16 - 1.
+    const LOW: f32 = 8_388_608.0; // 2^23
+    /// Its ulp is 2^16; the upper half, which has a sign, is counted from -2^15 on.
+    const HIGH: f32 = 549_755_813_888.0; // 2^39
+    const SIGN: i32 = 1 << 15;
+    const BOTH: f32 = HIGH + 2_147_483_648.0 + LOW; // and 2^31: the sign, in units of 2^16
+    let low = H::from_bits(H::or_i(H::and_i(x, H::splat_i(0xffff)), H::splat_i(LOW.to_bits() as i32)));
+    let high = H::add_i(H::sar_i::<16>(x), H::splat_i(HIGH.to_bits() as i32 + SIGN));
+    H::add_ieee(H::sub_ieee(H::from_bits(high), H::splat(BOTH)), low)
+}
+
 /// [`Hvx::select_gt`] between integers.
 #[inline(always)]
 fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {

@@ -103,6 +103,44 @@ fn operations_match_portable() {
     }
 }
 
+/// Of each lane's integer.
+struct ByHalves([i32; LANES]);
+
+impl WithHvx for ByHalves {
+    type Output = Bits;
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) -> Bits {
+        // SAFETY: the array is 32 words, which are 128 bytes; an unaligned read takes any address.
+        let x = H::words(unsafe { H::load_b(self.0.as_ptr().cast()) });
+        out_f::<H>(super::math::to_float_by_halves::<H>(x))
+    }
+}
+
+/// What v68 and v69 have no instruction for.
+#[test]
+fn integers_become_floats_by_halves() {
+    let mut random = Random(3);
+    let mut values = vec![0, 1, -1, i32::MIN, i32::MAX, 0xffff, 0x1_0000, -0xffff, -0x1_0000, -0x1_0001];
+    for power in 0..31 {
+        values.extend(
+            (-3..=3).flat_map(|d| [(1 << power) + d, -(1 << power) + d, i32::MAX - (1 << power) - d]),
+        );
+    }
+    // Halves of an ulp, where ties go to even, and beside them.
+    values.extend((0..64).flat_map(|k| [-1, 0, 1].map(|d| (1 << 30) + 32 * k + d)));
+    // Few and many significant bits.
+    values.extend((0..20_000).map(|_| (random.word() as i32) >> (random.word() % 31)));
+    values.resize(values.len().next_multiple_of(LANES), 0);
+    for chunk in values.chunks_exact(LANES) {
+        let chunk: [i32; LANES] = chunk.try_into().unwrap();
+        let want = chunk.map(|x| (x as f32).to_bits());
+        for isa in Isa::available() {
+            assert_eq!(isa.run(ByHalves(chunk)), want, "{isa:?} {chunk:?}");
+        }
+    }
+}
+
 #[test]
 fn to_int_rounds_ties_to_even() {
     let mut random = Random(2);

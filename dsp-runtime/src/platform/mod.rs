@@ -58,6 +58,11 @@ pub trait Platform: Sync {
     fn observe<R>(&self, _worker: usize, part: impl FnOnce() -> R) -> R {
         part()
     }
+    /// The ops that follow are those of the program with this number. A platform on which somebody may ask
+    /// what runs takes a note of it.
+    fn begin_program(&self, _program: u32) {}
+    /// The op with this index in its program begins.
+    fn begin_op(&self, _op: usize) {}
     /// The DMA engine of a worker, from 0, and memory for its descriptors, for
     /// [`DmaMode::Engine`](crate::dma::DmaMode); `None` where there is none. Only the thread that is this
     /// worker uses it.

@@ -250,7 +250,7 @@ pub(super) struct DeviceArgs {
     /// Threads that run kernels [default: -1, the machine's cores, at most 8]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     threads: Option<Threads>,
-    /// Bytes of VTCM [default: 8388608]
+    /// Bytes of VTCM [default: 8388608, or what a DSP that has less says]
     #[arg(long, value_name = "BYTES")]
     vtcm: Option<usize>,
     /// Sessions to split the model over [default: as few as it fits]
@@ -259,10 +259,13 @@ pub(super) struct DeviceArgs {
     /// Bytes that a session can map [default: as is known of the DSP; no limit elsewhere]
     #[arg(long, value_name = "BYTES")]
     session_memory: Option<u64>,
-    /// Device qemu: the version of the Hexagon whose code runs, v67, v73, v75, v79 or v81 [default: v67,
-    /// which gives the bits of inproc]
+    /// Device qemu: the version of the Hexagon whose code runs, v67, v68, v69, v73, v75, v79 or v81
+    /// [default: v67, which gives the bits of inproc]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
+    /// Device qemu: print each op that begins, and each transfer of a DMA engine
+    #[arg(long)]
+    trace: bool,
     /// Device htp: the vendor's library [default: where systems have it]
     #[cfg(unix)]
     #[arg(long, value_name = "FILE")]
@@ -331,6 +334,7 @@ impl DeviceArgs {
             sessions: self.sessions,
             session_bytes: self.session_memory,
             arch: self.arch,
+            trace: self.trace.then_some(|line: &str| eprintln!("{line}")),
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
         };

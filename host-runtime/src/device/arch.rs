@@ -8,6 +8,10 @@ use std::str::FromStr;
 pub enum Arch {
     /// Integer HVX alone: floats are scalar, IEEE to the bit. No phone that hexflash runs on has it.
     V67,
+    /// Snapdragon 888.
+    V68,
+    /// Snapdragon 8 Gen 1.
+    V69,
     /// Snapdragon 8 Gen 2.
     V73,
     /// Snapdragon 8 Gen 3.
@@ -20,12 +24,14 @@ pub enum Arch {
 
 impl Arch {
     /// All of them, the oldest first.
-    pub const ALL: [Self; 5] = [Self::V67, Self::V73, Self::V75, Self::V79, Self::V81];
+    pub const ALL: [Self; 7] = [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
 
     /// The number by which ELF files and drivers call it: 0x73 for v73.
     pub const fn number(self) -> u32 {
         match self {
             Self::V67 => 0x67,
+            Self::V68 => 0x68,
+            Self::V69 => 0x69,
             Self::V73 => 0x73,
             Self::V75 => 0x75,
             Self::V79 => 0x79,
@@ -76,7 +82,7 @@ mod tests {
             assert_eq!(arch.to_string().parse(), Ok(arch));
             assert_eq!(Arch::of_number(arch.number()), Some(arch));
         }
-        assert_eq!(Arch::of_number(0x68), None);
+        assert_eq!(Arch::of_number(0x71), None);
         assert!("73".parse::<Arch>().unwrap_err().contains("v73"));
     }
 }

@@ -36,6 +36,15 @@ pub enum DeviceError {
         /// The name of the device.
         device: String,
     },
+    /// The device has no trace.
+    #[error(
+        "device {device} has no trace{}: only qemu sees each op; leave it out",
+        Setting::Trace.in_parentheses()
+    )]
+    NoTrace {
+        /// The name of the device.
+        device: String,
+    },
     /// This machine has no Hexagon that hexflash could use.
     #[cfg(unix)]
     #[error(transparent)]

@@ -27,7 +27,7 @@ use super::{
 use crate::setting::Setting;
 
 /// Default VTCM: what v73 to v81 have.
-const VTCM_BYTES: usize = 8 << 20;
+pub(super) const VTCM_BYTES: usize = 8 << 20;
 /// Bytes for loaded programs: a 64-layer model needs about a megabyte.
 const ARENA_BYTES: usize = 8 << 20;
 /// Rings as ggml-hexagon sizes them: dozens of messages.

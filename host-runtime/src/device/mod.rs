@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hexflash_abi::message::{Load, Message, PingInfo, Response};
-use hexflash_abi::{BufferId, Seq};
+use hexflash_abi::{BufferId, ProgramId, Seq};
+
+use crate::record::Site;
 
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use arch::Arch;
@@ -129,6 +131,12 @@ pub trait Device: Send {
         call(self, &Message::Load(*load), patience).map(drop)
     }
 
+    /// What the ops of session `session`'s part of a program are, for messages of a device that knows which
+    /// of them ran last.
+    fn name_ops(&mut self, session: usize, program: ProgramId, sites: &[Site]) {
+        let _ = (session, program, sites);
+    }
+
     /// Unmaps a buffer. Its memory is dropped with the last handle on the host.
     ///
     /// # Errors
@@ -223,7 +231,7 @@ fn describe(name: &str) -> &'static str {
 pub struct DeviceOptions {
     /// Threads that run kernels; `None` for as many as the machine has cores, at most 8.
     pub threads: Option<usize>,
-    /// Bytes of VTCM; `None` for 8 MiB.
+    /// Bytes of VTCM; `None` for 8 MiB, or for less where a DSP says that it has less.
     pub vtcm_bytes: Option<usize>,
     /// Sessions to split programs over; `None` for one, or for as many as a model needs where a device is
     /// [opened for a model](crate::engine::open_device).
@@ -233,6 +241,9 @@ pub struct DeviceOptions {
     /// Device `qemu`: the version of the Hexagon that is emulated; `None` for v67, whose results are the bits
     /// of `inproc`.
     pub arch: Option<Arch>,
+    /// Device `qemu`: who gets a line for each op that begins and each transfer of a DMA engine; `None` for
+    /// no trace.
+    pub trace: Option<fn(&str)>,
     /// Settings of the device `htp`; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,
@@ -241,10 +252,13 @@ pub struct DeviceOptions {
 /// Opens the device called `name`.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], or the device cannot be opened.
+/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], [`DeviceError::NoTrace`], or the device cannot be opened.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     if options.arch.is_some() && matches!(name, "inproc" | "htp") {
         return Err(DeviceError::NoArch { device: name.to_owned() });
+    }
+    if options.trace.is_some() && matches!(name, "inproc" | "htp") {
+        return Err(DeviceError::NoTrace { device: name.to_owned() });
     }
     match name {
         "inproc" => open_as::<inproc::Inproc>(options),

@@ -13,7 +13,7 @@ use hexflash_abi::message::{Load, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
 use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Source};
-use crate::record::{MAX_SESSIONS, SessionSet};
+use crate::record::{MAX_SESSIONS, SessionSet, Site};
 use crate::setting::Setting;
 
 /// A device that can be one of several sessions.
@@ -205,6 +205,10 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
         let set = self.programs.entry(load.program).or_insert(SessionSet::NONE);
         *set = set.with(SessionSet::one(session));
         Ok(())
+    }
+
+    fn name_ops(&mut self, session: usize, program: ProgramId, sites: &[Site]) {
+        self.all[session].name_ops(0, program, sites);
     }
 
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {

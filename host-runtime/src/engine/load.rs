@@ -202,6 +202,7 @@ impl SessionProgram {
         let block = Range { buffer: buffer.id, len: self.bytes.len() as u32, offset: 0 };
         let loaded = device.load_in(self.session, &Load { program: self.program, reserved: 0, block });
         device.free(buffer)?;
+        device.name_ops(self.session, self.program, &self.sites);
         let named = |fault: &Fault| Some(self.sites.get(fault.op.0 as usize)?.explain(fault));
         loaded.map_err(|error| error.explained(named).into())
     }

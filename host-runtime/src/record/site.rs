@@ -23,6 +23,12 @@ impl Site {
         Self { op, weight, own: reads }
     }
 
+    /// The site of an op that reads a weight.
+    #[cfg(test)]
+    pub(crate) fn for_test(op: Op, weight: &str) -> Self {
+        Self::after(None, op, Some(weight.into()))
+    }
+
     /// The op.
     pub fn op(&self) -> Op {
         self.op

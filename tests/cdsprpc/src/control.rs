@@ -271,6 +271,10 @@ pub unsafe extern "C" fn remote_handle_control(request: u32, data: *mut c_void, 
     unsafe { checked(data, bytes, dsp_info) }
 }
 
+/// What VTCM consists of, and how much there is unless the settings say otherwise.
+const VTCM_PAGE: u32 = 64 << 10;
+const VTCM_BYTES: u64 = 8 << 20;
+
 unsafe fn dsp_info(data: &mut Capability) -> i32 {
     plan!("GET_DSP_INFO");
     if data.domain != CDSP as u32 {
@@ -280,6 +284,9 @@ unsafe fn dsp_info(data: &mut Capability) -> i32 {
     data.capability = match data.attribute {
         0 => 1,
         1 => u32::from(state.config.number("unsigned") != Some(0)),
+        // Pages of VTCM, as few as it takes, and how many.
+        4 => VTCM_PAGE,
+        5 => (state.config.number("vtcm").unwrap_or(VTCM_BYTES) / u64::from(VTCM_PAGE)) as u32,
         // Above the version there are other bits.
         6 => 0x8c00 | state.config.arch(),
         _ => return aee::UNSUPPORTED,

@@ -1,8 +1,10 @@
-//! What the inner loops of the kernels became: read from the disassembly of a skel library.
+//! What the compiler made, read from a disassembly: of a skel library what the inner loops of the kernels
+//! became, and of everything that no instruction is newer than the architecture or, from v79 on, loses bits
+//! of floats.
 
 use crate::failure::{Failure, Result};
 use crate::hexagon::Arch;
-use crate::hidden_bits;
+use crate::hidden_bits::{self, Flaw};
 use crate::process;
 use std::path::Path;
 use std::process::Command;
@@ -27,27 +29,59 @@ const KERNELS: &[Kernel] = &[
     Kernel { name: "FLASH_ATTN_EXT", function: &["6attend6Attend"], looped: &[MULTIPLY] },
 ];
 
+/// As many flaws are written out.
+const SHOWN: usize = 5;
+
 /// Checks a skel library.
 pub fn check(file: &Path, arch: Arch) -> Result<()> {
     let listing = listing(file, arch)?;
     let mut flaws: Vec<_> = KERNELS.iter().flat_map(|kernel| kernel.flaws(&listing)).collect();
-    if arch.hides_bits() {
-        flaws.extend(hidden_bits::flaws(&listing));
-    }
+    flaws.extend(shown(&instruction_flaws(&listing, arch)));
     verdict(file, arch, &flaws)
 }
 
-/// Checks an image of an architecture that phones have, of which only the arithmetic matters.
-pub fn check_arithmetic(file: &Path, arch: Arch) -> Result<()> {
-    if !arch.hides_bits() {
-        return Ok(());
+/// Checks an image, of which only the instructions matter.
+pub fn check_instructions(file: &Path, arch: Arch) -> Result<()> {
+    verdict(file, arch, &shown(&flaws(file, arch)?))
+}
+
+/// The instructions of a file that must not be there.
+pub fn flaws(file: &Path, arch: Arch) -> Result<Vec<Flaw>> {
+    Ok(instruction_flaws(&listing(file, arch)?, arch))
+}
+
+fn instruction_flaws(listing: &str, arch: Arch) -> Vec<Flaw> {
+    let mut flaws = unknown(listing, arch);
+    if arch.hides_bits() {
+        flaws.extend(hidden_bits::flaws(listing));
     }
-    verdict(file, arch, &hidden_bits::flaws(&listing(file, arch)?))
+    flaws
+}
+
+/// Words that the disassembler, which is told the architecture, takes for no instruction.
+fn unknown(listing: &str, arch: Arch) -> Vec<Flaw> {
+    let places = functions(listing).flat_map(|(name, body)| {
+        body.lines().filter(|line| line.contains("<unknown>")).filter_map(move |line| {
+            let at = u64::from_str_radix(line.split_once(':')?.0.trim(), 16).ok()?;
+            Some(Flaw { at, text: format!("{name} at {at:#x} has an instruction that {arch} has not") })
+        })
+    });
+    places.collect()
+}
+
+/// The first few, and how many more there are.
+fn shown(flaws: &[Flaw]) -> Vec<String> {
+    let mut lines: Vec<_> = flaws.iter().take(SHOWN).map(|flaw| flaw.text.clone()).collect();
+    if flaws.len() > SHOWN {
+        lines.push(format!("and {} more", flaws.len() - SHOWN));
+    }
+    lines
 }
 
 fn listing(file: &Path, arch: Arch) -> Result<String> {
     let mut objdump = Command::new("llvm-objdump-22");
-    objdump.args(["-d", "--no-show-raw-insn"]).arg(format!("--mattr={}", arch.attributes()));
+    objdump.args(["-d", "--no-show-raw-insn"]);
+    objdump.arg(format!("--mcpu=hexagon{arch}")).arg(format!("--mattr={}", arch.attributes()));
     process::output(objdump.arg(file)).ok_or_else(|| {
         Failure::unusable("llvm-objdump-22 could not read what was built", "run `cargo xtask setup hexagon`")
     })
@@ -136,6 +170,22 @@ fn anonymous(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_are_no_instruction_are_found() {
+        let listing = "\n00001000 <f>:\n    1000: \t{ nop }\n    1004: \t<unknown>\n";
+        let found = unknown(listing, Arch::V68);
+        let text = "f at 0x1004 has an instruction that v68 has not".to_owned();
+        assert_eq!(found, [Flaw { at: 0x1004, text }]);
+    }
+
+    #[test]
+    fn many_flaws_are_counted() {
+        let flaws = vec![Flaw { at: 0, text: "a".to_owned() }; 9];
+        let lines = shown(&flaws);
+        assert_eq!(lines.len(), SHOWN + 1);
+        assert_eq!(lines[SHOWN], "and 4 more");
+    }
 
     #[test]
     fn registers_lose_their_numbers() {

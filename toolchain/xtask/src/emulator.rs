@@ -341,7 +341,7 @@ mod tests {
     fn the_patches_are_there_in_order_and_say_their_licence() {
         let folder = process::workspace_root().unwrap().join("toolchain/qemu/patches");
         let files = patches(&folder).unwrap();
-        assert_eq!(files.len(), 6);
+        assert_eq!(files.len(), 9);
         for (i, file) in files.iter().enumerate() {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
             assert!(name.starts_with(&format!("{:04}-", i + 1)), "{name}");

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain};
-use crate::{disassembly, skel};
+use crate::{disassembly, planted, skel};
 use clap::ValueEnum;
 use std::fmt;
 use std::fs;
@@ -57,6 +57,10 @@ pub struct Arguments {
 enum Choice {
     /// The image that runs under any qemu-hexagon
     V67,
+    /// Snapdragon 888
+    V68,
+    /// Snapdragon 8 Gen 1
+    V69,
     /// Snapdragon 8 Gen 2
     V73,
     /// Snapdragon 8 Gen 3
@@ -73,11 +77,13 @@ impl Choice {
     fn archs(self) -> &'static [Arch] {
         match self {
             Self::V67 => &[Arch::V67],
+            Self::V68 => &[Arch::V68],
+            Self::V69 => &[Arch::V69],
             Self::V73 => &[Arch::V73],
             Self::V75 => &[Arch::V75],
             Self::V79 => &[Arch::V79],
             Self::V81 => &[Arch::V81],
-            Self::All => &[Arch::V67, Arch::V73, Arch::V75, Arch::V79, Arch::V81],
+            Self::All => &Arch::ALL,
         }
     }
 }
@@ -86,6 +92,8 @@ impl Choice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
     V67,
+    V68,
+    V69,
     V73,
     V75,
     V79,
@@ -130,6 +138,9 @@ impl Product {
 }
 
 impl Arch {
+    /// All of them, the oldest first.
+    pub const ALL: [Self; 7] = [Self::V67, Self::V68, Self::V69, Self::V73, Self::V75, Self::V79, Self::V81];
+
     /// Flags for rustc, separated by blanks.
     ///
     /// Stock emulators know no HVX float at all, so the image that any of them runs is made for the last HVX
@@ -140,6 +151,8 @@ impl Arch {
             Self::V67 => {
                 "-Ctarget-cpu=hexagonv67 -Ctarget-feature=+hvxv66,+hvx-length128b -Crelocation-model=static"
             }
+            Self::V68 => "-Ctarget-cpu=hexagonv68 -Ctarget-feature=+hvxv68,+hvx-length128b,+hvx-qfloat",
+            Self::V69 => "-Ctarget-cpu=hexagonv69 -Ctarget-feature=+hvxv69,+hvx-length128b,+hvx-qfloat",
             Self::V73 => "-Ctarget-cpu=hexagonv73 -Ctarget-feature=+hvxv73,+hvx-length128b,+hvx-qfloat",
             Self::V75 => "-Ctarget-cpu=hexagonv75 -Ctarget-feature=+hvxv75,+hvx-length128b,+hvx-qfloat",
             Self::V79 => "-Ctarget-cpu=hexagonv79 -Ctarget-feature=+hvxv79,+hvx-length128b,+hvx-qfloat",
@@ -153,6 +166,8 @@ impl Arch {
     fn flags(self) -> u32 {
         match self {
             Self::V67 => 0x67,
+            Self::V68 => 0x68,
+            Self::V69 => 0x69,
             Self::V73 => 0x73,
             Self::V75 => 0x75,
             Self::V79 => 0x79,
@@ -160,26 +175,31 @@ impl Arch {
         }
     }
 
-    /// What the verb makes of it: skels of what phones have, images of what tests run. Of each family of
-    /// float arithmetic the oldest member is tested.
+    /// What the verb makes of it: skels of what phones have, images of what tests run. Of versions with the
+    /// same vector instructions, as far as our code uses them, the oldest is tested.
     fn products(self) -> &'static [Product] {
         match self {
             Self::V67 => &[Product::Image, Product::Guest],
-            Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
-            Self::V75 | Self::V81 => &[Product::Skel],
+            Self::V68 | Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
+            Self::V69 | Self::V75 | Self::V81 => &[Product::Skel],
         }
     }
 
     /// Whether its HVX float has no IEEE arithmetic, and numbers of its own that have bits outside of the
     /// registers.
     pub fn hides_bits(self) -> bool {
-        matches!(self, Self::V79 | Self::V81)
+        match self {
+            Self::V67 | Self::V68 | Self::V69 | Self::V73 | Self::V75 => false,
+            Self::V79 | Self::V81 => true,
+        }
     }
 
     /// What the disassembler must be told, or it does not know the vector instructions.
     pub fn attributes(self) -> &'static str {
         match self {
             Self::V67 => "+hvxv66,+hvx-length128b",
+            Self::V68 => "+hvxv68,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
+            Self::V69 => "+hvxv69,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V73 => "+hvxv73,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V75 => "+hvxv75,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
             Self::V79 => "+hvxv79,+hvx-length128b,+hvx-qfloat,+hvx-ieee-fp",
@@ -192,6 +212,8 @@ impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::V67 => "v67",
+            Self::V68 => "v68",
+            Self::V69 => "v69",
             Self::V73 => "v73",
             Self::V75 => "v75",
             Self::V79 => "v79",
@@ -215,7 +237,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                     skel::check(&file, arch.flags(), SKEL_ENTRY)?;
                     disassembly::check(&file, arch)?;
                 }
-                Product::Image => disassembly::check_arithmetic(&file, arch)?,
+                Product::Image => {
+                    disassembly::check_instructions(&file, arch)?;
+                    planted::are_found(&file, arch)?;
+                }
                 // It computes nothing.
                 Product::Guest => {}
             }

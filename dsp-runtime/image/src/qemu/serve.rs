@@ -88,6 +88,10 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
         return Err(unusable("the queue is not initialised"));
     }
     let (mut requests, mut responses) = queue.dsp_ends();
+    // SAFETY: as for the word `stop` below: it lies inside the mapped file, which stays until the process
+    // ends, at a multiple of 4 bytes; any bits are a value, and both sides access it atomically.
+    let place = unsafe { AtomicU32::from_ptr(file.as_ptr().add(GuestConfig::PLACE).cast()) };
+    let platform = platform.watched(place, config.trace != 0);
     // SAFETY: the word lies inside the mapped file, which stays until the process ends. `GuestConfig` aligns
     // it to 4 bytes, any bits are a value, and both sides access it atomically.
     let stop = unsafe { AtomicU32::from_ptr(file.as_ptr().add(GuestConfig::STOP).cast()) };

@@ -98,9 +98,17 @@ pub(super) fn to_int(x: V) -> V {
     vector(words(add_ieee(x, vector(magic))) - magic)
 }
 
+#[cfg(target_feature = "hvxv73")]
 #[inline(always)]
 pub(super) fn to_float(x: V) -> V {
     hvx!(q6_vsf_equals_vw(x))
+}
+
+/// v68 and v69 have no instruction for it.
+#[cfg(not(target_feature = "hvxv73"))]
+#[inline(always)]
+pub(super) fn to_float(x: V) -> V {
+    math::to_float_by_halves::<Hexagon>(x)
 }
 
 /// The lanes' sum.

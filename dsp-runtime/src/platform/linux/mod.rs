@@ -9,9 +9,9 @@ pub mod sys;
 use core::arch::asm;
 use core::fmt::Write;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use hexflash_abi::guest::FILE_ALIGN;
+use hexflash_abi::guest::{FILE_ALIGN, GuestConfig, TRACED_OP};
 use hexflash_abi::{ErrorCode, Fault, Fd};
 use sys::Call;
 pub use sys::Errno;
@@ -36,6 +36,17 @@ pub struct LinuxPlatform<'a> {
     /// The host's directory of open files.
     files: &'a str,
     engines: Engines,
+    watched: Option<Watched<'a>>,
+}
+
+/// Who is told which op runs.
+#[derive(Debug)]
+struct Watched<'a> {
+    /// A word of the host's, see [`GuestConfig::place`].
+    place: &'a AtomicU32,
+    /// Whether there is a line on stderr for each op.
+    trace: bool,
+    program: AtomicU32,
 }
 
 /// The DMA engine of each worker, where the processor has engines.
@@ -44,7 +55,14 @@ type Engines = fn(usize) -> Option<Channel>;
 impl<'a> LinuxPlatform<'a> {
     /// A platform that finds shared files in the directory `files`.
     pub const fn new(files: &'a str) -> Self {
-        Self { files, engines: |_| None }
+        Self { files, engines: |_| None, watched: None }
+    }
+
+    /// The same, where `place` says which op runs and, if `trace` is set, a line on stderr does too.
+    #[must_use]
+    pub const fn watched(self, place: &'a AtomicU32, trace: bool) -> Self {
+        let program = AtomicU32::new(GuestConfig::NO_PROGRAM);
+        Self { watched: Some(Watched { place, trace, program }), ..self }
     }
 
     /// The same on a processor that has DMA engines.
@@ -119,6 +137,27 @@ impl Platform for LinuxPlatform<'_> {
 
     fn now_ns(&self) -> u64 {
         now_ns()
+    }
+
+    fn begin_program(&self, program: u32) {
+        if let Some(watched) = &self.watched {
+            // Relaxed: the thread that dispatches is the only one that uses it.
+            watched.program.store(program.min(GuestConfig::NO_PROGRAM), Ordering::Relaxed);
+        }
+    }
+
+    fn begin_op(&self, op: usize) {
+        let Some(watched) = &self.watched else { return };
+        let (program, op) = (watched.program.load(Ordering::Relaxed), op as u32);
+        // Relaxed: the host looks at it when this process has ended.
+        watched.place.store(GuestConfig::place_of(program, op), Ordering::Relaxed);
+        if watched.trace {
+            // Written at once, so that no line of another thread lies within. A trace that nobody can read
+            // is no reason to stop.
+            let mut line = heapless::String::<32>::new();
+            let _ = writeln!(line, "{TRACED_OP}{program} {op}");
+            let _ = Stream::Error.write_str(&line);
+        }
     }
 
     fn dma(&self, worker: usize) -> Option<Channel> {

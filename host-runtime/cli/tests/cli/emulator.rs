@@ -79,7 +79,7 @@ fn float_code_is_not_given_to_a_stock_emulator() {
 fn only_the_emulator_has_a_choice_of_architectures() {
     for (arguments, words) in [
         (["--device", "inproc", "--arch", "v73"], "device inproc has no choice of an architecture (--arch)"),
-        (["--device", "qemu", "--arch", "v68"], "the versions are v67, v73, v75, v79, v81"),
+        (["--device", "qemu", "--arch", "v71"], "the versions are v67, v68, v69, v73, v75, v79, v81"),
     ] {
         let outcome = super::support::run(&[&arguments[..], &["-n", "1", "x"]].concat());
         assert!(outcome.code == Some(2) && outcome.stderr.contains(words), "{outcome:?}");

@@ -27,6 +27,9 @@ pub(super) mod session {
 pub(super) const GET_DSP_INFO: u32 = 2;
 /// Its attribute: the version, with other bits above the low byte.
 pub(super) const ARCH_VERSION: u32 = 6;
+/// Its attributes: bytes of the largest page of VTCM, and how many such pages there are.
+pub(super) const VTCM_PAGE: u32 = 4;
+pub(super) const VTCM_COUNT: u32 = 5;
 /// Request of `remote_handle64_control`: keep the CPU awake while calls are under way.
 pub(super) const CONTROL_LATENCY: u32 = 1;
 

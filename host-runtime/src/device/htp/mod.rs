@@ -34,8 +34,12 @@ use super::{
     handshake, inproc,
 };
 
-/// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
+/// Threads where the user names no number: every DSP from v73 on has as many vector contexts. What v68 and v69
+/// have is not known of each chip; a session that gets fewer says so.
 const THREADS: usize = 4;
+/// What the DSP's answer about VTCM is rounded down to, and less than what cannot be meant.
+const VTCM_UNIT: usize = 4096;
+const VTCM_LEAST: usize = 64 << 10;
 /// How long the DSP may take for a message that runs no program.
 const QUICK: Duration = Duration::from_secs(20);
 /// How long a step may take, unless the user says otherwise: a prefill step of a large model takes seconds.
@@ -123,10 +127,16 @@ impl Htp {
     /// A setting out of range, or [`HtpError`].
     pub fn open(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let htp = options.htp.as_deref().cloned().unwrap_or_default();
-        let checked = DeviceOptions { threads: options.threads.or(Some(THREADS)), ..options.clone() };
-        let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
+        let mut checked = DeviceOptions { threads: options.threads.or(Some(THREADS)), ..options.clone() };
+        // Before the library is looked for: a mistake of the user's is told on any machine.
+        inproc::Settings::from_options(&checked)?;
         let library = Arc::new(Library::open(htp.vendor_library.as_deref())?);
         let arch = session::arch(&library)?;
+        checked.vtcm_bytes = options.vtcm_bytes.or_else(|| {
+            let whole = session::vtcm_bytes(&library)? / VTCM_UNIT * VTCM_UNIT;
+            (whole >= VTCM_LEAST).then_some(whole.min(inproc::VTCM_BYTES))
+        });
+        let inproc::Settings { threads, vtcm_bytes, .. } = inproc::Settings::from_options(&checked)?;
         let wanted = SessionRequest {
             threads: threads as u32,
             vtcm_bytes: vtcm_bytes as u32,

@@ -14,7 +14,7 @@ use super::super::limits::{CHIPS, Chip};
 use super::error::{Call, HtpError, check};
 use super::ffi::{
     ARCH_VERSION, CDSP, CDSP_NAME, CONTROL_LATENCY, Capability, EffectiveDomain, GET_DSP_INFO, GetUri,
-    Latency, ProcessKill, RemoteArg, ReserveSession, UnsignedModule, session,
+    Latency, ProcessKill, RemoteArg, ReserveSession, UnsignedModule, VTCM_COUNT, VTCM_PAGE, session,
 };
 use super::library::Library;
 use super::queue::Queue;
@@ -45,18 +45,29 @@ pub(super) fn control<T>(library: &Library, request: u32, data: &mut T) -> c_int
     unsafe { (library.functions().remote_session_control)(request, (&raw mut *data).cast(), bytes) }
 }
 
-/// The version of the DSP, 0x73 and up.
-pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
-    let mut query = Capability { domain: CDSP as u32, attribute: ARCH_VERSION, capability: 0 };
+/// Asks what the DSP has; the library's code where it does not say.
+fn capability(library: &Library, attribute: u32) -> Result<u32, c_int> {
+    let mut query = Capability { domain: CDSP as u32, attribute, capability: 0 };
     let bytes = size_of_val(&query) as u32;
     // SAFETY: GET_DSP_INFO takes a `Capability`, of `bytes` bytes, which lives through the call and is
     // exclusive to it.
     let code =
         unsafe { (library.functions().remote_handle_control)(GET_DSP_INFO, (&raw mut query).cast(), bytes) };
-    check(Call::Arch, code)?;
+    if code == 0 { Ok(query.capability) } else { Err(code) }
+}
+
+/// The version of the DSP, 0x68 and up.
+pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
+    let found = capability(library, ARCH_VERSION).map_err(|code| HtpError::call(Call::Arch, code))?;
     // Other bits lie above.
-    let found = query.capability & 0xff;
+    let found = found & 0xff;
     if found < CHIPS[0].arch { Err(HtpError::TooOld { found }) } else { Ok(found) }
+}
+
+/// Bytes of the DSP's VTCM, where the library knows: v68 and v69 may have less than later versions.
+pub(super) fn vtcm_bytes(library: &Library) -> Option<usize> {
+    let [page, count] = [VTCM_PAGE, VTCM_COUNT].map(|attribute| capability(library, attribute).ok());
+    (page? as usize).checked_mul(count? as usize).filter(|bytes| *bytes > 0)
 }
 
 /// Which session of the DSP, as the library names it.

@@ -8,7 +8,9 @@
 
 mod executables;
 mod file;
+mod places;
 mod process;
+mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
 use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
 use hexflash_abi::queue::{QueueMemory, Reader, Writer};
-use hexflash_abi::{BufferId, Fd, Seq};
+use hexflash_abi::{BufferId, Fd, ProgramId, Seq};
 use hexflash_dsp::dma::DmaMode;
 use rustix::thread::futex;
 use zerocopy::IntoBytes;
@@ -25,12 +27,15 @@ use zerocopy::IntoBytes;
 use self::executables::Executables;
 use self::file::{SealedFile, SharedFile};
 use self::process::Process;
+use self::trace::Ops;
+pub use self::trace::Tracer;
 use super::sessions::{DeviceSession, not_mapped};
 use super::slots::BufferIds;
 use super::{
     Arch, Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
     handshake, inproc, queue_ends,
 };
+use crate::record::Site;
 
 /// Bytes for loaded programs, as on `inproc`.
 const ARENA_BYTES: u32 = 8 << 20;
@@ -38,6 +43,10 @@ const REQUEST_BYTES: u32 = 4096;
 const RESPONSE_BYTES: u32 = 8192;
 /// How long the emulator may take to start, or to map a buffer.
 const START: Duration = Duration::from_secs(20);
+/// The same where the emulator waits for a debugger.
+const DEBUGGED: Duration = Duration::from_secs(24 * 3600);
+/// The emulator's own variable: the port at which it waits for a debugger before it runs anything.
+const DEBUGGER: &str = "QEMU_GDB";
 /// How long the image may take to end by itself when told to.
 const STOP: Duration = Duration::from_millis(300);
 /// Longest sleep between two looks at whether the emulator still lives.
@@ -54,6 +63,8 @@ pub struct Settings {
     pub dma: DmaMode,
     /// What the image must be built for; `None` for v67, or whatever the image is that the environment names.
     pub arch: Option<Arch>,
+    /// Who gets a line for each op that begins, and each transfer of the engines; `None` for no trace.
+    pub trace: Option<Tracer>,
 }
 
 impl Settings {
@@ -63,7 +74,9 @@ impl Settings {
     /// [`DeviceError::Setting`].
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let inproc::Settings { threads, vtcm_bytes, dma, .. } = inproc::Settings::from_options(options)?;
-        Ok(Self { threads, vtcm_bytes, dma, arch: options.arch })
+        // As a phone does, where there are engines.
+        let dma = if options.arch.is_some_and(Arch::has_engines) { DmaMode::Engine } else { dma };
+        Ok(Self { threads, vtcm_bytes, dma, arch: options.arch, trace: options.trace })
     }
 
     fn config(self) -> GuestConfig {
@@ -85,8 +98,15 @@ impl Settings {
                 DmaMode::Engine => 4,
             },
             stop: 0,
+            trace: self.trace.is_some().into(),
+            place: 0,
         }
     }
+}
+
+/// How long the emulator may take to start, or to map a buffer.
+fn start_patience() -> Duration {
+    if std::env::var_os(DEBUGGER).is_some() { DEBUGGED } else { START }
 }
 
 /// A running image. Fields are dropped in this order: the queue's memory goes last.
@@ -112,6 +132,7 @@ pub struct Qemu {
     running: Running,
     buffers: BufferIds<Backing>,
     next_seq: u64,
+    ops: Ops,
 }
 
 /// What the image is built for that these settings start.
@@ -169,8 +190,9 @@ impl Qemu {
             cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
-        let mut device = Self { info, settings, programs, running, buffers: BufferIds::new(), next_seq: 0 };
-        handshake(&mut device, START)?;
+        let (buffers, ops) = (BufferIds::new(), Ops::default());
+        let mut device = Self { info, settings, programs, running, buffers, next_seq: 0, ops };
+        handshake(&mut device, start_patience())?;
         Ok(device)
     }
 
@@ -181,14 +203,36 @@ impl Qemu {
 
     /// Sends bytes, which need not be a request: tests see what comes of that.
     pub(crate) fn submit_bytes(&mut self, request: &[u8]) -> Result<(), DeviceError> {
-        let running = &mut self.running;
-        if let Some(reason) = running.process.end() {
+        if let Some(reason) = self.end() {
             return Err(DeviceError::Lost { reason });
         }
+        let running = &mut self.running;
         if queue_ends::send(&mut running.requests, request)? {
             ring(running.requests.doorbell());
         }
         Ok(())
+    }
+
+    /// How the emulator ended, if it has: where the image was, or else its last words.
+    fn end(&self) -> Option<String> {
+        let (reason, words) = self.running.process.end()?;
+        let place = self.ops.end(&self.programs.image, &words, self.running.place());
+        let said: Vec<_> = words
+            .lines()
+            .map(|line| self.ops.line(line.trim()))
+            // The place says it better, or the trace has said it.
+            .filter(|line| !line.is_empty() && !line.starts_with("fault: ") && self.settings.trace.is_none())
+            .collect();
+        let said = Some(said.join(" / ")).filter(|said| !said.is_empty());
+        Some([Some(reason), said, place].into_iter().flatten().collect::<Vec<_>>().join(": "))
+    }
+
+    /// Passes on what the image and its emulator have written, if somebody wants it.
+    fn tell(&mut self) {
+        if let Some(tracer) = self.settings.trace {
+            let ops = &self.ops;
+            self.running.process.lines(|line| tracer(&ops.line(line)));
+        }
     }
 
     fn map(&mut self, backing: Backing) -> Result<BufferId, DeviceError> {
@@ -198,7 +242,7 @@ impl Qemu {
             Backing::Sealed(file) => (file.fd(), file.len() as u64, MapFlags::READ_ONLY),
         };
         let map = Map { buffer: id, fd: Fd(fd), size, flags: flags.bits(), reserved: 0 };
-        (self as &mut dyn Device).call(&Message::Map(map), START)?;
+        (self as &mut dyn Device).call(&Message::Map(map), start_patience())?;
         self.buffers.take(id, backing);
         Ok(id)
     }
@@ -246,9 +290,13 @@ impl Device for Qemu {
         true
     }
 
+    fn name_ops(&mut self, _session: usize, program: ProgramId, sites: &[Site]) {
+        self.ops.name(program, sites);
+    }
+
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
-        (self as &mut dyn Device).call(&unmap, START)?;
+        (self as &mut dyn Device).call(&unmap, start_patience())?;
         self.buffers.give_back(buffer.id);
         Ok(())
     }
@@ -261,12 +309,13 @@ impl Device for Qemu {
     }
 
     fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
-        let Running { process, responses, .. } = &mut self.running;
         let deadline = Instant::now() + timeout;
         loop {
             // Looked up before the queue is: the last response may have come just before the end.
-            let end = process.end();
-            if let Some(response) = queue_ends::receive(responses)? {
+            let end = self.end();
+            let response = queue_ends::receive(&mut self.running.responses)?;
+            self.tell();
+            if let Some(response) = response {
                 return Ok(response);
             }
             if let Some(reason) = end {
@@ -276,10 +325,16 @@ impl Device for Qemu {
             if left.is_zero() {
                 return Err(DeviceError::Timeout(timeout));
             }
+            let responses = &mut self.running.responses;
             responses.set_waiting(true);
             sleep(responses.doorbell(), responses.seen(), left.min(LOOK));
             responses.set_waiting(false);
         }
+    }
+
+    fn patience(&self) -> Duration {
+        // Under emulation a step takes minutes at most.
+        if std::env::var_os(DEBUGGER).is_some() { DEBUGGED } else { Duration::from_secs(600) }
     }
 
     fn reset(&mut self) -> Result<(), DeviceError> {
@@ -287,7 +342,7 @@ impl Device for Qemu {
         self.buffers.clear();
         self.running = Running::start(self.settings, &self.programs)?;
         self.next_seq = 0;
-        handshake(self, START)?;
+        handshake(self, start_patience())?;
         Ok(())
     }
 }
@@ -312,8 +367,19 @@ impl Running {
         let queue: QueueMemory<'static> = unsafe { QueueMemory::new(base.add(QUEUE_OFFSET), config.queue()) };
         queue.initialise();
         let (requests, responses) = queue.host_ends();
-        let process = Process::start(programs, shared.fd())?;
+        let process = Process::start(programs, shared.fd(), settings.trace.is_some())?;
         Ok(Self { process, requests, responses, shared })
+    }
+
+    /// The word in which the image says which op runs.
+    fn place(&self) -> u32 {
+        // SAFETY: `PLACE` is the offset of a word in the `GuestConfig` at the start of the mapping, which is
+        // page-aligned and lives as long as `self`. The word is accessed by atomics only, for the image
+        // writes it.
+        let place =
+            unsafe { AtomicU32::from_ptr(self.shared.base().as_ptr().add(GuestConfig::PLACE).cast()) };
+        // Relaxed: what it says is for people.
+        place.load(Ordering::Relaxed)
     }
 
     /// Ends the image and the emulator.

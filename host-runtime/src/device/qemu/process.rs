@@ -5,8 +5,9 @@
 
 use std::env;
 use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -22,6 +23,8 @@ use super::executables::Executables;
 /// When the emulator's DMA engines move data. Ours move nothing before the program looks for it, so that one
 /// that forgets to wait reads what was there before.
 const DMA: &str = "HEXAGON_DMA";
+/// A line for each transfer that they have made.
+const DMA_TRACE: &str = "HEXAGON_DMA_TRACE";
 /// Bytes of the child's last words that an error shows.
 const LAST_WORDS: u64 = 600;
 
@@ -46,12 +49,14 @@ pub(super) struct Process {
     handle: OwnedFd,
     id: u32,
     words: File,
+    /// Bytes of `words` that were given out as lines.
+    told: u64,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl Process {
     /// Starts the emulator on the image, which serves the shared file `fd`.
-    pub(super) fn start(programs: &Executables, fd: i32) -> Result<Self, DeviceError> {
+    pub(super) fn start(programs: &Executables, fd: i32, trace: bool) -> Result<Self, DeviceError> {
         let failed = |source: io::Error| DeviceError::Unavailable {
             device: "qemu",
             reason: format!("{} cannot be started ({source})", programs.emulator.display()),
@@ -66,6 +71,9 @@ impl Process {
         command.arg(&programs.image).args(["serve", &format!("/proc/{host}/fd"), &fd.to_string()]);
         if env::var_os(DMA).is_none() {
             command.env(DMA, "late");
+        }
+        if trace {
+            command.env(DMA_TRACE, "1");
         }
         command.stdin(Stdio::null());
         command.stdout(words.try_clone().map_err(failed)?).stderr(words.try_clone().map_err(failed)?);
@@ -97,7 +105,7 @@ impl Process {
             .map_err(|source| DeviceError::Thread { source })?;
         let lost = |_| io::Error::other("the thread that starts it ended");
         let (id, handle) = started.recv().map_err(lost).flatten().map_err(failed)?;
-        Ok(Self { fate, handle, id, words, watcher: Some(watcher) })
+        Ok(Self { fate, handle, id, words, told: 0, watcher: Some(watcher) })
     }
 
     /// The child's process id.
@@ -105,31 +113,38 @@ impl Process {
         self.id
     }
 
-    /// How the child ended, if it has.
-    pub(super) fn end(&self) -> Option<String> {
+    /// How the child ended, if it has, and its last words.
+    pub(super) fn end(&self) -> Option<(String, String)> {
         let status = self.fate.status()?;
-        let mut reason = match (status.code(), status.signal()) {
+        let reason = match (status.code(), status.signal()) {
             (Some(code), _) => format!("the emulator exited with code {code}"),
             (_, Some(signal)) => format!("the emulator was ended by signal {signal}"),
             _ => "the emulator ended".to_owned(),
         };
-        if let Some(words) = self.last_words() {
-            reason.push_str(": ");
-            reason.push_str(&words);
-        }
-        Some(reason)
+        Some((reason, self.last_words().unwrap_or_default()))
     }
 
-    /// The end of what the child has printed, on one line.
-    fn last_words(&self) -> Option<String> {
-        let mut file = self.words.try_clone().ok()?;
-        let end = file.metadata().ok()?.len();
-        file.seek(io::SeekFrom::Start(end.saturating_sub(LAST_WORDS))).ok()?;
-        let mut words = Vec::new();
-        file.take(LAST_WORDS).read_to_end(&mut words).ok()?;
-        let words = String::from_utf8_lossy(&words);
-        let lines: Vec<_> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        (!lines.is_empty()).then(|| lines.join(" / "))
+    /// The end of what the child has printed.
+    fn last_words(&self) -> io::Result<String> {
+        let end = self.words.metadata()?.len();
+        self.read(end.saturating_sub(LAST_WORDS), end)
+    }
+
+    /// What the child has printed between two places.
+    fn read(&self, from: u64, to: u64) -> io::Result<String> {
+        let mut words = vec![0; usize::try_from(to - from).map_err(io::Error::other)?];
+        self.words.read_exact_at(&mut words, from)?;
+        Ok(String::from_utf8_lossy(&words).into_owned())
+    }
+
+    /// Gives the whole lines that the child has printed since the last time.
+    pub(super) fn lines(&mut self, each: impl FnMut(&str)) {
+        let end = self.words.metadata().map_or(self.told, |data| data.len());
+        // What cannot be read now is read later.
+        let Ok(text) = self.read(self.told, end) else { return };
+        let whole = text.rfind('\n').map_or(0, |last| last + 1);
+        text[..whole].lines().for_each(each);
+        self.told += whole as u64;
     }
 
     /// Waits until the child has ended, for no longer than `timeout`.

@@ -37,8 +37,8 @@ pub struct Arguments {
     /// Run each case with all of 1 to 8 threads and all --dma
     #[arg(long, conflicts_with_all = ["threads", "dma"])]
     each_setting: bool,
-    /// Device qemu: the version of the Hexagon whose code runs, v67, v73, v75, v79 or v81; from v73 on
-    /// results are held against ggml's alone and not against inproc's bits [default: v67]
+    /// Device qemu: the version of the Hexagon whose code runs, v67, v68, v69, v73, v75, v79 or v81; from v68
+    /// on results are held against ggml's alone and not against inproc's bits [default: v67]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
     /// Only ops that match this regular expression, as a whole

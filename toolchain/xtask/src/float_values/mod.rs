@@ -20,7 +20,7 @@ use crate::hexagon;
 use crate::process;
 
 /// The versions that the emulator has models of.
-const VERSIONS: [Version; 4] = [Version(73), Version(75), Version(79), Version(81)];
+const VERSIONS: [Version; 6] = [Version(68), Version(69), Version(73), Version(75), Version(79), Version(81)];
 /// Lanes of a vector.
 const LANES: usize = 32;
 /// With it v79 and later execute IEEE arithmetic.
