@@ -10,7 +10,7 @@ use crate::generate::{Event, Generated, Generation, Limits, Request};
 use crate::gguf::Gguf;
 use crate::model;
 use crate::sampler::{Sampler, SamplerOverrides, SamplerParams};
-use crate::speculation::{DraftLength, DraftSource, NGram, Speculation};
+use crate::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
 use crate::text::{TextError, TextModel};
 use crate::weights::{CachePolicy, ImageOptions};
 
@@ -46,6 +46,9 @@ pub enum Drafts {
     Model(PathBuf),
     /// The text itself: what followed the same tokens before.
     NGrams,
+    /// The draft model of a file of its own or, without one, the head in the model's own file if there is one;
+    /// and n-grams that learn from all texts. For each block the one drafts whose drafts are worth most.
+    Best(Option<PathBuf>),
 }
 
 impl Default for ModelOptions {
@@ -123,6 +126,13 @@ impl ModelOptions {
             Drafts::None | Drafts::Own => (None, DraftSource::None),
             Drafts::Model(path) => (Some(Gguf::open(path)?), DraftSource::Model),
             Drafts::NGrams => (None, DraftSource::Host(Box::new(NGram::default()))),
+            Drafts::Best(own) => {
+                let head = || model::has_mtp_head(&gguf).then_some(path.as_ref());
+                let draft = own.as_deref().or_else(head).map(Gguf::open).transpose()?;
+                let hosts: Vec<Box<dyn Drafter>> = vec![Box::new(NGramPool::new().drafter())];
+                let model = draft.is_some();
+                (draft, DraftSource::Several { model, hosts })
+            }
         };
         let speculation = Speculation::new(source, self.draft_length);
         let speculate = self.engine.speculate || speculation.is_on();

@@ -115,8 +115,27 @@ pub enum CliError {
         wanted: &'static str,
     },
     /// Two drafters at once.
-    #[error("--spec-type ngram-simple drafts without a model; drop -md, or use it without --spec-type")]
+    #[error(
+        "-md names a draft model, and --spec-type only drafters without one; drop -md, or name its kind, too"
+    )]
     TwoDrafters,
+    /// Two draft models at once.
+    #[error(
+        "--spec-type names two kinds of draft models, and there can be one; name one of them, and n-grams"
+    )]
+    TwoModels,
+    /// A drafter that is named twice.
+    #[error("--spec-type names {name} twice; name it once")]
+    DrafterTwice {
+        /// Its name.
+        name: &'static str,
+    },
+    /// A picture of several drafters.
+    #[error("--plot draws one drafter; name one with --spec-type, or drop --plot")]
+    PlotOfSeveral,
+    /// No drafts, and drafts.
+    #[error("--spec-type none drafts nothing; drop it, or drop the others")]
+    NoneAndOthers,
     /// Speculation without a drafter.
     #[error("{what} needs someone who drafts; give a draft model with -md FILE, or --spec-type ngram-simple")]
     NoDrafter {
@@ -288,6 +307,10 @@ impl CliError {
             | Self::NoHead
             | Self::OtherDraft { .. }
             | Self::TwoDrafters
+            | Self::TwoModels
+            | Self::DrafterTwice { .. }
+            | Self::NoneAndOthers
+            | Self::PlotOfSeveral
             | Self::NoDrafter { .. }
             | Self::BenchWithoutDraft
             | Self::PromptLine { .. }

@@ -10,10 +10,10 @@ use super::progress::Progress;
 use super::{CliError, say};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions};
-use hexflash::engine::{Engine, EngineOptions, open_device};
+use hexflash::engine::{Engine, EngineError, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
-use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
+use hexflash::speculation::{self, DraftLength, DraftSource, NGram, NGramPool, Speculation};
 use hexflash::weights::{CachePolicy, ImageOptions};
 
 /// Name of the model that ships in the repository.
@@ -75,6 +75,9 @@ pub(super) enum SpecType {
     /// What followed earlier in the text
     #[value(name = "ngram-simple", alias = "ngram")]
     NgramSimple,
+    /// What followed in this text or in earlier ones, which it learns in 4 MiB
+    #[value(name = "ngram-mod")]
+    NgramMod,
 }
 
 impl SpecType {
@@ -93,6 +96,15 @@ impl SpecType {
             Self::DraftDflash => "draft-dflash",
             Self::DraftMtp => "draft-mtp",
             Self::NgramSimple => "ngram-simple",
+            Self::NgramMod => "ngram-mod",
+        }
+    }
+
+    /// Whether a draft model drafts.
+    pub(super) const fn is_model(self) -> bool {
+        match self {
+            Self::DraftDflash | Self::DraftMtp => true,
+            Self::None | Self::NgramSimple | Self::NgramMod => false,
         }
     }
 }
@@ -104,64 +116,93 @@ pub(super) struct DrafterArgs {
     /// Draft model (GGUF): DFlash, or an MTP head in a file of its own; -md for short
     #[arg(long, aliases = ["spec-draft-model", "md"], value_name = "FILE")]
     pub(super) model_draft: Option<PathBuf>,
-    /// Who drafts [default: the draft model, or else the MTP head of the model's file, if it has one]
-    #[arg(long, value_name = "TYPE")]
-    pub(super) spec_type: Option<SpecType>,
+    /// Who drafts; of several, for each block the one whose drafts are worth most [default: the draft model,
+    /// or else the MTP head of the model's file, if it has one]
+    #[arg(long, value_name = "TYPE,...", value_delimiter = ',')]
+    pub(super) spec_type: Vec<SpecType>,
 }
 
 const SPECULATION: &str = "Speculation (never changes the text)";
 
 impl DrafterArgs {
     pub(super) fn is_given(&self) -> bool {
-        self.model_draft.is_some() || self.spec_type.is_some_and(|kind| kind != SpecType::None)
+        self.model_draft.is_some() || self.spec_type.iter().any(|&kind| kind != SpecType::None)
     }
 
     /// Whether a draft model would draft, and none is named.
     pub(super) fn lacks_model(&self) -> bool {
-        let by_model = matches!(self.spec_type, None | Some(SpecType::DraftDflash | SpecType::DraftMtp));
+        let by_model = self.spec_type.is_empty() || self.spec_type.iter().any(|kind| kind.is_model());
         self.model_draft.is_none() && by_model
     }
 
     /// Who drafts for `target`.
     pub(super) fn find(&self, target: &Gguf) -> Result<Drafter, CliError> {
-        let own = || has_mtp_head(target);
-        match (self.spec_type, &self.model_draft) {
-            (Some(SpecType::NgramSimple), Some(_)) => Err(CliError::TwoDrafters),
-            (Some(SpecType::DraftDflash), None) => Err(CliError::NoDraft),
-            (Some(SpecType::DraftMtp), None) if !own() => Err(CliError::NoHead),
-            (Some(SpecType::DraftMtp), None) => Drafter::own(target),
-            (None, None) if own() => Drafter::own(target),
-            (None, None) => Ok(Drafter { kind: SpecType::None, draft: None }),
-            (Some(kind @ (SpecType::None | SpecType::NgramSimple)), _) => Ok(Drafter { kind, draft: None }),
-            (wanted, Some(path)) => {
+        let mut kinds = self.spec_type.clone();
+        let is_first = |i: usize| !kinds[..i].contains(&kinds[i]);
+        if let Some(twice) = (0..kinds.len()).find(|&i| !is_first(i)) {
+            return Err(CliError::DrafterTwice { name: kinds[twice].name() });
+        }
+        if kinds.contains(&SpecType::None) && kinds.len() > 1 {
+            return Err(CliError::NoneAndOthers);
+        }
+        let models: Vec<SpecType> = kinds.iter().copied().filter(|kind| kind.is_model()).collect();
+        let wanted = match models[..] {
+            [] => None,
+            [kind] => Some(kind),
+            _ => return Err(CliError::TwoModels),
+        };
+        let draft = match (&self.model_draft, wanted) {
+            (Some(_), None) if kinds == [SpecType::None] => None,
+            (Some(_), None) if !kinds.is_empty() => return Err(CliError::TwoDrafters),
+            (Some(path), wanted) => {
                 let draft = Gguf::open(path)?;
                 let kind = SpecType::of(&draft);
-                match wanted.filter(|&wanted| wanted != kind) {
-                    Some(wanted) => Err(CliError::OtherDraft { path: path.clone(), wanted: wanted.name() }),
-                    None => Ok(Drafter { kind, draft: Some(draft) }),
+                if let Some(wanted) = wanted.filter(|&wanted| wanted != kind) {
+                    return Err(CliError::OtherDraft { path: path.clone(), wanted: wanted.name() });
                 }
+                if wanted.is_none() {
+                    kinds.push(kind);
+                }
+                Some(draft)
             }
-        }
+            (None, Some(SpecType::DraftMtp)) if has_mtp_head(target) => Some(Gguf::open(target.path())?),
+            (None, Some(SpecType::DraftMtp)) => return Err(CliError::NoHead),
+            (None, Some(_)) => return Err(CliError::NoDraft),
+            (None, None) if kinds.is_empty() && has_mtp_head(target) => {
+                kinds.push(SpecType::DraftMtp);
+                Some(Gguf::open(target.path())?)
+            }
+            (None, None) => None,
+        };
+        kinds.retain(|&kind| kind != SpecType::None);
+        Ok(Drafter { kinds, draft })
     }
 }
 
 /// Who drafts, for a certain model.
 #[derive(Debug)]
 pub(super) struct Drafter {
-    pub(super) kind: SpecType,
+    /// All who draft: at most one draft model, and each kind once.
+    pub(super) kinds: Vec<SpecType>,
     /// The draft model; the target's own file once more, where that has the head.
     pub(super) draft: Option<Gguf>,
 }
 
 impl Drafter {
-    /// The head in the file of `target`.
-    fn own(target: &Gguf) -> Result<Self, CliError> {
-        Ok(Self { kind: SpecType::DraftMtp, draft: Some(Gguf::open(target.path())?) })
-    }
-
     /// Whether anything is drafted.
     pub(super) fn drafts(&self) -> bool {
-        self.kind != SpecType::None
+        !self.kinds.is_empty()
+    }
+
+    /// The names of all who draft.
+    pub(super) fn name(&self) -> String {
+        let names: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
+        names.join(",")
+    }
+
+    /// One of those who draft.
+    pub(super) fn alone(&self, kind: SpecType) -> Self {
+        Self { kinds: vec![kind], draft: None }
     }
 
     /// Speculation from its beginning, with drafts of `length`.
@@ -169,16 +210,19 @@ impl Drafter {
         self.speculations(length)()
     }
 
-    /// The same for any number of texts.
-    fn speculations(&self, length: DraftLength) -> impl Fn() -> Speculation + Send + use<> {
-        let kind = self.kind;
+    /// The same for any number of texts, which share what n-grams learn.
+    pub(super) fn speculations(&self, length: DraftLength) -> impl Fn() -> Speculation + Send + use<> {
+        let (kinds, pool) = (self.kinds.clone(), NGramPool::new());
         move || {
-            let source = match kind {
-                SpecType::None => DraftSource::None,
-                SpecType::DraftDflash | SpecType::DraftMtp => DraftSource::Model,
-                SpecType::NgramSimple => DraftSource::Host(Box::new(NGram::default())),
-            };
-            Speculation::new(source, length)
+            let hosts = kinds.iter().filter_map(|kind| -> Option<Box<dyn speculation::Drafter>> {
+                match kind {
+                    SpecType::None | SpecType::DraftDflash | SpecType::DraftMtp => None,
+                    SpecType::NgramSimple => Some(Box::new(NGram::default())),
+                    SpecType::NgramMod => Some(Box::new(pool.drafter())),
+                }
+            });
+            let (model, hosts) = (kinds.iter().any(|kind| kind.is_model()), hosts.collect());
+            Speculation::new(DraftSource::Several { model, hosts }, length)
         }
     }
 }
@@ -188,7 +232,8 @@ impl Drafter {
 pub(super) struct SpecArgs {
     #[command(flatten)]
     pub(super) drafter: DrafterArgs,
-    /// Tokens to draft per round, or auto: as many as pay [default: auto]
+    /// Tokens to draft per round, or auto: as many as pay; with several drafters, the most that any of them
+    /// drafts [default: auto]
     #[arg(
         long = "draft-max",
         aliases = ["draft", "draft-n", "spec-draft-n-max"],
@@ -211,10 +256,10 @@ impl SpecArgs {
     /// Who drafts for `target`.
     pub(super) fn find(&self, target: &Gguf) -> Result<Drafter, CliError> {
         let drafter = self.drafter.find(target)?;
-        match (drafter.kind, self.drafter.spec_type, self.length) {
-            (SpecType::None, None, Some(_)) => Err(CliError::NoDrafter { what: "--draft-max" }),
-            _ => Ok(drafter),
+        if !drafter.drafts() && self.drafter.spec_type.is_empty() && self.length.is_some() {
+            return Err(CliError::NoDrafter { what: "--draft-max" });
         }
+        Ok(drafter)
     }
 
     /// Speculation as asked for.
@@ -328,7 +373,29 @@ impl DeviceArgs {
         draft: Option<&Gguf>,
         engine: &EngineOptions,
     ) -> Result<Box<dyn Device>, CliError> {
-        let options = DeviceOptions {
+        let device = open_device(&self.device, &self.options(), gguf, draft, engine)?;
+        let sessions = device.info().sessions;
+        if self.sessions.is_none() && sessions > 1 {
+            say(format_args!(
+                "[the model does not fit one session of the device: it is split over {sessions}]"
+            ));
+        }
+        Ok(device)
+    }
+
+    /// Opens a device with one session, for a draft model alone.
+    pub(super) fn open_one(&self, name: &str) -> Result<Box<dyn Device>, CliError> {
+        let options = DeviceOptions { sessions: Some(1), ..self.options() };
+        Ok(device::open(name, &options).map_err(EngineError::from)?)
+    }
+
+    /// These arguments for another device.
+    pub(super) fn on(&self, device: &str) -> Self {
+        Self { device: device.to_owned(), ..self.clone() }
+    }
+
+    fn options(&self) -> DeviceOptions {
+        DeviceOptions {
             threads: self.threads.flatten(),
             vtcm_bytes: self.vtcm,
             sessions: self.sessions,
@@ -337,15 +404,7 @@ impl DeviceArgs {
             trace: self.trace.then_some(|line: &str| eprintln!("{line}")),
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
-        };
-        let device = open_device(&self.device, &options, gguf, draft, engine)?;
-        let sessions = device.info().sessions;
-        if self.sessions.is_none() && sessions > 1 {
-            say(format_args!(
-                "[the model does not fit one session of the device: it is split over {sessions}]"
-            ));
         }
-        Ok(device)
     }
 
     #[cfg(unix)]
@@ -363,6 +422,37 @@ impl DeviceArgs {
         };
         let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.into()));
         HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }
+    }
+}
+
+/// Where the draft model runs.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = SPECULATION)]
+pub(super) struct PlacementArgs {
+    /// Device of the draft model, if it is another than the target's: a round is then a message to each;
+    /// -devd for short
+    #[arg(long, aliases = ["spec-draft-device", "devd"], value_name = "NAME")]
+    pub(super) device_draft: Option<String>,
+}
+
+impl PlacementArgs {
+    /// Loads a model with its draft model, if there is one, each onto its device.
+    pub(super) fn load(
+        &self,
+        (devices, engine): (&DeviceArgs, &EngineArgs),
+        gguf: &Gguf,
+        draft: Option<&Gguf>,
+        options: &EngineOptions,
+        cancel: &Cancel,
+    ) -> Result<Engine, CliError> {
+        let Some(name) = &self.device_draft else {
+            let device = devices.open_for(gguf, draft, options)?;
+            return engine.load(gguf, draft, options, device, cancel);
+        };
+        let draft = draft.ok_or(CliError::NoDrafter { what: "--device-draft" })?;
+        let device = devices.open_for(gguf, None, options)?;
+        let draft_device = devices.open_one(name)?;
+        engine.load_placed(gguf, draft, options, [device, draft_device], cancel)
     }
 }
 
@@ -421,6 +511,26 @@ impl EngineArgs {
         device: Box<dyn Device>,
         cancel: &Cancel,
     ) -> Result<Engine, CliError> {
+        self.load_image(cancel, |image| Engine::load_with(gguf, draft, device, options, image))
+    }
+
+    /// As [`load`](Self::load), with a device for the draft model.
+    fn load_placed(
+        &self,
+        gguf: &Gguf,
+        draft: &Gguf,
+        options: &EngineOptions,
+        devices: [Box<dyn Device>; 2],
+        cancel: &Cancel,
+    ) -> Result<Engine, CliError> {
+        self.load_image(cancel, |image| Engine::load_placed(gguf, draft, devices, options, image))
+    }
+
+    fn load_image(
+        &self,
+        cancel: &Cancel,
+        load: impl FnOnce(&ImageOptions<'_>) -> Result<Engine, EngineError>,
+    ) -> Result<Engine, CliError> {
         let progress = Progress::bytes("repacking weights");
         let report = |done, total| progress.set(done, total);
         let cache = match (&self.cache_dir, self.no_repack_cache) {
@@ -429,7 +539,7 @@ impl EngineArgs {
             (None, false) => CachePolicy::Beside,
         };
         let image = ImageOptions { cache, progress: &report, part: None, cancel: cancel.clone() };
-        let engine = Engine::load_with(gguf, draft, device, options, &image);
+        let engine = load(&image);
         progress.finish();
         let engine = engine?;
         for warning in engine.warnings() {

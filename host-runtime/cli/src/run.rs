@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::interrupt::{self, cancel_on_signals};
-use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
+use super::options::{DeviceArgs, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
 use super::progress::Progress;
 use super::sampling::SamplingArgs;
 use super::{CliError, input, say, template};
@@ -65,6 +65,8 @@ pub(super) struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
 }
 
 /// Parses `-n`: a positive count; -1 (no limit) and -2 (until the context is full) are the same here.
@@ -122,10 +124,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let drafter = args.spec.find(&gguf)?;
     let (draft, speculation) = (&drafter.draft, args.spec.speculation(&drafter));
     let options = EngineOptions { speculate: speculation.is_on(), ..args.engine.options() };
-    let device = args.device.open_for(&gguf, draft.as_ref(), &options)?;
     let mut report = Report {
         model: gguf.path().display().to_string(),
-        device: device.info().name.clone(),
+        device: args.device.device.clone(),
         prompt_tokens: prompt.len(),
         prompt_ids: &prompt,
         seed: (!sampler.is_greedy()).then(|| sampler.seed()),
@@ -137,7 +138,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             stats: Stats::default(),
         },
     };
-    let engine = args.engine.load(&gguf, draft.as_ref(), &options, device, &cancel);
+    let places = (&args.device, &args.engine);
+    let engine = args.placement.load(places, &gguf, draft.as_ref(), &options, &cancel);
     if args.json && engine.as_ref().is_err_and(CliError::is_cancelled) {
         print_line(&mut io::stdout().lock(), &report)?;
         return Ok(interrupt::exit_code());

@@ -8,7 +8,7 @@ use hexflash_abi::program::MAX_SLOTS;
 use serde_json::{Map, Value};
 
 use super::interrupt::cancel_on_signals;
-use super::options::{DeviceArgs, EngineArgs, ModelArgs, SpecArgs};
+use super::options::{DeviceArgs, EngineArgs, ModelArgs, PlacementArgs, SpecArgs};
 use super::sampling::SamplingArgs;
 use super::{CliError, input, say, template};
 use hexflash::cancel::Cancel;
@@ -108,6 +108,8 @@ pub(super) struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
 }
 
 /// Whether models think.
@@ -227,8 +229,8 @@ impl Args {
             speculate: drafter.drafts(),
             ..self.engine.options()
         };
-        let device = self.device.open_for(&gguf, draft.as_ref(), &options)?;
-        let engine = self.engine.load(&gguf, draft.as_ref(), &options, device, cancel)?;
+        let places = (&self.device, &self.engine);
+        let engine = self.placement.load(places, &gguf, draft.as_ref(), &options, cancel)?;
         if let Some(note) = self.spec.note(&engine) {
             tracing::warn!("{note}");
         }

@@ -45,7 +45,7 @@ impl fmt::Debug for DraftBlock {
 impl Engine {
     /// Tokens of a block of the draft, and what speculation adds.
     pub(super) fn drafting(&mut self) -> Result<(u32, &mut Spec), EngineError> {
-        let block = self.draft_model().map(|draft| draft.block());
+        let block = self.own_draft().map(|draft| draft.block());
         let block = block.ok_or(EngineError::Without { what: "a draft model" })?;
         Ok((block, self.spec()?))
     }
@@ -60,7 +60,7 @@ impl Engine {
         let Some(Pending { slot, n, n_commit }) = self.pending() else { return Ok(()) };
         let SequenceState { n_past, history, .. } = &self.sequences[slot];
         let n_past = n_past - n;
-        if self.draft_model().is_some_and(|draft| draft.reads_tokens()) {
+        if self.own_draft().is_some_and(|draft| draft.reads_tokens()) {
             let ids = history[n_past as usize..].as_bytes();
             self.io.memory.write(self.layout.tokens as usize, ids);
             self.stats.host_bytes += ids.len() as u64;
@@ -92,6 +92,9 @@ impl Engine {
     /// Reads the margins of the tokens of the last [`draft`](Sequence::draft), as many as `margins` has
     /// places for. A margin is how far the logit of a draft is above all others.
     pub fn read_margins(&mut self, margins: &mut [f32]) {
+        if let Some(placed) = &mut self.placed {
+            return placed.engine_mut().read_margins(margins);
+        }
         let n = margins.len().min(MAX_VERIFY as usize);
         self.io.memory.read(self.layout.margins as usize, margins[..n].as_mut_bytes());
         self.stats.host_bytes += 4 * n as u64;
@@ -129,19 +132,28 @@ impl Sequence<'_> {
     /// # Errors
     /// There is no draft model, `n` is not 1 to [`draft_room`](Self::draft_room), or the device failed.
     pub fn draft(&mut self, anchor: u32, n: u32) -> Result<DraftBlock, EngineError> {
+        if self.engine.placed.is_some() {
+            return self.draft_elsewhere(anchor, n);
+        }
         self.run_draft(anchor, n)?;
         self.engine.read_drafts(n)
+    }
+
+    /// That `n` tokens can be drafted after `anchor`.
+    pub(super) fn admit_drafts(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
+        self.admit(&[anchor])?;
+        let room = self.draft_room();
+        if (1..=room).contains(&n) {
+            return Ok(());
+        }
+        let allowed = format!("1 to {room}");
+        Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: n.into() })
     }
 
     /// Drafts on the device, for a round or for [`draft`](Self::draft).
     pub(super) fn run_draft(&mut self, anchor: u32, n: u32) -> Result<(), EngineError> {
         let (block, _) = self.engine.drafting()?;
-        self.admit(&[anchor])?;
-        let room = self.draft_room();
-        if !(1..=room).contains(&n) {
-            let allowed = format!("1 to {room}");
-            return Err(EngineError::Setting { setting: Setting::DraftLength, allowed, found: n.into() });
-        }
+        self.admit_drafts(anchor, n)?;
         self.catch_up()?;
         self.engine.io.memory.write(self.engine.layout.tokens as usize, anchor.as_bytes());
         self.engine.stats.host_bytes += 4;

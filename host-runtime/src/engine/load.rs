@@ -7,7 +7,8 @@ use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, Fault};
 
-use super::programs::{Layouts, RecordedPrograms, embedding_readers};
+use super::placed::PlacedDraft;
+use super::programs::{Has, Layouts, RecordedPrograms, embedding_readers};
 use super::sequence::SequenceState;
 use super::snapshots::Snapshots;
 use super::weights::{self, Image};
@@ -42,6 +43,49 @@ impl Engine {
     pub fn load_with(
         target: &Gguf,
         draft: Option<&Gguf>,
+        device: Box<dyn Device>,
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        Self::load_part(Has::Target, target, draft, device, options, image)
+    }
+
+    /// Loads a model onto a device, and a draft model onto another one. A round is one message to each: the
+    /// host hands the features of the accepted tokens over, and the drafts.
+    ///
+    /// # Errors
+    /// As [`load_with`](Self::load_with), for both devices.
+    pub fn load_placed(
+        target: &Gguf,
+        draft: &Gguf,
+        [device, draft_device]: [Box<dyn Device>; 2],
+        options: &EngineOptions,
+        image: &ImageOptions<'_>,
+    ) -> Result<Self, EngineError> {
+        let config = model::read(target)?;
+        let model = model::read_draft(draft, &config)?;
+        let (n_ctx, options) = settle(&config, Some(&*model), options)?;
+        let options = EngineOptions {
+            n_ctx: Some(n_ctx),
+            speculate: true,
+            probes: model.taps().to_vec(),
+            probe_steps: true,
+            ..options
+        };
+        let mut engine = Self::load_part(Has::Target, target, None, device, &options, image)?;
+        // It has neither states of the target nor room to go back to them.
+        let options = EngineOptions { snapshot_bytes: 0, ..options };
+        let draft = Self::load_part(Has::Draft, target, Some(draft), draft_device, &options, image)?;
+        engine.warnings.extend_from_slice(&draft.warnings);
+        engine.placed = Some(Box::new(PlacedDraft::new(draft)));
+        Ok(engine)
+    }
+
+    /// Loads what a device [has](Has) of a pair.
+    fn load_part(
+        has: Has,
+        target: &Gguf,
+        draft: Option<&Gguf>,
         mut device: Box<dyn Device>,
         options: &EngineOptions,
         image: &ImageOptions<'_>,
@@ -54,7 +98,11 @@ impl Engine {
         let n_ctx = *n_ctx;
         let (mut weights, mut warnings) = (Vec::new(), Vec::new());
         let embedding = embedding_readers(&config, draft.as_deref());
-        let own = Image::load(target, config.weights(target)?, image, &*device)?;
+        let (plan, part) = match has {
+            Has::Target => (config.weights(target)?, None),
+            Has::Draft => (config.shared_weights(target)?, Some("shared")),
+        };
+        let own = Image::load(target, plan, &ImageOptions { part, ..image.clone() }, &*device)?;
         let split = own.split(&config, embedding, device.info().sessions)?;
         warnings.extend_from_slice(own.warnings());
         let mut weight_bytes = (own.bytes(), 0);
@@ -72,7 +120,7 @@ impl Engine {
             map = map.with(more.map(&mut *device, |_| last, &mut weights)?);
         }
 
-        let layouts = Layouts::new(&config, draft.as_deref(), n_ctx, options, split)?;
+        let layouts = Layouts::new(&config, draft.as_deref(), n_ctx, options, split, has)?;
         let n_slots = layouts.kept.n_slots;
         let parts = layouts.kept.part_bytes().enumerate();
         let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes));
@@ -84,7 +132,7 @@ impl Engine {
         let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
         let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
         let programs =
-            RecordedPrograms::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options)?;
+            RecordedPrograms::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options, has)?;
         let sessions = 0..layouts.split.sessions();
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));
@@ -152,6 +200,7 @@ impl Engine {
             activations,
             handed,
             stages,
+            placed: None,
         })
     }
 }

@@ -18,6 +18,7 @@ mod error;
 mod first;
 mod fit;
 mod load;
+mod placed;
 mod programs;
 mod recovery;
 mod rounds;
@@ -43,6 +44,7 @@ pub use copies::{CopyError, SequenceCopy};
 pub use drafting::DraftBlock;
 pub use error::EngineError;
 pub use fit::{ChipFit, ModelFit, Remedy, SessionNeeds, estimate_fit, fit, open_device};
+use placed::PlacedDraft;
 use programs::ProgramKind;
 pub use programs::{MemoryPlan, SpeculationMemory, list_program, memory_needs, program_names};
 pub use rounds::{IdleRounds, RoundLimits, RoundReport, Rounds};
@@ -73,6 +75,9 @@ pub struct EngineOptions {
     /// Layers whose input is kept for tests (see [`StepShape::probes`](crate::model::StepShape::probes)).
     #[doc(hidden)]
     pub probes: Vec<u32>,
+    /// Whether they are kept in steps of any kind, and not of prompts alone.
+    #[doc(hidden)]
+    pub probe_steps: bool,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
 }
@@ -87,6 +92,7 @@ impl Default for EngineOptions {
             snapshot_bytes: 0,
             whole_windows: false,
             probes: Vec::new(),
+            probe_steps: false,
             speculate: false,
         }
     }
@@ -128,6 +134,16 @@ pub struct StepStats {
 }
 
 impl StepStats {
+    /// These, and what another device cost in the same steps.
+    fn with(mut self, other: &Self) -> Self {
+        self.messages += other.messages;
+        self.host += other.host;
+        self.dma_bytes += other.dma_bytes;
+        self.host_bytes += other.host_bytes;
+        self.parts.iter_mut().zip(other.parts).for_each(|(part, other)| *part += other);
+        self
+    }
+
     /// What was added since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let mut parts = self.parts;
@@ -178,6 +194,8 @@ pub struct Engine {
     /// What sessions hand over, if there are several.
     handed: Option<Buffer>,
     stages: Vec<SessionProgram>,
+    /// The draft model, where it has a device of its own.
+    placed: Option<Box<PlacedDraft>>,
 }
 
 /// What a session runs of a program.
@@ -219,7 +237,20 @@ impl Engine {
 
     /// The draft model, if there is one.
     pub fn draft_model(&self) -> Option<&dyn DraftModel> {
+        match &self.placed {
+            Some(placed) => placed.engine().own_draft(),
+            None => self.own_draft(),
+        }
+    }
+
+    /// The draft model on this device.
+    fn own_draft(&self) -> Option<&dyn DraftModel> {
         self.spec.as_ref()?.draft.as_deref()
+    }
+
+    /// The draft model's device, if it has one of its own. Rounds are then steps that the host checks.
+    pub fn draft_device(&self) -> Option<&dyn Device> {
+        self.placed.as_ref().map(|placed| placed.engine().device())
     }
 
     /// Where caches, states and tapes lie.
@@ -272,13 +303,21 @@ impl Engine {
     }
 
     /// What steps have cost since [`reset_stats`](Self::reset_stats).
+    ///
+    /// A draft model on another device counts as well, but that its messages are no steps.
     pub fn stats(&self) -> StepStats {
-        self.stats
+        match &self.placed {
+            Some(placed) => self.stats.with(&placed.engine().stats),
+            None => self.stats,
+        }
     }
 
     /// Sets the statistics to zero.
     pub fn reset_stats(&mut self) {
         self.stats = StepStats::default();
+        if let Some(placed) = &mut self.placed {
+            placed.reset_stats();
+        }
     }
 
     /// Sends `program` for one sequence with these registers, and waits for it.

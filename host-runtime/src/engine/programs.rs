@@ -149,6 +149,15 @@ pub fn program_names() -> impl Iterator<Item = &'static str> {
     ProgramKind::ALL.into_iter().map(ProgramKind::name)
 }
 
+/// What a device has of a target and its draft model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Has {
+    /// The target, and the draft model if there is one.
+    Target,
+    /// The draft model alone.
+    Draft,
+}
+
 /// What a model's programs refer to.
 #[derive(Debug)]
 pub(super) struct Layouts {
@@ -164,6 +173,7 @@ impl Layouts {
         n_ctx: u32,
         options: &EngineOptions,
         split: Split,
+        has: Has,
     ) -> Result<Self, RecordError> {
         let rollback = if options.speculate || draft.is_some() { Rollback::LastStep } else { Rollback::None };
         let snapshots = n_snapshots(target, draft, options, &split)?;
@@ -173,7 +183,9 @@ impl Layouts {
         if !options.whole_windows {
             kept = kept.kv_rings(options.batch.max(MAX_SHARED));
         }
-        target.keep(&mut kept, &split)?;
+        if has == Has::Target {
+            target.keep(&mut kept, &split)?;
+        }
         if let Some(draft) = draft {
             model::keep_draft(draft, target, &mut kept)?;
         }
@@ -202,11 +214,41 @@ pub(super) struct RecordedPrograms {
 
 impl RecordedPrograms {
     /// Records every program that there are recipes for, by number.
-    pub(super) fn record(recipes: &Recipes<'_>, options: &EngineOptions) -> Result<Self, RecordError> {
+    pub(super) fn record(
+        recipes: &Recipes<'_>,
+        options: &EngineOptions,
+        has: Has,
+    ) -> Result<Self, RecordError> {
+        let recorded = match has {
+            Has::Target => Self::of_target(recipes, options)?,
+            Has::Draft => Self::of_placed(recipes, options)?,
+        };
+        Ok(Self { recorded, kept_bytes: recipes.cx.kept.region_bytes(Region::Activations) })
+    }
+
+    /// The programs of a draft model on a device of its own.
+    fn of_placed(
+        recipes: &Recipes<'_>,
+        options: &EngineOptions,
+    ) -> Result<Vec<(ProgramKind, Recorded)>, RecordError> {
+        let Some(draft) = recipes.draft else { return Ok(Vec::new()) };
+        Ok(vec![
+            (ProgramKind::Round, recipes.placed_round(draft)?),
+            (ProgramKind::DraftBlock, recipes.draft_block(draft)?),
+            (ProgramKind::Inject, recipes.placed_inject(draft, options.batch)?),
+        ])
+    }
+
+    /// The programs of a target, and of a draft model beside it.
+    fn of_target(
+        recipes: &Recipes<'_>,
+        options: &EngineOptions,
+    ) -> Result<Vec<(ProgramKind, Recorded)>, RecordError> {
+        let of_steps = if options.probe_steps { &options.probes[..] } else { &[] };
         let all = |max_tokens, tapes, features| StepShape {
             max_tokens,
             rows: Rows::All,
-            probes: Vec::new(),
+            probes: of_steps.to_vec(),
             tapes,
             features,
         };
@@ -242,7 +284,7 @@ impl RecordedPrograms {
             recorded.push((ProgramKind::Save, recipes.copy_states(false)?));
             recorded.push((ProgramKind::Restore, recipes.copy_states(true)?));
         }
-        Ok(Self { recorded, kept_bytes: recipes.cx.kept.region_bytes(Region::Activations) })
+        Ok(recorded)
     }
 
     /// Bytes of activations, kept tensors aside.
@@ -443,10 +485,13 @@ impl Rehearsal {
             weights = weights.with(more);
             draft_bytes = bytes;
         }
-        let layouts = Layouts::new(&target, draft, *n_ctx, options, split)?;
+        let layouts = Layouts::new(&target, draft, *n_ctx, options, split, Has::Target)?;
         let buffers = Buffers { state: [STATE; MAX_SESSIONS], io: IO, spec: SPECULATION };
-        let programs =
-            RecordedPrograms::record(&layouts.recipes(&target, &weights, draft, buffers), options)?;
+        let programs = RecordedPrograms::record(
+            &layouts.recipes(&target, &weights, draft, buffers),
+            options,
+            Has::Target,
+        )?;
         Ok(Self { target, layouts, programs, weight_bytes: (bytes, draft_bytes), mapped })
     }
 }

@@ -49,6 +49,9 @@ impl Engine {
         for sequence in self.sequences.iter_mut().filter(|sequence| sequence.health == Health::Sound) {
             sequence.health = Health::Lost;
         }
+        if let Some(placed) = &mut self.placed {
+            placed.recover()?;
+        }
         self.device.reset()?;
         let device = &mut *self.device;
         for weights in &mut self.weights {

@@ -222,6 +222,7 @@ impl Sequence<'_> {
         self.admit(piece)?;
         self.catch_up()?;
         self.step(ProgramKind::Prefill, piece)?;
+        self.engine.hand_features(ProgramKind::Prefill, self.slot, 0, piece)?;
         self.state_mut().advance(piece);
         self.gave(1);
         Ok(piece.len())
@@ -238,6 +239,7 @@ impl Sequence<'_> {
             self.engine.flush_pending()?;
         }
         self.step(ProgramKind::Decode, &[token])?;
+        self.engine.hand_features(ProgramKind::Decode, slot, 0, &[token])?;
         let n_commit = self.state().n_commit;
         self.state_mut().advance(&[token]);
         if let Some(spec) = self.engine.spec.as_mut().filter(|spec| spec.draft.is_some()) {
@@ -296,6 +298,7 @@ impl Sequence<'_> {
         self.admit(tokens)?;
         self.catch_up()?;
         self.step(ProgramKind::Verify, tokens)?;
+        self.engine.hand_features(ProgramKind::Verify, self.slot, 0, tokens)?;
         self.state_mut().n_commit = 0;
         self.gave(tokens.len());
         Ok(())

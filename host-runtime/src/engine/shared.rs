@@ -73,9 +73,11 @@ impl Engine {
         self.steps += 1;
         self.stats.host += start.elapsed();
         self.exec_table(ProgramKind::Shared)?;
-        let mut first = 0;
+        let (mut first, mut row) = (0, 0);
         for &StepRows { sequence, tokens, kind } in rows {
             let (slot, n) = (sequence.slot(), outputs(tokens, kind));
+            self.hand_features(ProgramKind::Shared, slot, row, tokens)?;
+            row += tokens.len();
             match kind {
                 RowKind::Append => self.sequences[slot].advance(tokens),
                 RowKind::Verify => self.sequences[slot].defer(tokens),

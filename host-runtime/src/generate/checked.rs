@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::{Finish, GenerateError, Generation, Outcome, Phase};
 use crate::engine::Sequence;
 use crate::model::MAX_VERIFY;
+use crate::speculation::{By, Choice};
 
 /// A block that was verified, and its rows that were compared.
 pub(super) struct BlockCheck {
@@ -13,53 +14,75 @@ pub(super) struct BlockCheck {
     pub(super) row: usize,
     /// Drafts that were verified.
     pub(super) taken: u32,
+    /// Who made them.
+    pub(super) by: By,
     /// When drafting began.
     pub(super) start: Instant,
 }
 
+impl BlockCheck {
+    /// Of a block none of whose rows was compared yet.
+    pub(super) fn new(by: By, block: &[u32], start: Instant) -> Self {
+        Self { row: 0, taken: block.len() as u32 - 1, by, start }
+    }
+}
+
 impl Generation {
-    /// Drafts up to `length` tokens and verifies those that are worth it, or runs a plain step if none is.
-    pub(super) fn begin_block(&mut self, sequence: &mut Sequence<'_>, length: u32) -> Outcome {
+    /// Verifies a block of drafts as chosen, or runs a plain step if there are none.
+    pub(super) fn begin_block(&mut self, sequence: &mut Sequence<'_>, choice: Choice) -> Outcome {
         let start = Instant::now();
-        let taken = self.draft_block(sequence, length)?;
-        if taken == 0 {
-            return self.plain_step(sequence);
-        }
+        let Some(by) = self.draft_block(sequence, choice)? else { return self.plain_step(sequence) };
         sequence.verify(&self.block)?;
-        self.compare_row(sequence, BlockCheck { row: 0, taken, start })
+        self.compare_row(sequence, BlockCheck::new(by, &self.block, start))
     }
 
-    /// Makes a block of the last token and up to `length` drafts; how many of them are worth it.
+    /// Makes a block of the last token and drafts as chosen; who made them. `None` if none of them is worth
+    /// it.
     pub(super) fn draft_block(
         &mut self,
         sequence: &mut Sequence<'_>,
-        length: u32,
-    ) -> Result<u32, GenerateError> {
-        let start = Instant::now();
-        sequence.catch_up()?;
-        self.block.clear();
-        self.block.push(self.last);
-        if self.speculation.is_model() {
-            let drafts = sequence.draft(self.last, length)?;
-            self.block.extend_from_slice(&drafts);
-        } else {
-            self.speculation.guess(length as usize, &mut self.block);
+        choice: Choice,
+    ) -> Result<Option<By>, GenerateError> {
+        let (n, by) = match choice {
+            Choice::Plain => return Ok(None),
+            Choice::Guess(n) => (n, By::Host),
+            Choice::Draft(length) => match self.draft_by_model(sequence, length)? {
+                Choice::Plain => return Ok(None),
+                Choice::Guess(n) => (n, By::Host),
+                Choice::Draft(n) => (n, By::Model),
+            },
+        };
+        if by == By::Host {
+            self.block.clear();
+            self.block.push(self.last);
+            self.block.extend_from_slice(self.speculation.guess(n));
         }
+        self.block.truncate(1 + n as usize);
         let vocabulary = sequence.engine().config().n_vocab;
         if let Some(stranger) = self.block.iter().position(|&token| token >= vocabulary) {
             self.block.truncate(stranger);
         }
-        self.block.truncate(1 + length as usize);
+        Ok((self.block.len() > 1).then_some(by))
+    }
+
+    /// Makes a block of the last token and up to `length` drafts of the draft model; how many of them are
+    /// worth it, or what else is.
+    fn draft_by_model(&mut self, sequence: &mut Sequence<'_>, length: u32) -> Result<Choice, GenerateError> {
+        let start = Instant::now();
+        sequence.catch_up()?;
+        self.block.clear();
+        self.block.push(self.last);
+        let drafts = sequence.draft(self.last, length)?;
+        self.block.extend_from_slice(&drafts);
         self.speculation.drafted(start.elapsed());
         let mut margins = [0.0; MAX_VERIFY as usize];
-        let knows_margins = self.speculation.is_model() && self.speculation.is_adaptive();
-        if knows_margins {
-            sequence.engine_mut().read_margins(&mut margins[..self.block.len() - 1]);
-        }
-        let margins = knows_margins.then_some(&margins[..]);
-        let taken = self.speculation.take(self.last, &self.block[1..], margins);
-        self.block.truncate(1 + taken as usize);
-        Ok(taken)
+        let margins = self.speculation.is_adaptive().then(|| {
+            let margins = &mut margins[..drafts.len()];
+            sequence.engine_mut().read_margins(margins);
+            &*margins
+        });
+        let room = self.draft_room(sequence, 0);
+        Ok(self.speculation.take((self.last, &[]), &drafts, margins, room))
     }
 
     /// Goes on with a block, unless it is cancelled: then it ends with the rows that are emitted.
@@ -91,10 +114,10 @@ impl Generation {
     /// Keeps the rows that were compared.
     fn end_block(&mut self, sequence: &mut Sequence<'_>, check: &BlockCheck) -> Result<(), GenerateError> {
         sequence.commit(check.row as u32)?;
-        self.speculation.count(check.taken, check.row - 1);
+        self.speculation.count(check.by, check.taken, check.row - 1);
         self.block.truncate(check.row);
         self.block.push(self.last);
-        self.speculation.rounded(check.taken, &self.block[1..], check.start.elapsed());
+        self.speculation.rounded(check.by, check.taken, &self.block[1..], check.start.elapsed());
         Ok(())
     }
 }

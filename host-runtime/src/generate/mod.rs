@@ -45,7 +45,7 @@ use std::time::Instant;
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepStats};
 use crate::model::MAX_VERIFY;
 use crate::sampler::{Constraint, Sampler, TokenLogprob};
-use crate::speculation::{Choice, Speculation};
+use crate::speculation::{Choice, DraftRoom, Speculation};
 use crate::tokenizer::Tokenizer;
 use checked::BlockCheck;
 use emit::Emitter;
@@ -417,19 +417,18 @@ impl Generation {
         if sequence.n_past() == sequence.engine().n_ctx() {
             return Ok((Phase::Next, Some(Finish::Context)));
         }
-        let on_device = self.takes_argmax() && self.speculation.is_model();
+        let on_device = self.takes_argmax() && sequence.engine().draft_device().is_none();
         self.speculation.share(1);
-        match self.speculation.choose(self.most_drafts(sequence, 0)) {
-            Choice::Plain => self.plain_step(sequence),
+        match self.speculation.choose(self.draft_room(sequence, 0)) {
             Choice::Draft(length) if on_device => self.begin_rounds(sequence, length),
-            Choice::Draft(length) => self.begin_block(sequence, length),
+            choice => self.begin_block(sequence, choice),
         }
     }
 
     /// Drafts that can be of use now, where `unseen` tokens of the context are yet to be emitted.
-    fn most_drafts(&self, sequence: &Sequence<'_>, unseen: usize) -> u32 {
+    fn draft_room(&self, sequence: &Sequence<'_>, unseen: usize) -> DraftRoom {
         if !self.speculation.is_on() {
-            return 0;
+            return DraftRoom::default();
         }
         // A budget of n tokens has no use for more than n - 1 drafts, nor has the context.
         let left = self
@@ -437,8 +436,9 @@ impl Generation {
             .left()
             .map_or(u32::MAX, |left| u32::try_from(left.saturating_sub(unseen)).unwrap_or(u32::MAX));
         let room = sequence.engine().n_ctx() - sequence.n_past();
-        let block = if self.speculation.is_model() { sequence.draft_room() } else { MAX_VERIFY - 1 };
-        left.saturating_sub(1).min(room.saturating_sub(1)).min(block)
+        let hosts = left.saturating_sub(1).min(room.saturating_sub(1)).min(MAX_VERIFY - 1);
+        let model = if self.speculation.is_model() { sequence.draft_room() } else { 0 };
+        DraftRoom { model: hosts.min(model), hosts }
     }
 
     /// The token after row `row`: the device's argmax where the sampler would choose just that, else drawn
@@ -482,6 +482,7 @@ impl Generation {
             let done = self.prompt_done(sequence);
             self.end_prompt(sequence, done);
         }
+        self.speculation.end();
         self.out.end(finish);
         let n = self.out.tokens().len();
         let engine = sequence.engine();

@@ -9,6 +9,7 @@ use hexflash_abi::registers::Halt;
 use super::{Finish, GenerateError, Generation, Outcome, Phase};
 use crate::engine::{EngineError, RoundLimits, RoundReport, Rounds, Sequence};
 use crate::model::MAX_VERIFY;
+use crate::speculation::{By, Choice};
 
 /// Rounds between two steps.
 pub(super) struct RoundState {
@@ -20,8 +21,8 @@ pub(super) struct RoundState {
     drafted: u32,
     /// Rounds to have in flight.
     depth: usize,
-    /// Whether there will be another round.
-    more: bool,
+    /// What comes after the round: another one, or what else is better.
+    then: Choice,
     /// The end was asked for, and what is in flight is still read.
     interrupted: bool,
     /// When the round that is read next was sent.
@@ -56,9 +57,12 @@ impl Generation {
         self.speculation.drafted(start.elapsed());
         let adaptive = self.speculation.is_adaptive();
         let mut drafted = length;
-        if adaptive && !self.choose_length(&mut rounds, self.last, &mut drafted, 0)? {
-            rounds.finish(0)?;
-            return self.plain_step(sequence);
+        if adaptive {
+            let choice = self.choose_length(&mut rounds, self.last, &mut drafted, &[])?;
+            if !matches!(choice, Choice::Draft(_)) {
+                rounds.finish(0)?;
+                return self.begin_block(sequence, choice);
+            }
         }
         // What only the host can see may end the text in the middle of a round: then none may be under way
         // beyond it.
@@ -68,7 +72,7 @@ impl Generation {
             given: 0,
             drafted,
             depth,
-            more: true,
+            then: Choice::Draft(length),
             interrupted: false,
             start: Instant::now(),
             loss: None,
@@ -119,7 +123,7 @@ impl Generation {
                 return self.end_rounds(sequence, outcome, &state, finish);
             }
             if !state.report.tokens.is_empty() {
-                self.speculation.count(state.report.drafted, state.report.tokens.len() - 1);
+                self.speculation.count(By::Model, state.report.drafted, state.report.tokens.len() - 1);
             }
             if let Some(loss) = state.loss {
                 return Err(loss.into());
@@ -132,12 +136,12 @@ impl Generation {
                 return Ok((Phase::Next, interrupted));
             }
             if rounds.in_flight() == 0 {
-                if interrupted.is_some() || !state.more {
+                if interrupted.is_some() || !matches!(state.then, Choice::Draft(_)) {
                     rounds.finish(u32::MAX)?;
                     return if interrupted.is_some() {
                         Ok((Phase::Next, interrupted))
                     } else {
-                        self.plain_step(sequence)
+                        self.begin_block(sequence, state.then)
                     };
                 }
                 state.start = Instant::now();
@@ -154,17 +158,21 @@ impl Generation {
         let report = rounds.next()?.unwrap_or(nothing);
         let anchor = report.tokens.last().copied().unwrap_or(self.last);
         if !report.tokens.is_empty() {
-            self.speculation.rounded(report.drafted, &report.tokens, state.start.elapsed());
+            self.speculation.rounded(By::Model, report.drafted, &report.tokens, state.start.elapsed());
         }
-        let mut more = report.halt == Halt::Running && !state.interrupted && !self.out.is_cancelled();
-        if more && self.speculation.is_adaptive() {
-            more = self.choose_length(rounds, anchor, &mut state.drafted, report.tokens.len())?;
-        }
-        if more && self.out.device_sees_all_ends() {
+        let more = report.halt == Halt::Running && !state.interrupted && !self.out.is_cancelled();
+        state.then = match more {
+            true if self.speculation.is_adaptive() => {
+                self.choose_length(rounds, anchor, &mut state.drafted, &report.tokens)?
+            }
+            true => Choice::Draft(state.drafted),
+            false => Choice::Plain,
+        };
+        if matches!(state.then, Choice::Draft(_)) && self.out.device_sees_all_ends() {
             state.start = Instant::now();
             state.loss = submit(rounds, state.depth).err();
         }
-        (state.report, state.given, state.more) = (report, 0, more);
+        (state.report, state.given) = (report, 0);
         Ok(())
     }
 
@@ -183,32 +191,33 @@ impl Generation {
             }
             other => other?,
         }
-        self.speculation.count(state.report.drafted, state.given - 1);
+        self.speculation.count(By::Model, state.report.drafted, state.given - 1);
         Ok((Phase::Next, Some(finish)))
     }
 
     /// Chooses the length of the next round, of whose block after `anchor` `drafted` tokens are drafted, and
-    /// of the block after it, which `drafted` is then; `unseen` tokens are yet to be emitted. `false` if a
-    /// plain step is better.
+    /// of the block after it, which `drafted` is then; the tokens `unseen` are yet to be emitted. Or says that
+    /// something else than a round is better.
     fn choose_length(
         &mut self,
         rounds: &mut Rounds<'_>,
         anchor: u32,
         drafted: &mut u32,
-        unseen: usize,
-    ) -> Result<bool, GenerateError> {
-        let most = self.most_drafts(rounds.sequence(), unseen).min(*drafted);
+        unseen: &[u32],
+    ) -> Result<Choice, GenerateError> {
+        let room = self.draft_room(rounds.sequence(), unseen.len());
+        let most = room.model.min(*drafted);
         // Where lengths change, none is in flight now.
-        let Some(mut idle) = rounds.idle() else { return Ok(true) };
+        let Some(mut idle) = rounds.idle() else { return Ok(Choice::Draft(*drafted)) };
         let drafts = idle.drafts(most)?;
         let mut margins = [0.0; MAX_VERIFY as usize];
         idle.margins(&mut margins[..drafts.len()]);
-        let now = self.speculation.take(anchor, &drafts, Some(&margins));
-        if now > 0 {
+        let choice = self.speculation.take((anchor, unseen), &drafts, Some(&margins), room);
+        if let Choice::Draft(now) = choice {
             *drafted = self.speculation.next_block().max(now);
             idle.set_drafts(now, *drafted)?;
         }
-        Ok(now > 0)
+        Ok(choice)
     }
 }
 

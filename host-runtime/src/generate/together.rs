@@ -9,7 +9,7 @@ use super::checked::BlockCheck;
 use super::retries::Recovery;
 use super::{Event, Finish, GenerateError, Generation, Phase, Progress};
 use crate::engine::{Engine, EngineError, Sequence, SequenceId, StepRows};
-use crate::speculation::Choice;
+use crate::speculation::{By, DraftRoom};
 
 /// Most sequences of an engine, and so of a step.
 const MAX_SEQUENCES: usize = MAX_SLOTS as usize;
@@ -23,8 +23,8 @@ enum Share {
     Prompt { done: usize, n: usize },
     /// The last token of its text.
     Token,
-    /// The last token of its text and drafts, the making of which took this long.
-    Block { drafting: Duration },
+    /// The last token of its text and drafts, who made them, and how long that took.
+    Block { by: By, drafting: Duration },
 }
 
 /// What a generation is ready for.
@@ -227,14 +227,14 @@ impl Generation {
 
     /// Drafts, where that is worth it.
     fn prepare_token(&mut self, sequence: &mut Sequence<'_>, room: usize) -> Result<Share, GenerateError> {
-        let most = self.most_drafts(sequence, 0).min(u32::try_from(room - 1).unwrap_or(u32::MAX));
+        let rows = u32::try_from(room - 1).unwrap_or(u32::MAX);
+        let DraftRoom { model, hosts } = self.draft_room(sequence, 0);
         let start = Instant::now();
-        Ok(match self.speculation.choose(most) {
-            Choice::Draft(length) if self.draft_block(sequence, length)? > 0 => {
-                Share::Block { drafting: start.elapsed() }
-            }
-            Choice::Plain | Choice::Draft(_) => Share::Token,
-        })
+        let choice = self.speculation.choose(DraftRoom { model: model.min(rows), hosts: hosts.min(rows) });
+        let by = self.draft_block(sequence, choice)?;
+        // A guess that took the place of drafts may be longer than they would have been.
+        self.block.truncate(room);
+        Ok(by.map_or(Share::Token, |by| Share::Block { by, drafting: start.elapsed() }))
     }
 
     /// Takes up what a step, begun at `start`, has given.
@@ -253,11 +253,10 @@ impl Generation {
                 return Ok(Progress::Prompt(done + n));
             }
             Share::Token => self.plain_token(sequence, start)?,
-            Share::Block { drafting } => {
-                let taken = self.block.len() as u32 - 1;
+            Share::Block { by, drafting } => {
                 // The time of its own drafts counts, and not that of others that came between.
                 let start = start.checked_sub(drafting).unwrap_or(start);
-                self.compare_row(sequence, BlockCheck { row: 0, taken, start })?
+                self.compare_row(sequence, BlockCheck::new(by, &self.block, start))?
             }
         };
         while let Phase::Checking(check) = phase {

@@ -240,6 +240,21 @@ impl Decoder {
         Ok(plan.finish())
     }
 
+    /// What of these a draft model may read on a device that has no target: the embedding, the LM head and the
+    /// norm before it.
+    ///
+    /// # Errors
+    /// As [`weights`](Self::weights), for these.
+    pub fn shared_weights(&self, gguf: &Gguf) -> Result<WeightPlan, ModelError> {
+        let mut plan = WeightPlanner::new(gguf);
+        plan.add(Scope::TARGET, EMBEDDING, &[self.n_embd, self.n_vocab], Form::Tiled)?;
+        if !self.tied {
+            plan.add(Scope::TARGET, HEAD, &[self.n_embd, self.n_vocab], Form::Tiled)?;
+        }
+        plan.add(Scope::TARGET, self.output_norm, &[self.n_embd], Form::Plain)?;
+        Ok(plan.finish())
+    }
+
     /// Refuses tensors that llama.cpp would have no use for, either: something is wrong with the file.
     fn check_all_used(&self, gguf: &Gguf, plan: &WeightPlanner<'_>) -> Result<(), ModelError> {
         let trunk = self.layers.len();

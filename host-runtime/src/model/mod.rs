@@ -36,6 +36,7 @@ pub use cache_types::{CacheType, CacheTypes, UnknownCacheType};
 pub use decoder::Decoder;
 pub use draft::{
     BLOCK as DRAFT_BLOCK, DraftModel, has_head as has_mtp_head, keep as keep_draft, read as read_draft,
+    tap_width as draft_tap_width,
 };
 pub use error::{DraftError, ModelError};
 pub use graph::{Buffers, Context, Part, Tapes};

@@ -174,21 +174,68 @@ impl<'a> Recipes<'a> {
         target.logits(&mut g, x, logits, best);
         g.part(Part::Inject);
         draft.observe(&mut g, tokens, features);
+        self.accept(&mut g, draft, best, tokens);
+        draft.propose(&mut g);
+        g.finish()
+    }
 
+    /// What is left of a round for a draft model on another device than its target's: takes up features and
+    /// tokens that the host hands over, of which all count as accepted, and drafts the next block.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn placed_round(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
+        let t = self.verify_tokens();
+        let mut g = Graph::new(self.cx, t, Tapes::Defer);
+        let [tokens, features] = self.handed_features(&mut g, draft);
+        let best = g.io("argmax", self.cx.io.argmax, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(best, 0);
+        g.part(Part::Inject);
+        draft.observe(&mut g, tokens, features);
+        self.accept(&mut g, draft, best, tokens);
+        draft.propose(&mut g);
+        g.finish()
+    }
+
+    /// Up to `t` tokens and their features, from the host, for a draft model on another device than its
+    /// target's.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn placed_inject(&self, draft: &dyn DraftModel, t: u32) -> Result<Recorded, RecordError> {
+        let mut g = Graph::new(self.cx, t, Tapes::Fold);
+        let [tokens, features] = self.handed_features(&mut g, draft);
+        g.part(Part::Inject);
+        draft.observe(&mut g, tokens, features);
+        g.finish()
+    }
+
+    /// Tokens{t} and their features {tap width, t}, from the host.
+    fn handed_features(&self, g: &mut Graph<'_>, draft: &dyn DraftModel) -> [Tensor; 2] {
+        let (t, io) = (g.t(), self.cx.io);
+        let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(tokens, 0);
+        let width = tap_width(draft, self.target);
+        let features = g.io("features", io.probes, DType::F32, [width, t, 1, 1], TensorFlags::HOST_WRITES);
+        g.rec.tokens_on(features, 1);
+        [tokens, features]
+    }
+
+    /// Keeps tokens as long as each is what `best` says after the one before it, and makes the last of `best`
+    /// the anchor of the next block.
+    fn accept(&self, g: &mut Graph<'_>, draft: &dyn DraftModel, best: Tensor, tokens: Tensor) {
+        let (t, io) = (g.t(), self.cx.io);
         g.part(Part::Accept);
         let stops = g.io("stops", io.stops, DType::I32, [MAX_STOPS, 1, 1, 1], TensorFlags::HOST_WRITES);
         let words = ROUND_WORDS - MAX_VERIFY + t;
         let out =
             g.io("rounds", io.rounds, DType::I32, [words, REPORTS as u32, 1, 1], TensorFlags::HOST_READS);
         let out = g.rec.view(out, 0, g.rec.ne(out), [4, 4 * ROUND_WORDS, 0, 0], None);
-        let anchor = draft.anchor(&mut g);
+        let anchor = draft.anchor(g);
         let params = Accept { block: draft.block(), n_ctx: self.cx.kept.n_ctx };
         g.rec.op_with(Op::Accept, &[best, tokens, stops].map(Some), &[out, anchor], &params);
-        let first = self.block(&mut g, 1);
+        let first = self.block(g, 1);
         g.rec.op(Op::Cpy, &[anchor], first);
-
-        draft.propose(&mut g);
-        g.finish()
     }
 
     /// A block drafted from an anchor that the host gives: the start of rounds, or rounds that the host

@@ -12,6 +12,11 @@
 //! after a pause, which grows with every look that gained nothing. Where drafts paid the last time after the
 //! same two tokens, a look comes at once.
 //!
+//! Drafters on the host guess for nothing, and as often as they are asked. Their best block stands among the
+//! others with its own value: against what blocks of the draft model have been worth lately, or, where the
+//! draft model's drafts are at hand, against these. Verified on its own it costs less than a round, but the
+//! draft model must draft anew after it, as after a plain step.
+//!
 //! In a step that several texts share, all of them wait for the drafts of one, and for the rows that verify
 //! them. With k texts, time is worth at least k tokens a step: a block pays if the tokens that it adds are
 //! more than k times the time that it adds. So speculation yields to throughput as texts become more, sooner
@@ -19,8 +24,10 @@
 
 use std::time::Duration;
 
+use super::By;
 use super::cost::Costs;
 use super::hashed_history::HashedHistory;
+use super::hosts::Offer;
 use super::length::Choice;
 use super::odds::Odds;
 use super::shared::SharedCosts;
@@ -31,18 +38,51 @@ use crate::model::MAX_VERIFY;
 /// text is seen soon.
 const MEMORY: f64 = 8.0;
 
+/// What blocks of the draft model gave lately: sums over blocks, with fading weights.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    weight: f64,
+    /// Tokens of a block.
+    tokens: f64,
+    /// Time that it took beyond that of a plain step, in plain steps.
+    added: f64,
+}
+
+impl Recent {
+    /// What is left of the weight of a block after the next one: about ten blocks count.
+    const FADE: f64 = 0.9;
+
+    /// What is expected of a text, which counts for little.
+    fn expected() -> Self {
+        let (weight, added) = (TUNING.first_rate_weight, TUNING.usual_draft);
+        Self { weight, tokens: weight * TUNING.first_rate * (1.0 + added), added: weight * added }
+    }
+
+    fn add(&mut self, tokens: f64, added: f64) {
+        let fade = |sum: &mut f64, value: f64| *sum = *sum * Self::FADE + value;
+        fade(&mut self.weight, 1.0);
+        fade(&mut self.tokens, tokens);
+        fade(&mut self.added, added);
+    }
+}
+
 /// What is known of a session's costs, and of its present text.
 #[derive(Clone, Debug)]
 pub(super) struct Auto {
     costs: Costs,
+    /// Of blocks that drafters on the host have guessed: only their steps and rounds are used.
+    blocks: Costs,
     shared: SharedCosts,
+    /// What blocks of the draft model gave lately.
+    recent: Recent,
     /// Texts in the present step.
     texts: usize,
     odds: Odds,
     /// Tokens of the text, and the time that they took, in plain steps.
     tokens: f64,
     time: f64,
-    /// Whether the last action was a round, which leaves drafts for the next one.
+    /// Whether the draft model's last drafts were verified, so that it goes on. Blocks of drafters on the host
+    /// that came since leave that as it was.
     at_hand: bool,
     /// What drafts have gained since the last look, in plain steps.
     gain: f64,
@@ -64,10 +104,12 @@ pub(super) struct Auto {
 impl Auto {
     /// The state at the beginning of a text, in a session with these costs. Nothing else is kept from earlier
     /// texts: what drafts were worth there says little.
-    fn with(costs: Costs, shared: SharedCosts, chain: bool) -> Self {
+    fn with([costs, blocks]: [Costs; 2], shared: SharedCosts, chain: bool) -> Self {
         Self {
             costs,
+            blocks,
             shared,
+            recent: Recent::expected(),
             texts: 1,
             odds: Odds::default(),
             tokens: TUNING.first_rate * TUNING.first_rate_weight,
@@ -85,11 +127,11 @@ impl Auto {
 
     /// A session in which nothing is known yet.
     pub(super) fn new() -> Self {
-        Self::with(Costs::default(), SharedCosts::default(), false)
+        Self::with(Default::default(), SharedCosts::default(), false)
     }
 
     pub(super) fn begin(&mut self, chain: bool) {
-        *self = Self::with(self.costs.clone(), self.shared.clone(), chain);
+        *self = Self::with([self.costs.clone(), self.blocks.clone()], self.shared.clone(), chain);
     }
 
     /// So many texts are in the next step.
@@ -119,16 +161,53 @@ impl Auto {
     /// What a round gains that verifies `n` drafts and gives so many tokens: those that it adds, less those
     /// that all texts would have got in the time that it adds.
     fn surplus(&self, n: usize, tokens: f64) -> f64 {
-        let added = match self.is_shared() {
-            true => self.shared.draft(self.texts) + n as f64 * self.shared.row(self.texts),
-            false => self.costs.round(n) - 1.0,
-        };
-        tokens - 1.0 - self.texts as f64 * added
+        tokens - 1.0 - self.texts as f64 * self.added(n)
     }
 
-    pub(super) fn choose(&self, most: u32) -> Choice {
-        let draft = self.know_steps() && (self.at_hand || self.is_time_to_look());
-        if draft { Choice::Draft(self.next_block().min(most)) } else { Choice::Plain }
+    /// Time that a round with `n` drafts adds to that of a plain step, in plain steps.
+    fn added(&self, n: usize) -> f64 {
+        match self.is_shared() {
+            true => self.shared.draft(self.texts) + n as f64 * self.shared.row(self.texts),
+            false => self.costs.round(n) - 1.0,
+        }
+    }
+
+    pub(super) fn choose(&self, most: u32, offer: Option<Offer>) -> Choice {
+        let draft = most > 0 && self.know_steps() && (self.at_hand || self.is_time_to_look());
+        match offer {
+            Some(offer) if !draft || offer.value > self.worth_of_model() => Choice::Guess(offer.n),
+            _ if draft => Choice::Draft(self.next_block().min(most)),
+            _ => Choice::Plain,
+        }
+    }
+
+    /// What time is worth, in tokens a step: the rate of the text, or that of plain steps, which are always
+    /// possible.
+    fn rate(&self) -> f64 {
+        (self.tokens / self.time).max(1.0)
+    }
+
+    /// What a block of the draft model is worth by those that came before it.
+    fn worth_of_model(&self) -> f64 {
+        let Recent { weight, tokens, added } = self.recent;
+        let (tokens, added) = (tokens / weight, added / weight);
+        match self.is_shared() {
+            true => tokens - 1.0 - self.texts as f64 * added,
+            false => tokens - self.rate() * (1.0 + added),
+        }
+    }
+
+    /// How many tokens that were guessed on the host to verify, and their worth in the same unit. `None` if a
+    /// plain step is worth more.
+    pub(super) fn worth_of_host(&self, chances: &[f64]) -> Option<(u32, f64)> {
+        if !self.know_steps() {
+            return None;
+        }
+        let (n, value) = match self.is_shared() {
+            true => worth_sharing(chances, self.texts as f64 * self.shared.row(self.texts)),
+            false => worthwhile(&self.blocks, chances, self.rate(), 1.0 - self.rate()),
+        };
+        (n > 0).then_some((n, value))
     }
 
     fn is_time_to_look(&self) -> bool {
@@ -147,31 +226,43 @@ impl Auto {
         ((self.longest + TUNING.block_spare) as u32).clamp(1, MAX_VERIFY - 1)
     }
 
-    pub(super) fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
+    pub(super) fn take(
+        &mut self,
+        anchor: u32,
+        drafts: &[u32],
+        margins: Option<&[f32]>,
+        offer: Option<Offer>,
+    ) -> Choice {
+        let guess = |offer: Option<Offer>| offer.map_or(Choice::Plain, |offer| Choice::Guess(offer.n));
         if drafts.is_empty() {
-            return 0;
+            return guess(offer);
         }
         let chances = self.odds.of(anchor, drafts, margins);
         let chances = &chances[..drafts.len()];
         if self.is_shared() {
             let row = self.texts as f64 * self.shared.row(self.texts);
-            let best = worth_sharing(chances, row);
-            self.taken(best, drafts.len());
-            return best;
+            // That the drafts were made cannot be changed.
+            let (best, value) = worth_sharing(chances, row);
+            if let Some(offer) = offer.filter(|offer| offer.value > value) {
+                return Choice::Guess(offer.n);
+            }
+            return self.taken(best, drafts.len());
         }
-        let rate = self.tokens / self.time;
         let [stops, goes_on] = TUNING.going;
-        let going = ((rate - stops) / (goes_on - stops)).clamp(0.0, 1.0);
-        // A plain step is always possible.
-        let rate = rate.max(1.0);
-        let step_value = 1.0 - rate * (1.0 + going * TUNING.loss * self.costs.draft());
-        let best = worthwhile(&self.costs, chances, rate, step_value);
-        self.taken(best, drafts.len());
-        best
+        let going = ((self.tokens / self.time - stops) / (goes_on - stops)).clamp(0.0, 1.0);
+        let rate = self.rate();
+        // Of everything after which the draft model must draft anew.
+        let loss = rate * going * TUNING.loss * self.costs.draft();
+        let step_value = 1.0 - rate - loss;
+        let (best, value) = worthwhile(&self.costs, chances, rate, step_value);
+        if let Some(offer) = offer.filter(|offer| offer.value - loss > value) {
+            return Choice::Guess(offer.n);
+        }
+        self.taken(best, drafts.len())
     }
 
-    /// So many of the drafts are verified.
-    fn taken(&mut self, best: u32, drafts: usize) {
+    /// So many of the drafts are verified, or none and a plain step comes.
+    fn taken(&mut self, best: u32, drafts: usize) -> Choice {
         self.before = self.odds.last_two();
         self.longest = match self.chain {
             // It grows if all drafts that there were are worth it.
@@ -183,7 +274,9 @@ impl Auto {
         };
         if best == 0 {
             self.rest();
+            return Choice::Plain;
         }
+        Choice::Draft(best)
     }
 
     /// Plain steps come next. The pause is the longer the less the drafts before have gained.
@@ -197,6 +290,7 @@ impl Auto {
         // The first one after a round or a look finds the caches full of other things.
         if self.steps > 0 && !self.is_shared() {
             self.costs.stepped(time);
+            self.blocks.stepped(time);
         }
         (self.tokens, self.time) = (self.tokens + 1.0, self.time + 1.0);
         (self.steps, self.at_hand) = (self.steps.saturating_add(1), false);
@@ -218,20 +312,38 @@ impl Auto {
         }
     }
 
-    pub(super) fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
+    pub(super) fn rounded(&mut self, by: By, n: u32, tokens: &[u32], time: Duration) {
+        match by {
+            By::Model => self.rounded_by_model(n, tokens, time),
+            By::Host => self.rounded_by_host(n, tokens, time),
+        }
+    }
+
+    fn rounded_by_host(&mut self, n: u32, tokens: &[u32], time: Duration) {
+        let us = time.as_micros() as u64;
+        tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.tokens / self.time, "guesses");
+        let cost = match self.is_shared() {
+            true => 1.0 + f64::from(n) * self.shared.row(self.texts),
+            false => {
+                self.blocks.rounded(n as usize, time);
+                self.blocks.round(n as usize)
+            }
+        };
+        (self.tokens, self.time) = (self.tokens + tokens.len() as f64, self.time + cost);
+        tokens.iter().for_each(|&token| self.push(token));
+    }
+
+    fn rounded_by_model(&mut self, n: u32, tokens: &[u32], time: Duration) {
         let us = time.as_micros() as u64;
         tracing::debug!(drafts = n, tokens = tokens.len(), us, rate = self.tokens / self.time, "round");
         let gained = tokens.len() as f64;
-        self.gain += if self.is_shared() {
-            self.tokens += gained;
-            self.time += 1.0 + self.shared.draft(self.texts) + f64::from(n) * self.shared.row(self.texts);
-            self.surplus(n as usize, gained)
-        } else {
+        if !self.is_shared() {
             self.costs.rounded(n as usize, time);
-            let cost = self.costs.round(n as usize);
-            (self.tokens, self.time) = (self.tokens + gained, self.time + cost);
-            self.surplus(n as usize, gained)
-        };
+        }
+        let added = self.added(n as usize);
+        (self.tokens, self.time) = (self.tokens + gained, self.time + 1.0 + added);
+        self.gain += self.surplus(n as usize, gained);
+        self.recent.add(gained, added);
         tokens.iter().for_each(|&token| self.push(token));
         self.at_hand = true;
         if self.is_shared() {
@@ -250,8 +362,8 @@ impl Auto {
 }
 
 /// How many drafts to verify, of which the first 1, 2, .. are all right by these `chances`, where time is
-/// worth `rate` tokens a step; none if that is worth no more than a plain step.
-fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> u32 {
+/// worth `rate` tokens a step, and what that is worth; none if that is worth no more than a plain step.
+fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> (u32, f64) {
     let (mut best, mut value, mut tokens) = (0, step_value, 1.0);
     for (i, chance) in chances.iter().enumerate() {
         tokens += chance;
@@ -260,12 +372,12 @@ fn worthwhile(costs: &Costs, chances: &[f64], rate: f64, step_value: f64) -> u32
             (best, value) = (i as u32 + 1, worth);
         }
     }
-    best
+    (best, value)
 }
 
-/// How many drafts of a shared step to verify: as many as add more tokens than the time of their rows is
-/// worth, which is `row` for each. That the drafts were made cannot be changed.
-fn worth_sharing(chances: &[f64], row: f64) -> u32 {
+/// How many drafts of a shared step to verify, and what that is worth: as many as add more tokens than the
+/// time of their rows is worth, which is `row` for each.
+fn worth_sharing(chances: &[f64], row: f64) -> (u32, f64) {
     let (mut best, mut value, mut worth) = (0, 0.0, 0.0);
     for (i, chance) in chances.iter().enumerate() {
         worth += chance - row;
@@ -273,7 +385,7 @@ fn worth_sharing(chances: &[f64], row: f64) -> u32 {
             (best, value) = (i as u32 + 1, worth);
         }
     }
-    best
+    (best, value)
 }
 
 #[cfg(test)]

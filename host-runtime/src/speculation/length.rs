@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::By;
 use super::auto::Auto;
+use super::hosts::Offer;
 
 /// The number of tokens to draft per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +20,11 @@ pub enum DraftLength {
 pub enum Choice {
     /// A plain step.
     Plain,
-    /// Draft this many tokens. [`Lengths::take`] then says how many of them to verify.
+    /// Draft this many tokens with the draft model. [`Lengths::take`] then says how many of them to verify;
+    /// where that was asked, it is this number.
     Draft(u32),
+    /// Verify so many tokens that a drafter on the host has guessed.
+    Guess(u32),
 }
 
 /// Chooses lengths over a session.
@@ -73,13 +78,35 @@ impl Lengths {
         }
     }
 
-    /// Says what to do next, with `most` drafts at most.
+    /// Says what to do next, with `most` drafts of a draft model at most.
     pub fn choose(&self, most: u32) -> Choice {
+        self.choose_among(most, None)
+    }
+
+    /// As [`choose`](Self::choose), where drafters on the host have this to offer.
+    pub(super) fn choose_among(&self, most: u32, offer: Option<Offer>) -> Choice {
+        match (&self.0, offer) {
+            (Kind::Auto(auto), offer) => auto.choose(most, offer),
+            (Kind::Fixed(_), Some(offer)) => Choice::Guess(offer.n),
+            (Kind::Fixed(n), None) if most.min(*n) > 0 => Choice::Draft(most.min(*n)),
+            (Kind::Fixed(_), None) => Choice::Plain,
+        }
+    }
+
+    /// Tokens that drafters on the host should guess, where there is room for `most`.
+    pub(super) fn most_of_hosts(&self, most: u32) -> u32 {
         match &self.0 {
-            _ if most == 0 => Choice::Plain,
-            Kind::Fixed(0) => Choice::Plain,
-            Kind::Fixed(n) => Choice::Draft(most.min(*n)),
-            Kind::Auto(auto) => auto.choose(most),
+            Kind::Fixed(n) => most.min(*n),
+            Kind::Auto(_) => most,
+        }
+    }
+
+    /// How many tokens of a guess to verify, and what that is worth, by the chances that the first 1, 2, ..
+    /// of them are all right. `None` if other things are worth more.
+    pub(super) fn worth_of_host(&self, chances: &[f64]) -> Option<(u32, f64)> {
+        match &self.0 {
+            Kind::Fixed(_) => chances.last().map(|_| (chances.len() as u32, chances.iter().sum())),
+            Kind::Auto(auto) => auto.worth_of_host(chances),
         }
     }
 
@@ -94,9 +121,24 @@ impl Lengths {
     /// Says how many of `drafts`, which follow the token `anchor`, to verify; 0 means a plain step instead.
     /// `margins` are the distances of each draft's logit from the second-best one, where they are known.
     pub fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
+        match self.take_or(anchor, drafts, margins, None) {
+            Choice::Draft(n) => n,
+            Choice::Plain | Choice::Guess(_) => 0,
+        }
+    }
+
+    /// As [`take`](Self::take), where drafters on the host have this to offer instead.
+    pub(super) fn take_or(
+        &mut self,
+        anchor: u32,
+        drafts: &[u32],
+        margins: Option<&[f32]>,
+        offer: Option<Offer>,
+    ) -> Choice {
         match &mut self.0 {
-            Kind::Fixed(_) => drafts.len() as u32,
-            Kind::Auto(auto) => auto.take(anchor, drafts, margins),
+            Kind::Fixed(_) if drafts.is_empty() => Choice::Plain,
+            Kind::Fixed(_) => Choice::Draft(drafts.len() as u32),
+            Kind::Auto(auto) => auto.take(anchor, drafts, margins, offer),
         }
     }
 
@@ -117,8 +159,13 @@ impl Lengths {
     /// Takes note of a round of `n` drafts, which took `time`, the next drafts included. It gave `tokens`:
     /// the drafts that were right, and one more. `n` is what [`take`](Self::take) had said.
     pub fn rounded(&mut self, n: u32, tokens: &[u32], time: Duration) {
+        self.rounded_by(By::Model, n, tokens, time);
+    }
+
+    /// As [`rounded`](Self::rounded), of drafts that a drafter on the host may have made.
+    pub(super) fn rounded_by(&mut self, by: By, n: u32, tokens: &[u32], time: Duration) {
         if let Kind::Auto(auto) = &mut self.0 {
-            auto.rounded(n, tokens, time);
+            auto.rounded(by, n, tokens, time);
         }
     }
 }

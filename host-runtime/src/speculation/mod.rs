@@ -2,9 +2,12 @@
 
 mod auto;
 mod cost;
+mod guess;
 mod hashed_history;
+mod hosts;
 mod length;
 mod ngram;
+mod ngram_mod;
 mod odds;
 mod shared;
 mod stats;
@@ -12,15 +15,25 @@ mod tuning;
 
 use std::time::Duration;
 
+pub use guess::Guess;
+use hosts::{HostDrafters, Offer};
 pub use length::{Choice, DraftLength, Lengths};
 pub use ngram::NGram;
+pub use ngram_mod::{NGramMod, NGramPool};
 pub use stats::SpecStats;
 
 /// Guesses tokens without a model. It is `Send`, because its generation may be stepped on any thread.
 pub trait Drafter: Send {
-    /// Appends to `out` up to `most` tokens that may follow `text`, which is the prompt and all tokens
-    /// generated so far.
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>);
+    /// Another text begins.
+    fn begin(&mut self) {}
+
+    /// Reads `text`, which is the prompt and all tokens generated so far. It is called when a text ends; a
+    /// drafter that only looks at the text from which it [drafts](Self::draft) has no use for it.
+    fn learn(&mut self, _text: &[u32]) {}
+
+    /// Appends to `out` up to `most` tokens that may follow `text`, the prompt and all tokens generated so
+    /// far. Only tokens that were rejected may be missing of what it was shown before.
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Guess);
 }
 
 /// Where drafts come from.
@@ -31,14 +44,43 @@ pub enum DraftSource {
     Model,
     /// A drafter on the host.
     Host(Box<dyn Drafter>),
+    /// Several drafters. For each block the one is chosen whose drafts are worth most, by what became of
+    /// earlier ones in this text, and by what they cost.
+    Several {
+        /// Whether the engine's draft model is one of them.
+        model: bool,
+        /// Those on the host.
+        hosts: Vec<Box<dyn Drafter>>,
+    },
+}
+
+/// Who made the drafts of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The engine's draft model.
+    Model,
+    /// A drafter on the host.
+    Host,
+}
+
+/// The most drafts that can be of use now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DraftRoom {
+    /// From the engine's draft model.
+    pub model: u32,
+    /// From drafters on the host.
+    pub hosts: u32,
 }
 
 /// The state of speculation over one generation or several.
 pub struct Speculation {
-    source: DraftSource,
+    /// Whether the engine's draft model drafts.
+    model: bool,
+    hosts: HostDrafters,
     lengths: Lengths,
+    /// The most drafts of a block, where the choice is among several drafters.
+    most: u32,
     stats: SpecStats,
-    text: Vec<u32>,
 }
 
 impl Speculation {
@@ -47,14 +89,32 @@ impl Speculation {
         Self::new(DraftSource::None, DraftLength::Fixed(0))
     }
 
-    /// Drafts from `source`, `length` tokens at a time.
+    /// Drafts from `source`, `length` tokens at a time. Where there are several drafters, a fixed length is
+    /// the most that any of them drafts: how many it is depends on who it is.
     pub fn new(source: DraftSource, length: DraftLength) -> Self {
-        Self { source, lengths: Lengths::new(length), stats: SpecStats::default(), text: Vec::new() }
+        let (model, hosts) = match source {
+            DraftSource::None => (false, Vec::new()),
+            DraftSource::Model => (true, Vec::new()),
+            DraftSource::Host(drafter) => (false, vec![drafter]),
+            DraftSource::Several { model, hosts } => (model, hosts),
+        };
+        let is_choice = usize::from(model) + hosts.len() > 1;
+        let (length, most) = match length {
+            DraftLength::Fixed(most) if is_choice && most > 0 => (DraftLength::Auto, most),
+            length => (length, u32::MAX),
+        };
+        Self {
+            model,
+            hosts: HostDrafters::new(hosts),
+            lengths: Lengths::new(length),
+            most,
+            stats: SpecStats::default(),
+        }
     }
 
     /// Whether anything is drafted at all.
     pub fn is_on(&self) -> bool {
-        !matches!(self.source, DraftSource::None)
+        self.model || !self.hosts.is_empty()
     }
 
     /// What speculation did in the last generation.
@@ -63,7 +123,7 @@ impl Speculation {
     }
 
     pub(crate) fn is_model(&self) -> bool {
-        matches!(self.source, DraftSource::Model)
+        self.model
     }
 
     /// Whether the length changes from round to round.
@@ -77,33 +137,26 @@ impl Speculation {
     pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool, chain: bool) {
         self.stats = SpecStats::default();
         if fresh {
-            self.text.clear();
-            self.lengths.begin_with(chain && self.is_model());
+            self.hosts.begin();
+            self.lengths.begin_with(chain && self.model);
         }
-        if matches!(self.source, DraftSource::Host(_)) {
-            self.text.extend_from_slice(prompt);
-        }
+        self.hosts.read(prompt);
     }
 
     /// Tokens that the context has already, and that this speculation was not told of: what follows them may
     /// follow them again.
     pub fn remember(&mut self, tokens: &[u32]) {
-        if matches!(self.source, DraftSource::Host(_)) {
-            self.text.extend_from_slice(tokens);
-        }
+        self.hosts.read(tokens);
     }
 
-    /// What the drafter on the host guesses.
-    pub(crate) fn guess(&mut self, most: usize, out: &mut Vec<u32>) {
-        if let DraftSource::Host(drafter) = &mut self.source {
-            drafter.draft(&self.text, most, out);
-        }
-    }
-
+    /// The text goes on with `token`.
     pub(crate) fn push(&mut self, token: u32) {
-        if matches!(self.source, DraftSource::Host(_)) {
-            self.text.push(token);
-        }
+        self.hosts.read(&[token]);
+    }
+
+    /// The text has ended.
+    pub(crate) fn end(&mut self) {
+        self.hosts.learn();
     }
 
     /// So many texts are in the next step.
@@ -116,23 +169,48 @@ impl Speculation {
         self.lengths.shared_step(rows, time);
     }
 
-    /// What to do next, with `most` drafts at most.
-    pub(crate) fn choose(&self, most: u32) -> Choice {
-        if self.is_on() { self.lengths.choose(most) } else { Choice::Plain }
+    /// What to do next, where there is room for so many drafts.
+    pub(crate) fn choose(&mut self, room: DraftRoom) -> Choice {
+        let offer = self.offer(&[], room.hosts);
+        let model = if self.model { room.model.min(self.most) } else { 0 };
+        self.lengths.choose_among(model, offer)
     }
 
-    /// How many of the `drafts` at hand after the token `anchor` to verify.
-    pub(crate) fn take(&mut self, anchor: u32, drafts: &[u32], margins: Option<&[f32]>) -> u32 {
-        self.lengths.take(anchor, drafts, margins)
+    /// The best that drafters on the host guess after the text and `unseen` tokens that are yet to become
+    /// text.
+    fn offer(&mut self, unseen: &[u32], most: u32) -> Option<Offer> {
+        let lengths = &self.lengths;
+        let most = lengths.most_of_hosts(most.min(self.most));
+        self.hosts.guess(unseen, most as usize, |chances| lengths.worth_of_host(chances))
+    }
+
+    /// The first `n` tokens of what was chosen of the guesses.
+    pub(crate) fn guess(&self, n: u32) -> &[u32] {
+        self.hosts.best(n)
+    }
+
+    /// What to do with the `drafts` of the draft model that are at hand after the token `anchor`: how many of
+    /// them to verify, or what else. The last `unseen` tokens before them are yet to become text, and there
+    /// would be room for so many drafts of the host.
+    pub(crate) fn take(
+        &mut self,
+        (anchor, unseen): (u32, &[u32]),
+        drafts: &[u32],
+        margins: Option<&[f32]>,
+        room: DraftRoom,
+    ) -> Choice {
+        let offer = if self.is_adaptive() { self.offer(unseen, room.hosts) } else { None };
+        self.lengths.take_or(anchor, drafts, margins, offer)
     }
 
     /// Drafts that the block after the one at hand should have.
     pub(crate) fn next_block(&self) -> u32 {
-        self.lengths.next_block()
+        self.lengths.next_block().min(self.most)
     }
 
     pub(crate) fn stepped(&mut self, token: u32, time: Duration) {
         self.stats.steps += 1;
+        self.hosts.show(&[token]);
         self.lengths.stepped(token, time);
     }
 
@@ -140,12 +218,16 @@ impl Speculation {
         self.lengths.drafted(time);
     }
 
-    pub(crate) fn rounded(&mut self, drafted: u32, tokens: &[u32], time: Duration) {
-        self.lengths.rounded(drafted, tokens, time);
+    pub(crate) fn rounded(&mut self, by: By, drafted: u32, tokens: &[u32], time: Duration) {
+        self.hosts.show(tokens);
+        self.lengths.rounded_by(by, drafted, tokens, time);
     }
 
     /// Puts a round into the statistics: `accepted` of its drafts became text.
-    pub(crate) fn count(&mut self, drafted: u32, accepted: usize) {
+    pub(crate) fn count(&mut self, by: By, drafted: u32, accepted: usize) {
         self.stats.round(drafted as usize, accepted);
+        if by == By::Host && self.model {
+            self.stats.host_rounds += 1;
+        }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::Drafter;
+use super::{Drafter, Guess};
 
 /// Longest suffix that is looked for, in tokens.
 const LONGEST: usize = 8;
@@ -29,9 +29,8 @@ impl NGram {
 
     fn learn(&mut self, text: &[u32]) {
         if text.len() < self.known {
-            // Another text.
-            self.places.clear();
-            self.known = 0;
+            // It was cut.
+            self.begin();
         }
         let n = self.shortest;
         for end in self.known.max(n)..text.len() {
@@ -48,8 +47,17 @@ impl Default for NGram {
     }
 }
 
+/// How sure a token is that followed one token, and what each token more adds to that.
+const MARGIN: f32 = 0.1;
+const PER_TOKEN: f32 = 0.3;
+
 impl Drafter for NGram {
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>) {
+    fn begin(&mut self) {
+        self.places.clear();
+        self.known = 0;
+    }
+
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Guess) {
         self.learn(text);
         let Some(suffix) = text.len().checked_sub(self.shortest) else { return };
         let Some(places) = self.places.get(&text[suffix..]) else { return };
@@ -60,8 +68,9 @@ impl Drafter for NGram {
         // Latest first: of equally long ones the latest stays.
         let longest = places.iter().rev().map(|&place| (same(place as usize), place as usize));
         let best = longest.reduce(|best, other| if other.0 > best.0 { other } else { best });
-        if let Some((_, place)) = best {
-            out.extend(text[place..].iter().take(most));
+        if let Some((same, place)) = best {
+            let margin = MARGIN + PER_TOKEN * same as f32;
+            text[place..].iter().take(most).for_each(|&token| out.push(token, margin));
         }
     }
 }
@@ -71,9 +80,9 @@ mod tests {
     use super::*;
 
     fn drafts(text: &[u32], most: usize) -> Vec<u32> {
-        let mut out = Vec::new();
+        let mut out = Guess::default();
         NGram::new(2).draft(text, most, &mut out);
-        out
+        out.tokens().to_vec()
     }
 
     #[test]
@@ -98,12 +107,12 @@ mod tests {
         let text: Vec<u32> = (0..200u32).map(|i| i * i % 7).collect();
         let mut ngram = NGram::new(2);
         for n in 0..text.len() {
-            let mut out = Vec::new();
+            let mut out = Guess::default();
             ngram.draft(&text[..n], 4, &mut out);
-            assert_eq!(out, drafts(&text[..n], 4), "{n}");
+            assert_eq!(out.tokens(), drafts(&text[..n], 4), "{n}");
         }
-        let mut out = Vec::new();
+        let mut out = Guess::default();
         ngram.draft(&[5, 5, 6, 5, 5], 1, &mut out);
-        assert_eq!(out, [6]);
+        assert_eq!(out.tokens(), [6]);
     }
 }

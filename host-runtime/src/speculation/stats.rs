@@ -9,6 +9,8 @@ pub struct SpecStats {
     pub rounds: usize,
     /// Plain steps between verified blocks.
     pub steps: usize,
+    /// Rounds whose drafts came from a drafter on the host, where there is a draft model as well.
+    pub host_rounds: usize,
     /// Drafted tokens that were verified.
     pub drafted: usize,
     /// Verified drafts that the target chose, too.
@@ -54,9 +56,10 @@ impl SpecStats {
 
 impl Serialize for SpecStats {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("SpecStats", 10)?;
+        let mut out = serializer.serialize_struct("SpecStats", 11)?;
         out.serialize_field("rounds", &self.rounds)?;
         out.serialize_field("steps", &self.steps)?;
+        out.serialize_field("host_rounds", &self.host_rounds)?;
         out.serialize_field("drafted", &self.drafted)?;
         out.serialize_field("accepted", &self.accepted)?;
         out.serialize_field("acceptance", &self.acceptance())?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use hexflash::model::MAX_VERIFY;
-use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, Guess, NGram};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_e2e::{Draft, Model};
 use rand::rngs::StdRng;
@@ -235,12 +235,13 @@ impl Turn {
 struct Liar(StdRng);
 
 impl Drafter for Liar {
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>) {
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Guess) {
         for _ in 0..self.0.random_range(0..=most) {
-            out.push(match self.0.random_range(0..40) {
+            let token = match self.0.random_range(0..40) {
                 0 => u32::MAX,
                 _ => text.choose(&mut self.0).copied().unwrap_or(1),
-            });
+            };
+            out.push(token, 1.0);
         }
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::interrupt::{self, cancel_on_signals};
-use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs};
+use super::options::{DeviceArgs, DrafterArgs, EngineArgs, ModelArgs, PlacementArgs};
 use super::{CliError, print_json};
 use hexflash::cancel::Cancel;
 use hexflash::device::CostUnit;
@@ -56,6 +56,8 @@ pub(super) struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    placement: PlacementArgs,
 }
 
 impl Args {
@@ -108,7 +110,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     if args.draft {
         return sweep::run(args);
     }
-    if args.drafter.is_given() {
+    if args.drafter.is_given() || args.placement.device_draft.is_some() {
         return Err(CliError::BenchWithoutDraft);
     }
     if !args.parallel.parallel.is_empty() {

@@ -53,7 +53,7 @@ pub(super) fn sweep(report: &Report) -> String {
     let legend_at = LEFT + 2.0 * STEP - 40.0;
     let rows = rounds.len() as f64 + 1.0;
     let (w, h) = (legend_at + LEGEND, (TOP + HEIGHT + 60.0).max(TOP + 20.0 * rows));
-    let drafter = report.draft.as_deref().unwrap_or(report.drafter);
+    let drafter = report.draft.as_deref().unwrap_or(&report.drafter);
     let title = format!(
         "{} with {drafter}, {} with {} threads",
         report.model, report.device.name, report.device.threads
@@ -80,7 +80,7 @@ fn panel(out: &mut String, left: f64, title: &str, modes: &[Mode], lines: &[Line
     // Plain decoding drafts nothing; auto has a place of its own, to the right.
     let place = |mode: &Mode| match mode {
         Mode::Plain => 0.0,
-        Mode::Fixed(n) => f64::from(*n),
+        Mode::Fixed(n) | Mode::Of(_, n) => f64::from(*n),
         Mode::Auto => longest + (0.15 * longest).max(0.6),
     };
     let end = place(&Mode::Auto) + 0.05 * longest;

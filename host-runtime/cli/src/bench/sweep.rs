@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use hexflash_abi::program::PARTS;
 use serde::{Serialize, Serializer};
@@ -14,9 +15,10 @@ use serde::{Serialize, Serializer};
 use super::prompts::Prompt;
 use super::{Args, plot, table};
 use crate::interrupt::{self, cancel_on_signals};
-use crate::options::Drafter;
+use crate::options::{Drafter, PlacementArgs, SpecType};
 use crate::progress::Progress;
 use crate::{CliError, print_json};
+use hexflash::cancel::Cancel;
 use hexflash::device::{CostUnit, DeviceInfo};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Finish, Generated, Generation, Limits, Request};
@@ -36,9 +38,54 @@ pub(super) struct SweepArgs {
     /// models]
     #[arg(long, value_name = "FILE", requires = "draft")]
     prompts: Option<PathBuf>,
-    /// Draw tokens per round and speed-up against draft length into FILE
-    #[arg(long, value_name = "FILE.svg", requires = "draft")]
+    /// Draw tokens per round and speed-up against draft length into FILE; of one drafter, in one placement
+    #[arg(long, value_name = "FILE.svg", requires = "draft", conflicts_with = "placements")]
     plot: Option<PathBuf>,
+    /// Where target and draft model run, such as inproc+inproc,inproc+qemu: measures each, and prints the
+    /// matrix of speeds for every prompt. DEVICE alone is one device for both
+    #[arg(
+        long,
+        value_name = "DEVICE[+DEVICE],...",
+        value_delimiter = ',',
+        requires = "draft",
+        conflicts_with = "device_draft"
+    )]
+    placements: Vec<Placement>,
+}
+
+/// Where target and draft model run.
+#[derive(Clone, Debug)]
+pub(super) struct Placement {
+    target: String,
+    draft: Option<String>,
+}
+
+impl FromStr for Placement {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (target, draft) =
+            text.split_once('+').map_or((text, None), |(target, draft)| (target, Some(draft)));
+        if target.is_empty() || draft.is_some_and(|draft| draft.is_empty() || draft.contains('+')) {
+            return Err("give the target's device, + and the draft model's device".to_owned());
+        }
+        Ok(Self { target: target.to_owned(), draft: draft.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.draft {
+            None => f.pad(&self.target),
+            Some(draft) => f.pad(&format!("{}+{draft}", self.target)),
+        }
+    }
+}
+
+impl Serialize for Placement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Tokens per prompt, if nobody says how many: `auto` learns a text as it goes, and most replies are no
@@ -52,7 +99,11 @@ const NGRAM_LENGTHS: [u32; 7] = [1, 2, 3, 5, 7, 11, 15];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Plain,
+    /// Drafts of the one drafter that there is.
     Fixed(u32),
+    /// Drafts of one of several drafters.
+    Of(SpecType, u32),
+    /// As many drafts as pay, of whoever they pay.
     Auto,
 }
 
@@ -61,6 +112,7 @@ impl fmt::Display for Mode {
         match self {
             Self::Plain => f.pad("plain"),
             Self::Fixed(n) => fmt::Display::fmt(n, f),
+            Self::Of(kind, n) => f.pad(&format!("{} {n}", kind.name())),
             Self::Auto => f.pad("auto"),
         }
     }
@@ -70,7 +122,7 @@ impl Serialize for Mode {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Fixed(n) => serializer.serialize_u32(*n),
-            other => serializer.collect_str(other),
+            Self::Plain | Self::Of(..) | Self::Auto => serializer.collect_str(self),
         }
     }
 }
@@ -165,8 +217,11 @@ pub(super) struct Report {
     pub version: &'static str,
     pub model: String,
     pub draft: Option<String>,
-    pub drafter: &'static str,
+    pub drafter: String,
     pub device: DeviceInfo,
+    /// Where target and draft model ran, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
     pub n_ctx: u32,
     pub n_gen: usize,
     pub repetitions: u32,
@@ -230,11 +285,57 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let (allowed, found) = ("at least 2 with --draft".to_owned(), found as u64);
         return Err(CliError::Option { what: "the number of tokens (-n)", allowed, found });
     }
-    let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
     // Nobody should wait for a sweep to learn of a typo.
+    Prompt::read(args.sweep.prompts.as_deref())?;
+    if args.sweep.plot.is_some() && args.drafter.spec_type.len() > 1 {
+        return Err(CliError::PlotOfSeveral);
+    }
     let plot = args.sweep.plot.as_deref().map(PlotFile::open).transpose()?;
     let cancel = cancel_on_signals();
-    let gguf = args.model.open(&cancel)?;
+    let (mut reports, mut interrupted) = (Vec::new(), false);
+    let placements = args.sweep.placements.iter().map(Some);
+    let alone = args.sweep.placements.is_empty().then_some(None);
+    for placement in placements.chain(alone) {
+        let report = measure(args, placement, &cancel)?;
+        interrupted |= report.interrupted;
+        reports.push(report);
+        if interrupted {
+            break;
+        }
+    }
+    if let (Some(plot), [report]) = (plot, &reports[..]) {
+        plot.write(&plot::sweep(report))?;
+    }
+    let mut out = std::io::stdout().lock();
+    match (args.json, args.sweep.placements.is_empty(), &reports[..]) {
+        (true, true, [report]) => print_json(report)?,
+        (true, ..) => print_json(&Placements { placements: &reports })?,
+        (false, matrix, _) => {
+            reports.iter().try_for_each(|report| table::print(&mut out, report))?;
+            if !matrix {
+                table::print_placements(&mut out, &reports)?;
+            }
+        }
+    }
+    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
+}
+
+/// Sweeps of several placements.
+#[derive(Serialize)]
+struct Placements<'r> {
+    placements: &'r [Report],
+}
+
+/// The sweep of a placement, or of the devices that are named otherwise.
+fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Result<Report, CliError> {
+    let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
+    let (devices, places) = match placement {
+        None => (args.device.clone(), args.placement.clone()),
+        Some(Placement { target, draft }) => {
+            (args.device.on(target), PlacementArgs { device_draft: draft.clone() })
+        }
+    };
+    let gguf = args.model.open(cancel)?;
     model::read(&gguf)?;
     let drafter = args.drafter.find(&gguf)?;
     if !drafter.drafts() {
@@ -243,22 +344,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let model = &TextModel::read(&gguf)?;
     let draft = drafter.draft.as_ref();
     let options = EngineOptions { speculate: true, ..args.engine.options() };
-    let device = args.device.open_for(&gguf, draft, &options)?;
-    let speculative = args.engine.load(&gguf, draft, &options, device, &cancel)?;
-    let lengths = lengths(&args.sweep.lengths, &speculative)?;
+    let speculative = places.load((&devices, &args.engine), &gguf, draft, &options, cancel)?;
+    let modes = modes(&args.sweep.lengths, &speculative, &drafter)?;
     let n_ctx = speculative.n_ctx();
     let prompts = prompts.into_iter().map(|prompt| Ok((prompt.to_string(), prompt.ids(model)?)));
     let prompts = prompts.collect::<Result<Vec<_>, CliError>>()?;
     let n_gen = n_gen(args.n_gen, &prompts, n_ctx)?;
     let limits = Limits { max_tokens: Some(n_gen), cancel: cancel.clone(), ..Limits::default() };
     let options = args.engine.options();
-    let device = args.device.open_for(&gguf, None, &options)?;
-    let plain = args.engine.load(&gguf, None, &options, device, &cancel)?;
+    let device = devices.open_for(&gguf, None, &options)?;
+    let plain = args.engine.load(&gguf, None, &options, device, cancel)?;
     let auto = drafter.speculation(DraftLength::Auto);
     let mut bench = Bench { plain, speculative, auto, drafter: &drafter, model, limits, args };
 
-    let modes: Vec<Mode> =
-        [Mode::Plain].into_iter().chain(lengths.into_iter().map(Mode::Fixed)).chain([Mode::Auto]).collect();
     let runs_each = modes.len() * (1 + args.repetitions as usize);
     let wanted = prompts.len() * modes.len() * args.repetitions as usize;
     let bar = Progress::tokens("measuring", prompts.len() * runs_each);
@@ -273,12 +371,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     bar.finish();
     let runs = measured.iter().flat_map(|prompt| &prompt.rows).map(|row| row.runs.len());
     let interrupted = runs.sum::<usize>() < wanted;
-    let report = Report {
+    Ok(Report {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
         draft: draft.map(|draft| draft.path().display().to_string()),
-        drafter: drafter.kind.name(),
+        drafter: drafter.name(),
         device: bench.speculative.device().info().clone(),
+        placement: placement.cloned(),
         n_ctx,
         n_gen,
         repetitions: args.repetitions,
@@ -286,16 +385,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         interrupted,
         mean: modes.iter().enumerate().map(|(i, &mode)| mean(&measured, i, mode)).collect(),
         prompts: measured,
-    };
-    if let Some(plot) = plot {
-        plot.write(&plot::sweep(&report))?;
-    }
-    if args.json {
-        print_json(&report)?;
-    } else {
-        table::print(&mut std::io::stdout().lock(), &report)?;
-    }
-    Ok(if interrupted { interrupt::exit_code() } else { ExitCode::SUCCESS })
+    })
 }
 
 /// Tokens per prompt: as many as asked for, or as replies have, of which the longest prompt leaves room for.
@@ -314,9 +404,23 @@ fn n_gen(asked: Option<usize>, prompts: &[(String, Vec<u32>)], n_ctx: u32) -> Re
     Ok(n_gen)
 }
 
-/// The lengths asked for, in order, or all that make sense.
-fn lengths(asked: &[u32], engine: &Engine) -> Result<Vec<u32>, CliError> {
-    let most = engine.draft_model().map(|draft| draft.block() - 1);
+/// Plain decoding, the lengths asked for of each drafter, and `auto`.
+fn modes(asked: &[u32], engine: &Engine, drafter: &Drafter) -> Result<Vec<Mode>, CliError> {
+    let mut modes = vec![Mode::Plain];
+    for &kind in &drafter.kinds {
+        let most = engine.draft_model().filter(|_| kind.is_model()).map(|draft| draft.block() - 1);
+        let lengths = lengths(asked, most)?.into_iter();
+        match drafter.kinds.len() {
+            1 => modes.extend(lengths.map(Mode::Fixed)),
+            _ => modes.extend(lengths.map(|n| Mode::Of(kind, n))),
+        }
+    }
+    modes.push(Mode::Auto);
+    Ok(modes)
+}
+
+/// The lengths asked for, in order, or all that make sense of a drafter whose blocks have `most` drafts.
+fn lengths(asked: &[u32], most: Option<u32>) -> Result<Vec<u32>, CliError> {
     if asked.is_empty() {
         return Ok(most.map_or(NGRAM_LENGTHS.to_vec(), |most| (1..=most).collect()));
     }
@@ -404,6 +508,9 @@ impl Bench<'_> {
         let (engine, speculation) = match mode {
             Mode::Plain => (&mut self.plain, Speculation::off()),
             Mode::Fixed(n) => (&mut self.speculative, self.drafter.speculation(DraftLength::Fixed(n))),
+            Mode::Of(kind, n) => {
+                (&mut self.speculative, self.drafter.alone(kind).speculation(DraftLength::Fixed(n)))
+            }
             // What it has learned of costs goes from text to text.
             Mode::Auto => (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off())),
         };

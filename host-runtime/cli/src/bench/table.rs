@@ -6,7 +6,7 @@ use super::sweep::{Mode, Report, RoundCost, Row};
 
 pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     let d = &report.device;
-    let drafter = report.draft.as_deref().unwrap_or(report.drafter);
+    let drafter = report.draft.as_deref().unwrap_or(&report.drafter);
     writeln!(out, "{} with {drafter}, {} with {} threads", report.model, d.name, d.threads)?;
     writeln!(out, "{}", d.description)?;
     writeln!(
@@ -15,6 +15,8 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         report.n_gen, report.repetitions
     )?;
     writeln!(out, "every run gave the tokens of plain decoding")?;
+    // Names of drafters are longer than numbers of drafts.
+    let w = report.mean.iter().map(|row| row.drafts.to_string().len()).max().unwrap_or(0).max(6);
     for (i, prompt) in report.prompts.iter().enumerate() {
         writeln!(
             out,
@@ -27,7 +29,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         heading(
             out,
             &[
-                ("drafts", 6),
+                ("drafts", w),
                 ("tok/s", 9),
                 ("median", 9),
                 ("speed-up", 8),
@@ -38,7 +40,7 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         for row in &prompt.rows {
             writeln!(
                 out,
-                "| {:>6} | {:>9} | {:>9} | {:>8} | {:>12} | {:>8} |",
+                "| {:>w$} | {:>9} | {:>9} | {:>8} | {:>12} | {:>8} |",
                 row.drafts,
                 speed(row.best),
                 speed(row.median),
@@ -50,11 +52,11 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     }
 
     writeln!(out, "\nmean of {} prompts (of speed-ups: geometric)", report.prompts.len())?;
-    heading(out, &[("drafts", 6), ("speed-up", 8), ("tokens/round", 12), ("accepted", 8)])?;
+    heading(out, &[("drafts", w), ("speed-up", 8), ("tokens/round", 12), ("accepted", 8)])?;
     for row in &report.mean {
         writeln!(
             out,
-            "| {:>6} | {:>8} | {:>12} | {:>8} |",
+            "| {:>w$} | {:>8} | {:>12} | {:>8} |",
             row.drafts,
             figure(row.speedup, ""),
             figure(row.mean_accepted_length.filter(|_| row.drafts != Mode::Plain), ""),
@@ -65,14 +67,14 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         out,
         "\nauto against the better of plain and the best length: median over the turns, and its standard error"
     )?;
-    heading(out, &[("prompt", 6), ("best", 6), ("auto", 8), ("error", 7)])?;
+    heading(out, &[("prompt", 6), ("best", w), ("auto", 8), ("error", 7)])?;
     for (i, prompt) in report.prompts.iter().enumerate() {
         let Some(((best, share), error)) = prompt.best.zip(prompt.auto_against_best).zip(prompt.auto_error)
         else {
             continue;
         };
         let (share, error) = (100.0 * (share - 1.0), 100.0 * error);
-        writeln!(out, "| {:>6} | {best:>6} | {share:>+6.1} % | {error:>5.1} % |", i + 1)?;
+        writeln!(out, "| {:>6} | {best:>w$} | {share:>+6.1} % | {error:>5.1} % |", i + 1)?;
     }
 
     writeln!(
@@ -81,10 +83,10 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         report.device.cost_unit.thousands()
     )?;
     let columns = RoundCost::NAMES.map(|name| (name, 10));
-    heading(out, &[&[("drafts", 6)], &columns[..], &[("sum", 10)]].concat())?;
+    heading(out, &[&[("drafts", w)], &columns[..], &[("sum", 10)]].concat())?;
     for row in &report.mean {
         let RoundCost(values) = row.cost_per_round;
-        write!(out, "| {:>6} |", row.drafts)?;
+        write!(out, "| {:>w$} |", row.drafts)?;
         for value in values.into_iter().chain([values.iter().sum()]) {
             write!(out, " {value:>10.1} |")?;
         }
@@ -96,7 +98,35 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn heading(out: &mut impl Write, columns: &[(&str, usize)]) -> Result<()> {
+/// The speed of every placement with every number of drafts: a matrix for each prompt, and the mean.
+pub(super) fn print_placements(out: &mut impl Write, reports: &[Report]) -> Result<()> {
+    let Some(first) = reports.first() else { return Ok(()) };
+    let name = |report: &Report| report.placement.as_ref().map(ToString::to_string).unwrap_or_default();
+    let w = reports.iter().map(|report| name(report).len()).max().unwrap_or(0).max(9);
+    let modes: Vec<String> = first.mean.iter().map(|row| row.drafts.to_string()).collect();
+    let columns: Vec<(&str, usize)> = modes.iter().map(|mode| (&mode[..], mode.len().max(8))).collect();
+    let print_matrix = |out: &mut dyn Write, value: &dyn Fn(&Report, usize) -> String| {
+        heading(out, &[&[("placement", w)], &columns[..]].concat())?;
+        for report in reports {
+            write!(out, "| {:>w$} |", name(report))?;
+            for (i, &(_, width)) in columns.iter().enumerate() {
+                write!(out, " {:>width$} |", value(report, i))?;
+            }
+            writeln!(out)?;
+        }
+        Result::Ok(())
+    };
+    for (i, prompt) in first.prompts.iter().enumerate() {
+        writeln!(out, "\n{}. {:?}: median tok/s, target+draft", i + 1, shortened(&prompt.prompt, 60))?;
+        print_matrix(out, &|report, mode| {
+            speed(report.prompts.get(i).and_then(|prompt| prompt.rows[mode].median))
+        })?;
+    }
+    writeln!(out, "\nspeed-up over plain decoding on the target's device, geometric mean of the prompts")?;
+    print_matrix(out, &|report, mode| figure(report.mean[mode].speedup, ""))
+}
+
+fn heading(out: &mut (impl Write + ?Sized), columns: &[(&str, usize)]) -> Result<()> {
     let names: Vec<String> = columns.iter().map(|(name, width)| format!(" {name:>width$} ")).collect();
     let lines: Vec<String> = columns.iter().map(|(_, width)| format!("{}:", "-".repeat(width + 1))).collect();
     writeln!(out, "|{}|\n|{}|", names.join("|"), lines.join("|"))

@@ -207,7 +207,7 @@ fn speculation_that_cannot_be() {
         "--draft-max needs someone who drafts",
         "--spec-type ngram-simple",
     );
-    run(&["-md", draft, "--spec-type", "ngram", "x"]).failed(2, "drafts without a model", "drop -md");
+    run(&["-md", draft, "--spec-type", "ngram", "x"]).failed(2, "only drafters without one", "drop -md");
     run(&["-md", draft, "--spec-type", "draft-eagle3", "x"]).failed(2, "'draft-eagle3'", "draft-dflash");
     for n in ["0", "16", "-1", "many", "1.5", ""] {
         let flag = format!("--draft-max={n}");

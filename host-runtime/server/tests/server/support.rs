@@ -40,7 +40,7 @@ pub enum Drafter {
 struct Unhurried(NGram);
 
 impl hexflash::speculation::Drafter for Unhurried {
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>) {
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut hexflash::speculation::Guess) {
         std::thread::sleep(Duration::from_millis(30));
         self.0.draft(text, most, out);
     }

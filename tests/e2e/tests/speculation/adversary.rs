@@ -2,7 +2,7 @@
 
 use hexflash::engine::EngineError;
 use hexflash::model::MAX_VERIFY;
-use hexflash::speculation::{DraftLength, DraftSource, Drafter, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, Guess, Speculation};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
 use crate::common::{closed, fresh, greedy, limits, quick, text};
@@ -18,12 +18,12 @@ struct Scripted {
 }
 
 impl Drafter for Scripted {
-    fn draft(&mut self, text: &[u32], most: usize, out: &mut Vec<u32>) {
+    fn draft(&mut self, text: &[u32], most: usize, out: &mut Guess) {
         let right = (self.script)(self.round, most);
         self.round += 1;
         for i in 0..most {
             let Some(&token) = self.truth.get(text.len() + i) else { return };
-            out.push(if i < right { token } else { token ^ 1 });
+            out.push(if i < right { token } else { token ^ 1 }, 1.0);
         }
     }
 }

@@ -5,6 +5,7 @@ mod auto;
 mod cancel;
 mod common;
 mod mtp;
+mod placed;
 mod reference;
 mod rounds;
 mod same;

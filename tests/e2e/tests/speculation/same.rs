@@ -6,7 +6,7 @@ use hexflash::engine::Engine;
 use hexflash::generate::Finish;
 use hexflash::model::{CacheType, CacheTypes};
 use hexflash::sampler::SamplerParams;
-use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
@@ -21,8 +21,21 @@ fn speculations(draft: Draft) -> Vec<(String, Speculation)> {
         let source = DraftSource::Host(Box::new(NGram::default()));
         (format!("{n} by n-gram"), Speculation::new(source, DraftLength::Fixed(n)))
     });
+    let pool = NGramPool::new();
+    let several = [DraftLength::Auto, DraftLength::Fixed(5)].map(|length| {
+        let hosts: Vec<Box<dyn Drafter>> = vec![Box::new(NGram::default()), Box::new(pool.drafter())];
+        let source = DraftSource::Several { model: true, hosts };
+        (format!("{length:?} of several"), Speculation::new(source, length))
+    });
+    let learning = DraftSource::Host(Box::new(pool.drafter()));
+    let learning = ("7 by ngram-mod".to_owned(), Speculation::new(learning, DraftLength::Fixed(7)));
     // N-grams do not care which draft model there is.
-    fixed.chain([auto]).chain(ngram.into_iter().filter(|_| !draft.is_mtp())).collect()
+    fixed
+        .chain([auto])
+        .chain(several)
+        .chain([learning])
+        .chain(ngram.into_iter().filter(|_| !draft.is_mtp()))
+        .collect()
 }
 
 /// Greedy: all prompts of the reference, all lengths; tokens, then caches, rings, states and logits.
