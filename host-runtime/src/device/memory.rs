@@ -185,6 +185,17 @@ impl SharedMemory {
         }
     }
 
+    /// Address of the first byte, for programs that use the memory in place. They must tell of what they write:
+    /// see [`announce`](Self::announce).
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+
+    /// Takes note that `bytes` bytes at `offset` may have been written in place.
+    pub fn announce(&self, offset: usize, bytes: usize) {
+        self.0.written(offset, bytes);
+    }
+
     /// The memory itself.
     pub(super) fn memory(&self) -> &Arc<dyn Memory> {
         &self.0

@@ -1,0 +1,83 @@
+//! What users set, by environment variables.
+
+use std::str::FromStr;
+
+use hexflash::device::{Arch, DEVICES, DeviceOptions};
+
+/// The device, and its settings.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of the device.
+    pub device: String,
+    /// Its settings.
+    pub settings: DeviceOptions,
+}
+
+impl Options {
+    /// Reads the settings that `variable` has.
+    ///
+    /// # Errors
+    /// In one line: the variable, what is wrong with it, and what it may be.
+    pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let device = variable("HEXFLASH_DEVICE").unwrap_or_else(|| "inproc".to_owned());
+        if !DEVICES.iter().any(|(name, _)| *name == device) {
+            let names: Vec<_> = DEVICES.iter().map(|(name, _)| *name).collect();
+            return Err(format!("HEXFLASH_DEVICE is {device:?}: it may be {}", names.join(", ")));
+        }
+        let threads = number(&variable, "HEXFLASH_THREADS", "a number of kernel threads")?;
+        let vtcm_bytes = number(&variable, "HEXFLASH_VTCM", "a number of bytes")?;
+        let session_bytes = number(&variable, "HEXFLASH_SESSION_BYTES", "a number of bytes")?;
+        let arch: Option<Arch> = number(&variable, "HEXFLASH_ARCH", "such as v73")?;
+        let settings = DeviceOptions { threads, vtcm_bytes, session_bytes, arch, ..DeviceOptions::default() };
+        Ok(Self { device, settings })
+    }
+}
+
+/// The value of a variable, if it is set.
+fn number<T: FromStr>(
+    variable: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    what: &str,
+) -> Result<Option<T>, String> {
+    let Some(text) = variable(name) else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| format!("{name} is {text:?}: it must be {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    fn read(set: &'static [(&'static str, &'static str)]) -> Result<Options, String> {
+        Options::read(|name| {
+            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn without_variables_kernels_run_in_this_process() {
+        let options = read(&[]).unwrap();
+        assert_eq!((options.device.as_str(), options.settings.threads), ("inproc", None));
+    }
+
+    #[test]
+    fn variables_set_the_device() {
+        let options =
+            read(&[("HEXFLASH_DEVICE", "qemu"), ("HEXFLASH_THREADS", "3"), ("HEXFLASH_ARCH", "v73")]);
+        let options = options.unwrap();
+        assert_eq!((options.device.as_str(), options.settings.threads), ("qemu", Some(3)));
+        assert!(options.settings.arch.is_some());
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        for (set, named) in [
+            (&[("HEXFLASH_DEVICE", "gpu")], "inproc"),
+            (&[("HEXFLASH_THREADS", "many")], "HEXFLASH_THREADS"),
+            (&[("HEXFLASH_VTCM", "8M")], "a number of bytes"),
+            (&[("HEXFLASH_ARCH", "9")], "v73"),
+        ] {
+            let message = read(set).unwrap_err();
+            assert!(message.contains(named) && !message.contains('\n'), "{message}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The device: its memory, and programs of graphs, which are translated and loaded once and then run again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+
+use hexflash::device::{self, Buffer, Device, DeviceError};
+use hexflash::record::{Homes, RecordError};
+use hexflash_abi::message::{Exec, Load, Message, Range, Unload};
+use hexflash_abi::program::MAX_PROGRAMS;
+use hexflash_abi::validate::BufferInfo;
+use hexflash_abi::{BufferId, ErrorCode, ProgramId};
+use zerocopy::IntoBytes;
+
+use crate::abi::Tensor;
+use crate::graph::Key;
+use crate::options::Options;
+use crate::tiles;
+use crate::translate::{Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
+
+/// What does not depend on a run lies behind the registers in the control buffer.
+const BLOCK_AT: u64 = size_of_val(&REGISTERS) as u64;
+
+/// Why a graph was not computed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The device failed, or refuses it.
+    Device(DeviceError),
+    /// It could not be recorded.
+    Record(RecordError),
+    /// A node does not run here, although it was asked for.
+    Node(String, Refusal),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Device(error) => error.fmt(f),
+            Self::Record(error) => error.fmt(f),
+            Self::Node(name, Refusal(why)) => write!(f, "node {name} does not run here: {why}"),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        Self::Record(error)
+    }
+}
+
+/// A buffer of ggml's.
+struct Region {
+    bytes: u64,
+    buffer: Buffer,
+    tiled: bool,
+}
+
+/// A graph's program.
+struct Program {
+    /// Under which the device has it; `None` for graphs in which nothing is to do.
+    id: Option<ProgramId>,
+    jobs: Vec<TileJob>,
+    reads: Vec<(BufferId, u64, u64)>,
+    /// Number of the last run.
+    last: u64,
+}
+
+/// An open device.
+pub struct Runtime {
+    device: Box<dyn Device>,
+    /// By address of the first byte.
+    regions: BTreeMap<usize, Region>,
+    activations: Option<Buffer>,
+    tiles: Option<Buffer>,
+    control: Option<Buffer>,
+    programs: HashMap<Key, Program>,
+    runs: u64,
+}
+
+/// The open device, as long as anybody uses it.
+static OPEN: Mutex<Weak<Mutex<Runtime>>> = Mutex::new(Weak::new());
+
+/// A lock whose value is whole whatever happened to its last holder.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device: opened, unless somebody has it open.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open(options: &Options) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
+    let mut open = lock(&OPEN);
+    if let Some(runtime) = open.upgrade() {
+        return Ok(runtime);
+    }
+    let device = device::open(&options.device, &options.settings)?;
+    let runtime = Arc::new(Mutex::new(Runtime::new(device)));
+    *open = Arc::downgrade(&runtime);
+    Ok(runtime)
+}
+
+impl Places for Runtime {
+    fn place(&self, tensor: &Tensor) -> Option<Place> {
+        let address = tensor.data as usize;
+        let (base, region) = self.regions.range(..=address).next_back()?;
+        let offset = (address - base) as u64;
+        (offset < region.bytes).then_some(Place { buffer: region.buffer.id, offset, tiled: region.tiled })
+    }
+
+    fn packs_each_time(&self, _: &Tensor) -> bool {
+        true
+    }
+}
+
+impl Runtime {
+    /// A device with nothing mapped.
+    pub fn new(device: Box<dyn Device>) -> Self {
+        Self {
+            device,
+            regions: BTreeMap::new(),
+            activations: None,
+            tiles: None,
+            control: None,
+            programs: HashMap::new(),
+            runs: 0,
+        }
+    }
+
+    /// Memory for a buffer of ggml's.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn allocate(&mut self, bytes: usize, tiled: bool) -> Result<Buffer, DeviceError> {
+        let buffer = self.device.allocate(bytes as u64)?;
+        let address = buffer.memory.base().as_ptr() as usize;
+        self.regions.insert(address, Region { bytes: bytes as u64, buffer: buffer.clone(), tiled });
+        Ok(buffer)
+    }
+
+    /// Gives a buffer back.
+    pub fn free(&mut self, buffer: Buffer) {
+        self.regions.remove(&(buffer.memory.base().as_ptr() as usize));
+        self.forget_programs();
+        // A device that is lost has no mappings either.
+        let _ = self.device.free(buffer);
+    }
+
+    /// Computes a graph. `key` is equal for graphs that are equal in all but their data.
+    ///
+    /// # Errors
+    /// The device fails, or refuses the graph; a node does not run here.
+    pub fn compute(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
+        if !self.programs.contains_key(&key) {
+            let program = self.load(nodes)?;
+            self.programs.insert(key, program);
+        }
+        self.runs += 1;
+        let Some(program) = self.programs.get_mut(&key) else { return Ok(()) };
+        program.last = self.runs;
+        let Some(id) = program.id else { return Ok(()) };
+        let memory = |id: BufferId| self.regions.values().map(|region| &region.buffer).find(|b| b.id == id);
+        for job in &program.jobs {
+            if let (Some(from), Some(to)) = (memory(job.from.buffer), &self.tiles) {
+                tiles::pack(job, &from.memory, &to.memory);
+            }
+        }
+        // What the host has written since the last run: it may have been anything.
+        for &(id, offset, bytes) in &program.reads {
+            if let Some(buffer) = memory(id) {
+                buffer.memory.announce(offset as usize, bytes as usize);
+            }
+        }
+        let Some(control) = &self.control else { return Ok(()) };
+        let registers = Range { buffer: control.id, len: BLOCK_AT as u32, offset: 0 };
+        let exec = Message::Exec(Exec { program: id, reserved: 0, registers });
+        let patience = self.device.patience();
+        self.device.call(&exec, patience)?;
+        Ok(())
+    }
+
+    /// Translates and loads a graph.
+    fn load(&mut self, nodes: &[&Tensor]) -> Result<Program, Failure> {
+        let refused = |node: &Tensor, why| Failure::Node(crate::graph::name_of(node), why);
+        let mut tile_bytes = 0;
+        for node in nodes {
+            tile_bytes += needs_tiles(node, self).map_err(|why| refused(node, why))?;
+        }
+        self.make_room(|runtime| &mut runtime.tiles, tile_bytes)?;
+        let tiles = self.tiles.as_ref().map_or(BufferId(u32::MAX), |tiles| tiles.id);
+        let mut translator = Translator::new(self, tiles);
+        for node in nodes {
+            translator.node(node).map_err(|why| refused(node, why))?;
+        }
+        let translation = translator.finish();
+        let recorded = translation.recorder.finish()?;
+        let mut program = Program { id: None, jobs: translation.jobs, reads: translation.reads, last: 0 };
+        if recorded.ops() == 0 {
+            return Ok(program);
+        }
+        self.make_room(|runtime| &mut runtime.activations, recorded.activation_bytes)?;
+        let activations = self.activations.as_ref().map_or(BufferId(u32::MAX), |buffer| buffer.id);
+        let homes = Homes { activations, kept_at: recorded.activation_bytes, handed: activations };
+        let block = recorded.block(0, &homes, |id| self.info(id))?;
+        self.make_room(|runtime| &mut runtime.control, BLOCK_AT + block.len() as u64)?;
+        let Some(control) = self.control.clone() else { return Ok(program) };
+        control.memory.write(0, REGISTERS.as_bytes());
+        control.memory.write(BLOCK_AT as usize, &block);
+        let id = self.free_id()?;
+        let block = Range { buffer: control.id, len: block.len() as u32, offset: BLOCK_AT };
+        let load = Load { program: id, reserved: 0, block };
+        let mut loaded = self.device.load_in(0, &load);
+        if let Err(DeviceError::Fault { fault, .. }) = &loaded
+            && fault.code == ErrorCode::ProgramTooLarge
+        {
+            // Others have the room.
+            self.forget_programs();
+            loaded = self.device.load_in(0, &load);
+        }
+        loaded?;
+        program.id = Some(id);
+        Ok(program)
+    }
+
+    fn info(&self, id: BufferId) -> Option<BufferInfo> {
+        let own = [&self.activations, &self.tiles].into_iter().flatten();
+        let mut buffers = self.regions.values().map(|region| &region.buffer).chain(own);
+        let buffer = buffers.find(|buffer| buffer.id == id)?;
+        Some(BufferInfo { size: buffer.memory.len() as u64, read_only: false })
+    }
+
+    /// Makes one of our own buffers at least so large. Programs name buffers, so that those are forgotten.
+    fn make_room(
+        &mut self,
+        which: impl Fn(&mut Self) -> &mut Option<Buffer>,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        if which(self).as_ref().map_or(0, |buffer| buffer.memory.len() as u64) >= bytes {
+            return Ok(());
+        }
+        self.forget_programs();
+        if let Some(buffer) = which(self).take() {
+            self.device.free(buffer)?;
+        }
+        // Half as much again: graphs grow with their batches.
+        let buffer = self.device.allocate((bytes + bytes / 2).next_multiple_of(4096))?;
+        *which(self) = Some(buffer);
+        Ok(())
+    }
+
+    /// A number for a program, if need be that of the one which was not run for the longest time.
+    fn free_id(&mut self) -> Result<ProgramId, DeviceError> {
+        let taken = |id| self.programs.values().any(|program| program.id == Some(id));
+        if let Some(id) = (0..MAX_PROGRAMS as u32).map(ProgramId).find(|&id| !taken(id)) {
+            return Ok(id);
+        }
+        let oldest = self.programs.iter().filter(|(_, program)| program.id.is_some());
+        let oldest = oldest.min_by_key(|(_, program)| program.last).map(|(key, _)| *key);
+        match oldest.and_then(|key| self.programs.remove(&key)).and_then(|program| program.id) {
+            Some(id) => {
+                let patience = self.device.patience();
+                self.device.call(&Message::Unload(Unload { program: id }), patience)?;
+                Ok(id)
+            }
+            None => Ok(ProgramId(0)),
+        }
+    }
+
+    /// Unloads all programs.
+    fn forget_programs(&mut self) {
+        let patience = self.device.patience();
+        for id in self.programs.drain().filter_map(|(_, program)| program.id) {
+            // A device that is lost has no programs either.
+            let _ = self.device.call(&Message::Unload(Unload { program: id }), patience);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Element by element and row by row: copies, arithmetic, gates, norms, ROPE.
+
+use hexflash_abi::op::params::{self, GluKind, RopeMode};
+use hexflash_abi::{DType, Op as DspOp};
+
+use super::operand::Operand;
+use super::{Refusal, Translator, float, source_of};
+use crate::abi::Tensor;
+use crate::op::{GluOp, UnaryOp};
+
+const NO_PARAMS: [u32; 0] = [];
+
+impl Translator<'_> {
+    /// DUP, CPY, CONT: elements in order, whatever the shapes.
+    pub(super) fn copy_node(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (src, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        if src.ne == dst.ne {
+            let src = self.source(&src);
+            return self.copy(src, &dst);
+        }
+        if src.is_contiguous() {
+            let src = self.source(&src.reshaped(dst.ne)?);
+            return self.copy(src, &dst);
+        }
+        if dst.is_contiguous() {
+            let src_value = self.source(&src);
+            return self.copy(src_value, &dst.reshaped(src.ne)?);
+        }
+        let dense = self.scratch(src.dtype, src.ne);
+        let from = self.source(&src);
+        self.emit(DspOp::Cpy, &[Some(from)], dense, &NO_PARAMS);
+        let packed = hexflash::record::packed(src.dtype, dst.ne).map_err(|_| Refusal("a stride of 4 GiB"))?;
+        let tensor = self.out.recorder.view(dense.tensor, 0, dst.ne, packed.nb, None);
+        self.copy(super::Value { tensor, at: None }, &dst)
+    }
+
+    /// ADD, MUL.
+    pub(super) fn binary(&mut self, op: DspOp, node: &Tensor) -> Result<(), Refusal> {
+        let (a, b, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
+        let src = [self.rows(&a)?, self.rows(&b)?].map(Some);
+        self.emit_into(op, &src, (&dst, DType::F32), &NO_PARAMS)
+    }
+
+    /// a - b as a + (-b), which is the same number in IEEE's arithmetic.
+    pub(super) fn sub(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, b, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
+        let b = self.rows(&b)?;
+        let ne = self.out.recorder.ne(b.tensor);
+        let negative = self.scratch(DType::F32, ne);
+        self.emit(DspOp::Scale, &[Some(b)], negative, &params::Scale { scale: -1.0, bias: 0.0 });
+        let a = self.rows(&a)?;
+        self.emit_into(DspOp::Add, &[Some(a), Some(negative)], (&dst, DType::F32), &NO_PARAMS)
+    }
+
+    /// SQR: a * a.
+    pub(super) fn sqr(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let a = self.rows(&a)?;
+        self.emit_into(DspOp::Mul, &[Some(a), Some(a)], (&dst, DType::F32), &NO_PARAMS)
+    }
+
+    /// SCALE.
+    pub(super) fn scale(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let params = params::Scale { scale: float(node, 0), bias: float(node, 1) };
+        self.of_each(DspOp::Scale, node, &params)
+    }
+
+    /// UNARY.
+    pub(super) fn unary(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        match UnaryOp::of(node.op_params[0]).ok_or(Refusal("the unary op"))? {
+            UnaryOp::Neg => self.of_each(DspOp::Scale, node, &params::Scale { scale: -1.0, bias: 0.0 }),
+            UnaryOp::Sigmoid => self.of_each(DspOp::Sigmoid, node, &NO_PARAMS),
+            UnaryOp::Silu => self.of_each(DspOp::Silu, node, &NO_PARAMS),
+            UnaryOp::Exp => self.of_each(DspOp::Exp, node, &NO_PARAMS),
+            UnaryOp::Softplus => self.of_each(DspOp::Softplus, node, &NO_PARAMS),
+        }
+    }
+
+    /// RMS_NORM, L2_NORM.
+    pub(super) fn norm(&mut self, op: DspOp, node: &Tensor) -> Result<(), Refusal> {
+        self.of_each(op, node, &params::Norm { eps: float(node, 0) })
+    }
+
+    /// An op of one operand whose result has its shape.
+    fn of_each<P>(&mut self, op: DspOp, node: &Tensor, params: &P) -> Result<(), Refusal>
+    where
+        P: zerocopy::IntoBytes + zerocopy::Immutable,
+    {
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let a = self.rows(&a)?;
+        self.emit_into(op, &[Some(a)], (&dst, DType::F32), params)
+    }
+
+    /// GLU of two tensors, or of the halves of one.
+    pub(super) fn glu(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let params = match GluOp::of(node.op_params[0]).ok_or(Refusal("the GLU op"))? {
+            GluOp::Swiglu => params::Glu::of(GluKind::Swiglu),
+            GluOp::Geglu => params::Glu::of(GluKind::Geglu),
+            GluOp::SwigluOai => params::Glu::swiglu_oai(float(node, 2), float(node, 3)),
+        };
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let [first, second] = match source_of(node, 1) {
+            Some(b) => [a, self.operand(Some(b))?],
+            None => {
+                let half = a.ne[0] / 2;
+                let ne = [half, a.ne[1], a.ne[2], a.ne[3]];
+                let halves = [0, u64::from(half) * u64::from(a.nb[0])].map(|at| a.view(at, ne, a.nb));
+                if node.op_params[1] == 0 { halves } else { [halves[1], halves[0]] }
+            }
+        };
+        let src = [self.rows(&first)?, self.rows(&second)?].map(Some);
+        self.emit_into(DspOp::Glu, &src, (&dst, DType::F32), &params)
+    }
+
+    /// ROPE with positions as data.
+    pub(super) fn rope(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let p = &node.op_params;
+        let mode = RopeMode::parse(p[2] as u32).ok_or(Refusal("the mode of ROPE"))?;
+        if p[15] != 0 {
+            return Err(Refusal("ROPE from the middle of a head"));
+        }
+        let sections = match mode {
+            RopeMode::Mrope | RopeMode::Imrope => 4,
+            RopeMode::Norm | RopeMode::Neox => 1,
+        };
+        let words = |i: usize| if sections == 4 { p[i] as u32 } else { 0 };
+        let params = params::Rope {
+            n_dims: p[1] as u32,
+            mode: mode.wire(),
+            n_ctx_orig: p[4] as u32,
+            freq_base: float(node, 5),
+            freq_scale: float(node, 6),
+            ext_factor: float(node, 7),
+            attn_factor: float(node, 8),
+            beta_fast: float(node, 9),
+            beta_slow: float(node, 10),
+            sections: [11, 12, 13, 14].map(words),
+        };
+        let (a, positions, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
+        let t = a.ne[2];
+        if positions.dtype != DType::I32 || positions.ne != [t * sections, 1, 1, 1] || !positions.has_rows() {
+            return Err(Refusal("the positions of ROPE"));
+        }
+        let positions = self.source(&positions.view(0, [t, sections, 1, 1], [4, 4 * t, 0, 0]));
+        let factors = match source_of(node, 2) {
+            None => None,
+            Some(factors) => {
+                let factors = self.operand(Some(factors))?;
+                let n = params.n_dims / 2;
+                if factors.ne[0] < n || factors.dtype != DType::F32 || !factors.has_rows() {
+                    return Err(Refusal("the factors of ROPE"));
+                }
+                Some(self.source(&factors.view(0, [n, 1, 1, 1], [4, 0, 0, 0])))
+            }
+        };
+        let a = self.rows(&a)?;
+        self.emit_into(DspOp::Rope, &[Some(a), Some(positions), factors], (&dst, DType::F32), &params)
+    }
+
+    /// CONCAT: each of the two is copied to its part.
+    pub(super) fn concat(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let axis = usize::try_from(node.op_params[0]).ok().filter(|&axis| axis < 4);
+        let axis = axis.ok_or(Refusal("the axis of CONCAT"))?;
+        let (a, b, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.operand(Some(node))?);
+        let second = u64::from(a.ne[axis]) * u64::from(dst.nb[axis]);
+        for (part, at) in [(a, 0), (b, second)] {
+            let value = self.source(&part);
+            self.copy(value, &dst.view(at, part.ne, dst.nb))?;
+        }
+        Ok(())
+    }
+
+    /// ARGMAX.
+    pub(super) fn argmax(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        let a = self.rows(&a)?;
+        self.emit_into(DspOp::Argmax, &[Some(a)], (&dst, DType::I32), &NO_PARAMS)
+    }
+
+    /// ADD_ID.
+    pub(super) fn add_id(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, b, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
+        let ids = self.src(node, 2)?;
+        let ids = self.source(&ids);
+        let src = [self.rows(&a)?, self.rows(&b)?, ids].map(Some);
+        self.emit_into(DspOp::AddId, &src, (&dst, DType::F32), &NO_PARAMS)
+    }
+
+    /// The operand that an op of floats writes.
+    pub(super) fn float_result(&self, node: &Tensor) -> Result<Operand, Refusal> {
+        let dst = self.operand(Some(node))?;
+        if dst.dtype == DType::I32 { Err(Refusal("a result of integers")) } else { Ok(dst) }
+    }
+}
