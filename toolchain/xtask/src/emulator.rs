@@ -341,10 +341,13 @@ mod tests {
     fn the_patches_are_there_in_order_and_say_their_licence() {
         let folder = process::workspace_root().unwrap().join("toolchain/qemu/patches");
         let files = patches(&folder).unwrap();
-        assert_eq!(files.len(), 6);
-        for (i, file) in files.iter().enumerate() {
+        assert_eq!(files.len(), 7);
+        let mut last = 0;
+        for file in &files {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
-            assert!(name.starts_with(&format!("{:04}-", i + 1)), "{name}");
+            let number: u32 = name[..4].parse().unwrap();
+            assert!(number > last && name[4..].starts_with('-'), "{name}");
+            last = number;
             let text = fs::read_to_string(file).unwrap();
             assert!(text.contains("\nSPDX-License-Identifier: GPL-2.0-or-later\n"), "{name}");
         }
