@@ -6,6 +6,7 @@
 //! * [`plan`]: what is decided about an op when its program is loaded,
 //! * [`step`]: the register blocks of a step, and which rows belong to which sequence,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
+//! * [`hmx`]: the matrix unit,
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
 //!
@@ -17,6 +18,7 @@
 
 pub mod buffers;
 pub mod dma;
+pub mod hmx;
 pub mod hvx;
 pub mod kernels;
 pub mod memory;
