@@ -7,6 +7,7 @@
 //! * [`step`]: the register blocks of a step, and which rows belong to which sequence,
 //! * [`stream`]: the weights of a program, fetched ahead of the ops that read them,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
+//! * [`hmx`]: the matrix unit,
 //! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
 //!
@@ -18,6 +19,7 @@
 
 pub mod buffers;
 pub mod dma;
+pub mod hmx;
 pub mod hvx;
 pub mod kernels;
 pub mod memory;

@@ -8,6 +8,8 @@
 //!   are those of IEEE where numbers are normalised.
 //! * [`ieee`]: instructions that compute in single, half or bfloat16 precision, and conversions.
 //!
+//! And [`matrix`] has what HMX, the matrix unit, computes of fp16 tiles.
+//!
 //! [`forms`] lists the 132 instructions and says what each makes of a lane.
 //!
 //! All of it is written from descriptions of the formats and of their rounding, with exact integers. It
@@ -18,6 +20,7 @@
 pub mod extended;
 pub mod forms;
 pub mod ieee;
+pub mod matrix;
 pub mod qfloat;
 
 /// Bits that exact sums and products keep below 2^-[`FRACTION`]; what is lower counts as one bit.

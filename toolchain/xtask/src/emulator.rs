@@ -1,5 +1,5 @@
 //! The emulator that has what the code of phones needs: HVX float, user DMA, the bits of v79 outside of its
-//! registers.
+//! registers, the matrix unit.
 //!
 //! It is Debian's source of qemu with the patches of `toolchain/qemu`, built once. What was built is kept in
 //! the user's cache folder, under a key made of all that it depends on, so that checkouts share it and a
@@ -23,6 +23,7 @@ use crate::download;
 use crate::failure::{Failure, Result};
 use crate::float_values;
 use crate::hexagon;
+use crate::matrix_values;
 use crate::process;
 use crate::setup::{self, Set};
 
@@ -84,7 +85,8 @@ pub fn run() -> Result<()> {
     }
     let (root, emulator) = (process::workspace_root()?, path()?);
     process::run(&mut self_test(&root, &emulator)?)?;
-    float_values::check(&root, &emulator)
+    float_values::check(&root, &emulator)?;
+    matrix_values::check(&root, &emulator)
 }
 
 /// Programs that know their results, each of which must end as it should.
@@ -341,7 +343,7 @@ mod tests {
     fn the_patches_are_there_in_order_and_say_their_licence() {
         let folder = process::workspace_root().unwrap().join("toolchain/qemu/patches");
         let files = patches(&folder).unwrap();
-        assert_eq!(files.len(), 9);
+        assert_eq!(files.len(), 10);
         for (i, file) in files.iter().enumerate() {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
             assert!(name.starts_with(&format!("{:04}-", i + 1)), "{name}");

@@ -20,6 +20,7 @@ mod fuzz;
 mod hexagon;
 mod hidden_bits;
 mod loom;
+mod matrix_values;
 mod miri;
 mod mutants;
 mod oracle;

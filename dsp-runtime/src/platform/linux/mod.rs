@@ -231,6 +231,17 @@ pub fn guarded(bytes: usize) -> Result<NonNull<u8>, Errno> {
     NonNull::new(core::ptr::with_exposed_provenance_mut(start)).ok_or(ENOMEM)
 }
 
+/// Has the emulator lend the process's matrix unit to this thread, for operands in these bytes of VTCM.
+///
+/// # Errors
+/// ENODEV (19) where the processor has none, EBUSY (16) while another thread holds it, ENOSYS (38) from an
+/// emulator that has none.
+pub fn hold_matrix_unit(vtcm: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    // SAFETY: the call touches no memory: it only tells the emulator where operands will lie.
+    let held = unsafe { sys::call(Call::MatrixUnit, [1, vtcm.as_ptr() as u32, bytes as u32, 0, 0, 0]) };
+    held.map(|_| ())
+}
+
 /// Starts a thread that runs `entry(argument)` and ends when it returns.
 ///
 /// # Errors

@@ -21,6 +21,8 @@ pub enum Call {
     Unmap = 215,
     Map = 222,
     Protect = 226,
+    /// The emulator's, not Linux's: the letters HMX.
+    MatrixUnit = 0x48_4d58,
 }
 
 /// What the system says against a call.
