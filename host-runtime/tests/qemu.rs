@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hexflash::device::qemu::{Qemu, Settings};
-use hexflash::device::{Device, DeviceError, DeviceOptions, inproc};
+use hexflash::device::{Arch, Device, DeviceError, DeviceOptions, inproc};
 use hexflash::engine::{Engine, EngineOptions, RoundLimits};
 use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
@@ -170,6 +170,33 @@ fn a_killed_emulator_is_lost_soon_and_works_after_reset() {
     let again = device.allocate(1000).unwrap();
     assert_eq!(again.id, buffer.id);
     device.free(again).unwrap();
+}
+
+/// The op by what it does and with which weight, and from the debug information where in the source it was.
+#[test]
+fn a_fault_names_the_op_the_function_and_the_line() {
+    let settings = Settings { arch: Some(Arch::V73), ..settings(1, DmaMode::Engine) };
+    let Some(device) = emulator::qemu(settings) else { return };
+    let process = device.process_id();
+    let mut engine = engine(&model("tiny-hybrid-q8_0.gguf"), Box::new(device));
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        signal(process, "-SEGV");
+    });
+    let start = Instant::now();
+    let text = loop {
+        assert!(start.elapsed() < Duration::from_secs(60), "the emulator still runs");
+        engine.reset();
+        match engine.prefill(&[1, 45, 320, 7, 99], |_| {}) {
+            Ok(()) => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    for words in ["ended by signal 11", "an access to 0x", ".rs:", "; in program ", ", op "] {
+        assert!(text.contains(words), "{text}");
+    }
+    let named = ["MUL_MAT", "RMS_NORM", "FLASH_ATTN", "GATED_DELTA_NET", "SSM_CONV", "ARGMAX", "ADD", "QUANTIZE"];
+    assert!(named.iter().any(|op| text.contains(op)) || text.contains(" after "), "{text}");
 }
 
 #[test]

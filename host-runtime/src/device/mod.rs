@@ -252,7 +252,8 @@ pub struct DeviceOptions {
 /// Opens the device called `name`.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], [`DeviceError::NoTrace`], or the device cannot be opened.
+/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], [`DeviceError::NoTrace`], or the device cannot be
+/// opened.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     if options.arch.is_some() && matches!(name, "inproc" | "htp") {
         return Err(DeviceError::NoArch { device: name.to_owned() });

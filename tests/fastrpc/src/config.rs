@@ -17,6 +17,7 @@
 //! | `forget=flush`, `forget=invalidate`, `forget=power` | the DSP plays a skel that leaves that out |
 //! | `dsp=qemu`, `library=FOLDER` | the skel of that folder under the emulator, instead of one compiled for this machine |
 //! | `forget=lock`, `forget=wait` | there: vectors without a vector context; DMA that nobody waits for |
+//! | `engines=shuffle` | there: when the emulator's DMA engines move data, as its HEXAGON_DMA says; `late` otherwise |
 //! | `report=FILE`, `pd=FILE` | where breaches go; the program of the DSP's process |
 
 use std::collections::HashMap;

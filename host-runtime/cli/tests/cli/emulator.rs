@@ -86,6 +86,43 @@ fn only_the_emulator_has_a_choice_of_architectures() {
     }
 }
 
+/// Every op by its name and weight; and of phones' code the transfers of its engines, in between.
+#[test]
+fn a_trace_names_ops_and_transfers() {
+    if emulator_is_missing() {
+        return;
+    }
+    let trace = |arch: &str| {
+        let mut run = command(&["run", "--device", "qemu", "--arch", arch, "--threads", "1", "--trace"]);
+        run.args(["-n", "2", "-m"]).arg(model("tiny-hybrid-q8_0.gguf")).arg("pub fn");
+        let output = run.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let count = |text: &str, words: &str| text.lines().filter(|line| line.contains(words)).count();
+    let (done, text) = trace("v67");
+    assert!(done, "{text}");
+    // Of two steps, and some with neither weight nor memory to move.
+    assert!(count(&text, "MUL_MAT with blk.0.") >= 2 && count(&text, "ARGMAX") >= 1, "{text}");
+    assert_eq!(count(&text, "dma: "), 0, "{text}");
+
+    let (done, text) = trace("v73");
+    if !done && std::env::var_os("HEXFLASH_QEMU_REQUIRED").is_none() {
+        assert!(text.contains("not there"), "{text}");
+        return;
+    }
+    assert!(done, "{text}");
+    let first = text.lines().position(|line| line.starts_with("dma: thread 0 descriptor ")).unwrap();
+    let op = text.lines().position(|line| line.contains(", op 0: ")).unwrap();
+    assert!(op < first && count(&text, "dma: ") > 100, "{text}");
+}
+
+#[test]
+fn only_the_emulator_has_a_trace() {
+    let outcome = super::support::run(&["--trace", "-n", "1", "x"]);
+    let words = "device inproc has no trace (--trace): only qemu sees each op; leave it out";
+    assert!(outcome.code == Some(2) && outcome.stderr.contains(words), "{outcome:?}");
+}
+
 #[test]
 fn what_is_missing_is_named_with_a_remedy() {
     let run = |name: &str, value: &str| {

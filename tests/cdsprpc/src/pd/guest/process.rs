@@ -34,7 +34,7 @@ impl Process {
         command.arg(format!("/proc/{}/fd", std::process::id()));
         command.env("HEXAGON_HVX_CONTEXT", "1");
         if std::env::var_os(DMA).is_none() {
-            command.env(DMA, "late");
+            command.env(DMA, CONFIG.text("engines").unwrap_or("late"));
         }
         command.stdin(Stdio::null()).stdout(words.try_clone()?).stderr(words.try_clone()?);
         // SAFETY: between fork and exec it makes one system call and allocates nothing.
