@@ -16,12 +16,14 @@
 use hexflash_abi::Fault;
 use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
-use crate::dma::{DmaMode, DmaQueue, FirstFault, Transfer};
-use crate::hvx::{Hvx, Isa, VectorPtr, WithHvx};
+use crate::dma::{DmaMode, DmaQueue, FirstFault};
+use crate::hvx::{Hvx, Isa, WithHvx};
 use crate::platform::Platform;
-use crate::stream::{Staged, Stream, StreamCounts, WeightRing};
+use crate::stream::{StreamCounts, WeightRing};
 use crate::vtcm::{Vtcm, VtcmPlan};
 
+pub use worker::Worker;
+use worker::{Drain, Own};
 use worth::Worth;
 
 /// Most workers of a session, the dispatcher included. (Models run on small stacks.)
@@ -119,110 +121,6 @@ pub trait Workers {
     /// # Errors
     /// The first fault that a worker reported.
     fn run(&mut self, kernel: &dyn AnyKernel, plan: VtcmPlan) -> Result<(), Fault>;
-}
-
-/// What a kernel sees of the worker that runs it.
-pub struct Worker<'p> {
-    /// The worker's own DMA queue.
-    pub dma: &'p mut DmaQueue,
-    /// 0 for the dispatcher.
-    pub id: usize,
-    ring: &'p mut WeightRing,
-    counter: &'p AtomicUsize,
-    units: usize,
-    vtcm: Vtcm,
-    plan: VtcmPlan,
-}
-
-impl Worker<'_> {
-    /// The next unit of work, or `None` when all are taken.
-    #[inline]
-    pub fn claim(&self) -> Option<usize> {
-        // Relaxed: units are independent; the barrier at the end orders their results.
-        let unit = self.counter.fetch_add(1, Ordering::Relaxed);
-        (unit < self.units).then_some(unit)
-    }
-
-    /// This worker's own region of VTCM.
-    #[inline]
-    pub fn own_vtcm(&self) -> VectorPtr {
-        self.vtcm.region(self.plan.shared + self.id * self.plan.own, self.plan.own)
-    }
-
-    /// The region of VTCM that all workers share, and its bytes.
-    #[inline]
-    pub fn shared_vtcm(&self) -> (VectorPtr, usize) {
-        (self.vtcm.region(0, self.plan.shared), self.plan.shared)
-    }
-
-    /// Bytes of each worker's own region.
-    pub fn own_bytes(&self) -> usize {
-        self.plan.own
-    }
-
-    /// Begins or goes on with this worker's share of the weight stream: gives back the room of the piece that
-    /// was multiplied, fetches what there is room for, and gives the next piece of a unit before `end`.
-    #[inline(never)]
-    pub fn next_piece(&mut self, stream: &Stream<'_>, multiplied: bool, end: u32) -> Option<Staged> {
-        if multiplied {
-            self.ring.pop();
-        } else if self.ring.back().is_some_and(|newest| self.dma.is_done(newest.ticket)) {
-            self.ring.note_dry(stream);
-        }
-        let room = self.weight_ring(stream, 0);
-        let dma = &mut *self.dma;
-        self.ring.fill(stream, |wanted| {
-            let dst = room.get().wrapping_add(wanted.offset);
-            // SAFETY: the source is part of a strip of one of the stream's matrices, which is readable and
-            // which nobody writes as long as this worker has pieces (point 1 of `Stream::new`). The
-            // destination lies in this worker's ring, which nobody else uses (point 2), and the ring gives
-            // room once until the piece there is popped: it was waited for then, or the queue was drained
-            // (`work`, `Drain`). A buffer and VTCM do not overlap.
-            unsafe { dma.push_ahead(Transfer::linear(wanted.src, dst, wanted.bytes)) }
-        });
-        self.ring.front(end)
-    }
-
-    /// The room of this worker's ring from `offset` on, which is a multiple of a vector.
-    pub fn weight_ring(&self, stream: &Stream<'_>, offset: usize) -> VectorPtr {
-        let (base, bytes) = (stream.layout.base, stream.layout.bytes);
-        self.vtcm.region(base + self.id * bytes + offset, bytes - offset)
-    }
-
-    /// Waits for all transfers of this worker, and forgets what they brought.
-    fn drain(&mut self) -> Result<(), Fault> {
-        let outcome = self.dma.drain();
-        self.ring.clear();
-        outcome
-    }
-}
-
-/// Ends the weight stream of every worker that has a part of it.
-struct Drain;
-
-impl Kernel for Drain {
-    fn units(&self) -> usize {
-        0
-    }
-
-    fn work(&self) -> usize {
-        0
-    }
-
-    fn stream_end(&self) -> u32 {
-        u32::MAX
-    }
-
-    #[inline(always)]
-    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        worker.drain()
-    }
-}
-
-/// What belongs to one worker alone.
-struct Own {
-    dma: DmaQueue,
-    ring: WeightRing,
 }
 
 /// A job as the workers find it.
@@ -600,6 +498,7 @@ impl<P: Platform> Drop for Dispatcher<'_, '_, P> {
     }
 }
 
+mod worker;
 mod worth;
 
 #[cfg(test)]

@@ -27,7 +27,11 @@ use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, LoadedView};
 use crate::step::{MAX_BLOCKS, Step};
-use crate::stream::{Matrices, Matrix, Stream, StreamCounts};
+use crate::stream::StreamCounts;
+
+mod streamed;
+
+use streamed::{OpStream, with_stream};
 
 /// The state behind one queue.
 pub struct Session<'d, 'p, P: Platform> {
@@ -354,53 +358,6 @@ fn execute<P: Platform>(
     // Also after a failure, so that on every device the host sees what the ops before it did.
     maintain(platform, buffers, open, TensorFlags::HOST_READS, CacheOp::Flush, Some(written));
     outcome.map(|()| costs)
-}
-
-/// The matrices of an opened program.
-struct OpenedMatrices<'a> {
-    open: &'a LoadedView<'a>,
-    buffers: &'a BufferTable,
-}
-
-impl OpenedMatrices<'_> {
-    fn of_op(&self, i: usize) -> Option<Matrix> {
-        self.open.matrix(i, |buffer| base_of(self.buffers, self.open, buffer))
-    }
-}
-
-impl Matrices for OpenedMatrices<'_> {
-    fn holding(&self, unit: u32) -> Option<Matrix> {
-        self.of_op(self.open.op_of_unit(unit)?)
-    }
-}
-
-/// Does `work` with the program's weight stream from its beginning, and ends the stream.
-fn with_stream<P: Platform, T>(
-    pool: &mut Dispatcher<'_, '_, P>,
-    buffers: &BufferTable,
-    open: &LoadedView<'_>,
-    work: impl FnOnce(&mut Dispatcher<'_, '_, P>, Option<OpStream<'_>>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let Some(layout) = open.stream else { return work(pool, None) };
-    let matrices = OpenedMatrices { open, buffers };
-    // SAFETY: no worker has pieces of it when this function returns (`drain`). Until then:
-    // 1. all buffers of the program are mapped, because they are held for this message. The matrices are
-    //    strips of validated tensors in buffers that no op writes (`plan_stream`).
-    // 2. The plans of the program's ops keep to the VTCM before the rings (`plan_stream`), and only one
-    //    program runs.
-    let stream = unsafe { Stream::new(&matrices, layout) };
-    let outcome = work(pool, Some(OpStream { stream: &stream, matrices: &matrices }));
-    // A run that ended early has left pieces behind. A transfer that failed comes before what else did: the
-    // session must end.
-    pool.drain().map_err(Failure::Failed)?;
-    outcome
-}
-
-/// A weight stream, and its matrices by op.
-#[derive(Clone, Copy)]
-struct OpStream<'a> {
-    stream: &'a Stream<'a>,
-    matrices: &'a OpenedMatrices<'a>,
 }
 
 /// Runs the ops in order, until one fails or says that rounds have ended.

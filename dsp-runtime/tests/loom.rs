@@ -166,7 +166,7 @@ fn units_that_were_fetched_ahead_are_done_in_their_job() {
     #[repr(align(128))]
     struct Vectors([u8; 512]);
     model(2, || {
-        let memory = forever(Vectors([0; 512]));
+        let memory = Box::leak(Box::new(Vectors([0; 512])));
         // SAFETY: two rings of two vectors, aligned and for ever, which only the pool uses.
         let vtcm = unsafe { Vtcm::new(NonNull::from(&mut memory.0).cast(), 512) };
         let pool = Pool::new(forever(HostPlatform::new()), Isa::Portable, vtcm, 2, DmaMode::AtOnce);
@@ -196,7 +196,7 @@ fn a_stream_that_is_drained_leaves_nothing() {
     #[repr(align(128))]
     struct Vectors([u8; 512]);
     model(2, || {
-        let memory = forever(Vectors([0; 512]));
+        let memory = Box::leak(Box::new(Vectors([0; 512])));
         // SAFETY: two rings of two vectors, aligned and for ever, which only the pool uses.
         let vtcm = unsafe { Vtcm::new(NonNull::from(&mut memory.0).cast(), 512) };
         let pool = Pool::new(forever(HostPlatform::new()), Isa::Portable, vtcm, 2, DmaMode::AtWait);

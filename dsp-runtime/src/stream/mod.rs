@@ -3,8 +3,8 @@
 //!
 //! A program reads the same matrices in the same order at every step. Were each matrix product to begin with
 //! its own first transfer, memory would be idle while attention, norms and other small ops run. So the units
-//! of all matrix products of a program are numbered in one sequence, and a worker that has room in VTCM claims
-//! the next unit of the whole sequence, whichever op it belongs to.
+//! of all matrix products of a program are numbered in one sequence, and a worker that has room in VTCM
+//! claims the next unit of the whole sequence, whichever op it belongs to.
 //!
 //! * **Who starts transfers.** Each worker, in its own DMA queue, while it takes part in a matrix product:
 //!   when a piece has been multiplied, its room is given to the next piece of the stream, which may be of a
@@ -16,8 +16,8 @@
 //!   ([`WeightRing`]). A worker has done its share of an op when its first piece belongs to a later one. The
 //!   pool waits for each worker whose first piece belongs to the op at hand
 //!   ([`Kernel::stream_end`](crate::pool::Kernel::stream_end)).
-//! * **Room.** The ops of a program keep to the lower part of VTCM. The rest is divided into a ring per worker
-//!   ([`Layout`]). A ring gives room in the order in which it was taken.
+//! * **Room.** The ops of a program keep to the lower part of VTCM. Behind it each worker has a ring
+//!   ([`Layout`]), which gives room in the order in which it was taken.
 //! * **The end.** A stream lives as long as one run of its program. A run that ends normally has multiplied
 //!   all that was claimed. One that ends early, by a fault or because rounds have ended, is drained: each
 //!   worker waits for its own transfers and forgets what it staged
@@ -46,6 +46,10 @@ pub const MAX_ROWS: usize = crate::kernels::mul_mat::ROWS;
 /// Pieces that a ring has room for, at least: with fewer, transfers would wait for products.
 pub const MIN_PIECES: usize = 4;
 
+/// Bytes of a ring, at most. What is under way ahead of an op delays the op's own transfers, and more than this
+/// covers no gap that a step has: with a ring of twice the size, the step of `tests/clock.rs` takes longer.
+pub const MOST_BYTES: usize = 1 << 20;
+
 /// Units of a stream, at most: the counter stays above them when all workers have found it at its end.
 const MAX_UNITS: u32 = u32::MAX - (1 << 16);
 
@@ -64,7 +68,8 @@ impl Layout {
     /// Rings for `workers` workers in what `used` bytes leave of `vtcm_bytes`; without units yet.
     pub fn behind(used: usize, workers: usize, vtcm_bytes: usize) -> Self {
         let base = used.next_multiple_of(VECTOR_BYTES);
-        let bytes = vtcm_bytes.saturating_sub(base) / workers / VECTOR_BYTES * VECTOR_BYTES;
+        let room = vtcm_bytes.saturating_sub(base) / workers;
+        let bytes = room.min(MOST_BYTES) / VECTOR_BYTES * VECTOR_BYTES;
         Self { base, bytes, units: 0 }
     }
 

@@ -115,4 +115,5 @@ fn a_stream_has_only_so_many_units() {
     assert_eq!(layout.push(1), None);
     assert_eq!(Layout::behind(0, 1, 0).push(usize::MAX), None);
     assert_eq!(Layout::behind(2000, 3, 1000).bytes, 0);
+    assert_eq!(Layout::behind(0, 3, 64 << 20).bytes, MOST_BYTES);
 }

@@ -1,16 +1,16 @@
-//! The time of a step of a model with the shapes of Qwen3.5-0.8B, in packets, with memory that has a
+//! The time of a step of a model with the shapes of Qwen3.5-0.8B, in cycles, with memory that has a
 //! bandwidth: how much of it is not the time that memory needs for the bytes of the step.
 //!
-//! The clock plays the workers and their DMA engines; claiming, rings and the cutting of matrices are the real
-//! ones. What ops take was counted ([`V73`](cases) of `toolchain/packets.json`). **It is an estimate**: a
-//! packet takes a cycle here, engines share memory evenly and without loss, and threads begin at once.
+//! The clock plays the workers and their DMA engines; claiming, rings and the cutting of matrices are the
+//! real ones. What ops take was counted (v73 in `toolchain/packets.json`). **It is an estimate**: all packets take
+//! as many cycles, engines share memory evenly and without loss, and threads begin at once.
 
 use std::collections::VecDeque;
 
 use super::*;
 
 const WORKERS: usize = 4;
-/// Bytes that memory moves per packet: 54 GB/s, at 1.35 GHz.
+/// Bytes that memory moves in a cycle: 54 GB/s, at 1.35 GHz.
 const BANDWIDTH: f64 = 40.0;
 /// Packets to start a job on all workers, and to wait for all of them.
 const JOB: f64 = 300.0;
@@ -40,6 +40,8 @@ type Number = usize;
 #[derive(Default)]
 struct Engines {
     queues: [VecDeque<(Number, f64)>; WORKERS],
+    /// Cycles of a packet.
+    cycles: f64,
     done: HashSet<Number>,
     pushed: Number,
     now: f64,
@@ -83,6 +85,7 @@ impl Engines {
         for (w, at) in at.iter_mut().enumerate() {
             *at = next(self, w).map(|(number, packets)| (Some(number), packets));
         }
+        let cycles = self.cycles;
         while at.iter().any(Option::is_some) {
             let mut soonest = f64::MAX;
             for w in 0..WORKERS {
@@ -90,7 +93,7 @@ impl Engines {
                 if let Some((Some(number), packets)) = at[w]
                     && (number == 0 || self.done.contains(&number))
                 {
-                    at[w] = Some((None, self.now + packets));
+                    at[w] = Some((None, self.now + packets * cycles));
                 }
                 if let Some((None, end)) = at[w] {
                     if end <= self.now + 1e-9 {
@@ -108,7 +111,7 @@ impl Engines {
     }
 
     fn alone(&mut self, packets: f64) {
-        let end = self.now + packets;
+        let end = self.now + packets * self.cycles;
         while self.now < end - 1e-9 {
             self.advance(end);
         }
@@ -146,7 +149,7 @@ struct Ring {
     numbers: VecDeque<Number>,
 }
 
-/// What a step took, in packets.
+/// What a step took, in cycles.
 #[derive(Debug)]
 struct Time {
     total: f64,
@@ -163,7 +166,7 @@ impl Time {
 }
 
 /// Plays a step: with rings for the whole step, or with room for two pieces and a stream per matrix.
-fn play(ops: &[Op], vtcm: usize, streamed: bool) -> Time {
+fn play(ops: &[Op], cycles: f64, vtcm: usize, streamed: bool) -> Time {
     // What ops have of VTCM: two states of 64 KiB per worker, and rows.
     let mut layout = Layout::behind(WORKERS * 133 * 1024, WORKERS, vtcm);
     let most = if streamed { layout.piece_bytes() } else { layout.bytes / 2 };
@@ -182,7 +185,7 @@ fn play(ops: &[Op], vtcm: usize, streamed: bool) -> Time {
     let (list, mut rings) = (List(matrices), <[Ring; WORKERS]>::default());
     // SAFETY: the clock moves nothing.
     let whole = unsafe { Stream::new(&list, layout) };
-    let (mut engines, mut matrices) = (Engines::default(), list.0.iter());
+    let (mut engines, mut matrices) = (Engines { cycles, ..Engines::default() }, list.0.iter());
     for op in ops {
         match *op {
             Op::Product(_) => {
@@ -266,22 +269,25 @@ fn step(keys: f64) -> Vec<Op> {
 
 #[test]
 fn little_time_is_exposed() {
-    for (keys, most) in [(1024.0, 0.05), (8192.0, 0.10)] {
+    // With a packet a cycle, and with what published speeds of others suggest (`hexflash bench`).
+    for (cycles, keys, most) in
+        [(1.0, 1024.0, 0.05), (1.0, 8192.0, 0.10), (2.4, 1024.0, 0.12), (2.4, 8192.0, 0.4)]
+    {
         let ops = step(keys);
         for vtcm in [2, 4, 8] {
-            let [off, on] = [false, true].map(|streamed| play(&ops, vtcm << 20, streamed));
+            let [off, on] = [false, true].map(|streamed| play(&ops, cycles, vtcm << 20, streamed));
             println!(
-                "{keys} keys, {vtcm} MiB: memory {:.0} packets; exposed {:.1} % without the stream, {:.1} % with it; \
-                 engines idle {:.1} % and {:.1} %",
+                "{keys} keys, {vtcm} MiB, {cycles} cycles a packet: memory {:.0} cycles; exposed {:.1} % \
+                 without the stream, {:.1} % with it",
                 on.memory,
                 100.0 * off.exposed(),
                 100.0 * on.exposed(),
-                100.0 * off.idle / off.memory,
-                100.0 * on.idle / on.memory,
             );
             assert!((on.memory - off.memory).abs() < 1.0, "the same bytes: {on:?} {off:?}");
             assert!(on.exposed() >= -1e-6 && on.exposed() < off.exposed(), "{keys} {vtcm}: {on:?} {off:?}");
-            assert!(vtcm < 8 || on.exposed() <= most, "{keys} keys: {on:?}");
+            assert!(on.exposed() <= most, "{keys} keys: {on:?}");
+            // Without loss, time is exposed where no engine has anything to do, and there alone.
+            assert!((on.idle - (on.total - on.memory)).abs() < 1.0, "{on:?}");
         }
     }
 }
