@@ -93,7 +93,7 @@ impl Record {
         let kind = |n: usize| KINDS[n % KINDS.len()];
         let kinds = [kind(number), kind(number / KINDS.len())];
         let [mut a, mut w] = kinds.map(|kind| (0..pairs).map(|_| kind.tile(random)).collect::<Vec<_>>());
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             // Every second k takes back what the one before it has added, but for one column.
             for (a, w) in a.iter_mut().zip(&mut w) {
                 for i in (0..VALUES).filter(|i| i % 4 >= 2) {

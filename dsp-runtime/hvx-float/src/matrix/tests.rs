@@ -66,6 +66,12 @@ fn edges() {
         // 2049 and 2051 lie between two halves.
         is(&[0x6800, ONE], &[ONE, ONE], 0x6800);
         is(&[0x6800, 0x4200], &[ONE, ONE], 0x6802);
+        // A little more than 2049, however little: within a group, in a later one, and where a store drops it.
+        is(&[0x6800, ONE, 0x1400], &[ONE, ONE, 0x1400], 0x6801);
+        is(&[0x6800, ONE, 0, 0, 0, 0, 0, 0, 0x1400], &[ONE, ONE, 0, 0, 0, 0, 0, 0, 0x1400], 0x6801);
+        is(&[0x6800, ONE, 0x2800], &[ONE, ONE, ONE], 0x6801);
+        // And a little less than 2051, which lies between two halves as well.
+        is(&[0x6800, 0x4200, 0x9400], &[ONE, ONE, 0x1400], 0x6801);
         // The smallest half, and what is half of it or a little more.
         is(&[1], &[ONE], 1);
         is(&[1], &[0x3800], 0);
@@ -123,7 +129,7 @@ fn sums_are_within_the_derived_bound() {
             let narrow = round % 3 != 0;
             let mut half = || {
                 let bits = random.next() as u16;
-                if narrow { bits & 0x83ff | 0x3400 + (bits >> 2 & 0x0c00) } else { bits & 0xbfff | 0x1000 }
+                if narrow { bits & 0x83ff | (0x3400 + (bits >> 2 & 0x0c00)) } else { bits & 0xbfff | 0x1000 }
             };
             let (mut a, mut w): (Vec<_>, Vec<_>) = (0..k).map(|_| (half(), half())).unzip();
             if round % 5 == 0 {
