@@ -99,10 +99,11 @@ impl<'p> Translator<'p> {
     /// # Errors
     /// It is not one that runs here.
     pub fn node(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let op = Op::of(node.op).ok_or(Refusal("the op"))?;
         if node.ne.contains(&0) {
             return Ok(());
         }
-        match Op::of(node.op).ok_or(Refusal("the op"))? {
+        match op {
             Op::None | Op::Reshape | Op::View | Op::Permute | Op::Transpose => Ok(()),
             Op::Dup | Op::Cpy | Op::Cont => self.copy_node(node),
             Op::Add => self.binary(DspOp::Add, node),
