@@ -246,6 +246,11 @@ pub fn source_of(node: &Tensor, i: usize) -> Option<&Tensor> {
     unsafe { node.src[i].as_ref() }
 }
 
+/// Whether a node only looks at what another one has.
+pub fn is_view(node: &Tensor) -> bool {
+    matches!(Op::of(node.op), Some(Op::None | Op::Reshape | Op::View | Op::Permute | Op::Transpose))
+}
+
 /// Parameter `i` of a node as a float.
 fn float(node: &Tensor, i: usize) -> f32 {
     f32::from_bits(node.op_params[i] as u32)
