@@ -258,18 +258,32 @@ unsafe extern "C" fn set_tensor(
     offset: usize,
     bytes: usize,
 ) {
-    // SAFETY: the contract is the caller's. What is copied from one place to the same place need not be.
-    let (context, tensor) = unsafe { (context(buffer), &*tensor) };
     if bytes == 0 {
         return;
     }
-    // SAFETY: `data` has so many bytes (the caller's contract), and the host does not change them meanwhile.
-    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) };
+    // SAFETY: the contract is the caller's.
+    let (context, tensor) = unsafe { (context(buffer), &*tensor) };
+    // A copy: hosts hand over tensors in buffers of ours, too, and parts of one and the same.
+    let mut copy = vec![0; if is_in(context, data, bytes) { bytes } else { 0 }];
+    let data = if copy.is_empty() {
+        // SAFETY: `data` has so many bytes (the caller's contract), which are in no memory of this buffer.
+        unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }
+    } else {
+        // SAFETY: `data` has so many bytes (the caller's contract), and so has `copy`, which is new.
+        unsafe { std::ptr::copy_nonoverlapping(data.cast(), copy.as_mut_ptr(), bytes) };
+        &copy
+    };
     guarded((), || match home(context, tensor) {
         Some(Home::Plain(at)) => context.memory.write(at + offset, data),
         Some(Home::Tiles(tiled, at)) => tiled.write(&context.memory, at + offset, data),
         None => {}
     });
+}
+
+/// Whether any of these bytes are in a buffer's own memory.
+fn is_in(context: &Context, data: *const c_void, bytes: usize) -> bool {
+    let (data, base) = (data as usize, context.memory.base().as_ptr() as usize);
+    data < base + context.memory.len() && base < data + bytes
 }
 
 /// # Safety
@@ -282,16 +296,27 @@ unsafe extern "C" fn get_tensor(
     offset: usize,
     bytes: usize,
 ) {
-    // SAFETY: the contract is the caller's.
-    let (context, tensor) = unsafe { (context(buffer), &*tensor) };
     if bytes == 0 {
         return;
     }
-    // SAFETY: `data` has room for so many bytes, which nobody else uses (the caller's contract).
-    let data = unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), bytes) };
-    guarded((), || match home(context, tensor) {
-        Some(Home::Plain(at)) => context.memory.read(at + offset, data),
-        Some(Home::Tiles(tiled, at)) => tiled.read(&context.memory, at + offset, data),
+    // SAFETY: the contract is the caller's.
+    let (context, tensor) = unsafe { (context(buffer), &*tensor) };
+    let read = |out: &mut [u8]| match home(context, tensor) {
+        Some(Home::Plain(at)) => context.memory.read(at + offset, out),
+        Some(Home::Tiles(tiled, at)) => tiled.read(&context.memory, at + offset, out),
         None => {}
+    };
+    guarded((), || {
+        if is_in(context, data, bytes) {
+            let mut copy = vec![0; bytes];
+            read(&mut copy);
+            // SAFETY: `data` has room for so many bytes (the caller's contract), and `copy` has as many and
+            // is new.
+            unsafe { std::ptr::copy_nonoverlapping(copy.as_ptr(), data.cast(), bytes) };
+        } else {
+            // SAFETY: `data` has room for so many bytes, which nobody else uses (the caller's contract), and
+            // which are in no memory of this buffer.
+            read(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), bytes) });
+        }
     });
 }

@@ -206,7 +206,13 @@ extern "C" fn supports_buft(_: *mut Device, ty: *mut BufferType) -> bool {
 unsafe extern "C" fn supports_op(_: *mut Device, node: *const Tensor) -> bool {
     // SAFETY: the contract is the caller's.
     let Some(node) = (unsafe { node.as_ref() }) else { return false };
-    guarded(false, || translate::supports(node, &Pretended))
+    guarded(false, || !writes_to_a_result(node) && translate::supports(node, &Pretended))
+}
+
+/// Whether a node writes into what another node computes, which may have its memory on another device: the
+/// host copies what a node reads from there, and nothing back.
+fn writes_to_a_result(node: &Tensor) -> bool {
+    !translate::is_view(node) && !node.view_src.is_null() && whole(node).op != 0
 }
 
 /// Places of tensors that may have no memory yet: a buffer of its own for each that is no view.

@@ -28,6 +28,8 @@ pub enum Format {
     TarGz,
     /// What PyPI has, as wheels.
     Zip,
+    /// A package of Debian: everything in it is kept.
+    Deb,
 }
 
 impl Archive {
@@ -71,6 +73,11 @@ impl Archive {
                 let mut unzip = Command::new("unzip");
                 unzip.arg("-q").arg("-j").arg(archive).arg(format!("{}/*", self.keep)).arg("-d").arg(into);
                 unzip
+            }
+            Format::Deb => {
+                let mut dpkg = Command::new("dpkg-deb");
+                dpkg.arg("-x").arg(archive).arg(into);
+                dpkg
             }
         }
     }

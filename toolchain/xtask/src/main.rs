@@ -17,8 +17,10 @@ mod emulator;
 mod failure;
 mod float_values;
 mod fuzz;
+mod ggml;
 mod hexagon;
 mod hidden_bits;
+mod llama;
 mod loom;
 mod matrix_values;
 mod miri;
@@ -91,6 +93,8 @@ enum Verb {
     Arm64,
     /// Ask the server through the clients that people use: OpenAI's and Anthropic's
     Clients,
+    /// Run llama.cpp's own tests of backends, and its server, on hexflash as a backend of ggml
+    GgmlBackend(ggml::Arguments),
     /// Run llama-server's own tests against the server, and compare with the list of what passes
     UpstreamServer(upstream::Arguments),
 }
@@ -116,6 +120,7 @@ fn main() -> ExitCode {
         Verb::Dist(arguments) => dist::run(&arguments),
         Verb::Arm64 => arm64::run(),
         Verb::Clients => clients::run(),
+        Verb::GgmlBackend(arguments) => ggml::run(&arguments),
         Verb::UpstreamServer(arguments) => upstream::run(&arguments),
     };
     match result {

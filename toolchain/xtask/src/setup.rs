@@ -219,6 +219,11 @@ const DOWNLOADS: &[Item] = &[
         present: || process::find_program(&["unzip"]).is_some(),
         source: Source::Packages(&["unzip"]),
     },
+    Item {
+        what: "dpkg-deb (unpacks those of Debian)",
+        present: || process::find_program(&["dpkg-deb"]).is_some(),
+        source: Source::Packages(&["dpkg"]),
+    },
 ];
 
 const BROWSER: &[Item] = &[

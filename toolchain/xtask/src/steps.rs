@@ -91,6 +91,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["upstream-server"]),
     },
     Step {
+        name: "ggml-backend",
+        about: "llama.cpp's own tests of ops, and its server, on hexflash as a backend of ggml",
+        needs: &[Set::Base, Set::Downloads],
+        command: || process::xtask(&["ggml-backend"]),
+    },
+    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],

@@ -87,8 +87,8 @@ fn install(wanted: &Path, into: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// A port that nothing listens on. The tests want to know it beforehand.
-fn free_port() -> Result<u16> {
+/// A port that nothing listens on, for programs that want to know it beforehand.
+pub fn free_port() -> Result<u16> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     let failed = |error| Failure::unusable(format!("there is no free port ({error})"), "try again");
     Ok(bound.map_err(failed)?.port())

@@ -99,10 +99,11 @@ impl<'p> Translator<'p> {
     /// # Errors
     /// It is not one that runs here.
     pub fn node(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let op = Op::of(node.op).ok_or(Refusal("the op"))?;
         if node.ne.contains(&0) {
             return Ok(());
         }
-        match Op::of(node.op).ok_or(Refusal("the op"))? {
+        match op {
             Op::None | Op::Reshape | Op::View | Op::Permute | Op::Transpose => Ok(()),
             Op::Dup | Op::Cpy | Op::Cont => self.copy_node(node),
             Op::Add => self.binary(DspOp::Add, node),
@@ -243,6 +244,11 @@ pub fn source_of(node: &Tensor, i: usize) -> Option<&Tensor> {
     // SAFETY: the host keeps the tensors of a graph in place and unchanged during a call, and gives null for
     // sources that an op has not.
     unsafe { node.src[i].as_ref() }
+}
+
+/// Whether a node only looks at what another one has.
+pub fn is_view(node: &Tensor) -> bool {
+    matches!(Op::of(node.op), Some(Op::None | Op::Reshape | Op::View | Op::Permute | Op::Transpose))
 }
 
 /// Parameter `i` of a node as a float.

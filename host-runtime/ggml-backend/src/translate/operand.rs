@@ -76,7 +76,7 @@ impl Operand {
 
     /// Bytes from the first to one past the last.
     pub fn bytes(&self) -> u64 {
-        let reach = |axis: usize| u64::from(self.ne[axis] - 1) * u64::from(self.nb[axis]);
+        let reach = |axis: usize| u64::from(self.ne[axis].saturating_sub(1)) * u64::from(self.nb[axis]);
         (0..4).map(reach).sum::<u64>() + self.size()
     }
 

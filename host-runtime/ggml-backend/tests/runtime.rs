@@ -1,0 +1,189 @@
+//! Graphs on a device: computed, computed again with other data, and on a device that is lost.
+
+use std::time::Duration;
+
+use ggml_hexflash::abi::{FLAG_COMPUTE, Tensor};
+use ggml_hexflash::graph;
+use ggml_hexflash::runtime::{Failure, Runtime};
+use hexflash::device::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, SessionSet, Source, open};
+use hexflash::gguf::GgmlType;
+use hexflash_abi::Seq;
+use hexflash_abi::message::{Load, Message, Response};
+
+const ADD: i32 = 2;
+const MUL_MAT: i32 = 29;
+/// Rows and columns of everything here.
+const N: usize = 64;
+
+/// A packed square of F32 at an address.
+fn square(address: usize) -> Tensor {
+    Tensor {
+        ty: GgmlType::F32.id() as i32,
+        buffer: std::ptr::null_mut(),
+        ne: [N as i64, N as i64, 1, 1],
+        nb: [4, 4 * N, 4 * N * N, 4 * N * N],
+        op: 0,
+        op_params: [0; 16],
+        flags: FLAG_COMPUTE,
+        src: [std::ptr::null_mut(); 10],
+        view_src: std::ptr::null_mut(),
+        view_offs: 0,
+        data: std::ptr::without_provenance_mut(address),
+        name: [0; 64],
+        extra: std::ptr::null_mut(),
+        padding: [0; 8],
+    }
+}
+
+/// What an op computes of two squares.
+fn of_two(op: i32, a: &mut Tensor, b: &mut Tensor, address: usize) -> Tensor {
+    let mut node = square(address);
+    node.op = op;
+    (node.src[0], node.src[1]) = (std::ptr::from_mut(a), std::ptr::from_mut(b));
+    node
+}
+
+/// Three squares of memory.
+struct Squares {
+    buffer: Buffer,
+    at: [usize; 3],
+}
+
+const BYTES: usize = 4 * N * N;
+
+impl Squares {
+    fn new(runtime: &mut Runtime) -> Self {
+        let buffer = runtime.allocate(3 * BYTES, false).unwrap();
+        let base = buffer.memory.base().as_ptr() as usize;
+        Self { buffer, at: [base, base + BYTES, base + 2 * BYTES] }
+    }
+
+    fn write(&self, square: usize, value: impl Fn(usize) -> f32) {
+        let bytes: Vec<u8> = (0..N * N).flat_map(|i| value(i).to_le_bytes()).collect();
+        self.buffer.memory.write(square * BYTES, &bytes);
+    }
+
+    fn read(&self, square: usize) -> Vec<f32> {
+        let mut bytes = vec![0; BYTES];
+        self.buffer.memory.read(square * BYTES, &mut bytes);
+        bytes.as_chunks::<4>().0.iter().map(|&word| f32::from_le_bytes(word)).collect()
+    }
+}
+
+#[test]
+fn a_graph_is_loaded_once_and_computes_what_its_data_are() {
+    let (device, calls) = Watched::open(usize::MAX);
+    let mut runtime = Runtime::new(Box::new(device));
+    let squares = Squares::new(&mut runtime);
+    let [a, b, y] = squares.at;
+    let (mut a, mut b) = (square(a), square(b));
+    let sum = of_two(ADD, &mut a, &mut b, y);
+    let mut counts = Vec::new();
+    for round in 0..3 {
+        squares.write(0, |i| (i + round) as f32);
+        squares.write(1, |i| (2 * i) as f32);
+        runtime.compute(graph::key(&[&sum]), &[&sum]).unwrap();
+        let wanted: Vec<f32> = (0..N * N).map(|i| (3 * i + round) as f32).collect();
+        assert_eq!(squares.read(2), wanted);
+        counts.push(calls.load(std::sync::atomic::Ordering::Relaxed));
+    }
+    assert_eq!([counts[1] - counts[0], counts[2] - counts[1]], [1, 1], "a message for a graph");
+    runtime.free(squares.buffer);
+}
+
+#[test]
+fn weights_that_change_are_packed_again() {
+    let mut runtime = Runtime::new(open("inproc", &DeviceOptions::default()).unwrap());
+    let squares = Squares::new(&mut runtime);
+    let [w, x, y] = squares.at;
+    let (mut w, mut x) = (square(w), square(x));
+    let product = of_two(MUL_MAT, &mut w, &mut x, y);
+    squares.write(1, |i| (i % 5) as f32);
+    for factor in [1.0, 3.0] {
+        // A diagonal matrix.
+        squares.write(0, |i| if i % N == i / N { factor } else { 0.0 });
+        runtime.compute(graph::key(&[&product]), &[&product]).unwrap();
+        let wanted: Vec<f32> = (0..N * N).map(|i| factor * (i % 5) as f32).collect();
+        assert_eq!(squares.read(2), wanted);
+    }
+    runtime.free(squares.buffer);
+}
+
+#[test]
+fn a_lost_device_is_a_failed_graph() {
+    // Opening and mapping take a few messages; then it is lost, at any of those of a graph.
+    let mut failures = 0;
+    for last in 1..12 {
+        let (device, _) = Watched::open(last);
+        let mut runtime = Runtime::new(Box::new(device));
+        let Ok(buffer) = runtime.allocate(3 * BYTES, false) else { continue };
+        let base = buffer.memory.base().as_ptr() as usize;
+        let (mut a, mut b) = (square(base), square(base + BYTES));
+        let sum = of_two(ADD, &mut a, &mut b, base + 2 * BYTES);
+        for _ in 0..12 {
+            if let Err(failure) = runtime.compute(graph::key(&[&sum]), &[&sum]) {
+                assert!(matches!(failure, Failure::Device(_)), "{failure}");
+                assert!(!failure.to_string().contains('\n'));
+                failures += 1;
+            }
+        }
+        runtime.free(buffer);
+    }
+    assert!(failures > 20, "{failures}");
+}
+
+/// The device `inproc`, which is lost after so many messages.
+struct Watched {
+    device: Box<dyn Device>,
+    calls: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    last: usize,
+}
+
+impl Watched {
+    fn open(last: usize) -> (Self, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+        let calls = std::sync::Arc::default();
+        let device = open("inproc", &DeviceOptions::default()).unwrap();
+        (Self { device, calls: std::sync::Arc::clone(&calls), last }, calls)
+    }
+}
+
+impl Device for Watched {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.device.allocate(bytes)
+    }
+
+    fn import(&mut self, source: std::sync::Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.device.import(source)
+    }
+
+    fn allocate_in(&mut self, sessions: SessionSet, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.device.allocate_in(sessions, bytes)
+    }
+
+    fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {
+        self.device.load_in(session, load)
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        self.device.free(buffer)
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        if self.calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1 > self.last {
+            return Err(DeviceError::Lost { reason: "a test wants it so".to_owned() });
+        }
+        self.device.submit(message)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        self.device.wait(timeout)
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.device.reset()
+    }
+}

@@ -1,0 +1,359 @@
+//! `cargo xtask ggml-backend`: llama.cpp's programs with hexflash as a backend of ggml.
+//!
+//! 1. Which cases of llama.cpp's own tests the backend accepts, op by op, is compared with
+//!    `toolchain/ggml-ops.json`, which may only grow.
+//! 2. Those cases are computed and compared with the CPU backend's results, by llama.cpp's own tolerances.
+//! 3. llama-server writes texts, which must be those that it writes on the CPU.
+//! 4. Wrong settings are told in one line, and the CPU goes on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result};
+use crate::llama::Programs;
+use crate::process;
+use crate::setup::{self, Set};
+use crate::upstream::free_port;
+
+/// Arguments of `cargo xtask ggml-backend`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Write the table of accepted cases anew
+    #[arg(long)]
+    update: bool,
+    /// Compute the cases that take long, too, and a random model of every architecture
+    #[arg(long)]
+    full: bool,
+}
+
+/// The table of accepted cases, below the checkout.
+const TABLE: &str = "toolchain/ggml-ops.json";
+/// Tests of ops.
+const TEST_OPS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-backend-ops";
+/// Tests of architectures.
+const TEST_ARCHS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-llama-archs";
+/// The server.
+const SERVER: &str = "bin/llama-server";
+/// Our device.
+const DEVICE: &str = "HEXFLASH0";
+
+/// Ops of which a part is computed unless all are asked for, each with the cases, as an expression: on the
+/// CPU, too, the others take minutes.
+const PARTS: [(&str, &str); 3] = [
+    ("MUL_MAT", "m=16,n=(1|9),k=256,bs=.[12],1.,nr=.[12],1."),
+    ("MUL_MAT_ID", "n_mats=4,n_used=[12],b=[01],m=(32|512),n=(1|32),k=256"),
+    ("ROPE", "ff=[01].*v=0"),
+];
+
+/// Models of this repository whose texts are compared. With each, the distance of the logarithms of the two best
+/// tokens' probabilities up to which they count as a near-tie: both sides add up in another order, and with
+/// weights in Q8_0 they round activations to 8 bits in other places.
+const MODELS: [(&str, f64); 2] =
+    [("models/tiny-hybrid-f16.gguf", 2e-3), ("models/tiny-hybrid-q8_0.gguf", 5e-2)];
+/// Beginnings of texts.
+const PROMPTS: [&str; 3] = ["def fib(n):", "pub fn push(&mut self", "import os\n\nclass "];
+/// Most near-ties of a model.
+const MAX_NEAR_TIES: usize = 1;
+/// Tokens of a text.
+const TOKENS: u32 = 48;
+/// How long a server may take to start or to write, also on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// The verb.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    setup::ensure(Set::Base)?;
+    setup::ensure(Set::Downloads)?;
+    let root = process::workspace_root()?;
+    let programs = Programs::fetch()?;
+    process::run(process::cargo().current_dir(&root).args(["build", "--package", "hexflash-ggml"]))?;
+    let backend = process::target_dir(&root)?.join("debug/libggml_hexflash.so");
+    let here = Here { programs, backend, root };
+    let accepted = here.accepted_cases(arguments.update)?;
+    here.compute(&accepted, arguments.full)?;
+    here.refuse_settings()?;
+    for (model, near_tie) in MODELS {
+        here.compare_texts(model, near_tie)?;
+    }
+    if arguments.full {
+        process::run(here.command(TEST_ARCHS)?.args(["-b", DEVICE]))?;
+    }
+    Ok(())
+}
+
+/// Cases of an op: accepted ones, and all.
+type Counts = BTreeMap<String, [u64; 2]>;
+
+struct Here {
+    programs: Programs,
+    backend: PathBuf,
+    root: PathBuf,
+}
+
+impl Here {
+    /// A program of llama.cpp that knows the backend.
+    fn command(&self, name: &str) -> Result<Command> {
+        self.programs.command(name, Some(&self.backend))
+    }
+
+    /// Compares the accepted cases with the table.
+    fn accepted_cases(&self, update: bool) -> Result<Counts> {
+        let mut command = self.command(TEST_OPS)?;
+        command.args(["support", "-b", DEVICE, "--output", "csv"]);
+        let csv = process::output(&mut command).ok_or_else(|| not_well(&command))?;
+        let found = count(&csv);
+        let path = self.root.join(TABLE);
+        let total = found.values().fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+        println!("{} of {} cases of {} ops are accepted", total[0], total[1], found.len());
+        if update {
+            return write_table(&path, &found).map(|()| found);
+        }
+        let known = read_table(&path)?;
+        let fewer: Vec<_> =
+            known.iter().filter(|(op, [n, _])| found.get(*op).is_none_or(|f| f[0] < *n)).collect();
+        if !fewer.is_empty() {
+            let list: Vec<_> = fewer.iter().map(|(op, [n, _])| format!("{op} (were {n})")).collect();
+            return Err(Failure::failed(
+                format!("fewer cases are accepted of {}", list.join(", ")),
+                "the table may only grow",
+            ));
+        }
+        if known != found {
+            return Err(Failure::failed(
+                format!("more cases are accepted than {TABLE} says"),
+                "`cargo xtask ggml-backend --update` writes them down",
+            ));
+        }
+        Ok(found)
+    }
+
+    /// Computes accepted cases.
+    fn compute(&self, accepted: &Counts, full: bool) -> Result<()> {
+        let some: Vec<_> = accepted.iter().filter(|(_, [n, _])| *n > 0).map(|(op, _)| op.as_str()).collect();
+        let parts = if full { &[][..] } else { &PARTS[..] };
+        let (in_part, whole): (Vec<&str>, Vec<&str>) =
+            some.into_iter().partition(|op| parts.iter().any(|(part, _)| part == op));
+        self.test_ops(&whole.join(","), None)?;
+        for (op, cases) in parts.iter().filter(|(op, _)| in_part.contains(op)) {
+            self.test_ops(op, Some(cases))?;
+        }
+        Ok(())
+    }
+
+    fn test_ops(&self, ops: &str, cases: Option<&str>) -> Result<()> {
+        let mut command = self.command(TEST_OPS)?;
+        command.args(["test", "-b", DEVICE, "-o", ops]);
+        if let Some(cases) = cases {
+            command.args(["-p", cases]);
+        }
+        let typed = process::typed(&command);
+        let output = command.stdin(Stdio::null()).output().map_err(|_| not_well(&command))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let passed = text.lines().find(|line| line.contains("tests passed")).unwrap_or("no case").trim();
+        println!("{ops}: {passed}");
+        if output.status.success() && computed(passed) > 0 {
+            return Ok(());
+        }
+        text.lines().filter(|line| line.contains("FAIL")).for_each(|line| println!("{line}"));
+        eprint!("{}", String::from_utf8_lossy(&output.stderr));
+        Err(Failure::failed(format!("`{typed}` ended with {}", output.status), "its output above says why"))
+    }
+
+    /// A wrong value: a line that names it, and no device.
+    fn refuse_settings(&self) -> Result<()> {
+        for (variable, value) in [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000")] {
+            let mut command = self.command(SERVER)?;
+            command.arg("--list-devices").env(variable, value).stdin(Stdio::null());
+            let output = command.output().map_err(|_| not_well(&command))?;
+            let text = [output.stdout, output.stderr].concat();
+            let text = String::from_utf8_lossy(&text);
+            let lines = text.lines().filter(|line| line.contains("hexflash: ")).count();
+            if !output.status.success() || lines != 1 || text.contains(DEVICE) {
+                return Err(Failure::failed(
+                    format!("{variable}={value} is not refused in one line: {text}"),
+                    "see host-runtime/ggml-backend/src/options.rs",
+                ));
+            }
+        }
+        println!("wrong settings are refused in one line");
+        Ok(())
+    }
+
+    /// Texts of llama-server, on our device and on the CPU.
+    fn compare_texts(&self, model: &str, near_tie: f64) -> Result<()> {
+        let path = self.root.join(model);
+        let ours = Server::start(self.command(SERVER)?, &path, DEVICE)?.texts()?;
+        let cpu = Server::start(self.programs.command(SERVER, None)?, &path, "none")?.texts()?;
+        let mut ties = 0;
+        for ((prompt, ours), cpu) in PROMPTS.iter().zip(&ours).zip(&cpu) {
+            let Some(at) = (0..cpu.len()).find(|&at| ours.get(at).map(best) != Some(best(&cpu[at]))) else {
+                continue;
+            };
+            let [(first, p), (second, q)] = &cpu[at];
+            let found = ours.get(at).map_or("nothing", best);
+            if found != second || p - q > near_tie {
+                return Err(Failure::failed(
+                    format!(
+                        "{model} continues {prompt:?} with {found:?} at token {at}, on the CPU with {first:?}"
+                    ),
+                    "compare ops of this model with test-backend-ops",
+                ));
+            }
+            // From here on these are two texts.
+            println!(
+                "near-tie after {prompt:?}: token {at} is {found:?}, on the CPU {first:?} ({:.3})",
+                p - q
+            );
+            ties += 1;
+        }
+        if ties > MAX_NEAR_TIES {
+            return Err(Failure::failed(
+                format!("{model}: {ties} near-ties in {} texts", ours.len()),
+                "compare ops of this model with test-backend-ops",
+            ));
+        }
+        println!("{model}: {} texts of llama-server are those of the CPU", ours.len());
+        Ok(())
+    }
+}
+
+/// The two best tokens at a place of a text, with the logarithms of their probabilities.
+type Best = [(String, f64); 2];
+
+/// The token that stands there.
+fn best([(token, _), _]: &Best) -> &str {
+    token
+}
+
+/// A llama-server that ends with this value.
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Server {
+    fn start(mut command: Command, model: &Path, device: &str) -> Result<Self> {
+        let port = free_port()?.to_string();
+        command.arg("-m").arg(model).args(["--port", &port, "--device", device, "-c", "512", "-np", "1"]);
+        command.args(["--no-warmup", "-t", "2"]).stdin(Stdio::null());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().map_err(|_| not_well(&command))?;
+        let mut server = Self { child, url: format!("http://127.0.0.1:{port}") };
+        let start = Instant::now();
+        while process::output(curl().arg(format!("{}/health", server.url))).is_none() {
+            if server.child.try_wait().is_ok_and(|ended| ended.is_some()) || start.elapsed() > PATIENCE {
+                return Err(not_well(&command));
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(server)
+    }
+
+    /// The likeliest continuations of all prompts, token by token.
+    fn texts(&self) -> Result<Vec<Vec<Best>>> {
+        PROMPTS.iter().map(|prompt| self.text(prompt)).collect()
+    }
+
+    fn text(&self, prompt: &str) -> Result<Vec<Best>> {
+        let mut body = json!({ "prompt": prompt, "n_predict": TOKENS, "temperature": 0, "n_probs": 2 });
+        body["cache_prompt"] = Value::Bool(false);
+        let mut request = curl();
+        request.args(["--max-time", &PATIENCE.as_secs().to_string(), "--data", &body.to_string()]);
+        request.args(["--header", "Content-Type: application/json"]).arg(format!("{}/completion", self.url));
+        let answer = process::output(&mut request);
+        let answer = answer.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let tokens = answer.as_ref().and_then(|answer| answer["completion_probabilities"].as_array());
+        let text: Option<Vec<Best>> = tokens.and_then(|tokens| tokens.iter().map(two_best).collect());
+        text.filter(|text| !text.is_empty()).ok_or_else(|| {
+            Failure::failed(format!("llama-server does not continue {prompt:?}"), "start it by hand")
+        })
+    }
+}
+
+/// The two best tokens of an entry of `completion_probabilities`.
+fn two_best(token: &Value) -> Option<Best> {
+    let one = |i: usize| {
+        let entry = &token["top_logprobs"][i];
+        Some((entry["token"].as_str()?.to_owned(), entry["logprob"].as_f64()?))
+    };
+    Some([one(0)?, one(1)?])
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn curl() -> Command {
+    let mut curl = Command::new("curl");
+    curl.args(["--fail", "--silent", "--noproxy", "*"]);
+    curl
+}
+
+fn not_well(command: &Command) -> Failure {
+    let typed = process::typed(command);
+    Failure::failed(format!("`{typed}` does not work"), "start it by hand, and see what it says")
+}
+
+/// Cases by op, of the table that `test-backend-ops support --output csv` prints.
+fn count(csv: &str) -> Counts {
+    let mut counts = Counts::new();
+    for line in csv.lines().skip(1) {
+        // Fields are quoted, and parameters have commas.
+        let fields: Vec<_> = line.trim_matches('"').split("\",\"").collect();
+        let [_, op, _, _, supported, ..] = fields[..] else { continue };
+        let [accepted, all] = counts.entry(op.to_owned()).or_default();
+        *accepted += u64::from(supported == "1");
+        *all += 1;
+    }
+    counts
+}
+
+/// Cases that were computed, as `12/12 tests passed` says.
+fn computed(line: &str) -> u64 {
+    line.split('/').next().and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+}
+
+fn read_table(path: &Path) -> Result<Counts> {
+    let parsed = fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    parsed.ok_or_else(|| {
+        let remedy = "`cargo xtask ggml-backend --update` writes it";
+        Failure::unusable(format!("{} is missing or no table", path.display()), remedy)
+    })
+}
+
+/// A line per op.
+fn write_table(path: &Path, counts: &Counts) -> Result<()> {
+    let lines: Vec<_> = counts.iter().map(|(op, [n, all])| format!("  \"{op}\": [{n}, {all}]")).collect();
+    fs::write(path, format!("{{\n{}\n}}\n", lines.join(",\n"))).map_err(|error| {
+        Failure::unusable(format!("cannot write {} ({error})", path.display()), "see that there is room")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_counted_by_op() {
+        let csv = "\"backend_name\",\"op_name\",\"op_params\",\"test_mode\",\"supported\",\"error_message\"\n\
+                   \"H\",\"ADD\",\"type=f32,ne=[1,2]\",\"support\",\"1\",\"yes\"\n\
+                   \"H\",\"ADD\",\"type=bf16,ne=[1,2]\",\"support\",\"0\",\"no\"\n\
+                   \"H\",\"MUL_MAT\",\"a\",\"support\",\"0\",\"no\"\n";
+        let expected = [("ADD".to_owned(), [1, 2]), ("MUL_MAT".to_owned(), [0, 1])];
+        assert_eq!(count(csv), Counts::from(expected));
+    }
+
+    #[test]
+    fn passed_cases_are_read() {
+        assert_eq!(["58/58 tests passed", "no case", "0/0 tests passed"].map(computed), [58, 0, 0]);
+    }
+}
