@@ -141,7 +141,11 @@ fn devices() -> Vec<Settings> {
     let modes = [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder];
     let dma = modes.map(|dma| Settings { dma, ..usual });
     let all = Settings { threads: 3, vtcm_bytes: 128 << 10, dma: DmaMode::OutOfOrder, isa: Isa::Portable };
-    threads.chain(vtcm).chain(isa).chain(dma).chain([all]).collect()
+    // With weight streams, which there are in modes other than the usual one.
+    let streams = [(1, 2, DmaMode::OutOfOrder), (3, 2, DmaMode::AtWait), (4, 4, DmaMode::OutOfOrder)];
+    let streams =
+        streams.map(|(threads, mib, dma)| Settings { threads, vtcm_bytes: mib << 20, dma, ..usual });
+    threads.chain(vtcm).chain(isa).chain(dma).chain([all]).chain(streams).collect()
 }
 
 /// A prompt, a wide step and single tokens: all three programs.

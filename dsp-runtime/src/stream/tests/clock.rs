@@ -81,6 +81,7 @@ impl Engines {
     /// Plays one job: each worker asks `next` for what to wait for and what to compute then, until there is
     /// nothing. Ends with the last worker.
     fn play(&mut self, mut next: impl FnMut(&mut Self, usize) -> Option<(Number, f64)>) {
+        // The transfer that it waits for and the packets behind it, or the end of what it computes.
         let mut at: [Option<(Option<Number>, f64)>; WORKERS] = [None; WORKERS];
         for (w, at) in at.iter_mut().enumerate() {
             *at = next(self, w).map(|(number, packets)| (Some(number), packets));
@@ -88,16 +89,16 @@ impl Engines {
         let cycles = self.cycles;
         while at.iter().any(Option::is_some) {
             let mut soonest = f64::MAX;
-            for w in 0..WORKERS {
+            for (w, at) in at.iter_mut().enumerate() {
                 // What it waited for has come: it computes until then.
-                if let Some((Some(number), packets)) = at[w]
+                if let Some((Some(number), packets)) = *at
                     && (number == 0 || self.done.contains(&number))
                 {
-                    at[w] = Some((None, self.now + packets * cycles));
+                    *at = Some((None, self.now + packets * cycles));
                 }
-                if let Some((None, end)) = at[w] {
+                if let Some((None, end)) = *at {
                     if end <= self.now + 1e-9 {
-                        at[w] = next(self, w).map(|(number, packets)| (Some(number), packets));
+                        *at = next(self, w).map(|(number, packets)| (Some(number), packets));
                         soonest = self.now;
                     } else {
                         soonest = soonest.min(end);
@@ -196,9 +197,7 @@ fn play(ops: &[Op], cycles: f64, vtcm: usize, streamed: bool) -> Time {
                     continue;
                 }
                 let own = List(vec![Matrix { first: 0, end: matrix.end - matrix.first, ..*matrix }]);
-                let bytes = 2
-                    * matrix.piece_groups.max(matrix.unit_strips * matrix.groups.min(matrix.piece_groups))
-                    * GROUP;
+                let bytes = 2 * matrix.piece_groups * GROUP;
                 // SAFETY: the clock moves nothing.
                 let stream = unsafe { Stream::new(&own, Layout { bytes, units: own.0[0].end, ..layout }) };
                 product(&mut engines, &stream, &mut Default::default(), &own.0[0]);
