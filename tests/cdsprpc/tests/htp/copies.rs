@@ -1,8 +1,9 @@
 //! Sequences that are copied off the DSP and back: its caches have what memory does not, until it is told.
 
+use hexflash::device::htp::Htp;
 use hexflash::device::inproc::Inproc;
-use hexflash::device::{Device, DeviceOptions};
-use hexflash::engine::{Engine, EngineOptions, SequenceId};
+use hexflash::device::{Device, DeviceOptions, KeptAccess, SplitDevice};
+use hexflash::engine::{CopyError, Engine, EngineError, EngineOptions, SequenceId};
 use hexflash::gguf::Gguf;
 use hexflash::weights::{CachePolicy, ImageOptions};
 
@@ -71,6 +72,21 @@ fn a_text_that_was_copied_off_the_dsp_goes_on() {
         assert!(same, "logits {i}");
     }
     drop(htp);
+    standin.is_clean();
+}
+
+/// What one session writes back, the others would have to drop.
+#[test]
+fn sessions_that_share_memory_cannot_copy() {
+    let standin = StandIn::new("");
+    let device = SplitDevice::<Htp>::open(&standin.options(), 2).unwrap();
+    assert_eq!(device.kept_access(), KeptAccess::Never);
+    let mut two = engine(Box::new(device));
+    assert!(!two.copies_sequences());
+    let mut first = two.sequence(SequenceId::FIRST).unwrap();
+    first.prefill(&TEXT[..5], |_| ()).unwrap();
+    assert!(matches!(first.copy_out(), Err(EngineError::Copy(CopyError::Hidden))));
+    drop(two);
     standin.is_clean();
 }
 
