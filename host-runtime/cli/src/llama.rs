@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::CliError;
 
 /// llama.cpp's short options of several letters, which clap would take for a short option and its value.
-const SHORT: [(&str, &str); 20] = [
+const SHORT: [(&str, &str); 23] = [
     ("-hf", "--hf-repo"),
     ("-hfr", "--hf-repo"),
     ("-hff", "--hf-file"),
@@ -29,6 +29,9 @@ const SHORT: [(&str, &str); 20] = [
     ("-ctv", "--cache-type-v"),
     ("-ctkd", "--cache-type-k-draft"),
     ("-ctvd", "--cache-type-v-draft"),
+    ("-fa", "--flash-attn"),
+    ("-ub", "--ubatch-size"),
+    ("-cb", "--cont-batching"),
 ];
 
 const SHORTEST: &str =
@@ -38,9 +41,11 @@ const LIKELY: &str =
 const SAMPLING: &str = "the draft takes its best tokens, and the target's sampler decides; drop it";
 const LAYERS: &str = "all layers of target and draft run on the device; drop it";
 const FOLLOWS: &str = "the draft shares the target's context, cache type, device and threads; drop it";
+const TEXT: &str = "text is the only input, and the only output; drop it";
+const FORM: &str = "a form belongs to a request; give it in the request's field grammar or json_schema";
 
 /// llama.cpp's options for what hexflash does otherwise, without dashes.
-const FOREIGN: [(&str, &str); 27] = [
+const FOREIGN: [(&str, &str); 44] = [
     ("draft-min", SHORTEST),
     ("draft-n-min", SHORTEST),
     ("spec-draft-n-min", SHORTEST),
@@ -71,6 +76,23 @@ const FOREIGN: [(&str, &str); 27] = [
         "models come from the Hugging Face Hub with -hf OWNER/NAME; or download the file and give it with -m",
     ),
     ("dflash", "draft models are not downloaded; give one with -md FILE"),
+    ("flash-attn", "attention is always computed tile by tile; drop it"),
+    ("ubatch-size", "a batch is one step; bound it with -b"),
+    ("cont-batching", "requests always share steps; drop it"),
+    ("mmproj", TEXT),
+    ("mmproj-url", TEXT),
+    ("embedding", TEXT),
+    ("embeddings", TEXT),
+    ("pooling", TEXT),
+    ("reranking", TEXT),
+    ("lora", "adapters are not applied; merge the adapter into a model file"),
+    ("grammar", FORM),
+    ("grammar-file", FORM),
+    ("json-schema", FORM),
+    ("reasoning-budget", "thinking is on or off: --reasoning off; drop it"),
+    ("ctx-checkpoints", "snapshots are bounded by their memory: --snapshots MIB"),
+    ("sleep-idle-seconds", "a server that is idle keeps its model; drop it"),
+    ("models-dir", "a server has one model; start one for each, and see docs/many-servers.md"),
 ];
 
 /// llama-server's environment variables, by the option of `hexflash serve` that each stands for.

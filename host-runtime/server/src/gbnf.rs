@@ -1,8 +1,9 @@
 //! Grammars in GBNF, llama.cpp's notation, translated to the one that `llguidance` reads.
 //!
-//! GBNF speaks of characters. `llguidance` first cuts a text into lexemes, each as long as it can be, and then
-//! parses those. One lexeme for each character would be exact and slow. So the parts of a grammar that are
-//! regular become lexemes of many characters, where the longest match is the only one: [`lexemes`] finds out.
+//! GBNF speaks of characters. `llguidance` first cuts a text into lexemes, each as long as it can be, and
+//! then parses those. One lexeme for each character would be exact and slow. So the parts of a grammar that
+//! are regular become lexemes of many characters, where the longest match is the only one: [`lexemes`] finds
+//! out.
 
 mod automaton;
 mod lexemes;

@@ -161,10 +161,9 @@ pub trait Device: Send {
         0
     }
 
-    /// Whether the host sees between two steps what programs keep on the device from one to the next, and
-    /// they see what the host writes there. Elsewhere that may be in caches of the device alone.
-    fn shares_states(&self) -> bool {
-        true
+    /// When the host sees what programs keep on the device from one step to the next, and may write it.
+    fn kept_access(&self) -> KeptAccess {
+        KeptAccess::Always
     }
 
     /// How long a step may take before the device counts as hung.
@@ -177,6 +176,18 @@ pub trait Device: Send {
     /// # Errors
     /// The device cannot be started.
     fn reset(&mut self) -> Result<(), DeviceError>;
+}
+
+/// When the host sees what programs keep on a device from one step to the next, and may write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptAccess {
+    /// Between two steps.
+    Always,
+    /// Between a program that names it for the host and the next step: until then it may be in caches of the
+    /// device alone.
+    AfterRun,
+    /// Never: caches of several sessions may hold it.
+    Never,
 }
 
 impl dyn Device + '_ {

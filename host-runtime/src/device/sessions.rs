@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hexflash_abi::message::{Load, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
-use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, Source};
+use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, KeptAccess, Source};
 use crate::record::{MAX_SESSIONS, SessionSet, Site};
 use crate::setting::Setting;
 
@@ -255,8 +255,13 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
         self.answered
     }
 
-    fn shares_states(&self) -> bool {
-        self.all.iter().all(|session| session.shares_states())
+    fn kept_access(&self) -> KeptAccess {
+        match (self.all[0].kept_access(), self.all.len()) {
+            (access, 1) => access,
+            (KeptAccess::Always, _) => KeptAccess::Always,
+            // What one session writes back would drop lines of the others that have the same memory.
+            (KeptAccess::AfterRun | KeptAccess::Never, _) => KeptAccess::Never,
+        }
     }
 
     fn patience(&self) -> Duration {

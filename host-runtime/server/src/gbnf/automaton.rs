@@ -181,9 +181,9 @@ impl Automaton {
         self.next.iter().all(|next| next.iter().next().is_none())
     }
 
-    /// Whether a text that is complete here, together with a character of `follow`, which may come after it, is
-    /// the beginning of what `other` reads: then `other` would take that character. `steps` is how much may
-    /// be looked at; `None` if that is not enough.
+    /// Whether a text that is complete here, together with a character of `follow`, which may come after it,
+    /// is the beginning of what `other` reads: then `other` would take that character. `steps` is how much
+    /// may be looked at; `None` if that is not enough.
     pub(super) fn is_overrun_by(&self, other: &Self, follow: &Bits, steps: &mut usize) -> Option<bool> {
         let table = self.classes.len() * other.classes.len();
         *steps = steps.checked_sub(table.div_ceil(64))?;

@@ -1,8 +1,9 @@
 //! Which parts of a grammar are lexemes.
 //!
-//! A part can be a lexeme if it is regular. `llguidance` reads lexemes as far as any of those that may come goes
-//! on. So a lexeme must not go on over a character that, in another reading of the same text, comes after the
-//! end of it or of another lexeme. Where one would, it is taken apart; lexemes of one character never do.
+//! A part can be a lexeme if it is regular. `llguidance` reads lexemes as far as any of those that may come
+//! goes on. So a lexeme must not go on over a character that, in another reading of the same text, comes
+//! after the end of it or of another lexeme. Where one would, it is taken apart; lexemes of one character
+//! never do.
 
 use super::automaton::{Alphabet, Automaton, Bits};
 use super::{Grammar, Node, NodeId};
@@ -147,8 +148,8 @@ fn used(grammar: &Grammar, is_lexeme: &[bool]) -> Vec<NodeId> {
     all
 }
 
-/// Sweeps over parts until nothing changes; whether that was soon enough. Every second sweep goes backwards, so
-/// that chains of rules in any order need few of them.
+/// Sweeps over parts until nothing changes; whether that was soon enough. Every second sweep goes backwards,
+/// so that chains of rules in any order need few of them.
 fn sweep(used: &[NodeId], mut visit: impl FnMut(NodeId) -> bool) -> bool {
     for i in 0..MAX_SWEEPS {
         let mut changed = false;

@@ -54,8 +54,8 @@ impl Reader {
         }
     }
 
-    /// For answers of models of harmony's family, whose messages have to be told apart whether there are tools
-    /// or not. `thoughts_apart` says whether thoughts are parts of their own.
+    /// For answers of models of harmony's family, whose messages have to be told apart whether there are
+    /// tools or not. `thoughts_apart` says whether thoughts are parts of their own.
     pub(super) fn harmony(prompt: &str, tools: Option<Arc<Tools>>, thoughts_apart: bool) -> Self {
         Self::Harmony(Harmony::after(prompt, Taken::new(tools), thoughts_apart))
     }

@@ -1,6 +1,7 @@
 //! Families of models by how they write calls of tools, and thoughts.
 //!
-//! The chat template tells the family: it shows earlier calls, or the tools, in the form that the model learnt.
+//! The chat template tells the family: it shows earlier calls, or the tools, in the form that the model
+//! learnt.
 
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Value, json};
@@ -14,7 +15,8 @@ use super::calls::tags::Tags;
 pub(crate) enum Family {
     /// JSON between `<tool_call>` and `</tool_call>`: Hermes, Qwen2.5, Qwen3, SmolLM3.
     Json,
-    /// `<function=NAME>` with a `<parameter=NAME>` for each argument, between the same tags: Qwen3-Coder, Qwen3.5.
+    /// `<function=NAME>` with a `<parameter=NAME>` for each argument, between the same tags: Qwen3-Coder,
+    /// Qwen3.5.
     Functions,
     /// A list of calls as Python writes them, between `<|tool_call_start|>` and `<|tool_call_end|>`: LFM2.
     Lfm2,
@@ -71,8 +73,8 @@ impl Family {
         }
     }
 
-    /// Tokens that texts have to show, because calls are found by them, although vocabularies may have them as
-    /// tokens that are no text.
+    /// Tokens that texts have to show, because calls are found by them, although vocabularies may have them
+    /// as tokens that are no text.
     pub(super) fn shown(self) -> Vec<&'static str> {
         let mut all: Vec<&str> = match self {
             Self::Json | Self::Functions | Self::Lfm2 | Self::MistralList => Vec::new(),

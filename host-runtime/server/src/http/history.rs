@@ -35,7 +35,8 @@ pub(super) fn adapt(message: &mut Message, family: Family, template: &str) {
     }
 }
 
-/// Ids of calls as Mistral's templates demand them. The same id becomes the same one in a call and its result.
+/// Ids of calls as Mistral's templates demand them. The same id becomes the same one in a call and its
+/// result.
 fn short_ids(message: &mut Map<String, Value>) {
     if let Some(id) = message.get_mut("tool_call_id") {
         shorten(id);
@@ -56,8 +57,8 @@ fn shorten(id: &mut Value) {
     *id = format!("{:09}", hash % 1_000_000_000).into();
 }
 
-/// Thoughts under the name that harmony's templates have for them. Beside a call these refuse to have thoughts
-/// and text, and show only one of them.
+/// Thoughts under the name that harmony's templates have for them. Beside a call these refuse to have
+/// thoughts and text, and show only one of them.
 fn name_thoughts(message: &mut Message) {
     let (from, to) = THOUGHTS;
     let Some(thoughts) = message.extra.remove(from).filter(|thoughts| thoughts.is_string()) else { return };

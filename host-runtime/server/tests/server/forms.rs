@@ -91,6 +91,8 @@ fn all_fields_for_forms_are_understood() {
     let inner = nested.replace([' ', '(', ')'], "");
     assert!(nested.starts_with('(') && nested.ends_with(')') && inner.parse::<u32>().is_ok(), "{nested}");
     assert_eq!(nested.matches('(').count(), nested.matches(')').count());
+    // A token by its name, which is no text.
+    assert_eq!(text(&ask("grammar", json!("root ::= <|im_start|> \"yes\""))), "yes");
 }
 
 #[test]

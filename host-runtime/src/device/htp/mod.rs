@@ -30,8 +30,8 @@ use self::session::{RpcSession, SessionRequest};
 use super::sessions::not_mapped;
 use super::slots::BufferIds;
 use super::{
-    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
-    handshake, inproc,
+    Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, KeptAccess, Memory, SharedMemory,
+    Source, handshake, inproc,
 };
 
 /// Threads where the user names no number: every DSP from v73 on has as many vector contexts. What v68 and v69
@@ -294,8 +294,8 @@ impl super::DeviceSession for Htp {
 
 impl Device for Htp {
     /// Programs write back only what they name for the host.
-    fn shares_states(&self) -> bool {
-        false
+    fn kept_access(&self) -> KeptAccess {
+        KeptAccess::AfterRun
     }
 
     fn info(&self) -> &DeviceInfo {

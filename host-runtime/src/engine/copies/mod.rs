@@ -2,16 +2,18 @@
 //!
 //! A [`SequenceCopy`] has the rows of all caches that the tokens of its text wrote, the recurrent states
 //! after them, and the sequence's snapshots. A sequence that it was copied into goes on with the bits of the
-//! one that it was copied from. It takes no message to the device: the host reads and writes the memory that
-//! both share, between two steps.
+//! one that it was copied from. The host reads and writes the memory that both share, between two steps.
+//! Where the device may have some of it in its caches alone, a message makes it [write that back](share).
 
 mod bytes;
 mod origin;
+mod share;
 
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::sequence::Outputs;
 use super::{DraftBlock, Engine, EngineError, Sequence};
+use crate::device::KeptAccess;
 use crate::model::{Kept, Purpose, Region};
 pub(super) use origin::identity;
 
@@ -69,7 +71,7 @@ pub enum CopyError {
     },
     /// The host cannot see what the device has.
     #[error(
-        "the states of this device cannot be copied: its caches may hold what memory does not; use another device"
+        "a model that is split over sessions keeps states in caches of each, which cannot be copied; use one session"
     )]
     Hidden,
 }
@@ -119,7 +121,7 @@ struct Piece {
 impl Engine {
     /// Whether [`Sequence::copy_out`] and [`Sequence::copy_in`] work on this device.
     pub fn copies_sequences(&self) -> bool {
-        self.device.shares_states()
+        self.device.kept_access() != KeptAccess::Never
     }
 
     /// What tells whether a copy fits: the model, its caches, the device, and what made the copy.
@@ -248,6 +250,7 @@ impl Sequence<'_> {
         self.prepare_copy()?;
         self.usable()?;
         self.catch_up()?;
+        self.share()?;
         let (engine, slot) = (&*self.engine, self.slot);
         let state = self.state();
         let lag = if engine.has_states() { state.n_commit } else { 0 };
@@ -297,6 +300,7 @@ impl Sequence<'_> {
             return Err(CopyError::Damaged { what: "it has snapshots of a longer text" }.into());
         }
         self.prepare_copy()?;
+        self.share()?;
         self.reset();
         self.engine.write_pieces(&pieces, &copy.state);
         for (n, state) in &copy.snapshots {

@@ -9,6 +9,7 @@ mod blocks;
 #[path = "../calls/mod.rs"]
 mod calls;
 mod coherence;
+mod copies;
 #[path = "../../../../host-runtime/tests/device/damaged.rs"]
 mod damaged;
 mod dma;

@@ -1,9 +1,9 @@
 //! Answers of gpt-oss, in OpenAI's format harmony: messages in channels.
 //!
-//! A message has a header, `<|message|>`, a body, and a token that ends it. The header names a channel (thoughts
-//! are in `analysis`, the answer in `final`, what is said beside calls in `commentary`) and perhaps a recipient:
-//! `to=functions.NAME` makes the body the arguments of a call. The recipient may stand before or behind the
-//! channel. The first header has begun in the prompt, which ends with `<|start|>assistant`.
+//! A message has a header, `<|message|>`, a body, and a token that ends it. The header names a channel
+//! (thoughts are in `analysis`, the answer in `final`, what is said beside calls in `commentary`) and perhaps
+//! a recipient: `to=functions.NAME` makes the body the arguments of a call. The recipient may stand before or
+//! behind the channel. The first header has begun in the prompt, which ends with `<|start|>assistant`.
 
 use super::super::thoughts::overlap;
 use super::{Taken, json};
@@ -108,7 +108,8 @@ impl Harmony {
         if may_be_header(&self.held) && self.held.len() <= MAX_HEADER {
             return false;
         }
-        // The model does not keep to the format: what it writes is its answer, with the token that it begins with.
+        // The model does not keep to the format: what it writes is its answer, with the token that it begins
+        // with.
         if let Some(tag) = ENDS.iter().find(|tag| self.held.starts_with(*tag)) {
             self.held.drain(..tag.len());
             self.taken.text(tag);

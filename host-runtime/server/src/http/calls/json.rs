@@ -28,7 +28,8 @@ fn of(value: Value) -> Option<Call> {
     Some(Call { name, arguments })
 }
 
-/// The call of the tool `name` with these arguments, if they are a JSON object. No text at all stands for none.
+/// The call of the tool `name` with these arguments, if they are a JSON object. No text at all stands for
+/// none.
 pub(super) fn named(name: &str, arguments: &str) -> Option<Call> {
     let arguments = match arguments.trim() {
         "" => Map::new(),
@@ -50,8 +51,8 @@ pub(super) struct Brackets {
 }
 
 impl Brackets {
-    /// The end of the object or list that `text` begins with, if it is there. Each call sees the same text, to
-    /// which more may have been added.
+    /// The end of the object or list that `text` begins with, if it is there. Each call sees the same text,
+    /// to which more may have been added.
     pub(super) fn end(&mut self, text: &str) -> Option<usize> {
         for byte in text.bytes().skip(self.seen) {
             self.seen += 1;

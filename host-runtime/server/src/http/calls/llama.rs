@@ -1,5 +1,5 @@
-//! Calls of Llama 3: an answer that is a JSON object with a tool's name and parameters, or such an object after
-//! `<|python_tag|>`, or several with semicolons between them.
+//! Calls of Llama 3: an answer that is a JSON object with a tool's name and parameters, or such an object
+//! after `<|python_tag|>`, or several with semicolons between them.
 //!
 //! An answer may be a JSON object that is no call, so that only names of tools that were offered count.
 
