@@ -1,16 +1,17 @@
 //! What HMX, the matrix unit of v73 to v81, computes of fp16 tiles.
 //!
-//! Each of 32 by 32 sums is an [`Accumulator`]: a significand with 22 fraction bits, and an exponent. Products
-//! of neighbouring k are added in groups: brought to the largest exponent of the group, added, and then added
-//! to the accumulator at the larger exponent of both. Whatever is shifted out on the right is or-ed into the
-//! last bit that stays. A sum is shifted left by two bits at most, however much of it has cancelled: what
-//! cancels exactly leaves less of what comes later than an IEEE sum would.
+//! Each of 32 by 32 sums is an [`Accumulator`]: a significand with 22 fraction bits, and an exponent.
+//! Products of neighbouring k are added in groups: brought to the largest exponent of the group, added, and
+//! then added to the accumulator at the larger exponent of both. Whatever is shifted out on the right is
+//! or-ed into the last bit that stays. A sum is shifted left by two bits at most, however much of it has
+//! cancelled: what cancels exactly leaves less of what comes later than an IEEE sum would.
 //!
 //! Exponent 31 of fp16 is one like any other. There are no infinities and no NaN, and what is larger than
 //! 131008 becomes that: the unit is told so by two bits of USR, which are zero unless somebody sets them.
 //!
-//! Source: two published models of the unit and a third that its author compared with the vendor's simulator.
-//! They differ for subnormal operands, which are normalised here, and nothing was compared with a processor.
+//! Source: two published models of the unit and a third that its author compared with the vendor's
+//! simulator. They differ for subnormal operands, which are normalised here, and nothing was compared with
+//! a processor.
 
 /// Rows, columns and values of k of a tile.
 pub const SIDE: usize = 32;
@@ -127,8 +128,8 @@ impl Accumulator {
         self.exponent = exponent - left;
     }
 
-    /// The half that a store writes: times `scale`, plus `bias`, and rounded to the nearest, ties to even. The
-    /// accumulator counts with 15 bits, of which the last one says whether there were others.
+    /// The half that a store writes: times `scale`, plus `bias`, and rounded to the nearest, ties to even.
+    /// The accumulator counts with 15 bits, of which the last one says whether there were others.
     pub fn store(self, scale: Half, bias: Half) -> u16 {
         let spare = (32 - self.significand.unsigned_abs().leading_zeros()).saturating_sub(KEPT);
         let kept = shift_right(self.significand, spare);
@@ -206,9 +207,9 @@ const fn shift_right(x: i32, by: u32) -> i32 {
     down | (down << by != x) as i32
 }
 
-/// Copies of the sign after it in a + b, or one less: what shifts are chosen by before the sum is there. It is
-/// the first one of the indicator that Schmookler and Nowka give in "Leading Zero Anticipation and Detection - A
-/// Comparison of Methods" (ARITH-15, 2001), with digits of both signs.
+/// Copies of the sign after it in a + b, or one less: what shifts are chosen by before the sum is there. It
+/// is the first one of the indicator that Schmookler and Nowka give in "Leading Zero Anticipation and
+/// Detection - A Comparison of Methods" (ARITH-15, 2001), with digits of both signs.
 #[inline(always)]
 const fn anticipate(a: i32, b: i32, width: u32) -> i32 {
     let (a, b) = (a as u32, b as u32);

@@ -1,9 +1,10 @@
 //! HMX, the matrix unit: products of tiles of 32 by 32 fp16 values.
 //!
-//! A [`Unit`] has 32 by 32 accumulators. It is cleared, given a table of scales, multiplies pairs of tiles, and
-//! stores a tile of fp16 results; all of them lie in VTCM. A process has one unit, and one thread drives it at a
-//! time. Kernels use [`Matrix`], which is the processor's unit on v73 and later ([`processor`]), and elsewhere
-//! a portable twin with the same arithmetic ([`twin`], after [`hexflash_hvx_float::matrix`]).
+//! A [`Unit`] has 32 by 32 accumulators. It is cleared, given a table of scales, multiplies pairs of tiles,
+//! and stores a tile of fp16 results; all of them lie in VTCM. A process has one unit, and one thread
+//! drives it at a time. [`Matrix`] is the processor's unit on v73 and later (`processor.rs`), and elsewhere
+//! a portable twin with the same arithmetic (`twin.rs`, after [`hexflash_hvx_float::matrix`]). No kernel uses
+//! it yet.
 //!
 //! Layouts. Tiles that are multiplied hold `A(r, k)` and `W(k, n)`, and what is stored `C(r, n)`, at half:
 //!
@@ -13,8 +14,8 @@
 //! | W | `(k / 2) * 64 + 2 * n + k % 2` |
 //! | C | `(r / 2) * 64 + 2 * n + r % 2` |
 //!
-//! Exponent 31 is one like any other here: a stored tile may have the codes of infinity and NaN where numbers
-//! are 65536 or more.
+//! Exponent 31 is one like any other here: a stored tile may have the codes of infinity and NaN where
+//! numbers are 65536 or more.
 
 #[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
 pub mod processor;
@@ -24,10 +25,10 @@ pub mod words;
 
 use crate::hvx::VectorPtr;
 
-/// The unit of kernels.
+/// What multiplies tiles here.
 #[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
 pub type Matrix = processor::Processor;
-/// The unit of kernels.
+/// What multiplies tiles here.
 #[cfg(not(all(target_arch = "hexagon", target_feature = "hvx-qfloat")))]
 pub type Matrix = twin::Twin;
 

@@ -55,9 +55,9 @@ impl Unit for Processor {
     #[inline(always)]
     unsafe fn multiply(&mut self, a: TilePtr, w: TilePtr, tiles: usize) {
         // SAFETY: the packet reads as many tiles at r0 and r2 as r1 names by its last byte, 1 to 32 (the
-        // caller's contract, point 1). They are in VTCM and readable (point 2), and multiples of 2048, so that
-        // none of the address's low bits, which mean other operations, is set. This thread holds the unit
-        // (point 3).
+        // caller's contract, point 1). They are in VTCM and readable (point 2), and multiples of 2048, so
+        // that none of the address's low bits, which mean other operations, is set. This thread holds the
+        // unit (point 3).
         unsafe {
             asm!(
                 ".word {a}",
@@ -74,9 +74,9 @@ impl Unit for Processor {
 
     #[inline(always)]
     unsafe fn store(&mut self, c: TilePtr) {
-        // SAFETY: the packet writes 2048 bytes at r0, which is `c`: they are in VTCM and writable (the caller's
-        // contract, point 1), at a multiple of 2048. r1 is 0, which means a plain tile. This thread holds the
-        // unit (point 2).
+        // SAFETY: the packet writes 2048 bytes at r0, which is `c`: they are in VTCM and writable (the
+        // caller's contract, point 1), at a multiple of 2048. r1 is 0, which means a plain tile. This
+        // thread holds the unit (point 2).
         unsafe {
             asm!(
                 ".word {word}",

@@ -1,10 +1,10 @@
 //! The matrix unit's instructions as words: no public assembler knows them.
 //!
-//! There are two classes. Loads (activation, weight, table) have bits 31..21 of 0x92000000, the rest 0xa6e00000.
-//! Rs is in bits 20..16, Rt in bits 12..8; bits 15..14 say whether the packet goes on (01) or ends (11), and
-//! bit 13 tells activations from weights, and integer stores from fp16 ones.
-//! [`Instruction`] has all loads and stores of which encodings are published, also those that no kernel uses
-//! yet: a table is checked against the published words as a whole.
+//! There are two classes. Loads (activation, weight, table) have bits 31..21 of 0x92000000, the rest
+//! 0xa6e00000. Rs is in bits 20..16, Rt in bits 12..8; bits 15..14 say whether the packet goes on (01) or
+//! ends (11), and bit 13 tells activations from weights, and integer stores from fp16 ones. [`Instruction`]
+//! has all loads and stores of which encodings are published, also those that no kernel uses yet: a table
+//! is checked against the published words as a whole.
 
 const LOAD: u32 = 0x9200_0000;
 const STORE: u32 = 0xa6e0_0000;

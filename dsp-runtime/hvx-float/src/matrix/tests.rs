@@ -66,7 +66,8 @@ fn edges() {
         // 2049 and 2051 lie between two halves.
         is(&[0x6800, ONE], &[ONE, ONE], 0x6800);
         is(&[0x6800, 0x4200], &[ONE, ONE], 0x6802);
-        // A little more than 2049, however little: within a group, in a later one, and where a store drops it.
+        // A little more than 2049, however little: within a group, in a later one, and where a store drops
+        // it.
         is(&[0x6800, ONE, 0x1400], &[ONE, ONE, 0x1400], 0x6801);
         is(&[0x6800, ONE, 0, 0, 0, 0, 0, 0, 0x1400], &[ONE, ONE, 0, 0, 0, 0, 0, 0, 0x1400], 0x6801);
         is(&[0x6800, ONE, 0x2800], &[ONE, ONE, ONE], 0x6801);
@@ -104,19 +105,19 @@ fn the_anticipated_shift_keeps_the_sign() {
     }
 }
 
-/// |a| * |w| over all pairs, and the exact sum. Products of halves are exact in f64, and so is their sum here:
-/// of numbers with 22 bits whose exponents are not far apart.
+/// The exact sum, and that of |a| * |w|. Products of halves are exact in f64, and so are sums here: of
+/// numbers with 22 bits whose exponents are not far apart.
 fn exact(a: &[u16], w: &[u16]) -> (f64, f64) {
     let products = a.iter().zip(w).map(|(&a, &w)| value(a) * value(w));
     products.fold((0.0, 0.0), |(sum, size), product| (sum + product, size + product.abs()))
 }
 
-/// Each step of a group of g products is off by less than (g + 3) units: g - 1 from aligning the products, one
-/// from aligning sum and accumulator, one from the last bit of their sum, which moves up, and where the sum is
-/// shifted right one of twice the size. A unit is 2^-22 of the step's exponent, which is at most a quarter of
-/// S = sum of |a| |w|: that is so for each product (two significands of at least 1 count as one of at least
-/// 4), and the exponent rises only when the sum itself is 2^5 times as large. So K / g steps are off by less
-/// than (K / g) (g + 3) 2^-24 S. A store rounds to 11 bits, or to 2^-25 among subnormals.
+/// Each step of a group of g products is off by less than (g + 3) units: g - 1 from aligning the products,
+/// one from aligning sum and accumulator, one from the last bit of their sum, which moves up, and where the
+/// sum is shifted right one of twice the size. A unit is 2^-22 of the step's exponent, which is at most a
+/// quarter of S = sum of |a| |w|: that is so for each product (two significands of at least 1 count as one
+/// of at least 4), and the exponent e rises only where the sum is 2^(e + 5) or more. So K / g steps
+/// are off by less than (K / g) (g + 3) 2^-24 S. A store rounds to 11 bits, or to 2^-25 among subnormals.
 #[test]
 fn sums_are_within_the_derived_bound() {
     let mut random = Random(1);

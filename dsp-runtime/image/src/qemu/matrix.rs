@@ -5,8 +5,7 @@
 
 use core::slice;
 
-use hexflash_dsp::hmx::processor::Processor;
-use hexflash_dsp::hmx::{TILE_BYTES, TilePtr, Unit};
+use hexflash_dsp::hmx::{Matrix, TILE_BYTES, TilePtr, Unit};
 use hexflash_dsp::hvx::VectorPtr;
 use hexflash_dsp::platform::linux::sys::{self, Call};
 use hexflash_dsp::platform::linux::{Stream, guarded, hold_matrix_unit};
@@ -27,7 +26,7 @@ pub(super) fn run() -> Result<(), Failure> {
     hold_matrix_unit(vtcm, bytes).map_err(failed("no matrix unit"))?;
     let base = VectorPtr::new(vtcm.as_ptr()).ok_or(unusable("VTCM is not aligned"))?;
     let tiles = TilePtr::at_or_after(base);
-    let mut unit = Processor::take();
+    let mut unit = Matrix::take();
     loop {
         // SAFETY: the first ten tiles from `tiles` on are inside of VTCM, which has room for twelve, is
         // zeroed, and is nobody else's. The slice ends before the unit is asked to do anything.
