@@ -213,18 +213,25 @@ impl Drafter {
     /// The same for any number of texts, which share what n-grams learn.
     pub(super) fn speculations(&self, length: DraftLength) -> impl Fn() -> Speculation + Send + use<> {
         let (kinds, pool) = (self.kinds.clone(), NGramPool::new());
-        move || {
-            let hosts = kinds.iter().filter_map(|kind| -> Option<Box<dyn speculation::Drafter>> {
-                match kind {
-                    SpecType::None | SpecType::DraftDflash | SpecType::DraftMtp => None,
-                    SpecType::NgramSimple => Some(Box::new(NGram::default())),
-                    SpecType::NgramMod => Some(Box::new(pool.drafter())),
-                }
-            });
-            let (model, hosts) = (kinds.iter().any(|kind| kind.is_model()), hosts.collect());
-            Speculation::new(DraftSource::Several { model, hosts }, length)
-        }
+        move || Speculation::new(source(&kinds, &pool), length)
     }
+
+    /// Who drafts, with n-grams that know nothing.
+    pub(super) fn source(&self) -> DraftSource {
+        source(&self.kinds, &NGramPool::new())
+    }
+}
+
+/// Drafters of these kinds; n-grams learn in `pool`.
+fn source(kinds: &[SpecType], pool: &NGramPool) -> DraftSource {
+    let hosts = kinds.iter().filter_map(|kind| -> Option<Box<dyn speculation::Drafter>> {
+        match kind {
+            SpecType::None | SpecType::DraftDflash | SpecType::DraftMtp => None,
+            SpecType::NgramSimple => Some(Box::new(NGram::default())),
+            SpecType::NgramMod => Some(Box::new(pool.drafter())),
+        }
+    });
+    DraftSource::Several { model: kinds.iter().any(|kind| kind.is_model()), hosts: hosts.collect() }
 }
 
 #[derive(Debug, Clone, Args)]

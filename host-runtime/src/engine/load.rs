@@ -123,7 +123,8 @@ impl Engine {
         let layouts = Layouts::new(&config, draft.as_deref(), n_ctx, options, split, has)?;
         let n_slots = layouts.kept.n_slots;
         let parts = layouts.kept.part_bytes().enumerate();
-        let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes));
+        // Where a draft model is alone there may be no state, and nothing cannot be mapped.
+        let state = parts.map(|(n, bytes)| device.allocate_in(SessionSet::one(n), bytes.max(1)));
         let state = state.collect::<Result<Vec<_>, _>>()?;
         let io = device.allocate(layouts.io.bytes)?;
         let spec = Some(layouts.kept.region_bytes(Region::Speculation)).filter(|&bytes| bytes > 0);

@@ -54,6 +54,18 @@ pub enum DraftSource {
     },
 }
 
+impl DraftSource {
+    /// Whether the engine's draft model drafts, and who on the host.
+    fn parties(self) -> (bool, Vec<Box<dyn Drafter>>) {
+        match self {
+            Self::None => (false, Vec::new()),
+            Self::Model => (true, Vec::new()),
+            Self::Host(drafter) => (false, vec![drafter]),
+            Self::Several { model, hosts } => (model, hosts),
+        }
+    }
+}
+
 /// Who made the drafts of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
@@ -92,12 +104,7 @@ impl Speculation {
     /// Drafts from `source`, `length` tokens at a time. Where there are several drafters, a fixed length is
     /// the most that any of them drafts: how many it is depends on who it is.
     pub fn new(source: DraftSource, length: DraftLength) -> Self {
-        let (model, hosts) = match source {
-            DraftSource::None => (false, Vec::new()),
-            DraftSource::Model => (true, Vec::new()),
-            DraftSource::Host(drafter) => (false, vec![drafter]),
-            DraftSource::Several { model, hosts } => (model, hosts),
-        };
+        let (model, hosts) = source.parties();
         let is_choice = usize::from(model) + hosts.len() > 1;
         let (length, most) = match length {
             DraftLength::Fixed(most) if is_choice && most > 0 => (DraftLength::Auto, most),
@@ -110,6 +117,13 @@ impl Speculation {
             most,
             stats: SpecStats::default(),
         }
+    }
+
+    /// Lets others of the same kinds draft from now on, who know nothing of earlier texts. What was learned of
+    /// costs is kept: for measurements that run the same text again and again.
+    pub fn replace_drafters(&mut self, source: DraftSource) {
+        let (model, hosts) = source.parties();
+        (self.model, self.hosts) = (model, HostDrafters::new(hosts));
     }
 
     /// Whether anything is drafted at all.

@@ -172,8 +172,13 @@ impl StandIn {
     /// # Panics
     /// If the program is not built.
     pub fn hexflash(&self, arguments: &[&str]) -> Command {
+        self.hexflash_on("htp", arguments)
+    }
+
+    /// The same with another device for the target: the draft model may be on this one.
+    pub fn hexflash_on(&self, device: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(built("hexflash-htp"));
-        command.args(arguments).args(["--device", "htp", "--htp-library"]).arg(self.path());
+        command.args(arguments).args(["--device", device, "--htp-library"]).arg(self.path());
         command.env("HEXFLASH_STANDIN", &self.config).env_remove("RUST_LOG");
         command.env("HEXAGON_DMA_STATS", self.dma_stats());
         command

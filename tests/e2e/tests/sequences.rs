@@ -10,7 +10,7 @@ use hexflash::generate::{Event, Generation, Limits, Request, step_together};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_SHARED};
 use hexflash::sampler::{Sampler, SamplerParams};
-use hexflash::speculation::{DraftLength, DraftSource, NGram, Speculation};
+use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
 use hexflash_e2e::lossy::Lossy;
@@ -87,6 +87,11 @@ fn wishes() -> Vec<Wish> {
     let sampled = |seed| SamplerParams { temperature: 0.9, seed: Some(seed), ..SamplerParams::default() };
     let model = || Speculation::new(DraftSource::Model, DraftLength::Fixed(6));
     let ngrams = || Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(5));
+    let several = || {
+        let hosts: Vec<Box<dyn Drafter>> =
+            vec![Box::new(NGram::default()), Box::new(NGramPool::new().drafter())];
+        Speculation::new(DraftSource::Several { model: true, hosts }, DraftLength::Auto)
+    };
     let wish = |from: usize, n: usize, params: &SamplerParams, drafts, max_tokens| Wish {
         prompt: all[from..from + n].to_vec(),
         params: params.clone(),
@@ -98,7 +103,7 @@ fn wishes() -> Vec<Wish> {
         wish(20, 1, &greedy, Speculation::off, 24),
         wish(50, 33, &greedy, Speculation::off, 31),
         wish(100, 17, &sampled(7), Speculation::off, 40),
-        wish(130, 5, &sampled(8), model, 30),
+        wish(130, 5, &sampled(8), several, 30),
         wish(0, 9, &greedy, model, 45),
         wish(0, 25, &greedy, ngrams, 50),
         wish(200, LONG, &greedy, Speculation::off, 20),

@@ -511,8 +511,11 @@ impl Bench<'_> {
             Mode::Of(kind, n) => {
                 (&mut self.speculative, self.drafter.alone(kind).speculation(DraftLength::Fixed(n)))
             }
-            // What it has learned of costs goes from text to text.
-            Mode::Auto => (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off())),
+            // What it has learned of costs goes from text to text, and nothing of the texts, which come again.
+            Mode::Auto => {
+                self.auto.replace_drafters(self.drafter.source());
+                (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off()))
+            }
         };
         let sampler = Sampler::new(SamplerParams { temperature: 0.0, ..SamplerParams::default() })?;
         engine.reset();

@@ -73,6 +73,44 @@ fn a_sweep_in_all_its_forms() {
     assert_eq!(report["mean"].as_array().unwrap().len(), 4);
 }
 
+/// Every length of every drafter, and where target and draft model run.
+#[test]
+fn sweeps_of_drafters_and_placements() {
+    let dir = TempDir::new().unwrap();
+    let prompts = dir.path().join("prompts.txt");
+    fs::write(&prompts, "import os").unwrap();
+    let given = ["--prompts", text(&prompts), "--lengths", "2,5"];
+    let several = [&given[..], &["--spec-type", "draft-dflash,ngram-mod"]].concat();
+    let report = sweep(&[&several[..], &["--json"]].concat()).succeeded().json();
+    assert_eq!(report["drafter"], "draft-dflash,ngram-mod");
+    let drafts: Vec<_> = report["mean"].as_array().unwrap().iter().map(|row| row["drafts"].clone()).collect();
+    let expected = ["plain", "draft-dflash 2", "draft-dflash 5", "ngram-mod 2", "ngram-mod 5", "auto"];
+    assert_eq!(drafts, expected);
+    sweep(&[&several[..], &["--plot", "x.svg"]].concat()).failed(
+        2,
+        "--plot draws one drafter",
+        "drop --plot",
+    );
+
+    let placed = [&given[..], &["--placements", "inproc,inproc+inproc"]].concat();
+    let report = sweep(&[&placed[..], &["--json"]].concat()).succeeded().json();
+    let placements = report["placements"].as_array().unwrap();
+    for (report, name) in placements.iter().zip(["inproc", "inproc+inproc"]) {
+        assert_eq!((&report["placement"], &report["same_as_plain"]), (&name.into(), &true.into()));
+        assert_eq!(report["prompts"][0]["rows"].as_array().unwrap().len(), 4);
+    }
+    assert_eq!(placements.len(), 2);
+    let table = sweep(&placed).succeeded().stdout;
+    for part in
+        ["median tok/s, target+draft", "|     placement |    plain |", "| inproc+inproc |", "speed-up over"]
+    {
+        assert!(table.contains(part), "{part:?} in {table}");
+    }
+    for bad in ["+inproc", "inproc+", "a+b+c"] {
+        sweep(&["--placements", bad]).failed(2, "give the target's device", "--help");
+    }
+}
+
 #[test]
 fn lengths_follow_the_drafter() {
     let dir = TempDir::new().unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::support::{command, emulator_is_missing, model};
+use super::support::{command, emulator_is_missing, hexflash, model};
 
 /// How soon an end must be noticed.
 const SOON: Duration = Duration::from_secs(2);
@@ -47,6 +47,29 @@ fn nothing_outlives_a_killed_host() {
             assert!(start.elapsed() < SOON, "{kill:?}: the emulator still runs");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// Hexagon code drafts for the host, the host for Hexagon code, and Hexagon code for itself: the same text.
+#[test]
+fn target_and_draft_model_on_two_devices() {
+    if emulator_is_missing() {
+        return;
+    }
+    let draft = model("tiny-hybrid-dflash-q8_0.gguf");
+    let run = |device: &str, more: &[&str]| {
+        let fixed =
+            ["run", "--no-repack-cache", "--json", "--temp", "0", "-n", "6", "-c", "64", "--device", device];
+        let target = model("tiny-hybrid-q8_0.gguf");
+        let all = [&fixed[..], &["-m", target.to_str().unwrap(), "def f("], more].concat();
+        hexflash(&all).succeeded().json()
+    };
+    let expected = run("inproc", &[]);
+    for (device, device_draft) in [("inproc", "qemu"), ("qemu", "inproc"), ("qemu", "qemu")] {
+        let placed = ["-md", draft.to_str().unwrap(), "--draft-max", "3", "--device-draft", device_draft];
+        let found = run(device, &placed);
+        assert_eq!(found["tokens"], expected["tokens"], "{device}+{device_draft}");
+        assert!(found["stats"]["speculation"]["rounds"].as_u64().unwrap() > 0, "{found}");
     }
 }
 

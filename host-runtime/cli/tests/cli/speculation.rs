@@ -51,6 +51,44 @@ fn every_pair_and_length_gives_the_text_of_plain_decoding() {
     }
 }
 
+/// Of several drafters the best drafts, wherever the draft model runs; the text stays.
+#[test]
+fn several_drafters_and_two_devices_give_the_text_of_plain_decoding() {
+    let draft = model(DRAFTS[1]);
+    for how in [&["--temp", "0"][..], &["--temp", "1", "--seed", "3"]] {
+        let plain = [how, &["-n", "60", EASY]].concat();
+        let expected = generated(&plain);
+        for drafters in [
+            &["--spec-type", "ngram-mod"][..],
+            &["--spec-type", "ngram-mod", "--draft-max", "5"],
+            &["--spec-type", "ngram-simple,ngram-mod"],
+            &["-md", text(&draft), "--spec-type", "draft-dflash,ngram-mod"],
+            &["-md", text(&draft), "--spec-type", "ngram-simple,draft-dflash", "--draft-max", "3"],
+            &["-md", text(&draft), "--device-draft", "inproc"],
+            &["-md", text(&draft), "--device-draft", "inproc", "--draft-max", "7"],
+            &["-md", text(&draft), "--device-draft", "inproc", "--spec-type", "draft-dflash,ngram-mod"],
+        ] {
+            let report = generated(&[&plain[..], drafters].concat());
+            same(&report, &expected, &format!("{drafters:?}"));
+            assert!(number(&report, "rounds") + number(&report, "steps") > 0.0, "{report}");
+        }
+    }
+}
+
+#[test]
+fn lists_of_drafters_that_make_no_sense() {
+    let draft = model(DRAFTS[0]);
+    for (drafters, cause, remedy) in [
+        (&["--spec-type", "draft-mtp,draft-dflash"][..], "two kinds of draft models", "name one of them"),
+        (&["--spec-type", "ngram-mod,ngram-mod"], "names ngram-mod twice", "name it once"),
+        (&["--spec-type", "none,ngram-mod"], "none drafts nothing", "drop it"),
+        (&["--device-draft", "inproc"], "--device-draft needs someone who drafts", "-md FILE"),
+        (&["-md", text(&draft), "--device-draft", "nowhere"], "nowhere", "inproc"),
+    ] {
+        run(&[drafters, &["x"]].concat()).failed(2, cause, remedy);
+    }
+}
+
 #[test]
 fn ngrams_give_the_text_of_plain_decoding() {
     for prompt in [EASY, HARD] {

@@ -58,6 +58,35 @@ fn speculation_with_a_draft_model() {
     same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
 }
 
+/// Target and draft model on two devices, one of which is the host itself, or both are sessions of the DSP: the
+/// tokens of plain decoding, and the drafts of one device.
+#[test]
+fn target_and_draft_model_on_two_devices() {
+    let standin = StandIn::new("");
+    let [target, draft, head] = ["tiny-hybrid-q8_0", "tiny-hybrid-dflash-q8_0", "mtp-tiny-hybrid-q8_0"]
+        .map(|name| model(&format!("{name}.gguf")));
+    let fixed = ["run", "--json", "--no-repack-cache", "-t", "2", "-m", target.to_str().unwrap(), PROMPT];
+    for sampling in [&["--temp", "0", "-n", "32"][..], &["--temp", "0.7", "--seed", "5", "-n", "16"]] {
+        let plain = [&fixed[..], sampling].concat();
+        let expected = run(standin.hexflash_on("inproc", &plain));
+        for draft in [&draft, &head] {
+            let mut accepted = None;
+            for (of_target, of_draft) in
+                [("inproc", "inproc"), ("htp", "inproc"), ("inproc", "htp"), ("htp", "htp")]
+            {
+                let drafts = ["-md", draft.to_str().unwrap(), "--draft-max", "5", "--device-draft", of_draft];
+                let found = run(standin.hexflash_on(of_target, &[&plain[..], &drafts].concat()));
+                let what = format!("{of_target}+{of_draft}, {draft:?}, {sampling:?}");
+                assert_eq!(found["tokens"], expected["tokens"], "{what}");
+                let rounds = &found["stats"]["speculation"]["accepted_per_round"];
+                assert_eq!(accepted.get_or_insert_with(|| rounds.clone()), rounds, "{what}");
+                assert!(rounds.as_array().unwrap().len() > 2, "{what}");
+                assert_eq!(standin.violations(), Vec::<String>::new(), "{what}");
+            }
+        }
+    }
+}
+
 #[test]
 fn speculation_with_an_mtp_head() {
     let standin = StandIn::new("");
