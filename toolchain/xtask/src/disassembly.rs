@@ -59,8 +59,8 @@ fn instruction_flaws(listing: &str, arch: Arch) -> Vec<Flaw> {
     flaws
 }
 
-/// Words that no disassembler knows, and that may be there: what fills the space between functions, and copies
-/// of c20, c21 and c22 to r0, r1 and r2, the emulator's counters.
+/// Words that no disassembler knows, and that may be there: what fills the space between functions, and
+/// copies of c20, c21 and c22 to r0, r1 and r2, the emulator's counters.
 const NO_INSTRUCTIONS: [u32; 4] = [0, 0x6a14_c000, 0x6a15_c001, 0x6a16_c002];
 
 /// Words that the disassembler, which is told the architecture, takes for no instruction.
