@@ -195,7 +195,8 @@ fn a_fault_names_the_op_the_function_and_the_line() {
     for words in ["ended by signal 11", "an access to 0x", ".rs:", "; in program ", ", op "] {
         assert!(text.contains(words), "{text}");
     }
-    let named = ["MUL_MAT", "RMS_NORM", "FLASH_ATTN", "GATED_DELTA_NET", "SSM_CONV", "ARGMAX", "ADD", "QUANTIZE"];
+    let named =
+        ["MUL_MAT", "RMS_NORM", "FLASH_ATTN", "GATED_DELTA_NET", "SSM_CONV", "ARGMAX", "ADD", "QUANTIZE"];
     assert!(named.iter().any(|op| text.contains(op)) || text.contains(" after "), "{text}");
 }
 
