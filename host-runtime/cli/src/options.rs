@@ -408,7 +408,7 @@ impl DeviceArgs {
             sessions: self.sessions,
             session_bytes: self.session_memory,
             arch: self.arch,
-            trace: self.trace.then_some(|line: &str| eprintln!("{line}")),
+            trace: self.trace.then_some(|line: &str| say(line)),
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
         }
