@@ -52,8 +52,8 @@ impl Translator<'_> {
     }
 
     /// GATED_DELTA_NET: q, k{s,hk,t,b'}, v{s,h,t,b}, g{1 or s,h,t,b}, beta{1,h,t,b}, state{s keys, s
-    /// values, h, b} -> y{s,h,t,b}, then K states {s,s,h,b}: plane i is the state i tokens before the end. Where there
-    /// are fewer tokens than planes, the others are left alone.
+    /// values, h, b} -> y{s,h,t,b}, then K states {s,s,h,b}: plane i is the state i tokens before the end.
+    /// Where there are fewer tokens than planes, the others are left alone.
     pub(super) fn gated_delta_net(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let src = [0, 1, 2, 3, 4].map(|i| self.src(node, i));
         let [q, k, v, g, beta] = src;
