@@ -185,8 +185,8 @@ impl SharedMemory {
         }
     }
 
-    /// Address of the first byte, for programs that use the memory in place. They must tell of what they write:
-    /// see [`announce`](Self::announce).
+    /// Address of the first byte, for programs that use the memory in place. They must tell of what they
+    /// write: see [`announce`](Self::announce).
     pub fn base(&self) -> NonNull<u8> {
         self.0.base()
     }

@@ -51,9 +51,9 @@ const PARTS: [(&str, &str); 3] = [
     ("ROPE", "ff=[01].*v=0"),
 ];
 
-/// Models of this repository whose texts are compared. With each, the distance of the logarithms of the two best
-/// tokens' probabilities up to which they count as a near-tie: both sides add up in another order, and with
-/// weights in Q8_0 they round activations to 8 bits in other places.
+/// Models of this repository whose texts are compared. With each, the distance of the logarithms of the two
+/// best tokens' probabilities up to which they count as a near-tie: both sides add up in another order, and
+/// with weights in Q8_0 they round activations to 8 bits in other places.
 const MODELS: [(&str, f64); 2] =
     [("models/tiny-hybrid-f16.gguf", 2e-3), ("models/tiny-hybrid-q8_0.gguf", 5e-2)];
 /// Beginnings of texts.

@@ -98,7 +98,6 @@ impl Translator<'_> {
             let nb = tensor.nb.map(|nb| nb as u64);
             self.out.jobs.push(TileJob { from: place, ty, ne, nb, at });
             self.tiles_used += tile_bytes(tensor)?.next_multiple_of(VECTOR_BYTES as u64);
-            self.out.reads.push((self.tiles, at, self.tiles_used - at));
             (self.tiles, at, TensorFlags::HOST_WRITES)
         };
         // Whatever is wrong with the shape, `finish` or validation finds.

@@ -1,7 +1,7 @@
 //! A ggml graph as a program of hexflash's ops.
 //!
 //! Positions, masks and lengths are data in ggml's graphs, so that a program has no token axis and depends on
-//! no register but [`N_PAST`]. Every op of ggml becomes one op of the op table where that means the same,
+//! no register but its position. Every op of ggml becomes one op of the op table where that means the same,
 //! with copies around it where types or strides are not what the op takes; a few become several ops. Nothing
 //! is computed here.
 //!

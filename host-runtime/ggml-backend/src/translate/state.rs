@@ -13,8 +13,8 @@ const NO_PARAMS: [u32; 0] = [];
 const TRANSPOSED: [usize; 4] = [1, 0, 2, 3];
 
 impl Translator<'_> {
-    /// SSM_CONV: x{taps - 1 + t, channels, seqs}, w{taps, channels} -> y{channels, t, seqs}. The first columns
-    /// of x are the history.
+    /// SSM_CONV: x{taps - 1 + t, channels, seqs}, w{taps, channels} -> y{channels, t, seqs}. The first
+    /// columns of x are the history.
     pub(super) fn ssm_conv(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let (x, w, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
         let [taps, channels, ..] = w.ne;
@@ -51,9 +51,9 @@ impl Translator<'_> {
         Ok(copy)
     }
 
-    /// GATED_DELTA_NET: q, k{s,hk,t,b'}, v{s,h,t,b}, g{1 or s,h,t,b}, beta{1,h,t,b}, state{s keys, s values,
-    /// h, b} -> y{s,h,t,b}, then K states {s,s,h,b}: plane i is the state i tokens before the end. Where there
-    /// are fewer tokens than planes, the others are left alone.
+    /// GATED_DELTA_NET: q, k{s,hk,t,b'}, v{s,h,t,b}, g{1 or s,h,t,b}, beta{1,h,t,b}, state{s keys, s
+    /// values, h, b} -> y{s,h,t,b}, then K states {s,s,h,b}: plane i is the state i tokens before the end.
+    /// Where there are fewer tokens than planes, the others are left alone.
     pub(super) fn gated_delta_net(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let src = [0, 1, 2, 3, 4].map(|i| self.src(node, i));
         let [q, k, v, g, beta] = src;
