@@ -46,7 +46,7 @@ pub enum Drafts {
     Model(PathBuf),
     /// The text itself: what followed the same tokens before.
     NGrams,
-    /// The draft model of a file of its own or, without one, the head in the model's own file if there is one;
+    /// The draft model of a file of its own or, without one, the head in the model's own file if it has one;
     /// and n-grams that learn from all texts. For each block the one drafts whose drafts are worth most.
     Best(Option<PathBuf>),
 }

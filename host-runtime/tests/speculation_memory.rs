@@ -210,8 +210,8 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// An MTP head in the model's own file adds a cache like that of a full layer, and little beside it: what keeps
-/// rejected tokens out of the states stays below 2 % of a copy of them per token.
+/// An MTP head in the model's own file adds a cache like that of a full layer, and little beside it: what
+/// keeps rejected tokens out of the states stays below 2 % of a copy of them per token.
 #[test]
 fn mtp_heads() {
     let dir = tempfile::tempdir().unwrap();

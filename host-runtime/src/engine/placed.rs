@@ -157,8 +157,8 @@ impl PlacedDraft {
 }
 
 impl Engine {
-    /// The last step, of `program`, ran `tokens` of a sequence, of which it had the context before them, as rows from
-    /// `first` on: keeps their features for a draft model on another device.
+    /// The last step, of `program`, ran `tokens` of a sequence, of which it had the context before them, as
+    /// rows from `first` on: keeps their features for a draft model on another device.
     pub(super) fn hand_features(
         &mut self,
         program: ProgramKind,

@@ -196,8 +196,8 @@ impl Generation {
     }
 
     /// Chooses the length of the next round, of whose block after `anchor` `drafted` tokens are drafted, and
-    /// of the block after it, which `drafted` is then; the tokens `unseen` are yet to be emitted. Or says that
-    /// something else than a round is better.
+    /// of the block after it, which `drafted` is then; the tokens `unseen` are yet to be emitted. Or says
+    /// that something else than a round is better.
     fn choose_length(
         &mut self,
         rounds: &mut Rounds<'_>,

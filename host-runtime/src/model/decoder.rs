@@ -240,8 +240,8 @@ impl Decoder {
         Ok(plan.finish())
     }
 
-    /// What of these a draft model may read on a device that has no target: the embedding, the LM head and the
-    /// norm before it.
+    /// What of these a draft model may read on a device that has no target: the embedding, the LM head and
+    /// the norm before it.
     ///
     /// # Errors
     /// As [`weights`](Self::weights), for these.

@@ -81,8 +81,8 @@ pub(super) struct Auto {
     /// Tokens of the text, and the time that they took, in plain steps.
     tokens: f64,
     time: f64,
-    /// Whether the draft model's last drafts were verified, so that it goes on. Blocks of drafters on the host
-    /// that came since leave that as it was.
+    /// Whether the draft model's last drafts were verified, so that it goes on. Blocks of drafters on the
+    /// host that came since leave that as it was.
     at_hand: bool,
     /// What drafts have gained since the last look, in plain steps.
     gain: f64,

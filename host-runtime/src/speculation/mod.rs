@@ -119,8 +119,8 @@ impl Speculation {
         }
     }
 
-    /// Lets others of the same kinds draft from now on, who know nothing of earlier texts. What was learned of
-    /// costs is kept: for measurements that run the same text again and again.
+    /// Lets others of the same kinds draft from now on, who know nothing of earlier texts. What was learned
+    /// of costs is kept: for measurements that run the same text again and again.
     pub fn replace_drafters(&mut self, source: DraftSource) {
         let (model, hosts) = source.parties();
         (self.model, self.hosts) = (model, HostDrafters::new(hosts));

@@ -511,7 +511,7 @@ impl Bench<'_> {
             Mode::Of(kind, n) => {
                 (&mut self.speculative, self.drafter.alone(kind).speculation(DraftLength::Fixed(n)))
             }
-            // What it has learned of costs goes from text to text, and nothing of the texts, which come again.
+            // What it has learned of costs goes from text to text; of the texts, which come again, nothing.
             Mode::Auto => {
                 self.auto.replace_drafters(self.drafter.source());
                 (&mut self.speculative, std::mem::replace(&mut self.auto, Speculation::off()))

@@ -58,8 +58,8 @@ fn speculation_with_a_draft_model() {
     same_tokens(&standin, &["--spec-type", "ngram-simple", "--temp", "0", "-n", "24"]);
 }
 
-/// Target and draft model on two devices, one of which is the host itself, or both are sessions of the DSP: the
-/// tokens of plain decoding, and the drafts of one device.
+/// Target and draft model on two devices, one of which is the host itself, or both are sessions of the DSP:
+/// the tokens of plain decoding, and the same drafts wherever they are made.
 #[test]
 fn target_and_draft_model_on_two_devices() {
     let standin = StandIn::new("");
