@@ -196,3 +196,24 @@ fn compare(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_ten_tiles_and_its_result_a_product() {
+        let mut random = Random(1);
+        for number in 0..2 * KINDS.len() * KINDS.len() {
+            let mut input = vec![0; 3];
+            Record::new(number, &mut random).write(&mut input);
+            assert_eq!(input.len(), 3 + 10 * TILE_BYTES);
+            assert_eq!(usize::from(input[3]), 1 + number % PAIRS);
+        }
+        let tile = |half| -> Tile { Box::new([half; VALUES]) };
+        // 64 products of 1 and 2, halved, and 3 more.
+        let [a, w] = [0x3c00, 0x4000].map(|half| vec![tile(half), tile(half)]);
+        let record = Record { a, w, table: [[0x3800, 0x4200]; SIDE] };
+        assert_eq!(record.result(Generation::V75, 31, 0), 0x5430); // 67
+    }
+}
