@@ -104,37 +104,11 @@ pub(super) fn to_float(x: V) -> V {
     hvx!(q6_vsf_equals_vw(x))
 }
 
-/// v68 and v69 have no instruction for it: [`math::to_float_by_halves`]. The halves are made by assembly, for
-/// the compiler takes many minutes over so many more operations in the inner loops.
+/// v68 and v69 have no instruction for it.
 #[cfg(not(target_feature = "hvxv73"))]
 #[inline(always)]
 pub(super) fn to_float(x: V) -> V {
-    let (low, high, both): (V, V, V);
-    // SAFETY: the instructions copy and combine vectors: they read what is named as input, write what is named
-    // as output, and do no more.
-    unsafe {
-        core::arch::asm!(
-            "{low} = vsplat({half})",
-            "{both} = vsplat({unit})",
-            "{low} = vand({x},{low})",
-            "{low} = vor({low},{both})",
-            "{high}.w = vasr({x}.w,{bits})",
-            "{both} = vsplat({biased})",
-            "{high}.w = vadd({high}.w,{both}.w)",
-            "{both} = vsplat({sum})",
-            x = in(vreg) x,
-            half = in(reg) 0xffff,
-            unit = in(reg) 0x4b00_0000,
-            bits = in(reg) 16,
-            biased = in(reg) 0x5300_8000,
-            sum = in(reg) 0x5300_8080,
-            low = out(vreg) low,
-            high = out(vreg) high,
-            both = out(vreg) both,
-            options(pure, nomem, nostack, preserves_flags)
-        );
-    }
-    add_ieee(sub_ieee(high, both), low)
+    math::to_float_by_halves::<Hexagon>(x)
 }
 
 /// The lanes' sum.
