@@ -29,6 +29,7 @@ const OPTIONS: DeviceOptions = DeviceOptions {
     sessions: None,
     session_bytes: None,
     arch: None,
+    trace: None,
     htp: None,
 };
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hexflash::device::htp::Htp;
-use hexflash::device::{Device, DeviceError, SessionSet, SplitDevice};
+use hexflash::device::{Device, DeviceError, DeviceOptions, SessionSet, SplitDevice};
 
 use cdsprpc::standin::StandIn;
 
