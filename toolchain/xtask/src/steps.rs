@@ -140,12 +140,6 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
-        name: "conformance-v68",
-        about: "the same cases as code for v68, the oldest that skels are built for: against ggml's own result",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v68", "--quiet"]),
-    },
-    Step {
         name: "conformance-v73",
         about: "the same cases as code for v73, with its HVX float: against ggml's own result",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],

@@ -34,8 +34,7 @@ use super::{
     Source, handshake, inproc,
 };
 
-/// Threads where the user names no number: every DSP from v73 on has as many vector contexts. What v68 and
-/// v69 have is not known of each chip; a session that gets fewer says so.
+/// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
 const THREADS: usize = 4;
 /// What the DSP's answer about VTCM is rounded down to, and less than what cannot be meant.
 const VTCM_UNIT: usize = 4096;
