@@ -1,5 +1,6 @@
 //! Graphs on a device: computed, computed again with other data, and on a device that is lost.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use ggml_hexflash::abi::{FLAG_COMPUTE, Tensor};
@@ -107,6 +108,31 @@ fn weights_that_change_are_packed_again() {
         assert_eq!(squares.read(2), wanted);
     }
     runtime.free(squares.buffer);
+}
+
+#[test]
+fn two_threads_share_a_device() {
+    let runtime = Mutex::new(Runtime::new(open("inproc", &DeviceOptions::default()).unwrap()));
+    let lock = || runtime.lock().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            scope.spawn(move || {
+                for round in 0..20 {
+                    // Freed in every round: the other thread's programs are loaded again.
+                    let squares = Squares::new(&mut lock());
+                    let [a, b, y] = squares.at;
+                    let (mut a, mut b) = (square(a), square(b));
+                    let sum = of_two(ADD, &mut a, &mut b, y);
+                    squares.write(0, |i| (i + round) as f32);
+                    squares.write(1, |i| (i * thread) as f32);
+                    lock().compute(graph::key(&[&sum]), &[&sum]).unwrap();
+                    let wanted: Vec<f32> = (0..N * N).map(|i| (i + round + i * thread) as f32).collect();
+                    assert_eq!(squares.read(2), wanted);
+                    lock().free(squares.buffer);
+                }
+            });
+        }
+    });
 }
 
 #[test]
