@@ -392,7 +392,12 @@ impl DeviceArgs {
 
     /// Opens a device with one session, for a draft model alone.
     pub(super) fn open_one(&self, name: &str) -> Result<Box<dyn Device>, CliError> {
-        let options = DeviceOptions { sessions: Some(1), ..self.options() };
+        let mut options = DeviceOptions { sessions: Some(1), ..self.options() };
+        // The target may have the process's own session of the DSP.
+        #[cfg(unix)]
+        if let Some(htp) = &mut options.htp {
+            htp.reserve = true;
+        }
         Ok(device::open(name, &options).map_err(EngineError::from)?)
     }
 
