@@ -1,8 +1,8 @@
-//! Repetitions in which regular parts stand beside each other, such as `(text | tag)*` with a text of one or more
-//! characters: two texts in a row could be cut anywhere, so that none could be a lexeme.
+//! Repetitions in which regular parts stand beside each other, such as `(text | tag)*` with a text of one or
+//! more characters: two texts in a row could be cut anywhere, so that none could be a lexeme.
 //!
-//! Let R be the regular alternatives and Y the others. Then `(R | Y)*` is `R* (Y R*)*`, where only one run of R
-//! stands between two of Y.
+//! Let R be the regular alternatives and Y the others. Then `(R | Y)*` is `R* (Y R*)*`, where only one run
+//! of R stands between two of Y.
 
 use super::lexemes::regular;
 use super::{Grammar, Node, NodeId};
