@@ -102,8 +102,8 @@ mod tests {
         // Where there is none that spares anything, the oldest goes.
         assert_eq!(chosen(&[other, candidate(1, 3, 90, 4), candidate(2, 3, 90, 7)]), 1);
         assert_eq!(choose(10, [].into_iter()), None);
-        // An edit of an early turn: most of the prompt is there, and more comes after it. Where that is too much,
-        // or little of the prompt is there, another sequence takes it.
+        // An edit of an early turn: most of the prompt is there, and more comes after it. Where that is too
+        // much, or little of the prompt is there, another sequence takes it.
         let edited = |prompt, forgets| {
             let all = [candidate(0, 115, forgets, 9), candidate(1, 0, 0, 0)];
             choose(prompt, all.into_iter()).map(|found| found.slot)
