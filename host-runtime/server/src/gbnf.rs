@@ -8,6 +8,7 @@
 mod automaton;
 mod lexemes;
 mod parse;
+mod runs;
 mod write;
 
 #[cfg(test)]
@@ -44,7 +45,7 @@ enum Node {
     },
 }
 
-/// A grammar. Nodes come after those that they are made of, but for rules.
+/// A grammar.
 #[derive(Debug)]
 struct Grammar {
     nodes: Vec<Node>,
@@ -102,7 +103,8 @@ impl Chars {
 /// It is none, is too large, or names tokens that the vocabulary does not have; `token` gives a token by its
 /// text.
 pub(crate) fn translate(text: &str, token: impl Fn(&str) -> Option<u32>) -> Result<String, GbnfError> {
-    let grammar = parse::parse(text, &token)?;
+    let mut grammar = parse::parse(text, &token)?;
+    runs::separate(&mut grammar);
     let too_complex = || GbnfError {
         line: 1,
         column: 1,

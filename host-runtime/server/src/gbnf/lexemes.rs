@@ -47,6 +47,10 @@ fn parts(grammar: &Grammar, part: NodeId) -> &[NodeId] {
 /// Chooses lexemes; `None` if that takes too long.
 pub(super) fn choose(grammar: &Grammar) -> Option<Lexemes> {
     let mut is_lexeme = regular(grammar);
+    for (is_lexeme, node) in is_lexeme.iter_mut().zip(&grammar.nodes) {
+        // What names a rule is none by itself, so that the rule is one lexeme wherever it is named.
+        *is_lexeme &= !matches!(node, Node::Rule(_));
+    }
     let alphabet = Alphabet::of(grammar);
     // A grammar that is regular is one lexeme, behind which nothing comes.
     if !is_lexeme[grammar.root] {
@@ -99,7 +103,7 @@ pub(super) fn choose(grammar: &Grammar) -> Option<Lexemes> {
 }
 
 /// Which parts can be lexemes: those that are regular, and neither too large nor too deep.
-fn regular(grammar: &Grammar) -> Vec<bool> {
+pub(super) fn regular(grammar: &Grammar) -> Vec<bool> {
     // Size and height of the parts that are known to be regular.
     let mut known: Vec<Option<(usize, usize)>> = vec![None; grammar.nodes.len()];
     for _ in 0..MAX_SWEEPS {
@@ -122,9 +126,7 @@ fn regular(grammar: &Grammar) -> Vec<bool> {
             break;
         }
     }
-    // What names a rule is none by itself, so that the rule is one lexeme wherever it is named.
-    let is_rule = |node: &Node| matches!(node, Node::Rule(_));
-    known.into_iter().zip(&grammar.nodes).map(|(known, node)| known.is_some() && !is_rule(node)).collect()
+    known.into_iter().map(|known| known.is_some()).collect()
 }
 
 /// The parts that the root leads to without going into a lexeme.

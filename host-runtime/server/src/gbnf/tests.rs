@@ -152,6 +152,17 @@ name ::= [a-z]+
     );
 }
 
+/// Runs of text are lexemes, also where they may follow each other.
+#[test]
+fn text_beside_text_is_one_run() {
+    let grammar = "root ::= \"<\" content* \">\"\ncontent ::= [^<>]+ | root\n";
+    check(grammar, &["<>", "<ab>", "<a<b>c<>>"], &["<a", "a", "<a>>"]);
+    let lexemes = lexemes_of(grammar);
+    assert!(lexemes.iter().any(|lexeme| lexeme.contains('+') || lexeme.contains('*')), "{lexemes:#?}");
+    let grammar = "root ::= \"<\" ([a-c]+ | \" \" | root)+ \">\"";
+    check(grammar, &["<a>", "< >", "<a <b>>", "<<a>>"], &["<>", "<a<>>", "<d>"]);
+}
+
 #[test]
 fn notation_means_what_it_says() {
     check(
@@ -241,8 +252,10 @@ fn part() -> impl Strategy<Value = String> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| parts.join(" ")),
             prop::collection::vec(inner.clone(), 2..4).prop_map(|parts| format!("({})", parts.join(" | "))),
-            (inner, prop::sample::select(&["*", "+", "?", "{2}", "{1,2}"][..]))
+            (inner.clone(), prop::sample::select(&["*", "+", "?", "{2}", "{1,2}"][..]))
                 .prop_map(|(part, count)| format!("({part}){count}")),
+            (inner, prop::sample::select(&["*", "+"][..]))
+                .prop_map(|(part, count)| format!("([xy]+ | {part} | \"z\" root \"z\"){count}")),
         ]
     })
 }

@@ -36,10 +36,15 @@ pub(super) struct Candidate {
     pub(super) used: u64,
 }
 
-/// The sequence for a prompt: the one that spares most, unless it would forget more than it spares, as the
-/// text of another conversation that begins alike; then the one that was not used for the longest time.
-pub(super) fn choose(candidates: impl Iterator<Item = Candidate>) -> Option<Candidate> {
-    let spares = |c: &Candidate| if c.reach >= c.forgets { c.reach } else { 0 };
+/// The sequence for a prompt of so many tokens: the one that spares most, unless it would forget more than it
+/// spares, as the text of another conversation that begins alike; then the one that was not used for the
+/// longest time. Where most of the prompt is there, an earlier turn of the same conversation was edited, and
+/// what followed it may be twice as much.
+pub(super) fn choose(prompt: usize, candidates: impl Iterator<Item = Candidate>) -> Option<Candidate> {
+    let spares = |c: &Candidate| {
+        let is_edited = 2 * c.reach >= prompt && 2 * c.reach >= c.forgets;
+        if c.reach >= c.forgets || is_edited { c.reach } else { 0 }
+    };
     candidates.max_by_key(|c| (spares(c), Reverse(c.used)))
 }
 
@@ -80,7 +85,7 @@ mod tests {
     }
 
     fn chosen(candidates: &[Candidate]) -> usize {
-        choose(candidates.iter().copied()).unwrap().slot
+        choose(1000, candidates.iter().copied()).unwrap().slot
     }
 
     #[test]
@@ -96,7 +101,14 @@ mod tests {
         assert_eq!(chosen(&[candidate(0, 50, 20, 9), empty]), 0);
         // Where there is none that spares anything, the oldest goes.
         assert_eq!(chosen(&[other, candidate(1, 3, 90, 4), candidate(2, 3, 90, 7)]), 1);
-        assert_eq!(choose([].into_iter()), None);
+        assert_eq!(choose(10, [].into_iter()), None);
+        // An edit of an early turn: most of the prompt is there, and more comes after it. Where that is too
+        // much, or little of the prompt is there, another sequence takes it.
+        let edited = |prompt, forgets| {
+            let all = [candidate(0, 115, forgets, 9), candidate(1, 0, 0, 0)];
+            choose(prompt, all.into_iter()).map(|found| found.slot)
+        };
+        assert_eq!([edited(153, 129), edited(153, 300), edited(400, 129)], [Some(0), Some(1), Some(1)]);
     }
 
     /// More places than any of these prompts has.

@@ -141,7 +141,7 @@ impl Worker {
         let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse, slot: wanted } = order;
         let candidates =
             self.candidates(&prompt, reuse).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
-        let Some(found) = choose(candidates) else { return };
+        let Some(found) = choose(prompt.len(), candidates) else { return };
         let found = self.consult_cache(&prompt, found, wanted, reuse);
         let cached = self.take_back(found.slot, found.reach);
         self.clock += 1;
@@ -208,7 +208,7 @@ impl Worker {
         // Whatever the sequences have is of less use: the one that was not used for the longest time gives
         // way.
         let others = self.candidates(&[], false).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
-        let found = choose(others).unwrap_or(found);
+        let found = choose(prompt.len(), others).unwrap_or(found);
         self.keep(found.slot);
         let copied = self.engine.sequence(self.slots[found.slot].id).and_then(|mut one| one.copy_in(&copy));
         match copied {

@@ -77,7 +77,6 @@ fn what_is_not_supported_is_refused_and_not_ignored() {
     for field in [
         r#""tools": [{"type": "function", "function": {"name": "f"}}]"#,
         r#""functions": [{"name": "f"}]"#,
-        r#""grammar": "root ::= \"a\"""#,
         r#""guided_json": {"type": "object"}"#,
         r#""mirostat": 2"#,
         r#""echo": true"#,
