@@ -121,6 +121,7 @@ impl Operations {
         put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
         put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
         put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
+        put::<H>(all, "odd_lane n", false, H::odd_lane(&H::odd_lanes(x), scalar as usize % (LANES / 2)));
         put::<H>(all, "swap_lanes 1", false, H::swap_lanes::<1>(x));
         put::<H>(all, "swap_lanes 2", false, H::swap_lanes::<2>(x));
         put::<H>(all, "swap_lanes 4", false, H::swap_lanes::<4>(x));
@@ -174,6 +175,13 @@ impl Operations {
         let (even, odd) = H::widen_bytes(bytes);
         put_i::<H>(all, "widen_bytes, even", even);
         put_i::<H>(all, "widen_bytes, odd", odd);
+        for (op, words) in
+            ["unpack_bytes, first", "unpack_bytes, second", "unpack_bytes, third", "unpack_bytes, last"]
+                .into_iter()
+                .zip(H::unpack_bytes(bytes))
+        {
+            put_i::<H>(all, op, words);
+        }
         put_i::<H>(all, "add_pairs", H::add_pairs(i, j));
         put_b::<H>(all, "lookup", H::lookup(low, &TABLE));
         let (low, high) = H::widen_f16(bytes);

@@ -433,6 +433,14 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn unpack_bytes(x: V) -> [V; 4] {
+        let halves = hvx!(q6_wuh_vunpack_vub(x));
+        let [low, high] =
+            [hvx!(q6_v_lo_w(halves)), hvx!(q6_v_hi_w(halves))].map(|halves| hvx!(q6_wuw_vunpack_vuh(halves)));
+        [hvx!(q6_v_lo_w(low)), hvx!(q6_v_hi_w(low)), hvx!(q6_v_lo_w(high)), hvx!(q6_v_hi_w(high))]
+    }
+
+    #[inline(always)]
     fn add_pairs(a: V, b: V) -> V {
         let (even, odd) = deal(a, b);
         Self::add_i(even, odd)
@@ -450,6 +458,17 @@ impl Hvx for Hexagon {
         // aligned to 128 bytes, because `SPREAD` is and its elements have that size.
         let control = unsafe { (&raw const SPREAD.0[i]).cast::<V>().read() };
         hvx!(q6_v_vdelta_vv(x, control))
+    }
+
+    // In the places of the even lanes, so that both are spread by the same control.
+    #[inline(always)]
+    fn odd_lanes(x: V) -> V {
+        Self::swap_lanes::<1>(x)
+    }
+
+    #[inline(always)]
+    fn odd_lane(x: &V, i: usize) -> V {
+        Self::lane(x, 2 * i)
     }
 
     #[inline(always)]
