@@ -16,7 +16,6 @@
 mod chunks;
 #[cfg(target_arch = "hexagon")]
 pub mod hexagon;
-mod lane_pairs;
 mod lines;
 pub mod math;
 #[cfg(target_arch = "aarch64")]
@@ -33,7 +32,6 @@ mod tests;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
 pub mod x86;
 
-pub use lane_pairs::LanePairs;
 pub use lines::VectorPtr;
 
 /// f32 lanes of a vector.
@@ -280,17 +278,6 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// All lanes what lane `i` of `x` was. (By reference: where lanes are an array, it is not copied for
     /// each.)
     fn lane(x: &Self::Lanes, i: usize) -> Self::F;
-
-    /// As [`Hvx::lanes`], for [`Hvx::odd_lane`]. Kernels take both through [`LanePairs`].
-    #[inline(always)]
-    fn odd_lanes(x: Self::F) -> Self::Lanes {
-        Self::lanes(x)
-    }
-    /// All lanes what lane 2 i + 1 was. (After lane 2 i a DSP gets it without another load.)
-    #[inline(always)]
-    fn odd_lane(x: &Self::Lanes, i: usize) -> Self::F {
-        Self::lane(x, 2 * i + 1)
-    }
 
     /// Lane i: lane i ^ N of x, for N a power of two below 32: neighbours at that distance change places.
     #[inline(always)]

@@ -121,7 +121,6 @@ impl Operations {
         put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
         put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
         put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
-        put::<H>(all, "odd_lane n", false, H::odd_lane(&H::odd_lanes(x), scalar as usize % (LANES / 2)));
         put::<H>(all, "swap_lanes 1", false, H::swap_lanes::<1>(x));
         put::<H>(all, "swap_lanes 2", false, H::swap_lanes::<2>(x));
         put::<H>(all, "swap_lanes 4", false, H::swap_lanes::<4>(x));

@@ -460,17 +460,6 @@ impl Hvx for Hexagon {
         hvx!(q6_v_vdelta_vv(x, control))
     }
 
-    // In the places of the even lanes, so that both are spread by the same control.
-    #[inline(always)]
-    fn odd_lanes(x: V) -> V {
-        Self::swap_lanes::<1>(x)
-    }
-
-    #[inline(always)]
-    fn odd_lane(x: &V, i: usize) -> V {
-        Self::lane(x, 2 * i)
-    }
-
     #[inline(always)]
     fn sum_all(x: V) -> V {
         float::sum_all(x)

@@ -5,7 +5,7 @@ use half::f16;
 use super::attend::{Attend, AttendMemory, Query, Unit};
 use super::format::{Halves, Pairs, Wide};
 use super::{MAX_ROWS, TILE, state};
-use crate::hvx::{Hvx, LANES, LanePairs, math};
+use crate::hvx::{Hvx, LANES, math};
 use crate::kernels::INDEX;
 use crate::memory::View;
 
@@ -113,27 +113,21 @@ impl Attend<'_> {
             *row = self.queries.row([query.head, query.token, unit.batch]).part(0, d);
         }
         let mut x = [H::zero_q(); R];
-        // Whole vectors apart: their loops have no conditions.
-        for v in 0..d / LANES {
-            let mut q = [LanePairs::new(H::splat(0.0)); R];
+        for v in 0..rows[0].vectors() {
+            let mut q = [H::lanes(H::splat(0.0)); R];
             for (q, row) in q.iter_mut().zip(&rows) {
-                // SAFETY: each row has `d` floats, and so vector `v` whole.
-                *q = LanePairs::new(unsafe { row.full_unchecked::<H>(v) });
+                *q = H::lanes(row.vector::<H>(v));
             }
-            let first = v * LANES / 2;
-            for i in 0..LANES / 2 {
-                // SAFETY: `32 v + 2 i` is a dimension, because vector `v` is whole (the caller's contract,
-                // point 1).
-                add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, true);
+            let (first, n) = (v * LANES / 2, d - v * LANES);
+            // Whole vectors apart: their loop has no conditions.
+            if n >= LANES {
+                for i in 0..LANES / 2 {
+                    // SAFETY: `32 v + 2 i` is a dimension, because 32 are left (the caller's contract, point
+                    // 1).
+                    add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, true);
+                }
+                continue;
             }
-        }
-        if !d.is_multiple_of(LANES) {
-            let v = d / LANES;
-            let mut q = [LanePairs::new(H::splat(0.0)); R];
-            for (q, row) in q.iter_mut().zip(&rows) {
-                *q = LanePairs::new(row.vector::<H>(v));
-            }
-            let (first, n) = (v * LANES / 2, d % LANES);
             for i in 0..n.div_ceil(2) {
                 // SAFETY: `32 v + 2 i` is a dimension, because `n` are left (the caller's contract, point 1).
                 add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, 2 * i + 1 < n);
@@ -437,14 +431,14 @@ impl MaskTile {
 fn add_pair<H: Hvx, const R: usize>(
     x: &mut [H::Q; R],
     (even, odd): (H::F, H::F),
-    q: &[LanePairs<H>; R],
+    q: &[H::Lanes; R],
     i: usize,
     both: bool,
 ) {
     for (x, q) in x.iter_mut().zip(q) {
-        *x = H::add_q(*x, H::mul_q(even, q.even(i)));
+        *x = H::add_q(*x, H::mul_q(even, H::lane(q, 2 * i)));
         if both {
-            *x = H::add_q(*x, H::mul_q(odd, q.odd(i)));
+            *x = H::add_q(*x, H::mul_q(odd, H::lane(q, 2 * i + 1)));
         }
     }
 }

@@ -5,77 +5,45 @@ use core::marker::PhantomData;
 
 use super::sums::{Held, Sum};
 use super::{PARTIAL, WeightFormat};
-use crate::hvx::{Hvx, LANES, LanePairs, VectorPtr};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 
-/// How floats lie in a group: two adjacent k of each row at a time.
-pub(in crate::kernels) trait Pairs: Sync + 'static {
-    /// Vectors of a pair of k.
-    const VECTORS: usize;
-
-    /// The even k and the odd k of a pair, exactly.
-    ///
-    /// # Safety
-    /// `at` holds `VECTORS` vectors.
-    unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F);
+/// How a vector of 16-bit floats, two k of each row, becomes two vectors of f32.
+pub(in crate::kernels) trait Widen: Sync + 'static {
+    /// The low halves and the high halves of every word, exactly.
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F);
 }
 
-/// IEEE's half precision, both k of a pair in a word.
+/// IEEE's half precision.
 pub(in crate::kernels) struct Half;
 
-impl Pairs for Half {
-    const VECTORS: usize = 1;
-
+impl Widen for Half {
     #[inline(always)]
-    unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F) {
-        // SAFETY: `at` holds a vector (the caller's contract).
-        H::widen_f16(unsafe { at.load_b::<H>(0) })
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F) {
+        H::widen_f16(pair)
     }
 }
 
-/// The upper halves of f32, both k of a pair in a word.
+/// The upper halves of f32.
 pub(in crate::kernels) struct Brain;
 
-impl Pairs for Brain {
-    const VECTORS: usize = 1;
-
+impl Widen for Brain {
     #[inline(always)]
-    unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F) {
-        // SAFETY: `at` holds a vector (the caller's contract).
-        let words = H::words(unsafe { at.load_b::<H>(0) });
+    fn widen<H: Hvx>(pair: H::B) -> (H::F, H::F) {
+        let words = H::words(pair);
         let high = H::and_i(words, H::splat_i(0xffff_0000_u32 as i32));
         (H::from_bits(H::shl_i::<16>(words)), H::from_bits(high))
     }
 }
 
-/// f32, a vector for each k.
-pub(in crate::kernels) struct Single;
-
-impl Pairs for Single {
-    const VECTORS: usize = 2;
-
-    #[inline(always)]
-    unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F) {
-        // SAFETY: `at` holds two vectors (the caller's contract).
-        unsafe { (at.load::<H>(0), at.load::<H>(1)) }
-    }
-}
-
-/// A type whose groups are a tile of floats each.
-pub(in crate::kernels) struct Floats<P>(PhantomData<P>);
+/// Two k per vector.
+pub(in crate::kernels) struct Pairs<W>(PhantomData<W>);
 
 /// F16 weights.
-pub(in crate::kernels) type F16 = Floats<Half>;
+pub(in crate::kernels) type F16 = Pairs<Half>;
 /// BF16 weights.
-pub(in crate::kernels) type BF16 = Floats<Brain>;
-/// F32 weights.
-pub(in crate::kernels) type F32 = Floats<Single>;
+pub(in crate::kernels) type BF16 = Pairs<Brain>;
 
-/// Pairs of a group.
-const PAIRS: usize = LANES / 2;
-/// Pairs that are written out one after the other, so that their instructions can share packets.
-const WRITTEN_OUT: usize = 4;
-
-impl<P: Pairs> WeightFormat for Floats<P> {
+impl<W: Widen> WeightFormat for Pairs<W> {
     const QUANTIZED: bool = false;
 
     #[inline(always)]
@@ -91,41 +59,68 @@ impl<P: Pairs> WeightFormat for Floats<P> {
         k: (usize, usize),
         acc: &mut [[H::F; PARTIAL]; R],
     ) {
-        let x = x.map(|x| x.cast::<f32>().wrapping_add(k.0));
+        let x = x.map(|x| x.cast::<f32>());
         let mut sums = start::<H, R>(acc);
-        let left = k.1.saturating_sub(k.0);
-        let whole = groups.min(left / LANES);
-        for g in 0..whole {
-            let mut lanes = [LanePairs::new(H::splat(0.0)); R];
-            for (lanes, x) in lanes.iter_mut().zip(x) {
-                // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2), which has the
-                // 32 of group `g`, because `g` is below `left / 32`.
-                *lanes = LanePairs::new(unsafe { H::load(x.wrapping_add(g * LANES)) });
-            }
-            let group = weights.skip(g * PAIRS * P::VECTORS);
-            for first in (0..PAIRS).step_by(WRITTEN_OUT) {
-                for i in first..first + WRITTEN_OUT {
-                    // SAFETY: `g` is below `groups` and `i` below 16, so these are the vectors of a pair of a
-                    // group, which has 16 (the caller's contract, point 1).
-                    let w = unsafe { P::load::<H>(group.skip(i * P::VECTORS)) };
-                    add_pair::<H, R>(&mut sums, w, &lanes, i, true);
+        for g in 0..groups {
+            let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
+            // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
+            let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+            // A whole group apart: its loop has no conditions.
+            if n == LANES {
+                for i in 0..LANES / 2 {
+                    // SAFETY: `g` is below `groups` and `i` below 16, so this is a vector of a group, which
+                    // has 16 of two k each (the caller's contract, point 1).
+                    add_pair::<H, R>(&mut sums, W::widen::<H>(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
+                continue;
+            }
+            for i in 0..n.div_ceil(2) {
+                // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
+                // vector of a group, which has 16 of two k each (the caller's contract, point 1).
+                let w = W::widen::<H>(unsafe { group.load_b::<H>(i) });
+                add_pair::<H, R>(&mut sums, w, &x, i, 2 * i + 1 < n);
             }
         }
-        let n = left % LANES;
-        if whole < groups && n > 0 {
-            let mut lanes = [LanePairs::new(H::splat(0.0)); R];
-            for (lanes, x) in lanes.iter_mut().zip(x) {
-                // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2), of which `n`
-                // follow those of the groups before: 1 to 31. They are aligned for f32, as the row is.
-                *lanes = LanePairs::new(unsafe { H::load_n(x.wrapping_add(whole * LANES), n) });
+        end::<H, R>(sums, acc);
+    }
+}
+
+/// A k per vector.
+pub(in crate::kernels) struct F32;
+
+impl WeightFormat for F32 {
+    const QUANTIZED: bool = false;
+
+    #[inline(always)]
+    fn parts(_rows: usize) -> usize {
+        PARTIAL
+    }
+
+    #[inline(always)]
+    unsafe fn multiply<H: Hvx, const R: usize>(
+        weights: VectorPtr,
+        groups: usize,
+        x: [*const u8; R],
+        k: (usize, usize),
+        acc: &mut [[H::F; PARTIAL]; R],
+    ) {
+        let x = x.map(|x| x.cast::<f32>());
+        let mut sums = start::<H, R>(acc);
+        for g in 0..groups {
+            let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
+            // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
+            let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
+            // SAFETY: `g` is below `groups`, and callers give an `i` below 16, because `n` is 32 at most, so
+            // these are vectors of a group, which has 32 of one k each (the caller's contract, point 1).
+            let w = |i: usize| unsafe { (group.load::<H>(2 * i), group.load::<H>(2 * i + 1)) };
+            if n == LANES {
+                for i in 0..LANES / 2 {
+                    add_pair::<H, R>(&mut sums, w(i), &x, i, true);
+                }
+                continue;
             }
-            let group = weights.skip(whole * PAIRS * P::VECTORS);
             for i in 0..n.div_ceil(2) {
-                // SAFETY: `whole` is below `groups` and `i` below 16, because `n` is 31 at most, so these are
-                // the vectors of a pair of a group, which has 16 (the caller's contract, point 1).
-                let w = unsafe { P::load::<H>(group.skip(i * P::VECTORS)) };
-                add_pair::<H, R>(&mut sums, w, &lanes, i, 2 * i + 1 < n);
+                add_pair::<H, R>(&mut sums, w(i), &x, i, 2 * i + 1 < n);
             }
         }
         end::<H, R>(sums, acc);
@@ -155,14 +150,33 @@ fn end<H: Hvx, const R: usize>(sums: [[Held<H>; PARTIAL]; R], acc: &mut [[H::F; 
 fn add_pair<H: Hvx, const R: usize>(
     sums: &mut [[Held<H>; PARTIAL]; R],
     (even, odd): (H::F, H::F),
-    x: &[LanePairs<H>; R],
+    x: &[H::Lanes; R],
     i: usize,
     both: bool,
 ) {
     for (sums, x) in sums.iter_mut().zip(x) {
-        sums[0] = sums[0].add(H::mul_q(even, x.even(i)));
+        sums[0] = sums[0].add(H::mul_q(even, H::lane(x, 2 * i)));
         if both {
-            sums[1] = sums[1].add(H::mul_q(odd, x.odd(i)));
+            sums[1] = sums[1].add(H::mul_q(odd, H::lane(x, 2 * i + 1)));
         }
     }
+}
+
+/// Values of R rows from `at` on, as many of 32 as rows of `k` values have, and how many that are.
+///
+/// # Safety
+/// Each `x` is a row of `k` floats, readable and aligned for f32.
+#[inline(always)]
+unsafe fn lanes<H: Hvx, const R: usize>(x: [*const f32; R], at: usize, k: usize) -> ([H::Lanes; R], usize) {
+    let n = k.saturating_sub(at).min(LANES);
+    let mut all = [H::lanes(H::splat(0.0)); R];
+    if n > 0 {
+        for (lanes, x) in all.iter_mut().zip(x) {
+            // SAFETY: the row has `n` floats from `at` on, 1 to 32, because it has `k` (the caller's
+            // contract); they are aligned for f32.
+            *lanes =
+                H::lanes(unsafe { if n == LANES { H::load(x.add(at)) } else { H::load_n(x.add(at), n) } });
+        }
+    }
+    (all, n)
 }
