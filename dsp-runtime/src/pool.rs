@@ -47,8 +47,9 @@ const ALL_INSIDE: u32 = (1 << 16) - 1;
 /// job twice at most, because it must see another epoch in between.
 const ENTERED: u32 = 1 << 16;
 
-/// Vector operations below which a job is not worth sharing: a few microseconds.
-pub const ALONE: usize = 4096;
+/// Vector operations below which a job is not worth sharing: a few microseconds. On a DSP one and a half: its
+/// threads have a cache in common, and helpers spin from one op to the next.
+pub const ALONE: usize = if cfg!(target_arch = "hexagon") { 2048 } else { 4096 };
 
 /// A kernel: what every worker runs for one op, or for one phase of it.
 pub trait Kernel: Sync {

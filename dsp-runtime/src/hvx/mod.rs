@@ -49,6 +49,18 @@ pub struct Lookup {
 }
 
 impl Lookup {
+    /// The table of `numbers` with `zero` added, which makes them bytes without a sign.
+    pub const fn unsigned(numbers: [i8; 16], zero: i32) -> Self {
+        let (mut all, mut i) = ([0; 16], 0);
+        while i < all.len() {
+            let number = numbers[i] as i32 + zero;
+            assert!(number >= 0 && number < 256);
+            all[i] = number as u8;
+            i += 1;
+        }
+        Self::new(all)
+    }
+
     /// The table with these entries.
     pub const fn new(dense: [u8; 16]) -> Self {
         let (mut spread, mut i) = ([0; BYTES], 0);
@@ -440,6 +452,19 @@ pub trait Hvx: Copy + Send + Sync + 'static {
             Self::or_i(Self::and_i(even, low), Self::shl_i::<16>(odd))
         };
         (pair(Self::shl_i::<24>(words), Self::shl_i::<8>(words)), pair(Self::shl_i::<16>(words), words))
+    }
+    /// Every byte zero-extended to a word: bytes 0 to 31, bytes 32 to 63, and so on.
+    #[inline(always)]
+    fn unpack_bytes(x: Self::B) -> [Self::I; 4] {
+        let mut bytes = [0u8; BYTES];
+        // SAFETY: `bytes` is an array of 128 bytes.
+        unsafe { Self::store_b(bytes.as_mut_ptr(), x) };
+        let mut words = [[0u32; LANES]; 4];
+        for (word, byte) in words.as_flattened_mut().iter_mut().zip(bytes) {
+            *word = u32::from(byte);
+        }
+        // SAFETY: each element of `words` is an array of 32 words, which are 128 bytes.
+        words.map(|words| Self::words(unsafe { Self::load_b(words.as_ptr().cast()) }))
     }
     /// Sums of adjacent lanes: of a, then of b; wrapping.
     #[inline(always)]

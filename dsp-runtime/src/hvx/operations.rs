@@ -174,6 +174,13 @@ impl Operations {
         let (even, odd) = H::widen_bytes(bytes);
         put_i::<H>(all, "widen_bytes, even", even);
         put_i::<H>(all, "widen_bytes, odd", odd);
+        for (op, words) in
+            ["unpack_bytes, first", "unpack_bytes, second", "unpack_bytes, third", "unpack_bytes, last"]
+                .into_iter()
+                .zip(H::unpack_bytes(bytes))
+        {
+            put_i::<H>(all, op, words);
+        }
         put_i::<H>(all, "add_pairs", H::add_pairs(i, j));
         put_b::<H>(all, "lookup", H::lookup(low, &TABLE));
         let (low, high) = H::widen_f16(bytes);

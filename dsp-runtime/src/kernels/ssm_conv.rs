@@ -109,7 +109,11 @@ impl Kernel for SsmConv<'_> {
     }
 
     fn work(&self) -> usize {
-        (self.units_of_span() * BLOCK_VECTORS).saturating_mul(self.y.ne[1] * 2 * self.w.ne[1])
+        // A row and a tap of weights per tap, the result and the ring; to claim and to stage a unit takes as
+        // long as some more vectors.
+        let vector = 2 * self.w.ne[1] + 4;
+        let row = self.units_of_span() * BLOCK_VECTORS * vector;
+        row.saturating_mul(self.y.ne[1]).saturating_add(256 * self.units())
     }
 
     #[inline(always)]

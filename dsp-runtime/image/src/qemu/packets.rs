@@ -4,10 +4,12 @@
 //! them, so that the counts are those of a stream that is already in VTCM. What A, B and TYPE mean is in
 //! [`OneOp::of`].
 //!
-//! Output, per worker that took part: its number, then packets, instructions and HVX instructions.
+//! Output, per worker: its number, then packets, instructions and HVX instructions. Who claims how many units
+//! is left to the machine that emulates the threads. So the last line is `even` and what a thread takes, in
+//! packets, if those who take part in a job claim even shares of it.
 
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hexflash_abi::op::{Op, params};
 use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
@@ -35,10 +37,55 @@ const VTCM: usize = 8 << 20;
 /// on.
 const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 
+/// Most jobs of an op: its phases.
+const JOBS: usize = 8;
+/// How long workers wait for each other before they begin with a job, in nanoseconds. Who does not come until
+/// then was not called.
+const MUSTER_NS: u64 = 1_000_000_000;
+
 /// The platform of the emulator, with what each worker's part took.
 struct Counting {
     platform: LinuxPlatform<'static>,
+    workers: usize,
     taken: [[AtomicU32; 3]; MAX_WORKERS],
+    /// Jobs that have begun.
+    jobs: AtomicU32,
+    /// Whether the dispatcher is in one.
+    inside: AtomicBool,
+    /// Per job: how many workers take part, and the packets of all of them.
+    parts: [[AtomicU32; 2]; JOBS],
+}
+
+impl Counting {
+    /// The job that `worker` takes part in, when all who do are there.
+    fn muster(&self, worker: usize) -> &[AtomicU32; 2] {
+        let start = self.now_ns();
+        let waits = || {
+            self.relax();
+            self.now_ns() - start < MUSTER_NS
+        };
+        // Release and acquire, here and below: who sees the dispatcher inside sees which job it has begun.
+        if worker == 0 {
+            self.jobs.fetch_add(1, Ordering::Relaxed);
+            self.inside.store(true, Ordering::Release);
+        } else {
+            // A helper is called before the dispatcher begins with its own part.
+            while !self.inside.load(Ordering::Acquire) && waits() {}
+        }
+        let job = self.jobs.load(Ordering::Relaxed).saturating_sub(1);
+        let job = &self.parts[(job as usize).min(JOBS - 1)];
+        job[0].fetch_add(1, Ordering::Relaxed);
+        while job[0].load(Ordering::Relaxed) < self.workers as u32 && waits() {}
+        job
+    }
+
+    /// Packets of a thread, if those who took part in a job shared it evenly.
+    fn even(&self) -> u32 {
+        let share = |[workers, packets]: &[AtomicU32; 2]| {
+            packets.load(Ordering::Relaxed) / workers.load(Ordering::Relaxed).max(1)
+        };
+        self.parts.iter().map(share).sum()
+    }
 }
 
 impl Platform for Counting {
@@ -67,14 +114,22 @@ impl Platform for Counting {
     }
 
     fn observe<R>(&self, worker: usize, part: impl FnOnce() -> R) -> R {
+        let job = self.muster(worker);
         let [first, before] = [counters(), counters()];
         let result = part();
         let after = counters();
+        if worker == 0 {
+            self.inside.store(false, Ordering::Relaxed);
+        }
         for (i, taken) in self.taken[worker].iter().enumerate() {
             // Two readings in a row: what reading takes.
             let reading = before[i].wrapping_sub(first[i]);
             // Relaxed: read after the job, whose end orders it. An op may have several phases.
-            taken.fetch_add(after[i].wrapping_sub(before[i]).wrapping_sub(reading), Ordering::Relaxed);
+            let count = after[i].wrapping_sub(before[i]).wrapping_sub(reading);
+            taken.fetch_add(count, Ordering::Relaxed);
+            if i == 0 {
+                job[1].fetch_add(count, Ordering::Relaxed);
+            }
         }
         result
     }
@@ -164,7 +219,7 @@ impl OneOp {
                 let (x, y) = (p.tensor(F32, heads, Some(2))?, p.tensor(F32, heads, Some(2))?);
                 p.operands(&[x], y, &params::Norm { eps: 1e-6 });
             }
-            Op::Silu | Op::Sigmoid => {
+            Op::Silu | Op::Sigmoid | Op::Softplus => {
                 let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, rows, Some(1))?);
                 p.operands(&[x], y, &[0_u32; 0]);
             }
@@ -310,7 +365,14 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let view = |(tensor, dtype)| unsafe { View::new(memory, tensor, dtype, tokens) };
     let (src, dst) = (shapes.src.map(|t| t.map(view)), shapes.dst.map(|t| t.map(view)));
 
-    let counting = Counting { platform: LinuxPlatform::new(""), taken: Default::default() };
+    let counting = Counting {
+        platform: LinuxPlatform::new(""),
+        workers,
+        taken: Default::default(),
+        jobs: AtomicU32::new(0),
+        inside: AtomicBool::new(false),
+        parts: Default::default(),
+    };
     let pool = Pool::new(&counting, Isa::Hexagon, vtcm, workers, DmaMode::Never);
     let starts: [Start<'_, Counting>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });
     for start in &starts[1..workers] {
@@ -333,5 +395,6 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
         let [packets, instructions, vectors] = taken.each_ref().map(|n| n.load(Ordering::Relaxed));
         let _ = writeln!(Stream::Out, "{worker} {packets} {instructions} {vectors}");
     }
+    let _ = writeln!(Stream::Out, "even {}", counting.even());
     end(Ok(()))
 }

@@ -433,6 +433,14 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn unpack_bytes(x: V) -> [V; 4] {
+        let halves = hvx!(q6_wuh_vunpack_vub(x));
+        let [low, high] =
+            [hvx!(q6_v_lo_w(halves)), hvx!(q6_v_hi_w(halves))].map(|halves| hvx!(q6_wuw_vunpack_vuh(halves)));
+        [hvx!(q6_v_lo_w(low)), hvx!(q6_v_hi_w(low)), hvx!(q6_v_lo_w(high)), hvx!(q6_v_hi_w(high))]
+    }
+
+    #[inline(always)]
     fn add_pairs(a: V, b: V) -> V {
         let (even, odd) = deal(a, b);
         Self::add_i(even, odd)

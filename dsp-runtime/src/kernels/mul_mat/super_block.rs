@@ -143,15 +143,22 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         let d = H::and_i(H::words(both), H::splat_i(0xffff));
         let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
         let mut mins = [A::start(H::splat(0.0)); R];
-        for pair in 0..TILES / 2 {
-            // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the
+        if R == 1 && Q::WRITTEN_OUT {
+            // SAFETY: `group` holds a group, pairs are below 4, and each `x` starts with a group and has the
             // eight blocks from `block` on, which is the first of a group and so even (the caller's
             // contract).
             unsafe {
-                Self::pair::<H, A, R>(group, pair, d, x, block, acc);
-                if N::MINS {
-                    Self::mins::<H, A, R>(group, pair, x, block, &mut mins);
-                }
+                Self::with_mins::<H, A, R>(group, 0, d, x, block, acc, &mut mins);
+                Self::with_mins::<H, A, R>(group, 1, d, x, block, acc, &mut mins);
+                Self::with_mins::<H, A, R>(group, 2, d, x, block, acc, &mut mins);
+                Self::with_mins::<H, A, R>(group, 3, d, x, block, acc, &mut mins);
+            }
+        } else {
+            for pair in 0..TILES / 2 {
+                // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has
+                // the eight blocks from `block` on, which is the first of a group and so even (the caller's
+                // contract).
+                unsafe { Self::with_mins::<H, A, R>(group, pair, d, x, block, acc, &mut mins) };
             }
         }
         if N::MINS {
@@ -164,6 +171,30 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
 }
 
 impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
+    /// [`pair`](Self::pair), and [`mins`](Self::mins) if there are any.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
+    /// from `first` on, which is even.
+    #[inline(always)]
+    unsafe fn with_mins<H: Hvx, A: Sum<H>, const R: usize>(
+        group: VectorPtr,
+        pair: usize,
+        d: H::B,
+        x: &[Activations; R],
+        first: usize,
+        acc: &mut [A; R],
+        mins: &mut [A; R],
+    ) {
+        // SAFETY: the contract is that of both.
+        unsafe {
+            Self::pair::<H, A, R>(group, pair, d, x, first, acc);
+            if N::MINS {
+                Self::mins::<H, A, R>(group, pair, x, first, mins);
+            }
+        }
+    }
+
     /// acc += d times scales, quants and activations, for a pair of tiles. The group's first block of
     /// activations is `first`.
     ///

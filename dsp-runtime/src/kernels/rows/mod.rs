@@ -8,6 +8,7 @@ use hexflash_abi::dtype::{TILE_K, TILE_ROWS};
 use hexflash_abi::op::{get_rows, set_rows};
 use hexflash_abi::{DType, ErrorCode, Fault};
 
+use self::tile::TILES;
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
@@ -70,7 +71,7 @@ impl Kernel for GetRows {
     fn work(&self) -> usize {
         // A tile is taken apart by scalar instructions.
         let tiled = self.table.dtype.tile_group().is_some();
-        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * if tiled { 100 } else { 8 })
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * if tiled { 24 } else { 8 })
     }
 
     #[inline(always)]
@@ -92,12 +93,16 @@ impl Kernel for GetRows {
             let mut y = unsafe { self.y.row_mut(i) };
             if dtype.tile_group().is_some() {
                 let strip = table.at([id / TILE_ROWS, i[1], i[2]]).cast_const();
-                for tile in 0..k.div_ceil(TILE_K) {
+                let all = k.div_ceil(TILE_K);
+                for first in (0..all).step_by(TILES) {
+                    let tiles = TILES.min(all - first);
                     // SAFETY: `at` has checked that the table has the strip of `id`, whose groups cover `k`
-                    // values, so it has this tile; it is readable, and the lane is below 32.
-                    let values = unsafe { tile::load::<H>(dtype, strip, id % TILE_ROWS, tile) };
-                    let at = tile * TILE_K;
-                    y.part(at, TILE_K.min(k - at)).set_vector::<H>(0, values);
+                    // values, so it has these tiles; it is readable, and the lane is below 32. `first` is a
+                    // multiple of TILES.
+                    let values = unsafe { tile::load::<H>(dtype, strip, id % TILE_ROWS, first, tiles) };
+                    for (v, values) in (first..first + tiles).zip(values) {
+                        y.set_vector::<H>(v, values);
+                    }
                 }
             } else {
                 let row = table.at([id, i[1], i[2]]).cast_const();

@@ -1,15 +1,21 @@
 //! Rows out of tiles, as floats.
 //!
-//! A row is a lane of its strip's vectors: a word of each. Its bits are taken apart by scalar instructions,
-//! and 32 values at a time become floats. Quantized values are, to the bit, what ggml makes of the blocks
-//! that they come from. A product with an f16 scale is exact, and the sum with a minimum is rounded once, as
-//! IEEE does. Scales of MXFP4 may be subnormal, which HVX float does not take for factors: there products
-//! are scalar, too.
+//! A row is a lane of its strip's vectors: a word of each. Scalar instructions put its quants next to each
+//! other, four of them in a word at once, and four tiles at a time become floats in vectors. Quantized values
+//! are, to the bit, what ggml makes of the blocks that they come from. A product with an f16 scale is exact,
+//! and the sum with a minimum is rounded once, as IEEE does. Scales of MXFP4 may be subnormal, which HVX
+//! float does not take for factors: there products are scalar, too.
+
+use core::array;
 
 use hexflash_abi::DType;
 use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K};
 
-use crate::hvx::{BYTES, Hvx, LANES};
+use crate::hvx::{BYTES, Hvx, LANES, Lookup};
+
+/// Tiles that are taken apart together: their quants, a byte each, fill a vector. A group of quants has a
+/// multiple of them.
+pub(super) const TILES: usize = BYTES / TILE_K;
 
 /// The words of a row in a group.
 #[derive(Clone, Copy)]
@@ -53,125 +59,192 @@ impl Lane {
     fn half(self, at: usize, i: usize) -> f32 {
         half::f16::from_bits((self.word(at + i / 2) >> (i % 2 * 16)) as u16).to_f32()
     }
+
+    /// f16 numbers `i` to `i + 3`, of which the first is even, each in all lanes of a vector.
+    #[inline(always)]
+    fn four_halves<H: Hvx>(self, at: usize, i: usize) -> [H::F; TILES] {
+        let mut halves = [H::splat(0.0); TILES];
+        for t in (0..TILES).step_by(2) {
+            if H::COSTLY_FLOATS {
+                halves[t] = H::splat(self.half(at, i + t));
+                halves[t + 1] = H::splat(self.half(at, i + t + 1));
+            } else {
+                let both = H::splat_i(self.word(at + (i + t) / 2) as i32);
+                (halves[t], halves[t + 1]) = H::widen_f16(H::bytes(both));
+            }
+        }
+        halves
+    }
 }
 
-/// A row of a tile in a group of quants.
+/// A row of four tiles in a group of quants.
 #[derive(Clone, Copy)]
-struct Quants {
+struct FourTiles {
     lane: Lane,
     group: QuantGroup,
+    /// The first of them in the group.
     tile: usize,
 }
 
-impl Quants {
+impl FourTiles {
     /// The quants, which have LOW low bits and HIGH high ones.
-    fn words<const LOW: usize, const HIGH: usize>(self) -> Words {
-        let mut words = Words([0; LANES]);
-        for v in 0..LOW {
-            let bytes = self.lane.word(self.group.low_at(self.tile) + v).to_le_bytes();
-            for field in 0..8 / LOW {
-                for (b, byte) in bytes.into_iter().enumerate() {
-                    let k = if LOW >= 4 { 16 * field + 4 * v + b } else { 16 * v + 4 * field + b };
-                    words.0[k] = i32::from(byte) >> (LOW * field) & ((1 << LOW) - 1);
+    #[inline(always)]
+    fn quants<const LOW: usize, const HIGH: usize>(self) -> Quants {
+        let mut quants = Quants([[0; 8]; TILES]);
+        for (tile, quants) in (self.tile..).zip(&mut quants.0) {
+            // Four quants are as far apart in their word as here: only their place in the byte is another.
+            for v in 0..LOW {
+                let word = self.lane.word(self.group.low_at(tile) + v);
+                for field in 0..8 / LOW {
+                    let four = if LOW >= 4 { 4 * field + v } else { 4 * v + field };
+                    quants[four] = word >> (LOW * field) & in_each_byte(LOW);
+                }
+            }
+            for v in 0..HIGH {
+                let word = self.lane.word(self.group.high_at(tile) + v);
+                for field in 0..8 / HIGH {
+                    quants[4 * v + field] |= (word >> (HIGH * field) & in_each_byte(HIGH)) << LOW;
                 }
             }
         }
-        for v in 0..HIGH {
-            let bytes = self.lane.word(self.group.high_at(self.tile) + v).to_le_bytes();
-            for field in 0..8 / HIGH {
-                for (b, byte) in bytes.into_iter().enumerate() {
-                    let high = i32::from(byte) >> (HIGH * field) & ((1 << HIGH) - 1);
-                    words.0[16 * v + 4 * field + b] |= high << LOW;
-                }
-            }
-        }
-        words
+        quants
     }
 
-    /// The scale of types with an f16 per tile.
-    fn f16_scale(self) -> f32 {
-        self.lane.half(self.group.scales_at(), self.tile)
-    }
-
-    /// The minimum of types with an f16 per tile.
-    fn f16_min(self) -> f32 {
-        self.lane.half(self.group.mins_at(), self.tile)
+    /// The scales of types with an f16 per tile.
+    #[inline(always)]
+    fn f16_scales<H: Hvx>(self) -> [H::F; TILES] {
+        self.lane.four_halves::<H>(self.group.scales_at(), self.tile)
     }
 
     /// d of a super-block.
+    #[inline(always)]
     fn d(self) -> f32 {
         self.lane.half(self.group.d_at(), 0)
     }
 
     /// dmin of a super-block.
+    #[inline(always)]
     fn dmin(self) -> f32 {
         self.lane.half(self.group.d_at(), 1)
     }
 
-    /// The scale of types with a byte per tile.
-    fn scale(self) -> u8 {
-        self.lane.byte(self.group.scales_at(), self.tile)
+    /// The scale of tile `t` of the four, of types with a byte per tile.
+    #[inline(always)]
+    fn scale(self, t: usize) -> u8 {
+        self.lane.byte(self.group.scales_at(), self.tile + t)
     }
 
-    /// Byte `i` of the two that the tile has in the vector of its pair.
-    fn of_pair(self, i: usize) -> u8 {
-        self.lane.byte(self.group.scales_at() + self.tile / 2, 2 * i + self.tile % 2)
+    /// Byte `i` of the two that tile `t` of the four has in the vector of its pair.
+    #[inline(always)]
+    fn of_pair(self, t: usize, i: usize) -> u8 {
+        let tile = self.tile + t;
+        self.lane.byte(self.group.scales_at() + tile / 2, 2 * i + tile % 2)
     }
 
-    /// The two scales of types with a byte per 16 values.
-    fn scales(self) -> [u8; 2] {
-        [0, 1].map(|i| self.of_pair(i))
+    /// The two scales of tile `t` of the four, of types with a byte per 16 values.
+    #[inline(always)]
+    fn scales(self, t: usize) -> [u8; 2] {
+        [0, 1].map(|i| self.of_pair(t, i))
     }
 
     /// d s of types with an int8 s per 16 values.
     #[inline(always)]
-    fn signed_scales<H: Hvx>(self) -> H::F {
-        by_half::<H>(self.scales().map(|s| self.d() * f32::from(s as i8)))
+    fn signed_scales<H: Hvx>(self) -> [H::F; TILES] {
+        let (d, mut scales) = (self.d(), [H::splat(0.0); TILES]);
+        for (t, scale) in scales.iter_mut().enumerate() {
+            *scale = by_half::<H>(self.scales(t).map(|s| d * f32::from(s as i8)));
+        }
+        scales
     }
 
     /// d q + m of types with an f16 d and m per tile.
     #[inline(always)]
-    fn plus_min<H: Hvx>(self, words: Words) -> H::F {
+    fn plus_min<H: Hvx>(self, quants: &Quants) -> [H::F; TILES] {
         // The conversions first: a product must not wait for them.
-        let (scale, min) = (H::splat(self.f16_scale()), H::splat(self.f16_min()));
-        settled::<H>(H::add_ieee(words.scaled::<H>(0, scale), min))
+        let mins = self.lane.four_halves::<H>(self.group.mins_at(), self.tile);
+        let mut x = quants.scaled::<H>(0, self.f16_scales::<H>());
+        for (x, min) in x.iter_mut().zip(mins) {
+            *x = settled::<H>(H::add_ieee(*x, min));
+        }
+        x
     }
 
     /// d s q - dmin m of types with bytes s and m per tile, in the vector of its pair.
     #[inline(always)]
-    fn less_min<H: Hvx>(self, words: Words) -> H::F {
-        let scale = H::splat(self.d() * f32::from(self.of_pair(0)));
-        let min = H::splat(self.dmin() * f32::from(self.of_pair(1)));
-        settled::<H>(H::sub_ieee(words.scaled::<H>(0, scale), min))
+    fn less_min<H: Hvx>(self, quants: &Quants) -> [H::F; TILES] {
+        let (d, dmin) = (self.d(), self.dmin());
+        let (mut scales, mut mins) = ([H::splat(0.0); TILES], [H::splat(0.0); TILES]);
+        for (t, (scale, min)) in scales.iter_mut().zip(&mut mins).enumerate() {
+            *scale = H::splat(d * f32::from(self.of_pair(t, 0)));
+            *min = H::splat(dmin * f32::from(self.of_pair(t, 1)));
+        }
+        less::<H>(quants.scaled::<H>(0, scales), mins)
     }
+}
+
+/// So many low bits of each byte.
+const fn in_each_byte(bits: usize) -> u32 {
+    u32::from_ne_bytes([((1_u32 << bits) - 1) as u8; 4])
+}
+
+/// Quants of four tiles, a byte each, in the order of k.
+#[repr(C, align(128))]
+struct Quants([[u32; TILE_K / 4]; TILES]);
+
+impl Quants {
+    #[inline(always)]
+    fn load<H: Hvx>(&self) -> H::B {
+        const { assert!(size_of::<Quants>() == BYTES) };
+        // SAFETY: `self.0` is 128 bytes, by the assertion above.
+        unsafe { H::load_b(self.0.as_ptr().cast()) }
+    }
+
+    /// What quants stand for, of which `zero` stands for zero, times the scales of their tiles.
+    #[inline(always)]
+    fn scaled<H: Hvx>(&self, zero: i32, scales: [H::F; TILES]) -> [H::F; TILES] {
+        bytes_scaled::<H>(self.load::<H>(), zero, scales)
+    }
+
+    /// The numbers of IQ4_NL that the quants are places of, times the scales of their tiles.
+    #[inline(always)]
+    fn looked_up<H: Hvx>(&self, scales: [H::F; TILES]) -> [H::F; TILES] {
+        static LOOKUP: Lookup = Lookup::unsigned(IQ4_NL, IQ4_NL_ZERO);
+        bytes_scaled::<H>(H::lookup(self.load::<H>(), &LOOKUP), IQ4_NL_ZERO, scales)
+    }
+}
+
+/// What is added to the numbers of IQ4_NL, so that they are unsigned.
+const IQ4_NL_ZERO: i32 = 128;
+
+/// Unsigned bytes of four tiles, less `zero`, times the scales of the tiles.
+#[inline(always)]
+fn bytes_scaled<H: Hvx>(bytes: H::B, zero: i32, scales: [H::F; TILES]) -> [H::F; TILES] {
+    let mut x = scales;
+    for (x, word) in x.iter_mut().zip(H::unpack_bytes(bytes)) {
+        *x = settled::<H>(H::mul_ieee(H::to_float(H::sub_i(word, H::splat_i(zero))), *x));
+    }
+    x
+}
+
+/// a - b of four tiles.
+#[inline(always)]
+fn less<H: Hvx>(mut a: [H::F; TILES], b: [H::F; TILES]) -> [H::F; TILES] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = settled::<H>(H::sub_ieee(*a, b));
+    }
+    a
 }
 
 /// A vector in memory.
 #[repr(C, align(128))]
-struct Words([i32; LANES]);
+struct Words([u32; LANES]);
 
 impl Words {
-    #[inline(always)]
-    fn load<H: Hvx>(&self) -> H::I {
-        // SAFETY: `self.0` is an array of 32 words, which are 128 bytes, aligned to as many.
-        H::words(unsafe { H::load_b(self.0.as_ptr().cast()) })
-    }
-
     /// The words are bits of floats.
     #[inline(always)]
     fn floats<H: Hvx>(&self) -> H::F {
-        H::from_bits(self.load::<H>())
-    }
-
-    /// The words are quants, of which `zero` stands for zero: what they stand for times `scale`.
-    #[inline(always)]
-    fn scaled<H: Hvx>(&self, zero: i32, scale: H::F) -> H::F {
-        settled::<H>(H::mul_ieee(H::to_float(H::sub_i(self.load::<H>(), H::splat_i(zero))), scale))
-    }
-
-    /// The numbers of `table` that the words are places in.
-    fn looked_up(&self, table: &[i8; 16]) -> Self {
-        Self(self.0.map(|q| i32::from(table[(q & 15) as usize])))
+        // SAFETY: `self.0` is an array of 32 words, which are 128 bytes.
+        H::from_bits(H::words(unsafe { H::load_b(self.0.as_ptr().cast()) }))
     }
 }
 
@@ -185,7 +258,7 @@ fn settled<H: Hvx>(x: H::F) -> H::F {
 /// One float for the first 16 values of a tile, another for the others.
 #[inline(always)]
 fn by_half<H: Hvx>(floats: [f32; 2]) -> H::F {
-    Words(core::array::from_fn(|k| floats[k / 16].to_bits() as i32)).floats::<H>()
+    Words(array::from_fn(|k| floats[k / 16].to_bits())).floats::<H>()
 }
 
 /// 2^(e - 128), which is subnormal for 0 and 1.
@@ -197,61 +270,145 @@ fn power_of_two(e: u8) -> f32 {
     })
 }
 
-/// The parts of a group of floats: none.
-const FLOATS: QuantGroup = QuantGroup { tiles: 1, low: 0, high: 0, scales: 0, mins: 0, d: 0 };
+/// The parts of the group of a quantized type.
+const fn parts(dtype: DType) -> QuantGroup {
+    match dtype.quant_group() {
+        Some(group) => group,
+        None => panic!("it has no quants"),
+    }
+}
 
-/// A row of a strip: 32 values from 32 * `tile` on.
+/// A row of a strip: 32 values each of `tiles` tiles (1 to [`TILES`]) from `tile` on, which is a multiple of
+/// TILES. What is behind them is left open.
 ///
 /// # Safety
-/// 1. `strip` is a strip of the tiled type `dtype` that has this tile, readable and aligned to vectors.
+/// 1. `strip` is a strip of the tiled type `dtype` that has these tiles, readable and aligned to vectors.
 /// 2. `lane` is below 32.
 #[inline(always)]
-pub(super) unsafe fn load<H: Hvx>(dtype: DType, strip: *const u8, lane: usize, tile: usize) -> H::F {
-    let (tiles, bytes) = dtype.tile_group().map_or((1, 0), |group| (group.k / TILE_K, group.bytes));
-    let group = strip.wrapping_add(tile / tiles * bytes);
-    // SAFETY: the strip has the tile and so its group, of `bytes` bytes; it is readable, and aligned because
-    // the strip is and groups are whole vectors (point 1). `lane` is below 32 (point 2).
-    let lane = unsafe { Lane::new(group, bytes / BYTES, lane) };
-    let x = Quants { lane, group: dtype.quant_group().unwrap_or(FLOATS), tile: tile % tiles };
+pub(super) unsafe fn load<H: Hvx>(
+    dtype: DType,
+    strip: *const u8,
+    lane: usize,
+    tile: usize,
+    tiles: usize,
+) -> [H::F; TILES] {
+    // A tile of floats of `bytes` bytes.
+    let floats = |t: usize, bytes: usize| {
+        let t = tile + t.min(tiles - 1);
+        let group = TILE_K * LANES * bytes;
+        // SAFETY: tile `t` is one of those that the strip has, each of which is a group of whole vectors; it
+        // is readable and aligned (point 1 of the caller's contract). `lane` is below 32 (point 2).
+        unsafe { Lane::new(strip.wrapping_add(t * group), group / BYTES, lane) }
+    };
+    let quants = |group: QuantGroup| {
+        let (bytes, at) = (group.vectors() * BYTES, tile % group.tiles);
+        // SAFETY: the strip has the tile and so its group, of `bytes` bytes; it is readable, and aligned
+        // because the strip is and groups are whole vectors (point 1 of the caller's contract). `lane` is
+        // below 32 (point 2).
+        let lane =
+            unsafe { Lane::new(strip.wrapping_add(tile / group.tiles * bytes), group.vectors(), lane) };
+        FourTiles { lane, group, tile: at }
+    };
+    // The parts of a type, as a constant: then all offsets are.
+    macro_rules! quants {
+        ($dtype:ident) => {
+            quants(const { parts(DType::$dtype) })
+        };
+    }
+    let mut x = [H::splat(0.0); TILES];
     match dtype {
-        DType::F32x32 => Words(core::array::from_fn(|k| lane.word(k) as i32)).floats::<H>(),
-        DType::F16x32 => Words(core::array::from_fn(|k| lane.half(0, k).to_bits() as i32)).floats::<H>(),
-        DType::BF16x32 => {
-            // Each is the high half of an f32.
-            let bits = |k: usize| lane.word(k / 2) >> (k % 2 * 16) << 16;
-            Words(core::array::from_fn(|k| bits(k) as i32)).floats::<H>()
+        DType::F32x32 => {
+            for (t, x) in x.iter_mut().enumerate() {
+                let lane = floats(t, 4);
+                *x = Words(array::from_fn(|k| lane.word(k))).floats::<H>();
+            }
+            x
         }
-        DType::Q8_0x32 => x.words::<8, 0>().scaled::<H>(128, H::splat(x.f16_scale())),
-        DType::Q4_0x32 => x.words::<4, 0>().scaled::<H>(8, H::splat(x.f16_scale())),
-        DType::Q5_0x32 => x.words::<4, 1>().scaled::<H>(16, H::splat(x.f16_scale())),
-        DType::Q4_1x32 => x.plus_min::<H>(x.words::<4, 0>()),
-        DType::Q5_1x32 => x.plus_min::<H>(x.words::<4, 1>()),
+        DType::F16x32 => {
+            for (t, x) in x.iter_mut().enumerate() {
+                let lane = floats(t, 2);
+                *x = Words(array::from_fn(|k| lane.half(0, k).to_bits())).floats::<H>();
+            }
+            x
+        }
+        DType::BF16x32 => {
+            for (t, x) in x.iter_mut().enumerate() {
+                let lane = floats(t, 2);
+                // Each is the high half of an f32.
+                *x = Words(array::from_fn(|k| lane.word(k / 2) >> (k % 2 * 16) << 16)).floats::<H>();
+            }
+            x
+        }
+        DType::Q8_0x32 => {
+            let row = quants!(Q8_0x32);
+            row.quants::<8, 0>().scaled::<H>(128, row.f16_scales::<H>())
+        }
+        DType::Q4_0x32 => {
+            let row = quants!(Q4_0x32);
+            row.quants::<4, 0>().scaled::<H>(8, row.f16_scales::<H>())
+        }
+        DType::Q5_0x32 => {
+            let row = quants!(Q5_0x32);
+            row.quants::<4, 1>().scaled::<H>(16, row.f16_scales::<H>())
+        }
+        DType::Q4_1x32 => {
+            let row = quants!(Q4_1x32);
+            row.plus_min::<H>(&row.quants::<4, 0>())
+        }
+        DType::Q5_1x32 => {
+            let row = quants!(Q5_1x32);
+            row.plus_min::<H>(&row.quants::<4, 1>())
+        }
         DType::IQ4NLx32 => {
-            let levels = x.words::<4, 0>().looked_up(&IQ4_NL);
-            levels.scaled::<H>(0, H::splat(x.f16_scale()))
+            let row = quants!(IQ4NLx32);
+            row.quants::<4, 0>().looked_up::<H>(row.f16_scales::<H>())
         }
         DType::MXFP4x32 => {
-            let scale = power_of_two(x.scale());
-            let levels = x.words::<4, 0>().looked_up(&MXFP4);
-            Words(levels.0.map(|level| (level as f32 * scale).to_bits() as i32)).floats::<H>()
+            let row = quants!(MXFP4x32);
+            let levels = row.quants::<4, 0>();
+            for (t, x) in x.iter_mut().enumerate() {
+                let scale = power_of_two(row.scale(t));
+                let level = |k: usize| MXFP4[usize::from(levels.0[t][k / 4].to_le_bytes()[k % 4] & 15)];
+                *x = Words(array::from_fn(|k| (f32::from(level(k)) * scale).to_bits())).floats::<H>();
+            }
+            x
         }
         DType::Q2Kx32 => {
+            let row = quants!(Q2Kx32);
+            let (d, dmin, mut mins) = (row.d(), row.dmin(), x);
             // A scale and a min per 16 values, in the two nibbles of a byte.
-            let both = x.scales();
-            let scale = by_half::<H>(both.map(|both| x.d() * f32::from(both & 15)));
-            let min = by_half::<H>(both.map(|both| x.dmin() * f32::from(both >> 4)));
-            settled::<H>(H::sub_ieee(x.words::<2, 0>().scaled::<H>(0, scale), min))
+            for (t, (scale, min)) in x.iter_mut().zip(&mut mins).enumerate() {
+                *scale = by_half::<H>(row.scales(t).map(|both| d * f32::from(both & 15)));
+                *min = by_half::<H>(row.scales(t).map(|both| dmin * f32::from(both >> 4)));
+            }
+            less::<H>(row.quants::<2, 0>().scaled::<H>(0, x), mins)
         }
-        DType::Q3Kx32 => x.words::<2, 1>().scaled::<H>(4, x.signed_scales::<H>()),
-        DType::Q4Kx32 => x.less_min::<H>(x.words::<4, 0>()),
-        DType::Q5Kx32 => x.less_min::<H>(x.words::<4, 1>()),
-        DType::Q6Kx32 => x.words::<4, 2>().scaled::<H>(32, x.signed_scales::<H>()),
+        DType::Q3Kx32 => {
+            let row = quants!(Q3Kx32);
+            row.quants::<2, 1>().scaled::<H>(4, row.signed_scales::<H>())
+        }
+        DType::Q4Kx32 => {
+            let row = quants!(Q4Kx32);
+            row.less_min::<H>(&row.quants::<4, 0>())
+        }
+        DType::Q5Kx32 => {
+            let row = quants!(Q5Kx32);
+            row.less_min::<H>(&row.quants::<4, 1>())
+        }
+        DType::Q6Kx32 => {
+            let row = quants!(Q6Kx32);
+            row.quants::<4, 2>().scaled::<H>(32, row.signed_scales::<H>())
+        }
         DType::IQ4XSx32 => {
-            let scale = x.d() * f32::from(x.scale() as i8);
-            x.words::<4, 0>().looked_up(&IQ4_NL).scaled::<H>(0, H::splat(scale))
+            let row = quants!(IQ4XSx32);
+            let d = row.d();
+            for (t, scale) in x.iter_mut().enumerate() {
+                *scale = H::splat(d * f32::from(row.scale(t) as i8));
+            }
+            row.quants::<4, 0>().looked_up::<H>(x)
         }
         // The caller's promise excludes them.
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => H::splat(0.0),
-        DType::Q8_0Cache | DType::Q4RCache => H::splat(0.0),
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => x,
+        DType::Q8_0Cache | DType::Q4RCache => x,
     }
 }

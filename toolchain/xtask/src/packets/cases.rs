@@ -1,6 +1,7 @@
 //! What is counted: ops, shapes, and the most that each may take.
 
 /// A run of one op. What `dtype`, `a` and `b` mean depends on the op; see `packets` in `dsp-runtime/image`.
+/// Or what a step does besides MUL_MAT, as runs of its ops.
 #[derive(Debug)]
 pub(super) struct Case {
     op: &'static str,
@@ -10,12 +11,14 @@ pub(super) struct Case {
     tokens: u32,
     past: u32,
     threads: u32,
+    /// Of a step: its ops, and how often each is run. Of them the packets of the busiest thread count.
+    pub parts: &'static [(Case, u64)],
     /// Most packets per unit, in the code of phones.
     pub target: Option<f64>,
 }
 
 const fn case(op: &'static str, a: u32, b: u32) -> Case {
-    Case { op, dtype: "F32", a, b, tokens: 1, past: 0, threads: 1, target: None }
+    Case { op, dtype: "F32", a, b, tokens: 1, past: 0, threads: 1, parts: &[], target: None }
 }
 
 const fn mul_mat(dtype: &'static str, outputs: u32, tokens: u32) -> Case {
@@ -27,6 +30,85 @@ impl Case {
         Self { target: Some(target), ..self }
     }
 }
+
+/// The op of a case that has parts.
+const STEP: &str = "STEP";
+
+/// A step of one token after others, so that `keys` keys are seen.
+const fn step(model: &'static str, keys: u32, parts: &'static [(Case, u64)]) -> Case {
+    Case { dtype: model, past: keys - 1, threads: 4, parts, ..case(STEP, 0, 0) }
+}
+
+/// A part of a step, on its threads.
+const fn part(op: &'static str, a: u32, b: u32) -> Case {
+    Case { threads: 4, past: 1023, ..case(op, a, b) }
+}
+
+/// Rows of a part, where there are several: heads that are no matrix of their own.
+const fn rows(op: &'static str, a: u32, b: u32, rows: u32) -> Case {
+    Case { tokens: rows, past: 0, ..part(op, a, b) }
+}
+
+/// Qwen3.5-0.8B: 18 layers of a delta rule with 16 heads, 6 of attention with 8, 24 MLPs of 3,584.
+const SMALL: &[(Case, u64)] = &[
+    (Case { dtype: "Q4_0x32", ..part("GET_ROWS", 1024, 1) }, 1),
+    // Before each mixer and each MLP, and before the head.
+    (part("RMS_NORM", 1024, 1), 49),
+    (part("QUANTIZE", 1024, 1), 49),
+    (part("ADD", 1024, 1), 48),
+    // Gates of the delta rule: SIGMOID of one; ADD, SOFTPLUS and MUL of the other.
+    (part("SIGMOID", 16, 1), 18),
+    (part("ADD", 16, 1), 18),
+    (part("SOFTPLUS", 16, 1), 18),
+    (part("MUL", 16, 1), 18),
+    (part("SSM_CONV", 6144, 4), 18),
+    (part("SILU", 6144, 1), 18),
+    (part("RMS_NORM", 128, 32), 18),
+    (part("GATED_DELTA_NET", 128, 16), 18),
+    (part("RMS_NORM", 128, 16), 18),
+    (rows("GLU", 128, 1, 16), 18),
+    // Of attention: heads of queries and of keys, then the gate.
+    (part("RMS_NORM", 256, 8), 6),
+    (part("RMS_NORM", 256, 2), 6),
+    (part("ROPE", 64, 8), 6),
+    (part("ROPE", 64, 2), 6),
+    (part("FLASH_ATTN_EXT", 256, 8), 6),
+    (rows("SIGMOID", 256, 1, 8), 6),
+    (rows("MUL", 256, 1, 8), 6),
+    // Before the mixer's last matrix.
+    (part("QUANTIZE", 2048, 1), 24),
+    (part("GLU", 3584, 1), 24),
+    (part("QUANTIZE", 3584, 1), 24),
+    (part("ARGMAX", HEAD, 1), 1),
+];
+
+/// Qwen3.5-4B: 24 layers of a delta rule with 32 heads, 8 of attention with 16, 32 MLPs of 9,216.
+const LARGE: &[(Case, u64)] = &[
+    (Case { dtype: "Q4_0x32", ..part("GET_ROWS", 2560, 1) }, 1),
+    (part("RMS_NORM", 2560, 1), 65),
+    (part("QUANTIZE", 2560, 1), 65),
+    (part("ADD", 2560, 1), 64),
+    (part("SIGMOID", 32, 1), 24),
+    (part("ADD", 32, 1), 24),
+    (part("SOFTPLUS", 32, 1), 24),
+    (part("MUL", 32, 1), 24),
+    (part("SSM_CONV", 8192, 4), 24),
+    (part("SILU", 8192, 1), 24),
+    (part("RMS_NORM", 128, 32), 48),
+    (part("GATED_DELTA_NET", 128, 32), 24),
+    (rows("GLU", 128, 1, 32), 24),
+    (part("RMS_NORM", 256, 16), 8),
+    (part("RMS_NORM", 256, 4), 8),
+    (part("ROPE", 64, 16), 8),
+    (part("ROPE", 64, 4), 8),
+    (part("FLASH_ATTN_EXT", 256, 16), 8),
+    (rows("SIGMOID", 256, 1, 16), 8),
+    (rows("MUL", 256, 1, 16), 8),
+    (part("QUANTIZE", 4096, 1), 32),
+    (part("GLU", 9216, 1), 32),
+    (part("QUANTIZE", 9216, 1), 32),
+    (part("ARGMAX", HEAD, 1), 1),
+];
 
 /// Outputs of a layer, and of a language model's head.
 const LAYER: u32 = 3584;
@@ -94,12 +176,18 @@ pub(super) const CASES: &[Case] = &[
     Case { dtype: "Q8_0x32", ..case("GET_ROWS", 1024, 1) },
     Case { past: 5, ..case("ROPE", 64, 8) }.at_most(0.79),
     Case { past: 5, ..case("ROPE", 128, 8) },
-    Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(859.0),
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 128, 8) }.at_most(430.0),
+    Case { past: 1023, ..case("FLASH_ATTN_EXT", 64, 8) }.at_most(312.0),
+    Case { past: 1023, threads: 4, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { past: 8191, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
     // At most 1.3 times what F16 takes.
     Case { dtype: "Q4_R_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(1251.0),
     Case { past: 5, ..case("SSM_CONV", 6144, 4) },
     case("ARGMAX", HEAD, 1).at_most(0.0564),
+    step("Qwen3.5-0.8B", 1024, SMALL).at_most(750_000.0),
+    step("Qwen3.5-4B", 1024, LARGE).at_most(1_700_000.0),
 ];
 
 impl Case {
@@ -121,6 +209,7 @@ impl Case {
                 format!("{cache} D={a} heads={b} keys={}", past + tokens)
             }
             "SSM_CONV" => format!(" {a} taps={b}"),
+            STEP => format!(" {dtype} keys={}", past + tokens),
             "GLU" => format!(" {a} kind={b}"),
             _ => format!(" {a}"),
         };
@@ -130,7 +219,8 @@ impl Case {
 
     /// Whether it takes long where a float operation is scalar code.
     pub fn large(&self) -> bool {
-        self.repeats() || self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1
+        let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
+        self.repeats() || floats || self.past > 4096 || !self.parts.is_empty()
     }
 
     /// Whether it runs the loops of a smaller case, only longer.
@@ -151,6 +241,7 @@ impl Case {
             "GATED_DELTA_NET" => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
             "FLASH_ATTN_EXT" => "head, 32 keys",
+            STEP => "step",
             _ => "output",
         }
     }
@@ -162,7 +253,7 @@ impl Case {
             "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
             "GATED_DELTA_NET" | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
-            "QUANTIZE" => 1,
+            "QUANTIZE" | STEP => 1,
             "FLASH_ATTN_EXT" => b * u64::from(self.past + self.tokens).div_ceil(32),
             "ROPE" => a * b,
             _ => a,

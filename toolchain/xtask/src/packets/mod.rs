@@ -154,7 +154,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         let image = hexagon::build(&toolchain, build.arch(), Product::Image)?;
         for case in chosen.iter().filter(|case| build.counts(case)) {
-            outcomes.push(Outcome { build, case, workers: count(build.emulator()?, &image, case)? });
+            let (workers, _) = if case.parts.is_empty() {
+                count(build.emulator()?, &image, case)?
+            } else {
+                (vec![step(build, &image, case.parts)?], 0)
+            };
+            outcomes.push(Outcome { build, case, workers });
         }
     }
     if arguments.json {
@@ -183,14 +188,32 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ))
 }
 
-/// Runs a case under an emulator.
-fn count(mut emulator: Command, image: &Path, case: &Case) -> Result<Vec<Counts>> {
+/// Runs the parts of a step and adds up what a thread takes of each, with even shares.
+fn step(build: Build, image: &Path, parts: &[(Case, u64)]) -> Result<Counts> {
+    let mut sum = Counts::default();
+    for (part, times) in parts {
+        let (workers, even) = count(build.emulator()?, image, part)?;
+        sum.packets += times * even;
+        // Of these only all threads' are known.
+        for worker in workers {
+            sum.instructions += times * worker.instructions;
+            sum.hvx += times * worker.hvx;
+        }
+    }
+    Ok(sum)
+}
+
+/// Runs a case under an emulator: what each worker takes, and the packets of a thread with even shares.
+fn count(mut emulator: Command, image: &Path, case: &Case) -> Result<(Vec<Counts>, u64)> {
     emulator.arg(image).args(case.arguments());
     let typed = process::typed(&emulator);
     let lines = process::output(&mut emulator)
         .ok_or_else(|| Failure::failed(format!("`{typed}` failed"), "run it to see its message"))?;
-    let workers: Option<Vec<_>> = lines.lines().map(parse).collect();
-    workers.filter(|workers| !workers.is_empty()).ok_or_else(|| {
+    let counts = lines.trim_end().rsplit_once('\n').and_then(|(workers, last)| {
+        let workers: Option<Vec<_>> = workers.lines().map(parse).collect();
+        Some((workers?, last.strip_prefix("even ")?.parse().ok()?))
+    });
+    counts.ok_or_else(|| {
         Failure::failed(format!("`{typed}` printed something else than counts"), "run it to see")
     })
 }
