@@ -88,8 +88,8 @@ impl Choice {
     }
 }
 
-/// A version of the Hexagon architecture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A version of the Hexagon architecture; the order is that of their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum Arch {
     V67,
     V68,

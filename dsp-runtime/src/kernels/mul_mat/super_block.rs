@@ -143,7 +143,8 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         let d = H::and_i(H::words(both), H::splat_i(0xffff));
         let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
         let mut mins = [A::start(H::splat(0.0)); R];
-        if R == 1 && Q::WRITTEN_OUT {
+        // Sums and mins of four pairs side by side do not fit the registers where floats may not leave them.
+        if R == 1 && Q::WRITTEN_OUT && !(H::Q_STAYS && N::MINS) {
             // SAFETY: `group` holds a group, pairs are below 4, and each `x` starts with a group and has the
             // eight blocks from `block` on, which is the first of a group and so even (the caller's
             // contract).
