@@ -61,7 +61,7 @@ pub struct Start {
     pub vtcm_bytes: u32,
     /// Power: 0 burst, 1 balanced, 2 efficient.
     pub power: u32,
-    /// Who does DMA: 0 the DSP's engines, 1 the threads, 2 the engines without a weight stream.
+    /// Who does DMA: 0 the DSP's engines, 1 the threads, 2 the engines, with a weight stream.
     pub dma: u32,
 }
 

@@ -364,10 +364,10 @@ enum Power {
 #[cfg(unix)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Dma {
-    /// The DSP's own engines, which also fetch weights ahead of the ops that read them
+    /// The DSP's own engines
     Engine,
-    /// The same without fetching ahead
-    EngineByOp,
+    /// The same, which also fetch weights ahead of the ops that read them; not tried on a phone
+    EngineAhead,
     /// The kernel threads, should the engines make trouble
     Threads,
 }
@@ -430,7 +430,7 @@ impl DeviceArgs {
         let dma = match self.dma {
             Dma::Engine => DmaBy::Engine,
             Dma::Threads => DmaBy::Threads,
-            Dma::EngineByOp => DmaBy::EngineByOp,
+            Dma::EngineAhead => DmaBy::EngineAhead,
         };
         let patience = self.step_timeout.map(|seconds| Duration::from_secs(seconds.into()));
         HtpOptions { vendor_library: self.htp_library.clone(), power, dma, patience, reserve: false }

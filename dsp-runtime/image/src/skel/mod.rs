@@ -55,9 +55,9 @@ impl Interface for Skel {
         }
         let profile = Profile::parse(start.power).ok_or(AeeError::BAD_PARAMETER)?;
         let (dma, streams) = match start.dma {
-            0 => (DmaMode::Engine, true),
+            0 => (DmaMode::Engine, false),
             1 => (DmaMode::AtOnce, false),
-            2 => (DmaMode::Engine, false),
+            2 => (DmaMode::Engine, true),
             _ => return Err(AeeError::BAD_PARAMETER),
         };
         let sound = (1..=MAX_WORKERS as u32).contains(&start.threads)

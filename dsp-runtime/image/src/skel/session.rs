@@ -27,8 +27,9 @@ use crate::rpc::{AeeError, Start};
 
 /// Bytes for loaded programs, as on the other devices.
 const ARENA_BYTES: usize = 8 << 20;
-/// Bytes of a thread's stack: kernels keep vectors on it, and call nothing deep.
-const STACK_BYTES: usize = 64 << 10;
+/// Bytes of a thread's stack: the pool with its workers' rings takes half of it in the session's thread, and
+/// kernels keep vectors on it. A check of the tests' stand-in reports a stack that was used up.
+const STACK_BYTES: usize = 128 << 10;
 /// Empty reads of the queue after which scratchpad and clocks are given up: half a second.
 const IDLE_READS: u32 = 500_000 / TIMEOUT_IDLE_US;
 

@@ -61,13 +61,14 @@ pub enum PowerProfile {
 /// Who moves data between memory and VTCM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DmaBy {
-    /// The DSP's user-DMA engines, which fetch weights ahead of the ops that read them.
+    /// The DSP's user-DMA engines, for each op by itself.
     #[default]
     Engine,
     /// The kernel threads themselves.
     Threads,
-    /// The DSP's user-DMA engines, for each op by itself: without the weight stream.
-    EngineByOp,
+    /// The DSP's user-DMA engines, which also fetch weights ahead of the ops that read them. Threads then
+    /// sleep while transfers that they started are under way, and whether QuRT lets these go on is not known.
+    EngineAhead,
 }
 
 /// Settings of the device `htp`.
