@@ -11,7 +11,7 @@
 //!   later op, of a later layer or of the LM head. An engine works through what it was given by itself, so
 //!   that small ops need not know about the stream. What they transfer themselves queues up behind it; memory
 //!   is busy meanwhile.
-//! * **Who multiplies.** Whoever claimed a unit. Units are claimed from one counter ([`Stream::claim`]) in
+//! * **Who multiplies.** Whoever claimed a unit. Units are claimed from one counter (`Stream::claim`) in
 //!   order, so the pieces that a worker has staged are in order, too, and those of the op at hand come first
 //!   ([`WeightRing`]). A worker has done its share of an op when its first piece belongs to a later one. The
 //!   pool waits for each worker whose first piece belongs to the op at hand
@@ -25,7 +25,7 @@
 //!   way: VTCM may be lent away then, and buffers may be unmapped. That is also why the stream does not reach
 //!   across steps: the next message may be of another kind, and VTCM is another's until it has come.
 //! * **What is read.** Strips of validated matrices, in buffers that no op of the program writes
-//!   ([`layout`]). Prompt pieces of more rows than a pass has read their weights several times, and are bound
+//!   (`plan_stream` in `program.rs`). Prompt pieces of more rows than a pass has read their weights several times, and are bound
 //!   by arithmetic: their programs have no stream, and neither has MUL_MAT_ID, whose matrices depend on data.
 //!
 //! How a strip is cut, and when its pieces arrive, does not change the order of additions: results are the
