@@ -1,5 +1,5 @@
-//! A worker, as kernels see it: the units that it claims, its part of VTCM, its DMA queue and its share of the
-//! weight stream.
+//! A worker, as kernels see it: the units that it claims, its part of VTCM, its DMA queue and its share of
+//! the weight stream.
 
 use hexflash_abi::Fault;
 use hexflash_abi::sync::{AtomicUsize, Ordering};

@@ -25,8 +25,9 @@
 //!   way: VTCM may be lent away then, and buffers may be unmapped. That is also why the stream does not reach
 //!   across steps: the next message may be of another kind, and VTCM is another's until it has come.
 //! * **What is read.** Strips of validated matrices, in buffers that no op of the program writes
-//!   (`plan_stream` in `program.rs`). Prompt pieces of more rows than a pass has read their weights several times, and are bound
-//!   by arithmetic: their programs have no stream, and neither has MUL_MAT_ID, whose matrices depend on data.
+//!   (`plan_stream` in `program.rs`). Prompt pieces of more rows than a pass has read their weights several
+//!   times, and are bound by arithmetic: their programs have no stream, and neither has MUL_MAT_ID, whose
+//!   matrices depend on data.
 //!
 //! How a strip is cut, and when its pieces arrive, does not change the order of additions: results are the
 //! same bits with the stream and without.
@@ -46,8 +47,9 @@ pub const MAX_ROWS: usize = crate::kernels::mul_mat::ROWS;
 /// Pieces that a ring has room for, at least: with fewer, transfers would wait for products.
 pub const MIN_PIECES: usize = 4;
 
-/// Bytes of a ring, at most. What is under way ahead of an op delays the op's own transfers, and more than this
-/// covers no gap that a step has: with a ring of twice the size, the step of `tests/clock.rs` takes longer.
+/// Bytes of a ring, at most. What is under way ahead of an op delays the op's own transfers, and more than
+/// this covers no gap that a step has: with a ring of twice the size, the step of `tests/clock.rs` takes
+/// longer.
 pub const MOST_BYTES: usize = 1 << 20;
 
 /// Units of a stream, at most: the counter stays above them when all workers have found it at its end.

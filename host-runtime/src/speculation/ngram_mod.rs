@@ -1,9 +1,9 @@
 //! N-grams that learn: what followed the last tokens, in this text and in earlier ones.
 //!
 //! llama.cpp calls the idea `ngram-mod`: a table of fixed size keeps, for a hash of the last tokens, the
-//! token that came next. Here the table is asked for several numbers of last tokens, and the longest that it knows
-//! decides; each drafted token counts as text for the one after it. The table is shared by all drafters that
-//! are made of a [`NGramPool`]: by the texts of a server, and by the turns of a chat.
+//! token that came next. Here the table is asked for several numbers of last tokens, and the longest that it
+//! knows decides; each drafted token counts as text for the one after it. The table is shared by all drafters
+//! that are made of a [`NGramPool`]: by the texts of a server, and by the turns of a chat.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -2,8 +2,8 @@
 //! bandwidth: how much of it is not the time that memory needs for the bytes of the step.
 //!
 //! The clock plays the workers and their DMA engines; claiming, rings and the cutting of matrices are the
-//! real ones. What ops take was counted (v73 in `toolchain/packets.json`). **It is an estimate**: all packets take
-//! as many cycles, engines share memory evenly and without loss, and threads begin at once.
+//! real ones. What ops take was counted (v73 in `toolchain/packets.json`). **It is an estimate**: all packets
+//! take as many cycles, engines share memory evenly and without loss, and threads begin at once.
 
 use std::collections::VecDeque;
 
