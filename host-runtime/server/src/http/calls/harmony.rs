@@ -105,7 +105,9 @@ impl Harmony {
             self.place = Place::In(self.body_of(&header));
             return true;
         }
-        if may_be_header(&self.held) && self.held.len() <= MAX_HEADER {
+        let may_go_on = may_be_header(&self.held) && self.held.len() < MAX_HEADER + MESSAGE.len();
+        // The token that ends a body means something else here, so it has to be there as a whole.
+        if may_go_on || (self.held.len() < END.len() && END.starts_with(&self.held)) {
             return false;
         }
         // The model does not keep to the format: what it writes is its answer, with the token that it begins

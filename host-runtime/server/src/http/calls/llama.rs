@@ -24,12 +24,14 @@ pub(in super::super) struct Llama {
     pub(super) taken: Taken,
     /// What may become a call, or a tag.
     held: String,
+    /// Blanks and separators before what may be a call, which are text if it is none.
+    before: String,
     place: Place,
 }
 
 impl Llama {
     pub(super) fn new(taken: Taken) -> Self {
-        Self { taken, held: String::new(), place: Place::Open }
+        Self { taken, held: String::new(), before: String::new(), place: Place::Open }
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -59,12 +61,12 @@ impl Llama {
             Place::Open => {
                 let separators = |c: char| c.is_whitespace() || (c == ';' && self.taken.calls > 0);
                 let begun = self.held.trim_start_matches(separators);
-                if let Some(rest) = begun.strip_prefix(PYTHON_TAG) {
-                    self.held = rest.to_owned();
-                    self.place = Place::Inside { tagged: true, brackets: json::Brackets::default() };
-                } else if begun.starts_with('{') {
-                    self.held = begun.to_owned();
-                    self.place = Place::Inside { tagged: false, brackets: json::Brackets::default() };
+                let blanks = self.held.len() - begun.len();
+                let tagged = begun.starts_with(PYTHON_TAG);
+                if tagged || begun.starts_with('{') {
+                    self.before = self.held.drain(..blanks).collect();
+                    self.held.drain(..if tagged { PYTHON_TAG.len() } else { 0 });
+                    self.place = Place::Inside { tagged, brackets: json::Brackets::default() };
                 } else if PYTHON_TAG.starts_with(begun) {
                     return false;
                 } else {
@@ -82,6 +84,7 @@ impl Llama {
                 let object: String = self.held.drain(..end).collect();
                 match self.named(&object) {
                     Some(call) => {
+                        self.before.clear();
                         self.taken.call(call);
                         self.place = Place::Open;
                     }
@@ -110,7 +113,8 @@ impl Llama {
 
     fn text(&mut self, tagged: bool, text: &str) {
         let tag = if tagged { PYTHON_TAG } else { "" };
-        self.taken.text(&format!("{tag}{text}"));
+        let before = std::mem::take(&mut self.before);
+        self.taken.text(&format!("{before}{tag}{text}"));
     }
 
     /// The call that an object is, of a tool that was offered.
