@@ -151,9 +151,9 @@ impl Metrics {
 
     /// A text has ended.
     pub(crate) fn finished(&self, outcome: &Outcome) {
-        let stats = &outcome.stats;
+        let stats = &outcome.times.stats;
         self.prompt_tokens.inc_by(stats.prompt_tokens as u64);
-        self.cached_tokens.inc_by(outcome.cached as u64);
+        self.cached_tokens.inc_by(outcome.times.cached as u64);
         self.prompt_seconds.inc_by(stats.prompt_seconds);
         self.predicted_tokens.inc_by(stats.generated_tokens as u64);
         self.predicted_seconds.inc_by(stats.generated_seconds);

@@ -251,6 +251,24 @@ impl Generation {
         self.out.origins()
     }
 
+    /// Times and counts so far. What steps and drafts cost is known at the end only: until then
+    /// [`Stats::steps`] has zeros, and [`Stats::speculation`] is absent.
+    pub fn stats(&self) -> Stats {
+        if let Some(generated) = &self.result {
+            return generated.stats.clone();
+        }
+        let mut stats = self.stats.clone();
+        match (&self.phase, self.place) {
+            // It has not begun, or the figures of its end are there.
+            (Phase::Prompt, None) | (Phase::Over(_), _) => {}
+            (Phase::Prompt, Some(place)) => {
+                stats.prompt((place.now - place.begin) as usize, self.start.elapsed());
+            }
+            _ => stats.text(self.out.tokens().len(), self.start.elapsed(), &StepStats::default()),
+        }
+        stats
+    }
+
     /// The text generated so far, without what is held back.
     pub fn text(&self) -> &str {
         self.result.as_ref().map_or(self.out.text(), |generated| &generated.text)

@@ -27,7 +27,7 @@ pub fn run() -> Result<()> {
     let target = process::target_dir(&root)?;
     let installed = target.join("clients");
     let (python, node) = install(&tests, &installed)?;
-    process::run(process::cargo().current_dir(&root).args(["build", "--package", "hexflash-cli"]))?;
+    process::build(&root)?;
 
     let server = Server::start(&target.join("debug/hexflash"), &root)?;
     let mut unittest = Command::new(python);

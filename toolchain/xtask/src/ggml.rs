@@ -71,7 +71,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     setup::ensure(Set::Downloads)?;
     let root = process::workspace_root()?;
     let programs = Programs::fetch()?;
-    process::run(process::cargo().current_dir(&root).args(["build", "--package", "hexflash-ggml"]))?;
+    process::build(&root)?;
     let backend = process::target_dir(&root)?.join("debug/libggml_hexflash.so");
     let here = Here { programs, backend, root };
     let accepted = here.accepted_cases(arguments.update)?;

@@ -41,6 +41,14 @@ pub fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// Builds the checkout `root` for tests that start its programs.
+///
+/// It builds the whole workspace: cargo resolves the features of one package alone in another way, and would
+/// compile the DSP runtime and much else a second time, for minutes.
+pub fn build(root: &Path) -> Result<()> {
+    run(cargo().current_dir(root).args(["build", "--workspace"]))
+}
+
 /// A verb of this xtask as a child process.
 ///
 /// It goes through cargo: a step before may have rebuilt the binary that is running.

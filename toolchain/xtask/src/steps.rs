@@ -8,7 +8,8 @@ use crate::suite::Step;
 use std::path::Path;
 use std::process::Command;
 
-/// All steps: the cheap ones first, so that a slip shows early.
+/// All steps: the cheap ones first, so that a slip shows early. Tests of one crate are run with
+/// `--workspace`, so that what the step `unit` has compiled is used ([`process::build`] says why).
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",
@@ -61,7 +62,7 @@ pub const STEPS: &[Step] = &[
         about: "unit and integration tests of every crate, device qemu included (after hexagon)",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
         command: || {
-            let mut command = cargo("test --workspace");
+            let mut command = cargo("test --workspace --no-fail-fast");
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
             command
         },
@@ -70,13 +71,13 @@ pub const STEPS: &[Step] = &[
         name: "page",
         about: "the server's page in a real browser (after unit)",
         needs: &[Set::Base, Set::Browser],
-        command: || cargo("test --package hexflash-server --test server page:: -- --ignored"),
+        command: || cargo("test --workspace --test server page:: -- --ignored"),
     },
     Step {
         name: "router",
         about: "two servers behind nginx, one of which dies (after unit)",
         needs: &[Set::Base, Set::Router],
-        command: || cargo("test --package hexflash-server --test server router:: -- --ignored"),
+        command: || cargo("test --workspace --test server router:: -- --ignored"),
     },
     Step {
         name: "clients",

@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let target = process::target_dir(&root)?;
     let tests = LLAMA.fetch()?.join("tools/server/tests");
     let python = install(&ours.join("requirements.txt"), &target.join("upstream-server"))?;
-    process::run(process::cargo().current_dir(&root).args(["build", "--package", "hexflash-cli"]))?;
+    process::build(&root)?;
 
     let mut pytest = Command::new(&python);
     pytest.args(["-B", "-m", "pytest", "-p", "expected", "-p", "no:cacheprovider", "--timeout", "60"]);

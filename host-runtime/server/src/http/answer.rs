@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::App;
 use super::error::ApiError;
-use super::shape::{Shape, Text};
+use super::shape::{Shape, Text, timings, with};
 use crate::scheduler::{Answers, News, Order, Outcome, Piece, Update};
 
 /// Submits orders and answers with what becomes of them.
@@ -35,8 +35,9 @@ async fn whole(mut answers: Answers, mut shape: impl Shape) -> Result<Response, 
     let mut pieces: Vec<Piece> = (0..answers.choices()).map(|_| Piece::default()).collect();
     let mut outcomes: Vec<Option<Outcome>> = pieces.iter().map(|_| None).collect();
     while outcomes.iter().any(Option::is_none) {
-        let Update { choice, news } = answers.next().await.ok_or_else(ApiError::ending)?;
+        let Update { choice, news, .. } = answers.next().await.ok_or_else(ApiError::ending)?;
         match news {
+            News::Progress(_) => {}
             News::Piece(piece) => {
                 let all = &mut pieces[choice];
                 all.text.push_str(&piece.text);
@@ -119,11 +120,19 @@ impl<S: Shape> Events<S> {
         }
     }
 
-    fn take(&mut self, Update { choice, news }: Update) {
+    fn take(&mut self, Update { choice, news, times }: Update) {
+        let timed = |value: Value| match &times {
+            Some(times) => with(value, "timings", timings(times)),
+            None => value,
+        };
         match news {
+            News::Progress(progress) => {
+                let value = self.shape.progress(choice, &progress);
+                value.into_iter().map(timed).for_each(|value| self.push(&value));
+            }
             News::Piece(piece) => {
                 let values = self.shape.piece(choice, &piece);
-                values.iter().for_each(|value| self.push(value));
+                values.into_iter().map(timed).for_each(|value| self.push(&value));
             }
             News::Done(outcome) if outcome.finish == Finish::Interrupted => self.fail(ApiError::ending()),
             News::Done(outcome) => {

@@ -12,9 +12,11 @@ use super::body::Fields;
 use super::calls::{Call, Part};
 use super::dialogue::{Dialogue, Parser};
 use super::error::ApiError;
-use super::shape::{Head, ORIGINS, Shape, Text, finish_reason, id, origins, timed, timings, usage, with};
+use super::shape::{
+    Head, ORIGINS, Shape, Text, finish_reason, id, origins, timed, timings, usage, with, with_progress,
+};
 use super::{Shared, logprobs};
-use crate::scheduler::{Outcome, Piece};
+use crate::scheduler::{Outcome, Piece, Progress};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
@@ -139,6 +141,10 @@ impl Shape for Chat {
         vec![self.chunk(choice, json!({ "role": "assistant", "content": null }), Value::Null, None)]
     }
 
+    fn progress(&mut self, choice: usize, progress: &Progress) -> Option<Value> {
+        Some(with_progress(self.chunk(choice, json!({}), Value::Null, None), progress))
+    }
+
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
         let parts = self.parts(choice, &piece.text, false);
         let mut events = self.deltas(choice, parts, self.logprobs(piece));
@@ -156,7 +162,7 @@ impl Shape for Chat {
         let parts = self.parts(choice, "", true);
         let mut events = self.deltas(choice, parts, Value::Null);
         let end = self.chunk(choice, json!({}), Value::Null, Some(self.reason(choice, outcome)));
-        events.push(with(end, "timings", timings(outcome)));
+        events.push(with(end, "timings", timings(&outcome.times)));
         events
     }
 

@@ -13,8 +13,8 @@ use super::error::ApiError;
 use super::fields::refuse_chats_only;
 use super::logprobs;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with};
-use crate::scheduler::{Outcome, Piece};
+use super::shape::{Head, Shape, Text, finish_reason, timed, timings, usage, with, with_progress};
+use crate::scheduler::{Outcome, Piece, Progress};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
@@ -65,6 +65,11 @@ impl Completion {
 }
 
 impl Shape for Completion {
+    fn progress(&mut self, choice: usize, progress: &Progress) -> Option<Value> {
+        let choice = self.choice(choice, &Piece::default(), None);
+        Some(with_progress(self.object(json!([choice])), progress))
+    }
+
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
         let choice = self.choice(choice, piece, None);
         vec![self.object(json!([choice]))]
@@ -72,7 +77,7 @@ impl Shape for Completion {
 
     fn end(&mut self, choice: usize, outcome: &Outcome) -> Vec<Value> {
         let choice = self.choice(choice, &Piece::default(), Some(finish_reason(outcome)));
-        vec![with(self.object(json!([choice])), "timings", timings(outcome))]
+        vec![with(self.object(json!([choice])), "timings", timings(&outcome.times))]
     }
 
     fn last(&self, outcomes: &[&Outcome]) -> Option<Value> {

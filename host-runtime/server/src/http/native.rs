@@ -12,9 +12,9 @@ use super::body::Fields;
 use super::error::ApiError;
 use super::fields::refuse_chats_only;
 use super::order::{MAX_ALTERNATIVES, Settings, prompts};
-use super::shape::{Head, Shape, Text, merged, timings, with};
+use super::shape::{Head, Shape, Text, merged, timings, with, with_progress};
 use super::{Shared, logprobs};
-use crate::scheduler::{Order, Outcome, Piece};
+use crate::scheduler::{Order, Outcome, Piece, Progress};
 
 pub(super) async fn route(State(app): Shared, fields: Fields) -> Result<Response, ApiError> {
     let work = Arc::clone(&app);
@@ -73,7 +73,7 @@ impl Native {
     }
 
     fn end(&self, index: usize, value: Value, outcome: &Outcome) -> Value {
-        let prompt = outcome.cached + outcome.stats.prompt_tokens;
+        let prompt = outcome.times.cached + outcome.times.stats.prompt_tokens;
         let stop_type = match outcome.finish {
             Finish::Eog => "eos",
             Finish::Stop => "word",
@@ -88,12 +88,12 @@ impl Native {
             "model": self.head.model,
             "prompt": self.prompts.get(index),
             "has_new_line": self.has_new_line.get(index),
-            "tokens_predicted": outcome.stats.generated_tokens,
+            "tokens_predicted": outcome.times.stats.generated_tokens,
             "tokens_evaluated": prompt,
-            "tokens_cached": outcome.stats.context_tokens,
+            "tokens_cached": outcome.times.stats.context_tokens,
             "truncated": false,
             "generation_settings": self.settings,
-            "timings": timings(outcome),
+            "timings": timings(&outcome.times),
         });
         let value = merged(value, end);
         if self.wanted.is_empty() {
@@ -105,6 +105,11 @@ impl Native {
 }
 
 impl Shape for Native {
+    fn progress(&mut self, choice: usize, progress: &Progress) -> Option<Value> {
+        let nothing = Self::piece(self, choice, &Piece::default(), true);
+        Some(with_progress(with(nothing, "stop", false.into()), progress))
+    }
+
     fn piece(&mut self, choice: usize, piece: &Piece) -> Vec<Value> {
         vec![with(Self::piece(self, choice, piece, true), "stop", false.into())]
     }

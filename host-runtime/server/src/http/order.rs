@@ -13,7 +13,7 @@ use super::fields::refuse_unsupported;
 use super::shape::merged;
 use super::{App, Model, form};
 use crate::grammar::Grammar;
-use crate::scheduler::Order;
+use crate::scheduler::{Order, Telemetry};
 
 /// Most stop texts, and their longest in bytes: each is looked for in every token's text.
 const MAX_STOPS: usize = 128;
@@ -31,6 +31,7 @@ pub(super) struct Settings {
     /// Texts after each prompt.
     pub(super) n: usize,
     pub(super) stream: bool,
+    telemetry: Telemetry,
     /// Whether a stream ends with the number of tokens.
     pub(super) usage: bool,
     /// Alternatives of each token whose probabilities are wanted, if any are.
@@ -71,6 +72,10 @@ impl Settings {
             reuse: fields.get("cache_prompt")?.unwrap_or(true),
             n,
             stream: fields.flag("stream")?,
+            telemetry: Telemetry {
+                progress: fields.flag("return_progress")?,
+                times: fields.flag("timings_per_token")?,
+            },
             usage: stream_options.is_some_and(|options| options.include_usage),
             logprobs: None,
             form: form::read(fields, model)?,
@@ -158,6 +163,7 @@ impl Settings {
                     logprobs: self.logprobs,
                     form: self.form.as_ref().map(Grammar::another),
                     stream: self.stream,
+                    telemetry: self.telemetry,
                     reuse: self.reuse,
                     slot: self.slot,
                 });

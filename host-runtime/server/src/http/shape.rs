@@ -9,13 +9,18 @@ use serde_json::{Value, json};
 
 use super::error::ApiError;
 use super::{Model, now};
-use crate::scheduler::{Outcome, Piece};
+use crate::scheduler::{Outcome, Piece, Progress, Times};
 
 /// The answer of a route, whole or in pieces.
 pub(super) trait Shape: Send + 'static {
     /// What a stream begins with, for one of the texts.
     fn begin(&mut self, _choice: usize) -> Vec<Value> {
         Vec::new()
+    }
+
+    /// How far the prompt of a text was read, where the interface has a place for it.
+    fn progress(&mut self, _choice: usize, _progress: &Progress) -> Option<Value> {
+        None
     }
 
     /// A piece of a text: none, one or several events.
@@ -133,9 +138,9 @@ pub(super) fn finish_reason(outcome: &Outcome) -> &'static str {
 /// Tokens of a request with `n` texts after each prompt. Those of a prompt count once.
 pub(super) fn usage(outcomes: &[&Outcome], n: usize) -> Value {
     let prompts = || outcomes.iter().step_by(n.max(1));
-    let cached: usize = prompts().map(|outcome| outcome.cached).sum();
-    let prompt = cached + prompts().map(|outcome| outcome.stats.prompt_tokens).sum::<usize>();
-    let completion: usize = outcomes.iter().map(|outcome| outcome.stats.generated_tokens).sum();
+    let cached: usize = prompts().map(|outcome| outcome.times.cached).sum();
+    let prompt = cached + prompts().map(|outcome| outcome.times.stats.prompt_tokens).sum::<usize>();
+    let completion: usize = outcomes.iter().map(|outcome| outcome.times.stats.generated_tokens).sum();
     json!({
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -163,20 +168,30 @@ pub(super) fn origins(tokenizer: &Tokenizer, piece: &Piece) -> Value {
 /// An answer with the times of its text, if it has one text.
 pub(super) fn timed(answer: Value, outcomes: &[&Outcome]) -> Value {
     match outcomes {
-        [one] => with(answer, "timings", timings(one)),
+        [one] => with(answer, "timings", timings(&one.times)),
         _ => answer,
     }
 }
 
+/// `event` with llama-server's progress of a prompt.
+pub(super) fn with_progress(event: Value, progress: &Progress) -> Value {
+    let told = json!({
+        "total": progress.total,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": progress.seconds * 1e3,
+    });
+    with(event, "prompt_progress", told)
+}
+
 /// llama-server's times of a text.
-pub(super) fn timings(outcome: &Outcome) -> Value {
-    let stats = &outcome.stats;
+pub(super) fn timings(Times { stats, cached }: &Times) -> Value {
     let per_token = |seconds: f64, n: usize| if n == 0 { 0.0 } else { seconds * 1e3 / n as f64 };
     let per_second = |seconds: f64, n: usize| if seconds == 0.0 { 0.0 } else { n as f64 / seconds };
     // The first token came with the prompt, and its time is there.
     let timed = stats.generated_tokens.saturating_sub(1);
     let mut timings = json!({
-        "cache_n": outcome.cached,
+        "cache_n": cached,
         "prompt_n": stats.prompt_tokens,
         "prompt_ms": stats.prompt_seconds * 1e3,
         "prompt_per_token_ms": per_token(stats.prompt_seconds, stats.prompt_tokens),

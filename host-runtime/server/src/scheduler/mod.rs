@@ -54,10 +54,21 @@ pub(crate) struct Order {
     pub(crate) form: Option<Grammar>,
     /// Whether the client wants pieces as they come, and not all at the end.
     pub(crate) stream: bool,
+    /// What such a client wants to be told beside pieces.
+    pub(crate) telemetry: Telemetry,
     /// Whether what a sequence has of the prompt may be used.
     pub(crate) reuse: bool,
     /// The number of the sequence that is to run it; any will do if there is none.
     pub(crate) slot: Option<usize>,
+}
+
+/// What a stream tells beside its text.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Telemetry {
+    /// How much of the prompt was read, from time to time.
+    pub(crate) progress: bool,
+    /// The times so far, with each piece.
+    pub(crate) times: bool,
 }
 
 /// News of one of the texts of a request.
@@ -65,16 +76,39 @@ pub(crate) struct Update {
     /// Which of them.
     pub(crate) choice: usize,
     pub(crate) news: News,
+    /// The times so far, where they are wanted.
+    pub(crate) times: Option<Box<Times>>,
+}
+
+/// What a text took.
+pub(crate) struct Times {
+    pub(crate) stats: Stats,
+    /// Tokens of the prompt that its sequence had already.
+    pub(crate) cached: usize,
 }
 
 /// What has become of a text.
 pub(crate) enum News {
+    /// More of its prompt was read.
+    Progress(Progress),
     /// It has grown.
     Piece(Piece),
     /// It is complete.
     Done(Box<Outcome>),
     /// It cannot go on.
     Failed(Failure),
+}
+
+/// How far a prompt was read.
+pub(crate) struct Progress {
+    /// Tokens of the prompt.
+    pub(crate) total: usize,
+    /// Tokens of it that the sequence had already.
+    pub(crate) cached: usize,
+    /// Tokens of it that are in the context, those included.
+    pub(crate) processed: usize,
+    /// Time since the first of the others.
+    pub(crate) seconds: f64,
 }
 
 /// A part of a text.
@@ -94,9 +128,7 @@ pub(crate) struct Outcome {
     pub(crate) finish: Finish,
     /// The stop text that ended it, if one did.
     pub(crate) stop: Option<String>,
-    pub(crate) stats: Stats,
-    /// Tokens of the prompt that its sequence had already.
-    pub(crate) cached: usize,
+    pub(crate) times: Times,
     /// The number of the sequence.
     pub(crate) slot: usize,
 }

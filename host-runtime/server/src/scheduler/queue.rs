@@ -114,6 +114,7 @@ mod tests {
     use hexflash::sampler::{Sampler, SamplerParams};
     use tokio::sync::mpsc;
 
+    use super::super::Telemetry;
     use super::*;
 
     fn job(task: u64, updates: &Sender<Update>) -> Job {
@@ -125,6 +126,7 @@ mod tests {
             logprobs: None,
             form: None,
             stream: false,
+            telemetry: Telemetry::default(),
             reuse: true,
             slot: None,
         };

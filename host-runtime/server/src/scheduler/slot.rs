@@ -6,7 +6,7 @@ use hexflash::engine::SequenceId;
 use hexflash::generate::{Event, GenerateError, Generation};
 use tokio::sync::mpsc::Sender;
 
-use super::{Failure, News, Outcome, Piece, STEP_UPDATES, SlotView, Update};
+use super::{Failure, News, Outcome, Piece, Progress, STEP_UPDATES, SlotView, Telemetry, Times, Update};
 
 /// A sequence.
 pub(super) struct Slot {
@@ -36,6 +36,8 @@ pub(super) struct Running {
     pub(super) updates: Option<Sender<Update>>,
     /// Whether the client wants pieces as they come.
     pub(super) stream: bool,
+    /// What it wants to be told beside them.
+    pub(super) telemetry: Telemetry,
     /// Text that was not sent.
     pub(super) unsent: String,
     /// Tokens that were sent.
@@ -48,6 +50,8 @@ pub(super) struct Running {
 pub(super) enum Happened {
     /// Nothing that the client would see.
     Nothing,
+    /// So many tokens of the prompt were run.
+    Prompt(usize),
     Text(String),
     Done,
     Failed(GenerateError),
@@ -56,7 +60,8 @@ pub(super) enum Happened {
 impl Happened {
     pub(super) fn of(event: Result<Event<'_>, GenerateError>) -> Self {
         match event {
-            Ok(Event::Prompt { .. } | Event::Text("")) => Self::Nothing,
+            Ok(Event::Prompt { done, .. }) => Self::Prompt(done),
+            Ok(Event::Text("")) => Self::Nothing,
             Ok(Event::Text(text)) => Self::Text(text.to_owned()),
             Ok(Event::Done(_)) => Self::Done,
             Err(error) => Self::Failed(error),
@@ -114,6 +119,18 @@ impl Running {
         }
     }
 
+    /// `done` tokens of the prompt were run, which has `total` with those that the sequence had already.
+    pub(super) fn tell_progress(&self, done: usize, total: usize) {
+        if self.stream && self.telemetry.progress {
+            self.send(News::Progress(Progress {
+                total,
+                cached: self.cached,
+                processed: self.cached + done,
+                seconds: self.generation.stats().prompt_seconds,
+            }));
+        }
+    }
+
     /// Sends what is new.
     fn send_piece(&mut self) {
         let tokens = self.generation.tokens();
@@ -131,7 +148,10 @@ impl Running {
     fn send(&self, news: News) {
         if let Some(updates) = &self.updates {
             // There is room (`has_room`), and whoever went away does not mind.
-            let _ = updates.try_send(Update { choice: self.choice, news });
+            let wanted = self.stream && self.telemetry.times;
+            let times = || Times { stats: self.generation.stats(), cached: self.cached };
+            let times = wanted.then(|| Box::new(times()));
+            let _ = updates.try_send(Update { choice: self.choice, news, times });
         }
     }
 
@@ -145,13 +165,13 @@ impl Running {
         let outcome = || Outcome {
             finish: generated.finish_reason,
             stop: generated.stop.clone(),
-            stats: generated.stats.clone(),
-            cached,
+            times: Times { stats: generated.stats.clone(), cached },
             slot,
         };
         if let Some(updates) = updates {
             // As in `send`.
-            let _ = updates.try_send(Update { choice, news: News::Done(Box::new(outcome())) });
+            let news = News::Done(Box::new(outcome()));
+            let _ = updates.try_send(Update { choice, news, times: None });
         }
         outcome()
     }

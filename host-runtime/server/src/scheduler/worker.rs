@@ -138,7 +138,8 @@ impl Worker {
     /// Begins a text, on the sequence that has most of its prompt.
     fn begin(&mut self, job: Job) {
         let Job { order, choice, choices, task, updates } = job;
-        let Order { prompt, limits, mut sampler, logprobs, form, stream, reuse, slot: wanted } = order;
+        let Order { prompt, limits, mut sampler, logprobs, form, stream, telemetry, reuse, slot: wanted } =
+            order;
         let candidates =
             self.candidates(&prompt, reuse).filter(|one| wanted.is_none_or(|slot| one.slot == slot));
         let Some(found) = choose(prompt.len(), candidates) else { return };
@@ -177,10 +178,14 @@ impl Worker {
             choices,
             updates: Some(updates),
             stream,
+            telemetry,
             unsent: String::new(),
             sent: 0,
             blocked: None,
         });
+        if let Some(running) = &slot.running {
+            running.tell_progress(0, slot.prompt);
+        }
         self.show(found.slot);
     }
 
@@ -306,6 +311,11 @@ impl Worker {
         let slot = &mut self.slots[number];
         match event {
             Happened::Nothing => {}
+            Happened::Prompt(done) => {
+                if let Some(running) = &slot.running {
+                    running.tell_progress(done, slot.prompt);
+                }
+            }
             Happened::Text(text) => {
                 if let Some(running) = &mut slot.running {
                     running.add(&text);

@@ -18,5 +18,6 @@ mod router;
 mod routes;
 mod slots;
 mod support;
+mod telemetry;
 mod thoughts;
 mod tools;

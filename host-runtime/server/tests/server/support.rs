@@ -214,7 +214,8 @@ impl TestServer {
         let reply = self.post(path, body);
         assert_eq!(reply.status, 200, "{reply:?}");
         assert_eq!(reply.header("content-type"), Some("text/event-stream"));
-        let events = reply.text.split("\n\n").filter_map(|event| event.strip_prefix("data: "));
+        // An event may have a name before its data.
+        let events = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
         events.map(str::to_owned).collect()
     }
 

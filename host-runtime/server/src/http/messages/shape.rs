@@ -110,10 +110,10 @@ fn whole(Named { id, block }: &Named) -> Value {
 /// Tokens; those of the prompt that were there already are counted apart.
 fn usage(outcome: &Outcome) -> Value {
     json!({
-        "input_tokens": outcome.stats.prompt_tokens,
+        "input_tokens": outcome.times.stats.prompt_tokens,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": outcome.cached,
-        "output_tokens": outcome.stats.generated_tokens,
+        "cache_read_input_tokens": outcome.times.cached,
+        "output_tokens": outcome.times.stats.generated_tokens,
     })
 }
 

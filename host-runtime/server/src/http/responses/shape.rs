@@ -10,9 +10,9 @@ use super::super::blocks::{Block, Blocks, Change, Named, Prefixes};
 use super::super::calls::Part;
 use super::super::dialogue::Parser;
 use super::super::error::ApiError;
-use super::super::shape::{Shape, Text, id, timings, with};
+use super::super::shape::{Shape, Text, id, timings, with, with_progress};
 use super::super::{Model, logprobs, now};
-use crate::scheduler::{Outcome, Piece};
+use crate::scheduler::{Outcome, Piece, Progress};
 
 const PREFIXES: Prefixes = Prefixes { thought: "rs_", text: "msg_", call: "fc_" };
 
@@ -185,11 +185,11 @@ impl Answer {
             Block::Thought(text) => Some(self.tokenizer.encode(text, false, false).ok()?.len()),
             Block::Text(_) | Block::Call(_) => None,
         });
-        let input = outcome.cached + outcome.stats.prompt_tokens;
-        let output = outcome.stats.generated_tokens;
+        let input = outcome.times.cached + outcome.times.stats.prompt_tokens;
+        let output = outcome.times.stats.generated_tokens;
         json!({
             "input_tokens": input,
-            "input_tokens_details": { "cached_tokens": outcome.cached, "cache_write_tokens": 0 },
+            "input_tokens_details": { "cached_tokens": outcome.times.cached, "cache_write_tokens": 0 },
             "output_tokens": output,
             "output_tokens_details": { "reasoning_tokens": thoughts.sum::<usize>() },
             "total_tokens": input + output,
@@ -236,6 +236,11 @@ impl Shape for Answer {
         self.number(begin.to_vec())
     }
 
+    fn progress(&mut self, _choice: usize, progress: &Progress) -> Option<Value> {
+        let event = json!({ "type": "response.in_progress", "response": self.response(None) });
+        self.number(vec![with_progress(event, progress)]).pop()
+    }
+
     fn piece(&mut self, _choice: usize, piece: &Piece) -> Vec<Value> {
         let parts = self.parser.push(&piece.text);
         let logprobs = self.probabilities(piece);
@@ -251,7 +256,7 @@ impl Shape for Answer {
         let response = self.response(Some(outcome));
         let kind = format!("response.{}", response["status"].as_str().unwrap_or("completed"));
         let end = json!({ "type": kind, "response": response });
-        all.push(with(end, "timings", timings(outcome)));
+        all.push(with(end, "timings", timings(&outcome.times)));
         self.number(all)
     }
 
@@ -277,6 +282,6 @@ impl Shape for Answer {
         parts.extend(self.parser.finish());
         let logprobs = self.probabilities(&text.all);
         self.add(parts, logprobs);
-        with(self.response(Some(&text.outcome)), "timings", timings(&text.outcome))
+        with(self.response(Some(&text.outcome)), "timings", timings(&text.outcome.times))
     }
 }
