@@ -64,5 +64,7 @@ wire_enum! {
         AddId = 29 "ADD_ID",
         /// Moves the step registers to the next draft of a chain, or ends the program after the last one.
         NextDraft = 30 "NEXT_DRAFT",
+        /// Attention over keys and values that are rows.
+        Attend = 31 "ATTEND",
     }
 }

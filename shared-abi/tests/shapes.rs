@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Case, FLASH, N_CTX, OUT, ROPE, TOPK, valid};
+use common::{ATTEND, Case, FLASH, N_CTX, OUT, ROPE, TOPK, valid};
 use hexflash_abi::op::params::{Glu, GluKind};
 use hexflash_abi::op::{MAX_EXPERTS, Op, params};
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
@@ -602,6 +602,63 @@ fn flash_attn_params() {
     }
     refused(params::FlashAttn { softcap: -1.0, ..FLASH }, 3);
     refused(params::FlashAttn { max_bias: -1.0, ..FLASH }, 4);
+}
+
+#[test]
+fn attend_shapes() {
+    let op = Op::Attend;
+    // q{64,2,4,1}, k{64,40,1,1}, v{64,40,1,1}, mask{40,4,1,1}, sinks{2} -> y{64,2,4,1}
+    bad_shape(op, 0, [513, 2, 4, 1], 0);
+    for k in [[63, 40, 1, 1], [64, 40, 3, 1], [64, 40, 4, 1], [64, 40, 1, 2]] {
+        bad_shape(op, 1, k, 1);
+    }
+    for v in [[513, 40, 1, 1], [64, 41, 1, 1], [64, 39, 1, 1], [64, 40, 2, 1], [64, 40, 1, 2]] {
+        bad_shape(op, 2, v, 2);
+    }
+    for y in [[63, 2, 4, 1], [64, 1, 4, 1], [64, 2, 5, 1], [64, 2, 4, 2]] {
+        bad_shape(op, OUT, y, OUT);
+    }
+    for mask in [[39, 4, 1, 1], [40, 3, 1, 1], [40, 4, 3, 1], [40, 4, 4, 1], [40, 4, 1, 2]] {
+        bad_shape(op, 3, mask, 3);
+    }
+    for sinks in [[1, 1, 1, 1], [2, 2, 1, 1], [2, 1, 2, 1], [2, 1, 1, 2]] {
+        bad_shape(op, 4, sinks, 4);
+    }
+    // A mask may be longer and wider.
+    let mut case = valid(op);
+    case.operand(3).token_axis = 0xff;
+    case.reshape(3, [64, 32, 2, 1]);
+    assert_eq!(case.check(), Ok(()));
+}
+
+/// Keys are as many in every step.
+#[test]
+fn attend_keys_are_not_cut() {
+    let mut case = valid(Op::Attend);
+    for operand in [1, 2] {
+        case.reshape(operand, [64, common::TOKENS, 1, 1]);
+    }
+    assert_eq!(case.check(), Ok(()));
+    for operand in [1, 2] {
+        case.operand(operand).token_axis = 1;
+    }
+    case.refused(ErrorCode::BadShape, 1);
+}
+
+#[test]
+fn attend_params() {
+    let refused = |params: params::Attend, detail| {
+        let mut case = valid(Op::Attend);
+        case.set_params(&params);
+        case.refused(ErrorCode::BadParam, detail);
+    };
+    for x in [f32::NAN, f32::INFINITY] {
+        refused(params::Attend { scale: x, ..ATTEND }, 0);
+        refused(params::Attend { softcap: x, ..ATTEND }, 1);
+        refused(params::Attend { max_bias: x, ..ATTEND }, 2);
+    }
+    refused(params::Attend { softcap: -1.0, ..ATTEND }, 1);
+    refused(params::Attend { max_bias: -1.0, ..ATTEND }, 2);
 }
 
 #[test]

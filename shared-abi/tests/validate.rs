@@ -276,7 +276,7 @@ fn op_fields() {
         case
     };
     op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
-    op(|o| o.opcode = 31).refused(ErrorCode::UnknownOp, 31);
+    op(|o| o.opcode = 32).refused(ErrorCode::UnknownOp, 32);
     op(|o| o.part = 6).refused(ErrorCode::BadCount, 6);
     op(|o| o.part = u16::MAX).refused(ErrorCode::BadCount, 0xffff);
     assert_eq!(op(|o| o.part = PARTS as u16 - 1).check(), Ok(()));

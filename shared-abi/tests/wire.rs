@@ -182,6 +182,7 @@ pinned!(
     WeightedSum = 28 "WEIGHTED_SUM",
     AddId = 29 "ADD_ID",
     NextDraft = 30 "NEXT_DRAFT",
+    Attend = 31 "ATTEND",
 );
 
 pinned!(
@@ -247,7 +248,7 @@ fn constants() {
 fn layout_hash() {
     assert_eq!(LAYOUT_HASH, PINNED_HASH);
 }
-const PINNED_HASH: u64 = 0xb130_bfd8_b60a_77f0;
+const PINNED_HASH: u64 = 0x3b90_74c6_c844_03cd;
 
 /// Every type that a macro of `wire.rs` defines is a part of the hash. (That a change of any part changes it
 /// is tested beside the macros.)

@@ -133,7 +133,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Rope => (Variant::Rope, none),
         Op::SsmConv => (Variant::SsmConv, ssm_conv::plan(shapes)),
         Op::GatedDeltaNet => (gated_delta_net::variant(shapes), gated_delta_net::plan(shapes)),
-        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(shapes)?),
+        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(flash_attn::IN_CACHES, shapes)?),
         Op::Argmax => (Variant::Argmax, none),
         Op::Cpy => (Variant::Cpy, none),
         Op::Concat => (Variant::Concat, none),
@@ -145,6 +145,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::TopkMoe => (Variant::TopkMoe, none),
         Op::WeightedSum => (Variant::WeightedSum, none),
         Op::AddId => (Variant::AddId, none),
+        Op::Attend => (Variant::Attend, flash_attn::plan(flash_attn::IN_ROWS, shapes)?),
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
     Ok(Plan { variant, vtcm })
@@ -201,6 +202,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::TopkMoe => topk_moe::run(run),
         Variant::WeightedSum => weighted_sum::run(run),
         Variant::AddId => add_id::run(run),
+        Variant::Attend => flash_attn::attend(run),
     }
 }
 

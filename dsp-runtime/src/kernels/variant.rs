@@ -112,6 +112,8 @@ variants! {
     WeightedSum "weighted_sum",
     /// ADD_ID.
     AddId "add_id",
+    /// ATTEND.
+    Attend "attend",
 }
 
 impl Variant {

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
 
-use hexflash::device::{Buffer as DeviceBuffer, SharedMemory};
+use hexflash::device::SharedMemory;
 
 use crate::abi::{Buffer, BufferInterface, BufferType, BufferTypeInterface, Tensor};
 use crate::registry::{self, guarded};
@@ -22,17 +22,13 @@ const ALIGNMENT: usize = hexflash_abi::VECTOR_BYTES;
 /// What a buffer of ours is.
 struct Context {
     runtime: Arc<Mutex<Runtime>>,
-    /// `None` once it was given back.
-    buffer: Option<DeviceBuffer>,
     memory: SharedMemory,
     tiled: bool,
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            lock(&self.runtime).free(buffer);
-        }
+        lock(&self.runtime).free(&self.memory);
     }
 }
 
@@ -142,10 +138,7 @@ unsafe fn alloc(ty: *mut BufferType, bytes: usize, tiled: bool) -> *mut Buffer {
             Ok::<_, hexflash::device::DeviceError>((runtime, buffer))
         };
         match allocate() {
-            Ok((runtime, buffer)) => {
-                let memory = buffer.memory.clone();
-                Some(Box::new(Context { runtime, buffer: Some(buffer), memory, tiled }))
-            }
+            Ok((runtime, buffer)) => Some(Box::new(Context { runtime, memory: buffer.memory, tiled })),
             Err(error) => {
                 host::report(error);
                 None

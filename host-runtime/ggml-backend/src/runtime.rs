@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 
-use hexflash::device::{self, Buffer, Device, DeviceError};
+use hexflash::device::{self, Buffer, Device, DeviceError, SharedMemory};
 use hexflash::record::{Homes, RecordError};
 use hexflash_abi::message::{Exec, Load, Message, Range, Unload};
 use hexflash_abi::program::MAX_PROGRAMS;
@@ -81,6 +81,8 @@ pub struct Runtime {
     control: Option<Buffer>,
     programs: HashMap<Key, Program>,
     runs: u64,
+    /// Whether the device failed, and is to be started again before it is asked for anything.
+    lost: bool,
 }
 
 /// The open device, as long as anybody uses it.
@@ -130,6 +132,7 @@ impl Runtime {
             control: None,
             programs: HashMap::new(),
             runs: 0,
+            lost: false,
         }
     }
 
@@ -138,25 +141,58 @@ impl Runtime {
     /// # Errors
     /// There is none.
     pub fn allocate(&mut self, bytes: usize, tiled: bool) -> Result<Buffer, DeviceError> {
-        let buffer = self.device.allocate(bytes as u64)?;
+        self.start_again()?;
+        let buffer = self.device.allocate(bytes as u64).inspect_err(|error| self.lost = error.is_loss())?;
         let address = buffer.memory.base().as_ptr() as usize;
         self.regions.insert(address, Region { bytes: bytes as u64, buffer: buffer.clone(), tiled });
         Ok(buffer)
     }
 
-    /// Gives a buffer back.
-    pub fn free(&mut self, buffer: Buffer) {
-        self.regions.remove(&(buffer.memory.base().as_ptr() as usize));
+    /// Gives back the buffer with this memory.
+    pub fn free(&mut self, memory: &SharedMemory) {
+        let Some(region) = self.regions.remove(&(memory.base().as_ptr() as usize)) else { return };
+        if self.lost {
+            // It has no mappings and no programs any more.
+            return;
+        }
         self.forget_programs();
-        // A device that is lost has no mappings either.
-        let _ = self.device.free(buffer);
+        self.lost = self.device.free(region.buffer).is_err_and(|error| error.is_loss());
     }
 
-    /// Computes a graph. `key` is equal for graphs that are equal in all but their data.
+    /// Starts a device again that was lost. All memory of ggml's stays where it is, with what is in it;
+    /// programs, and what is ours alone, are made anew when they are wanted.
+    ///
+    /// # Errors
+    /// The device cannot be started. The call can be repeated.
+    fn start_again(&mut self) -> Result<(), DeviceError> {
+        if !self.lost {
+            return Ok(());
+        }
+        self.programs.clear();
+        (self.activations, self.tiles, self.control) = (None, None, None);
+        self.device.reset()?;
+        for region in self.regions.values_mut() {
+            region.buffer = self.device.map_again(&region.buffer.memory)?;
+        }
+        self.lost = false;
+        Ok(())
+    }
+
+    /// Computes a graph. `key` is equal for graphs that are equal in all but their data. If the device is
+    /// lost, this graph fails, and the next one finds it started again.
     ///
     /// # Errors
     /// The device fails, or refuses the graph; a node does not run here.
     pub fn compute(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
+        self.start_again()?;
+        let outcome = self.load_and_run(key, nodes);
+        if let Err(Failure::Device(error)) = &outcome {
+            self.lost = error.is_loss();
+        }
+        outcome
+    }
+
+    fn load_and_run(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
         if !self.programs.contains_key(&key) {
             let program = self.load(nodes)?;
             self.programs.insert(key, program);

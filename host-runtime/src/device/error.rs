@@ -161,6 +161,18 @@ impl DeviceError {
         if source.get_ref().is_some() { Self::Weights(source) } else { Self::Memory { bytes, source } }
     }
 
+    /// Whether the device itself failed, so that starting it again may help. A request that it refuses would
+    /// be refused again.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Fault { status, .. } => *status == Status::Fatal,
+            Self::Timeout(_) | Self::Lost { .. } | Self::OutOfOrder { .. } => true,
+            #[cfg(unix)]
+            Self::Htp(_) => true,
+            _ => false,
+        }
+    }
+
     /// Whether the device is absent on this machine, which is not a failure.
     pub fn is_absence(&self) -> bool {
         match self {

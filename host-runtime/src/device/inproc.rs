@@ -217,6 +217,10 @@ impl Device for Inproc {
         self.map(SharedMemory::new(memory))
     }
 
+    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
+        self.map(memory.clone())
+    }
+
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
         (self as &mut dyn Device).call(&unmap, START)?;

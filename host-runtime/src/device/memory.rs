@@ -1,7 +1,10 @@
 //! Memory that the host and a device share.
 
+use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+use super::DeviceError;
 
 /// Memory that can be shared with a device: it stays where it is until dropped.
 ///
@@ -9,7 +12,7 @@ use std::sync::Arc;
 /// `base` gives the same page-aligned address, valid for reading `len` bytes (and for writing, if `writable`)
 /// by any thread, until the value is dropped. No Rust reference to the bytes exists while a device may write
 /// them.
-pub unsafe trait Memory: Send + Sync {
+pub unsafe trait Memory: Any + Send + Sync {
     /// Address of the first byte.
     fn base(&self) -> NonNull<u8>;
     /// Number of bytes.
@@ -199,5 +202,16 @@ impl SharedMemory {
     /// The memory itself.
     pub(super) fn memory(&self) -> &Arc<dyn Memory> {
         &self.0
+    }
+
+    /// The memory as what a device shares; that of another device is something else.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`], which says so.
+    pub(super) fn shared_as<M: Memory>(&self) -> Result<Arc<M>, DeviceError> {
+        let memory: Arc<dyn Any + Send + Sync> = Arc::<dyn Memory>::clone(&self.0);
+        memory
+            .downcast()
+            .map_err(|_| DeviceError::Lost { reason: "its memory is another device's".to_owned() })
     }
 }

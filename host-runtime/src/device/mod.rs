@@ -137,6 +137,16 @@ pub trait Device: Send {
         let _ = (session, program, sites);
     }
 
+    /// Maps memory that [`allocate`](Self::allocate) gave before a [`reset`](Self::reset), with what the host
+    /// has in it: for those who cannot do with other memory.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); [`DeviceError::Lost`] where memory is not this device's.
+    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
+        let reason = format!("its {} bytes of memory cannot be mapped again", memory.len());
+        Err(DeviceError::Lost { reason })
+    }
+
     /// Unmaps a buffer. Its memory is dropped with the last handle on the host.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hexflash_abi::message::{Load, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
-use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, KeptAccess, Source};
+use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, KeptAccess, SharedMemory, Source};
 use crate::record::{MAX_SESSIONS, SessionSet, Site};
 use crate::setting::Setting;
 
@@ -198,6 +198,10 @@ impl<D: DeviceSession> Device for SplitDevice<D> {
 
     fn import_in(&mut self, sessions: SessionSet, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
         self.map(sessions, |session| session.import(source))
+    }
+
+    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
+        self.map(SessionSet::all(self.all.len()), |session| session.map_again(memory))
     }
 
     fn load_in(&mut self, session: usize, load: &Load) -> Result<(), DeviceError> {

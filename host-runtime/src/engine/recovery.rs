@@ -10,18 +10,9 @@ use super::{Engine, EngineError, Sequence, rounds};
 use crate::device::{Buffer, Device, DeviceError, SessionSet};
 
 impl EngineError {
-    /// Whether the device itself failed, so that starting it again may help. A request that it refuses would
-    /// be refused again.
+    /// Whether the device itself failed: see [`DeviceError::is_loss`].
     pub fn is_loss(&self) -> bool {
-        match self {
-            Self::Device(DeviceError::Fault { status, .. }) => *status == hexflash_abi::Status::Fatal,
-            Self::Device(
-                DeviceError::Timeout(_) | DeviceError::Lost { .. } | DeviceError::OutOfOrder { .. },
-            ) => true,
-            #[cfg(unix)]
-            Self::Device(DeviceError::Htp(_)) => true,
-            _ => false,
-        }
+        matches!(self, Self::Device(error) if error.is_loss())
     }
 }
 

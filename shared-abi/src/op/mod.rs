@@ -13,6 +13,7 @@ mod param;
 pub mod accept;
 pub mod add_id;
 pub mod argmax;
+pub mod attend;
 pub mod binary;
 pub mod concat;
 pub mod copy_slot;
@@ -53,6 +54,7 @@ use crate::wire::Fingerprint;
 /// The parameter structs of all ops, for those who record them.
 pub mod params {
     pub use super::accept::{Accept, NextDraft, SetTokens};
+    pub use super::attend::Attend;
     pub use super::concat::Concat;
     pub use super::copy_slot::CopySlot;
     pub use super::flash_attn::{FlashAttn, Visibility};
@@ -95,6 +97,7 @@ impl Op {
             Self::WeightedSum => weighted_sum::SPEC,
             Self::AddId => add_id::SPEC,
             Self::NextDraft => accept::NEXT_DRAFT,
+            Self::Attend => attend::SPEC,
         }
     }
 }

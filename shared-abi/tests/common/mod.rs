@@ -181,6 +181,8 @@ pub const ROPE: params::Rope = params::Rope {
 pub const FLASH: params::FlashAttn =
     params::FlashAttn { scale: 0.125, visibility: 1, window: 0, softcap: 0.0, max_bias: 0.0 };
 
+pub const ATTEND: params::Attend = params::Attend { scale: 0.125, softcap: 0.0, max_bias: 0.0 };
+
 pub const ACCEPT: params::Accept = params::Accept { block: TOKENS, n_ctx: N_CTX };
 
 pub const TOPK: params::TopkMoe = params::TopkMoe { gating: 1, normalize: 1, scale: 1.0 };
@@ -268,6 +270,13 @@ pub fn valid(op: Op) -> Case {
             let src = [q, kc, vc, k, v, c.cut(1, F16, [64, 4, 1, 1]), c.fixed(F32, [2, 1, 1, 1])];
             let y = c.cut(2, F32, [64, 2, 4, 1]);
             c.op(op, &src, &[y], &FLASH);
+        }
+        Op::Attend => {
+            let q = c.cut(2, F32, [64, 2, 4, 1]);
+            let (k, v) = (c.fixed(F16, [64, 40, 1, 1]), c.fixed(F16, [64, 40, 1, 1]));
+            let src = [q, k, v, c.cut(1, F16, [40, 4, 1, 1]), c.fixed(F32, [2, 1, 1, 1])];
+            let y = c.cut(2, F32, [64, 2, 4, 1]);
+            c.op(op, &src, &[y], &ATTEND);
         }
         Op::Argmax => {
             let (x, y) = (c.cut(1, F32, [100, 4, 1, 1]), c.cut(0, I32, [4, 1, 1, 1]));

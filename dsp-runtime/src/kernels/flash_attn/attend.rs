@@ -1,33 +1,19 @@
 //! Attention over the caches: online softmax, tile by tile.
 
 use hexflash_abi::Fault;
-use hexflash_abi::op::params::FlashAttn;
 
-use super::format::{Format, Place};
+use super::format::Place;
 use super::split::Found;
 use super::tile::SeenByRows;
-use super::{AttendLayout, MAX_ROWS, SPLIT, TILE, cache_position, state};
-use crate::dma::{Ticket, Transfer};
+use super::{AttendLayout, Attention, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
+use crate::dma::Ticket;
 use crate::hvx::{Hvx, LANES};
-use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::step::{Cursor, Span, units};
 
-/// See the module's documentation for the operands.
+/// Attention, shared out.
 pub(super) struct Attend<'s> {
-    pub q: View,
-    /// What keys are multiplied with: q, or y where keys are rotated. There a query waits, rotated, in its
-    /// own row of y, which is written when nobody needs it any more.
-    pub queries: View,
-    pub k_cache: View,
-    pub v_cache: View,
-    pub keys: Format,
-    pub values: Format,
-    pub mask: Option<View>,
-    pub sinks: Option<View>,
-    pub y: View,
-    pub params: FlashAttn,
-    pub causal: bool,
+    pub of: Attention,
     pub spans: &'s [Span],
     /// Query heads per kv head.
     pub group: usize,
@@ -83,9 +69,9 @@ impl Kernel for Attend<'_> {
 
     fn work(&self) -> usize {
         // Saturating: a long prefill is more than 32 bits count.
-        let tiles = units(self.spans, |span| span.rows.saturating_mul(span.end().div_ceil(TILE)));
-        let rows = tiles.saturating_mul(self.y.ne[1] * self.y.ne[3]);
-        rows.saturating_mul(2 * (self.q.ne[0] + self.y.ne[0]))
+        let tiles = units(self.spans, |span| span.rows.saturating_mul(self.of.end(span).div_ceil(TILE)));
+        let rows = tiles.saturating_mul(self.of.y.ne[1] * self.of.y.ne[3]);
+        rows.saturating_mul(2 * (self.of.q.ne[0] + self.of.y.ne[0]))
     }
 
     #[inline(always)]
@@ -155,13 +141,13 @@ impl<'s> Attend<'s> {
 
     fn units_of_span(&self, span: &Span) -> usize {
         let splits = if self.splits.is_some() { self.splits_of(span).len() } else { 1 };
-        self.blocks(span) * self.k_cache.ne[2] * self.q.ne[3] * splits
+        self.blocks(span) * self.of.k_cache.ne[2] * self.of.q.ne[3] * splits
     }
 
     /// Unit number `u`: of a span, late tokens, which see most, come first.
     fn unit(&self, cursor: &mut Cursor<'s>, u: usize) -> Unit<'s> {
         let (span, u) = cursor.seek(u, |span| self.units_of_span(span));
-        let (heads, batches, blocks) = (self.k_cache.ne[2], self.q.ne[3], self.blocks(span));
+        let (heads, batches, blocks) = (self.of.k_cache.ne[2], self.of.q.ne[3], self.blocks(span));
         let (split, u) = (u / (heads * batches * blocks), u % (heads * batches * blocks));
         let block = blocks - 1 - u / (heads * batches);
         let first = block * self.rows;
@@ -187,12 +173,16 @@ impl<'s> Attend<'s> {
         Query {
             token: span.first + token,
             head: unit.kv_head * self.group + row % self.group,
-            from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
-            to: if self.causal { after } else { span.end() },
+            from: if self.of.params.window == 0 {
+                0
+            } else {
+                after.saturating_sub(self.of.params.window as usize)
+            },
+            to: if let Sight::Causal = self.of.sight { after } else { self.of.end(span) },
         }
     }
 
-    /// Starts to bring a tile of K, and at least those rows of V in it that the unit may see.
+    /// Starts to bring at least those keys and values of a tile that the unit may see.
     ///
     /// # Safety
     /// `slot` is a slot of the worker's VTCM that is left alone until the tickets have been waited for.
@@ -204,25 +194,28 @@ impl<'s> Attend<'s> {
         unit: &Unit<'_>,
         tile: usize,
     ) -> [Ticket; 2] {
-        let (start, n) = (tile * TILE, self.v_cache.ne[1]);
-        let strip = self.k_cache.at([cache_position(start, n) / TILE, unit.kv_head, unit.entry]);
-        // SAFETY: `at` has checked the indices, so `strip` is a strip of the cache, of which its format
-        // stages no more than there is. It fits the slot, which is left alone until the ticket has been
-        // waited for (the caller's contract) and is not in the cache. Nobody writes the caches during this
-        // kernel.
-        let k = unsafe { worker.dma.push(Transfer::linear(strip, slot, self.stage.k_tile)) };
+        let (start, n) = (tile * TILE, self.of.v_cache.ne[1]);
         let (from, to) = (unit.from.max(start), unit.to.min(start + TILE));
         let position = cache_position(from, n);
-        let place = Place { cache: &self.v_cache, position, head: unit.kv_head, entry: unit.entry };
-        let transfer =
-            self.values.transfer_values(place, position + (to - from), slot.wrapping_add(self.stage.k_tile));
+        let end = position + (to - from);
+        let place = |cache| Place { cache, position, head: unit.kv_head, entry: unit.entry };
+        let keys = self.of.keys.transfer_keys(place(&self.of.k_cache), end, slot);
+        let values = slot.wrapping_add(self.stage.k_tile);
+        let values = self.of.values.transfer_values(place(&self.of.v_cache), end, values);
+        // SAFETY: of strips, the place was checked when its address was made, and their format stages no more
+        // than there is. Of rows, those from `position` on, `to - from` of them, are readable, as explained
+        // for values below: there are as many keys. They fit the slot, which is left alone until the ticket
+        // has been waited for (the caller's contract) and is not in the cache. Nobody writes the caches
+        // during this kernel.
+        let k = unsafe { worker.dma.push(keys) };
         // SAFETY: the rows from `position` on, `to - from` of them, are readable: the place was checked when
         // its address was made. If the cache holds the whole context, `to` is at most the span's end, which
         // the registers keep within the context. A KV ring has whole tiles (the shape rule), and these rows
         // are of one tile.
+        // In ATTEND `to` is at most the number of rows (`Sight::All`).
         // The 32 places for values in the slot are left alone until the ticket has been waited for (the
         // caller's contract) and are not in the cache. Nobody writes the caches during this kernel.
-        [k, unsafe { worker.dma.push(transfer) }]
+        [k, unsafe { worker.dma.push(values) }]
     }
 
     /// Vector `part` of the state of row `i`: see [`state`].
@@ -297,12 +290,12 @@ impl<'s> Attend<'s> {
 
     /// The splits of the keys that rows of a span see.
     pub(super) fn splits_of(&self, span: &Span) -> core::ops::Range<usize> {
-        let from = if self.params.window == 0 {
+        let from = if self.of.params.window == 0 {
             0
         } else {
-            (span.n_past + 1).saturating_sub(self.params.window as usize)
+            (span.n_past + 1).saturating_sub(self.of.params.window as usize)
         };
-        from / SPLIT..span.end().div_ceil(SPLIT)
+        from / SPLIT..self.of.end(span).div_ceil(SPLIT)
     }
 
     /// Where what is found for a row in split number `split` of those of its span waits in shared VTCM.
@@ -319,7 +312,7 @@ impl<'s> Attend<'s> {
         split: usize,
     ) -> Found {
         let (base, bytes) = worker.shared_vtcm();
-        let row = (batch * self.y.ne[2] + query.token) * self.y.ne[1] + query.head;
+        let row = (batch * self.of.y.ne[2] + query.token) * self.of.y.ne[1] + query.head;
         let at = (row * splits + split) * self.stage.found();
         assert!(split < splits && at + self.stage.found() <= bytes);
         Found { first: base.get().wrapping_add(at).cast(), v_vectors: self.stage.v_vectors }

@@ -27,9 +27,11 @@
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
-//! KV_APPEND does the first half alone, for keys and values whose queries nobody asks.
+//! KV_APPEND does the first half alone, for keys and values whose queries nobody asks. ATTEND does the second
+//! half alone, over keys and values that are rows of F16 with any strides: every query sees all n of them but
+//! those that the mask hides, and nothing depends on the registers. The order of operations is the same.
 //!
-//! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes.
+//! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes, or as rows.
 //! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or
 //!   NaN, which a product with it may not show; a unit is a (span, kv head, batch), because neighbours share
 //!   words.
@@ -48,14 +50,16 @@ mod split;
 mod tests;
 mod tile;
 
-use hexflash_abi::op::params::{FlashAttn, Visibility};
-use hexflash_abi::op::{flash_attn as abi, kv_append};
+use hexflash_abi::op::params::{self, FlashAttn, Visibility};
+use hexflash_abi::op::{Src, attend as rows, flash_attn as abi, kv_append};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use self::format::Format;
 use super::{Damage, OpRun};
+use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
-use crate::pool::Kernel;
+use crate::pool::{Kernel, Workers};
+use crate::step::Span;
 use crate::vtcm::VtcmPlan;
 
 /// Positions of a tile.
@@ -108,8 +112,6 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // are no KV rings at least `n_ctx` positions. `check_step` keeps `n_past + n_tokens` of every block
     // within `n_ctx` and the slots below `n_slots`, before the step and after every op that moves them.
     let spans = run.step.spans();
-    let [d, heads, _, batches] = q.ne;
-    let (dv, kv_heads) = (v_cache.ne[0], k_cache.ne[2]);
     let (keys, values) = (Format::of(k_cache.dtype)?, Format::of(v_cache.dtype)?);
     let damage = Damage::none();
     if let (Some(k), Some(v)) = (k, v) {
@@ -119,15 +121,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     if keys.rotates() {
         run.pool.run(&rotated::RotateQueries { q, rotated: y }, run.plan.vtcm)?;
     }
-    let stage = AttendLayout::new(d, dv, keys, values);
-    let group = heads / kv_heads;
     let causal = params.visibility == Visibility::Causal.wire();
-    // Enough units for all workers, but the heads of a group together.
-    let (workers, few) = (run.pool.workers(), kv_heads * batches * spans.len());
-    let longest = spans.iter().map(|span| span.rows).max().unwrap_or(0);
-    let most = stage.rows(run.plan.vtcm.own);
-    let rows = (longest * group).div_ceil(workers.div_ceil(few)).max(group).min(most).max(1);
-    let mut kernel = attend::Attend {
+    let attention = Attention {
         q,
         queries: if keys.rotates() { y } else { q },
         k_cache,
@@ -138,26 +133,102 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         sinks,
         y,
         params,
-        causal,
-        spans,
-        group,
-        rows,
-        stage,
-        splits: None,
+        sight: if causal { Sight::Causal } else { Sight::Block },
     };
-    // Few rows, and so too few units: one for every split, if there is room for what they find. A unit then
-    // has all rows of its span, so that there is a split for each between the first and the last.
-    let splits = spans.iter().map(|span| kernel.splits_of(span).len()).max().unwrap_or(0);
-    let room = run.plan.vtcm.shared / stage.found();
-    let together = longest * group <= most;
-    if together && splits > 1 && kernel.units() < workers && heads * y.ne[2] * batches * splits <= room {
-        (kernel.rows, kernel.splits) = (longest * group, Some(splits));
-        run.pool.run(&kernel, run.plan.vtcm)?;
-        run.pool.run(&split::PutTogether { attend: &kernel, splits }, run.plan.vtcm)?;
-    } else {
-        run.pool.run(&kernel, run.plan.vtcm)?;
-    }
+    attention.run(run.pool, run.plan.vtcm, spans)?;
     damage.outcome()
+}
+
+/// ATTEND: q{D,H,T,B}, k{D,N,Hk,B} and v{Dv,N,Hk,B} F16, mask{N',T',H',B'} F16 (optional), sinks{H}
+/// (optional) -> y{Dv,H,T,B}.
+///
+/// # Errors
+/// A transfer that fails.
+pub fn attend(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (q, k, v) = (run.operand(rows::Q)?, run.operand(rows::K)?, run.operand(rows::V)?);
+    let params::Attend { scale, softcap, max_bias } = run.params();
+    // The shape rule has compared all shapes, and keys are as many in every step.
+    let attention = Attention {
+        q,
+        queries: q,
+        k_cache: k,
+        v_cache: v,
+        keys: Format::of_keys(k.dtype)?,
+        values: Format::of(v.dtype)?,
+        mask: run.optional(rows::MASK),
+        sinks: run.optional(rows::SINKS),
+        y: run.operand(rows::Y)?,
+        params: FlashAttn { scale, visibility: Visibility::Block.wire(), window: 0, softcap, max_bias },
+        sight: Sight::All(k.ne[1]),
+    };
+    // All rows are of one sequence as far as this op knows, whosoever they are.
+    let span = Span { rows: q.ne[2], ..Span::NONE };
+    attention.run(run.pool, run.plan.vtcm, &[span])
+}
+
+/// Which positions the queries of a span may see, before window and mask.
+#[derive(Clone, Copy)]
+enum Sight {
+    /// Those up to the query's own.
+    Causal,
+    /// Those up to the span's last token.
+    Block,
+    /// The first so many, whatever the position of the query.
+    All(usize),
+}
+
+/// Attention over keys and values that are there. For the operands see the module's documentation.
+#[derive(Clone, Copy)]
+struct Attention {
+    q: View,
+    /// What keys are multiplied with: q, or y where keys are rotated. There a query waits, rotated, in its
+    /// own row of y, which is written when nobody needs it any more.
+    queries: View,
+    k_cache: View,
+    v_cache: View,
+    keys: Format,
+    values: Format,
+    mask: Option<View>,
+    sinks: Option<View>,
+    y: View,
+    params: FlashAttn,
+    sight: Sight,
+}
+
+impl Attention {
+    /// Shares the work out and does it.
+    fn run(self, pool: &mut dyn Workers, vtcm: VtcmPlan, spans: &[Span]) -> Result<(), Fault> {
+        let [d, heads, _, batches] = self.q.ne;
+        let (dv, kv_heads) = (self.v_cache.ne[0], self.k_cache.ne[2]);
+        let stage = AttendLayout::new(d, dv, self.keys, self.values);
+        let group = heads / kv_heads;
+        // Enough units for all workers, but the heads of a group together.
+        let (workers, few) = (pool.workers(), kv_heads * batches * spans.len());
+        let longest = spans.iter().map(|span| span.rows).max().unwrap_or(0);
+        let most = stage.rows(vtcm.own);
+        let rows = (longest * group).div_ceil(workers.div_ceil(few)).max(group).min(most).max(1);
+        let mut kernel = attend::Attend { of: self, spans, group, rows, stage, splits: None };
+        // Few rows, and so too few units: one for every split, if there is room for what they find. A unit
+        // then has all rows of its span, so that there is a split for each between the first and the last.
+        let splits = spans.iter().map(|span| kernel.splits_of(span).len()).max().unwrap_or(0);
+        let room = vtcm.shared / stage.found();
+        let together = longest * group <= most && splits > 1 && kernel.units() < workers;
+        if together && heads * self.y.ne[2] * batches * splits <= room {
+            (kernel.rows, kernel.splits) = (longest * group, Some(splits));
+            pool.run(&kernel, vtcm)?;
+            pool.run(&split::PutTogether { attend: &kernel, splits }, vtcm)
+        } else {
+            pool.run(&kernel, vtcm)
+        }
+    }
+
+    /// One past the last position that any query of a span may see.
+    fn end(&self, span: &Span) -> usize {
+        match self.sight {
+            Sight::Causal | Sight::Block => span.end(),
+            Sight::All(n) => n,
+        }
+    }
 }
 
 /// KV_APPEND: k{D,Hk,T,B}, v{Dv,Hk,T,B} into rows `n_past..` of the slots' caches, as FLASH_ATTN_EXT appends
@@ -177,17 +248,22 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     damage.outcome()
 }
 
+/// The queries, keys and values of FLASH_ATTN_EXT.
+pub const IN_CACHES: [Src; 3] = [abi::Q, abi::K_CACHE, abi::V_CACHE];
+
+/// The queries, keys and values of ATTEND.
+pub const IN_ROWS: [Src; 3] = [rows::Q, rows::K, rows::V];
+
 /// Two tiles of K and V, one of either as f32, and state for as many query rows as fit; and room for what is
 /// found in splits, if steps of few rows may have several.
 ///
 /// # Errors
 /// [`ErrorCode::Internal`] for types that validation excludes.
-pub fn plan(shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
+pub fn plan([q, k, v]: [Src; 3], shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
     let operand = |operand| shapes.optional(operand).ok_or(Fault::new(ErrorCode::Internal, line!()));
-    let ((q, _), (k_cache, k_type), (v_cache, v_type)) =
-        (operand(abi::Q)?, operand(abi::K_CACHE)?, operand(abi::V_CACHE)?);
+    let ((q, _), (k_cache, k_type), (v_cache, v_type)) = (operand(q)?, operand(k)?, operand(v)?);
     let (d, dv) = (k_cache.ne[0] as usize, v_cache.ne[0] as usize);
-    let stage = AttendLayout::new(d, dv, Format::of(k_type)?, Format::of(v_type)?);
+    let stage = AttendLayout::new(d, dv, Format::of_keys(k_type)?, Format::of(v_type)?);
     let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
     let mut rows = MAX_ROWS;

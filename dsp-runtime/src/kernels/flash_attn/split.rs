@@ -102,7 +102,7 @@ impl Attend<'_> {
         // SAFETY: the total has these vectors (the caller's contract, point 1).
         let (highest, sums) = unsafe { (H::load(total.first), H::load(total.vector(1))) };
         // SAFETY: this worker alone has claimed this row of y (the caller's contract, point 2).
-        let mut y = unsafe { self.y.row_mut(row) };
+        let mut y = unsafe { self.of.y.row_mut(row) };
         let top = H::max_lane(highest);
         if top.is_infinite() {
             // A score was not finite: where there is NaN the sum is NaN by now, where there is none it is a
@@ -114,7 +114,7 @@ impl Attend<'_> {
             return;
         }
         let sum = H::splat(H::sum(sums));
-        let factor = if let Some(sinks) = &self.sinks {
+        let factor = if let Some(sinks) = &self.of.sinks {
             let sink = H::splat(sinks.row([0; 3]).get(row[0]));
             let top = H::max(sink, highest);
             let shrink = math::exp::<H>(H::sub(highest, top));
@@ -125,7 +125,7 @@ impl Attend<'_> {
         let sums = Sums { first: total.vector(state::VALUES - state::FOUND), vectors: total.v_vectors };
         // SAFETY: these are the total's sums of values, the worker's own (the caller's contract, point 1), as
         // many vectors as a value of the length of y has. Nobody reads them again before they are cleared.
-        unsafe { self.values.finish::<H>(sums, factor, &mut y) };
+        unsafe { self.of.values.finish::<H>(sums, factor, &mut y) };
     }
 }
 
@@ -139,7 +139,7 @@ pub(super) struct PutTogether<'a> {
 impl PutTogether<'_> {
     #[inline(always)]
     fn units_of_span(&self, span: &Span) -> usize {
-        span.rows * self.attend.y.ne[1] * self.attend.y.ne[3]
+        span.rows * self.attend.of.y.ne[1] * self.attend.of.y.ne[3]
     }
 }
 
@@ -160,7 +160,7 @@ impl Kernel for PutTogether<'_> {
         let mut cursor = Cursor::new(attend.spans, |span| self.units_of_span(span));
         while let Some(unit) = worker.claim() {
             let (span, unit) = cursor.seek(unit, |span| self.units_of_span(span));
-            let (head, unit) = (unit % attend.y.ne[1], unit / attend.y.ne[1]);
+            let (head, unit) = (unit % attend.of.y.ne[1], unit / attend.of.y.ne[1]);
             let (token, batch) = (span.first + unit % span.rows, unit / span.rows);
             let query = Query { token, head, from: 0, to: 0 };
             // SAFETY: the total is in the worker's own VTCM, which has room for it (the assertion above). The

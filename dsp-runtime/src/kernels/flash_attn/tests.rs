@@ -1,7 +1,8 @@
 //! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats`
-//! has the others.
+//! has the others, and `rows` has ATTEND.
 
 mod formats;
+mod rows;
 
 use half::f16;
 use hexflash_abi::op::Op;

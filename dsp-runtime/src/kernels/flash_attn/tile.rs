@@ -41,7 +41,7 @@ impl Attend<'_> {
         seen: &mut SeenByRows,
     ) {
         let staged = places.slots[slot];
-        if self.keys.is_read_as_staged::<H>() {
+        if self.of.keys.is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the slot holds the tile of K, a vector of f16 per
             // pair of dimensions.
             unsafe { self.weigh_rows::<H, Halves>(places, Halves(staged), staged, unit, tile, seen) };
@@ -51,7 +51,7 @@ impl Attend<'_> {
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1),
         // and in whole vectors. That makes a vector of floats of each dimension.
         unsafe {
-            self.keys.widen_keys::<H>(staged, places.wide, self.q.ne[0]);
+            self.of.keys.widen_keys::<H>(staged, places.wide, self.of.q.ne[0]);
             self.weigh_rows::<H, Wide>(places, Wide(places.wide), staged, unit, tile, seen);
         }
     }
@@ -106,11 +106,11 @@ impl Attend<'_> {
         unit: &Unit<'_>,
         i: usize,
     ) -> [H::F; R] {
-        let d = self.q.ne[0];
-        let mut rows = [self.queries.row([0; 3]); R];
+        let d = self.of.q.ne[0];
+        let mut rows = [self.of.queries.row([0; 3]); R];
         for (r, row) in rows.iter_mut().enumerate() {
             let query = self.query(unit, i + r);
-            *row = self.queries.row([query.head, query.token, unit.batch]).part(0, d);
+            *row = self.of.queries.row([query.head, query.token, unit.batch]).part(0, d);
         }
         let mut x = [H::zero_q(); R];
         for v in 0..rows[0].vectors() {
@@ -139,7 +139,7 @@ impl Attend<'_> {
         }
         H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
-        unsafe { self.keys.complete_scores::<H, R>(staged, d, &mut scores) };
+        unsafe { self.of.keys.complete_scores::<H, R>(staged, d, &mut scores) };
         scores
     }
 
@@ -215,12 +215,12 @@ impl Attend<'_> {
         if from == to {
             return (hidden, (0, 0));
         }
-        let mut x = H::mul(x, H::splat(self.params.scale));
-        if self.params.softcap > 0.0 {
-            let cap = H::splat(self.params.softcap);
+        let mut x = H::mul(x, H::splat(self.of.params.scale));
+        if self.of.params.softcap > 0.0 {
+            let cap = H::splat(self.of.params.softcap);
             x = or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
-        if let Some(view) = &self.mask {
+        if let Some(view) = &self.of.mask {
             mask.read(view, query, batch, start, (from, to));
             // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
@@ -237,20 +237,20 @@ impl Attend<'_> {
             x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
         }
         // Only a mask hides all that is between.
-        let all_hidden = self.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
+        let all_hidden = self.of.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
         (x, if all_hidden { (0, 0) } else { (from, to) })
     }
 
     /// ALiBi's slope for a head, as ggml has it; 1 without `max_bias`.
     #[inline(always)]
     fn slope<H: Hvx>(&self, head: usize) -> H::F {
-        let bias = self.params.max_bias;
+        let bias = self.of.params.max_bias;
         if bias <= 0.0 {
             return H::splat(1.0);
         }
         // With n the power of two at or below the heads: 2^(-bias / n) to the power head + 1 for the first n,
         // its square root to the odd powers for the others.
-        let n = 1usize << self.y.ne[1].ilog2();
+        let n = 1usize << self.of.y.ne[1].ilog2();
         let power = if head < n { 2 * (head + 1) } else { 2 * (head - n) + 1 };
         math::exp::<H>(H::splat(-bias / (2 * n) as f32 * power as f32 * core::f32::consts::LN_2))
     }
@@ -272,7 +272,7 @@ impl Attend<'_> {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
         let staged = places.slots[slot].wrapping_add(self.stage.k_tile).cast_const();
-        if self.values.is_read_as_staged::<H>() {
+        if self.of.values.is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
             // vector per pair.
             unsafe { self.accumulate_rows::<H, Halves>(places, Halves(staged), unit, seen) };
@@ -282,7 +282,7 @@ impl Attend<'_> {
         // contract, point 2), and `wide` has room for 32 values as floats (`AttendLayout::wide`); both are
         // the worker's own (point 1), and in whole vectors.
         unsafe {
-            self.values.widen_values::<H>(staged, places.wide, self.v_cache.ne[0], from, to);
+            self.of.values.widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
             self.accumulate_rows::<H, Wide>(places, Wide(places.wide), unit, seen);
         }
     }
@@ -306,7 +306,7 @@ impl Attend<'_> {
         let mut i = 0;
         while i < unit.rows {
             // A mask may have its own mind for each head, and hides values that are none.
-            let heads = if self.mask.is_some() { 1 } else { self.group - (unit.first + i) % self.group };
+            let heads = if self.of.mask.is_some() { 1 } else { self.group - (unit.first + i) % self.group };
             let heads = heads.min(unit.rows - i);
             let seen = seen[i];
             // SAFETY: the rows are the unit's, and all see `seen` of the tile (`heads`); what a unit sees
@@ -314,7 +314,7 @@ impl Attend<'_> {
             i += unsafe {
                 if seen.0 == seen.1 {
                     heads
-                } else if self.mask.is_some() {
+                } else if self.of.mask.is_some() {
                     self.add_values::<H, V, 1, 1, true>(places, values, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 && even {
                     self.add_values::<H, V, 4, 2, false>(places, values, i, seen)

@@ -165,6 +165,7 @@ impl Builder<'_> {
             }
             Op::GatedDeltaNet => self.gated_delta_net()?,
             Op::FlashAttnExt => self.flash_attn()?,
+            Op::Attend => self.attend()?,
             Op::KvAppend => self.kv_append()?,
             Op::CopySlot => self.copy_slot()?,
             Op::Accept => self.accept()?,
@@ -403,6 +404,29 @@ impl Builder<'_> {
         let draft =
             if self.random.chance(70) { 0 } else { self.random.below(self.header.max_tokens as usize) };
         self.op(Op::NextDraft, &[], &[], &params::NextDraft { draft: draft as u32 });
+        Some(())
+    }
+
+    fn attend(&mut self) -> Option<()> {
+        let (d, dv, hk, b) = (self.length(), self.length(), self.few(), self.few());
+        let (n, (t, axis)) = (self.random.pick(&[1, 5, 32, 33, 300]), self.tokens());
+        let h = hk * self.random.pick(&[1, 2, 3, 40]);
+        let q = self.input(Shape([d, h, t, b], axis(2)))?;
+        let k = self.put(F16, Shape::fixed([d, n, hk, b]), Use::Input)?;
+        let v = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Input)?;
+        let masked = self.random.chance(60);
+        let (mh, mb) = (self.random.pick(&[1, h]), self.random.pick(&[1, b]));
+        let mask = Shape([n + self.few() - 1, t, mh, mb], axis(1));
+        let mask = if masked { Some(self.put(F16, mask, Use::Input)?) } else { None };
+        let sunk = self.random.chance(30);
+        let sinks = if sunk { Some(self.put(F32, Shape::fixed([h, 1, 1, 1]), Use::Packed)?) } else { None };
+        let y = self.put(F32, Shape([dv, h, t, b], axis(2)), Use::Output)?;
+        let p = params::Attend {
+            scale: 0.125,
+            softcap: self.random.pick(&[0.0, 30.0, 1e-40]),
+            max_bias: self.random.pick(&[0.0, 8.0, 1e38]),
+        };
+        self.op(Op::Attend, &[Some(q), Some(k), Some(v), mask, sinks], &[y], &p);
         Some(())
     }
 

@@ -8,6 +8,7 @@
 //! What the op table takes is not written down a second time: [`supports`] records a node, and asks the same
 //! validation that the device runs.
 
+mod attention;
 mod matrix;
 mod operand;
 mod state;
@@ -125,7 +126,7 @@ impl<'p> Translator<'p> {
             Op::SetRows => self.set_rows(node),
             Op::SsmConv => self.ssm_conv(node),
             Op::GatedDeltaNet => self.gated_delta_net(node),
-            Op::FlashAttnExt => Err(Refusal("FLASH_ATTN_EXT")),
+            Op::FlashAttnExt => self.flash_attn(node),
         }
     }
 

@@ -324,6 +324,11 @@ impl Device for Htp {
         true
     }
 
+    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
+        let id = self.map(memory.shared_as()?, MapFlags::empty())?;
+        Ok(Buffer { id, memory: memory.clone() })
+    }
+
     fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
         let unmap = Message::Unmap(Unmap { buffer: buffer.id });
         (self as &mut dyn Device).call(&unmap, QUICK)?;

@@ -290,6 +290,11 @@ impl Device for Qemu {
         true
     }
 
+    fn map_again(&mut self, memory: &SharedMemory) -> Result<Buffer, DeviceError> {
+        let id = self.map(Backing::Shared(memory.shared_as()?))?;
+        Ok(Buffer { id, memory: memory.clone() })
+    }
+
     fn name_ops(&mut self, _session: usize, program: ProgramId, sites: &[Site]) {
         self.ops.name(program, sites);
     }

@@ -6,6 +6,7 @@
 
 mod codes;
 mod f16;
+mod f16_rows;
 mod q4_r;
 mod q8_0;
 mod rotation;
@@ -14,6 +15,7 @@ use hexflash_abi::dtype::TILE_K;
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::f16::F16;
+use self::f16_rows::F16Rows;
 use self::q4_r::Q4R;
 use self::q8_0::Q8_0;
 pub(super) use self::rotation::{rotate, rotate_back};
@@ -112,6 +114,13 @@ pub(super) trait CacheFormat {
     /// As there.
     unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool;
 
+    /// What brings at least the keys at `place.position..to`, which are in one tile, to a tile at `slot`: the
+    /// whole strip, where there are strips.
+    #[inline(always)]
+    fn transfer_keys(place: Place<'_>, _to: usize, slot: *mut u8) -> Transfer {
+        Transfer::linear(place.strip(), slot, Self::key_tile(place.cache.ne[0]))
+    }
+
     /// What brings at least the values at `place.position..to`, which are in one tile, to a tile at `slot`.
     fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer;
 
@@ -144,15 +153,17 @@ pub(super) trait CacheFormat {
     unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>);
 }
 
-/// Bytes of a tile of keys of width `d` as floats: those of whole tiles of dimensions.
+/// Bytes of a tile of keys of width `d` as floats: those of whole pairs of tiles of dimensions, which rows
+/// need on their way into the lanes ([`F16Rows`]).
 pub(super) const fn wide_keys(d: usize) -> usize {
-    d.next_multiple_of(TILE_K) * VECTOR_BYTES
+    d.next_multiple_of(2 * TILE_K) * VECTOR_BYTES
 }
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     F16,
+    F16Rows,
     Q8_0,
     Q4R,
 }
@@ -162,6 +173,7 @@ macro_rules! of_format {
     ($format:expr, $function:ident $(::<$($h:ident),+>)? ($($argument:expr),*)) => {
         match $format {
             Format::F16 => F16::$function$(::<$($h),+>)?($($argument),*),
+            Format::F16Rows => F16Rows::$function$(::<$($h),+>)?($($argument),*),
             Format::Q8_0 => Q8_0::$function$(::<$($h),+>)?($($argument),*),
             Format::Q4R => Q4R::$function$(::<$($h),+>)?($($argument),*),
         }
@@ -182,6 +194,14 @@ impl Format {
         ];
         let format = formats.iter().find(|(dtype, _)| *dtype == cache);
         format.map(|&(_, format)| format).ok_or(Fault::new(ErrorCode::Internal, line!()))
+    }
+
+    /// The format of keys, which may be rows where no cache is kept. (A cache of F16 has its keys in tiles.)
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_keys(keys: DType) -> Result<Self, Fault> {
+        if keys == DType::F16 { Ok(Self::F16Rows) } else { Self::of(keys) }
     }
 
     /// Whether caches hold rotated vectors, so that queries must be rotated, too.
@@ -216,6 +236,11 @@ impl Format {
     pub unsafe fn store_value<H: Hvx>(self, place: Place<'_>, x: Row<'_>) -> bool {
         // SAFETY: the contract is that of the format's function.
         unsafe { of_format!(self, store_value::<H>(place, x)) }
+    }
+
+    #[inline(always)]
+    pub fn transfer_keys(self, place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
+        of_format!(self, transfer_keys(place, to, slot))
     }
 
     #[inline(always)]

@@ -1,4 +1,5 @@
-//! FLASH_ATTN_EXT: caches in tiles, queries at the end of the context.
+//! FLASH_ATTN_EXT: caches in tiles, queries at the end of the context. And ATTEND: keys and values as rows,
+//! which is the same case as ggml has it.
 //!
 //! The case's keys are the context; its queries are the last tokens of it. Without a causal mask they see all
 //! of it: `Visibility::Block`. A causal mask is what hexflash computes by itself, so it is left out unless
@@ -13,7 +14,7 @@ use hexflash_oracle::{GgmlType, Tensor, ops};
 
 use super::super::plan::{OpProgram, POISON, dims};
 use super::super::tiles::{pack, pack_q8_0_cache};
-use super::{Outcome, Trial};
+use super::{Outcome, STEP, Trial};
 
 /// A way to bring keys and values to the device.
 struct Way {
@@ -32,10 +33,31 @@ const WAYS: [Way; 3] = [
     Way { name: "part of the token axis, longer caches", append: true, spare: 3, beyond: 40 },
 ];
 
-/// Appends and attends; more ways for our own cases.
+/// Appends and attends; more ways for our own cases. Then attends to rows, of types that are no blocks.
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
     let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
-    ways.iter().try_for_each(|way| one(trial, way))
+    ways.iter().try_for_each(|way| one(trial, way))?;
+    if trial.x.get("k").ty.is_quantized() { Ok(()) } else { to_rows(trial) }
+}
+
+/// Keys and values with the strides of the case if they are F16, and all that a query sees from the mask.
+fn to_rows(trial: &mut Trial<'_>) -> Outcome {
+    let CaseKind::FlashAttn { dv, heads, group, seqs, nq, params, .. } = trial.case.kind else {
+        unreachable!("called for FLASH_ATTN_EXT only")
+    };
+    let mut p = OpProgram::new(1, 1);
+    let q = p.input(&trial.x.get("q").clone().permute([0, 2, 1, 3]));
+    let [k, v] = ["k", "v"].map(|name| {
+        let t = trial.x.get(name);
+        if t.ty == GgmlType::F16 { p.input(t) } else { p.input(&held(t)) }
+    });
+    let [mask, sinks] = ["mask", "sinks"].map(|name| trial.x.find(name).map(|t| p.input(t)));
+    let y = p.output(DType::F32, [dv, heads * group, nq, seqs].map(|n| n as u32));
+    let ops::Attention { scale, max_bias, softcap } = params;
+    let parameters = params::Attend { scale, softcap, max_bias };
+    p.op(Op::Attend, &[Some(q), Some(k), Some(v), mask, sinks], y, &parameters);
+    let memory = trial.run("rows", &p, &STEP)?;
+    trial.verdict("rows", &p.tensor(&memory, y, 1))
 }
 
 /// As a cache holds it: Q8_0 as it is, all else as F16.

@@ -1,0 +1,144 @@
+//! ATTEND: the bits of FLASH_ATTN_EXT over caches that hold the same, however the rows lie.
+
+use std::ops::Range;
+
+use hexflash_abi::op::params;
+
+use super::*;
+
+/// F16 beyond each row, which nobody may see.
+const GAP: usize = 3;
+
+impl Case {
+    /// Keys or values of `width` {width,n,hk,b} as rows of one position's heads, which is how ggml's caches
+    /// have them; poison where the mask hides them, and between.
+    fn in_rows(&self, batch: &mut Batch, values: &[f32], width: usize) -> TensorIndex {
+        let (n, heads, stride) = (self.end(), self.kv_heads, width + GAP);
+        let mut halves = vec![POISON; stride * heads * n * self.sequences];
+        for (i, row) in values.chunks_exact(width).enumerate() {
+            if self.ever_seen(i / heads % n) {
+                let to = halves[i * stride..].iter_mut();
+                to.zip(row).for_each(|(to, &x)| *to = f16::from_f32(x).to_bits());
+            }
+        }
+        let ne = [stride, heads, n, self.sequences].map(|n| n as u32);
+        let whole = batch.tensor(DType::F16, ne);
+        batch.write(whole, halves.as_bytes());
+        batch.view(whole, |t| {
+            t.ne = [width as u32, ne[2], ne[1], ne[3]];
+            t.nb.swap(1, 2);
+        })
+    }
+
+    /// y {dv,h,t,b} of some tokens, over all keys.
+    fn attend(&self, setup: Setup, tokens: Range<usize>) -> Vec<f32> {
+        let &Case { d, dv, sequences, .. } = self;
+        let (inputs, heads, n, t) = (self.inputs(), self.heads(), self.end(), tokens.len());
+        let mut batch = Batch::new(1, 1);
+        let ne = |a: usize, b: usize, c: usize| [a as u32, b as u32, c as u32, sequences as u32];
+        let of_sequence = inputs.q.chunks_exact(d * heads * self.tokens);
+        let q: Vec<f32> =
+            of_sequence.flat_map(|q| &q[tokens.start * d * heads..tokens.end * d * heads]).copied().collect();
+        let q = batch.f32(ne(d, heads, t), &q);
+        let (k, v) = (self.in_rows(&mut batch, &inputs.k, d), self.in_rows(&mut batch, &inputs.v, dv));
+        let mut src = vec![q, k, v, TensorIndex::NONE, TensorIndex::NONE];
+        if self.mask_heads > 0 {
+            let whole = [n, self.tokens, self.mask_heads, 1].map(|n| n as u32);
+            src[3] = batch.tensor(DType::F16, whole);
+            let bits: Vec<_> = inputs.mask.iter().map(|x| x.to_bits()).collect();
+            batch.write(src[3], bits.as_bytes());
+            src[3] = batch.view(src[3], |mask| {
+                mask.offset += u64::from(mask.nb[1]) * tokens.start as u64;
+                mask.ne[1] = t as u32;
+            });
+        }
+        if self.sinks {
+            src[4] = batch.f32([heads as u32, 1, 1, 1], &inputs.sinks);
+        }
+        let y = batch.f32(ne(dv, heads, t), &vec![f32::NAN; dv * heads * t * sequences]);
+        let params = params::Attend { scale: self.scale(), softcap: self.softcap, max_bias: self.max_bias };
+        batch.run(setup, Op::Attend, &src, &[y], &params, StepRegisters::step(0, 1)).unwrap();
+        batch.floats(y)
+    }
+
+    /// Against caches, and each token alone.
+    fn attends_as_over_caches(&self) {
+        let case = Case { visibility: Visibility::Block, append: false, ..*self };
+        let rows = everywhere(|setup| case.attend(setup, 0..case.tokens));
+        let error = nmse(&rows, &case.expected());
+        assert!(error <= 1e-10, "{case:?}: {error}");
+        let caches = everywhere(|setup| case.run(setup, &[case.tokens]));
+        assert_eq!(rows.as_bytes(), caches.as_bytes(), "{case:?}");
+        let row = case.dv * case.heads();
+        for t in (0..case.tokens).step_by(5) {
+            let alone = case.attend(setups()[0], t..t + 1);
+            for (b, alone) in alone.chunks_exact(row).enumerate() {
+                let together = &rows[(b * case.tokens + t) * row..][..row];
+                assert_eq!(alone.as_bytes(), together.as_bytes(), "{case:?} token {t}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_give_the_bits_of_caches() {
+    for d in [1, 2, 16, 33, 64, 80, 96, 100, 128, 192, 256, 512] {
+        Case { d, dv: d, ..CASE }.attends_as_over_caches();
+        Case { d, dv: 32 + d % 32, tokens: 1, mask_heads: 1, ..CASE }.attends_as_over_caches();
+    }
+    for n_past in [0, 26, 27, 28, 59, 95] {
+        Case { n_past, mask_heads: 1, ..CASE }.attends_as_over_caches();
+    }
+    for (kv_heads, group, sequences) in [(1, 1, 1), (3, 1, 2), (2, 4, 2), (1, 40, 1), (1, 6, 3)] {
+        Case { kv_heads, group, sequences, tokens: 40, ..CASE }.attends_as_over_caches();
+    }
+}
+
+#[test]
+fn rows_with_biases_caps_and_sinks() {
+    for (kv_heads, group) in [(2, 2), (1, 3), (2, 3)] {
+        let case = Case { kv_heads, group, n_past: 60, ..CASE };
+        Case { mask_heads: case.heads(), ..case }.attends_as_over_caches();
+        Case { mask_heads: 1, max_bias: 8.0, ..case }.attends_as_over_caches();
+        Case { softcap: 5.0, sinks: true, mask_heads: 1, max_bias: 3.0, ..case }.attends_as_over_caches();
+    }
+}
+
+/// Long enough for splits, which workers share.
+#[test]
+fn splits_of_rows() {
+    for (n_past, tokens) in [(250, 3), (254, 1), (255, 1), (700, 2), (700, 40)] {
+        let case = Case { kv_heads: 1, group: 4, n_past, tokens, ..CASE };
+        case.attends_as_over_caches();
+        Case { mask_heads: 1, sinks: true, ..case }.attends_as_over_caches();
+    }
+}
+
+/// More queries than keys, which no cache has.
+#[test]
+fn more_queries_than_keys() {
+    let (heads, t, n) = (2u32, 70u32, 5u32);
+    let q = random(1, (64 * heads * t) as usize, -1.0, 1.0);
+    let rows =
+        |seed| random(seed, (64 * n) as usize, -1.0, 1.0).into_iter().map(|x| f16::from_f32(x).to_bits());
+    let (keys, values): (Vec<_>, Vec<_>) = (rows(2).collect(), rows(3).collect());
+    let attend = |setup, q: &[f32]| {
+        let mut batch = Batch::new(1, 1);
+        let t = q.len() as u32 / (64 * heads);
+        let q = batch.f32([64, heads, t, 1], q);
+        let [k, v] = [&keys, &values].map(|halves| {
+            let rows = batch.tensor(DType::F16, [64, n, 1, 1]);
+            batch.write(rows, halves.as_bytes());
+            rows
+        });
+        let y = batch.f32([64, heads, t, 1], &vec![f32::NAN; (64 * heads * t) as usize]);
+        let params = params::Attend { scale: 0.3, softcap: 0.0, max_bias: 0.0 };
+        batch.run(setup, Op::Attend, &[q, k, v], &[y], &params, StepRegisters::step(0, 1)).unwrap();
+        batch.floats(y)
+    };
+    let together = everywhere(|setup| attend(setup, &q));
+    let alone: Vec<f32> =
+        q.chunks_exact((64 * heads) as usize).flat_map(|q| attend(setups()[0], q)).collect();
+    assert_eq!(together.as_bytes(), alone.as_bytes());
+    assert!(together.iter().all(|y| y.is_finite()));
+}
