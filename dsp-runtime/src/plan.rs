@@ -18,14 +18,19 @@ pub struct Resources {
     pub units: Units,
 }
 
-/// Units of a processor of which there are fewer than threads, so that a kernel must ask for one. No platform
-/// of today lends any.
+/// Units of a processor of which there are fewer than threads, so that a kernel must ask for one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     /// HVX contexts that a worker can claim for itself.
     pub vector_contexts: usize,
-    /// HMX matrix units.
+    /// HMX matrix units. The thread that dispatches holds them, and drives them while other workers do what
+    /// else its job has.
     pub hmx: usize,
+}
+
+impl Units {
+    /// None.
+    pub const NONE: Self = Self { vector_contexts: 0, hmx: 0 };
 }
 
 /// The operands of an op at `Load`, and what there is for it: what a plan depends on.

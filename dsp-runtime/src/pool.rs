@@ -17,6 +17,7 @@ use hexflash_abi::Fault;
 use hexflash_abi::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, UnsafeCell};
 
 use crate::dma::{DmaMode, DmaQueue, FirstFault};
+use crate::hmx::{Matrix, Unit, check};
 use crate::hvx::{Hvx, Isa, WithHvx};
 use crate::platform::Platform;
 use crate::stream::{StreamCounts, WeightRing};
@@ -371,6 +372,18 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
     /// Bytes of VTCM.
     pub fn vtcm_bytes(&self) -> usize {
         self.pool.vtcm.bytes()
+    }
+
+    /// Tests the matrix unit, which this thread holds, in VTCM ([`crate::hmx::check`]).
+    pub fn matrix_unit_works(&mut self) -> bool {
+        let vtcm = self.pool.vtcm;
+        vtcm.bytes() >= check::BYTES && {
+            let mut unit = Matrix::take();
+            // SAFETY: the region has as many bytes as the test wants, in VTCM. Only jobs use VTCM, and none
+            // runs while the dispatcher is borrowed here. This thread holds the unit (the platform lends it
+            // to the thread that dispatches).
+            unsafe { check::works(&mut unit, vtcm.region(0, check::BYTES)) }
+        }
     }
 
     /// Bytes that all DMA queues have moved since the last call. Only between jobs.

@@ -22,7 +22,7 @@ use zerocopy::{FromBytes, transmute};
 use crate::buffers::BufferTable;
 use crate::kernels::{self, OpRun};
 use crate::memory::View;
-use crate::plan::Resources;
+use crate::plan::{Resources, Units};
 use crate::platform::{CacheOp, Platform};
 use crate::pool::{Dispatcher, Workers};
 use crate::program::{Arena, Loaded, LoadedView};
@@ -41,6 +41,8 @@ pub struct Session<'d, 'p, P: Platform> {
     buffers: BufferTable,
     programs: [Option<Loaded>; MAX_PROGRAMS],
     arch: u32,
+    /// What the platform lends, but for a matrix unit that failed its test.
+    units: Units,
     /// The step at hand.
     step: Step,
     written: HostRanges,
@@ -76,11 +78,16 @@ impl From<Fault> for Failure {
 }
 
 impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
-    /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere.
-    pub fn new(platform: &'p P, pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
+    /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere. A matrix unit that the
+    /// platform lends is tested first, and not used if it fails.
+    pub fn new(platform: &'p P, mut pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
         let (buffers, step, written) = (BufferTable::new(), Step::new(), HostRanges::new());
-        Self { platform, pool, arena, buffers, programs, arch, step, written }
+        let mut units = platform.units();
+        if units.hmx > 0 && !pool.matrix_unit_works() {
+            units.hmx = 0;
+        }
+        Self { platform, pool, arena, buffers, programs, arch, units, step, written }
     }
 
     /// The ranges that the last message wrote for the host to read. They have been written back from the
@@ -189,11 +196,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     }
 
     fn resources(&self) -> Resources {
-        Resources {
-            workers: self.pool.workers(),
-            vtcm_bytes: self.pool.vtcm_bytes(),
-            units: self.platform.units(),
-        }
+        Resources { workers: self.pool.workers(), vtcm_bytes: self.pool.vtcm_bytes(), units: self.units }
     }
 
     fn load(&mut self, load: &Load) -> Result<(), Failure> {

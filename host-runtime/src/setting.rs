@@ -33,6 +33,8 @@ pub enum Setting {
     Context,
     /// [`EngineOptions::batch`](crate::engine::EngineOptions::batch).
     Batch,
+    /// [`EngineOptions::matrix_unit`](crate::engine::EngineOptions::matrix_unit), taken back.
+    MatrixUnit,
     /// [`EngineOptions::sequences`](crate::engine::EngineOptions::sequences).
     Sequences,
     /// [`CacheTypes::keys`](crate::model::CacheTypes::keys).

@@ -10,7 +10,9 @@ use hexflash_abi::dtype::ActivationRow;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Op, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::plan::Units;
 use hexflash_dsp::testing::{Batch, Setup, nmse, setups};
+use zerocopy::IntoBytes;
 
 const WIDTHS: [u32; 6] = [1, 2, 3, 5, 16, 65];
 /// Error of f32 sums against f64 on the same numbers.
@@ -20,6 +22,18 @@ const QUANTIZED: f64 = 5e-4;
 
 fn lengths(t: GgmlType) -> &'static [u32] {
     if t.block_len() == 256 { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
+}
+
+/// Error that activations and weights of fp16 may add, and results of fp16: each rounds by 2^-12 at most.
+const HALVES: f64 = 1e-7;
+
+/// Which kernel multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// The exact one.
+    Exact,
+    /// The one of the matrix unit.
+    Hmx,
 }
 
 /// Weights {k, n, r2, r3}, activations {k, m, b2, b3}, in memory of the DSP side.
@@ -33,10 +47,29 @@ struct Case {
     activations: Vec<f32>,
     w_ne: [usize; 4],
     x_ne: [usize; 4],
+    kernel: Kernel,
 }
 
 impl Case {
     fn new(ggml_type: GgmlType, w_ne: [u32; 4], x_ne: [u32; 4]) -> Self {
+        let mut random = Random::new(5);
+        Self::with(Kernel::Exact, ggml_type, w_ne, x_ne, |_| random.float())
+    }
+
+    /// For the matrix unit, with activations whose rows are of very different sizes.
+    fn hmx(ggml_type: GgmlType, w_ne: [u32; 4], x_ne: [u32; 4]) -> Self {
+        let mut random = Random::new(5);
+        let value = |row: usize| random.float() * 10f32.powi(5 - 3 * (row as i32 % 5));
+        Self::with(Kernel::Hmx, ggml_type, w_ne, x_ne, value)
+    }
+
+    fn with(
+        kernel: Kernel,
+        ggml_type: GgmlType,
+        w_ne: [u32; 4],
+        x_ne: [u32; 4],
+        mut value: impl FnMut(usize) -> f32,
+    ) -> Self {
         let [k, n, r2, r3] = w_ne.map(|n| n as usize);
         let dtype = tile_dtype(ggml_type).unwrap();
         let group = dtype.tile_group().unwrap();
@@ -54,20 +87,21 @@ impl Case {
             assert_eq!(pack_strip(ggml_type, k, &rows, strip), None);
         }
 
-        let mut random = Random::new(5);
-        let activations: Vec<f32> = (0..x_ne.iter().product()).map(|_| random.float()).collect();
-        let mut batch = Batch::new(4096, 4096);
+        let all = 0..x_ne.iter().product::<u32>() as usize;
+        let activations: Vec<f32> = all.map(|i| value(i / k)).collect();
+        let batch = Batch::new(4096, 4096);
+        let mut batch = if kernel == Kernel::Hmx { batch.fast() } else { batch };
         let w = batch.tensor(dtype, w_ne);
         batch.write(w, &tiles);
         let mut x = batch.f32(x_ne, &activations);
-        if dtype.wants_q8_activations() {
+        if dtype.wants_q8_activations() && kernel == Kernel::Exact {
             let q = batch.tensor(DType::Q8Act, x_ne);
             batch.run(setups()[0], Op::Quantize, &[x], &[q], &[0u32; 0], StepRegisters::default()).unwrap();
             x = q;
         }
         let weights = dequantize(ggml_type, &data);
         let (w_ne, x_ne) = (w_ne.map(|n| n as usize), x_ne.map(|n| n as usize));
-        Self { batch, w, x, dtype, weights, activations, w_ne, x_ne }
+        Self { batch, w, x, dtype, weights, activations, w_ne, x_ne, kernel }
     }
 
     /// A result for the first `m` rows of x.
@@ -87,7 +121,7 @@ impl Case {
 
     /// The activations that the kernel sees, in f64.
     fn seen(&self) -> Vec<f64> {
-        if !self.dtype.wants_q8_activations() {
+        if !self.dtype.wants_q8_activations() || self.kernel == Kernel::Hmx {
             return self.activations.iter().map(|&x| x.into()).collect();
         }
         let k = self.x_ne[0];
@@ -115,6 +149,26 @@ impl Case {
             );
         }
         y
+    }
+
+    /// What the errors of a row's results are measured by: the squares of the results, and of what their
+    /// products would be if none cancelled another, of which rounded values take their share.
+    fn sizes(&self, row: usize) -> f64 {
+        let ([k, n, ..], x) = (self.w_ne, self.seen());
+        let x = &x[row * self.x_ne[0]..][..k];
+        let largest = |v: &[f64]| v.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        let power = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>();
+        self.weights[..n * k]
+            .chunks_exact(k)
+            .map(|w| {
+                let w: Vec<f64> = w.iter().map(|&w| w.into()).collect();
+                let product: f64 = w.iter().zip(x).map(|(w, x)| w * x).sum();
+                let parts: f64 = w.iter().zip(x).map(|(w, x)| (w * x).powi(2)).sum();
+                // Small values are rounded as parts of the largest.
+                let rest = (largest(&w).powi(2) * power(x) + largest(x).powi(2) * power(&w)) / 1e4;
+                product * product + parts + rest
+            })
+            .sum()
     }
 
     fn check(&self, y: &[f32], what: &str) {
@@ -162,6 +216,128 @@ fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
             }
         }
     }
+}
+
+/// Weights that the matrix unit multiplies.
+const OF_HMX: [GgmlType; 5] =
+    [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q5_0, GgmlType::IQ4_NL];
+
+/// Setups in which matrix tiles are made: every back end, several workers, every DMA mode, and as little VTCM
+/// as is taken.
+fn hmx_setups(case: &mut Case, x: TensorIndex, y: TensorIndex) -> Vec<Setup> {
+    let tiny = Setup { vtcm_bytes: 4096, ..setups()[0] };
+    let step = StepRegisters::default();
+    let fault = case.batch.run(tiny, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err();
+    assert_eq!(fault.code, ErrorCode::VtcmTooSmall);
+    let least = fault.detail as usize;
+    let less = Setup { vtcm_bytes: least - 128, ..setups()[0] };
+    let fault = case.batch.run(less, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err();
+    assert_eq!((fault.code, fault.detail as usize), (ErrorCode::VtcmTooSmall, least));
+    let small = setups().into_iter().map(|setup| Setup { vtcm_bytes: least + 128, ..setup });
+    setups().into_iter().map(|setup| Setup { vtcm_bytes: 8 << 20, ..setup }).chain(small).collect()
+}
+
+/// By the matrix unit: right to f64 row by row, whatever the sizes of rows; and the same bits for every
+/// width, back end, worker count, DMA mode and layout.
+fn hmx_rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
+    let odd: &[u32] = if t == GgmlType::F16 { &[1, 33, 1100] } else { &[] };
+    for &k in [32, 96, 1056].iter().chain(odd) {
+        for n in [1, 33, 100] {
+            let mut case = Case::hmx(t, [k, n, 1, 1], [k, 65, 1, 1]);
+            let (x, y) = case.result(65);
+            let expected = case.run(Setup { vtcm_bytes: 8 << 20, ..setups()[0] }, x, y);
+            let product = case.product(&case.seen());
+            for (row, (got, want)) in
+                expected.chunks_exact(n as usize).zip(product.chunks_exact(n as usize)).enumerate()
+            {
+                let power = case.sizes(row);
+                let error: f64 = got.iter().zip(want).map(|(g, w)| f64::from(g - w).powi(2)).sum();
+                assert!(error <= HALVES * power, "{t} k={k} n={n} row {row}: {error:e} of {power:e}");
+            }
+            let expected = bits(&expected);
+            for m in [2, 33, 65] {
+                let (x, y) = case.result(m);
+                for setup in hmx_setups(&mut case, x, y) {
+                    let same = bits(&case.run(setup, x, y)) == expected[..(m * n) as usize];
+                    assert!(same, "{t} k={k} n={n} m={m} {setup:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn f16_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::F16);
+}
+
+#[test]
+fn q8_0_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q8_0);
+}
+
+#[test]
+fn q4_0_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_0);
+}
+
+#[test]
+fn q5_0_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_0);
+}
+
+#[test]
+fn iq4_nl_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::IQ4_NL);
+}
+
+#[test]
+fn the_matrix_unit_broadcasts_over_the_batch() {
+    for t in OF_HMX {
+        for (r, b) in [([1, 1], [3, 2]), ([2, 3], [6, 3])] {
+            let mut case = Case::hmx(t, [64, 40, r[0], r[1]], [64, 5, b[0], b[1]]);
+            let (x, y) = case.result(5);
+            let got = case.run(Setup { vtcm_bytes: 8 << 20, ..setups()[0] }, x, y);
+            let error = nmse(&got, &case.product(&case.seen()));
+            assert!(error < QUANTIZED, "{t} {r:?} over {b:?}: {error:e}");
+        }
+    }
+}
+
+/// What the unit would take for numbers, and sessions and programs that it is not for.
+#[test]
+fn the_matrix_unit_is_refused_where_it_must_be() {
+    let step = StepRegisters::default();
+    let setup = Setup { vtcm_bytes: 8 << 20, ..setups()[0] };
+    let none = Setup { units: Units::NONE, ..setup };
+    for t in OF_HMX {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut case = Case::with(Kernel::Hmx, t, [64, 32, 1, 1], [64, 40, 1, 1], |_| 1.0);
+            let (x, y) = case.result(40);
+            let mut values = vec![1.0f32; 64 * 40];
+            values[64 * 37 + 5] = bad;
+            case.batch.write(x, values.as_bytes());
+            let fault = case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err();
+            assert_eq!(fault.code, ErrorCode::NotFinite, "{t} {bad}");
+        }
+        let mut case = Case::hmx(t, [64, 32, 1, 1], [64, 4, 1, 1]);
+        let (x, y) = case.result(4);
+        let mut run = |setup| case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step);
+        if t == GgmlType::F16 {
+            run(none).unwrap();
+        } else {
+            assert_eq!(run(none).unwrap_err().code, ErrorCode::NoMatrixUnit, "{t}");
+        }
+    }
+    // Weights without a kernel of the unit, and programs that promise exact rows.
+    let refused = |mut case: Case| {
+        let (x, y) = case.result(4);
+        case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err()
+    };
+    assert_eq!(refused(Case::hmx(GgmlType::Q4_K, [256, 32, 1, 1], [256, 4, 1, 1])).code, ErrorCode::BadType);
+    let mut exact = Case::hmx(GgmlType::Q8_0, [64, 32, 1, 1], [64, 4, 1, 1]);
+    exact.batch = exact.batch.exact();
+    assert_eq!(refused(exact).code, ErrorCode::BadType);
 }
 
 #[test]

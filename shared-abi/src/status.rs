@@ -94,6 +94,9 @@ wire_enum! {
         NotFinite = 34 "a value is infinite or not a number",
         /// The numerics class in the program header is none. Detail: what was found.
         BadNumerics = 35 "unknown numerics class",
+        /// The op is one for the matrix unit, and the session lends none: the processor has none, it is
+        /// another program's, or it failed its test. Detail: 0.
+        NoMatrixUnit = 36 "no matrix unit",
     }
 }
 
@@ -147,6 +150,7 @@ impl ErrorCode {
             Self::DmaTimeout | Self::VtcmBusy => Detail::Number("microseconds"),
             Self::Internal => Detail::Number("line"),
             Self::NotFinite => Detail::Number("known"),
+            Self::NoMatrixUnit => Detail::Number("units"),
         }
     }
 }

@@ -223,6 +223,7 @@ pinned!(
     VtcmBusy = 33 "VTCM is held by another client",
     NotFinite = 34 "a value is infinite or not a number",
     BadNumerics = 35 "unknown numerics class",
+    NoMatrixUnit = 36 "no matrix unit",
 );
 
 #[test]

@@ -5,7 +5,7 @@ use hexflash_hvx_float::matrix::{Accumulator, Generation, Half, SIDE, VALUES};
 use super::{TILE_BYTES, TilePtr, Unit};
 
 /// The unit of v75 to v81.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Twin {
     generation: Generation,
     sums: [[Accumulator; SIDE]; SIDE],

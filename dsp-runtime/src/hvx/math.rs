@@ -44,6 +44,30 @@ pub fn f32_to_f16_bits<H: Hvx>(x: H::F) -> H::I {
     H::or_i(H::or_i(value, H::and_i(nan, H::splat_i(0x0200))), sign)
 }
 
+/// Two vectors of f32 as f16, as [`f32_to_f16_bits`]: the first in the low half of each word, the second in
+/// the high half.
+#[inline(always)]
+pub fn narrow_f16<H: Hvx>(low: H::F, high: H::F) -> H::B {
+    pair_halves::<H>(f32_to_f16_bits::<H>(low), f32_to_f16_bits::<H>(high))
+}
+
+/// Low halves of words: those of `low` as the low halves, those of `high` as the high halves.
+#[inline(always)]
+pub fn pair_halves<H: Hvx>(low: H::I, high: H::I) -> H::B {
+    H::bytes(H::or_i(H::and_i(low, H::splat_i(0xffff)), H::shl_i::<16>(high)))
+}
+
+/// [`Hvx::mul_fractions_f16`] by words.
+#[inline(always)]
+pub fn mul_fractions_f16<H: Hvx>(a: H::B, b: H::B) -> H::B {
+    let (a, b) = (H::words(a), H::words(b));
+    let product = |a: H::I, b: H::I| {
+        let product = H::mul_i(H::sar_i::<16>(a), H::sar_i::<16>(b));
+        f32_to_f16_bits::<H>(H::to_float(H::sar_i::<15>(H::add_i(product, H::splat_i(1 << 14)))))
+    };
+    pair_halves::<H>(product(H::shl_i::<16>(a), H::shl_i::<16>(b)), product(a, b))
+}
+
 /// The words of a vector in memory.
 #[repr(C, align(128))]
 struct Words([i32; LANES]);

@@ -407,6 +407,18 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn or_b(a: Self::B, b: Self::B) -> Self::B {
         Self::bytes(Self::or_i(Self::words(a), Self::words(b)))
     }
+    /// Bitwise exclusive or.
+    #[inline(always)]
+    fn xor_b(a: Self::B, b: Self::B) -> Self::B {
+        // What one of them has, without what both have: nothing is borrowed.
+        Self::bytes(Self::sub_i(Self::words(Self::or_b(a, b)), Self::words(Self::and_b(a, b))))
+    }
+    /// Products of signed halves that are fractions of 2^15, rounded to fractions of 2^15 with halves up, and
+    /// these integers as f16, to nearest, ties to even. No half of `b` is -32768.
+    #[inline(always)]
+    fn mul_fractions_f16(a: Self::B, b: Self::B) -> Self::B {
+        math::mul_fractions_f16::<Self>(a, b)
+    }
     /// Stores the low byte of each word: 32 bytes.
     ///
     /// # Safety

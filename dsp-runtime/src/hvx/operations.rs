@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 96>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 104>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -154,6 +154,10 @@ impl Operations {
         put_i::<H>(all, "or_i", H::or_i(i, j));
         put_b::<H>(all, "and_b", H::and_b(bytes, H::bytes(j)));
         put_b::<H>(all, "or_b", H::or_b(bytes, H::bytes(j)));
+        put_b::<H>(all, "xor_b", H::xor_b(bytes, H::bytes(j)));
+        // No half of the second is -32768.
+        let factor = H::or_i(j, H::splat_i(0x0001_0001));
+        put_b::<H>(all, "mul_fractions_f16", H::mul_fractions_f16(bytes, H::bytes(factor)));
         put_i::<H>(all, "shl_i 1", H::shl_i::<1>(i));
         put_i::<H>(all, "shl_i 23", H::shl_i::<23>(i));
         put_i::<H>(all, "shl_i 31", H::shl_i::<31>(i));

@@ -108,11 +108,12 @@ static INDEX: [f32; LANES] = {
     index
 };
 
-/// Decides which kernel runs an op, and lays out its VTCM. All kernels of today are exact, and so serve any
-/// program.
+/// Decides which kernel runs an op, and lays out its VTCM. Exact kernels serve any program; those of the
+/// matrix unit are for the class `fast` only.
 ///
 /// # Errors
-/// [`ErrorCode::VtcmTooSmall`] with the bytes needed.
+/// [`ErrorCode::VtcmTooSmall`] with the bytes needed; [`ErrorCode::NoMatrixUnit`], or [`ErrorCode::BadType`],
+/// for a product that no kernel of this session can compute.
 pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
     let none = VtcmPlan::default();
     let (variant, vtcm) = match op {
@@ -175,6 +176,11 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::MulMatQ6K => mul_mat::run::<mul_mat::Q6K>(run),
         Variant::MulMatIQ4XS => mul_mat::run::<mul_mat::IQ4XS>(run),
         Variant::MulMatBF16 => mul_mat::run::<mul_mat::BF16>(run),
+        Variant::MulMatHmxF16 => mul_mat::by_hmx::run::<mul_mat::F16>(run),
+        Variant::MulMatHmxQ8_0 => mul_mat::by_hmx::run::<mul_mat::Q8_0>(run),
+        Variant::MulMatHmxQ4_0 => mul_mat::by_hmx::run::<mul_mat::Q4_0>(run),
+        Variant::MulMatHmxQ5_0 => mul_mat::by_hmx::run::<mul_mat::Q5_0>(run),
+        Variant::MulMatHmxIQ4NL => mul_mat::by_hmx::run::<mul_mat::IQ4NL>(run),
         Variant::Quantize => quantize::run(run),
         Variant::GetRows => rows::get_rows(run),
         Variant::SetRows => rows::set_rows(run),

@@ -58,6 +58,16 @@ variants! {
     MulMatIQ4XS "mul_mat iq4_xs",
     /// MUL_MAT and MUL_MAT_ID with BF16 weights.
     MulMatBF16 "mul_mat bf16",
+    /// MUL_MAT with F16 weights, by the matrix unit.
+    MulMatHmxF16 "mul_mat f16 hmx",
+    /// MUL_MAT with Q8_0 weights, by the matrix unit.
+    MulMatHmxQ8_0 "mul_mat q8_0 hmx",
+    /// MUL_MAT with Q4_0 weights, by the matrix unit.
+    MulMatHmxQ4_0 "mul_mat q4_0 hmx",
+    /// MUL_MAT with Q5_0 weights, by the matrix unit.
+    MulMatHmxQ5_0 "mul_mat q5_0 hmx",
+    /// MUL_MAT with IQ4_NL weights, by the matrix unit.
+    MulMatHmxIQ4NL "mul_mat iq4_nl hmx",
     /// QUANTIZE.
     Quantize "quantize",
     /// GET_ROWS.

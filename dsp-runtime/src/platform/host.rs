@@ -16,6 +16,7 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 use super::{CacheOp, Platform};
 use crate::dma::DmaMode;
 use crate::hvx::Isa;
+use crate::plan::Units;
 use crate::pool::Pool;
 use crate::program::Arena;
 use crate::serve::serve;
@@ -70,6 +71,7 @@ pub struct HostPlatform {
     /// for.
     bells: [Bell; BELLS],
     shared: Mutex<Vec<Shared>>,
+    units: Units,
 }
 
 impl HostPlatform {
@@ -79,7 +81,14 @@ impl HostPlatform {
             start: Instant::now(),
             bells: std::array::from_fn(|_| Bell::new()),
             shared: Mutex::new(Vec::new()),
+            units: Units::default(),
         }
+    }
+
+    /// The same, which lends a matrix unit: the [twin](crate::hmx::twin).
+    #[must_use]
+    pub fn with_matrix_unit(self) -> Self {
+        Self { units: Units { hmx: 1, ..self.units }, ..self }
     }
 
     /// Lets sessions map `bytes` at `base` under `fd`.
@@ -231,6 +240,10 @@ impl Platform for HostPlatform {
 
     fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
+    }
+
+    fn units(&self) -> Units {
+        self.units
     }
 
     fn map(&self, fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {

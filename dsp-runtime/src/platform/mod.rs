@@ -69,7 +69,8 @@ pub trait Platform: Sync {
     fn dma(&self, _worker: usize) -> Option<Channel> {
         None
     }
-    /// The units that kernels may ask for; none unless the platform lends some.
+    /// The units that kernels may ask for; none unless the platform lends some. A matrix unit is held by the
+    /// thread that dispatches.
     fn units(&self) -> Units {
         Units::default()
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{BufferRef, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, Numerics, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{BufferInfo, Program};
 use hexflash_abi::{BufferId, DType, Fault, TensorIndex};
@@ -30,12 +30,15 @@ pub struct Setup {
     pub workers: usize,
     pub dma: DmaMode,
     pub vtcm_bytes: usize,
+    /// What kernels may ask for: a matrix unit, unless a test takes it away.
+    pub units: Units,
 }
 
 /// Every back end alone; then the best one with several workers and every DMA mode.
 pub fn setups() -> Vec<Setup> {
     let vtcm_bytes = 1 << 20;
-    let alone = |isa| Setup { isa, workers: 1, dma: DmaMode::AtOnce, vtcm_bytes };
+    let units = Units { hmx: 1, ..Units::NONE };
+    let alone = |isa| Setup { isa, workers: 1, dma: DmaMode::AtOnce, vtcm_bytes, units };
     let mut all: Vec<_> = Isa::available().map(alone).collect();
     for dma in [DmaMode::AtOnce, DmaMode::AtWait, DmaMode::OutOfOrder] {
         for workers in [1, 3] {
@@ -74,6 +77,20 @@ impl Batch {
     #[must_use]
     pub fn with_slots(mut self, n_slots: u32) -> Self {
         self.header.n_slots = n_slots;
+        self
+    }
+
+    /// The same, for a program of the class `fast`.
+    #[must_use]
+    pub fn fast(mut self) -> Self {
+        self.header.numerics = Numerics::Fast.wire();
+        self
+    }
+
+    /// The same, for a program of the class `exact`, as it is at first.
+    #[must_use]
+    pub fn exact(mut self) -> Self {
+        self.header.numerics = Numerics::Exact.wire();
         self
     }
 
@@ -190,7 +207,7 @@ impl Batch {
         // nobody else uses it.
         let vtcm = unsafe { Vtcm::new(scratch.base(), setup.vtcm_bytes) };
         let Setup { workers, vtcm_bytes, .. } = setup;
-        let resources = Resources { workers, vtcm_bytes, units: Units::default() };
+        let resources = Resources { workers, vtcm_bytes, units: setup.units };
         let shapes = OpShapes::of(&program, &op, resources);
         let plan = kernels::plan(opcode, &shapes)?;
         let view = |(t, dtype): (&TensorDesc, DType)| {

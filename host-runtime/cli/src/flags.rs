@@ -23,6 +23,7 @@ pub(super) fn of(setting: Setting) -> Option<&'static str> {
         Setting::DraftLength => "--draft-max",
         Setting::MaxTokens => "-n",
         Setting::Sequences => "--parallel",
+        Setting::MatrixUnit => "--no-hmx",
         _ => return None,
     })
 }
@@ -58,6 +59,7 @@ mod tests {
             Setting::DraftLength,
             Setting::MaxTokens,
             Setting::Sequences,
+            Setting::MatrixUnit,
         ];
         for setting in settings {
             let flag = of(setting).unwrap().split(' ').next().unwrap();

@@ -480,6 +480,13 @@ pub(super) struct EngineArgs {
     /// without computing them again
     #[arg(long)]
     swa_full: bool,
+    /// Multiply the matrices of prompts by the matrix unit (HMX), which the device must have: qemu with
+    /// --arch v73 and later; on inproc it is simulated, slowly. Texts may differ a little
+    #[arg(long, overrides_with = "no_hmx")]
+    hmx: bool,
+    /// Do not use the matrix unit, which is the default
+    #[arg(long, overrides_with = "hmx")]
+    no_hmx: bool,
     /// Number format of cached keys: f16, q8_0 or q4_r (rotated, 4 bits); -ctk for short
     #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
     cache_type_k: CacheType,
@@ -510,6 +517,7 @@ impl EngineArgs {
             n_ctx: self.n_ctx,
             batch: self.batch_size,
             whole_windows: self.swa_full,
+            matrix_unit: self.hmx,
             caches,
             ..EngineOptions::default()
         }

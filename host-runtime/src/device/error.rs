@@ -218,6 +218,12 @@ fn hint(fault: &Fault) -> String {
                 Setting::Sessions.in_parentheses()
             );
         }
+        ErrorCode::NoMatrixUnit => {
+            return format!(
+                "; the device lends none, or it failed its test: do without it{}",
+                Setting::MatrixUnit.in_parentheses()
+            );
+        }
         ErrorCode::BadRowIndex => "; a token id is outside the model's vocabulary",
         _ => "",
     };

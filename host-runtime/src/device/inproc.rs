@@ -319,7 +319,7 @@ impl Running {
     fn start(settings: Settings) -> Result<Self, DeviceError> {
         let pages = |bytes| Pages::zeroed(bytes).map_err(|source| memory_error(bytes, source));
         let shared = Arc::new(Shared {
-            platform: HostPlatform::new(),
+            platform: HostPlatform::new().with_matrix_unit(),
             stop: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             failure: Mutex::new(None),

@@ -78,6 +78,10 @@ pub struct EngineOptions {
     /// Whether they are kept in steps of any kind, and not of prompts alone.
     #[doc(hidden)]
     pub probe_steps: bool,
+    /// Whether the device's matrix unit (HMX) multiplies the matrices of prompt pieces: the program of these
+    /// is then of the class [`fast`](hexflash_abi::program::Numerics::Fast), and a device that lends no unit
+    /// refuses it. Weights of types that the unit has no kernel for are multiplied as ever.
+    pub matrix_unit: bool,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
 }
@@ -91,6 +95,7 @@ impl Default for EngineOptions {
             sequences: 1,
             snapshot_bytes: 0,
             whole_windows: false,
+            matrix_unit: false,
             probes: Vec::new(),
             probe_steps: false,
             speculate: false,

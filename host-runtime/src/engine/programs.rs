@@ -1,5 +1,6 @@
 //! The programs of a loaded model, and the memory that they and their data take.
 
+use hexflash_abi::program::Numerics;
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, ProgramId};
 use hexflash_dsp::plan::{Resources, Units};
@@ -251,6 +252,7 @@ impl RecordedPrograms {
             probes: of_steps.to_vec(),
             tapes,
             features,
+            numerics: Numerics::Exact,
         };
         let prefill = StepShape {
             max_tokens: options.batch,
@@ -258,6 +260,7 @@ impl RecordedPrograms {
             probes: options.probes.clone(),
             tapes: Tapes::Unused,
             features: Features::Inject,
+            numerics: if options.matrix_unit { Numerics::Fast } else { Numerics::Exact },
         };
         let mut recorded = vec![
             (ProgramKind::Decode, recipes.step(&all(1, Tapes::Fold, Features::Keep))?),
@@ -425,7 +428,8 @@ pub fn list_program(
     let resources = Resources {
         workers: device.threads as usize,
         vtcm_bytes: device.vtcm_bytes as usize,
-        units: Units::default(),
+        // What the device lends is known when programs are loaded: this is what they were recorded for.
+        units: Units { hmx: options.matrix_unit.into(), ..Units::NONE },
     };
     Ok(recorded.list(name, &homes, resources, buffer)?)
 }

@@ -4,7 +4,7 @@
 
 use hexflash_abi::accept::REPORTS;
 use hexflash_abi::op::params::{Accept, CopySlot};
-use hexflash_abi::program::TensorFlags;
+use hexflash_abi::program::{Numerics, TensorFlags};
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
 
@@ -50,6 +50,8 @@ pub struct StepShape {
     pub tapes: Tapes,
     /// What becomes of a draft's features.
     pub features: Features,
+    /// The class of the program: with [`Numerics::Fast`] it is for devices that lend a matrix unit.
+    pub numerics: Numerics,
 }
 
 /// All that programs are recorded from.
@@ -80,6 +82,7 @@ impl<'a> Recipes<'a> {
             (tapes, _) => tapes,
         };
         let mut g = Graph::new(self.cx, t, tapes);
+        g.numerics(shape.numerics);
         let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
         let listed = if shape.rows == Rows::Listed { t } else { 1 };

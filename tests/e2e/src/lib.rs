@@ -14,7 +14,7 @@ use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Generation, Limits, Request};
 use hexflash::gguf::Gguf;
-use hexflash::model::CacheTypes;
+use hexflash::model::{CacheTypes, MAX_VERIFY};
 use hexflash::sampler::Sampler;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::Tokenizer;
@@ -199,6 +199,34 @@ pub fn generate(
 /// Text that is to be seen; a token need not have any.
 pub fn visible<'g>(event: &Event<'g>) -> Option<&'g str> {
     if let Event::Text(text) = event { Some(*text).filter(|text| !text.is_empty()) } else { None }
+}
+
+/// Perplexity over the first chunks of a text, of so many tokens, which start with an empty context. The
+/// first half of each is a prompt, the other half is scored.
+///
+/// # Panics
+/// If the text is too short, or the engine fails.
+pub fn perplexity(engine: &mut Engine, tokens: &[u32], chunk: usize, chunks: usize) -> f64 {
+    let (mut sum, mut scored) = (0.0, 0.0);
+    for part in tokens.chunks_exact(chunk).take(chunks) {
+        engine.reset();
+        let (context, rest) = part.split_at(chunk / 2);
+        engine.prefill(context, |_| ()).unwrap();
+        // The logits after a token are those of the next one.
+        for (n, step) in rest.chunks(MAX_VERIFY as usize).enumerate() {
+            engine.decode_many(step).unwrap();
+            let next = rest.iter().skip(n * MAX_VERIFY as usize + 1);
+            for (row, &token) in next.take(step.len()).enumerate() {
+                let logits = engine.logits(row);
+                let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                let all: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();
+                sum += all.ln() - f64::from(logits[token as usize] - most);
+                scored += 1.0;
+            }
+        }
+    }
+    assert_eq!(scored as usize, chunks * (chunk / 2 - 1), "the text is long enough");
+    (sum / scored).exp()
 }
 
 /// Normalised mean squared error: the squared distance over the squared norm of `expected`.

@@ -12,7 +12,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hexflash_abi::op::{Op, params};
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, Numerics, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{self, BufferInfo};
 use hexflash_abi::{BufferId, DType, Fault, Fd, TensorIndex};
@@ -21,7 +21,7 @@ use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::kernels::{self, OpRun};
 use hexflash_dsp::memory::View;
 use hexflash_dsp::plan::{OpShapes, Resources, Units};
-use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, spawn};
+use hexflash_dsp::platform::linux::{LinuxPlatform, Stream, counters, guarded, hold_matrix_unit, spawn};
 use hexflash_dsp::platform::{CacheOp, Platform};
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::step::Step;
@@ -37,8 +37,11 @@ const VTCM: usize = 8 << 20;
 /// on.
 const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 
-/// Most jobs of an op: its phases.
-const JOBS: usize = 8;
+/// What the matrix unit's kernel of MUL_MAT is called here.
+const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
+
+/// Most jobs of an op: its phases, and the turns of a product by the matrix unit.
+const JOBS: usize = 128;
 /// How long workers wait for each other before they begin with a job, in nanoseconds. Who does not come until
 /// then was not called.
 const MUSTER_NS: u64 = 1_000_000_000;
@@ -188,7 +191,7 @@ impl OneOp {
     }
 
     /// The program of a case: the op on tensors of these sizes, for TOKENS tokens after PAST others.
-    fn of(op: Op, dtype: DType, [a, b, tokens, past]: [u32; 4]) -> Result<Self, Failure> {
+    fn of(op: Op, dtype: DType, [a, b, tokens, past]: [u32; 4], hmx: bool) -> Result<Self, Failure> {
         use DType::{F16, F16x32, F32, I32, Q8Act};
         let n_ctx = (past + tokens).next_multiple_of(32);
         let mut p = Self::new(op, tokens, n_ctx);
@@ -198,7 +201,10 @@ impl OneOp {
         match op {
             // A inputs, B outputs; TYPE is the weights'.
             Op::MulMat => {
-                let activations = if dtype.wants_q8_activations() { Q8Act } else { F32 };
+                let activations = if dtype.wants_q8_activations() && !hmx { Q8Act } else { F32 };
+                if hmx {
+                    p.header.numerics = Numerics::Fast.wire();
+                }
                 let w = p.tensor(dtype, [a, b, 1, 1], None)?;
                 let x = p.tensor(activations, rows, Some(1))?;
                 let y = p.tensor(F32, [b, tokens, 1, 1], Some(1))?;
@@ -328,13 +334,16 @@ fn refused(fault: Fault) -> Failure {
 /// Runs the case once and ends the process.
 pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let [a, b, tokens, past, threads] = case.numbers;
-    let op = Op::ALL.iter().find(|op| op.name() == case.op).ok_or(NOT_A_CASE)?;
+    // By the matrix unit, which takes F32 activations.
+    let hmx = case.op == MUL_MAT_HMX;
+    let name = if hmx { Op::MulMat.name() } else { case.op };
+    let op = Op::ALL.iter().find(|op| op.name() == name).ok_or(NOT_A_CASE)?;
     let dtype = DType::ALL.iter().find(|dtype| dtype.name() == case.dtype).ok_or(NOT_A_CASE)?;
     let workers = threads as usize;
     if !(1..=MAX_WORKERS).contains(&workers) {
         return Err(unusable("too few or too many threads"));
     }
-    let program = OneOp::of(*op, *dtype, [a, b, tokens, past])?;
+    let program = OneOp::of(*op, *dtype, [a, b, tokens, past], hmx)?;
     let size = program.bytes;
     let checked = validate::Program {
         header: &program.header,
@@ -346,6 +355,10 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
 
     let memory = guarded(size as usize).map_err(failed("no memory for the tensors"))?;
     let vtcm = guarded(VTCM).map_err(failed("no memory for VTCM"))?;
+    // This thread dispatches.
+    if hmx {
+        hold_matrix_unit(vtcm, VTCM).map_err(failed("no matrix unit"))?;
+    }
     for i in 0..VTCM / size_of::<u64>() {
         // SAFETY: `guarded` has made `VTCM` bytes, aligned to vectors, that nobody else knows, and `i` is
         // below the words that they hold.
@@ -357,7 +370,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
         program.fill(memory.as_ptr());
         Vtcm::new(vtcm, VTCM)
     };
-    let resources = Resources { workers, vtcm_bytes: VTCM, units: Units::default() };
+    let resources = Resources { workers, vtcm_bytes: VTCM, units: Units { hmx: hmx.into(), ..Units::NONE } };
     let shapes = OpShapes::of(&checked, &program.op, resources);
     let plan = kernels::plan(*op, &shapes).map_err(refused)?;
     // SAFETY: `checked.check` has validated the tensors against this very memory, which begins at a multiple
@@ -371,7 +384,7 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
         taken: Default::default(),
         jobs: AtomicU32::new(0),
         inside: AtomicBool::new(false),
-        parts: Default::default(),
+        parts: [const { [const { AtomicU32::new(0) }; 2] }; JOBS],
     };
     let pool = Pool::new(&counting, Isa::Hexagon, vtcm, workers, DmaMode::Never);
     let starts: [Start<'_, Counting>; MAX_WORKERS] = core::array::from_fn(|id| Start { pool: &pool, id });

@@ -554,4 +554,17 @@ impl Hvx for Hexagon {
     fn widen_f16(x: V) -> (V, V) {
         float::widen_f16(x)
     }
+
+    #[inline(always)]
+    fn xor_b(a: V, b: V) -> V {
+        hvx!(q6_v_vxor_vv(a, b))
+    }
+
+    /// v68 and v69 have no instruction for the second step.
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn mul_fractions_f16(a: V, b: V) -> V {
+        let products = hvx!(q6_vh_vmpy_vhvh_s1_rnd_sat(a, b));
+        hvx!(q6_vhf_equals_vh(products))
+    }
 }

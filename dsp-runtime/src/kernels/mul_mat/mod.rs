@@ -14,6 +14,7 @@
 //! so how a strip is cut does not change the order of operations: a row's result depends on that row alone.
 
 mod activations;
+pub(super) mod by_hmx;
 mod flat;
 mod float;
 mod groups;
@@ -27,8 +28,8 @@ use core::marker::PhantomData;
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS, TileGroup};
 pub(crate) use hexflash_abi::op::mul_mat as abi;
-use hexflash_abi::op::mul_mat_id as by_id;
-use hexflash_abi::program::TensorDesc;
+use hexflash_abi::op::{Operand, mul_mat_id as by_id};
+use hexflash_abi::program::{Numerics, TensorDesc};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::routes::Routes;
@@ -114,17 +115,53 @@ struct Product<'r> {
 /// Bytes of partial sums.
 const SUMS: usize = ROWS * PARTIAL * VECTOR_BYTES;
 
-/// The kernel for these weights.
+/// The kernel for these operands.
 ///
 /// # Errors
-/// [`ErrorCode::Internal`]: they are not tiled, which validation excludes.
+/// [`ErrorCode::NoMatrixUnit`]: only the matrix unit could multiply them, in this program, and the session
+/// has none; [`ErrorCode::BadType`]: nothing could; [`ErrorCode::Internal`]: w is not tiled, which validation
+/// excludes.
 pub(super) fn variant(shapes: &OpShapes<'_>) -> Result<Variant, Fault> {
-    let weights = shapes.optional(abi::W).and_then(|(_, dtype)| types::variant(dtype));
-    weights.ok_or(Fault::new(ErrorCode::Internal, line!()))
+    if let Some(variant) = hmx_variant(shapes) {
+        return Ok(variant);
+    }
+    let (w, x) = (shapes.optional(abi::W), shapes.optional(abi::X));
+    if let (Some((_, w)), Some((_, DType::F32))) = (w, x)
+        && w.wants_q8_activations()
+    {
+        return Err(match by_hmx::variant(w) {
+            Some(_) if may_use_hmx(shapes) => Fault::new(ErrorCode::NoMatrixUnit, 0),
+            _ => Fault::new(ErrorCode::BadType, abi::X.number()),
+        });
+    }
+    w.and_then(|(_, dtype)| types::variant(dtype)).ok_or(Fault::new(ErrorCode::Internal, line!()))
 }
 
-/// Per worker: partial sums, then two pieces.
+/// The kernel of the matrix unit, if it is to be used.
+fn hmx_variant(shapes: &OpShapes<'_>) -> Option<Variant> {
+    let ((_, w), (x, x_type)) = (shapes.optional(abi::W)?, shapes.optional(abi::X)?);
+    // HVX multiplies a single row in fewer packets than it takes to make matrix tiles, if it can.
+    let is_worth_it = x.ne[1] > 1 || w.wants_q8_activations();
+    let uses = x_type == DType::F32 && is_worth_it && shapes.resources.units.hmx > 0 && may_use_hmx(shapes);
+    if uses { by_hmx::variant(w) } else { None }
+}
+
+/// Whether a matrix unit multiplies weights of this type with F32 activations, in programs of the class
+/// `fast`.
+pub const fn has_hmx_kernel(dtype: DType) -> bool {
+    by_hmx::variant(dtype).is_some()
+}
+
+/// Whether the program leaves the order of sums to the kernel, and the op is MUL_MAT.
+fn may_use_hmx(shapes: &OpShapes<'_>) -> bool {
+    shapes.numerics == Numerics::Fast && shapes.optional(by_id::IDS).is_none()
+}
+
+/// Per worker: partial sums, then two pieces. The matrix unit has a layout of its own.
 pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
+    if hmx_variant(shapes).is_some() {
+        return by_hmx::plan(shapes);
+    }
     let Some((w, Some(group))) = shapes.optional(abi::W).map(|(w, dtype)| (w, dtype.tile_group())) else {
         return VtcmPlan::default();
     };
@@ -168,6 +205,7 @@ pub fn can_stream(shapes: &OpShapes<'_>) -> bool {
     strip == Some(w.nb[1] as usize)
         && [w.ne[2], w.ne[3], x.ne[2], x.ne[3]] == [1; 4]
         && x.ne[1] as usize <= ROWS
+        && hmx_variant(shapes).is_none()
 }
 
 /// How w is cut in a weight stream whose pieces are of `room` bytes at most; `None` if that is too little.

@@ -18,6 +18,7 @@ pub use sys::Errno;
 
 use super::{CacheOp, Platform};
 use crate::dma::Channel;
+use crate::plan::Units;
 
 /// Pages of the emulated machine; guards are one page.
 const PAGE: usize = FILE_ALIGN as usize;
@@ -37,6 +38,7 @@ pub struct LinuxPlatform<'a> {
     files: &'a str,
     engines: Engines,
     watched: Option<Watched<'a>>,
+    units: Units,
 }
 
 /// Who is told which op runs.
@@ -55,7 +57,7 @@ type Engines = fn(usize) -> Option<Channel>;
 impl<'a> LinuxPlatform<'a> {
     /// A platform that finds shared files in the directory `files`.
     pub const fn new(files: &'a str) -> Self {
-        Self { files, engines: |_| None, watched: None }
+        Self { files, engines: |_| None, watched: None, units: Units::NONE }
     }
 
     /// The same, where `place` says which op runs and, if `trace` is set, a line on stderr does too.
@@ -63,6 +65,12 @@ impl<'a> LinuxPlatform<'a> {
     pub const fn watched(self, place: &'a AtomicU32, trace: bool) -> Self {
         let program = AtomicU32::new(GuestConfig::NO_PROGRAM);
         Self { watched: Some(Watched { place, trace, program }), ..self }
+    }
+
+    /// The same, where this thread, which will dispatch, holds the process's matrix unit.
+    #[must_use]
+    pub const fn with_matrix_unit(self) -> Self {
+        Self { units: Units { hmx: 1, ..self.units }, ..self }
     }
 
     /// The same on a processor that has DMA engines.
@@ -162,6 +170,10 @@ impl Platform for LinuxPlatform<'_> {
 
     fn dma(&self, worker: usize) -> Option<Channel> {
         (self.engines)(worker)
+    }
+
+    fn units(&self) -> Units {
+        self.units
     }
 
     // Time means nothing under emulation; packets are exact. Those of the thread that dispatches: with one

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use hexflash_abi::op::params;
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::{DType, Op};
+use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
 
 use super::program::Graph;
 use crate::record::Tensor;
@@ -54,7 +55,7 @@ impl Graph<'_> {
     /// W x per row of x{k,t}, into y{n,t}.
     pub(in crate::model) fn linear_into(&mut self, x: Tensor, weight: &str, y: Tensor) {
         let w = self.weight(weight);
-        let x = self.as_read_by(weight, x);
+        let x = if self.by_matrix_unit(w, x) { x } else { self.as_read_by(weight, x) };
         self.rec.op(Op::MulMat, &[w, x], y);
     }
 
@@ -105,6 +106,12 @@ impl Graph<'_> {
     fn as_read_by(&mut self, weight: &str, x: Tensor) -> Tensor {
         let w = self.weight(weight);
         if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x }
+    }
+
+    /// Whether the matrix unit multiplies w and x, which stay F32 then: of a prompt piece, but not a single
+    /// row of it.
+    fn by_matrix_unit(&self, w: Tensor, x: Tensor) -> bool {
+        self.is_fast() && self.rec.ne(x)[1] > 1 && has_hmx_kernel(self.rec.dtype(w))
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use hexflash_abi::op::params;
-use hexflash_abi::program::{NO_TOKEN_AXIS, TensorFlags};
+use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics, TensorFlags};
 use hexflash_abi::registers::Register;
 use hexflash_abi::{DType, Op};
 
@@ -18,6 +18,7 @@ pub struct Graph<'a> {
     cx: Context<'a>,
     t: u32,
     tapes: Tapes,
+    numerics: Numerics,
     /// int8 form of activations that some matrix has read already. An activation that is overwritten in place
     /// after that must not be multiplied again: its int8 form would be the old one.
     pub(super) quantized: HashMap<Tensor, Tensor>,
@@ -29,7 +30,19 @@ impl<'a> Graph<'a> {
     pub(in crate::model) fn new(cx: Context<'a>, t: u32, tapes: Tapes) -> Self {
         let mut rec = Recorder::new(t, cx.kept.n_ctx);
         rec.slots(cx.kept.n_slots);
-        Self { rec, cx, t, tapes, quantized: HashMap::new(), known: HashMap::new() }
+        let numerics = Numerics::Exact;
+        Self { rec, cx, t, tapes, numerics, quantized: HashMap::new(), known: HashMap::new() }
+    }
+
+    /// The class of the program, which is exact unless this says otherwise.
+    pub(in crate::model) fn numerics(&mut self, numerics: Numerics) {
+        self.rec.numerics(numerics);
+        self.numerics = numerics;
+    }
+
+    /// Whether kernels may round in other ways than those of decoding.
+    pub(super) fn is_fast(&self) -> bool {
+        self.numerics == Numerics::Fast
     }
 
     /// What it refers to.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use hexflash::device::qemu;
-use hexflash::device::{Buffer, Device, DeviceError, inproc, open};
+use hexflash::device::{Arch, Buffer, Device, DeviceError, inproc, open};
 use hexflash::device::{DeviceInfo, DeviceOptions};
 use hexflash::record::Homes;
 use hexflash_abi::message::{Message, Range, Run};
@@ -137,6 +137,31 @@ impl LabDevice {
             _ => Ok(false),
         }
     }
+
+    /// The matrix unit that kernels may use there.
+    fn matrix_unit(&self) -> Result<MatrixUnit, DeviceError> {
+        match self.device.as_str() {
+            "inproc" => Ok(MatrixUnit::Twin),
+            #[cfg(target_os = "linux")]
+            "qemu" => Ok(match qemu::arch(qemu::Settings::from_options(&self.options)?)? {
+                Arch::V67 | Arch::V68 | Arch::V69 => MatrixUnit::None,
+                Arch::V73 => MatrixUnit::Other,
+                Arch::V75 | Arch::V79 | Arch::V81 => MatrixUnit::Twin,
+            }),
+            _ => Ok(MatrixUnit::None),
+        }
+    }
+}
+
+/// What a device has of a matrix unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MatrixUnit {
+    /// Nothing.
+    None,
+    /// One that sums as that of `inproc`, whose bits it must give.
+    Twin,
+    /// One that sums in another order.
+    Other,
 }
 
 /// A device with memory.
@@ -211,6 +236,9 @@ pub struct Lab {
     each: bool,
     /// What gives the bits; `None` where the device rounds in its own way.
     twin: Option<LabMemory>,
+    matrix_unit: MatrixUnit,
+    /// What gives the bits of programs for the matrix unit, where it sums as that of `inproc`.
+    matrix_twin: Option<LabMemory>,
 }
 
 impl Lab {
@@ -224,16 +252,16 @@ impl Lab {
             dma: DmaMode::AtOnce,
             ..inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?
         };
-        let twin = match place.rounds_in_its_own_way()? {
-            true => None,
-            false => Some(LabMemory::new(Box::new(inproc::Inproc::with_settings(twin)?))),
-        };
+        let inproc = || Ok::<_, DeviceError>(LabMemory::new(Box::new(inproc::Inproc::with_settings(twin)?)));
+        let matrix_unit = place.matrix_unit()?;
+        let matrix_twin = if matrix_unit == MatrixUnit::Twin { Some(inproc()?) } else { None };
+        let twin = if place.rounds_in_its_own_way()? { None } else { Some(inproc()?) };
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
         sessions[0].1 = Some(LabMemory::new(first));
         let chosen = 0..if each { sessions.len() } else { 1 };
-        Ok(Self { place, info, sessions, chosen, each, twin })
+        Ok(Self { place, info, sessions, chosen, each, twin, matrix_unit, matrix_twin })
     }
 
     /// The device, for messages.
@@ -250,6 +278,11 @@ impl Lab {
     /// Whether the device is an emulator.
     pub fn emulates(&self) -> bool {
         self.place.device == "qemu"
+    }
+
+    /// Whether kernels may use a matrix unit there.
+    pub fn lends_matrix_unit(&self) -> bool {
+        self.matrix_unit != MatrixUnit::None
     }
 
     /// Chooses the setting for a case by its seed: the same one whatever other cases are run.
@@ -270,7 +303,8 @@ impl Lab {
             return Err(TOO_LARGE.to_owned());
         }
         let n_tokens = plan.blocks(registers).iter().map(|block| block.get(Register::NTokens)).sum();
-        let mut want = match &mut self.twin {
+        let twin = if plan.is_fast() { &mut self.matrix_twin } else { &mut self.twin };
+        let mut want = match twin {
             Some(twin) => Some(twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?),
             None => None,
         };

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use hexflash::record::{self, Recorder};
-use hexflash_abi::program::{MAX_PARAMS, NO_TOKEN_AXIS, TensorFlags};
+use hexflash_abi::program::{MAX_PARAMS, NO_TOKEN_AXIS, Numerics, TensorFlags};
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{BufferId, DType, Op, VECTOR_BYTES};
 use hexflash_oracle::{GgmlType, Tensor};
@@ -54,6 +54,8 @@ pub struct OpProgram {
     pub n_ctx: u32,
     /// Sequences that it keeps states of.
     n_slots: u32,
+    /// The class of the program.
+    numerics: Numerics,
     /// The memory before the run.
     pub image: Vec<u8>,
     tensors: Vec<Desc>,
@@ -82,7 +84,19 @@ impl OpProgram {
     /// A program for steps of up to `max_tokens` tokens and caches of `n_ctx` positions.
     pub fn new(max_tokens: u32, n_ctx: u32) -> Self {
         let image = vec![POISON; GUARD];
-        Self { max_tokens, n_ctx, n_slots: 1, image, tensors: Vec::new(), steps: Vec::new() }
+        let numerics = Numerics::Exact;
+        Self { max_tokens, n_ctx, n_slots: 1, numerics, image, tensors: Vec::new(), steps: Vec::new() }
+    }
+
+    /// The same, for kernels of the class `fast`.
+    #[must_use]
+    pub fn fast(self) -> Self {
+        Self { numerics: Numerics::Fast, ..self }
+    }
+
+    /// Whether kernels may be those of the matrix unit.
+    pub fn is_fast(&self) -> bool {
+        self.numerics == Numerics::Fast
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {
@@ -226,6 +240,7 @@ impl OpProgram {
     pub fn record(&self, data: BufferId) -> Recorder {
         let mut rec = Recorder::new(self.max_tokens, self.n_ctx);
         rec.slots(self.n_slots);
+        rec.numerics(self.numerics);
         let flags = TensorFlags::HOST_WRITES | TensorFlags::HOST_READS;
         let tensors: Vec<_> = self
             .tensors

@@ -11,15 +11,8 @@ use super::adapt::{Failure, limit};
 /// Ops that ggml does not have, or only as several of its own. The tests of dsp-runtime hold them against
 /// naive ones: what moves step registers, the first half of FLASH_ATTN_EXT alone, and the router and the sum
 /// of a mixture of experts.
-const WITHOUT_GGML: [Op; 7] = [
-    Op::Accept,
-    Op::SetTokens,
-    Op::NextDraft,
-    Op::KvAppend,
-    Op::CopySlot,
-    Op::TopkMoe,
-    Op::WeightedSum,
-];
+const WITHOUT_GGML: [Op; 7] =
+    [Op::Accept, Op::SetTokens, Op::NextDraft, Op::KvAppend, Op::CopySlot, Op::TopkMoe, Op::WeightedSum];
 
 /// How a case ended.
 pub enum Status {

@@ -25,6 +25,11 @@ const fn mul_mat(dtype: &'static str, outputs: u32, tokens: u32) -> Case {
     Case { dtype, tokens, ..case("MUL_MAT", 1024, outputs) }
 }
 
+/// A product by the matrix unit. Its weights are unpacked once for all tokens.
+const fn by_hmx(dtype: &'static str, tokens: u32) -> Case {
+    Case { dtype, tokens, ..case(MUL_MAT_HMX, 1024, LAYER) }
+}
+
 impl Case {
     const fn at_most(self, target: f64) -> Self {
         Self { target: Some(target), ..self }
@@ -33,6 +38,8 @@ impl Case {
 
 /// The op of a case that has parts.
 const STEP: &str = "STEP";
+/// MUL_MAT, by the matrix unit.
+const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 
 /// A step of one token after others, so that `keys` keys are seen.
 const fn step(model: &'static str, keys: u32, parts: &'static [(Case, u64)]) -> Case {
@@ -154,6 +161,11 @@ pub(super) const CASES: &[Case] = &[
     // F16 would take minutes: the emulator is slow at permutations. Its tiles cost what they do in a layer.
     mul_mat("Q6_Kx32", HEAD, 16),
     Case { threads: 4, ..mul_mat("Q8_0x32", HEAD, 1) },
+    by_hmx("Q8_0x32", 32).at_most(26.0),
+    by_hmx("Q4_0x32", 32).at_most(30.0),
+    by_hmx("F16x32", 32),
+    by_hmx("Q8_0x32", 512),
+    by_hmx("Q4_0x32", 512),
     Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0),
     Case { past: 5, ..case("GATED_DELTA_NET", 64, 16) }.at_most(620.0),
     case("QUANTIZE", 1024, 1).at_most(400.0),
@@ -195,7 +207,7 @@ impl Case {
     pub fn name(&self) -> String {
         let Self { op, dtype, a, b, tokens, past, threads, .. } = self;
         let shape = match *op {
-            "MUL_MAT" => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
+            "MUL_MAT" | MUL_MAT_HMX => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
             "GATED_DELTA_NET" => format!(" S={a} heads={b}"),
             "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
@@ -220,7 +232,8 @@ impl Case {
     /// Whether it takes long where a float operation is scalar code.
     pub fn large(&self) -> bool {
         let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
-        self.repeats() || floats || self.past > 4096 || !self.parts.is_empty()
+        // There is no unit where floats are scalar code.
+        self.op == MUL_MAT_HMX || self.repeats() || floats || self.past > 4096 || !self.parts.is_empty()
     }
 
     /// Whether it runs the loops of a smaller case, only longer.
@@ -238,6 +251,7 @@ impl Case {
     pub fn unit(&self) -> &'static str {
         match self.op {
             "MUL_MAT" => "32x32 tile, token",
+            MUL_MAT_HMX => "32x32 tile",
             "GATED_DELTA_NET" => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
             "FLASH_ATTN_EXT" => "head, 32 keys",
@@ -251,6 +265,7 @@ impl Case {
         let [a, b, tokens] = [self.a, self.b, self.tokens].map(u64::from);
         let units = match self.op {
             "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
+            MUL_MAT_HMX => return a.div_ceil(32) * b.div_ceil(32),
             "GATED_DELTA_NET" | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
             "QUANTIZE" | STEP => 1,

@@ -7,6 +7,7 @@ use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 use super::{GATHERED, ROWS};
 use crate::dma::DmaMode;
 use crate::hvx::Isa;
+use crate::plan::Units;
 use crate::testing::{Batch, Setup, everywhere, random, setups};
 
 const STEP: StepRegisters = StepRegisters::step(0, 1);
@@ -154,7 +155,8 @@ fn results_do_not_depend_on_pieces() {
         for vtcm_bytes in [sums + 2 * group, sums + 6 * group, 1 << 20, 8 << 20] {
             for (workers, dma) in [(1, DmaMode::AtWait), (1, DmaMode::OutOfOrder), (3, DmaMode::AtWait)] {
                 let vtcm_bytes = vtcm_bytes * workers;
-                let setup = Setup { isa: Isa::detect(), workers, dma, vtcm_bytes };
+                let units = Units::NONE;
+                let setup = Setup { isa: Isa::detect(), workers, dma, vtcm_bytes, units };
                 let actual = Case::new(dtype, shape, [1, 4], &ids).run(setup).unwrap();
                 assert_eq!(bits(&actual), bits(&expected), "{dtype} {setup:?}");
             }

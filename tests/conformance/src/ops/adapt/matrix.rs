@@ -2,6 +2,7 @@
 
 use hexflash_abi::dtype::{ActivationRow, TILE_K};
 use hexflash_abi::{DType, Op};
+use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::super::plan::{OpProgram, T, dims, plain};
@@ -9,6 +10,10 @@ use super::super::tiles::{pack, tiled};
 use super::{Outcome, STEP, Trial};
 
 const NONE: [u32; 0] = [];
+
+/// Pairs of matrix tiles above which a product is not computed by the matrix unit, too: its twin takes about
+/// 0.1 ms for each, and whole layers are many of them.
+const MOST_TILES: i64 = 1 << 12;
 
 /// Weights of a case as tiles.
 fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
@@ -28,7 +33,7 @@ fn activations(p: &mut OpProgram, a: &Tensor, b: &Tensor) -> T {
     q
 }
 
-/// Tiled weights.
+/// Tiled weights: by the exact kernel, and by that of the matrix unit where the device lends one.
 pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let (a, b) = (trial.x.get("a"), trial.x.get("b"));
     let mut p = OpProgram::new(1, 1);
@@ -37,7 +42,19 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let [_, m, b2, b3] = dims(b.ne);
     let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
     p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
-    trial.result("tiles", &p, y)
+    trial.result("tiles", &p, y)?;
+    let tiles = [a.ne[0], a.ne[1], i64::from(m)].map(|n| n.div_ceil(32)).iter().product::<i64>();
+    let by_unit = trial.lab.lends_matrix_unit() && tiled(a.ty).is_some_and(has_hmx_kernel);
+    if !by_unit || tiles * i64::from(b2 * b3) > MOST_TILES {
+        return Ok(());
+    }
+    let mut p = OpProgram::new(1, 1).fast();
+    let w = weights(&mut p, a);
+    let x = p.input(b);
+    let x = p.f32_rows(x);
+    let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
+    p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
+    trial.result("matrix unit", &p, y)
 }
 
 /// A matrix of tiles for each expert.

@@ -2,7 +2,9 @@
 
 use super::super::kind::Layout;
 use super::{ALL_TYPES, CaseKind, List, MODELS, WIDTHS};
-use crate::tensor::GgmlType::{self, BF16, F16, F32, I32, I64, MXFP4, Q4_0, Q4_1, Q4_K, Q6_K, Q8_0};
+use crate::tensor::GgmlType::{
+    self, BF16, F16, F32, I32, I64, IQ4_NL, MXFP4, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0,
+};
 
 /// Upstream's base types, less those that hexflash does not know.
 const BASE: [GgmlType; 7] = [F32, F16, Q8_0, Q4_0, Q4_1, Q4_K, MXFP4];
@@ -141,6 +143,12 @@ pub(super) fn mul_mat(l: &mut List) {
     for (m, n, k) in [(1, 1, 1), (3, 2, 31), (5, 1, 33), (7, 16, 127)] {
         l.edge(plain(F32, m, n, k));
         l.edge(plain(F16, m, n, k));
+    }
+    // Pieces of prompts, for types that a matrix unit multiplies.
+    for ty in [F16, Q8_0, Q4_0, Q5_0, IQ4_NL] {
+        for (m, n, k) in [(96, 33, 1056), (33, 128, 288), (64, 200, 96), (32, 512, 256)] {
+            l.edge(plain(ty, m, n, k));
+        }
     }
     // Layers, at each width of a pass. The head is a slice: a whole one has 248,320 rows of the same.
     for s in &MODELS {

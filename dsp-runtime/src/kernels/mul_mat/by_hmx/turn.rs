@@ -1,0 +1,301 @@
+//! The jobs of a product by the matrix unit: rows of x are packed; then, turn by turn, a chunk of strips is
+//! unpacked, the chunk before it is multiplied, and the results of the one before that are stored.
+
+use core::marker::PhantomData;
+use core::ops::Range;
+
+use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
+use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
+
+use super::activations::{self, Depth, RowScale};
+use super::layout::{Extent, Layout, Places};
+use super::weights::Tiles;
+use crate::dma::{Ticket, Transfer};
+use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
+use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::memory::View;
+use crate::pool::{Kernel, Worker};
+
+/// Pairs of rows of a matrix tile, which share its vectors.
+const PAIRS: usize = TILE_ROWS / 2;
+
+/// Rows of x that share a pass over a matrix of w.
+#[derive(Clone, Copy)]
+pub(super) struct Pass {
+    pub w: View,
+    pub x: View,
+    pub y: View,
+    pub group: TileGroup,
+    pub extent: Extent,
+    pub layout: Layout,
+    pub depth: Depth,
+    /// Indices of axes 2 and 3 of x and y.
+    pub batch: [usize; 2],
+    /// Indices of axes 2 and 3 of w.
+    pub matrix: [usize; 2],
+    /// First row, and how many.
+    pub first: usize,
+    pub rows: usize,
+}
+
+impl Pass {
+    fn row_tiles(&self) -> usize {
+        self.rows.div_ceil(TILE_ROWS)
+    }
+
+    /// The layout in the region that the plan has for it.
+    #[inline(always)]
+    fn places(&self, worker: &Worker<'_>) -> Places {
+        let (base, bytes) = worker.shared_vtcm();
+        assert!(self.layout.bytes() <= bytes);
+        self.layout.at(base)
+    }
+}
+
+/// Packs the rows of a pass, and notes what takes their scales back.
+pub(super) struct Pack<T> {
+    pass: Pass,
+    weights: PhantomData<T>,
+}
+
+impl<T: Tiles> Pack<T> {
+    pub(super) fn new(pass: Pass) -> Self {
+        Self { pass, weights: PhantomData }
+    }
+
+    /// Row `row` of the pass, with what it is multiplied with; `None` past the last one.
+    #[inline(always)]
+    fn row<H: Hvx>(&self, places: Places, row: usize) -> Result<activations::PackedRow, Fault> {
+        let Pass { x, batch, first, rows, depth, .. } = &self.pass;
+        if row >= *rows {
+            return Ok(None);
+        }
+        let from: *const f32 = x.at([first + row, batch[0], batch[1]]).cast();
+        // SAFETY: `at` has checked the indices, so this is a row of x: `ne[0]` adjacent floats, which are
+        // readable and aligned (validation).
+        let largest = unsafe { activations::largest::<H>(from, x.ne[0]) };
+        let not_finite = Fault::new(ErrorCode::NotFinite, 0);
+        let RowScale { to, back } = RowScale::of(largest, *depth).ok_or(not_finite)?;
+        // SAFETY: `row` is below the rows of the pass, which the layout has factors for, in VTCM and aligned.
+        // This worker has claimed the row.
+        unsafe { places.row_factors().add(row).write(back) };
+        Ok(Some((from, to)))
+    }
+}
+
+impl<T: Tiles> Kernel for Pack<T> {
+    fn units(&self) -> usize {
+        self.pass.row_tiles() * PAIRS
+    }
+
+    fn work(&self) -> usize {
+        // Two rows: about 30 operations for 32 of their values.
+        self.units().saturating_mul(30 * self.pass.extent.k_tiles)
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let places = self.pass.places(worker);
+        while let Some(unit) = worker.claim() {
+            let rows = [self.row::<H>(places, 2 * unit)?, self.row::<H>(places, 2 * unit + 1)?];
+            let (k, to) = (self.pass.x.ne[0], places.a(unit / PAIRS));
+            // SAFETY: (1) both are rows of x, of `k` readable floats, aligned (`row`, after validation). (2)
+            // the unit's tile of rows is one of the pass, for which the layout has matrix tiles of `k` values
+            // each in VTCM; this worker has claimed the pair, and no other job of the op runs.
+            unsafe {
+                if T::EXCHANGED {
+                    activations::pack::<H, true>(rows, k, to, unit % PAIRS);
+                } else {
+                    activations::pack::<H, false>(rows, k, to, unit % PAIRS);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A turn: what is done to three chunks at the same time.
+pub(super) struct Turn<T> {
+    pass: Pass,
+    turn: usize,
+    chunks: usize,
+    weights: PhantomData<T>,
+}
+
+impl<T: Tiles> Turn<T> {
+    pub(super) fn new(pass: Pass, turn: usize, chunks: usize) -> Self {
+        Self { pass, turn, chunks, weights: PhantomData }
+    }
+
+    /// The chunk that has come so many turns ago, and its strips.
+    fn chunk(&self, ago: usize) -> (usize, Range<usize>) {
+        let Layout { strips, .. } = self.pass.layout;
+        let Some(chunk) = self.turn.checked_sub(ago).filter(|&chunk| chunk < self.chunks) else {
+            return (0, 0..0);
+        };
+        (chunk, chunk * strips..((chunk + 1) * strips).min(self.pass.extent.strips))
+    }
+
+    /// Where a strip of so many bytes arrives: at the end of its room.
+    fn packed(&self, room: TilePtr) -> VectorPtr {
+        let Extent { place, .. } = self.pass.extent;
+        let bytes = self.strip_bytes();
+        room.vectors().skip((place * TILE_BYTES - bytes) / VECTOR_BYTES)
+    }
+
+    fn strip_bytes(&self) -> usize {
+        self.pass.group.strip_bytes(self.pass.w.ne[0])
+    }
+
+    /// Starts the transfer of strip `i` of the chunk that is to be unpacked.
+    #[inline(always)]
+    fn fetch(&self, worker: &mut Worker<'_>, places: Places, i: usize) -> Ticket {
+        let (chunk, strips) = self.chunk(0);
+        let [m2, m3] = self.pass.matrix;
+        let src = self.pass.w.at([strips.start + i, m2, m3]);
+        let to = self.packed(places.w(chunk, i));
+        let transfer = Transfer::linear(src.cast_const(), to.get(), self.strip_bytes());
+        // SAFETY: the source is a validated strip that nothing writes during the op. The destination is the
+        // end of the room for a strip that this worker has claimed: what was there before was multiplied two
+        // turns ago, and the bytes fit, because a strip has no more than its matrix tiles.
+        unsafe { worker.dma.push(transfer) }
+    }
+
+    /// Unpacks strip `i` of its chunk, which has arrived.
+    ///
+    /// # Safety
+    /// The transfer of the strip was waited for, and this worker has claimed it.
+    #[inline(always)]
+    unsafe fn unpack<H: Hvx>(&self, places: Places, i: usize) {
+        let (chunk, _) = self.chunk(0);
+        let Pass { w, group, extent, depth, .. } = &self.pass;
+        let room = places.w(chunk, i);
+        // SAFETY: the strip's groups, which have tiles for all of k, have arrived at the end of its room (the
+        // caller's contract). Room and table are this worker's: it has claimed the strip, the unit multiplies
+        // another chunk, and columns of the chunk that is stored are described elsewhere (`Places`).
+        unsafe {
+            let packed = self.packed(room);
+            let columns = T::unpack::<H>(packed, group.count(w.ne[0]), room, extent.k_tiles, *depth);
+            columns.store(places.table(chunk, i));
+        }
+    }
+
+    /// Multiplies the chunk that was unpacked in the last turn.
+    #[inline(always)]
+    fn multiply(&self, places: Places) {
+        let (chunk, strips) = self.chunk(1);
+        if strips.is_empty() {
+            return;
+        }
+        let mut unit = Matrix::take();
+        let k_tiles = self.pass.extent.k_tiles;
+        for i in 0..strips.len() {
+            // SAFETY: the table was written in the last turn, and lies in VTCM, as everything in the layout.
+            // This is the thread that dispatches, which holds the unit where a plan says HMX.
+            unsafe { unit.load_table(places.table(chunk, i)) };
+            for row_tile in 0..self.pass.row_tiles() {
+                unit.clear();
+                for first in (0..k_tiles).step_by(MOST_TILES) {
+                    let (a, w) = (places.a(row_tile).skip(first), places.w(chunk, i).skip(first));
+                    // SAFETY: (1) 1 to 32 tiles, (2) of the `k_tiles` of these rows, which were packed before
+                    // the first turn, and of this strip, which were made in the last one. (3) This thread
+                    // holds the unit, as above.
+                    unsafe { unit.multiply(a, w, MOST_TILES.min(k_tiles - first)) };
+                }
+                // SAFETY: the layout has a tile for these rows and this strip, which the last chunk that had
+                // it no longer needs. This thread holds the unit, as above.
+                unsafe { unit.store(places.c(chunk, i, row_tile)) };
+            }
+        }
+        unit.finish();
+    }
+
+    /// Stores the results of 32 rows and of a strip of the chunk that was multiplied in the last turn.
+    #[inline(always)]
+    fn store<H: Hvx>(&self, places: Places, i: usize, row_tile: usize) {
+        let (chunk, strips) = self.chunk(2);
+        let Pass { w, y, batch, first, rows, .. } = &self.pass;
+        let column = (strips.start + i) * TILE_ROWS;
+        let left = w.ne[1] - column;
+        let (c, table) = (places.c(chunk, i, row_tile).vectors(), places.table(chunk, i).vectors());
+        // SAFETY: the factors are the third vector of the table of this strip, which was written two turns
+        // ago.
+        let factors = unsafe { table.load::<H>(2) };
+        let row = row_tile * TILE_ROWS;
+        // `at` checks the indices.
+        let mut to: *mut u8 = y.at([first + row, batch[0], batch[1]]);
+        for pair in 0..PAIRS.min((rows - row).div_ceil(2)) {
+            // SAFETY: a tile has 16 vectors, and the unit has finished with this one in the last turn.
+            let results = H::widen_f16(unsafe { c.load_b::<H>(pair) });
+            for (half, v) in [results.0, results.1].into_iter().enumerate() {
+                let row = row + 2 * pair + half;
+                if row >= *rows {
+                    break;
+                }
+                // SAFETY: `row` is below the rows of the pass, whose factors were written as they were
+                // packed.
+                let factor = unsafe { places.row_factors().add(row).read() };
+                let v = H::mul_ieee(H::mul_ieee(v, factors), H::splat(factor));
+                // SAFETY: `to` is row `row` of the pass in y: `at` has checked the indices of the first one,
+                // all are below `first + rows`, which are rows of y, and rows are `nb[1]` apart. A row has
+                // `w.ne[1]` columns, of which `column` and the others of the strip are written by this unit
+                // alone; they are aligned for f32 (validation), and `left` is at least 1, because the strip
+                // is one of w.
+                unsafe {
+                    let to = to.cast::<f32>().add(column);
+                    if left >= LANES { H::store(to, v) } else { H::store_n(to, v, left) }
+                }
+                to = to.wrapping_add(y.nb[1]);
+            }
+        }
+    }
+}
+
+impl<T: Tiles> Kernel for Turn<T> {
+    fn units(&self) -> usize {
+        self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles()
+    }
+
+    fn work(&self) -> usize {
+        let Extent { k_tiles, .. } = self.pass.extent;
+        // About 90 operations for a tile of weights, and 100 for one of results; the unit takes about 10
+        // packets for a pair of tiles.
+        let unpacked = self.chunk(0).1.len().saturating_mul(90 * k_tiles);
+        let multiplied = (self.chunk(1).1.len() * self.pass.row_tiles()).saturating_mul(10 * k_tiles);
+        let stored = (self.chunk(2).1.len() * self.pass.row_tiles()).saturating_mul(100);
+        unpacked.saturating_add(multiplied).saturating_add(stored)
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let places = self.pass.places(worker);
+        // The dispatcher alone: it is the thread that holds the unit.
+        if worker.id == 0 {
+            self.multiply(places);
+        }
+        let (unpacked, row_tiles) = (self.chunk(0).1.len(), self.pass.row_tiles());
+        let mut pending: Option<(usize, Ticket)> = None;
+        loop {
+            let unit = worker.claim();
+            let fetched = match unit {
+                Some(strip) if strip < unpacked => Some((strip, self.fetch(worker, places, strip))),
+                Some(unit) => {
+                    let unit = unit - unpacked;
+                    self.store::<H>(places, unit / row_tiles, unit % row_tiles);
+                    None
+                }
+                None => None,
+            };
+            if let Some((strip, ticket)) = pending {
+                worker.dma.wait(ticket)?;
+                // SAFETY: the transfer was waited for on the line above, and this worker has claimed the
+                // strip.
+                unsafe { self.unpack::<H>(places, strip) };
+            }
+            pending = fetched;
+            if unit.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
