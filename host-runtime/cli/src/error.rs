@@ -130,9 +130,6 @@ pub enum CliError {
         /// Its name.
         name: &'static str,
     },
-    /// A picture of several drafters.
-    #[error("--plot draws one drafter; name one with --spec-type, or drop --plot")]
-    PlotOfSeveral,
     /// No drafts, and drafts.
     #[error("--spec-type none drafts nothing; drop it, or drop the others")]
     NoneAndOthers,
@@ -310,7 +307,6 @@ impl CliError {
             | Self::TwoModels
             | Self::DrafterTwice { .. }
             | Self::NoneAndOthers
-            | Self::PlotOfSeveral
             | Self::NoDrafter { .. }
             | Self::BenchWithoutDraft
             | Self::PromptLine { .. }

@@ -190,6 +190,24 @@ mod tests {
         assert!((costs.round(5) - 3.5).abs() < 0.1, "{}", costs.round(5));
     }
 
+    /// The rows of a block go to more and more of the experts, whose weights have to be read: with gpt-oss's 4 of
+    /// 32, seven drafts make a round four times as dear as a step. That is in the times, and so in the costs.
+    #[test]
+    fn experts_of_all_rows_are_paid_for() {
+        let read = |rows: i32| 1.0 - (1.0 - 4.0 / 32f64).powi(rows);
+        let dear = |drafts: usize| 30.0 + 70.0 * read(drafts as i32 + 1) / read(1);
+        let mut costs = Costs::default();
+        for turn in 0..300 {
+            costs.stepped(micros(100.0));
+            let drafts = [1, 3, 7][turn % 3];
+            costs.rounded(drafts, micros(dear(drafts)));
+        }
+        for drafts in 1..8 {
+            let off = costs.round(drafts) / (dear(drafts) / 100.0);
+            assert!((0.85..1.15).contains(&off), "{drafts}: {off}");
+        }
+    }
+
     /// All lengths were tried while the machine was busy with something else, and only one of them ever
     /// since.
     #[test]

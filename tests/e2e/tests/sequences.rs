@@ -80,13 +80,15 @@ impl Wish {
     }
 }
 
-/// Eight wishes: greedy and sampled, with and without drafts, short and long prompts.
+/// Eight wishes: greedy and sampled, without drafts and with those of every kind of drafter, short and long prompts.
 fn wishes() -> Vec<Wish> {
     let all = tokens(400);
     let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
     let sampled = |seed| SamplerParams { temperature: 0.9, seed: Some(seed), ..SamplerParams::default() };
     let model = || Speculation::new(DraftSource::Model, DraftLength::Fixed(6));
     let ngrams = || Speculation::new(DraftSource::Host(Box::new(NGram::default())), DraftLength::Fixed(5));
+    let learning =
+        || Speculation::new(DraftSource::Host(Box::new(NGramPool::new().drafter())), DraftLength::Fixed(4));
     let several = || {
         let hosts: Vec<Box<dyn Drafter>> =
             vec![Box::new(NGram::default()), Box::new(NGramPool::new().drafter())];
@@ -99,13 +101,14 @@ fn wishes() -> Vec<Wish> {
         max_tokens,
     };
     vec![
-        wish(0, 9, &greedy, Speculation::off, 40),
         wish(20, 1, &greedy, Speculation::off, 24),
         wish(50, 33, &greedy, Speculation::off, 31),
-        wish(100, 17, &sampled(7), Speculation::off, 40),
+        // Four drafters, and four seeds.
+        wish(100, 17, &sampled(7), model, 40),
         wish(130, 5, &sampled(8), several, 30),
+        wish(60, 25, &sampled(9), ngrams, 50),
+        wish(90, 12, &sampled(10), learning, 36),
         wish(0, 9, &greedy, model, 45),
-        wish(0, 25, &greedy, ngrams, 50),
         wish(200, LONG, &greedy, Speculation::off, 20),
     ]
 }

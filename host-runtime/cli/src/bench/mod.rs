@@ -3,6 +3,7 @@
 //! phone would take is estimated from counts.
 
 mod estimate;
+mod figures;
 mod parallel;
 mod plot;
 mod prompts;

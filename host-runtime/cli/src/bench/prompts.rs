@@ -16,7 +16,12 @@ const SHIPPED: &str = include_str!("prompts.jsonl");
 pub(super) enum Prompt {
     Text(String),
     Ids(Vec<u32>),
+    /// Tokens of all the vocabulary; another number, others.
+    Random(u32),
 }
+
+/// Tokens of a random prompt.
+const RANDOM: u64 = 32;
 
 impl Prompt {
     /// The prompts of a file, or those that ship with hexflash.
@@ -36,8 +41,21 @@ impl Prompt {
         match self {
             Self::Text(text) => model.encode(text),
             Self::Ids(ids) => Ok(ids.clone()),
+            Self::Random(number) => {
+                let n_vocab = model.tokenizer.vocab_size() as u64;
+                let places = (0..RANDOM).map(|i| u64::from(*number) * RANDOM + i);
+                Ok(places.map(|place| (hash(place) % n_vocab) as u32).collect())
+            }
         }
     }
+}
+
+/// A number in which all bits depend on all bits of `place`: the output of SplitMix64.
+fn hash(place: u64) -> u64 {
+    let z = place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// The text, or the ids in brackets.
@@ -46,6 +64,7 @@ impl fmt::Display for Prompt {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Ids(ids) => write!(f, "{ids:?}"),
+            Self::Random(number) => write!(f, "random tokens, {number}"),
         }
     }
 }

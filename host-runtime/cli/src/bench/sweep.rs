@@ -5,13 +5,15 @@
 //! compared.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use hexflash_abi::program::PARTS;
 use serde::{Serialize, Serializer};
 
+use super::figures::{AgainstOne, Ratio, best, mean, median};
+use super::plot::PlotFile;
 use super::prompts::Prompt;
 use super::{Args, plot, table};
 use crate::interrupt::{self, cancel_on_signals};
@@ -38,8 +40,13 @@ pub(super) struct SweepArgs {
     /// models]
     #[arg(long, value_name = "FILE", requires = "draft")]
     prompts: Option<PathBuf>,
-    /// Draw tokens per round and speed-up against draft length into FILE; of one drafter, in one placement
-    #[arg(long, value_name = "FILE.svg", requires = "draft", conflicts_with = "placements")]
+    /// Instead, N prompts of 32 random tokens, the same ones every time: texts on which drafts seldom pay
+    #[arg(long, value_name = "N", requires = "draft", conflicts_with = "prompts",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    random_prompts: Option<u32>,
+    /// Draw tokens per round and speed-up against draft length into FILE: a line for each prompt; of several
+    /// drafters or placements one for each of them
+    #[arg(long, value_name = "FILE.svg", requires = "draft")]
     plot: Option<PathBuf>,
     /// Where target and draft model run, such as inproc+inproc,inproc+qemu: measures each, and prints the
     /// matrix of speeds for every prompt. DEVICE alone is one device for both
@@ -51,6 +58,15 @@ pub(super) struct SweepArgs {
         conflicts_with = "device_draft"
     )]
     placements: Vec<Placement>,
+}
+
+impl SweepArgs {
+    fn prompts(&self) -> Result<Vec<Prompt>, CliError> {
+        match self.random_prompts {
+            Some(n) => Ok((1..=n).map(Prompt::Random).collect()),
+            None => Prompt::read(self.prompts.as_deref()),
+        }
+    }
 }
 
 /// Where target and draft model run.
@@ -167,6 +183,8 @@ pub(super) struct Row {
     pub runs: Vec<f64>,
     /// Best run against plain decoding's best run, where there are both.
     pub speedup: Option<f64>,
+    /// Against plain decoding, turn by turn.
+    pub by_turns: Option<Ratio>,
     /// Of the best run.
     pub cost_per_round: RoundCost,
     /// Of the best run; absent for plain decoding.
@@ -206,6 +224,8 @@ pub(super) struct MeanRow {
     pub drafts: Mode,
     /// Geometric mean.
     pub speedup: Option<f64>,
+    /// The same of the medians over the turns.
+    pub by_turns: Option<Ratio>,
     /// Mean over the prompts that had rounds.
     pub mean_accepted_length: Option<f64>,
     pub acceptance: Option<f64>,
@@ -231,34 +251,8 @@ pub(super) struct Report {
     pub interrupted: bool,
     pub prompts: Vec<PromptRows>,
     pub mean: Vec<MeanRow>,
-}
-
-/// The file of the picture. One that was not there before is removed if nothing is written into it.
-struct PlotFile<'a> {
-    path: &'a Path,
-    is_new: bool,
-}
-
-impl<'a> PlotFile<'a> {
-    fn open(path: &'a Path) -> Result<Self, CliError> {
-        let is_new = !path.exists();
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.map_err(|source| CliError::Plot { path: path.to_owned(), source })?;
-        Ok(Self { path, is_new })
-    }
-
-    fn write(mut self, svg: &str) -> Result<(), CliError> {
-        self.is_new = false;
-        std::fs::write(self.path, svg).map_err(|source| CliError::Plot { path: self.path.to_owned(), source })
-    }
-}
-
-impl Drop for PlotFile<'_> {
-    fn drop(&mut self) {
-        if self.is_new {
-            let _ = std::fs::remove_file(self.path);
-        }
-    }
+    /// Speed of `auto` against the one choice that is best for all prompts.
+    pub auto_against_one: Option<AgainstOne>,
 }
 
 /// What the sweep runs on.
@@ -286,10 +280,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Err(CliError::Option { what: "the number of tokens (-n)", allowed, found });
     }
     // Nobody should wait for a sweep to learn of a typo.
-    Prompt::read(args.sweep.prompts.as_deref())?;
-    if args.sweep.plot.is_some() && args.drafter.spec_type.len() > 1 {
-        return Err(CliError::PlotOfSeveral);
-    }
+    args.sweep.prompts()?;
     let plot = args.sweep.plot.as_deref().map(PlotFile::open).transpose()?;
     let cancel = cancel_on_signals();
     let (mut reports, mut interrupted) = (Vec::new(), false);
@@ -303,8 +294,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             break;
         }
     }
-    if let (Some(plot), [report]) = (plot, &reports[..]) {
-        plot.write(&plot::sweep(report))?;
+    if let Some(plot) = plot {
+        plot.write(&plot::sweep(&reports))?;
     }
     let mut out = std::io::stdout().lock();
     match (args.json, args.sweep.placements.is_empty(), &reports[..]) {
@@ -328,7 +319,7 @@ struct Placements<'r> {
 
 /// The sweep of a placement, or of the devices that are named otherwise.
 fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Result<Report, CliError> {
-    let prompts = Prompt::read(args.sweep.prompts.as_deref())?;
+    let prompts = args.sweep.prompts()?;
     let (devices, places) = match placement {
         None => (args.device.clone(), args.placement.clone()),
         Some(Placement { target, draft }) => {
@@ -371,6 +362,7 @@ fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Resul
     bar.finish();
     let runs = measured.iter().flat_map(|prompt| &prompt.rows).map(|row| row.runs.len());
     let interrupted = runs.sum::<usize>() < wanted;
+    let mean: Vec<MeanRow> = modes.iter().enumerate().map(|(i, &mode)| mean(&measured, i, mode)).collect();
     Ok(Report {
         version: env!("CARGO_PKG_VERSION"),
         model: gguf.path().display().to_string(),
@@ -383,7 +375,8 @@ fn measure(args: &Args, placement: Option<&Placement>, cancel: &Cancel) -> Resul
         repetitions: args.repetitions,
         same_as_plain: true,
         interrupted,
-        mean: modes.iter().enumerate().map(|(i, &mode)| mean(&measured, i, mode)).collect(),
+        auto_against_one: AgainstOne::find(&measured, &mean),
+        mean,
         prompts: measured,
     })
 }
@@ -478,27 +471,25 @@ impl Bench<'_> {
         if all.iter().all(|runs| runs.speeds.is_empty()) {
             return Ok(None);
         }
-        let plain = all.iter().find(|runs| runs.mode == Mode::Plain).and_then(|runs| best(&runs.speeds));
+        let plain = all.iter().find(|runs| runs.mode == Mode::Plain);
+        let plain = plain.map_or(Vec::new(), |runs| runs.speeds.clone());
         let others = all.iter().filter(|runs| runs.mode != Mode::Auto);
         let speed = |runs: &Runs| median(&runs.speeds).unwrap_or(0.0);
         let rival = others.max_by(|a, b| speed(a).total_cmp(&speed(b)));
         let auto = all.iter().find(|runs| runs.mode == Mode::Auto);
         let (rival, auto) = rival.zip(auto).unwrap_or_else(|| unreachable!("both are always measured"));
-        // Turn by turn, so that what slowed down a whole turn cancels out.
-        let against: Vec<f64> =
-            auto.speeds.iter().zip(&rival.speeds).map(|(auto, rival)| auto / rival).collect();
+        let against = Ratio::by_turns(&auto.speeds, &rival.speeds);
         let best = (!rival.speeds.is_empty()).then_some(rival.mode);
-        let (auto_against_best, auto_error) = (median(&against), error_of_median(&against));
         let unit = self.plain.device().info().cost_unit;
-        let rows = all.into_iter().map(|runs| runs.row(plain, unit)).collect();
+        let rows = all.into_iter().map(|runs| runs.row(&plain, unit)).collect();
         Ok(Some(PromptRows {
             prompt,
             prompt_tokens: ids.len(),
             generated_tokens: expected.tokens.len(),
             finish_reason: expected.finish_reason,
             best,
-            auto_against_best,
-            auto_error,
+            auto_against_best: against.map(|ratio| ratio.median),
+            auto_error: against.map(|ratio| ratio.error),
             rows,
         }))
     }
@@ -539,8 +530,8 @@ impl Runs {
         self.speeds.push(speed);
     }
 
-    fn row(self, plain: Option<f64>, unit: CostUnit) -> Row {
-        let (best, median) = (best(&self.speeds), median(&self.speeds));
+    fn row(self, plain: &[f64], unit: CostUnit) -> Row {
+        let (fastest, median) = (best(&self.speeds), median(&self.speeds));
         let (mut cost_per_round, mut speculation) = (RoundCost::default(), None);
         if let Some((generated, parts)) = self.best {
             let stats = generated.stats;
@@ -553,57 +544,21 @@ impl Runs {
         }
         Row {
             drafts: self.mode,
-            best,
+            best: fastest,
             median,
+            speedup: fastest.zip(best(plain)).map(|(best, plain)| best / plain),
+            by_turns: Ratio::by_turns(&self.speeds, plain),
             runs: self.speeds,
-            speedup: best.zip(plain).map(|(best, plain)| best / plain),
             cost_per_round,
             speculation,
         }
     }
 }
 
-fn best(speeds: &[f64]) -> Option<f64> {
-    speeds.iter().copied().max_by(f64::total_cmp)
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let n = sorted.len();
-    (n > 0).then(|| (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0)
-}
-
-/// Standard error of the median of `values`, from their median absolute deviation, as if they were normal.
-fn error_of_median(values: &[f64]) -> Option<f64> {
-    let middle = median(values)?;
-    let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    Some(1.253 * 1.483 * median(&deviations)? / (values.len() as f64).sqrt())
-}
-
 /// First position where two texts differ.
 fn difference(a: &[u32], b: &[u32]) -> Option<usize> {
     let same = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     (same < a.len().max(b.len())).then_some(same)
-}
-
-/// Row `i`, which is that of `drafts`, over all prompts that have runs of it.
-fn mean(prompts: &[PromptRows], i: usize, drafts: Mode) -> MeanRow {
-    let rows = || prompts.iter().map(|prompt| &prompt.rows[i]).filter(|row| !row.runs.is_empty());
-    let average = |values: &mut dyn Iterator<Item = f64>| {
-        let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
-        (n > 0.0).then(|| sum / n)
-    };
-    let with_drafts = || rows().filter_map(|row| row.speculation.as_ref()).filter(|stats| stats.drafted > 0);
-    MeanRow {
-        drafts,
-        speedup: average(&mut rows().filter_map(|row| row.speedup).map(f64::ln)).map(f64::exp),
-        mean_accepted_length: average(&mut rows().filter_map(Row::tokens_per_round)),
-        acceptance: average(&mut with_drafts().map(SpecStats::acceptance)),
-        cost_per_round: RoundCost(std::array::from_fn(|part| {
-            average(&mut rows().map(|row| row.cost_per_round.0[part])).unwrap_or(0.0)
-        })),
-    }
 }
 
 #[cfg(test)]
@@ -630,14 +585,5 @@ mod tests {
             assert_eq!((costs[Part::Verify as usize], costs[Part::DraftHead as usize]), (60.0, 20.0));
             assert!((costs.iter().sum::<f64>() - sum).abs() < 1e-9);
         }
-    }
-
-    #[test]
-    fn medians() {
-        let medians = (median(&[]), median(&[3.0]), median(&[4.0, 1.0, 3.0, 2.0]));
-        assert_eq!(medians, (None, Some(3.0), Some(2.5)));
-        assert_eq!(error_of_median(&[]), None);
-        assert_eq!(error_of_median(&[1.0, 1.0, 1.0, 9.0]), Some(0.0));
-        assert!((error_of_median(&[0.9, 1.0, 1.1]).unwrap() - 0.107).abs() < 1e-3);
     }
 }

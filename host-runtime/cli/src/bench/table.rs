@@ -2,6 +2,7 @@
 
 use std::io::{Result, Write};
 
+use super::figures::AgainstOne;
 use super::sweep::{Mode, Report, RoundCost, Row};
 
 pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
@@ -51,17 +52,27 @@ pub(super) fn print(out: &mut impl Write, report: &Report) -> Result<()> {
         }
     }
 
-    writeln!(out, "\nmean of {} prompts (of speed-ups: geometric)", report.prompts.len())?;
-    heading(out, &[("drafts", w), ("speed-up", 8), ("tokens/round", 12), ("accepted", 8)])?;
+    writeln!(
+        out,
+        "\nmean of {} prompts (of speed-ups: geometric; by turns: of medians)",
+        report.prompts.len()
+    )?;
+    heading(out, &[("drafts", w), ("speed-up", 8), ("by turns", 13), ("tokens/round", 12), ("accepted", 8)])?;
     for row in &report.mean {
         writeln!(
             out,
-            "| {:>w$} | {:>8} | {:>12} | {:>8} |",
+            "| {:>w$} | {:>8} | {:>13} | {:>12} | {:>8} |",
             row.drafts,
             figure(row.speedup, ""),
+            row.by_turns.map_or("-".to_owned(), |ratio| ratio.to_string()),
             figure(row.mean_accepted_length.filter(|_| row.drafts != Mode::Plain), ""),
             figure(row.acceptance.map(|share| 100.0 * share), " %"),
         )?;
+    }
+    if let Some(AgainstOne { drafts, ratio }) = report.auto_against_one {
+        let one =
+            if drafts == Mode::Plain { "plain decoding".to_owned() } else { format!("{drafts} drafts") };
+        writeln!(out, "auto is {ratio} times as fast as the best of one choice for all prompts, {one}")?;
     }
     writeln!(
         out,

@@ -33,6 +33,8 @@ fn a_sweep_in_all_its_forms() {
         "|      7 |",
         "|   auto |",
         "mean of 3 prompts",
+        "| speed-up |      by turns |",
+        "times as fast as the best of one choice for all prompts, ",
         "draft head",
         "auto against the better of plain and the best length: ",
         "| prompt |   best |     auto |   error |",
@@ -57,7 +59,7 @@ fn a_sweep_in_all_its_forms() {
         let rows = prompt["rows"].as_array().unwrap();
         let drafts: Vec<_> = rows.iter().map(|row| row["drafts"].clone()).collect();
         assert_eq!(drafts, ["plain".into(), 1.into(), 7.into(), serde_json::Value::from("auto")]);
-        assert_eq!(rows[0]["speedup"], 1.0);
+        assert_eq!((&rows[0]["speedup"], &rows[0]["by_turns"]["median"]), (&1.0.into(), &1.0.into()));
         assert_eq!(rows[0].get("speculation"), None);
         for row in rows {
             assert_eq!(row["runs"].as_array().unwrap().len(), 1);
@@ -71,6 +73,25 @@ fn a_sweep_in_all_its_forms() {
         assert!(seven["speculation"]["mean_accepted_length"].as_f64().unwrap() >= 1.0);
     }
     assert_eq!(report["mean"].as_array().unwrap().len(), 4);
+    let one = &report["auto_against_one"];
+    let drafts = [&"plain".into(), &1.into(), &7.into()];
+    assert!(drafts.contains(&&one["drafts"]) && one["median"].as_f64().unwrap() > 0.0, "{one}");
+}
+
+#[test]
+fn random_prompts() {
+    let report = sweep(&["--random-prompts", "3", "--lengths", "2", "--json"]).succeeded().json();
+    let prompts = report["prompts"].as_array().unwrap();
+    for (i, prompt) in prompts.iter().enumerate() {
+        assert_eq!(prompt["prompt"], format!("random tokens, {}", i + 1));
+        assert_eq!(prompt["prompt_tokens"], 32);
+    }
+    assert_eq!(prompts.len(), 3);
+    sweep(&["--random-prompts", "2", "--prompts", "x"]).failed(
+        2,
+        "cannot be used with",
+        "see hexflash --help",
+    );
 }
 
 /// Every length of every drafter, and where target and draft model run.
@@ -86,11 +107,20 @@ fn sweeps_of_drafters_and_placements() {
     let drafts: Vec<_> = report["mean"].as_array().unwrap().iter().map(|row| row["drafts"].clone()).collect();
     let expected = ["plain", "draft-dflash 2", "draft-dflash 5", "ngram-mod 2", "ngram-mod 5", "auto"];
     assert_eq!(drafts, expected);
-    sweep(&[&several[..], &["--plot", "x.svg"]].concat()).failed(
-        2,
-        "--plot draws one drafter",
-        "drop --plot",
-    );
+    // The names at the right of the panels.
+    let plot = dir.path().join("sweep.svg");
+    let lines = |arguments: &[&str]| -> Vec<String> {
+        sweep(&[arguments, &["--plot", text(&plot)]].concat()).succeeded();
+        let svg = fs::read_to_string(&plot).unwrap();
+        let legend = svg.lines().filter_map(|line| line.strip_suffix("</text>"));
+        let names = legend.filter(|line| line.contains("x=\"1052.0\"")).filter_map(|line| line.split_once('>'));
+        names.map(|(_, name)| name.to_owned()).collect()
+    };
+    assert_eq!(lines(&several), ["draft-dflash", "ngram-mod", "auto"]);
+    let all = [&several[..], &["--placements", "inproc,inproc+inproc"]].concat();
+    let expected = ["inproc", "inproc+inproc"]
+        .map(|place| ["draft-dflash", "ngram-mod", "auto"].map(|name| format!("{name}, {place}")));
+    assert_eq!(lines(&all), expected.concat());
 
     let placed = [&given[..], &["--placements", "inproc,inproc+inproc"]].concat();
     let report = sweep(&[&placed[..], &["--json"]].concat()).succeeded().json();
@@ -100,6 +130,7 @@ fn sweeps_of_drafters_and_placements() {
         assert_eq!(report["prompts"][0]["rows"].as_array().unwrap().len(), 4);
     }
     assert_eq!(placements.len(), 2);
+    assert_eq!(lines(&placed), ["draft-dflash, inproc", "draft-dflash, inproc+inproc"]);
     let table = sweep(&placed).succeeded().stdout;
     for part in
         ["median tok/s, target+draft", "|     placement |    plain |", "| inproc+inproc |", "speed-up over"]
@@ -173,7 +204,7 @@ fn sweeps_that_cannot_be() {
     let one = bench(&["--draft", "-md", draft, "-n", "1"]);
     one.failed(2, "the number of tokens (-n) must be at least 2 with --draft", "not 1");
     sweep(&["-p", "4"]).failed(2, "cannot be used with", "see hexflash --help");
-    for flag in [["--lengths", "3"], ["--prompts", "x"], ["--plot", "x.svg"]] {
+    for flag in [["--lengths", "3"], ["--prompts", "x"], ["--random-prompts", "2"], ["--plot", "x.svg"]] {
         bench(&flag).failed(2, "--draft", "see hexflash --help");
     }
     sweep(&["--plot", "/nonexistent/x.svg"]).failed(2, "cannot write the plot", "--plot");

@@ -7,6 +7,7 @@
 //! weights in F32 make llama.cpp round nothing, and hexflash may be as far from that as llama.cpp with the
 //! model's own weights is.
 
+mod chains;
 mod chat;
 mod exact;
 mod measure;
@@ -19,6 +20,7 @@ mod tests;
 mod verdict;
 #[cfg(test)]
 mod vocabularies;
+pub mod vocabulary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -208,9 +210,11 @@ fn outcome(
 ) -> Result<Outcome, String> {
     let text = pair.text(tokens, noise, each)?;
     let speculation = draft.map(|draft| pair.speculate(draft, tokens, greedy)).transpose()?;
+    let chains = pair.chains(tokens, greedy)?;
     let greedy = pair.greedy(tokens, greedy)?;
     let limits = pair.limits();
-    let mut outcome = Outcome { text, greedy, speculation, limits, rounding: None, answers: Vec::new() };
+    let mut outcome =
+        Outcome { text, greedy, speculation, chains, limits, rounding: None, answers: Vec::new() };
     if !outcome.is_within_limits() {
         outcome.rounding = Some(pair.rounding(tokens));
     }

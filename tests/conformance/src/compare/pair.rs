@@ -8,9 +8,10 @@ use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
-use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model};
+use hexflash_oracle::llama::{Choice, Context, ContextOptions, DFlash, FlashAttn, KvType, Model, Mtp};
 use hexflash_oracle::nmse;
 
+use super::chains::Chains;
 use super::exact;
 use super::measure::{Chunk, Parting, Rounding};
 use super::verdict::Limits;
@@ -252,7 +253,8 @@ impl Pair {
             DFlash::new(&self.llama, &draft, options, usize::MAX).and_then(|mut d| d.generate(prompt, n));
         let (plain, drafted) = (plain.map_err(|e| e.to_string())?, drafted.map_err(|e| e.to_string())?);
         let plain_ours: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
-        let (ours, hexflash) = self.rounds(path, prompt, n)?;
+        let mut engine = self.with_draft(&Gguf::open(path).map_err(|e| e.to_string())?)?;
+        let (ours, hexflash) = rounds(&mut engine, prompt, n)?;
         let plain: Vec<i32> = plain.iter().map(|choice| choice.id).collect();
         let same = |ids: &[i32]| drafted.ids.iter().zip(ids).take_while(|(a, b)| a == b).count();
         Ok(Speculation {
@@ -273,36 +275,31 @@ impl Pair {
         (prompt, n.min(self.n_ctx as usize - prompt.len()))
     }
 
-    /// hexflash's greedy tokens by speculative rounds; rounds and accepted drafts.
-    fn rounds(&self, draft: &Path, prompt: &[i32], n: usize) -> Result<(Vec<i32>, (usize, usize)), String> {
-        let draft = Gguf::open(draft).map_err(|e| e.to_string())?;
+    /// Chains of drafts from the MTP head in the file, if there is one, and tokens with them.
+    pub fn chains(&mut self, tokens: &[i32], n: usize) -> Result<Option<Chains>, String> {
+        if !hexflash::model::has_mtp_head(&self.gguf) {
+            return Ok(None);
+        }
+        let (_, rows) = context(&self.llama, self.n_ctx as usize)?;
+        let options = ContextOptions { n_ctx: self.n_ctx, n_batch: rows as u32, ..ContextOptions::default() };
+        let mut llama = Mtp::new(&self.llama, options).map_err(|e| e.to_string())?;
+        let mut engine = self.with_draft(&self.gguf)?;
+        let mut found = Chains::compare(&mut llama, &mut engine, tokens)?;
+        let (prompt, n) = self.prompt(tokens, n);
+        let plain: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
+        engine.reset();
+        found.lossless = rounds(&mut engine, prompt, n)?.0 == plain;
+        Ok(Some(found))
+    }
+
+    /// Another engine, which has a draft model too.
+    fn with_draft(&self, draft: &Gguf) -> Result<Engine, String> {
         let name = &self.engine.device().info().name;
         let device = open(name, &DeviceOptions::default()).map_err(|e| e.to_string())?;
         let caches = CacheTypes::both(self.cache);
         let options = EngineOptions { n_ctx: Some(self.n_ctx), caches, ..EngineOptions::default() };
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-        let engine = Engine::load_with(&self.gguf, Some(&draft), device, &options, &image);
-        let mut engine = engine.map_err(|e| e.to_string())?;
-        let ids: Vec<u32> = prompt.iter().map(|&t| t as u32).collect();
-        engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
-        let mut out = vec![engine.argmax(0)];
-        let (mut rounds, mut accepted) = (0, 0);
-        let limits = RoundLimits { draft_max: MAX_VERIFY, tokens: n.max(2) as u32 - 1, stops: &[] };
-        if n > 1
-            && let Some(mut under_way) = engine.rounds(out[0], &limits).map_err(|e| e.to_string())?
-        {
-            while under_way.submit().map_err(|e| e.to_string())? {
-                let Some(report) = under_way.next().map_err(|e| e.to_string())? else { break };
-                (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
-                out.extend(&*report.tokens);
-            }
-        }
-        // The end of the context has no room for a block.
-        while out.len() < n {
-            engine.decode(out[out.len() - 1]).map_err(|e| e.to_string())?;
-            out.push(engine.argmax(0));
-        }
-        Ok((out.into_iter().map(|id| id as i32).collect(), (rounds, accepted)))
+        Engine::load_with(&self.gguf, Some(draft), device, &options, &image).map_err(|e| e.to_string())
     }
 
     /// hexflash's greedy tokens, one by one.
@@ -324,6 +321,31 @@ impl Pair {
         }
         Ok(out)
     }
+}
+
+/// hexflash's greedy tokens by speculative rounds; rounds and accepted drafts.
+fn rounds(engine: &mut Engine, prompt: &[i32], n: usize) -> Result<(Vec<i32>, (usize, usize)), String> {
+    let ids: Vec<u32> = prompt.iter().map(|&t| t as u32).collect();
+    engine.prefill(&ids, |_| {}).map_err(|e| e.to_string())?;
+    let mut out = vec![engine.argmax(0)];
+    let (mut rounds, mut accepted) = (0, 0);
+    let limits = RoundLimits { draft_max: MAX_VERIFY, tokens: n.max(2) as u32 - 1, stops: &[] };
+    if n > 1
+        && let Some(mut under_way) = engine.rounds(out[0], &limits).map_err(|e| e.to_string())?
+    {
+        while under_way.submit().map_err(|e| e.to_string())? {
+            let Some(report) = under_way.next().map_err(|e| e.to_string())? else { break };
+            (rounds, accepted) = (rounds + 1, accepted + report.tokens.len() - 1);
+            out.extend(&*report.tokens);
+        }
+    }
+    // The end of the context has no room for a block.
+    while out.len() < n {
+        engine.decode(out[out.len() - 1]).map_err(|e| e.to_string())?;
+        out.push(engine.argmax(0));
+    }
+    out.truncate(n);
+    Ok((out.into_iter().map(|id| id as i32).collect(), (rounds, accepted)))
 }
 
 /// Whole chunks of `n` tokens.

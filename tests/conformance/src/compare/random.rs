@@ -1,22 +1,20 @@
 //! Models with random weights, of every architecture that hexflash runs, in any widths and weight types.
 //!
 //! Weights are scaled so that activations stay near one and the state forgets neither at once nor never: the
-//! logits then depend on everything. The vocabulary is the smallest that takes any text: a token per byte,
-//! one that ends a text, and unused ones up to the size that was asked for.
+//! logits then depend on everything.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use hexflash::gguf::GgmlType as FileType;
 use hexflash::gguf::writer::GgufWriter;
-use hexflash::gguf::{GgmlType as FileType, Value};
 use hexflash_oracle::GgmlType;
 use hexflash_oracle::ops::quantize;
 use rand_core::Rng;
 use rand_pcg::Pcg64Mcg;
 
-/// Tokens that every vocabulary has: one per byte, and the end of a text behind them.
-const VOCAB_MIN: u32 = 256 + 1;
+use super::vocabulary::{VOCAB_MIN, Vocabulary};
 
 /// Architectures that hexflash runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -309,15 +307,23 @@ pub struct ModelShape {
     /// Values that each layer gets of a token besides the stream, where an architecture has some
     #[arg(long, default_value_t = 64, value_name = "WIDTH")]
     pub per_layer: u32,
+    /// An MTP head behind the last layer, in architectures that may have one
+    #[arg(long)]
+    pub mtp: bool,
     /// Another seed makes other weights
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
 impl ModelShape {
+    /// Layers in the file: an MTP head is one more.
+    fn layers_with_head(&self) -> u32 {
+        self.layers + u32::from(self.mtp)
+    }
+
     /// What mixes the tokens of layer `i`.
     fn mixer(&self, i: u32) -> Mixer {
-        let full = (i + 1).is_multiple_of(self.interval);
+        let full = (i + 1).is_multiple_of(self.interval) || i == self.layers;
         match self.architecture {
             Architecture::Qwen35 | Architecture::Qwen35moe if !full => Mixer::DeltaNet,
             Architecture::Lfm2 | Architecture::Lfm2moe if !full => Mixer::ShortConv,
@@ -382,7 +388,7 @@ pub struct Arguments {
 /// The verb.
 ///
 /// # Errors
-/// The file cannot be written, or the widths are not whole blocks of the type.
+/// The file cannot be written, the widths are not whole blocks of the type, or the architecture has no MTP heads.
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     write(&arguments.shape, &arguments.out)?;
     println!("{}", arguments.out.display());
@@ -493,10 +499,17 @@ fn tensors(s: &ModelShape) -> Vec<(String, Vec<u64>, Fill)> {
             ("rope_freqs.weight".to_owned(), vec![u64::from(s.head) / 2], Fill::QuarterTurned),
         ]);
     }
-    for i in 0..s.layers {
+    for i in 0..s.layers_with_head() {
         let mut add = |name: &str, ne: &[u64], fill| out.push((format!("blk.{i}.{name}"), ne.to_vec(), fill));
         add("attn_norm.weight", &[e], norm);
         add(s.architecture.mlp_norm(), &[e], norm);
+        if i == s.layers {
+            add("nextn.eh_proj.weight", &[2 * e, e], Fill::Matrix(1.0));
+            add("nextn.enorm.weight", &[e], norm);
+            add("nextn.hnorm.weight", &[e], norm);
+            // As the one before the head: its signs keep a token from predicting itself.
+            add("nextn.shared_head_norm.weight", &[e], last);
+        }
         // Each query head of Qwen3.5 has a gate beside it.
         let per_query = if dense == Architecture::Qwen35 { 2 } else { 1 };
         if gemma {
@@ -643,91 +656,6 @@ fn contents(s: &ModelShape, name: &str, ne: &[u64], fill: Fill) -> Result<(GgmlT
     Ok((ty, quantize(ty, &values, k as usize)))
 }
 
-/// What a file says of its tokenizer.
-#[derive(Clone, Debug, Default)]
-pub struct Vocabulary {
-    /// Algorithm: `gpt2`, `gemma4` or `llama`.
-    pub model: &'static str,
-    /// The rules that cut text into words.
-    pub pre: &'static str,
-    /// Texts by id.
-    pub tokens: Vec<String>,
-    /// llama.cpp's types by id.
-    pub types: Vec<i32>,
-    /// Merge rules, best first, where there are no scores.
-    pub merges: Vec<String>,
-    /// Scores by id, for `llama`.
-    pub scores: Vec<f32>,
-    /// Other keys: the name without `tokenizer.ggml.`, and the value.
-    pub more: Vec<(&'static str, Value)>,
-}
-
-/// llama.cpp's type of tokens that are text.
-pub const NORMAL: i32 = 1;
-/// Its type of the token for text that has none.
-pub const UNKNOWN: i32 = 2;
-/// Its type of tokens that steer a model.
-pub const CONTROL: i32 = 3;
-/// Its type of tokens that are never split, and text otherwise.
-pub const USER_DEFINED: i32 = 4;
-/// Its type of tokens that nothing gives.
-pub const UNUSED: i32 = 5;
-/// Its type of tokens that are single bytes.
-pub const BYTE: i32 = 6;
-
-impl Vocabulary {
-    /// A byte-level BPE vocabulary without merges: every byte is a token, so that any text can be split.
-    /// llama.cpp loads such a file; without a vocabulary it would end the process when it is given a text.
-    fn smallest(pre: &'static str, vocab: u32) -> Self {
-        let end = VOCAB_MIN - 1;
-        let text = |id: u32| match u8::try_from(id) {
-            Ok(byte) => byte_char(byte).to_string(),
-            Err(_) if id == end => "<|endoftext|>".to_owned(),
-            Err(_) => format!("[PAD{id}]"),
-        };
-        let kind = |id: u32| match id {
-            _ if id < end => NORMAL,
-            _ if id == end => CONTROL,
-            _ => UNUSED,
-        };
-        Self {
-            model: "gpt2",
-            pre,
-            tokens: (0..vocab).map(text).collect(),
-            types: (0..vocab).map(kind).collect(),
-            more: vec![
-                ("eos_token_id", end.into()),
-                ("padding_token_id", end.into()),
-                ("add_bos_token", false.into()),
-            ],
-            ..Self::default()
-        }
-    }
-
-    fn put(&self, w: &mut GgufWriter<'_>) {
-        w.kv("tokenizer.ggml.model", self.model)
-            .kv("tokenizer.ggml.pre", self.pre)
-            .kv("tokenizer.ggml.tokens", self.tokens.clone())
-            .kv("tokenizer.ggml.token_type", self.types.clone());
-        match self.scores.as_slice() {
-            [] => w.kv("tokenizer.ggml.merges", self.merges.clone()),
-            _ => w.kv("tokenizer.ggml.scores", self.scores.clone()),
-        };
-        for (key, value) in &self.more {
-            w.kv(&format!("tokenizer.ggml.{key}"), value.clone());
-        }
-    }
-}
-
-/// The character that stands for a byte in GPT-2's vocabularies: itself where it can be printed, else, in
-/// order, one from U+0100 on.
-pub fn byte_char(byte: u8) -> char {
-    let printable = |b: u8| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
-    let before = (0..byte).filter(|&b| !printable(b)).count() as u32;
-    let code = if printable(byte) { u32::from(byte) } else { 0x100 + before };
-    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
-
 /// Writes a model.
 ///
 /// # Errors
@@ -741,6 +669,9 @@ pub fn write(s: &ModelShape, path: &Path) -> Result<(), String> {
 /// # Errors
 /// As [`run`].
 pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Result<(), String> {
+    if s.mtp && s.architecture.dense() != Architecture::Qwen35 {
+        return Err(format!("{} has no MTP heads; use qwen35 or qwen35moe", s.architecture.name()));
+    }
     let mut w = GgufWriter::new();
     let file_type = match s.weights {
         WeightType::F32 => 0u32,
@@ -768,7 +699,7 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
         .kv("general.file_type", file_type);
     vocabulary.put(&mut w);
     let mut numbers = vec![
-        ("block_count", s.layers),
+        ("block_count", s.layers_with_head()),
         ("context_length", s.context),
         ("embedding_length", s.width),
         ("feed_forward_length", s.ff),
@@ -810,6 +741,9 @@ pub fn write_with(s: &ModelShape, vocabulary: &Vocabulary, path: &Path) -> Resul
             ("ssm.inner_size", s.value_heads * s.state),
             ("full_attention_interval", s.interval),
         ]);
+    }
+    if s.mtp {
+        numbers.push(("nextn_predict_layers", 1));
     }
     if s.window > 0 {
         numbers.push(("attention.sliding_window", s.window));

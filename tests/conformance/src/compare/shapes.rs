@@ -40,8 +40,12 @@ const BASE: ModelShape = ModelShape {
     fused_experts: false,
     shared: 2,
     per_layer: 64,
+    mtp: false,
     seed: 1,
 };
+
+/// A trunk of two layers, and a head behind it.
+const WITH_HEAD: ModelShape = ModelShape { layers: 2, interval: 2, vocab: 4096, mtp: true, ..BASE };
 
 /// Attention in every layer, with heads as all sizes of Qwen3 have them.
 const DENSE: ModelShape =
@@ -434,6 +438,40 @@ pub const SHAPES: &[Named] = &[
     Named {
         name: "moe-gpt-oss-all-experts-f16",
         model: ModelShape { experts: 5, used: 5, expert_ff: 160, window: 1, seed: 65, ..GPT_OSS },
+    },
+    // MTP heads, in the widths of the 0.8B, the 4B and the 35B-A3B; the trunk has a layer of each kind. Of the last
+    // one's 256 experts there are 16.
+    Named {
+        name: "mtp-0.8b-f16",
+        model: ModelShape { ff: 3584, weights: WeightType::F16, seed: 80, ..WITH_HEAD },
+    },
+    Named {
+        name: "mtp-4b-q8_0",
+        model: ModelShape {
+            width: 2560,
+            ff: 9216,
+            heads: 16,
+            kv_heads: 4,
+            value_heads: 32,
+            seed: 81,
+            ..WITH_HEAD
+        },
+    },
+    Named {
+        name: "mtp-moe-f16",
+        model: ModelShape {
+            architecture: Architecture::Qwen35moe,
+            width: 2048,
+            ff: 512,
+            heads: 16,
+            value_heads: 32,
+            experts: 16,
+            used: 8,
+            expert_ff: 512,
+            weights: WeightType::F16,
+            seed: 82,
+            ..WITH_HEAD
+        },
     },
     // Odd widths: a state of 64, heads of 64, seven query heads, five taps, a vocabulary that is no whole
     // strip.

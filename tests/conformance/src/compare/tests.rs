@@ -37,11 +37,9 @@ const NARROW: ModelShape = ModelShape {
     fused_experts: false,
     shared: 0,
     per_layer: 32,
+    mtp: false,
     seed: 1,
 };
-
-/// One chunk of the context.
-const TOKENS: usize = 16;
 
 fn file(shape: &ModelShape) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
@@ -50,8 +48,9 @@ fn file(shape: &ModelShape) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
+/// One chunk of the context.
 fn compared(pair: &mut Pair, shape: &ModelShape) -> Outcome {
-    outcome(pair, &random::tokens(shape, TOKENS), 0, None, false, |_| ()).unwrap()
+    outcome(pair, &random::tokens(shape, shape.context as usize), 0, None, false, |_| ()).unwrap()
 }
 
 #[test]
@@ -116,5 +115,20 @@ fn one_wrong_weight_in_sixty_four_layers_is_found() {
             matches!(outcome.rounding, Some(Ok(_))) && !outcome.passes(),
             "{weights:?} {name}: {outcome}"
         );
+    }
+}
+
+/// The trunk's logits say nothing of the head: its drafts are compared.
+#[test]
+fn one_wrong_weight_of_an_mtp_head_is_found() {
+    let shape =
+        ModelShape { layers: 2, interval: 2, context: 64, mtp: true, weights: WeightType::F32, ..NARROW };
+    let (_dir, path) = file(&shape);
+    let right = compared(&mut Pair::load(&path, "inproc", None, CacheType::F16).unwrap(), &shape);
+    let drafts = right.chains.as_ref().map(|chains| (chains.chains, chains.same));
+    assert!(drafts.is_some_and(|(chains, same)| chains >= 6 && same >= 40) && right.passes(), "{right}");
+    for name in ["nextn.hnorm", "nextn.enorm", "nextn.shared_head_norm", "attn_k_norm"] {
+        let wrong = planted(&shape, &format!("blk.2.{name}.weight"), 4 * 7, |bytes| bytes[3] ^= 0x80);
+        assert!(wrong.is_within_limits() && !wrong.passes(), "{name}: {wrong}");
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::chains::Chains;
 use super::measure::{Chunk, Parting, Rounding};
 use super::pair::{Greedy, Speculation};
 
@@ -35,6 +36,8 @@ pub struct Outcome {
     pub greedy: Greedy,
     /// Greedy tokens with a draft, if there is one.
     pub speculation: Option<Speculation>,
+    /// Drafts of the MTP head in the file, if there is one.
+    pub chains: Option<Chains>,
     /// Its limits.
     pub limits: Limits,
     /// Where they are exceeded: what rounding alone does to this model, or why that cannot be told.
@@ -52,13 +55,14 @@ impl Outcome {
 
     /// Whether all is well: within the limits or, as rounding grows from layer to layer, no further from the
     /// unrounded result than llama.cpp; the same logits for a prompt in batches, the same tokens with a
-    /// draft, and answers that part only at near-ties.
+    /// draft, drafts that are llama.cpp's but at near-ties, and answers that part only at near-ties.
     pub fn passes(&self) -> bool {
         let rounding = self.rounding.as_ref().is_some_and(|r| r.as_ref().is_ok_and(Rounding::fits));
         let lossless = self.speculation.as_ref().is_none_or(|s| s.lossless);
         (self.is_within_limits() || rounding)
             && self.text.prefill == 0.0
             && lossless
+            && self.chains.as_ref().is_none_or(|chains| chains.fits(&self.limits))
             && self.parts_near_ties()
     }
 
@@ -102,6 +106,10 @@ impl Outcome {
                 "question": question, "same": answer.same, "of": answer.of,
                 "parting": answer.parting.as_ref().map(parting),
             })).collect::<Vec<_>>(),
+            "chains": self.chains.as_ref().map(|c| json!({
+                "chains": c.chains, "drafts": c.drafts, "same": c.same, "widest_lead_lost": c.widest,
+                "nmse": c.nmse(), "same_as_plain": c.lossless,
+            })),
             "speculation": self.speculation.as_ref().map(|s| json!({
                 "of": s.of, "rounds": s.rounds, "accepted": s.accepted, "drafted": s.drafted,
                 "same_as_plain": s.same_as_plain, "same_as_hexflash": s.same_as_hexflash,
@@ -163,6 +171,9 @@ impl fmt::Display for Outcome {
                 tokens_per_round(rounds, accepted),
                 if s.lossless { "" } else { "NOT " },
             )?;
+        }
+        if let Some(chains) = &self.chains {
+            writeln!(f, "  {chains}")?;
         }
         match &self.rounding {
             None => {}

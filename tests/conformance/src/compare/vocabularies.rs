@@ -7,9 +7,8 @@ use hexflash::text::TextModel;
 use hexflash::tokenizer::PreTokenizer;
 use hexflash_oracle::llama::Model;
 
-use super::random::{
-    self, BYTE, CONTROL, ModelShape, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary, byte_char,
-};
+use super::random::{self, ModelShape};
+use super::vocabulary::{BYTE, CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary, byte_char};
 use crate::tokenizers::NOBODYS;
 use crate::tokenizers::texts::{PARTS, Random};
 

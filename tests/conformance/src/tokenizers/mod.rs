@@ -72,6 +72,7 @@ pub const NOBODYS: ModelShape = ModelShape {
     fused_experts: false,
     shared: 0,
     per_layer: 32,
+    mtp: false,
     seed: 1,
 };
 

@@ -17,7 +17,7 @@ use tokenizers::{
     TokenizerBuilder, TokenizerImpl,
 };
 
-use crate::compare::random::{BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary};
+use crate::compare::vocabulary::{BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary};
 
 /// The library with words that are cut by [`Words`].
 pub type Reference =

@@ -7,7 +7,9 @@ use hexflash::engine::{Engine, EngineOptions, SequenceId};
 use hexflash::gguf::Gguf;
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::speculation::Speculation;
+use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_e2e::reference::DraftRounds;
 use hexflash_e2e::{Draft, Model, inproc, reference, report};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -194,29 +196,72 @@ fn with_experts(path: &Path) -> Gguf {
 /// Width inside of the shipped model's MLPs.
 const MLP: u64 = 768;
 
+/// A target with experts, as its trunk is the same function, and its drafts are those of the one without.
+struct WithExperts {
+    plain: Engine,
+    engine: Engine,
+    text: TextModel,
+    found: Compared,
+}
+
+impl WithExperts {
+    fn new(target: &Gguf, draft: &Gguf) -> Self {
+        let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+        let load = |draft: Option<&Gguf>, speculate| {
+            let options = EngineOptions { speculate, ..EngineOptions::default() };
+            Engine::load_with(target, draft, Box::new(inproc(quick())), &options, &image).unwrap()
+        };
+        let (plain, engine) = (load(None, false), load(Some(draft), true));
+        Self { plain, engine, text: text(Model::F16), found: Compared::default() }
+    }
+
+    /// Drafts and accepted counts are the reference's; text and states are those of plain decoding.
+    fn follow(&mut self, prompt: &[u32], ids: &[u32], rounds: &DraftRounds, drafts: u32, name: &str) {
+        let Self { plain, engine, text, found } = self;
+        found.follow(engine, (prompt, ids), rounds, near_tie(Model::F16), name);
+        let off = &mut Speculation::off();
+        let expected = fresh(plain, text, &greedy(), off, prompt, &limits(60));
+        let state = closed(plain, 5);
+        let got = fresh(engine, text, &greedy(), &mut model_drafts(drafts), prompt, &limits(60));
+        assert_eq!(got.tokens, expected.tokens, "{name}");
+        state.assert_same(&closed(engine, 5), name);
+    }
+
+    fn finish(self, what: &str) {
+        report(format!("{what}: {:?}", self.found));
+        self.found.assert_few();
+    }
+}
+
 /// A head with a mixture of experts drafts as the one with an MLP that is the same function, from the file of
 /// its own model.
 #[test]
 fn heads_with_experts() {
     let dir = tempfile::tempdir().unwrap();
     let joint = with_experts(&dir.path().join("experts.gguf"));
-    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-    let load = |draft: Option<&Gguf>, speculate| {
-        let options = EngineOptions { speculate, ..EngineOptions::default() };
-        Engine::load_with(&joint, draft, Box::new(inproc(quick())), &options, &image).unwrap()
-    };
-    let (mut plain, mut engine) = (load(None, false), load(Some(&joint), true));
-    let (text, reference, mut found) = (text(Model::F16), reference::mtp("mtp-f16"), Compared::default());
-    for (number, case) in reference.cases.iter().take(4).enumerate() {
-        let name = format!("experts, case {number}");
-        found.follow(&mut engine, (&case.prompt_ids, &case.ids), &case.mtp[&3], near_tie(Model::F16), &name);
-        let off = &mut Speculation::off();
-        let expected = fresh(&mut plain, &text, &greedy(), off, &case.prompt_ids, &limits(60));
-        let state = closed(&mut plain, 5);
-        let got = fresh(&mut engine, &text, &greedy(), &mut model_drafts(3), &case.prompt_ids, &limits(60));
-        assert_eq!(got.tokens, expected.tokens, "{name}");
-        state.assert_same(&closed(&mut engine, 5), &name);
+    let mut pair = WithExperts::new(&joint, &joint);
+    for (number, case) in reference::mtp("mtp-f16").cases.iter().take(4).enumerate() {
+        pair.follow(
+            &case.prompt_ids,
+            &case.ids,
+            &case.mtp[&3],
+            3,
+            &format!("head with experts, case {number}"),
+        );
     }
-    report(format!("experts: {found:?}"));
-    found.assert_few();
+    pair.finish("head with experts");
+}
+
+/// So does a DFlash draft of the target without experts.
+#[test]
+fn a_dflash_draft_of_a_target_with_experts() {
+    let dir = tempfile::tempdir().unwrap();
+    let joint = with_experts(&dir.path().join("experts.gguf"));
+    let mut pair = WithExperts::new(&joint, &Draft::F16.gguf());
+    for (number, case) in reference::dflash("dflash-reference").cases.iter().take(4).enumerate() {
+        let rounds =
+            DraftRounds { accepted_per_round: case.accepted_per_step.clone(), drafts: case.drafts.clone() };
+        pair.follow(&case.prompt_ids, &case.ids, &rounds, 7, &format!("DFlash with experts, case {number}"));
+    }
+    pair.finish("DFlash with experts");
 }

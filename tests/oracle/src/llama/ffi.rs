@@ -71,6 +71,8 @@ unsafe extern "C" {
     fn llama_model_target_layer_ids_n(model: *const sys::llama_model) -> u32;
     #[link_name = "_Z26llama_set_embeddings_nextnP13llama_contextbb"]
     fn llama_set_embeddings_nextn(ctx: *mut sys::llama_context, value: bool, masked: bool);
+    #[link_name = "_Z28llama_get_embeddings_nextnP13llama_context"]
+    fn llama_get_embeddings_nextn(ctx: *mut sys::llama_context) -> *mut f32;
 }
 
 pub(super) struct RawModel(NonNull<sys::llama_model>);
@@ -98,6 +100,8 @@ impl RawModel {
             let mut params = sys::llama_model_default_params();
             params.n_gpu_layers = 0;
             params.use_extra_bufts = repack;
+            // Files without an MTP head have nothing that this would load.
+            params.load_mtp = true;
             sys::llama_model_load_from_file(path.as_ptr(), params)
         };
         NonNull::new(model).map(Self)
@@ -122,6 +126,12 @@ impl RawModel {
     pub(super) fn n_layer(&self) -> usize {
         // SAFETY: `self` keeps the model, which was loaded and is not freed.
         unsafe { sys::llama_model_n_layer(self.0.as_ptr()) as usize }
+    }
+
+    /// MTP heads in the file.
+    pub(super) fn n_heads(&self) -> usize {
+        // SAFETY: `self` keeps the model, which was loaded and is not freed.
+        unsafe { sys::llama_model_n_layer_nextn(self.0.as_ptr()) as usize }
     }
 
     pub(super) fn add_bos(&self) -> Option<i32> {
@@ -206,6 +216,8 @@ pub(super) enum Rows<'a> {
     Tokens(&'a [i32]),
     /// Embedding rows, one after the other, and their number.
     Embd(&'a [f32], usize),
+    /// Token ids, and for each the row that an MTP head reads beside it.
+    Paired(&'a [i32], &'a [f32]),
 }
 
 /// Which rows give logits.
@@ -240,7 +252,13 @@ impl Drop for RawContext<'_> {
 impl<'m> RawContext<'m> {
     pub(super) fn new(model: &'m RawModel, o: &super::ContextOptions) -> Option<Self> {
         // SAFETY: null stands for no other context, which the contract of `with_other` allows.
-        unsafe { Self::with_other(model, o, std::ptr::null_mut()) }
+        unsafe { Self::with_other(model, o, std::ptr::null_mut(), sys::LLAMA_CONTEXT_TYPE_DEFAULT) }
+    }
+
+    /// A context of the MTP head in the model's file.
+    pub(super) fn head(model: &'m RawModel, o: &super::ContextOptions) -> Option<Self> {
+        // SAFETY: null stands for no other context, which the contract of `with_other` allows.
+        unsafe { Self::with_other(model, o, std::ptr::null_mut(), sys::LLAMA_CONTEXT_TYPE_MTP) }
     }
 
     /// A draft's context, which uses the embeddings and the head of `target`.
@@ -253,7 +271,7 @@ impl<'m> RawContext<'m> {
         target: &RawContext<'m>,
     ) -> Option<Self> {
         // SAFETY: `target` is live, and stays so as long as the result by this function's contract.
-        unsafe { Self::with_other(model, o, target.ctx.as_ptr()) }
+        unsafe { Self::with_other(model, o, target.ctx.as_ptr(), sys::LLAMA_CONTEXT_TYPE_DEFAULT) }
     }
 
     /// # Safety
@@ -262,6 +280,7 @@ impl<'m> RawContext<'m> {
         model: &'m RawModel,
         o: &super::ContextOptions,
         other: *mut sys::llama_context,
+        kind: sys::llama_context_type,
     ) -> Option<Self> {
         // SAFETY: default parameters are valid; the model outlives the context (lifetime 'm), `other` by
         // contract.
@@ -273,7 +292,7 @@ impl<'m> RawContext<'m> {
             p.flash_attn_type = o.flash_attn as sys::llama_flash_attn_type;
             (p.type_k, p.type_v) = (o.kv as sys::ggml_type, o.kv as sys::ggml_type);
             p.no_perf = true;
-            p.ctx_other = other;
+            (p.ctx_other, p.ctx_type) = (other, kind);
             sys::llama_init_from_model(model.0.as_ptr(), p)
         };
         let ctx = NonNull::new(ctx)?;
@@ -297,6 +316,10 @@ impl<'m> RawContext<'m> {
                 assert!(n > 0 && e.len() % n == 0, "ragged rows");
                 n
             }
+            Rows::Paired(t, e) => {
+                assert!(!t.is_empty() && e.len() % t.len() == 0, "ragged rows");
+                t.len()
+            }
         };
         // Token batches have one position row. Embedding batches of M-RoPE models have four (t, h, w, e), one
         // after the other; other models read the first row only.
@@ -312,6 +335,7 @@ impl<'m> RawContext<'m> {
         let (token, embd) = match rows {
             Rows::Tokens(t) => (t.as_ptr().cast_mut(), std::ptr::null_mut()),
             Rows::Embd(e, _) => (std::ptr::null_mut(), e.as_ptr().cast_mut()),
+            Rows::Paired(t, e) => (t.as_ptr().cast_mut(), e.as_ptr().cast_mut()),
         };
         let batch = sys::llama_batch {
             n_tokens: n as i32,
@@ -324,7 +348,7 @@ impl<'m> RawContext<'m> {
         };
         // SAFETY: every array has `n` entries (positions 4 n) and outlives the call, which copies what it
         // needs and does not write through `token` or `embd`. Ids and row widths are checked by llama.cpp;
-        // the width of a row is checked by `DFlash`, which knows the draft.
+        // the width of a row is checked by `DFlash` and by `Mtp`, which know the draft.
         unsafe { sys::llama_decode(self.ctx.as_ptr(), batch) }
     }
 
@@ -369,6 +393,24 @@ impl<'m> RawContext<'m> {
         // the caller passes that batch's size. Valid until the next decode, which needs `&mut self` again.
         unsafe {
             let p = llama_get_embeddings_layer_inp(self.ctx.as_ptr(), layer);
+            (!p.is_null()).then(|| std::slice::from_raw_parts(p, rows * n_embd))
+        }
+    }
+
+    /// Keep the rows that an MTP head reads: of all tokens, or of those whose logits are wanted.
+    pub(super) fn keep_rows(&mut self, all: bool) {
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only sets
+        // flags for the next graph.
+        unsafe { llama_set_embeddings_nextn(self.ctx.as_ptr(), true, !all) }
+    }
+
+    /// The first `rows` of those that `keep_rows` asked for, `n_embd` floats each.
+    pub(super) fn kept_rows(&mut self, rows: usize, n_embd: usize) -> Option<&[f32]> {
+        // SAFETY: llama.cpp keeps one row of the model's width for each token of the last batch, or for each
+        // output of it, or returns null; the caller passes at most that many. Valid until the next decode,
+        // which needs `&mut self` again.
+        unsafe {
+            let p = llama_get_embeddings_nextn(self.ctx.as_ptr());
             (!p.is_null()).then(|| std::slice::from_raw_parts(p, rows * n_embd))
         }
     }

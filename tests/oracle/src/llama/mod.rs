@@ -1,10 +1,12 @@
-//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, quantization.
+//! llama.cpp on the CPU: logits, greedy ids, perplexity, speed, DFlash speculation, MTP heads,
+//! quantization.
 //!
 //! llama.cpp's log is off unless [`set_verbose`] turns it on.
 
 mod dflash;
 mod ffi;
 mod measure;
+mod mtp;
 mod quantize;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub use dflash::{DFlash, Speculated};
 use ffi::{Outputs, RawContext, RawModel, Rows};
 pub use measure::{Perplexity, Speed, speed};
+pub use mtp::Mtp;
 pub use quantize::{FileType, quantize};
 
 /// Why llama.cpp could not do something. Its log ([`set_verbose`]) has the details.
