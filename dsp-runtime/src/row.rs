@@ -44,6 +44,13 @@ impl<'m> Row<'m> {
         aligned.then_some(Row { ptr: self.ptr, len: self.len, memory: PhantomData })
     }
 
+    /// The rows, if all of them start at whole vectors.
+    #[inline(always)]
+    pub fn all_aligned<const N: usize>(rows: [Self; N]) -> Option<[Row<'m, true>; N]> {
+        let aligned = rows.iter().all(|row| row.ptr.addr().is_multiple_of(BYTES));
+        aligned.then(|| rows.map(|row| Row { ptr: row.ptr, len: row.len, memory: PhantomData }))
+    }
+
     /// Part of the row.
     ///
     /// # Panics
@@ -189,11 +196,9 @@ impl<'m> RowMut<'m> {
     #[inline(always)]
     pub fn copy<H: Hvx>(&mut self, x: Row<'_>) {
         assert!(x.len == self.len);
-        for v in 0..x.whole() {
-            self.set_full::<H>(v, x.full::<H>(v));
-        }
-        if x.whole() < x.vectors() {
-            self.set_vector::<H>(x.whole(), x.vector::<H>(x.whole()));
+        match (self.aligned(), x.aligned()) {
+            (Some(mut y), Some(x)) => y.copy_vectors::<H>(x),
+            _ => self.copy_vectors::<H>(x),
         }
     }
 }
@@ -214,6 +219,17 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     /// Whether the row has no floats.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Copies a row of the same length.
+    #[inline(always)]
+    fn copy_vectors<H: Hvx>(&mut self, x: Row<'_, ALIGNED>) {
+        for v in 0..x.whole() {
+            self.set_full::<H>(v, x.full::<H>(v));
+        }
+        if x.whole() < x.vectors() {
+            self.set_vector::<H>(x.whole(), x.vector::<H>(x.whole()));
+        }
     }
 
     /// Writes the float at `i`.

@@ -75,7 +75,7 @@ fn tape_shapes() {
 fn tape_of_a_convolution() {
     let tape = |defer: u32, ne: [u32; 4]| {
         let mut case = valid(Op::SsmConv);
-        case.set_params(&params::SsmConv { defer });
+        case.set_params(&params::SsmConv { defer, silu: 0 });
         case.reshape(OUT + 1, ne);
         case
     };
@@ -86,6 +86,14 @@ fn tape_of_a_convolution() {
     // A step that advances the ring commits what there is, be it less than a step.
     assert_eq!(tape(0, [32, 1, 1, 1]).check(), Ok(()));
     tape(2, [32, 4, 1, 1]).refused(ErrorCode::BadParam, 0);
+    for (silu, expected) in [(0, None), (1, None), (2, Some(1)), (u32::MAX, Some(1))] {
+        let mut case = valid(Op::SsmConv);
+        case.set_params(&params::SsmConv { defer: 1, silu });
+        match expected {
+            None => assert_eq!(case.check(), Ok(())),
+            Some(word) => case.refused(ErrorCode::BadParam, word),
+        }
+    }
     let mut case = tape(0, [32, 4, 1, 1]);
     case.operand(OUT + 1).token_axis = 1;
     case.refused(ErrorCode::BadShape, OUT + 1);

@@ -157,6 +157,17 @@ fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
     H::bits(H::select_gt(a, b, H::from_bits(x), H::from_bits(y)))
 }
 
+/// n and r with x = n ln 2 + r and |r| <= ln 2 / 2, where `near` is x, or the end of the range next to it.
+#[inline(always)]
+fn reduce<H: Hvx>(x: H::F, near: H::F) -> (H::I, H::F) {
+    let n = H::to_int(H::mul_ieee(near, H::splat(core::f32::consts::LOG2_E)));
+    let nf = H::to_float(n);
+    // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would
+    // be many of e^r.
+    let r = H::sub_ieee(x, H::mul_ieee(nf, H::splat(355.0 / 512.0)));
+    (n, H::sub_ieee(r, H::mul_ieee(nf, H::splat(-2.121_944_4e-4))))
+}
+
 /// e^x, within 1 ulp for results in the normal range; 0 below -87.3, infinity above 88.7, NaN for NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2; e^r by the degree-6 polynomial of the Cephes library (S. Moshier,
@@ -165,12 +176,7 @@ fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
 #[inline(always)]
 pub fn exp<H: Hvx>(x: H::F) -> H::F {
     let near = H::smaller(H::larger(x, H::splat(-126.0)), H::splat(126.0));
-    let n = H::to_int(H::mul_ieee(near, H::splat(core::f32::consts::LOG2_E)));
-    let nf = H::to_float(n);
-    // ln 2 in two parts, so that n * high is exact, and so is its difference from x: an ulp of n ln 2 would
-    // be many of e^r.
-    let r = H::sub_ieee(x, H::mul_ieee(nf, H::splat(355.0 / 512.0)));
-    let r = H::sub_ieee(r, H::mul_ieee(nf, H::splat(-2.121_944_4e-4)));
+    let (n, r) = reduce::<H>(x, near);
     let mut p = H::splat(1.987_569_2e-4);
     for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
         p = H::add_ieee(H::mul_ieee(p, r), H::splat(c));
@@ -187,16 +193,17 @@ pub fn exp<H: Hvx>(x: H::F) -> H::F {
 /// a / b without a division: within 3 ulp, and 0 for divisors above 2^126.
 #[inline(always)]
 pub fn div_by_reciprocal<H: Hvx>(a: H::F, b: H::F) -> H::F {
-    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. Then Newton's method, three
-    // times.
-    let two = H::splat(2.0);
-    let mut r = H::from_bits(H::sub_i(H::splat_i(0x7ef3_11c3), H::bits(b)));
-    for _ in 0..3 {
-        r = H::mul_ieee(r, H::sub_ieee(two, H::mul_ieee(b, r)));
-    }
+    // The bits of 1 / b, about: the exponent negated, the mantissa mirrored. With t = b r, which is near 1,
+    // t^2 - 3 t + 3 is 1 / t but for (1 - t)^3. This constant and these bits spread what is left to both
+    // sides: 3.5e-5. Newton's method makes a square of it.
+    let near_three = H::splat(3.001_985);
+    let r = H::from_bits(H::sub_i(H::splat_i(0x7ef3_0000), H::bits(b)));
+    let t = H::mul_ieee(b, r);
+    let r = H::mul_ieee(r, H::add_ieee(H::mul_ieee(t, H::sub_ieee(t, near_three)), near_three));
+    let y = H::mul_ieee(H::mul_ieee(a, r), H::sub_ieee(H::splat(2.0), H::mul_ieee(b, r)));
     let size = H::from_bits(H::and_i(H::bits(b), H::splat_i(i32::MAX)));
     let largest = H::from_bits(H::splat_i((126 + 127) << 23));
-    H::select_gt(size, largest, H::splat(0.0), H::mul_ieee(a, r))
+    H::select_gt(size, largest, H::splat(0.0), y)
 }
 
 /// 1 / sqrt(x), within 2 ulp for normal x; some large number for 0, 0 for infinity, NaN for NaN.
@@ -211,19 +218,49 @@ pub fn rsqrt<H: Hvx>(x: H::F) -> H::F {
     H::select_gt(x, H::splat(f32::MAX), H::splat(0.0), y)
 }
 
-/// 1 / (1 + e^-x), within 3 ulp for results in the normal range; 0 below -88.7, NaN for NaN.
+/// Below this, 1 / (1 + e^-x) is taken for zero: soon it is no normal number any more.
+const LOGISTIC_ZERO: f32 = -87.3;
+/// Above this, 1 / (1 + e^-x) is one, and so is what is computed.
+const LOGISTIC_ONE: f32 = 40.0;
+
+/// 1 / (1 + e^-x), within 3 ulp; 0 below -87.3. For NaN it may be any number: as a factor of NaN it need not
+/// be NaN itself.
+///
+/// x = n ln 2 + r as in [`exp`], and e^r = (p + q) / (p - q) with p = 10 + r^2 and q = r (5 + r^2 / 12), the
+/// fraction of H. Padé, its last coefficient adjusted. So 1 / (1 + e^-x) is (p + q) / (p + q + 2^-n (p - q)):
+/// the division is needed anyway, and a fraction takes half as many operations as a polynomial.
 #[inline(always)]
-pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
-    let e = exp::<H>(negate::<H>(x));
-    H::div(H::splat(1.0), H::add_ieee(H::splat(1.0), e))
+pub fn logistic<H: Hvx>(x: H::F) -> H::F {
+    let zero_below = H::splat(LOGISTIC_ZERO);
+    let near = H::larger(zero_below, H::smaller(H::splat(LOGISTIC_ONE), x));
+    let (n, r) = reduce::<H>(near, near);
+    let square = H::mul_ieee(r, r);
+    let p = H::add_ieee(square, H::splat(10.0));
+    let q = H::add_ieee(H::mul_ieee(square, H::splat(0.083_332_68)), H::splat(5.0));
+    let q = H::mul_ieee(q, r);
+    let (above, below) = (H::bits(H::add_ieee(p, q)), H::bits(H::sub_ieee(p, q)));
+    // Both by 2^-4, so that 2^-n times the latter, up to 2^126, is no more than a reciprocal can be of.
+    let sixteenth = H::splat_i(4 << 23);
+    let above = H::from_bits(H::sub_i(above, sixteenth));
+    let below = H::from_bits(H::sub_i(below, H::add_i(sixteenth, H::shl_i::<23>(n))));
+    let y = H::div(above, H::add_ieee(above, below));
+    H::select_gt(zero_below, x, H::splat(0.0), y)
 }
 
-/// x * sigmoid(x), as ggml computes it: x / (1 + e^-x). Within 3 ulp down to -88.7, and -0 below; NaN for
-/// -infinity and NaN.
+/// [`logistic`], and NaN for NaN.
+#[inline(always)]
+pub fn sigmoid<H: Hvx>(x: H::F) -> H::F {
+    // All bits are set where x is above infinity as an integer.
+    let size = H::and_i(H::bits(x), H::splat_i(i32::MAX));
+    let nan = H::sar_i::<31>(H::sub_i(H::splat_i(f32::INFINITY.to_bits() as i32), size));
+    H::from_bits(H::or_i(H::bits(logistic::<H>(x)), nan))
+}
+
+/// x * sigmoid(x), which is x / (1 + e^-x), as ggml computes it. Within 4 ulp down to -87.3, and -0 below;
+/// NaN for -infinity and NaN.
 #[inline(always)]
 pub fn silu<H: Hvx>(x: H::F) -> H::F {
-    let e = exp::<H>(negate::<H>(x));
-    H::div(x, H::add_ieee(H::splat(1.0), e))
+    H::mul_ieee(x, logistic::<H>(x))
 }
 
 /// ln(1 + y) for 0 <= y <= 2^126, within 3 ulp, small y included; NaN for NaN.

@@ -91,8 +91,8 @@ impl Formula for SwigluOai {
 #[inline(always)]
 fn gated<H: Hvx>(formula: &impl Formula, a: H::F, b: H::F) -> H::F {
     let [x, u, factor] = formula.parts::<H>(a, b);
-    let e = math::exp::<H>(math::negate::<H>(u));
-    H::mul_ieee(H::div(x, H::add_ieee(H::splat(1.0), e)), factor)
+    // x is NaN where u is.
+    H::mul_ieee(H::mul_ieee(x, math::logistic::<H>(u)), factor)
 }
 
 /// A piece of a row of y. The kind is chosen outside of the loop.

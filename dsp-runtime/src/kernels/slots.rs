@@ -306,9 +306,9 @@ fn convolutions_have_rings_and_tapes_of_their_own() {
     for (c, b) in [(300, 1), (33, 2)] {
         let src = [f32([c, 1, b, 1], Tokens(1)), f32([c, 4, 1, 1], All), f32([c, 5, b, 1], Slots(2))];
         let dst = [f32([c, 1, b, 1], Tokens(1)), f32([c, DEPTH, b, 1], Slots(2))];
-        check(&Trial::new(Op::SsmConv, &SsmConv { defer: 0 }, &src, &dst[..1]));
+        check(&Trial::new(Op::SsmConv, &SsmConv { defer: 0, silu: 0 }, &src, &dst[..1]));
         for defer in [0, 1] {
-            check(&Trial::new(Op::SsmConv, &SsmConv { defer }, &src, &dst).taped());
+            check(&Trial::new(Op::SsmConv, &SsmConv { defer, silu: 1 }, &src, &dst).taped());
         }
     }
 }
@@ -397,7 +397,8 @@ fn folds(defers: &Trial, plain: &Trial) {
 fn rows_that_fold_enter_rings_as_in_a_plain_step() {
     let src = [f32([65, 1, 2, 1], Tokens(1)), f32([65, 4, 1, 1], All), f32([65, 5, 2, 1], Slots(2))];
     let dst = [f32([65, 1, 2, 1], Tokens(1)), f32([65, DEPTH, 2, 1], Slots(2))];
-    let [plain, defers] = [0, 1].map(|defer| Trial::new(Op::SsmConv, &SsmConv { defer }, &src, &dst));
+    let [plain, defers] =
+        [0, 1].map(|defer| Trial::new(Op::SsmConv, &SsmConv { defer, silu: 0 }, &src, &dst));
     folds(&defers, &plain);
 }
 

@@ -1,4 +1,4 @@
-//! SSM_CONV: a causal convolution per channel, over a ring of past rows.
+//! SSM_CONV: a causal convolution per channel, over a ring of past rows, and SILU of it if wanted.
 //!
 //! x{C,T,B}, w{C,K}, ring{C,R,B*S} -> y{C,T,B}; the channel is the fast index everywhere, so that lanes are
 //! channels. The rings of slot s of S are entries s*B to s*B + B - 1, tapes likewise. For a span of T, with
@@ -15,6 +15,9 @@
 //! the tape instead, unless the block's `fold` is set; so rows that are taken back never get into the ring,
 //! and it needs no more of them than plain decoding.
 //!
+//! With `silu` = 1, y is SILU of that, to the bit as the op of that name has it: the sums are in registers,
+//! and need not be written and read again.
+//!
 //! A unit is a block of channels of one batch of a span: it has read its channels' history before it
 //! overwrites any of it, and no other unit touches them. Weights and history go through VTCM, x and y are
 //! streamed.
@@ -25,8 +28,9 @@ use hexflash_abi::op::{params, ssm_conv as abi};
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use super::OpRun;
+use super::pieces::{SIDE, side_by_side};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
@@ -34,13 +38,12 @@ use crate::row::{Row, RowMut};
 use crate::step::{Cursor, Span};
 use crate::vtcm::VtcmPlan;
 
-/// Vectors of channels in a unit: rows of two kilobytes are a decent transfer, and leave work for every
-/// worker.
-const BLOCK_VECTORS: usize = 16;
-/// Channels of a unit.
-const BLOCK: usize = BLOCK_VECTORS * LANES;
-/// Bytes of a staged row.
-const ROW_BYTES: usize = BLOCK_VECTORS * VECTOR_BYTES;
+/// Fewest vectors of channels in a unit: rows of two kilobytes are a decent transfer.
+const LEAST_VECTORS: usize = 16;
+/// Most of them: what it takes to claim and to stage a unit is then little.
+const MOST_VECTORS: usize = 48;
+/// Bytes of a slot for weights and history, unless the fewest vectors take more.
+const SLOT: usize = 48 << 10;
 /// Most taps.
 const MAX_TAPS: usize = abi::MAX_TAPS as usize;
 
@@ -53,6 +56,10 @@ struct SsmConv<'s> {
     spans: &'s [Span],
     /// Put rows on the tape, unless they fold.
     defer: bool,
+    /// SILU of the sums.
+    silu: bool,
+    /// Channels of a unit but the last.
+    block: usize,
     /// Whether there are units enough to claim one ahead.
     ahead: bool,
 }
@@ -65,6 +72,8 @@ struct ChannelRange<'s> {
     at: usize,
     /// Channels.
     n: usize,
+    /// The row of the ring that position `n_past` belongs in.
+    now: usize,
     /// Where its rows are staged: K rows of weights, K - 1 rows of history.
     stage: *mut u8,
     /// Weights, older part of the history in the ring, newer part (the ring wraps once at most), part on the
@@ -84,23 +93,34 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // for those of this step: x and y are alike, w, ring and tape have their channels, the ring has a row for
     // every tap, and with `defer` the tape has one for every token. How many rows it has to commit is a
     // register, which `check_tapes` looks at.
-    let defer = run.params::<params::SsmConv>().defer != 0;
+    let params::SsmConv { defer, silu } = run.params();
+    let (defer, silu) = (defer != 0, silu != 0);
     run.step.check_tapes(tape.map_or(0, |tape| tape.ne[1]), defer)?;
     let mut only = None;
     let spans = run.step.spans_over(y.ne[1], &mut only);
-    let mut kernel = SsmConv { x, w, ring, y, tape, spans, defer, ahead: false };
-    kernel.ahead = kernel.units() >= 2 * run.pool.workers();
+    // Two units for each worker: while it computes one, the rows of the other come.
+    let wanted = 2 * run.pool.workers();
+    let vectors = y.ne[0].div_ceil(LANES).div_ceil(wanted).next_multiple_of(SIDE);
+    let block = vectors.clamp(LEAST_VECTORS, most_vectors(w.ne[1])) * LANES;
+    let mut kernel = SsmConv { x, w, ring, y, tape, spans, defer, silu, block, ahead: false };
+    kernel.ahead = kernel.units() >= wanted;
     run.pool.run(&kernel, run.plan.vtcm)
 }
 
 /// Two slots per worker of K rows of weights and K - 1 of history.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let taps = shapes.optional(abi::W).map_or(1, |(w, _)| w.ne[1] as usize);
-    VtcmPlan::new(2 * slot_bytes(taps))
+    VtcmPlan::new(2 * staged_rows(taps) * most_vectors(taps) * VECTOR_BYTES)
 }
 
-const fn slot_bytes(taps: usize) -> usize {
-    (2 * taps - 1) * ROW_BYTES
+/// Rows that a slot holds.
+const fn staged_rows(taps: usize) -> usize {
+    2 * taps - 1
+}
+
+/// Most vectors of channels in a unit of so many taps.
+fn most_vectors(taps: usize) -> usize {
+    (SLOT / (staged_rows(taps) * VECTOR_BYTES)).clamp(LEAST_VECTORS, MOST_VECTORS)
 }
 
 impl Kernel for SsmConv<'_> {
@@ -109,16 +129,16 @@ impl Kernel for SsmConv<'_> {
     }
 
     fn work(&self) -> usize {
-        // A row and a tap of weights per tap, the result and the ring; to claim and to stage a unit takes as
-        // long as some more vectors.
-        let vector = 2 * self.w.ne[1] + 4;
-        let row = self.units_of_span() * BLOCK_VECTORS * vector;
+        // A row and a tap of weights per tap, the result and the ring, an exponential and a division; to
+        // claim and to stage a unit takes as long as some more vectors.
+        let vector = 2 * self.w.ne[1] + 4 + if self.silu { 22 } else { 0 };
+        let row = self.y.ne[2] * self.y.ne[0].div_ceil(LANES) * vector;
         row.saturating_mul(self.y.ne[1]).saturating_add(256 * self.units())
     }
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        let slot_bytes = slot_bytes(self.w.ne[1]);
+        let slot_bytes = staged_rows(self.w.ne[1]) * self.row_bytes();
         assert!(worker.own_bytes() >= 2 * slot_bytes);
         let base = worker.own_vtcm().get();
         let slots = [base, base.wrapping_add(slot_bytes)];
@@ -149,9 +169,21 @@ impl Kernel for SsmConv<'_> {
 }
 
 impl<'s> SsmConv<'s> {
+    /// Bytes of a staged row.
+    #[inline(always)]
+    fn row_bytes(&self) -> usize {
+        self.block * size_of::<f32>()
+    }
+
+    /// Blocks of a row.
+    #[inline(always)]
+    fn blocks(&self) -> usize {
+        self.y.ne[0].div_ceil(self.block)
+    }
+
     #[inline(always)]
     fn units_of_span(&self) -> usize {
-        self.y.ne[0].div_ceil(BLOCK) * self.y.ne[2]
+        self.blocks() * self.y.ne[2]
     }
 
     /// Claims a block and starts to stage it at `stage`.
@@ -166,19 +198,19 @@ impl<'s> SsmConv<'s> {
         stage: *mut u8,
     ) -> Option<ChannelRange<'s>> {
         let (span, unit) = cursor.seek(worker.claim()?, |_| self.units_of_span());
-        let (blocks, taps) = (self.y.ne[0].div_ceil(BLOCK), self.w.ne[1]);
+        let (blocks, taps) = (self.blocks(), self.w.ne[1]);
         // Without a division, which is a function call on a DSP.
         let (batch, number) = if unit < blocks { (0, unit) } else { (unit / blocks, unit % blocks) };
-        let at = number * BLOCK;
+        let at = number * self.block;
         let entry = span.entry(batch, self.y.ne[2]);
-        let n = (self.y.ne[0] - at).min(BLOCK);
+        let n = (self.y.ne[0] - at).min(self.block);
         let rows = |src: *const u8, to_row: usize, rows: usize, stride: usize| Transfer {
             src: src.wrapping_add(at * 4),
-            dst: stage.wrapping_add(to_row * ROW_BYTES),
+            dst: stage.wrapping_add(to_row * self.row_bytes()),
             row_bytes: n * 4,
             rows,
             src_stride: stride,
-            dst_stride: ROW_BYTES,
+            dst_stride: self.row_bytes(),
         };
         // Rows of history that exist; the older ones are zero.
         let known = (taps - 1).min(span.n_past);
@@ -186,19 +218,23 @@ impl<'s> SsmConv<'s> {
         // SAFETY: K rows of n channels lie inside w, which nobody writes, and the slot has K rows for them,
         // which nobody uses until the tickets have been waited for (the caller's contract).
         tickets[0] = Some(unsafe { worker.dma.push(rows(self.w.at([0; 3]), 0, taps, self.w.nb[1])) });
-        for row in taps..2 * taps - 1 - known {
-            for v in 0..BLOCK_VECTORS {
+        for row in taps..staged_rows(taps) - known {
+            for v in 0..self.block / LANES {
                 // SAFETY: rows K to `2 * K - 2 - known` of the slot are this worker's own (the caller's
                 // contract), and no transfer writes them: the history comes to the rows after these.
-                unsafe { H::store(stage.add(row * ROW_BYTES + v * VECTOR_BYTES).cast(), H::splat(0.0)) };
+                unsafe {
+                    H::store(stage.add(row * self.row_bytes() + v * VECTOR_BYTES).cast(), H::splat(0.0))
+                };
             }
         }
-        let to = 2 * taps - 1 - known;
+        let to = staged_rows(taps) - known;
+        // Rows are counted on from here: a division is a function call.
+        let (now, size) = (span.n_past % self.ring.ne[1], self.ring.ne[1]);
         // The last of them may still be on the tape.
         let (taped, kept) = (known.min(span.n_commit), known - known.min(span.n_commit));
         if kept > 0 {
-            let size = self.ring.ne[1];
-            let oldest = (span.n_past - known) % size;
+            // `known` < K <= R.
+            let oldest = if now >= known { now - known } else { now + size - known };
             // `kept` < K <= R: at most one wrap, and no row twice.
             let first = kept.min(size - oldest);
             let src = self.ring.at([oldest, entry, 0]);
@@ -222,7 +258,7 @@ impl<'s> SsmConv<'s> {
             // which nobody uses until then (the caller's contract) and which is in VTCM.
             tickets[3] = Some(unsafe { worker.dma.push(rows(src, to + kept, taped, tape.nb[1])) });
         }
-        Some(ChannelRange { span, batch, at, n, stage, tickets })
+        Some(ChannelRange { span, batch, at, n, now, stage, tickets })
     }
 
     /// Computes a block's outputs, then moves the ring on. A function of its own, where that costs no
@@ -234,14 +270,14 @@ impl<'s> SsmConv<'s> {
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     unsafe fn convolve<H: Hvx>(&self, block: &ChannelRange<'_>) {
-        let &ChannelRange { span, batch, at, n, stage, .. } = block;
+        let &ChannelRange { span, batch, at, n, now, stage, .. } = block;
         let entry = span.entry(batch, self.y.ne[2]);
         let Span { first: first_row, rows: tokens, n_past, n_commit, .. } = *span;
         let defer = span.defers(self.defer);
         let taps = self.w.ne[1];
-        // SAFETY: row `r` of the slot is staged (the caller's contract, point 1), and of its ROW_BYTES the
-        // first `n` floats are used, because `n` is BLOCK at most.
-        let staged = |r: usize| unsafe { Row::new(stage.add(r * ROW_BYTES).cast(), n) };
+        // SAFETY: row `r` of the slot is staged (the caller's contract, point 1), and of its floats the first
+        // `n` are used, because `n` is at most `self.block`.
+        let staged = |r: usize| unsafe { Row::new(stage.add(r * self.row_bytes()).cast(), n) };
         let x = |t: usize| self.x.row([first_row + t, batch, 0]).part(at, n);
         for t in 0..tokens {
             // Row t + j of history followed by x.
@@ -250,35 +286,46 @@ impl<'s> SsmConv<'s> {
             // caller's contract, point 2).
             let mut y = unsafe { self.y.part_mut([first_row + t, batch, 0], at, n) };
             // Models have three taps or four.
-            match taps {
-                3 => sum::<H>(&array::from_fn::<_, 3, _>(|j| (row(j), staged(j))), &mut y),
-                4 => sum::<H>(&array::from_fn::<_, 4, _>(|j| (row(j), staged(j))), &mut y),
-                _ => {
-                    let mut terms = [(row(0), staged(0)); MAX_TAPS];
-                    for (j, term) in terms.iter_mut().enumerate().take(taps) {
-                        *term = (row(j), staged(j));
-                    }
-                    sum::<H>(&terms[..taps], &mut y);
+            let done = match taps {
+                3 => aligned::<H, 3>(array::from_fn(row), array::from_fn(staged), self.silu, &mut y),
+                4 => aligned::<H, 4>(array::from_fn(row), array::from_fn(staged), self.silu, &mut y),
+                _ => false,
+            };
+            if !done {
+                let (mut x, mut w) = ([row(0); MAX_TAPS], [staged(0); MAX_TAPS]);
+                for j in 1..taps {
+                    (x[j], w[j]) = (row(j), staged(j));
                 }
+                either::<H, false>(&x[..taps], &w[..taps], self.silu, &mut y);
             }
         }
         let size = self.ring.ne[1];
-        let into_ring = |position: usize, row: Row<'_>| {
+        let into_ring = |row: usize, from: Row<'_>| {
             // SAFETY: channels `at..at + n` of the ring are this block's, and no other worker touches them
             // (the caller's contract, point 2).
-            let mut ring = unsafe { self.ring.part_mut([position % size, entry, 0], at, n) };
-            ring.copy::<H>(row);
+            let mut ring = unsafe { self.ring.part_mut([row, entry, 0], at, n) };
+            ring.copy::<H>(from);
         };
+        let after = |row: usize| if row + 1 < size { row + 1 } else { 0 };
         // What the ring holds at the end are the rows of the last R positions before this one.
         let end = n_past + if defer { 0 } else { tokens };
         if let Some(tape) = &self.tape {
             let first = n_past - n_commit;
-            for position in first.max(end.saturating_sub(size))..n_past {
-                into_ring(position, tape.row([position - first, entry, 0]).part(at, n));
+            let oldest = first.max(end.saturating_sub(size)).min(n_past);
+            // `n_past - oldest` is at most R, where `oldest` was not cut to `n_past`.
+            let back = n_past - oldest;
+            let mut row = if now >= back { now - back } else { now + size - back };
+            for position in oldest..n_past {
+                into_ring(row, tape.row([position - first, entry, 0]).part(at, n));
+                row = after(row);
             }
         }
-        for position in n_past.max(end.saturating_sub(size))..end {
-            into_ring(position, x(position - n_past));
+        // Of more tokens than the ring has rows the last ones.
+        let skipped = (end - n_past).saturating_sub(size);
+        let mut row = if skipped == 0 { now } else { (now + skipped) % size };
+        for t in skipped..end - n_past {
+            into_ring(row, x(t));
+            row = after(row);
         }
         if let Some(tape) = self.tape.as_ref().filter(|_| defer) {
             for t in 0..tokens {
@@ -290,29 +337,96 @@ impl<'s> SsmConv<'s> {
     }
 }
 
-/// y = the sum of rows times weights, in their order.
+/// [`sums`] of rows that start at whole vectors; otherwise nothing is done, and it gives false.
 #[inline(always)]
-fn sum<H: Hvx>(terms: &[(Row<'_>, Row<'_>)], y: &mut RowMut<'_>) {
+fn aligned<H: Hvx, const K: usize>(x: [Row<'_>; K], w: [Row<'_>; K], silu: bool, y: &mut RowMut<'_>) -> bool {
+    let (Some(x), Some(w), Some(mut y)) = (Row::all_aligned(x), Row::all_aligned(w), y.aligned()) else {
+        return false;
+    };
+    either::<H, true>(&x, &w, silu, &mut y);
+    true
+}
+
+/// [`sums`] with what is known when the op runs.
+#[inline(always)]
+fn either<H: Hvx, const A: bool>(x: &[Row<'_, A>], w: &[Row<'_, A>], silu: bool, y: &mut RowMut<'_, A>) {
+    if silu {
+        sums::<H, A, true>(x, w, y);
+    } else {
+        sums::<H, A, false>(x, w, y);
+    }
+}
+
+/// y = the sum of rows times weights, in their order, or SILU of it.
+#[inline(always)]
+fn sums<H: Hvx, const A: bool, const SILU: bool>(x: &[Row<'_, A>], w: &[Row<'_, A>], y: &mut RowMut<'_, A>) {
     let n = y.len();
-    assert!(terms.iter().all(|(x, w)| x.len() == n && w.len() == n));
-    let [(x, w), others @ ..] = terms else { return };
-    for v in 0..n / LANES {
-        // SAFETY: all rows have the length of y (the assertion above), and so vector `v` whole.
-        unsafe {
-            let mut sum = H::mul_q(x.full_unchecked::<H>(v), w.full_unchecked::<H>(v));
-            for (x, w) in others {
-                sum = H::add_q(sum, H::mul_q(x.full_unchecked::<H>(v), w.full_unchecked::<H>(v)));
+    assert!(x.len() == w.len() && x.iter().chain(w).all(|row| row.len() == n));
+    // What is costly is written once, at the end.
+    let whole = if H::COSTLY_FLOATS { 0 } else { n / LANES };
+    let mut done = 0;
+    if A && side_by_side::<H>() {
+        done = whole / SIDE * SIDE;
+        for v in (0..done).step_by(SIDE) {
+            // SAFETY: `v` is a multiple of SIDE below `whole` rounded down to one, so y has the SIDE vectors
+            // from `v` on whole, and so have the others, which have its length (the assertion above).
+            unsafe {
+                let mut four = sums_at::<H, A, SIDE>(x, w, v);
+                for sum in &mut four {
+                    *sum = result::<H, SILU>(*sum);
+                }
+                for (i, result) in four.into_iter().enumerate() {
+                    y.set_full_unchecked::<H>(v + i, result);
+                }
             }
-            y.set_full_unchecked::<H>(v, H::float(sum));
         }
     }
-    for v in n / LANES..n.div_ceil(LANES) {
-        let mut sum = H::mul_q(x.vector::<H>(v), w.vector::<H>(v));
-        for (x, w) in others {
-            sum = H::add_q(sum, H::mul_q(x.vector::<H>(v), w.vector::<H>(v)));
+    for v in done..whole {
+        // SAFETY: y has vector `v`, which is below `whole`, and so have the others, which have its length
+        // (the assertion above).
+        unsafe {
+            let [sum] = sums_at::<H, A, 1>(x, w, v);
+            y.set_full_unchecked::<H>(v, result::<H, SILU>(sum));
         }
-        y.set_vector::<H>(v, H::float(sum));
     }
+    for v in whole..n.div_ceil(LANES) {
+        let mut sum = H::zero_q();
+        for (j, (x, w)) in x.iter().zip(w).enumerate() {
+            let product = H::mul_q(x.vector::<H>(v), w.vector::<H>(v));
+            sum = if j == 0 { product } else { H::add_q(sum, product) };
+        }
+        y.set_vector::<H>(v, result::<H, SILU>(H::float(sum)));
+    }
+}
+
+/// The sums of vectors `v` to `v + N - 1`.
+///
+/// # Safety
+/// All rows have these vectors whole.
+#[inline(always)]
+unsafe fn sums_at<H: Hvx, const A: bool, const N: usize>(
+    x: &[Row<'_, A>],
+    w: &[Row<'_, A>],
+    v: usize,
+) -> [H::F; N] {
+    let mut sums = [H::splat(0.0); N];
+    for (i, to) in sums.iter_mut().enumerate() {
+        let mut sum = H::zero_q();
+        for (j, (x, w)) in x.iter().zip(w).enumerate() {
+            // SAFETY: `i` is below N, so the rows have vector `v + i` whole (the caller's contract).
+            let (x, w) = unsafe { (x.full_unchecked::<H>(v + i), w.full_unchecked::<H>(v + i)) };
+            let product = H::mul_q(x, w);
+            sum = if j == 0 { product } else { H::add_q(sum, product) };
+        }
+        *to = H::float(sum);
+    }
+    sums
+}
+
+/// A sum, or SILU of it.
+#[inline(always)]
+fn result<H: Hvx, const SILU: bool>(sum: H::F) -> H::F {
+    if SILU { math::silu::<H>(sum) } else { sum }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! SSM_CONV: a causal convolution per channel over a ring of past rows, with a tape for tokens that may be
-//! taken back.
+//! taken back, and SILU of the result if wanted.
 
 use super::rule::{Len, Operands, param, same, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};
@@ -31,6 +31,8 @@ params! {
         /// 1 to leave the ring as the last commit has it and put the step's rows on the tape, except those of
         /// register blocks with `fold`; 0 to advance it.
         pub defer: u32,
+        /// 1 for SILU of the sums, with its bits; 0 for the sums.
+        pub silu: u32,
     }
 }
 
@@ -44,6 +46,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     // Fewer rows than taps would overwrite history that the step still reads.
     shape(ring == [x[0], ring[1], o.slots_of(x[2]), Len::ONE] && ring[1].covers(w[1]), RING)?;
     let p: SsmConv = o.params();
+    param(p.silu <= 1, word!(SsmConv.silu))?;
     let Some(tape) = o.optional(TAPE_X) else {
         // Rows that go into the ring cannot be taken back.
         return param(p.defer == 0, word!(SsmConv.defer));

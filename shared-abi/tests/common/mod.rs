@@ -251,7 +251,7 @@ pub fn valid(op: Op) -> Case {
             let x = c.cut(1, F32, [32, 4, 1, 1]);
             let src = [x, c.fixed(F32, [32, 4, 1, 1]), c.fixed(F32, [32, 8, 1, 1])];
             let (y, tape_x) = (c.cut(1, F32, [32, 4, 1, 1]), c.fixed(F32, [32, 4, 1, 1]));
-            c.op(op, &src, &[y, tape_x], &params::SsmConv { defer: 1 });
+            c.op(op, &src, &[y, tape_x], &params::SsmConv { defer: 1, silu: 0 });
         }
         Op::GatedDeltaNet => {
             let (q, k) = (c.cut(2, F32, [16, 1, 4, 1]), c.cut(2, F32, [16, 1, 4, 1]));

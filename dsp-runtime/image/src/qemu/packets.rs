@@ -264,12 +264,13 @@ impl OneOp {
                 };
                 p.operands(&[x], y, &rope);
             }
-            // A channels, B taps.
+            // A channels; B taps, and 256 more for SILU of the result.
             Op::SsmConv => {
-                let (x, w) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, [a, b, 1, 1], None)?);
-                let ring = p.tensor(F32, [a, b + tokens, 1, 1], None)?;
+                let (taps, silu) = (b % 256, b / 256);
+                let (x, w) = (p.tensor(F32, rows, Some(1))?, p.tensor(F32, [a, taps, 1, 1], None)?);
+                let ring = p.tensor(F32, [a, taps + tokens, 1, 1], None)?;
                 let y = p.tensor(F32, rows, Some(1))?;
-                p.operands(&[x, w, ring], y, &[0_u32; 0]);
+                p.operands(&[x, w, ring], y, &params::SsmConv { defer: 0, silu });
             }
             // B heads of size A, one gate each.
             Op::GatedDeltaNet => {

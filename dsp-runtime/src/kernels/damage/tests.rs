@@ -411,7 +411,7 @@ fn nan_stays_nan_in_a_convolution_and_in_a_recurrent_state() {
         values[40] = f32::NAN;
         let (x, y) = (batch.f32([64, 1, 1, 1], &values), batch.f32([64, 1, 1, 1], &[7.0; 64]));
         let (w, ring) = (batch.f32([64, 2, 1, 1], &[0.5; 128]), batch.f32([64, 2, 1, 1], &[0.25; 128]));
-        let p = params::SsmConv { defer: 0 };
+        let p = params::SsmConv { defer: 0, silu: 0 };
         for position in [0, 1] {
             batch.run(setup, Op::SsmConv, &[x, w, ring], &[y], &p, StepRegisters::step(position, 1)).unwrap();
             let nan: Vec<_> = (0..64).filter(|&i| batch.floats(y)[i].is_nan()).collect();

@@ -143,23 +143,21 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         let d = H::and_i(H::words(both), H::splat_i(0xffff));
         let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
         let mut mins = [A::start(H::splat(0.0)); R];
-        // Sums and mins of four pairs side by side do not fit the registers where floats may not leave them.
-        if R == 1 && Q::WRITTEN_OUT && !(H::Q_STAYS && N::MINS) {
-            // SAFETY: `group` holds a group, pairs are below 4, and each `x` starts with a group and has the
-            // eight blocks from `block` on, which is the first of a group and so even (the caller's
-            // contract).
-            unsafe {
+        // SAFETY: `group` holds a group, pairs are below 4, which is half of TILES, and each `x` starts with a
+        // group and has the eight blocks from `block` on, which is the first of a group and so even (the
+        // caller's contract).
+        unsafe {
+            // Sums and mins of four pairs side by side do not fit the registers where floats may not leave
+            // them.
+            if R == 1 && Q::WRITTEN_OUT && !(H::Q_STAYS && N::MINS) {
                 Self::with_mins::<H, A, R>(group, 0, d, x, block, acc, &mut mins);
                 Self::with_mins::<H, A, R>(group, 1, d, x, block, acc, &mut mins);
                 Self::with_mins::<H, A, R>(group, 2, d, x, block, acc, &mut mins);
                 Self::with_mins::<H, A, R>(group, 3, d, x, block, acc, &mut mins);
-            }
-        } else {
-            for pair in 0..TILES / 2 {
-                // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has
-                // the eight blocks from `block` on, which is the first of a group and so even (the caller's
-                // contract).
-                unsafe { Self::with_mins::<H, A, R>(group, pair, d, x, block, acc, &mut mins) };
+            } else {
+                for pair in 0..TILES / 2 {
+                    Self::with_mins::<H, A, R>(group, pair, d, x, block, acc, &mut mins);
+                }
             }
         }
         if N::MINS {
@@ -187,7 +185,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         acc: &mut [A; R],
         mins: &mut [A; R],
     ) {
-        // SAFETY: the contract is that of both.
+        // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the eight
+        // blocks from `first` on, which is even (the caller's contract). `mins` asks for no more than `pair`.
         unsafe {
             Self::pair::<H, A, R>(group, pair, d, x, first, acc);
             if N::MINS {
@@ -245,19 +244,19 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     ) -> [H::I; R] {
         let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
         let mut all = [H::splat_i(0); R];
-        if N::PARTS == 2 {
-            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's
-            // contract).
-            let sums = unsafe { tile::<Q, H, R, 2>(low, high, x, block) };
-            for (all, [a, b]) in all.iter_mut().zip(sums) {
-                *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
-            }
-        } else {
-            // SAFETY: tile `t` is one of the group's eight, and each `x` has the block (the caller's
-            // contract).
-            let sums = unsafe { tile::<Q, H, R, 1>(low, high, x, block) };
-            for (all, [sum]) in all.iter_mut().zip(sums) {
-                *all = H::mul_add_low_halves(*all, sum, scales);
+        // SAFETY: `group` holds a group and `t` is below 8, so that `low` and `high` are quants of a tile, and
+        // each `x` has the block (the caller's contract).
+        unsafe {
+            if N::PARTS == 2 {
+                let sums = tile::<Q, H, R, 2>(low, high, x, block);
+                for (all, [a, b]) in all.iter_mut().zip(sums) {
+                    *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
+                }
+            } else {
+                let sums = tile::<Q, H, R, 1>(low, high, x, block);
+                for (all, [sum]) in all.iter_mut().zip(sums) {
+                    *all = H::mul_add_low_halves(*all, sum, scales);
+                }
             }
         }
         all

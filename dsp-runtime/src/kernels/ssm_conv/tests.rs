@@ -11,6 +11,7 @@ struct Case {
     ring: usize,
     sequences: usize,
     tokens: usize,
+    silu: bool,
 }
 
 impl Case {
@@ -25,7 +26,7 @@ impl Case {
     /// As `run`, by blocks of `block` rows of which (in turn) the first `kept` stay: the others are garbage
     /// that is taken back. A plain step of one row ends it, which commits what is on the tape.
     fn run_deferred(&self, setup: Setup, block: usize, kept: &[usize]) -> (Vec<f32>, Vec<f32>) {
-        let &Case { channels, taps, ring, sequences, tokens } = self;
+        let &Case { channels, taps, ring, sequences, tokens, .. } = self;
         let mut batch = Batch::new(block as u32, (tokens + block) as u32);
         let ne = |n: usize| [channels as u32, n as u32, sequences as u32, 1];
         let nothing = |n: usize| vec![f32::NAN; channels * n * sequences];
@@ -48,7 +49,7 @@ impl Case {
             }
             batch.write(x, zerocopy::IntoBytes::as_bytes(&rows[..]));
             let step = StepRegisters::step(past as u32, n as u32).with(Register::NCommit, commit as u32);
-            let params = params::SsmConv { defer: u32::from(left > 1) };
+            let params = params::SsmConv { defer: u32::from(left > 1), silu: u32::from(self.silu) };
             batch.run(setup, Op::SsmConv, &[x, w, ring], &[y, tape], &params, step).unwrap();
             let found = batch.floats(y);
             for b in 0..sequences {
@@ -63,7 +64,7 @@ impl Case {
 
     /// y and the final ring, by [sequence][token][channel]. The ring starts with garbage.
     fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
-        let &Case { channels, taps, ring, sequences, tokens } = self;
+        let &Case { channels, taps, ring, sequences, tokens, .. } = self;
         assert_eq!(steps.iter().sum::<usize>(), tokens);
         let most = steps.iter().copied().max().unwrap();
         let mut batch = Batch::new(most as u32, tokens as u32);
@@ -85,7 +86,16 @@ impl Case {
             }
             batch.write(x, zerocopy::IntoBytes::as_bytes(&part[..]));
             let step = StepRegisters::step(past as u32, n as u32);
-            batch.run(setup, Op::SsmConv, &[x, w, ring], &[y], &[0u32; 0], step).unwrap();
+            batch
+                .run(
+                    setup,
+                    Op::SsmConv,
+                    &[x, w, ring],
+                    &[y],
+                    &params::SsmConv { defer: 0, silu: u32::from(self.silu) },
+                    step,
+                )
+                .unwrap();
             let part = batch.floats(y);
             for b in 0..sequences {
                 let (to, from) = ((b * tokens + past) * channels, b * most * channels);
@@ -118,11 +128,11 @@ impl Case {
 #[test]
 fn matches_the_definition_however_it_is_fed() {
     let cases = [
-        Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 16 },
-        Case { channels: 6 * 256 + 37, taps: 4, ring: 19, sequences: 2, tokens: 40 },
-        Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 5 },
-        Case { channels: 256, taps: 2, ring: 3, sequences: 3, tokens: 9 },
-        Case { channels: 64, taps: 32, ring: 33, sequences: 1, tokens: 70 },
+        Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 16, silu: false },
+        Case { channels: 6 * 256 + 37, taps: 4, ring: 19, sequences: 2, tokens: 40, silu: false },
+        Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 5, silu: false },
+        Case { channels: 256, taps: 2, ring: 3, sequences: 3, tokens: 9, silu: false },
+        Case { channels: 64, taps: 32, ring: 33, sequences: 1, tokens: 70, silu: false },
     ];
     for case in cases {
         let whole = case.run(setups()[0], &[case.tokens]);
@@ -151,11 +161,11 @@ fn matches_the_definition_however_it_is_fed() {
 #[test]
 fn rows_that_are_taken_back_leave_no_trace() {
     let cases = [
-        Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 40 },
-        Case { channels: 2 * 256 + 37, taps: 4, ring: 4, sequences: 2, tokens: 61 },
-        Case { channels: 64, taps: 4, ring: 19, sequences: 1, tokens: 50 },
-        Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 9 },
-        Case { channels: 64, taps: 7, ring: 7, sequences: 1, tokens: 70 },
+        Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 40, silu: false },
+        Case { channels: 2 * 256 + 37, taps: 4, ring: 4, sequences: 2, tokens: 61, silu: true },
+        Case { channels: 64, taps: 4, ring: 19, sequences: 1, tokens: 50, silu: false },
+        Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 9, silu: false },
+        Case { channels: 64, taps: 7, ring: 7, sequences: 1, tokens: 70, silu: false },
     ];
     for case in cases {
         let (y, ring) = case.run(setups()[0], &vec![1; case.tokens]);
@@ -185,7 +195,7 @@ fn commits_without_a_tape() {
     let [w, ring, tape] = [(); 3].map(|()| batch.f32([32, 4, 1, 1], &[1.0; 128]));
     let mut run = |dst: &[_], past, commit| {
         let step = StepRegisters::step(past, 1).with(Register::NCommit, commit);
-        let params = params::SsmConv { defer: 0 };
+        let params = params::SsmConv { defer: 0, silu: 0 };
         batch.run(setups()[0], Op::SsmConv, &[x, w, ring], dst, &params, step).map_err(|f| (f.code, f.detail))
     };
     let refused = Err((ErrorCode::BadRegister, Register::NCommit.wire()));
@@ -193,4 +203,34 @@ fn commits_without_a_tape() {
     assert_eq!(run(&[y], 9, 1), refused);
     assert_eq!(run(&[y, tape], 9, 4), Ok(()));
     assert_eq!(run(&[y, tape], 9, 5), refused);
+}
+
+/// In one op and in two: the same bits, in whole vectors, in parts of one, and wherever rows begin.
+#[test]
+fn silu_of_the_result_is_that_of_the_op() {
+    for (channels, offset, taps) in [(33, 0, 4), (6 * 256 + 37, 0, 4), (1024, 4, 4), (512, 0, 3), (448, 0, 7)]
+    {
+        let n = channels * 3;
+        let [x, w] = [n, channels * taps].map(|n| random(n as u64, n, -8.0, 8.0));
+        let run = |setup, silu| {
+            let mut batch = Batch::new(3, 9);
+            let [from, sums, y] = [(); 3].map(|()| {
+                let whole = batch.f32([channels as u32, 4, 1, 1], &vec![0.0; 4 * channels]);
+                batch.view(whole, |t| (t.ne[1], t.offset) = (3, t.offset + offset))
+            });
+            batch.write(from, zerocopy::IntoBytes::as_bytes(&x[..]));
+            let w = batch.f32([channels as u32, taps as u32, 1, 1], &w);
+            let ring = batch.f32([channels as u32, 9, 1, 1], &vec![f32::NAN; channels * 9]);
+            let step = StepRegisters::step(0, 3);
+            let p = params::SsmConv { defer: 0, silu };
+            batch.run(setup, Op::SsmConv, &[from, w, ring], &[sums], &p, step).unwrap();
+            if silu == 0 {
+                batch.run(setup, Op::Silu, &[sums], &[y], &[0u32; 0], step).unwrap();
+            }
+            batch.floats(if silu == 0 { y } else { sums }).iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        };
+        for setup in setups() {
+            assert_eq!(run(setup, 1), run(setup, 0), "C={channels} K={taps} {setup:?}");
+        }
+    }
 }

@@ -155,13 +155,13 @@ impl Builder<'_> {
                 let s = self.header.n_slots;
                 let ring = self.put(F32, Shape::fixed([c, size, b * s, 1]), Use::State)?;
                 let mut dst = vec![self.put(F32, rows, Use::Output)?];
-                let mut defer = 0;
+                let (mut defer, silu) = (0, self.random.below(2) as u32);
                 if self.random.chance(60) {
                     defer = self.random.below(2) as u32;
                     let n = if defer == 1 { self.depth(t) } else { self.few() };
                     dst.push(self.put(F32, Shape::fixed([c, n, b * s, 1]), Use::State)?);
                 }
-                self.op(op, &[Some(x), Some(w), Some(ring)], &dst, &params::SsmConv { defer });
+                self.op(op, &[Some(x), Some(w), Some(ring)], &dst, &params::SsmConv { defer, silu });
             }
             Op::GatedDeltaNet => self.gated_delta_net()?,
             Op::FlashAttnExt => self.flash_attn()?,

@@ -18,6 +18,8 @@ const TAPE: &str = "tape_x";
 pub(super) struct CausalConv {
     pub channels: u32,
     pub taps: u32,
+    /// SILU of what it gives.
+    pub silu: bool,
 }
 
 impl CausalConv {
@@ -51,9 +53,9 @@ impl CausalConv {
             Tapes::Fold | Tapes::Defer => g.kept_if_any(&scope.label(TAPE)),
             Tapes::Unused => None,
         };
-        let defer = u32::from(tapes == Tapes::Defer);
+        let (defer, silu) = (u32::from(tapes == Tapes::Defer), u32::from(self.silu));
         let dst: Vec<_> = [y].into_iter().chain(tape).collect();
-        g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &SsmConv { defer });
+        g.rec.op_with(Op::SsmConv, &[u, w, ring].map(Some), &dst, &SsmConv { defer, silu });
         y
     }
 

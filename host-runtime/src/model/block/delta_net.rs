@@ -76,7 +76,7 @@ impl DeltaNet {
     }
 
     const fn conv(&self) -> CausalConv {
-        CausalConv { channels: self.channels(), taps: self.conv_kernel }
+        CausalConv { channels: self.channels(), taps: self.conv_kernel, silu: true }
     }
 
     /// Width of the values of all heads.
@@ -135,7 +135,6 @@ impl Mix for DeltaNet {
         g.update(Op::Mul, alpha, decay);
 
         let conv = self.conv().record(g, scope, u, "ssm_conv1d.weight");
-        g.apply(Op::Silu, conv);
 
         // q and k, all heads in one go, to unit length: x / sqrt(sum x^2 + eps).
         let qk = g.heads(conv, 0, s, 2 * hk, 4 * s);

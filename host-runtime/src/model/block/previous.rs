@@ -24,7 +24,7 @@ pub(in crate::model) struct Previous {
 
 impl Previous {
     const fn conv(self) -> CausalConv {
-        CausalConv { channels: self.width, taps: 2 }
+        CausalConv { channels: self.width, taps: 2, silu: false }
     }
 
     /// Plans the constant.

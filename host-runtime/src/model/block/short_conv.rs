@@ -48,7 +48,7 @@ impl ShortConv {
     }
 
     const fn conv(&self) -> CausalConv {
-        CausalConv { channels: self.n_embd, taps: self.taps }
+        CausalConv { channels: self.n_embd, taps: self.taps, silu: false }
     }
 }
 
