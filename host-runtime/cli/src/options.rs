@@ -517,7 +517,7 @@ impl EngineArgs {
             n_ctx: self.n_ctx,
             batch: self.batch_size,
             whole_windows: self.swa_full,
-            matrix_unit: self.hmx,
+            matrix_unit: self.hmx && !self.no_hmx,
             caches,
             ..EngineOptions::default()
         }

@@ -227,26 +227,27 @@ impl<T: Tiles> Turn<T> {
         for pair in 0..PAIRS.min((rows - row).div_ceil(2)) {
             // SAFETY: a tile has 16 vectors, and the unit has finished with this one in the last turn.
             let results = H::widen_f16(unsafe { c.load_b::<H>(pair) });
-            for (half, v) in [results.0, results.1].into_iter().enumerate() {
-                let row = row + 2 * pair + half;
-                if row >= *rows {
-                    break;
-                }
+            let row = row + 2 * pair;
+            let put = |v: H::F, row: usize, to: *mut u8| {
                 // SAFETY: `row` is below the rows of the pass, whose factors were written as they were
                 // packed.
                 let factor = unsafe { places.row_factors().add(row).read() };
                 let v = H::mul_ieee(H::mul_ieee(v, factors), H::splat(factor));
-                // SAFETY: `to` is row `row` of the pass in y: `at` has checked the indices of the first one,
-                // all are below `first + rows`, which are rows of y, and rows are `nb[1]` apart. A row has
-                // `w.ne[1]` columns, of which `column` and the others of the strip are written by this unit
-                // alone; they are aligned for f32 (validation), and `left` is at least 1, because the strip
-                // is one of w.
+                // SAFETY: `to` is row `row` of the pass in y: `at` has checked the indices of the first one
+                // of the tile, all are below `first + rows`, which are rows of y, and rows are `nb[1]` apart.
+                // A row has `w.ne[1]` columns, of which `column` and the others of the strip are written by
+                // this unit alone; they are aligned for f32 (validation), and `left` is at least 1, because
+                // the strip is one of w.
                 unsafe {
                     let to = to.cast::<f32>().add(column);
                     if left >= LANES { H::store(to, v) } else { H::store_n(to, v, left) }
                 }
-                to = to.wrapping_add(y.nb[1]);
+            };
+            put(results.0, row, to);
+            if row + 1 < *rows {
+                put(results.1, row + 1, to.wrapping_add(y.nb[1]));
             }
+            to = to.wrapping_add(2 * y.nb[1]);
         }
     }
 }

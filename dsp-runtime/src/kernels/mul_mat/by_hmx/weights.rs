@@ -185,29 +185,44 @@ impl<Q: Centred> Tiles for Flat<Q, Halves<0>> {
             // SAFETY: the pair has one of the `k_tiles` tiles, and so is one of the two of a group, whose
             // scales are in a vector of their own (the caller's contract, point 1).
             let scales = H::widen_f16(unsafe { group.load_b::<H>(scales_at + pair % 2) });
-            for (i, scale) in [scales.0, scales.1].into_iter().enumerate() {
-                let scale = H::to_int(H::mul_ieee(scale, fraction));
-                let scale = math::pair_halves::<H>(scale, scale);
-                let low = group.skip(Self::GROUP.low_at(first + i));
-                let high = group.skip(Self::GROUP.high_at(first + i));
-                let to = to.skip(2 * pair + i).vectors();
-                // SAFETY: the tile is one of its group's four, so its bits are inside of the group (the
-                // caller's contract, point 1), and its matrix tile is in the room, which has tiles for whole
-                // groups (point 2). Tiles are made in order, each before what is read for it and for all
-                // that come after it (`reads_before_it_writes`). There are two bundles, or four.
-                unsafe {
-                    unpack_bundle::<Q, H, 0>(low, high, scale, to);
-                    unpack_bundle::<Q, H, 1>(low, high, scale, to);
-                    if Q::BUNDLES == 4 {
-                        unpack_bundle::<Q, H, 2>(low, high, scale, to);
-                        unpack_bundle::<Q, H, 3>(low, high, scale, to);
-                    }
-                }
+            let to = to.skip(2 * pair);
+            // SAFETY: the tiles are two of their group's four, so their bits are inside of the group (the
+            // caller's contract, point 1), and their matrix tiles are in the room, which has tiles for whole
+            // groups (point 2). Tiles are made in order, each before what is read for it and for all that
+            // come after it (`reads_before_it_writes`).
+            unsafe {
+                Self::unpack_tile::<H>(group, first, H::mul_ieee(scales.0, fraction), to);
+                Self::unpack_tile::<H>(group, first + 1, H::mul_ieee(scales.1, fraction), to.skip(1));
             }
         }
         // Integers are weights times 2^(16 - BITS - (code - 14)), and below 2^15.
         let factor = H::add_i(code, H::splat_i(depth.log - depth.down + Q::BITS - 30));
         Columns::new(H::splat_i(depth.down - depth.log), factor, code)
+    }
+}
+
+impl<Q: Centred> Flat<Q, Halves<0>> {
+    /// Makes the matrix tile of tile `t` of a group, whose scales are fractions of 2^15 as floats.
+    ///
+    /// # Safety
+    /// `group` holds a group, and `t` is below 4. A matrix tile is valid for writing at `to`, nobody else
+    /// touches it, and it ends before the bits of the tile begin or behind the group.
+    #[inline(always)]
+    unsafe fn unpack_tile<H: Hvx>(group: VectorPtr, t: usize, scale: H::F, to: TilePtr) {
+        let scale = H::to_int(scale);
+        let scale = math::pair_halves::<H>(scale, scale);
+        let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
+        let to = to.vectors();
+        // SAFETY: the bits of a tile of the group are at `low` and `high`, and there are two bundles, or
+        // four. The matrix tile at `to` is this call's own (the caller's contract).
+        unsafe {
+            unpack_bundle::<Q, H, 0>(low, high, scale, to);
+            unpack_bundle::<Q, H, 1>(low, high, scale, to);
+            if Q::BUNDLES == 4 {
+                unpack_bundle::<Q, H, 2>(low, high, scale, to);
+                unpack_bundle::<Q, H, 3>(low, high, scale, to);
+            }
+        }
     }
 }
 
