@@ -81,6 +81,7 @@ impl Setting {
             Self::Dma => "who does DMA",
             Self::Context => "the context length",
             Self::Batch => "the batch size",
+            Self::MatrixUnit => "the matrix unit",
             Self::Sequences => "the number of sequences",
             Self::KeyCache => "the number format of cached keys",
             Self::ValueCache => "the number format of cached values",
