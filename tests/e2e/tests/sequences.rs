@@ -101,7 +101,7 @@ fn wishes() -> Vec<Wish> {
         max_tokens,
     };
     vec![
-        wish(20, 1, &greedy, Speculation::off, 24),
+        wish(20, 1, &greedy, Speculation::off, 64),
         wish(50, 33, &greedy, Speculation::off, 31),
         // Four drafters, and four seeds.
         wish(100, 17, &sampled(7), model, 40),
@@ -109,7 +109,7 @@ fn wishes() -> Vec<Wish> {
         wish(60, 25, &sampled(9), ngrams, 50),
         wish(90, 12, &sampled(10), learning, 36),
         wish(0, 9, &greedy, model, 45),
-        wish(200, LONG, &greedy, Speculation::off, 20),
+        wish(200, LONG, &greedy, Speculation::off, 50),
     ]
 }
 

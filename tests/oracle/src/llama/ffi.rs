@@ -71,7 +71,7 @@ unsafe extern "C" {
     fn llama_model_target_layer_ids_n(model: *const sys::llama_model) -> u32;
     #[link_name = "_Z26llama_set_embeddings_nextnP13llama_contextbb"]
     fn llama_set_embeddings_nextn(ctx: *mut sys::llama_context, value: bool, masked: bool);
-    #[link_name = "_Z28llama_get_embeddings_nextnP13llama_context"]
+    #[link_name = "_Z26llama_get_embeddings_nextnP13llama_context"]
     fn llama_get_embeddings_nextn(ctx: *mut sys::llama_context) -> *mut f32;
 }
 
