@@ -80,7 +80,8 @@ impl Wish {
     }
 }
 
-/// Eight wishes: greedy and sampled, without drafts and with those of every kind of drafter, short and long prompts.
+/// Eight wishes: greedy and sampled, without drafts and with those of every kind of drafter, short and long
+/// prompts.
 fn wishes() -> Vec<Wish> {
     let all = tokens(400);
     let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };

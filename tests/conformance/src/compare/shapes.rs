@@ -440,9 +440,9 @@ pub const SHAPES: &[Named] = &[
         name: "moe-gpt-oss-all-experts-f16",
         model: ModelShape { experts: 5, used: 5, expert_ff: 160, window: 1, seed: 65, ..GPT_OSS },
     },
-    // MTP heads, in the widths of the 0.8B, the 4B and the 35B-A3B; the trunk has a layer of each kind. Of the last
-    // one's 256 experts there are 16. A chain goes through the head seven times: with Q8_0 weights, whose
-    // activations both round to 8 bits, that comes to 1.2e-4 in the 4B.
+    // MTP heads, in the widths of the 0.8B, the 4B and the 35B-A3B; the trunk has a layer of each kind. Of
+    // the last one's 256 experts there are 16. A chain goes through the head seven times: with Q8_0 weights,
+    // where both round activations to 8 bits, that comes to 1.2e-4 in the 4B.
     Named { name: "mtp-0.8b-f16", model: ModelShape { ff: 3584, seed: 80, ..WITH_HEAD } },
     Named {
         name: "mtp-4b-f16",

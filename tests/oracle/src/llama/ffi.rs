@@ -399,8 +399,8 @@ impl<'m> RawContext<'m> {
 
     /// Keep the rows that an MTP head reads: of all tokens, or of those whose logits are wanted.
     pub(super) fn keep_rows(&mut self, all: bool) {
-        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only sets
-        // flags for the next graph.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only
+        // sets flags for the next graph.
         unsafe { llama_set_embeddings_nextn(self.ctx.as_ptr(), true, !all) }
     }
 
