@@ -190,8 +190,9 @@ mod tests {
         assert!((costs.round(5) - 3.5).abs() < 0.1, "{}", costs.round(5));
     }
 
-    /// The rows of a block go to more and more of the experts, whose weights have to be read: with gpt-oss's 4 of
-    /// 32, seven drafts make a round four times as dear as a step. That is in the times, and so in the costs.
+    /// The rows of a block go to more and more of the experts, whose weights have to be read: with gpt-oss's
+    /// 4 of 32, seven drafts make a round four times as dear as a step. That is in the times, and so in the
+    /// costs.
     #[test]
     fn experts_of_all_rows_are_paid_for() {
         let read = |rows: i32| 1.0 - (1.0 - 4.0 / 32f64).powi(rows);

@@ -80,7 +80,8 @@ impl Wish {
     }
 }
 
-/// Eight wishes: greedy and sampled, without drafts and with those of every kind of drafter, short and long prompts.
+/// Eight wishes: greedy and sampled, without drafts and with those of every kind of drafter, short and long
+/// prompts.
 fn wishes() -> Vec<Wish> {
     let all = tokens(400);
     let greedy = SamplerParams { temperature: 0.0, ..SamplerParams::default() };
@@ -101,7 +102,7 @@ fn wishes() -> Vec<Wish> {
         max_tokens,
     };
     vec![
-        wish(20, 1, &greedy, Speculation::off, 24),
+        wish(20, 1, &greedy, Speculation::off, 64),
         wish(50, 33, &greedy, Speculation::off, 31),
         // Four drafters, and four seeds.
         wish(100, 17, &sampled(7), model, 40),
@@ -109,7 +110,7 @@ fn wishes() -> Vec<Wish> {
         wish(60, 25, &sampled(9), ngrams, 50),
         wish(90, 12, &sampled(10), learning, 36),
         wish(0, 9, &greedy, model, 45),
-        wish(200, LONG, &greedy, Speculation::off, 20),
+        wish(200, LONG, &greedy, Speculation::off, 50),
     ]
 }
 

@@ -127,8 +127,8 @@ fn prompts(report: &Report) -> Vec<Line> {
     lines
 }
 
-/// The mean of the prompts: a line for each drafter in each placement. Where there are several drafters, `auto` is a
-/// choice among them and belongs to none: it is a line of its own.
+/// The mean of the prompts: a line for each drafter in each placement. Where there are several drafters,
+/// `auto` is a choice among them and belongs to none: it is a line of its own.
 fn means(reports: &[Report]) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut colours = COLOURS.iter().cycle();

@@ -113,7 +113,8 @@ fn sweeps_of_drafters_and_placements() {
         sweep(&[arguments, &["--plot", text(&plot)]].concat()).succeeded();
         let svg = fs::read_to_string(&plot).unwrap();
         let legend = svg.lines().filter_map(|line| line.strip_suffix("</text>"));
-        let names = legend.filter(|line| line.contains("x=\"1052.0\"")).filter_map(|line| line.split_once('>'));
+        let names =
+            legend.filter(|line| line.contains("x=\"1052.0\"")).filter_map(|line| line.split_once('>'));
         names.map(|(_, name)| name.to_owned()).collect()
     };
     assert_eq!(lines(&several), ["draft-dflash", "ngram-mod", "auto"]);

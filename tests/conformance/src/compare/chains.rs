@@ -76,8 +76,8 @@ impl Chains {
         true
     }
 
-    /// NMSE of the logits, as the leads show it: a lead is the difference of two logits, and has the errors of
-    /// both. NaN where no draft is the same.
+    /// NMSE of the logits, as the leads show it: a lead is the difference of two logits, and has the errors
+    /// of both. NaN where no draft is the same.
     pub fn nmse(&self) -> f64 {
         self.error / (2.0 * self.same as f64) / self.mean_square()
     }
@@ -92,7 +92,8 @@ impl Chains {
         4.0 * (2.0 * limits.nmse * self.mean_square()).sqrt()
     }
 
-    /// Whether logits are within the limit, drafts differ at near-ties only, and tokens do not depend on them.
+    /// Whether logits are within the limit, drafts differ at near-ties only, and tokens do not depend on
+    /// them.
     pub fn fits(&self, limits: &Limits) -> bool {
         self.nmse() <= limits.nmse && f64::from(self.widest) <= self.near_tie(limits) && self.lossless
     }

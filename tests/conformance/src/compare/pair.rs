@@ -280,13 +280,13 @@ impl Pair {
         if !hexflash::model::has_mtp_head(&self.gguf) {
             return Ok(None);
         }
+        let (prompt, n) = self.prompt(tokens, n);
+        let plain: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
         let (_, rows) = context(&self.llama, self.n_ctx as usize)?;
         let options = ContextOptions { n_ctx: self.n_ctx, n_batch: rows as u32, ..ContextOptions::default() };
         let mut llama = Mtp::new(&self.llama, options).map_err(|e| e.to_string())?;
         let mut engine = self.with_draft(&self.gguf)?;
         let mut found = Chains::compare(&mut llama, &mut engine, tokens)?;
-        let (prompt, n) = self.prompt(tokens, n);
-        let plain: Vec<i32> = self.decoded(prompt, n)?.iter().map(|choice| choice.id).collect();
         engine.reset();
         found.lossless = rounds(&mut engine, prompt, n)?.0 == plain;
         Ok(Some(found))

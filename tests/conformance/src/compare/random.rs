@@ -388,7 +388,8 @@ pub struct Arguments {
 /// The verb.
 ///
 /// # Errors
-/// The file cannot be written, the widths are not whole blocks of the type, or the architecture has no MTP heads.
+/// The file cannot be written, the widths are not whole blocks of the type, or the architecture has no MTP
+/// heads.
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     write(&arguments.shape, &arguments.out)?;
     println!("{}", arguments.out.display());

@@ -1,7 +1,7 @@
 //! Vocabularies of files that are made here.
 //!
-//! The smallest takes any text: a token per byte, one that ends a text, and unused ones up to the size that was
-//! asked for.
+//! The smallest takes any text: a token per byte, one that ends a text, and unused ones up to the size that
+//! was asked for.
 
 use hexflash::gguf::Value;
 use hexflash::gguf::writer::GgufWriter;

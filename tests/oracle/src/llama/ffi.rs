@@ -71,7 +71,7 @@ unsafe extern "C" {
     fn llama_model_target_layer_ids_n(model: *const sys::llama_model) -> u32;
     #[link_name = "_Z26llama_set_embeddings_nextnP13llama_contextbb"]
     fn llama_set_embeddings_nextn(ctx: *mut sys::llama_context, value: bool, masked: bool);
-    #[link_name = "_Z28llama_get_embeddings_nextnP13llama_context"]
+    #[link_name = "_Z26llama_get_embeddings_nextnP13llama_context"]
     fn llama_get_embeddings_nextn(ctx: *mut sys::llama_context) -> *mut f32;
 }
 
@@ -399,8 +399,8 @@ impl<'m> RawContext<'m> {
 
     /// Keep the rows that an MTP head reads: of all tokens, or of those whose logits are wanted.
     pub(super) fn keep_rows(&mut self, all: bool) {
-        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only sets
-        // flags for the next graph.
+        // SAFETY: `self` keeps the context, which was made in `with_other` and is not freed; the call only
+        // sets flags for the next graph.
         unsafe { llama_set_embeddings_nextn(self.ctx.as_ptr(), true, !all) }
     }
 

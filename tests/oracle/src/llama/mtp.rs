@@ -1,7 +1,7 @@
 //! The drafts of an MTP head, with llama.cpp's graphs.
 //!
-//! llama.cpp's own loop is C++ (`common/speculative.cpp`) and not exported by the -sys crate; the graphs and what
-//! they keep are llama.cpp's, the loop around them is here: one sequence, the best token of each link.
+//! llama.cpp's own loop is C++ (`common/speculative.cpp`) and not exported by the -sys crate; the graphs and
+//! what they keep are llama.cpp's, the loop around them is here: one sequence, the best token of each link.
 
 use super::ffi::{Outputs, RawContext, Rows};
 use super::{Choice, Context, ContextOptions, LlamaError, Logits, Model, Result};
@@ -52,8 +52,8 @@ impl<'m> Mtp<'m> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The logits of `n` drafts after `anchor`, which follows the tokens so far. Each is the best token after the
-    /// one before it. Nothing of them stays.
+    /// The logits of `n` drafts after `anchor`, which follows the tokens so far. Each is the best token after
+    /// the one before it. Nothing of them stays.
     pub fn chain(&mut self, anchor: i32, n: usize) -> Result<Logits> {
         let Self { head, target, before } = self;
         let (n_vocab, start) = (target.model.n_vocab(), target.n_past());
