@@ -83,7 +83,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y, margin) = (run.operand(abi::X)?, run.operand(abi::Y)?, run.optional(abi::MARGIN));
     let [n, m, ..] = x.ne;
     let wanted = n.div_ceil(PART).min(PARTS / m).max(1);
-    let part = n.div_ceil(wanted).next_multiple_of(BLOCK * LANES);
+    let part = n.div_ceil(wanted).next_multiple_of(4 * LANES);
     let empty =
         || SharedBest { index: AtomicU32::new(NOTHING), value: AtomicU32::new(0), second: AtomicU32::new(0) };
     let found = core::array::from_fn(|_| empty());
@@ -199,37 +199,23 @@ fn min_lane<H: Hvx>(x: H::F) -> f32 {
 /// Vectors that are looked at in a turn.
 const TURN: usize = 4;
 
-/// What is known of some vectors.
-#[derive(Clone, Copy)]
-struct Seen<H: Hvx> {
-    /// Two, so that a comparison need not wait for the last one. (By name: as an array they would be in
-    /// memory.)
-    tops: (Top<H>, Top<H>),
-    /// What NaN is looked for in: the smallest floats, or the bits of all.
-    least: H::F,
-    sizes: H::I,
-}
-
-impl<H: Hvx> Seen<H> {
-    #[inline(always)]
-    fn nothing() -> Self {
-        Self { tops: (Top::nothing(), Top::nothing()), least: H::splat(0.0), sizes: H::splat_i(0) }
-    }
-
-    /// With `TURN * turns` vectors of `row` from `from` on.
-    ///
-    /// # Safety
-    /// The row has them whole.
-    #[inline(always)]
-    unsafe fn with<const A: bool, const MARGIN: bool>(
-        mut self,
-        row: Row<'_, A>,
-        from: usize,
-        turns: usize,
-    ) -> Self {
-        for i in 0..turns {
+/// The maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`; and
+/// whether it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that is
+/// not to be chosen.)
+#[inline(always)]
+fn find<H: Hvx, const A: bool, const MARGIN: bool>(row: Row<'_, A>, start: usize) -> (Best, bool) {
+    let (mut best, mut first) = (Top::<H>::nothing(), H::splat_i(0));
+    // NaN is looked for in the largest and the smallest floats, or by the bits of all.
+    let (mut sizes, mut least) = (H::splat_i(0), H::splat(0.0));
+    for block in 0..row.vectors().div_ceil(BLOCK) {
+        let from = block * BLOCK;
+        let whole = BLOCK.min(row.whole() - from);
+        // By name: as an array they would be in memory.
+        let (mut a, mut b) = (Top::<H>::nothing(), Top::<H>::nothing());
+        for i in 0..whole / TURN {
             let at = from + TURN * i;
-            // SAFETY: `i` is below `turns`, so the row has all four vectors whole (the caller's contract).
+            // SAFETY: `i` is below `whole / TURN`, so all four vectors are below `from + whole`, which is at
+            // most the row's `whole` vectors.
             let (v0, v1, v2, v3) = unsafe {
                 (
                     row.full_unchecked::<H>(at),
@@ -238,63 +224,31 @@ impl<H: Hvx> Seen<H> {
                     row.full_unchecked::<H>(at + 3),
                 )
             };
-            self.tops.0 = self.tops.0.with::<MARGIN>(v0).with::<MARGIN>(v2);
-            self.tops.1 = self.tops.1.with::<MARGIN>(v1).with::<MARGIN>(v3);
+            a = a.with::<MARGIN>(v0).with::<MARGIN>(v2);
+            b = b.with::<MARGIN>(v1).with::<MARGIN>(v3);
             if H::NAN_HAS_A_PLACE {
-                self.least = H::smaller(self.least, H::smaller(H::smaller(v0, v1), H::smaller(v2, v3)));
+                least = H::smaller(least, H::smaller(H::smaller(v0, v1), H::smaller(v2, v3)));
             } else {
                 let larger = H::max_i(H::max_i(size::<H>(v0), size::<H>(v1)), size::<H>(v2));
-                self.sizes = H::max_i(self.sizes, H::max_i(larger, size::<H>(v3)));
+                sizes = H::max_i(sizes, H::max_i(larger, size::<H>(v3)));
             }
         }
-        self
-    }
-
-    /// With the vectors of `row` from `from` on, the last one perhaps in part.
-    #[inline(always)]
-    fn with_rest<const A: bool, const MARGIN: bool>(mut self, row: Row<'_, A>, from: usize) -> Self {
-        for i in from..row.vectors() {
+        for i in from + whole / TURN * TURN..row.vectors().min(from + BLOCK) {
             let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
             // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
             let lane = unsafe { H::load(INDEX.as_ptr()) };
             let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
-            self.tops.0 = self.tops.0.with::<MARGIN>(v);
-            self.sizes = H::max_i(self.sizes, size::<H>(v));
+            a = a.with::<MARGIN>(v);
+            sizes = H::max_i(sizes, size::<H>(v));
         }
-        self
-    }
-}
-
-/// The maximum of `row`, whose first element has index `start`, with the second-best value if `MARGIN`; and
-/// whether it has values that no logit may have: NaN, or infinity. (-infinity may be one of a token that is
-/// not to be chosen.)
-#[inline(always)]
-fn find<H: Hvx, const A: bool, const MARGIN: bool>(row: Row<'_, A>, start: usize) -> (Best, bool) {
-    let (mut best, mut first) = (Top::<H>::nothing(), H::splat_i(0));
-    let mut seen = Seen::<H>::nothing();
-    let blocks = row.whole() / BLOCK;
-    for block in 0..row.vectors().div_ceil(BLOCK) {
-        let from = block * BLOCK;
-        seen.tops = Seen::nothing().tops;
-        if block < blocks {
-            // A number of turns that the compiler knows takes two packets less for four vectors.
-            // SAFETY: the row has `blocks` blocks of whole vectors, and this is one of them.
-            seen = unsafe { seen.with::<A, MARGIN>(row, from, BLOCK / TURN) };
-        } else {
-            let turns = (row.whole() - from) / TURN;
-            // SAFETY: the row has `whole` vectors whole, and these are no more than there are from `from` on.
-            seen = unsafe { seen.with::<A, MARGIN>(row, from, turns) };
-            seen = seen.with_rest::<A, MARGIN>(row, from + TURN * turns);
-        }
-        let top = seen.tops.0.and::<MARGIN>(seen.tops.1);
+        let top = a.and::<MARGIN>(b);
         // Only what is strictly greater comes in, so that the first block stays.
         let turn = H::from_bits(H::splat_i(block as i32));
         first = H::bits(H::select_gt(top.value, best.value, turn, H::from_bits(first)));
         best = best.and::<MARGIN>(top);
     }
-    let mut sizes = seen.sizes;
     if H::NAN_HAS_A_PLACE {
-        sizes = H::max_i(sizes, H::max_i(size::<H>(best.value), size::<H>(seen.least)));
+        sizes = H::max_i(sizes, H::max_i(size::<H>(best.value), size::<H>(least)));
     }
     let above = H::to_float(H::sub_i(sizes, H::splat_i(f32::INFINITY.to_bits() as i32)));
     if H::max_lane(above) > 0.0 {

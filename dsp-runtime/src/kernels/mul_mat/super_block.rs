@@ -143,8 +143,8 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         let d = H::and_i(H::words(both), H::splat_i(0xffff));
         let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
         let mut mins = [A::start(H::splat(0.0)); R];
-        // SAFETY: `group` holds a group, pairs are below 4, which is half of TILES, and each `x` starts with a
-        // group and has the eight blocks from `block` on, which is the first of a group and so even (the
+        // SAFETY: `group` holds a group, pairs are below 4, which is half of TILES, and each `x` starts with
+        // a group and has the eight blocks from `block` on, which is the first of a group and so even (the
         // caller's contract).
         unsafe {
             // Sums and mins of four pairs side by side do not fit the registers where floats may not leave
@@ -185,8 +185,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         acc: &mut [A; R],
         mins: &mut [A; R],
     ) {
-        // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the eight
-        // blocks from `first` on, which is even (the caller's contract). `mins` asks for no more than `pair`.
+        // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the
+        // eight blocks from `first` on, which is even (the caller's contract). `mins` asks for no more.
         unsafe {
             Self::pair::<H, A, R>(group, pair, d, x, first, acc);
             if N::MINS {
@@ -244,8 +244,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     ) -> [H::I; R] {
         let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
         let mut all = [H::splat_i(0); R];
-        // SAFETY: `group` holds a group and `t` is below 8, so that `low` and `high` are quants of a tile, and
-        // each `x` has the block (the caller's contract).
+        // SAFETY: `group` holds a group and `t` is below 8, so that `low` and `high` are quants of a tile,
+        // and each `x` has the block (the caller's contract).
         unsafe {
             if N::PARTS == 2 {
                 let sums = tile::<Q, H, R, 2>(low, high, x, block);
