@@ -82,6 +82,7 @@ impl Setting {
             Self::Context => "the context length",
             Self::Batch => "the batch size",
             Self::Sequences => "the number of sequences",
+            Self::MatrixUnit => "doing without the matrix unit",
             Self::KeyCache => "the number format of cached keys",
             Self::ValueCache => "the number format of cached values",
             Self::Model => "the model",
