@@ -83,6 +83,7 @@ impl Setting {
             Self::Batch => "the batch size",
             Self::MatrixUnit => "the matrix unit",
             Self::Sequences => "the number of sequences",
+            Self::MatrixUnit => "doing without the matrix unit",
             Self::KeyCache => "the number format of cached keys",
             Self::ValueCache => "the number format of cached values",
             Self::Model => "the model",
