@@ -81,7 +81,6 @@ impl Setting {
             Self::Dma => "who does DMA",
             Self::Context => "the context length",
             Self::Batch => "the batch size",
-            Self::MatrixUnit => "the matrix unit",
             Self::Sequences => "the number of sequences",
             Self::MatrixUnit => "doing without the matrix unit",
             Self::KeyCache => "the number format of cached keys",
