@@ -72,7 +72,8 @@ fn products_take_the_activations_that_go_with_their_weights() {
                 let mut case = valid(op);
                 case.retype(0, weights);
                 case.retype(1, activations);
-                // The matrix unit takes F32 also where weights want int8; whether there is one is not known.
+                // A matrix unit multiplies F32 with any: whether there is a kernel is known when programs are
+                // planned.
                 let by_unit = op == Op::MulMat && activations == DType::F32;
                 if by_unit || weights.wants_q8_activations() == (activations == DType::Q8Act) {
                     assert_eq!(case.check(), Ok(()), "{op}: {weights} with {activations}");

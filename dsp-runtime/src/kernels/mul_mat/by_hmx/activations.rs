@@ -38,8 +38,9 @@ pub(super) struct RowScale {
 }
 
 impl RowScale {
-    /// That of a row whose largest magnitude has these bits; `None` if it is infinite or NaN. Values of 2^126
-    /// and more stay above: their results are infinite or NaN, as those of an exact kernel may be.
+    /// That of a row whose largest magnitude has these bits; `None` if it is infinite or NaN. Values of
+    /// 2^(126 - `down`) and more stay above: their results may be infinite or NaN, as those of an exact kernel
+    /// may be.
     pub(super) const fn of(largest: u32, depth: Depth) -> Option<Self> {
         let code = largest >> 23;
         if code == 255 {
@@ -149,7 +150,7 @@ mod tests {
             let depth = Depth::of(k);
             assert!(1 << depth.log >= k && (k == 1 || 1 << (depth.log - 1) < k));
             assert!(depth.log - depth.down <= MOST_LOG);
-            for x in [0.0, 1e-45, 1.2e-38, 0.03, 0.5, 1.0, 1.5, 6.6e4, 4e37] {
+            for x in [0.0, 1e-45, 1.2e-38, 0.03, 0.5, 1.0, 1.5, 6.6e4, 4e35] {
                 let scale = RowScale::of(f32::to_bits(x), depth).unwrap();
                 assert_eq!(scale.to * scale.back, 1.0);
                 assert!(x * scale.to < 0.5_f32.powi(depth.down), "{x} {depth:?}");
