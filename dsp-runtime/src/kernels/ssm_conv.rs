@@ -98,10 +98,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     run.step.check_tapes(tape.map_or(0, |tape| tape.ne[1]), defer)?;
     let mut only = None;
     let spans = run.step.spans_over(y.ne[1], &mut only);
-    // Two units for each worker: while it computes one, the rows of the other come.
     let wanted = 2 * run.pool.workers();
-    let vectors = y.ne[0].div_ceil(LANES).div_ceil(wanted).next_multiple_of(SIDE);
-    let block = vectors.clamp(LEAST_VECTORS, most_vectors(w.ne[1])) * LANES;
+    let block = block_vectors(w.ne[1], y.ne[0], run.pool.workers()) * LANES;
     let mut kernel = SsmConv { x, w, ring, y, tape, spans, defer, silu, block, ahead: false };
     kernel.ahead = kernel.units() >= wanted;
     run.pool.run(&kernel, run.plan.vtcm)
@@ -109,8 +107,10 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 
 /// Two slots per worker of K rows of weights and K - 1 of history.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
-    let taps = shapes.optional(abi::W).map_or(1, |(w, _)| w.ne[1] as usize);
-    VtcmPlan::new(2 * staged_rows(taps) * most_vectors(taps) * VECTOR_BYTES)
+    let [channels, taps] =
+        shapes.optional(abi::W).map_or([1; 2], |(w, _)| [w.ne[0], w.ne[1]]).map(|n| n as usize);
+    let vectors = block_vectors(taps, channels, shapes.resources.workers);
+    VtcmPlan::new(2 * staged_rows(taps) * vectors * VECTOR_BYTES)
 }
 
 /// Rows that a slot holds.
@@ -118,9 +118,12 @@ const fn staged_rows(taps: usize) -> usize {
     2 * taps - 1
 }
 
-/// Most vectors of channels in a unit of so many taps.
-fn most_vectors(taps: usize) -> usize {
-    (SLOT / (staged_rows(taps) * VECTOR_BYTES)).clamp(LEAST_VECTORS, MOST_VECTORS)
+/// Vectors of channels in a unit. Of a row there are two units for each worker, if they are no smaller than
+/// is worth it: while it computes one, the rows of the other come.
+fn block_vectors(taps: usize, channels: usize, workers: usize) -> usize {
+    let wanted = channels.div_ceil(LANES).div_ceil(2 * workers).next_multiple_of(SIDE);
+    let fit = (SLOT / (staged_rows(taps) * VECTOR_BYTES)).min(MOST_VECTORS);
+    wanted.min(fit).max(LEAST_VECTORS)
 }
 
 impl Kernel for SsmConv<'_> {
