@@ -50,7 +50,9 @@ impl<H: Hvx> Columns<H> {
     /// codes of f16. Results that an infinity or a NaN is part of become infinite or NaN again.
     #[inline(always)]
     fn new(scale: H::I, factor: H::I, code: H::I) -> Self {
-        let beyond = H::shl_i::<7>(H::shr_i::<5>(H::add_i(code, H::splat_i(1))));
+        // 128 for code 31, and -128, which is below all factors, for the others.
+        let beyond = H::shl_i::<8>(H::shr_i::<5>(H::add_i(code, H::splat_i(1))));
+        let beyond = H::sub_i(beyond, H::splat_i(128));
         Self { scale, factor: H::max_i(factor, beyond) }
     }
 
