@@ -39,8 +39,8 @@ pub(super) struct RowScale {
 
 impl RowScale {
     /// That of a row whose largest magnitude has these bits; `None` if it is infinite or NaN. Values of
-    /// 2^(126 - `down`) and more stay above: their results may be infinite or NaN, as those of an exact kernel
-    /// may be.
+    /// 2^(126 - `down`) and more stay above: their results may be infinite or NaN, as those of an exact
+    /// kernel may be.
     pub(super) const fn of(largest: u32, depth: Depth) -> Option<Self> {
         let code = largest >> 23;
         if code == 255 {
