@@ -13,7 +13,7 @@ const NONE: [u32; 0] = [];
 
 /// Pairs of matrix tiles above which a product is not computed by the matrix unit, too: its twin takes about
 /// 0.1 ms for each, and whole layers are many of them.
-const MOST_TILES: i64 = 1 << 12;
+const MOST_TILES: u64 = 1 << 12;
 
 /// Weights of a case as tiles.
 fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
@@ -43,9 +43,10 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
     p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
     trial.result("tiles", &p, y)?;
-    let tiles = [a.ne[0], a.ne[1], i64::from(m)].map(|n| n.div_ceil(32)).iter().product::<i64>();
+    let [k, n, ..] = dims(a.ne);
+    let tiles: u64 = [k, n, m].map(|n| u64::from(n.div_ceil(32))).iter().product();
     let by_unit = trial.lab.lends_matrix_unit() && tiled(a.ty).is_some_and(has_hmx_kernel);
-    if !by_unit || tiles * i64::from(b2 * b3) > MOST_TILES {
+    if !by_unit || tiles * u64::from(b2 * b3) > MOST_TILES {
         return Ok(());
     }
     let mut p = OpProgram::new(1, 1).fast();
