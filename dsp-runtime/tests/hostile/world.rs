@@ -6,7 +6,8 @@ use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Resp
 use hexflash_abi::op::Op;
 use hexflash_abi::program::{PARTS, ProgramHeader};
 use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::{BufferId, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
+use hexflash_abi::validate::Program;
+use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::session::Session;
 use zerocopy::{FromBytes, IntoBytes};
@@ -336,16 +337,16 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             Expect::Refused(fault) => {
                 // Room in the arena is looked for before the block is looked at, VTCM before registers are
                 // checked.
-                let no_room = no_room(&response)
+                let not_planned = not_planned(&response, None)
                     && matches!(message, Some(Message::Load(_) | Message::Run(_)))
                     && (response.code == ErrorCode::ProgramTooLarge.wire() || of_registers(&fault));
                 let right = outcome == Err((Status::Refused, fault));
-                assert!(right || no_room, "{outcome:?}, not {fault:?}: {message:?}");
+                assert!(right || not_planned, "{outcome:?}, not {fault:?}: {message:?}");
                 (none, None)
             }
             Expect::Loads(id, block) => {
                 self.tally.sound += 1;
-                let fine = outcome.is_ok() || no_room(&response);
+                let fine = outcome.is_ok() || not_planned(&response, block.program().ok().as_ref());
                 assert!(fine, "{outcome:?}");
                 (none, outcome.is_ok().then_some((id, block)))
             }
@@ -369,7 +370,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
         let program = block.program().unwrap();
         if step.halted() {
             self.tally.halted += 1;
-            assert!(response.outcome().is_ok() || no_room(response), "{response:?}");
+            assert!(response.outcome().is_ok() || not_planned(response, Some(&program)), "{response:?}");
             assert_eq!(response.info, [0; PARTS]);
             return self.model.may_write(&program, &[], SIZES.len());
         }
@@ -434,13 +435,13 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 }
                 upto(at + 1)
             }
-            Err((Status::Refused, _)) if no_room(response) => upto(0),
+            Err((Status::Refused, _)) if not_planned(response, Some(&program)) => upto(0),
             Err(other) => panic!("{other:?}"),
         }
     }
 
     /// Whether the program's last op copies the nonce.
-    fn gives_receipt(&self, program: &hexflash_abi::validate::Program<'_>) -> bool {
+    fn gives_receipt(&self, program: &Program<'_>) -> bool {
         let Some(op) = program.ops.last() else { return false };
         let place = |i| {
             let t = program.tensor(i)?;
@@ -458,12 +459,28 @@ fn of_registers(fault: &Fault) -> bool {
     fault.op == OpIndex::NONE && codes.contains(&fault.code)
 }
 
-/// Refused because arena or VTCM is too small, which the model does not know.
-fn no_room(response: &Response) -> bool {
+/// Refused for what the model does not know: arena or VTCM is too small, or only a matrix unit could multiply
+/// these types.
+fn not_planned(response: &Response, program: Option<&Program<'_>>) -> bool {
     let Err((Status::Refused, fault)) = response.outcome() else { return false };
     match fault.code {
         ErrorCode::ProgramTooLarge => fault.op == OpIndex::NONE,
         ErrorCode::VtcmTooSmall => fault.op != OpIndex::NONE,
+        ErrorCode::BadType | ErrorCode::NoMatrixUnit => {
+            fault.op != OpIndex::NONE && program.is_none_or(|program| is_for_unit(program, fault.op))
+        }
         _ => false,
     }
+}
+
+/// Whether an op multiplies F32 with weights that want int8.
+fn is_for_unit(program: &Program<'_>, op: OpIndex) -> bool {
+    let op = &program.ops[op.0 as usize];
+    let dtype = |i: usize| {
+        let wire = program.tensor(op.src[i])?.dtype;
+        DType::ALL.iter().find(|dtype| dtype.wire() == wire)
+    };
+    op.opcode == Op::MulMat.wire()
+        && dtype(0).is_some_and(|dtype| dtype.wants_q8_activations())
+        && dtype(1) == Some(&DType::F32)
 }
