@@ -15,6 +15,10 @@ const NONE: [u32; 0] = [];
 /// 0.1 ms for each, and whole layers are many of them.
 const MOST_TILES: u64 = 1 << 12;
 
+/// Results below which it is not either: ggml rounds activations to int8 where the unit does not, and of a few
+/// sums, which may nearly cancel, that rounding can be more than the tolerance.
+const LEAST_RESULTS: u64 = 32;
+
 /// Weights of a case as tiles.
 fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
     let dtype = tiled(a.ty).expect("`skip` has checked the type");
@@ -46,7 +50,8 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let [k, n, ..] = dims(a.ne);
     let tiles: u64 = [k, n, m].map(|n| u64::from(n.div_ceil(32))).iter().product();
     let by_unit = trial.lab.lends_matrix_unit() && tiled(a.ty).is_some_and(has_hmx_kernel);
-    if !by_unit || tiles * u64::from(b2 * b3) > MOST_TILES {
+    let results = u64::from(n) * u64::from(m) * u64::from(b2 * b3);
+    if !by_unit || tiles * u64::from(b2 * b3) > MOST_TILES || results < LEAST_RESULTS {
         return Ok(());
     }
     let mut p = OpProgram::new(1, 1).fast();
