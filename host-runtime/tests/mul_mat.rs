@@ -24,8 +24,8 @@ fn lengths(t: GgmlType) -> &'static [u32] {
     if t.block_len() == 256 { &[256, 512, 768] } else { &[32, 64, 96, 256, 768] }
 }
 
-/// Error that activations and weights of fp16 may add, and results of fp16. Each is rounded by 2^-11 of itself
-/// at most; of a single result all three may be, and (2 * 2^-11)^2 is what two of them are together.
+/// Error that activations and weights of fp16 may add, and results of fp16. Each is rounded by 2^-11 of
+/// itself at most; of a single result all three may be, and (2 * 2^-11)^2 is what two of them are together.
 const HALVES: f64 = 1.0 / 1_048_576.0;
 
 /// Which kernel multiplies.

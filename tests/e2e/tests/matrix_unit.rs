@@ -113,7 +113,7 @@ fn prompts_by_the_matrix_unit_cost_no_perplexity() {
             errors[0],
             errors[1],
         ));
-        // Also with the unit, the scored half of each chunk has int8 activations, which alone do half of this.
+        // Also with the unit, the scored half of each chunk has int8 activations: alone they do half of this.
         assert!(change(found.0).abs() < 0.1, "{}", model.name());
         match model {
             // Without the unit nothing is rounded.

@@ -15,8 +15,8 @@ const NONE: [u32; 0] = [];
 /// 0.1 ms for each, and whole layers are many of them.
 const MOST_TILES: u64 = 1 << 12;
 
-/// Results below which it is not either: ggml rounds activations to int8 where the unit does not, and of a few
-/// sums, which may nearly cancel, that rounding can be more than the tolerance.
+/// Results below which it is not either: ggml rounds activations to int8 where the unit does not, and of a
+/// few sums, which may nearly cancel, that rounding can be more than the tolerance.
 const LEAST_RESULTS: u64 = 32;
 
 /// Weights of a case as tiles.
