@@ -85,12 +85,20 @@ fn all_fields_for_forms_are_understood() {
     assert!(text(&ask("response_format", json!({ "type": "json_object" }))).trim_start().starts_with('{'));
     let yes_or_no = ask("grammar", json!("%llguidance {}\nstart: \"yes\" | \"no\""));
     assert!(matches!(text(&yes_or_no), "yes" | "no"), "{yes_or_no}");
-    // GBNF, with a rule that names itself.
+    // GBNF, with a rule that names itself. How deep the model goes, and whether it comes back, is up to it.
     let gbnf = "root ::= \"(\" (root | [0-9]{1,3} ws) \")\" ws\nws ::= \" \"?  # a blank";
-    let nested = text(&ask("grammar", json!(gbnf))).trim_end().to_owned();
-    let inner = nested.replace([' ', '(', ')'], "");
-    assert!(nested.starts_with('(') && nested.ends_with(')') && inner.parse::<u32>().is_ok(), "{nested}");
-    assert_eq!(nested.matches('(').count(), nested.matches(')').count());
+    let answer = ask("grammar", json!(gbnf));
+    let nested = text(&answer).trim_end();
+    let (open, rest) = nested.split_at(nested.rfind('(').expect("it begins with one") + 1);
+    assert!(open.chars().all(|c| c == '('), "{nested}");
+    let number = rest.trim_end_matches([' ', ')']);
+    let closed = rest.matches(')').count();
+    if answer["choices"][0]["finish_reason"] == "stop" {
+        assert!(number.parse::<u32>().is_ok_and(|n| n < 1000) && closed == open.len(), "{nested}");
+    } else {
+        assert!(number.len() <= 3 && number.bytes().all(|c| c.is_ascii_digit()), "{nested}");
+        assert!(closed <= open.len(), "{nested}");
+    }
     // A token by its name, which is no text.
     assert_eq!(text(&ask("grammar", json!("root ::= <|im_start|> \"yes\""))), "yes");
 }
