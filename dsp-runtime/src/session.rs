@@ -8,7 +8,8 @@ use core::mem::size_of;
 use core::ptr::NonNull;
 
 use hexflash_abi::message::{
-    Exec, Load, Map, MapFlags, Message, Ping, PingInfo, Range, Request, Response, Run, Unload, Unmap,
+    Exec, Load, Map, MapFlags, MatrixUnit, Message, Ping, PingInfo, Range, Request, Response, Run, Unload,
+    Unmap,
 };
 use hexflash_abi::program::{MAX_DST, MAX_PROGRAMS, MAX_SRC, PARTS, TensorFlags};
 use hexflash_abi::registers::{Halt, Register, StepRegisters};
@@ -40,9 +41,10 @@ pub struct Session<'d, 'p, P: Platform> {
     arena: Arena,
     buffers: BufferTable,
     programs: [Option<Loaded>; MAX_PROGRAMS],
-    arch: u32,
+    arch: u16,
     /// What the platform lends, but for a matrix unit that failed its test.
     units: Units,
+    matrix_unit: MatrixUnit,
     /// The step at hand.
     step: Step,
     written: HostRanges,
@@ -80,14 +82,19 @@ impl From<Fault> for Failure {
 impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
     /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere. A matrix unit that the
     /// platform lends is tested first, and not used if it fails.
-    pub fn new(platform: &'p P, mut pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u32) -> Self {
+    pub fn new(platform: &'p P, mut pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u16) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
         let (buffers, step, written) = (BufferTable::new(), Step::new(), HostRanges::new());
         let mut units = platform.units();
-        if units.hmx > 0 && !pool.matrix_unit_works() {
+        let matrix_unit = match units.hmx {
+            0 => MatrixUnit::None,
+            _ if pool.matrix_unit_works() => MatrixUnit::Works,
+            _ => MatrixUnit::Failed,
+        };
+        if matrix_unit != MatrixUnit::Works {
             units.hmx = 0;
         }
-        Self { platform, pool, arena, buffers, programs, arch, units, step, written }
+        Self { platform, pool, arena, buffers, programs, arch, units, matrix_unit, step, written }
     }
 
     /// The ranges that the last message wrote for the host to read. They have been written back from the
@@ -161,6 +168,7 @@ impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
             n_threads: self.pool.workers() as u32,
             vtcm_bytes: self.pool.vtcm_bytes() as u32,
             arch: self.arch,
+            matrix_unit: self.matrix_unit.wire(),
             arena_bytes: self.arena.bytes() as u32,
         })
     }

@@ -220,8 +220,21 @@ fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
 }
 
 /// Weights that the matrix unit multiplies.
-const OF_HMX: [GgmlType; 5] =
-    [GgmlType::F16, GgmlType::Q8_0, GgmlType::Q4_0, GgmlType::Q5_0, GgmlType::IQ4_NL];
+const OF_HMX: [GgmlType; 13] = [
+    GgmlType::F16,
+    GgmlType::Q8_0,
+    GgmlType::Q4_0,
+    GgmlType::Q4_1,
+    GgmlType::Q5_0,
+    GgmlType::Q5_1,
+    GgmlType::IQ4_NL,
+    GgmlType::Q2_K,
+    GgmlType::Q3_K,
+    GgmlType::Q4_K,
+    GgmlType::Q5_K,
+    GgmlType::Q6_K,
+    GgmlType::IQ4_XS,
+];
 
 /// Setups in which matrix tiles are made: every back end, several workers, every DMA mode, and as little VTCM
 /// as is taken.
@@ -241,8 +254,12 @@ fn hmx_setups(case: &mut Case, x: TensorIndex, y: TensorIndex) -> Vec<Setup> {
 /// By the matrix unit: right to f64 row by row, whatever the sizes of rows; and the same bits for every
 /// width, back end, worker count, DMA mode and layout.
 fn hmx_rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
-    let odd: &[u32] = if t == GgmlType::F16 { &[1, 33, 1100] } else { &[] };
-    for &k in [32, 96, 1056].iter().chain(odd) {
+    let lengths: &[u32] = match t.block_len() {
+        1 => &[1, 32, 33, 96, 1056, 1100],
+        32 => &[32, 96, 1056],
+        _ => &[256, 768, 1280],
+    };
+    for &k in lengths {
         for n in [1, 33, 100] {
             let mut case = Case::hmx(t, [k, n, 1, 1], [k, 65, 1, 1]);
             let (x, y) = case.result(65);
@@ -293,10 +310,50 @@ fn iq4_nl_rows_by_the_matrix_unit() {
 }
 
 #[test]
+fn q4_1_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_1);
+}
+
+#[test]
+fn q5_1_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_1);
+}
+
+#[test]
+fn q2_k_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q2_K);
+}
+
+#[test]
+fn q3_k_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q3_K);
+}
+
+#[test]
+fn q4_k_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q4_K);
+}
+
+#[test]
+fn q5_k_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q5_K);
+}
+
+#[test]
+fn q6_k_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::Q6_K);
+}
+
+#[test]
+fn iq4_xs_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::IQ4_XS);
+}
+
+#[test]
 fn the_matrix_unit_broadcasts_over_the_batch() {
     for t in OF_HMX {
         for (r, b) in [([1, 1], [3, 2]), ([2, 3], [6, 3])] {
-            let mut case = Case::hmx(t, [64, 40, r[0], r[1]], [64, 5, b[0], b[1]]);
+            let mut case = Case::hmx(t, [256, 40, r[0], r[1]], [256, 5, b[0], b[1]]);
             let (x, y) = case.result(5);
             let got = case.run(Setup { vtcm_bytes: 8 << 20, ..setups()[0] }, x, y);
             let error = nmse(&got, &case.product(&case.seen()));
@@ -313,15 +370,15 @@ fn the_matrix_unit_is_refused_where_it_must_be() {
     let none = Setup { units: Units::NONE, ..setup };
     for t in OF_HMX {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut case = Case::with(Kernel::Hmx, t, [64, 32, 1, 1], [64, 40, 1, 1], |_| 1.0);
+            let mut case = Case::with(Kernel::Hmx, t, [256, 32, 1, 1], [256, 40, 1, 1], |_| 1.0);
             let (x, y) = case.result(40);
-            let mut values = vec![1.0f32; 64 * 40];
-            values[64 * 37 + 5] = bad;
+            let mut values = vec![1.0f32; 256 * 40];
+            values[256 * 37 + 5] = bad;
             case.batch.write(x, values.as_bytes());
             let fault = case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err();
             assert_eq!(fault.code, ErrorCode::NotFinite, "{t} {bad}");
         }
-        let mut case = Case::hmx(t, [64, 32, 1, 1], [64, 4, 1, 1]);
+        let mut case = Case::hmx(t, [256, 32, 1, 1], [256, 4, 1, 1]);
         let (x, y) = case.result(4);
         let mut run = |setup| case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step);
         if t == GgmlType::F16 {
@@ -335,7 +392,7 @@ fn the_matrix_unit_is_refused_where_it_must_be() {
         let (x, y) = case.result(4);
         case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err()
     };
-    assert_eq!(refused(Case::hmx(GgmlType::Q4_K, [256, 32, 1, 1], [256, 4, 1, 1])).code, ErrorCode::BadType);
+    assert_eq!(refused(Case::hmx(GgmlType::MXFP4, [64, 32, 1, 1], [64, 4, 1, 1])).code, ErrorCode::BadType);
     let mut exact = Case::hmx(GgmlType::Q8_0, [64, 32, 1, 1], [64, 4, 1, 1]);
     exact.batch = exact.batch.exact();
     assert_eq!(refused(exact).code, ErrorCode::BadType);

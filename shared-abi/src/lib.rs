@@ -70,6 +70,7 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         message::Unload::FINGERPRINT,
         message::Response::FINGERPRINT,
         message::PingInfo::FINGERPRINT,
+        message::MatrixUnit::FINGERPRINT,
         status::Status::FINGERPRINT,
         status::ErrorCode::FINGERPRINT,
         program::Numerics::FINGERPRINT,

@@ -269,6 +269,18 @@ wire_struct! {
 }
 const _: () = assert!(crate::program::PARTS == 6);
 
+wire_enum! {
+    /// What a session knows of the processor's matrix unit (HMX).
+    pub enum MatrixUnit: u16 {
+        /// There is none, or it was not asked for.
+        None = 0 "none",
+        /// There is one, and it has passed its test.
+        Works = 1 "works",
+        /// There is one, and it has failed its test: programs that need it are refused.
+        Failed = 2 "failed its test",
+    }
+}
+
 wire_struct! {
     /// What a session says of itself in answer to `Ping`.
     pub struct PingInfo [24 bytes] {
@@ -281,7 +293,9 @@ wire_struct! {
         /// Bytes of VTCM.
         pub vtcm_bytes: u32,
         /// Hexagon architecture (0x73, 0x75, ...), 0 on the host's own processor.
-        pub arch: u32,
+        pub arch: u16,
+        /// What there is of a matrix unit: see [`MatrixUnit`].
+        pub matrix_unit: u16,
         /// Bytes of the program arena.
         pub arena_bytes: u32,
     }

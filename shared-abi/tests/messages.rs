@@ -141,8 +141,15 @@ fn responses() {
     ];
     assert_eq!(response.as_bytes(), bytes.as_flattened());
     assert_eq!(response.outcome(), Err((Status::Refused, fault)));
-    let info =
-        PingInfo { abi_version: 1, layout_hash_low: 2, n_threads: 3, vtcm_bytes: 4, arch: 5, arena_bytes: 6 };
+    let info = PingInfo {
+        abi_version: 1,
+        layout_hash_low: 2,
+        n_threads: 3,
+        vtcm_bytes: 4,
+        arch: 5,
+        matrix_unit: 0,
+        arena_bytes: 6,
+    };
     assert_eq!(response.ping_info(), info);
 
     let ok = Response::ok(Seq(1));

@@ -8,6 +8,7 @@
 //! empty.
 #![no_std]
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch))]
+#![cfg_attr(all(target_arch = "hexagon", feature = "skel"), feature(linkage))]
 
 #[cfg(all(target_arch = "hexagon", feature = "qemu"))]
 mod qemu;
@@ -24,8 +25,8 @@ mod user_dma;
 /// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it:
 /// the compiler has no name for the newest.
 #[cfg(target_arch = "hexagon")]
-const ARCH: u32 = match option_env!("HEXFLASH_ARCH") {
-    Some(text) => match u32::from_str_radix(text, 16) {
+const ARCH: u16 = match option_env!("HEXFLASH_ARCH") {
+    Some(text) => match u16::from_str_radix(text, 16) {
         Ok(arch) => arch,
         Err(_) => panic!("HEXFLASH_ARCH is not an architecture"),
     },

@@ -63,6 +63,10 @@ pub struct Start {
     pub power: u32,
     /// Who does DMA: 0 the DSP's engines, 1 the threads, 2 the engines, with a weight stream.
     pub dma: u32,
+    /// Whether to ask for the matrix unit: 0 no, 1 yes. A session starts without it if it is not lent.
+    pub matrix_unit: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// What `info` gives.
@@ -77,8 +81,8 @@ pub struct Info {
     pub layout_hash: u64,
     /// What the first vote for power that was refused gave; 0 if none was, or nothing runs.
     pub power: i32,
-    /// Zero.
-    pub reserved: u32,
+    /// What the request for the matrix unit gave: 0 if it was lent, or not asked for.
+    pub matrix_unit: i32,
 }
 
 /// What the methods do.
@@ -239,7 +243,7 @@ mod tests {
             Err(AeeError::BAD_STATE)
         }
         fn info(&mut self) -> Info {
-            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708, power: -1, reserved: 0 }
+            Info { abi_version: 1, arch: 0x73, layout_hash: 0x0102_0304_0506_0708, power: -1, matrix_unit: 9 }
         }
     }
 
@@ -275,8 +279,16 @@ mod tests {
 
     #[test]
     fn start_reads_its_struct_from_any_address() {
-        let start = Start { queue: 0x1122_3344_5566_7788, threads: 4, vtcm_bytes: 8 << 20, power: 2, dma: 1 };
-        let mut data = [0; 25];
+        let start = Start {
+            queue: 0x1122_3344_5566_7788,
+            threads: 4,
+            vtcm_bytes: 8 << 20,
+            power: 2,
+            dma: 1,
+            matrix_unit: 1,
+            reserved: 0,
+        };
+        let mut data = [0; 33];
         data[1..].copy_from_slice(start.as_bytes());
         let mut fake = Fake::default();
         assert_eq!(call(&mut fake, START, &mut [RemoteArg::buffer(&mut data[1..])]), Ok(()));
@@ -295,7 +307,7 @@ mod tests {
         assert_eq!(call(&mut fake, STOP, &mut []), Err(AeeError::BAD_STATE));
         let mut out = [0; 24];
         assert_eq!(call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out)]), Ok(()));
-        let expected = [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 255, 255, 255, 255, 0, 0, 0, 0];
+        let expected = [1, 0, 0, 0, 0x73, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 255, 255, 255, 255, 9, 0, 0, 0];
         assert_eq!(out, expected);
         assert_eq!(
             call(&mut fake, INFO, &mut [RemoteArg::buffer(&mut out[1..])]),

@@ -57,15 +57,18 @@ pub fn pair_halves<H: Hvx>(low: H::I, high: H::I) -> H::B {
     H::bytes(H::or_i(H::and_i(low, H::splat_i(0xffff)), H::shl_i::<16>(high)))
 }
 
-/// [`Hvx::mul_fractions_f16`] by words.
+/// [`Hvx::mul_fractions_less_f16`] by words.
 #[inline(always)]
-pub fn mul_fractions_f16<H: Hvx>(a: H::B, b: H::B) -> H::B {
-    let (a, b) = (H::words(a), H::words(b));
-    let product = |a: H::I, b: H::I| {
-        let product = H::mul_i(H::sar_i::<16>(a), H::sar_i::<16>(b));
-        f32_to_f16_bits::<H>(H::to_float(H::sar_i::<15>(H::add_i(product, H::splat_i(1 << 14)))))
+pub fn mul_fractions_less_f16<H: Hvx>(a: H::B, b: H::B, less: H::B) -> H::B {
+    let [a, b, less] = [a, b, less].map(H::words);
+    let upper = |x: H::I| H::sar_i::<16>(x);
+    let product = |a: H::I, b: H::I, less: H::I| {
+        let product = H::mul_i(upper(a), upper(b));
+        let product = H::sar_i::<15>(H::add_i(product, H::splat_i(1 << 14)));
+        f32_to_f16_bits::<H>(H::to_float(H::sub_i(product, upper(less))))
     };
-    pair_halves::<H>(product(H::shl_i::<16>(a), H::shl_i::<16>(b)), product(a, b))
+    let low = |x: H::I| H::shl_i::<16>(x);
+    pair_halves::<H>(product(low(a), low(b), low(less)), product(a, b, less))
 }
 
 /// The words of a vector in memory.

@@ -417,7 +417,13 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// these integers as f16, to nearest, ties to even. No half of `b` is -32768.
     #[inline(always)]
     fn mul_fractions_f16(a: Self::B, b: Self::B) -> Self::B {
-        math::mul_fractions_f16::<Self>(a, b)
+        math::mul_fractions_less_f16::<Self>(a, b, Self::bytes(Self::splat_i(0)))
+    }
+    /// [`mul_fractions_f16`](Self::mul_fractions_f16), but `less` is taken from the integers before they
+    /// become f16. Defined where that leaves them within 16 bits.
+    #[inline(always)]
+    fn mul_fractions_less_f16(a: Self::B, b: Self::B, less: Self::B) -> Self::B {
+        math::mul_fractions_less_f16::<Self>(a, b, less)
     }
     /// Stores the low byte of each word: 32 bytes.
     ///

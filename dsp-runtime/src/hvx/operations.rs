@@ -158,6 +158,9 @@ impl Operations {
         // No half of the second is -32768.
         let factor = H::or_i(j, H::splat_i(0x0001_0001));
         put_b::<H>(all, "mul_fractions_f16", H::mul_fractions_f16(bytes, H::bytes(factor)));
+        // Products and what is taken away are below 2^14.
+        let [factor, less] = [j, i].map(|x| H::bytes(H::and_i(x, H::splat_i(0x3fff_3fff))));
+        put_b::<H>(all, "mul_fractions_less_f16", H::mul_fractions_less_f16(bytes, factor, less));
         put_i::<H>(all, "shl_i 1", H::shl_i::<1>(i));
         put_i::<H>(all, "shl_i 23", H::shl_i::<23>(i));
         put_i::<H>(all, "shl_i 31", H::shl_i::<31>(i));

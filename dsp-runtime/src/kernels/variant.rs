@@ -68,6 +68,22 @@ variants! {
     MulMatHmxQ5_0 "mul_mat q5_0 hmx",
     /// MUL_MAT with IQ4_NL weights, by the matrix unit.
     MulMatHmxIQ4NL "mul_mat iq4_nl hmx",
+    /// MUL_MAT with Q4_1 weights, by the matrix unit.
+    MulMatHmxQ4_1 "mul_mat q4_1 hmx",
+    /// MUL_MAT with Q5_1 weights, by the matrix unit.
+    MulMatHmxQ5_1 "mul_mat q5_1 hmx",
+    /// MUL_MAT with Q2_K weights, by the matrix unit.
+    MulMatHmxQ2K "mul_mat q2_k hmx",
+    /// MUL_MAT with Q3_K weights, by the matrix unit.
+    MulMatHmxQ3K "mul_mat q3_k hmx",
+    /// MUL_MAT with Q4_K weights, by the matrix unit.
+    MulMatHmxQ4K "mul_mat q4_k hmx",
+    /// MUL_MAT with Q5_K weights, by the matrix unit.
+    MulMatHmxQ5K "mul_mat q5_k hmx",
+    /// MUL_MAT with Q6_K weights, by the matrix unit.
+    MulMatHmxQ6K "mul_mat q6_k hmx",
+    /// MUL_MAT with IQ4_XS weights, by the matrix unit.
+    MulMatHmxIQ4XS "mul_mat iq4_xs hmx",
     /// QUANTIZE.
     Quantize "quantize",
     /// GET_ROWS.

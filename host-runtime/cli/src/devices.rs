@@ -11,6 +11,9 @@ pub(super) struct Args {
     /// Print a JSON array instead
     #[arg(long)]
     json: bool,
+    /// Also ask the DSP for its matrix unit (HMX), and test it
+    #[arg(long)]
+    hmx: bool,
 }
 
 /// A line of the list: what a device says of itself, or why it cannot be had here.
@@ -23,7 +26,8 @@ enum Entry {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let open = |&(name, _): &(&'static str, &str)| -> Result<Entry, CliError> {
-        match device::open(name, &DeviceOptions::default()) {
+        let options = DeviceOptions { matrix_unit: args.hmx, ..DeviceOptions::default() };
+        match device::open(name, &options) {
             Ok(device) => Ok(Entry::Available(device.info().clone())),
             Err(error) if error.is_absence() => {
                 Ok(Entry::Unavailable { name, unavailable: error.to_string() })
@@ -37,14 +41,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{:<8} {:>7} {:>9}  description", "device", "threads", "VTCM")?;
+    let unit = |column: &str| if args.hmx { format!("  {column:<15}") } else { String::new() };
+    let hmx = unit("HMX");
+    writeln!(out, "{:<8} {:>7} {:>9}{hmx}  description", "device", "threads", "VTCM")?;
     for entry in &entries {
         match entry {
-            Entry::Available(DeviceInfo { name, threads, vtcm_bytes, description, .. }) => {
-                writeln!(out, "{name:<8} {threads:>7} {:>5} MiB  {description}", vtcm_bytes >> 20)?;
+            Entry::Available(DeviceInfo { name, threads, vtcm_bytes, matrix_unit, description, .. }) => {
+                let (vtcm, hmx) = (vtcm_bytes >> 20, unit(matrix_unit.name()));
+                writeln!(out, "{name:<8} {threads:>7} {vtcm:>5} MiB{hmx}  {description}")?;
             }
             Entry::Unavailable { name, unavailable } => {
-                writeln!(out, "{name:<8} {:>7} {:>9}  not available: {unavailable}", "-", "-")?;
+                let hmx = unit("-");
+                writeln!(out, "{name:<8} {:>7} {:>9}{hmx}  not available: {unavailable}", "-", "-")?;
             }
         }
     }

@@ -391,8 +391,9 @@ impl DeviceArgs {
     }
 
     /// Opens a device with one session, for a draft model alone.
-    pub(super) fn open_one(&self, name: &str) -> Result<Box<dyn Device>, CliError> {
-        let mut options = DeviceOptions { sessions: Some(1), ..self.options() };
+    pub(super) fn open_one(&self, name: &str, engine: &EngineOptions) -> Result<Box<dyn Device>, CliError> {
+        let matrix_unit = engine.matrix_unit;
+        let mut options = DeviceOptions { sessions: Some(1), matrix_unit, ..self.options() };
         // The target may have the process's own session of the DSP.
         #[cfg(unix)]
         if let Some(htp) = &mut options.htp {
@@ -413,6 +414,7 @@ impl DeviceArgs {
             sessions: self.sessions,
             session_bytes: self.session_memory,
             arch: self.arch,
+            matrix_unit: false,
             trace: self.trace.then_some(|line: &str| say(line)),
             #[cfg(unix)]
             htp: Some(Box::new(self.htp())),
@@ -463,7 +465,7 @@ impl PlacementArgs {
         };
         let draft = draft.ok_or(CliError::NoDrafter { what: "--device-draft" })?;
         let device = devices.open_for(gguf, None, options)?;
-        let draft_device = devices.open_one(name)?;
+        let draft_device = devices.open_one(name, options)?;
         engine.load_placed(gguf, draft, options, [device, draft_device], cancel)
     }
 }
@@ -480,8 +482,9 @@ pub(super) struct EngineArgs {
     /// without computing them again
     #[arg(long)]
     swa_full: bool,
-    /// Multiply the matrices of prompts by the matrix unit (HMX), which the device must have: qemu with
-    /// --arch v73 and later; on inproc it is simulated, slowly. Texts may differ a little
+    /// Multiply the matrices of prompts by the matrix unit (HMX), which the device must have: htp, if the
+    /// DSP lends it, and qemu with --arch v73 and later; on inproc it is simulated, slowly. Texts may differ
+    /// a little
     #[arg(long, overrides_with = "no_hmx")]
     hmx: bool,
     /// Do not use the matrix unit, which is the default

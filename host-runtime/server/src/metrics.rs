@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use hexflash::device::MatrixUnit;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,6 +17,8 @@ type Seconds = Counter<f64, AtomicU64>;
 type Ratio = Gauge<f64, AtomicU64>;
 /// The position of a draft in its block.
 type Position = Vec<(&'static str, usize)>;
+/// What a gauge that is always 1 says.
+type State = Vec<(&'static str, &'static str)>;
 
 /// What was counted since the server began.
 pub(crate) struct Metrics {
@@ -39,6 +42,7 @@ pub(crate) struct Metrics {
     cache_sequences: Gauge,
     cache_bytes: Gauge,
     cache_hits: Counter,
+    matrix_unit: Family<State, Gauge>,
     /// Sum over all steps of the texts in each.
     rows: AtomicU64,
     /// What gauges of speeds have shown already.
@@ -75,6 +79,7 @@ impl Metrics {
             cache_sequences: Gauge::default(),
             cache_bytes: Gauge::default(),
             cache_hits: Counter::default(),
+            matrix_unit: Family::default(),
             rows: AtomicU64::new(0),
             shown: Mutex::default(),
         };
@@ -140,6 +145,16 @@ impl Metrics {
             "Prompts that went on from one of them",
             self.cache_hits.clone(),
         );
+        r.register(
+            "llamacpp:matrix_unit",
+            "What there is of the device's matrix unit (HMX), and whether it passed its test",
+            self.matrix_unit.clone(),
+        );
+    }
+
+    /// What the device says of its matrix unit.
+    pub(crate) fn has_matrix_unit(&self, unit: MatrixUnit) {
+        self.matrix_unit.get_or_create(&vec![("state", unit.name())]).set(1);
     }
 
     /// There were `steps` of the model with so many texts in them.

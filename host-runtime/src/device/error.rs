@@ -220,7 +220,7 @@ fn hint(fault: &Fault) -> String {
         }
         ErrorCode::NoMatrixUnit => {
             return format!(
-                "; the device lends none, or it failed its test: do without it{}",
+                "; the device lends none, or it failed its test (`hexflash devices --hmx`): do without it{}",
                 Setting::MatrixUnit.in_parentheses()
             );
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
 use hexflash_abi::queue::{QueueLayout, QueueMemory, Reader, Writer};
 use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
@@ -145,6 +145,7 @@ impl Inproc {
             vtcm_bytes: settings.vtcm_bytes as u32,
             sessions: 1,
             arena_bytes: ARENA_BYTES as u32,
+            matrix_unit: MatrixUnit::None,
             cost_unit: CostUnit::Nanoseconds,
         };
         let running = Running::start(settings)?;
@@ -152,7 +153,8 @@ impl Inproc {
         let (core_free, sleepy_waits) = (false, 0);
         let mut device =
             Self { info, settings, running, core_free, sleepy_waits, buffers, next_seq: 0, next_fd: 0 };
-        handshake(&mut device, START)?;
+        let ping = handshake(&mut device, START)?;
+        device.info.learn(&ping);
         Ok(device)
     }
 

@@ -24,6 +24,7 @@ use crate::record::Site;
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use arch::Arch;
 pub use error::DeviceError;
+pub use hexflash_abi::message::MatrixUnit;
 pub use limits::{CHIPS, Chip, SessionLimits, session_limits};
 pub use memory::{Memory, SharedMemory, Source};
 pub use sessions::{DeviceSession, SplitDevice};
@@ -43,8 +44,24 @@ pub struct DeviceInfo {
     pub sessions: u32,
     /// Bytes for loaded programs.
     pub arena_bytes: u32,
+    /// What there is of a matrix unit (HMX), by its name.
+    #[serde(serialize_with = "by_name")]
+    pub matrix_unit: MatrixUnit,
     /// Unit of the costs of a program's parts.
     pub cost_unit: CostUnit,
+}
+
+impl DeviceInfo {
+    /// Takes over what a new session says of itself.
+    pub(crate) fn learn(&mut self, ping: &PingInfo) {
+        self.arena_bytes = ping.arena_bytes;
+        // A number that this host does not know cannot come from a session with the same layout.
+        self.matrix_unit = MatrixUnit::parse(ping.matrix_unit).unwrap_or(MatrixUnit::None);
+    }
+}
+
+fn by_name<S: serde::Serializer>(unit: &MatrixUnit, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(unit.name())
 }
 
 /// Unit in which a device measures the parts of a program.
@@ -265,6 +282,9 @@ pub struct DeviceOptions {
     /// Device `qemu`: who gets a line for each op that begins and each transfer of a DMA engine; `None` for
     /// no trace.
     pub trace: Option<fn(&str)>,
+    /// Whether programs will use the matrix unit (HMX). `htp` asks the DSP for it only then; `qemu` has one
+    /// in any case where the emulated version has, and `inproc` a portable twin.
+    pub matrix_unit: bool,
     /// Settings of the device `htp`; `None` for its defaults.
     #[cfg(unix)]
     pub htp: Option<Box<htp::HtpOptions>>,

@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Load, Message, Response};
+use hexflash_abi::message::{Load, MatrixUnit, Message, Response};
 use hexflash_abi::{BufferId, ProgramId, Seq};
 
 use super::{Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, KeptAccess, SharedMemory, Source};
@@ -84,7 +84,11 @@ impl<D: DeviceSession> SplitDevice<D> {
         let all: Vec<D> =
             (0..number).map(|session| D::open_session(options, session)).collect::<Result<_, _>>()?;
         let first = all[0].info();
-        let info = DeviceInfo { sessions: number as u32, ..first.clone() };
+        // A program may run in any of them: the unit is as good as the worst.
+        let units = || all.iter().map(|session| session.info().matrix_unit);
+        let worst = [MatrixUnit::None, MatrixUnit::Failed].into_iter().find(|bad| units().any(|u| u == *bad));
+        let matrix_unit = worst.unwrap_or(MatrixUnit::Works);
+        let info = DeviceInfo { sessions: number as u32, matrix_unit, ..first.clone() };
         let (buffers, programs) = (HashMap::new(), HashMap::new());
         Ok(Self { all, info, buffers, programs, pending: VecDeque::new(), next_seq: 0, answered: 0 })
     }

@@ -300,6 +300,8 @@ pub fn open_device(
     draft: Option<&Gguf>,
     engine: &EngineOptions,
 ) -> Result<Box<dyn Device>, EngineError> {
+    let matrix_unit = options.matrix_unit || engine.matrix_unit;
+    let options = &DeviceOptions { matrix_unit, ..options.clone() };
     let limits = match options.sessions {
         Some(_) => None,
         None => device::session_limits(name, options)?,

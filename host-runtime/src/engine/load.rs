@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hexflash_abi::message::{Load, Range};
+use hexflash_abi::message::{Load, MatrixUnit, Range};
 use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, Fault};
@@ -19,6 +19,9 @@ use crate::model::{self, Buffers, DRAFT_BLOCK, Decoder, DraftModel, Region, Roll
 use crate::record::Homes;
 use crate::setting::Setting;
 use crate::weights::ImageOptions;
+
+/// What is said where the matrix unit was wanted and cannot be trusted.
+const NO_TRUST: &str = "the device's matrix unit (HMX) failed its test: prompts are multiplied by vectors";
 
 impl Engine {
     /// Loads a model onto a device.
@@ -94,9 +97,13 @@ impl Engine {
         let config = model::read(target)?;
         let draft_gguf = draft;
         let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &config)).transpose()?;
-        let (n_ctx, options) = &settle(&config, draft.as_deref(), options)?;
-        let n_ctx = *n_ctx;
+        let (n_ctx, mut options) = settle(&config, draft.as_deref(), options)?;
         let (mut weights, mut warnings) = (Vec::new(), Vec::new());
+        if options.matrix_unit && device.info().matrix_unit == MatrixUnit::Failed {
+            options.matrix_unit = false;
+            warnings.push(NO_TRUST.to_owned());
+        }
+        let options = &options;
         let embedding = embedding_readers(&config, draft.as_deref());
         let (plan, part) = match has {
             Has::Target => (config.weights(target)?, None),

@@ -30,6 +30,7 @@ const OPTIONS: DeviceOptions = DeviceOptions {
     session_bytes: None,
     arch: None,
     trace: None,
+    matrix_unit: false,
     htp: None,
 };
 

@@ -2,14 +2,18 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use half::f16;
-use hexflash::device::{Arch, Device};
+use hexflash::device::{Arch, Buffer, Device, DeviceError, DeviceInfo, MatrixUnit, Source};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
 use hexflash::text::TextModel;
 use hexflash::weights::{CachePolicy, ImageOptions};
+use hexflash_abi::Seq;
+use hexflash_abi::message::{Message, Response};
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Model, best_two, inproc, nmse, perplexity, repo_file, report, settings};
 
@@ -189,4 +193,56 @@ fn a_device_without_the_unit_refuses() {
     let refused = Engine::load(&Model::Q8_0.gguf(), device, &options(true), &image);
     let message = refused.err().expect("v67 has no matrix unit").to_string();
     assert!(message.contains("no matrix unit") && message.contains("do without it"), "{message}");
+}
+
+/// A device whose matrix unit has failed its test.
+struct Untrusted {
+    inner: Box<dyn Device>,
+    info: DeviceInfo,
+}
+
+impl Device for Untrusted {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn allocate(&mut self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.inner.allocate(bytes)
+    }
+
+    fn import(&mut self, source: Arc<dyn Source>) -> Result<Buffer, DeviceError> {
+        self.inner.import(source)
+    }
+
+    fn free(&mut self, buffer: Buffer) -> Result<(), DeviceError> {
+        self.inner.free(buffer)
+    }
+
+    fn submit(&mut self, message: &Message) -> Result<Seq, DeviceError> {
+        self.inner.submit(message)
+    }
+
+    fn wait(&mut self, timeout: Duration) -> Result<Response, DeviceError> {
+        self.inner.wait(timeout)
+    }
+
+    fn reset(&mut self) -> Result<(), DeviceError> {
+        self.inner.reset()
+    }
+}
+
+/// It is done without, which a warning says, and the bits are those of a run that never wanted it.
+#[test]
+fn a_unit_that_failed_its_test_is_done_without() {
+    let model = Model::Q8_0;
+    let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
+    let inner: Box<dyn Device> = Box::new(inproc(settings()));
+    let info = DeviceInfo { matrix_unit: MatrixUnit::Failed, ..inner.info().clone() };
+    let device = Box::new(Untrusted { inner, info });
+    let mut untrusted = Engine::load(&model.gguf(), device, &options(true), &image).unwrap();
+    let warned = untrusted.warnings().iter().any(|line| line.contains("matrix unit (HMX) failed its test"));
+    assert!(warned, "{:?}", untrusted.warnings());
+    let mut plain = model.engine(inproc(settings()), &options(false));
+    let prompt = &text(model)[..40];
+    assert_eq!(logits(&mut untrusted, prompt), logits(&mut plain, prompt));
 }

@@ -4,7 +4,7 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Functions that a skel may import. The guest has an entry for each, in this order.
-pub const IMPORTS: [&str; 27] = [
+pub const IMPORTS: [&str; 30] = [
     "qurt_futex_wait",
     "qurt_futex_wake",
     "HAP_mmap",
@@ -18,9 +18,12 @@ pub const IMPORTS: [&str; 27] = [
     "compute_resource_attr_get_vtcm_ptr_v2",
     "compute_resource_attr_init",
     "compute_resource_attr_set_cache_mode",
+    "compute_resource_attr_set_hmx_param",
     "compute_resource_attr_set_release_callback",
     "compute_resource_attr_set_serialize",
     "compute_resource_attr_set_vtcm_param_v2",
+    "compute_resource_hmx_lock",
+    "compute_resource_hmx_unlock",
     "compute_resource_release",
     "compute_resource_release_cached",
     "dspqueue_close",
@@ -78,6 +81,8 @@ pub mod act {
     pub const INVOKE: u32 = 8;
     /// End the process.
     pub const EXIT: u32 = 9;
+    /// Take the matrix unit (1, address and bytes of VTCM), or give it back (0).
+    pub const MATRIX_UNIT: u32 = 10;
 }
 
 /// A question.

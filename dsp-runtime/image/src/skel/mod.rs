@@ -62,7 +62,9 @@ impl Interface for Skel {
         };
         let sound = (1..=MAX_WORKERS as u32).contains(&start.threads)
             && start.vtcm_bytes > 0
-            && start.vtcm_bytes.is_multiple_of(VTCM_UNIT);
+            && start.vtcm_bytes.is_multiple_of(VTCM_UNIT)
+            && start.matrix_unit <= 1
+            && start.reserved == 0;
         if !sound {
             return Err(AeeError::BAD_PARAMETER);
         }
@@ -77,8 +79,13 @@ impl Interface for Skel {
     }
 
     fn info(&mut self) -> Info {
-        let power = self.running.as_ref().map_or(0, Running::power);
-        Info { abi_version: ABI_VERSION, arch: machine::arch(), layout_hash: LAYOUT_HASH, power, reserved: 0 }
+        Info {
+            abi_version: ABI_VERSION,
+            arch: machine::arch().into(),
+            layout_hash: LAYOUT_HASH,
+            power: self.running.as_ref().map_or(0, Running::power),
+            matrix_unit: self.running.as_ref().map_or(0, Running::matrix_unit),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! A session on the DSP: a thread that answers the queue's messages, and the workers.
 //!
 //! While messages come, the session holds the scratchpad (unless another client asks for it, which gets it
-//! between two messages) and has its votes for clocks up. After a while without any, it gives up both.
+//! between two messages), the matrix unit if it was asked for, and has its votes for clocks up. After a while
+//! without any, it gives them all up.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -52,6 +53,8 @@ struct Shared {
     state: AtomicU32,
     /// What the first vote for power that was refused gave.
     power: AtomicI32,
+    /// What the request for the matrix unit gave, if it was asked for.
+    matrix_unit: AtomicI32,
     queue: u64,
     threads: u32,
     vtcm_bytes: u32,
@@ -59,6 +62,8 @@ struct Shared {
     dma: DmaMode,
     /// Whether programs get a weight stream.
     streams: bool,
+    /// Whether the matrix unit is asked for.
+    wants_matrix_unit: bool,
 }
 
 const STARTING: u32 = 0;
@@ -106,12 +111,14 @@ static SHARED: StaticShared = StaticShared(UnsafeCell::new(Shared {
     stop: AtomicBool::new(false),
     state: AtomicU32::new(STARTING),
     power: AtomicI32::new(0),
+    matrix_unit: AtomicI32::new(0),
     queue: 0,
     threads: 0,
     vtcm_bytes: 0,
     profile: Profile::Balanced,
     dma: DmaMode::Engine,
     streams: false,
+    wants_matrix_unit: false,
 }));
 
 fn shared() -> &'static Shared {
@@ -140,9 +147,19 @@ impl Running {
         streams: bool,
     ) -> Result<Self, AeeError> {
         let Start { queue, threads, vtcm_bytes, .. } = *start;
-        let (stop, state) = (AtomicBool::new(false), AtomicU32::new(STARTING));
-        let power = AtomicI32::new(0);
-        let shared_now = Shared { stop, state, power, queue, threads, vtcm_bytes, profile, dma, streams };
+        let shared_now = Shared {
+            stop: AtomicBool::new(false),
+            state: AtomicU32::new(STARTING),
+            power: AtomicI32::new(0),
+            matrix_unit: AtomicI32::new(0),
+            queue,
+            threads,
+            vtcm_bytes,
+            profile,
+            dma,
+            streams,
+            wants_matrix_unit: start.matrix_unit != 0,
+        };
         // SAFETY: no thread of a session exists, so that nobody uses the value: `Skel::start` calls this only
         // when it has no `Running`, and the last one's thread was joined, by `stop` or, if it failed, here.
         unsafe { SHARED.0.get().write(shared_now) };
@@ -151,7 +168,7 @@ impl Running {
         let thread = thread.ok_or(AeeError::NO_MEMORY)?;
         let state = &shared().state;
         while state.load(Ordering::Acquire) == STARTING {
-            QurtPlatform.futex_wait(state, STARTING);
+            QurtPlatform::PLAIN.futex_wait(state, STARTING);
         }
         match state.load(Ordering::Acquire) {
             SERVING => Ok(Self { thread }),
@@ -167,6 +184,11 @@ impl Running {
         shared().power.load(Ordering::Relaxed)
     }
 
+    /// What the request for the matrix unit gave: 0 if it was lent, or not asked for.
+    pub(super) fn matrix_unit(&self) -> i32 {
+        shared().matrix_unit.load(Ordering::Relaxed)
+    }
+
     /// Ends the session.
     pub(super) fn stop(self) {
         shared().stop.store(true, Ordering::Release);
@@ -177,7 +199,7 @@ impl Running {
 fn report(state: u32) {
     // Release: what was set up is visible to who sees the state.
     shared().state.store(state, Ordering::Release);
-    QurtPlatform.futex_wake(&shared().state);
+    QurtPlatform::PLAIN.futex_wake(&shared().state);
 }
 
 unsafe extern "C" fn serve(_: *mut c_void) {
@@ -228,10 +250,17 @@ fn all_ready(platform: QurtPlatform, workers: usize) -> bool {
 fn session(shared: &Shared) -> Result<(), Failure> {
     let mut queue = Queue::import(shared.queue).ok_or(Failure::Queue)?;
     let unit = VectorUnit::lock().ok_or(Failure::VectorUnit)?;
-    let mut power = Power::new(shared.profile);
-    power.raise();
+    let mut power = Power::new(shared.profile, shared.wants_matrix_unit);
+    let no_power = power.raise().err();
     shared.power.store(power.refused(), Ordering::Relaxed);
-    let mut grant = VtcmGrant::acquire(shared.vtcm_bytes).ok_or(Failure::Vtcm)?;
+    let asks = shared.wants_matrix_unit && no_power.is_none();
+    let mut grant = VtcmGrant::acquire(shared.vtcm_bytes, asks).ok_or(Failure::Vtcm)?;
+    if !grant.has_matrix_unit() {
+        power.forget_matrix_unit();
+        if shared.wants_matrix_unit {
+            shared.matrix_unit.store(no_power.unwrap_or(AeeError::ITEM_BUSY.code()), Ordering::Relaxed);
+        }
+    }
     // SAFETY: the grant has `bytes` bytes of VTCM at `base`. It lives longer than the pool, and `answer`
     // holds it while it runs kernels, so that nobody else uses them then. The resource manager aligns `base`,
     // and `Vtcm::region` refuses an address that is not a multiple of 128.
@@ -239,7 +268,8 @@ fn session(shared: &Shared) -> Result<(), Failure> {
     let arena = NonNull::new(ARENA.0.get().cast()).ok_or(Failure::Internal)?;
     // SAFETY: static memory, aligned, that only the one session uses; the host has no mapping of it.
     let arena = unsafe { Arena::new(arena, ARENA_BYTES) };
-    let platform = QurtPlatform;
+    let platform = QurtPlatform::PLAIN;
+    let platform = if grant.has_matrix_unit() { platform.with_matrix_unit() } else { platform };
     let pool = Pool::new(&platform, machine::isa(), vtcm, shared.threads as usize, shared.dma);
     let pool = pool.with_streams(shared.streams);
     let starts: [WorkerStart<'_>; MAX_WORKERS] = core::array::from_fn(|id| WorkerStart { pool: &pool, id });
@@ -299,9 +329,10 @@ fn answer(
             Err(QueueEnd::Lost) => return,
         };
         idle = 0;
-        power.raise();
+        // A matrix unit that was lent and has no power any more must not be touched.
+        let powered = power.raise().is_ok();
         let request = &message[..bytes];
-        let held = grant.hold();
+        let held = powered && grant.hold();
         let response = if held { session.handle(request) } else { vtcm_is_busy(request) };
         let told = if held { session.written_for_host() } else { &[] };
         if queue.write(response.as_bytes(), told).is_err() {
@@ -311,7 +342,7 @@ fn answer(
     }
 }
 
-/// The answer to a message for which there was no scratchpad.
+/// The answer to a message for which there was no scratchpad, or no matrix unit beside it.
 fn vtcm_is_busy(request: &[u8]) -> Response {
     let seq = Request::read_from_bytes(request).map_or(Seq(u64::MAX), |request| request.seq);
     let fault = Fault::new(ErrorCode::VtcmBusy, super::qurt::HOLD_US);

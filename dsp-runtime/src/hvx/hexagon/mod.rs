@@ -567,4 +567,12 @@ impl Hvx for Hexagon {
         let products = hvx!(q6_vh_vmpy_vhvh_s1_rnd_sat(a, b));
         hvx!(q6_vhf_equals_vh(products))
     }
+
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn mul_fractions_less_f16(a: V, b: V, less: V) -> V {
+        let products = hvx!(q6_vh_vmpy_vhvh_s1_rnd_sat(a, b));
+        let integers = hvx!(q6_vh_vsub_vhvh(products, less));
+        hvx!(q6_vhf_equals_vh(integers))
+    }
 }

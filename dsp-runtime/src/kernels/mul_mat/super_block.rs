@@ -22,6 +22,8 @@ pub(in crate::kernels) trait Integers: Sync + 'static {
     const VECTORS: usize;
     /// Whether there are mins, which are subtracted.
     const MINS: bool;
+    /// The logarithm of the largest magnitude of a scale or a min, rounded up.
+    const BITS: i32;
 
     /// The scales of a pair of tiles, as halves of words, signed: of the even tile and of the odd one. The
     /// low half is that of the tile or of its first part, the high one that of its second part.
@@ -55,6 +57,7 @@ impl Integers for PerHalf {
     const PARTS: usize = 2;
     const VECTORS: usize = 4;
     const MINS: bool = false;
+    const BITS: i32 = 7;
 
     #[inline(always)]
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
@@ -70,6 +73,7 @@ impl Integers for PerHalfWithMins {
     const PARTS: usize = 2;
     const VECTORS: usize = 4;
     const MINS: bool = true;
+    const BITS: i32 = 4;
 
     #[inline(always)]
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
@@ -91,6 +95,7 @@ impl Integers for PerTile {
     const PARTS: usize = 1;
     const VECTORS: usize = 2;
     const MINS: bool = false;
+    const BITS: i32 = 5;
 
     #[inline(always)]
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
@@ -107,6 +112,7 @@ impl Integers for PerTileWithMins {
     const PARTS: usize = 1;
     const VECTORS: usize = 4;
     const MINS: bool = true;
+    const BITS: i32 = 6;
 
     #[inline(always)]
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {

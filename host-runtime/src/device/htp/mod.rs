@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
 use hexflash_abi::{BufferId, Fd, Seq};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -142,6 +142,7 @@ impl Htp {
             vtcm_bytes: vtcm_bytes as u32,
             power: htp.power as u32,
             dma: htp.dma as u32,
+            matrix_unit: options.matrix_unit,
             reserve: htp.reserve,
         };
         let patience = htp.patience.unwrap_or(PATIENCE);
@@ -154,6 +155,7 @@ impl Htp {
             vtcm_bytes: wanted.vtcm_bytes,
             sessions: 1,
             arena_bytes: 0,
+            matrix_unit: MatrixUnit::None,
             cost_unit: CostUnit::Nanoseconds,
         };
         let mut device = Self {
@@ -167,7 +169,8 @@ impl Htp {
             next_seq: 0,
             patience,
         };
-        device.info.arena_bytes = handshake(&mut device, QUICK)?.arena_bytes;
+        let ping = handshake(&mut device, QUICK)?;
+        device.info.learn(&ping);
         Ok(device)
     }
 
@@ -381,7 +384,8 @@ impl Device for Htp {
         self.close();
         self.session = Some(RpcSession::open(&self.vendor, self.arch, self.wanted)?);
         self.next_seq = 0;
-        handshake(self, QUICK)?;
+        let ping = handshake(self, QUICK)?;
+        self.info.learn(&ping);
         Ok(())
     }
 }

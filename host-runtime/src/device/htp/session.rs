@@ -34,6 +34,8 @@ pub(super) struct SessionRequest {
     pub power: u32,
     /// Number of the DMA mode.
     pub dma: u32,
+    /// Whether to ask for the matrix unit.
+    pub matrix_unit: bool,
     /// Whether the domain's own session is taken, and another is to be reserved.
     pub reserve: bool,
 }
@@ -154,6 +156,8 @@ struct Start {
     vtcm_bytes: u32,
     power: u32,
     dma: u32,
+    matrix_unit: u32,
+    reserved: u32,
 }
 
 #[derive(Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
@@ -163,7 +167,7 @@ struct Info {
     arch: u32,
     layout_hash: u64,
     power: i32,
-    reserved: u32,
+    matrix_unit: i32,
 }
 
 const START: u32 = 2 << 24 | 1 << 16;
@@ -286,17 +290,21 @@ impl RpcSession {
     }
 
     fn start(&mut self, queue: u64, wanted: SessionRequest) -> Result<(), HtpError> {
-        let SessionRequest { threads, vtcm_bytes, power, dma, .. } = wanted;
-        let mut start = Start { queue, threads, vtcm_bytes, power, dma };
+        let SessionRequest { threads, vtcm_bytes, power, dma, matrix_unit, .. } = wanted;
+        let matrix_unit = matrix_unit.into();
+        let mut start = Start { queue, threads, vtcm_bytes, power, dma, matrix_unit, reserved: 0 };
         let data = (&raw mut start).cast::<c_void>();
         check(Call::Start, self.invoke(START, &mut [RemoteArg { data, bytes: size_of::<Start>() }]))?;
         self.started = true;
-        let refused = self.info()?.power;
-        if refused != 0 {
+        let Info { power, matrix_unit, .. } = self.info()?;
+        if power != 0 {
             tracing::warn!(
                 "the DSP refused a vote for power with {}: it may run slower",
-                super::aee::AeeCode(refused)
+                super::aee::AeeCode(power)
             );
+        }
+        if matrix_unit != 0 {
+            tracing::warn!("the DSP does not lend its matrix unit: {}", super::aee::AeeCode(matrix_unit));
         }
         Ok(())
     }

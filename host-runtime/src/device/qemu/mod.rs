@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
-use hexflash_abi::message::{Map, MapFlags, Message, Response, Unmap};
+use hexflash_abi::message::{Map, MapFlags, MatrixUnit, Message, Response, Unmap};
 use hexflash_abi::queue::{QueueMemory, Reader, Writer};
 use hexflash_abi::{BufferId, Fd, ProgramId, Seq};
 use hexflash_dsp::dma::DmaMode;
@@ -187,12 +187,14 @@ impl Qemu {
             vtcm_bytes: settings.vtcm_bytes as u32,
             sessions: 1,
             arena_bytes: ARENA_BYTES,
+            matrix_unit: MatrixUnit::None,
             cost_unit: CostUnit::Packets,
         };
         let running = Running::start(settings, &programs)?;
         let (buffers, ops) = (BufferIds::new(), Ops::default());
         let mut device = Self { info, settings, programs, running, buffers, next_seq: 0, ops };
-        handshake(&mut device, start_patience())?;
+        let ping = handshake(&mut device, start_patience())?;
+        device.info.learn(&ping);
         Ok(device)
     }
 

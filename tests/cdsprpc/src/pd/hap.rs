@@ -8,10 +8,15 @@ use hexflash_fastrpc::aee;
 
 use crate::plan;
 use crate::state::{CONFIG, planned, violation};
-use crate::views;
+use crate::{views, vtcm};
 
-/// What is voted for: core, bus, vectors.
-static VOTES: Mutex<[u8; 3]> = Mutex::new([0; 3]);
+/// What is voted for: core, bus, vectors, the matrix unit.
+static VOTES: Mutex<[u8; 4]> = Mutex::new([0; 4]);
+
+/// Whether there is a vote for the matrix unit.
+pub(crate) fn unit_has_power() -> bool {
+    VOTES.lock().unwrap_or_else(PoisonError::into_inner)[3] != 0
+}
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mut [u8; 120]) -> i32 {
@@ -41,6 +46,26 @@ pub(crate) unsafe extern "C" fn HAP_power_set(context: *mut c_void, request: *mu
                 }
             }
             (votes[0], votes[1]) = (core[0], bus[0]);
+        }
+        // The matrix unit; from v75 on with its own clock, whose corners have 16 bits.
+        kind @ (13 | 14) if vtcm::has_matrix_unit() && (kind == 13 || CONFIG.arch() >= 0x75) => {
+            let up = if kind == 13 { body[0] } else { body[1] };
+            let corners = |at: usize| u16::from_le_bytes([body[at], body[at + 1]]);
+            let [target, least, most] = [4, 6, 8].map(corners);
+            let sound = up <= 1
+                && (kind == 13
+                    || body[0] == 1
+                        && body[2] <= 1
+                        && least <= target
+                        && target <= most
+                        && (body[2] == 1) == (target != 0));
+            if !sound {
+                return aee::on_dsp(aee::BAD_PARAMETER);
+            }
+            if up == 0 && vtcm::unit_is_locked() {
+                violation("the matrix unit lost its power while a thread has it locked");
+            }
+            votes[3] = up;
         }
         _ => return aee::on_dsp(aee::UNSUPPORTED),
     }
@@ -81,7 +106,7 @@ pub(crate) extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: 
 /// Votes must have been withdrawn at the end.
 pub(crate) fn check_end() {
     let votes = *VOTES.lock().unwrap_or_else(PoisonError::into_inner);
-    if votes != [0; 3] {
+    if votes != [0; 4] {
         violation(&format!("votes for power were not withdrawn: {votes:?}"));
     }
 }

@@ -193,8 +193,8 @@ extern "C" fn hexflash_standin_ticks() -> u64 {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn hexflash_standin_arch() -> u32 {
-    CONFIG.arch()
+extern "C" fn hexflash_standin_arch() -> u16 {
+    CONFIG.arch() as u16
 }
 
 /// Nothing may be left at the end.

@@ -1,15 +1,16 @@
-//! The resource manager: one scratchpad, granted, held, lent to others. Whoever touches it without holding it
-//! crashes.
+//! The resource manager: one scratchpad and one matrix unit, granted, held, lent to others. Whoever touches
+//! the scratchpad without holding it crashes. `hmx=0` in the settings is a DSP without a matrix unit.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
 use hexflash_fastrpc::aee;
 use rustix::mm::{MprotectFlags, ProtFlags};
 
 use crate::plan;
 use crate::state::{CONFIG, planned, violation};
-use crate::{guest, views};
+use crate::{guest, hap, views};
 
 const CONTEXT: u32 = 0x77;
 /// Bytes, unless configured.
@@ -26,7 +27,8 @@ pub(crate) struct Attributes {
     bytes: u64,
     cached: u64,
     callback: Callback,
-    rest: [u64; 3],
+    matrix_unit: u64,
+    rest: [u64; 2],
 }
 const _: () = assert!(size_of::<Attributes>() == 64);
 
@@ -36,8 +38,12 @@ struct Grant {
     base: usize,
     bytes: usize,
     held: bool,
+    matrix_unit: Option<Unit>,
     callback: Option<Callback>,
 }
+
+/// The matrix unit of a grant: the thread that has locked it.
+type Unit = Option<ThreadId>;
 
 static GRANT: Mutex<Option<Grant>> = Mutex::new(None);
 
@@ -56,7 +62,8 @@ fn protect(base: usize, bytes: usize, open: bool) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn compute_resource_attr_init(attributes: *mut Attributes) -> i32 {
     plan!("dsp.compute_resource_attr_init");
-    let fresh = Attributes { magic: MAGIC, bytes: 0, cached: 0, callback: (0, 0), rest: [0; 3] };
+    let fresh =
+        Attributes { magic: MAGIC, bytes: 0, cached: 0, callback: (0, 0), matrix_unit: 0, rest: [0; 2] };
     // SAFETY: `attributes` is valid for writing 64 bytes, the size of `Attributes`, as the interface asks of
     // its callers.
     unsafe { attributes.write(fresh) };
@@ -111,6 +118,17 @@ pub(crate) unsafe extern "C" fn compute_resource_attr_set_vtcm_param_v2(
 }
 
 #[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn compute_resource_attr_set_hmx_param(
+    attributes: *mut Attributes,
+    on: u8,
+) -> i32 {
+    plan!("dsp.compute_resource_attr_set_hmx_param");
+    // SAFETY: `attributes` points to `Attributes`, which nobody else uses meanwhile, as the interface asks of
+    // its callers.
+    unsafe { set(attributes, |a| a.matrix_unit = on.into()) }
+}
+
+#[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn compute_resource_attr_set_release_callback(
     attributes: *mut Attributes,
     callback: *const c_void,
@@ -138,11 +156,15 @@ pub(crate) unsafe extern "C" fn compute_resource_acquire(
     if attributes.magic != MAGIC || grant.is_some() || bytes > CONFIG.number("vtcm").unwrap_or(BYTES) {
         return 0;
     }
+    let matrix_unit = (attributes.matrix_unit != 0).then_some(None);
+    if matrix_unit.is_some() && !has_matrix_unit() {
+        return 0;
+    }
     let Some(base) = views::low(bytes as usize, ProtFlags::empty()) else { return 0 };
     let callback = Some(attributes.callback).filter(|(function, _)| *function != 0);
     let held = attributes.cached == 0;
     protect(base, bytes as usize, held);
-    *grant = Some(Grant { base, bytes: bytes as usize, held, callback });
+    *grant = Some(Grant { base, bytes: bytes as usize, held, matrix_unit, callback });
     CONTEXT
 }
 
@@ -159,6 +181,52 @@ pub(crate) unsafe extern "C" fn compute_resource_attr_get_vtcm_ptr_v2(
         bytes.write(granted as u32);
     }
     0
+}
+
+/// Whether this DSP has a matrix unit.
+pub(crate) fn has_matrix_unit() -> bool {
+    CONFIG.number("hmx") != Some(0)
+}
+
+/// Whether a thread has the matrix unit locked.
+pub(crate) fn unit_is_locked() -> bool {
+    grant().as_ref().and_then(|grant| grant.matrix_unit).is_some_and(|unit| unit.is_some())
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn compute_resource_hmx_lock(context: u32) -> i32 {
+    plan!("dsp.compute_resource_hmx_lock");
+    if !hap::unit_has_power() {
+        violation("the matrix unit was locked without power: an instruction of it would stop the DSP");
+    }
+    let mut grant = grant();
+    let unit = grant.as_mut().filter(|grant| context == CONTEXT && grant.held);
+    match unit.and_then(|grant| grant.matrix_unit.as_mut()) {
+        Some(free @ None) => {
+            *free = Some(thread::current().id());
+            0
+        }
+        _ => {
+            violation("a matrix unit was locked that is not held, or is locked already");
+            aee::on_dsp(aee::BAD_STATE)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn compute_resource_hmx_unlock(context: u32) -> i32 {
+    let mut grant = grant();
+    let unit = grant.as_mut().filter(|_| context == CONTEXT).and_then(|grant| grant.matrix_unit.as_mut());
+    match unit {
+        Some(unit) if *unit == Some(thread::current().id()) => {
+            *unit = None;
+            0
+        }
+        _ => {
+            violation("a matrix unit was unlocked by a thread that has not locked it");
+            aee::on_dsp(aee::BAD_STATE)
+        }
+    }
 }
 
 /// Address and bytes of what is granted.
@@ -200,6 +268,9 @@ pub(crate) extern "C" fn compute_resource_release_cached(context: u32) -> i32 {
         violation("a scratchpad was lent that is not held");
         return aee::on_dsp(aee::BAD_STATE);
     };
+    if grant.matrix_unit.is_some_and(|unit| unit.is_some()) {
+        violation("the matrix unit was lent while a thread has it locked");
+    }
     // Others use it.
     let at = std::ptr::with_exposed_provenance_mut::<u8>(grant.base);
     // SAFETY: the scratchpad has `grant.bytes` bytes at `grant.base`, which are open as long as it is held.

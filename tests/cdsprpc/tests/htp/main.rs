@@ -16,6 +16,7 @@ mod dma;
 mod failures;
 mod interrupt;
 mod mappings;
+mod matrix_unit;
 mod recovery;
 #[path = "../../../../host-runtime/tests/device/refusals.rs"]
 mod refusals;

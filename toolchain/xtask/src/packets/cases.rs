@@ -165,6 +165,8 @@ pub(super) const CASES: &[Case] = &[
     by_hmx("Q8_0x32", 32).at_most(26.0),
     by_hmx("Q4_0x32", 32).at_most(30.0),
     by_hmx("F16x32", 32),
+    by_hmx("Q4_Kx32", 32),
+    by_hmx("Q6_Kx32", 32),
     by_hmx("Q8_0x32", 512),
     by_hmx("Q4_0x32", 512),
     Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0),

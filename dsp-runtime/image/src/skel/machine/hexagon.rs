@@ -8,7 +8,7 @@ use hexflash_dsp::hvx::Isa;
 use crate::user_dma::{self, UserDma};
 
 /// The architecture that the library is built for.
-pub(in super::super) fn arch() -> u32 {
+pub(in super::super) fn arch() -> u16 {
     crate::ARCH
 }
 

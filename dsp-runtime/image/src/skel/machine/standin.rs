@@ -10,12 +10,12 @@ unsafe extern "C" {
     fn hexflash_standin_dmlink(tail: u32, new: u32);
     /// Zeroed memory of so many bytes, a page's alignment, and an address of 32 bits; the same at every call.
     safe fn hexflash_standin_static(bytes: usize) -> *const u8;
-    safe fn hexflash_standin_arch() -> u32;
+    safe fn hexflash_standin_arch() -> u16;
     safe fn hexflash_standin_ticks() -> u64;
 }
 
 /// The architecture of the library that the stand-in plays.
-pub(in super::super) fn arch() -> u32 {
+pub(in super::super) fn arch() -> u16 {
     hexflash_standin_arch()
 }
 

@@ -13,6 +13,7 @@ use core::sync::atomic::AtomicU32;
 
 use hexflash_abi::{Fault, Fd};
 use hexflash_dsp::dma::Channel;
+use hexflash_dsp::plan::Units;
 use hexflash_dsp::platform::{CacheOp, Platform};
 
 use super::machine;
@@ -26,7 +27,19 @@ pub(super) use vtcm::{HOLD_US, VtcmGrant};
 
 /// QuRT's sleeping and waking, its timer, FastRPC's mappings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QurtPlatform;
+pub(super) struct QurtPlatform {
+    units: Units,
+}
+
+impl QurtPlatform {
+    /// A platform without a matrix unit.
+    pub(super) const PLAIN: Self = Self { units: Units::NONE };
+
+    /// The same, where the thread that dispatches holds a matrix unit.
+    pub(super) const fn with_matrix_unit(self) -> Self {
+        Self { units: Units { hmx: 1, ..self.units } }
+    }
+}
 
 impl Platform for QurtPlatform {
     /// A process has 32 bits of addresses, and not all of them for mappings.
@@ -54,6 +67,10 @@ impl Platform for QurtPlatform {
         // What the caches still hold of it would be written back into memory that is somebody else's by then.
         memory::clean(memory::Clean::FlushInvalidate, base.as_ptr(), size as usize);
         memory::unmap(base, size);
+    }
+
+    fn units(&self) -> Units {
+        self.units
     }
 
     fn dma(&self, worker: usize) -> Option<Channel> {

@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 
+use super::super::machine;
 use super::sys::{self, PowerRequest};
 
 /// How much power a session may ask for.
@@ -46,6 +47,9 @@ impl Profile {
 const HVX: u8 = 2;
 const APP_TYPE: u8 = 3;
 const DCVS_V3: u8 = 12;
+const HMX: u8 = 13;
+/// The matrix unit with its own clock, from v75 on.
+const HMX_V2: u8 = 14;
 /// Where what goes with the kind begins.
 const BODY: usize = 8;
 
@@ -88,44 +92,121 @@ fn clocks(profile: Option<Profile>) -> PowerRequest {
     )
 }
 
+/// Power for the matrix unit, or none wanted.
+fn matrix_power(kind: u8, profile: Profile, up: bool) -> PowerRequest {
+    // The corners are 16 bits wide. Only the highest has a number that is known; for other profiles the DSP
+    // chooses the clock.
+    const HIGHEST: u8 = 0xff;
+    let (set_power, set_clock) = (1, u8::from(up && profile == Profile::Burst));
+    let corner = if set_clock == 1 { HIGHEST } else { 0 };
+    match kind {
+        HMX_V2 => {
+            let mut fields = [(0, 0); 9];
+            fields[..3].copy_from_slice(&[(0, set_power), (1, up.into()), (2, set_clock)]);
+            // Target, least and most.
+            for (field, at) in fields[3..].iter_mut().zip(4..) {
+                *field = (at, corner);
+            }
+            request(kind, &fields)
+        }
+        kind => request(kind, &[(0, up.into())]),
+    }
+}
+
 /// A session's votes, withdrawn when it is dropped.
 pub(in super::super) struct Power {
     profile: Profile,
     raised: bool,
     /// The first vote that was refused. The session works without, only slower.
     refused: i32,
+    matrix_unit: MatrixVote,
+}
+
+/// The vote for the matrix unit: an instruction of a unit without power can stop the whole DSP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MatrixVote {
+    /// There is none.
+    None,
+    /// It is cast together with the others. The kind of request that was granted, if one was.
+    Wanted(Option<u8>),
 }
 
 impl Power {
     /// No votes yet.
-    pub(in super::super) fn new(profile: Profile) -> Self {
+    pub(in super::super) fn new(profile: Profile, matrix_unit: bool) -> Self {
         const COMPUTE: u8 = 4;
-        let mut power = Self { profile, raised: false, refused: 0 };
+        let matrix_unit = if matrix_unit { MatrixVote::Wanted(None) } else { MatrixVote::None };
+        let mut power = Self { profile, raised: false, refused: 0, matrix_unit };
         power.vote(request(APP_TYPE, &[(0, COMPUTE)]));
         power
     }
 
-    fn vote(&mut self, mut request: PowerRequest) {
-        static CONTEXT: u8 = 0;
-        let context = (&raw const CONTEXT).cast_mut().cast::<c_void>();
-        // SAFETY: the context is only an address that nobody else uses; the request lives through the call.
-        let error = unsafe { sys::HAP_power_set(context, &raw mut request) };
+    /// A vote without which the session works, only slower.
+    fn vote(&mut self, request: PowerRequest) {
+        let error = Self::cast(request);
         if self.refused == 0 {
             self.refused = error;
         }
     }
 
-    /// There is work.
-    pub(in super::super) fn raise(&mut self) {
+    /// Casts a vote; what it gives.
+    fn cast(mut request: PowerRequest) -> i32 {
+        static CONTEXT: u8 = 0;
+        let context = (&raw const CONTEXT).cast_mut().cast::<c_void>();
+        // SAFETY: the context is only an address that nobody else uses; the request lives through the call.
+        unsafe { sys::HAP_power_set(context, &raw mut request) }
+    }
+
+    /// Asks for the matrix unit's power: as newer DSPs are asked, and as all are, which some of the newer
+    /// want. What the last answer was.
+    fn raise_matrix_unit(&mut self) -> i32 {
+        let newer = machine::arch() >= 0x75;
+        let mut error = 0;
+        for kind in [HMX_V2, HMX].into_iter().skip(usize::from(!newer)) {
+            error = Self::cast(matrix_power(kind, self.profile, true));
+            if error == 0 {
+                self.matrix_unit = MatrixVote::Wanted(Some(kind));
+                break;
+            }
+        }
+        error
+    }
+
+    /// Withdraws the vote for the matrix unit, if there is one.
+    fn lower_matrix_unit(&mut self) {
+        if let MatrixVote::Wanted(granted) = &mut self.matrix_unit
+            && let Some(kind) = granted.take()
+        {
+            // Nothing uses the unit any more. A refusal would change nothing about that.
+            let _ = Self::cast(matrix_power(kind, self.profile, false));
+        }
+    }
+
+    /// Does without the matrix unit from here on.
+    pub(in super::super) fn forget_matrix_unit(&mut self) {
+        self.lower_matrix_unit();
+        self.matrix_unit = MatrixVote::None;
+    }
+
+    /// There is work. The error is the matrix unit's: it is wanted, and has no power.
+    pub(in super::super) fn raise(&mut self) -> Result<(), i32> {
         if !core::mem::replace(&mut self.raised, true) {
             self.vote(clocks(Some(self.profile)));
             self.vote(request(HVX, &[(0, 1)]));
+        }
+        match self.matrix_unit {
+            MatrixVote::None | MatrixVote::Wanted(Some(_)) => Ok(()),
+            MatrixVote::Wanted(None) => match self.raise_matrix_unit() {
+                0 => Ok(()),
+                error => Err(error),
+            },
         }
     }
 
     /// There is none.
     pub(in super::super) fn lower(&mut self) {
         if core::mem::replace(&mut self.raised, false) {
+            self.lower_matrix_unit();
             self.vote(request(HVX, &[(0, 0)]));
             self.vote(clocks(None));
         }

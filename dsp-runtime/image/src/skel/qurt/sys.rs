@@ -120,6 +120,41 @@ unsafe extern "C" {
     ) -> i32;
 }
 
+/// Functions that images may lack: a library that could not do without them would not load there.
+macro_rules! optional {
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> i32;)+) => {$(
+        $(#[$doc])*
+        pub(super) fn $name() -> Option<unsafe extern "C" fn($($type),*) -> i32> {
+            #[cfg(target_arch = "hexagon")]
+            {
+                unsafe extern "C" {
+                    #[linkage = "extern_weak"]
+                    static $name: Option<unsafe extern "C" fn($($type),*) -> i32>;
+                }
+                // SAFETY: the loader writes the function's address, or 0, which is `None`, before anything
+                // of the library runs.
+                unsafe { $name }
+            }
+            #[cfg(not(target_arch = "hexagon"))]
+            {
+                unsafe extern "C" {
+                    fn $name($($argument: $type),*) -> i32;
+                }
+                Some($name)
+            }
+        }
+    )+};
+}
+
+optional! {
+    /// Asks for the matrix unit, too.
+    fn compute_resource_attr_set_hmx_param(attributes: *mut ResourceAttributes, on: u8) -> i32;
+    /// Gives the unit to the calling thread.
+    fn compute_resource_hmx_lock(context: u32) -> i32;
+    /// Takes it from the calling thread.
+    fn compute_resource_hmx_unlock(context: u32) -> i32;
+}
+
 // Images of v73 have only the first pair, whose length is an `int`; newer ones have the second, without that
 // limit.
 #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]

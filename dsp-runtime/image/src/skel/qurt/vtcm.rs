@@ -1,4 +1,7 @@
-//! The scratchpad: asked for once, held while there is work, lent to others in between.
+//! The scratchpad and the matrix unit: asked for once, held while there is work, lent to others in between.
+//!
+//! A process gets both by one request. The unit belongs to the thread that has locked it, which is the one
+//! that holds the scratchpad here.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -25,20 +28,53 @@ unsafe extern "C" fn wanted(_context: u32, _argument: *mut c_void) -> i32 {
 pub(in super::super) struct VtcmGrant {
     context: u32,
     held: bool,
+    /// How the matrix unit is locked and unlocked, if it was granted, too.
+    matrix_unit: Option<UnitLock>,
+    /// Whether this thread has locked it.
+    locked: bool,
     pub(in super::super) base: NonNull<u8>,
     pub(in super::super) bytes: usize,
 }
 
+/// Calls that lock the matrix unit, and unlock it.
+#[derive(Clone, Copy)]
+struct UnitLock {
+    lock: unsafe extern "C" fn(u32) -> i32,
+    unlock: unsafe extern "C" fn(u32) -> i32,
+}
+
+impl UnitLock {
+    /// Adds the unit to a request; `None` where the image does not know it.
+    fn request(attributes: *mut ResourceAttributes) -> Option<Self> {
+        let ask = sys::compute_resource_attr_set_hmx_param()?;
+        let lock = sys::compute_resource_hmx_lock()?;
+        let unlock = sys::compute_resource_hmx_unlock()?;
+        // SAFETY: `attributes` lives through the call, which takes nothing else.
+        (unsafe { ask(attributes, 1) } == 0).then_some(Self { lock, unlock })
+    }
+}
+
 impl VtcmGrant {
-    /// Asks the resource manager for exactly `bytes`, and holds them.
-    pub(in super::super) fn acquire(bytes: u32) -> Option<Self> {
+    /// Asks the resource manager for exactly `bytes`, and holds them. With `matrix_unit` it asks for the
+    /// matrix unit as well, and does without where that is not granted.
+    pub(in super::super) fn acquire(bytes: u32, matrix_unit: bool) -> Option<Self> {
+        let with_unit = if matrix_unit { Self::ask(bytes, true) } else { None };
+        with_unit.or_else(|| Self::ask(bytes, false))
+    }
+
+    /// Whether the matrix unit is granted: this thread has it locked while it holds the scratchpad.
+    pub(in super::super) fn has_matrix_unit(&self) -> bool {
+        self.matrix_unit.is_some()
+    }
+
+    fn ask(bytes: u32, matrix_unit: bool) -> Option<Self> {
         WANTED.store(false, Ordering::Relaxed);
         let mut attributes = ResourceAttributes([0; 8]);
         let attributes = &raw mut attributes;
         let (mut base, mut granted) = (core::ptr::null_mut(), 0);
         // SAFETY: `attributes` lives through the calls, the callback for ever, and the results go to the
         // variables above. Not serialised with other clients; cached, so that the grant can be lent.
-        let context = unsafe {
+        let (context, matrix_unit) = unsafe {
             if sys::compute_resource_attr_init(attributes) != 0
                 || sys::compute_resource_attr_set_serialize(attributes, 0) != 0
                 || sys::compute_resource_attr_set_cache_mode(attributes, 1) != 0
@@ -48,17 +84,19 @@ impl VtcmGrant {
             {
                 return None;
             }
+            let unit = if matrix_unit { Some(UnitLock::request(attributes)?) } else { None };
             match sys::compute_resource_acquire(attributes, ACQUIRE_US) {
                 0 => return None,
                 context => {
                     sys::compute_resource_attr_get_vtcm_ptr_v2(attributes, &raw mut base, &raw mut granted);
-                    context
+                    (context, unit)
                 }
             }
         };
         match NonNull::new(base) {
             Some(base) if granted >= bytes => {
-                let mut grant = Self { context, held: false, base, bytes: bytes as usize };
+                let mut grant =
+                    Self { context, held: false, matrix_unit, locked: false, base, bytes: bytes as usize };
                 // Dropped, and thereby released, if others do not let go of it.
                 if grant.hold() { Some(grant) } else { None }
             }
@@ -71,21 +109,38 @@ impl VtcmGrant {
     }
 
     /// Takes the scratchpad: in cached mode a grant only names the memory, and this gives the right to touch
-    /// it. `false` if others do not give it back in time.
+    /// it. Locks the matrix unit, if that was granted. `false` if others do not give them back in time.
     pub(in super::super) fn hold(&mut self) -> bool {
-        // SAFETY: `compute_resource_acquire` gave `context` in `acquire`, and it is released when `self` is
+        // SAFETY: `compute_resource_acquire` gave `context` in `ask`, and it is released when `self` is
         // dropped.
         self.held = self.held || unsafe { sys::compute_resource_acquire_cached(self.context, HOLD_US) == 0 };
+        if let (true, false, Some(unit)) = (self.held, self.locked, self.matrix_unit) {
+            // SAFETY: `context` has the unit, and is held, by the line above. The calling thread is the one
+            // that dispatches, which drives the unit.
+            self.locked = unsafe { (unit.lock)(self.context) == 0 };
+            if !self.locked {
+                self.give_back();
+            }
+        }
         self.held
+    }
+
+    /// Gives back what is held.
+    fn give_back(&mut self) {
+        if let (true, Some(unit)) = (core::mem::take(&mut self.locked), self.matrix_unit) {
+            // SAFETY: the thread that holds this grant has locked the unit, in `hold`.
+            unsafe { (unit.unlock)(self.context) };
+        }
+        // SAFETY: `context` is held: both callers have looked. They are at work between two messages, at the
+        // start and at the end, when no kernel runs, so that nobody touches the scratchpad.
+        unsafe { sys::compute_resource_release_cached(self.context) };
+        self.held = false;
     }
 
     /// Lets others have it, if they want it or `idle`: there is nothing to do for us.
     pub(in super::super) fn lend(&mut self, idle: bool) {
         if self.held && (WANTED.swap(false, Ordering::Relaxed) || idle) {
-            // SAFETY: `context` is held, by the line above. This is called between two messages and at the
-            // end, when no kernel runs, so that nobody touches the scratchpad.
-            unsafe { sys::compute_resource_release_cached(self.context) };
-            self.held = false;
+            self.give_back();
         }
     }
 }
@@ -93,7 +148,7 @@ impl VtcmGrant {
 impl Drop for VtcmGrant {
     fn drop(&mut self) {
         self.lend(true);
-        // SAFETY: `compute_resource_acquire` gave `context` in `acquire`, and this is the last use of it, for
+        // SAFETY: `compute_resource_acquire` gave `context` in `ask`, and this is the last use of it, for
         // `self` is being dropped.
         unsafe { sys::compute_resource_release(self.context) };
     }

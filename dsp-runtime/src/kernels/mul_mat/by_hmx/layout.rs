@@ -52,12 +52,16 @@ impl Extent {
     }
 }
 
-/// Matrix tiles of the room for a strip of rows of `k` values. What is smaller than its matrix tiles arrives
-/// at the end of it and is unpacked in place, from the front; with one tile more, no tile is written over
-/// weights that are still to be read.
+/// Matrix tiles more than weights become: what is smaller than its matrix tiles arrives at the end of its room
+/// and is unpacked in place, from the front, and no tile may be written over weights that are still to be
+/// read. (Q6_K needs two: it has the most bits behind those that are read first.)
+pub(super) const SPARE: usize = 2;
+
+/// Matrix tiles of the room for a strip of rows of `k` values.
 pub(super) const fn place(group: TileGroup, k: usize) -> usize {
     let tiles = group.k / TILE_K;
-    group.count(k) * tiles + (group.bytes < tiles * TILE_BYTES) as usize
+    let unpacked = group.bytes < tiles * TILE_BYTES;
+    group.count(k) * tiles + if unpacked { SPARE } else { 0 }
 }
 
 /// How much of a product is in VTCM at a time.

@@ -198,12 +198,13 @@ impl<T: Tiles> Turn<T> {
                 for first in (0..k_tiles).step_by(MOST_TILES) {
                     let (a, w) = (places.a(row_tile).skip(first), places.w(chunk, i).skip(first));
                     // SAFETY: (1) 1 to 32 tiles, (2) of the `k_tiles` of these rows, which were packed before
-                    // the first turn, and of this strip, which were made in the last one. (3) This thread
-                    // holds the unit, as above.
+                    // the first turn, and of this strip, which were made in the last one. (3) This is the
+                    // thread that dispatches, which holds the unit where a plan says HMX.
                     unsafe { unit.multiply(a, w, MOST_TILES.min(k_tiles - first)) };
                 }
                 // SAFETY: the layout has a tile for these rows and this strip, which the last chunk that had
-                // it no longer needs. This thread holds the unit, as above.
+                // it no longer needs. This is the thread that dispatches, which holds the unit where a plan
+                // says HMX.
                 unsafe { unit.store(places.c(chunk, i, row_tile)) };
             }
         }

@@ -1,18 +1,22 @@
 //! Strips of weights as matrix tiles of fp16.
 //!
-//! Quants become integers: a quant, as a fraction of 2^15, times the scale of its tile, as a fraction of the
-//! largest scale of its column, rounded to 16 bits with a sign and then to fp16. Columns are rows of the
-//! matrix w, and their factors are powers of two, so that nothing is rounded when they are taken back.
+//! Quants become integers: a quant, as a fraction of 2^15, times the scale of its tile or of its half, as a
+//! fraction of what is above all weights of its column, less the min if there is one, rounded to 16 bits with
+//! a sign and then to fp16. Columns are rows of the matrix w, and their factors are powers of two, so that
+//! nothing is rounded when they are taken back.
 //!
 //! How results stay in range: a result of fp16 is the sum times 2^t. Sums of k products are below 2^(a + log
 //! - down), where weights are below 2^a ([`Depth`]), and t is chosen so that they come out below 2^15.
 
 use hexflash_abi::VECTOR_BYTES;
+use hexflash_abi::dtype::QuantGroup;
 
 use super::super::flat::{Flat, Halves};
 use super::super::float::F16;
-use super::super::quants::{Bytes, FiveBits, Indices, Iq4Nl, Nibbles, Quants};
+use super::super::quants::{Bytes, FiveBits, Indices, Iq4Nl, Nibbles, Quants, SixBits, ThreeBits, TwoBits};
+use super::super::super_block::{Integers, SuperBlock};
 use super::activations::Depth;
+use super::layout::SPARE;
 use crate::hmx::{TILE_BYTES, TilePtr};
 use crate::hvx::{Hvx, VectorPtr, math};
 
@@ -93,10 +97,18 @@ impl<H: Hvx> Largest<H> {
         self.0[1] = H::max_i(self.0[1], magnitudes);
     }
 
-    /// The exponent code of the largest, with that of the smallest normal number for all below.
+    /// The exponent codes of the largest low half and of the largest high half, with that of the smallest
+    /// normal number for all below.
+    #[inline(always)]
+    fn exponent_codes(self) -> [H::I; 2] {
+        self.0.map(|largest| H::max_i(H::shr_i::<26>(largest), H::splat_i(1)))
+    }
+
+    /// The larger one of them.
     #[inline(always)]
     fn exponent_code(self) -> H::I {
-        H::max_i(H::shr_i::<26>(H::max_i(self.0[0], self.0[1])), H::splat_i(1))
+        let [low, high] = self.exponent_codes();
+        H::max_i(low, high)
     }
 }
 
@@ -125,24 +137,26 @@ impl Tiles for F16 {
     }
 }
 
-/// Quants whose zero is in the middle of what their bits can say.
-pub(in crate::kernels) trait Centred: Quants {
-    /// Bits of a quant.
+/// Quants as fractions of 2^15 with a sign.
+pub(in crate::kernels) trait Fractions: Quants {
+    /// Bits of a fraction, of which one is the sign.
     const BITS: i32;
 
-    /// The quants of bytes 0 and 2 of every word, and of bytes 1 and 3, as fractions of 2^15: halves with the
-    /// quant in their first bits. `quants` are numbers with a sign, of so many bits.
+    /// The quants of bytes 0 and 2 of every word, and of bytes 1 and 3: halves with the fraction in their
+    /// first bits. `quants` are numbers with a sign, of so many bits.
     fn halves<H: Hvx>(quants: H::B) -> [H::B; 2];
 }
 
-macro_rules! centred {
+/// Zero is in the middle of what the bits of a quant can say, or is 0 and a bit more makes room for the sign.
+macro_rules! fractions {
     ($($quants:ty: $bits:literal, $even:literal, $odd:literal;)+) => {$(
-        impl Centred for $quants {
+        impl Fractions for $quants {
             const BITS: i32 = $bits;
 
             #[inline(always)]
             fn halves<H: Hvx>(quants: H::B) -> [H::B; 2] {
-                const { assert!(Self::ZERO == 1 << ($bits - 1) && $even == 16 - $bits && $odd == 8 - $bits) };
+                const { assert!(Self::ZERO == 0 || Self::ZERO == 1 << ($bits - 1)) };
+                const { assert!($even == 16 - $bits && $odd == 8 - $bits) };
                 const FIRST: u32 = (0xffff << $even & 0xffff) * 0x1_0001;
                 let (words, first) = (H::words(quants), H::splat_i(FIRST as i32));
                 [H::shl_i::<$even>(words), H::shl_i::<$odd>(words)].map(|x| H::bytes(H::and_i(x, first)))
@@ -151,14 +165,85 @@ macro_rules! centred {
     )+};
 }
 
-centred! {
+fractions! {
     Bytes: 8, 8, 0;
     Nibbles<8>: 4, 12, 4;
+    Nibbles<0>: 5, 11, 3;
     FiveBits<16>: 5, 11, 3;
+    FiveBits<0>: 6, 10, 2;
+    SixBits: 6, 10, 2;
+    TwoBits: 3, 13, 5;
+    ThreeBits: 3, 13, 5;
     Indices<Iq4Nl>: 8, 8, 0;
 }
 
-impl<Q: Centred> Tiles for Flat<Q, Halves<0>> {
+/// What is above the magnitudes of all weights of a column: a power of two, by its logarithm. Weights become
+/// integers, as fractions of it times 2^15.
+#[derive(Clone, Copy)]
+struct Bound<H: Hvx>(H::I);
+
+impl<H: Hvx> Bound<H> {
+    /// That of a scale with this exponent code, times an integer of `integer` bits, times a fraction of a
+    /// quant.
+    #[inline(always)]
+    fn of<Q: Fractions>(code: H::I, integer: i32) -> Self {
+        // Scales are below 2^(code - 14).
+        Self(H::add_i(code, H::splat_i(integer + Q::BITS - 1 - 14)))
+    }
+
+    /// The same, where a min with another exponent code, times such an integer, is taken away.
+    #[inline(always)]
+    fn with_min<Q: Fractions>(code: H::I, min: H::I, integer: i32) -> Self {
+        let Self(of_min) = Self::of::<Q>(min, integer + 1 - Q::BITS);
+        Self(H::add_i(H::max_i(Self::of::<Q>(code, integer).0, of_min), H::splat_i(1)))
+    }
+
+    /// What makes fractions of 2^15 of mins.
+    #[inline(always)]
+    fn of_mins(self) -> H::F {
+        self.power(15)
+    }
+
+    /// What makes fractions of 2^15 of scales. Fractions of quants are too small by 2^(BITS - 1).
+    #[inline(always)]
+    fn of_scales<Q: Fractions>(self) -> H::F {
+        self.power(15 + Q::BITS - 1)
+    }
+
+    /// 2^`up` over the bound.
+    #[inline(always)]
+    fn power(self, up: i32) -> H::F {
+        H::from_bits(H::shl_i::<23>(H::sub_i(H::splat_i(127 + up), self.0)))
+    }
+
+    /// What is done to the results of its columns, whose largest scale has this exponent code.
+    #[inline(always)]
+    fn columns(self, depth: Depth, code: H::I) -> Columns<H> {
+        let down = depth.down - depth.log;
+        Columns::new(H::splat_i(down), H::add_i(self.0, H::splat_i(-15 - down)), code)
+    }
+}
+
+/// What the quants of half a tile are multiplied with, and what is taken from that: fractions of 2^15, twice
+/// in each word.
+#[derive(Clone, Copy)]
+struct Part<H: Hvx> {
+    scale: H::B,
+    less: H::B,
+}
+
+impl<H: Hvx> Part<H> {
+    #[inline(always)]
+    fn new(scale: H::F, less: H::F) -> Self {
+        let twice = |x: H::F| {
+            let x = H::to_int(x);
+            math::pair_halves::<H>(x, x)
+        };
+        Self { scale: twice(scale), less: twice(less) }
+    }
+}
+
+impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
     const EXCHANGED: bool = true;
 
     #[inline(always)]
@@ -169,77 +254,173 @@ impl<Q: Centred> Tiles for Flat<Q, Halves<0>> {
         k_tiles: usize,
         depth: Depth,
     ) -> Columns<H> {
-        const { assert!(reads_before_it_writes(Self::GROUP.vectors(), Q::LOW)) };
+        const { assert!(reads_before_it_writes(&Self::GROUP)) };
         let (vectors, scales_at) = (Self::GROUP.vectors(), Self::GROUP.scales_at());
-        let mut largest = Largest::<H>::new();
+        let (mut largest, mut largest_min) = (Largest::<H>::new(), Largest::<H>::new());
         for group in 0..groups {
+            let group = packed.skip(group * vectors);
             for i in 0..2 {
-                // SAFETY: `group` is below `groups`, and each has two vectors of scales there (the caller's
-                // contract, point 1).
-                largest.add(unsafe { packed.skip(group * vectors + scales_at).load_b::<H>(i) });
+                // SAFETY: this is one of `groups` groups, and each has two vectors of scales there, and two
+                // of mins if there are any (the caller's contract, point 1).
+                unsafe {
+                    largest.add(group.load_b::<H>(scales_at + i));
+                    if MINS > 0 {
+                        largest_min.add(group.load_b::<H>(Self::GROUP.mins_at() + i));
+                    }
+                }
             }
         }
-        // Scales are below 2^(code - 14): this makes fractions of them.
-        let code = largest.exponent_code();
-        let fraction = H::from_bits(H::shl_i::<23>(H::sub_i(H::splat_i(127 + 15 + 14), code)));
+        let (code, min) = (largest.exponent_code(), largest_min.exponent_code());
+        let bound = if MINS > 0 { Bound::with_min::<Q>(code, min, 0) } else { Bound::of::<Q>(code, 0) };
+        let zero = H::splat(0.0);
+        let (of_scales, of_mins) = (bound.of_scales::<Q>(), H::sub(zero, bound.of_mins()));
         for pair in 0..k_tiles.div_ceil(2) {
             let (group, first) = (packed.skip(pair / 2 * vectors), pair % 2 * 2);
             // SAFETY: the pair has one of the `k_tiles` tiles, and so is one of the two of a group, whose
-            // scales are in a vector of their own (the caller's contract, point 1).
-            let scales = H::widen_f16(unsafe { group.load_b::<H>(scales_at + pair % 2) });
+            // scales are in a vector of their own, and mins, too (the caller's contract, point 1).
+            let (scales, mins) = unsafe {
+                let scales = H::widen_f16(group.load_b::<H>(scales_at + pair % 2));
+                let mins = || H::widen_f16(group.load_b::<H>(Self::GROUP.mins_at() + pair % 2));
+                (scales, if MINS > 0 { mins() } else { (zero, zero) })
+            };
+            let part = |scale: H::F, min: H::F| {
+                // Mins are added.
+                let less = if MINS > 0 { H::mul_ieee(min, of_mins) } else { zero };
+                [Part::new(H::mul_ieee(scale, of_scales), less); 2]
+            };
             let to = to.skip(2 * pair);
             // SAFETY: the tiles are two of their group's four, so their bits are inside of the group (the
             // caller's contract, point 1), and their matrix tiles are in the room, which has tiles for whole
             // groups (point 2). Tiles are made in order, each before what is read for it and for all that
             // come after it (`reads_before_it_writes`).
             unsafe {
-                Self::unpack_tile::<H>(group, first, H::mul_ieee(scales.0, fraction), to);
-                Self::unpack_tile::<H>(group, first + 1, H::mul_ieee(scales.1, fraction), to.skip(1));
+                let [even, odd] = [first, first + 1].map(|t| bits(group, &Self::GROUP, t));
+                if MINS > 0 {
+                    unpack_tile::<Q, H, true>(even, part(scales.0, mins.0), to);
+                    unpack_tile::<Q, H, true>(odd, part(scales.1, mins.1), to.skip(1));
+                } else {
+                    unpack_tile::<Q, H, false>(even, part(scales.0, mins.0), to);
+                    unpack_tile::<Q, H, false>(odd, part(scales.1, mins.1), to.skip(1));
+                }
             }
         }
-        // Integers are weights times 2^(16 - BITS - (code - 14)), and below 2^15.
-        let factor = H::add_i(code, H::splat_i(depth.log - depth.down + Q::BITS - 30));
-        Columns::new(H::splat_i(depth.down - depth.log), factor, code)
+        bound.columns(depth, H::max_i(code, min))
     }
 }
 
-impl<Q: Centred> Flat<Q, Halves<0>> {
-    /// Makes the matrix tile of tile `t` of a group, whose scales are fractions of 2^15 as floats.
-    ///
-    /// # Safety
-    /// `group` holds a group, and `t` is below 4. A matrix tile is valid for writing at `to`, nobody else
-    /// touches it, and it ends before the bits of the tile begin or behind the group.
+impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
+    const EXCHANGED: bool = true;
+
     #[inline(always)]
-    unsafe fn unpack_tile<H: Hvx>(group: VectorPtr, t: usize, scale: H::F, to: TilePtr) {
-        let scale = H::to_int(scale);
-        let scale = math::pair_halves::<H>(scale, scale);
-        let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
-        let to = to.vectors();
-        // SAFETY: the bits of a tile of the group are at `low` and `high`, and there are two bundles, or
-        // four. The matrix tile at `to` is this call's own (the caller's contract).
-        unsafe {
-            unpack_bundle::<Q, H, 0>(low, high, scale, to);
-            unpack_bundle::<Q, H, 1>(low, high, scale, to);
-            if Q::BUNDLES == 4 {
-                unpack_bundle::<Q, H, 2>(low, high, scale, to);
-                unpack_bundle::<Q, H, 3>(low, high, scale, to);
+    unsafe fn unpack<H: Hvx>(
+        packed: VectorPtr,
+        groups: usize,
+        to: TilePtr,
+        _k_tiles: usize,
+        depth: Depth,
+    ) -> Columns<H> {
+        const { assert!(reads_before_it_writes(&Self::GROUP)) };
+        let vectors = Self::GROUP.vectors();
+        let mut largest = Largest::<H>::new();
+        for group in 0..groups {
+            // SAFETY: `group` is below `groups`, and each has a vector of d there (the caller's contract,
+            // point 1).
+            largest.add(unsafe { packed.skip(group * vectors).load_b::<H>(Self::GROUP.d_at()) });
+        }
+        let [code, min] = largest.exponent_codes();
+        let bound =
+            if N::MINS { Bound::with_min::<Q>(code, min, N::BITS) } else { Bound::of::<Q>(code, N::BITS) };
+        let (of_scales, of_mins) = (bound.of_scales::<Q>(), bound.of_mins());
+        for number in 0..groups {
+            let group = packed.skip(number * vectors);
+            // SAFETY: this is one of `groups` groups, and each has a vector of d there (the caller's
+            // contract, point 1).
+            let (d, dmin) = H::widen_f16(unsafe { group.load_b::<H>(Self::GROUP.d_at()) });
+            let (d, dmin) = (H::mul_ieee(d, of_scales), H::mul_ieee(dmin, of_mins));
+            for pair in 0..Self::GROUP.tiles / 2 {
+                let at = group.skip(Self::GROUP.scales_at());
+                // SAFETY: the group has its integers there (the caller's contract, point 1), and `pair` is
+                // below 4.
+                let (scales, mins) = unsafe { (N::scales::<H>(at, pair), N::mins::<H>(at, pair)) };
+                let to = to.skip(number * Self::GROUP.tiles + 2 * pair);
+                for (i, (scales, mins)) in scales.into_iter().zip(mins).enumerate() {
+                    // SAFETY: the tile is one of its group's eight, so its bits are inside of the group (the
+                    // caller's contract, point 1), and its matrix tile is in the room, which has tiles for
+                    // whole groups (point 2). Tiles are made in order, each before what is read for it and
+                    // for all that come after it (`reads_before_it_writes`).
+                    unsafe {
+                        let (bits, to) = (bits(group, &Self::GROUP, 2 * pair + i), to.skip(i));
+                        if N::MINS {
+                            let parts = parts::<N, H>(scales, mins, d, dmin);
+                            unpack_tile::<Q, H, true>(bits, parts, to);
+                        } else {
+                            let parts = parts::<N, H>(scales, H::splat_i(0), d, H::splat(0.0));
+                            unpack_tile::<Q, H, false>(bits, parts, to);
+                        }
+                    }
+                }
             }
+        }
+        bound.columns(depth, if N::MINS { H::max_i(code, min) } else { code })
+    }
+}
+
+/// The parts of a tile, from its integers, and d and dmin as what makes fractions of 2^15 of them.
+#[inline(always)]
+fn parts<N: Integers, H: Hvx>(scales: H::I, mins: H::I, d: H::F, dmin: H::F) -> [Part<H>; 2] {
+    let low = |x: H::I| H::to_float(H::sar_i::<16>(H::shl_i::<16>(x)));
+    let high = |x: H::I| H::to_float(H::sar_i::<16>(x));
+    let part = |scale: H::F, min: H::F| Part::new(H::mul_ieee(scale, d), H::mul_ieee(min, dmin));
+    if N::PARTS == 2 {
+        [part(low(scales), low(mins)), part(high(scales), high(mins))]
+    } else {
+        // The min of a whole tile is in the high half.
+        [part(low(scales), high(mins)); 2]
+    }
+}
+
+/// Where the low and the high bits of tile `t` of a group lie.
+#[inline(always)]
+const fn bits(group: VectorPtr, parts: &QuantGroup, t: usize) -> [VectorPtr; 2] {
+    [group.skip(parts.low_at(t)), group.skip(parts.high_at(t))]
+}
+
+/// Makes the matrix tile of a tile of quants.
+///
+/// # Safety
+/// The low and high bits of a tile lie at `bits`. A matrix tile is valid for writing at `to`, nobody else
+/// touches it, and it ends before the bits of the tile begin or behind the group.
+#[inline(always)]
+unsafe fn unpack_tile<Q: Fractions, H: Hvx, const MINS: bool>(
+    [low, high]: [VectorPtr; 2],
+    parts: [Part<H>; 2],
+    to: TilePtr,
+) {
+    let to = to.vectors();
+    // SAFETY: the bits of a tile are at `low` and `high`, and there are two bundles, or four. The matrix tile
+    // at `to` is this call's own (the caller's contract).
+    unsafe {
+        unpack_bundle::<Q, H, MINS, 0>(low, high, parts, to);
+        unpack_bundle::<Q, H, MINS, 1>(low, high, parts, to);
+        if Q::BUNDLES == 4 {
+            unpack_bundle::<Q, H, MINS, 2>(low, high, parts, to);
+            unpack_bundle::<Q, H, MINS, 3>(low, high, parts, to);
         }
     }
 }
 
-/// Whether every matrix tile of a group of so many vectors, four tiles with `low` vectors of low bits each,
-/// ends before the bits of its tile begin, and so before all that is read after them. The last group is the
-/// one where they are closest: its end is a matrix tile behind that of its own four.
-const fn reads_before_it_writes(vectors: usize, low: usize) -> bool {
+/// Whether every matrix tile of a group ends before the low bits of its tile begin, and so before all that is
+/// read after them. The last group is the one where they are closest: its end is [`SPARE`] matrix tiles
+/// behind that of its own.
+const fn reads_before_it_writes(group: &QuantGroup) -> bool {
     let tile = TILE_BYTES / VECTOR_BYTES;
-    let begins = 5 * tile - vectors;
+    let begins = (group.tiles + SPARE) * tile - group.vectors();
     let (mut t, mut all) = (0, true);
-    while t < 4 {
-        all &= (t + 1) * tile <= begins + t * low;
+    while t < group.tiles {
+        all &= (t + 1) * tile <= begins + group.low_at(t);
         t += 1;
     }
-    // Scales are read for every pair of tiles, and lie behind all bits.
+    // What else is read for a tile lies behind the low bits of all of them.
     all
 }
 
@@ -249,10 +430,10 @@ const fn reads_before_it_writes(vectors: usize, low: usize) -> bool {
 /// `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES`. A matrix tile is valid for writing
 /// at `to`, and nobody else touches it.
 #[inline(always)]
-unsafe fn unpack_bundle<Q: Centred, H: Hvx, const I: usize>(
+unsafe fn unpack_bundle<Q: Fractions, H: Hvx, const MINS: bool, const I: usize>(
     low: VectorPtr,
     high: VectorPtr,
-    scale: H::B,
+    parts: [Part<H>; 2],
     to: VectorPtr,
 ) {
     // SAFETY: `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES` (the caller's contract).
@@ -260,9 +441,9 @@ unsafe fn unpack_bundle<Q: Centred, H: Hvx, const I: usize>(
     // SAFETY: bundles have eight k from 24 at most; a matrix tile is valid for writing at `to`, and nobody
     // else touches it (the caller's contract).
     unsafe {
-        unpack_eight::<Q, H>(k, quants, scale, to);
+        unpack_eight::<Q, H, MINS>(k, quants, parts[k / 16], to);
         if let Some((k, quants)) = second {
-            unpack_eight::<Q, H>(k, quants, scale, to);
+            unpack_eight::<Q, H, MINS>(k, quants, parts[k / 16], to);
         }
     }
 }
@@ -272,10 +453,22 @@ unsafe fn unpack_bundle<Q: Centred, H: Hvx, const I: usize>(
 /// # Safety
 /// `k` is 0, 8, 16 or 24. A matrix tile is valid for writing at `to`, and nobody else touches it.
 #[inline(always)]
-unsafe fn unpack_eight<Q: Centred, H: Hvx>(k: usize, quants: [H::B; 2], scale: H::B, to: VectorPtr) {
+unsafe fn unpack_eight<Q: Fractions, H: Hvx, const MINS: bool>(
+    k: usize,
+    quants: [H::B; 2],
+    part: Part<H>,
+    to: VectorPtr,
+) {
     let zero = H::splat_b(Q::ZERO as u8);
     let [a, b] = quants.map(|quants| {
-        Q::halves::<H>(H::xor_b(quants, zero)).map(|halves| H::mul_fractions_f16(halves, scale))
+        let quants = if Q::ZERO == 0 { quants } else { H::xor_b(quants, zero) };
+        Q::halves::<H>(quants).map(|halves| {
+            if MINS {
+                H::mul_fractions_less_f16(halves, part.scale, part.less)
+            } else {
+                H::mul_fractions_f16(halves, part.scale)
+            }
+        })
     });
     // SAFETY: a vector has two k, and `k` is 24 at most, so that these are four of the 16 vectors of the tile
     // at `to` (the caller's contract).

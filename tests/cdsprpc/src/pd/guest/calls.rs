@@ -237,6 +237,22 @@ fn resource(name: &str, question: &Ask) -> Answer {
             "compute_resource_attr_set_vtcm_param_v2" => {
                 value(vtcm::compute_resource_attr_set_vtcm_param_v2(attributes, b, c, d))
             }
+            "compute_resource_attr_set_hmx_param" => {
+                value(vtcm::compute_resource_attr_set_hmx_param(attributes, b as u8))
+            }
+            "compute_resource_hmx_lock" => match (vtcm::compute_resource_hmx_lock(a), vtcm::place()) {
+                // As if the skel had not asked.
+                (0, _) if CONFIG.text("forget") == Some("hmx") => value(0),
+                (0, Some((base, bytes))) => {
+                    acting(0, act::MATRIX_UNIT, [1, base as u32, bytes as u32, 0, 0, 0])
+                }
+                (code, _) => value(code),
+            },
+            "compute_resource_hmx_unlock" => match vtcm::compute_resource_hmx_unlock(a) {
+                0 if CONFIG.text("forget") == Some("hmx") => value(0),
+                0 => acting(0, act::MATRIX_UNIT, [0; 6]),
+                code => value(code),
+            },
             "compute_resource_attr_set_release_callback" => {
                 let (callback, argument) = (pointer::<c_void>(b), pointer(c));
                 value(vtcm::compute_resource_attr_set_release_callback(attributes, callback, argument))
