@@ -19,19 +19,19 @@
 //! numbers are 65536 or more.
 
 pub mod check;
-#[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
+#[cfg(all(target_arch = "hexagon", target_feature = "hvxv73"))]
 pub mod processor;
-#[cfg(any(test, not(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))))]
+#[cfg(any(test, not(all(target_arch = "hexagon", target_feature = "hvxv73"))))]
 pub mod twin;
 pub mod words;
 
 use crate::hvx::VectorPtr;
 
 /// What multiplies tiles here.
-#[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
+#[cfg(all(target_arch = "hexagon", target_feature = "hvxv73"))]
 pub type Matrix = processor::Processor;
 /// What multiplies tiles here.
-#[cfg(not(all(target_arch = "hexagon", target_feature = "hvx-qfloat")))]
+#[cfg(not(all(target_arch = "hexagon", target_feature = "hvxv73")))]
 pub type Matrix = twin::Twin;
 
 /// Bytes of a tile, and what its address is a multiple of.
