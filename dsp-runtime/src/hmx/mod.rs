@@ -2,10 +2,10 @@
 //!
 //! A [`Unit`] has 32 by 32 accumulators. It is cleared, given a table of scales, multiplies pairs of tiles,
 //! and stores a tile of fp16 results; all of them lie in VTCM. A process has one unit, and one thread drives
-//! it at a time. [`Matrix`] is the processor's unit on v73 and later (`processor.rs`), and elsewhere a
-//! portable twin with the same arithmetic (`twin.rs`, after [`hexflash_hvx_float::matrix`]). A session tests
-//! its unit before programs may use it (`check.rs`). Products of prompt pieces do: see [`crate::kernels`] and
-//! [`crate::plan::Units`].
+//! it at a time. [`Matrix`] is the processor's unit on v73 and later (`processor.rs`), none in older Hexagon
+//! code (`absent.rs`), and elsewhere a portable twin with the same arithmetic (`twin.rs`, after
+//! [`hexflash_hvx_float::matrix`]). A session tests its unit before programs may use it (`check.rs`). Products
+//! of prompt pieces do: see [`crate::kernels`] and [`crate::plan::Units`].
 //!
 //! Layouts. Tiles that are multiplied hold `A(r, k)` and `W(k, n)`, and what is stored `C(r, n)`, at half:
 //!
@@ -18,20 +18,25 @@
 //! Exponent 31 is one like any other here: a stored tile may have the codes of infinity and NaN where
 //! numbers are 65536 or more.
 
+#[cfg(all(target_arch = "hexagon", not(target_feature = "hvxv73")))]
+pub mod absent;
 pub mod check;
-#[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
+#[cfg(all(target_arch = "hexagon", target_feature = "hvxv73"))]
 pub mod processor;
-#[cfg(any(test, not(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))))]
+#[cfg(not(target_arch = "hexagon"))]
 pub mod twin;
 pub mod words;
 
 use crate::hvx::VectorPtr;
 
 /// What multiplies tiles here.
-#[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
+#[cfg(all(target_arch = "hexagon", target_feature = "hvxv73"))]
 pub type Matrix = processor::Processor;
 /// What multiplies tiles here.
-#[cfg(not(all(target_arch = "hexagon", target_feature = "hvx-qfloat")))]
+#[cfg(all(target_arch = "hexagon", not(target_feature = "hvxv73")))]
+pub type Matrix = absent::Absent;
+/// What multiplies tiles here.
+#[cfg(not(target_arch = "hexagon"))]
 pub type Matrix = twin::Twin;
 
 /// Bytes of a tile, and what its address is a multiple of.

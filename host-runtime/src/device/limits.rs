@@ -27,10 +27,16 @@ pub struct Chip {
 /// Addresses have 32 bits, of which the process and its libraries take some. This is what ggml-hexagon counts
 /// with from v75 on, in bytes.
 const TOTAL: u64 = 3_355_443_200;
-/// The same for v73.
+/// The same for v73, and for want of better knowledge for those before it.
 const TOTAL_V73: u64 = 3000 << 20;
-/// Largest mapping of v73, in whole pages of 4 KiB: its call takes the length as a signed integer of 32 bits.
+/// Largest mapping up to v73, in whole pages of 4 KiB: the call takes the length as a signed integer of 32
+/// bits.
 const MAPPING_V73: u64 = (1 << 31) - 4096;
+
+/// A version up to v73.
+const fn old_chip(arch: u32, name: &'static str) -> Chip {
+    Chip { arch, name, limits: SessionLimits { total: TOTAL_V73, mapping: MAPPING_V73 } }
+}
 
 /// A version that maps as much at once as in all.
 const fn chip(arch: u32, name: &'static str) -> Chip {
@@ -39,8 +45,10 @@ const fn chip(arch: u32, name: &'static str) -> Chip {
 
 /// The versions that libraries are built for, oldest first. Their limits come from other projects' code
 /// for the vendor's interfaces, and have not been seen here.
-pub const CHIPS: [Chip; 4] = [
-    Chip { arch: 0x73, name: "v73", limits: SessionLimits { total: TOTAL_V73, mapping: MAPPING_V73 } },
+pub const CHIPS: [Chip; 6] = [
+    old_chip(0x68, "v68"),
+    old_chip(0x69, "v69"),
+    old_chip(0x73, "v73"),
     chip(0x75, "v75"),
     chip(0x79, "v79"),
     chip(0x81, "v81"),
@@ -79,8 +87,8 @@ mod tests {
     #[test]
     fn a_dsp_gets_the_newest_library_that_it_runs() {
         assert_eq!(
-            [0x73, 0x75, 0x77, 0x79, 0x81, 0x85].map(|arch| Chip::for_arch(arch).arch),
-            [0x73, 0x75, 0x75, 0x79, 0x81, 0x81]
+            [0x68, 0x69, 0x71, 0x73, 0x75, 0x77, 0x79, 0x81, 0x85].map(|arch| Chip::for_arch(arch).arch),
+            [0x68, 0x69, 0x69, 0x73, 0x75, 0x75, 0x79, 0x81, 0x81]
         );
     }
 }

@@ -119,6 +119,12 @@ fn texts_are_those_of_inproc(arch: Arch, model: Model, tokens: usize) {
     }
 }
 
+/// v68 has no instruction that makes floats of integers.
+#[test]
+fn v68_q8_0() {
+    texts_are_those_of_inproc(Arch::V68, Model::Q8_0, TOKENS);
+}
+
 #[test]
 fn v73_f16() {
     texts_are_those_of_inproc(Arch::V73, Model::F16, TOKENS);

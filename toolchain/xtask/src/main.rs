@@ -80,7 +80,7 @@ enum Verb {
     Loom(loom::Arguments),
     /// Run tests of the pure parts under the interpreter that knows undefined behaviour
     Miri(miri::Arguments),
-    /// Build the DSP runtime for Hexagon: images for emulators (v67, v73, v79), skels (v73 to v81)
+    /// Build the DSP runtime for Hexagon: images for emulators (v67, v68, v73, v79), skels (v68 to v81)
     Hexagon(hexagon::Arguments),
     /// Build the emulator that has HVX float, if it is not there, and run its self-test
     Emulator,

@@ -15,9 +15,9 @@ const PAGE: u64 = 4096;
 /// Symbols that the DSP's image or its libraries bring, and why we need them. Nothing else may stay
 /// undefined: the loader would refuse the library, on the phone only.
 const ALLOWED: &[(&str, &str)] = &[
-    ("HAP_mmap", "maps a buffer of the host, on v73"),
+    ("HAP_mmap", "maps a buffer of the host, up to v73"),
     ("HAP_mmap2", "the same, without the limit of 2 GiB, from v75 on"),
-    ("HAP_munmap", "ends such a mapping, on v73"),
+    ("HAP_munmap", "ends such a mapping, up to v73"),
     ("HAP_munmap2", "the same from v75 on"),
     ("HAP_power_set", "votes for clocks while there is work"),
     ("abort", "ends the process on a panic"),

@@ -4,7 +4,7 @@
 //!
 //! Exit codes: 0 told to stop; 1 the session was lost; 2 called in a way that cannot work; 101 a panic.
 
-#[cfg(target_feature = "hvx-qfloat")]
+#[cfg(target_feature = "hvxv73")]
 mod matrix;
 mod packets;
 mod serve;
@@ -59,7 +59,7 @@ unsafe extern "C" fn main(sp: *const u32) -> ! {
     end(match (argument(1), argument(2), argument(3)) {
         (Some("serve"), Some(files), Some(fd)) => serve::run(files, fd),
         (Some("check"), None, None) => check(),
-        #[cfg(target_feature = "hvx-qfloat")]
+        #[cfg(target_feature = "hvxv73")]
         (Some("matrix"), None, None) => matrix::run(),
         (Some("packets"), Some(op), Some(dtype)) => {
             // A number that is missing or none is 0, which no case has where it matters.

@@ -77,8 +77,8 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let file = platform.map_file(fd, config.file_bytes()).map_err(failed("cannot map the queue"))?;
     let (vtcm_bytes, arena_bytes) = (config.vtcm_bytes as usize, config.arena_bytes as usize);
     let vtcm = guarded(vtcm_bytes).map_err(failed("no memory for VTCM"))?;
-    // This thread dispatches. Without HVX float there is no unit, and an emulator may have none.
-    let has_matrix_unit = cfg!(target_feature = "hvx-qfloat") && hold_matrix_unit(vtcm, vtcm_bytes).is_ok();
+    // This thread dispatches. The unit's instructions are those of v73, and an emulator may have none.
+    let has_matrix_unit = cfg!(target_feature = "hvxv73") && hold_matrix_unit(vtcm, vtcm_bytes).is_ok();
     let platform = if has_matrix_unit { platform.with_matrix_unit() } else { platform };
     let arena = guarded(arena_bytes).map_err(failed("no memory for programs"))?;
     // SAFETY: `guarded` has made so many bytes for each, zeroed and aligned to vectors. Nobody else knows

@@ -15,15 +15,19 @@ fn fit(arguments: &[&str]) -> Value {
     report["fit"].clone()
 }
 
-/// The sessions on v73 and on the later ones, which are alike.
+/// Where in the list a version up to v73 is, and a later one.
+const KINDS: [usize; 2] = [0, 3];
+
+/// The sessions up to v73 and on the later ones, which are alike.
 #[track_caller]
 fn sessions(fit: &Value) -> [Option<u64>; 2] {
     let chips = fit["chips"].as_array().unwrap();
     let names: Vec<_> = chips.iter().map(|chip| chip["chip"].as_str().unwrap()).collect();
-    assert_eq!(names, ["v73", "v75", "v79", "v81"]);
+    assert_eq!(names, ["v68", "v69", "v73", "v75", "v79", "v81"]);
     let found: Vec<_> = chips.iter().map(|chip| chip["sessions"].as_u64()).collect();
-    assert!(found[1] == found[2] && found[2] == found[3], "{fit}");
-    [found[0], found[1]]
+    assert!(found[..3].iter().all(|old| *old == found[0]), "{fit}");
+    assert!(found[3..].iter().all(|new| *new == found[3]), "{fit}");
+    KINDS.map(|chip| found[chip])
 }
 
 fn total(needs: &Value) -> u64 {
@@ -74,7 +78,7 @@ fn an_embedding_that_no_session_can_map() {
     let report = fit(&["-m", text(&path)]);
     assert_eq!(sessions(&report), [None, None]);
     let embedding = (4u64 * 5120 * 248_320) as f64;
-    for (chip, limit) in [(0, f64::from(i32::MAX)), (1, 3_355_443_200.0)] {
+    for (chip, limit) in [(KINDS[0], f64::from(i32::MAX)), (KINDS[1], 3_355_443_200.0)] {
         let remedy = &report["chips"][chip]["remedy"];
         assert_eq!((&remedy["sessions"], &remedy["context"]), (&2.into(), &Value::Null));
         let bits = remedy["weight_bits"].as_f64().unwrap();
@@ -100,11 +104,11 @@ fn contexts_that_are_proposed_are_the_longest() {
     assert_eq!(sessions(&with(4_000_000)), [Some(2), Some(2)]);
     let long = with(8_000_000);
     assert_eq!(sessions(&long), [None, None]);
-    for chip in 0..2 {
+    for (kind, chip) in KINDS.into_iter().enumerate() {
         let n = long["chips"][chip]["remedy"]["context"].as_u64().unwrap();
         assert_eq!(n % 256, 0);
-        assert!(sessions(&with(n))[chip].is_some(), "{n}");
-        assert_eq!(sessions(&with(n + 256))[chip], None, "{n}");
+        assert!(sessions(&with(n))[kind].is_some(), "{n}");
+        assert_eq!(sessions(&with(n + 256))[kind], None, "{n}");
     }
     let shown = hexflash(&["info", "-m", text(&path), "-c", "8000000"]).succeeded().stdout;
     assert!(shown.contains("sessions would do with -c "), "{shown}");
@@ -140,7 +144,7 @@ fn other_architectures_are_estimated() {
     let cache = 2 * 8 * (128 + 128) * 32_768;
     // 576 and 128 MiB for each of twelve layers: four at a time.
     assert_eq!(sessions(&report), [Some(3), Some(3)]);
-    let needs = report["chips"][1]["needs"].as_array().unwrap();
+    let needs = report["chips"][KINDS[1]]["needs"].as_array().unwrap();
     let found: Vec<_> = needs.iter().map(|needs| [needs["weights"].as_u64(), needs["kv"].as_u64()]).collect();
     let expected =
         [4 * layer + head, 4 * layer, 4 * layer + head].map(|bytes| [Some(bytes), Some(4 * cache)]);

@@ -170,11 +170,9 @@ pub enum HtpError {
         code: AeeCode,
     },
     /// The DSP is older than any that hexflash runs on.
-    #[error(
-        "this machine's Hexagon is v{found:x}; hexflash needs v73 or newer (Snapdragon 8 Gen 2 and later)"
-    )]
+    #[error("this machine's Hexagon is v{found:x}; hexflash needs v68 or newer (Snapdragon 888 and later)")]
     TooOld {
-        /// Architecture of the DSP, such as 0x69.
+        /// Architecture of the DSP, such as 0x66.
         found: u32,
     },
     /// The library on the DSP is of another build.

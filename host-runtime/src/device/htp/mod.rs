@@ -34,7 +34,8 @@ use super::{
     Source, handshake, inproc,
 };
 
-/// Threads where the user names no number: every DSP from v73 on has as many vector contexts.
+/// Threads where the user names no number: every DSP from v73 on has as many vector contexts. What v68 and
+/// v69 have is not known of each chip; a session that gets fewer says so.
 const THREADS: usize = 4;
 /// What the DSP's answer about VTCM is rounded down to, and less than what cannot be meant.
 const VTCM_UNIT: usize = 4096;

@@ -58,7 +58,7 @@ fn capability(library: &Library, attribute: u32) -> Result<u32, c_int> {
     if code == 0 { Ok(query.capability) } else { Err(code) }
 }
 
-/// The version of the DSP, 0x73 and up.
+/// The version of the DSP, 0x68 and up.
 pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
     let found = capability(library, ARCH_VERSION).map_err(|code| HtpError::call(Call::Arch, code))?;
     // Other bits lie above.
@@ -66,7 +66,7 @@ pub(super) fn arch(library: &Library) -> Result<u32, HtpError> {
     if found < CHIPS[0].arch { Err(HtpError::TooOld { found }) } else { Ok(found) }
 }
 
-/// Bytes of the DSP's VTCM, where the library knows.
+/// Bytes of the DSP's VTCM, where the library knows: v68 and v69 may have less than later versions.
 pub(super) fn vtcm_bytes(library: &Library) -> Option<usize> {
     let [page, count] = [VTCM_PAGE, VTCM_COUNT].map(|attribute| capability(library, attribute).ok());
     (page? as usize).checked_mul(count? as usize).filter(|bytes| *bytes > 0)

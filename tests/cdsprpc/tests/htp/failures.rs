@@ -149,7 +149,7 @@ pub(crate) fn each_failure_on_the_dsp(standin: &mut StandIn) {
         ("dsp.HAP_mmap2=1@1", "mapping failed", ""),
         ("skels=79", "AEE_EUNABLETOLOAD", "DSP_LIBRARY_PATH"),
         ("unsigned=0", "AEE_EUNSUPPORTED", "signed"),
-        ("arch=69", "v69", "v73 or newer"),
+        ("arch=66", "v66", "v68 or newer"),
     ] {
         standin.configure(config);
         let text = use_device(standin).err().unwrap_or_else(|| panic!("{config}")).to_string();
@@ -198,12 +198,12 @@ pub(crate) fn crashes_and_hangs(standin: &mut StandIn) {
     standin.is_clean();
 }
 
-/// A DSP may have less VTCM than others: it is asked, and no more is taken.
+/// A DSP of an older version may have less VTCM than others: it is asked, and no more is taken.
 #[test]
 fn a_dsp_with_less_vtcm_gives_what_it_has() {
     for (config, bytes) in [
-        ("vtcm=2097152", 2 << 20),
-        ("vtcm=4194304", 4 << 20),
+        ("arch=68 vtcm=2097152", 2 << 20),
+        ("arch=69 vtcm=4194304", 4 << 20),
         ("vtcm=16777216", 8 << 20),
         // It does not say.
         ("GET_DSP_INFO=0x14@2+", 8 << 20),
