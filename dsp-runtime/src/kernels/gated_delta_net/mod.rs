@@ -325,26 +325,36 @@ impl<'s> GatedDeltaNet<'s> {
     /// 2. This worker alone has claimed the head.
     #[inline(always)]
     unsafe fn tokens<H: Hvx>(&self, place: &HeadMemory, claim: &Claim<'_>) {
-        let mut left = *claim.span;
-        let chunked = self.kind == Kind::Chunked && !left.defers(self.defer) && left.n_commit == 0;
+        let all = claim.span;
+        let chunked = self.kind == Kind::Chunked && !all.defers(self.defer) && all.n_commit == 0;
+        let mut done = 0;
         loop {
-            // Chunks end where positions are multiples.
-            let rows = if chunked { left.rows.min(CHUNK - left.n_past % CHUNK) } else { left.rows };
-            let span = Span { rows, ..left };
-            let part = Claim { span: &span, ticket: None, ..*claim };
-            // SAFETY: the place is this worker's, with the state in it and for chunks room behind its keys,
-            // and this worker alone has claimed the head (points 1 and 2 of the caller's contract, which
-            // these functions have too). The part has some of the claim's rows.
-            unsafe {
-                if !chunked || rows < chunk::LEAST || !self.chunk::<H>(&part, place) {
-                    self.head::<H>(place, &part);
+            let (span, copy);
+            let mut part = claim;
+            if chunked {
+                let (first, n_past) = (all.first + done, all.n_past + done);
+                // Chunks end where positions are multiples.
+                let rows = (all.rows - done).min(CHUNK - n_past % CHUNK);
+                span = Span { first, rows, n_past, ..*all };
+                copy = Claim { span: &span, ticket: None, ..*claim };
+                part = &copy;
+                done += rows;
+                // SAFETY: the place is this worker's, with the state in it and room behind its keys, and this
+                // worker alone has claimed the head (points 1 and 2 of the caller's contract). The part has
+                // some of the claim's rows.
+                if rows >= chunk::LEAST && unsafe { self.chunk::<H>(part, place) } {
+                    if done == all.rows {
+                        return;
+                    }
+                    continue;
                 }
             }
-            if rows == left.rows {
+            // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
+            // head (points 1 and 2 of the caller's contract), of which this is all or a part.
+            unsafe { self.head::<H>(place, part) };
+            if !chunked || done == all.rows {
                 return;
             }
-            let (first, n_past) = (left.first + rows, left.n_past + rows);
-            left = Span { first, n_past, rows: left.rows - rows, ..left };
         }
     }
 

@@ -24,7 +24,23 @@ fn check(case: &Case, setup: Setup, steps: &[usize]) {
         }
     }
     let bits_differ = bits(&y) != bits(&exact.run(setups()[0], &[case.tokens]).0);
-    assert!(bits_differ || case.tokens < LEAST, "no chunk was computed");
+    assert_eq!(bits_differ, has_chunk(steps), "{steps:?}");
+}
+
+/// Whether any part of these steps is long enough for a chunk.
+fn has_chunk(steps: &[usize]) -> bool {
+    let mut past = 0;
+    for &tokens in steps {
+        let end = past + tokens;
+        while past < end {
+            let rows = (end - past).min(CHUNK - past % CHUNK);
+            if rows >= LEAST {
+                return true;
+            }
+            past += rows;
+        }
+    }
+    false
 }
 
 /// Random gates, lengths, heads, sequences, and ways to cut a text.
@@ -78,34 +94,32 @@ fn chunks_do_not_depend_on_setups_or_steps() {
     }
 }
 
-/// Values of any size, and of sizes that differ between tokens: each token's output is as good as its own
-/// size asks for.
+/// Values of any size; and of sizes that differ between tokens, of which the small ones are as good as they
+/// are by themselves, once what was large is forgotten.
 #[test]
 fn sizes_do_not_matter() {
-    let case = Case { size: 64, tokens: 64, gates: (-1.0, -0.01), ..CHUNKED };
+    let case = Case { size: 64, tokens: 64, ..CHUNKED };
+    let row = case.heads() * case.size;
     for scale in [1e-12, 1.0, 1e6] {
-        let mut inputs = case.inputs();
-        inputs.g.iter_mut().for_each(|g| *g = g.max(-1.0));
-        let row = case.heads() * case.size;
-        for (t, v) in inputs.v.chunks_exact_mut(row).enumerate() {
-            let size = if t % 5 == 0 { 100.0 * scale } else { scale };
-            v.iter_mut().for_each(|v| *v *= size);
-        }
-        let copy = |of: &Inputs| Inputs {
-            q: of.q.clone(),
-            k: of.k.clone(),
-            v: of.v.clone(),
-            g: of.g.clone(),
-            beta: of.beta.clone(),
+        let inputs = || {
+            let mut inputs = case.inputs();
+            for (t, v) in inputs.v.chunks_exact_mut(row).enumerate() {
+                let size = if t % 5 == 0 { 100.0 * scale } else { scale };
+                v.iter_mut().for_each(|v| *v *= size);
+            }
+            for (t, g) in inputs.g.chunks_exact_mut(case.heads()).enumerate() {
+                g.fill(if t % 5 == 1 { -20.0 } else { -0.25 });
+            }
+            inputs
         };
-        let (y, state) = case.run_with(setups()[0], &[case.tokens], copy(&inputs));
+        let (y, state) = case.run_with(setups()[0], &[case.tokens], inputs());
         let exact = Case { fast: false, ..case };
-        let (exact_y, exact_state) = exact.run_with(setups()[0], &[case.tokens], inputs);
-        assert!(nmse(&state, &exact_state) <= NMSE, "state, {scale}: {}", nmse(&state, &exact_state));
-        for (t, (y, exact)) in y.chunks_exact(row).zip(exact_y.chunks_exact(row)).enumerate() {
-            let error = nmse(y, exact);
-            assert!(error <= 10.0 * NMSE, "token {t}, {scale}: {error}");
-        }
+        let (exact_y, exact_state) = exact.run_with(setups()[0], &[case.tokens], inputs());
+        let small = |y: &[f32]| -> Vec<f32> {
+            y.chunks_exact(row).enumerate().filter(|(t, _)| t % 5 > 0).flat_map(|(_, y)| y.to_vec()).collect()
+        };
+        let errors = [nmse(&small(&y), &small(&exact_y)), nmse(&y, &exact_y), nmse(&state, &exact_state)];
+        assert!(errors.iter().all(|&error| error <= NMSE), "{scale}: {errors:?}");
     }
 }
 
