@@ -454,6 +454,14 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn mul_high_halves(a: Self::I, b: Self::I) -> Self::I {
         Self::mul_i(a, Self::sar_i::<16>(b))
     }
+    /// Per lane: acc + the products of the two signed halves of `w` with those of the word `a`. Defined where
+    /// that fits a word.
+    #[inline(always)]
+    fn dot_halves(acc: Self::I, w: Self::B, a: i32) -> Self::I {
+        let (w, a) = (Self::words(w), Self::splat_i(a));
+        let low = Self::mul_add_low_halves(acc, Self::sar_i::<16>(Self::shl_i::<16>(w)), a);
+        Self::add_i(low, Self::mul_high_halves(Self::sar_i::<16>(w), a))
+    }
     /// acc + a times the lower half of the word in b, sign-extended; wrapping.
     #[inline(always)]
     fn mul_add_low_halves(acc: Self::I, a: Self::I, b: Self::I) -> Self::I {

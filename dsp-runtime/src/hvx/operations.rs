@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 104>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 106>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -170,6 +170,10 @@ impl Operations {
         put_i::<H>(all, "sar_i 1", H::sar_i::<1>(i));
         put_i::<H>(all, "sar_i 23", H::sar_i::<23>(i));
         put_i::<H>(all, "sar_i 31", H::sar_i::<31>(i));
+        // Neither sums nor products leave a word.
+        let small = H::sar_i::<4>(j);
+        put_i::<H>(all, "dot_halves", H::dot_halves(small, bytes, (scalar & 0x3fff_3fff) as i32));
+        put_i::<H>(all, "dot_halves, negative", H::dot_halves(small, bytes, (scalar | 0xc000_c000) as i32));
         put_i::<H>(all, "vrmpy", H::vrmpy(j, bytes, scalar as i32));
         put_i::<H>(all, "vrmpy, largest", H::vrmpy(j, bytes, 0x7f7f_7f7f));
         put_i::<H>(all, "vrmpy, smallest", H::vrmpy(j, bytes, 0x8080_8080_u32 as i32));

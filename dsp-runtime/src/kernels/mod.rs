@@ -203,6 +203,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::Rope => rope::run(run),
         Variant::SsmConv => ssm_conv::run(run),
         Variant::GatedDeltaNetWhole => gated_delta_net::run(gated_delta_net::Kind::Whole, run),
+        Variant::GatedDeltaNetChunked => gated_delta_net::run(gated_delta_net::Kind::Chunked, run),
         Variant::GatedDeltaNetGeneral => gated_delta_net::run(gated_delta_net::Kind::General, run),
         Variant::FlashAttn => flash_attn::run(run),
         Variant::Argmax => argmax::run(run),
@@ -229,8 +230,18 @@ mod tests {
     use super::*;
     use crate::plan::{Resources, Units};
 
-    /// The plan of an op with these inputs and no outputs, for two workers.
+    /// The plan of an op with these inputs and outputs in an exact program, for two workers.
     fn planned(
+        op: Op,
+        inputs: &[(Src, DType, [u32; 4])],
+        outputs: &[(Dst, DType, [u32; 4])],
+    ) -> Result<Plan, Fault> {
+        planned_in(Numerics::Exact, op, inputs, outputs)
+    }
+
+    /// The same, in a program of a class.
+    fn planned_in(
+        numerics: Numerics,
         op: Op,
         inputs: &[(Src, DType, [u32; 4])],
         outputs: &[(Dst, DType, [u32; 4])],
@@ -244,10 +255,9 @@ mod tests {
             dst[at.place()] = Some((packed(dtype, ne), dtype));
         }
         let resources = Resources { workers: 2, vtcm_bytes: 1 << 20, units: Units::default() };
-        let exact = Numerics::Exact;
         let [src, dst] = [&src[..], &dst[..]]
             .map(|list| list.iter().map(|slot| slot.as_ref().map(|(t, dtype)| (t, *dtype))));
-        let mut shapes = OpShapes { src: [None; MAX_SRC], dst: [None; MAX_DST], resources, numerics: exact };
+        let mut shapes = OpShapes { src: [None; MAX_SRC], dst: [None; MAX_DST], resources, numerics };
         shapes.src.iter_mut().zip(src).for_each(|(slot, operand)| *slot = operand);
         shapes.dst.iter_mut().zip(dst).for_each(|(slot, operand)| *slot = operand);
         plan(op, &shapes)
@@ -275,16 +285,25 @@ mod tests {
 
     #[test]
     fn gates_and_states_decide_how_the_delta_rule_runs() {
-        let variant = |size, gates| {
+        let chosen = |numerics, size, gates| {
             let state = (delta::STATE, DType::F32, [size, size, 2, 1]);
             let g = (delta::G, DType::F32, [gates, 2, 1, 1]);
-            planned(Op::GatedDeltaNet, &[g, state], &[]).unwrap().variant
+            planned_in(numerics, Op::GatedDeltaNet, &[g, state], &[]).unwrap().variant
         };
+        let variant = |size, gates| chosen(Numerics::Exact, size, gates);
         for size in [32, 64, 96, 128] {
             assert_eq!(variant(size, 1), Variant::GatedDeltaNetWhole);
             assert_eq!(variant(size, size), Variant::GatedDeltaNetGeneral);
         }
         assert_eq!(variant(31, 1), Variant::GatedDeltaNetGeneral);
+        // Chunks of tokens round in another way.
+        for size in [64, 128] {
+            assert_eq!(chosen(Numerics::Fast, size, 1), Variant::GatedDeltaNetChunked);
+            assert_eq!(chosen(Numerics::Fast, size, size), Variant::GatedDeltaNetGeneral);
+        }
+        for size in [32, 96] {
+            assert_eq!(chosen(Numerics::Fast, size, 1), Variant::GatedDeltaNetWhole);
+        }
     }
 
     /// A tape takes room for a scratch copy of a state.

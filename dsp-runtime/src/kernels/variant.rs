@@ -112,6 +112,8 @@ variants! {
     SsmConv "ssm_conv",
     /// GATED_DELTA_NET with one gate per head and states of whole vectors.
     GatedDeltaNetWhole "gated_delta_net whole",
+    /// The same, with many tokens at once.
+    GatedDeltaNetChunked "gated_delta_net chunked",
     /// GATED_DELTA_NET with any gates and states.
     GatedDeltaNetGeneral "gated_delta_net general",
     /// FLASH_ATTN_EXT.

@@ -11,7 +11,7 @@
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use hexflash_abi::op::{Op, params};
+use hexflash_abi::op::{Op, Operand, Src, gated_delta_net as delta_net, params};
 use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, Numerics, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{self, BufferInfo};
@@ -39,6 +39,8 @@ const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 
 /// What the matrix unit's kernel of MUL_MAT is called here.
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
+/// What the chunked kernel of GATED_DELTA_NET is called here.
+const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 
 /// Most jobs of an op: its phases, and the turns of a product by the matrix unit.
 const JOBS: usize = 128;
@@ -191,10 +193,17 @@ impl OneOp {
     }
 
     /// The program of a case: the op on tensors of these sizes, for TOKENS tokens after PAST others.
-    fn of(op: Op, dtype: DType, [a, b, tokens, past]: [u32; 4], hmx: bool) -> Result<Self, Failure> {
+    fn of(
+        op: Op,
+        dtype: DType,
+        [a, b, tokens, past]: [u32; 4],
+        hmx: bool,
+        numerics: Numerics,
+    ) -> Result<Self, Failure> {
         use DType::{F16, F16x32, F32, I32, Q8Act};
         let n_ctx = (past + tokens).next_multiple_of(32);
         let mut p = Self::new(op, tokens, n_ctx);
+        p.header.numerics = numerics.wire();
         let vector = [a, 1, 1, 1];
         // Rows of A, per token; with B, B of them.
         let (rows, heads) = ([a, tokens, 1, 1], [a, b, tokens, 1]);
@@ -202,9 +211,6 @@ impl OneOp {
             // A inputs, B outputs; TYPE is the weights'.
             Op::MulMat => {
                 let activations = if dtype.wants_q8_activations() && !hmx { Q8Act } else { F32 };
-                if hmx {
-                    p.header.numerics = Numerics::Fast.wire();
-                }
                 let w = p.tensor(dtype, [a, b, 1, 1], None)?;
                 let x = p.tensor(activations, rows, Some(1))?;
                 let y = p.tensor(F32, [b, tokens, 1, 1], Some(1))?;
@@ -305,6 +311,21 @@ impl OneOp {
         Ok(p)
     }
 
+    /// A number between -1 and 1 as an operand of the delta rule that does not enlarge its state, which the
+    /// chunked kernel leaves to the recurrence: gates that close, betas of one sign, short keys.
+    fn of_delta_net(&self, operand: TensorIndex, value: f32) -> f32 {
+        let is = |which: Src| self.op.src[which.place()] == operand;
+        if is(delta_net::G) {
+            -value.abs()
+        } else if is(delta_net::BETA) {
+            value.abs()
+        } else if is(delta_net::K) {
+            value / 16.0
+        } else {
+            value
+        }
+    }
+
     /// Fills the F32 tensors with numbers between -1 and 1.
     ///
     /// # Safety
@@ -312,7 +333,12 @@ impl OneOp {
     /// them.
     unsafe fn fill(&self, base: *mut u8) {
         let mut random = 0x9e37_79b9_u32;
-        for tensor in self.tensors[..self.count].iter().filter(|t| t.dtype == DType::F32.wire()) {
+        let by_delta_rule = self.op.opcode == Op::GatedDeltaNet.wire();
+        for (i, tensor) in self.tensors[..self.count].iter().enumerate() {
+            if tensor.dtype != DType::F32.wire() {
+                continue;
+            }
+            let index = TensorIndex(i as u16);
             let floats = tensor.extent(DType::F32).unwrap_or(0) as usize / 4;
             for i in 0..floats {
                 // xorshift32
@@ -320,6 +346,7 @@ impl OneOp {
                 random ^= random >> 17;
                 random ^= random << 5;
                 let value = random as i32 as f32 / 2_147_483_648.0;
+                let value = if by_delta_rule { self.of_delta_net(index, value) } else { value };
                 // SAFETY: `tensor` lies inside the program's bytes at `base`, which nobody else uses (the
                 // caller's contract), and `i` is below its floats, for which it is aligned.
                 unsafe { base.add(tensor.offset as usize).cast::<f32>().add(i).write(value) };
@@ -337,14 +364,18 @@ pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let [a, b, tokens, past, threads] = case.numbers;
     // By the matrix unit, which takes F32 activations.
     let hmx = case.op == MUL_MAT_HMX;
-    let name = if hmx { Op::MulMat.name() } else { case.op };
+    let (name, numerics) = match case.op {
+        MUL_MAT_HMX => (Op::MulMat.name(), Numerics::Fast),
+        GATED_DELTA_NET_CHUNKED => (Op::GatedDeltaNet.name(), Numerics::Fast),
+        name => (name, Numerics::Exact),
+    };
     let op = Op::ALL.iter().find(|op| op.name() == name).ok_or(NOT_A_CASE)?;
     let dtype = DType::ALL.iter().find(|dtype| dtype.name() == case.dtype).ok_or(NOT_A_CASE)?;
     let workers = threads as usize;
     if !(1..=MAX_WORKERS).contains(&workers) {
         return Err(unusable("too few or too many threads"));
     }
-    let program = OneOp::of(*op, *dtype, [a, b, tokens, past], hmx)?;
+    let program = OneOp::of(*op, *dtype, [a, b, tokens, past], hmx, numerics)?;
     let size = program.bytes;
     let checked = validate::Program {
         header: &program.header,

@@ -422,6 +422,11 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn dot_halves(acc: V, w: V, a: i32) -> V {
+        hvx!(q6_vw_vdmpyacc_vwvhrh_sat(acc, w, a))
+    }
+
+    #[inline(always)]
     fn mul_add_low_halves(acc: V, a: V, b: V) -> V {
         hvx!(q6_vw_vmpyieacc_vwvwvh(acc, a, b))
     }

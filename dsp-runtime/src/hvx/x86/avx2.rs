@@ -6,7 +6,13 @@ use core::arch::x86_64::*;
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
 
-backend!(Avx2: 4 chunks, 4 registers, folds [0 2, 1 3, 0 1]);
+backend!(Avx2: 4 chunks, 4 registers, folds [0 2, 1 3, 0 1],
+    #[inline(always)]
+    fn dot_halves(acc: Self::I, w: Self::B, a: i32) -> Self::I {
+        let a = splat_i(a);
+        each!(4, K => dot_halves(acc[K], w[K], a))
+    }
+);
 
 type F = __m256;
 type I = __m256i;
@@ -53,6 +59,8 @@ intrinsics! {
         let odd = _mm256_madd_epi16(_mm256_srli_epi16::<8>(w), a.1);
         _mm256_add_epi32(acc, _mm256_add_epi32(even, odd))
     };
+
+    fn dot_halves(acc: I, w: I, a: I) -> I = _mm256_add_epi32(acc, _mm256_madd_epi16(w, a));
 
     fn table(entries: &[u8; 16]) -> I = _mm256_broadcastsi128_si256(sixteen(u128::from_le_bytes(*entries)));
     fn lookup(x: I, table: I) -> I = _mm256_shuffle_epi8(table, x);

@@ -11,6 +11,11 @@ backend!(Avx512: 2 chunks, 16 registers, folds [0 1],
     fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
         (each!(2, K => low_halves(x[K])), each!(2, K => high_halves(x[K])))
     }
+    #[inline(always)]
+    fn dot_halves(acc: Self::I, w: Self::B, a: i32) -> Self::I {
+        let a = splat_i(a);
+        each!(2, K => dot_halves(acc[K], w[K], a))
+    }
 );
 
 type F = __m512;
@@ -50,6 +55,8 @@ intrinsics! {
     fn activations(a: i32) -> I = _mm512_set1_epi32(a);
     // VPDPBUSD, the one that does not saturate.
     fn vrmpy(acc: I, w: I, a: I) -> I = _mm512_dpbusd_epi32(acc, w, a);
+
+    fn dot_halves(acc: I, w: I, a: I) -> I = _mm512_add_epi32(acc, _mm512_madd_epi16(w, a));
 
     fn table(entries: &[u8; 16]) -> I = _mm512_broadcast_i32x4(super::sixteen(u128::from_le_bytes(*entries)));
     fn lookup(x: I, table: I) -> I = _mm512_shuffle_epi8(table, x);

@@ -29,6 +29,7 @@
 //! their factors replace those on the tape. Folding happens when it is known how many of the tokens count.
 //! Spans with `fold` advance the state at once, as without `defer`.
 
+mod chunk;
 mod general;
 mod head;
 mod sweep;
@@ -39,14 +40,16 @@ mod whole;
 
 use hexflash_abi::op::gated_delta_net as abi;
 use hexflash_abi::op::params::DeltaNet;
+use hexflash_abi::program::Numerics;
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
+use self::chunk::{CHUNK, Chunk, ChunkMemory};
 use self::general::GenericPath;
 use self::head::{Head, HeadMemory, HeadSchedule};
 use self::sweep::{KEYS, SPARE};
 use self::tape::{Record, Tape};
 use self::whole::VectorPath;
-use super::{OpRun, Variant};
+use super::{INDEX, OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
 use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::{Floats, View};
@@ -63,6 +66,8 @@ const MAX_STATE: usize = abi::MAX_STATE as usize;
 pub enum Kind {
     /// One gate per head, and states of whole vectors: several vectors of values at once.
     Whole,
+    /// The same with many tokens at once, of rows that need not have the bits of one token after the other.
+    Chunked,
     /// Any gates, any states: a vector of values at a time.
     General,
 }
@@ -123,8 +128,12 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
 /// The kernel for these gates and states.
 pub fn variant(shapes: &OpShapes<'_>) -> Variant {
     let width = |operand| shapes.optional(operand).map_or(0, |(t, _)| t.ne[0] as usize);
-    let whole = width(abi::G) == 1 && width(abi::STATE).is_multiple_of(LANES);
-    if whole { Variant::GatedDeltaNetWhole } else { Variant::GatedDeltaNetGeneral }
+    let size = width(abi::STATE);
+    if width(abi::G) != 1 || !size.is_multiple_of(LANES) {
+        return Variant::GatedDeltaNetGeneral;
+    }
+    let fast = shapes.numerics == Numerics::Fast && size.is_multiple_of(chunk::SIZES);
+    if fast { Variant::GatedDeltaNetChunked } else { Variant::GatedDeltaNetWhole }
 }
 
 /// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of
@@ -132,7 +141,9 @@ pub fn variant(shapes: &OpShapes<'_>) -> Variant {
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let tile = Tile::new(shapes.optional(abi::STATE).map_or(1, |(state, _)| state.ne[0] as usize));
     let scratch = usize::from(shapes.optional(abi::TAPE_K).is_some());
-    let states = |n: usize| VtcmPlan::new((n + scratch) * tile.bytes() + KEY_ROWS);
+    let chunked = variant(shapes) == Variant::GatedDeltaNetChunked;
+    let other = KEY_ROWS + if chunked { ChunkMemory::bytes(tile) } else { 0 };
+    let states = |n: usize| VtcmPlan::new((n + scratch) * tile.bytes() + other);
     let fits = states(2).fit(shapes.resources.workers, shapes.resources.vtcm_bytes).is_ok();
     states(if fits { 2 } else { 1 })
 }
@@ -206,7 +217,8 @@ impl Kernel for GatedDeltaNet<'_> {
 
     fn work(&self) -> usize {
         let tile = Tile::new(self.y.ne[0]);
-        let passes = 2 * self.spans.len() + 8 * self.y.ne[2];
+        let per_token = if self.kind == Kind::Chunked { 3 } else { 8 };
+        let passes = 2 * self.spans.len() + per_token * self.y.ne[2];
         (self.units_of_span() * tile.size * tile.vectors).saturating_mul(passes)
     }
 
@@ -215,8 +227,10 @@ impl Kernel for GatedDeltaNet<'_> {
         let tile = Tile::new(self.y.ne[0]);
         let scratch = usize::from(self.tape.is_some());
         // Two states if they fit: see `plan`.
-        let count = if worker.own_bytes() >= (2 + scratch) * tile.bytes() + KEY_ROWS { 2 } else { 1 };
-        assert!(worker.own_bytes() >= (count + scratch) * tile.bytes() + KEY_ROWS);
+        let chunks = if self.kind == Kind::Chunked { ChunkMemory::bytes(tile) } else { 0 };
+        let other = KEY_ROWS + chunks;
+        let count = if worker.own_bytes() >= (2 + scratch) * tile.bytes() + other { 2 } else { 1 };
+        assert!(worker.own_bytes() >= (count + scratch) * tile.bytes() + other);
         let mut buffers = StateBuffers { base: worker.own_vtcm(), tile, back: [None; 2] };
         let keys = buffers.at(count + scratch);
         let ahead = self.ahead && count == 2;
@@ -240,9 +254,10 @@ impl Kernel for GatedDeltaNet<'_> {
                 vectors: tile.vectors,
             };
             // SAFETY: the state's transfer was waited for, or zeros were stored, and no write-back reads the
-            // buffer. Buffer, scratch and keys are parts of this worker's own VTCM, which has room for them
-            // (the assertion above). `claim` gave the head to this worker alone.
-            unsafe { self.head::<H>(&place, &claim) };
+            // buffer. Buffer, scratch, keys and, for chunks, what lies behind keys are parts of this worker's
+            // own VTCM, which has room for them (the assertion above). `claim` gave the head to this worker
+            // alone.
+            unsafe { self.tokens::<H>(&place, &claim) };
             if !defer || claim.span.n_commit > 0 {
                 let home = self.state.at([0, claim.h, claim.entry]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);
@@ -300,6 +315,65 @@ impl<'s> GatedDeltaNet<'s> {
         // VTCM, and this worker alone writes it, having claimed the head.
         let ticket = Some(unsafe { worker.dma.push(transfer) });
         Ok(Some(Claim { span, h, b, entry, buffer, ticket }))
+    }
+
+    /// Runs a head's tokens over its state, chunk by chunk where that is possible.
+    ///
+    /// # Safety
+    /// 1. The place is this worker's, and the state is in it; behind its keys is room for the parts of a
+    ///    [`ChunkMemory`], if the kernel is the chunked one.
+    /// 2. This worker alone has claimed the head.
+    #[inline(always)]
+    unsafe fn tokens<H: Hvx>(&self, place: &HeadMemory, claim: &Claim<'_>) {
+        let all = claim.span;
+        let chunked = self.kind == Kind::Chunked && !all.defers(self.defer) && all.n_commit == 0;
+        let mut done = 0;
+        loop {
+            let (span, copy);
+            let mut part = claim;
+            if chunked {
+                let (first, n_past) = (all.first + done, all.n_past + done);
+                // Chunks end where positions are multiples.
+                let rows = (all.rows - done).min(CHUNK - n_past % CHUNK);
+                span = Span { first, rows, n_past, ..*all };
+                copy = Claim { span: &span, ticket: None, ..*claim };
+                part = &copy;
+                done += rows;
+                // SAFETY: the place is this worker's, with the state in it and room behind its keys, and this
+                // worker alone has claimed the head (points 1 and 2 of the caller's contract). The part has
+                // some of the claim's rows.
+                if rows >= chunk::LEAST && unsafe { self.chunk::<H>(part, place) } {
+                    if done == all.rows {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
+            // head (points 1 and 2 of the caller's contract), of which this is all or a part.
+            unsafe { self.head::<H>(place, part) };
+            if !chunked || done == all.rows {
+                return;
+            }
+        }
+    }
+
+    /// Takes a state through one chunk; whether that was possible. A function of its own, as
+    /// [`blocks`](Self::blocks).
+    ///
+    /// # Safety
+    /// Points 1 and 2 of [`tokens`](Self::tokens), of the chunked kernel; the claim's rows are a chunk.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    unsafe fn chunk<H: Hvx>(&self, claim: &Claim<'_>, place: &HeadMemory) -> bool {
+        let tile = Tile { size: place.size, vectors: place.vectors };
+        let memory = ChunkMemory::new(place.keys.skip(KEY_ROWS / VECTOR_BYTES), tile);
+        let head = &self.rows(claim);
+        let chunk = Chunk { head, tokens: claim.span.rows, tile, state: place.state, memory };
+        // SAFETY: the state is a tile, whose size `variant` has looked at, and `memory` the parts behind the
+        // place for keys; both are this worker's alone, and so are the head's rows of y (points 1 and 2 of
+        // the caller's contract). The shape rule gives all rows of the head the state's size.
+        unsafe { chunk.run::<H>() }
     }
 
     /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.

@@ -1,5 +1,6 @@
 //! The recurrence against its definition in f64, and bit for bit against itself.
 
+mod chunk;
 mod tape;
 
 use hexflash_abi::op::Op;
@@ -23,6 +24,8 @@ struct Case {
     /// A gate per key.
     each: bool,
     gates: (f32, f32),
+    /// In a program of the class `fast`.
+    fast: bool,
 }
 
 /// A plain case.
@@ -35,6 +38,7 @@ const CASE: Case = Case {
     tokens: 16,
     each: false,
     gates: (-4.0, -1e-4),
+    fast: false,
 };
 
 /// The inputs of a whole sequence, each {n,h,T,b}.
@@ -72,10 +76,16 @@ impl Case {
 
     /// y {S,H,T,B} and the final states, after feeding the tokens in steps.
     fn run(&self, setup: Setup, steps: &[usize]) -> (Vec<f32>, Vec<f32>) {
+        self.run_with(setup, steps, self.inputs())
+    }
+
+    /// The same, with these inputs.
+    fn run_with(&self, setup: Setup, steps: &[usize], inputs: Inputs) -> (Vec<f32>, Vec<f32>) {
         let &Case { size, sequences, tokens, .. } = self;
         assert_eq!(steps.iter().sum::<usize>(), tokens);
         let mut bench = Bench::new(self, steps.iter().copied().max().unwrap(), 0);
-        let (row, mut out, mut past) = (size * self.heads(), vec![0.0; self.inputs().v.len()], 0);
+        let (row, mut out, mut past) = (size * self.heads(), vec![0.0; inputs.v.len()], 0);
+        bench.inputs = inputs;
         for &n in steps {
             let rows: Vec<_> = (past..past + n).collect();
             let step = StepRegisters::step(past as u32, n as u32);
@@ -154,7 +164,8 @@ impl Bench {
         let &Case { size: s, sequences: b, tokens, .. } = case;
         let (h, hk, bk) = (case.heads(), case.key_heads, b / case.shared);
         let gates = if case.each { s } else { 1 };
-        let mut batch = Batch::new(most as u32, (2 * tokens) as u32);
+        let batch = Batch::new(most as u32, (2 * tokens) as u32);
+        let mut batch = if case.fast { batch.fast() } else { batch };
         let mut tensor = |ne: [usize; 4], axis| {
             let whole = batch.f32(ne.map(|n| n as u32), &vec![f32::NAN; ne.iter().product()]);
             batch.view(whole, |t| t.token_axis = axis)

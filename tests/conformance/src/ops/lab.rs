@@ -303,7 +303,7 @@ impl Lab {
             return Err(TOO_LARGE.to_owned());
         }
         let n_tokens = plan.blocks(registers).iter().map(|block| block.get(Register::NTokens)).sum();
-        let twin = if plan.is_fast() { &mut self.matrix_twin } else { &mut self.twin };
+        let twin = if plan.is_for_matrix_unit() { &mut self.matrix_twin } else { &mut self.twin };
         let mut want = match twin {
             Some(twin) => Some(twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?),
             None => None,

@@ -94,9 +94,9 @@ impl OpProgram {
         Self { numerics: Numerics::Fast, ..self }
     }
 
-    /// Whether kernels may be those of the matrix unit.
-    pub fn is_fast(&self) -> bool {
-        self.numerics == Numerics::Fast
+    /// Whether it has products that the matrix unit may make.
+    pub fn is_for_matrix_unit(&self) -> bool {
+        self.numerics == Numerics::Fast && self.ops().any(|op| op == Op::MulMat)
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {

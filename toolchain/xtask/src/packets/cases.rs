@@ -43,6 +43,8 @@ const WITH_SILU: u32 = 256;
 const STEP: &str = "STEP";
 /// MUL_MAT, by the matrix unit.
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
+/// GATED_DELTA_NET, by chunks of tokens.
+const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 
 /// A step of one token after others, so that `keys` keys are seen.
 const fn step(model: &'static str, keys: u32, parts: &'static [(Case, u64)]) -> Case {
@@ -171,6 +173,10 @@ pub(super) const CASES: &[Case] = &[
     by_hmx("Q4_0x32", 512),
     Case { past: 5, ..case("GATED_DELTA_NET", 128, 16) }.at_most(2300.0),
     Case { past: 5, ..case("GATED_DELTA_NET", 64, 16) }.at_most(620.0),
+    // A piece of a prompt: one token after the other, and by chunks, in at most 0.6 of the packets.
+    Case { past: 256, tokens: 256, ..case("GATED_DELTA_NET", 128, 16) },
+    Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 128, 16) }.at_most(1612.0),
+    Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 64, 16) },
     case("QUANTIZE", 1024, 1).at_most(400.0),
     // What an op takes once, shared by sixteen rows.
     Case { tokens: 16, ..case("QUANTIZE", 1024, 1) }.at_most(400.0),
@@ -212,7 +218,7 @@ impl Case {
         let Self { op, dtype, a, b, tokens, past, threads, .. } = self;
         let shape = match *op {
             "MUL_MAT" | MUL_MAT_HMX => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
-            "GATED_DELTA_NET" => format!(" S={a} heads={b}"),
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED => format!(" S={a} heads={b}"),
             "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
@@ -238,7 +244,12 @@ impl Case {
     pub fn large(&self) -> bool {
         let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
         // There is no unit where floats are scalar code.
-        self.op == MUL_MAT_HMX || self.repeats() || floats || self.past > 4096 || !self.parts.is_empty()
+        self.op == MUL_MAT_HMX
+            || self.repeats()
+            || floats
+            || self.tokens >= 256
+            || self.past > 4096
+            || !self.parts.is_empty()
     }
 
     /// Whether it runs the loops of a smaller case, only longer.
@@ -257,7 +268,7 @@ impl Case {
         match self.op {
             "MUL_MAT" => "32x32 tile, token",
             MUL_MAT_HMX => "32x32 tile",
-            "GATED_DELTA_NET" => "head, token",
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
             "FLASH_ATTN_EXT" => "head, 32 keys",
             STEP => "step",
@@ -271,7 +282,7 @@ impl Case {
         let units = match self.op {
             "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
             MUL_MAT_HMX => return a.div_ceil(32) * b.div_ceil(32),
-            "GATED_DELTA_NET" | "L2_NORM" => b,
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
             "QUANTIZE" | STEP => 1,
             "FLASH_ATTN_EXT" => b * u64::from(self.past + self.tokens).div_ceil(32),

@@ -11,22 +11,39 @@ use hexflash_oracle::{GgmlType, Tensor};
 use super::super::plan::{OpProgram, POISON, dims};
 use super::{Failure, Outcome, Trial};
 
+/// States that chunks take have a multiple of so many values.
+const CHUNKED_SIZES: i64 = 64;
+/// Tokens of the shortest chunk.
+const LEAST_CHUNKED: i64 = 4;
+
 /// One run: outputs and the state after it, both as ggml lays them out.
 struct Step {
     y: Vec<u8>,
     state: Vec<f32>,
 }
 
+/// Which kernels a run may have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    Exact,
+    /// That which takes many tokens at once.
+    Chunked,
+}
+
 /// A run of the case's first `tokens` in a program for `max_tokens`; without a state, of a new sequence.
 fn step(
     trial: &mut Trial<'_>,
     way: &'static str,
+    kernels: Kernels,
     tokens: u32,
     max_tokens: u32,
     state: Option<&Tensor>,
 ) -> Result<Step, Failure> {
     let n_past = if state.is_some() { 5 } else { 0 };
     let mut p = OpProgram::new(max_tokens, n_past + max_tokens);
+    if kernels == Kernels::Chunked {
+        p = p.fast();
+    }
     let whole = tokens == max_tokens && i64::from(tokens) == trial.x.get("v").ne[2];
     let src: Vec<_> = ["q", "k", "v", "g", "beta"]
         .map(|name| {
@@ -77,37 +94,44 @@ fn assemble(case: &Case, want: &Tensor, y: &[u8], planes: &[Vec<f32>]) -> Tensor
 /// The case with all its snapshots; and where a sequence starts.
 pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
     const WAY: &str = "steps";
-    let CaseKind::GatedDeltaNet { t, snapshots, .. } = trial.case.kind else {
+    let CaseKind::GatedDeltaNet { s, t, kda, snapshots, .. } = trial.case.kind else {
         unreachable!("called for GATED_DELTA_NET only")
     };
+    let chunked = !kda && s % CHUNKED_SIZES == 0 && t >= LEAST_CHUNKED;
     let (t, snapshots) = (t as u32, snapshots as u32);
     let state = trial.x.get("state").clone();
-    let whole = step(trial, WAY, t, t, Some(&state))?;
+    let whole = step(trial, WAY, Kernels::Exact, t, t, Some(&state))?;
     let mut planes = vec![whole.state];
     for back in 1..snapshots.min(t) {
-        planes.push(step(trial, WAY, t - back, t, Some(&state))?.state);
+        planes.push(step(trial, WAY, Kernels::Exact, t - back, t, Some(&state))?.state);
     }
     let got = assemble(trial.case, trial.want, &whole.y, &planes);
     trial.verdict(WAY, &got)?;
+    if chunked && snapshots == 1 {
+        const CHUNKS: &str = "chunks";
+        let got = step(trial, CHUNKS, Kernels::Chunked, t, t, Some(&state))?;
+        let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
+        trial.verdict(CHUNKS, &got)?;
+        fresh(trial, "new sequence in chunks", Kernels::Chunked)?;
+    }
     if !trial.thorough() || snapshots > 1 {
         return Ok(());
     }
     part(trial, &state)?;
-    fresh(trial)
+    fresh(trial, "new sequence", Kernels::Exact)
 }
 
 /// A step that uses part of the token axis.
 fn part(trial: &mut Trial<'_>, state: &Tensor) -> Outcome {
     const WAY: &str = "part of the token axis";
     let t = trial.x.get("v").ne[2] as u32;
-    let got = step(trial, WAY, t, t + 3, Some(state))?;
+    let got = step(trial, WAY, Kernels::Exact, t, t + 3, Some(state))?;
     let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
     trial.verdict(WAY, &got)
 }
 
 /// A new sequence: the state is zeros, whatever its memory holds.
-fn fresh(trial: &mut Trial<'_>) -> Outcome {
-    const WAY: &str = "new sequence";
+fn fresh(trial: &mut Trial<'_>, way: &'static str, kernels: Kernels) -> Outcome {
     let mut inputs = Inputs(trial.x.0.clone());
     for (name, input) in &mut inputs.0 {
         if *name == "state" {
@@ -115,9 +139,9 @@ fn fresh(trial: &mut Trial<'_>) -> Outcome {
         }
     }
     let want = trial.case.expected_from(&inputs, trial.cpu);
-    let want = want.map_err(|e| Failure { way: WAY, why: e.to_string(), nmse: None })?;
+    let want = want.map_err(|e| Failure { way, why: e.to_string(), nmse: None })?;
     let t = trial.x.get("v").ne[2] as u32;
-    let got = step(trial, WAY, t, t, None)?;
+    let got = step(trial, way, kernels, t, t, None)?;
     let got = assemble(trial.case, &want, &got.y, &[got.state]);
-    trial.verdict_against(WAY, &want, &got)
+    trial.verdict_against(way, &want, &got)
 }
