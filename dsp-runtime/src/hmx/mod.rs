@@ -39,6 +39,9 @@ pub type Matrix = absent::Absent;
 #[cfg(not(target_arch = "hexagon"))]
 pub type Matrix = twin::Twin;
 
+/// Whether [`Matrix`] is a unit or a twin of one: Hexagon code older than v73 has neither.
+pub const IS_THERE: bool = cfg!(not(all(target_arch = "hexagon", not(target_feature = "hvxv73"))));
+
 /// Bytes of a tile, and what its address is a multiple of.
 pub const TILE_BYTES: usize = 2048;
 /// Tiles that are multiplied at once, at most.

@@ -34,6 +34,14 @@ pub mod x86;
 
 pub use lines::VectorPtr;
 
+/// Vectors of every processor that the crate is compiled for: HVX on a DSP. For what is worth no more time of
+/// the compiler elsewhere.
+#[cfg(target_arch = "hexagon")]
+pub type Everywhere = hexagon::Hexagon;
+/// Vectors of every processor that the crate is compiled for, for what is worth no more time of the compiler.
+#[cfg(not(target_arch = "hexagon"))]
+pub type Everywhere = portable::Portable;
+
 /// f32 lanes of a vector.
 pub const LANES: usize = 32;
 /// Bytes of a vector.

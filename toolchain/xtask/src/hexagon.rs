@@ -197,8 +197,8 @@ impl Arch {
     fn products(self) -> &'static [Product] {
         match self {
             Self::V67 => &[Product::Image, Product::Guest],
-            Self::V68 | Self::V69 | Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
-            Self::V75 | Self::V81 => &[Product::Skel],
+            Self::V68 | Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
+            Self::V69 | Self::V75 | Self::V81 => &[Product::Skel],
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
     fn products_are_named_as_the_host_asks_for_them() {
         let files = |arch: Arch| arch.products().iter().map(|p| p.file(arch)).collect::<Vec<_>>();
         assert_eq!(files(Arch::V67), ["hexflash-v67", "hexflash-guest"]);
-        for arch in [Arch::V68, Arch::V69, Arch::V73, Arch::V79] {
+        for arch in [Arch::V68, Arch::V73, Arch::V79] {
             assert_eq!(files(arch), [format!("hexflash-{arch}"), format!("libhexflash_skel_{arch}.so")]);
         }
     }

@@ -156,13 +156,18 @@ pub const STEPS: &[Step] = &[
         name: "conformance-v68",
         about: "for v68, the oldest that skels are built for: ops that make floats of integers there",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        command: || older("v68"),
-    },
-    Step {
-        name: "conformance-v69",
-        about: "the same ops for v69",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        command: || older("v69"),
+        command: || {
+            process::xtask(&[
+                "conformance",
+                "--device",
+                "qemu",
+                "--arch",
+                "v68",
+                "--quiet",
+                "--op",
+                OF_INTEGERS,
+            ])
+        },
     },
     Step {
         name: "tokenizers",
@@ -190,12 +195,10 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
-/// Conformance of a version before v73: what it lacks of v73's float vectors is the conversion of integers,
-/// which exponentials and quantized numbers take. All ops would take minutes, and are run by hand.
-fn older(arch: &str) -> Command {
-    const OPS: &str = "EXP|SILU|SIGMOID|SOFTPLUS|SWIGLU|SWIGLU_OAI|GEGLU|QUANTIZE|GATED_DELTA_NET|MUL_MAT_ID";
-    process::xtask(&["conformance", "--device", "qemu", "--arch", arch, "--quiet", "--op", OPS])
-}
+/// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take minutes,
+/// and are run by hand.
+const OF_INTEGERS: &str =
+    "EXP|SILU|SIGMOID|SOFTPLUS|SWIGLU|SWIGLU_OAI|GEGLU|QUANTIZE|GATED_DELTA_NET|MUL_MAT_ID";
 
 /// Cargo for the workspace of `tests/oracle`.
 fn oracle(verb: &str, words: &str) -> Command {

@@ -6,6 +6,7 @@ use hexflash_abi::Fd;
 use hexflash_abi::guest::{GUEST_MAGIC, GUEST_VERSION, GuestConfig, QUEUE_OFFSET};
 use hexflash_abi::queue::QueueMemory;
 use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hmx;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::linux::{Errno, LinuxPlatform, guarded, hold_matrix_unit, spawn};
@@ -78,7 +79,7 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
     let (vtcm_bytes, arena_bytes) = (config.vtcm_bytes as usize, config.arena_bytes as usize);
     let vtcm = guarded(vtcm_bytes).map_err(failed("no memory for VTCM"))?;
     // This thread dispatches. The unit's instructions are those of v73, and an emulator may have none.
-    let has_matrix_unit = cfg!(target_feature = "hvxv73") && hold_matrix_unit(vtcm, vtcm_bytes).is_ok();
+    let has_matrix_unit = hmx::IS_THERE && hold_matrix_unit(vtcm, vtcm_bytes).is_ok();
     let platform = if has_matrix_unit { platform.with_matrix_unit() } else { platform };
     let arena = guarded(arena_bytes).map_err(failed("no memory for programs"))?;
     // SAFETY: `guarded` has made so many bytes for each, zeroed and aligned to vectors. Nobody else knows

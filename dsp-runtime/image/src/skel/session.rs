@@ -13,6 +13,7 @@ use hexflash_abi::message::{Request, Response};
 use hexflash_abi::queue::MAX_MESSAGE;
 use hexflash_abi::{ErrorCode, Fault, Seq, Status};
 use hexflash_dsp::dma::DmaMode;
+use hexflash_dsp::hmx;
 use hexflash_dsp::platform::Platform;
 use hexflash_dsp::pool::{MAX_WORKERS, Pool};
 use hexflash_dsp::program::Arena;
@@ -158,7 +159,7 @@ impl Running {
             profile,
             dma,
             streams,
-            wants_matrix_unit: start.matrix_unit != 0,
+            wants_matrix_unit: start.matrix_unit != 0 && hmx::IS_THERE,
         };
         // SAFETY: no thread of a session exists, so that nobody uses the value: `Skel::start` calls this only
         // when it has no `Running`, and the last one's thread was joined, by `stop` or, if it failed, here.

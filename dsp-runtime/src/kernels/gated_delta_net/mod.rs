@@ -51,7 +51,7 @@ use self::tape::{Record, Tape};
 use self::whole::VectorPath;
 use super::{INDEX, OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::hvx::{Everywhere, Hvx, LANES, VectorPtr};
 use crate::memory::{Floats, View};
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
@@ -342,7 +342,7 @@ impl<'s> GatedDeltaNet<'s> {
                 // SAFETY: the place is this worker's, with the state in it and room behind its keys, and this
                 // worker alone has claimed the head (points 1 and 2 of the caller's contract). The part has
                 // some of the claim's rows.
-                if rows >= chunk::LEAST && unsafe { self.chunk::<H>(part, place) } {
+                if rows >= chunk::LEAST && unsafe { self.chunk(part, place) } {
                     if done == all.rows {
                         return;
                     }
@@ -358,14 +358,14 @@ impl<'s> GatedDeltaNet<'s> {
         }
     }
 
-    /// Takes a state through one chunk; whether that was possible. A function of its own, as
-    /// [`blocks`](Self::blocks).
+    /// Takes a state through one chunk; whether that was possible. Compiled for one kind of vectors
+    /// ([`Everywhere`]): where there is no HVX, chunks come with the twin of the matrix unit, which takes nearly
+    /// all of the time.
     ///
     /// # Safety
     /// Points 1 and 2 of [`tokens`](Self::tokens), of the chunked kernel; the claim's rows are a chunk.
-    #[cfg_attr(target_arch = "hexagon", inline(never))]
-    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-    unsafe fn chunk<H: Hvx>(&self, claim: &Claim<'_>, place: &HeadMemory) -> bool {
+    #[inline(never)]
+    unsafe fn chunk(&self, claim: &Claim<'_>, place: &HeadMemory) -> bool {
         let tile = Tile { size: place.size, vectors: place.vectors };
         let memory = ChunkMemory::new(place.keys.skip(KEY_ROWS / VECTOR_BYTES), tile);
         let head = &self.rows(claim);
@@ -373,7 +373,7 @@ impl<'s> GatedDeltaNet<'s> {
         // SAFETY: the state is a tile, whose size `variant` has looked at, and `memory` the parts behind the
         // place for keys; both are this worker's alone, and so are the head's rows of y (points 1 and 2 of
         // the caller's contract). The shape rule gives all rows of the head the state's size.
-        unsafe { chunk.run::<H>() }
+        unsafe { chunk.run::<Everywhere>() }
     }
 
     /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.

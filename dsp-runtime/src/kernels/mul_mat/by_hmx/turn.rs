@@ -1,5 +1,8 @@
 //! The jobs of a product by the matrix unit: rows of x are packed; then, turn by turn, a chunk of strips is
 //! unpacked, the chunk before it is multiplied, and the results of the one before that are stored.
+//!
+//! They are compiled for one kind of vectors ([`Everywhere`]): where there is no HVX, the twin of the unit
+//! takes nearly all of the time.
 
 use core::marker::PhantomData;
 use core::ops::Range;
@@ -12,7 +15,7 @@ use super::layout::{Extent, Layout, Places};
 use super::weights::Tiles;
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
-use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::hvx::{Everywhere, Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 
@@ -93,8 +96,14 @@ impl<T: Tiles> Kernel for Pack<T> {
         self.units().saturating_mul(30 * self.pass.extent.k_tiles)
     }
 
-    #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        self.pack::<Everywhere>(worker)
+    }
+}
+
+impl<T: Tiles> Pack<T> {
+    #[inline(never)]
+    fn pack<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let places = self.pass.places(worker);
         while let Some(unit) = worker.claim() {
             let rows = [self.row::<H>(places, 2 * unit)?, self.row::<H>(places, 2 * unit + 1)?];
@@ -268,8 +277,15 @@ impl<T: Tiles> Kernel for Turn<T> {
         unpacked.saturating_add(multiplied).saturating_add(stored)
     }
 
-    #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        self.work_off::<Everywhere>(worker)
+    }
+}
+
+impl<T: Tiles> Turn<T> {
+    /// Claims and does units until there are none.
+    #[inline(never)]
+    fn work_off<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let places = self.pass.places(worker);
         // The dispatcher alone: it is the thread that holds the unit.
         if worker.id == 0 {
