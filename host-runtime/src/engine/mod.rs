@@ -81,7 +81,8 @@ pub struct EngineOptions {
     /// Whether the device's matrix unit (HMX) multiplies the matrices of prompt pieces: the program of these
     /// is then of the class [`fast`](hexflash_abi::program::Numerics::Fast), and a device that lends no unit
     /// refuses it. One whose unit [failed its test](hexflash_abi::message::MatrixUnit) is used without it,
-    /// with a [warning](Engine::warnings). Weights of types that the unit has no kernel for are multiplied as ever.
+    /// with a [warning](Engine::warnings). Weights of types that the unit has no kernel for are multiplied as
+    /// ever.
     pub matrix_unit: bool,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,

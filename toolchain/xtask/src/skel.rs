@@ -7,8 +7,8 @@ use object::{LittleEndian, Object, ObjectSymbol};
 use std::fs;
 use std::path::Path;
 
-/// Largest library, in bytes of the file that are loaded: well above what it is today, 1.2 MB. Much more would
-/// be a kernel that is compiled many times over.
+/// Largest library, in bytes of the file that are loaded: well above what it is today, 1.2 MB. Much more
+/// would be a kernel that is compiled many times over.
 const MAX_LOADED: u64 = 2 << 20;
 /// What the DSP's loader maps at a time.
 const PAGE: u64 = 4096;

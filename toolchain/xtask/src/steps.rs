@@ -195,8 +195,8 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
-/// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take minutes,
-/// and are run by hand.
+/// Ops that make floats of integers: what v68 and v69 lack of v73's float vectors. All ops would take
+/// minutes, and are run by hand.
 const OF_INTEGERS: &str =
     "EXP|SILU|SIGMOID|SOFTPLUS|SWIGLU|SWIGLU_OAI|GEGLU|QUANTIZE|GATED_DELTA_NET|MUL_MAT_ID";
 

@@ -283,7 +283,7 @@ impl Chunk<'_> {
         is_ordinary::<H>(largest) && step <= LARGEST_STEP
     }
 
-    /// Everything that is a sum over keys: a, p, the right-hand sides of u, and what the old state gives to y.
+    /// All that is a sum over keys: a, p, the right-hand sides of u, and what the old state gives to y.
     ///
     /// # Safety
     /// Points 1 and 3 of [`run`](Self::run); keys, queries, `across` and the state's halves are in `memory`.

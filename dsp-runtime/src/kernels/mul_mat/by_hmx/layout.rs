@@ -52,9 +52,9 @@ impl Extent {
     }
 }
 
-/// Matrix tiles more than weights become: what is smaller than its matrix tiles arrives at the end of its room
-/// and is unpacked in place, from the front, and no tile may be written over weights that are still to be
-/// read. (Q6_K needs two: it has the most bits behind those that are read first.)
+/// Matrix tiles more than weights become: what is smaller than its matrix tiles arrives at the end of its
+/// room and is unpacked in place, from the front, and no tile may be written over weights that are still to
+/// be read. (Q6_K needs two: it has the most bits behind those that are read first.)
 pub(super) const SPARE: usize = 2;
 
 /// Matrix tiles of the room for a strip of rows of `k` values.
