@@ -325,14 +325,14 @@ impl Chunk<'_> {
                     let key = H::splat(-grown * tokens.key.0[t]);
                     let query = H::splat(grown * tokens.query.0[t]);
                     let beta = H::splat(tokens.beta.0[t]);
-                    for j in 0..BLOCK {
+                    for (j, (k, q)) in sums[i].into_iter().zip(sums[GROUP + i]).enumerate() {
                         let at = block + j;
                         // SAFETY: `at` is below `vectors`, and `t` below 32: vector `at` of `down`, and of
                         // row `t` of `u` and `old` (the caller's contract, point 1).
                         unsafe {
                             let down = down.load::<H>(at);
-                            let k = H::mul(H::to_float(sums[i][j]), down);
-                            let q = H::mul(H::to_float(sums[GROUP + i][j]), down);
+                            let k = H::mul(H::to_float(k), down);
+                            let q = H::mul(H::to_float(q), down);
                             let v = H::float(H::add_qf(H::mul_q(key, k), v.full::<H>(at)));
                             u.store::<H>(t * vectors + at, H::mul(beta, v));
                             old.store::<H>(t * vectors + at, H::mul(query, q));

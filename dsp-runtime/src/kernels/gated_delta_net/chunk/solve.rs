@@ -81,12 +81,13 @@ impl Chunk<'_> {
                         // SAFETY: `at` is vector `j` of this block of row `first + i` of u, which has 32 rows
                         // (the caller's contract, point 1).
                         let mut x = H::sub(unsafe { u.load::<H>(at) }, before[i][j]);
-                        for s in 0..i {
-                            let known = H::mul(H::lane(&below[i], first + s), solved[s][j]);
+                        for (s, solved) in solved[..i].iter().enumerate() {
+                            let known = H::mul(H::lane(&below[i], first + s), solved[j]);
                             x = H::sub(x, known);
                         }
                         solved[i][j] = x;
-                        // SAFETY: as of the load of the same vector: u has 32 rows, and this is one of them.
+                        // SAFETY: `at` is vector `j` of this block of row `first + i` of u, which has 32 rows
+                        // (the caller's contract, point 1).
                         unsafe { u.store::<H>(at, x) };
                     }
                 }

@@ -128,7 +128,8 @@ fn sizes_do_not_matter() {
 fn extraordinary_values_are_left_to_the_recurrence() {
     let case = Case { key_heads: 1, tokens: CHUNK, ..CHUNKED };
     let exact = Case { fast: false, ..case };
-    let changes: [(&str, fn(&mut Inputs)); 10] = [
+    type Change = (&'static str, fn(&mut Inputs));
+    let changes: [Change; 10] = [
         ("k is NaN", |x| x.k[70] = f32::NAN),
         ("q is infinite", |x| x.q[700] = f32::INFINITY),
         ("v is NaN", |x| x.v[1000] = f32::NAN),
