@@ -34,11 +34,12 @@ pub mod x86;
 
 pub use lines::VectorPtr;
 
-/// Vectors of every processor that the crate is compiled for: HVX on a DSP. For what is worth no more time of
-/// the compiler elsewhere.
+/// The vectors of code that is compiled for one kind of them, where compiling it for each would not pay:
+/// HVX.
 #[cfg(target_arch = "hexagon")]
 pub type Everywhere = hexagon::Hexagon;
-/// Vectors of every processor that the crate is compiled for, for what is worth no more time of the compiler.
+/// The vectors of code that is compiled for one kind of them, where compiling it for each would not pay:
+/// those that every processor has.
 #[cfg(not(target_arch = "hexagon"))]
 pub type Everywhere = portable::Portable;
 

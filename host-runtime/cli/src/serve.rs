@@ -62,7 +62,8 @@ pub(super) struct Args {
     no_slots: bool,
     /// MiB of this machine's memory for conversations whose sequences were needed by others; -1 for no limit
     /// [default: 256, or 0 on device htp]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
     cache_ram: Option<i64>,
     /// Folder into which sequences are saved, and from which they are restored
     #[arg(long, value_name = "DIR", value_parser = folder)]

@@ -153,7 +153,7 @@ impl Metrics {
     }
 
     /// What the device says of its matrix unit.
-    pub(crate) fn has_matrix_unit(&self, unit: MatrixUnit) {
+    pub(crate) fn tell_matrix_unit(&self, unit: MatrixUnit) {
         self.matrix_unit.get_or_create(&vec![("state", unit.name())]).set(1);
     }
 

@@ -228,8 +228,8 @@ pub enum DraftError {
     },
     /// A layer of the target is not the one that the draft was made for.
     #[error(
-        "the shape of layer {layer} in the draft's metadata is not that in the target's; use the draft that was \
-         trained for this target"
+        "the shape of layer {layer} in the draft's metadata is not that in the target's; use the draft that \
+         was trained for this target"
     )]
     OtherLayer {
         /// Its number.

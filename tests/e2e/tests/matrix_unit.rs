@@ -108,8 +108,8 @@ fn prompts_by_the_matrix_unit_cost_no_perplexity() {
         let change = |of: f64| 100.0 * (of / exact.0 - 1.0);
         let errors = [&plain, &found].map(|of| nmse(&of.1, &exact.1));
         report(format!(
-            "{}: perplexity {:.4} with F32, {:+.3} % without the unit, {:+.3} % with it; NMSE of logits {:.1e}, \
-             {:.1e}",
+            "{}: perplexity {:.4} with F32, {:+.3} % without the unit, {:+.3} % with it; NMSE of logits \
+             {:.1e}, {:.1e}",
             model.name(),
             exact.0,
             change(plain.0),

@@ -132,8 +132,19 @@ pub fn variant(shapes: &OpShapes<'_>) -> Variant {
     if width(abi::G) != 1 || !size.is_multiple_of(LANES) {
         return Variant::GatedDeltaNetGeneral;
     }
-    let fast = shapes.numerics == Numerics::Fast && size.is_multiple_of(chunk::SIZES);
-    if fast { Variant::GatedDeltaNetChunked } else { Variant::GatedDeltaNetWhole }
+    let chunked = shapes.numerics == Numerics::Fast && has_chunks(width(abi::G), size);
+    if chunked { Variant::GatedDeltaNetChunked } else { Variant::GatedDeltaNetWhole }
+}
+
+/// Whether programs of the class `fast` take many tokens at once, with so many gates per head and so many
+/// values per key.
+pub const fn has_chunks(gates: usize, size: usize) -> bool {
+    gates == 1 && size.is_multiple_of(chunk::SIZES)
+}
+
+/// Bytes of VTCM that a worker has beside its states.
+const fn bytes_beside_states(tile: Tile, chunked: bool) -> usize {
+    KEY_ROWS + if chunked { ChunkMemory::bytes(tile) } else { 0 }
 }
 
 /// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of
@@ -141,8 +152,7 @@ pub fn variant(shapes: &OpShapes<'_>) -> Variant {
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let tile = Tile::new(shapes.optional(abi::STATE).map_or(1, |(state, _)| state.ne[0] as usize));
     let scratch = usize::from(shapes.optional(abi::TAPE_K).is_some());
-    let chunked = variant(shapes) == Variant::GatedDeltaNetChunked;
-    let other = KEY_ROWS + if chunked { ChunkMemory::bytes(tile) } else { 0 };
+    let other = bytes_beside_states(tile, variant(shapes) == Variant::GatedDeltaNetChunked);
     let states = |n: usize| VtcmPlan::new((n + scratch) * tile.bytes() + other);
     let fits = states(2).fit(shapes.resources.workers, shapes.resources.vtcm_bytes).is_ok();
     states(if fits { 2 } else { 1 })
@@ -227,8 +237,7 @@ impl Kernel for GatedDeltaNet<'_> {
         let tile = Tile::new(self.y.ne[0]);
         let scratch = usize::from(self.tape.is_some());
         // Two states if they fit: see `plan`.
-        let chunks = if self.kind == Kind::Chunked { ChunkMemory::bytes(tile) } else { 0 };
-        let other = KEY_ROWS + chunks;
+        let other = bytes_beside_states(tile, self.kind == Kind::Chunked);
         let count = if worker.own_bytes() >= (2 + scratch) * tile.bytes() + other { 2 } else { 1 };
         assert!(worker.own_bytes() >= (count + scratch) * tile.bytes() + other);
         let mut buffers = StateBuffers { base: worker.own_vtcm(), tile, back: [None; 2] };
@@ -329,30 +338,21 @@ impl<'s> GatedDeltaNet<'s> {
         let chunked = self.kind == Kind::Chunked && !all.defers(self.defer) && all.n_commit == 0;
         let mut done = 0;
         loop {
-            let (span, copy);
-            let mut part = claim;
-            if chunked {
-                let (first, n_past) = (all.first + done, all.n_past + done);
-                // Chunks end where positions are multiples.
-                let rows = (all.rows - done).min(CHUNK - n_past % CHUNK);
-                span = Span { first, rows, n_past, ..*all };
-                copy = Claim { span: &span, ticket: None, ..*claim };
-                part = &copy;
-                done += rows;
-                // SAFETY: the place is this worker's, with the state in it and room behind its keys, and this
-                // worker alone has claimed the head (points 1 and 2 of the caller's contract). The part has
-                // some of the claim's rows.
-                if rows >= chunk::LEAST && unsafe { self.chunk(part, place) } {
-                    if done == all.rows {
-                        return;
-                    }
-                    continue;
+            let (first, n_past, left) = (all.first + done, all.n_past + done, all.rows - done);
+            // Chunks end where positions are multiples.
+            let rows = if chunked { left.min(CHUNK - n_past % CHUNK) } else { left };
+            let span = Span { first, rows, n_past, ..*all };
+            let part = &Claim { span: &span, ticket: None, ..*claim };
+            // SAFETY: the place is this worker's, with the state in it, and room behind its keys if chunks
+            // are taken. This worker alone has claimed the head (points 1 and 2 of the caller's contract).
+            // The part has some of the claim's rows, or all.
+            unsafe {
+                if !(chunked && rows >= chunk::LEAST && self.chunk(part, place)) {
+                    self.head::<H>(place, part);
                 }
             }
-            // SAFETY: the place is this worker's, with the state in it, and this worker alone has claimed the
-            // head (points 1 and 2 of the caller's contract), of which this is all or a part.
-            unsafe { self.head::<H>(place, part) };
-            if !chunked || done == all.rows {
+            done += rows;
+            if done == all.rows {
                 return;
             }
         }

@@ -58,8 +58,8 @@ impl Tools {
         }
         let source = model.card.template.as_ref().map_or("", |(_, source)| source);
         let Some(family) = model.card.family.filter(|_| source.contains("tools")) else {
-            let hint = "the model's chat template has no calls in a form that is known here; describe the tools in \
-                        a message";
+            let hint = "the model's chat template has no calls in a form that is known here; describe the \
+                        tools in a message";
             return Err(ApiError::unsupported("tools", hint));
         };
         let tools = Self::of(list, fields.get("parallel_tool_calls")?.unwrap_or(true));

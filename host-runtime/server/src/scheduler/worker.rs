@@ -57,7 +57,7 @@ impl Worker {
         timeout: Duration,
         cache_bytes: Option<usize>,
     ) -> Self {
-        scheduler.metrics.has_matrix_unit(engine.device().info().matrix_unit);
+        scheduler.metrics.tell_matrix_unit(engine.device().info().matrix_unit);
         let slots: Vec<_> = engine.sequences().map(Slot::new).collect();
         let cache = RamCache::new(if engine.copies_sequences() { cache_bytes } else { Some(0) });
         Self { scheduler, engine, tokenizer, drafts, slots, cache, timeout, first: 0, clock: 0 }

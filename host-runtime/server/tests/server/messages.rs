@@ -133,7 +133,8 @@ fn tools_are_used_and_their_results_are_read() {
 
 #[test]
 fn thoughts_are_blocks_of_their_own() {
-    let template = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{%- endfor -%}\
+    let template = "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+        {%- endfor -%}\
         {%- if add_generation_prompt -%}<|im_start|>assistant\n{% if enable_thinking is false %}<think>\n\n\
         </think>\n\n{% else %}<think>\n{% endif %}{% endif -%}";
     let server = TestServer::start(Setup { template, ..Setup::default() });

@@ -271,7 +271,8 @@ fn colours_follow_the_system_and_narrow_screens_have_room() {
 #[ignore = "needs Chromium: cargo xtask test --only page"]
 fn what_an_answer_says_asks_nobody_and_runs_nothing() {
     let browser = open(TestServer::shared(), 5);
-    let evil = "![a](http://stranger.invalid/a.png) <img src=http://stranger.invalid/b.png onerror='window.ran=1'>\n\
+    let evil = "![a](http://stranger.invalid/a.png) \
+        <img src=http://stranger.invalid/b.png onerror='window.ran=1'>\n\
         <script>window.ran = 1</script><iframe src=http://stranger.invalid/c></iframe>\n\
         <style>@import url(http://stranger.invalid/d)</style>\n[x](javascript:window.ran=1) \
         [good](http://stranger.invalid/e)\n\n<svg><image href=http://stranger.invalid/f /></svg>";

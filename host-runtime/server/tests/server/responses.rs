@@ -54,8 +54,8 @@ fn a_response_has_the_text_of_a_chat() {
 #[test]
 fn a_stream_is_the_response_in_pieces() {
     let server = TestServer::shared();
-    let body = json!({ "input": "Tell me of the sea.", "max_output_tokens": 12, "temperature": 0, "stream": true,
-        "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
+    let body = json!({ "input": "Tell me of the sea.", "max_output_tokens": 12, "temperature": 0,
+        "stream": true, "include": ["message.output_text.logprobs"], "top_logprobs": 2 });
     let events = stream(server, &body);
     assert_eq!(
         kinds(&events),

@@ -78,8 +78,8 @@ fn rounds_are_as_long_as_llama_cpps() {
             }
             let (mean, expected) = (ours.mean(), theirs.mean());
             report(format!(
-                "{file}, chains of {length}: {mean:.3} tokens per round, llama.cpp {expected:.3}, on {compared} \
-                 of {all} tokens"
+                "{file}, chains of {length}: {mean:.3} tokens per round, llama.cpp {expected:.3}, on \
+                 {compared} of {all} tokens"
             ));
             assert!((mean / expected - 1.0).abs() < 0.02, "{file}, chains of {length}");
             assert!(4 * compared >= 3 * all, "{file}: {compared} of {all} tokens are the same");

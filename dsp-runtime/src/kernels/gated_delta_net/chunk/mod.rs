@@ -12,14 +12,15 @@
 //!
 //! Logarithms are subtracted before the exponential, so that no quotient of two vanishing numbers arises.
 //!
-//! What runs over keys is a product of matrices: S0 k, S0 q, k.k, q.k and the update. A float multiplication
-//! takes both multipliers of a DSP for 32 products. An integer one takes one of them for 64 products of
-//! halves, which are summed in words: four times as many in a packet. So these factors become halves, each
-//! row or column with a scale of its own ([`pairs::Scale`]), and sums are exact. Rounding to halves costs an
-//! NMSE of about 1e-8; state, u and y are floats, and so are the sums over u ([`solve`]).
+//! S0 k, S0 q, k.k, q.k and the update are products of matrices. A float multiplication takes both
+//! multipliers of a DSP for 32 products. An integer one takes one of them for 64 products of halves, which
+//! are summed in words: four times as many in a packet. So these factors become halves, each row or column
+//! with a scale of its own ([`pairs::Scale`]), and sums are exact. Rounding to halves costs an NMSE of about
+//! 1e-8. State, u and y are floats, and so are the sums over u ([`solve`]).
 //!
-//! Chunks begin at positions that are multiples of 32. So the bits do not depend on how a prompt is cut
-//! there; elsewhere they do, which the class `fast` allows. They depend on the sequence alone in any case.
+//! Chunks begin at positions that are multiples of 32. A prompt that is cut there has the same bits as one
+//! that is not; elsewhere a cut changes them, which the class `fast` allows. The other sequences of a
+//! step never do.
 //!
 //! Halves have no infinities and no NaN, and a scale must not overflow. So a chunk is looked at first, and
 //! where a value is not an ordinary one, or the rule would enlarge the state, the recurrence takes the chunk,

@@ -1,6 +1,6 @@
 //! Floats as halves: integers with a scale, two to a word, whose products are exact.
 
-use super::{BLOCK, CHUNK, Chunk, ChunkMemory, is_ordinary, larger};
+use super::{BLOCK, Chunk, ChunkMemory, is_ordinary, larger};
 use crate::hvx::{Hvx, LANES, VectorPtr, math};
 
 /// The length, as the root of the sum of squares, of a row or column of halves. A half fits, and by Cauchy
@@ -182,5 +182,3 @@ impl Chunk<'_> {
         }
     }
 }
-
-const _: () = assert!(CHUNK == LANES);

@@ -84,24 +84,8 @@ impl<T: Tiles> Pack<T> {
         unsafe { places.row_factors().add(row).write(back) };
         Ok(Some((from, to)))
     }
-}
 
-impl<T: Tiles> Kernel for Pack<T> {
-    fn units(&self) -> usize {
-        self.pass.row_tiles() * PAIRS
-    }
-
-    fn work(&self) -> usize {
-        // Two rows: about 30 operations for 32 of their values.
-        self.units().saturating_mul(30 * self.pass.extent.k_tiles)
-    }
-
-    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.pack::<Everywhere>(worker)
-    }
-}
-
-impl<T: Tiles> Pack<T> {
+    /// Claims pairs of rows and packs them until there are none.
     #[inline(never)]
     fn pack<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let places = self.pass.places(worker);
@@ -120,6 +104,21 @@ impl<T: Tiles> Pack<T> {
             }
         }
         Ok(())
+    }
+}
+
+impl<T: Tiles> Kernel for Pack<T> {
+    fn units(&self) -> usize {
+        self.pass.row_tiles() * PAIRS
+    }
+
+    fn work(&self) -> usize {
+        // Two rows: about 30 operations for 32 of their values.
+        self.units().saturating_mul(30 * self.pass.extent.k_tiles)
+    }
+
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        self.pack::<Everywhere>(worker)
     }
 }
 
@@ -260,29 +259,7 @@ impl<T: Tiles> Turn<T> {
             to = to.wrapping_add(2 * y.nb[1]);
         }
     }
-}
 
-impl<T: Tiles> Kernel for Turn<T> {
-    fn units(&self) -> usize {
-        self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles()
-    }
-
-    fn work(&self) -> usize {
-        let Extent { k_tiles, .. } = self.pass.extent;
-        // About 90 operations for a tile of weights, and 100 for one of results; the unit takes about 10
-        // packets for a pair of tiles.
-        let unpacked = self.chunk(0).1.len().saturating_mul(90 * k_tiles);
-        let multiplied = (self.chunk(1).1.len() * self.pass.row_tiles()).saturating_mul(10 * k_tiles);
-        let stored = (self.chunk(2).1.len() * self.pass.row_tiles()).saturating_mul(100);
-        unpacked.saturating_add(multiplied).saturating_add(stored)
-    }
-
-    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.work_off::<Everywhere>(worker)
-    }
-}
-
-impl<T: Tiles> Turn<T> {
     /// Claims and does units until there are none.
     #[inline(never)]
     fn work_off<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
@@ -315,5 +292,25 @@ impl<T: Tiles> Turn<T> {
                 return Ok(());
             }
         }
+    }
+}
+
+impl<T: Tiles> Kernel for Turn<T> {
+    fn units(&self) -> usize {
+        self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles()
+    }
+
+    fn work(&self) -> usize {
+        let Extent { k_tiles, .. } = self.pass.extent;
+        // About 90 operations for a tile of weights, and 100 for one of results; the unit takes about 10
+        // packets for a pair of tiles.
+        let unpacked = self.chunk(0).1.len().saturating_mul(90 * k_tiles);
+        let multiplied = (self.chunk(1).1.len() * self.pass.row_tiles()).saturating_mul(10 * k_tiles);
+        let stored = (self.chunk(2).1.len() * self.pass.row_tiles()).saturating_mul(100);
+        unpacked.saturating_add(multiplied).saturating_add(stored)
+    }
+
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        self.work_off::<Everywhere>(worker)
     }
 }

@@ -194,7 +194,7 @@ impl<H: Hvx> Bound<H> {
     /// The same, where a min with another exponent code, times such an integer, is taken away.
     #[inline(always)]
     fn with_min<Q: Fractions>(code: H::I, min: H::I, integer: i32) -> Self {
-        let Self(of_min) = Self::of::<Q>(min, integer + 1 - Q::BITS);
+        let of_min = H::add_i(min, H::splat_i(integer - 14));
         Self(H::add_i(H::max_i(Self::of::<Q>(code, integer).0, of_min), H::splat_i(1)))
     }
 

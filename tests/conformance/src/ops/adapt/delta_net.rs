@@ -5,16 +5,12 @@
 
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};
+use hexflash_dsp::kernels::gated_delta_net::has_chunks;
 use hexflash_oracle::cases::{Case, CaseKind, Inputs};
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::super::plan::{OpProgram, POISON, dims};
 use super::{Failure, Outcome, Trial};
-
-/// States that chunks take have a multiple of so many values.
-const CHUNKED_SIZES: i64 = 64;
-/// Tokens of the shortest chunk.
-const LEAST_CHUNKED: i64 = 4;
 
 /// One run: outputs and the state after it, both as ggml lays them out.
 struct Step {
@@ -97,7 +93,7 @@ pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
     let CaseKind::GatedDeltaNet { s, t, kda, snapshots, .. } = trial.case.kind else {
         unreachable!("called for GATED_DELTA_NET only")
     };
-    let chunked = !kda && s % CHUNKED_SIZES == 0 && t >= LEAST_CHUNKED;
+    let chunked = has_chunks(if kda { s as usize } else { 1 }, s as usize);
     let (t, snapshots) = (t as u32, snapshots as u32);
     let state = trial.x.get("state").clone();
     let whole = step(trial, WAY, Kernels::Exact, t, t, Some(&state))?;
