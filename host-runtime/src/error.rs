@@ -188,9 +188,11 @@ impl DeviceError {
     /// What the error is charged to.
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Unknown { .. } | Self::NoArch { .. } | Self::NoTrace { .. } | Self::Setting { .. } => {
-                Blame::Input
-            }
+            Self::Unknown { .. }
+            | Self::NoArch { .. }
+            | Self::NoFloat { .. }
+            | Self::NoTrace { .. }
+            | Self::Setting { .. } => Blame::Input,
             _ => Blame::System,
         }
     }

@@ -23,6 +23,8 @@ pub enum Setting {
     SessionBytes,
     /// [`DeviceOptions::arch`](crate::device::DeviceOptions::arch).
     Arch,
+    /// [`DeviceOptions::float`](crate::device::DeviceOptions::float).
+    Float,
     /// [`DeviceOptions::trace`](crate::device::DeviceOptions::trace).
     Trace,
     /// `HtpOptions::vendor_library`.
@@ -76,6 +78,7 @@ impl Setting {
             Self::Sessions => "the number of sessions",
             Self::SessionBytes => "the memory of a session",
             Self::Arch => "the architecture",
+            Self::Float => "the float arithmetic",
             Self::Trace => "the trace",
             Self::VendorLibrary => "the vendor's library",
             Self::Dma => "who does DMA",

@@ -24,8 +24,8 @@ pub mod neon;
 #[cfg(any(test, all(target_arch = "hexagon", not(target_feature = "hvx-qfloat"))))]
 mod operations;
 pub mod portable;
-#[cfg(test)]
-pub(crate) mod qf32;
+#[cfg(any(test, feature = "qf32"))]
+pub mod qf32;
 pub mod sin_cos;
 #[cfg(test)]
 mod tests;
@@ -553,6 +553,10 @@ pub enum Isa {
     /// would only make the library twice as large.)
     #[cfg(not(target_arch = "hexagon"))]
     Portable,
+    /// The same with the float arithmetic of v73 and v75: slow, and another text. It is asked for, never
+    /// detected.
+    #[cfg(feature = "qf32")]
+    Qf32,
     /// HVX, of the version that the crate was compiled for.
     #[cfg(target_arch = "hexagon")]
     Hexagon,
@@ -595,6 +599,8 @@ impl Isa {
         match self {
             #[cfg(not(target_arch = "hexagon"))]
             Self::Portable => "portable",
+            #[cfg(feature = "qf32")]
+            Self::Qf32 => "portable, qf32",
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => "hvx",
             #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
@@ -612,6 +618,8 @@ impl Isa {
         match self {
             #[cfg(not(target_arch = "hexagon"))]
             Self::Portable => work.with::<portable::Portable>(),
+            #[cfg(feature = "qf32")]
+            Self::Qf32 => work.with::<qf32::Qf32>(),
             #[cfg(target_arch = "hexagon")]
             Self::Hexagon => work.with::<hexagon::Hexagon>(),
             // SAFETY: the variant's field proves that the processor has AVX2.

@@ -29,10 +29,10 @@ pub(super) fn zip<T: Copy, S: Copy, U>(a: Lanes<T>, b: Lanes<S>, f: impl Fn(T, S
     Lanes(core::array::from_fn(|i| f(a.0[i], b.0[i])))
 }
 
-/// Folds the upper half onto the lower until one lane is left.
+/// Folds the upper half onto the lower until one lane of N, a power of two, is left.
 #[inline(always)]
-pub(super) fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
-    let mut half = LANES / 2;
+pub(super) fn fold<T: Copy, const N: usize>(mut lanes: [T; N], f: impl Fn(T, T) -> T) -> T {
+    let mut half = N / 2;
     while half > 0 {
         for i in 0..half {
             lanes[i] = f(lanes[i], lanes[i + half]);

@@ -1,17 +1,19 @@
 //! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is
-//! [`Portable`]'s. So code for these versions can be compared with it bit for bit.
+//! [`Portable`]'s. So code for these versions can be compared with it bit for bit, if the compiler has kept
+//! each conversion between qfloat and IEEE that the source has (`cargo xtask hexagon --as-written`).
 //!
-//! The arithmetic is that of [`hexflash_hvx_float::qfloat`], which says what kind of numbers these are.
+//! The arithmetic is that of [`hexflash_hvx_float::qfloat`], which says what kind of numbers these are. Where
+//! `hexagon/qfloat.rs` stays in qfloat for several operations, so does this.
 
-use hexflash_hvx_float::ieee::SF;
+use hexflash_hvx_float::ieee::{HF, SF};
 use hexflash_hvx_float::qfloat::{Number, QF32};
 
 use super::portable::{self, Portable};
-use super::{Hvx, Lookup, math};
+use super::{Hvx, LANES, Lookup, math};
 
 /// HVX as v73 and v75 have it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Qf32;
+pub struct Qf32;
 
 fn operand(x: f32) -> Number {
     Number::ieee(SF, x.to_bits())
@@ -42,6 +44,21 @@ fn add_mixed(a: u32, b: f32) -> u32 {
     QF32.sum(QF32.number(a), operand(b))
 }
 
+/// `Vd.qf32 = vsub(Vu.qf32,Vv.qf32)`.
+fn sub_words(a: u32, b: u32) -> u32 {
+    QF32.sum(QF32.number(a), QF32.number(b).negated())
+}
+
+/// `Vd.qf32 = vmpy(Vu.qf32,Vv.qf32)`.
+fn mul_words(a: u32, b: u32) -> u32 {
+    QF32.product(QF32.number(a), QF32.number(b))
+}
+
+/// One product of `Vdd.qf32 = vmpy(Vu.hf,Vv.hf)`, of the low halves of words.
+fn mul_halves(a: i32, b: i32) -> u32 {
+    QF32.product(Number::ieee(HF, a as u32 & 0xffff), Number::ieee(HF, b as u32 & 0xffff))
+}
+
 /// `Vd.sf = Vu.qf32`.
 fn single(word: u32) -> f32 {
     f32::from_bits(QF32.number(word).to_ieee(SF))
@@ -51,6 +68,39 @@ fn single(word: u32) -> f32 {
 fn place(x: f32) -> i32 {
     let size = (x.to_bits() & 0x7fff_ffff) as i32;
     if x.is_sign_negative() { -size } else { size }
+}
+
+/// `Vd.sf = vmax(Vu.sf,Vv.sf)`.
+fn larger(a: f32, b: f32) -> f32 {
+    match (place(a), place(b)) {
+        (0, 0) => f32::from_bits(a.to_bits() & b.to_bits()),
+        (p, q) => {
+            if p >= q {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// `Vd.sf = vmin(Vu.sf,Vv.sf)`.
+fn smaller(a: f32, b: f32) -> f32 {
+    match (place(a), place(b)) {
+        (0, 0) => f32::from_bits(a.to_bits() | b.to_bits()),
+        (p, q) => {
+            if p <= q {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// The sum of 32 words: halves are folded onto each other.
+fn sum_of_words(x: <Qf32 as Hvx>::Q) -> f32 {
+    single(portable::fold(x.0, add_words))
 }
 
 /// Methods that are as `Portable` has them.
@@ -69,7 +119,10 @@ impl Hvx for Qf32 {
     type Lanes = <Portable as Hvx>::Lanes;
     type Q = portable::Lanes<u32>;
 
-    const REGISTERS: usize = 32;
+    // As `Portable`'s: its vectors are arrays.
+    const REGISTERS: usize = 1;
+    const CHEAP_WIDENING: bool = true;
+    const NAN_HAS_A_PLACE: bool = true;
 
     unsafe fn load(p: *const f32) -> Self::F {
         // SAFETY: `p` is valid for reading 128 bytes (the caller's contract, which `Portable::load` has too).
@@ -113,7 +166,6 @@ impl Hvx for Qf32 {
         fn add_ieee(a: Self::F, b: Self::F) -> Self::F;
         fn sub_ieee(a: Self::F, b: Self::F) -> Self::F;
         fn mul_ieee(a: Self::F, b: Self::F) -> Self::F;
-        fn to_int(x: Self::F) -> Self::I;
         fn to_float(x: Self::I) -> Self::F;
         fn bits(x: Self::F) -> Self::I;
         fn from_bits(x: Self::I) -> Self::F;
@@ -166,6 +218,12 @@ impl Hvx for Qf32 {
         portable::map(x, single)
     }
 
+    fn to_int(x: Self::F) -> Self::I {
+        // As `hexagon/qfloat.rs` does it, for numbers above 2^22, too.
+        const MAGIC: f32 = 12_582_912.0;
+        portable::map(x, |x| ((x + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32))
+    }
+
     fn div(a: Self::F, b: Self::F) -> Self::F {
         math::div_by_reciprocal::<Self>(a, b)
     }
@@ -176,6 +234,14 @@ impl Hvx for Qf32 {
 
     fn min(a: Self::F, b: Self::F) -> Self::F {
         Self::select_gt(b, a, a, b)
+    }
+
+    fn larger(a: Self::F, b: Self::F) -> Self::F {
+        portable::zip(a, b, larger)
+    }
+
+    fn smaller(a: Self::F, b: Self::F) -> Self::F {
+        portable::zip(a, b, smaller)
     }
 
     fn select_gt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
@@ -193,6 +259,46 @@ impl Hvx for Qf32 {
 
     fn max_lane(x: Self::F) -> f32 {
         portable::fold(x.0, |a, b| if place(a) > place(b) { a } else { b })
+    }
+
+    fn sum_all(x: Self::F) -> Self::F {
+        // The first sums are those of singles, all others of qfloats.
+        let halves: [u32; LANES / 2] = core::array::from_fn(|i| add_singles(x.0[i], x.0[i + LANES / 2]));
+        Self::splat(single(portable::fold(halves, add_words)))
+    }
+
+    fn sum_all_q(x: Self::Q) -> Self::F {
+        Self::splat(sum_of_words(x))
+    }
+
+    fn sum_four(x: [Self::Q; 4]) -> Self::F {
+        let mut sums = [0.0; LANES];
+        for (x, sum) in x.into_iter().zip(sums.iter_mut().step_by(8)) {
+            *sum = sum_of_words(x);
+        }
+        portable::Lanes(sums)
+    }
+
+    fn rsqrt(x: Self::F) -> Self::F {
+        portable::map(x, |x| {
+            // As `math::rsqrt`.
+            let start = f32::from_bits(0x5f37_59df - (x.to_bits() >> 1));
+            let half = mul_singles(x, 0.5);
+            let threehalves = add_singles(1.5, 0.0);
+            let mut y = add_singles(start, 0.0);
+            for _ in 0..3 {
+                y = mul_words(y, sub_words(threehalves, mul_words(mul_words(half, y), y)));
+            }
+            if place(x) > place(f32::MAX) { 0.0 } else { single(y) }
+        })
+    }
+
+    fn widen_f16_scaled(x: Self::B, factors: i32, _same: [f32; 2]) -> (Self::F, Self::F) {
+        let halves = Self::words(x);
+        (
+            portable::map(halves, |x| single(mul_halves(x, factors))),
+            portable::map(halves, |x| single(mul_halves(x >> 16, factors >> 16))),
+        )
     }
 }
 

@@ -9,7 +9,7 @@ use super::hub::HubArgs;
 use super::progress::Progress;
 use super::{CliError, say};
 use hexflash::cancel::Cancel;
-use hexflash::device::{self, Arch, Device, DeviceOptions};
+use hexflash::device::{self, Arch, Device, DeviceOptions, Float};
 use hexflash::engine::{Engine, EngineError, EngineOptions, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
@@ -315,6 +315,10 @@ pub(super) struct DeviceArgs {
     /// [default: v67, which gives the bits of inproc]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
+    /// Float arithmetic: own, or qf32 for that of v73 as the kernels' source has it, in software on inproc
+    /// (in programs built with the feature qf32), by an image of its own on qemu with --arch v73
+    #[arg(long, value_name = "ARITHMETIC", default_value_t)]
+    float: Float,
     /// Device qemu: print each op that begins, and each transfer of a DMA engine
     #[arg(long)]
     trace: bool,
@@ -414,6 +418,7 @@ impl DeviceArgs {
             sessions: self.sessions,
             session_bytes: self.session_memory,
             arch: self.arch,
+            float: self.float,
             matrix_unit: false,
             trace: self.trace.then_some(|line: &str| say(line)),
             #[cfg(unix)]

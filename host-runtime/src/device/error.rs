@@ -36,6 +36,17 @@ pub enum DeviceError {
         /// The name of the device.
         device: String,
     },
+    /// The device has no choice of float arithmetic.
+    #[error(
+        "device {device} does not compute with qf32{} as it is chosen: inproc does, and qemu with v73 or v75{}; \
+         leave it out",
+        Setting::Float.in_parentheses(),
+        Setting::Arch.in_parentheses()
+    )]
+    NoFloat {
+        /// The name of the device.
+        device: String,
+    },
     /// The device has no trace.
     #[error(
         "device {device} has no trace{}: only qemu sees each op; leave it out",

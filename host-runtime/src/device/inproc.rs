@@ -105,7 +105,7 @@ impl Settings {
     /// Checks the options and fills in what they leave open.
     ///
     /// # Errors
-    /// [`DeviceError::Setting`].
+    /// [`DeviceError::Setting`], or float arithmetic that was not built in.
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let threads = options.threads.unwrap_or(processors().min(8));
         if !(1..=MAX_WORKERS).contains(&threads) {
@@ -117,7 +117,7 @@ impl Settings {
             let allowed = "a multiple of 4096 from 65536 (64 KiB) to 268435456 (256 MiB)".to_owned();
             return Err(DeviceError::Setting { setting: Setting::Vtcm, allowed, found: vtcm_bytes });
         }
-        Ok(Self { threads, vtcm_bytes, dma: DmaMode::AtOnce, isa: Isa::detect() })
+        Ok(Self { threads, vtcm_bytes, dma: DmaMode::AtOnce, isa: options.float.isa()? })
     }
 }
 

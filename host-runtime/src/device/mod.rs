@@ -2,6 +2,7 @@
 
 mod arch;
 mod error;
+mod float;
 #[cfg(unix)]
 pub mod htp;
 pub mod inproc;
@@ -24,6 +25,7 @@ use crate::record::Site;
 pub use crate::record::{MAX_SESSIONS, SessionSet};
 pub use arch::Arch;
 pub use error::DeviceError;
+pub use float::Float;
 pub use hexflash_abi::message::MatrixUnit;
 pub use limits::{CHIPS, Chip, SessionLimits, session_limits};
 pub use memory::{Memory, SharedMemory, Source};
@@ -279,6 +281,8 @@ pub struct DeviceOptions {
     /// Device `qemu`: the version of the Hexagon that is emulated; `None` for v67, whose results are the bits
     /// of `inproc`.
     pub arch: Option<Arch>,
+    /// The float arithmetic, where the device has a choice.
+    pub float: Float,
     /// Device `qemu`: who gets a line for each op that begins and each transfer of a DMA engine; `None` for
     /// no trace.
     pub trace: Option<fn(&str)>,
@@ -293,8 +297,8 @@ pub struct DeviceOptions {
 /// Opens the device called `name`.
 ///
 /// # Errors
-/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], [`DeviceError::NoTrace`], or the device cannot be
-/// opened.
+/// [`DeviceError::Unknown`], [`DeviceError::NoArch`], [`DeviceError::NoFloat`], [`DeviceError::NoTrace`], or
+/// the device cannot be opened.
 pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, DeviceError> {
     if options.arch.is_some() && matches!(name, "inproc" | "htp") {
         return Err(DeviceError::NoArch { device: name.to_owned() });
@@ -302,6 +306,7 @@ pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, Devi
     if options.trace.is_some() && matches!(name, "inproc" | "htp") {
         return Err(DeviceError::NoTrace { device: name.to_owned() });
     }
+    options.float.check(name, options.arch)?;
     match name {
         "inproc" => open_as::<inproc::Inproc>(options),
         #[cfg(target_os = "linux")]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use hexflash::device::inproc::{self, Inproc};
 use hexflash::device::qemu;
-use hexflash::device::{Device, DeviceOptions};
+use hexflash::device::{Device, DeviceOptions, Float};
 use hexflash_abi::message::{Message, Ping};
 
 use bench::Target;
@@ -29,6 +29,7 @@ const OPTIONS: DeviceOptions = DeviceOptions {
     sessions: None,
     session_bytes: None,
     arch: None,
+    float: Float::Own,
     trace: None,
     matrix_unit: false,
     htp: None,

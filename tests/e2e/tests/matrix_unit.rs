@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use half::f16;
-use hexflash::device::{Arch, Buffer, Device, DeviceError, DeviceInfo, MatrixUnit, Source};
+use hexflash::device::{Arch, Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, MatrixUnit, Source};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::gguf::writer::GgufWriter;
 use hexflash::gguf::{GgmlType, Gguf};
@@ -157,15 +157,13 @@ fn pieces_of_whole_chunks_do_not_change_a_bit() {
 #[test]
 fn phones_compute_the_same_logits() {
     use hexflash::device::qemu::Settings;
-    use hexflash_dsp::dma::DmaMode;
 
     let model = Model::Q8_0;
     let prompt = &text(model)[..40];
     let expected = logits(&mut model.engine(inproc(settings()), &options(true)), prompt);
     for arch in [Arch::V73, Arch::V79] {
-        let dma = DmaMode::Engine;
-        let settings = Settings { threads: 2, vtcm_bytes: 8 << 20, dma, arch: Some(arch), trace: None };
-        let Some(device) = emulator::qemu(settings) else { continue };
+        let settings = DeviceOptions { threads: Some(2), arch: Some(arch), ..DeviceOptions::default() };
+        let Some(device) = emulator::qemu(Settings::from_options(&settings).unwrap()) else { continue };
         let found = logits(&mut model.engine(device, &options(true)), prompt);
         let error = nmse(&found, &expected);
         report(format!("{arch}: NMSE of logits to those of inproc {error:.1e}"));
@@ -179,16 +177,9 @@ fn phones_compute_the_same_logits() {
 #[test]
 fn a_device_without_the_unit_refuses() {
     use hexflash::device::qemu::Settings;
-    use hexflash_dsp::dma::DmaMode;
 
-    let settings = Settings {
-        threads: 1,
-        vtcm_bytes: 8 << 20,
-        dma: DmaMode::AtOnce,
-        arch: Some(Arch::V67),
-        trace: None,
-    };
-    let Some(device) = emulator::qemu(settings) else { return };
+    let settings = DeviceOptions { threads: Some(1), ..DeviceOptions::default() };
+    let Some(device) = emulator::qemu(Settings::from_options(&settings).unwrap()) else { return };
     let device: Box<dyn Device> = Box::new(device);
     let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
     let refused = Engine::load(&Model::Q8_0.gguf(), device, &options(true), &image);

@@ -10,14 +10,13 @@
 #[path = "../../../host-runtime/tests/device/emulator.rs"]
 mod emulator;
 
-use hexflash::device::Arch;
 use hexflash::device::qemu::{Qemu, Settings};
+use hexflash::device::{Arch, DeviceOptions};
 use hexflash::engine::Engine;
 use hexflash::generate::{Generated, Limits};
 use hexflash::sampler::{Sampler, SamplerParams};
 use hexflash::speculation::{DraftLength, DraftSource, Speculation};
 use hexflash::text::TextModel;
-use hexflash_dsp::dma::DmaMode;
 use hexflash_e2e::reference::{self, GreedyCase};
 use hexflash_e2e::state::Snapshot;
 use hexflash_e2e::{Draft, Model, best_two, generate, inproc, report, settings};
@@ -42,8 +41,8 @@ fn near_tie(model: Model) -> f32 {
 }
 
 fn device(arch: Arch) -> Option<Qemu> {
-    let dma = DmaMode::Engine;
-    emulator::qemu(Settings { threads: 1, vtcm_bytes: 8 << 20, dma, arch: Some(arch), trace: None })
+    let options = DeviceOptions { threads: Some(1), arch: Some(arch), ..DeviceOptions::default() };
+    emulator::qemu(Settings::from_options(&options).unwrap())
 }
 
 /// What is generated, and how much of it.

@@ -84,6 +84,7 @@ fn open(session: &SoakRun, standin: &StandIn) -> Result<Box<dyn Device>, DeviceE
                 vtcm_bytes,
                 dma,
                 arch: None,
+                as_written: false,
                 trace: None,
             })?));
         }

@@ -47,6 +47,10 @@ const NEAR_JUMPS: &str = "-Cllvm-args=-branch-relax-safety-buffer=600";
 /// GATED_DELTA_NET became thousands, with no end. So there are no such copies.
 const NO_COPIED_LOOPS: &str = "-Cllvm-args=-unswitch-threshold=0";
 
+/// LLVM 22 removes conversions from qfloat to IEEE and back, and then rounds less often than the source says.
+/// With this it leaves them all.
+const AS_WRITTEN: &str = "-Cllvm-args=-disable-qfp-opt";
+
 /// Arguments of `cargo xtask hexagon`.
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -59,6 +63,9 @@ pub struct Arguments {
     /// Build the emulator's image of each architecture and no skel
     #[arg(long)]
     image: bool,
+    /// Build the image of v73 in which every float operation is as the source has it, and nothing else
+    #[arg(long, conflicts_with_all = ["arch", "image"])]
+    as_written: bool,
 }
 
 /// One architecture, or all of them.
@@ -115,6 +122,9 @@ pub enum Arch {
 pub enum Product {
     /// A static image for the emulator.
     Image,
+    /// The same, in which the compiler has merged no float operations: its results are those of the portable
+    /// qf32 arithmetic, bit for bit. It is slower, and no phone gets its code.
+    ImageAsWritten,
     /// The library that FastRPC loads.
     Skel,
     /// The program that holds a skel where the emulator plays a phone's DSP. One for all architectures: the
@@ -126,7 +136,7 @@ impl Product {
     /// The crate that becomes Hexagon code, and its feature that has the entry point.
     fn package(self) -> (&'static str, &'static str) {
         match self {
-            Self::Image => ("hexflash-image", "qemu"),
+            Self::Image | Self::ImageAsWritten => ("hexflash-image", "qemu"),
             Self::Skel => ("hexflash-image", "skel"),
             Self::Guest => ("hexflash-guest", "guest"),
         }
@@ -141,6 +151,7 @@ impl Product {
     fn file(self, arch: Arch) -> String {
         match self {
             Self::Image => format!("hexflash-{arch}"),
+            Self::ImageAsWritten => format!("hexflash-{arch}-as-written"),
             Self::Skel => format!("libhexflash_skel_{arch}.so"),
             Self::Guest => "hexflash-guest".to_owned(),
         }
@@ -197,7 +208,8 @@ impl Arch {
     fn products(self) -> &'static [Product] {
         match self {
             Self::V67 => &[Product::Image, Product::Guest],
-            Self::V68 | Self::V73 | Self::V79 => &[Product::Image, Product::Skel],
+            Self::V73 => &[Product::Image, Product::Skel, Product::ImageAsWritten],
+            Self::V68 | Self::V79 => &[Product::Image, Product::Skel],
             Self::V69 | Self::V75 | Self::V81 => &[Product::Skel],
         }
     }
@@ -246,12 +258,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let toolchain = toolchain(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
     // The compiler optimises each product as a whole, on one thread.
+    if arguments.as_written {
+        return make(&toolchain, Arch::V73, &[Product::ImageAsWritten]);
+    }
     let archs = Mutex::new(arguments.arch.archs().iter());
     let lanes = thread::available_parallelism().map_or(1, usize::from);
     let make_all = || loop {
         let next = archs.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some(&arch) = next else { return Ok(()) };
-        make(&toolchain, arch, arguments.image)?;
+        make(&toolchain, arch, if arguments.image { &[Product::Image] } else { arch.products() })?;
     };
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(make_all)).collect();
@@ -263,8 +278,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// Compiles, links and checks what is made for an architecture.
-fn make(toolchain: &Toolchain, arch: Arch, only_image: bool) -> Result<()> {
-    let products = if only_image { &[Product::Image] } else { arch.products() };
+fn make(toolchain: &Toolchain, arch: Arch, products: &[Product]) -> Result<()> {
     for &product in products {
         let file = build(toolchain, arch, product)?;
         match product {
@@ -276,6 +290,7 @@ fn make(toolchain: &Toolchain, arch: Arch, only_image: bool) -> Result<()> {
                 disassembly::check_instructions(&file, arch)?;
                 planted::are_found(&file, arch)?;
             }
+            Product::ImageAsWritten => disassembly::check_instructions(&file, arch)?,
             // It computes nothing.
             Product::Guest => {}
         }
@@ -317,7 +332,15 @@ pub fn output_dir(root: &Path) -> Result<PathBuf> {
 
 /// Compiles the runtime for this architecture and returns the archive.
 fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
-    let target_dir = out.join(arch.to_string());
+    let mut llvm_arguments = arch.llvm_arguments();
+    // Other flags, so a directory of its own.
+    let target_dir = out.join(match product {
+        Product::ImageAsWritten => {
+            llvm_arguments.push(AS_WRITTEN);
+            format!("{arch}-as-written")
+        }
+        Product::Image | Product::Skel | Product::Guest => arch.to_string(),
+    });
     let (package, feature) = product.package();
     let mut cargo = toolchain.cargo();
     cargo
@@ -331,7 +354,7 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
         .args(["--config", "profile.release.panic=\"abort\""])
         .env("CARGO_TARGET_DIR", &target_dir)
         .env("HEXFLASH_ARCH", format!("{:x}", arch.flags()))
-        .env("RUSTFLAGS", format!("{} {}", arch.rustflags(), arch.llvm_arguments().join(" ")));
+        .env("RUSTFLAGS", format!("{} {}", arch.rustflags(), llvm_arguments.join(" ")));
     process::run(&mut cargo).map_err(|_| {
         Failure::failed(
             format!("{package} does not compile for {arch}"),
@@ -354,7 +377,7 @@ fn link(
     // Warnings are errors: the linker only warns when the entry is missing.
     linker.args(["--gc-sections", "--fatal-warnings"]);
     match product {
-        Product::Image | Product::Guest => {
+        Product::Image | Product::ImageAsWritten | Product::Guest => {
             linker.args(["-static", "--orphan-handling=error", "--entry", PROGRAM_ENTRY]);
             linker.args(["--undefined", PROGRAM_ENTRY]);
             linker.arg("--script").arg(root.join("linker/qemu.ld"));
@@ -393,8 +416,9 @@ mod tests {
         let files = |arch: Arch| arch.products().iter().map(|p| p.file(arch)).collect::<Vec<_>>();
         assert_eq!(files(Arch::V67), ["hexflash-v67", "hexflash-guest"]);
         for arch in [Arch::V68, Arch::V73, Arch::V79] {
-            assert_eq!(files(arch), [format!("hexflash-{arch}"), format!("libhexflash_skel_{arch}.so")]);
+            assert_eq!(files(arch)[..2], [format!("hexflash-{arch}"), format!("libhexflash_skel_{arch}.so")]);
         }
+        assert_eq!(files(Arch::V73)[2], "hexflash-v73-as-written");
     }
 
     #[test]

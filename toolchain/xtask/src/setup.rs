@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use std::fmt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Arguments of `cargo xtask setup`.
 #[derive(clap::Args)]
@@ -313,17 +314,36 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 /// Makes sure that everything in the set is there, installing what is not.
 ///
-/// Prints nothing when there is nothing to do: steps call this every time they run.
+/// Prints nothing when there is nothing to do: steps call this every time they run, several of them at the
+/// same time.
 pub fn ensure(set: Set) -> Result<()> {
-    let absent = || set.items().iter().filter(|item| !(item.present)());
+    let absent = || set.items().iter().find(|item| !(item.present)());
+    if absent().is_none() {
+        return Ok(());
+    }
+    install_programs(set)?;
+    follow_recipes(set)?;
+    match absent() {
+        None => Ok(()),
+        Some(item) => Err(Failure::unusable(
+            format!("{} is still missing after installing", item.what),
+            format!("see that {} is on PATH and works", item.source),
+        )),
+    }
+}
+
+/// Has rustup, apt and cargo install what is absent.
+fn install_programs(set: Set) -> Result<()> {
+    /// Another step may be installing the same.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let (mut components, mut packages, mut crates) = (Vec::new(), Vec::new(), Vec::new());
-    let mut recipes = Vec::new();
-    for item in absent() {
+    for item in set.items().iter().filter(|item| !(item.present)()) {
         match item.source {
             Source::Component(component, _) if cargo_is_rustups() => components.push(component),
             Source::Component(_, names) | Source::Packages(names) => packages.extend(names),
             Source::Crate(name, version) => crates.push((name, version)),
-            Source::Recipe(_, recipe) => recipes.push(recipe),
+            Source::Recipe(..) => {}
         }
     }
     if !components.is_empty() {
@@ -340,14 +360,22 @@ pub fn ensure(set: Set) -> Result<()> {
         eprintln!("setup: {}", process::typed(&install));
         process::run(&mut install)?;
     }
-    recipes.into_iter().try_for_each(|recipe| recipe())?;
-    match absent().next() {
-        None => Ok(()),
-        Some(item) => Err(Failure::unusable(
-            format!("{} is still missing after installing", item.what),
-            format!("see that {} is on PATH and works", item.source),
-        )),
+    Ok(())
+}
+
+/// Makes what is absent and has a recipe. That takes minutes, in which others may install programs.
+fn follow_recipes(set: Set) -> Result<()> {
+    /// Another step may be making the same.
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    for item in set.items() {
+        if let Source::Recipe(_, recipe) = item.source
+            && !(item.present)()
+        {
+            recipe()?;
+        }
     }
+    Ok(())
 }
 
 /// Compiles a program and puts it where cargo finds its own commands.

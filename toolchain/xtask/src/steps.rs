@@ -4,7 +4,7 @@
 
 use crate::process;
 use crate::setup::Set;
-use crate::suite::Step;
+use crate::suite::{Place, Step};
 use std::path::Path;
 use std::process::Command;
 
@@ -15,18 +15,24 @@ pub const STEPS: &[Step] = &[
         name: "fmt",
         about: "rustfmt would change nothing",
         needs: &[Set::Lint],
+        after: &[],
+        place: Place::Own,
         command: || cargo("fmt --all --check"),
     },
     Step {
         name: "clippy",
         about: "no compiler or clippy warnings, tests included",
         needs: &[Set::Base, Set::Lint],
+        after: &[],
+        place: Place::Workspace,
         command: || cargo("clippy --workspace --all-targets -- -D warnings"),
     },
     Step {
         name: "docs",
         about: "the documentation builds without warnings",
         needs: &[Set::Base],
+        after: &[],
+        place: Place::Workspace,
         command: || {
             let mut command = cargo("doc --workspace --no-deps");
             command.env("RUSTDOCFLAGS", "-D warnings");
@@ -37,30 +43,40 @@ pub const STEPS: &[Step] = &[
         name: "deny",
         about: "dependencies: licences, bans, sources; advisories where their database can be had",
         needs: &[Set::Base, Set::Deny],
+        after: &[],
+        place: Place::Own,
         command: || process::xtask(&["deny"]),
     },
     Step {
         name: "hexagon",
         about: "images and skels build, and the skels are what a DSP loads",
         needs: &[Set::Base, Set::Hexagon],
+        after: &[],
+        place: Place::Own,
         command: || process::xtask(&["hexagon"]),
     },
     Step {
         name: "emulator",
         about: "the emulator with HVX float has the results that are known of its instructions",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["hexagon"],
+        place: Place::Own,
         command: || process::xtask(&["emulator"]),
     },
     Step {
         name: "packets",
         about: "kernels take as many packets as expected",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["hexagon", "emulator"],
+        place: Place::Own,
         command: || process::xtask(&["packets"]),
     },
     Step {
         name: "unit",
         about: "unit and integration tests of every crate, device qemu included (after hexagon)",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator],
+        after: &["hexagon", "emulator"],
+        place: Place::Workspace,
         command: || {
             let mut command = cargo("test --workspace --no-fail-fast");
             command.env("HEXFLASH_QEMU_REQUIRED", "1");
@@ -71,60 +87,80 @@ pub const STEPS: &[Step] = &[
         name: "page",
         about: "the server's page in a real browser (after unit)",
         needs: &[Set::Base, Set::Browser],
+        after: &["unit"],
+        place: Place::Workspace,
         command: || cargo("test --workspace --test server page:: -- --ignored"),
     },
     Step {
         name: "router",
         about: "two servers behind nginx, one of which dies (after unit)",
         needs: &[Set::Base, Set::Router],
+        after: &["unit"],
+        place: Place::Workspace,
         command: || cargo("test --workspace --test server router:: -- --ignored"),
     },
     Step {
         name: "clients",
         about: "the server through the clients of OpenAI and Anthropic, for Python and JavaScript",
         needs: &[Set::Base, Set::Clients],
+        after: &["unit"],
+        place: Place::Workspace,
         command: || process::xtask(&["clients"]),
     },
     Step {
         name: "upstream-server",
         about: "llama-server's own tests, as far as they apply to this server",
         needs: &[Set::Base, Set::Clients],
+        after: &["unit"],
+        place: Place::Workspace,
         command: || process::xtask(&["upstream-server"]),
     },
     Step {
         name: "ggml-backend",
         about: "llama.cpp's own tests of ops, and its server, on hexflash as a backend of ggml",
         needs: &[Set::Base, Set::Downloads],
+        after: &["unit"],
+        place: Place::Workspace,
         command: || process::xtask(&["ggml-backend"]),
     },
     Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],
+        after: &[],
+        place: Place::Own,
         command: || process::xtask(&["loom"]),
     },
     Step {
         name: "fuzz",
         about: "inputs from strangers, 10 s per target (more by hand)",
         needs: &[Set::Base, Set::Fuzz],
+        after: &[],
+        place: Place::Own,
         command: || process::xtask(&["fuzz", "--quick", "--seconds", "10"]),
     },
     Step {
         name: "emulated-host",
         about: "the host program for arm64 on device htp, emulated, against the stand-in for FastRPC",
         needs: &[Set::Base, Set::Cross],
+        after: &[],
+        place: Place::Own,
         command: || process::xtask(&["arm64"]),
     },
     Step {
         name: "oracle-clippy",
         about: "no warnings in the crates that link llama.cpp",
         needs: &[Set::Base, Set::Lint, Set::Oracle],
+        after: &[],
+        place: Place::Oracle,
         command: || oracle("clippy", "--workspace --all-targets -- -D warnings"),
     },
     Step {
         name: "oracle-unit",
         about: "ggml's operations against naive ones; llama.cpp's wrapper",
         needs: &[Set::Base, Set::Oracle],
+        after: &[],
+        place: Place::Oracle,
         // The conformance step computes every case anyway.
         command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
     },
@@ -132,30 +168,59 @@ pub const STEPS: &[Step] = &[
         name: "conformance",
         about: "every kernel against ggml's own result, all cases",
         needs: &[Set::Base, Set::Oracle],
+        after: &[],
+        place: Place::Oracle,
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
     },
     Step {
         name: "conformance-qemu",
         about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
         needs: &[Set::Base, Set::Hexagon, Set::Oracle],
+        after: &["hexagon"],
+        place: Place::Oracle,
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
         name: "conformance-v73",
         about: "the same cases as code for v73, with its HVX float: against ggml's own result",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        after: &["hexagon", "emulator"],
+        place: Place::Oracle,
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
+    },
+    Step {
+        name: "conformance-qf32",
+        about: "v73's code with no operation merged: the bits of inproc with the float arithmetic of v73",
+        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        after: &["hexagon", "emulator"],
+        place: Place::Oracle,
+        command: || {
+            process::xtask(&[
+                "conformance",
+                "--device",
+                "qemu",
+                "--arch",
+                "v73",
+                "--float",
+                "qf32",
+                "--quiet",
+            ])
+        },
     },
     Step {
         name: "conformance-v79",
         about: "the same for v79, whose floats have bits outside of the registers",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        after: &["hexagon", "emulator"],
+        place: Place::Oracle,
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v79", "--quiet"]),
     },
     Step {
         name: "conformance-v68",
         about: "for v68, the oldest that skels are built for: ops that make floats of integers there",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
+        after: &["hexagon", "emulator"],
+        place: Place::Oracle,
         command: || {
             process::xtask(&[
                 "conformance",
@@ -173,12 +238,16 @@ pub const STEPS: &[Step] = &[
         name: "tokenizers",
         about: "vocabularies of Qwen3, Llama 3, gpt-oss and Gemma 3 against Hugging Face's library",
         needs: &[Set::Base, Set::Oracle, Set::Downloads],
+        after: &[],
+        place: Place::Oracle,
         command: || process::xtask(&["compare-tokenizers"]),
     },
     Step {
         name: "compare-llama",
         about: "the models of this repository against llama.cpp",
         needs: &[Set::Base, Set::Oracle],
+        after: &[],
+        place: Place::Oracle,
         command: || {
             let mut command = process::xtask(&["compare-llama"]);
             for kind in ["f16", "q8_0", "q4_0"] {
@@ -191,6 +260,8 @@ pub const STEPS: &[Step] = &[
         name: "compare-random",
         about: "models with random weights in real widths against llama.cpp, 512 tokens each (4,096 by hand)",
         needs: &[Set::Base, Set::Oracle],
+        after: &[],
+        place: Place::Oracle,
         command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
     },
 ];
@@ -219,6 +290,15 @@ fn cargo(words: &str) -> Command {
 mod tests {
     use super::STEPS;
     use std::collections::HashSet;
+
+    #[test]
+    fn steps_come_after_earlier_ones() {
+        for (i, step) in STEPS.iter().enumerate() {
+            for name in step.after {
+                assert!(STEPS[..i].iter().any(|earlier| earlier.name == *name), "{}: {name}", step.name);
+            }
+        }
+    }
 
     #[test]
     fn names_are_unique_words() {

@@ -13,6 +13,9 @@ pub struct Arguments {
     /// List the steps and run none
     #[arg(long)]
     list: bool,
+    /// Steps that run at the same time
+    #[arg(long, short, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    jobs: u8,
 }
 
 /// The verb: runs the chosen steps, or lists them.
@@ -24,5 +27,5 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         return Ok(());
     }
-    suite::run(&steps)
+    suite::run(&steps, arguments.jobs.into())
 }

@@ -11,7 +11,7 @@
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use hexflash_abi::op::{Op, Operand, Src, gated_delta_net as delta_net, params};
+use hexflash_abi::op::{Op, Src, gated_delta_net as delta_net, params};
 use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, Numerics, OpDesc, ProgramHeader, TensorDesc};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::{self, BufferInfo};

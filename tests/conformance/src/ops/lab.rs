@@ -3,7 +3,8 @@
 //! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable
 //! vectors and DMA that executes at once. Every device does IEEE single precision in the same order: a
 //! difference is a bug. Only images with HVX float round in their own way; there ggml's limits decide, and
-//! settings must agree with each other.
+//! settings must agree with each other. With qf32 arithmetic `inproc` rounds in that way, too, and the bits
+//! are its bits again.
 
 use std::fmt;
 use std::ops::{Range as Span, RangeInclusive};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 #[cfg(target_os = "linux")]
 use hexflash::device::qemu;
-use hexflash::device::{Arch, Buffer, Device, DeviceError, inproc, open};
+use hexflash::device::{Arch, Buffer, Device, DeviceError, Float, inproc, open};
 use hexflash::device::{DeviceInfo, DeviceOptions};
 use hexflash::record::Homes;
 use hexflash_abi::message::{Message, Range, Run};
@@ -129,12 +130,17 @@ impl LabDevice {
         self.device == "htp"
     }
 
-    /// Whether its sums and products are not IEEE's, so that its bits are not those of `inproc`.
-    fn rounds_in_its_own_way(&self) -> Result<bool, DeviceError> {
-        match self.device.as_str() {
+    /// The vectors with which `inproc` gives its bits; `None` where its sums and products are not IEEE's, and
+    /// the compiler chose how often they are rounded.
+    fn isa_of_twin(&self) -> Result<Option<Isa>, DeviceError> {
+        match (self.device.as_str(), self.options.float) {
+            (_, Float::Qf32) => Ok(Some(Isa::Qf32)),
             #[cfg(target_os = "linux")]
-            "qemu" => Ok(qemu::arch(qemu::Settings::from_options(&self.options)?)?.has_float()),
-            _ => Ok(false),
+            ("qemu", Float::Own) => {
+                let arch = qemu::arch(qemu::Settings::from_options(&self.options)?)?;
+                Ok((!arch.has_float()).then_some(Isa::Portable))
+            }
+            _ => Ok(Some(Isa::Portable)),
         }
     }
 
@@ -247,15 +253,16 @@ impl Lab {
     /// # Errors
     /// What the device says.
     pub fn open(place: LabDevice, settings: &[Setting], each: bool) -> Result<Self, DeviceError> {
-        let twin = inproc::Settings {
-            isa: Isa::Portable,
-            dma: DmaMode::AtOnce,
-            ..inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?
+        let usual =
+            inproc::Settings::from_options(&DeviceOptions { threads: Some(1), ..DeviceOptions::default() })?;
+        let inproc = |isa| {
+            let settings = inproc::Settings { isa, dma: DmaMode::AtOnce, ..usual };
+            Ok::<_, DeviceError>(LabMemory::new(Box::new(inproc::Inproc::with_settings(settings)?)))
         };
-        let inproc = || Ok::<_, DeviceError>(LabMemory::new(Box::new(inproc::Inproc::with_settings(twin)?)));
         let matrix_unit = place.matrix_unit()?;
-        let matrix_twin = if matrix_unit == MatrixUnit::Twin { Some(inproc()?) } else { None };
-        let twin = if place.rounds_in_its_own_way()? { None } else { Some(inproc()?) };
+        let has_twin = matrix_unit == MatrixUnit::Twin;
+        let matrix_twin = has_twin.then(|| inproc(Isa::Portable)).transpose()?;
+        let twin = place.isa_of_twin()?.map(inproc).transpose()?;
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 #[cfg(unix)]
 use hexflash::device::htp::HtpOptions;
-use hexflash::device::{Arch, DeviceOptions};
+use hexflash::device::{Arch, DeviceOptions, Float};
 use hexflash_oracle::cases::{self, Case, CaseKind, Origin};
 use hexflash_oracle::ops::Cpu;
 use regex::Regex;
@@ -41,6 +41,10 @@ pub struct Arguments {
     /// on results are held against ggml's alone and not against inproc's bits [default: v67]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
+    /// The float arithmetic: own, or qf32, with which devices inproc, and qemu with --arch v73 by an image of
+    /// its own (cargo xtask hexagon --as-written), must give the same bits
+    #[arg(long, value_name = "ARITHMETIC", default_value_t)]
+    float: Float,
     /// Only ops that match this regular expression, as a whole
     #[arg(long, value_name = "RE")]
     op: Option<String>,
@@ -138,6 +142,7 @@ fn options(arguments: &Arguments) -> DeviceOptions {
         .map(|library| Box::new(HtpOptions { vendor_library: Some(library), ..HtpOptions::default() }));
     DeviceOptions {
         arch: arguments.arch,
+        float: arguments.float,
         #[cfg(unix)]
         htp,
         ..DeviceOptions::default()
