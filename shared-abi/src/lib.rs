@@ -87,6 +87,7 @@ pub const LAYOUT_HASH: u64 = Fingerprint::new("hexflash")
         op::params::RopeMode::FINGERPRINT,
         op::params::Gating::FINGERPRINT,
         op::params::GluKind::FINGERPRINT,
+        op::params::UnaryKind::FINGERPRINT,
         op::params::Visibility::FINGERPRINT,
         op::FINGERPRINT,
         DType::FINGERPRINT,

@@ -66,5 +66,17 @@ wire_enum! {
         NextDraft = 30 "NEXT_DRAFT",
         /// Attention over keys and values that are rows.
         Attend = 31 "ATTEND",
+        /// A function of every element that parameters name.
+        Unary = 32 "UNARY",
+        /// a / b, b repeated over a.
+        Div = 33 "DIV",
+        /// (x - mean(x)) / sqrt(variance(x) + eps) per row.
+        Norm = 34 "NORM",
+        /// Softmax of each row, scaled, with a mask and sinks if wanted.
+        SoftMax = 35 "SOFT_MAX",
+        /// The sum of each row.
+        SumRows = 36 "SUM_ROWS",
+        /// Indices of the first elements of each row when it is sorted.
+        Argsort = 37 "ARGSORT",
     }
 }

@@ -26,8 +26,8 @@ fn uncut(op: Op) -> Case {
 
 #[test]
 fn same_shape() {
-    let ops = [Op::L2Norm, Op::Scale, Op::Silu, Op::Sigmoid, Op::Softplus, Op::Exp, Op::Cpy];
-    for op in ops {
+    let functions = [Op::Scale, Op::Silu, Op::Sigmoid, Op::Softplus, Op::Exp, Op::Unary];
+    for op in functions.into_iter().chain([Op::L2Norm, Op::Norm, Op::Cpy]) {
         for ne in [[31, 4, 1, 1], [32, 3, 1, 1], [32, 4, 2, 1], [32, 4, 1, 2]] {
             bad_shape(op, 0, ne, 0);
             bad_shape(op, OUT, ne, 0);
@@ -42,13 +42,72 @@ fn rms_norm() {
     for w in [[39, 1, 1, 1], [40, 2, 1, 1], [40, 1, 2, 1], [40, 1, 1, 2]] {
         bad_shape(Op::RmsNorm, 1, w, 1);
     }
-    for op in [Op::RmsNorm, Op::L2Norm] {
+    for op in [Op::RmsNorm, Op::L2Norm, Op::Norm] {
         for eps in [-1e-6, f32::NAN, f32::INFINITY] {
             let mut case = valid(op);
             case.set_params(&params::Norm { eps });
             case.refused(ErrorCode::BadParam, 0);
         }
     }
+}
+
+#[test]
+fn unary() {
+    use params::{Unary, UnaryKind};
+    let refused = |params: Unary, word| {
+        let mut case = valid(Op::Unary);
+        case.set_params(&params);
+        case.refused(ErrorCode::BadParam, word);
+    };
+    let of = Unary::of;
+    refused(Unary { kind: 0, ..of(UnaryKind::Abs) }, 0);
+    refused(Unary { kind: 1 + UnaryKind::ALL.len() as u32, ..of(UnaryKind::Abs) }, 0);
+    for &kind in UnaryKind::ALL {
+        let (leaky, clamp) = (kind == UnaryKind::LeakyRelu, kind == UnaryKind::Clamp);
+        let a = if leaky || clamp { f32::NAN } else { 1.0 };
+        refused(Unary { a, ..of(kind) }, 1);
+        let b = if clamp { -1.0 } else { 1.0 };
+        refused(Unary { b, ..of(kind) }, 2);
+    }
+    refused(Unary { b: f32::NAN, ..of(UnaryKind::Clamp) }, 2);
+    refused(Unary { a: f32::INFINITY, ..of(UnaryKind::LeakyRelu) }, 1);
+}
+
+#[test]
+fn soft_max() {
+    // x{40,4,2}, mask{40,4}, sinks{2}
+    for ne in [[39, 4, 2, 1], [40, 3, 2, 1], [40, 4, 3, 1], [40, 4, 2, 2]] {
+        bad_shape(Op::SoftMax, OUT, ne, 0);
+    }
+    for mask in [[39, 4, 1, 1], [41, 4, 1, 1], [40, 3, 1, 1], [40, 4, 3, 1], [40, 4, 1, 2]] {
+        bad_shape(Op::SoftMax, 1, mask, 1);
+    }
+    for sinks in [[1, 1, 1, 1], [3, 1, 1, 1], [2, 2, 1, 1]] {
+        bad_shape(Op::SoftMax, 2, sinks, 2);
+    }
+    for (scale, max_bias, word) in
+        [(f32::NAN, 0.0, 0), (f32::INFINITY, 0.0, 0), (1.0, -1.0, 1), (1.0, f32::NAN, 1)]
+    {
+        let mut case = valid(Op::SoftMax);
+        case.set_params(&params::SoftMax { scale, max_bias });
+        case.refused(ErrorCode::BadParam, word);
+    }
+}
+
+#[test]
+fn sum_rows_and_argsort() {
+    for ne in [[2, 4, 1, 1], [1, 3, 1, 1], [1, 4, 2, 1], [1, 4, 1, 2]] {
+        bad_shape(Op::SumRows, OUT, ne, OUT);
+    }
+    for ne in [[33, 4, 1, 1], [8, 3, 1, 1], [8, 4, 2, 1], [8, 4, 1, 2]] {
+        bad_shape(Op::Argsort, OUT, ne, OUT);
+    }
+    let mut all = uncut(Op::Argsort);
+    all.reshape(OUT, [32, 4, 1, 1]);
+    assert_eq!(all.check(), Ok(()));
+    let mut case = valid(Op::Argsort);
+    case.set_params(&params::Argsort { descending: 2 });
+    case.refused(ErrorCode::BadParam, 0);
 }
 
 #[test]

@@ -276,7 +276,10 @@ fn op_fields() {
         case
     };
     op(|o| o.opcode = 0).refused(ErrorCode::UnknownOp, 0);
-    op(|o| o.opcode = 32).refused(ErrorCode::UnknownOp, 32);
+    let first_unknown = 1 + Op::ALL.len() as u16;
+    let mut unknown = valid(Op::Add);
+    unknown.ops[0].opcode = first_unknown;
+    unknown.refused(ErrorCode::UnknownOp, first_unknown.into());
     op(|o| o.part = 6).refused(ErrorCode::BadCount, 6);
     op(|o| o.part = u16::MAX).refused(ErrorCode::BadCount, 0xffff);
     assert_eq!(op(|o| o.part = PARTS as u16 - 1).check(), Ok(()));

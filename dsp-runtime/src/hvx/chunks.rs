@@ -78,6 +78,7 @@ macro_rules! backend {
             type B = [I; $count];
             type Lanes = [f32; $crate::hvx::LANES];
             type Q = [F; $count];
+            type Everywhere = $crate::hvx::portable::Portable;
 
             const REGISTERS: usize = $registers;
 

@@ -14,6 +14,7 @@
 #[cfg(any(all(target_arch = "x86_64", not(fuzzing)), target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
+pub mod functions;
 #[cfg(target_arch = "hexagon")]
 pub mod hexagon;
 mod lines;
@@ -33,15 +34,6 @@ mod tests;
 pub mod x86;
 
 pub use lines::VectorPtr;
-
-/// The vectors of code that is compiled for one kind of them, where compiling it for each would not pay:
-/// HVX.
-#[cfg(target_arch = "hexagon")]
-pub type Everywhere = hexagon::Hexagon;
-/// The vectors of code that is compiled for one kind of them, where compiling it for each would not pay:
-/// those that every processor has.
-#[cfg(not(target_arch = "hexagon"))]
-pub type Everywhere = portable::Portable;
 
 /// f32 lanes of a vector.
 pub const LANES: usize = 32;
@@ -99,6 +91,10 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// 32 floats between operations of a sum of products: [`Hvx::F`], except on a DSP whose float unit has a
     /// form of its own, which it takes an instruction per operation to leave.
     type Q: Copy;
+    /// The back end that takes this one's place in code that is compiled for one kind of vectors, where
+    /// compiling it for each would not pay: HVX on a DSP, elsewhere the vectors that every processor has. It
+    /// gives the same bits.
+    type Everywhere: Hvx;
 
     /// Vectors that the register file holds: how far a kernel should block.
     const REGISTERS: usize;
@@ -217,6 +213,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn zero_q() -> Self::Q;
     /// The floats.
     fn float(x: Self::Q) -> Self::F;
+    /// `x`, as a float and nothing else: where it comes from a [`Hvx::Q`], the compiler must not go on with
+    /// that instead, which would leave out a rounding that results depend on, or keep it in memory.
+    #[inline(always)]
+    fn rounded(x: Self::F) -> Self::F {
+        x
+    }
     /// Has what comes before done before what comes after, where a [`Hvx::Q`] loses bits in memory: the
     /// compiler must not put off a conversion until two ways of the program meet, and bring the `Q` there.
     #[inline(always)]

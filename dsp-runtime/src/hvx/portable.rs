@@ -48,6 +48,7 @@ impl Hvx for Portable {
     type B = Bytes;
     type Lanes = Lanes<f32>;
     type Q = Lanes<f32>;
+    type Everywhere = Self;
 
     // Its vectors are arrays: rows side by side gain nothing, and take long to compile.
     const REGISTERS: usize = 1;

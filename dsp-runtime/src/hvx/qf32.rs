@@ -118,6 +118,7 @@ impl Hvx for Qf32 {
     type B = <Portable as Hvx>::B;
     type Lanes = <Portable as Hvx>::Lanes;
     type Q = portable::Lanes<u32>;
+    type Everywhere = Self;
 
     // As `Portable`'s: its vectors are arrays.
     const REGISTERS: usize = 1;

@@ -1,11 +1,11 @@
-//! Elementwise ops: ADD, MUL, SCALE, SILU, SIGMOID, SOFTPLUS, EXP.
+//! Elementwise ops: ADD, MUL, DIV, SCALE, SILU, SIGMOID, SOFTPLUS, EXP.
 
 use hexflash_abi::Fault;
 use hexflash_abi::op::{binary, params, unary};
 
 use super::OpRun;
 use super::pieces::{Pieces, SIDE, side_by_side};
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, functions, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
@@ -70,6 +70,61 @@ pub fn binary(pairing: Pairing, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (a, b, y) = (run.operand(binary::A)?, run.operand(binary::B)?, run.operand(binary::Y)?);
     let kernel = Binary { pairing, a, b, y };
     run.parallel(&kernel)
+}
+
+/// DIV: `b` repeats over `a`.
+struct Div {
+    a: View,
+    b: View,
+    y: View,
+}
+
+/// DIV: a{n,..}, b{n|1,..} -> y{n,..}. No graph of our own has it: it is compiled for one kind of vectors
+/// ([`Hvx::Everywhere`]), in a plain loop.
+///
+/// # Errors
+/// None that validation lets through.
+pub fn div(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let (a, b, y) = (run.operand(binary::A)?, run.operand(binary::B)?, run.operand(binary::Y)?);
+    run.parallel(&Div { a, b, y })
+}
+
+impl Div {
+    #[inline(never)]
+    fn row<H: Hvx>(a: Row<'_>, b: Row<'_>, y: &mut RowMut<'_>) {
+        let one = H::splat(b.get(0));
+        for v in 0..a.vectors() {
+            let b = if b.len() == 1 { one } else { b.vector::<H>(v) };
+            y.set_vector::<H>(v, functions::divide::<H>(a.vector::<H>(v), b));
+        }
+    }
+}
+
+impl Kernel for Div {
+    fn units(&self) -> usize {
+        self.y.rows()
+    }
+
+    fn work(&self) -> usize {
+        self.y.rows().saturating_mul(self.y.ne[0].div_ceil(LANES) * 30)
+    }
+
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        while let Some(r) = worker.claim() {
+            let i = self.y.unravel(r);
+            let a = self.a.row(i);
+            let b = self.b.row([i[0] % self.b.ne[1], i[1] % self.b.ne[2], i[2] % self.b.ne[3]]);
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. An operand that
+            // overlaps y lies in its very place, row by row (validation).
+            let mut y = unsafe { self.y.row_mut(i) };
+            // A row that repeats within the row is taken as often.
+            let n = if b.len() == 1 { a.len() } else { b.len() };
+            for at in (0..a.len()).step_by(n) {
+                Self::row::<H::Everywhere>(a.part(at, n), b, &mut y.part(at, n));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A [`Function`] that is known when its loop is compiled.
@@ -260,7 +315,44 @@ mod tests {
     use hexflash_abi::op::Op;
     use hexflash_abi::registers::StepRegisters;
 
-    use crate::testing::{Batch, nmse, random, setups};
+    use crate::testing::{Batch, everywhere, nmse, random, setups};
+
+    /// Divisors of one row, of one element, and rows that repeat, in place too.
+    #[test]
+    fn quotients_are_those_of_f64() {
+        for n in [1, 6, 33, 96] {
+            for repeat in [1, 3] {
+                for rows in [1, 2] {
+                    let (m, k) = (n * repeat, rows * 2);
+                    let a = random(1, m * k, -9.0, 9.0);
+                    let b = random(2, n * rows, 0.5, 4.0);
+                    for in_place in [false, true] {
+                        let actual = everywhere(|setup| {
+                            let mut batch = Batch::new(1, 1);
+                            let x = batch.f32([m as u32, k as u32, 1, 1], &a);
+                            let z = batch.f32([n as u32, rows as u32, 1, 1], &b);
+                            let y = if in_place {
+                                x
+                            } else {
+                                batch.f32([m as u32, k as u32, 1, 1], &vec![7.0; m * k])
+                            };
+                            let step = StepRegisters::step(0, 1);
+                            batch.run(setup, Op::Div, &[x, z], &[y], &[0u32; 0], step).unwrap();
+                            batch.floats(y)
+                        });
+                        for (i, y) in actual.into_iter().enumerate() {
+                            let divisor = b[i / m % rows * n + i % n];
+                            let want = a[i] / divisor;
+                            assert!(
+                                (y - want).abs() <= 5e-7 * want.abs(),
+                                "{n} {repeat} {rows} {i}: {y} {want}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
 
     /// Every unary op against libm, at lengths around a vector, on values that reach the limits.
     #[test]

@@ -12,6 +12,7 @@
 pub mod accept;
 pub mod add_id;
 pub mod argmax;
+pub mod argsort;
 pub mod concat;
 pub mod copy_slot;
 pub mod cpy;
@@ -20,6 +21,7 @@ pub mod elementwise;
 pub mod flash_attn;
 pub mod gated_delta_net;
 pub mod glu;
+pub mod layer_norm;
 pub mod mul_mat;
 pub mod norm;
 mod pieces;
@@ -28,8 +30,11 @@ pub mod rope;
 pub mod rows;
 #[cfg(test)]
 mod slots;
+pub mod soft_max;
 pub mod ssm_conv;
+pub mod sum_rows;
 pub mod topk_moe;
+pub mod unary;
 mod variant;
 pub mod weighted_sum;
 
@@ -40,7 +45,7 @@ use hexflash_abi::{ErrorCode, Fault};
 use self::damage::Damage;
 pub use self::damage::{gave_finite, is_finite};
 pub use self::variant::Variant;
-use crate::hvx::LANES;
+use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::plan::{OpShapes, Plan};
 use crate::pool::{AnyKernel, Workers};
@@ -108,6 +113,14 @@ static INDEX: [f32; LANES] = {
     index
 };
 
+/// `v` in the first `n` lanes, `other` in those behind them.
+#[inline(always)]
+fn up_to_end<H: Hvx>(n: usize, v: H::F, other: H::F) -> H::F {
+    // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+    let lane = unsafe { H::load(INDEX.as_ptr()) };
+    H::select_gt(H::splat(n as f32), lane, v, other)
+}
+
 /// Decides which kernel runs an op, and lays out its VTCM. Exact kernels serve any program; those of the
 /// matrix unit are for the class `fast` only.
 ///
@@ -146,6 +159,12 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::TopkMoe => (Variant::TopkMoe, none),
         Op::WeightedSum => (Variant::WeightedSum, none),
         Op::AddId => (Variant::AddId, none),
+        Op::Unary => (Variant::Unary, none),
+        Op::Div => (Variant::Div, none),
+        Op::Norm => (Variant::Norm, none),
+        Op::SoftMax => (Variant::SoftMax, none),
+        Op::SumRows => (Variant::SumRows, none),
+        Op::Argsort => (Variant::Argsort, none),
         Op::Attend => (Variant::Attend, flash_attn::plan(flash_attn::IN_ROWS, shapes)?),
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
@@ -218,6 +237,12 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::WeightedSum => weighted_sum::run(run),
         Variant::AddId => add_id::run(run),
         Variant::Attend => flash_attn::attend(run),
+        Variant::Unary => unary::run(run),
+        Variant::Div => elementwise::div(run),
+        Variant::Norm => layer_norm::run(run),
+        Variant::SoftMax => soft_max::run(run),
+        Variant::SumRows => sum_rows::run(run),
+        Variant::Argsort => argsort::run(run),
     }
 }
 

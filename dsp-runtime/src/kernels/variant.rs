@@ -142,6 +142,18 @@ variants! {
     AddId "add_id",
     /// ATTEND.
     Attend "attend",
+    /// UNARY.
+    Unary "unary",
+    /// DIV.
+    Div "div",
+    /// NORM.
+    Norm "norm",
+    /// SOFT_MAX.
+    SoftMax "soft_max",
+    /// SUM_ROWS.
+    SumRows "sum_rows",
+    /// ARGSORT.
+    Argsort "argsort",
 }
 
 impl Variant {

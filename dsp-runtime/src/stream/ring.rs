@@ -159,6 +159,10 @@ impl WeightRing {
 
     /// The matrix, unit and first group of what is to be staged next. A unit is claimed if need be.
     fn next(&mut self, stream: &Stream<'_>) -> Option<(Matrix, u32, usize)> {
+        // A ring without pieces may have been left so by another run, whose matrices were others.
+        if self.first_unit().is_none() {
+            self.matrix = None;
+        }
         let (unit, first) = match self.claimed {
             Some(claimed) => claimed,
             None => (stream.claim()?, 0),

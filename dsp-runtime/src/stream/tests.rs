@@ -37,6 +37,27 @@ fn no_transfer() -> crate::dma::Ticket {
     unsafe { queue.push(Transfer::linear(std::ptr::null(), std::ptr::null_mut(), 0)) }
 }
 
+/// Two programs with a matrix each, one after the other in the same session: the second one's lies elsewhere.
+#[test]
+fn a_ring_takes_no_matrix_of_the_run_before() {
+    let mut layout = Layout::behind(0, 1, 64 * VECTOR_BYTES);
+    let mut list = List::new(&[[3, 2]], VECTOR_BYTES, &mut layout);
+    let mut ring = WeightRing::new();
+    for base in [0x1000, 0x8000] {
+        list.0[0].base = std::ptr::without_provenance(base);
+        // SAFETY: the test moves nothing.
+        let stream = unsafe { Stream::new(&list, layout) };
+        ring.fill(&stream, |wanted| {
+            assert!((base..base + 6 * VECTOR_BYTES).contains(&wanted.src.addr()), "{:?}", wanted.src);
+            no_transfer()
+        });
+        assert_eq!(ring.staged_bytes(), 6 * VECTOR_BYTES);
+        while ring.front(layout.units).is_some() {
+            ring.pop();
+        }
+    }
+}
+
 /// Random rings, matrices and turns of two workers: each group of each strip is staged once, in order, and no
 /// piece lies over another or over the ring's end.
 #[test]

@@ -1,5 +1,6 @@
 //! A session, a model of it, and a stream of hostile messages.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
@@ -27,7 +28,7 @@ use crate::setup::{
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// What a world has seen.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Tally {
     pub messages: u64,
     pub programs: u64,
@@ -41,7 +42,7 @@ pub struct Tally {
     /// Programs that ran for several sequences.
     pub together: u64,
     /// Successful runs of each op, by opcode.
-    pub ops: [u64; 1 + Op::ALL.len()],
+    pub ops: BTreeMap<u16, u64>,
     pub longest: Duration,
 }
 
@@ -55,7 +56,7 @@ impl Tally {
         self.ended += other.ended;
         self.failed += other.failed;
         self.together += other.together;
-        self.ops.iter_mut().zip(other.ops).for_each(|(n, other)| *n += other);
+        other.ops.iter().for_each(|(op, n)| *self.ops.entry(*op).or_default() += n);
         self.longest = self.longest.max(other.longest);
     }
 }
@@ -152,7 +153,8 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             }
         }
         usual_maps().for_each(|map| self.message(map));
-        (self.tally, self.capacity())
+        let capacity = self.capacity();
+        (self.tally, capacity)
     }
 
     /// Tensors that fit the arena: found by trying.
@@ -382,7 +384,7 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
             Ok(()) => {
                 self.tally.ran += 1;
                 let ran = &program.ops[..moments.len()];
-                ran.iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
+                ran.iter().for_each(|op| *self.tally.ops.entry(op.opcode).or_default() += 1);
                 assert!(!program.ops.is_empty() || response.info[1..] == [0; PARTS - 1]);
                 let idle = |part: usize| program.ops.iter().all(|op| usize::from(op.part) != part);
                 let timed = (0..PARTS).all(|part| response.info[part] == 0 || !idle(part));
@@ -430,7 +432,9 @@ impl<'a, 's, 'd, 'p> World<'a, 's, 'd, 'p> {
                 let noticed = doomed.unwrap_or(moments.len());
                 if fault.code == ErrorCode::NotFinite {
                     // They have run, whatever they gave.
-                    program.ops[..=at].iter().for_each(|op| self.tally.ops[op.opcode as usize] += 1);
+                    program.ops[..=at]
+                        .iter()
+                        .for_each(|op| *self.tally.ops.entry(op.opcode).or_default() += 1);
                     return upto(noticed);
                 }
                 upto(at + 1)

@@ -6,7 +6,6 @@ use std::str::FromStr;
 use hexflash_dsp::hvx::Isa;
 
 use super::{Arch, DeviceError};
-use crate::setting::Setting;
 
 /// The float arithmetic of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

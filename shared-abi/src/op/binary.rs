@@ -1,4 +1,4 @@
-//! ADD and MUL: y = a + b, y = a * b, b repeated over a; in place of either if wanted.
+//! ADD, MUL and DIV: y = a + b, y = a * b, y = a / b, b repeated over a; in place of either if wanted.
 
 use super::rule::{Operands, same, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};

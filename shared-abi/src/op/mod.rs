@@ -4,7 +4,8 @@
 //! are written `{ne0, ne1, ne2, ne3}`, in ggml's order. Names and semantics are ggml's; where hexflash fuses
 //! or keeps state in its own layout, the file says so. The catalogue has some ops and parameters that no
 //! graph of today records: L2_NORM, EXP, CONCAT, the modes of ROPE besides NEOX, masks and soft caps of
-//! FLASH_ATTN_EXT.
+//! FLASH_ATTN_EXT. The backend of ggml records these, and ATTEND, UNARY, DIV, NORM, SOFT_MAX, SUM_ROWS and
+//! ARGSORT.
 
 #[macro_use]
 mod operand;
@@ -13,6 +14,7 @@ mod param;
 pub mod accept;
 pub mod add_id;
 pub mod argmax;
+pub mod argsort;
 pub mod attend;
 pub mod binary;
 pub mod concat;
@@ -30,8 +32,10 @@ pub mod quantize;
 pub mod rope;
 mod rule;
 pub mod set_rows;
+pub mod soft_max;
 mod spec;
 pub mod ssm_conv;
+pub mod sum_rows;
 pub mod topk_moe;
 pub mod unary;
 pub mod weighted_sum;
@@ -54,6 +58,7 @@ use crate::wire::Fingerprint;
 /// The parameter structs of all ops, for those who record them.
 pub mod params {
     pub use super::accept::{Accept, NextDraft, SetTokens};
+    pub use super::argsort::Argsort;
     pub use super::attend::Attend;
     pub use super::concat::Concat;
     pub use super::copy_slot::CopySlot;
@@ -62,9 +67,10 @@ pub mod params {
     pub use super::glu::{Glu, GluKind};
     pub use super::norm::Norm;
     pub use super::rope::{Rope, RopeMode};
+    pub use super::soft_max::SoftMax;
     pub use super::ssm_conv::SsmConv;
     pub use super::topk_moe::{Gating, TopkMoe};
-    pub use super::unary::Scale;
+    pub use super::unary::{Scale, Unary, UnaryKind};
 }
 
 impl Op {
@@ -77,7 +83,7 @@ impl Op {
             Self::Quantize => quantize::SPEC,
             Self::GetRows => get_rows::SPEC,
             Self::SetRows => set_rows::SPEC,
-            Self::Add | Self::Mul => binary::SPEC,
+            Self::Add | Self::Mul | Self::Div => binary::SPEC,
             Self::Scale => unary::SCALE,
             Self::Silu | Self::Sigmoid | Self::Softplus | Self::Exp => unary::SPEC,
             Self::Glu => glu::SPEC,
@@ -98,6 +104,11 @@ impl Op {
             Self::AddId => add_id::SPEC,
             Self::NextDraft => accept::NEXT_DRAFT,
             Self::Attend => attend::SPEC,
+            Self::Unary => unary::NAMED,
+            Self::Norm => norm::LAYER,
+            Self::SoftMax => soft_max::SPEC,
+            Self::SumRows => sum_rows::SPEC,
+            Self::Argsort => argsort::SPEC,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! RMS_NORM and L2_NORM: x{n,..} -> y{n,..}, in place if wanted.
+//! RMS_NORM, L2_NORM and NORM: x{n,..} -> y{n,..}, in place if wanted.
 
 use super::rule::{Len, Operands, param, same, shape};
 use super::{DTypes, Layout, OpSpec, OperandSpec};
@@ -17,19 +17,21 @@ operands! {
     }
 }
 
-const L2_SRC: &[OperandSpec] = &[RMS_SRC[X.place()]];
+const X_ALONE: &[OperandSpec] = &[RMS_SRC[X.place()]];
 
 params! {
-    /// RMS_NORM and L2_NORM.
+    /// RMS_NORM, L2_NORM and NORM.
     pub struct Norm {
-        /// Added to the mean of squares (RMS_NORM), or lower bound of the norm (L2_NORM). Finite, not
-        /// negative.
+        /// Added to the mean of squares (RMS_NORM) or to the variance (NORM), or lower bound of the norm
+        /// (L2_NORM). Finite, not negative.
         pub eps: f32,
     }
 }
 
 pub(super) const RMS: OpSpec = OpSpec::new(RMS_SRC, DST, check).params(Norm::FIELDS).in_place(&[X]);
-pub(super) const L2: OpSpec = OpSpec::new(L2_SRC, DST, check).params(Norm::FIELDS).in_place(&[X]);
+pub(super) const L2: OpSpec = OpSpec::new(X_ALONE, DST, check).params(Norm::FIELDS).in_place(&[X]);
+/// What models call a layer norm, without its weights: ggml's NORM.
+pub(super) const LAYER: OpSpec = L2;
 
 fn check(o: &Operands<'_>) -> Result<(), Fault> {
     same(o, X, Y)?;

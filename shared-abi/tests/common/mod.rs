@@ -223,7 +223,7 @@ pub fn valid(op: Op) -> Case {
             let y = c.fixed(F16, [32, 64, 2, 1]);
             c.op(op, &src, &[y], &none);
         }
-        Op::Add | Op::Mul => {
+        Op::Add | Op::Mul | Op::Div => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.fixed(F32, [16, 1, 1, 1])];
             let y = c.cut(1, F32, [32, 4, 1, 1]);
             c.op(op, &src, &[y], &none);
@@ -235,6 +235,33 @@ pub fn valid(op: Op) -> Case {
         Op::Silu | Op::Sigmoid | Op::Softplus | Op::Exp => {
             let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
             c.op(op, &[x], &[y], &none);
+        }
+        Op::Unary => {
+            let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
+            c.op(
+                op,
+                &[x],
+                &[y],
+                &params::Unary { a: -1.0, b: 1.0, ..params::Unary::of(params::UnaryKind::Clamp) },
+            );
+        }
+        Op::Norm => {
+            let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1]));
+            c.op(op, &[x], &[y], &params::Norm { eps: 1e-6 });
+        }
+        Op::SoftMax => {
+            let x = c.cut(1, F32, [40, 4, 2, 1]);
+            let src = [x, c.cut(1, F16, [40, 4, 1, 1]), c.fixed(F32, [2, 1, 1, 1])];
+            let y = c.cut(1, F32, [40, 4, 2, 1]);
+            c.op(op, &src, &[y], &params::SoftMax { scale: 0.5, max_bias: 8.0 });
+        }
+        Op::SumRows => {
+            let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [1, 4, 1, 1]));
+            c.op(op, &[x], &[y], &none);
+        }
+        Op::Argsort => {
+            let (x, y) = (c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, I32, [8, 4, 1, 1]));
+            c.op(op, &[x], &[y], &params::Argsort { descending: 1 });
         }
         Op::Glu => {
             let src = [c.cut(1, F32, [32, 4, 1, 1]), c.cut(1, F32, [32, 4, 1, 1])];

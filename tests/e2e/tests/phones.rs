@@ -41,7 +41,16 @@ fn near_tie(model: Model) -> f32 {
 }
 
 fn device(arch: Arch) -> Option<Qemu> {
-    let options = DeviceOptions { threads: Some(1), arch: Some(arch), ..DeviceOptions::default() };
+    device_with(arch, 1, 8 << 20)
+}
+
+fn device_with(arch: Arch, threads: usize, vtcm_bytes: usize) -> Option<Qemu> {
+    let options = DeviceOptions {
+        threads: Some(threads),
+        vtcm_bytes: Some(vtcm_bytes),
+        arch: Some(arch),
+        ..DeviceOptions::default()
+    };
     emulator::qemu(Settings::from_options(&options).unwrap())
 }
 
@@ -116,6 +125,56 @@ fn texts_are_those_of_inproc(arch: Arch, model: Model, tokens: usize) {
     if plain.tokens != expected {
         differs_at_near_ties_only(&what, model, &mut engine, &task.case, &expected);
     }
+}
+
+/// Steps of a text, by the tokens of each, on a device with so many threads and bytes of VTCM. The first is
+/// the prompt.
+const GROUPINGS: [(usize, usize, &[usize]); 4] = [
+    (1, 8 << 20, &[24]),
+    (1, 8 << 20, &[1; 24]),
+    (3, 256 << 10, &[9, 1, 5, 4, 3, 2]),
+    (4, 1 << 20, &[4, 8, 7, 1, 4]),
+];
+
+/// What is rounded when does not depend on how a text is cut into steps, nor on threads and VTCM, which
+/// decide how ops are cut into pieces.
+fn groupings_and_settings_do_not_matter(arch: Arch, model: Model) {
+    let case = reference::greedy(model).cases.swap_remove(CASE);
+    let tokens: Vec<u32> = case.prompt_ids.iter().chain(&case.ids).copied().take(24).collect();
+    let mut expected: Option<Snapshot> = None;
+    for (threads, vtcm, steps) in GROUPINGS {
+        let Some(device) = device_with(arch, threads, vtcm) else { return };
+        let mut engine = Draft::engine(None, model, device, Some(256));
+        let mut rest = &tokens[..];
+        for (i, &n) in steps.iter().enumerate() {
+            let (now, later) = rest.split_at(n);
+            if i == 0 {
+                engine.prefill(now, |_| {}).unwrap()
+            } else {
+                engine.decode_many(now).unwrap()
+            }
+            rest = later;
+        }
+        assert!(rest.is_empty());
+        let state = closed(&mut engine);
+        let what = format!("{arch}, {model:?}, {threads} threads, {vtcm} bytes of VTCM, steps {steps:?}");
+        match &expected {
+            Some(expected) => expected.assert_same(&state, &what),
+            None => expected = Some(state),
+        }
+    }
+}
+
+#[test]
+fn v73_groupings() {
+    groupings_and_settings_do_not_matter(Arch::V73, Model::Q8_0);
+    groupings_and_settings_do_not_matter(Arch::V73, Model::Q4_0);
+}
+
+#[test]
+fn v79_groupings() {
+    groupings_and_settings_do_not_matter(Arch::V79, Model::Q8_0);
+    groupings_and_settings_do_not_matter(Arch::V79, Model::Q4_0);
 }
 
 /// v68 has no instruction that makes floats of integers.

@@ -124,6 +124,23 @@ fn elementwise_operations() {
         (Unary::Softplus, |v| if v > 20.0 { v } else { v.exp().ln_1p() }),
         (Unary::Exp, f64::exp),
         (Unary::Neg, |v| -v),
+        (Unary::Abs, f64::abs),
+        (Unary::Sgn, f64::signum),
+        (Unary::Step, |v| f64::from(u8::from(v > 0.0))),
+        (Unary::Tanh, f64::tanh),
+        (Unary::Elu, |v| if v > 0.0 { v } else { v.exp_m1() }),
+        (Unary::Relu, |v| v.max(0.0)),
+        (Unary::HardSwish, |v| v * ((v + 3.0) / 6.0).clamp(0.0, 1.0)),
+        (Unary::HardSigmoid, |v| ((v + 3.0) / 6.0).clamp(0.0, 1.0)),
+        (Unary::Expm1, f64::exp_m1),
+        (Unary::Floor, f64::floor),
+        (Unary::Ceil, f64::ceil),
+        (Unary::Round, f64::round),
+        (Unary::Trunc, f64::trunc),
+        (Unary::Sin, f64::sin),
+        (Unary::Cos, f64::cos),
+        (Unary::LeakyRelu, |v| if v > 0.0 { v } else { f64::from(Unary::SLOPE) * v }),
+        (Unary::Clamp, |v| v.clamp(-0.5, 0.5)),
     ] {
         close(&cpu().unary(op, &wide).unwrap(), wide.ne, &each(f), 1e-12);
     }

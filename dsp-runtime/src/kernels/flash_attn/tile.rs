@@ -7,6 +7,7 @@ use super::format::{Halves, Pairs, Wide};
 use super::{MAX_ROWS, TILE, state};
 use crate::hvx::{Hvx, LANES, math};
 use crate::kernels::INDEX;
+use crate::kernels::soft_max::slope;
 use crate::memory::View;
 
 const _: () = assert!(TILE == LANES);
@@ -224,7 +225,8 @@ impl Attend<'_> {
             mask.read(view, query, batch, start, (from, to));
             // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
             let bias = unsafe { H::load(mask.lanes.as_ptr()) };
-            let biased = H::add(x, H::mul(self.slope::<H>(query.head), bias));
+            let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
+            let biased = H::add(x, H::mul(slope, bias));
             // Where the mask is -inf the score goes, NaN or not.
             x = H::select_gt(H::splat(f32::MIN), bias, hidden, or_infinity::<H>(biased, biased));
         } else {
@@ -239,20 +241,6 @@ impl Attend<'_> {
         // Only a mask hides all that is between.
         let all_hidden = self.of.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
         (x, if all_hidden { (0, 0) } else { (from, to) })
-    }
-
-    /// ALiBi's slope for a head, as ggml has it; 1 without `max_bias`.
-    #[inline(always)]
-    fn slope<H: Hvx>(&self, head: usize) -> H::F {
-        let bias = self.of.params.max_bias;
-        if bias <= 0.0 {
-            return H::splat(1.0);
-        }
-        // With n the power of two at or below the heads: 2^(-bias / n) to the power head + 1 for the first n,
-        // its square root to the odd powers for the others.
-        let n = 1usize << self.of.y.ne[1].ilog2();
-        let power = if head < n { 2 * (head + 1) } else { 2 * (head - n) + 1 };
-        math::exp::<H>(H::splat(-bias / (2 * n) as f32 * power as f32 * core::f32::consts::LN_2))
     }
 
     /// Adds the tile's values to every row of the unit by its weights.

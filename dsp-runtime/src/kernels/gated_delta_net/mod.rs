@@ -51,7 +51,7 @@ use self::tape::{Record, Tape};
 use self::whole::VectorPath;
 use super::{INDEX, OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
-use crate::hvx::{Everywhere, Hvx, LANES, VectorPtr};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::{Floats, View};
 use crate::plan::OpShapes;
 use crate::pool::{Kernel, Worker};
@@ -347,7 +347,7 @@ impl<'s> GatedDeltaNet<'s> {
             // are taken. This worker alone has claimed the head (points 1 and 2 of the caller's contract).
             // The part has some of the claim's rows, or all.
             unsafe {
-                if !(chunked && rows >= chunk::LEAST && self.chunk(part, place)) {
+                if !(chunked && rows >= chunk::LEAST && self.chunk::<H::Everywhere>(part, place)) {
                     self.head::<H>(place, part);
                 }
             }
@@ -359,13 +359,13 @@ impl<'s> GatedDeltaNet<'s> {
     }
 
     /// Takes a state through one chunk; whether that was possible. Compiled for one kind of vectors
-    /// ([`Everywhere`]): where there is no HVX, chunks come with the twin of the matrix unit, which takes
+    /// ([`Hvx::Everywhere`]): where there is no HVX, chunks come with the twin of the matrix unit, which takes
     /// nearly all of the time.
     ///
     /// # Safety
     /// Points 1 and 2 of [`tokens`](Self::tokens), of the chunked kernel; the claim's rows are a chunk.
     #[inline(never)]
-    unsafe fn chunk(&self, claim: &Claim<'_>, place: &HeadMemory) -> bool {
+    unsafe fn chunk<E: Hvx>(&self, claim: &Claim<'_>, place: &HeadMemory) -> bool {
         let tile = Tile { size: place.size, vectors: place.vectors };
         let memory = ChunkMemory::new(place.keys.skip(KEY_ROWS / VECTOR_BYTES), tile);
         let head = &self.rows(claim);
@@ -373,7 +373,7 @@ impl<'s> GatedDeltaNet<'s> {
         // SAFETY: the state is a tile, whose size `variant` has looked at, and `memory` the parts behind the
         // place for keys; both are this worker's alone, and so are the head's rows of y (points 1 and 2 of
         // the caller's contract). The shape rule gives all rows of the head the state's size.
-        unsafe { chunk.run::<Everywhere>() }
+        unsafe { chunk.run::<E>() }
     }
 
     /// Runs a head's tokens over its state, as many vectors of values at once as registers allow.

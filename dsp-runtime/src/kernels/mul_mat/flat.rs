@@ -109,11 +109,6 @@ impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
     }
 
     #[inline(always)]
-    fn leaves_registers(rows: usize) -> bool {
-        Self::FEW && rows <= 3
-    }
-
-    #[inline(always)]
     unsafe fn add<H: Hvx, A: Sum<H>, const R: usize>(
         group: VectorPtr,
         x: &[Activations; R],

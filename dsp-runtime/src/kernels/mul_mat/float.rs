@@ -60,8 +60,10 @@ impl<W: Widen> WeightFormat for Pairs<W> {
         acc: &mut [[H::F; PARTIAL]; R],
     ) {
         let x = x.map(|x| x.cast::<f32>());
-        let mut sums = start::<H, R>(acc);
+        let mut all = *acc;
         for g in 0..groups {
+            // A sum is rounded when it leaves its form: after each group, because pieces end after any.
+            let mut sums = start::<H, R>(&all);
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES / 2));
             // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
@@ -72,16 +74,17 @@ impl<W: Widen> WeightFormat for Pairs<W> {
                     // has 16 of two k each (the caller's contract, point 1).
                     add_pair::<H, R>(&mut sums, W::widen::<H>(unsafe { group.load_b::<H>(i) }), &x, i, true);
                 }
-                continue;
+            } else {
+                for i in 0..n.div_ceil(2) {
+                    // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
+                    // vector of a group, which has 16 of two k each (the caller's contract, point 1).
+                    let w = W::widen::<H>(unsafe { group.load_b::<H>(i) });
+                    add_pair::<H, R>(&mut sums, w, &x, i, 2 * i + 1 < n);
+                }
             }
-            for i in 0..n.div_ceil(2) {
-                // SAFETY: `g` is below `groups` and `i` below 16, because `n` is 32 at most, so this is a
-                // vector of a group, which has 16 of two k each (the caller's contract, point 1).
-                let w = W::widen::<H>(unsafe { group.load_b::<H>(i) });
-                add_pair::<H, R>(&mut sums, w, &x, i, 2 * i + 1 < n);
-            }
+            end::<H, R>(sums, &mut all);
         }
-        end::<H, R>(sums, acc);
+        *acc = all;
     }
 }
 
@@ -105,8 +108,10 @@ impl WeightFormat for F32 {
         acc: &mut [[H::F; PARTIAL]; R],
     ) {
         let x = x.map(|x| x.cast::<f32>());
-        let mut sums = start::<H, R>(acc);
+        let mut all = *acc;
         for g in 0..groups {
+            // A sum is rounded when it leaves its form: after each group, because pieces end after any.
+            let mut sums = start::<H, R>(&all);
             let (at, group) = (k.0 + g * LANES, weights.skip(g * LANES));
             // SAFETY: each `x` is a row of `k.1` floats (the caller's contract, point 2).
             let (x, n) = unsafe { lanes::<H, R>(x, at, k.1) };
@@ -117,13 +122,14 @@ impl WeightFormat for F32 {
                 for i in 0..LANES / 2 {
                     add_pair::<H, R>(&mut sums, w(i), &x, i, true);
                 }
-                continue;
+            } else {
+                for i in 0..n.div_ceil(2) {
+                    add_pair::<H, R>(&mut sums, w(i), &x, i, 2 * i + 1 < n);
+                }
             }
-            for i in 0..n.div_ceil(2) {
-                add_pair::<H, R>(&mut sums, w(i), &x, i, 2 * i + 1 < n);
-            }
+            end::<H, R>(sums, &mut all);
         }
-        end::<H, R>(sums, acc);
+        *acc = all;
     }
 }
 
@@ -141,7 +147,7 @@ fn start<H: Hvx, const R: usize>(acc: &[[H::F; PARTIAL]; R]) -> [[Held<H>; PARTI
 #[inline(always)]
 fn end<H: Hvx, const R: usize>(sums: [[Held<H>; PARTIAL]; R], acc: &mut [[H::F; PARTIAL]; R]) {
     for (sums, acc) in sums.into_iter().zip(acc) {
-        *acc = [sums[0].end(), sums[1].end()];
+        *acc = sums.map(Sum::end);
     }
 }
 

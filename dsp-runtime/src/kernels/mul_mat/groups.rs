@@ -18,12 +18,6 @@ pub(super) trait Group: Sync + 'static {
         4
     }
 
-    /// Whether the sums of so many rows fit into registers beside all that a group takes.
-    #[inline(always)]
-    fn leaves_registers(_rows: usize) -> bool {
-        false
-    }
-
     /// acc += W x for a group, and for the blocks of activations from `block` on.
     ///
     /// # Safety
@@ -60,7 +54,8 @@ impl<G: Group> WeightFormat for G {
     ) {
         // SAFETY: points 1 and 2 of the caller's contract are those of `all_groups`.
         unsafe {
-            if H::Q_STAYS && !G::leaves_registers(R) {
+            // The same for any number of rows, whose bits must not depend on it.
+            if H::Q_STAYS {
                 all_groups::<G, H, Parked<H>, R>(weights, groups, x, k, acc);
             } else {
                 all_groups::<G, H, Held<H>, R>(weights, groups, x, k, acc);
@@ -82,17 +77,25 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
     // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
     // vectors (validation), and `k.0` is the first value of a group, and so of a block.
     let x = &unsafe { Activations::all(x, k) };
-    let mut all = [A::start(acc[0][0]); R];
-    for (sum, acc) in all.iter_mut().zip(acc.iter()) {
-        *sum = A::start(acc[0]);
+    let mut sums = [acc[0][0]; R];
+    for (sum, acc) in sums.iter_mut().zip(acc.iter()) {
+        *sum = acc[0];
     }
     for g in 0..groups {
+        // A sum is rounded when it leaves its form: after each group, because pieces end after any.
+        let mut all = [A::start(sums[0]); R];
+        for (all, sum) in all.iter_mut().zip(sums) {
+            *all = A::start(sum);
+        }
         // SAFETY: `g` is below `groups`, so this is one of the groups that `weights` holds (the caller's
         // contract, point 1), and each `x` starts with the first of them. Each has the group's blocks,
         // because activation rows are padded to 256 values, the most that a group has.
         unsafe { G::add::<H, A, R>(weights.skip(g * G::VECTORS), x, g * G::BLOCKS, &mut all) };
+        for (sum, all) in sums.iter_mut().zip(all) {
+            *sum = all.end();
+        }
     }
-    for (sum, acc) in all.into_iter().zip(acc) {
-        acc[0] = sum.end();
+    for (sum, acc) in sums.into_iter().zip(acc) {
+        acc[0] = sum;
     }
 }

@@ -13,7 +13,15 @@ impl Builder<'_> {
     pub(super) fn add(&mut self, op: Op) -> Option<()> {
         const NOTHING: [u32; 0] = [];
         match op {
-            Op::RmsNorm | Op::L2Norm | Op::Scale | Op::Silu | Op::Sigmoid | Op::Softplus | Op::Exp => {
+            Op::RmsNorm
+            | Op::L2Norm
+            | Op::Norm
+            | Op::Scale
+            | Op::Silu
+            | Op::Sigmoid
+            | Op::Softplus
+            | Op::Exp
+            | Op::Unary => {
                 let n = self.length();
                 let shape = self.rows(n);
                 let x = self.input(shape)?;
@@ -25,12 +33,25 @@ impl Builder<'_> {
                 };
                 let y = self.like(x, shape)?;
                 match op {
-                    Op::RmsNorm | Op::L2Norm => self.op(op, &[Some(x), w], &[y], &params::Norm { eps: 1e-6 }),
+                    Op::Unary => {
+                        let kind = self.random.pick(params::UnaryKind::ALL);
+                        let p = match kind {
+                            params::UnaryKind::LeakyRelu => {
+                                params::Unary { a: -3.0, ..params::Unary::of(kind) }
+                            }
+                            params::UnaryKind::Clamp => params::Unary { a: -1e38, ..params::Unary::of(kind) },
+                            _ => params::Unary::of(kind),
+                        };
+                        self.op(op, &[Some(x)], &[y], &p);
+                    }
+                    Op::RmsNorm | Op::L2Norm | Op::Norm => {
+                        self.op(op, &[Some(x), w], &[y], &params::Norm { eps: 1e-6 })
+                    }
                     Op::Scale => self.op(op, &[Some(x)], &[y], &params::Scale { scale: 2.0, bias: 0.5 }),
                     _ => self.op(op, &[Some(x)], &[y], &NOTHING),
                 }
             }
-            Op::Add | Op::Mul => {
+            Op::Add | Op::Mul | Op::Div => {
                 let n = self.length();
                 let shape = self.rows(n);
                 let mut other = shape;
@@ -166,6 +187,8 @@ impl Builder<'_> {
             Op::GatedDeltaNet => self.gated_delta_net()?,
             Op::FlashAttnExt => self.flash_attn()?,
             Op::Attend => self.attend()?,
+            Op::SoftMax => self.soft_max()?,
+            Op::SumRows | Op::Argsort => self.of_rows(op)?,
             Op::KvAppend => self.kv_append()?,
             Op::CopySlot => self.copy_slot()?,
             Op::Accept => self.accept()?,
@@ -427,6 +450,40 @@ impl Builder<'_> {
             max_bias: self.random.pick(&[0.0, 8.0, 1e38]),
         };
         self.op(Op::Attend, &[Some(q), Some(k), Some(v), mask, sinks], &[y], &p);
+        Some(())
+    }
+
+    fn soft_max(&mut self) -> Option<()> {
+        let (n, h, b, (t, axis)) = (self.length(), self.few(), self.few(), self.tokens());
+        let shape = Shape([n, t, h, b], axis(1));
+        let x = self.input(shape)?;
+        let dtype = self.random.pick(&[F32, F16]);
+        let mask = Shape([n, t, self.random.pick(&[1, h]), self.random.pick(&[1, b])], axis(1));
+        let masked = self.random.chance(60);
+        let mask = if masked { Some(self.put(dtype, mask, Use::Input)?) } else { None };
+        let sunk = self.random.chance(30);
+        let sinks = if sunk { Some(self.put(F32, Shape::fixed([h, 1, 1, 1]), Use::Packed)?) } else { None };
+        let y = self.like(x, shape)?;
+        let p = params::SoftMax { scale: 0.125, max_bias: self.random.pick(&[0.0, 8.0, 1e38]) };
+        self.op(Op::SoftMax, &[Some(x), mask, sinks], &[y], &p);
+        Some(())
+    }
+
+    /// SUM_ROWS, ARGSORT.
+    fn of_rows(&mut self, op: Op) -> Option<()> {
+        let n = self.length();
+        let Shape(ne, axis) = self.rows(n);
+        let x = self.input(Shape(ne, axis))?;
+        let of = |n| Shape([n, ne[1], ne[2], ne[3]], axis);
+        if op == Op::SumRows {
+            let y = self.put(F32, of(1), Use::Output)?;
+            self.op(op, &[Some(x)], &[y], &[0_u32; 0]);
+        } else {
+            let k = self.random.pick(&[1, n.div_ceil(2), n]);
+            let y = self.put(I32, of(k), Use::Output)?;
+            let descending = self.random.pick(&[0, 1]);
+            self.op(op, &[Some(x)], &[y], &params::Argsort { descending });
+        }
         Some(())
     }
 

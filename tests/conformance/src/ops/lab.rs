@@ -261,8 +261,9 @@ impl Lab {
         };
         let matrix_unit = place.matrix_unit()?;
         let has_twin = matrix_unit == MatrixUnit::Twin;
-        let matrix_twin = has_twin.then(|| inproc(Isa::Portable)).transpose()?;
-        let twin = place.isa_of_twin()?.map(inproc).transpose()?;
+        let isa = place.isa_of_twin()?;
+        let matrix_twin = has_twin.then(|| inproc(isa.unwrap_or(Isa::Portable))).transpose()?;
+        let twin = isa.map(inproc).transpose()?;
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();

@@ -47,6 +47,9 @@ pub(super) fn expected(kind: &CaseKind, x: &Inputs, cpu: Cpu) -> Result<Tensor, 
         CaseKind::SoftMax { scale, max_bias, .. } => {
             cpu.soft_max_ext(x.get("a"), x.find("mask"), x.find("sinks"), scale, max_bias)
         }
+        CaseKind::Norm { eps, .. } => cpu.norm(x.get("a"), eps),
+        CaseKind::SumRows { .. } => cpu.sum_rows(x.get("a")),
+        CaseKind::Argsort { descending, .. } => cpu.argsort(x.get("a"), descending),
         CaseKind::Argmax { .. } => cpu.argmax(x.get("a")).map(|last| first_of_ties(x.get("a"), &last)),
         CaseKind::Cpy { .. } => cpu.cpy(x.get("src"), x.get("dst")),
         CaseKind::Cont { .. } => cpu.cont(x.get("a")),

@@ -165,7 +165,21 @@ pub(super) fn inputs(kind: &CaseKind, seed: u64) -> Inputs {
                 m.push("weight", w);
             }
         }
-        CaseKind::L2Norm { ne, layout, amplitude, .. } | CaseKind::Quantize { ne, layout, amplitude } => {
+        CaseKind::SumRows { ne, layout } => {
+            let a = m.laid_out("a", F32, ne, layout, [3, 2, 1, 1], [-1.0, 1.0]);
+            m.push("a", a);
+        }
+        CaseKind::Argsort { ne, .. } => {
+            let mut rng = m.rng("a");
+            let rows = ne[1] * ne[2] * ne[3];
+            let row =
+                |_| rng.shuffled(ne[0] as usize).into_iter().map(|i| i as f32 - 7.0).collect::<Vec<_>>();
+            let values: Vec<f32> = (0..rows).flat_map(row).collect();
+            m.push("a", Tensor::f32(ne, &values));
+        }
+        CaseKind::L2Norm { ne, layout, amplitude, .. }
+        | CaseKind::Norm { ne, layout, amplitude, .. }
+        | CaseKind::Quantize { ne, layout, amplitude } => {
             let a = m.laid_out("a", F32, ne, layout, [3, 2, 1, 1], [-amplitude, amplitude]);
             m.push("a", a);
         }

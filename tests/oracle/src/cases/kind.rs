@@ -153,6 +153,12 @@ pub enum CaseKind {
     /// `a {ne0, ne1, ne2 * repeat0, ne3 * repeat1}` F32, `mask {ne}` and `sinks {ne2 * repeat0}` if there are
     /// any.
     SoftMax { ne: [i64; 4], mask: Option<GgmlType>, repeat: [i64; 2], sinks: bool, scale: f32, max_bias: f32 },
+    /// `a {ne}` F32.
+    Norm { ne: [i64; 4], eps: f32, layout: Layout, amplitude: f32 },
+    /// `a {ne}` F32 to `{1, ne1, ne2, ne3}`.
+    SumRows { ne: [i64; 4], layout: Layout },
+    /// `a {ne}` F32, all elements of a row different, to I32 `{ne}`.
+    Argsort { ne: [i64; 4], descending: bool },
     /// `a {cols, rows}` F32 to I32. Compared exactly; where a maximum occurs more than once the **first** is
     /// right (ggml's CPU takes the last: [`Case::expected`](super::Case::expected) corrects it).
     Argmax { cols: i64, rows: i64, values: Values },
@@ -203,6 +209,28 @@ impl CaseKind {
             Self::Unary { op: Unary::Softplus, .. } => "SOFTPLUS",
             Self::Unary { op: Unary::Exp, .. } => "EXP",
             Self::Unary { op: Unary::Neg, .. } => "NEG",
+            Self::Unary { op: Unary::Abs, .. } => "ABS",
+            Self::Unary { op: Unary::Sgn, .. } => "SGN",
+            Self::Unary { op: Unary::Step, .. } => "STEP",
+            Self::Unary { op: Unary::Tanh, .. } => "TANH",
+            Self::Unary { op: Unary::Elu, .. } => "ELU",
+            Self::Unary { op: Unary::Relu, .. } => "RELU",
+            Self::Unary { op: Unary::Gelu, .. } => "GELU",
+            Self::Unary { op: Unary::GeluQuick, .. } => "GELU_QUICK",
+            Self::Unary { op: Unary::GeluErf, .. } => "GELU_ERF",
+            Self::Unary { op: Unary::HardSwish, .. } => "HARDSWISH",
+            Self::Unary { op: Unary::HardSigmoid, .. } => "HARDSIGMOID",
+            Self::Unary { op: Unary::Expm1, .. } => "EXPM1",
+            Self::Unary { op: Unary::Floor, .. } => "FLOOR",
+            Self::Unary { op: Unary::Ceil, .. } => "CEIL",
+            Self::Unary { op: Unary::Round, .. } => "ROUND",
+            Self::Unary { op: Unary::Trunc, .. } => "TRUNC",
+            Self::Unary { op: Unary::Sqrt, .. } => "SQRT",
+            Self::Unary { op: Unary::Log, .. } => "LOG",
+            Self::Unary { op: Unary::Sin, .. } => "SIN",
+            Self::Unary { op: Unary::Cos, .. } => "COS",
+            Self::Unary { op: Unary::LeakyRelu, .. } => "LEAKY_RELU",
+            Self::Unary { op: Unary::Clamp, .. } => "CLAMP",
             Self::Glu { op: Glu::Swiglu, .. } => "SWIGLU",
             Self::Glu { op: Glu::Geglu, .. } => "GEGLU",
             Self::Glu { op: Glu::SwigluOai { .. }, .. } => "SWIGLU_OAI",
@@ -215,6 +243,9 @@ impl CaseKind {
             Self::GatedDeltaNet { .. } => "GATED_DELTA_NET",
             Self::FlashAttn { .. } => "FLASH_ATTN_EXT",
             Self::SoftMax { .. } => "SOFT_MAX",
+            Self::Norm { .. } => "NORM",
+            Self::SumRows { .. } => "SUM_ROWS",
+            Self::Argsort { .. } => "ARGSORT",
             Self::Argmax { .. } => "ARGMAX",
             Self::Cpy { .. } => "CPY",
             Self::Cont { .. } => "CONT",
@@ -259,7 +290,11 @@ impl CaseKind {
                 out
             }
             Self::AddId { n, used, t, experts } => format!("n={n},used={used},t={t},experts={experts}"),
-            Self::RmsNorm { ne, eps, layout, amplitude, .. } | Self::L2Norm { ne, eps, layout, amplitude } => {
+            Self::SumRows { ne, layout } => format!("ne={},layout={layout:?}", list(ne)),
+            Self::Argsort { ne, descending } => format!("ne={},descending={}", list(ne), u8::from(*descending)),
+            Self::RmsNorm { ne, eps, layout, amplitude, .. }
+            | Self::L2Norm { ne, eps, layout, amplitude }
+            | Self::Norm { ne, eps, layout, amplitude } => {
                 format!("ne={},eps={eps},layout={layout:?},amplitude={amplitude}", list(ne))
             }
             Self::Rope { ty, ne, rope: r, factors, layout, max_pos } => format!(
@@ -316,7 +351,9 @@ impl CaseKind {
             Self::SoftMax { ne, repeat, .. } => 8 * p(ne) * p(repeat),
             Self::Unary { ne, .. } | Self::Glu { ne, .. } => 8 * p(ne),
             Self::AddId { n, used, t, .. } => n * used * t,
-            Self::RmsNorm { ne, .. } | Self::L2Norm { ne, .. } => 2 * p(ne),
+            Self::RmsNorm { ne, .. } | Self::L2Norm { ne, .. } | Self::Norm { ne, .. } => 2 * p(ne),
+            Self::SumRows { ne, .. } => p(ne),
+            Self::Argsort { ne, .. } => 20 * p(ne),
             Self::Scale { ne, .. } | Self::Quantize { ne, .. } => 2 * p(ne),
             Self::Rope { ne, .. } => 8 * p(ne),
             Self::SsmConv { taps, channels, t, seqs } => taps * channels * t * seqs,

@@ -195,6 +195,7 @@ fn tolerance(kind: &CaseKind) -> Tolerance {
             Tolerance::Nmse(5e-4)
         }
         CaseKind::Argmax { .. }
+        | CaseKind::Argsort { .. }
         | CaseKind::AddId { .. }
         | CaseKind::Cont { .. }
         | CaseKind::Concat { .. }

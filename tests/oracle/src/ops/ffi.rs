@@ -56,7 +56,7 @@ impl Arg for GgmlType {
 macro_rules! plain {
     ($($t:ty),*) => { $(impl Arg for $t { type Raw = $t; fn raw(self) -> $t { self } })* };
 }
-plain!(f32, i32, i64);
+plain!(f32, i32, i64, u32, bool);
 
 macro_rules! ops {
     ($($name:ident = $ggml:ident($($arg:ident: $ty:ty),*);)*) => {
@@ -87,6 +87,16 @@ ops! {
     softplus = ggml_softplus(a: Node);
     exp = ggml_exp(a: Node);
     neg = ggml_neg(a: Node);
+    unary = ggml_unary(a: Node, op: u32);
+    sqrt = ggml_sqrt(a: Node);
+    log = ggml_log(a: Node);
+    sin = ggml_sin(a: Node);
+    cos = ggml_cos(a: Node);
+    leaky_relu = ggml_leaky_relu(a: Node, slope: f32, in_place: bool);
+    clamp = ggml_clamp(a: Node, low: f32, high: f32);
+    norm = ggml_norm(a: Node, eps: f32);
+    sum_rows = ggml_sum_rows(a: Node);
+    argsort = ggml_argsort(a: Node, order: u32);
     swiglu = ggml_swiglu(a: Node);
     swiglu_swapped = ggml_swiglu_swapped(a: Node);
     swiglu_split = ggml_swiglu_split(a: Node, b: Node);

@@ -7,6 +7,7 @@
 mod ffi;
 
 use ffi::{Graph, Node};
+use llama_cpp_sys_2 as sys;
 
 use crate::tensor::{Error, GgmlType, Tensor};
 
@@ -102,6 +103,57 @@ pub enum Unary {
     Exp,
     /// -x
     Neg,
+    /// |x|
+    Abs,
+    /// -1, 0 or 1
+    Sgn,
+    /// 1 where x is positive, else 0
+    Step,
+    /// tanh(x)
+    Tanh,
+    /// x where it is positive, else exp(x) - 1
+    Elu,
+    /// x where it is positive, else 0
+    Relu,
+    /// GELU by tanh. ggml's CPU takes it from a table of F16.
+    Gelu,
+    /// x / (1 + exp(-1.702 x)). ggml's CPU takes it from a table of F16.
+    GeluQuick,
+    /// GELU by erf
+    GeluErf,
+    /// x times HARDSIGMOID
+    HardSwish,
+    /// (x + 3) / 6, between 0 and 1
+    HardSigmoid,
+    /// exp(x) - 1
+    Expm1,
+    /// the next integer below
+    Floor,
+    /// the next integer above
+    Ceil,
+    /// the nearest integer, ties away from zero
+    Round,
+    /// the next integer towards zero
+    Trunc,
+    /// sqrt(x)
+    Sqrt,
+    /// ln(x)
+    Log,
+    /// sin(x)
+    Sin,
+    /// cos(x)
+    Cos,
+    /// x where it is positive, else 0.1 x
+    LeakyRelu,
+    /// x between -0.5 and 0.5
+    Clamp,
+}
+
+impl Unary {
+    /// Of [`LeakyRelu`](Self::LeakyRelu), as in upstream's tests.
+    pub const SLOPE: f32 = 0.1;
+    /// Of [`Clamp`](Self::Clamp), as in upstream's tests.
+    pub const RANGE: [f32; 2] = [-0.5, 0.5];
 }
 
 /// Functions of a gated MLP.
@@ -256,6 +308,28 @@ impl Cpu {
             Unary::Softplus => g.softplus(a),
             Unary::Exp => g.exp(a),
             Unary::Neg => g.neg(a),
+            Unary::Abs => g.unary(a, sys::GGML_UNARY_OP_ABS),
+            Unary::Sgn => g.unary(a, sys::GGML_UNARY_OP_SGN),
+            Unary::Step => g.unary(a, sys::GGML_UNARY_OP_STEP),
+            Unary::Tanh => g.unary(a, sys::GGML_UNARY_OP_TANH),
+            Unary::Elu => g.unary(a, sys::GGML_UNARY_OP_ELU),
+            Unary::Relu => g.unary(a, sys::GGML_UNARY_OP_RELU),
+            Unary::Gelu => g.unary(a, sys::GGML_UNARY_OP_GELU),
+            Unary::GeluQuick => g.unary(a, sys::GGML_UNARY_OP_GELU_QUICK),
+            Unary::GeluErf => g.unary(a, sys::GGML_UNARY_OP_GELU_ERF),
+            Unary::HardSwish => g.unary(a, sys::GGML_UNARY_OP_HARDSWISH),
+            Unary::HardSigmoid => g.unary(a, sys::GGML_UNARY_OP_HARDSIGMOID),
+            Unary::Expm1 => g.unary(a, sys::GGML_UNARY_OP_EXPM1),
+            Unary::Floor => g.unary(a, sys::GGML_UNARY_OP_FLOOR),
+            Unary::Ceil => g.unary(a, sys::GGML_UNARY_OP_CEIL),
+            Unary::Round => g.unary(a, sys::GGML_UNARY_OP_ROUND),
+            Unary::Trunc => g.unary(a, sys::GGML_UNARY_OP_TRUNC),
+            Unary::Sqrt => g.sqrt(a),
+            Unary::Log => g.log(a),
+            Unary::Sin => g.sin(a),
+            Unary::Cos => g.cos(a),
+            Unary::LeakyRelu => g.leaky_relu(a, Unary::SLOPE, false),
+            Unary::Clamp => g.clamp(a, Unary::RANGE[0], Unary::RANGE[1]),
         })
     }
 
@@ -394,6 +468,22 @@ impl Cpu {
             g.soft_max_sinks(node, s);
             node
         })
+    }
+
+    /// (x - mean) / sqrt(variance + eps) per row.
+    pub fn norm(self, a: &Tensor, eps: f32) -> Result<Tensor> {
+        self.run([a], |g, [a]| g.norm(a, eps))
+    }
+
+    /// The sum of each row.
+    pub fn sum_rows(self, a: &Tensor) -> Result<Tensor> {
+        self.run([a], |g, [a]| g.sum_rows(a))
+    }
+
+    /// Where the elements of each row come from when it is sorted, I32.
+    pub fn argsort(self, a: &Tensor, descending: bool) -> Result<Tensor> {
+        let order = if descending { sys::GGML_SORT_ORDER_DESC } else { sys::GGML_SORT_ORDER_ASC };
+        self.run([a], |g, [a]| g.argsort(a, order))
     }
 
     /// Index of the largest element per row, I32 `{rows}`. Of equal ones ggml's CPU takes the **last**.

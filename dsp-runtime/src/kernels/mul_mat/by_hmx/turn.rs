@@ -1,7 +1,7 @@
 //! The jobs of a product by the matrix unit: rows of x are packed; then, turn by turn, a chunk of strips is
 //! unpacked, the chunk before it is multiplied, and the results of the one before that are stored.
 //!
-//! They are compiled for one kind of vectors ([`Everywhere`]): where there is no HVX, the twin of the unit
+//! They are compiled for one kind of vectors ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit
 //! takes nearly all of the time.
 
 use core::marker::PhantomData;
@@ -15,7 +15,7 @@ use super::layout::{Extent, Layout, Places};
 use super::weights::Tiles;
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
-use crate::hvx::{Everywhere, Hvx, LANES, VectorPtr};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 
@@ -118,7 +118,7 @@ impl<T: Tiles> Kernel for Pack<T> {
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.pack::<Everywhere>(worker)
+        self.pack::<H::Everywhere>(worker)
     }
 }
 
@@ -311,6 +311,6 @@ impl<T: Tiles> Kernel for Turn<T> {
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.work_off::<Everywhere>(worker)
+        self.work_off::<H::Everywhere>(worker)
     }
 }

@@ -1,12 +1,12 @@
-//! What moves elements: CPY, CONT, CONCAT; and ARGMAX.
+//! What moves elements: CPY, CONT, CONCAT; ARGMAX and ARGSORT.
 
 use hexflash_abi::op::params;
 use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::CaseKind;
-use hexflash_oracle::contiguous_nb;
+use hexflash_oracle::{Tensor, contiguous_nb};
 
 use super::super::plan::{OpProgram, dims, plain};
-use super::{Outcome, Trial};
+use super::{Outcome, STEP, Trial};
 
 const NONE: [u32; 0] = [];
 
@@ -18,6 +18,30 @@ pub fn argmax(trial: &mut Trial<'_>) -> Outcome {
     let y = p.output(DType::I32, [a.ne[1] as u32, 1, 1, 1]);
     p.op(Op::Argmax, &[Some(x)], y, &NONE);
     trial.result("rows", &p, y)
+}
+
+/// ARGSORT: all indices, and the first third of them.
+pub fn argsort(trial: &mut Trial<'_>, descending: bool) -> Outcome {
+    let a = trial.x.get("a");
+    let [n, m, b2, b3] = dims(a.ne);
+    let params = params::Argsort { descending: descending.into() };
+    let sorted = |p: &mut OpProgram, k: u32| {
+        let x = p.input(a);
+        let y = p.output(DType::I32, [k, m, b2, b3]);
+        p.op(Op::Argsort, &[Some(x)], y, &params);
+        y
+    };
+    let mut p = OpProgram::new(1, 1);
+    let y = sorted(&mut p, n);
+    trial.result("all", &p, y)?;
+    let (mut p, k) = (OpProgram::new(1, 1), n.div_ceil(3));
+    let y = sorted(&mut p, k);
+    let all = trial.want.to_i32();
+    let first: Vec<i32> = all.chunks_exact(n as usize).flat_map(|row| &row[..k as usize]).copied().collect();
+    let want = Tensor::i32([k.into(), a.ne[1], a.ne[2], a.ne[3]], &first);
+    let memory = trial.run("some", &p, &STEP)?;
+    let got = p.tensor(&memory, y, 1);
+    trial.verdict_against("some", &want, &got)
 }
 
 /// CPY between two layouts of the same elements. hexflash writes rows: axes are exchanged, on both sides,

@@ -1,6 +1,6 @@
 //! Element by element and row by row: binary and unary ops, GLU, norms, ROPE.
 
-use hexflash_abi::op::params::{self, GluKind};
+use hexflash_abi::op::params::{self, GluKind, UnaryKind};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};
 use hexflash_oracle::cases::Inputs;
@@ -44,16 +44,70 @@ pub fn scale(trial: &mut Trial<'_>, scale: f32, bias: f32) -> Outcome {
     elementwise(trial, Op::Scale, &params::Scale { scale, bias })
 }
 
-/// SILU, SIGMOID, SOFTPLUS, EXP.
+/// SILU, SIGMOID, SOFTPLUS, EXP, and what UNARY has.
 pub fn unary(trial: &mut Trial<'_>, op: Unary) -> Outcome {
-    let op = match op {
-        Unary::Silu => Op::Silu,
-        Unary::Sigmoid => Op::Sigmoid,
-        Unary::Softplus => Op::Softplus,
-        Unary::Exp => Op::Exp,
+    let named = |kind| params::Unary::of(kind);
+    let params = match op {
+        Unary::Silu => return elementwise(trial, Op::Silu, &NONE),
+        Unary::Sigmoid => return elementwise(trial, Op::Sigmoid, &NONE),
+        Unary::Softplus => return elementwise(trial, Op::Softplus, &NONE),
+        Unary::Exp => return elementwise(trial, Op::Exp, &NONE),
         Unary::Neg => unreachable!("`skip` has a reason for this"),
+        Unary::Abs => named(UnaryKind::Abs),
+        Unary::Sgn => named(UnaryKind::Sgn),
+        Unary::Step => named(UnaryKind::Step),
+        Unary::Tanh => named(UnaryKind::Tanh),
+        Unary::Elu => named(UnaryKind::Elu),
+        Unary::Relu => named(UnaryKind::Relu),
+        Unary::Gelu => named(UnaryKind::Gelu),
+        Unary::GeluQuick => named(UnaryKind::GeluQuick),
+        Unary::GeluErf => named(UnaryKind::GeluErf),
+        Unary::HardSwish => named(UnaryKind::HardSwish),
+        Unary::HardSigmoid => named(UnaryKind::HardSigmoid),
+        Unary::Expm1 => named(UnaryKind::Expm1),
+        Unary::Floor => named(UnaryKind::Floor),
+        Unary::Ceil => named(UnaryKind::Ceil),
+        Unary::Round => named(UnaryKind::Round),
+        Unary::Trunc => named(UnaryKind::Trunc),
+        Unary::Sqrt => named(UnaryKind::Sqrt),
+        Unary::Log => named(UnaryKind::Log),
+        Unary::Sin => named(UnaryKind::Sin),
+        Unary::Cos => named(UnaryKind::Cos),
+        Unary::LeakyRelu => params::Unary { a: Unary::SLOPE, ..named(UnaryKind::LeakyRelu) },
+        Unary::Clamp => {
+            let [a, b] = Unary::RANGE;
+            params::Unary { a, b, ..named(UnaryKind::Clamp) }
+        }
     };
-    elementwise(trial, op, &NONE)
+    elementwise(trial, Op::Unary, &params)
+}
+
+/// SOFT_MAX into a new tensor, and over `a`.
+pub fn soft_max(trial: &mut Trial<'_>, scale: f32, max_bias: f32) -> Outcome {
+    let (a, mask, sinks) = (trial.x.get("a"), trial.x.find("mask"), trial.x.find("sinks"));
+    for (way, in_place) in [("new", false), ("in place", true)] {
+        if in_place && !trial.thorough() {
+            continue;
+        }
+        let mut p = OpProgram::new(1, 1);
+        let x = if in_place { overwritten(&mut p, a) } else { rows(&mut p, a) };
+        let src = [Some(x), mask.map(|mask| p.input(mask)), sinks.map(|sinks| p.input(sinks))];
+        let y = if in_place { x } else { p.output(DType::F32, dims(a.ne)) };
+        p.op(Op::SoftMax, &src, y, &params::SoftMax { scale, max_bias });
+        trial.result(way, &p, y)?;
+    }
+    Ok(())
+}
+
+/// SUM_ROWS.
+pub fn sum_rows(trial: &mut Trial<'_>) -> Outcome {
+    let a = trial.x.get("a");
+    let mut p = OpProgram::new(1, 1);
+    let x = rows(&mut p, a);
+    let [_, m, b2, b3] = dims(a.ne);
+    let y = p.output(DType::F32, [1, m, b2, b3]);
+    p.op(Op::SumRows, &[Some(x)], y, &NONE);
+    trial.result("new", &p, y)
 }
 
 fn elementwise<P>(trial: &mut Trial<'_>, op: Op, params: &P) -> Outcome

@@ -8,7 +8,7 @@ use crate::tensor::GgmlType::{F16, F32};
 pub(super) fn binary(l: &mut List) {
     const ONE: [i64; 4] = [1, 1, 1, 1];
     let both = |l: &mut List, ty, ne, repeat, perm| {
-        for op in [Binary::Add, Binary::Mul] {
+        for op in [Binary::Add, Binary::Mul, Binary::Div] {
             l.up(CaseKind::Binary { op, ty, ne, repeat, perm });
         }
     };
@@ -111,6 +111,90 @@ pub(super) fn unary(l: &mut List) {
                 min: -8.0,
                 max: 8.0,
             });
+        }
+    }
+}
+
+/// Functions of graphs of ggml alone.
+pub(super) fn functions(l: &mut List) {
+    use Unary::*;
+    let ops = [
+        Abs,
+        Sgn,
+        Step,
+        Tanh,
+        Elu,
+        Relu,
+        Gelu,
+        GeluQuick,
+        GeluErf,
+        HardSwish,
+        HardSigmoid,
+        Expm1,
+        Floor,
+        Ceil,
+        Round,
+        Trunc,
+    ];
+    for op in ops {
+        for layout in [Layout::Dense, Layout::Padded] {
+            for ne in [[128, 2, 2, 2], [5, 7, 11, 13]] {
+                l.up(CaseKind::Unary { op, ty: F32, ne, layout, min: -150.0, max: 150.0 });
+            }
+        }
+        // Over that range large values hide every error at small ones.
+        let (ne, layout) = ([257, 3, 1, 1], Layout::Dense);
+        for (min, max) in [(-4.0, 4.0), (-1e-3, 1e-3)] {
+            l.edge(CaseKind::Unary { op, ty: F32, ne, layout, min, max });
+        }
+    }
+    for (op, min, max) in [
+        (Sqrt, 50.0, 100.0),
+        (Sqrt, 0.0, 1e-3),
+        (Log, 1.0, 10.0),
+        (Log, 1e-6, 1e-3),
+        (Sin, -6.5, 6.5),
+        (Sin, -1e4, 1e4),
+        (Cos, -6.5, 6.5),
+        (Cos, -1e4, 1e4),
+        (LeakyRelu, -150.0, 150.0),
+        (Clamp, -1.0, 1.0),
+    ] {
+        for ne in [[10, 5, 4, 3], [257, 3, 1, 1]] {
+            l.edge(CaseKind::Unary { op, ty: F32, ne, layout: Layout::Dense, min, max });
+        }
+    }
+}
+
+/// NORM, SUM_ROWS, ARGSORT.
+pub(super) fn reductions(l: &mut List) {
+    for eps in [0.0, 1e-6, 1e-4, 1e-1, 10.0] {
+        for n in [64, 1025] {
+            for layout in [Layout::Dense, Layout::Padded] {
+                l.up(CaseKind::Norm { ne: [n, 5, 4, 3], eps, layout, amplitude: 1.0 });
+            }
+        }
+    }
+    for amplitude in [1e-6, 300.0] {
+        for n in [2, 31, 33, 128] {
+            l.edge(CaseKind::Norm { ne: [n, 3, 1, 1], eps: 1e-6, layout: Layout::Dense, amplitude });
+        }
+    }
+    for layout in [Layout::Dense, Layout::Padded] {
+        for n in [1, 10, 33, 1024] {
+            l.edge(CaseKind::SumRows { ne: [n, 5, 4, 3], layout });
+        }
+    }
+    for descending in [false, true] {
+        for ne in [
+            [16, 10, 10, 10],
+            [60, 10, 10, 10],
+            [1023, 2, 1, 3],
+            [1024, 2, 1, 3],
+            [2047, 2, 1, 3],
+            [1, 3, 1, 1],
+        ] {
+            l.up(CaseKind::Argsort { ne, descending });
         }
     }
 }

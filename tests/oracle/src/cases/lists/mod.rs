@@ -94,6 +94,7 @@ pub(super) fn all() -> Vec<Case> {
     matmul::rows(&mut l);
     elementwise::binary(&mut l);
     elementwise::unary(&mut l);
+    elementwise::functions(&mut l);
     elementwise::glu(&mut l);
     elementwise::add_id(&mut l);
     elementwise::norms(&mut l);
@@ -102,6 +103,7 @@ pub(super) fn all() -> Vec<Case> {
     delta_net::gated_delta_net(&mut l);
     attention::flash_attn(&mut l);
     attention::soft_max(&mut l);
+    elementwise::reductions(&mut l);
     copy::argmax(&mut l);
     copy::copies(&mut l);
     l.0
