@@ -17,6 +17,8 @@ pub const PARAMS: usize = 16;
 /// Most sources of an op.
 pub const SOURCES: usize = 10;
 
+/// `GGML_TENSOR_FLAG_OUTPUT`: somebody reads it when the graph is computed.
+pub const FLAG_OUTPUT: i32 = 2;
 /// `GGML_TENSOR_FLAG_COMPUTE`: a node that is to be computed.
 pub const FLAG_COMPUTE: i32 = 16;
 
@@ -61,7 +63,18 @@ const _: () = assert!(offset_of!(Tensor, src) == 152 && offset_of!(Tensor, view_
 const _: () = assert!(offset_of!(Tensor, view_offs) == 240 && offset_of!(Tensor, data) == 248);
 const _: () = assert!(offset_of!(Tensor, name) == 256 && offset_of!(Tensor, extra) == 320);
 
-/// The first fields of `ggml_cgraph`; the host's are longer.
+/// `ggml_hash_set`: tensors, by hash.
+#[repr(C)]
+pub struct TensorSet {
+    /// Number of slots.
+    pub size: usize,
+    /// A bit per slot: whether it has a tensor.
+    pub used: *const u32,
+    /// The tensors, of slots that have one.
+    pub keys: *const *const Tensor,
+}
+
+/// `ggml_cgraph`.
 #[repr(C)]
 pub struct Graph {
     /// Room for nodes.
@@ -72,8 +85,21 @@ pub struct Graph {
     pub n_leafs: c_int,
     /// The nodes, in the order in which they are computed.
     pub nodes: *mut *mut Tensor,
+    /// Unused here: gradients, their sums, and leafs.
+    pub others: [*mut c_void; 3],
+    /// How often each tensor is a source, by its slot in the set. A graph that is part of another has the
+    /// other's counts.
+    pub use_counts: *const i32,
+    /// The tensors of the graph, or of the one that it is part of.
+    pub visited: TensorSet,
+    /// Order in which the host has walked it.
+    pub order: c_int,
+    /// Not 0: equal for graphs that are equal in all but their data.
+    pub uid: u64,
 }
 const _: () = assert!(offset_of!(Graph, n_nodes) == 4 && offset_of!(Graph, nodes) == 16);
+const _: () = assert!(offset_of!(Graph, use_counts) == 48 && offset_of!(Graph, visited) == 56);
+const _: () = assert!(offset_of!(Graph, uid) == 88 && size_of::<Graph>() == 96);
 
 /// `ggml_backend_buffer_type_i`.
 #[repr(C)]

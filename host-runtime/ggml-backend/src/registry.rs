@@ -11,10 +11,11 @@ use crate::abi::{
     API_VERSION, Backend, BackendInterface, BufferType, Capabilities, DEVICE_TYPE_IGPU, Device,
     DeviceInterface, Graph, Properties, Registry, STATUS_FAILED, STATUS_SUCCESS, Tensor,
 };
+use crate::graph::HostGraph;
 use crate::options::Options;
 use crate::runtime::{Runtime, lock};
 use crate::translate::{self, Place, Places};
-use crate::{buffer, graph, host, memory, runtime};
+use crate::{buffer, host, memory, runtime};
 
 /// Everything that the host has pointers to, for as long as the process lives.
 struct Tables {
@@ -300,8 +301,8 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
     let context = unsafe { &*(*backend).context.cast::<Context>() };
     guarded(STATUS_FAILED, || {
         // SAFETY: the contract is the caller's.
-        let nodes = unsafe { graph::nodes(graph) };
-        match lock(&context.runtime).compute(graph::key(&nodes), &nodes) {
+        let graph = unsafe { HostGraph::new(&*graph) };
+        match lock(&context.runtime).compute(graph) {
             Ok(()) => STATUS_SUCCESS,
             Err(failure) => {
                 host::report(failure);

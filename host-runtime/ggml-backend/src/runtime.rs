@@ -13,13 +13,16 @@ use hexflash_abi::{BufferId, ErrorCode, ProgramId};
 use zerocopy::IntoBytes;
 
 use crate::abi::Tensor;
-use crate::graph::Key;
+use crate::graph::{HostGraph, Key, Name, name_of};
 use crate::options::Options;
 use crate::tiles;
-use crate::translate::{Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
+use crate::translate::{Groups, Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
 
 /// What does not depend on a run lies behind the registers in the control buffer.
 const BLOCK_AT: u64 = size_of_val(&REGISTERS) as u64;
+
+/// Most names of graphs that are remembered. Hosts give a new one to each graph that they make.
+const MAX_NAMES: usize = 256;
 
 /// Why a graph was not computed.
 #[derive(Debug)]
@@ -42,6 +45,24 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// A node that does not run here.
+fn refused(node: &Tensor, why: Refusal) -> Failure {
+    Failure::Node(name_of(node), why)
+}
+
+/// Ranges of buffers (first byte, bytes), those of a buffer joined where they touch.
+fn joined(mut ranges: Vec<(BufferId, u64, u64)>) -> Vec<(BufferId, std::ops::Range<u64>)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(BufferId, std::ops::Range<u64>)> = Vec::new();
+    for (id, offset, bytes) in ranges {
+        match joined.last_mut().filter(|(last, range)| *last == id && offset <= range.end) {
+            Some((_, range)) => range.end = range.end.max(offset + bytes),
+            None => joined.push((id, offset..offset + bytes)),
+        }
+    }
+    joined
+}
+
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
@@ -61,12 +82,20 @@ struct Region {
     tiled: bool,
 }
 
-/// A graph's program.
+/// Memory that a program reads and that the host may have written.
+struct Read {
+    memory: SharedMemory,
+    offset: usize,
+    bytes: usize,
+}
+
+/// A graph's program. Where memory is freed, no program stays.
 struct Program {
     /// Under which the device has it; `None` for graphs in which nothing is to do.
     id: Option<ProgramId>,
-    jobs: Vec<TileJob>,
-    reads: Vec<(BufferId, u64, u64)>,
+    /// Matrices to put into tiles, and the memory that they are in.
+    jobs: Vec<(TileJob, SharedMemory)>,
+    reads: Vec<Read>,
     /// Number of the last run.
     last: u64,
 }
@@ -80,6 +109,8 @@ pub struct Runtime {
     tiles: Option<Buffer>,
     control: Option<Buffer>,
     programs: HashMap<Key, Program>,
+    /// The keys of graphs that the host has named.
+    names: HashMap<Name, Key>,
     runs: u64,
     /// Whether the device failed, and is to be started again before it is asked for anything.
     lost: bool,
@@ -131,6 +162,7 @@ impl Runtime {
             tiles: None,
             control: None,
             programs: HashMap::new(),
+            names: HashMap::new(),
             runs: 0,
             lost: false,
         }
@@ -178,40 +210,33 @@ impl Runtime {
         Ok(())
     }
 
-    /// Computes a graph. `key` is equal for graphs that are equal in all but their data. If the device is
-    /// lost, this graph fails, and the next one finds it started again.
+    /// Computes a graph. If the device is lost, this graph fails, and the next one finds it started again.
     ///
     /// # Errors
     /// The device fails, or refuses the graph; a node does not run here.
-    pub fn compute(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
+    pub fn compute(&mut self, graph: HostGraph<'_>) -> Result<(), Failure> {
         self.start_again()?;
-        let outcome = self.load_and_run(key, nodes);
+        let outcome = self.load_and_run(graph);
         if let Err(Failure::Device(error)) = &outcome {
             self.lost = error.is_loss();
         }
         outcome
     }
 
-    fn load_and_run(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
-        if !self.programs.contains_key(&key) {
-            let program = self.load(nodes)?;
-            self.programs.insert(key, program);
-        }
+    fn load_and_run(&mut self, graph: HostGraph<'_>) -> Result<(), Failure> {
+        let key = self.loaded(graph)?;
         self.runs += 1;
         let Some(program) = self.programs.get_mut(&key) else { return Ok(()) };
         program.last = self.runs;
         let Some(id) = program.id else { return Ok(()) };
-        let memory = |id: BufferId| self.regions.values().map(|region| &region.buffer).find(|b| b.id == id);
-        for job in &program.jobs {
-            if let (Some(from), Some(to)) = (memory(job.from.buffer), &self.tiles) {
-                tiles::pack(job, &from.memory, &to.memory);
+        for (job, from) in &program.jobs {
+            if let Some(to) = &self.tiles {
+                tiles::pack(job, from, &to.memory);
             }
         }
         // What the host has written since the last run: it may have been anything.
-        for &(id, offset, bytes) in &program.reads {
-            if let Some(buffer) = memory(id) {
-                buffer.memory.announce(offset as usize, bytes as usize);
-            }
+        for read in &program.reads {
+            read.memory.announce(read.offset, read.bytes);
         }
         let Some(control) = &self.control else { return Ok(()) };
         let registers = Range { buffer: control.id, len: BLOCK_AT as u32, offset: 0 };
@@ -221,22 +246,61 @@ impl Runtime {
         Ok(())
     }
 
+    /// The key of a graph whose program is loaded. Where the host has a name for the graph, its nodes are
+    /// looked at once.
+    fn loaded(&mut self, graph: HostGraph<'_>) -> Result<Key, Failure> {
+        let name = graph.name();
+        if let Some(key) = name.and_then(|name| self.names.get(&name)).copied()
+            && self.programs.contains_key(&key)
+        {
+            debug_assert!(graph.key(&graph.nodes()) == key, "two graphs of one name");
+            return Ok(key);
+        }
+        let nodes = graph.nodes();
+        let key = graph.key(&nodes);
+        if !self.programs.contains_key(&key) {
+            let program = self.load(graph, &nodes)?;
+            self.programs.insert(key, program);
+        }
+        if self.names.len() == MAX_NAMES {
+            self.names.clear();
+        }
+        self.names.extend(name.map(|name| (name, key)));
+        Ok(key)
+    }
+
     /// Translates and loads a graph.
-    fn load(&mut self, nodes: &[&Tensor]) -> Result<Program, Failure> {
-        let refused = |node: &Tensor, why| Failure::Node(crate::graph::name_of(node), why);
+    fn load(&mut self, graph: HostGraph<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let mut tile_bytes = 0;
         for node in nodes {
             tile_bytes += needs_tiles(node, self).map_err(|why| refused(node, why))?;
         }
         self.make_room(|runtime| &mut runtime.tiles, tile_bytes)?;
+        // What a group of nodes is as one op may be refused where the nodes are not.
+        match self.load_with(&Groups::find(graph, nodes), nodes) {
+            Err(Failure::Node(..) | Failure::Record(_)) => self.load_with(&Groups::none(), nodes),
+            loaded => loaded,
+        }
+    }
+
+    fn load_with(&mut self, groups: &Groups<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let tiles = self.tiles.as_ref().map_or(BufferId(u32::MAX), |tiles| tiles.id);
         let mut translator = Translator::new(self, tiles);
         for node in nodes {
-            translator.node(node).map_err(|why| refused(node, why))?;
+            translator.node_of(groups, node).map_err(|why| refused(node, why))?;
         }
         let translation = translator.finish();
         let recorded = translation.recorder.finish()?;
-        let mut program = Program { id: None, jobs: translation.jobs, reads: translation.reads, last: 0 };
+        let memory = |id: BufferId| {
+            let region = self.regions.values().find(|region| region.buffer.id == id);
+            region.map(|region| region.buffer.memory.clone())
+        };
+        let jobs = translation.jobs.into_iter().filter_map(|job| Some((job, memory(job.from.buffer)?)));
+        let reads = joined(translation.reads).into_iter().filter_map(|(id, bytes)| {
+            let (offset, bytes) = (bytes.start as usize, (bytes.end - bytes.start) as usize);
+            Some(Read { memory: memory(id)?, offset, bytes })
+        });
+        let mut program = Program { id: None, jobs: jobs.collect(), reads: reads.collect(), last: 0 };
         if recorded.ops() == 0 {
             return Ok(program);
         }

@@ -9,6 +9,7 @@
 //! validation that the device runs.
 
 mod attention;
+mod fuse;
 mod matrix;
 mod operand;
 mod state;
@@ -26,9 +27,12 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::Tensor;
 use crate::op::Op;
+pub use fuse::Groups;
+use fuse::Role;
 pub use matrix::{TileJob, needs_tiles, tile_bytes};
 pub use operand::type_of as operand_type;
 use operand::{Operand, Value};
+use state::Window;
 
 /// Position of a program's step. Recurrent ops start from zeros at position 0, and SSM_CONV finds its history
 /// in the places before this one, in a ring of as many rows.
@@ -81,18 +85,47 @@ pub struct Translator<'p> {
     bases: HashMap<(BufferId, DType, u8), Recorded>,
     /// Activations that are there as int8 already, by where their floats lie.
     quantized: Vec<(Operand, Recorded)>,
+    /// Columns of convolutions, by the node that joins them.
+    windows: HashMap<*const Tensor, Window>,
+    /// States, by the node that computes them, where a copy fetches them.
+    states: HashMap<*const Tensor, Value>,
 }
 
 impl<'p> Translator<'p> {
     /// With the buffer that matrices are put into as tiles.
     pub fn new(places: &'p dyn Places, tiles: BufferId) -> Self {
         let out = Translation { recorder: Recorder::new(1, N_PAST + 1), jobs: Vec::new(), reads: Vec::new() };
-        Self { places, tiles, tiles_used: 0, out, bases: HashMap::new(), quantized: Vec::new() }
+        Self {
+            places,
+            tiles,
+            tiles_used: 0,
+            out,
+            bases: HashMap::new(),
+            quantized: Vec::new(),
+            windows: HashMap::new(),
+            states: HashMap::new(),
+        }
     }
 
     /// The program of all nodes so far.
     pub fn finish(self) -> Translation {
         self.out
+    }
+
+    /// Adds a node of a graph with these groups.
+    ///
+    /// # Errors
+    /// It is not one that runs here, or not as part of its group.
+    pub fn node_of(&mut self, groups: &Groups<'_>, node: &Tensor) -> Result<(), Refusal> {
+        match groups.role(node) {
+            None => self.node(node),
+            Some(Role::Elsewhere) => Ok(()),
+            Some(Role::Normed(norm)) => self.weighted_norm(norm, node),
+            Some(Role::Gated(gate)) => self.gate(gate, node),
+            Some(Role::Convolved(conv)) => self.convolution(conv, node, true),
+            Some(Role::Window) => self.window(node),
+            Some(Role::Stateless) => self.delta_net(node, true),
+        }
     }
 
     /// Adds a node.
@@ -124,8 +157,8 @@ impl<'p> Translator<'p> {
             Op::MulMatId => self.mul_mat_id(node),
             Op::GetRows => self.get_rows(node),
             Op::SetRows => self.set_rows(node),
-            Op::SsmConv => self.ssm_conv(node),
-            Op::GatedDeltaNet => self.gated_delta_net(node),
+            Op::SsmConv => self.convolution(node, node, false),
+            Op::GatedDeltaNet => self.delta_net(node, false),
             Op::FlashAttnExt => self.flash_attn(node),
         }
     }
