@@ -164,6 +164,24 @@ fn what_is_read_is_computed() {
     bench.compare(&[&gate, &mul], &gate, 0, &[&z, &x], &[&gate, &mul]);
 }
 
+/// A result that no node reads is the graph's.
+#[test]
+fn results_of_the_graph_are_written() {
+    let (s, h) = (32, 3);
+    let mut bench = Bench::new();
+    let (cell, ones) = ([s, h, 1, 1], [1, h, 1, 1]);
+    let state = bench.tensor([s, s, h, 1]);
+    let inputs = [cell, cell, cell, ones, ones].map(|ne| bench.tensor(ne));
+    let [q, k, v, g, beta] = &inputs;
+    let result = bench.tensor([s * h, 1 + s, 1, 1]);
+    let before = bench.read(&result);
+    let mut net = node(GATED_DELTA_NET, &[q, k, v, g, beta, &state], result);
+    net.op_params[0] = 1;
+    bench.runtime.compute(Hosts::new(&[&net], &[], 0).graph()).unwrap();
+    let after = bench.read(&net);
+    assert!(before.chunks(s * h).zip(after.chunks(s * h)).all(|(before, after)| before != after));
+}
+
 /// A convolution of t columns with 4 taps over a history, which gets the last columns.
 fn convolution(t: usize) {
     let (taps, channels, seqs) = (4, 70, 2);

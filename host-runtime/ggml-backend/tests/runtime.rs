@@ -99,7 +99,7 @@ fn a_graph_with_a_name_is_known_by_it() {
     let (a, b) = (square(a), square(b));
     let sum = of_two(ADD, &a, &b, y);
     let hosts = Hosts::new(&[&sum], &[], 7);
-    let mut messages = |runtime: &mut Runtime, hosts: &Hosts, factor: usize| {
+    let messages = |runtime: &mut Runtime, hosts: &Hosts, factor: usize| {
         let before = calls.load(Ordering::Relaxed);
         squares.write(0, |i| i as f32);
         squares.write(1, |i| (i * factor) as f32);

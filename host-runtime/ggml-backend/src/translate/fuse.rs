@@ -86,9 +86,9 @@ impl<'g, 'a> Readers<'g, 'a> {
         Self { graph, readers }
     }
 
-    /// Those that read a tensor, if they all are in the graph.
+    /// Those that read a tensor, if they all are in the graph. What no node reads is a result of the graph.
     fn all(&self, tensor: &Tensor) -> Option<&[&'g Tensor]> {
-        let readers = self.readers.get(&std::ptr::from_ref(tensor)).map_or(&[][..], Vec::as_slice);
+        let readers = self.readers.get(&std::ptr::from_ref(tensor))?;
         (self.graph.uses(tensor) == Some(readers.len())).then_some(readers)
     }
 
@@ -187,20 +187,20 @@ fn is_stateless(node: &Tensor, readers: &Readers<'_, '_>) -> bool {
     let (Some(v), Some(state)) = (source_of(node, 2), source_of(node, 5)) else { return false };
     let bytes = |tensor: &Tensor| tensor.ne.iter().product::<i64>() as usize * 4;
     let outputs = bytes(v);
+    let is_output = |view: &Tensor| view.view_offs + bytes(view) <= outputs;
+    let is_fetched = |view: &Tensor| {
+        view.view_offs == outputs
+            && bytes(view) == bytes(state)
+            && is_packed(view)
+            && readers.only(view).is_some_and(|copy| {
+                Op::of(copy.op) == Some(Op::Cpy)
+                    && source_of(copy, 0).is_some_and(|source| std::ptr::eq(source, view))
+                    && is_f32(copy)
+            })
+    };
     node.op_params[0] == 1
         && readers.all(node).is_some_and(|all| {
-            all.iter().all(|view| {
-                let from = view.view_offs;
-                let whole = from == outputs && bytes(view) == bytes(state) && is_packed(view);
-                match Op::of(view.op) {
-                    Some(Op::View) if from + bytes(view) <= outputs => true,
-                    Some(Op::View) if whole => readers.only(view).is_some_and(|copy| {
-                        Op::of(copy.op) == Some(Op::Cpy)
-                            && source_of(copy, 0).is_some_and(|source| std::ptr::eq(source, *view))
-                            && is_f32(copy)
-                    }),
-                    _ => false,
-                }
-            })
+            all.iter().all(|view| Op::of(view.op) == Some(Op::View) && (is_output(view) || is_fetched(view)))
+                && all.iter().any(|view| is_fetched(view))
         })
 }
