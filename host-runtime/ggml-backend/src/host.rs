@@ -17,6 +17,8 @@ type BufferInit = unsafe extern "C" fn(*mut BufferType, BufferInterface, *mut c_
 type Names<'n> = Vec<(c_int, &'n str)>;
 type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 
+/// `GGML_LOG_LEVEL_INFO`.
+const INFO: c_int = 2;
 /// `GGML_LOG_LEVEL_ERROR`.
 const ERROR: c_int = 4;
 
@@ -119,11 +121,20 @@ pub unsafe fn new_buffer(
 
 /// Prints an error as the host prints its own.
 pub fn report(error: impl Display) {
-    let line = format!("hexflash: {error}\n");
+    print(ERROR, error);
+}
+
+/// Prints a line as the host prints what is no error.
+pub fn tell(line: impl Display) {
+    print(INFO, line);
+}
+
+fn print(level: c_int, line: impl Display) {
+    let line = format!("hexflash: {line}\n");
     let log = HOST.get().and_then(|host| host.log);
     match (log, CString::new(line.as_str())) {
         // SAFETY: a format that takes one string, and that string.
-        (Some(log), Ok(line)) => unsafe { log(ERROR, c"%s".as_ptr(), line.as_ptr()) },
+        (Some(log), Ok(line)) => unsafe { log(level, c"%s".as_ptr(), line.as_ptr()) },
         _ => {
             use std::io::Write;
             // There is nobody to tell of a failure here.

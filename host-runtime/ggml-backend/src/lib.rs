@@ -19,6 +19,7 @@ mod options;
 pub mod registry;
 pub mod runtime;
 mod tiles;
+mod times;
 pub mod translate;
 
 /// Where ggml begins: the registry, or null with a line that says why.

@@ -11,6 +11,8 @@ pub struct Options {
     pub device: String,
     /// Its settings.
     pub settings: DeviceOptions,
+    /// Whether to tell, when a program is done with a device, where the time went.
+    pub times: bool,
 }
 
 impl Options {
@@ -29,7 +31,12 @@ impl Options {
         let session_bytes = number(&variable, "HEXFLASH_SESSION_BYTES", "a number of bytes")?;
         let arch: Option<Arch> = number(&variable, "HEXFLASH_ARCH", "such as v73")?;
         let settings = DeviceOptions { threads, vtcm_bytes, session_bytes, arch, ..DeviceOptions::default() };
-        Ok(Self { device, settings })
+        let times =
+            number(&variable, "HEXFLASH_TIMES", "0 or 1")?.map_or(Ok(false), |times: u32| match times {
+                0 | 1 => Ok(times == 1),
+                _ => Err(format!("HEXFLASH_TIMES is {times}: it must be 0 or 1")),
+            })?;
+        Ok(Self { device, settings, times })
     }
 }
 
@@ -75,6 +82,7 @@ mod tests {
             (&[("HEXFLASH_THREADS", "many")], "HEXFLASH_THREADS"),
             (&[("HEXFLASH_VTCM", "8M")], "a number of bytes"),
             (&[("HEXFLASH_ARCH", "9")], "v73"),
+            (&[("HEXFLASH_TIMES", "2")], "0 or 1"),
         ] {
             let message = read(set).unwrap_err();
             assert!(message.contains(named) && !message.contains('\n'), "{message}");

@@ -9,7 +9,7 @@ use hexflash_abi::BufferId;
 
 use crate::abi::{
     API_VERSION, Backend, BackendInterface, BufferType, Capabilities, DEVICE_TYPE_IGPU, Device,
-    DeviceInterface, Graph, Properties, Registry, STATUS_FAILED, STATUS_SUCCESS, Tensor,
+    DeviceInterface, FLAG_COMPUTE, Graph, Properties, Registry, STATUS_FAILED, STATUS_SUCCESS, Tensor,
 };
 use crate::graph::HostGraph;
 use crate::options::Options;
@@ -210,10 +210,14 @@ unsafe extern "C" fn supports_op(_: *mut Device, node: *const Tensor) -> bool {
     guarded(false, || !writes_to_a_result(node) && translate::supports(node, &Pretended))
 }
 
-/// Whether a node writes into what another node computes, which may have its memory on another device: the
-/// host copies what a node reads from there, and nothing back.
+/// Whether a node that is to be computed writes into what another node computes, which may have its memory on
+/// another device: the host copies what a node reads from there, and nothing back. (Graphs of llama.cpp have
+/// such nodes besides, which are not computed; refused, they would be a part of the graph by themselves.)
 fn writes_to_a_result(node: &Tensor) -> bool {
-    !translate::is_view(node) && !node.view_src.is_null() && whole(node).op != 0
+    node.flags & FLAG_COMPUTE != 0
+        && !translate::is_view(node)
+        && !node.view_src.is_null()
+        && whole(node).op != 0
 }
 
 /// Places of tensors that may have no memory yet: a buffer of its own for each that is no view.
@@ -287,9 +291,9 @@ extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backen
 unsafe extern "C" fn free_backend(backend: *mut Backend) {
     guarded((), || {
         // SAFETY: `init_backend` has made both by `Box::into_raw`, and the host calls this once.
-        unsafe {
-            let backend = Box::from_raw(backend);
-            drop(Box::from_raw(backend.context.cast::<Context>()));
+        let context = unsafe { Box::from_raw(Box::from_raw(backend).context.cast::<Context>()) };
+        if options().is_some_and(|options| options.times) {
+            host::tell(lock(&context.runtime).times());
         }
     });
 }

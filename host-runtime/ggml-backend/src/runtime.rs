@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use hexflash::device::{self, Buffer, Device, DeviceError, SharedMemory};
 use hexflash::record::{Homes, RecordError};
@@ -16,6 +17,7 @@ use crate::abi::Tensor;
 use crate::graph::{HostGraph, Key, Name, name_of};
 use crate::options::Options;
 use crate::tiles;
+use crate::times::Times;
 use crate::translate::{Groups, Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
 
 /// What does not depend on a run lies behind the registers in the control buffer.
@@ -96,6 +98,8 @@ struct Program {
     /// Matrices to put into tiles, and the memory that they are in.
     jobs: Vec<(TileJob, SharedMemory)>,
     reads: Vec<Read>,
+    /// Nodes of the graph, and ops that they became.
+    size: [usize; 2],
     /// Number of the last run.
     last: u64,
 }
@@ -112,6 +116,7 @@ pub struct Runtime {
     /// The keys of graphs that the host has named.
     names: HashMap<Name, Key>,
     runs: u64,
+    times: Times,
     /// Whether the device failed, and is to be started again before it is asked for anything.
     lost: bool,
 }
@@ -164,6 +169,7 @@ impl Runtime {
             programs: HashMap::new(),
             names: HashMap::new(),
             runs: 0,
+            times: Times::default(),
             lost: false,
         }
     }
@@ -224,7 +230,11 @@ impl Runtime {
     }
 
     fn load_and_run(&mut self, graph: HostGraph<'_>) -> Result<(), Failure> {
-        let key = self.loaded(graph)?;
+        let start = Instant::now();
+        let (key, is_new) = self.loaded(graph)?;
+        if is_new {
+            self.times.loaded(start.elapsed());
+        }
         self.runs += 1;
         let Some(program) = self.programs.get_mut(&key) else { return Ok(()) };
         program.last = self.runs;
@@ -242,23 +252,33 @@ impl Runtime {
         let registers = Range { buffer: control.id, len: BLOCK_AT as u32, offset: 0 };
         let exec = Message::Exec(Exec { program: id, reserved: 0, registers });
         let patience = self.device.patience();
-        self.device.call(&exec, patience)?;
+        let response = self.device.call(&exec, patience)?;
+        if !is_new {
+            let [nodes, ops] = program.size;
+            self.times.ran(nodes, ops, start.elapsed(), Duration::from_nanos(response.elapsed_ns));
+        }
         Ok(())
     }
 
-    /// The key of a graph whose program is loaded. Where the host has a name for the graph, its nodes are
-    /// looked at once.
-    fn loaded(&mut self, graph: HostGraph<'_>) -> Result<Key, Failure> {
+    /// Where the time of all graphs so far went.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// The key of a graph whose program is loaded, and whether it was loaded only now. Where the host has a
+    /// name for the graph, its nodes are looked at once.
+    fn loaded(&mut self, graph: HostGraph<'_>) -> Result<(Key, bool), Failure> {
         let name = graph.name();
         if let Some(key) = name.and_then(|name| self.names.get(&name)).copied()
             && self.programs.contains_key(&key)
         {
             debug_assert!(graph.key(&graph.nodes()) == key, "two graphs of one name");
-            return Ok(key);
+            return Ok((key, false));
         }
         let nodes = graph.nodes();
         let key = graph.key(&nodes);
-        if !self.programs.contains_key(&key) {
+        let is_new = !self.programs.contains_key(&key);
+        if is_new {
             let program = self.load(graph, &nodes)?;
             self.programs.insert(key, program);
         }
@@ -266,7 +286,7 @@ impl Runtime {
             self.names.clear();
         }
         self.names.extend(name.map(|name| (name, key)));
-        Ok(key)
+        Ok((key, is_new))
     }
 
     /// Translates and loads a graph.
@@ -300,7 +320,8 @@ impl Runtime {
             let (offset, bytes) = (bytes.start as usize, (bytes.end - bytes.start) as usize);
             Some(Read { memory: memory(id)?, offset, bytes })
         });
-        let mut program = Program { id: None, jobs: jobs.collect(), reads: reads.collect(), last: 0 };
+        let (jobs, reads, size) = (jobs.collect(), reads.collect(), [nodes.len(), recorded.ops()]);
+        let mut program = Program { id: None, jobs, reads, size, last: 0 };
         if recorded.ops() == 0 {
             return Ok(program);
         }
