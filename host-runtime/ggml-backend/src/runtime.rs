@@ -117,6 +117,8 @@ pub struct Runtime {
     names: HashMap<Name, Key>,
     runs: u64,
     times: Times,
+    /// Whether the device tells how long each kind of ops takes.
+    by_kind: bool,
     /// Whether the device failed, and is to be started again before it is asked for anything.
     lost: bool,
 }
@@ -139,7 +141,7 @@ pub fn open(options: &Options) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
         return Ok(runtime);
     }
     let device = device::open(&options.device, &options.settings)?;
-    let runtime = Arc::new(Mutex::new(Runtime::new(device)));
+    let runtime = Arc::new(Mutex::new(Runtime { by_kind: options.times, ..Runtime::new(device) }));
     *open = Arc::downgrade(&runtime);
     Ok(runtime)
 }
@@ -170,6 +172,7 @@ impl Runtime {
             names: HashMap::new(),
             runs: 0,
             times: Times::default(),
+            by_kind: false,
             lost: false,
         }
     }
@@ -254,8 +257,8 @@ impl Runtime {
         let patience = self.device.patience();
         let response = self.device.call(&exec, patience)?;
         if !is_new {
-            let [nodes, ops] = program.size;
-            self.times.ran(nodes, ops, start.elapsed(), Duration::from_nanos(response.elapsed_ns));
+            let device = Duration::from_nanos(response.elapsed_ns);
+            self.times.ran(program.size, start.elapsed(), device, response.info);
         }
         Ok(())
     }
@@ -305,7 +308,7 @@ impl Runtime {
 
     fn load_with(&mut self, groups: &Groups<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let tiles = self.tiles.as_ref().map_or(BufferId(u32::MAX), |tiles| tiles.id);
-        let mut translator = Translator::new(self, tiles);
+        let mut translator = Translator::new(self, tiles).by_kind(self.by_kind);
         for node in nodes {
             translator.node_of(groups, node).map_err(|why| refused(node, why))?;
         }

@@ -27,6 +27,7 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::Tensor;
 use crate::op::Op;
+use crate::times::part_of;
 pub use fuse::Groups;
 use fuse::Role;
 pub use matrix::{TileJob, needs_tiles, tile_bytes};
@@ -89,6 +90,8 @@ pub struct Translator<'p> {
     windows: HashMap<*const Tensor, Window>,
     /// States, by the node that computes them, where a copy fetches them.
     states: HashMap<*const Tensor, Value>,
+    /// Whether the device is to tell how long each kind of ops took.
+    by_kind: bool,
 }
 
 impl<'p> Translator<'p> {
@@ -104,7 +107,14 @@ impl<'p> Translator<'p> {
             quantized: Vec::new(),
             windows: HashMap::new(),
             states: HashMap::new(),
+            by_kind: false,
         }
+    }
+
+    /// Has the device tell how long each kind of ops took.
+    #[must_use]
+    pub fn by_kind(self, by_kind: bool) -> Self {
+        Self { by_kind, ..self }
     }
 
     /// The program of all nodes so far.
@@ -191,6 +201,9 @@ impl<'p> Translator<'p> {
 
     /// Records an op whose operands all are as it takes them.
     fn emit<P: IntoBytes + Immutable>(&mut self, op: DspOp, src: &[Option<Value>], dst: Value, params: &P) {
+        if self.by_kind {
+            self.out.recorder.part(part_of(op));
+        }
         let src: Vec<_> = src.iter().map(|value| value.map(|value| value.tensor)).collect();
         self.out.recorder.op_with(op, &src, &[dst.tensor], params);
     }
