@@ -67,12 +67,18 @@ const INTERFACE: BufferInterface = BufferInterface {
     reset: None,
 };
 
-extern "C" fn plain_name(_: *const BufferType) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
+/// # Safety
+/// The type is ours.
+unsafe extern "C" fn plain_name(ty: *const BufferType) -> *const c_char {
+    // SAFETY: one of ours (the caller's contract), which stay as long as the process lives.
+    registry::buffer_name(unsafe { &*ty }, false)
 }
 
-extern "C" fn tiles_name(_: *const BufferType) -> *const c_char {
-    c"HEXFLASH0_TILES".as_ptr()
+/// # Safety
+/// The type is ours.
+unsafe extern "C" fn tiles_name(ty: *const BufferType) -> *const c_char {
+    // SAFETY: one of ours (the caller's contract), which stay as long as the process lives.
+    registry::buffer_name(unsafe { &*ty }, true)
 }
 
 extern "C" fn get_alignment(_: *const BufferType) -> usize {
@@ -130,10 +136,12 @@ unsafe extern "C" fn alloc_tiles(ty: *mut BufferType, bytes: usize) -> *mut Buff
 /// # Safety
 /// `ty` is one of our types.
 unsafe fn alloc(ty: *mut BufferType, bytes: usize, tiled: bool) -> *mut Buffer {
+    // SAFETY: one of ours (the caller's contract), which stay as long as the process lives.
+    let session = unsafe { (*ty).context } as usize;
     let allocated = guarded(None, || {
         let options = registry::options()?;
         let allocate = || {
-            let runtime = runtime::open(options)?;
+            let runtime = runtime::open(options, session)?;
             let buffer = lock(&runtime).allocate(bytes, tiled)?;
             Ok::<_, hexflash::device::DeviceError>((runtime, buffer))
         };

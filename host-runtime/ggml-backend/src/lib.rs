@@ -14,7 +14,7 @@ pub mod buffer;
 pub mod graph;
 pub mod host;
 mod memory;
-mod op;
+pub mod op;
 mod options;
 pub mod registry;
 pub mod runtime;

@@ -1,10 +1,10 @@
-//! What the host sees: a registry with one device, and its backends.
+//! What the host sees: a registry with a device for each session, and their backends.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hexflash::device::{self, DeviceInfo, session_limits};
+use hexflash::device::{DeviceInfo, session_limits};
 use hexflash_abi::BufferId;
 
 use crate::abi::{
@@ -20,17 +20,25 @@ use crate::{buffer, host, memory, runtime};
 /// Everything that the host has pointers to, for as long as the process lives.
 struct Tables {
     registry: Registry,
-    device: Device,
-    plain: BufferType,
-    tiles: BufferType,
-    /// Ends with null.
-    extra: [*mut BufferType; 2],
+    /// One for each session.
+    devices: Vec<Entry>,
     description: CString,
     options: Options,
     /// Most bytes of a buffer.
     largest: usize,
     /// Bytes that a session can map, where that is less than the machine has.
     limit: Option<u64>,
+}
+
+/// A device, and its types of buffers. What they have as context is the number of the session.
+struct Entry {
+    device: Device,
+    plain: BufferType,
+    tiles: BufferType,
+    /// Ends with null.
+    extra: [*mut BufferType; 2],
+    name: CString,
+    name_of_tiles: CString,
 }
 
 // SAFETY: the pointers in it lead to parts of the value itself, which is never moved or changed after
@@ -73,10 +81,11 @@ pub fn register() -> Result<*mut Registry, String> {
     host::find()?;
     let options = Options::read(|name| std::env::var(name).ok())?;
     let limits = session_limits(&options.device, &options.settings).map_err(|error| error.to_string())?;
-    // Opened to see that it can be, and to know what it is; and again when there is work.
-    let device = device::open(&options.device, &options.settings).map_err(|error| error.to_string())?;
-    let description = describe(device.info());
-    drop(device);
+    // Opened to see that they can be, and to know what they are; and again when there is work.
+    let opened = (0..options.sessions).map(|session| runtime::open_session(&options, session));
+    let opened = opened.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    let description = opened.first().map_or_else(CString::default, |device| describe(device.info()));
+    drop(opened);
     let largest = limits.map_or(usize::MAX, |limits| limits.mapping as usize);
     let limit = limits.map(|limits| limits.total);
     let tables = Box::leak(Box::new(Tables {
@@ -88,25 +97,56 @@ pub fn register() -> Result<*mut Registry, String> {
             get_proc_address,
             context: std::ptr::null_mut(),
         },
-        device: Device { iface: DEVICE, reg: std::ptr::null_mut(), context: std::ptr::null_mut() },
-        plain: buffer_type(buffer::PLAIN),
-        tiles: buffer_type(buffer::TILES),
-        extra: [std::ptr::null_mut(); 2],
+        devices: (0..options.sessions).map(entry).collect(),
         description,
         options,
         largest,
         limit,
     }));
-    let device = &raw mut tables.device;
-    tables.device.reg = &raw mut tables.registry;
-    (tables.plain.device, tables.tiles.device) = (device, device);
-    tables.extra[0] = &raw mut tables.tiles;
+    let registry = &raw mut tables.registry;
+    for entry in &mut tables.devices {
+        let device = &raw mut entry.device;
+        entry.device.reg = registry;
+        (entry.plain.device, entry.tiles.device) = (device, device);
+        entry.extra[0] = &raw mut entry.tiles;
+    }
     let tables = TABLES.get_or_init(|| tables);
     Ok((&raw const tables.registry).cast_mut())
 }
 
-const fn buffer_type(iface: crate::abi::BufferTypeInterface) -> BufferType {
-    BufferType { iface, device: std::ptr::null_mut(), context: std::ptr::null_mut() }
+/// The device of a session; what leads to other parts of the tables is null yet.
+fn entry(session: usize) -> Entry {
+    let context = std::ptr::without_provenance_mut(session);
+    let ty = |iface| BufferType { iface, device: std::ptr::null_mut(), context };
+    let name = |end: &str| CString::new(format!("HEXFLASH{session}{end}")).unwrap_or_default();
+    Entry {
+        device: Device { iface: DEVICE, reg: std::ptr::null_mut(), context },
+        plain: ty(buffer::PLAIN),
+        tiles: ty(buffer::TILES),
+        extra: [std::ptr::null_mut(); 2],
+        name: name(""),
+        name_of_tiles: name("_TILES"),
+    }
+}
+
+/// The entry of a session, which its device and types of buffers have as context.
+fn entry_of(context: *mut c_void) -> Option<&'static Entry> {
+    TABLES.get()?.devices.get(context as usize)
+}
+
+/// The entry of a device.
+///
+/// # Safety
+/// It is one of ours.
+unsafe fn entry_of_device(device: *const Device) -> Option<&'static Entry> {
+    // SAFETY: one of ours (the caller's contract), which stay as long as the process lives.
+    entry_of(unsafe { (*device).context })
+}
+
+/// The name of a type of buffers.
+pub fn buffer_name(ty: &BufferType, tiled: bool) -> *const c_char {
+    let name = entry_of(ty.context).map(|entry| if tiled { &entry.name_of_tiles } else { &entry.name });
+    name.map_or(c"".as_ptr(), |name| name.as_ptr())
 }
 
 fn describe(info: &DeviceInfo) -> CString {
@@ -119,11 +159,12 @@ extern "C" fn registry_name(_: *const Registry) -> *const c_char {
 }
 
 extern "C" fn device_count(_: *const Registry) -> usize {
-    1
+    TABLES.get().map_or(0, |tables| tables.devices.len())
 }
 
-extern "C" fn device_at(_: *const Registry, _: usize) -> *mut Device {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| (&raw const tables.device).cast_mut())
+extern "C" fn device_at(_: *const Registry, number: usize) -> *mut Device {
+    let entry = TABLES.get().and_then(|tables| tables.devices.get(number));
+    entry.map_or(std::ptr::null_mut(), |entry| (&raw const entry.device).cast_mut())
 }
 
 /// # Safety
@@ -132,14 +173,18 @@ unsafe extern "C" fn get_proc_address(_: *const Registry, name: *const c_char) -
     // SAFETY: the contract is the caller's.
     let name = unsafe { CStr::from_ptr(name) };
     if name == c"ggml_backend_dev_get_extra_bufts" {
-        extra_buffer_types as extern "C" fn(*mut Device) -> *mut *mut BufferType as *mut c_void
+        extra_buffer_types as unsafe extern "C" fn(*mut Device) -> *mut *mut BufferType as *mut c_void
     } else {
         std::ptr::null_mut()
     }
 }
 
-extern "C" fn extra_buffer_types(_: *mut Device) -> *mut *mut BufferType {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| tables.extra.as_ptr().cast_mut())
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn extra_buffer_types(device: *mut Device) -> *mut *mut BufferType {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.map_or(std::ptr::null_mut(), |entry| entry.extra.as_ptr().cast_mut())
 }
 
 const DEVICE: DeviceInterface = DeviceInterface {
@@ -158,8 +203,11 @@ const DEVICE: DeviceInterface = DeviceInterface {
     events: [None; 3],
 };
 
-extern "C" fn device_name(_: *const Device) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn device_name(device: *const Device) -> *const c_char {
+    // SAFETY: the contract is the caller's.
+    unsafe { entry_of_device(device) }.map_or(c"".as_ptr(), |entry| entry.name.as_ptr())
 }
 
 extern "C" fn get_description(_: *const Device) -> *const c_char {
@@ -185,21 +233,29 @@ unsafe extern "C" fn get_props(device: *const Device, properties: *mut Propertie
     let (mut memory_free, mut memory_total) = (0, 0);
     // SAFETY: both are local variables.
     unsafe { get_memory(device, &raw mut memory_free, &raw mut memory_total) };
-    let (name, description) = (device_name(device), get_description(device));
+    // SAFETY: the contract is the caller's.
+    let name = unsafe { device_name(device) };
+    let description = get_description(device);
     let (ty, device_id, caps) = (DEVICE_TYPE_IGPU, std::ptr::null(), Capabilities::default());
     let all = Properties { name, description, memory_free, memory_total, ty, device_id, caps };
     // SAFETY: the contract is the caller's.
     unsafe { properties.write(all) };
 }
 
-extern "C" fn get_buffer_type(_: *mut Device) -> *mut BufferType {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| (&raw const tables.plain).cast_mut())
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn get_buffer_type(device: *mut Device) -> *mut BufferType {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.map_or(std::ptr::null_mut(), |entry| (&raw const entry.plain).cast_mut())
 }
 
-extern "C" fn supports_buft(_: *mut Device, ty: *mut BufferType) -> bool {
-    TABLES
-        .get()
-        .is_some_and(|tables| [&raw const tables.plain, &raw const tables.tiles].contains(&ty.cast_const()))
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn supports_buft(device: *mut Device, ty: *mut BufferType) -> bool {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.is_some_and(|entry| [&raw const entry.plain, &raw const entry.tiles].contains(&ty.cast_const()))
 }
 
 /// # Safety
@@ -239,7 +295,7 @@ impl Places for Pretended {
             // A name, no more: no two tensors are closer than 16 bytes, or 64 GiB apart.
             buffer: BufferId((std::ptr::from_ref(whole) as usize / 16) as u32),
             offset: tensor.view_offs as u64,
-            tiled: ty == Some(&raw const tables.tiles),
+            tiled: tables.devices.iter().any(|entry| ty == Some(&raw const entry.tiles)),
         })
     }
 
@@ -267,12 +323,19 @@ const BACKEND: BackendInterface = BackendInterface {
     events: [None; 3],
 };
 
-extern "C" fn backend_name(_: *const Backend) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
+/// # Safety
+/// The backend is ours.
+unsafe extern "C" fn backend_name(backend: *const Backend) -> *const c_char {
+    // SAFETY: `init_backend` has made it, for one of our devices.
+    unsafe { device_name((*backend).device) }
 }
 
-extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backend {
-    let opened = guarded(None, || options().map(runtime::open));
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backend {
+    // SAFETY: the contract is the caller's.
+    let session = unsafe { (*device).context } as usize;
+    let opened = guarded(None, || options().map(|options| runtime::open(options, session)));
     match opened {
         Some(Ok(runtime)) => {
             let context = Box::into_raw(Box::new(Context { runtime })).cast();

@@ -123,27 +123,40 @@ pub struct Runtime {
     lost: bool,
 }
 
-/// The open device, as long as anybody uses it.
-static OPEN: Mutex<Weak<Mutex<Runtime>>> = Mutex::new(Weak::new());
+/// The open devices by session, as long as anybody uses them.
+static OPEN: Mutex<BTreeMap<usize, Weak<Mutex<Runtime>>>> = Mutex::new(BTreeMap::new());
 
 /// A lock whose value is whole whatever happened to its last holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device: opened, unless somebody has it open.
+/// The device of a session: opened, unless somebody has it open.
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open(options: &Options) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
+pub fn open(options: &Options, session: usize) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
     let mut open = lock(&OPEN);
-    if let Some(runtime) = open.upgrade() {
+    if let Some(runtime) = open.get(&session).and_then(Weak::upgrade) {
         return Ok(runtime);
     }
-    let device = device::open(&options.device, &options.settings)?;
+    let device = open_session(options, session)?;
     let runtime = Arc::new(Mutex::new(Runtime { by_kind: options.times, ..Runtime::new(device) }));
-    *open = Arc::downgrade(&runtime);
+    open.insert(session, Arc::downgrade(&runtime));
     Ok(runtime)
+}
+
+/// Opens a session, counted from 0.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_session(options: &Options, session: usize) -> Result<Box<dyn Device>, DeviceError> {
+    let mut settings = options.settings.clone();
+    if session > 0 {
+        // The first session is the DSP's own; others are asked for.
+        settings.htp.get_or_insert_default().reserve = true;
+    }
+    device::open(&options.device, &settings)
 }
 
 impl Places for Runtime {

@@ -67,7 +67,14 @@ impl Hosts {
         slot
     }
 
+    /// Where the graph is.
+    #[allow(dead_code, reason = "not every test hands it over")]
+    pub fn as_ptr(&self) -> *const Graph {
+        &raw const self.graph
+    }
+
     /// The graph.
+    #[allow(dead_code, reason = "not every test looks at it")]
     pub fn graph(&self) -> HostGraph<'_> {
         // SAFETY: the nodes are tensors of the test that made this, which lives longer than they are used;
         // lists and counts are this value's.
