@@ -86,10 +86,13 @@ mod tests {
         let mut times = Times::default();
         assert!(times.to_string().starts_with("0 graphs"));
         times.loaded(Duration::from_micros(900));
-        times.ran(300, 200, Duration::from_micros(50), Duration::from_micros(30));
-        times.ran(100, 100, Duration::from_micros(70), Duration::from_micros(30));
-        let line =
-            "2 graphs of 200 nodes, 150 ops: 30 us on the host, 30 us on the device; 1 loaded, 900 us each";
+        let mut ran = |size, call, parts| {
+            times.ran(size, Duration::from_micros(call), Duration::from_micros(30), parts);
+        };
+        ran([300, 200], 50, [1, 0, 0, 25, 0, 0]);
+        ran([100, 100], 70, [9, 0, 0, 5, 0, 0]);
+        let line = "2 graphs of 200 nodes, 150 ops: 30 us on the host, 30 us on the device; \
+                    1 loaded, 900 us each; copies 75 %; products 25 %";
         assert_eq!(times.to_string(), line);
     }
 }
