@@ -1,14 +1,20 @@
-//! ggml's backend interface, version 3, as C lays it out on 64-bit systems.
+//! ggml's backend interface, version 3, as C lays it out on 64-bit systems; and what is different in version 2.
 //!
 //! Nothing of ggml is needed to build this. The sizes and offsets below were compared with a C program that
-//! was compiled from ggml's headers; [`crate::host`] compares the numbers of ops and types with those of the
+//! was compiled from ggml's headers, of version 3; [`crate::host`] compares the numbers of ops and types with those of the
 //! ggml that loads the library.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// The version of the interface that these tables have.
-pub const API_VERSION: c_int = 3;
+/// The versions of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiVersion {
+    /// Of ggml 0.25.
+    Two = 2,
+    /// Of ggml 0.26 and 0.27.
+    Three = 3,
+}
 
 /// Axes of a tensor.
 pub const DIMS: usize = 4;
@@ -124,7 +130,35 @@ pub struct BufferTypeInterface {
 }
 const _: () = assert!(size_of::<BufferTypeInterface>() == 64);
 
-/// `ggml_backend_buffer_type`.
+/// `ggml_backend_buffer_type_i` in version 2.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferTypeInterface2 {
+    /// As in version 3.
+    pub get_name: unsafe extern "C" fn(*const BufferType) -> *const c_char,
+    /// As in version 3.
+    pub alloc_buffer: unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer,
+    /// As in version 3.
+    pub get_alignment: unsafe extern "C" fn(*const BufferType) -> usize,
+    /// As in version 3.
+    pub get_max_size: unsafe extern "C" fn(*const BufferType) -> usize,
+    /// As in version 3.
+    pub get_alloc_size: unsafe extern "C" fn(*const BufferType, *const Tensor) -> usize,
+    /// As in version 3.
+    pub is_host: unsafe extern "C" fn(*const BufferType) -> bool,
+}
+const _: () = assert!(size_of::<BufferTypeInterface2>() == 48);
+
+impl BufferTypeInterface {
+    /// The same for version 2.
+    pub const fn version_2(&self) -> BufferTypeInterface2 {
+        let Self { get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host, .. } = *self;
+        BufferTypeInterface2 { get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host }
+    }
+}
+
+/// `ggml_backend_buffer_type`; in version 2 it is a [`BufferType2`]. Pointers to it are names here: what a
+/// function is asked for is found by the address, never by what lies there.
 #[repr(C)]
 pub struct BufferType {
     /// Its functions.
@@ -135,6 +169,18 @@ pub struct BufferType {
     pub context: *mut c_void,
 }
 const _: () = assert!(size_of::<BufferType>() == 80);
+
+/// `ggml_backend_buffer_type` in version 2.
+#[repr(C)]
+pub struct BufferType2 {
+    /// Its functions.
+    pub iface: BufferTypeInterface2,
+    /// Whose it is.
+    pub device: *mut Device,
+    /// Unused here.
+    pub context: *mut c_void,
+}
+const _: () = assert!(size_of::<BufferType2>() == 64);
 
 /// `ggml_backend_buffer_i`.
 #[repr(C)]
@@ -300,7 +346,7 @@ const _: () = assert!(size_of::<Device>() == 136);
 /// `ggml_backend_reg`.
 #[repr(C)]
 pub struct Registry {
-    /// [`API_VERSION`].
+    /// An [`ApiVersion`].
     pub api_version: c_int,
     /// Name.
     pub get_name: unsafe extern "C" fn(*const Registry) -> *const c_char,

@@ -8,8 +8,9 @@ use hexflash::device::{DeviceInfo, session_limits};
 use hexflash_abi::BufferId;
 
 use crate::abi::{
-    API_VERSION, Backend, BackendInterface, BufferType, Capabilities, DEVICE_TYPE_IGPU, Device,
-    DeviceInterface, FLAG_COMPUTE, Graph, Properties, Registry, STATUS_FAILED, STATUS_SUCCESS, Tensor,
+    ApiVersion, Backend, BackendInterface, BufferType, BufferType2, BufferTypeInterface, Capabilities,
+    DEVICE_TYPE_IGPU, Device, DeviceInterface, FLAG_COMPUTE, Graph, Properties, Registry, STATUS_FAILED,
+    STATUS_SUCCESS, Tensor,
 };
 use crate::graph::HostGraph;
 use crate::options::Options;
@@ -30,15 +31,39 @@ struct Tables {
     limit: Option<u64>,
 }
 
-/// A device, and its types of buffers. What they have as context is the number of the session.
+/// A device, and its types of buffers. What the device has as context is the number of the session.
 struct Entry {
     device: Device,
-    plain: BufferType,
-    tiles: BufferType,
+    plain: TypeTable,
+    tiles: TypeTable,
     /// Ends with null.
     extra: [*mut BufferType; 2],
     name: CString,
     name_of_tiles: CString,
+}
+
+/// A type of buffers as each version of the interface has it.
+struct TypeTable {
+    version: ApiVersion,
+    two: BufferType2,
+    three: BufferType,
+}
+
+impl TypeTable {
+    /// A type with these functions; its device comes later.
+    const fn new(version: ApiVersion, iface: BufferTypeInterface) -> Self {
+        let (device, context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let two = BufferType2 { iface: iface.version_2(), device, context };
+        Self { version, two, three: BufferType { iface, device, context } }
+    }
+
+    /// What the host has of it.
+    const fn handed_out(&self) -> *const BufferType {
+        match self.version {
+            ApiVersion::Two => (&raw const self.two).cast(),
+            ApiVersion::Three => &raw const self.three,
+        }
+    }
 }
 
 // SAFETY: the pointers in it lead to parts of the value itself, which is never moved or changed after
@@ -78,7 +103,7 @@ pub fn register() -> Result<*mut Registry, String> {
     if let Some(tables) = TABLES.get() {
         return Ok((&raw const tables.registry).cast_mut());
     }
-    host::find()?;
+    let version = host::find()?;
     let options = Options::read(|name| std::env::var(name).ok())?;
     let limits = session_limits(&options.device, &options.settings).map_err(|error| error.to_string())?;
     // Opened to see that they can be, and to know what they are; and again when there is work.
@@ -90,14 +115,14 @@ pub fn register() -> Result<*mut Registry, String> {
     let limit = limits.map(|limits| limits.total);
     let tables = Box::leak(Box::new(Tables {
         registry: Registry {
-            api_version: API_VERSION,
+            api_version: version as c_int,
             get_name: registry_name,
             get_device_count: device_count,
             get_device: device_at,
             get_proc_address,
             context: std::ptr::null_mut(),
         },
-        devices: (0..options.sessions).map(entry).collect(),
+        devices: (0..options.sessions).map(|session| entry(version, session)).collect(),
         description,
         options,
         largest,
@@ -107,22 +132,23 @@ pub fn register() -> Result<*mut Registry, String> {
     for entry in &mut tables.devices {
         let device = &raw mut entry.device;
         entry.device.reg = registry;
-        (entry.plain.device, entry.tiles.device) = (device, device);
-        entry.extra[0] = &raw mut entry.tiles;
+        for table in [&mut entry.plain, &mut entry.tiles] {
+            (table.two.device, table.three.device) = (device, device);
+        }
+        entry.extra[0] = entry.tiles.handed_out().cast_mut();
     }
     let tables = TABLES.get_or_init(|| tables);
     Ok((&raw const tables.registry).cast_mut())
 }
 
 /// The device of a session; what leads to other parts of the tables is null yet.
-fn entry(session: usize) -> Entry {
+fn entry(version: ApiVersion, session: usize) -> Entry {
     let context = std::ptr::without_provenance_mut(session);
-    let ty = |iface| BufferType { iface, device: std::ptr::null_mut(), context };
     let name = |end: &str| CString::new(format!("HEXFLASH{session}{end}")).unwrap_or_default();
     Entry {
         device: Device { iface: DEVICE, reg: std::ptr::null_mut(), context },
-        plain: ty(buffer::PLAIN),
-        tiles: ty(buffer::TILES),
+        plain: TypeTable::new(version, buffer::PLAIN),
+        tiles: TypeTable::new(version, buffer::TILES),
         extra: [std::ptr::null_mut(); 2],
         name: name(""),
         name_of_tiles: name("_TILES"),
@@ -143,10 +169,33 @@ unsafe fn entry_of_device(device: *const Device) -> Option<&'static Entry> {
     entry_of(unsafe { (*device).context })
 }
 
+/// A type of buffers: of which session, and whether they hold weights in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeOfBuffer {
+    /// Number of the session.
+    pub session: usize,
+    /// Whether it holds weights in tiles.
+    pub tiled: bool,
+}
+
+/// The type that the host knows by a pointer; `None` if it is none of ours.
+pub fn type_of_buffer(ty: *const BufferType) -> Option<TypeOfBuffer> {
+    let devices = TABLES.get()?.devices.iter().enumerate();
+    let mut all = devices.flat_map(|(session, entry)| {
+        [(&entry.plain, false), (&entry.tiles, true)].map(|(table, tiled)| (table, session, tiled))
+    });
+    let (_, session, tiled) = all.find(|(table, ..)| table.handed_out() == ty)?;
+    Some(TypeOfBuffer { session, tiled })
+}
+
 /// The name of a type of buffers.
-pub fn buffer_name(ty: &BufferType, tiled: bool) -> *const c_char {
-    let name = entry_of(ty.context).map(|entry| if tiled { &entry.name_of_tiles } else { &entry.name });
-    name.map_or(c"".as_ptr(), |name| name.as_ptr())
+pub fn buffer_name(ty: *const BufferType) -> *const c_char {
+    let entry = |ty: TypeOfBuffer| Some((TABLES.get()?.devices.get(ty.session)?, ty.tiled));
+    match type_of_buffer(ty).and_then(entry) {
+        Some((entry, false)) => entry.name.as_ptr(),
+        Some((entry, true)) => entry.name_of_tiles.as_ptr(),
+        None => c"".as_ptr(),
+    }
 }
 
 fn describe(info: &DeviceInfo) -> CString {
@@ -217,8 +266,12 @@ extern "C" fn get_description(_: *const Device) -> *const c_char {
 /// # Safety
 /// Both pointers may be written.
 unsafe extern "C" fn get_memory(_: *const Device, free: *mut usize, total: *mut usize) {
-    let limit = TABLES.get().and_then(|tables| tables.limit).unwrap_or(u64::MAX);
-    let [available, all] = guarded([0; 2], memory::of_machine).map(|bytes| bytes.min(limit) as usize);
+    let tables = TABLES.get();
+    let limit = tables.and_then(|tables| tables.limit).unwrap_or(u64::MAX);
+    // The machine's memory is that of all sessions together.
+    let sessions = tables.map_or(1, |tables| tables.devices.len()) as u64;
+    let [available, all] =
+        guarded([0; 2], memory::of_machine).map(|bytes| (bytes / sessions).min(limit) as usize);
     // SAFETY: the contract is the caller's.
     unsafe { (*free, *total) = (available, all) };
 }
@@ -247,7 +300,7 @@ unsafe extern "C" fn get_props(device: *const Device, properties: *mut Propertie
 unsafe extern "C" fn get_buffer_type(device: *mut Device) -> *mut BufferType {
     // SAFETY: the contract is the caller's.
     let entry = unsafe { entry_of_device(device) };
-    entry.map_or(std::ptr::null_mut(), |entry| (&raw const entry.plain).cast_mut())
+    entry.map_or(std::ptr::null_mut(), |entry| entry.plain.handed_out().cast_mut())
 }
 
 /// # Safety
@@ -255,7 +308,7 @@ unsafe extern "C" fn get_buffer_type(device: *mut Device) -> *mut BufferType {
 unsafe extern "C" fn supports_buft(device: *mut Device, ty: *mut BufferType) -> bool {
     // SAFETY: the contract is the caller's.
     let entry = unsafe { entry_of_device(device) };
-    entry.is_some_and(|entry| [&raw const entry.plain, &raw const entry.tiles].contains(&ty.cast_const()))
+    entry.is_some_and(|entry| [&entry.plain, &entry.tiles].iter().any(|table| table.handed_out() == ty))
 }
 
 /// # Safety
@@ -287,15 +340,14 @@ fn whole(tensor: &Tensor) -> &Tensor {
 
 impl Places for Pretended {
     fn place(&self, tensor: &Tensor) -> Option<Place> {
-        let tables = TABLES.get()?;
         let whole = whole(tensor);
         // SAFETY: buffers exist as long as their tensors, and are null where there is no memory yet.
-        let ty = unsafe { whole.buffer.as_ref() }.map(|buffer| buffer.buft.cast_const());
+        let ty = unsafe { whole.buffer.as_ref() }.and_then(|buffer| type_of_buffer(buffer.buft));
         Some(Place {
             // A name, no more: no two tensors are closer than 16 bytes, or 64 GiB apart.
             buffer: BufferId((std::ptr::from_ref(whole) as usize / 16) as u32),
             offset: tensor.view_offs as u64,
-            tiled: tables.devices.iter().any(|entry| ty == Some(&raw const entry.tiles)),
+            tiled: ty.is_some_and(|ty| ty.tiled),
         })
     }
 

@@ -46,6 +46,8 @@ pub struct Arguments {
 const TABLE: &str = "toolchain/ggml-ops.json";
 /// Tests of ops.
 const TEST_OPS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-backend-ops";
+/// Models and contexts in threads.
+const TEST_THREADS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-thread-safety";
 /// Tests of architectures.
 const TEST_ARCHS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-llama-archs";
 /// Our first device.
@@ -81,6 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         here.compare_texts(model, near_tie)?;
     }
     here.compare_sessions()?;
+    here.run_in_threads()?;
     here.through_fastrpc()?;
     if arguments.full {
         process::run(here.command(TEST_ARCHS)?.args(["-b", DEVICE]))?;
@@ -144,6 +147,23 @@ impl Here {
         for (op, cases) in parts.iter().filter(|(op, _)| in_part.contains(op)) {
             test_ops(self.command(TEST_OPS)?, op, Some(cases))?;
         }
+        Ok(())
+    }
+
+    /// Two models and two contexts of each, all at once, in one session and in two.
+    fn run_in_threads(&self) -> Result<()> {
+        for sessions in ["1", "2"] {
+            let mut command = self.command(TEST_THREADS)?;
+            command.arg("-m").arg(self.root.join("models/tiny-hybrid-q8_0.gguf"));
+            command.args(["-ngl", "99", "-c", "64", "-n", "16", "-np", "2", "-t", "1", "-p", "def fib(n):"]);
+            command.env("HEXFLASH_SESSIONS", sessions).stdin(Stdio::null());
+            let output = command.output().map_err(|_| not_well(&command))?;
+            if !output.status.success() {
+                eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                return Err(not_well(&command));
+            }
+        }
+        println!("models and contexts run in threads, in one session and in two");
         Ok(())
     }
 
