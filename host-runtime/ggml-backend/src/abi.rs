@@ -1,14 +1,20 @@
-//! ggml's backend interface, version 3, as C lays it out on 64-bit systems.
+//! ggml's backend interface, version 3, as C lays it out on 64-bit systems; and what is different in version 2.
 //!
 //! Nothing of ggml is needed to build this. The sizes and offsets below were compared with a C program that
-//! was compiled from ggml's headers; [`crate::host`] compares the numbers of ops and types with those of the
+//! was compiled from ggml's headers, of version 3; [`crate::host`] compares the numbers of ops and types with those of the
 //! ggml that loads the library.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 
-/// The version of the interface that these tables have.
-pub const API_VERSION: c_int = 3;
+/// The versions of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiVersion {
+    /// Of ggml 0.25.
+    Two = 2,
+    /// Of ggml 0.26 and 0.27.
+    Three = 3,
+}
 
 /// Axes of a tensor.
 pub const DIMS: usize = 4;
@@ -17,6 +23,8 @@ pub const PARAMS: usize = 16;
 /// Most sources of an op.
 pub const SOURCES: usize = 10;
 
+/// `GGML_TENSOR_FLAG_OUTPUT`: somebody reads it when the graph is computed.
+pub const FLAG_OUTPUT: i32 = 2;
 /// `GGML_TENSOR_FLAG_COMPUTE`: a node that is to be computed.
 pub const FLAG_COMPUTE: i32 = 16;
 
@@ -61,7 +69,18 @@ const _: () = assert!(offset_of!(Tensor, src) == 152 && offset_of!(Tensor, view_
 const _: () = assert!(offset_of!(Tensor, view_offs) == 240 && offset_of!(Tensor, data) == 248);
 const _: () = assert!(offset_of!(Tensor, name) == 256 && offset_of!(Tensor, extra) == 320);
 
-/// The first fields of `ggml_cgraph`; the host's are longer.
+/// `ggml_hash_set`: tensors, by hash.
+#[repr(C)]
+pub struct TensorSet {
+    /// Number of slots.
+    pub size: usize,
+    /// A bit per slot: whether it has a tensor.
+    pub used: *const u32,
+    /// The tensors, of slots that have one.
+    pub keys: *const *const Tensor,
+}
+
+/// `ggml_cgraph`.
 #[repr(C)]
 pub struct Graph {
     /// Room for nodes.
@@ -72,8 +91,21 @@ pub struct Graph {
     pub n_leafs: c_int,
     /// The nodes, in the order in which they are computed.
     pub nodes: *mut *mut Tensor,
+    /// Unused here: gradients, their sums, and leafs.
+    pub others: [*mut c_void; 3],
+    /// How often each tensor is a source, by its slot in the set. A graph that is part of another has the
+    /// other's counts.
+    pub use_counts: *const i32,
+    /// The tensors of the graph, or of the one that it is part of.
+    pub visited: TensorSet,
+    /// Order in which the host has walked it.
+    pub order: c_int,
+    /// Not 0: equal for graphs that are equal in all but their data.
+    pub uid: u64,
 }
 const _: () = assert!(offset_of!(Graph, n_nodes) == 4 && offset_of!(Graph, nodes) == 16);
+const _: () = assert!(offset_of!(Graph, use_counts) == 48 && offset_of!(Graph, visited) == 56);
+const _: () = assert!(offset_of!(Graph, uid) == 88 && size_of::<Graph>() == 96);
 
 /// `ggml_backend_buffer_type_i`.
 #[repr(C)]
@@ -98,7 +130,35 @@ pub struct BufferTypeInterface {
 }
 const _: () = assert!(size_of::<BufferTypeInterface>() == 64);
 
-/// `ggml_backend_buffer_type`.
+/// `ggml_backend_buffer_type_i` in version 2.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BufferTypeInterface2 {
+    /// As in version 3.
+    pub get_name: unsafe extern "C" fn(*const BufferType) -> *const c_char,
+    /// As in version 3.
+    pub alloc_buffer: unsafe extern "C" fn(*mut BufferType, usize) -> *mut Buffer,
+    /// As in version 3.
+    pub get_alignment: unsafe extern "C" fn(*const BufferType) -> usize,
+    /// As in version 3.
+    pub get_max_size: unsafe extern "C" fn(*const BufferType) -> usize,
+    /// As in version 3.
+    pub get_alloc_size: unsafe extern "C" fn(*const BufferType, *const Tensor) -> usize,
+    /// As in version 3.
+    pub is_host: unsafe extern "C" fn(*const BufferType) -> bool,
+}
+const _: () = assert!(size_of::<BufferTypeInterface2>() == 48);
+
+impl BufferTypeInterface {
+    /// The same for version 2.
+    pub const fn version_2(&self) -> BufferTypeInterface2 {
+        let Self { get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host, .. } = *self;
+        BufferTypeInterface2 { get_name, alloc_buffer, get_alignment, get_max_size, get_alloc_size, is_host }
+    }
+}
+
+/// `ggml_backend_buffer_type`; in version 2 it is a [`BufferType2`]. Pointers to it are names here: what a
+/// function is asked for is found by the address, never by what lies there.
 #[repr(C)]
 pub struct BufferType {
     /// Its functions.
@@ -109,6 +169,18 @@ pub struct BufferType {
     pub context: *mut c_void,
 }
 const _: () = assert!(size_of::<BufferType>() == 80);
+
+/// `ggml_backend_buffer_type` in version 2.
+#[repr(C)]
+pub struct BufferType2 {
+    /// Its functions.
+    pub iface: BufferTypeInterface2,
+    /// Whose it is.
+    pub device: *mut Device,
+    /// Unused here.
+    pub context: *mut c_void,
+}
+const _: () = assert!(size_of::<BufferType2>() == 64);
 
 /// `ggml_backend_buffer_i`.
 #[repr(C)]
@@ -274,7 +346,7 @@ const _: () = assert!(size_of::<Device>() == 136);
 /// `ggml_backend_reg`.
 #[repr(C)]
 pub struct Registry {
-    /// [`API_VERSION`].
+    /// An [`ApiVersion`].
     pub api_version: c_int,
     /// Name.
     pub get_name: unsafe extern "C" fn(*const Registry) -> *const c_char,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use hexflash::device::SharedMemory;
 
 use crate::abi::{Buffer, BufferInterface, BufferType, BufferTypeInterface, Tensor};
-use crate::registry::{self, guarded};
+use crate::registry::{self, TypeOfBuffer, guarded};
 use crate::runtime::{Runtime, lock};
 use crate::tiles::Tiled;
 use crate::translate::{operand_type, tile_bytes};
@@ -34,8 +34,8 @@ impl Drop for Context {
 
 /// The functions of the type that holds tensors as they are.
 pub const PLAIN: BufferTypeInterface = BufferTypeInterface {
-    get_name: plain_name,
-    alloc_buffer: alloc_plain,
+    get_name,
+    alloc_buffer,
     alloc_buffer_n: None,
     get_alignment,
     get_max_size,
@@ -45,13 +45,8 @@ pub const PLAIN: BufferTypeInterface = BufferTypeInterface {
 };
 
 /// The functions of the type that holds weights in tiles.
-pub const TILES: BufferTypeInterface = BufferTypeInterface {
-    get_name: tiles_name,
-    alloc_buffer: alloc_tiles,
-    get_alloc_size: tiles_size,
-    is_host: tiles_is_host,
-    ..PLAIN
-};
+pub const TILES: BufferTypeInterface =
+    BufferTypeInterface { get_alloc_size: tiles_size, is_host: tiles_is_host, ..PLAIN };
 
 const INTERFACE: BufferInterface = BufferInterface {
     free_buffer,
@@ -67,12 +62,8 @@ const INTERFACE: BufferInterface = BufferInterface {
     reset: None,
 };
 
-extern "C" fn plain_name(_: *const BufferType) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
-}
-
-extern "C" fn tiles_name(_: *const BufferType) -> *const c_char {
-    c"HEXFLASH0_TILES".as_ptr()
+extern "C" fn get_name(ty: *const BufferType) -> *const c_char {
+    registry::buffer_name(ty)
 }
 
 extern "C" fn get_alignment(_: *const BufferType) -> usize {
@@ -117,23 +108,16 @@ fn bytes_of(tensor: &Tensor) -> usize {
     (1..4).map(reach).fold(row, usize::saturating_add)
 }
 
-unsafe extern "C" fn alloc_plain(ty: *mut BufferType, bytes: usize) -> *mut Buffer {
-    // SAFETY: `ty` is one of our types, which is where this function is named.
-    unsafe { alloc(ty, bytes, false) }
-}
-
-unsafe extern "C" fn alloc_tiles(ty: *mut BufferType, bytes: usize) -> *mut Buffer {
-    // SAFETY: `ty` is one of our types, which is where this function is named.
-    unsafe { alloc(ty, bytes, true) }
-}
-
 /// # Safety
 /// `ty` is one of our types.
-unsafe fn alloc(ty: *mut BufferType, bytes: usize, tiled: bool) -> *mut Buffer {
+unsafe extern "C" fn alloc_buffer(ty: *mut BufferType, bytes: usize) -> *mut Buffer {
+    let Some(TypeOfBuffer { session, tiled }) = registry::type_of_buffer(ty) else {
+        return std::ptr::null_mut();
+    };
     let allocated = guarded(None, || {
         let options = registry::options()?;
         let allocate = || {
-            let runtime = runtime::open(options)?;
+            let runtime = runtime::open(options, session)?;
             let buffer = lock(&runtime).allocate(bytes, tiled)?;
             Ok::<_, hexflash::device::DeviceError>((runtime, buffer))
         };

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use hexflash::gguf::GgmlType;
 use libloading::os::unix::Library;
 
-use crate::abi::{Buffer, BufferInterface, BufferType};
+use crate::abi::{ApiVersion, Buffer, BufferInterface, BufferType};
 use crate::op::{GluOp, Op, UnaryOp};
 
 type Version = unsafe extern "C" fn() -> *const c_char;
@@ -17,11 +17,10 @@ type BufferInit = unsafe extern "C" fn(*mut BufferType, BufferInterface, *mut c_
 type Names<'n> = Vec<(c_int, &'n str)>;
 type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
 
+/// `GGML_LOG_LEVEL_INFO`.
+const INFO: c_int = 2;
 /// `GGML_LOG_LEVEL_ERROR`.
 const ERROR: c_int = 4;
-
-/// The first version of ggml with version 3 of the backend interface: 0.26.
-const FIRST: [u32; 2] = [0, 26];
 
 /// What is called in the host.
 struct Host {
@@ -31,11 +30,11 @@ struct Host {
 
 static HOST: OnceLock<Host> = OnceLock::new();
 
-/// Finds the host's functions and compares its numbers with ours.
+/// Finds the host's functions and compares its numbers with ours; gives the version of its interface.
 ///
 /// # Errors
 /// In one line: what is missing, or which number differs.
-pub fn find() -> Result<(), String> {
+pub fn find() -> Result<ApiVersion, String> {
     let process = Library::this();
     macro_rules! function {
         ($name:literal as $kind:ty) => {{
@@ -53,9 +52,9 @@ pub fn find() -> Result<(), String> {
     let version = function!("ggml_version" as Version)?;
     // SAFETY: it takes nothing, and gives a string that lives as long as ggml.
     let version = unsafe { text(version()) };
-    if !has_interface_3(&version) {
-        return Err(format!("ggml {version} has another backend interface than ggml 0.26 to 0.27"));
-    }
+    let Some(interface) = interface_of(&version) else {
+        return Err(format!("ggml {version} has another backend interface than ggml 0.25 to 0.27"));
+    };
     let lists: [(&str, NameOf, Names<'_>); 4] = [
         ("op", function!("ggml_op_name" as NameOf)?, Op::NAMES.to_vec()),
         ("unary op", function!("ggml_unary_op_name" as NameOf)?, UnaryOp::NAMES.to_vec()),
@@ -72,14 +71,18 @@ pub fn find() -> Result<(), String> {
             }
         }
     }
-    Ok(())
+    Ok(interface)
 }
 
-/// Whether a version of ggml, such as `0.27.0`, has the interface of [`crate::abi`].
-fn has_interface_3(version: &str) -> bool {
+/// The interface that a version of ggml, such as `0.27.0`, has; `None` if it is not one of [`crate::abi`].
+/// What is before 0.25 has version 2, too, but perhaps not all else that this library relies on.
+fn interface_of(version: &str) -> Option<ApiVersion> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
-    let (Some(Some(major)), Some(Some(minor))) = (parts.next(), parts.next()) else { return false };
-    major == FIRST[0] && minor >= FIRST[1]
+    match (parts.next()??, parts.next()??) {
+        (0, 25) => Some(ApiVersion::Two),
+        (0, 26..) => Some(ApiVersion::Three),
+        _ => None,
+    }
 }
 
 /// The types that this library handles, by number. Those that it does not know it never touches.
@@ -119,11 +122,20 @@ pub unsafe fn new_buffer(
 
 /// Prints an error as the host prints its own.
 pub fn report(error: impl Display) {
-    let line = format!("hexflash: {error}\n");
+    print(ERROR, error);
+}
+
+/// Prints a line as the host prints what is no error.
+pub fn tell(line: impl Display) {
+    print(INFO, line);
+}
+
+fn print(level: c_int, line: impl Display) {
+    let line = format!("hexflash: {line}\n");
     let log = HOST.get().and_then(|host| host.log);
     match (log, CString::new(line.as_str())) {
         // SAFETY: a format that takes one string, and that string.
-        (Some(log), Ok(line)) => unsafe { log(ERROR, c"%s".as_ptr(), line.as_ptr()) },
+        (Some(log), Ok(line)) => unsafe { log(level, c"%s".as_ptr(), line.as_ptr()) },
         _ => {
             use std::io::Write;
             // There is nobody to tell of a failure here.
@@ -134,11 +146,15 @@ pub fn report(error: impl Display) {
 
 #[cfg(test)]
 mod tests {
-    use super::has_interface_3;
+    use super::interface_of;
+    use crate::abi::ApiVersion;
 
     #[test]
-    fn versions_of_other_interfaces_are_refused() {
-        assert!(has_interface_3("0.26.0") && has_interface_3("0.27.1"));
-        assert!(["0.25.9", "0.9.4", "1.0.0", "", "b1234"].into_iter().all(|other| !has_interface_3(other)));
+    fn versions_have_their_interface() {
+        assert!(["0.26.0", "0.27.1"].into_iter().all(|new| interface_of(new) == Some(ApiVersion::Three)));
+        assert_eq!(interface_of("0.25.1"), Some(ApiVersion::Two));
+        assert!(
+            ["0.24.9", "0.9.4", "1.0.0", "", "b1234"].into_iter().all(|other| interface_of(other).is_none())
+        );
     }
 }

@@ -14,11 +14,12 @@ pub mod buffer;
 pub mod graph;
 pub mod host;
 mod memory;
-mod op;
+pub mod op;
 mod options;
 pub mod registry;
 pub mod runtime;
 mod tiles;
+mod times;
 pub mod translate;
 
 /// Where ggml begins: the registry, or null with a line that says why.

@@ -2,7 +2,8 @@
 
 use std::str::FromStr;
 
-use hexflash::device::{Arch, DEVICES, DeviceOptions};
+use hexflash::device::htp::HtpOptions;
+use hexflash::device::{Arch, DEVICES, DeviceOptions, MAX_SESSIONS};
 
 /// The device, and its settings.
 #[derive(Clone, Debug)]
@@ -11,6 +12,10 @@ pub struct Options {
     pub device: String,
     /// Its settings.
     pub settings: DeviceOptions,
+    /// Sessions, each a device of its own.
+    pub sessions: usize,
+    /// Whether to tell, when a program is done with a device, where the time went.
+    pub times: bool,
 }
 
 impl Options {
@@ -28,8 +33,22 @@ impl Options {
         let vtcm_bytes = number(&variable, "HEXFLASH_VTCM", "a number of bytes")?;
         let session_bytes = number(&variable, "HEXFLASH_SESSION_BYTES", "a number of bytes")?;
         let arch: Option<Arch> = number(&variable, "HEXFLASH_ARCH", "such as v73")?;
-        let settings = DeviceOptions { threads, vtcm_bytes, session_bytes, arch, ..DeviceOptions::default() };
-        Ok(Self { device, settings })
+        let htp = variable("HEXFLASH_HTP_LIBRARY").map(|library| {
+            Box::new(HtpOptions { vendor_library: Some(library.into()), ..HtpOptions::default() })
+        });
+        let settings =
+            DeviceOptions { threads, vtcm_bytes, session_bytes, arch, htp, ..DeviceOptions::default() };
+        let times =
+            number(&variable, "HEXFLASH_TIMES", "0 or 1")?.map_or(Ok(false), |times: u32| match times {
+                0 | 1 => Ok(times == 1),
+                _ => Err(format!("HEXFLASH_TIMES is {times}: it must be 0 or 1")),
+            })?;
+        let several = format!("a number from 1 to {MAX_SESSIONS}");
+        let sessions = number(&variable, "HEXFLASH_SESSIONS", &several)?.unwrap_or(1);
+        if !(1..=MAX_SESSIONS).contains(&sessions) {
+            return Err(format!("HEXFLASH_SESSIONS is {sessions}: it must be {several}"));
+        }
+        Ok(Self { device, settings, sessions, times })
     }
 }
 
@@ -75,6 +94,8 @@ mod tests {
             (&[("HEXFLASH_THREADS", "many")], "HEXFLASH_THREADS"),
             (&[("HEXFLASH_VTCM", "8M")], "a number of bytes"),
             (&[("HEXFLASH_ARCH", "9")], "v73"),
+            (&[("HEXFLASH_TIMES", "2")], "0 or 1"),
+            (&[("HEXFLASH_SESSIONS", "0")], "from 1 to"),
         ] {
             let message = read(set).unwrap_err();
             assert!(message.contains(named) && !message.contains('\n'), "{message}");

@@ -1,35 +1,69 @@
-//! What the host sees: a registry with one device, and its backends.
+//! What the host sees: a registry with a device for each session, and their backends.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hexflash::device::{self, DeviceInfo, session_limits};
+use hexflash::device::{DeviceInfo, session_limits};
 use hexflash_abi::BufferId;
 
 use crate::abi::{
-    API_VERSION, Backend, BackendInterface, BufferType, Capabilities, DEVICE_TYPE_IGPU, Device,
-    DeviceInterface, Graph, Properties, Registry, STATUS_FAILED, STATUS_SUCCESS, Tensor,
+    ApiVersion, Backend, BackendInterface, BufferType, BufferType2, BufferTypeInterface, Capabilities,
+    DEVICE_TYPE_IGPU, Device, DeviceInterface, FLAG_COMPUTE, Graph, Properties, Registry, STATUS_FAILED,
+    STATUS_SUCCESS, Tensor,
 };
+use crate::graph::HostGraph;
 use crate::options::Options;
 use crate::runtime::{Runtime, lock};
 use crate::translate::{self, Place, Places};
-use crate::{buffer, graph, host, memory, runtime};
+use crate::{buffer, host, memory, runtime};
 
 /// Everything that the host has pointers to, for as long as the process lives.
 struct Tables {
     registry: Registry,
-    device: Device,
-    plain: BufferType,
-    tiles: BufferType,
-    /// Ends with null.
-    extra: [*mut BufferType; 2],
+    /// One for each session.
+    devices: Vec<Entry>,
     description: CString,
     options: Options,
     /// Most bytes of a buffer.
     largest: usize,
     /// Bytes that a session can map, where that is less than the machine has.
     limit: Option<u64>,
+}
+
+/// A device, and its types of buffers. What the device has as context is the number of the session.
+struct Entry {
+    device: Device,
+    plain: TypeTable,
+    tiles: TypeTable,
+    /// Ends with null.
+    extra: [*mut BufferType; 2],
+    name: CString,
+    name_of_tiles: CString,
+}
+
+/// A type of buffers as each version of the interface has it.
+struct TypeTable {
+    version: ApiVersion,
+    two: BufferType2,
+    three: BufferType,
+}
+
+impl TypeTable {
+    /// A type with these functions; its device comes later.
+    const fn new(version: ApiVersion, iface: BufferTypeInterface) -> Self {
+        let (device, context) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let two = BufferType2 { iface: iface.version_2(), device, context };
+        Self { version, two, three: BufferType { iface, device, context } }
+    }
+
+    /// What the host has of it.
+    const fn handed_out(&self) -> *const BufferType {
+        match self.version {
+            ApiVersion::Two => (&raw const self.two).cast(),
+            ApiVersion::Three => &raw const self.three,
+        }
+    }
 }
 
 // SAFETY: the pointers in it lead to parts of the value itself, which is never moved or changed after
@@ -69,43 +103,99 @@ pub fn register() -> Result<*mut Registry, String> {
     if let Some(tables) = TABLES.get() {
         return Ok((&raw const tables.registry).cast_mut());
     }
-    host::find()?;
+    let version = host::find()?;
     let options = Options::read(|name| std::env::var(name).ok())?;
     let limits = session_limits(&options.device, &options.settings).map_err(|error| error.to_string())?;
-    // Opened to see that it can be, and to know what it is; and again when there is work.
-    let device = device::open(&options.device, &options.settings).map_err(|error| error.to_string())?;
-    let description = describe(device.info());
-    drop(device);
+    // Opened to see that they can be, and to know what they are; and again when there is work.
+    let opened = (0..options.sessions).map(|session| runtime::open_session(&options, session));
+    let opened = opened.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    let description = opened.first().map_or_else(CString::default, |device| describe(device.info()));
+    drop(opened);
     let largest = limits.map_or(usize::MAX, |limits| limits.mapping as usize);
     let limit = limits.map(|limits| limits.total);
     let tables = Box::leak(Box::new(Tables {
         registry: Registry {
-            api_version: API_VERSION,
+            api_version: version as c_int,
             get_name: registry_name,
             get_device_count: device_count,
             get_device: device_at,
             get_proc_address,
             context: std::ptr::null_mut(),
         },
-        device: Device { iface: DEVICE, reg: std::ptr::null_mut(), context: std::ptr::null_mut() },
-        plain: buffer_type(buffer::PLAIN),
-        tiles: buffer_type(buffer::TILES),
-        extra: [std::ptr::null_mut(); 2],
+        devices: (0..options.sessions).map(|session| entry(version, session)).collect(),
         description,
         options,
         largest,
         limit,
     }));
-    let device = &raw mut tables.device;
-    tables.device.reg = &raw mut tables.registry;
-    (tables.plain.device, tables.tiles.device) = (device, device);
-    tables.extra[0] = &raw mut tables.tiles;
+    let registry = &raw mut tables.registry;
+    for entry in &mut tables.devices {
+        let device = &raw mut entry.device;
+        entry.device.reg = registry;
+        for table in [&mut entry.plain, &mut entry.tiles] {
+            (table.two.device, table.three.device) = (device, device);
+        }
+        entry.extra[0] = entry.tiles.handed_out().cast_mut();
+    }
     let tables = TABLES.get_or_init(|| tables);
     Ok((&raw const tables.registry).cast_mut())
 }
 
-const fn buffer_type(iface: crate::abi::BufferTypeInterface) -> BufferType {
-    BufferType { iface, device: std::ptr::null_mut(), context: std::ptr::null_mut() }
+/// The device of a session; what leads to other parts of the tables is null yet.
+fn entry(version: ApiVersion, session: usize) -> Entry {
+    let context = std::ptr::without_provenance_mut(session);
+    let name = |end: &str| CString::new(format!("HEXFLASH{session}{end}")).unwrap_or_default();
+    Entry {
+        device: Device { iface: DEVICE, reg: std::ptr::null_mut(), context },
+        plain: TypeTable::new(version, buffer::PLAIN),
+        tiles: TypeTable::new(version, buffer::TILES),
+        extra: [std::ptr::null_mut(); 2],
+        name: name(""),
+        name_of_tiles: name("_TILES"),
+    }
+}
+
+/// The entry of a session, which its device and types of buffers have as context.
+fn entry_of(context: *mut c_void) -> Option<&'static Entry> {
+    TABLES.get()?.devices.get(context as usize)
+}
+
+/// The entry of a device.
+///
+/// # Safety
+/// It is one of ours.
+unsafe fn entry_of_device(device: *const Device) -> Option<&'static Entry> {
+    // SAFETY: one of ours (the caller's contract), which stay as long as the process lives.
+    entry_of(unsafe { (*device).context })
+}
+
+/// A type of buffers: of which session, and whether they hold weights in tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TypeOfBuffer {
+    /// Number of the session.
+    pub session: usize,
+    /// Whether it holds weights in tiles.
+    pub tiled: bool,
+}
+
+/// The type that the host knows by a pointer; `None` if it is none of ours.
+pub fn type_of_buffer(ty: *const BufferType) -> Option<TypeOfBuffer> {
+    let devices = TABLES.get()?.devices.iter().enumerate();
+    let mut all = devices.flat_map(|(session, entry)| {
+        [(&entry.plain, false), (&entry.tiles, true)].map(|(table, tiled)| (table, session, tiled))
+    });
+    let (_, session, tiled) = all.find(|(table, ..)| table.handed_out() == ty)?;
+    Some(TypeOfBuffer { session, tiled })
+}
+
+/// The name of a type of buffers.
+pub fn buffer_name(ty: *const BufferType) -> *const c_char {
+    let entry = |ty: TypeOfBuffer| Some((TABLES.get()?.devices.get(ty.session)?, ty.tiled));
+    match type_of_buffer(ty).and_then(entry) {
+        Some((entry, false)) => entry.name.as_ptr(),
+        Some((entry, true)) => entry.name_of_tiles.as_ptr(),
+        None => c"".as_ptr(),
+    }
 }
 
 fn describe(info: &DeviceInfo) -> CString {
@@ -118,11 +208,12 @@ extern "C" fn registry_name(_: *const Registry) -> *const c_char {
 }
 
 extern "C" fn device_count(_: *const Registry) -> usize {
-    1
+    TABLES.get().map_or(0, |tables| tables.devices.len())
 }
 
-extern "C" fn device_at(_: *const Registry, _: usize) -> *mut Device {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| (&raw const tables.device).cast_mut())
+extern "C" fn device_at(_: *const Registry, number: usize) -> *mut Device {
+    let entry = TABLES.get().and_then(|tables| tables.devices.get(number));
+    entry.map_or(std::ptr::null_mut(), |entry| (&raw const entry.device).cast_mut())
 }
 
 /// # Safety
@@ -131,14 +222,18 @@ unsafe extern "C" fn get_proc_address(_: *const Registry, name: *const c_char) -
     // SAFETY: the contract is the caller's.
     let name = unsafe { CStr::from_ptr(name) };
     if name == c"ggml_backend_dev_get_extra_bufts" {
-        extra_buffer_types as extern "C" fn(*mut Device) -> *mut *mut BufferType as *mut c_void
+        extra_buffer_types as unsafe extern "C" fn(*mut Device) -> *mut *mut BufferType as *mut c_void
     } else {
         std::ptr::null_mut()
     }
 }
 
-extern "C" fn extra_buffer_types(_: *mut Device) -> *mut *mut BufferType {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| tables.extra.as_ptr().cast_mut())
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn extra_buffer_types(device: *mut Device) -> *mut *mut BufferType {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.map_or(std::ptr::null_mut(), |entry| entry.extra.as_ptr().cast_mut())
 }
 
 const DEVICE: DeviceInterface = DeviceInterface {
@@ -157,8 +252,11 @@ const DEVICE: DeviceInterface = DeviceInterface {
     events: [None; 3],
 };
 
-extern "C" fn device_name(_: *const Device) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn device_name(device: *const Device) -> *const c_char {
+    // SAFETY: the contract is the caller's.
+    unsafe { entry_of_device(device) }.map_or(c"".as_ptr(), |entry| entry.name.as_ptr())
 }
 
 extern "C" fn get_description(_: *const Device) -> *const c_char {
@@ -168,8 +266,12 @@ extern "C" fn get_description(_: *const Device) -> *const c_char {
 /// # Safety
 /// Both pointers may be written.
 unsafe extern "C" fn get_memory(_: *const Device, free: *mut usize, total: *mut usize) {
-    let limit = TABLES.get().and_then(|tables| tables.limit).unwrap_or(u64::MAX);
-    let [available, all] = guarded([0; 2], memory::of_machine).map(|bytes| bytes.min(limit) as usize);
+    let tables = TABLES.get();
+    let limit = tables.and_then(|tables| tables.limit).unwrap_or(u64::MAX);
+    // The machine's memory is that of all sessions together.
+    let sessions = tables.map_or(1, |tables| tables.devices.len()) as u64;
+    let [available, all] =
+        guarded([0; 2], memory::of_machine).map(|bytes| (bytes / sessions).min(limit) as usize);
     // SAFETY: the contract is the caller's.
     unsafe { (*free, *total) = (available, all) };
 }
@@ -184,21 +286,29 @@ unsafe extern "C" fn get_props(device: *const Device, properties: *mut Propertie
     let (mut memory_free, mut memory_total) = (0, 0);
     // SAFETY: both are local variables.
     unsafe { get_memory(device, &raw mut memory_free, &raw mut memory_total) };
-    let (name, description) = (device_name(device), get_description(device));
+    // SAFETY: the contract is the caller's.
+    let name = unsafe { device_name(device) };
+    let description = get_description(device);
     let (ty, device_id, caps) = (DEVICE_TYPE_IGPU, std::ptr::null(), Capabilities::default());
     let all = Properties { name, description, memory_free, memory_total, ty, device_id, caps };
     // SAFETY: the contract is the caller's.
     unsafe { properties.write(all) };
 }
 
-extern "C" fn get_buffer_type(_: *mut Device) -> *mut BufferType {
-    TABLES.get().map_or(std::ptr::null_mut(), |tables| (&raw const tables.plain).cast_mut())
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn get_buffer_type(device: *mut Device) -> *mut BufferType {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.map_or(std::ptr::null_mut(), |entry| entry.plain.handed_out().cast_mut())
 }
 
-extern "C" fn supports_buft(_: *mut Device, ty: *mut BufferType) -> bool {
-    TABLES
-        .get()
-        .is_some_and(|tables| [&raw const tables.plain, &raw const tables.tiles].contains(&ty.cast_const()))
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn supports_buft(device: *mut Device, ty: *mut BufferType) -> bool {
+    // SAFETY: the contract is the caller's.
+    let entry = unsafe { entry_of_device(device) };
+    entry.is_some_and(|entry| [&entry.plain, &entry.tiles].iter().any(|table| table.handed_out() == ty))
 }
 
 /// # Safety
@@ -209,10 +319,14 @@ unsafe extern "C" fn supports_op(_: *mut Device, node: *const Tensor) -> bool {
     guarded(false, || !writes_to_a_result(node) && translate::supports(node, &Pretended))
 }
 
-/// Whether a node writes into what another node computes, which may have its memory on another device: the
-/// host copies what a node reads from there, and nothing back.
+/// Whether a node that is to be computed writes into what another node computes, which may have its memory on
+/// another device: the host copies what a node reads from there, and nothing back. (Graphs of llama.cpp have
+/// such nodes besides, which are not computed; refused, they would be a part of the graph by themselves.)
 fn writes_to_a_result(node: &Tensor) -> bool {
-    !translate::is_view(node) && !node.view_src.is_null() && whole(node).op != 0
+    node.flags & FLAG_COMPUTE != 0
+        && !translate::is_view(node)
+        && !node.view_src.is_null()
+        && whole(node).op != 0
 }
 
 /// Places of tensors that may have no memory yet: a buffer of its own for each that is no view.
@@ -226,15 +340,14 @@ fn whole(tensor: &Tensor) -> &Tensor {
 
 impl Places for Pretended {
     fn place(&self, tensor: &Tensor) -> Option<Place> {
-        let tables = TABLES.get()?;
         let whole = whole(tensor);
         // SAFETY: buffers exist as long as their tensors, and are null where there is no memory yet.
-        let ty = unsafe { whole.buffer.as_ref() }.map(|buffer| buffer.buft.cast_const());
+        let ty = unsafe { whole.buffer.as_ref() }.and_then(|buffer| type_of_buffer(buffer.buft));
         Some(Place {
             // A name, no more: no two tensors are closer than 16 bytes, or 64 GiB apart.
             buffer: BufferId((std::ptr::from_ref(whole) as usize / 16) as u32),
             offset: tensor.view_offs as u64,
-            tiled: ty == Some(&raw const tables.tiles),
+            tiled: ty.is_some_and(|ty| ty.tiled),
         })
     }
 
@@ -262,12 +375,19 @@ const BACKEND: BackendInterface = BackendInterface {
     events: [None; 3],
 };
 
-extern "C" fn backend_name(_: *const Backend) -> *const c_char {
-    c"HEXFLASH0".as_ptr()
+/// # Safety
+/// The backend is ours.
+unsafe extern "C" fn backend_name(backend: *const Backend) -> *const c_char {
+    // SAFETY: `init_backend` has made it, for one of our devices.
+    unsafe { device_name((*backend).device) }
 }
 
-extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backend {
-    let opened = guarded(None, || options().map(runtime::open));
+/// # Safety
+/// The device is ours.
+unsafe extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backend {
+    // SAFETY: the contract is the caller's.
+    let session = unsafe { (*device).context } as usize;
+    let opened = guarded(None, || options().map(|options| runtime::open(options, session)));
     match opened {
         Some(Ok(runtime)) => {
             let context = Box::into_raw(Box::new(Context { runtime })).cast();
@@ -286,9 +406,9 @@ extern "C" fn init_backend(device: *mut Device, _: *const c_char) -> *mut Backen
 unsafe extern "C" fn free_backend(backend: *mut Backend) {
     guarded((), || {
         // SAFETY: `init_backend` has made both by `Box::into_raw`, and the host calls this once.
-        unsafe {
-            let backend = Box::from_raw(backend);
-            drop(Box::from_raw(backend.context.cast::<Context>()));
+        let context = unsafe { Box::from_raw(Box::from_raw(backend).context.cast::<Context>()) };
+        if options().is_some_and(|options| options.times) {
+            host::tell(lock(&context.runtime).times());
         }
     });
 }
@@ -300,8 +420,8 @@ unsafe extern "C" fn graph_compute(backend: *mut Backend, graph: *mut Graph) -> 
     let context = unsafe { &*(*backend).context.cast::<Context>() };
     guarded(STATUS_FAILED, || {
         // SAFETY: the contract is the caller's.
-        let nodes = unsafe { graph::nodes(graph) };
-        match lock(&context.runtime).compute(graph::key(&nodes), &nodes) {
+        let graph = unsafe { HostGraph::new(&*graph) };
+        match lock(&context.runtime).compute(graph) {
             Ok(()) => STATUS_SUCCESS,
             Err(failure) => {
                 host::report(failure);

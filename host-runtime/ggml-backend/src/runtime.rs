@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use hexflash::device::{self, Buffer, Device, DeviceError, SharedMemory};
 use hexflash::record::{Homes, RecordError};
@@ -13,13 +14,17 @@ use hexflash_abi::{BufferId, ErrorCode, ProgramId};
 use zerocopy::IntoBytes;
 
 use crate::abi::Tensor;
-use crate::graph::Key;
+use crate::graph::{HostGraph, Key, Name, name_of};
 use crate::options::Options;
 use crate::tiles;
-use crate::translate::{Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
+use crate::times::Times;
+use crate::translate::{Groups, Place, Places, REGISTERS, Refusal, TileJob, Translator, needs_tiles};
 
 /// What does not depend on a run lies behind the registers in the control buffer.
 const BLOCK_AT: u64 = size_of_val(&REGISTERS) as u64;
+
+/// Most names of graphs that are remembered. Hosts give a new one to each graph that they make.
+const MAX_NAMES: usize = 256;
 
 /// Why a graph was not computed.
 #[derive(Debug)]
@@ -42,6 +47,24 @@ impl std::fmt::Display for Failure {
     }
 }
 
+/// A node that does not run here.
+fn refused(node: &Tensor, why: Refusal) -> Failure {
+    Failure::Node(name_of(node), why)
+}
+
+/// Ranges of buffers (first byte, bytes), those of a buffer joined where they touch.
+fn joined(mut ranges: Vec<(BufferId, u64, u64)>) -> Vec<(BufferId, std::ops::Range<u64>)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(BufferId, std::ops::Range<u64>)> = Vec::new();
+    for (id, offset, bytes) in ranges {
+        match joined.last_mut().filter(|(last, range)| *last == id && offset <= range.end) {
+            Some((_, range)) => range.end = range.end.max(offset + bytes),
+            None => joined.push((id, offset..offset + bytes)),
+        }
+    }
+    joined
+}
+
 impl From<DeviceError> for Failure {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
@@ -61,12 +84,22 @@ struct Region {
     tiled: bool,
 }
 
-/// A graph's program.
+/// Memory that a program reads and that the host may have written.
+struct Read {
+    memory: SharedMemory,
+    offset: usize,
+    bytes: usize,
+}
+
+/// A graph's program. Where memory is freed, no program stays.
 struct Program {
     /// Under which the device has it; `None` for graphs in which nothing is to do.
     id: Option<ProgramId>,
-    jobs: Vec<TileJob>,
-    reads: Vec<(BufferId, u64, u64)>,
+    /// Matrices to put into tiles, and the memory that they are in.
+    jobs: Vec<(TileJob, SharedMemory)>,
+    reads: Vec<Read>,
+    /// Nodes of the graph, and ops that they became.
+    size: [usize; 2],
     /// Number of the last run.
     last: u64,
 }
@@ -80,32 +113,50 @@ pub struct Runtime {
     tiles: Option<Buffer>,
     control: Option<Buffer>,
     programs: HashMap<Key, Program>,
+    /// The keys of graphs that the host has named.
+    names: HashMap<Name, Key>,
     runs: u64,
+    times: Times,
+    /// Whether the device tells how long each kind of ops takes.
+    by_kind: bool,
     /// Whether the device failed, and is to be started again before it is asked for anything.
     lost: bool,
 }
 
-/// The open device, as long as anybody uses it.
-static OPEN: Mutex<Weak<Mutex<Runtime>>> = Mutex::new(Weak::new());
+/// The open devices by session, as long as anybody uses them.
+static OPEN: Mutex<BTreeMap<usize, Weak<Mutex<Runtime>>>> = Mutex::new(BTreeMap::new());
 
 /// A lock whose value is whole whatever happened to its last holder.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The device: opened, unless somebody has it open.
+/// The device of a session: opened, unless somebody has it open.
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open(options: &Options) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
+pub fn open(options: &Options, session: usize) -> Result<Arc<Mutex<Runtime>>, DeviceError> {
     let mut open = lock(&OPEN);
-    if let Some(runtime) = open.upgrade() {
+    if let Some(runtime) = open.get(&session).and_then(Weak::upgrade) {
         return Ok(runtime);
     }
-    let device = device::open(&options.device, &options.settings)?;
-    let runtime = Arc::new(Mutex::new(Runtime::new(device)));
-    *open = Arc::downgrade(&runtime);
+    let device = open_session(options, session)?;
+    let runtime = Arc::new(Mutex::new(Runtime { by_kind: options.times, ..Runtime::new(device) }));
+    open.insert(session, Arc::downgrade(&runtime));
     Ok(runtime)
+}
+
+/// Opens a session, counted from 0.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn open_session(options: &Options, session: usize) -> Result<Box<dyn Device>, DeviceError> {
+    let mut settings = options.settings.clone();
+    if session > 0 {
+        // The first session is the DSP's own; others are asked for.
+        settings.htp.get_or_insert_default().reserve = true;
+    }
+    device::open(&options.device, &settings)
 }
 
 impl Places for Runtime {
@@ -131,7 +182,10 @@ impl Runtime {
             tiles: None,
             control: None,
             programs: HashMap::new(),
+            names: HashMap::new(),
             runs: 0,
+            times: Times::default(),
+            by_kind: false,
             lost: false,
         }
     }
@@ -178,65 +232,112 @@ impl Runtime {
         Ok(())
     }
 
-    /// Computes a graph. `key` is equal for graphs that are equal in all but their data. If the device is
-    /// lost, this graph fails, and the next one finds it started again.
+    /// Computes a graph. If the device is lost, this graph fails, and the next one finds it started again.
     ///
     /// # Errors
     /// The device fails, or refuses the graph; a node does not run here.
-    pub fn compute(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
+    pub fn compute(&mut self, graph: HostGraph<'_>) -> Result<(), Failure> {
         self.start_again()?;
-        let outcome = self.load_and_run(key, nodes);
+        let outcome = self.load_and_run(graph);
         if let Err(Failure::Device(error)) = &outcome {
             self.lost = error.is_loss();
         }
         outcome
     }
 
-    fn load_and_run(&mut self, key: Key, nodes: &[&Tensor]) -> Result<(), Failure> {
-        if !self.programs.contains_key(&key) {
-            let program = self.load(nodes)?;
-            self.programs.insert(key, program);
+    fn load_and_run(&mut self, graph: HostGraph<'_>) -> Result<(), Failure> {
+        let start = Instant::now();
+        let (key, is_new) = self.loaded(graph)?;
+        if is_new {
+            self.times.loaded(start.elapsed());
         }
         self.runs += 1;
         let Some(program) = self.programs.get_mut(&key) else { return Ok(()) };
         program.last = self.runs;
         let Some(id) = program.id else { return Ok(()) };
-        let memory = |id: BufferId| self.regions.values().map(|region| &region.buffer).find(|b| b.id == id);
-        for job in &program.jobs {
-            if let (Some(from), Some(to)) = (memory(job.from.buffer), &self.tiles) {
-                tiles::pack(job, &from.memory, &to.memory);
+        for (job, from) in &program.jobs {
+            if let Some(to) = &self.tiles {
+                tiles::pack(job, from, &to.memory);
             }
         }
         // What the host has written since the last run: it may have been anything.
-        for &(id, offset, bytes) in &program.reads {
-            if let Some(buffer) = memory(id) {
-                buffer.memory.announce(offset as usize, bytes as usize);
-            }
+        for read in &program.reads {
+            read.memory.announce(read.offset, read.bytes);
         }
         let Some(control) = &self.control else { return Ok(()) };
         let registers = Range { buffer: control.id, len: BLOCK_AT as u32, offset: 0 };
         let exec = Message::Exec(Exec { program: id, reserved: 0, registers });
         let patience = self.device.patience();
-        self.device.call(&exec, patience)?;
+        let response = self.device.call(&exec, patience)?;
+        if !is_new {
+            let device = Duration::from_nanos(response.elapsed_ns);
+            self.times.ran(program.size, start.elapsed(), device, response.info);
+        }
         Ok(())
     }
 
+    /// Where the time of all graphs so far went.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// The key of a graph whose program is loaded, and whether it was loaded only now. Where the host has a
+    /// name for the graph, its nodes are looked at once.
+    fn loaded(&mut self, graph: HostGraph<'_>) -> Result<(Key, bool), Failure> {
+        let name = graph.name();
+        if let Some(key) = name.and_then(|name| self.names.get(&name)).copied()
+            && self.programs.contains_key(&key)
+        {
+            debug_assert!(graph.key(&graph.nodes()) == key, "two graphs of one name");
+            return Ok((key, false));
+        }
+        let nodes = graph.nodes();
+        let key = graph.key(&nodes);
+        let is_new = !self.programs.contains_key(&key);
+        if is_new {
+            let program = self.load(graph, &nodes)?;
+            self.programs.insert(key, program);
+        }
+        if self.names.len() == MAX_NAMES {
+            self.names.clear();
+        }
+        self.names.extend(name.map(|name| (name, key)));
+        Ok((key, is_new))
+    }
+
     /// Translates and loads a graph.
-    fn load(&mut self, nodes: &[&Tensor]) -> Result<Program, Failure> {
-        let refused = |node: &Tensor, why| Failure::Node(crate::graph::name_of(node), why);
+    fn load(&mut self, graph: HostGraph<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let mut tile_bytes = 0;
         for node in nodes {
             tile_bytes += needs_tiles(node, self).map_err(|why| refused(node, why))?;
         }
         self.make_room(|runtime| &mut runtime.tiles, tile_bytes)?;
+        // What a group of nodes is as one op may be refused where the nodes are not.
+        match self.load_with(&Groups::find(graph, nodes), nodes) {
+            Err(Failure::Node(..) | Failure::Record(_)) => self.load_with(&Groups::none(), nodes),
+            loaded => loaded,
+        }
+    }
+
+    fn load_with(&mut self, groups: &Groups<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let tiles = self.tiles.as_ref().map_or(BufferId(u32::MAX), |tiles| tiles.id);
-        let mut translator = Translator::new(self, tiles);
+        let mut translator = Translator::new(self, tiles).by_kind(self.by_kind);
         for node in nodes {
-            translator.node(node).map_err(|why| refused(node, why))?;
+            translator.node_of(groups, node).map_err(|why| refused(node, why))?;
         }
         let translation = translator.finish();
         let recorded = translation.recorder.finish()?;
-        let mut program = Program { id: None, jobs: translation.jobs, reads: translation.reads, last: 0 };
+        let memory = |id: BufferId| {
+            let region = self.regions.values().find(|region| region.buffer.id == id);
+            region.map(|region| region.buffer.memory.clone())
+        };
+        let jobs = translation.jobs.into_iter().filter_map(|job| Some((job, memory(job.from.buffer)?)));
+        let reads = joined(translation.reads).into_iter().filter_map(|(id, bytes)| {
+            let (offset, bytes) = (bytes.start as usize, (bytes.end - bytes.start) as usize);
+            Some(Read { memory: memory(id)?, offset, bytes })
+        });
+        let (jobs, reads, size) = (jobs.collect(), reads.collect(), [nodes.len(), recorded.ops()]);
+        let mut program = Program { id: None, jobs, reads, size, last: 0 };
         if recorded.ops() == 0 {
             return Ok(program);
         }

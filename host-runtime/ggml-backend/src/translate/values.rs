@@ -13,6 +13,9 @@ const NO_PARAMS: [u32; 0] = [];
 impl Translator<'_> {
     /// DUP, CPY, CONT: elements in order, whatever the shapes.
     pub(super) fn copy_node(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        if self.copy_of_group(node)? {
+            return Ok(());
+        }
         let (src, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
         if src.ne == dst.ne {
             let src = self.source(&src);
@@ -79,6 +82,27 @@ impl Translator<'_> {
     /// RMS_NORM, L2_NORM.
     pub(super) fn norm(&mut self, op: DspOp, node: &Tensor) -> Result<(), Refusal> {
         self.of_each(op, node, &params::Norm { eps: float(node, 0) })
+    }
+
+    /// MUL after RMS_NORM: a norm with weights.
+    pub(super) fn weighted_norm(&mut self, norm: &Tensor, mul: &Tensor) -> Result<(), Refusal> {
+        let (x, weights, dst) = (self.src(norm, 0)?, self.other_operand(mul, norm)?, self.float_result(mul)?);
+        let src = [self.rows(&x)?, self.rows(&weights)?].map(Some);
+        self.emit_into(DspOp::RmsNorm, &src, (&dst, DType::F32), &params::Norm { eps: float(norm, 0) })
+    }
+
+    /// MUL after SILU of one of its operands: a gate.
+    pub(super) fn gate(&mut self, silu: &Tensor, mul: &Tensor) -> Result<(), Refusal> {
+        let (gate, values, dst) =
+            (self.src(silu, 0)?, self.other_operand(mul, silu)?, self.float_result(mul)?);
+        let src = [self.rows(&gate)?, self.rows(&values)?].map(Some);
+        self.emit_into(DspOp::Glu, &src, (&dst, DType::F32), &params::Glu::of(GluKind::Swiglu))
+    }
+
+    /// What a node of two operands reads besides `first`.
+    fn other_operand(&self, node: &Tensor, first: &Tensor) -> Result<Operand, Refusal> {
+        let is_first = source_of(node, 0).is_some_and(|source| std::ptr::eq(source, first));
+        self.src(node, usize::from(is_first))
     }
 
     /// An op of one operand whose result has its shape.

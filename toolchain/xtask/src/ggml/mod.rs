@@ -3,23 +3,27 @@
 //! 1. Which cases of llama.cpp's own tests the backend accepts, op by op, is compared with
 //!    `toolchain/ggml-ops.json`, which may only grow.
 //! 2. Those cases are computed and compared with the CPU backend's results, by llama.cpp's own tolerances.
-//! 3. llama-server writes texts, which must be those that it writes on the CPU.
+//! 3. llama-server writes texts, which must be those that it writes on the CPU, and with several sessions
+//!    those of one.
 //! 4. Wrong settings are told in one line, and the CPU goes on.
+//! 5. Some cases are computed through the stand-in for FastRPC, with its checks of coherence.
+//!
+//! With `--speed`, llama-bench and `hexflash bench` run by turns instead; with `--qemu`, some cases are
+//! computed as Hexagon code.
+
+mod devices;
+mod speed;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use serde_json::{Value, json};
+use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
 use crate::llama::Programs;
 use crate::process;
 use crate::setup::{self, Set};
-use crate::upstream::free_port;
 
 /// Arguments of `cargo xtask ggml-backend`.
 #[derive(clap::Args)]
@@ -30,17 +34,23 @@ pub struct Arguments {
     /// Compute the cases that take long, too, and a random model of every architecture
     #[arg(long)]
     full: bool,
+    /// Compare llama-bench's speed with that of `hexflash bench` instead
+    #[arg(long, conflicts_with_all = ["update", "full"])]
+    speed: bool,
+    /// Compute some cases as Hexagon code instead
+    #[arg(long, conflicts_with_all = ["update", "full", "speed"])]
+    qemu: bool,
 }
 
 /// The table of accepted cases, below the checkout.
 const TABLE: &str = "toolchain/ggml-ops.json";
 /// Tests of ops.
 const TEST_OPS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-backend-ops";
+/// Models and contexts in threads.
+const TEST_THREADS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-thread-safety";
 /// Tests of architectures.
 const TEST_ARCHS: &str = "libexec/x86_64-linux-gnu/llama.cpp-tests/test-llama-archs";
-/// The server.
-const SERVER: &str = "bin/llama-server";
-/// Our device.
+/// Our first device.
 const DEVICE: &str = "HEXFLASH0";
 
 /// Ops of which a part is computed unless all are asked for, each with the cases, as an expression: on the
@@ -51,35 +61,30 @@ const PARTS: [(&str, &str); 3] = [
     ("ROPE", "ff=[01].*v=0"),
 ];
 
-/// Models of this repository whose texts are compared. With each, the distance of the logarithms of the two
-/// best tokens' probabilities up to which they count as a near-tie: both sides add up in another order, and
-/// with weights in Q8_0 they round activations to 8 bits in other places.
-const MODELS: [(&str, f64); 2] =
-    [("models/tiny-hybrid-f16.gguf", 2e-3), ("models/tiny-hybrid-q8_0.gguf", 5e-2)];
-/// Beginnings of texts.
-const PROMPTS: [&str; 3] = ["def fib(n):", "pub fn push(&mut self", "import os\n\nclass "];
-/// Most near-ties of a model.
-const MAX_NEAR_TIES: usize = 1;
-/// Tokens of a text.
-const TOKENS: u32 = 48;
-/// How long a server may take to start or to write, also on a machine with other work.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// The verb.
 pub fn run(arguments: &Arguments) -> Result<()> {
     setup::ensure(Set::Base)?;
     setup::ensure(Set::Downloads)?;
     let root = process::workspace_root()?;
     let programs = Programs::fetch()?;
+    if arguments.speed {
+        return speed::run(&root, &programs);
+    }
     process::build(&root)?;
     let backend = process::target_dir(&root)?.join("debug/libggml_hexflash.so");
     let here = Here { programs, backend, root };
+    if arguments.qemu {
+        return here.as_hexagon_code();
+    }
     let accepted = here.accepted_cases(arguments.update)?;
     here.compute(&accepted, arguments.full)?;
     here.refuse_settings()?;
-    for (model, near_tie) in MODELS {
+    for (model, near_tie) in texts::MODELS {
         here.compare_texts(model, near_tie)?;
     }
+    here.compare_sessions()?;
+    here.run_in_threads()?;
+    here.through_fastrpc()?;
     if arguments.full {
         process::run(here.command(TEST_ARCHS)?.args(["-b", DEVICE]))?;
     }
@@ -138,36 +143,34 @@ impl Here {
         let parts = if full { &[][..] } else { &PARTS[..] };
         let (in_part, whole): (Vec<&str>, Vec<&str>) =
             some.into_iter().partition(|op| parts.iter().any(|(part, _)| part == op));
-        self.test_ops(&whole.join(","), None)?;
+        test_ops(self.command(TEST_OPS)?, &whole.join(","), None)?;
         for (op, cases) in parts.iter().filter(|(op, _)| in_part.contains(op)) {
-            self.test_ops(op, Some(cases))?;
+            test_ops(self.command(TEST_OPS)?, op, Some(cases))?;
         }
         Ok(())
     }
 
-    fn test_ops(&self, ops: &str, cases: Option<&str>) -> Result<()> {
-        let mut command = self.command(TEST_OPS)?;
-        command.args(["test", "-b", DEVICE, "-o", ops]);
-        if let Some(cases) = cases {
-            command.args(["-p", cases]);
+    /// Two models and two contexts of each, all at once, in one session and in two.
+    fn run_in_threads(&self) -> Result<()> {
+        for sessions in ["1", "2"] {
+            let mut command = self.command(TEST_THREADS)?;
+            command.arg("-m").arg(self.root.join("models/tiny-hybrid-q8_0.gguf"));
+            command.args(["-ngl", "99", "-c", "64", "-n", "16", "-np", "2", "-t", "1", "-p", "def fib(n):"]);
+            command.env("HEXFLASH_SESSIONS", sessions).stdin(Stdio::null());
+            let output = command.output().map_err(|_| not_well(&command))?;
+            if !output.status.success() {
+                eprint!("{}", String::from_utf8_lossy(&output.stderr));
+                return Err(not_well(&command));
+            }
         }
-        let typed = process::typed(&command);
-        let output = command.stdin(Stdio::null()).output().map_err(|_| not_well(&command))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        let passed = text.lines().find(|line| line.contains("tests passed")).unwrap_or("no case").trim();
-        println!("{ops}: {passed}");
-        if output.status.success() && computed(passed) > 0 {
-            return Ok(());
-        }
-        text.lines().filter(|line| line.contains("FAIL")).for_each(|line| println!("{line}"));
-        eprint!("{}", String::from_utf8_lossy(&output.stderr));
-        Err(Failure::failed(format!("`{typed}` ended with {}", output.status), "its output above says why"))
+        println!("models and contexts run in threads, in one session and in two");
+        Ok(())
     }
 
     /// A wrong value: a line that names it, and no device.
     fn refuse_settings(&self) -> Result<()> {
         for (variable, value) in [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000")] {
-            let mut command = self.command(SERVER)?;
+            let mut command = self.command(texts::SERVER)?;
             command.arg("--list-devices").env(variable, value).stdin(Stdio::null());
             let output = command.output().map_err(|_| not_well(&command))?;
             let text = [output.stdout, output.stderr].concat();
@@ -183,120 +186,25 @@ impl Here {
         println!("wrong settings are refused in one line");
         Ok(())
     }
+}
 
-    /// Texts of llama-server, on our device and on the CPU.
-    fn compare_texts(&self, model: &str, near_tie: f64) -> Result<()> {
-        let path = self.root.join(model);
-        let ours = Server::start(self.command(SERVER)?, &path, DEVICE)?.texts()?;
-        let cpu = Server::start(self.programs.command(SERVER, None)?, &path, "none")?.texts()?;
-        let mut ties = 0;
-        for ((prompt, ours), cpu) in PROMPTS.iter().zip(&ours).zip(&cpu) {
-            let Some(at) = (0..cpu.len()).find(|&at| ours.get(at).map(best) != Some(best(&cpu[at]))) else {
-                continue;
-            };
-            let [(first, p), (second, q)] = &cpu[at];
-            let found = ours.get(at).map_or("nothing", best);
-            if found != second || p - q > near_tie {
-                return Err(Failure::failed(
-                    format!(
-                        "{model} continues {prompt:?} with {found:?} at token {at}, on the CPU with {first:?}"
-                    ),
-                    "compare ops of this model with test-backend-ops",
-                ));
-            }
-            // From here on these are two texts.
-            println!(
-                "near-tie after {prompt:?}: token {at} is {found:?}, on the CPU {first:?} ({:.3})",
-                p - q
-            );
-            ties += 1;
-        }
-        if ties > MAX_NEAR_TIES {
-            return Err(Failure::failed(
-                format!("{model}: {ties} near-ties in {} texts", ours.len()),
-                "compare ops of this model with test-backend-ops",
-            ));
-        }
-        let but = if ties > 0 { ", up to a near-tie" } else { "" };
-        println!("{model}: {} texts of llama-server are those of the CPU{but}", ours.len());
-        Ok(())
+/// Computes cases of ops; `command` is test-backend-ops.
+fn test_ops(mut command: Command, ops: &str, cases: Option<&str>) -> Result<()> {
+    command.args(["test", "-b", DEVICE, "-o", ops]);
+    if let Some(cases) = cases {
+        command.args(["-p", cases]);
     }
-}
-
-/// The two best tokens at a place of a text, with the logarithms of their probabilities.
-type Best = [(String, f64); 2];
-
-/// The token that stands there.
-fn best([(token, _), _]: &Best) -> &str {
-    token
-}
-
-/// A llama-server that ends with this value.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    fn start(mut command: Command, model: &Path, device: &str) -> Result<Self> {
-        let port = free_port()?.to_string();
-        command.arg("-m").arg(model).args(["--port", &port, "--device", device, "-c", "512", "-np", "1"]);
-        command.args(["--no-warmup", "-t", "2"]).stdin(Stdio::null());
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().map_err(|_| not_well(&command))?;
-        let mut server = Self { child, url: format!("http://127.0.0.1:{port}") };
-        let start = Instant::now();
-        while process::output(curl().arg(format!("{}/health", server.url))).is_none() {
-            if server.child.try_wait().is_ok_and(|ended| ended.is_some()) || start.elapsed() > PATIENCE {
-                return Err(not_well(&command));
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        Ok(server)
+    let typed = process::typed(&command);
+    let output = command.stdin(Stdio::null()).output().map_err(|_| not_well(&command))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let passed = text.lines().find(|line| line.contains("tests passed")).unwrap_or("no case").trim();
+    println!("{ops}: {passed}");
+    if output.status.success() && computed(passed) > 0 {
+        return Ok(());
     }
-
-    /// The likeliest continuations of all prompts, token by token.
-    fn texts(&self) -> Result<Vec<Vec<Best>>> {
-        PROMPTS.iter().map(|prompt| self.text(prompt)).collect()
-    }
-
-    fn text(&self, prompt: &str) -> Result<Vec<Best>> {
-        let mut body = json!({ "prompt": prompt, "n_predict": TOKENS, "temperature": 0, "n_probs": 2 });
-        body["cache_prompt"] = Value::Bool(false);
-        let mut request = curl();
-        request.args(["--max-time", &PATIENCE.as_secs().to_string(), "--data", &body.to_string()]);
-        request.args(["--header", "Content-Type: application/json"]).arg(format!("{}/completion", self.url));
-        let answer = process::output(&mut request);
-        let answer = answer.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let tokens = answer.as_ref().and_then(|answer| answer["completion_probabilities"].as_array());
-        let text: Option<Vec<Best>> = tokens.and_then(|tokens| tokens.iter().map(two_best).collect());
-        text.filter(|text| !text.is_empty()).ok_or_else(|| {
-            Failure::failed(format!("llama-server does not continue {prompt:?}"), "start it by hand")
-        })
-    }
-}
-
-/// The two best tokens of an entry of `completion_probabilities`.
-fn two_best(token: &Value) -> Option<Best> {
-    let one = |i: usize| {
-        let entry = &token["top_logprobs"][i];
-        Some((entry["token"].as_str()?.to_owned(), entry["logprob"].as_f64()?))
-    };
-    Some([one(0)?, one(1)?])
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn curl() -> Command {
-    let mut curl = Command::new("curl");
-    curl.args(["--fail", "--silent", "--noproxy", "*"]);
-    curl
+    text.lines().filter(|line| line.contains("FAIL")).for_each(|line| println!("{line}"));
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    Err(Failure::failed(format!("`{typed}` ended with {}", output.status), "its output above says why"))
 }
 
 fn not_well(command: &Command) -> Failure {
