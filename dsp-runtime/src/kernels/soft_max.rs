@@ -70,7 +70,7 @@ impl SoftMax {
         let lowest = H::splat(f32::NEG_INFINITY);
         let mut largest = sink.unwrap_or(lowest);
         for v in 0..x.vectors() {
-            let mut e = H::mul_ieee(x.vector::<H>(v), scale);
+            let mut e = H::rounded(H::mul_ieee(x.vector::<H>(v), scale));
             if let Some(mask) = &self.mask {
                 e = H::add_ieee(e, H::mul_ieee(slope, Self::mask::<H>(mask, i, v)));
             }

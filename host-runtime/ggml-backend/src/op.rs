@@ -35,9 +35,18 @@ numbered! {
         AddId = 3 "ADD_ID",
         Sub = 6 "SUB",
         Mul = 7 "MUL",
+        Div = 8 "DIV",
         Sqr = 9 "SQR",
+        Sqrt = 10 "SQRT",
+        Log = 11 "LOG",
+        Sin = 12 "SIN",
+        Cos = 13 "COS",
+        SumRows = 15 "SUM_ROWS",
+        Mean = 17 "MEAN",
         Argmax = 18 "ARGMAX",
+        Repeat = 20 "REPEAT",
         Concat = 22 "CONCAT",
+        Norm = 24 "NORM",
         RmsNorm = 25 "RMS_NORM",
         L2Norm = 28 "L2_NORM",
         MulMat = 29 "MUL_MAT",
@@ -51,7 +60,12 @@ numbered! {
         Transpose = 39 "TRANSPOSE",
         GetRows = 40 "GET_ROWS",
         SetRows = 42 "SET_ROWS",
+        SoftMax = 46 "SOFT_MAX",
         Rope = 48 "ROPE",
+        Clamp = 50 "CLAMP",
+        Argsort = 69 "ARGSORT",
+        TopK = 70 "TOP_K",
+        LeakyRelu = 71 "LEAKY_RELU",
         FlashAttnExt = 74 "FLASH_ATTN_EXT",
         SsmConv = 76 "SSM_CONV",
         GatedDeltaNet = 86 "GATED_DELTA_NET",
@@ -63,19 +77,38 @@ numbered! {
 numbered! {
     /// `ggml_unary_op`.
     UnaryOp {
+        Abs = 0 "ABS",
+        Sgn = 1 "SGN",
         Neg = 2 "NEG",
+        Step = 3 "STEP",
+        Tanh = 4 "TANH",
+        Elu = 5 "ELU",
+        Relu = 6 "RELU",
         Sigmoid = 7 "SIGMOID",
+        Gelu = 8 "GELU",
+        GeluQuick = 9 "GELU_QUICK",
         Silu = 10 "SILU",
+        HardSwish = 11 "HARDSWISH",
+        HardSigmoid = 12 "HARDSIGMOID",
         Exp = 13 "EXP",
+        Expm1 = 14 "EXPM1",
         Softplus = 15 "SOFTPLUS",
+        GeluErf = 16 "GELU_ERF",
+        Floor = 18 "FLOOR",
+        Ceil = 19 "CEIL",
+        Round = 20 "ROUND",
+        Trunc = 21 "TRUNC",
     }
 }
 
 numbered! {
     /// `ggml_glu_op`.
     GluOp {
+        Reglu = 0 "REGLU",
         Geglu = 1 "GEGLU",
         Swiglu = 2 "SWIGLU",
         SwigluOai = 3 "SWIGLU_OAI",
+        GegluErf = 4 "GEGLU_ERF",
+        GegluQuick = 5 "GEGLU_QUICK",
     }
 }

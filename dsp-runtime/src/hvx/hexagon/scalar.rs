@@ -123,7 +123,8 @@ pub(super) extern "C" fn to_int(x: V) -> V {
 /// The lanes' sum.
 #[inline(never)]
 pub(super) extern "C" fn sum(x: V) -> f32 {
-    portable::fold(core::array::from_fn(|i| lane(x, 4 * i)), |a, b| a + b)
+    let lanes: [f32; LANES] = core::array::from_fn(|i| lane(x, 4 * i));
+    portable::fold(lanes, |a, b| a + b)
 }
 
 /// An integer that is ordered as the float with these bits is; both zeros are 0.

@@ -160,6 +160,12 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
                 Self::with_mins::<H, A, R>(group, 1, d, x, block, acc, &mut mins);
                 Self::with_mins::<H, A, R>(group, 2, d, x, block, acc, &mut mins);
                 Self::with_mins::<H, A, R>(group, 3, d, x, block, acc, &mut mins);
+            } else if N::VECTORS == 2 {
+                // Two pairs share a vector of scales: which half is whose is known when this is compiled.
+                for two in 0..TILES / 4 {
+                    Self::with_mins::<H, A, R>(group, 2 * two, d, x, block, acc, &mut mins);
+                    Self::with_mins::<H, A, R>(group, 2 * two + 1, d, x, block, acc, &mut mins);
+                }
             } else {
                 for pair in 0..TILES / 2 {
                     Self::with_mins::<H, A, R>(group, pair, d, x, block, acc, &mut mins);

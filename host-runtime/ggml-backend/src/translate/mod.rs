@@ -19,6 +19,7 @@ use std::collections::HashMap;
 
 use hexflash::record::Tensor as Recorded;
 use hexflash::record::{Homes, Recorder};
+use hexflash_abi::op::params::UnaryKind;
 use hexflash_abi::program::TensorFlags;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::BufferInfo;
@@ -152,9 +153,23 @@ impl<'p> Translator<'p> {
             Op::Dup | Op::Cpy | Op::Cont => self.copy_node(node),
             Op::Add => self.binary(DspOp::Add, node),
             Op::Mul => self.binary(DspOp::Mul, node),
+            Op::Div => self.binary(DspOp::Div, node),
             Op::Sub => self.sub(node),
             Op::Sqr => self.sqr(node),
             Op::Scale => self.scale(node),
+            Op::Sqrt => self.named(UnaryKind::Sqrt, node),
+            Op::Log => self.named(UnaryKind::Log, node),
+            Op::Sin => self.named(UnaryKind::Sin, node),
+            Op::Cos => self.named(UnaryKind::Cos, node),
+            Op::LeakyRelu => self.leaky_relu(node),
+            Op::Clamp => self.clamp(node),
+            Op::Norm => self.norm(DspOp::Norm, node),
+            Op::SoftMax => self.soft_max(node),
+            Op::SumRows => self.sum_rows(node, false),
+            Op::Mean => self.sum_rows(node, true),
+            Op::Argsort => self.argsort(node, node.op_params[0] == 1),
+            Op::TopK => self.argsort(node, true),
+            Op::Repeat => self.repeat(node),
             Op::Unary => self.unary(node),
             Op::Glu => self.glu(node),
             Op::RmsNorm => self.norm(DspOp::RmsNorm, node),

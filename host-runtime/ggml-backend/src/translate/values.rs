@@ -1,6 +1,6 @@
 //! Element by element and row by row: copies, arithmetic, gates, norms, ROPE.
 
-use hexflash_abi::op::params::{self, GluKind, RopeMode};
+use hexflash_abi::op::params::{self, GluKind, RopeMode, UnaryKind};
 use hexflash_abi::{DType, Op as DspOp};
 
 use super::operand::Operand;
@@ -76,7 +76,100 @@ impl Translator<'_> {
             UnaryOp::Silu => self.of_each(DspOp::Silu, node, &NO_PARAMS),
             UnaryOp::Exp => self.of_each(DspOp::Exp, node, &NO_PARAMS),
             UnaryOp::Softplus => self.of_each(DspOp::Softplus, node, &NO_PARAMS),
+            UnaryOp::Abs => self.named(UnaryKind::Abs, node),
+            UnaryOp::Sgn => self.named(UnaryKind::Sgn, node),
+            UnaryOp::Step => self.named(UnaryKind::Step, node),
+            UnaryOp::Tanh => self.named(UnaryKind::Tanh, node),
+            UnaryOp::Elu => self.named(UnaryKind::Elu, node),
+            UnaryOp::Relu => self.named(UnaryKind::Relu, node),
+            UnaryOp::Gelu => self.named(UnaryKind::Gelu, node),
+            UnaryOp::GeluQuick => self.named(UnaryKind::GeluQuick, node),
+            UnaryOp::GeluErf => self.named(UnaryKind::GeluErf, node),
+            UnaryOp::HardSwish => self.named(UnaryKind::HardSwish, node),
+            UnaryOp::HardSigmoid => self.named(UnaryKind::HardSigmoid, node),
+            UnaryOp::Expm1 => self.named(UnaryKind::Expm1, node),
+            UnaryOp::Floor => self.named(UnaryKind::Floor, node),
+            UnaryOp::Ceil => self.named(UnaryKind::Ceil, node),
+            UnaryOp::Round => self.named(UnaryKind::Round, node),
+            UnaryOp::Trunc => self.named(UnaryKind::Trunc, node),
         }
+    }
+
+    /// A function of UNARY without parameters.
+    pub(super) fn named(&mut self, kind: UnaryKind, node: &Tensor) -> Result<(), Refusal> {
+        self.of_each(DspOp::Unary, node, &params::Unary::of(kind))
+    }
+
+    /// LEAKY_RELU.
+    pub(super) fn leaky_relu(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let slope = params::Unary { a: float(node, 0), ..params::Unary::of(UnaryKind::LeakyRelu) };
+        self.of_each(DspOp::Unary, node, &slope)
+    }
+
+    /// CLAMP.
+    pub(super) fn clamp(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, b) = (float(node, 0), float(node, 1));
+        self.of_each(DspOp::Unary, node, &params::Unary { a, b, ..params::Unary::of(UnaryKind::Clamp) })
+    }
+
+    /// SOFT_MAX, with a mask and sinks if it has them.
+    pub(super) fn soft_max(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let mut optional = |i: usize, types: &[DType]| match source_of(node, i) {
+            None => Ok(None),
+            Some(tensor) => {
+                let operand = self.operand(Some(tensor))?;
+                let fits = types.contains(&operand.dtype) && operand.has_rows();
+                let refusal = Refusal("the mask or the sinks of SOFT_MAX");
+                if fits { Ok(Some(self.source(&operand))) } else { Err(refusal) }
+            }
+        };
+        let (mask, sinks) = (optional(1, &[DType::F32, DType::F16])?, optional(2, &[DType::F32])?);
+        let src = [Some(self.rows(&a)?), mask, sinks];
+        let params = params::SoftMax { scale: float(node, 0), max_bias: float(node, 1) };
+        self.emit_into(DspOp::SoftMax, &src, (&dst, DType::F32), &params)
+    }
+
+    /// SUM_ROWS, or MEAN: the sums, each divided by a row's length.
+    pub(super) fn sum_rows(&mut self, node: &Tensor, mean: bool) -> Result<(), Refusal> {
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let rows = self.rows(&a)?;
+        if !mean {
+            return self.emit_into(DspOp::SumRows, &[Some(rows)], (&dst, DType::F32), &NO_PARAMS);
+        }
+        let sums = self.scratch(DType::F32, dst.ne);
+        self.emit(DspOp::SumRows, &[Some(rows)], sums, &NO_PARAMS);
+        let share = params::Scale { scale: 1.0 / a.ne[0] as f32, bias: 0.0 };
+        self.emit_into(DspOp::Scale, &[Some(sums)], (&dst, DType::F32), &share)
+    }
+
+    /// ARGSORT, and TOP_K, whose result has fewer elements.
+    pub(super) fn argsort(&mut self, node: &Tensor, descending: bool) -> Result<(), Refusal> {
+        let (a, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        let a = self.rows(&a)?;
+        let params = params::Argsort { descending: descending.into() };
+        self.emit_into(DspOp::Argsort, &[Some(a)], (&dst, DType::I32), &params)
+    }
+
+    /// REPEAT: a copy for each part of the result.
+    pub(super) fn repeat(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        /// A program has room for some hundred ops; what is repeated more often is left to the CPU.
+        const MOST: u32 = 64;
+        let (a, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        let times: [u32; 4] = std::array::from_fn(|axis| dst.ne[axis] / a.ne[axis]);
+        if times.iter().try_fold(1u32, |all, &n| all.checked_mul(n)).is_none_or(|all| all > MOST) {
+            return Err(Refusal("a tensor that is repeated more than 64 times"));
+        }
+        let source = self.source(&a);
+        for part in 0..times.iter().product() {
+            let (mut rest, mut at) = (part, 0);
+            for axis in 0..4 {
+                at += u64::from(rest % times[axis] * a.ne[axis]) * u64::from(dst.nb[axis]);
+                rest /= times[axis];
+            }
+            self.copy(source, &dst.view(at, a.ne, dst.nb))?;
+        }
+        Ok(())
     }
 
     /// RMS_NORM, L2_NORM.
@@ -117,11 +210,7 @@ impl Translator<'_> {
 
     /// GLU of two tensors, or of the halves of one.
     pub(super) fn glu(&mut self, node: &Tensor) -> Result<(), Refusal> {
-        let params = match GluOp::of(node.op_params[0]).ok_or(Refusal("the GLU op"))? {
-            GluOp::Swiglu => params::Glu::of(GluKind::Swiglu),
-            GluOp::Geglu => params::Glu::of(GluKind::Geglu),
-            GluOp::SwigluOai => params::Glu::swiglu_oai(float(node, 2), float(node, 3)),
-        };
+        let kind = GluOp::of(node.op_params[0]).ok_or(Refusal("the GLU op"))?;
         let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
         let [first, second] = match source_of(node, 1) {
             Some(b) => [a, self.operand(Some(b))?],
@@ -133,7 +222,22 @@ impl Translator<'_> {
             }
         };
         let src = [self.rows(&first)?, self.rows(&second)?].map(Some);
-        self.emit_into(DspOp::Glu, &src, (&dst, DType::F32), &params)
+        let to = (&dst, DType::F32);
+        let function = match kind {
+            GluOp::Swiglu => return self.emit_into(DspOp::Glu, &src, to, &params::Glu::of(GluKind::Swiglu)),
+            GluOp::Geglu => return self.emit_into(DspOp::Glu, &src, to, &params::Glu::of(GluKind::Geglu)),
+            GluOp::SwigluOai => {
+                let params = params::Glu::swiglu_oai(float(node, 2), float(node, 3));
+                return self.emit_into(DspOp::Glu, &src, to, &params);
+            }
+            GluOp::Reglu => UnaryKind::Relu,
+            GluOp::GegluErf => UnaryKind::GeluErf,
+            GluOp::GegluQuick => UnaryKind::GeluQuick,
+        };
+        // The op table has no GLU of these: a function, then a product.
+        let gate = self.scratch(DType::F32, dst.ne);
+        self.emit(DspOp::Unary, &src[..1], gate, &params::Unary::of(function));
+        self.emit_into(DspOp::Mul, &[Some(gate), src[1]], to, &NO_PARAMS)
     }
 
     /// ROPE with positions as data.
