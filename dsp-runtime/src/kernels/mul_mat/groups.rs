@@ -12,6 +12,9 @@ pub(super) trait Group: Sync + 'static {
     /// Blocks of activations that it is multiplied with.
     const BLOCKS: usize;
 
+    /// What sums are multiples of while groups are added: a power of two.
+    const UNIT: f32 = 1.0;
+
     /// Rows that are multiplied at once, at most, as in [`WeightFormat`].
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
@@ -82,9 +85,13 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
     // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
     // vectors (validation), and `k.0` is the first value of a group, and so of a block.
     let x = &unsafe { Activations::all(x, k) };
+    // Exact, both ways.
+    let times = |sum: H::F, factor: f32| {
+        if G::UNIT == 1.0 { sum } else { H::mul_ieee(sum, H::splat(factor)) }
+    };
     let mut all = [A::start(acc[0][0]); R];
     for (sum, acc) in all.iter_mut().zip(acc.iter()) {
-        *sum = A::start(acc[0]);
+        *sum = A::start(times(acc[0], 1.0 / G::UNIT));
     }
     for g in 0..groups {
         // SAFETY: `g` is below `groups`, so this is one of the groups that `weights` holds (the caller's
@@ -93,6 +100,6 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
         unsafe { G::add::<H, A, R>(weights.skip(g * G::VECTORS), x, g * G::BLOCKS, &mut all) };
     }
     for (sum, acc) in all.into_iter().zip(acc) {
-        acc[0] = sum.end();
+        acc[0] = times(sum.end(), G::UNIT);
     }
 }
