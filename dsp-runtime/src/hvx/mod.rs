@@ -506,6 +506,18 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let low = Self::mul_add_low_halves(acc, Self::sar_i::<16>(Self::shl_i::<16>(w)), a);
         Self::add_i(low, Self::mul_high_halves(Self::sar_i::<16>(w), a))
     }
+    /// Per lane: the sum of the products of both signed halves. Defined where no half is -32768.
+    #[inline(always)]
+    fn dot_pairs(a: Self::B, b: Self::B) -> Self::I {
+        let (a, b) = (Self::words(a), Self::words(b));
+        let high = Self::mul_high_halves(Self::sar_i::<16>(a), b);
+        Self::mul_add_low_halves(high, Self::sar_i::<16>(Self::shl_i::<16>(a)), b)
+    }
+    /// [`math::pair_halves`].
+    #[inline(always)]
+    fn pair_halves(low: Self::I, high: Self::I) -> Self::B {
+        math::pair_halves::<Self>(low, high)
+    }
     /// acc + a times the lower half of the word in b, sign-extended; wrapping.
     #[inline(always)]
     fn mul_add_low_halves(acc: Self::I, a: Self::I, b: Self::I) -> Self::I {

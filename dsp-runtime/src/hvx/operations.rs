@@ -181,6 +181,10 @@ impl Operations {
         let (low, high) = H::nibbles(bytes);
         put_b::<H>(all, "nibbles, low", low);
         put_b::<H>(all, "nibbles, high", high);
+        put_b::<H>(all, "pair_halves", H::pair_halves(i, j));
+        // No half is -32768.
+        let [a, b] = [i, j].map(|x| H::bytes(H::or_i(x, H::splat_i(0x0001_0001))));
+        put_i::<H>(all, "dot_pairs", H::dot_pairs(a, b));
         put_b::<H>(all, "shr_b 4", H::shr_b::<4>(bytes));
         put_b::<H>(all, "shr_b 7", H::shr_b::<7>(bytes));
         put_i::<H>(all, "add_shl 1", H::add_shl::<1>(i, j));

@@ -459,6 +459,16 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn dot_pairs(a: V, b: V) -> V {
+        hvx!(q6_vw_vdmpy_vhvh_sat(a, b))
+    }
+
+    #[inline(always)]
+    fn pair_halves(low: V, high: V) -> V {
+        hvx!(q6_vh_vshuffe_vhvh(high, low))
+    }
+
+    #[inline(always)]
     fn mul_add_low_halves(acc: V, a: V, b: V) -> V {
         hvx!(q6_vw_vmpyieacc_vwvwvh(acc, a, b))
     }

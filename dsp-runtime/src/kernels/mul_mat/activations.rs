@@ -73,17 +73,6 @@ impl Activations {
         unsafe { H::two_words(self.sums.add(block).cast()) }.into()
     }
 
-    /// The scale of a block.
-    ///
-    /// # Safety
-    /// The row has the block.
-    #[inline(always)]
-    pub unsafe fn scale(self, block: usize) -> f32 {
-        // SAFETY: the row has the block (the caller's contract), so this is its scale, aligned as the scales
-        // are.
-        unsafe { self.scales.add(block).read() }
-    }
-
     /// The scaled sums of `block`, which is even, and of the next one.
     ///
     /// # Safety

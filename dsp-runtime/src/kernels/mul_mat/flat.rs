@@ -16,7 +16,7 @@ pub(in crate::kernels) trait Scales: Sync + 'static {
     const SCALES: usize;
     /// Vectors of mins in a group.
     const MINS: usize;
-    /// What products with the scales are multiples of.
+    /// What products with the scales are counted in.
     const UNIT: f32 = 1.0;
     /// Scales of a pair of tiles, as they are in memory.
     type Pair<H: Hvx>: Copy;

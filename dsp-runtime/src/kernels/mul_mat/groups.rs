@@ -12,7 +12,7 @@ pub(super) trait Group: Sync + 'static {
     /// Blocks of activations that it is multiplied with.
     const BLOCKS: usize;
 
-    /// What sums are multiples of while groups are added: a power of two.
+    /// What sums are counted in while groups are added: a power of two.
     const UNIT: f32 = 1.0;
 
     /// Rows that are multiplied at once, at most, as in [`WeightFormat`].

@@ -18,6 +18,9 @@ pub(in crate::kernels) trait Quants: Sync + 'static {
     /// What a quant of value zero is, as `vrmpy` takes it.
     const ZERO: i32;
 
+    /// No quant less `ZERO` has a larger magnitude.
+    const LARGEST: i32 = 255;
+
     /// Bundles of a tile: two of two pairs, or four of one.
     const BUNDLES: usize = 2;
 
@@ -260,6 +263,7 @@ impl Quants for SixBits {
 pub(in crate::kernels) struct TwoBits;
 
 impl Quants for TwoBits {
+    const LARGEST: i32 = 3;
     const WRITTEN_OUT: usize = 4;
     const VECTORS: usize = 2;
     const ZERO: i32 = 0;
@@ -279,6 +283,7 @@ impl Quants for TwoBits {
 pub(in crate::kernels) struct ThreeBits;
 
 impl Quants for ThreeBits {
+    const LARGEST: i32 = 4;
     const VECTORS: usize = 3;
     const ZERO: i32 = 4;
 

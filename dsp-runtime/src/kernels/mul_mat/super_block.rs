@@ -276,7 +276,12 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
             if N::PARTS == 2 {
                 let sums = tile::<Q, H, R, 2>(quants, x, block);
                 for (all, [a, b]) in all.iter_mut().zip(sums) {
-                    *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
+                    // Sums of 16 k may be halves.
+                    *all = if Q::LARGEST * 128 * 16 <= 0x7fff {
+                        H::dot_pairs(H::pair_halves(a, b), H::bytes(scales))
+                    } else {
+                        H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales)
+                    };
                 }
             } else {
                 let sums = tile::<Q, H, R, 1>(quants, x, block);
@@ -324,14 +329,16 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
             }
             return;
         }
-        for (i, mins) in mins.into_iter().enumerate() {
-            let high = H::to_float(H::shr_i::<16>(mins));
-            let low = H::to_float(H::and_i(mins, H::splat_i(0xffff)));
-            for (sum, x) in sums.iter_mut().zip(x) {
-                // SAFETY: each `x` has the block, one of its group's eight (the caller's contract).
-                let (scale, [a, b]) = unsafe { (x.scale(block + i), x.sums::<H>(block + i)) };
-                *sum = sum.add(H::mul_q(low, H::splat(scale * a as f32)));
-                *sum = sum.add(H::mul_q(high, H::splat(scale * b as f32)));
+        for (sum, x) in sums.iter_mut().zip(x) {
+            // SAFETY: each `x` has both blocks, of which the first is even, and starts with a group (the
+            // caller's contract).
+            let (scales, of_x) =
+                unsafe { (x.scales::<H>(block).1, [block, block + 1].map(|b| x.sums::<H>(b))) };
+            for i in 0..2 {
+                // Sums of 16 int8 are halves.
+                let both = of_x[i][0] & 0xffff | of_x[i][1] << 16;
+                let products = H::dot_halves(H::splat_i(0), H::bytes(mins[i]), both);
+                *sum = sum.add(H::mul_q(H::to_float(products), H::splat(scales[i])));
             }
         }
     }
