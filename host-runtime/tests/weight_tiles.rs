@@ -95,13 +95,8 @@ fn missing_rows_and_k_are_zero_bytes() {
             continue;
         };
         for tile in parts.tiles - missing / 32..parts.tiles {
-            let quants = [(parts.low_at(tile), parts.low), (parts.high_at(tile), parts.high)];
-            for (at, vectors) in quants {
-                assert!(
-                    last[128 * at..][..128 * vectors].iter().all(|&byte| byte == 0),
-                    "{ggml_type} {tile}"
-                );
-            }
+            let quants = &last[128 * parts.quants_at(tile)..][..128 * parts.quants];
+            assert!(quants.iter().all(|&byte| byte == 0), "{ggml_type} {tile}");
             // As many bytes of a word as a tile has of it.
             for (at, vectors) in [(parts.scales_at(), parts.scales), (parts.mins_at(), parts.mins)] {
                 let bytes = 4 * vectors / parts.tiles;

@@ -43,7 +43,7 @@ pub const BYTES: usize = hexflash_abi::VECTOR_BYTES;
 /// A table of sixteen bytes, for [`Hvx::lookup`].
 #[repr(C, align(128))]
 pub struct Lookup {
-    /// Entry i in byte 2i, as HVX looks for it.
+    /// Entry i % 16 in byte 2i for i below 32, as HVX looks for them.
     spread: [u8; BYTES],
     /// Entry i in byte i.
     dense: [u8; 16],
@@ -67,6 +67,7 @@ impl Lookup {
         let (mut spread, mut i) = ([0; BYTES], 0);
         while i < dense.len() {
             spread[2 * i] = dense[i];
+            spread[2 * (dense.len() + i)] = dense[i];
             i += 1;
         }
         Self { spread, dense }
@@ -103,6 +104,9 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     const Q_STAYS: bool = false;
     /// Whether an operation on floats takes many instructions, so that none must be written twice.
     const COSTLY_FLOATS: bool = false;
+    /// Whether long code without loops is worth the time that compiling it takes: where instructions that
+    /// have nothing to do with each other share packets.
+    const WRITES_OUT: bool = false;
     /// Whether [`Hvx::widen_f16`] takes so little that doing it for every use is better than keeping f32.
     const CHEAP_WIDENING: bool = false;
 
@@ -278,6 +282,11 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Per lane r: acc + sum over b of (unsigned) `w[4r+b]` * (signed) `a[b]`, wrapping. `a` is packed in a
     /// word, byte 0 lowest.
     fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
+    /// [`Hvx::vrmpy`] that begins with zero.
+    #[inline(always)]
+    fn first_vrmpy(w: Self::B, a: i32) -> Self::I {
+        Self::vrmpy(Self::splat_i(0), w, a)
+    }
 
     /// Sum of the lanes: halves folded onto each other (i with i + 16, then 8, 4, 2, 1).
     fn sum(x: Self::F) -> f32;
@@ -458,8 +467,34 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let high = Self::and_i(Self::shr_i::<4>(words), mask);
         (Self::bytes(Self::and_i(words, mask)), Self::bytes(high))
     }
+    /// Every byte >> N, zeros shifted in.
+    #[inline(always)]
+    fn shr_b<const N: i32>(x: Self::B) -> Self::B {
+        let kept = Self::splat_b(0xff >> N);
+        Self::and_b(Self::bytes(Self::shr_i::<N>(Self::words(x))), kept)
+    }
+    /// acc + (x << N), wrapping.
+    #[inline(always)]
+    fn add_shl<const N: i32>(acc: Self::I, x: Self::I) -> Self::I {
+        Self::add_i(acc, Self::shl_i::<N>(x))
+    }
+    /// acc + (x >> N), the sign shifted in; wrapping.
+    #[inline(always)]
+    fn add_sar<const N: i32>(acc: Self::I, x: Self::I) -> Self::I {
+        Self::add_i(acc, Self::sar_i::<N>(x))
+    }
     /// Byte `x` of a table of sixteen, for every byte, which is below 16.
     fn lookup(x: Self::B, table: &'static Lookup) -> Self::B;
+    /// [`Hvx::lookup`] of the low nibble of every byte.
+    #[inline(always)]
+    fn lookup_low(x: Self::B, table: &'static Lookup) -> Self::B {
+        Self::lookup(Self::nibbles(x).0, table)
+    }
+    /// a times the lower half of the word in b, which has no sign; wrapping.
+    #[inline(always)]
+    fn mul_low_halves(a: Self::I, b: Self::I) -> Self::I {
+        Self::mul_i(a, Self::and_i(b, Self::splat_i(0xffff)))
+    }
     /// a times the upper half of the word in b, sign-extended; wrapping.
     #[inline(always)]
     fn mul_high_halves(a: Self::I, b: Self::I) -> Self::I {
@@ -472,6 +507,18 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let (w, a) = (Self::words(w), Self::splat_i(a));
         let low = Self::mul_add_low_halves(acc, Self::sar_i::<16>(Self::shl_i::<16>(w)), a);
         Self::add_i(low, Self::mul_high_halves(Self::sar_i::<16>(w), a))
+    }
+    /// Per lane: the sum of the products of both signed halves. Defined where no half is -32768.
+    #[inline(always)]
+    fn dot_pairs(a: Self::B, b: Self::B) -> Self::I {
+        let (a, b) = (Self::words(a), Self::words(b));
+        let high = Self::mul_high_halves(Self::sar_i::<16>(a), b);
+        Self::mul_add_low_halves(high, Self::sar_i::<16>(Self::shl_i::<16>(a)), b)
+    }
+    /// [`math::pair_halves`].
+    #[inline(always)]
+    fn pair_halves(low: Self::I, high: Self::I) -> Self::B {
+        math::pair_halves::<Self>(low, high)
     }
     /// acc + a times the lower half of the word in b, sign-extended; wrapping.
     #[inline(always)]

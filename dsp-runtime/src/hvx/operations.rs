@@ -175,11 +175,22 @@ impl Operations {
         put_i::<H>(all, "dot_halves", H::dot_halves(small, bytes, (scalar & 0x3fff_3fff) as i32));
         put_i::<H>(all, "dot_halves, negative", H::dot_halves(small, bytes, (scalar | 0xc000_c000) as i32));
         put_i::<H>(all, "vrmpy", H::vrmpy(j, bytes, scalar as i32));
+        put_i::<H>(all, "first_vrmpy", H::first_vrmpy(bytes, scalar as i32));
         put_i::<H>(all, "vrmpy, largest", H::vrmpy(j, bytes, 0x7f7f_7f7f));
         put_i::<H>(all, "vrmpy, smallest", H::vrmpy(j, bytes, 0x8080_8080_u32 as i32));
         let (low, high) = H::nibbles(bytes);
         put_b::<H>(all, "nibbles, low", low);
         put_b::<H>(all, "nibbles, high", high);
+        put_b::<H>(all, "pair_halves", H::pair_halves(i, j));
+        // No half is -32768.
+        let [a, b] = [i, j].map(|x| H::bytes(H::or_i(x, H::splat_i(0x0001_0001))));
+        put_i::<H>(all, "dot_pairs", H::dot_pairs(a, b));
+        put_b::<H>(all, "shr_b 4", H::shr_b::<4>(bytes));
+        put_b::<H>(all, "shr_b 7", H::shr_b::<7>(bytes));
+        put_i::<H>(all, "add_shl 1", H::add_shl::<1>(i, j));
+        put_i::<H>(all, "add_shl 4", H::add_shl::<4>(i, j));
+        put_i::<H>(all, "add_sar 2", H::add_sar::<2>(i, j));
+        put_i::<H>(all, "mul_low_halves", H::mul_low_halves(i, j));
         put_i::<H>(all, "mul_high_halves", H::mul_high_halves(i, j));
         put_i::<H>(all, "mul_add_low_halves", H::mul_add_low_halves(j, i, j));
         let (even, odd) = H::widen_bytes(bytes);
@@ -194,6 +205,7 @@ impl Operations {
         }
         put_i::<H>(all, "add_pairs", H::add_pairs(i, j));
         put_b::<H>(all, "lookup", H::lookup(low, &TABLE));
+        put_b::<H>(all, "lookup_low", H::lookup_low(bytes, &TABLE));
         let (low, high) = H::widen_f16(bytes);
         put::<H>(all, "widen_f16, low", true, low);
         put::<H>(all, "widen_f16, high", true, high);

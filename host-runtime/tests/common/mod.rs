@@ -158,25 +158,35 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
         };
     };
     let (tile, i) = (k / 32, k % 32);
-    let (high_at, scales_at) = (parts.tiles * parts.low, parts.tiles * (parts.low + parts.high));
+    let scales_at = parts.tiles * parts.quants;
     let mins_at = scales_at + parts.scales;
     let d_at = mins_at + parts.mins;
-    // Two bits of 4 k each, 16 k to a vector.
-    let pair = |at: usize| byte(at + i / 16, i % 4) >> (i % 16 / 4 * 2) & 3;
-    let low_at = tile * parts.low;
-    let low = match parts.low {
-        8 => byte(low_at + i / 4, i % 4),
-        4 => byte(low_at + i % 16 / 4, i % 4) >> (i / 16 * 4) & 15,
-        2 => pair(low_at),
-        bits => panic!("{bits} low bits"),
+    // Vectors and bits of them, from the lowest bits of the quant on.
+    let f = i / 4;
+    let pieces: &[(usize, usize, usize)] = match (parts.quants, f) {
+        (8, _) => &[(f, 0, 8)],
+        (4, _) => &[(f % 4, f / 4 * 4, 4)],
+        (2, _) => &[(f / 4, f % 4 * 2, 2)],
+        (3, 0 | 2 | 5) => &[(f / 2, 0, 3)],
+        (3, 1 | 4 | 6) => &[((f - 1) * 2 / 5, 5, 3)],
+        (3, 3) => &[(0, 3, 2), (2, 3, 1)],
+        (3, _) => &[(1, 3, 2), (2, 4, 1)],
+        (5, 0..=4) => &[(f, 0, 5)],
+        (5, 5) => &[(0, 5, 3), (1, 5, 2)],
+        (5, 6) => &[(2, 5, 3), (3, 5, 2)],
+        (5, _) => &[(4, 5, 3), (1, 7, 1), (3, 7, 1)],
+        (6, 3) => &[(0, 6, 2), (1, 6, 2), (2, 6, 2)],
+        (6, 7) => &[(3, 6, 2), (4, 6, 2), (5, 6, 2)],
+        (6, _) => &[(f - f / 4, 0, 6)],
+        (bits, _) => panic!("quants of {bits} bits"),
     };
-    let high = match parts.high {
-        0 => 0,
-        1 => byte(high_at + tile, i % 4) >> (i / 4) & 1,
-        2 => pair(high_at + 2 * tile),
-        bits => panic!("{bits} high bits"),
-    };
-    let q = low | high << parts.low.min(7);
+    let (mut q, mut to) = (0, 0);
+    for &(vector, first, bits) in pieces {
+        let byte = u16::from(byte(tile * parts.quants + vector, i % 4));
+        q |= (byte >> first & ((1 << bits) - 1)) << to;
+        to += bits;
+    }
+    let q = q as u8;
     let quant = |zero: i16| f32::from(i16::from(q) - zero);
     let of_tile = |at: usize| half(at + tile / 2, tile % 2);
     let tile_byte = |at: usize| byte(at + tile / 4, tile % 4);

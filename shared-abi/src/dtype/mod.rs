@@ -6,12 +6,12 @@ mod tile;
 
 pub use activation_row::ActivationRow;
 pub use cache_tile::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES};
-pub use tile::{IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup};
+pub use tile::{IQ4_NL, MXFP4, Piece, QuantGroup, TILE_K, TILE_ROWS, TileGroup, pieces};
 
 use crate::wire::Fingerprint;
 
 /// Version of the tile layouts; part of the key of the repack cache.
-pub const TILE_LAYOUT_VERSION: u32 = 2;
+pub const TILE_LAYOUT_VERSION: u32 = 3;
 
 wire_enum! {
     /// Type and layout of a tensor's elements.

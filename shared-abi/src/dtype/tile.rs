@@ -14,16 +14,32 @@
 //!
 //! # Quants
 //!
-//! The group of a quantized type has, in this order: the low bits of all quants, tile by tile; their high
-//! bits, tile by tile; scales; mins; and the vector of `d`. [`QuantGroup`] has the sizes of these parts. Word
-//! r of each of their vectors belongs to row r.
+//! The group of a quantized type has, in this order: the quants, tile by tile, as many vectors to a tile as a
+//! quant has bits; scales; mins; and the vector of `d`. [`QuantGroup`] has the sizes of these parts. Word r
+//! of each of their vectors belongs to row r.
 //!
-//! Quants are unsigned. Their bits are spread over a word's four bytes b in the same way for all types:
+//! Quants are unsigned. The four bytes b of a word have those of k = 4f + b, for the same f (0 to 7) each.
+//! Which bits are which is the same for all types with as many, and [`pieces`] has it as a table:
 //!
-//! * 8 low bits: byte b of vector v is k = 4v + b.
-//! * 4 low bits: byte b of vector v has k = 4v + b in the low nibble, and k = 16 + 4v + b in the high one.
-//! * 2 low bits, or 2 high ones: bits 2i and 2i+1 of byte b of vector h (0 or 1) belong to k = 16h + 4i + b.
-//! * 1 high bit: bit i of byte b belongs to k = 4i + b.
+//! * 8 bits: vector f.
+//! * 4 bits: vector f % 4, in the low nibble for f below 4, in the high one for the others.
+//! * 2 bits: vector f / 4, bits 2 (f % 4) and up.
+//! * Of 3, 5 and 6 bits, most quants are whole, at either end of a byte. Of the bits that are left others are
+//!   made:
+//!
+//! | bits | f | from the lowest bits on: vector, its bits |
+//! |---|---|---|
+//! | 3 | 0, 2, 5 | 0, 1, 2: bits 0-2 |
+//! | 3 | 1, 4, 6 | 0, 1, 2: bits 5-7 |
+//! | 3 | 3 | 0: bits 3-4; 2: bit 3 |
+//! | 3 | 7 | 1: bits 3-4; 2: bit 4 |
+//! | 5 | 0 to 4 | f: bits 0-4 |
+//! | 5 | 5 | 0: bits 5-7; 1: bits 5-6 |
+//! | 5 | 6 | 2: bits 5-7; 3: bits 5-6 |
+//! | 5 | 7 | 4: bits 5-7; 1: bit 7; 3: bit 7 |
+//! | 6 | 0, 1, 2, 4, 5, 6 | 0 to 5: bits 0-5 |
+//! | 6 | 3 | 0, 1, 2: bits 6-7 of each |
+//! | 6 | 7 | 3, 4, 5: bits 6-7 of each |
 //!
 //! A value is `scale * (quant - zero)`, or `scale * quant + min`:
 //!
@@ -32,15 +48,15 @@
 //! | `Q8_0x32` | 8 | d (q - 128) | d: f16 per tile |
 //! | `Q4_0x32` | 4 | d (q - 8) | d: f16 per tile |
 //! | `Q4_1x32` | 4 | d q + m | d and m: f16 per tile |
-//! | `Q5_0x32` | 4 + 1 | d (q - 16) | d: f16 per tile |
-//! | `Q5_1x32` | 4 + 1 | d q + m | d and m: f16 per tile |
+//! | `Q5_0x32` | 5 | d (q - 16) | d: f16 per tile |
+//! | `Q5_1x32` | 5 | d q + m | d and m: f16 per tile |
 //! | `IQ4_NLx32` | 4 | d [`IQ4_NL`]\[q\] | d: f16 per tile |
 //! | `MXFP4x32` | 4 | 2^(e - 128) [`MXFP4`]\[q\] | e: a byte per tile, below 255 |
 //! | `Q2_Kx32` | 2 | d s q - dmin m | s, m: 4 bits per 16 k |
-//! | `Q3_Kx32` | 2 + 1 | d s (q - 4) | s: i8 per 16 k |
+//! | `Q3_Kx32` | 3 | d s (q - 4) | s: i8 per 16 k |
 //! | `Q4_Kx32` | 4 | d s q - dmin m | s, m: a byte per tile |
-//! | `Q5_Kx32` | 4 + 1 | d s q - dmin m | s, m: a byte per tile |
-//! | `Q6_Kx32` | 4 + 2 | d s (q - 32) | s: i8 per 16 k |
+//! | `Q5_Kx32` | 5 | d s q - dmin m | s, m: a byte per tile |
+//! | `Q6_Kx32` | 6 | d s (q - 32) | s: i8 per 16 k |
 //! | `IQ4_XSx32` | 4 | d s [`IQ4_NL`]\[q\] | s: i8 per tile |
 //!
 //! * f16 per tile: the low half of vector t / 2 for even tiles t, the high half for odd ones.
@@ -100,10 +116,8 @@ impl TileGroup {
 pub struct QuantGroup {
     /// Tiles of the group.
     pub tiles: usize,
-    /// Vectors of the low bits of a tile's quants: a bit takes one.
-    pub low: usize,
-    /// Vectors of the high bits of a tile's quants.
-    pub high: usize,
+    /// Vectors of a tile's quants, which is the bits of a quant.
+    pub quants: usize,
     /// Vectors of the scales.
     pub scales: usize,
     /// Vectors of the mins, where they are f16; small integers are among the scales.
@@ -114,28 +128,23 @@ pub struct QuantGroup {
 
 impl QuantGroup {
     /// Scales as f16, for four tiles.
-    const fn flat(low: usize, high: usize, scales: usize, mins: usize) -> Tiling {
-        Tiling::Quants(Self { tiles: 4, low, high, scales, mins, d: 0 })
+    const fn flat(quants: usize, scales: usize, mins: usize) -> Tiling {
+        Tiling::Quants(Self { tiles: 4, quants, scales, mins, d: 0 })
     }
 
     /// A super-block of ggml: 256 k, integer scales, and a d for all of them.
-    const fn super_block(low: usize, high: usize, scales: usize) -> Tiling {
-        Tiling::Quants(Self { tiles: 8, low, high, scales, mins: 0, d: 1 })
+    const fn super_block(quants: usize, scales: usize) -> Tiling {
+        Tiling::Quants(Self { tiles: 8, quants, scales, mins: 0, d: 1 })
     }
 
-    /// The low bits of a tile.
-    pub const fn low_at(self, tile: usize) -> usize {
-        tile * self.low
-    }
-
-    /// The high bits of a tile.
-    pub const fn high_at(self, tile: usize) -> usize {
-        self.tiles * self.low + tile * self.high
+    /// The quants of a tile.
+    pub const fn quants_at(self, tile: usize) -> usize {
+        tile * self.quants
     }
 
     /// The scales.
     pub const fn scales_at(self) -> usize {
-        self.tiles * (self.low + self.high)
+        self.tiles * self.quants
     }
 
     /// The mins.
@@ -152,6 +161,67 @@ impl QuantGroup {
     pub const fn vectors(self) -> usize {
         self.d_at() + self.d
     }
+}
+
+/// Some adjacent bits of a quant in a byte of a tile's vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The vector, from the first of the tile's quants on.
+    pub vector: usize,
+    /// The first of them in the byte.
+    pub at: usize,
+    /// How many they are.
+    pub bits: usize,
+    /// The first of them in the quant.
+    pub to: usize,
+}
+
+/// Where the bits of quants of `bits` bits lie: the pieces of quants k = 4f to 4f + 3, each in a byte, for f
+/// from 0 to 7. Those of no bits are none.
+///
+/// # Panics
+/// If no type has quants of so many bits.
+pub const fn pieces(bits: usize) -> [[Piece; 3]; TILE_K / 4] {
+    // Pieces from the lowest bits on, each as vector, first bit and bits.
+    const NONE: [usize; 3] = [0; 3];
+    let mut all = [[NONE; 3]; TILE_K / 4];
+    let mut f = 0;
+    while f < all.len() {
+        all[f] = match (bits, f) {
+            (8, _) => [[f, 0, 8], NONE, NONE],
+            (4, _) => [[f % 4, f / 4 * 4, 4], NONE, NONE],
+            (2, _) => [[f / 4, f % 4 * 2, 2], NONE, NONE],
+            (3, 3) => [[0, 3, 2], [2, 3, 1], NONE],
+            (3, 7) => [[1, 3, 2], [2, 4, 1], NONE],
+            // Two to a vector, without f = 3.
+            (3, _) => {
+                let n = if f > 3 { f - 1 } else { f };
+                [[n / 2, n % 2 * 5, 3], NONE, NONE]
+            }
+            (5, 5) => [[0, 5, 3], [1, 5, 2], NONE],
+            (5, 6) => [[2, 5, 3], [3, 5, 2], NONE],
+            (5, 7) => [[4, 5, 3], [1, 7, 1], [3, 7, 1]],
+            (5, _) => [[f, 0, 5], NONE, NONE],
+            (6, 3) => [[0, 6, 2], [1, 6, 2], [2, 6, 2]],
+            (6, 7) => [[3, 6, 2], [4, 6, 2], [5, 6, 2]],
+            (6, _) => [[if f > 3 { f - 1 } else { f }, 0, 6], NONE, NONE],
+            _ => panic!("no type has quants of so many bits"),
+        };
+        f += 1;
+    }
+    let mut pieces = [[Piece { vector: 0, at: 0, bits: 0, to: 0 }; 3]; TILE_K / 4];
+    f = 0;
+    while f < all.len() {
+        let (mut i, mut to) = (0, 0);
+        while i < 3 {
+            let [vector, at, bits] = all[f][i];
+            pieces[f][i] = Piece { vector, at, bits, to };
+            to += bits;
+            i += 1;
+        }
+        f += 1;
+    }
+    pieces
 }
 
 /// How a type is tiled.
@@ -180,18 +250,18 @@ impl DType {
         match self {
             Self::F32x32 => Tiling::Floats { bytes: 4 },
             Self::F16x32 | Self::BF16x32 => Tiling::Floats { bytes: 2 },
-            Self::Q8_0x32 => QuantGroup::flat(8, 0, 2, 0),
-            Self::Q4_0x32 | Self::IQ4NLx32 => QuantGroup::flat(4, 0, 2, 0),
-            Self::Q4_1x32 => QuantGroup::flat(4, 0, 2, 2),
-            Self::Q5_0x32 => QuantGroup::flat(4, 1, 2, 0),
-            Self::Q5_1x32 => QuantGroup::flat(4, 1, 2, 2),
-            Self::MXFP4x32 => QuantGroup::flat(4, 0, 1, 0),
-            Self::Q2Kx32 => QuantGroup::super_block(2, 0, 4),
-            Self::Q3Kx32 => QuantGroup::super_block(2, 1, 4),
-            Self::Q4Kx32 => QuantGroup::super_block(4, 0, 4),
-            Self::Q5Kx32 => QuantGroup::super_block(4, 1, 4),
-            Self::Q6Kx32 => QuantGroup::super_block(4, 2, 4),
-            Self::IQ4XSx32 => QuantGroup::super_block(4, 0, 2),
+            Self::Q8_0x32 => QuantGroup::flat(8, 2, 0),
+            Self::Q4_0x32 | Self::IQ4NLx32 => QuantGroup::flat(4, 2, 0),
+            Self::Q4_1x32 => QuantGroup::flat(4, 2, 2),
+            Self::Q5_0x32 => QuantGroup::flat(5, 2, 0),
+            Self::Q5_1x32 => QuantGroup::flat(5, 2, 2),
+            Self::MXFP4x32 => QuantGroup::flat(4, 1, 0),
+            Self::Q2Kx32 => QuantGroup::super_block(2, 4),
+            Self::Q3Kx32 => QuantGroup::super_block(3, 4),
+            Self::Q4Kx32 => QuantGroup::super_block(4, 4),
+            Self::Q5Kx32 => QuantGroup::super_block(5, 4),
+            Self::Q6Kx32 => QuantGroup::super_block(6, 4),
+            Self::IQ4XSx32 => QuantGroup::super_block(4, 2),
             Self::Q8_0Cache => Tiling::Cache(super::cache_tile::Q8_0_GROUP),
             Self::Q4RCache => Tiling::Cache(super::cache_tile::Q4_R_GROUP),
             Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => Tiling::None,

@@ -135,6 +135,7 @@ impl Hvx for Hexagon {
     const REGISTERS: usize = 32;
     const Q_STAYS: bool = float::HIDDEN_BITS;
     const COSTLY_FLOATS: bool = float::SCALAR;
+    const WRITES_OUT: bool = true;
     const CHEAP_WIDENING: bool = !float::SCALAR;
     const NAN_HAS_A_PLACE: bool = !float::SCALAR;
 
@@ -419,12 +420,43 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn first_vrmpy(w: V, a: i32) -> V {
+        hvx!(q6_vw_vrmpy_vubrb(w, a))
+    }
+
+    #[inline(always)]
+    fn shr_b<const N: i32>(x: V) -> V {
+        hvx!(q6_vub_vlsr_vubr(x, N))
+    }
+
+    #[inline(always)]
+    fn add_shl<const N: i32>(acc: V, x: V) -> V {
+        hvx!(q6_vw_vaslacc_vwvwr(acc, x, N))
+    }
+
+    #[inline(always)]
+    fn add_sar<const N: i32>(acc: V, x: V) -> V {
+        hvx!(q6_vw_vasracc_vwvwr(acc, x, N))
+    }
+
+    #[inline(always)]
     fn lookup(x: V, table: &'static Lookup) -> V {
+        // The bytes are below 16.
+        Self::lookup_low(x, table)
+    }
+
+    #[inline(always)]
+    fn lookup_low(x: V, table: &'static Lookup) -> V {
         // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of
         // `V`.
         let spread = unsafe { (&raw const table.spread).cast::<V>().read() };
-        // Entries below 32 are in the even bytes of the first half.
-        hvx!(q6_vb_vlut32_vbvbr(x, spread, 0))
+        // Of the five bits that this takes for an index the first does not matter: entries are there twice.
+        hvx!(q6_vb_vlut32_vbvbr_nomatch(x, spread, 0))
+    }
+
+    #[inline(always)]
+    fn mul_low_halves(a: V, b: V) -> V {
+        hvx!(q6_vw_vmpyie_vwvuh(a, b))
     }
 
     #[inline(always)]
@@ -435,6 +467,16 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn dot_halves(acc: V, w: V, a: i32) -> V {
         hvx!(q6_vw_vdmpyacc_vwvhrh_sat(acc, w, a))
+    }
+
+    #[inline(always)]
+    fn dot_pairs(a: V, b: V) -> V {
+        hvx!(q6_vw_vdmpy_vhvh_sat(a, b))
+    }
+
+    #[inline(always)]
+    fn pair_halves(low: V, high: V) -> V {
+        hvx!(q6_vh_vshuffe_vhvh(high, low))
     }
 
     #[inline(always)]
@@ -563,7 +605,7 @@ impl Hvx for Hexagon {
 
     #[inline(always)]
     fn nibbles(x: V) -> (V, V) {
-        (vector(words(x) & Words::splat(0x0f0f_0f0f)), hvx!(q6_vub_vlsr_vubr(x, 4)))
+        (vector(words(x) & Words::splat(0x0f0f_0f0f)), Self::shr_b::<4>(x))
     }
 
     #[inline(always)]

@@ -73,26 +73,16 @@ impl Activations {
         unsafe { H::two_words(self.sums.add(block).cast()) }.into()
     }
 
-    /// The scale of a block.
+    /// The scaled sums of `block`, which is even, and of the next one.
     ///
     /// # Safety
-    /// The row has the block.
+    /// The row has both blocks, and starts at an even block.
     #[inline(always)]
-    pub unsafe fn scale(self, block: usize) -> f32 {
-        // SAFETY: the row has the block (the caller's contract), so this is its scale, aligned as the scales
-        // are.
-        unsafe { self.scales.add(block).read() }
-    }
-
-    /// The scaled sum of a block.
-    ///
-    /// # Safety
-    /// The row has the block.
-    #[inline(always)]
-    pub unsafe fn scaled_sum(self, block: usize) -> f32 {
-        // SAFETY: the row has the block (the caller's contract), so this is its scaled sum, aligned as these
-        // are.
-        unsafe { self.scaled_sums.add(block).read() }
+    pub unsafe fn scaled_sums<H: Hvx>(self, block: usize) -> [f32; 2] {
+        // SAFETY: the row has `block` and the next one (the caller's contract), so these are two floats of
+        // it. They are aligned to 8: scaled sums begin at a multiple of 16 bytes, the row starts at an even
+        // block, and `block` is even.
+        unsafe { two_floats::<H>(self.scaled_sums.add(block)) }
     }
 
     /// The scales of `block`, which is even, and of the next one: as two f16 in a word, and as f32.
@@ -100,14 +90,23 @@ impl Activations {
     /// # Safety
     /// The row has both blocks, and starts at an even block.
     #[inline(always)]
-    pub unsafe fn scales(self, block: usize) -> (i32, [f32; 2]) {
+    pub unsafe fn scales<H: Hvx>(self, block: usize) -> (i32, [f32; 2]) {
         // SAFETY: the row has `block` and the next one (the caller's contract), so these are two halves and
-        // two floats of it. Both are aligned to 4: the two halves are a word, because the row starts at an
-        // even block and `block` is even.
-        unsafe {
-            (self.halves.add(block).cast::<i32>().read(), self.scales.add(block).cast::<[f32; 2]>().read())
-        }
+        // two floats of it. The row starts at an even block, and `block` is even: so the two halves are
+        // aligned to 4, and the floats to 8, as the scales begin at a multiple of 256 bytes.
+        unsafe { (self.halves.add(block).cast::<i32>().read(), two_floats::<H>(self.scales.add(block))) }
     }
+}
+
+/// Two floats, to be taken as scalars.
+///
+/// # Safety
+/// `p` is valid for reading two floats, and aligned to 8.
+#[inline(always)]
+unsafe fn two_floats<H: Hvx>(p: *const f32) -> [f32; 2] {
+    // SAFETY: `p` is aligned to 8 bytes and valid for reading 8 bytes (the caller's contract).
+    let (a, b) = unsafe { H::two_words(p.cast()) };
+    [a, b].map(|word| f32::from_bits(word as u32))
 }
 
 /// Whether the scale of every block is finite: as f16, four to a word.

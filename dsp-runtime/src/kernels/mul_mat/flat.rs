@@ -16,6 +16,8 @@ pub(in crate::kernels) trait Scales: Sync + 'static {
     const SCALES: usize;
     /// Vectors of mins in a group.
     const MINS: usize;
+    /// What products with the scales are counted in.
+    const UNIT: f32 = 1.0;
     /// Scales of a pair of tiles, as they are in memory.
     type Pair<H: Hvx>: Copy;
 
@@ -58,21 +60,27 @@ pub(in crate::kernels) struct Exponents;
 impl Scales for Exponents {
     const SCALES: usize = 1;
     const MINS: usize = 0;
+    // The quants are whole numbers.
+    const UNIT: f32 = 0.5;
     type Pair<H: Hvx> = (H::F, H::F);
 
     #[inline(always)]
     unsafe fn load<H: Hvx>(at: VectorPtr, pair: usize) -> (H::F, H::F) {
         // SAFETY: `at` holds a vector (the caller's contract).
         let words = H::words(unsafe { at.load_b::<H>(0) });
-        // The pair's bytes in the upper half, then each in the place of an f32's exponent.
-        let pair = if pair == 0 { H::shl_i::<16>(words) } else { words };
+        // Each of the pair's bytes in the place of an f32's exponent.
+        let moved = if pair == 0 {
+            (H::shl_i::<23>(words), H::shl_i::<15>(words))
+        } else {
+            (H::shl_i::<7>(words), H::shr_i::<1>(words))
+        };
         let exponent = |x: H::I| H::from_bits(H::and_i(x, H::splat_i(0xff << 23)));
-        (exponent(H::shl_i::<7>(pair)), exponent(H::shr_i::<1>(pair)))
+        (exponent(moved.0), exponent(moved.1))
     }
 
     #[inline(always)]
     fn times<H: Hvx>((even, odd): (H::F, H::F), _halves: i32, floats: [f32; 2]) -> (H::F, H::F) {
-        (H::mul(even, H::splat(0.5 * floats[0])), H::mul(odd, H::splat(0.5 * floats[1])))
+        (H::mul(even, H::splat(floats[0])), H::mul(odd, H::splat(floats[1])))
     }
 }
 
@@ -93,7 +101,7 @@ pub(in crate::kernels) struct Flat<Q, S>(PhantomData<(Q, S)>);
 impl<Q: Quants, S: Scales> Flat<Q, S> {
     /// The group, which [`super::variant`] compares with the type's.
     pub const GROUP: QuantGroup =
-        QuantGroup { tiles: 4, low: Q::LOW, high: Q::HIGH, scales: S::SCALES, mins: S::MINS, d: 0 };
+        QuantGroup { tiles: 4, quants: Q::VECTORS, scales: S::SCALES, mins: S::MINS, d: 0 };
 }
 
 /// Quants are stored with an offset, so the integer sum of a tile starts at minus that times the sum of the
@@ -101,6 +109,7 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
 impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
     const VECTORS: usize = Self::GROUP.vectors();
     const BLOCKS: usize = 4;
+    const UNIT: f32 = S::UNIT;
 
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
@@ -147,30 +156,29 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         // SAFETY: a group has its scales there (the caller's contract), and `pair` is 0 or 1. Of this load
         // and the one below the compiler drops one.
         let first = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
-        let bits = |t: usize| (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
-        let (even, odd) = (bits(2 * pair), bits(2 * pair + 1));
+        let [even, odd] = [2 * pair, 2 * pair + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
         // That multiplies the scales twice, which the compiler makes one of where floats are vectors.
         let even_first = Self::FEW && (R > 1 || Q::BUNDLES == 4) && !H::COSTLY_FLOATS;
         // SAFETY: this tile is one of the group's four, and each `x` has `block` (the caller's contract).
-        let even = unsafe { tile::<Q, H, R, 1>(even.0, even.1, x, block) };
+        let even = unsafe { tile::<Q, H, R, 1>(even, x, block) };
         if even_first {
             for r in 0..R {
                 // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a
                 // group (the caller's contract).
-                let (halves, floats) = unsafe { x[r].scales(block) };
+                let (halves, floats) = unsafe { x[r].scales::<H>(block) };
                 let (scale, _) = S::times::<H>(first, halves, floats);
                 acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scale));
             }
         }
         // SAFETY: this tile is one of the group's four, and each `x` has `block + 1` (the caller's contract).
-        let odd = unsafe { tile::<Q, H, R, 1>(odd.0, odd.1, x, block + 1) };
+        let odd = unsafe { tile::<Q, H, R, 1>(odd, x, block + 1) };
         // SAFETY: a group has its scales there (the caller's contract), and `pair` is 0 or 1.
         let last = unsafe { S::load::<H>(group.skip(Self::GROUP.scales_at()), pair) };
         let scales = if Self::FEW { first } else { last };
         for r in 0..R {
             // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a group
             // (the caller's contract).
-            let (halves, floats) = unsafe { x[r].scales(block) };
+            let (halves, floats) = unsafe { x[r].scales::<H>(block) };
             let scales = S::times::<H>(scales, halves, floats);
             if !even_first {
                 acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scales.0));
@@ -180,8 +188,9 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
                 // SAFETY: a group has two vectors of mins there (the caller's contract), and `pair` is 0 or
                 // 1.
                 let mins = widen::<H>(unsafe { group.load_b::<H>(Self::GROUP.mins_at() + pair) });
-                // SAFETY: each `x` has `block` and the next one (the caller's contract).
-                let sums = unsafe { [x[r].scaled_sum(block), x[r].scaled_sum(block + 1)] };
+                // SAFETY: each `x` has `block` and the next one, and `block` is even, as rows start with a
+                // group (the caller's contract).
+                let sums = unsafe { x[r].scaled_sums::<H>(block) };
                 acc[r] = acc[r].add(H::mul_q(mins.0, H::splat(sums[0])));
                 acc[r] = acc[r].add(H::mul_q(mins.1, H::splat(sums[1])));
             }

@@ -12,6 +12,9 @@ pub(super) trait Group: Sync + 'static {
     /// Blocks of activations that it is multiplied with.
     const BLOCKS: usize;
 
+    /// What sums are counted in while groups are added: a power of two.
+    const UNIT: f32 = 1.0;
+
     /// Rows that are multiplied at once, at most, as in [`WeightFormat`].
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
@@ -77,9 +80,13 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
     // SAFETY: each `x` is an activation row of `k.1` values (the caller's contract, point 2), aligned to
     // vectors (validation), and `k.0` is the first value of a group, and so of a block.
     let x = &unsafe { Activations::all(x, k) };
+    // Exact, both ways.
+    let times = |sum: H::F, factor: f32| {
+        if G::UNIT == 1.0 { sum } else { H::rounded(H::mul_ieee(sum, H::splat(factor))) }
+    };
     let mut sums = [acc[0][0]; R];
     for (sum, acc) in sums.iter_mut().zip(acc.iter()) {
-        *sum = acc[0];
+        *sum = times(acc[0], 1.0 / G::UNIT);
     }
     for g in 0..groups {
         // A sum is rounded when it leaves its form: after each group, because pieces end after any.
@@ -96,6 +103,6 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
         }
     }
     for (sum, acc) in sums.into_iter().zip(acc) {
-        acc[0] = sum;
+        acc[0] = times(sum, G::UNIT);
     }
 }

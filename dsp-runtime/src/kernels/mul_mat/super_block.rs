@@ -9,7 +9,7 @@ use super::activations::Activations;
 use super::groups::Group;
 use super::quants::{Quants, tile};
 use super::sums::Sum;
-use crate::hvx::{Hvx, VectorPtr};
+use crate::hvx::{Hvx, VectorPtr, math};
 
 /// Tiles of a group.
 const TILES: usize = 8;
@@ -26,7 +26,8 @@ pub(in crate::kernels) trait Integers: Sync + 'static {
     const BITS: i32;
 
     /// The scales of a pair of tiles, as halves of words, signed: of the even tile and of the odd one. The
-    /// low half is that of the tile or of its first part, the high one that of its second part.
+    /// low half is that of its first part, the high one that of its second part. That of a whole tile is in
+    /// the low half if there are mins, and then has no sign, and in the high half if there are none.
     ///
     /// # Safety
     /// `at` holds the group's vectors of integers, and `pair` is below 4.
@@ -101,7 +102,7 @@ impl Integers for PerTile {
     unsafe fn scales<H: Hvx>(at: VectorPtr, pair: usize) -> [H::I; 2] {
         // SAFETY: `at` holds two vectors, and `pair` is below 4 (the caller's contract).
         let words = H::words(unsafe { at.load_b::<H>(pair / 2) });
-        halves::<H>(H::bytes(if pair.is_multiple_of(2) { words } else { H::shr_i::<16>(words) }))
+        halves::<H>(H::bytes(if pair.is_multiple_of(2) { H::shl_i::<16>(words) } else { words }))
     }
 }
 
@@ -127,7 +128,7 @@ pub(in crate::kernels) struct SuperBlock<Q, N>(PhantomData<(Q, N)>);
 impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     /// The group, which [`super::types`] compares with the type's.
     pub const GROUP: QuantGroup =
-        QuantGroup { tiles: TILES, low: Q::LOW, high: Q::HIGH, scales: N::VECTORS, mins: 0, d: 1 };
+        QuantGroup { tiles: TILES, quants: Q::VECTORS, scales: N::VECTORS, mins: 0, d: 1 };
 }
 
 /// A tile's sums are integers: the sum of each part times the part's scale, which is exact in 32 bits (at
@@ -145,36 +146,38 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
     ) {
         // SAFETY: `group` holds a group (the caller's contract), which has a vector of d.
         let both = unsafe { group.load_b::<H>(Self::GROUP.d_at()) };
-        // d in both halves, for a pair of tiles.
+        // Without mins: d in both halves, for a pair of tiles.
         let d = H::and_i(H::words(both), H::splat_i(0xffff));
         let d = H::bytes(H::or_i(d, H::shl_i::<16>(d)));
         let mut mins = [A::start(H::splat(0.0)); R];
+        let mut scaled = mins;
         // SAFETY: `group` holds a group, pairs are below 4, which is half of TILES, and each `x` starts with
         // a group and has the eight blocks from `block` on, which is the first of a group and so even (the
         // caller's contract).
         unsafe {
-            // Sums and mins of four pairs side by side do not fit the registers where floats may not leave
-            // them.
-            if R == 1 && Q::WRITTEN_OUT && !(H::Q_STAYS && N::MINS) {
-                Self::with_mins::<H, A, R>(group, 0, d, x, block, acc, &mut mins);
-                Self::with_mins::<H, A, R>(group, 1, d, x, block, acc, &mut mins);
-                Self::with_mins::<H, A, R>(group, 2, d, x, block, acc, &mut mins);
-                Self::with_mins::<H, A, R>(group, 3, d, x, block, acc, &mut mins);
+            let sums = if N::MINS { &mut scaled } else { &mut *acc };
+            if Self::written_out::<H>(R) {
+                Self::with_mins::<H, A, R>(group, 0, d, x, block, sums, &mut mins);
+                Self::with_mins::<H, A, R>(group, 1, d, x, block, sums, &mut mins);
+                Self::with_mins::<H, A, R>(group, 2, d, x, block, sums, &mut mins);
+                Self::with_mins::<H, A, R>(group, 3, d, x, block, sums, &mut mins);
             } else if N::VECTORS == 2 {
                 // Two pairs share a vector of scales: which half is whose is known when this is compiled.
                 for two in 0..TILES / 4 {
-                    Self::with_mins::<H, A, R>(group, 2 * two, d, x, block, acc, &mut mins);
-                    Self::with_mins::<H, A, R>(group, 2 * two + 1, d, x, block, acc, &mut mins);
+                    Self::with_mins::<H, A, R>(group, 2 * two, d, x, block, sums, &mut mins);
+                    Self::with_mins::<H, A, R>(group, 2 * two + 1, d, x, block, sums, &mut mins);
                 }
             } else {
                 for pair in 0..TILES / 2 {
-                    Self::with_mins::<H, A, R>(group, pair, d, x, block, acc, &mut mins);
+                    Self::with_mins::<H, A, R>(group, pair, d, x, block, sums, &mut mins);
                 }
             }
         }
         if N::MINS {
-            let dmin = H::sub(H::splat(0.0), H::widen_f16(both).1);
-            for (acc, mins) in acc.iter_mut().zip(mins) {
+            let (d, dmin) = H::widen_f16(both);
+            let dmin = math::negate::<H>(dmin);
+            for (acc, (scaled, mins)) in acc.iter_mut().zip(scaled.into_iter().zip(mins)) {
+                *acc = acc.add(H::mul_q(d, scaled.end()));
                 *acc = acc.add(H::mul_q(dmin, mins.end()));
             }
         }
@@ -182,6 +185,18 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
 }
 
 impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
+    /// Whether the pairs of tiles are written out one after the other, for so many rows.
+    #[inline(always)]
+    fn written_out<H: Hvx>(rows: usize) -> bool {
+        // Sums and mins of four pairs side by side do not fit the registers where floats may not leave them.
+        let most = match (H::Q_STAYS, H::COSTLY_FLOATS) {
+            (false, false) => 4,
+            (true, _) if N::MINS => 0,
+            _ => 1,
+        };
+        H::WRITES_OUT && rows <= Q::WRITTEN_OUT.min(most)
+    }
+
     /// [`pair`](Self::pair), and [`mins`](Self::mins) if there are any.
     ///
     /// # Safety
@@ -194,21 +209,22 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         d: H::B,
         x: &[Activations; R],
         first: usize,
-        acc: &mut [A; R],
+        sums: &mut [A; R],
         mins: &mut [A; R],
     ) {
         // SAFETY: `group` holds a group, `pair` is below 4, and each `x` starts with a group and has the
         // eight blocks from `first` on, which is even (the caller's contract). `mins` asks for no more.
         unsafe {
-            Self::pair::<H, A, R>(group, pair, d, x, first, acc);
+            Self::pair::<H, A, R>(group, pair, d, x, first, sums);
             if N::MINS {
                 Self::mins::<H, A, R>(group, pair, x, first, mins);
             }
         }
     }
 
-    /// acc += d times scales, quants and activations, for a pair of tiles. The group's first block of
-    /// activations is `first`.
+    /// sums += scales, quants and activations multiplied, for a pair of tiles, and times d, if there are no
+    /// mins. (With mins, products with d are few enough to wait for the end of the group.) The group's first
+    /// block of activations is `first`.
     ///
     /// # Safety
     /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
@@ -220,7 +236,7 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         d: H::B,
         x: &[Activations; R],
         first: usize,
-        acc: &mut [A; R],
+        sums: &mut [A; R],
     ) {
         let block = first + 2 * pair;
         // SAFETY: the group has its integers there, `pair` is below 4, so that its tiles are two of the
@@ -235,10 +251,14 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         for r in 0..R {
             // SAFETY: each `x` has both blocks (the caller's contract). `first` is even, and rows start with
             // a group, which is at an even block.
-            let (halves, floats) = unsafe { x[r].scales(block) };
-            let scales = H::widen_f16_scaled(d, halves, floats);
-            acc[r] = acc[r].add(H::mul_q(H::to_float(even[r]), scales.0));
-            acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r]), scales.1));
+            let (halves, floats) = unsafe { x[r].scales::<H>(block) };
+            let scales = if N::MINS {
+                (H::splat(floats[0]), H::splat(floats[1]))
+            } else {
+                H::widen_f16_scaled(d, halves, floats)
+            };
+            sums[r] = sums[r].add(H::mul_q(H::to_float(even[r]), scales.0));
+            sums[r] = sums[r].add(H::mul_q(H::to_float(odd[r]), scales.1));
         }
     }
 
@@ -254,20 +274,33 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
         block: usize,
         scales: H::I,
     ) -> [H::I; R] {
-        let (low, high) = (group.skip(Self::GROUP.low_at(t)), group.skip(Self::GROUP.high_at(t)));
+        let quants = group.skip(Self::GROUP.quants_at(t));
         let mut all = [H::splat_i(0); R];
-        // SAFETY: `group` holds a group and `t` is below 8, so that `low` and `high` are quants of a tile,
-        // and each `x` has the block (the caller's contract).
+        // SAFETY: `group` holds a group and `t` is below 8, so that `quants` holds those of a tile, and
+        // each `x` has the block (the caller's contract).
         unsafe {
             if N::PARTS == 2 {
-                let sums = tile::<Q, H, R, 2>(low, high, x, block);
+                let sums = tile::<Q, H, R, 2>(quants, x, block);
                 for (all, [a, b]) in all.iter_mut().zip(sums) {
-                    *all = H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales);
+                    // Sums of 16 k may be halves.
+                    *all = if Q::LARGEST * 128 * 16 <= 0x7fff {
+                        H::dot_pairs(H::pair_halves(a, b), H::bytes(scales))
+                    } else {
+                        H::mul_add_low_halves(H::mul_high_halves(b, scales), a, scales)
+                    };
                 }
             } else {
-                let sums = tile::<Q, H, R, 1>(low, high, x, block);
+                let sums = tile::<Q, H, R, 1>(quants, x, block);
                 for (all, [sum]) in all.iter_mut().zip(sums) {
-                    *all = H::mul_add_low_halves(*all, sum, scales);
+                    // With mins, scales have no sign. Without, both ways give the same: LLVM 22 needs fewer
+                    // packets for the first in code that is written out, and for the second in loops.
+                    *all = if N::MINS {
+                        H::mul_low_halves(sum, scales)
+                    } else if R == 1 {
+                        H::mul_high_halves(sum, scales)
+                    } else {
+                        H::mul_add_low_halves(*all, sum, H::shr_i::<16>(scales))
+                    };
                 }
             }
         }
@@ -278,7 +311,8 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     /// group's first block of activations is `first`.
     ///
     /// # Safety
-    /// `group` holds a group, and `pair` is below 4; each `x` has the eight blocks from `first` on.
+    /// `group` holds a group, and `pair` is below 4; each `x` starts with a group, and has the eight blocks
+    /// from `first` on, which is even.
     #[inline(always)]
     unsafe fn mins<H: Hvx, A: Sum<H>, const R: usize>(
         group: VectorPtr,
@@ -289,21 +323,28 @@ impl<Q: Quants, N: Integers> SuperBlock<Q, N> {
     ) {
         // SAFETY: the group has its integers there, and `pair` is below 4 (the caller's contract).
         let mins = unsafe { N::mins::<H>(group.skip(Self::GROUP.scales_at()), pair) };
-        for (i, mins) in mins.into_iter().enumerate() {
-            let block = first + 2 * pair + i;
-            let high = H::to_float(H::shr_i::<16>(mins));
-            let low = H::to_float(H::and_i(mins, H::splat_i(0xffff)));
+        let block = first + 2 * pair;
+        if N::PARTS == 1 {
+            let mins = mins.map(|mins| H::to_float(H::shr_i::<16>(mins)));
             for (sum, x) in sums.iter_mut().zip(x) {
-                // SAFETY: each `x` has the block, one of its group's eight (the caller's contract).
-                unsafe {
-                    if N::PARTS == 1 {
-                        *sum = sum.add(H::mul_q(high, H::splat(x.scaled_sum(block))));
-                    } else {
-                        let (scale, [a, b]) = (x.scale(block), x.sums::<H>(block));
-                        *sum = sum.add(H::mul_q(low, H::splat(scale * a as f32)));
-                        *sum = sum.add(H::mul_q(high, H::splat(scale * b as f32)));
-                    }
-                }
+                // SAFETY: each `x` has both blocks, of which the first is even, and starts with a group (the
+                // caller's contract).
+                let of_x = unsafe { x.scaled_sums::<H>(block) };
+                *sum = sum.add(H::mul_q(mins[0], H::splat(of_x[0])));
+                *sum = sum.add(H::mul_q(mins[1], H::splat(of_x[1])));
+            }
+            return;
+        }
+        for (sum, x) in sums.iter_mut().zip(x) {
+            // SAFETY: each `x` has both blocks, of which the first is even, and starts with a group (the
+            // caller's contract).
+            let (scales, of_x) =
+                unsafe { (x.scales::<H>(block).1, [block, block + 1].map(|b| x.sums::<H>(b))) };
+            for i in 0..2 {
+                // Sums of 16 int8 are halves.
+                let both = of_x[i][0] & 0xffff | of_x[i][1] << 16;
+                let products = H::dot_halves(H::splat_i(0), H::bytes(mins[i]), both);
+                *sum = sum.add(H::mul_q(H::to_float(products), H::splat(scales[i])));
             }
         }
     }

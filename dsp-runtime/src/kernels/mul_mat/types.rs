@@ -22,12 +22,7 @@ macro_rules! quantized {
 /// Whether a group has these parts.
 const fn same(a: QuantGroup, b: Option<QuantGroup>) -> bool {
     let Some(b) = b else { return false };
-    a.tiles == b.tiles
-        && a.low == b.low
-        && a.high == b.high
-        && a.scales == b.scales
-        && a.mins == b.mins
-        && a.d == b.d
+    a.tiles == b.tiles && a.quants == b.quants && a.scales == b.scales && a.mins == b.mins && a.d == b.d
 }
 
 quantized! {

@@ -92,36 +92,44 @@ struct Block {
 /// Puts the quant of value `at` of a row, with its scales, in bytes of words of its group's vectors; gives
 /// its value. Offsets are those of the text of `hexflash_abi::dtype`, in numbers.
 fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usize, &[u8])) -> f32 {
-    // Bits of quants, and where the tile's low and high ones, the scales, the mins and d are.
-    let ([low, high], [low_at, high_at, scales_at, mins_at, d_at]) = match dtype {
-        DType::Q8_0x32 => ([8, 0], [8, 0, 32, 0, 0]),
-        DType::Q4_0x32 | DType::IQ4NLx32 | DType::MXFP4x32 => ([4, 0], [4, 0, 16, 0, 0]),
-        DType::Q4_1x32 => ([4, 0], [4, 0, 16, 18, 0]),
-        DType::Q5_0x32 => ([4, 1], [4, 16, 20, 0, 0]),
-        DType::Q5_1x32 => ([4, 1], [4, 16, 20, 22, 0]),
-        DType::Q2Kx32 => ([2, 0], [2, 0, 16, 0, 20]),
-        DType::Q3Kx32 => ([2, 1], [2, 16, 24, 0, 28]),
-        DType::Q4Kx32 => ([4, 0], [4, 0, 32, 0, 36]),
-        DType::Q5Kx32 => ([4, 1], [4, 32, 40, 0, 44]),
-        DType::Q6Kx32 => ([4, 2], [4, 32, 48, 0, 52]),
-        DType::IQ4XSx32 => ([4, 0], [4, 0, 32, 0, 34]),
+    // Bits of quants, and where the scales, the mins and d are.
+    let (bits, [scales_at, mins_at, d_at]) = match dtype {
+        DType::Q8_0x32 => (8, [32, 0, 0]),
+        DType::Q4_0x32 | DType::IQ4NLx32 | DType::MXFP4x32 => (4, [16, 0, 0]),
+        DType::Q4_1x32 => (4, [16, 18, 0]),
+        DType::Q5_0x32 => (5, [20, 0, 0]),
+        DType::Q5_1x32 => (5, [20, 22, 0]),
+        DType::Q2Kx32 => (2, [16, 0, 20]),
+        DType::Q3Kx32 => (3, [24, 0, 28]),
+        DType::Q4Kx32 => (4, [32, 0, 36]),
+        DType::Q5Kx32 => (5, [40, 0, 44]),
+        DType::Q6Kx32 => (6, [48, 0, 52]),
+        DType::IQ4XSx32 => (4, [32, 0, 34]),
         _ => unreachable!(),
     };
     let group_k = dtype.tile_group().unwrap().k;
     let (tile, t) = (at % group_k / 32, at % 32);
-    let q = block.q & ((1 << (low + high)) - 1);
-    let part = (q & ((1 << low) - 1)) as u8;
-    let low_at = low_at * tile;
-    match low {
-        8 => put(low_at + t / 4, t % 4, &[part]),
-        4 => put(low_at + t % 16 / 4, t % 4, &[part << (t / 16 * 4)]),
-        _ => put(low_at + t / 16, t % 4, &[part << (t % 16 / 4 * 2)]),
-    }
-    let part = (q >> low) as u8;
-    match high {
-        0 => {}
-        1 => put(high_at + tile, t % 4, &[part << (t / 4)]),
-        _ => put(high_at + 2 * tile + t / 16, t % 4, &[part << (t % 16 / 4 * 2)]),
+    let q = block.q & ((1 << bits) - 1);
+    let (quant_bits, f, mut left) = (bits, t / 4, q);
+    // Vectors and places in a byte, from the lowest bits on.
+    let places: &[(usize, usize, usize)] = match (bits, f) {
+        (8, _) => &[(f, 0, 8)],
+        (4, _) => &[(f % 4, f / 4 * 4, 4)],
+        (2, _) => &[(f / 4, f % 4 * 2, 2)],
+        (3, 3) => &[(0, 3, 2), (2, 3, 1)],
+        (3, 7) => &[(1, 3, 2), (2, 4, 1)],
+        (3, _) => &[([0, 0, 1, 0, 1, 2, 2][f], [0, 5, 0, 0, 5, 0, 5][f], 3)],
+        (5, 5) => &[(0, 5, 3), (1, 5, 2)],
+        (5, 6) => &[(2, 5, 3), (3, 5, 2)],
+        (5, 7) => &[(4, 5, 3), (1, 7, 1), (3, 7, 1)],
+        (5, _) => &[(f, 0, 5)],
+        (6, 3 | 7) => &[(f / 4 * 3, 6, 2), (f / 4 * 3 + 1, 6, 2), (f / 4 * 3 + 2, 6, 2)],
+        _ => &[(f - f / 4, 0, 6)],
+    };
+    for &(vector, place, bits) in places {
+        let part = left & ((1 << bits) - 1);
+        put(quant_bits * tile + vector, t % 4, &[(part << place) as u8]);
+        left >>= bits;
     }
     let super_block = usize::from(d_at > 0);
     let (d, m) = (block.d[super_block], block.m[super_block]);

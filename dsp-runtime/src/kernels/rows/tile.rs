@@ -9,7 +9,7 @@
 use core::array;
 
 use hexflash_abi::DType;
-use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K};
+use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K, pieces};
 
 use crate::hvx::{BYTES, Hvx, LANES, Lookup};
 
@@ -87,23 +87,18 @@ struct FourTiles {
 }
 
 impl FourTiles {
-    /// The quants, which have LOW low bits and HIGH high ones.
+    /// The quants, which have so many bits.
     #[inline(always)]
-    fn quants<const LOW: usize, const HIGH: usize>(self) -> Quants {
+    fn quants<const BITS: usize>(self) -> Quants {
         let mut quants = Quants([[0; 8]; TILES]);
         for (tile, quants) in (self.tile..).zip(&mut quants.0) {
             // Four quants are as far apart in their word as here: only their place in the byte is another.
-            for v in 0..LOW {
-                let word = self.lane.word(self.group.low_at(tile) + v);
-                for field in 0..8 / LOW {
-                    let four = if LOW >= 4 { 4 * field + v } else { 4 * v + field };
-                    quants[four] = word >> (LOW * field) & in_each_byte(LOW);
-                }
-            }
-            for v in 0..HIGH {
-                let word = self.lane.word(self.group.high_at(tile) + v);
-                for field in 0..8 / HIGH {
-                    quants[4 * v + field] |= (word >> (HIGH * field) & in_each_byte(HIGH)) << LOW;
+            for (f, four) in quants.iter_mut().enumerate() {
+                for piece in const { pieces(BITS) }[f] {
+                    if piece.bits > 0 {
+                        let word = self.lane.word(self.group.quants_at(tile) + piece.vector);
+                        *four |= (word >> piece.at & in_each_byte(piece.bits)) << piece.to;
+                    }
                 }
             }
         }
@@ -341,31 +336,31 @@ pub(super) unsafe fn load<H: Hvx>(
         }
         DType::Q8_0x32 => {
             let row = quants!(Q8_0x32);
-            row.quants::<8, 0>().scaled::<H>(128, row.f16_scales::<H>())
+            row.quants::<8>().scaled::<H>(128, row.f16_scales::<H>())
         }
         DType::Q4_0x32 => {
             let row = quants!(Q4_0x32);
-            row.quants::<4, 0>().scaled::<H>(8, row.f16_scales::<H>())
+            row.quants::<4>().scaled::<H>(8, row.f16_scales::<H>())
         }
         DType::Q5_0x32 => {
             let row = quants!(Q5_0x32);
-            row.quants::<4, 1>().scaled::<H>(16, row.f16_scales::<H>())
+            row.quants::<5>().scaled::<H>(16, row.f16_scales::<H>())
         }
         DType::Q4_1x32 => {
             let row = quants!(Q4_1x32);
-            row.plus_min::<H>(&row.quants::<4, 0>())
+            row.plus_min::<H>(&row.quants::<4>())
         }
         DType::Q5_1x32 => {
             let row = quants!(Q5_1x32);
-            row.plus_min::<H>(&row.quants::<4, 1>())
+            row.plus_min::<H>(&row.quants::<5>())
         }
         DType::IQ4NLx32 => {
             let row = quants!(IQ4NLx32);
-            row.quants::<4, 0>().looked_up::<H>(row.f16_scales::<H>())
+            row.quants::<4>().looked_up::<H>(row.f16_scales::<H>())
         }
         DType::MXFP4x32 => {
             let row = quants!(MXFP4x32);
-            let levels = row.quants::<4, 0>();
+            let levels = row.quants::<4>();
             for (t, x) in x.iter_mut().enumerate() {
                 let scale = power_of_two(row.scale(t));
                 let level = |k: usize| MXFP4[usize::from(levels.0[t][k / 4].to_le_bytes()[k % 4] & 15)];
@@ -381,23 +376,23 @@ pub(super) unsafe fn load<H: Hvx>(
                 *scale = by_half::<H>(row.scales(t).map(|both| d * f32::from(both & 15)));
                 *min = by_half::<H>(row.scales(t).map(|both| dmin * f32::from(both >> 4)));
             }
-            less::<H>(row.quants::<2, 0>().scaled::<H>(0, x), mins)
+            less::<H>(row.quants::<2>().scaled::<H>(0, x), mins)
         }
         DType::Q3Kx32 => {
             let row = quants!(Q3Kx32);
-            row.quants::<2, 1>().scaled::<H>(4, row.signed_scales::<H>())
+            row.quants::<3>().scaled::<H>(4, row.signed_scales::<H>())
         }
         DType::Q4Kx32 => {
             let row = quants!(Q4Kx32);
-            row.less_min::<H>(&row.quants::<4, 0>())
+            row.less_min::<H>(&row.quants::<4>())
         }
         DType::Q5Kx32 => {
             let row = quants!(Q5Kx32);
-            row.less_min::<H>(&row.quants::<4, 1>())
+            row.less_min::<H>(&row.quants::<5>())
         }
         DType::Q6Kx32 => {
             let row = quants!(Q6Kx32);
-            row.quants::<4, 2>().scaled::<H>(32, row.signed_scales::<H>())
+            row.quants::<6>().scaled::<H>(32, row.signed_scales::<H>())
         }
         DType::IQ4XSx32 => {
             let row = quants!(IQ4XSx32);
@@ -405,7 +400,7 @@ pub(super) unsafe fn load<H: Hvx>(
             for (t, scale) in x.iter_mut().enumerate() {
                 *scale = H::splat(d * f32::from(row.scale(t) as i8));
             }
-            row.quants::<4, 0>().looked_up::<H>(x)
+            row.quants::<4>().looked_up::<H>(x)
         }
         // The caller's promise excludes them.
         DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => x,

@@ -1,5 +1,7 @@
 //! What the packing of several types has in common: bits within words, and which floats are finite.
 
+use hexflash_abi::dtype::pieces;
+
 /// Has the sign bit set where the exponent of an f32 is all ones, which infinity and NaN have: only that
 /// carries into it.
 pub(super) const fn special_f32(bits: u32) -> u32 {
@@ -41,10 +43,21 @@ pub(super) const fn nibbles(word: u32) -> u32 {
     word & 0x0f0f_0f0f
 }
 
-/// The 4 low bits of 32 quants as a tile has them, of words that have 4 quants each, in the low nibbles of
-/// bytes.
-pub(super) fn join_nibbles(quants: impl Fn(usize) -> u32) -> [u32; 4] {
-    std::array::from_fn(|v| nibbles(quants(v)) | nibbles(quants(4 + v)) << 4)
+/// The quants of a tile as it has them, of words that have 4 quants each, in their bytes.
+pub(super) fn cut<const BITS: usize>(quants: [u32; 8]) -> [u32; BITS] {
+    let mut words = [0; BITS];
+    for (quants, pieces) in quants.into_iter().zip(const { pieces(BITS) }) {
+        for piece in pieces {
+            let bits = quants >> piece.to & in_each_byte((1 << piece.bits) - 1);
+            words[piece.vector] |= bits << piece.at;
+        }
+    }
+    words
+}
+
+/// The same byte four times.
+pub(super) const fn in_each_byte(byte: u8) -> u32 {
+    u32::from_ne_bytes([byte; 4])
 }
 
 /// Bits 2i and 2i+1 of the bytes of word `j` of the result are bits 2j and 2j+1 of word `i`.
@@ -57,36 +70,11 @@ pub(super) fn transpose_pairs(words: [u32; 4]) -> [u32; 4] {
     })
 }
 
-/// Bit i of the bytes of word `j` of the result is bit j of the bytes of word `i`.
-///
-/// ggml keeps eight single bits to a byte, each of another tile; so does a tile, each of other k.
-pub(super) fn transpose_bits(mut words: [u32; 8]) -> [u32; 8] {
-    // Blocks of 4x4 bits change places, then of 2x2, then single ones.
-    for (step, low) in [(4, 0x0f0f_0f0f), (2, 0x3333_3333), (1, 0x5555_5555)] {
-        for i in (0..8).filter(|i| i & step == 0) {
-            let changed = (words[i] >> step ^ words[i + step]) & low;
-            words[i + step] ^= changed;
-            words[i] ^= changed << step;
-        }
-    }
-    words
-}
-
-/// Bit k = 4i + b of the word to bit i of byte b: from ggml's order of the high bits of 32 quants to a
-/// tile's.
-pub(super) const fn spread_bits(word: u32) -> u32 {
-    // The digits of a bit's number, k = (i2 i1 i0 b1 b0), are to be (b1 b0 i2 i1 i0). Two digits change
-    // places at a time: 4 and 1, 3 and 0, 2 and 1, 1 and 0.
-    let word = exchange(word, 16 - 2, 0x0000_cccc);
-    let word = exchange(word, 8 - 1, 0x00aa_00aa);
-    let word = exchange(word, 4 - 2, 0x0c0c_0c0c);
-    exchange(word, 2 - 1, 0x2222_2222)
-}
-
-/// Has the bits of `low` change places with those that are `distance` higher.
-const fn exchange(word: u32, distance: u32, low: u32) -> u32 {
-    let changed = (word >> distance ^ word) & low;
-    word ^ changed ^ changed << distance
+/// The four bits from number 4f on of the word, each as the lowest of a byte.
+pub(super) const fn four_bits(word: u32, f: usize) -> u32 {
+    let four = word >> (4 * f) & 15;
+    // Bit b to bit 8b: it is moved by 7b.
+    (four | four << 7 | four << 14 | four << 21) & in_each_byte(1)
 }
 
 #[cfg(test)]
@@ -94,26 +82,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spread_bits_puts_each_bit_in_its_place() {
+    fn four_bits_are_one_to_a_byte() {
         for k in 0..32 {
-            let (i, b) = (k / 4, k % 4);
-            assert_eq!(spread_bits(1 << k), 1 << (8 * b + i), "bit {k}");
-            assert_eq!(spread_bits(!(1 << k)), !(1 << (8 * b + i)), "all but bit {k}");
+            for f in 0..8 {
+                let expected = if f == k / 4 { 1 << (8 * (k % 4)) } else { 0 };
+                assert_eq!(four_bits(1 << k, f), expected, "bit {k}");
+                assert_eq!(four_bits(!(1 << k), f), in_each_byte(1) - expected, "all but bit {k}");
+            }
         }
     }
 
+    /// Every bit of every quant has a place of its own.
     #[test]
-    fn transposes_exchange_fields_of_words_and_of_bytes() {
-        for word in 0..8 {
-            for bit in 0..32 {
-                let (byte, field) = (bit / 8 * 8, bit % 8);
-                let mut words = [0; 8];
-                words[word] = 1 << bit;
-                let mut expected = [0; 8];
-                expected[field] = 1 << (byte + word);
-                assert_eq!(transpose_bits(words), expected, "bit {bit} of word {word}");
+    fn cutting_loses_nothing() {
+        fn all<const BITS: usize>() {
+            let mut taken = [0; BITS];
+            for bit in 0..32 * BITS {
+                let mut quants = [0; 8];
+                quants[bit / BITS / 4] = 1 << (bit / BITS % 4 * 8 + bit % BITS);
+                let words = cut::<BITS>(quants);
+                assert_eq!(words.iter().map(|word| word.count_ones()).sum::<u32>(), 1, "bit {bit} of {BITS}");
+                for (taken, word) in taken.iter_mut().zip(words) {
+                    assert_eq!(*taken & word, 0, "bit {bit} of {BITS}");
+                    *taken |= word;
+                }
             }
         }
+        all::<2>();
+        all::<3>();
+        all::<4>();
+        all::<5>();
+        all::<6>();
+        all::<8>();
+    }
+
+    #[test]
+    fn a_transpose_exchanges_fields_of_words_and_of_bytes() {
         for word in 0..4 {
             for bit in 0..32 {
                 let (byte, field, low) = (bit / 8 * 8, bit % 8 / 2, bit % 2);

@@ -3,7 +3,7 @@
 use hexflash_abi::DType;
 use hexflash_abi::dtype::{QuantGroup, TILE_ROWS};
 
-use super::bits::{finite_f16, spread_bits};
+use super::bits::{cut, finite_f16, four_bits, nibbles};
 use super::{Vector, quant_group};
 
 /// Where a block goes: a row of a tile.
@@ -15,20 +15,24 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The low bits of the quants, a word to a vector.
+    /// The quants, a word to a vector.
     #[inline(always)]
-    fn low(&mut self, words: impl Iterator<Item = [u8; 4]>) {
-        let at = self.group.low_at(self.tile);
-        for (out, word) in self.out[at..at + self.group.low].iter_mut().zip(words) {
+    fn quants(&mut self, words: impl Iterator<Item = [u8; 4]>) {
+        let at = self.group.quants_at(self.tile);
+        for (out, word) in self.out[at..at + self.group.quants].iter_mut().zip(words) {
             out[self.r] = word;
         }
     }
 
-    /// The fifth bits of the quants, bit k of them that of quant k.
+    /// Quants of 5 bits, of nibbles in ggml's order and fifth bits, of which bit k is that of quant k.
     #[inline(always)]
-    fn fifth(&mut self, bits: [u8; 4]) {
-        let word = spread_bits(u32::from_le_bytes(bits));
-        self.out[self.group.high_at(self.tile)][self.r] = word.to_le_bytes();
+    fn five_bits(&mut self, low: &[u8; 16], high: [u8; 4]) {
+        let (low, high) = (low.as_chunks::<4>().0, u32::from_le_bytes(high));
+        let quants = std::array::from_fn(|f| {
+            let low = nibbles(u32::from_le_bytes(low[f % 4]) >> (f / 4 * 4));
+            low | four_bits(high, f) << 4
+        });
+        self.quants(cut::<5>(quants).into_iter().map(u32::to_le_bytes));
     }
 
     /// The f16 scale; says whether it is finite.
@@ -83,7 +87,7 @@ pub(super) fn q8_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q8_0x32);
     blocks(GROUP, row, out, r, |&[d0, d1, ref quants @ ..]: &[u8; 34], place| {
         // q + 128 as unsigned is q with its sign bit flipped.
-        place.low(words(quants).map(|word| (u32::from_ne_bytes(word) ^ 0x8080_8080).to_ne_bytes()));
+        place.quants(words(quants).map(|word| (u32::from_ne_bytes(word) ^ 0x8080_8080).to_ne_bytes()));
         place.scale([d0, d1])
     })
 }
@@ -104,7 +108,7 @@ pub(super) fn iq4_nl(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 #[inline(always)]
 fn scaled_nibbles(group: QuantGroup, row: &[u8], out: &mut [Vector], r: usize) -> bool {
     blocks(group, row, out, r, |&[d0, d1, ref quants @ ..]: &[u8; 18], place| {
-        place.low(words(quants));
+        place.quants(words(quants));
         place.scale([d0, d1])
     })
 }
@@ -113,7 +117,7 @@ fn scaled_nibbles(group: QuantGroup, row: &[u8], out: &mut [Vector], r: usize) -
 pub(super) fn q4_1(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q4_1x32);
     blocks(GROUP, row, out, r, |&[d0, d1, m0, m1, ref quants @ ..]: &[u8; 20], place| {
-        place.low(words(quants));
+        place.quants(words(quants));
         place.scale([d0, d1]) & place.min([m0, m1])
     })
 }
@@ -122,8 +126,7 @@ pub(super) fn q4_1(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q5_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q5_0x32);
     blocks(GROUP, row, out, r, |&[d0, d1, h0, h1, h2, h3, ref quants @ ..]: &[u8; 22], place| {
-        place.low(words(quants));
-        place.fifth([h0, h1, h2, h3]);
+        place.five_bits(quants, [h0, h1, h2, h3]);
         place.scale([d0, d1])
     })
 }
@@ -132,8 +135,7 @@ pub(super) fn q5_0(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q5_1(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q5_1x32);
     blocks(GROUP, row, out, r, |&[d0, d1, m0, m1, h0, h1, h2, h3, ref quants @ ..]: &[u8; 24], place| {
-        place.low(words(quants));
-        place.fifth([h0, h1, h2, h3]);
+        place.five_bits(quants, [h0, h1, h2, h3]);
         place.scale([d0, d1]) & place.min([m0, m1])
     })
 }
@@ -144,7 +146,7 @@ pub(super) fn mxfp4(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     /// What stands for no number in the OCP's formats. (ggml takes it for 2^127.)
     const NAN: u8 = 255;
     blocks(GROUP, row, out, r, |&[e, ref quants @ ..]: &[u8; 17], place| {
-        place.low(words(quants));
+        place.quants(words(quants));
         place.out[GROUP.scales_at()][place.r][place.tile] = e;
         e != NAN
     })

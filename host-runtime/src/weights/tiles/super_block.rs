@@ -7,7 +7,7 @@
 use hexflash_abi::DType;
 use hexflash_abi::dtype::{QuantGroup, TILE_ROWS};
 
-use super::bits::{finite_f16, join_nibbles, nibbles, transpose_bits, transpose_pairs};
+use super::bits::{cut, finite_f16, in_each_byte, nibbles, transpose_pairs};
 use super::{Vector, quant_group};
 
 /// Tiles of a super-block.
@@ -49,33 +49,43 @@ fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
     std::array::from_fn(|i| u32::from_le_bytes(words[i]))
 }
 
-/// The 2 low bits of all quants. ggml has per 128 values 32 bytes: value l + 32j in bits 2j of byte l.
+/// Two bits of all quants, as a tile has quants of 2 bits. ggml has per 128 values 32 bytes: value l + 32j in
+/// bits 2j of byte l.
 #[inline(always)]
-fn low_pairs(group: QuantGroup, quants: [u32; 16], lanes: &mut Lanes<'_>) {
-    for (half, words) in quants.as_chunks::<8>().0.iter().enumerate() {
+fn pairs(quants: [u32; 16]) -> [[u32; 2]; TILES] {
+    let mut tiles = [[0; 2]; TILES];
+    for (tiles, words) in tiles.as_chunks_mut::<4>().0.iter_mut().zip(quants.as_chunks::<8>().0) {
         let (first, second) = (words.as_chunks::<4>().0[0], words.as_chunks::<4>().0[1]);
         let (first, second) = (transpose_pairs(first), transpose_pairs(second));
-        for j in 0..4 {
-            lanes.set(group.low_at(4 * half + j), [first[j], second[j]]);
+        for (tile, (first, second)) in tiles.iter_mut().zip(first.into_iter().zip(second)) {
+            *tile = [first, second];
         }
     }
+    tiles
 }
 
-/// The 4 low bits of all quants. ggml has per 64 values 32 bytes: the first 32 values in the low nibbles, the
-/// others in the high ones.
+/// Four quants of `pairs`, those from number 4f on, in the lowest bits of bytes.
 #[inline(always)]
-fn low_nibbles(group: QuantGroup, quants: [u32; 32], lanes: &mut Lanes<'_>) {
-    for (pair, words) in quants.as_chunks::<8>().0.iter().enumerate() {
-        lanes.set(group.low_at(2 * pair), join_nibbles(|i| words[i]));
-        lanes.set(group.low_at(2 * pair + 1), join_nibbles(|i| words[i] >> 4));
-    }
+const fn four_pairs(pairs: [u32; 2], f: usize) -> u32 {
+    pairs[f / 4] >> (f % 4 * 2) & in_each_byte(3)
 }
 
-/// A high bit of all quants: ggml has that of value l + 32t in bit t of byte l.
+/// The 4 low bits of all quants, four quants to a word. ggml has per 64 values 32 bytes: the first 32 values
+/// in the low nibbles, the others in the high ones.
 #[inline(always)]
-fn high_bits(group: QuantGroup, bits: [u32; 8], lanes: &mut Lanes<'_>) {
-    for (tile, word) in transpose_bits(bits).into_iter().enumerate() {
-        lanes.set(group.high_at(tile), [word]);
+fn low_nibbles(quants: [u32; 32]) -> [[u32; 8]; TILES] {
+    std::array::from_fn(|tile| std::array::from_fn(|f| nibbles(quants[tile / 2 * 8 + f] >> (tile % 2 * 4))))
+}
+
+/// Puts the quants of each tile in their place.
+#[inline(always)]
+fn quants<const BITS: usize>(
+    group: QuantGroup,
+    lanes: &mut Lanes<'_>,
+    mut tile: impl FnMut(usize) -> [u32; BITS],
+) {
+    for t in 0..TILES {
+        lanes.set(group.quants_at(t), tile(t));
     }
 }
 
@@ -127,7 +137,8 @@ const NO_MINS: &[u8] = &[0; 2];
 pub(super) fn q2_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q2Kx32);
     let (block, mut lanes) = start::<84>(GROUP, row, out, r);
-    low_pairs(GROUP, words(&block[16..]), &mut lanes);
+    let pairs = pairs(words(&block[16..]));
+    quants(GROUP, &mut lanes, |tile| pairs[tile]);
     lanes.set(GROUP.scales_at(), words::<4>(block).map(by_half));
     finish(GROUP, &block[80..82], &block[82..], &mut lanes)
 }
@@ -138,8 +149,12 @@ pub(super) fn q2_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q3_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q3Kx32);
     let (block, mut lanes) = start::<110>(GROUP, row, out, r);
-    high_bits(GROUP, words(block), &mut lanes);
-    low_pairs(GROUP, words(&block[32..]), &mut lanes);
+    // ggml has the third bit of value l + 32t in bit t of byte l.
+    let (high, low) = (words::<8>(block), pairs(words(&block[32..])));
+    quants(GROUP, &mut lanes, |tile| {
+        let high = high.map(|word| (word >> tile & in_each_byte(1)) << 2);
+        cut::<3>(std::array::from_fn(|f| four_pairs(low[tile], f) | high[f]))
+    });
     let packed: [u32; 3] = words(&block[96..]);
     let scales = |s: usize| {
         let high = packed[2] >> (2 * s) & 0x0303_0303;
@@ -153,7 +168,8 @@ pub(super) fn q3_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q4_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q4Kx32);
     let (block, mut lanes) = start::<144>(GROUP, row, out, r);
-    low_nibbles(GROUP, words(&block[16..]), &mut lanes);
+    let low = low_nibbles(words(&block[16..]));
+    quants(GROUP, &mut lanes, |tile| cut::<4>(low[tile]));
     scales_and_mins(GROUP, words(&block[4..]), &mut lanes);
     finish(GROUP, &block[..2], &block[2..4], &mut lanes)
 }
@@ -162,8 +178,12 @@ pub(super) fn q4_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q5_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q5Kx32);
     let (block, mut lanes) = start::<176>(GROUP, row, out, r);
-    low_nibbles(GROUP, words(&block[48..]), &mut lanes);
-    high_bits(GROUP, words(&block[16..]), &mut lanes);
+    // ggml has the fifth bit of value l + 32t in bit t of byte l.
+    let (high, low) = (words::<8>(&block[16..]), low_nibbles(words(&block[48..])));
+    quants(GROUP, &mut lanes, |tile| {
+        let high = high.map(|word| (word >> tile & in_each_byte(1)) << 4);
+        cut::<5>(std::array::from_fn(|f| low[tile][f] | high[f]))
+    });
     scales_and_mins(GROUP, words(&block[4..]), &mut lanes);
     finish(GROUP, &block[..2], &block[2..4], &mut lanes)
 }
@@ -175,20 +195,12 @@ pub(super) fn q5_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn q6_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::Q6Kx32);
     let (block, mut lanes) = start::<210>(GROUP, row, out, r);
-    let low: [u32; 32] = words(block);
-    for tile in 0..TILES {
+    let (low, high): ([u32; 32], _) = (words(block), pairs(words(&block[128..])));
+    quants(GROUP, &mut lanes, |tile| {
         let (half, j) = (tile / 4, tile % 4);
-        let quants = |i: usize| low[half * 16 + j % 2 * 8 + i] >> (j / 2 * 4);
-        lanes.set(GROUP.low_at(tile), join_nibbles(quants));
-    }
-    let high: [u32; 16] = words(&block[128..]);
-    for (half, words) in high.as_chunks::<8>().0.iter().enumerate() {
-        let (first, second) = (words.as_chunks::<4>().0[0], words.as_chunks::<4>().0[1]);
-        let (first, second) = (transpose_pairs(first), transpose_pairs(second));
-        for j in 0..4 {
-            lanes.set(GROUP.high_at(4 * half + j), [first[j], second[j]]);
-        }
-    }
+        let low = |f: usize| nibbles(low[half * 16 + j % 2 * 8 + f] >> (j / 2 * 4));
+        cut::<6>(std::array::from_fn(|f| low(f) | four_pairs(high[tile], f) << 4))
+    });
     lanes.set(GROUP.scales_at(), words::<4>(&block[192..]).map(by_half));
     finish(GROUP, &block[208..], NO_MINS, &mut lanes)
 }
@@ -198,10 +210,8 @@ pub(super) fn q6_k(row: &[u8], out: &mut [Vector], r: usize) -> bool {
 pub(super) fn iq4_xs(row: &[u8], out: &mut [Vector], r: usize) -> bool {
     const GROUP: QuantGroup = quant_group(DType::IQ4XSx32);
     let (block, mut lanes) = start::<136>(GROUP, row, out, r);
-    let quants: [u32; 32] = words(&block[8..]);
-    for (tile, words) in quants.as_chunks::<4>().0.iter().enumerate() {
-        lanes.set(GROUP.low_at(tile), *words);
-    }
+    let words: [u32; 32] = words(&block[8..]);
+    quants(GROUP, &mut lanes, |tile| words.as_chunks::<4>().0[tile]);
     let high = u16::from_le_bytes([block[2], block[3]]);
     let scale = |tile: usize| {
         let low = block[4 + tile / 2] >> (tile % 2 * 4) & 15;

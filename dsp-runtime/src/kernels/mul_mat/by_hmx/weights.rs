@@ -289,12 +289,12 @@ impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
                 [Part::new(H::mul_ieee(scale, of_scales), less); 2]
             };
             let to = to.skip(2 * pair);
-            // SAFETY: the tiles are two of their group's four, so their bits are inside of the group (the
+            // SAFETY: the tiles are two of their group's four, so their quants are inside of the group (the
             // caller's contract, point 1), and their matrix tiles are in the room, which has tiles for whole
             // groups (point 2). Tiles are made in order, each before what is read for it and for all that
             // come after it (`reads_before_it_writes`).
             unsafe {
-                let [even, odd] = [first, first + 1].map(|t| bits(group, &Self::GROUP, t));
+                let [even, odd] = [first, first + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
                 if MINS > 0 {
                     unpack_tile::<Q, H, true>(even, part(scales.0, mins.0), to);
                     unpack_tile::<Q, H, true>(odd, part(scales.1, mins.1), to.skip(1));
@@ -344,18 +344,18 @@ impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
                 let (scales, mins) = unsafe { (N::scales::<H>(at, pair), N::mins::<H>(at, pair)) };
                 let to = to.skip(number * Self::GROUP.tiles + 2 * pair);
                 for (i, (scales, mins)) in scales.into_iter().zip(mins).enumerate() {
-                    // SAFETY: the tile is one of its group's eight, so its bits are inside of the group (the
-                    // caller's contract, point 1), and its matrix tile is in the room, which has tiles for
-                    // whole groups (point 2). Tiles are made in order, each before what is read for it and
-                    // for all that come after it (`reads_before_it_writes`).
+                    // SAFETY: the tile is one of its group's eight, so its quants are inside of the group
+                    // (the caller's contract, point 1), and its matrix tile is in the room, which has tiles
+                    // for whole groups (point 2). Tiles are made in order, each before what is read for it
+                    // and for all that come after it (`reads_before_it_writes`).
                     unsafe {
-                        let (bits, to) = (bits(group, &Self::GROUP, 2 * pair + i), to.skip(i));
+                        let (quants, to) = (group.skip(Self::GROUP.quants_at(2 * pair + i)), to.skip(i));
                         if N::MINS {
                             let parts = parts::<N, H>(scales, mins, d, dmin);
-                            unpack_tile::<Q, H, true>(bits, parts, to);
+                            unpack_tile::<Q, H, true>(quants, parts, to);
                         } else {
                             let parts = parts::<N, H>(scales, H::splat_i(0), d, H::splat(0.0));
-                            unpack_tile::<Q, H, false>(bits, parts, to);
+                            unpack_tile::<Q, H, false>(quants, parts, to);
                         }
                     }
                 }
@@ -374,42 +374,36 @@ fn parts<N: Integers, H: Hvx>(scales: H::I, mins: H::I, d: H::F, dmin: H::F) -> 
     if N::PARTS == 2 {
         [part(low(scales), low(mins)), part(high(scales), high(mins))]
     } else {
-        // The min of a whole tile is in the high half.
-        [part(low(scales), high(mins)); 2]
+        // Of a whole tile the min is in the high half, and the scale where that leaves it.
+        [part(if N::MINS { low(scales) } else { high(scales) }, high(mins)); 2]
     }
-}
-
-/// Where the low and the high bits of tile `t` of a group lie.
-#[inline(always)]
-const fn bits(group: VectorPtr, parts: &QuantGroup, t: usize) -> [VectorPtr; 2] {
-    [group.skip(parts.low_at(t)), group.skip(parts.high_at(t))]
 }
 
 /// Makes the matrix tile of a tile of quants.
 ///
 /// # Safety
-/// The low and high bits of a tile lie at `bits`. A matrix tile is valid for writing at `to`, nobody else
-/// touches it, and it ends before the bits of the tile begin or behind the group.
+/// `quants` holds those of a tile. A matrix tile is valid for writing at `to`, nobody else touches it, and it
+/// ends before the quants begin or behind the group.
 #[inline(always)]
 unsafe fn unpack_tile<Q: Fractions, H: Hvx, const MINS: bool>(
-    [low, high]: [VectorPtr; 2],
+    quants: VectorPtr,
     parts: [Part<H>; 2],
     to: TilePtr,
 ) {
     let to = to.vectors();
-    // SAFETY: the bits of a tile are at `low` and `high`, and there are two bundles, or four. The matrix tile
-    // at `to` is this call's own (the caller's contract).
+    // SAFETY: `quants` holds those of a tile, and there are two bundles, or four. The matrix tile at `to` is
+    // this call's own (the caller's contract).
     unsafe {
-        unpack_bundle::<Q, H, MINS, 0>(low, high, parts, to);
-        unpack_bundle::<Q, H, MINS, 1>(low, high, parts, to);
+        unpack_bundle::<Q, H, MINS, 0>(quants, parts, to);
+        unpack_bundle::<Q, H, MINS, 1>(quants, parts, to);
         if Q::BUNDLES == 4 {
-            unpack_bundle::<Q, H, MINS, 2>(low, high, parts, to);
-            unpack_bundle::<Q, H, MINS, 3>(low, high, parts, to);
+            unpack_bundle::<Q, H, MINS, 2>(quants, parts, to);
+            unpack_bundle::<Q, H, MINS, 3>(quants, parts, to);
         }
     }
 }
 
-/// Whether every matrix tile of a group ends before the low bits of its tile begin, and so before all that is
+/// Whether every matrix tile of a group ends before the quants of its tile begin, and so before all that is
 /// read after them. The last group is the one where they are closest: its end is [`SPARE`] matrix tiles
 /// behind that of its own.
 const fn reads_before_it_writes(group: &QuantGroup) -> bool {
@@ -417,27 +411,26 @@ const fn reads_before_it_writes(group: &QuantGroup) -> bool {
     let begins = (group.tiles + SPARE) * tile - group.vectors();
     let (mut t, mut all) = (0, true);
     while t < group.tiles {
-        all &= (t + 1) * tile <= begins + group.low_at(t);
+        all &= (t + 1) * tile <= begins + group.quants_at(t);
         t += 1;
     }
-    // What else is read for a tile lies behind the low bits of all of them.
+    // What else is read for a tile lies behind the quants of all of them.
     all
 }
 
 /// Makes the halves of a bundle of quants.
 ///
 /// # Safety
-/// `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES`. A matrix tile is valid for writing
-/// at `to`, and nobody else touches it.
+/// `quants` holds those of a tile, and `I` is below `BUNDLES`. A matrix tile is valid for writing at `to`,
+/// and nobody else touches it.
 #[inline(always)]
 unsafe fn unpack_bundle<Q: Fractions, H: Hvx, const MINS: bool, const I: usize>(
-    low: VectorPtr,
-    high: VectorPtr,
+    quants: VectorPtr,
     parts: [Part<H>; 2],
     to: VectorPtr,
 ) {
-    // SAFETY: `low` and `high` hold the bits of a tile, and `I` is below `BUNDLES` (the caller's contract).
-    let ((k, quants), second) = unsafe { Q::bundle::<H, I>(low, high) };
+    // SAFETY: `quants` holds those of a tile, and `I` is below `BUNDLES` (the caller's contract).
+    let ((k, quants), second) = unsafe { Q::bundle::<H, I>(quants) };
     // SAFETY: bundles have eight k from 24 at most; a matrix tile is valid for writing at `to`, and nobody
     // else touches it (the caller's contract).
     unsafe {
