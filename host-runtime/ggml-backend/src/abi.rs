@@ -1,8 +1,8 @@
-//! ggml's backend interface, version 3, as C lays it out on 64-bit systems; and what is different in version 2.
+//! ggml's backend interface, version 3, as C lays it out on 64-bit systems; and what differs in version 2.
 //!
 //! Nothing of ggml is needed to build this. The sizes and offsets below were compared with a C program that
-//! was compiled from ggml's headers, of version 3; [`crate::host`] compares the numbers of ops and types with those of the
-//! ggml that loads the library.
+//! was compiled from ggml's headers, those of version 3; version 2 was tried with ggml 0.25.1.
+//! [`crate::host`] compares the numbers of ops and types with those of the ggml that loads the library.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;

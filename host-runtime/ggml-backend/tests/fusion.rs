@@ -6,6 +6,7 @@ use ggml_hexflash::abi::{FLAG_OUTPUT, Tensor};
 use ggml_hexflash::runtime::Runtime;
 use ggml_hexflash::translate::{Groups, Translator};
 use hexflash::device::{Buffer, DeviceOptions, open};
+use hexflash::gguf::GgmlType;
 use hexflash_abi::BufferId;
 
 use support::{Hosts, node, tensor};
@@ -13,6 +14,7 @@ use support::{Hosts, node, tensor};
 const ADD: i32 = 2;
 const MUL: i32 = 7;
 const CONCAT: i32 = 22;
+const GET_ROWS: i32 = 40;
 const RMS_NORM: i32 = 25;
 const CPY: i32 = 34;
 const VIEW: i32 = 37;
@@ -216,6 +218,32 @@ fn convolution(t: usize) {
 #[test]
 fn a_convolution_takes_rows_and_gives_its_gate() {
     [1, 2, 3, 4, 9].into_iter().for_each(convolution);
+}
+
+/// The only row of a table is read where it lies: unless the table is written before.
+#[test]
+fn the_only_row_is_not_copied() {
+    let mut bench = Bench::new();
+    let (n, row) = (96, [96, 1, 1, 1]);
+    let (cache, x) = (bench.tensor(row), bench.tensor(row));
+    let mut ids = bench.tensor([1, 1, 1, 1]);
+    ids.ty = GgmlType::I32.id() as i32;
+    let zero = bench.at(&ids);
+    let fetched = node(GET_ROWS, &[&cache, &ids], bench.tensor(row));
+    let half = view(&fetched, n / 2, [n / 2, 1, 1, 1], [4, 2 * n, 2 * n, 2 * n]);
+    let first = view(&x, 0, [n / 2, 1, 1, 1], [4, 2 * n, 2 * n, 2 * n]);
+    let sum = node(ADD, &[&first, &half], bench.tensor([n / 2, 1, 1, 1]));
+    let mut kept = node(CPY, &[&x, &cache], tensor(row, cache.data as usize));
+    kept.view_src = std::ptr::from_ref(&cache).cast_mut();
+    let results = [&sum, &cache];
+    for (nodes, fewer) in [
+        ([&fetched, &half, &first, &sum, &kept], 1),
+        // Its last reader comes after the table has other contents.
+        ([&fetched, &half, &first, &kept, &sum], 0),
+    ] {
+        bench.buffer.memory.write(zero, &[0; 4]);
+        bench.compare(&nodes, &fetched, fewer, &[&cache, &x], &results);
+    }
 }
 
 #[test]

@@ -27,6 +27,10 @@ pub unsafe trait Memory: Any + Send + Sync {
     fn written(&self, _offset: usize, _bytes: usize) {}
 }
 
+/// Bytes of a large page, on most systems.
+#[cfg(target_os = "linux")]
+const HUGE_PAGE: usize = 2 << 20;
+
 /// Zeroed pages of this process, between two pages without access, so that a kernel that leaves its memory is
 /// stopped.
 pub(super) struct Pages {
@@ -49,6 +53,12 @@ impl Pages {
         let whole = bytes.checked_next_multiple_of(page.max(1)).and_then(|n| n.checked_add(2 * page));
         let whole = whole.ok_or(std::io::ErrorKind::OutOfMemory)?;
         let mut map = memmap2::MmapMut::map_anon(whole)?;
+        #[cfg(target_os = "linux")]
+        if bytes >= HUGE_PAGE {
+            // Weights are read from one end to the other, over and over, and the table of small pages with
+            // them. Systems without large pages go on with small ones.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
         // The pointer is taken once; after this no reference to the bytes is made.
         let first = NonNull::from(&mut map[..]).cast::<u8>();
         // SAFETY: `whole` is at least two pages and the bytes: the first and the last page of the map, which

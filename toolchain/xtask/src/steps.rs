@@ -124,6 +124,12 @@ pub const STEPS: &[Step] = &[
         command: || process::xtask(&["ggml-backend"]),
     },
     Step {
+        name: "ggml-backend-qemu",
+        about: "some of the same as code for v67",
+        needs: &[Set::Base, Set::Downloads, Set::Hexagon],
+        command: || process::xtask(&["ggml-backend", "--qemu"]),
+    },
+    Step {
         name: "loom",
         about: "the queue and the worker pool, in all orders that threads may take",
         needs: &[Set::Base],

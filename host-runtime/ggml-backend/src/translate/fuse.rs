@@ -27,6 +27,8 @@ pub enum Role<'g> {
     Window,
     /// GATED_DELTA_NET whose only state is copied away.
     Stateless,
+    /// GET_ROWS of the only row that there is: those who read it find it where it lies.
+    OnlyRow,
 }
 
 /// The groups of a graph.
@@ -52,10 +54,11 @@ impl<'g> Groups<'g> {
                 groups.insert(std::ptr::from_ref(second), role);
             }
         }
-        for node in real {
+        for (i, &node) in nodes.iter().enumerate() {
             let role = match Op::of(node.op) {
                 Some(Op::Concat) if is_window(node, &readers) => Role::Window,
                 Some(Op::GatedDeltaNet) if is_stateless(node, &readers) => Role::Stateless,
+                Some(Op::GetRows) if is_only_row(node, &nodes[i + 1..], &readers) => Role::OnlyRow,
                 _ => continue,
             };
             groups.insert(std::ptr::from_ref(node), role);
@@ -203,4 +206,48 @@ fn is_stateless(node: &Tensor, readers: &Readers<'_, '_>) -> bool {
             all.iter().all(|view| Op::of(view.op) == Some(Op::View) && (is_output(view) || is_fetched(view)))
                 && all.iter().any(|view| is_fetched(view))
         })
+}
+
+/// Whether GET_ROWS gives the only row of a table, for nodes that read it before anything of the table is
+/// written again. `after` are the nodes behind it.
+fn is_only_row(node: &Tensor, after: &[&Tensor], readers: &Readers<'_, '_>) -> bool {
+    let Some(table) = source_of(node, 0) else { return false };
+    let row = [node.ne[0], 1, 1, 1];
+    if node.ne != row || table.ne != row || ![node, table].into_iter().all(|t| is_f32(t) && is_packed(t)) {
+        return false;
+    }
+    // Nodes that read it, and those that read a view of it.
+    let mut open = vec![node];
+    let mut left: Vec<&Tensor> = Vec::new();
+    while let Some(tensor) = open.pop() {
+        let Some(all) = readers.all(tensor) else { return false };
+        let some = all.iter().copied().filter(|reader| !reader.ne.contains(&0));
+        let (views, nodes): (Vec<_>, Vec<_>) = some.partition(|reader| is_view(reader));
+        open.extend(views);
+        left.extend(nodes);
+    }
+    let row = span(table);
+    for other in after {
+        if left.is_empty() {
+            return true;
+        }
+        let is_written = !is_view(other) && !other.ne.contains(&0) && {
+            let span = span(other);
+            span.start < row.end && row.start < span.end
+        };
+        left.retain(|reader| !std::ptr::eq(*reader, *other));
+        // A node may write what it reads, if nobody reads it afterwards.
+        if is_written && !left.is_empty() {
+            return false;
+        }
+    }
+    left.is_empty()
+}
+
+/// The addresses from a tensor's first byte to one past its last, or somewhat more.
+fn span(tensor: &Tensor) -> std::ops::Range<usize> {
+    let reach = |axis: usize| (tensor.ne[axis].max(1) as usize - 1) * tensor.nb[axis];
+    let row = (tensor.ne[0].max(0) as usize * tensor.nb[0]).max(tensor.nb[1]);
+    let start = tensor.data as usize;
+    start..start + (1..4).map(reach).sum::<usize>() + row
 }

@@ -153,6 +153,14 @@ impl Translator<'_> {
         self.emit_into(DspOp::GetRows, &[Some(table), Some(ids)], (&dst, result), &NO_PARAMS)
     }
 
+    /// GET_ROWS of the only row of a table, which stays as it is as long as anybody reads the result.
+    pub(super) fn only_row(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let (table, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        self.elsewhere.retain(|(result, _)| !result.overlaps(&dst));
+        self.elsewhere.push((dst, table.place));
+        Ok(())
+    }
+
     pub(super) fn set_rows(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let (x, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
         let ids = source_of(node, 1).ok_or(Refusal("a missing operand"))?;

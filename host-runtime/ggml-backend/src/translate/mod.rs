@@ -91,6 +91,8 @@ pub struct Translator<'p> {
     windows: HashMap<*const Tensor, Window>,
     /// States, by the node that computes them, where a copy fetches them.
     states: HashMap<*const Tensor, Value>,
+    /// Results that are not written, because they are there already: and where.
+    elsewhere: Vec<(Operand, Place)>,
     /// Whether the device is to tell how long each kind of ops took.
     by_kind: bool,
 }
@@ -108,6 +110,7 @@ impl<'p> Translator<'p> {
             quantized: Vec::new(),
             windows: HashMap::new(),
             states: HashMap::new(),
+            elsewhere: Vec::new(),
             by_kind: false,
         }
     }
@@ -136,6 +139,7 @@ impl<'p> Translator<'p> {
             Some(Role::Convolved(conv)) => self.convolution(conv, node, true),
             Some(Role::Window) => self.window(node),
             Some(Role::Stateless) => self.delta_net(node, true),
+            Some(Role::OnlyRow) => self.only_row(node),
         }
     }
 
@@ -200,12 +204,24 @@ impl<'p> Translator<'p> {
 
     /// What an op reads.
     fn source(&mut self, o: &Operand) -> Value {
+        let o = &self.found(o);
         self.out.reads.push((o.place.buffer, o.place.offset, o.bytes()));
         Value { tensor: self.placed(o, TensorFlags::HOST_WRITES), at: Some(*o) }
     }
 
+    /// The operand where its bytes are.
+    fn found(&self, o: &Operand) -> Operand {
+        let at = |(result, home): &(Operand, Place)| {
+            let offset = o.place.offset.checked_sub(result.place.offset)?;
+            let inside = result.place.buffer == o.place.buffer && offset + o.bytes() <= result.bytes();
+            inside.then_some(Place { offset: home.offset + offset, ..*home })
+        };
+        self.elsewhere.iter().find_map(at).map_or(*o, |place| Operand { place, ..*o })
+    }
+
     /// What an op writes.
     fn target(&mut self, o: &Operand) -> Value {
+        self.elsewhere.retain(|(result, _)| !result.overlaps(o));
         self.quantized.retain(|(source, _)| !source.overlaps(o));
         Value { tensor: self.placed(o, TensorFlags::HOST_READS), at: Some(*o) }
     }
