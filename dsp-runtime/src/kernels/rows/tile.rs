@@ -9,7 +9,7 @@
 use core::array;
 
 use hexflash_abi::DType;
-use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K, pieces};
+use hexflash_abi::dtype::{IQ4_NL, MXFP4, Piece, QuantGroup, TILE_K, pieces};
 
 use crate::hvx::{BYTES, Hvx, LANES, Lookup};
 
@@ -93,13 +93,12 @@ impl FourTiles {
         let mut quants = Quants([[0; 8]; TILES]);
         for (tile, quants) in (self.tile..).zip(&mut quants.0) {
             // Four quants are as far apart in their word as here: only their place in the byte is another.
-            for (f, four) in quants.iter_mut().enumerate() {
-                for piece in const { pieces(BITS) }[f] {
-                    if piece.bits > 0 {
-                        let word = self.lane.word(self.group.quants_at(tile) + piece.vector);
-                        *four |= (word >> piece.at & in_each_byte(piece.bits)) << piece.to;
-                    }
-                }
+            let part = |piece: Piece| {
+                let word = self.lane.word(self.group.quants_at(tile) + piece.vector);
+                (word >> piece.at & in_each_byte(piece.bits)) << piece.to
+            };
+            for (four, [a, b, c]) in quants.iter_mut().zip(const { pieces(BITS) }) {
+                *four = part(a) | part(b) | part(c);
             }
         }
         quants

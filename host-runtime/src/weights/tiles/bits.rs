@@ -48,7 +48,7 @@ pub(super) fn cut<const BITS: usize>(quants: [u32; 8]) -> [u32; BITS] {
     let mut words = [0; BITS];
     for (quants, pieces) in quants.into_iter().zip(const { pieces(BITS) }) {
         for piece in pieces {
-            let bits = quants >> piece.to & in_each_byte((1 << piece.bits) - 1);
+            let bits = quants >> piece.to & in_each_byte(((1_u32 << piece.bits) - 1) as u8);
             words[piece.vector] |= bits << piece.at;
         }
     }
