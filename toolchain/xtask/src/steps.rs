@@ -127,6 +127,8 @@ pub const STEPS: &[Step] = &[
         name: "ggml-backend-qemu",
         about: "some of the same as code for v67",
         needs: &[Set::Base, Set::Downloads, Set::Hexagon],
+        after: &["unit", "hexagon", "emulator"],
+        place: Place::Workspace,
         command: || process::xtask(&["ggml-backend", "--qemu"]),
     },
     Step {
