@@ -6,7 +6,7 @@ mod tile;
 
 pub use activation_row::ActivationRow;
 pub use cache_tile::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES};
-pub use tile::{IQ4_NL, MXFP4, Piece, QuantGroup, TILE_K, TILE_ROWS, TileGroup, pieces};
+pub use tile::{BitField, IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup, bit_fields};
 
 use crate::wire::Fingerprint;
 

@@ -19,7 +19,7 @@
 //! of each of their vectors belongs to row r.
 //!
 //! Quants are unsigned. The four bytes b of a word have those of k = 4f + b, for the same f (0 to 7) each.
-//! Which bits are which is the same for all types with as many, and [`pieces`] has it as a table:
+//! Which bits are which is the same for all types with as many, and [`bit_fields`] has it as a table:
 //!
 //! * 8 bits: vector f.
 //! * 4 bits: vector f % 4, in the low nibble for f below 4, in the high one for the others.
@@ -165,7 +165,7 @@ impl QuantGroup {
 
 /// Some adjacent bits of a quant in a byte of a tile's vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct BitField {
     /// The vector, from the first of the tile's quants on.
     pub vector: usize,
     /// The first of them in the byte.
@@ -176,13 +176,13 @@ pub struct Piece {
     pub to: usize,
 }
 
-/// Where the bits of quants of `bits` bits lie: the pieces of quants k = 4f to 4f + 3, each in a byte, for f
+/// Where the bits of quants of `bits` bits lie: the fields of quants k = 4f to 4f + 3, each in a byte, for f
 /// from 0 to 7. Those of no bits are none.
 ///
 /// # Panics
 /// If no type has quants of so many bits.
-pub const fn pieces(bits: usize) -> [[Piece; 3]; TILE_K / 4] {
-    // Pieces from the lowest bits on, each as vector, first bit and bits.
+pub const fn bit_fields(bits: usize) -> [[BitField; 3]; TILE_K / 4] {
+    // Fields from the lowest bits on, each as vector, first bit and bits.
     const NONE: [usize; 3] = [0; 3];
     let mut all = [[NONE; 3]; TILE_K / 4];
     let mut f = 0;
@@ -209,19 +209,19 @@ pub const fn pieces(bits: usize) -> [[Piece; 3]; TILE_K / 4] {
         };
         f += 1;
     }
-    let mut pieces = [[Piece { vector: 0, at: 0, bits: 0, to: 0 }; 3]; TILE_K / 4];
+    let mut fields = [[BitField { vector: 0, at: 0, bits: 0, to: 0 }; 3]; TILE_K / 4];
     f = 0;
     while f < all.len() {
         let (mut i, mut to) = (0, 0);
         while i < 3 {
             let [vector, at, bits] = all[f][i];
-            pieces[f][i] = Piece { vector, at, bits, to };
+            fields[f][i] = BitField { vector, at, bits, to };
             to += bits;
             i += 1;
         }
         f += 1;
     }
-    pieces
+    fields
 }
 
 /// How a type is tiled.

@@ -9,7 +9,7 @@
 use core::array;
 
 use hexflash_abi::DType;
-use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K, pieces};
+use hexflash_abi::dtype::{IQ4_NL, MXFP4, QuantGroup, TILE_K, bit_fields};
 
 use crate::hvx::{BYTES, Hvx, LANES, Lookup};
 
@@ -105,10 +105,10 @@ impl FourTiles {
                 continue;
             }
             for (f, four) in quants.iter_mut().enumerate() {
-                for piece in const { pieces(BITS) }[f] {
-                    if piece.bits > 0 {
-                        let word = self.lane.word(self.group.quants_at(tile) + piece.vector);
-                        *four |= (word >> piece.at & in_each_byte(piece.bits)) << piece.to;
+                for part in const { bit_fields(BITS) }[f] {
+                    if part.bits > 0 {
+                        let word = self.lane.word(self.group.quants_at(tile) + part.vector);
+                        *four |= (word >> part.at & in_each_byte(part.bits)) << part.to;
                     }
                 }
             }

@@ -1,6 +1,6 @@
 //! What the packing of several types has in common: bits within words, and which floats are finite.
 
-use hexflash_abi::dtype::pieces;
+use hexflash_abi::dtype::bit_fields;
 
 /// Has the sign bit set where the exponent of an f32 is all ones, which infinity and NaN have: only that
 /// carries into it.
@@ -46,10 +46,10 @@ pub(super) const fn nibbles(word: u32) -> u32 {
 /// The quants of a tile as it has them, of words that have 4 quants each, in their bytes.
 pub(super) fn cut<const BITS: usize>(quants: [u32; 8]) -> [u32; BITS] {
     let mut words = [0; BITS];
-    for (quants, pieces) in quants.into_iter().zip(const { pieces(BITS) }) {
-        for piece in pieces {
-            let bits = quants >> piece.to & in_each_byte(((1_u32 << piece.bits) - 1) as u8);
-            words[piece.vector] |= bits << piece.at;
+    for (quants, fields) in quants.into_iter().zip(const { bit_fields(BITS) }) {
+        for field in fields {
+            let bits = quants >> field.to & in_each_byte(((1_u32 << field.bits) - 1) as u8);
+            words[field.vector] |= bits << field.at;
         }
     }
     words
