@@ -283,7 +283,7 @@ impl Hvx for Qf32 {
     fn rsqrt(x: Self::F) -> Self::F {
         portable::map(x, |x| {
             // As `math::rsqrt`.
-            let start = f32::from_bits(0x5f37_59df - (x.to_bits() >> 1));
+            let start = f32::from_bits(0x5f37_59df_u32.wrapping_sub(x.to_bits() >> 1));
             let half = mul_singles(x, 0.5);
             let threehalves = add_singles(1.5, 0.0);
             let mut y = add_singles(start, 0.0);

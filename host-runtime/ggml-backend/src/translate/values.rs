@@ -161,11 +161,11 @@ impl Translator<'_> {
             return Err(Refusal("a tensor that is repeated more than 64 times"));
         }
         let source = self.source(&a);
-        for part in 0..times.iter().product() {
+        for part in 0..times.iter().product::<u32>() {
             let (mut rest, mut at) = (part, 0);
-            for axis in 0..4 {
-                at += u64::from(rest % times[axis] * a.ne[axis]) * u64::from(dst.nb[axis]);
-                rest /= times[axis];
+            for (axis, times) in times.into_iter().enumerate() {
+                at += u64::from(rest % times * a.ne[axis]) * u64::from(dst.nb[axis]);
+                rest /= times;
             }
             self.copy(source, &dst.view(at, a.ne, dst.nb))?;
         }
