@@ -23,7 +23,7 @@ use hexflash_dsp::dma::DmaMode;
 const SOON: Duration = Duration::from_secs(2);
 
 fn settings(threads: usize, dma: DmaMode) -> Settings {
-    Settings { threads, vtcm_bytes: 8 << 20, dma, arch: None, as_written: false, trace: None }
+    Settings { threads, vtcm_bytes: 8 << 20, dma, arch: None, trace: None }
 }
 
 fn qemu(threads: usize, dma: DmaMode) -> Option<Qemu> {

@@ -217,12 +217,6 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn zero_q() -> Self::Q;
     /// The floats.
     fn float(x: Self::Q) -> Self::F;
-    /// `x`, as a float and nothing else: where it comes from a [`Hvx::Q`], the compiler must not go on with
-    /// that instead, which would leave out a rounding that results depend on, or keep it in memory.
-    #[inline(always)]
-    fn rounded(x: Self::F) -> Self::F {
-        x
-    }
     /// Has what comes before done before what comes after, where a [`Hvx::Q`] loses bits in memory: the
     /// compiler must not put off a conversion until two ways of the program meet, and bring the `Q` there.
     #[inline(always)]

@@ -30,16 +30,16 @@ impl LayerNorm {
     #[inline(never)]
     fn row<H: Hvx>(&self, x: Row<'_>, y: &mut RowMut<'_>) {
         let share = H::splat(1.0 / x.len() as f32);
-        let mean = H::rounded(H::mul_ieee(sum_rows::sum::<H>(x), share));
+        let mean = H::mul_ieee(sum_rows::sum::<H>(x), share);
         let mut squares = H::splat(0.0);
         for v in 0..x.vectors() {
             let d = H::sub_ieee(x.vector::<H>(v), mean);
             let square = up_to_end::<H>(x.len() - v * LANES, H::mul_ieee(d, d), H::splat(0.0));
-            squares = H::rounded(H::add_ieee(squares, square));
+            squares = H::add_ieee(squares, square);
         }
         let variance = H::mul_ieee(H::sum_all(squares), share);
         let deviation = functions::sqrt::<H>(H::add_ieee(variance, H::splat(self.eps)));
-        let factor = H::rounded(functions::divide::<H>(H::splat(1.0), deviation));
+        let factor = functions::divide::<H>(H::splat(1.0), deviation);
         for v in 0..x.vectors() {
             y.set_vector::<H>(v, H::mul_ieee(H::sub_ieee(x.vector::<H>(v), mean), factor));
         }

@@ -70,7 +70,7 @@ impl SoftMax {
         let lowest = H::splat(f32::NEG_INFINITY);
         let mut largest = sink.unwrap_or(lowest);
         for v in 0..x.vectors() {
-            let mut e = H::rounded(H::mul_ieee(x.vector::<H>(v), scale));
+            let mut e = H::mul_ieee(x.vector::<H>(v), scale);
             if let Some(mask) = &self.mask {
                 e = H::add_ieee(e, H::mul_ieee(slope, Self::mask::<H>(mask, i, v)));
             }
@@ -82,13 +82,13 @@ impl SoftMax {
         for v in 0..x.vectors() {
             let e = math::exp::<H>(H::sub_ieee(y.as_row().vector::<H>(v), largest));
             y.set_vector::<H>(v, e);
-            sum = H::rounded(H::add_ieee(sum, up_to_end::<H>(x.len() - v * LANES, e, H::splat(0.0))));
+            sum = H::add_ieee(sum, up_to_end::<H>(x.len() - v * LANES, e, H::splat(0.0)));
         }
         let mut sum = H::sum_all(sum);
         if let Some(sink) = sink {
             sum = H::add_ieee(sum, math::exp::<H>(H::sub_ieee(sink, largest)));
         }
-        let share = H::rounded(functions::divide::<H>(H::splat(1.0), sum));
+        let share = functions::divide::<H>(H::splat(1.0), sum);
         for v in 0..x.vectors() {
             let e = y.as_row().vector::<H>(v);
             y.set_vector::<H>(v, H::mul_ieee(e, share));

@@ -28,7 +28,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 pub(super) fn sum<H: Hvx>(x: Row<'_>) -> H::F {
     let mut sum = H::splat(0.0);
     for v in 0..x.vectors() {
-        sum = H::rounded(H::add_ieee(sum, x.vector::<H>(v)));
+        sum = H::add_ieee(sum, x.vector::<H>(v));
     }
     H::sum_all(sum)
 }

@@ -30,7 +30,7 @@ use world::{Tally, World};
 
 /// Steps of a world, and worlds: with these, more than 100,000 messages.
 const STEPS: usize = 240;
-const WORLDS: u64 = 1000;
+const WORLDS: u64 = 1300;
 /// A world that is still there after so many looks hangs: 20 s, not counting what a machine sleeps.
 const HANGS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(20);

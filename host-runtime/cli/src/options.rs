@@ -315,8 +315,8 @@ pub(super) struct DeviceArgs {
     /// [default: v67, which gives the bits of inproc]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
-    /// Float arithmetic: own, or qf32 for that of v73 as the kernels' source has it, in software on inproc
-    /// (in programs built with the feature qf32), by an image of its own on qemu with --arch v73
+    /// Device inproc: float arithmetic, own, or qf32 for that of v68 to v75 in software, if the program was
+    /// built with the feature qf32
     #[arg(long, value_name = "ARITHMETIC", default_value_t)]
     float: Float,
     /// Device qemu: print each op that begins, and each transfer of a DMA engine

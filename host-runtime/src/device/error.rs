@@ -38,10 +38,9 @@ pub enum DeviceError {
     },
     /// The device has no choice of float arithmetic.
     #[error(
-        "device {device} does not compute with qf32{} as it is chosen: inproc does, and qemu with v73 or v75{}; \
-         leave it out",
-        Setting::Float.in_parentheses(),
-        Setting::Arch.in_parentheses()
+        "device {device} has no choice of float arithmetic{}: only inproc computes with qf32 in software; leave \
+         it out",
+        Setting::Float.in_parentheses()
     )]
     NoFloat {
         /// The name of the device.

@@ -5,18 +5,16 @@ use std::str::FromStr;
 
 use hexflash_dsp::hvx::Isa;
 
-use super::{Arch, DeviceError};
+use super::DeviceError;
 
 /// The float arithmetic of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Float {
-    /// The device's own: IEEE single precision on `inproc`; on `qemu` that of the image, whose operations the
-    /// compiler may have merged.
+    /// The device's own: IEEE single precision on `inproc`, that of the Hexagon elsewhere.
     #[default]
     Own,
-    /// That of v73 and v75, operation by operation as the kernels' source has them: `inproc` computes it in
-    /// software, if it was built with the feature `qf32`; `qemu` runs an image in which nothing was merged.
-    /// Both give the same bits.
+    /// That of v68 to v75, in software on `inproc`, if that was built with the feature `qf32`: the bits of
+    /// `qemu` with these versions.
     Qf32,
 }
 
@@ -37,13 +35,12 @@ impl Float {
     }
 
     /// Refuses devices that have no choice.
-    pub(super) fn check(self, device: &str, arch: Option<Arch>) -> Result<(), DeviceError> {
-        let fits = match (self, device) {
-            (Self::Own, _) | (Self::Qf32, "inproc") => true,
-            (Self::Qf32, "qemu") => matches!(arch, Some(Arch::V73 | Arch::V75)),
-            (Self::Qf32, _) => false,
-        };
-        if fits { Ok(()) } else { Err(DeviceError::NoFloat { device: device.to_owned() }) }
+    pub(super) fn check(self, device: &str) -> Result<(), DeviceError> {
+        if self == Self::Own || device == "inproc" {
+            Ok(())
+        } else {
+            Err(DeviceError::NoFloat { device: device.to_owned() })
+        }
     }
 }
 
@@ -81,12 +78,10 @@ mod tests {
     }
 
     #[test]
-    fn v73_and_v75_alone_have_qf32() {
-        let fits = |device, arch| Float::Qf32.check(device, arch).is_ok();
-        assert!(fits("inproc", None) && fits("qemu", Some(Arch::V73)) && fits("qemu", Some(Arch::V75)));
-        assert!(!fits("qemu", None) && !fits("qemu", Some(Arch::V67)) && !fits("qemu", Some(Arch::V79)));
-        let refusal = Float::Qf32.check("htp", None).unwrap_err().to_string();
-        assert!(refusal.contains("htp") && refusal.contains("qf32"), "{refusal}");
-        assert!(Float::Own.check("htp", None).is_ok());
+    fn inproc_alone_has_a_choice() {
+        assert!(Float::Qf32.check("inproc").is_ok());
+        let refusal = Float::Qf32.check("qemu").unwrap_err().to_string();
+        assert!(refusal.contains("qemu") && refusal.contains("qf32"), "{refusal}");
+        assert!(Float::Own.check("htp").is_ok());
     }
 }

@@ -306,7 +306,7 @@ pub fn open(name: &str, options: &DeviceOptions) -> Result<Box<dyn Device>, Devi
     if options.trace.is_some() && matches!(name, "inproc" | "htp") {
         return Err(DeviceError::NoTrace { device: name.to_owned() });
     }
-    options.float.check(name, options.arch)?;
+    options.float.check(name)?;
     match name {
         "inproc" => open_as::<inproc::Inproc>(options),
         #[cfg(target_os = "linux")]

@@ -84,7 +84,6 @@ fn open(session: &SoakRun, standin: &StandIn) -> Result<Box<dyn Device>, DeviceE
                 vtcm_bytes,
                 dma,
                 arch: None,
-                as_written: false,
                 trace: None,
             })?));
         }

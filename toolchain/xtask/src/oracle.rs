@@ -47,12 +47,8 @@ pub fn run(verb: &str, arguments: &Arguments) -> Result<()> {
     if has(&arguments.arguments, "--device", Some("qemu")) && env::var_os("HEXFLASH_QEMU_IMAGE").is_none() {
         let arch = value(&arguments.arguments, "--arch").unwrap_or("v67");
         // The image of this checkout, as it is now: an older one would be tested without anybody noticing.
-        let (build, image): (&[&str], _) = match value(&arguments.arguments, "--float") {
-            Some("qf32") => (&["--as-written"], format!("hexflash-{arch}-as-written")),
-            _ => (&["--image", "--arch", arch], format!("hexflash-{arch}")),
-        };
-        process::run(process::xtask(&["hexagon"]).args(build))?;
-        command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(image));
+        process::run(&mut process::xtask(&["hexagon", "--image", "--arch", arch]))?;
+        command.env("HEXFLASH_QEMU_IMAGE", hexagon::output_dir(&root)?.join(format!("hexflash-{arch}")));
         if arch != "v67" && env::var_os("HEXFLASH_QEMU").is_none() {
             setup::ensure(Set::Emulator)?;
             command.env("HEXFLASH_QEMU", emulator::path()?);

@@ -190,30 +190,11 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "conformance-v73",
-        about: "the same cases as code for v73, with its HVX float: against ggml's own result",
+        about: "the same cases as code for v73: against ggml's result, and bit by bit against its float in software",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["hexagon", "emulator"],
         place: Place::Oracle,
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
-    },
-    Step {
-        name: "conformance-qf32",
-        about: "v73's code with no operation merged: the bits of inproc with the float arithmetic of v73",
-        needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        after: &["hexagon", "emulator"],
-        place: Place::Oracle,
-        command: || {
-            process::xtask(&[
-                "conformance",
-                "--device",
-                "qemu",
-                "--arch",
-                "v73",
-                "--float",
-                "qf32",
-                "--quiet",
-            ])
-        },
     },
     Step {
         name: "conformance-v79",

@@ -275,16 +275,6 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
-    fn rounded(mut x: V) -> V {
-        // What assembly gives the compiler takes as it is.
-        // SAFETY: the assembly is empty: it touches no memory and no flags, and leaves its register alone.
-        unsafe {
-            core::arch::asm!("/* {0} */", inout(vreg) x, options(pure, nomem, nostack, preserves_flags));
-        }
-        x
-    }
-
-    #[inline(always)]
     fn settle() {
         if float::HIDDEN_BITS {
             // The compiler merges equal ends of two ways, but not across assembly.

@@ -14,7 +14,8 @@
 //! Comparisons and maxima are exact; a NaN counts as larger than infinity (below v81). Division is a
 //! multiplication by a reciprocal.
 //!
-//! A value is kept as IEEE single between operations; the compiler removes conversions that undo each other.
+//! A value is kept as IEEE single between operations: each converts its result, and the compiler removes no
+//! conversion (`-disable-qfp-opt`). Where that would cost much, kernels stay in [`Hvx::Q`](crate::hvx::Hvx::Q).
 
 use core::arch::hexagon::v128::*;
 use core::simd::cmp::SimdPartialOrd;

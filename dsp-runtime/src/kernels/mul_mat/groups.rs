@@ -82,7 +82,7 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
     let x = &unsafe { Activations::all(x, k) };
     // Exact, both ways.
     let times = |sum: H::F, factor: f32| {
-        if G::UNIT == 1.0 { sum } else { H::rounded(H::mul_ieee(sum, H::splat(factor))) }
+        if G::UNIT == 1.0 { sum } else { H::mul_ieee(sum, H::splat(factor)) }
     };
     let mut sums = [acc[0][0]; R];
     for (sum, acc) in sums.iter_mut().zip(acc.iter()) {

@@ -33,7 +33,7 @@ impl<H: Hvx> Sum<H> for Held<H> {
 
     #[inline(always)]
     fn end(self) -> H::F {
-        H::rounded(H::float(self.0))
+        H::float(self.0)
     }
 }
 
@@ -45,7 +45,7 @@ impl<H: Hvx> Sum<H> for Parked<H> {
 
     #[inline(always)]
     fn add(self, product: H::Q) -> Self {
-        Self(H::rounded(H::float(H::add_qf(product, self.0))))
+        Self(H::float(H::add_qf(product, self.0)))
     }
 
     #[inline(always)]

@@ -41,21 +41,19 @@ fn named(variable: &str, what: &str) -> Result<Option<PathBuf>, DeviceError> {
 
 impl Executables {
     /// Finds both: where `HEXFLASH_QEMU` and `HEXFLASH_QEMU_IMAGE` say, else where `cargo xtask` puts them.
-    /// Without `arch` the image is that of v67, or the one that the variable names. `as_written` asks for the
-    /// image in which the compiler has merged no float operations.
+    /// Without `arch` the image is that of v67, or the one that the variable names.
     ///
     /// Any emulator runs v67, the one on `PATH` too. Float code is given to one with this project's patches
     /// alone.
-    pub(super) fn find(arch: Option<Arch>, as_written: bool) -> Result<Self, DeviceError> {
+    pub(super) fn find(arch: Option<Arch>) -> Result<Self, DeviceError> {
         let image = match named("HEXFLASH_QEMU_IMAGE", "an image, such as hexflash-v67")? {
             Some(path) => path,
             None => {
                 let arch = arch.unwrap_or(Arch::V67);
-                let (suffix, kind) = if as_written { ("-as-written", "as-written") } else { ("", "image") };
-                let name = format!("hexflash-{arch}{suffix}");
+                let name = format!("hexflash-{arch}");
                 built(&name).ok_or_else(|| {
                     let remedy = format!(
-                        "build it (cargo xtask hexagon --{kind} --arch {arch}), or set HEXFLASH_QEMU_IMAGE"
+                        "build it (cargo xtask hexagon --image --arch {arch}), or set HEXFLASH_QEMU_IMAGE"
                     );
                     unavailable(format!("the emulator's image {name} is not there"), remedy)
                 })?

@@ -32,8 +32,8 @@ pub use self::trace::Tracer;
 use super::sessions::{DeviceSession, not_mapped};
 use super::slots::BufferIds;
 use super::{
-    Arch, Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Float, Memory, SharedMemory,
-    Source, handshake, inproc, queue_ends,
+    Arch, Buffer, CostUnit, Device, DeviceError, DeviceInfo, DeviceOptions, Memory, SharedMemory, Source,
+    handshake, inproc, queue_ends,
 };
 use crate::record::Site;
 
@@ -63,8 +63,6 @@ pub struct Settings {
     pub dma: DmaMode,
     /// What the image must be built for; `None` for v67, or whatever the image is that the environment names.
     pub arch: Option<Arch>,
-    /// Whether the image must be that in which the compiler has merged no float operations.
-    pub as_written: bool,
     /// Who gets a line for each op that begins, and each transfer of the engines; `None` for no trace.
     pub trace: Option<Tracer>,
 }
@@ -75,12 +73,10 @@ impl Settings {
     /// # Errors
     /// [`DeviceError::Setting`].
     pub fn from_options(options: &DeviceOptions) -> Result<Self, DeviceError> {
-        let same = DeviceOptions { float: Float::Own, ..options.clone() };
-        let inproc::Settings { threads, vtcm_bytes, dma, .. } = inproc::Settings::from_options(&same)?;
+        let inproc::Settings { threads, vtcm_bytes, dma, .. } = inproc::Settings::from_options(options)?;
         // As a phone does, where there are engines.
         let dma = if options.arch.is_some_and(Arch::has_engines) { DmaMode::Engine } else { dma };
-        let as_written = options.float == Float::Qf32;
-        Ok(Self { threads, vtcm_bytes, dma, arch: options.arch, as_written, trace: options.trace })
+        Ok(Self { threads, vtcm_bytes, dma, arch: options.arch, trace: options.trace })
     }
 
     fn config(self) -> GuestConfig {
@@ -144,7 +140,7 @@ pub struct Qemu {
 /// # Errors
 /// No emulator or image.
 pub fn arch(settings: Settings) -> Result<Arch, DeviceError> {
-    Ok(Executables::find(settings.arch, settings.as_written)?.arch)
+    Ok(Executables::find(settings.arch)?.arch)
 }
 
 /// Runs the image's check of its vector operations against their definitions.
@@ -158,7 +154,7 @@ pub fn check() -> Result<(), DeviceError> {
         remedy: "the emulator or the image is broken: build it again, or use another qemu-hexagon".to_owned(),
     };
     let outcome =
-        Executables::find(Some(Arch::V67), false)?.check().map_err(|error| unavailable(error.to_string()))?;
+        Executables::find(Some(Arch::V67))?.check().map_err(|error| unavailable(error.to_string()))?;
     outcome.map_err(unavailable)
 }
 
@@ -176,7 +172,7 @@ impl Qemu {
     /// # Errors
     /// No emulator or image, or one that does not start.
     pub fn with_settings(settings: Settings) -> Result<Self, DeviceError> {
-        let programs = Executables::find(settings.arch, settings.as_written)?;
+        let programs = Executables::find(settings.arch)?;
         if settings.dma == DmaMode::Engine && !programs.arch.has_engines() {
             return Err(DeviceError::Unavailable {
                 device: "qemu",

@@ -2,9 +2,8 @@
 //!
 //! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable
 //! vectors and DMA that executes at once. Every device does IEEE single precision in the same order: a
-//! difference is a bug. Only images with HVX float round in their own way; there ggml's limits decide, and
-//! settings must agree with each other. With qf32 arithmetic `inproc` rounds in that way, too, and the bits
-//! are its bits again.
+//! difference is a bug. Code with HVX float rounds in its own way: that of v68 to v75 as `inproc` does with
+//! qf32 arithmetic in software. From v79 on ggml's limits decide, and settings must agree with each other.
 
 use std::fmt;
 use std::ops::{Range as Span, RangeInclusive};
@@ -130,16 +129,16 @@ impl LabDevice {
         self.device == "htp"
     }
 
-    /// The vectors with which `inproc` gives its bits; `None` where its sums and products are not IEEE's, and
-    /// the compiler chose how often they are rounded.
+    /// The vectors with which `inproc` gives its bits; `None` where floats have bits that it does not know.
     fn isa_of_twin(&self) -> Result<Option<Isa>, DeviceError> {
         match (self.device.as_str(), self.options.float) {
             (_, Float::Qf32) => Ok(Some(Isa::Qf32)),
             #[cfg(target_os = "linux")]
-            ("qemu", Float::Own) => {
-                let arch = qemu::arch(qemu::Settings::from_options(&self.options)?)?;
-                Ok((!arch.has_float()).then_some(Isa::Portable))
-            }
+            ("qemu", Float::Own) => Ok(match qemu::arch(qemu::Settings::from_options(&self.options)?)? {
+                Arch::V67 => Some(Isa::Portable),
+                Arch::V68 | Arch::V69 | Arch::V73 | Arch::V75 => Some(Isa::Qf32),
+                Arch::V79 | Arch::V81 => None,
+            }),
             _ => Ok(Some(Isa::Portable)),
         }
     }

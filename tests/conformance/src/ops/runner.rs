@@ -37,12 +37,11 @@ pub struct Arguments {
     /// Run each case with all of 1 to 8 threads and all --dma
     #[arg(long, conflicts_with_all = ["threads", "dma"])]
     each_setting: bool,
-    /// Device qemu: the version of the Hexagon whose code runs, v67, v68, v69, v73, v75, v79 or v81; from v68
-    /// on results are held against ggml's alone and not against inproc's bits [default: v67]
+    /// Device qemu: the version of the Hexagon whose code runs, v67, v68, v69, v73, v75, v79 or v81; from v79
+    /// on results are held against ggml's alone and not against inproc's bits, too [default: v67]
     #[arg(long, value_name = "VERSION")]
     arch: Option<Arch>,
-    /// The float arithmetic: own, or qf32, with which devices inproc, and qemu with --arch v73 by an image of
-    /// its own (cargo xtask hexagon --as-written), must give the same bits
+    /// Device inproc: float arithmetic, own, or qf32 for that of v68 to v75 in software
     #[arg(long, value_name = "ARITHMETIC", default_value_t)]
     float: Float,
     /// Only ops that match this regular expression, as a whole
