@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use hexflash_abi::dtype::QuantGroup;
 
 use super::activations::Activations;
-use super::groups::Group;
+use super::groups::{Group, start};
 use super::quants::{Quants, tile};
 use super::sums::Sum;
 use crate::hvx::{Hvx, VectorPtr, math};
@@ -113,8 +113,13 @@ impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
 
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
-        // With mins, nothing is left of the registers for results that must not wait in memory.
-        if H::Q_STAYS && S::MINS > 0 { 1 } else { 4 }
+        // With mins, nothing is left of the registers for results that must not wait in memory; with scales
+        // that are floats, little.
+        match (H::Q_STAYS, S::MINS, S::SCALES) {
+            (true, 1.., _) => 1,
+            (true, 0, 1) => 2,
+            _ => 4,
+        }
     }
 
     #[inline(always)]
@@ -122,14 +127,18 @@ impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
         group: VectorPtr,
         x: &[Activations; R],
         block: usize,
-        acc: &mut [A; R],
+        acc: &mut [H::F; R],
     ) {
+        let mut sums = start::<H, A, R>(acc);
         // SAFETY: `group` holds a group: two pairs of tiles. Each `x` starts with a group and has the four
         // blocks from `block` on, which is the first of a group and so even (the caller's contract). The two
         // calls are written out, so that they can overlap.
         unsafe {
-            Self::pair::<H, A, R>(group, 0, x, block, acc);
-            Self::pair::<H, A, R>(group, 1, x, block + 2, acc);
+            Self::pair::<H, A, R>(group, 0, x, block, Some(acc), &mut sums);
+            Self::pair::<H, A, R>(group, 1, x, block + 2, None, &mut sums);
+        }
+        for (acc, sum) in acc.iter_mut().zip(sums) {
+            *acc = sum.end();
         }
     }
 }
@@ -140,7 +149,8 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
     /// 10 % fewer packets. All other loops are best with both at the end.
     const FEW: bool = Q::FEW_REGISTERS && S::MINS == 0;
 
-    /// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on.
+    /// acc += W x for a pair of tiles of a group, and for two blocks of activations from `block` on. If it is
+    /// the group's first, `before` has what was summed up before it.
     ///
     /// # Safety
     /// `group` holds a group, and `pair` is 0 or 1; each `x` starts with a group and has blocks `block`,
@@ -151,6 +161,7 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
         pair: usize,
         x: &[Activations; R],
         block: usize,
+        before: Option<&[H::F; R]>,
         acc: &mut [A; R],
     ) {
         // SAFETY: a group has its scales there (the caller's contract), and `pair` is 0 or 1. Of this load
@@ -167,7 +178,11 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
                 // group (the caller's contract).
                 let (halves, floats) = unsafe { x[r].scales::<H>(block) };
                 let (scale, _) = S::times::<H>(first, halves, floats);
-                acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scale));
+                let product = H::mul_q(H::to_float(even[r][0]), scale);
+                acc[r] = match before {
+                    Some(before) => A::first(before[r], product),
+                    None => acc[r].add(product),
+                };
             }
         }
         // SAFETY: this tile is one of the group's four, and each `x` has `block + 1` (the caller's contract).
@@ -181,7 +196,11 @@ impl<Q: Quants, S: Scales> Flat<Q, S> {
             let (halves, floats) = unsafe { x[r].scales::<H>(block) };
             let scales = S::times::<H>(scales, halves, floats);
             if !even_first {
-                acc[r] = acc[r].add(H::mul_q(H::to_float(even[r][0]), scales.0));
+                let product = H::mul_q(H::to_float(even[r][0]), scales.0);
+                acc[r] = match before {
+                    Some(before) => A::first(before[r], product),
+                    None => acc[r].add(product),
+                };
             }
             acc[r] = acc[r].add(H::mul_q(H::to_float(odd[r][0]), scales.1));
             if S::MINS > 0 {

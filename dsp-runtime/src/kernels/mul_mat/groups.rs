@@ -21,7 +21,8 @@ pub(super) trait Group: Sync + 'static {
         4
     }
 
-    /// acc += W x for a group, and for the blocks of activations from `block` on.
+    /// acc += W x for a group, and for the blocks of activations from `block` on. A sum is rounded when it
+    /// leaves the form in which products are added: here, because pieces of a matrix end after any group.
     ///
     /// # Safety
     /// `group` holds a group; each `x` starts with a group, `block` is the first block of one, and each `x`
@@ -30,7 +31,7 @@ pub(super) trait Group: Sync + 'static {
         group: VectorPtr,
         x: &[Activations; R],
         block: usize,
-        acc: &mut [A; R],
+        acc: &mut [H::F; R],
     );
 }
 
@@ -67,6 +68,16 @@ impl<G: Group> WeightFormat for G {
     }
 }
 
+/// The sums of what came before, ready to be added to.
+#[inline(always)]
+pub(super) fn start<H: Hvx, A: Sum<H>, const R: usize>(acc: &[H::F; R]) -> [A; R] {
+    let mut sums = [A::start(acc[0]); R];
+    for (sum, acc) in sums.iter_mut().zip(acc) {
+        *sum = A::start(*acc);
+    }
+    sums
+}
+
 /// # Safety
 /// Points 1 and 2 of [`WeightFormat::multiply`].
 #[inline(always)]
@@ -89,19 +100,12 @@ unsafe fn all_groups<G: Group, H: Hvx, A: Sum<H>, const R: usize>(
         *sum = times(acc[0], 1.0 / G::UNIT);
     }
     for g in 0..groups {
-        // A sum is rounded when it leaves its form: after each group, because pieces end after any.
-        let mut all = [A::start(sums[0]); R];
-        for (all, sum) in all.iter_mut().zip(sums) {
-            *all = A::start(sum);
-        }
         // SAFETY: `g` is below `groups`, so this is one of the groups that `weights` holds (the caller's
         // contract, point 1), and each `x` starts with the first of them. Each has the group's blocks,
         // because activation rows are padded to 256 values, the most that a group has.
-        unsafe { G::add::<H, A, R>(weights.skip(g * G::VECTORS), x, g * G::BLOCKS, &mut all) };
-        for (sum, all) in sums.iter_mut().zip(all) {
-            *sum = all.end();
-        }
+        unsafe { G::add::<H, A, R>(weights.skip(g * G::VECTORS), x, g * G::BLOCKS, &mut sums) };
     }
+    H::settle();
     for (sum, acc) in sums.into_iter().zip(acc) {
         acc[0] = times(sum, G::UNIT);
     }

@@ -6,6 +6,9 @@ use crate::hvx::Hvx;
 pub(super) trait Sum<H: Hvx>: Copy {
     /// The sum of what came before.
     fn start(sum: H::F) -> Self;
+    /// The sum of what came before, and a product: an addition less than [`start`](Self::start) and
+    /// [`add`](Self::add).
+    fn first(sum: H::F, product: H::Q) -> Self;
     /// The sum with another product.
     fn add(self, product: H::Q) -> Self;
     /// The sum.
@@ -27,6 +30,11 @@ impl<H: Hvx> Sum<H> for Held<H> {
     }
 
     #[inline(always)]
+    fn first(sum: H::F, product: H::Q) -> Self {
+        Self(H::add_qf(product, sum))
+    }
+
+    #[inline(always)]
     fn add(self, product: H::Q) -> Self {
         Self(H::add_q(self.0, product))
     }
@@ -41,6 +49,11 @@ impl<H: Hvx> Sum<H> for Parked<H> {
     #[inline(always)]
     fn start(sum: H::F) -> Self {
         Self(sum)
+    }
+
+    #[inline(always)]
+    fn first(sum: H::F, product: H::Q) -> Self {
+        Self(sum).add(product)
     }
 
     #[inline(always)]

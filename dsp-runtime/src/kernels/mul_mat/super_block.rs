@@ -6,7 +6,7 @@ use core::marker::PhantomData;
 use hexflash_abi::dtype::QuantGroup;
 
 use super::activations::Activations;
-use super::groups::Group;
+use super::groups::{Group, start};
 use super::quants::{Quants, tile};
 use super::sums::Sum;
 use crate::hvx::{Hvx, VectorPtr, math};
@@ -142,8 +142,9 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         group: VectorPtr,
         x: &[Activations; R],
         block: usize,
-        acc: &mut [A; R],
+        acc: &mut [H::F; R],
     ) {
+        let mut added = start::<H, A, R>(acc);
         // SAFETY: `group` holds a group (the caller's contract), which has a vector of d.
         let both = unsafe { group.load_b::<H>(Self::GROUP.d_at()) };
         // Without mins: d in both halves, for a pair of tiles.
@@ -155,7 +156,7 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
         // a group and has the eight blocks from `block` on, which is the first of a group and so even (the
         // caller's contract).
         unsafe {
-            let sums = if N::MINS { &mut scaled } else { &mut *acc };
+            let sums = if N::MINS { &mut scaled } else { &mut added };
             if Self::written_out::<H>(R) {
                 Self::with_mins::<H, A, R>(group, 0, d, x, block, sums, &mut mins);
                 Self::with_mins::<H, A, R>(group, 1, d, x, block, sums, &mut mins);
@@ -177,8 +178,12 @@ impl<Q: Quants, N: Integers> Group for SuperBlock<Q, N> {
             let (d, dmin) = H::widen_f16(both);
             let dmin = math::negate::<H>(dmin);
             for (acc, (scaled, mins)) in acc.iter_mut().zip(scaled.into_iter().zip(mins)) {
-                *acc = acc.add(H::mul_q(d, scaled.end()));
-                *acc = acc.add(H::mul_q(dmin, mins.end()));
+                let sum = A::first(*acc, H::mul_q(d, scaled.end()));
+                *acc = sum.add(H::mul_q(dmin, mins.end())).end();
+            }
+        } else {
+            for (acc, sum) in acc.iter_mut().zip(added) {
+                *acc = sum.end();
             }
         }
     }
