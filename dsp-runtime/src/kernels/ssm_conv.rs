@@ -299,7 +299,7 @@ impl<'s> SsmConv<'s> {
                 for j in 1..taps {
                     (x[j], w[j]) = (row(j), staged(j));
                 }
-                either::<H, false>(&x[..taps], &w[..taps], self.silu, &mut y);
+                any::<H>(&x[..taps], &w[..taps], self.silu, &mut y);
             }
         }
         let size = self.ring.ne[1];
@@ -348,6 +348,13 @@ fn aligned<H: Hvx, const K: usize>(x: [Row<'_>; K], w: [Row<'_>; K], silu: bool,
     };
     either::<H, true>(&x, &w, silu, &mut y);
     true
+}
+
+/// [`sums`] of any number of rows, anywhere. A function of its own, as its loops are others.
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+fn any<H: Hvx>(x: &[Row<'_>], w: &[Row<'_>], silu: bool, y: &mut RowMut<'_>) {
+    either::<H, false>(x, w, silu, y);
 }
 
 /// [`sums`] with what is known when the op runs.
