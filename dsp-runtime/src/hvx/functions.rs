@@ -99,7 +99,8 @@ pub fn elu<H: Hvx>(x: H::F) -> H::F {
     H::select_gt(x, H::splat(0.0), x, expm1::<H>(x))
 }
 
-/// x / 2 (1 + tanh(v)), which is x times the logistic function of 2 v, of v = sqrt(2 / pi) (x + 0.044715 x^3).
+/// x / 2 (1 + tanh(v)), which is x times the logistic function of 2 v, with v = sqrt(2 / pi) (x + 0.044715
+/// x^3).
 #[inline(always)]
 pub fn gelu<H: Hvx>(x: H::F) -> H::F {
     let u = H::mul_ieee(x, polynomial::<H, 2>(H::mul_ieee(x, x), [1.595_769, 0.071_354_82]));

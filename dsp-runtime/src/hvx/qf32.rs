@@ -1,6 +1,7 @@
-//! A back end with the float arithmetic of v73 and v75: sums and products are qfloat's, all else is
-//! [`Portable`]'s. So code for these versions can be compared with it bit for bit: it is compiled in such a way
-//! that each conversion between qfloat and IEEE that the source has stays there (`toolchain/xtask/src/hexagon.rs`).
+//! A back end with the float arithmetic of v68 to v75: sums and products are qfloat's, all else is
+//! [`Portable`]'s. So code for these versions can be compared with it bit for bit: it is compiled in such a
+//! way that each conversion between qfloat and IEEE that the source has stays there
+//! (`toolchain/xtask/src/hexagon.rs`).
 //!
 //! The arithmetic is that of [`hexflash_hvx_float::qfloat`], which says what kind of numbers these are. Where
 //! `hexagon/qfloat.rs` stays in qfloat for several operations, so does this.

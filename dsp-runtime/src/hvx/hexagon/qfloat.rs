@@ -15,7 +15,8 @@
 //! multiplication by a reciprocal.
 //!
 //! A value is kept as IEEE single between operations: each converts its result, and the compiler removes no
-//! conversion (`-disable-qfp-opt`). Where that would cost much, kernels stay in [`Hvx::Q`](crate::hvx::Hvx::Q).
+//! conversion (`-disable-qfp-opt`). Where that would cost much, kernels stay in
+//! [`Hvx::Q`](crate::hvx::Hvx::Q).
 
 use core::arch::hexagon::v128::*;
 use core::simd::cmp::SimdPartialOrd;

@@ -359,8 +359,8 @@ impl<'s> GatedDeltaNet<'s> {
     }
 
     /// Takes a state through one chunk; whether that was possible. Compiled for one kind of vectors
-    /// ([`Hvx::Everywhere`]): where there is no HVX, chunks come with the twin of the matrix unit, which takes
-    /// nearly all of the time.
+    /// ([`Hvx::Everywhere`]): where there is no HVX, chunks come with the twin of the matrix unit, which
+    /// takes nearly all of the time.
     ///
     /// # Safety
     /// Points 1 and 2 of [`tokens`](Self::tokens), of the chunked kernel; the claim's rows are a chunk.
