@@ -48,9 +48,9 @@ const NEAR_JUMPS: &str = "-Cllvm-args=-branch-relax-safety-buffer=600";
 const NO_COPIED_LOOPS: &str = "-Cllvm-args=-unswitch-threshold=0";
 
 /// LLVM 22 takes the qfloat form of a float operation where an operand has just been converted from qfloat.
-/// That saves a rounding, or rounds a tie the other way; so bits would depend on what it finds to merge: on how
-/// many rows a kernel multiplies at once, or on where a matrix is cut. With this, results are what the source
-/// says, and those of `hvx/qf32.rs`. Kernels stay in qfloat where it pays by themselves.
+/// That saves a rounding, or rounds a tie the other way; so bits would depend on what it finds to merge: on
+/// how many rows a kernel multiplies at once, or on where a matrix is cut. With this, results are what the
+/// source says, and those of `hvx/qf32.rs`. Kernels stay in qfloat where it pays by themselves.
 const AS_WRITTEN: &str = "-Cllvm-args=-disable-qfp-opt";
 
 /// Arguments of `cargo xtask hexagon`.

@@ -1,5 +1,5 @@
-//! `cargo xtask sanitize`: tests of the `inproc` device's code and of the ggml backend, and a short generation,
-//! under a sanitizer.
+//! `cargo xtask sanitize`: tests of the `inproc` device's code and of the ggml backend, and a short
+//! generation, under a sanitizer.
 //!
 //! Rustup's compilers bring the sanitizers' runtimes, and take the flags from who says so. Rust's own library
 //! comes compiled without the sanitizer's checks, and stays so where its source is not installed

@@ -113,8 +113,8 @@ impl<Q: Quants, S: Scales> Group for Flat<Q, S> {
 
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
-        // With mins, nothing is left of the registers for results that must not wait in memory; and little, if
-        // quants must be taken out of bytes.
+        // With mins, nothing is left of the registers for results that must not wait in memory; and little,
+        // if quants must be taken out of bytes.
         match (H::Q_STAYS, S::MINS) {
             (true, 1..) => 1,
             (true, 0) if Q::VECTORS < 8 => 2,

@@ -1,8 +1,8 @@
 //! The jobs of a product by the matrix unit: rows of x are packed; then, turn by turn, a chunk of strips is
 //! unpacked, the chunk before it is multiplied, and the results of the one before that are stored.
 //!
-//! They are compiled for one kind of vectors ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit
-//! takes nearly all of the time.
+//! They are compiled for one kind of vectors ([`Hvx::Everywhere`]): where there is no HVX, the twin of the
+//! unit takes nearly all of the time.
 
 use core::marker::PhantomData;
 use core::ops::Range;
