@@ -3,8 +3,10 @@
 use crate::failure::{Failure, Result};
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{self, Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// The root of the workspace that this xtask belongs to.
 ///
@@ -49,12 +51,44 @@ pub fn build(root: &Path) -> Result<()> {
     run(cargo().current_dir(root).args(["build", "--workspace"]))
 }
 
+/// Names the copy of this program that child processes are to start, where there is one.
+const COPY: &str = "HEXFLASH_XTASK";
+/// The copy that this process has made.
+static OURS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Puts a copy of this program into `folder`, which [`xtask`] starts from then on.
+///
+/// Cargo would wait before it starts the program for whoever builds in the workspace, and one of the steps may
+/// build it anew.
+pub fn copy_xtask(folder: &Path) -> Result<()> {
+    let copy = folder.join("xtask");
+    // One that is running is not written over, but may be unlinked.
+    let _ = fs::remove_file(&copy);
+    let copied = env::current_exe().and_then(|program| fs::copy(program, &copy));
+    copied.map_err(|error| {
+        Failure::unusable(format!("cannot write {} ({error})", copy.display()), "look after the disk")
+    })?;
+    OURS.get_or_init(|| copy);
+    Ok(())
+}
+
 /// A verb of this xtask as a child process.
 ///
-/// It goes through cargo: a step before may have rebuilt the binary that is running.
+/// Without a copy it goes through cargo: a step before may have rebuilt the binary that is running.
 pub fn xtask(arguments: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(["run", "--quiet", "--package", "xtask", "--"]).args(arguments);
+    let mut command = match OURS.get().cloned().or_else(|| env::var_os(COPY).map(PathBuf::from)) {
+        Some(copy) => {
+            let mut command = Command::new(&copy);
+            command.env(COPY, copy);
+            command
+        }
+        None => {
+            let mut command = cargo();
+            command.args(["run", "--quiet", "--package", "xtask", "--"]);
+            command
+        }
+    };
+    command.args(arguments);
     command
 }
 

@@ -5,7 +5,7 @@ use crate::process;
 use crate::setup::{self, Set};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -60,18 +60,11 @@ pub fn select<'a>(steps: &'a [Step], only: &[String]) -> Result<Vec<&'a Step>> {
 /// Runs all the steps, also after one failed, and ends with the list of failures and the two counts.
 ///
 /// Up to `lanes` steps run at the same time: a compiler and an emulator each leave a processor idle now and
-/// then. What a step prints then goes to a file, and is shown as a whole when the step has ended.
-pub fn run(steps: &[&Step], lanes: usize) -> Result<()> {
+/// then. With a folder for it, what a step prints goes to a file there, and is shown as a whole when the step
+/// has ended.
+pub fn run(steps: &[&Step], lanes: usize, folder: Option<&Path>) -> Result<()> {
     let root = process::workspace_root()?;
-    let lanes = lanes.min(steps.len());
-    let output = match lanes {
-        0 | 1 => Output::Shown,
-        _ => Output::Kept(process::target_dir(&root)?.join("test")),
-    };
-    if let Output::Kept(folder) = &output {
-        fs::create_dir_all(folder).map_err(|error| on_disk("make", folder, &error))?;
-        eprintln!("{lanes} steps at a time; what they print is in {} until they end", folder.display());
-    }
+    let output = folder.map_or(Output::Shown, Output::Kept);
     let queue =
         Queue { steps, state: Mutex::new(vec![State::Waiting; steps.len()]), changed: Condvar::new() };
     thread::scope(|scope| {
@@ -110,11 +103,11 @@ pub fn run(steps: &[&Step], lanes: usize) -> Result<()> {
 }
 
 /// Where what a step prints goes.
-enum Output {
+enum Output<'a> {
     /// To where ours goes.
     Shown,
     /// To a file per step in this folder, and from there to where ours goes.
-    Kept(PathBuf),
+    Kept(&'a Path),
 }
 
 /// Where a step is on its way.
@@ -169,7 +162,7 @@ impl Queue<'_> {
 }
 
 /// Installs what a step needs and runs it.
-fn one(step: &Step, root: &Path, output: &Output) -> Result<()> {
+fn one(step: &Step, root: &Path, output: &Output<'_>) -> Result<()> {
     let mut command = (step.command)();
     command.current_dir(root);
     eprintln!("==> {}: {}", step.name, process::typed(&command));
@@ -210,6 +203,7 @@ fn counts(passed: usize, failed: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::env;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -246,9 +240,14 @@ mod tests {
     #[test]
     fn failures_are_collected_to_the_end() {
         for lanes in 1..4 {
-            let error = run(&select(STEPS, &[]).unwrap(), lanes).unwrap_err().to_string();
+            let folder = env::temp_dir().join(format!("hexflash-suite-{}-{lanes}", std::process::id()));
+            fs::create_dir_all(&folder).unwrap();
+            let kept = (lanes > 1).then_some(&*folder);
+            let error = run(&select(STEPS, &[]).unwrap(), lanes, kept).unwrap_err().to_string();
             assert!(error.contains("2 of 3") && error.contains("--only bad --only gone"), "{error}");
-            assert!(run(&select(STEPS, &["good".to_owned()]).unwrap(), lanes).is_ok());
+            assert!(run(&select(STEPS, &["good".to_owned()]).unwrap(), lanes, kept).is_ok());
+            assert_eq!(folder.join("good.txt").is_file(), lanes > 1);
+            fs::remove_dir_all(&folder).unwrap();
         }
     }
 

@@ -1,8 +1,10 @@
 //! `cargo xtask test`: the checks that CI runs.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::process;
 use crate::steps::STEPS;
 use crate::suite;
+use std::fs;
 
 /// Arguments of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -27,5 +29,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         return Ok(());
     }
-    suite::run(&steps, arguments.jobs.into())
+    let lanes = usize::from(arguments.jobs).min(steps.len());
+    if lanes < 2 {
+        return suite::run(&steps, lanes, None);
+    }
+    let folder = process::target_dir(&process::workspace_root()?)?.join("test");
+    fs::create_dir_all(&folder).map_err(|error| {
+        Failure::unusable(format!("cannot make {} ({error})", folder.display()), "look after the disk")
+    })?;
+    process::copy_xtask(&folder)?;
+    eprintln!("{lanes} steps at a time; what they print is in {} until they end", folder.display());
+    suite::run(&steps, lanes, Some(&folder))
 }
