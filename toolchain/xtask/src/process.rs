@@ -58,8 +58,8 @@ static OURS: OnceLock<PathBuf> = OnceLock::new();
 
 /// Puts a copy of this program into `folder`, which [`xtask`] starts from then on.
 ///
-/// Cargo would wait before it starts the program for whoever builds in the workspace, and one of the steps may
-/// build it anew.
+/// Cargo would wait before it starts the program for whoever builds in the workspace, and one of the steps
+/// may build it anew.
 pub fn copy_xtask(folder: &Path) -> Result<()> {
     let copy = folder.join("xtask");
     // One that is running is not written over, but may be unlinked.
