@@ -38,8 +38,8 @@ pub enum DeviceError {
     },
     /// The device has no choice of float arithmetic.
     #[error(
-        "device {device} has no choice of float arithmetic{}: only inproc computes with qf32 in software; leave \
-         it out",
+        "device {device} has no choice of float arithmetic{}: only inproc computes with qf32 in software; \
+         leave it out",
         Setting::Float.in_parentheses()
     )]
     NoFloat {

@@ -190,7 +190,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "conformance-v73",
-        about: "the same cases as code for v73: against ggml's result, and bit by bit against its float in software",
+        about: "the same as code for v73: against ggml's result, and the bits of its float in software",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
         after: &["hexagon", "emulator"],
         place: Place::Oracle,

@@ -16,7 +16,8 @@ pub struct Arguments {
     #[arg(long)]
     list: bool,
     /// Steps that run at the same time
-    #[arg(long, short, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, short, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..))]
     jobs: u8,
 }
 
