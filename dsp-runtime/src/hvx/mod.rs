@@ -427,6 +427,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         // What one of them has, without what both have: nothing is borrowed.
         Self::bytes(Self::sub_i(Self::words(Self::or_b(a, b)), Self::words(Self::and_b(a, b))))
     }
+    /// Bytes 0 and 2 of every word as bytes 1 and 3, over zeros.
+    #[inline(always)]
+    fn raise_even_bytes(x: Self::B) -> Self::B {
+        let even = Self::and_i(Self::words(x), Self::splat_i(0x00ff_00ff));
+        Self::bytes(Self::shl_i::<8>(even))
+    }
     /// Products of signed halves that are fractions of 2^15, rounded to fractions of 2^15 with halves up, and
     /// these integers as f16, to nearest, ties to even. No half of `b` is -32768.
     #[inline(always)]

@@ -155,6 +155,7 @@ impl Operations {
         put_b::<H>(all, "and_b", H::and_b(bytes, H::bytes(j)));
         put_b::<H>(all, "or_b", H::or_b(bytes, H::bytes(j)));
         put_b::<H>(all, "xor_b", H::xor_b(bytes, H::bytes(j)));
+        put_b::<H>(all, "raise_even_bytes", H::raise_even_bytes(bytes));
         // No half of the second is -32768.
         let factor = H::or_i(j, H::splat_i(0x0001_0001));
         put_b::<H>(all, "mul_fractions_f16", H::mul_fractions_f16(bytes, H::bytes(factor)));

@@ -608,6 +608,12 @@ impl Hvx for Hexagon {
         hvx!(q6_v_vxor_vv(a, b))
     }
 
+    /// Of the instructions that do this, the one that any unit of the processor executes.
+    #[inline(always)]
+    fn raise_even_bytes(x: V) -> V {
+        hvx!(q6_vb_vshuffe_vbvb(x, Self::splat_b(0)))
+    }
+
     /// v68 and v69 have no instruction for the second step.
     #[cfg(target_feature = "hvxv73")]
     #[inline(always)]

@@ -6,10 +6,10 @@ use super::activations::Activations;
 use crate::hvx::{Hvx, Lookup, VectorPtr};
 
 /// Eight adjacent k of a tile: the first of them, and two vectors of four k each.
-type Pair<H> = (usize, [<H as Hvx>::B; 2]);
+pub(super) type Pair<H> = (usize, [<H as Hvx>::B; 2]);
 
 /// The quants that come from the same bits: a pair, or two.
-type Bundle<H> = (Pair<H>, Option<Pair<H>>);
+pub(super) type Bundle<H> = (Pair<H>, Option<Pair<H>>);
 
 /// How a type's quants are stored: see [`hexflash_abi::dtype`].
 pub(in crate::kernels) trait Quants: Sync + 'static {
@@ -201,7 +201,7 @@ impl<V: Values> Quants for Indices<V> {
 
 /// The bits of every byte where `mask` has ones.
 #[inline(always)]
-fn only<H: Hvx>(x: H::B, mask: u8) -> H::B {
+pub(super) fn only<H: Hvx>(x: H::B, mask: u8) -> H::B {
     H::and_b(x, H::splat_b(mask))
 }
 

@@ -164,7 +164,11 @@ pub(super) const CASES: &[Case] = &[
     // F16 would take minutes: the emulator is slow at permutations. Its tiles cost what they do in a layer.
     mul_mat("Q6_Kx32", HEAD, 16),
     Case { threads: 4, ..mul_mat("Q8_0x32", HEAD, 1) },
+    by_hmx("Q8_0x32", 1),
+    by_hmx("Q8_0x32", 16),
     by_hmx("Q8_0x32", 32).at_most(26.0),
+    by_hmx("Q4_0x32", 1),
+    by_hmx("Q4_0x32", 16),
     by_hmx("Q4_0x32", 32).at_most(30.0),
     by_hmx("F16x32", 32),
     by_hmx("Q4_Kx32", 32),

@@ -112,7 +112,7 @@ pub(super) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
                 halves[i] = math::f32_to_f16_bits::<H>(H::mul_ieee(v, scales[i]));
             }
         }
-        let v = math::pair_halves::<H>(halves[0], halves[1]);
+        let v = H::pair_halves(halves[0], halves[1]);
         let v = if EXCHANGED { exchange::<H>(v) } else { v };
         // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; the tile is one of those
         // for `k` values (point 2 of the caller's contract).

@@ -13,12 +13,14 @@ use hexflash_abi::dtype::QuantGroup;
 
 use super::super::flat::{Flat, Halves};
 use super::super::float::F16;
-use super::super::quants::{Bytes, FiveBits, Indices, Iq4Nl, Nibbles, Quants, SixBits, ThreeBits, TwoBits};
+use super::super::quants::{
+    Bundle, Bytes, FiveBits, Indices, Iq4Nl, Nibbles, Pair, Quants, SixBits, ThreeBits, TwoBits, only,
+};
 use super::super::super_block::{Integers, SuperBlock};
 use super::activations::Depth;
 use super::layout::SPARE;
 use crate::hmx::{TILE_BYTES, TilePtr};
-use crate::hvx::{Hvx, VectorPtr, math};
+use crate::hvx::{Hvx, VectorPtr};
 
 /// Weights that become matrix tiles.
 pub(in crate::kernels) trait Tiles: Sync + 'static {
@@ -137,44 +139,85 @@ impl Tiles for F16 {
     }
 }
 
-/// Quants as fractions of 2^15 with a sign.
+/// Quants as fractions with a sign.
 pub(in crate::kernels) trait Fractions: Quants {
     /// Bits of a fraction, of which one is the sign.
     const BITS: i32;
 
-    /// The quants of bytes 0 and 2 of every word, and of bytes 1 and 3: halves with the fraction in their
-    /// first bits. `quants` are numbers with a sign, of so many bits.
-    fn halves<H: Hvx>(quants: H::B) -> [H::B; 2];
+    /// A bundle, with each quant as a number with a sign in the first bits of its byte.
+    ///
+    /// # Safety
+    /// As [`Quants::bundle`].
+    unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H>;
 }
 
 /// Zero is in the middle of what the bits of a quant can say, or is 0 and a bit more makes room for the sign.
 macro_rules! fractions {
-    ($($quants:ty: $bits:literal, $even:literal, $odd:literal;)+) => {$(
+    ($($quants:ty: $bits:literal, $up:literal;)+) => {$(
         impl Fractions for $quants {
             const BITS: i32 = $bits;
 
             #[inline(always)]
-            fn halves<H: Hvx>(quants: H::B) -> [H::B; 2] {
+            unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
                 const { assert!(Self::ZERO == 0 || Self::ZERO == 1 << ($bits - 1)) };
-                const { assert!($even == 16 - $bits && $odd == 8 - $bits) };
-                const FIRST: u32 = (0xffff << $even & 0xffff) * 0x1_0001;
-                let (words, first) = (H::words(quants), H::splat_i(FIRST as i32));
-                [H::shl_i::<$even>(words), H::shl_i::<$odd>(words)].map(|x| H::bytes(H::and_i(x, first)))
+                const { assert!($up == 8 - $bits) };
+                let fractions = |(k, quants): Pair<H>| (k, quants.map(|x| {
+                    let x = if Self::ZERO == 0 { x } else { H::xor_b(x, H::splat_b(Self::ZERO as u8)) };
+                    H::bytes(H::shl_i::<$up>(H::words(x)))
+                }));
+                // SAFETY: the caller's contract is that of `bundle`.
+                let (first, second) = unsafe { Self::bundle::<H, I>(quants) };
+                (fractions(first), second.map(fractions))
             }
         }
     )+};
 }
 
 fractions! {
-    Bytes: 8, 8, 0;
-    Nibbles<8>: 4, 12, 4;
-    Nibbles<0>: 5, 11, 3;
-    FiveBits<16>: 5, 11, 3;
-    FiveBits<0>: 6, 10, 2;
-    SixBits: 6, 10, 2;
-    TwoBits: 3, 13, 5;
-    ThreeBits: 3, 13, 5;
-    Indices<Iq4Nl>: 8, 8, 0;
+    Bytes: 8, 0;
+    FiveBits<16>: 5, 3;
+    FiveBits<0>: 6, 2;
+    SixBits: 6, 2;
+    TwoBits: 3, 5;
+    ThreeBits: 3, 5;
+    Indices<Iq4Nl>: 8, 0;
+}
+
+/// The two vectors of nibbles of a bundle.
+///
+/// # Safety
+/// As [`Quants::bundle`] of [`Nibbles`].
+#[inline(always)]
+unsafe fn nibbles<H: Hvx>(quants: VectorPtr, bundle: usize) -> [H::B; 2] {
+    // SAFETY: a tile has four vectors of quants, and `bundle` is below 2 (the caller's contract).
+    unsafe { [quants.load_b::<H>(2 * bundle), quants.load_b::<H>(2 * bundle + 1)] }
+}
+
+/// High nibbles are in the first bits already.
+impl Fractions for Nibbles<8> {
+    const BITS: i32 = 4;
+
+    #[inline(always)]
+    unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
+        // SAFETY: the caller's contract is the same.
+        let both = unsafe { nibbles::<H>(quants, I) }.map(|x| H::xor_b(x, H::splat_b(0x88)));
+        let low = both.map(|x| only::<H>(H::bytes(H::shl_i::<4>(H::words(x))), 0xf0));
+        ((8 * I, low), Some((16 + 8 * I, both.map(|x| only::<H>(x, 0xf0)))))
+    }
+}
+
+/// The first bit is that of the sign.
+impl Fractions for Nibbles<0> {
+    const BITS: i32 = 5;
+
+    #[inline(always)]
+    unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
+        // SAFETY: the caller's contract is the same.
+        let both = unsafe { nibbles::<H>(quants, I) };
+        let low = both.map(|x| H::bytes(H::shl_i::<3>(H::words(only::<H>(x, 0x0f)))));
+        let high = both.map(|x| H::bytes(H::shr_i::<1>(H::words(only::<H>(x, 0xf0)))));
+        ((8 * I, low), Some((16 + 8 * I, high)))
+    }
 }
 
 /// What is above the magnitudes of all weights of a column: a power of two, by its logarithm. Weights become
@@ -237,7 +280,7 @@ impl<H: Hvx> Part<H> {
     fn new(scale: H::F, less: H::F) -> Self {
         let twice = |x: H::F| {
             let x = H::to_int(x);
-            math::pair_halves::<H>(x, x)
+            H::pair_halves(x, x)
         };
         Self { scale: twice(scale), less: twice(less) }
     }
@@ -274,8 +317,13 @@ impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
         let bound = if MINS > 0 { Bound::with_min::<Q>(code, min, 0) } else { Bound::of::<Q>(code, 0) };
         let zero = H::splat(0.0);
         let (of_scales, of_mins) = (bound.of_scales::<Q>(), H::sub(zero, bound.of_mins()));
-        for pair in 0..k_tiles.div_ceil(2) {
-            let (group, first) = (packed.skip(pair / 2 * vectors), pair % 2 * 2);
+        let part = |scale: H::F, min: H::F| {
+            // Mins are added.
+            let less = if MINS > 0 { H::mul_ieee(min, of_mins) } else { zero };
+            [Part::new(H::mul_ieee(scale, of_scales), less); 2]
+        };
+        let parts = |pair: usize| {
+            let group = packed.skip(pair / 2 * vectors);
             // SAFETY: the pair has one of the `k_tiles` tiles, and so is one of the two of a group, whose
             // scales are in a vector of their own, and mins, too (the caller's contract, point 1).
             let (scales, mins) = unsafe {
@@ -283,24 +331,25 @@ impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
                 let mins = || H::widen_f16(group.load_b::<H>(Self::GROUP.mins_at() + pair % 2));
                 (scales, if MINS > 0 { mins() } else { (zero, zero) })
             };
-            let part = |scale: H::F, min: H::F| {
-                // Mins are added.
-                let less = if MINS > 0 { H::mul_ieee(min, of_mins) } else { zero };
-                [Part::new(H::mul_ieee(scale, of_scales), less); 2]
-            };
-            let to = to.skip(2 * pair);
+            [part(scales.0, mins.0), part(scales.1, mins.1)]
+        };
+        let pairs = k_tiles.div_ceil(2);
+        // Those of the next pair, which are made while this one is unpacked.
+        let mut next = parts(0);
+        for pair in 0..pairs {
+            let these = next;
+            next = parts((pair + 1).min(pairs - 1));
+            let (group, first) = (packed.skip(pair / 2 * vectors), pair % 2 * 2);
+            let quants = [first, first + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
             // SAFETY: the tiles are two of their group's four, so their quants are inside of the group (the
             // caller's contract, point 1), and their matrix tiles are in the room, which has tiles for whole
-            // groups (point 2). Tiles are made in order, each before what is read for it and for all that
-            // come after it (`reads_before_it_writes`).
+            // groups (point 2). Pairs are made in order, each before what is read for those after it
+            // (`reads_before_it_writes`).
             unsafe {
-                let [even, odd] = [first, first + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
                 if MINS > 0 {
-                    unpack_tile::<Q, H, true>(even, part(scales.0, mins.0), to);
-                    unpack_tile::<Q, H, true>(odd, part(scales.1, mins.1), to.skip(1));
+                    unpack_pair::<Q, H, true>(quants, these, to.skip(2 * pair));
                 } else {
-                    unpack_tile::<Q, H, false>(even, part(scales.0, mins.0), to);
-                    unpack_tile::<Q, H, false>(odd, part(scales.1, mins.1), to.skip(1));
+                    unpack_pair::<Q, H, false>(quants, these, to.skip(2 * pair));
                 }
             }
         }
@@ -343,20 +392,23 @@ impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
                 // below 4.
                 let (scales, mins) = unsafe { (N::scales::<H>(at, pair), N::mins::<H>(at, pair)) };
                 let to = to.skip(number * Self::GROUP.tiles + 2 * pair);
-                for (i, (scales, mins)) in scales.into_iter().zip(mins).enumerate() {
-                    // SAFETY: the tile is one of its group's eight, so its quants are inside of the group
-                    // (the caller's contract, point 1), and its matrix tile is in the room, which has tiles
-                    // for whole groups (point 2). Tiles are made in order, each before what is read for it
-                    // and for all that come after it (`reads_before_it_writes`).
-                    unsafe {
-                        let (quants, to) = (group.skip(Self::GROUP.quants_at(2 * pair + i)), to.skip(i));
-                        if N::MINS {
-                            let parts = parts::<N, H>(scales, mins, d, dmin);
-                            unpack_tile::<Q, H, true>(quants, parts, to);
-                        } else {
-                            let parts = parts::<N, H>(scales, H::splat_i(0), d, H::splat(0.0));
-                            unpack_tile::<Q, H, false>(quants, parts, to);
-                        }
+                let quants = [2 * pair, 2 * pair + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
+                let parts = |i: usize| {
+                    if N::MINS {
+                        parts::<N, H>(scales[i], mins[i], d, dmin)
+                    } else {
+                        parts::<N, H>(scales[i], H::splat_i(0), d, H::splat(0.0))
+                    }
+                };
+                // SAFETY: the tiles are two of their group's eight, so their quants are inside of the group
+                // (the caller's contract, point 1), and their matrix tiles are in the room, which has tiles
+                // for whole groups (point 2). Pairs are made in order, each before what is read for those
+                // after it (`reads_before_it_writes`).
+                unsafe {
+                    if N::MINS {
+                        unpack_pair::<Q, H, true>(quants, [parts(0), parts(1)], to);
+                    } else {
+                        unpack_pair::<Q, H, false>(quants, [parts(0), parts(1)], to);
                     }
                 }
             }
@@ -379,27 +431,108 @@ fn parts<N: Integers, H: Hvx>(scales: H::I, mins: H::I, d: H::F, dmin: H::F) -> 
     }
 }
 
-/// Makes the matrix tile of a tile of quants.
+/// Makes the matrix tiles of a pair of tiles of quants.
 ///
 /// # Safety
-/// `quants` holds those of a tile. A matrix tile is valid for writing at `to`, nobody else touches it, and it
-/// ends before the quants begin or behind the group.
+/// `quants` hold those of a tile each. Two matrix tiles are valid for writing at `to`, and nobody else
+/// touches them.
 #[inline(always)]
-unsafe fn unpack_tile<Q: Fractions, H: Hvx, const MINS: bool>(
-    quants: VectorPtr,
-    parts: [Part<H>; 2],
+unsafe fn unpack_pair<Q: Fractions, H: Hvx, const MINS: bool>(
+    quants: [VectorPtr; 2],
+    parts: [[Part<H>; 2]; 2],
     to: TilePtr,
 ) {
-    let to = to.vectors();
-    // SAFETY: `quants` holds those of a tile, and there are two bundles, or four. The matrix tile at `to` is
-    // this call's own (the caller's contract).
+    let [first, second] = [to, to.skip(1)].map(TilePtr::vectors);
+    let [even, odd] = quants;
+    // As far as LLVM knows, what is stored first may lie where the rest is loaded from. So all of a tile is
+    // loaded before; all of a pair only where quants are whole, and the others leave too few registers.
+    //
+    // SAFETY: `quants` hold those of a tile each, and there are two bundles, or four. The matrix tiles at `to`
+    // are this call's own (the caller's contract).
     unsafe {
-        unpack_bundle::<Q, H, MINS, 0>(quants, parts, to);
-        unpack_bundle::<Q, H, MINS, 1>(quants, parts, to);
         if Q::BUNDLES == 4 {
-            unpack_bundle::<Q, H, MINS, 2>(quants, parts, to);
-            unpack_bundle::<Q, H, MINS, 3>(quants, parts, to);
+            let (a, b) = (Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even));
+            let (c, d) = (Q::fractions::<H, 2>(even), Q::fractions::<H, 3>(even));
+            let (e, f) = (Q::fractions::<H, 0>(odd), Q::fractions::<H, 1>(odd));
+            let (g, h) = (Q::fractions::<H, 2>(odd), Q::fractions::<H, 3>(odd));
+            store_bundles::<H, MINS>([a, b], parts[0], first);
+            store_bundles::<H, MINS>([c, d], parts[0], first);
+            store_bundles::<H, MINS>([e, f], parts[1], second);
+            store_bundles::<H, MINS>([g, h], parts[1], second);
+        } else {
+            let bundles = [Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even)];
+            store_bundles::<H, MINS>(bundles, parts[0], first);
+            let bundles = [Q::fractions::<H, 0>(odd), Q::fractions::<H, 1>(odd)];
+            store_bundles::<H, MINS>(bundles, parts[1], second);
         }
+    }
+}
+
+/// Makes the halves of two bundles.
+///
+/// # Safety
+/// A matrix tile is valid for writing at `to`, and nobody else touches it.
+#[inline(always)]
+unsafe fn store_bundles<H: Hvx, const MINS: bool>(
+    [a, b]: [Bundle<H>; 2],
+    parts: [Part<H>; 2],
+    to: VectorPtr,
+) {
+    // SAFETY: the matrix tile at `to` is this call's own (the caller's contract).
+    unsafe {
+        store_bundle::<H, MINS>(a, parts, to);
+        store_bundle::<H, MINS>(b, parts, to);
+    }
+}
+
+/// Makes the halves of a bundle.
+///
+/// # Safety
+/// A matrix tile is valid for writing at `to`, and nobody else touches it.
+#[inline(always)]
+unsafe fn store_bundle<H: Hvx, const MINS: bool>(
+    ((k, fractions), second): Bundle<H>,
+    parts: [Part<H>; 2],
+    to: VectorPtr,
+) {
+    // SAFETY: bundles have eight k from 24 at most, and the matrix tile at `to` is this call's own (the
+    // caller's contract).
+    unsafe {
+        store_eight::<H, MINS>(k, fractions, parts[k / 16], to);
+        if let Some((k, fractions)) = second {
+            store_eight::<H, MINS>(k, fractions, parts[k / 16], to);
+        }
+    }
+}
+
+/// Makes the halves of eight k, whose fractions have the first bits of bytes.
+///
+/// # Safety
+/// `k` is 0, 8, 16 or 24. A matrix tile is valid for writing at `to`, and nobody else touches it.
+#[inline(always)]
+unsafe fn store_eight<H: Hvx, const MINS: bool>(
+    k: usize,
+    fractions: [H::B; 2],
+    part: Part<H>,
+    to: VectorPtr,
+) {
+    let [a, b] = fractions.map(|x| {
+        let odd = H::and_b(x, H::bytes(H::splat_i(0xff00_ff00_u32 as i32)));
+        [H::raise_even_bytes(x), odd].map(|halves| {
+            if MINS {
+                H::mul_fractions_less_f16(halves, part.scale, part.less)
+            } else {
+                H::mul_fractions_f16(halves, part.scale)
+            }
+        })
+    });
+    // SAFETY: a vector has two k, and `k` is 24 at most, so that these are four of the 16 vectors of the tile
+    // at `to` (the caller's contract).
+    unsafe {
+        to.store_b::<H>(k / 2, a[0]);
+        to.store_b::<H>(k / 2 + 1, a[1]);
+        to.store_b::<H>(k / 2 + 2, b[0]);
+        to.store_b::<H>(k / 2 + 3, b[1]);
     }
 }
 
@@ -416,59 +549,4 @@ const fn reads_before_it_writes(group: &QuantGroup) -> bool {
     }
     // What else is read for a tile lies behind the quants of all of them.
     all
-}
-
-/// Makes the halves of a bundle of quants.
-///
-/// # Safety
-/// `quants` holds those of a tile, and `I` is below `BUNDLES`. A matrix tile is valid for writing at `to`,
-/// and nobody else touches it.
-#[inline(always)]
-unsafe fn unpack_bundle<Q: Fractions, H: Hvx, const MINS: bool, const I: usize>(
-    quants: VectorPtr,
-    parts: [Part<H>; 2],
-    to: VectorPtr,
-) {
-    // SAFETY: `quants` holds those of a tile, and `I` is below `BUNDLES` (the caller's contract).
-    let ((k, quants), second) = unsafe { Q::bundle::<H, I>(quants) };
-    // SAFETY: bundles have eight k from 24 at most; a matrix tile is valid for writing at `to`, and nobody
-    // else touches it (the caller's contract).
-    unsafe {
-        unpack_eight::<Q, H, MINS>(k, quants, parts[k / 16], to);
-        if let Some((k, quants)) = second {
-            unpack_eight::<Q, H, MINS>(k, quants, parts[k / 16], to);
-        }
-    }
-}
-
-/// Makes the halves of eight k.
-///
-/// # Safety
-/// `k` is 0, 8, 16 or 24. A matrix tile is valid for writing at `to`, and nobody else touches it.
-#[inline(always)]
-unsafe fn unpack_eight<Q: Fractions, H: Hvx, const MINS: bool>(
-    k: usize,
-    quants: [H::B; 2],
-    part: Part<H>,
-    to: VectorPtr,
-) {
-    let zero = H::splat_b(Q::ZERO as u8);
-    let [a, b] = quants.map(|quants| {
-        let quants = if Q::ZERO == 0 { quants } else { H::xor_b(quants, zero) };
-        Q::halves::<H>(quants).map(|halves| {
-            if MINS {
-                H::mul_fractions_less_f16(halves, part.scale, part.less)
-            } else {
-                H::mul_fractions_f16(halves, part.scale)
-            }
-        })
-    });
-    // SAFETY: a vector has two k, and `k` is 24 at most, so that these are four of the 16 vectors of the tile
-    // at `to` (the caller's contract).
-    unsafe {
-        to.store_b::<H>(k / 2, a[0]);
-        to.store_b::<H>(k / 2 + 1, a[1]);
-        to.store_b::<H>(k / 2 + 2, b[0]);
-        to.store_b::<H>(k / 2 + 3, b[1]);
-    }
 }
