@@ -36,7 +36,12 @@ impl Twin {
             }
         }
         for (r, sums) in self.sums.iter_mut().enumerate() {
-            let row: [Half; SIDE] = core::array::from_fn(|k| Half::new(a[r / 2 * 64 + 2 * k + r % 2]));
+            let bits: [u16; SIDE] = core::array::from_fn(|k| a[r / 2 * 64 + 2 * k + r % 2]);
+            // Zeros of either sign add nothing, and a step of few tokens has few other rows.
+            if bits.iter().all(|bits| bits & 0x7fff == 0) {
+                continue;
+            }
+            let row = bits.map(Half::new);
             for (sum, column) in sums.iter_mut().zip(&columns) {
                 for (a, w) in row.chunks_exact(group).zip(column.chunks_exact(group)) {
                     sum.add(self.generation, a, w);

@@ -192,12 +192,18 @@ impl Hvx for Portable {
 
     #[inline(never)]
     fn words(x: Self::B) -> Self::I {
-        Lanes(core::array::from_fn(|i| i32::from_le_bytes(core::array::from_fn(|b| x.0[4 * i + b]))))
+        let (words, _) = x.0.as_chunks();
+        Lanes(core::array::from_fn(|i| i32::from_le_bytes(words[i])))
     }
 
     #[inline(never)]
     fn bytes(x: Self::I) -> Self::B {
-        Bytes(core::array::from_fn(|i| x.0[i / 4].to_le_bytes()[i % 4]))
+        let mut all = [0; BYTES];
+        // One copy on machines whose words begin with their low byte.
+        for (bytes, word) in all.as_chunks_mut().0.iter_mut().zip(x.0) {
+            *bytes = word.to_le_bytes();
+        }
+        Bytes(all)
     }
 
     #[inline(never)]
