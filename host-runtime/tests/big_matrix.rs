@@ -2,16 +2,15 @@
 //! the first.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
+#[path = "common/program.rs"]
+mod program;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hexflash::device::{self, DeviceOptions, Memory, Source};
-use hexflash::record::{Homes, Recorder, packed_bytes};
-use hexflash_abi::message::{Message, Range, Run};
+use hexflash::record::{Recorder, packed_bytes};
 use hexflash_abi::program::TensorFlags;
-use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{DType, Op};
 use zerocopy::IntoBytes;
 
@@ -95,22 +94,8 @@ fn the_rows_of_a_matrix_of_five_gib() {
     let ids = rec.tensor(data.id, 0, DType::I32, [3, 1, 1, 1], TensorFlags::HOST_WRITES);
     let rows = rec.tensor(data.id, at, DType::F32, [NE[0], 3, 1, 1], TensorFlags::HOST_READS);
     rec.op(Op::GetRows, &[table, ids], rows);
-    let recorded = rec.finish().unwrap();
-    let homes = Homes { activations: data.id, kept_at: 0, handed: data.id };
-    let info = |id| {
-        let buffer = [&weights, &data].into_iter().find(|buffer| buffer.id == id)?;
-        Some(BufferInfo { size: buffer.memory.len() as u64, read_only: id == weights.id })
-    };
-    let block = recorded.block(0, &homes, info).unwrap();
-    let registers = block.len().next_multiple_of(64);
-    let control = device.allocate(registers as u64 + 64).unwrap();
-    control.memory.write(0, &block);
-    control.memory.write(registers, StepRegisters::step(0, 1).as_bytes());
     data.memory.write(0, [0, last, wrapped].as_bytes());
-    let range =
-        |len: usize, offset: usize| Range { buffer: control.id, len: len as u32, offset: offset as u64 };
-    let run = Run { block: range(block.len(), 0), registers: range(size_of::<StepRegisters>(), registers) };
-    device.call(&Message::Run(run), Duration::from_secs(60)).unwrap();
+    program::run(&mut *device, rec, &weights, &data);
 
     let mut found = vec![0f32; 3 * NE[0] as usize];
     data.memory.read(at as usize, found.as_mut_bytes());

@@ -6,19 +6,16 @@
 mod common;
 #[path = "device/emulator.rs"]
 mod emulator;
-
-use std::time::Duration;
+#[path = "common/program.rs"]
+mod program;
 
 use common::{Random, random_rows};
 use hexflash::device::qemu::Settings;
 use hexflash::device::{Arch, Device, DeviceOptions};
 use hexflash::gguf::GgmlType;
-use hexflash::record::{Homes, Recorder, packed_bytes};
+use hexflash::record::{Recorder, packed_bytes};
 use hexflash::weights::tiles::{pack_strip, tile_dtype};
-use hexflash_abi::message::{Message, Range, Run};
 use hexflash_abi::program::TensorFlags;
-use hexflash_abi::registers::StepRegisters;
-use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{DType, Op};
 use zerocopy::IntoBytes;
 
@@ -56,41 +53,27 @@ impl Matrix {
         let up = |at: u64| at.next_multiple_of(128);
         let x = &x[..(K * m) as usize];
         let y_at = up(size_of_val(x) as u64);
-        let data = device.allocate(y_at + u64::from(4 * N * m)).unwrap();
+        let q_at = y_at + up(u64::from(4 * N * m));
         let q_bytes = packed_bytes(DType::Q8Act, [K, m, 1, 1]).unwrap();
-        let q_at = up(self.tiles.len() as u64);
-        let weights = device.allocate(q_at + q_bytes).unwrap();
+        let data = device.allocate(q_at + q_bytes).unwrap();
+        let weights = device.allocate(self.tiles.len() as u64).unwrap();
         let mut rec = Recorder::new(1, 1);
         let w = rec.tensor(weights.id, 0, self.dtype, [K, N, 1, 1], TensorFlags::CONST);
         let floats = rec.tensor(data.id, 0, DType::F32, [K, m, 1, 1], TensorFlags::HOST_WRITES);
         let y = rec.tensor(data.id, y_at, DType::F32, [N, m, 1, 1], TensorFlags::HOST_READS);
         if self.dtype.wants_q8_activations() {
-            let q = rec.tensor(weights.id, q_at, DType::Q8Act, [K, m, 1, 1], TensorFlags::empty());
+            let q = rec.tensor(data.id, q_at, DType::Q8Act, [K, m, 1, 1], TensorFlags::empty());
             rec.op(Op::Quantize, &[floats], q);
             rec.op(Op::MulMat, &[w, q], y);
         } else {
             rec.op(Op::MulMat, &[w, floats], y);
         }
-        let homes = Homes { activations: data.id, kept_at: 0, handed: data.id };
-        let info = |id| {
-            let buffer = [&weights, &data].into_iter().find(|buffer| buffer.id == id)?;
-            Some(BufferInfo { size: buffer.memory.len() as u64, read_only: false })
-        };
-        let block = rec.finish().unwrap().block(0, &homes, info).unwrap();
-        let registers = block.len().next_multiple_of(64);
-        let control = device.allocate(registers as u64 + 64).unwrap();
-        control.memory.write(0, &block);
-        control.memory.write(registers, StepRegisters::step(0, 1).as_bytes());
         weights.memory.write(0, &self.tiles);
         data.memory.write(0, x.as_bytes());
-        let range =
-            |len: usize, offset: usize| Range { buffer: control.id, len: len as u32, offset: offset as u64 };
-        let run =
-            Run { block: range(block.len(), 0), registers: range(size_of::<StepRegisters>(), registers) };
-        device.call(&Message::Run(run), Duration::from_secs(120)).unwrap();
+        program::run(device, rec, &weights, &data);
         let mut found = vec![0f32; (N * m) as usize];
         data.memory.read(y_at as usize, found.as_mut_bytes());
-        for buffer in [data, weights, control] {
+        for buffer in [data, weights] {
             device.free(buffer).unwrap();
         }
         found

@@ -3,8 +3,9 @@
 use hexflash_abi::Fault;
 use hexflash_abi::op::{binary, params, unary};
 
-use super::OpRun;
+use super::map::Map;
 use super::pieces::{Pieces, SIDE, side_by_side};
+use super::{OpRun, map};
 use crate::hvx::{Hvx, LANES, functions, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
@@ -127,11 +128,6 @@ impl Kernel for Div {
     }
 }
 
-/// A [`Function`] that is known when its loop is compiled.
-trait Map {
-    fn of<H: Hvx>(&self, v: H::F) -> H::F;
-}
-
 struct Scale(params::Scale);
 
 impl Map for Scale {
@@ -141,20 +137,8 @@ impl Map for Scale {
     }
 }
 
-macro_rules! functions {
-    ($($name:ident: $function:ident;)*) => {$(
-        struct $name;
-
-        impl Map for $name {
-            #[inline(always)]
-            fn of<H: Hvx>(&self, v: H::F) -> H::F {
-                math::$function::<H>(v)
-            }
-        }
-    )*};
-}
-
-functions! {
+map::functions! {
+    math:
     Silu: silu;
     Sigmoid: sigmoid;
     Softplus: softplus;
@@ -163,7 +147,7 @@ functions! {
 
 /// y = f(x), of a piece of a row.
 #[inline(always)]
-fn map<H: Hvx>(f: &impl Map, x: Row<'_>, y: &mut RowMut<'_>) {
+fn of_piece<H: Hvx>(f: &impl Map, x: Row<'_>, y: &mut RowMut<'_>) {
     assert!(x.len() == y.len());
     match (x.aligned(), y.aligned()) {
         (Some(x), Some(mut y)) => map_vectors::<H, true>(f, x, &mut y),
@@ -179,7 +163,7 @@ fn map_vectors<H: Hvx, const A: bool>(f: &impl Map, x: Row<'_, A>, y: &mut RowMu
         for i in 0..x.whole() / SIDE {
             let at = SIDE * i;
             // SAFETY: `i` is below `whole / SIDE`, so x has the four vectors from `at` on whole, and so has
-            // y, which has its length (checked by `map`). They are read before any is written.
+            // y, which has its length (checked by `of_piece`). They are read before any is written.
             unsafe {
                 let (a, b) = (x.full_unchecked::<H>(at), x.full_unchecked::<H>(at + 1));
                 let (c, d) = (x.full_unchecked::<H>(at + 2), x.full_unchecked::<H>(at + 3));
@@ -217,11 +201,11 @@ impl Kernel for Unary {
             // An operand that overlaps y lies in its very place, row by row (validation).
             let y = &mut unsafe { self.y.part_mut(i, at, n) };
             match self.function {
-                Function::Scale => map::<H>(&Scale(self.scale), x, y),
-                Function::Silu => map::<H>(&Silu, x, y),
-                Function::Sigmoid => map::<H>(&Sigmoid, x, y),
-                Function::Softplus => map::<H>(&Softplus, x, y),
-                Function::Exp => map::<H>(&Exp, x, y),
+                Function::Scale => of_piece::<H>(&Scale(self.scale), x, y),
+                Function::Silu => of_piece::<H>(&Silu, x, y),
+                Function::Sigmoid => of_piece::<H>(&Sigmoid, x, y),
+                Function::Softplus => of_piece::<H>(&Softplus, x, y),
+                Function::Exp => of_piece::<H>(&Exp, x, y),
             }
         }
         Ok(())

@@ -22,6 +22,7 @@ pub mod flash_attn;
 pub mod gated_delta_net;
 pub mod glu;
 pub mod layer_norm;
+mod map;
 pub mod mul_mat;
 pub mod norm;
 mod pieces;

@@ -7,8 +7,9 @@ use hexflash_abi::op::params::UnaryKind;
 use hexflash_abi::op::{params, unary as abi};
 use hexflash_abi::{ErrorCode, Fault};
 
-use super::OpRun;
+use super::map::Map;
 use super::pieces::Pieces;
+use super::{OpRun, map};
 use crate::hvx::{Hvx, LANES, functions};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
@@ -35,25 +36,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     run.parallel(&Unary { kind, params, x, y, pieces: Pieces::of(&y, run.pool.workers()) })
 }
 
-/// A function that is known when its loop is compiled, with its parameters.
-trait Map {
-    fn of<H: Hvx>(&self, v: H::F) -> H::F;
-}
-
-macro_rules! functions {
-    ($($name:ident: $function:ident;)*) => {$(
-        struct $name;
-
-        impl Map for $name {
-            #[inline(always)]
-            fn of<H: Hvx>(&self, v: H::F) -> H::F {
-                functions::$function::<H>(v)
-            }
-        }
-    )*};
-}
-
-functions! {
+map::functions! {
+    functions:
     Abs: abs;
     Sgn: sgn;
     Step: step;
@@ -101,7 +85,7 @@ impl Map for Clamp {
 
 /// y = f(x), of a piece of a row.
 #[inline(never)]
-fn map<H: Hvx>(f: &impl Map, x: Row<'_>, y: &mut RowMut<'_>) {
+fn of_piece<H: Hvx>(f: &impl Map, x: Row<'_>, y: &mut RowMut<'_>) {
     for i in 0..x.vectors() {
         y.set_vector::<H>(i, f.of::<H>(x.vector::<H>(i)));
     }
@@ -118,28 +102,28 @@ impl Unary {
             // An operand that overlaps y lies in its very place, row by row (validation).
             let y = &mut unsafe { self.y.part_mut(i, at, n) };
             match self.kind {
-                UnaryKind::Abs => map::<H>(&Abs, x, y),
-                UnaryKind::Sgn => map::<H>(&Sgn, x, y),
-                UnaryKind::Step => map::<H>(&Step, x, y),
-                UnaryKind::Tanh => map::<H>(&Tanh, x, y),
-                UnaryKind::Elu => map::<H>(&Elu, x, y),
-                UnaryKind::Relu => map::<H>(&Relu, x, y),
-                UnaryKind::Gelu => map::<H>(&Gelu, x, y),
-                UnaryKind::GeluQuick => map::<H>(&GeluQuick, x, y),
-                UnaryKind::GeluErf => map::<H>(&GeluErf, x, y),
-                UnaryKind::HardSwish => map::<H>(&HardSwish, x, y),
-                UnaryKind::HardSigmoid => map::<H>(&HardSigmoid, x, y),
-                UnaryKind::Expm1 => map::<H>(&Expm1, x, y),
-                UnaryKind::Floor => map::<H>(&Floor, x, y),
-                UnaryKind::Ceil => map::<H>(&Ceil, x, y),
-                UnaryKind::Round => map::<H>(&Round, x, y),
-                UnaryKind::Trunc => map::<H>(&Trunc, x, y),
-                UnaryKind::Sqrt => map::<H>(&Sqrt, x, y),
-                UnaryKind::Log => map::<H>(&Log, x, y),
-                UnaryKind::Sin => map::<H>(&Sin, x, y),
-                UnaryKind::Cos => map::<H>(&Cos, x, y),
-                UnaryKind::LeakyRelu => map::<H>(&LeakyRelu { slope: self.params.a }, x, y),
-                UnaryKind::Clamp => map::<H>(&Clamp { low: self.params.a, high: self.params.b }, x, y),
+                UnaryKind::Abs => of_piece::<H>(&Abs, x, y),
+                UnaryKind::Sgn => of_piece::<H>(&Sgn, x, y),
+                UnaryKind::Step => of_piece::<H>(&Step, x, y),
+                UnaryKind::Tanh => of_piece::<H>(&Tanh, x, y),
+                UnaryKind::Elu => of_piece::<H>(&Elu, x, y),
+                UnaryKind::Relu => of_piece::<H>(&Relu, x, y),
+                UnaryKind::Gelu => of_piece::<H>(&Gelu, x, y),
+                UnaryKind::GeluQuick => of_piece::<H>(&GeluQuick, x, y),
+                UnaryKind::GeluErf => of_piece::<H>(&GeluErf, x, y),
+                UnaryKind::HardSwish => of_piece::<H>(&HardSwish, x, y),
+                UnaryKind::HardSigmoid => of_piece::<H>(&HardSigmoid, x, y),
+                UnaryKind::Expm1 => of_piece::<H>(&Expm1, x, y),
+                UnaryKind::Floor => of_piece::<H>(&Floor, x, y),
+                UnaryKind::Ceil => of_piece::<H>(&Ceil, x, y),
+                UnaryKind::Round => of_piece::<H>(&Round, x, y),
+                UnaryKind::Trunc => of_piece::<H>(&Trunc, x, y),
+                UnaryKind::Sqrt => of_piece::<H>(&Sqrt, x, y),
+                UnaryKind::Log => of_piece::<H>(&Log, x, y),
+                UnaryKind::Sin => of_piece::<H>(&Sin, x, y),
+                UnaryKind::Cos => of_piece::<H>(&Cos, x, y),
+                UnaryKind::LeakyRelu => of_piece::<H>(&LeakyRelu { slope: self.params.a }, x, y),
+                UnaryKind::Clamp => of_piece::<H>(&Clamp { low: self.params.a, high: self.params.b }, x, y),
             }
         }
     }
