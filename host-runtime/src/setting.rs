@@ -35,7 +35,7 @@ pub enum Setting {
     Context,
     /// [`EngineOptions::batch`](crate::engine::EngineOptions::batch).
     Batch,
-    /// [`EngineOptions::matrix_unit`](crate::engine::EngineOptions::matrix_unit), taken back.
+    /// [`EngineOptions::numerics`](crate::engine::EngineOptions::numerics), taken back.
     MatrixUnit,
     /// [`EngineOptions::sequences`](crate::engine::EngineOptions::sequences).
     Sequences,

@@ -42,6 +42,20 @@ wire_enum! {
         /// Kernels may use other algorithms, with other roundings: the same program gives the same bits for
         /// the same tokens, and no more.
         Fast = 2 "fast",
+        /// As [`Exact`](Self::Exact), among the programs of this class: the bits of a row do not depend on
+        /// the rows beside it. But MUL_MAT is the matrix unit's, for single rows too, wherever that has a
+        /// kernel for the type of the weights, and rounds as the unit does.
+        Hmx = 3 "hmx",
+    }
+}
+
+impl Numerics {
+    /// Whether programs of this class have products that only a matrix unit can compute.
+    pub const fn wants_matrix_unit(self) -> bool {
+        match self {
+            Self::Exact => false,
+            Self::Fast | Self::Hmx => true,
+        }
     }
 }
 

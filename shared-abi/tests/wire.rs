@@ -147,6 +147,7 @@ pinned!(
     Numerics,
     Exact = 1 "exact",
     Fast = 2 "fast",
+    Hmx = 3 "hmx",
 );
 
 pinned!(

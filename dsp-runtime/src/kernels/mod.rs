@@ -123,7 +123,7 @@ fn up_to_end<H: Hvx>(n: usize, v: H::F, other: H::F) -> H::F {
 }
 
 /// Decides which kernel runs an op, and lays out its VTCM. Exact kernels serve any program; those of the
-/// matrix unit are for the class `fast` only.
+/// matrix unit are for the classes `fast` and `hmx`.
 ///
 /// # Errors
 /// [`ErrorCode::VtcmTooSmall`] with the bytes needed; [`ErrorCode::NoMatrixUnit`], or [`ErrorCode::BadType`],
@@ -272,6 +272,17 @@ mod tests {
         inputs: &[(Src, DType, [u32; 4])],
         outputs: &[(Dst, DType, [u32; 4])],
     ) -> Result<Plan, Fault> {
+        planned_with(Units::default(), numerics, op, inputs, outputs)
+    }
+
+    /// The same, where a session has units.
+    fn planned_with(
+        units: Units,
+        numerics: Numerics,
+        op: Op,
+        inputs: &[(Src, DType, [u32; 4])],
+        outputs: &[(Dst, DType, [u32; 4])],
+    ) -> Result<Plan, Fault> {
         let packed = |dtype, ne| TensorDesc::packed(dtype, ne).unwrap();
         let (mut src, mut dst) = ([const { None }; MAX_SRC], [const { None }; MAX_DST]);
         for &(at, dtype, ne) in inputs {
@@ -280,7 +291,7 @@ mod tests {
         for &(at, dtype, ne) in outputs {
             dst[at.place()] = Some((packed(dtype, ne), dtype));
         }
-        let resources = Resources { workers: 2, vtcm_bytes: 1 << 20, units: Units::default() };
+        let resources = Resources { workers: 2, vtcm_bytes: 1 << 20, units };
         let [src, dst] = [&src[..], &dst[..]]
             .map(|list| list.iter().map(|slot| slot.as_ref().map(|(t, dtype)| (t, *dtype))));
         let mut shapes = OpShapes { src: [None; MAX_SRC], dst: [None; MAX_DST], resources, numerics };
@@ -302,6 +313,38 @@ mod tests {
             } else {
                 assert_eq!(plan.unwrap_err().code, ErrorCode::Internal, "{dtype}");
             }
+        }
+    }
+
+    /// A class says whether HVX or the matrix unit multiplies, not the number of rows; but HVX is as good for
+    /// a single row where the class leaves the choice.
+    #[test]
+    fn the_class_decides_what_the_matrix_unit_multiplies() {
+        let chosen = |hmx, numerics, w: DType, rows| {
+            let inputs = [(product::W, w, [256, 64, 1, 1]), (product::X, DType::F32, [256, rows, 1, 1])];
+            let units = Units { hmx, ..Units::NONE };
+            planned_with(units, numerics, Op::MulMat, &inputs, &[]).map(|plan| plan.variant)
+        };
+        let refused = |code| move |fault: Fault| assert_eq!(fault.code, code);
+        for rows in [1, 2, 64] {
+            let by_unit = |w, variant| {
+                assert_eq!(chosen(1, Numerics::Hmx, w, rows), Ok(variant));
+                chosen(0, Numerics::Hmx, w, rows).map_err(refused(ErrorCode::NoMatrixUnit)).unwrap_err();
+                chosen(0, Numerics::Hmx, DType::F32x32, rows).unwrap();
+            };
+            by_unit(DType::F16x32, Variant::MulMatHmxF16);
+            by_unit(DType::Q8_0x32, Variant::MulMatHmxQ8_0);
+            for hmx in [0, 1] {
+                let exact = |w| chosen(hmx, Numerics::Exact, w, rows);
+                assert_eq!(exact(DType::F16x32), Ok(Variant::MulMatF16));
+                exact(DType::Q8_0x32).map_err(refused(ErrorCode::BadType)).unwrap_err();
+            }
+            let of_many = if rows > 1 { Variant::MulMatHmxF16 } else { Variant::MulMatF16 };
+            assert_eq!(chosen(1, Numerics::Fast, DType::F16x32, rows), Ok(of_many));
+            assert_eq!(chosen(0, Numerics::Fast, DType::F16x32, rows), Ok(Variant::MulMatF16));
+            assert_eq!(chosen(1, Numerics::Fast, DType::Q8_0x32, rows), Ok(Variant::MulMatHmxQ8_0));
+            let none = chosen(0, Numerics::Fast, DType::Q8_0x32, rows);
+            none.map_err(refused(ErrorCode::NoMatrixUnit)).unwrap_err();
         }
     }
 

@@ -87,6 +87,13 @@ impl Batch {
         self
     }
 
+    /// The same, for a program of the class `hmx`.
+    #[must_use]
+    pub fn hmx(mut self) -> Self {
+        self.header.numerics = Numerics::Hmx.wire();
+        self
+    }
+
     /// The same, for a program of the class `exact`, as it is at first.
     #[must_use]
     pub fn exact(mut self) -> Self {

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Load, Map, Message, Ping, Range, Request, Response, Run, Unload, Unmap};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{PARTS, ProgramHeader};
+use hexflash_abi::program::{Numerics, PARTS, ProgramHeader};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::Program;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fault, Fd, OpIndex, ProgramId, Seq, Status};
+use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
 use hexflash_dsp::platform::host::HostPlatform;
 use hexflash_dsp::session::Session;
 use zerocopy::{FromBytes, IntoBytes};
@@ -477,7 +478,7 @@ fn not_planned(response: &Response, program: Option<&Program<'_>>) -> bool {
     }
 }
 
-/// Whether an op multiplies F32 with weights that want int8.
+/// Whether an op multiplies F32 with weights that want int8, or that are the unit's in such a program.
 fn is_for_unit(program: &Program<'_>, op: OpIndex) -> bool {
     let op = &program.ops[op.0 as usize];
     let dtype = |i: usize| {
@@ -485,6 +486,9 @@ fn is_for_unit(program: &Program<'_>, op: OpIndex) -> bool {
         DType::ALL.iter().find(|dtype| dtype.wire() == wire)
     };
     op.opcode == Op::MulMat.wire()
-        && dtype(0).is_some_and(|dtype| dtype.wants_q8_activations())
+        && dtype(0).is_some_and(|dtype| {
+            dtype.wants_q8_activations()
+                || program.header.numerics == Numerics::Hmx.wire() && has_hmx_kernel(*dtype)
+        })
         && dtype(1) == Some(&DType::F32)
 }

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::{CliError, say};
 use hexflash::cancel::Cancel;
 use hexflash::device::{self, Arch, Device, DeviceOptions, Float};
-use hexflash::engine::{Engine, EngineError, EngineOptions, open_device};
+use hexflash::engine::{Engine, EngineError, EngineOptions, Numerics, open_device};
 use hexflash::gguf::Gguf;
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, has_mtp_head};
 use hexflash::speculation::{self, DraftLength, DraftSource, NGram, NGramPool, Speculation};
@@ -396,7 +396,7 @@ impl DeviceArgs {
 
     /// Opens a device with one session, for a draft model alone.
     pub(super) fn open_one(&self, name: &str, engine: &EngineOptions) -> Result<Box<dyn Device>, CliError> {
-        let matrix_unit = engine.matrix_unit;
+        let matrix_unit = engine.numerics.wants_matrix_unit();
         let mut options = DeviceOptions { sessions: Some(1), matrix_unit, ..self.options() };
         // The target may have the process's own session of the DSP.
         #[cfg(unix)]
@@ -475,6 +475,28 @@ impl PlacementArgs {
     }
 }
 
+/// What the matrix unit (HMX) multiplies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Class {
+    /// Nothing, which is the default
+    Exact,
+    /// The matrices of prompts, as --hmx says
+    Fast,
+    /// The matrices of every step: drafts are verified at hardly more than the price of
+    /// one, and their text is still that of plain decoding with this setting
+    Hmx,
+}
+
+impl From<Class> for Numerics {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Exact => Self::Exact,
+            Class::Fast => Self::Fast,
+            Class::Hmx => Self::Hmx,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Args)]
 pub(super) struct EngineArgs {
     /// Context length in tokens; 0 or -1 for the model's [default: the model's, at most 4096]
@@ -493,8 +515,11 @@ pub(super) struct EngineArgs {
     #[arg(long, overrides_with = "no_hmx")]
     hmx: bool,
     /// Do not use the matrix unit, which is the default
-    #[arg(long, overrides_with = "hmx")]
+    #[arg(long, overrides_with_all = ["hmx", "numerics"])]
     no_hmx: bool,
+    /// What the matrix unit multiplies
+    #[arg(long, value_enum, value_name = "CLASS", overrides_with = "no_hmx")]
+    numerics: Option<Class>,
     /// Number format of cached keys: f16, q8_0 or q4_r (rotated, 4 bits); -ctk for short
     #[arg(long, value_name = "TYPE", default_value_t = CacheType::F16)]
     cache_type_k: CacheType,
@@ -525,7 +550,11 @@ impl EngineArgs {
             n_ctx: self.n_ctx,
             batch: self.batch_size,
             whole_windows: self.swa_full,
-            matrix_unit: self.hmx && !self.no_hmx,
+            numerics: match (self.numerics, self.hmx) {
+                (Some(class), _) => class.into(),
+                (None, true) => Numerics::Fast,
+                (None, false) => Numerics::Exact,
+            },
             caches,
             ..EngineOptions::default()
         }

@@ -300,7 +300,7 @@ pub fn open_device(
     draft: Option<&Gguf>,
     engine: &EngineOptions,
 ) -> Result<Box<dyn Device>, EngineError> {
-    let matrix_unit = options.matrix_unit || engine.matrix_unit;
+    let matrix_unit = options.matrix_unit || engine.numerics.wants_matrix_unit();
     let options = &DeviceOptions { matrix_unit, ..options.clone() };
     let limits = match options.sessions {
         Some(_) => None,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hexflash_abi::message::{Load, MatrixUnit, Range};
-use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS};
+use hexflash_abi::program::{MAX_SLOTS, MAX_TOKENS, Numerics};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, Fault};
 
@@ -21,7 +21,7 @@ use crate::setting::Setting;
 use crate::weights::ImageOptions;
 
 /// What is said where the matrix unit was wanted and cannot be trusted.
-const NO_TRUST: &str = "the device's matrix unit (HMX) failed its test: prompts are multiplied by vectors";
+const NO_TRUST: &str = "the device's matrix unit (HMX) failed its test: products are computed without it";
 
 impl Engine {
     /// Loads a model onto a device.
@@ -99,8 +99,8 @@ impl Engine {
         let draft = draft_gguf.map(|gguf| model::read_draft(gguf, &config)).transpose()?;
         let (n_ctx, mut options) = settle(&config, draft.as_deref(), options)?;
         let (mut weights, mut warnings) = (Vec::new(), Vec::new());
-        if options.matrix_unit && device.info().matrix_unit == MatrixUnit::Failed {
-            options.matrix_unit = false;
+        if options.numerics.wants_matrix_unit() && device.info().matrix_unit == MatrixUnit::Failed {
+            options.numerics = Numerics::Exact;
             warnings.push(NO_TRUST.to_owned());
         }
         let options = &options;
@@ -139,8 +139,8 @@ impl Engine {
         let spec_id = spec.as_ref().map_or(BufferId(u32::MAX), |spec| spec.id);
         let state_id = |n: usize| state.get(n).map_or(BufferId(u32::MAX), |part| part.id);
         let ids = Buffers { state: std::array::from_fn(state_id), io: io.id, spec: spec_id };
-        let programs =
-            RecordedPrograms::record(&layouts.recipes(&config, &map, draft.as_deref(), ids), options, has)?;
+        let recipes = layouts.recipes(&config, &map, draft.as_deref(), ids, options.numerics);
+        let programs = RecordedPrograms::record(&recipes, options, has)?;
         let sessions = 0..layouts.split.sessions();
         let activations =
             sessions.map(|n| device.allocate_in(SessionSet::one(n), programs.activation_bytes()));

@@ -30,6 +30,7 @@ mod weights;
 use std::time::{Duration, Instant};
 
 use hexflash_abi::message::{Exec, Message, MessageKind, Range, Response};
+pub use hexflash_abi::program::Numerics;
 use hexflash_abi::program::PARTS;
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_abi::{ErrorCode, Fault, ProgramId, Seq};
@@ -78,12 +79,12 @@ pub struct EngineOptions {
     /// Whether they are kept in steps of any kind, and not of prompts alone.
     #[doc(hidden)]
     pub probe_steps: bool,
-    /// Whether the device's matrix unit (HMX) multiplies the matrices of prompt pieces: the program of these
-    /// is then of the class [`fast`](hexflash_abi::program::Numerics::Fast), and a device that lends no unit
-    /// refuses it. One whose unit [failed its test](hexflash_abi::message::MatrixUnit) is used without it,
-    /// with a [warning](Engine::warnings). Weights of types that the unit has no kernel for are multiplied as
-    /// ever.
-    pub matrix_unit: bool,
+    /// What the device's matrix unit (HMX) multiplies: nothing, the matrices of prompt pieces
+    /// ([`fast`](Numerics::Fast)), or those of every step ([`hmx`](Numerics::Hmx)). A device that lends no
+    /// unit refuses programs for one. One whose unit
+    /// [failed its test](hexflash_abi::message::MatrixUnit) is used without it, with a
+    /// [warning](Engine::warnings). Weights of types that the unit has no kernel for are multiplied as ever.
+    pub numerics: Numerics,
     /// Whether to make room to take tokens back, for drafters without a model. A draft model implies it.
     pub speculate: bool,
 }
@@ -97,7 +98,7 @@ impl Default for EngineOptions {
             sequences: 1,
             snapshot_bytes: 0,
             whole_windows: false,
-            matrix_unit: false,
+            numerics: Numerics::Exact,
             probes: Vec::new(),
             probe_steps: false,
             speculate: false,

@@ -201,9 +201,12 @@ impl Layouts {
         weights: &'a WeightMap,
         draft: Option<&'a dyn DraftModel>,
         buffers: Buffers,
+        numerics: Numerics,
     ) -> Recipes<'a> {
         let Self { kept, io, split } = self;
-        Recipes { target, draft, cx: Context { weights, kept, io, split, buffers } }
+        // Those of `fast` are prompts alone.
+        let numerics = if numerics == Numerics::Hmx { numerics } else { Numerics::Exact };
+        Recipes { target, draft, cx: Context { weights, kept, io, split, buffers }, numerics }
     }
 }
 
@@ -252,7 +255,7 @@ impl RecordedPrograms {
             probes: of_steps.to_vec(),
             tapes,
             features,
-            numerics: Numerics::Exact,
+            numerics: recipes.numerics,
         };
         let prefill = StepShape {
             max_tokens: options.batch,
@@ -260,7 +263,7 @@ impl RecordedPrograms {
             probes: options.probes.clone(),
             tapes: Tapes::Unused,
             features: Features::Inject,
-            numerics: if options.matrix_unit { Numerics::Fast } else { Numerics::Exact },
+            numerics: options.numerics,
         };
         let mut recorded = vec![
             (ProgramKind::Decode, recipes.step(&all(1, Tapes::Fold, Features::Keep))?),
@@ -429,7 +432,7 @@ pub fn list_program(
         workers: device.threads as usize,
         vtcm_bytes: device.vtcm_bytes as usize,
         // What the device lends is known when programs are loaded: this is what they were recorded for.
-        units: Units { hmx: options.matrix_unit.into(), ..Units::NONE },
+        units: Units { hmx: options.numerics.wants_matrix_unit().into(), ..Units::NONE },
     };
     Ok(recorded.list(name, &homes, resources, buffer)?)
 }
@@ -492,7 +495,7 @@ impl Rehearsal {
         let layouts = Layouts::new(&target, draft, *n_ctx, options, split, Has::Target)?;
         let buffers = Buffers { state: [STATE; MAX_SESSIONS], io: IO, spec: SPECULATION };
         let programs = RecordedPrograms::record(
-            &layouts.recipes(&target, &weights, draft, buffers),
+            &layouts.recipes(&target, &weights, draft, buffers, options.numerics),
             options,
             Has::Target,
         )?;

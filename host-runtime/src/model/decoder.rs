@@ -355,6 +355,7 @@ impl Decoder {
 mod tests {
     use std::fs::File;
 
+    use hexflash_abi::program::Numerics;
     use hexflash_abi::{BufferId, DType};
 
     use super::*;
@@ -390,7 +391,7 @@ mod tests {
         let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
         let (io, split) = (IoLayout::new(WIDTH, model.n_vocab, Widths::new(8, 1), 1), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
-        let mut g = Graph::new(cx, 8, Tapes::Fold);
+        let mut g = Graph::new(cx, 8, Tapes::Fold, Numerics::Exact);
         let tokens = g.io("tokens", io.tokens, DType::I32, [8, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
         model.trunk(&mut g, tokens, &Taps { draft: None, host: &[0] });

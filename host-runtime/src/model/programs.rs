@@ -50,7 +50,7 @@ pub struct StepShape {
     pub tapes: Tapes,
     /// What becomes of a draft's features.
     pub features: Features,
-    /// The class of the program: with [`Numerics::Fast`] it is for devices that lend a matrix unit.
+    /// The class of the program. All but [`Numerics::Exact`] is for devices that lend a matrix unit.
     pub numerics: Numerics,
 }
 
@@ -63,6 +63,8 @@ pub struct Recipes<'a> {
     pub draft: Option<&'a dyn DraftModel>,
     /// Where everything lies.
     pub cx: Context<'a>,
+    /// The class of all programs but prompts', which is a part of their [`StepShape`].
+    pub numerics: Numerics,
 }
 
 impl<'a> Recipes<'a> {
@@ -81,8 +83,7 @@ impl<'a> Recipes<'a> {
             (Tapes::Defer, Rollback::None) => Tapes::Fold,
             (tapes, _) => tapes,
         };
-        let mut g = Graph::new(self.cx, t, tapes);
-        g.numerics(shape.numerics);
+        let mut g = Graph::new(self.cx, t, tapes, shape.numerics);
         let tokens = g.io("tokens", io.tokens, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(tokens, 0);
         let listed = if shape.rows == Rows::Listed { t } else { 1 };
@@ -144,7 +145,7 @@ impl<'a> Recipes<'a> {
     /// As [`step`](Self::step).
     pub fn copy_states(&self, restore: bool) -> Result<Recorded, RecordError> {
         let kept = self.cx.kept;
-        let mut g = Graph::new(self.cx, 1, Tapes::Fold);
+        let mut g = Graph::new(self.cx, 1, Tapes::Fold, Numerics::Exact);
         for (label, slots, snapshots) in kept.snapshots() {
             g.rec.session(kept.home(slots.offset).0);
             let [n0, n1, n2, _] = snapshots.ne;
@@ -164,7 +165,7 @@ impl<'a> Recipes<'a> {
     /// As [`step`](Self::step).
     pub fn round(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
         let (t, io, target) = (self.verify_tokens(), self.cx.io, self.target);
-        let mut g = Graph::new(self.cx, t, Tapes::Defer);
+        let mut g = Graph::new(self.cx, t, Tapes::Defer, self.numerics);
         let tokens = self.block(&mut g, t);
         g.rec.tokens_on(tokens, 0);
         let features = self.features(&mut g, draft);
@@ -189,7 +190,7 @@ impl<'a> Recipes<'a> {
     /// As [`step`](Self::step).
     pub fn placed_round(&self, draft: &dyn DraftModel) -> Result<Recorded, RecordError> {
         let t = self.verify_tokens();
-        let mut g = Graph::new(self.cx, t, Tapes::Defer);
+        let mut g = Graph::new(self.cx, t, Tapes::Defer, self.numerics);
         let [tokens, features] = self.handed_features(&mut g, draft);
         let best = g.io("argmax", self.cx.io.argmax, DType::I32, [t, 1, 1, 1], TensorFlags::HOST_WRITES);
         g.rec.tokens_on(best, 0);
@@ -206,7 +207,7 @@ impl<'a> Recipes<'a> {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn placed_inject(&self, draft: &dyn DraftModel, t: u32) -> Result<Recorded, RecordError> {
-        let mut g = Graph::new(self.cx, t, Tapes::Fold);
+        let mut g = Graph::new(self.cx, t, Tapes::Fold, self.numerics);
         let [tokens, features] = self.handed_features(&mut g, draft);
         g.part(Part::Inject);
         draft.observe(&mut g, tokens, features);
@@ -275,7 +276,7 @@ impl<'a> Recipes<'a> {
 
     /// A program that runs where the draft is, and not the target.
     fn drafting(&self, t: u32) -> Graph<'a> {
-        let mut g = Graph::new(self.cx, t, Tapes::Fold);
+        let mut g = Graph::new(self.cx, t, Tapes::Fold, self.numerics);
         g.rec.session(self.cx.split.last());
         g
     }

@@ -14,7 +14,7 @@ use hexflash::device::inproc::{Inproc, Settings};
 use hexflash::engine::{Engine, EngineOptions};
 use hexflash::generate::{Event, GenerateError, Generated, Generation, Limits, Request};
 use hexflash::gguf::Gguf;
-use hexflash::model::{CacheTypes, MAX_VERIFY};
+use hexflash::model::MAX_VERIFY;
 use hexflash::sampler::Sampler;
 use hexflash::speculation::Speculation;
 use hexflash::tokenizer::Tokenizer;
@@ -129,10 +129,10 @@ impl Draft {
         device: impl Device + 'static,
         n_ctx: Option<u32>,
     ) -> Engine {
-        Self::engine_with(draft, model, device, n_ctx, CacheTypes::default())
+        Self::engine_with(draft, model, device, EngineOptions { n_ctx, ..EngineOptions::default() })
     }
 
-    /// The same with caches of these number formats.
+    /// The same with other options.
     ///
     /// # Panics
     /// As there.
@@ -140,11 +140,10 @@ impl Draft {
         draft: Option<Self>,
         model: Model,
         device: impl Device + 'static,
-        n_ctx: Option<u32>,
-        caches: CacheTypes,
+        options: EngineOptions,
     ) -> Engine {
         let image = ImageOptions { cache: CachePolicy::Off, ..ImageOptions::default() };
-        let options = EngineOptions { n_ctx, caches, speculate: true, ..EngineOptions::default() };
+        let options = EngineOptions { speculate: true, ..options };
         let draft = draft.map(Self::gguf);
         Engine::load_with(&model.gguf(), draft.as_ref(), Box::new(device), &options, &image)
             .unwrap_or_else(|e| panic!("{model:?}: {e}"))

@@ -2,7 +2,7 @@
 //! bit.
 
 use hexflash::device::inproc::Settings;
-use hexflash::engine::{Engine, EngineOptions};
+use hexflash::engine::{Engine, EngineOptions, Numerics};
 use hexflash::model::{CacheType, CacheTypes, MAX_VERIFY, Mixer, Region};
 use hexflash::testing::state_bytes;
 use hexflash_dsp::dma::DmaMode;
@@ -64,12 +64,17 @@ fn tokens(n: usize) -> Vec<u32> {
     case.prompt_ids.iter().chain(&case.ids).copied().take(n).collect()
 }
 
-fn fresh(model: Model, settings: Settings, batch: u32) -> Engine {
-    fresh_with(CacheTypes::default(), model, settings, batch)
+fn with_caches(caches: CacheTypes) -> EngineOptions {
+    EngineOptions { caches, ..EngineOptions::default() }
 }
 
-fn fresh_with(caches: CacheTypes, model: Model, settings: Settings, batch: u32) -> Engine {
-    model.engine(inproc(settings), &EngineOptions { batch, caches, ..EngineOptions::default() })
+/// Every product by the matrix unit.
+fn by_matrix_unit() -> EngineOptions {
+    EngineOptions { numerics: Numerics::Hmx, ..EngineOptions::default() }
+}
+
+fn fresh(options: &EngineOptions, model: Model, settings: Settings, batch: u32) -> Engine {
+    model.engine(inproc(settings), &EngineOptions { batch, ..options.clone() })
 }
 
 /// One token per step: what everything else must equal. Also gives the logits after every token.
@@ -100,36 +105,39 @@ fn in_widths(engine: &mut Engine, tokens: &[u32], width: usize, expected: &[Vec<
     Outcome::of(engine, rows - 1)
 }
 
-fn grouping_does_not_matter(model: Model, caches: CacheTypes) {
+fn grouping_does_not_matter(model: Model, options: &EngineOptions) {
     let tokens = &tokens(TOKENS);
-    let mut engine = fresh_with(caches, model, settings(), 256);
+    let mut engine = fresh(options, model, settings(), 256);
     let (expected, logits) = one_by_one(&mut engine, tokens);
-    for width in [1, 2, 3, 5, MAX_VERIFY as usize] {
+    for width in [1, 2, 3, 5, 8, MAX_VERIFY as usize] {
         let found = in_widths(&mut engine, tokens, width, &logits);
         expected.assert_same(&found, &engine, &format!("{model:?}, width {width}"));
     }
     for batch in [1, 7, 32, 128] {
-        let mut engine = fresh_with(caches, model, settings(), batch);
+        let mut engine = fresh(options, model, settings(), batch);
         engine.prefill(tokens, |_| {}).unwrap();
         let found = Outcome::of(&mut engine, 0);
         expected.assert_same(&found, &engine, &format!("{model:?}, prefill in batches of {batch}"));
     }
-    report(format!("{model:?}: {} bytes of state and all logits equal in 9 groupings", expected.state.len()));
+    report(format!(
+        "{model:?}: {} bytes of state and all logits equal in 10 groupings",
+        expected.state.len()
+    ));
 }
 
 #[test]
 fn grouping_does_not_matter_f16() {
-    grouping_does_not_matter(Model::F16, CacheTypes::default());
+    grouping_does_not_matter(Model::F16, &EngineOptions::default());
 }
 
 #[test]
 fn grouping_does_not_matter_q8_0() {
-    grouping_does_not_matter(Model::Q8_0, CacheTypes::default());
+    grouping_does_not_matter(Model::Q8_0, &EngineOptions::default());
 }
 
 #[test]
 fn grouping_does_not_matter_q4_0() {
-    grouping_does_not_matter(Model::Q4_0, CacheTypes::default());
+    grouping_does_not_matter(Model::Q4_0, &EngineOptions::default());
 }
 
 /// Devices that differ from the usual one in one way each, and one that differs in all.
@@ -158,12 +166,15 @@ fn mixed(engine: &mut Engine, tokens: &[u32]) -> Outcome {
     Outcome::of(engine, 0)
 }
 
-fn the_device_does_not_matter(model: Model, caches: CacheTypes) {
+fn the_device_does_not_matter(model: Model, options: &EngineOptions) {
+    does_not_matter(&devices(), model, options);
+}
+
+fn does_not_matter(devices: &[Settings], model: Model, options: &EngineOptions) {
     let tokens = &tokens(TOKENS);
-    let expected = mixed(&mut fresh_with(caches, model, settings(), 256), tokens);
-    let devices = devices();
-    for &settings in &devices {
-        let mut engine = fresh_with(caches, model, settings, 256);
+    let expected = mixed(&mut fresh(options, model, settings(), 256), tokens);
+    for &settings in devices {
+        let mut engine = fresh(options, model, settings, 256);
         let found = mixed(&mut engine, tokens);
         expected.assert_same(&found, &engine, &format!("{model:?}, {settings:?}"));
     }
@@ -172,17 +183,17 @@ fn the_device_does_not_matter(model: Model, caches: CacheTypes) {
 
 #[test]
 fn the_device_does_not_matter_f16() {
-    the_device_does_not_matter(Model::F16, CacheTypes::default());
+    the_device_does_not_matter(Model::F16, &EngineOptions::default());
 }
 
 #[test]
 fn the_device_does_not_matter_q8_0() {
-    the_device_does_not_matter(Model::Q8_0, CacheTypes::default());
+    the_device_does_not_matter(Model::Q8_0, &EngineOptions::default());
 }
 
 #[test]
 fn the_device_does_not_matter_q4_0() {
-    the_device_does_not_matter(Model::Q4_0, CacheTypes::default());
+    the_device_does_not_matter(Model::Q4_0, &EngineOptions::default());
 }
 
 /// Caches of other number formats: each with itself, and one pair of different ones.
@@ -194,25 +205,39 @@ fn cache_types() -> [CacheTypes; 3] {
 #[test]
 fn grouping_does_not_matter_whatever_caches_hold() {
     for caches in cache_types() {
-        grouping_does_not_matter(Model::Q8_0, caches);
+        grouping_does_not_matter(Model::Q8_0, &with_caches(caches));
     }
 }
 
 #[test]
 fn the_device_does_not_matter_whatever_caches_hold() {
     for caches in cache_types() {
-        the_device_does_not_matter(Model::Q8_0, caches);
+        the_device_does_not_matter(Model::Q8_0, &with_caches(caches));
     }
+}
+
+/// The twin of the unit is slow: one model, whose head is of another type than its layers.
+#[test]
+fn grouping_does_not_matter_by_the_matrix_unit() {
+    grouping_does_not_matter(Model::Q4_0, &by_matrix_unit());
+}
+
+/// Two devices: `host-runtime/tests/mul_mat.rs` has each product on all of them.
+#[test]
+fn the_device_does_not_matter_by_the_matrix_unit() {
+    let narrow = Settings { threads: 1, vtcm_bytes: 2 << 20, dma: DmaMode::AtWait, ..settings() };
+    let wide = Settings { threads: 3, dma: DmaMode::OutOfOrder, isa: Isa::Portable, ..settings() };
+    does_not_matter(&[narrow, wide], Model::F16, &by_matrix_unit());
 }
 
 /// Number formats change numbers, and the memory that caches take by as much as they say.
 #[test]
 fn smaller_caches_are_smaller_and_not_the_same() {
     let tokens = &tokens(TOKENS);
-    let mut plain = fresh(Model::Q8_0, settings(), 256);
+    let mut plain = fresh(&EngineOptions::default(), Model::Q8_0, settings(), 256);
     let (logits, bytes) = (mixed(&mut plain, tokens).logits, plain.memory().kv);
     for caches in cache_types() {
-        let mut engine = fresh_with(caches, Model::Q8_0, settings(), 256);
+        let mut engine = fresh(&with_caches(caches), Model::Q8_0, settings(), 256);
         let other = mixed(&mut engine, tokens).logits;
         assert!(other != logits, "{caches:?} give the bits of F16");
         let (error, kv) = (nmse(&other, &logits), engine.memory().kv);
@@ -227,7 +252,7 @@ fn smaller_caches_are_smaller_and_not_the_same() {
 #[test]
 fn reset_forgets_everything() {
     let all = &tokens(128);
-    let mut engine = fresh(Model::Q8_0, settings(), 256);
+    let mut engine = fresh(&EngineOptions::default(), Model::Q8_0, settings(), 256);
     let expected = mixed(&mut engine, &all[..TOKENS]);
     engine.reset();
     engine.prefill(&all[TOKENS..], |_| {}).unwrap();

@@ -118,43 +118,51 @@ const SUMS: usize = ROWS * PARTIAL * VECTOR_BYTES;
 /// The kernel for these operands.
 ///
 /// # Errors
-/// [`ErrorCode::NoMatrixUnit`]: only the matrix unit could multiply them, in this program, and the session
-/// has none; [`ErrorCode::BadType`]: nothing could; [`ErrorCode::Internal`]: w is not tiled, which validation
+/// [`ErrorCode::NoMatrixUnit`]: only the matrix unit may multiply them, in this program, and the session has
+/// none; [`ErrorCode::BadType`]: nothing can; [`ErrorCode::Internal`]: w is not tiled, which validation
 /// excludes.
 pub(super) fn variant(shapes: &OpShapes<'_>) -> Result<Variant, Fault> {
-    if let Some(variant) = hmx_variant(shapes) {
-        return Ok(variant);
+    let internal = Fault::new(ErrorCode::Internal, line!());
+    let (_, w) = shapes.optional(abi::W).ok_or(internal)?;
+    let by_hvx = types::variant(w).ok_or(internal)?;
+    let x_is_f32 = shapes.optional(abi::X).is_some_and(|(_, dtype)| dtype == DType::F32);
+    let hvx_can = !(x_is_f32 && w.wants_q8_activations());
+    match wanted_of_hmx(shapes) {
+        Some(by_hmx) if shapes.resources.units.hmx > 0 => Ok(by_hmx),
+        // Nothing else has the bits that the class promises.
+        Some(_) if !hvx_can || shapes.numerics == Numerics::Hmx => {
+            Err(Fault::new(ErrorCode::NoMatrixUnit, 0))
+        }
+        _ if hvx_can => Ok(by_hvx),
+        _ => Err(Fault::new(ErrorCode::BadType, abi::X.number())),
     }
-    let (w, x) = (shapes.optional(abi::W), shapes.optional(abi::X));
-    if let (Some((_, w)), Some((_, DType::F32))) = (w, x)
-        && w.wants_q8_activations()
-    {
-        return Err(match by_hmx::variant(w) {
-            Some(_) if may_use_hmx(shapes) => Fault::new(ErrorCode::NoMatrixUnit, 0),
-            _ => Fault::new(ErrorCode::BadType, abi::X.number()),
-        });
+}
+
+/// The kernel of the matrix unit, if the program wants that one.
+fn wanted_of_hmx(shapes: &OpShapes<'_>) -> Option<Variant> {
+    let ((_, w), (x, x_type)) = (shapes.optional(abi::W)?, shapes.optional(abi::X)?);
+    if x_type != DType::F32 || shapes.optional(by_id::IDS).is_some() {
+        return None;
     }
-    w.and_then(|(_, dtype)| types::variant(dtype)).ok_or(Fault::new(ErrorCode::Internal, line!()))
+    let wanted = match shapes.numerics {
+        Numerics::Exact => false,
+        // HVX multiplies a single row in fewer packets than it takes to make matrix tiles, if it can.
+        Numerics::Fast => x.ne[1] > 1 || w.wants_q8_activations(),
+        // Rows have the same bits at any width.
+        Numerics::Hmx => true,
+    };
+    if wanted { by_hmx::variant(w) } else { None }
 }
 
 /// The kernel of the matrix unit, if it is to be used.
 fn hmx_variant(shapes: &OpShapes<'_>) -> Option<Variant> {
-    let ((_, w), (x, x_type)) = (shapes.optional(abi::W)?, shapes.optional(abi::X)?);
-    // HVX multiplies a single row in fewer packets than it takes to make matrix tiles, if it can.
-    let is_worth_it = x.ne[1] > 1 || w.wants_q8_activations();
-    let uses = x_type == DType::F32 && is_worth_it && shapes.resources.units.hmx > 0 && may_use_hmx(shapes);
-    if uses { by_hmx::variant(w) } else { None }
+    if shapes.resources.units.hmx > 0 { wanted_of_hmx(shapes) } else { None }
 }
 
-/// Whether a matrix unit multiplies weights of this type with F32 activations, in programs of the class
-/// `fast`.
+/// Whether a matrix unit multiplies weights of this type with F32 activations, in programs of the classes
+/// `fast` and `hmx`.
 pub const fn has_hmx_kernel(dtype: DType) -> bool {
     by_hmx::variant(dtype).is_some()
-}
-
-/// Whether the program leaves the order of sums to the kernel, and the op is MUL_MAT.
-fn may_use_hmx(shapes: &OpShapes<'_>) -> bool {
-    shapes.numerics == Numerics::Fast && shapes.optional(by_id::IDS).is_none()
 }
 
 /// Per worker: partial sums, then two pieces. The matrix unit has a layout of its own.

@@ -3,7 +3,7 @@
 
 use hexflash_abi::dtype::{ActivationRow, TILE_ROWS};
 use hexflash_abi::op::Op;
-use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, OpDesc, PARTS, ProgramHeader, TensorDesc};
+use hexflash_abi::program::{BufferRef, NO_TOKEN_AXIS, Numerics, OpDesc, PARTS, ProgramHeader, TensorDesc};
 use hexflash_abi::{
     BufferId,
     DType::{self, *},
@@ -71,7 +71,9 @@ impl<'r> Builder<'r> {
         };
         let n_ctx = max_tokens + random.below(70) as u32;
         let n_slots = random.pick(&[1, 1, 1, 2, 3, 5, 5, 64]);
-        let header = ProgramHeader { n_slots, ..ProgramHeader::new(max_tokens, n_ctx) };
+        let exact = Numerics::Exact;
+        let numerics = random.pick(&[exact, exact, exact, Numerics::Fast, Numerics::Hmx]).wire();
+        let header = ProgramHeader { n_slots, numerics, ..ProgramHeader::new(max_tokens, n_ctx) };
         let free = rooms.iter().map(|_| random.below(64) * 128).collect();
         let rooms = rooms.to_vec();
         Self { random, rooms, free, header, tensors: vec![], ops: vec![], ids: vec![] }

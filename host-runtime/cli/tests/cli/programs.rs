@@ -44,6 +44,30 @@ fn a_step_is_listed_op_by_op_with_the_names_of_its_tensors() {
     assert_eq!(decode["totals"]["ops"], ops.len());
 }
 
+/// The classes of decode, verify and prefill, and whether the matrix unit multiplies in each.
+#[test]
+fn numerics_say_what_the_matrix_unit_multiplies() {
+    for (arguments, classes) in [
+        (&[][..], ["exact", "exact", "exact"]),
+        (&["--hmx"], ["exact", "exact", "fast"]),
+        (&["--numerics", "fast"], ["exact", "exact", "fast"]),
+        (&["--numerics", "hmx"], ["hmx", "hmx", "hmx"]),
+        (&["--hmx", "--numerics", "hmx"], ["hmx", "hmx", "hmx"]),
+        (&["--numerics", "hmx", "--no-hmx"], ["exact", "exact", "exact"]),
+        (&["--no-hmx", "--numerics", "hmx"], ["hmx", "hmx", "hmx"]),
+    ] {
+        for (program, class) in ["decode", "verify", "prefill"].into_iter().zip(classes) {
+            let listing = listing(&[&[program], arguments].concat());
+            assert_eq!(listing["numerics"], class, "{program} {arguments:?}");
+            let by_unit =
+                listing["ops"].as_array().unwrap().iter().filter(|op| op["kernel"] == "mul_mat q8_0 hmx");
+            assert_eq!(by_unit.count() > 0, class != "exact", "{program} {arguments:?}");
+        }
+    }
+    let refused = hexflash(&["run", "--numerics", "double", "x"]);
+    refused.failed(2, "invalid value 'double'", "possible values: exact, fast, hmx");
+}
+
 #[test]
 fn a_round_has_the_drafts_tensors_too() {
     let draft = model("tiny-hybrid-dflash-q8_0.gguf");

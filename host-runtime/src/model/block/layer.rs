@@ -102,6 +102,7 @@ impl<M: Mix> Layer<M> {
 mod tests {
     use std::fs::File;
 
+    use hexflash_abi::program::Numerics;
     use hexflash_abi::{BufferId, DType};
 
     use super::*;
@@ -175,7 +176,7 @@ mod tests {
         let buffers = Buffers { state: [id; MAX_SESSIONS], io: id, spec: id };
         let (io, split) = (IoLayout::new(WIDTH, 1, Widths::new(8, 1), 0), Split::one());
         let cx = Context { weights: &weights, kept: &kept, io: &io, split: &split, buffers };
-        let mut g = Graph::new(cx, 8, Tapes::Fold);
+        let mut g = Graph::new(cx, 8, Tapes::Fold, Numerics::Exact);
         let x = g.io("x", 0, DType::F32, [WIDTH, 8, 1, 1], hexflash_abi::program::TensorFlags::empty());
         g.rec.tokens_on(x, 1);
         let [a, b] = layer.record(&mut g, scope, x, x);

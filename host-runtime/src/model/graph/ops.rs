@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use hexflash_abi::op::params;
-use hexflash_abi::program::NO_TOKEN_AXIS;
+use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics};
 use hexflash_abi::{DType, Op};
 use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
 
@@ -108,10 +108,15 @@ impl Graph<'_> {
         if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x }
     }
 
-    /// Whether the matrix unit multiplies w and x, which stay F32 then: of a prompt piece, but not a single
-    /// row of it.
+    /// Whether the matrix unit multiplies w and x, which stay F32 then: in a program of the class `fast`
+    /// unless x is a single row, which HVX multiplies in fewer packets.
     fn by_matrix_unit(&self, w: Tensor, x: Tensor) -> bool {
-        self.is_fast() && self.rec.ne(x)[1] > 1 && has_hmx_kernel(self.rec.dtype(w))
+        let wanted = match self.numerics() {
+            Numerics::Exact => false,
+            Numerics::Fast => self.rec.ne(x)[1] > 1,
+            Numerics::Hmx => true,
+        };
+        wanted && has_hmx_kernel(self.rec.dtype(w))
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {

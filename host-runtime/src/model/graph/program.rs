@@ -26,23 +26,17 @@ pub struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    /// An empty program for steps of up to `t` tokens.
-    pub(in crate::model) fn new(cx: Context<'a>, t: u32, tapes: Tapes) -> Self {
+    /// An empty program of a class, for steps of up to `t` tokens.
+    pub(in crate::model) fn new(cx: Context<'a>, t: u32, tapes: Tapes, numerics: Numerics) -> Self {
         let mut rec = Recorder::new(t, cx.kept.n_ctx);
         rec.slots(cx.kept.n_slots);
-        let numerics = Numerics::Exact;
+        rec.numerics(numerics);
         Self { rec, cx, t, tapes, numerics, quantized: HashMap::new(), known: HashMap::new() }
     }
 
-    /// The class of the program, which is exact unless this says otherwise.
-    pub(in crate::model) fn numerics(&mut self, numerics: Numerics) {
-        self.rec.numerics(numerics);
-        self.numerics = numerics;
-    }
-
-    /// Whether kernels may round in other ways than those of decoding.
-    pub(super) fn is_fast(&self) -> bool {
-        self.numerics == Numerics::Fast
+    /// The class of the program.
+    pub(super) fn numerics(&self) -> Numerics {
+        self.numerics
     }
 
     /// What it refers to.

@@ -2,12 +2,12 @@
 
 use hexflash::device::inproc::Inproc;
 use hexflash::device::{DeviceOptions, SplitDevice};
-use hexflash::engine::Engine;
+use hexflash::engine::{Engine, EngineOptions, Numerics};
 use hexflash::generate::Finish;
 use hexflash::model::{CacheType, CacheTypes};
 use hexflash::sampler::SamplerParams;
 use hexflash::speculation::{DraftLength, DraftSource, Drafter, NGram, NGramPool, Speculation};
-use hexflash_e2e::{Draft, Model, inproc, reference, report};
+use hexflash_e2e::{Draft, Model, inproc, reference, report, settings};
 
 use crate::common::{closed, fresh, greedy, limits, model_drafts, quick, text};
 
@@ -40,9 +40,9 @@ fn speculations(draft: Draft) -> Vec<(String, Speculation)> {
 
 /// Greedy: all prompts of the reference, all lengths; tokens, then caches, rings, states and logits.
 fn greedy_is_the_same(model: Model, draft: Draft, cache: CacheType) {
-    let caches = CacheTypes::both(cache);
-    let mut plain = Draft::engine_with(None, model, inproc(quick()), None, caches);
-    let mut engine = Draft::engine_with(Some(draft), model, inproc(quick()), None, caches);
+    let options = EngineOptions { caches: CacheTypes::both(cache), ..EngineOptions::default() };
+    let mut plain = Draft::engine_with(None, model, inproc(quick()), options.clone());
+    let mut engine = Draft::engine_with(Some(draft), model, inproc(quick()), options);
     let text = text(model);
     let (mut runs, mut bytes, mut rounds) = (0, 0, 0);
     for (i, case) in reference::greedy(model).cases.iter().enumerate() {
@@ -90,6 +90,31 @@ fn greedy_mtp_f16() {
 #[test]
 fn greedy_mtp_q8_0() {
     greedy_is_the_same(Model::Q8_0, Draft::MtpQ8_0, CacheType::Q8_0);
+}
+
+/// With every product by the matrix unit, whose twin is slow: in plain steps, rounds, verified blocks and
+/// prompts.
+#[test]
+fn greedy_by_the_matrix_unit() {
+    let options = EngineOptions { numerics: Numerics::Hmx, ..EngineOptions::default() };
+    let model = Model::Q4_0;
+    let (text, case) = (text(model), &reference::greedy(model).cases[0]);
+    let run = |draft, speculation: &mut Speculation| {
+        let mut engine = Draft::engine_with(draft, model, inproc(settings()), options.clone());
+        let found = fresh(&mut engine, &text, &greedy(), speculation, &case.prompt_ids, &limits(40));
+        (found.tokens, closed(&mut engine, CLOSE))
+    };
+    let (expected, state) = run(None, &mut Speculation::off());
+    let by_n_gram = DraftSource::Host(Box::new(NGram::default()));
+    for (draft, mut speculation) in [
+        (Draft::Q8_0, model_drafts(5)),
+        (Draft::MtpQ8_0, model_drafts(3)),
+        (Draft::Q8_0, Speculation::new(by_n_gram, DraftLength::Fixed(15))),
+    ] {
+        let (tokens, found) = run(Some(draft), &mut speculation);
+        assert_eq!(tokens, expected, "{draft:?}");
+        state.assert_same(&found, &format!("{draft:?}"));
+    }
 }
 
 #[test]

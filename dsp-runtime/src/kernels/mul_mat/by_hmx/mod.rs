@@ -1,4 +1,5 @@
-//! MUL_MAT by the matrix unit: F32 activations, weights of some types, in programs of the class `fast`.
+//! MUL_MAT by the matrix unit: F32 activations, weights of some types, in programs of the classes `fast` and
+//! `hmx`.
 //!
 //! Activations and weights become matrix tiles of fp16 in VTCM (`activations.rs`, `weights.rs`). Both are
 //! scaled by powers of two, each row of x and each row of w by its own, so that no sum overflows, and results
