@@ -8,7 +8,7 @@
 //! * [`stream`]: the weights of a program, fetched ahead of the ops that read them,
 //! * [`kernels`]: one file per op, against the vector layer [`hvx`],
 //! * [`hmx`]: the matrix unit,
-//! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`]: what kernels stand on,
+//! * [`pool`], [`dma`], [`vtcm`], [`memory`], [`row`], [`row_blocks`]: what kernels stand on,
 //! * [`platform`]: what differs between operating systems.
 //!
 //! The crate never allocates. With the feature `host` it uses std for the `host` platform, and for nothing
@@ -28,6 +28,7 @@ pub mod platform;
 pub mod pool;
 pub mod program;
 pub mod row;
+pub mod row_blocks;
 pub mod serve;
 pub mod session;
 pub mod step;

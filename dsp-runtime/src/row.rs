@@ -11,6 +11,7 @@ use core::marker::PhantomData;
 use hexflash_abi::DType;
 
 use crate::hvx::{BYTES, Hvx, LANES, math};
+use crate::row_blocks;
 
 /// A row of f32 to read. ALIGNED: it starts at a whole vector, which is loaded faster.
 #[derive(Clone, Copy)]
@@ -288,15 +289,16 @@ impl<const ALIGNED: bool> RowMut<'_, ALIGNED> {
     }
 }
 
-/// Copies `n` adjacent elements: between F32 and F16 with conversion (to nearest, ties to even), otherwise as
-/// they are.
+/// Copies `n` adjacent elements: between F32 and F16 with conversion (to nearest, ties to even), between F32
+/// and Q8_0 as [`row_blocks`] has it, otherwise as they are.
 ///
 /// # Safety
 /// 1. `src` is aligned for `from` and valid for reading `n` elements.
 /// 2. `dst` is aligned for `to` and valid for writing `n` elements, and no other thread of the DSP side
 ///    touches them.
 /// 3. The two do not overlap.
-/// 4. Both types are row-major; unless one is F32 and the other F16, they are equal.
+/// 4. Both types are row-major; unless one is F32 and the other F16 or Q8_0, they are equal. `n` is whole
+///    blocks of both.
 #[inline(always)]
 pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut u8, n: usize) {
     let (full, rest) = (n / LANES * LANES, n % LANES);
@@ -329,8 +331,18 @@ pub unsafe fn convert<H: Hvx>(from: DType, src: *const u8, to: DType, dst: *mut 
                 }
             }
         }
-        // SAFETY: both types are equal here (point 4), and so are the sizes of their elements: `n` elements
-        // are readable at `src` (point 1), writable at `dst` (point 2), and do not overlap (point 3).
-        _ => unsafe { core::ptr::copy_nonoverlapping(src, dst, n * to.element_bytes().unwrap_or(0)) },
+        // SAFETY: `n` floats are aligned and readable at `src` (point 1), and as many values in whole blocks
+        // (point 4) aligned and writable at `dst` (point 2).
+        (DType::F32, DType::Q8_0) => unsafe {
+            row_blocks::pack_row::<H::Everywhere>(src.cast(), dst, row_blocks::Q8_0.count(n));
+        },
+        // SAFETY: `n` values in whole blocks (point 4) are aligned and readable at `src` (point 1), and as
+        // many floats aligned and writable at `dst` (point 2).
+        (DType::Q8_0, DType::F32) => unsafe {
+            row_blocks::unpack_row::<H::Everywhere>(src, dst.cast(), row_blocks::Q8_0.count(n));
+        },
+        // SAFETY: both types are equal here (point 4), and so are the bytes of their rows: `n` elements are
+        // readable at `src` (point 1), writable at `dst` (point 2), and do not overlap (point 3).
+        _ => unsafe { core::ptr::copy_nonoverlapping(src, dst, to.row_bytes(n)) },
     }
 }

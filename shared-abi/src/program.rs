@@ -250,11 +250,11 @@ impl TensorDesc {
 
     fn packed_strides(dtype: crate::DType, ne: [u32; 4]) -> Option<[u32; 4]> {
         let k = ne[0] as usize;
-        let (unit, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
+        let (unit, row, rows) = match (dtype.tile_group(), dtype.row_block()) {
             (Some(group), _) => {
                 (group.bytes, group.strip_bytes(k), ne[1].div_ceil(crate::dtype::TILE_ROWS as u32))
             }
-            (None, Some(bytes)) => (bytes, k.checked_mul(bytes)?, ne[1]),
+            (None, Some(block)) => (block.bytes, block.count(k).checked_mul(block.bytes)?, ne[1]),
             (None, None) => (1, crate::dtype::ActivationRow::new(k).bytes(), ne[1]),
         };
         let row = u32::try_from(row).ok()?;
@@ -269,7 +269,7 @@ impl TensorDesc {
 
     /// Bytes from the first to one past the last that the tensor touches; `None` on overflow.
     ///
-    /// Row-major: the last element's end. Tiled: whole strips. Activation rows: whole rows.
+    /// Row-major: the last element's or block's end. Tiled: whole strips. Activation rows: whole rows.
     pub fn extent(&self, dtype: crate::DType) -> Option<u64> {
         let reach = |n: u32, stride: u32| u64::from(n.checked_sub(1)?).checked_mul(u64::from(stride));
         let outer = reach(self.ne[2], self.nb[2])?.checked_add(reach(self.ne[3], self.nb[3])?)?;
@@ -279,8 +279,8 @@ impl TensorDesc {
             let strip = group.count(k) as u64 * group.bytes as u64 + group.tail as u64;
             outer.checked_add(reach(strips, self.nb[1])?)?.checked_add(strip)
         } else {
-            let (last, row) = match dtype.element_bytes() {
-                Some(bytes) => (bytes as u64, reach(self.ne[0], self.nb[0])?),
+            let (last, row) = match dtype.row_block() {
+                Some(block) => (block.bytes as u64, reach(block.count(k) as u32, self.nb[0])?),
                 None => (crate::dtype::ActivationRow::new(k).bytes() as u64, 0),
             };
             outer.checked_add(reach(self.ne[1], self.nb[1])?)?.checked_add(row)?.checked_add(last)

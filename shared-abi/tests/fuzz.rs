@@ -42,7 +42,7 @@ fn group(dtype: DType) -> Option<(u128, u128)> {
         DType::IQ4XSx32 => (256, 35 * 128),
         DType::Q8_0Cache => (64, 17 * 128),
         DType::Q4RCache => (32, 4 * 128),
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => return None,
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => return None,
     })
 }
 
@@ -62,6 +62,8 @@ fn touched(t: &TensorDesc, dtype: DType) -> (u128, u128) {
             let k = ne[0].div_ceil(256) * 256;
             ((k + k / 32 * 10 + k / 16 * 4).div_ceil(128) * 128, [1, ne[1], ne[2], ne[3]])
         }
+        // An f16 and 32 int8.
+        (DType::Q8_0, _) => (34, [ne[0].div_ceil(32), ne[1], ne[2], ne[3]]),
         (DType::F16, _) => (2, ne),
         _ => (4, ne),
     };

@@ -92,6 +92,8 @@ fn type_that_the_operand_does_not_take() {
         for &dtype in DType::ALL.iter().filter(|t| !spec.types.contains(**t)) {
             let mut case = case.clone();
             case.operand(n).token_axis = 0xff;
+            let values = dtype.row_block().map_or(1, |block| block.values as u32);
+            case.operand(n).ne[0] = case.operand(n).ne[0].next_multiple_of(values);
             case.retype(n, dtype);
             case.refused(ErrorCode::BadType, n);
         }

@@ -174,7 +174,7 @@ fn token_axis() {
 #[test]
 fn alignment() {
     for &dtype in DType::ALL {
-        let align = dtype.element_bytes().unwrap_or(128) as u64;
+        let align = dtype.row_block().map_or(128, |block| block.align) as u64;
         let mut aligned = Case::new();
         let t = aligned.fixed(dtype, [64, 64, 2, 2]).0 as usize;
         aligned.infos[0].size *= 2;
@@ -196,7 +196,8 @@ fn alignment() {
 #[test]
 fn out_of_bounds_by_one_byte() {
     for &dtype in DType::ALL {
-        for ne in [[1, 1, 1, 1], [33, 1, 1, 1], [64, 33, 1, 1], [300, 70, 3, 2]] {
+        for mut ne in [[1u32, 1, 1, 1], [33, 1, 1, 1], [64, 33, 1, 1], [300, 70, 3, 2]] {
+            ne[0] = ne[0].next_multiple_of(dtype.row_block().map_or(1, |block| block.values as u32));
             let mut case = Case::new();
             case.fixed(dtype, [64, 32, 1, 1]);
             case.fixed(dtype, ne);
@@ -214,6 +215,30 @@ fn strided_tensors_end_with_their_last_element() {
     case.fixed(DType::F32, [3, 2, 2, 2]);
     case.tensors[0].nb = [12, 8, 1000, 100];
     case.infos[0].size = 2 * 12 + 8 + 1000 + 100 + 4;
+    assert_eq!(case.check(), Ok(()));
+    case.infos[0].size -= 1;
+    case.refused_early(ErrorCode::OutOfBounds, 0);
+}
+
+/// A row has whole blocks, which nobody cuts.
+#[test]
+fn rows_of_blocks() {
+    for k in [1, 31, 33, 48] {
+        let mut case = Case::new();
+        case.fixed(DType::Q8_0, [k, 4, 1, 1]);
+        case.refused_early(ErrorCode::BadShape, 0);
+    }
+    let mut case = Case::new();
+    case.cut(0, DType::Q8_0, [TOKENS, 1, 1, 1]);
+    case.refused_early(ErrorCode::BadShape, 0);
+    let mut case = Case::new();
+    case.cut(1, DType::Q8_0, [32, TOKENS, 1, 1]);
+    assert_eq!(case.check(), Ok(()));
+    // Rows of three blocks, 110 bytes apart.
+    let mut case = Case::new();
+    case.fixed(DType::Q8_0, [96, 3, 1, 1]);
+    case.tensors[0].nb[1] = 110;
+    case.infos[0].size = 2 * 110 + 3 * 34;
     assert_eq!(case.check(), Ok(()));
     case.infos[0].size -= 1;
     case.refused_early(ErrorCode::OutOfBounds, 0);
@@ -246,14 +271,16 @@ fn extents_that_overflow() {
         };
         let nb = packed(dtype, [64, 2, 1, 1]);
         let stride = u32::MAX - 127;
+        // The shortest row, and the longest.
+        let block = dtype.row_block().map_or(1, |block| block.values as u32);
         // Past u32: a sum that a 32-bit DSP would wrap.
         refused(0, [64, 2, 2, 2], [nb[0], nb[1], 1 << 31, 1 << 31]);
         // Past u64, by offset and by strides.
         refused(u64::MAX - 127, [64, 2, 1, 1], nb);
-        refused(0, [1, 1, big, big], [nb[0], nb[1], stride, stride]);
-        refused(0, [1, big, big, big], [nb[0], stride, stride, stride]);
+        refused(0, [block, 1, big, big], [nb[0], nb[1], stride, stride]);
+        refused(0, [block, big, big, big], [nb[0], stride, stride, stride]);
         // k alone.
-        refused(0, [big, 1, 1, 1], packed(dtype, [64, 1, 1, 1]));
+        refused(0, [big / block * block, 1, 1, 1], packed(dtype, [64, 1, 1, 1]));
     }
 }
 

@@ -20,8 +20,8 @@ struct Cpy {
     rows: usize,
 }
 
-/// CPY: x{..} F32, F16 or I32 with any strides -> y of the same shape, in rows; F32 and F16 convert into each
-/// other.
+/// CPY: x{..} F32, F16 or I32 with any strides, or rows of Q8_0 -> y of the same shape, in rows; F32 and F16,
+/// and F32 and Q8_0, convert into each other.
 ///
 /// # Errors
 /// None that validation lets through.
@@ -33,7 +33,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 impl Cpy {
     /// Whether the elements of a row of x are adjacent.
     fn adjacent(&self) -> bool {
-        self.x.dtype.element_bytes() == Some(self.x.nb[0]) || self.x.ne[0] == 1
+        self.x.dtype.row_block().is_some_and(|block| block.bytes == self.x.nb[0]) || self.x.ne[0] == 1
     }
 }
 
@@ -87,7 +87,6 @@ impl Kernel for Cpy {
 /// 3. They do not overlap; the types are ones that [`convert`] takes.
 #[inline(always)]
 unsafe fn gather<H: Hvx, T: Copy + Default>(x: &View, from: *const u8, y: &View, to: *mut u8, n: usize) {
-    let size = y.dtype.element_bytes().unwrap_or(0);
     for at in (0..n).step_by(LANES) {
         let count = LANES.min(n - at);
         let mut stage = [T::default(); LANES];
@@ -99,7 +98,9 @@ unsafe fn gather<H: Hvx, T: Copy + Default>(x: &View, from: *const u8, y: &View,
         // SAFETY: `stage` holds `count` elements of x's type, aligned for it. `count` elements of y from `at`
         // on are in the row, which is writable by this thread alone (point 2), and it does not overlap
         // `stage`, which is local. The types are ones that `convert` takes (point 3).
-        unsafe { convert::<H>(x.dtype, stage.as_ptr().cast(), y.dtype, to.add(at * size), count) };
+        unsafe {
+            convert::<H>(x.dtype, stage.as_ptr().cast(), y.dtype, to.add(y.dtype.row_bytes(at)), count)
+        };
     }
 }
 

@@ -269,12 +269,12 @@ fn rows(t: &TensorDesc, n_tokens: u32, ranges: &mut Vec<(usize, usize)>) {
         let n = &mut ne[t.token_axis as usize];
         *n = (*n).min(n_tokens as usize);
     }
-    let bytes = match (dtype.tile_group(), dtype.element_bytes()) {
+    let bytes = match (dtype.tile_group(), dtype.row_block()) {
         (Some(group), _) => {
             ne[1] = ne[1].div_ceil(TILE_ROWS);
             group.strip_bytes(ne[0])
         }
-        (None, Some(bytes)) => ne[0] * bytes,
+        (None, Some(_)) => dtype.row_bytes(ne[0]),
         (None, None) => hexflash_abi::dtype::ActivationRow::new(ne[0]).bytes(),
     };
     let nb = t.nb.map(|n| n as usize);

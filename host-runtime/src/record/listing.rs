@@ -232,9 +232,9 @@ impl<B: Fn(BufferId) -> Option<(String, BufferInfo)>> Lister<'_, B> {
 fn row_bytes(t: &TensorDesc) -> u64 {
     let k = t.ne[0] as usize;
     let Some(dtype) = DType::parse(t.dtype) else { return 0 };
-    let bytes = match (dtype.tile_group(), dtype.element_bytes()) {
+    let bytes = match (dtype.tile_group(), dtype.row_block()) {
         (Some(group), _) => group.strip_bytes(k) / TILE_ROWS,
-        (None, Some(element)) => k * element,
+        (None, Some(_)) => dtype.row_bytes(k),
         (None, None) => ActivationRow::new(k).bytes(),
     };
     bytes as u64

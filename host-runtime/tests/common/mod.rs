@@ -211,7 +211,7 @@ pub fn tile_value(dtype: DType, strips: &[u8], ne0: usize, row: usize, k: usize)
         }
         DType::Q6Kx32 => d() * signed(per_16()) * quant(32),
         DType::IQ4XSx32 => d() * signed(tile_byte(scales_at)) * f32::from(IQ4_NL[usize::from(q)]),
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => panic!("{dtype:?} is not tiled"),
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => panic!("{dtype:?} is not tiled"),
         DType::Q8_0Cache | DType::Q4RCache => panic!("{dtype:?} is not a type of weights"),
         DType::F32x32 | DType::F16x32 | DType::BF16x32 => panic!("{dtype:?} has no quants"),
     }

@@ -24,6 +24,8 @@ wire_enum! {
         I32 = 3 "I32",
         /// A row of int8 activations with a scale per 32; see [`ActivationRow`].
         Q8Act = 4 "Q8_ACT",
+        /// Rows of ggml's Q8_0: blocks of 32 values, each an f16 d and 32 int8 q. A value is d q.
+        Q8_0 = 5 "Q8_0",
         /// Tiled F32 weights.
         F32x32 = 16 "F32x32",
         /// Tiled F16 weights, and keys of an F16 cache.
@@ -64,18 +66,56 @@ wire_enum! {
 }
 
 impl DType {
-    /// Bytes of an element of a row-major type; `None` for tiled types and activation rows.
+    /// Bytes of an element of a row-major type; `None` for those without addresses of their own: in blocks,
+    /// tiled types and activation rows.
     pub const fn element_bytes(self) -> Option<usize> {
         match self {
             Self::F32 | Self::I32 => Some(4),
             Self::F16 => Some(2),
-            Self::Q8Act => None,
+            Self::Q8Act | Self::Q8_0 => None,
             Self::F32x32 | Self::F16x32 | Self::BF16x32 => None,
             Self::Q8_0x32 | Self::Q4_0x32 | Self::Q4_1x32 | Self::Q5_0x32 | Self::Q5_1x32 => None,
             Self::IQ4NLx32 | Self::IQ4XSx32 | Self::MXFP4x32 => None,
             Self::Q2Kx32 | Self::Q3Kx32 | Self::Q4Kx32 | Self::Q5Kx32 | Self::Q6Kx32 => None,
             Self::Q8_0Cache | Self::Q4RCache => None,
         }
+    }
+
+    /// What rows of a row-major type are made of; `None` for tiled types and activation rows.
+    pub const fn row_block(self) -> Option<RowBlock> {
+        match (self, self.element_bytes()) {
+            (Self::Q8_0, _) => Some(RowBlock { values: 32, bytes: 2 + 32, align: 2 }),
+            (_, Some(bytes)) => Some(RowBlock { values: 1, bytes, align: bytes }),
+            (_, None) => None,
+        }
+    }
+
+    /// Bytes of a row of `n` values of a row-major type, `n` being whole blocks; none of the others.
+    pub const fn row_bytes(self, n: usize) -> usize {
+        match (self.element_bytes(), self.row_block()) {
+            (Some(bytes), _) => n * bytes,
+            (None, Some(block)) => block.count(n) * block.bytes,
+            (None, None) => 0,
+        }
+    }
+}
+
+/// What rows of a type are made of: elements, or blocks that several values share. Blocks of a row are
+/// adjacent, and rows are whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowBlock {
+    /// Values of a block.
+    pub values: usize,
+    /// Bytes of a block, which is the stride of axis 0.
+    pub bytes: usize,
+    /// Alignment of blocks in bytes.
+    pub align: usize,
+}
+
+impl RowBlock {
+    /// Blocks in a row of `n` values.
+    pub const fn count(self, n: usize) -> usize {
+        n.div_ceil(self.values)
     }
 }
 
@@ -90,6 +130,8 @@ impl DTypes {
     pub const I32: Self = Self::of(&[DType::I32]);
     /// Every tiled type that weights may be.
     pub const TILED: Self = Self::those(true);
+    /// Rows of ggml's Q8_0.
+    pub const Q8_0: Self = Self::of(&[DType::Q8_0]);
     /// Every type whose elements have addresses: rows, columns and single ones can be read.
     pub const ELEMENTS: Self = Self::those(false);
 
@@ -137,7 +179,7 @@ impl DTypes {
     }
 }
 
-/// Groups of the tiled types, and the layout of activation rows.
+/// Groups of the tiled types, blocks of the row-major ones, and the layout of activation rows.
 pub(crate) const FINGERPRINT: Fingerprint = {
     let mut all = Fingerprint::new("layouts").number(TILE_LAYOUT_VERSION as u64);
     let mut i = 0;
@@ -148,6 +190,13 @@ pub(crate) const FINGERPRINT: Fingerprint = {
                 .number(group.k as u64)
                 .number(group.bytes as u64)
                 .number(group.tail as u64);
+        }
+        if let Some(block) = DType::ALL[i].row_block() {
+            all = all
+                .value("block", DType::ALL[i].wire() as u64)
+                .number(block.values as u64)
+                .number(block.bytes as u64)
+                .number(block.align as u64);
         }
         i += 1;
     }

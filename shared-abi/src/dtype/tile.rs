@@ -264,7 +264,7 @@ impl DType {
             Self::IQ4XSx32 => QuantGroup::super_block(4, 2),
             Self::Q8_0Cache => Tiling::Cache(super::cache_tile::Q8_0_GROUP),
             Self::Q4RCache => Tiling::Cache(super::cache_tile::Q4_R_GROUP),
-            Self::F32 | Self::F16 | Self::I32 | Self::Q8Act => Tiling::None,
+            Self::F32 | Self::F16 | Self::I32 | Self::Q8Act | Self::Q8_0 => Tiling::None,
         }
     }
 

@@ -1,5 +1,5 @@
-//! ATTEND: attention over keys and values that are rows, as graphs of ggml have them. Which keys a query sees
-//! is data, a mask; nothing depends on the step's registers, and nothing is appended.
+//! ATTEND: attention over keys and values that are rows of F16 or Q8_0, as graphs of ggml have them. Which
+//! keys a query sees is data, a mask; nothing depends on the step's registers, and nothing is appended.
 
 use super::flash_attn::MAX_HEAD;
 use super::rule::{Len, Operands, param, shape};
@@ -7,14 +7,17 @@ use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
+/// Types of keys, and of values.
+const ROWS: DTypes = DTypes::of(&[DType::F16]).and(DTypes::Q8_0);
+
 operands! {
     SRC: Src {
         /// q{d,h,t,b}: heads at most [`MAX_HEAD`] wide.
         Q = OperandSpec::input("q", DTypes::F32, Layout::Rows);
         /// k{d,n,hk,b}: n keys; hk divides h.
-        K = OperandSpec::input("k", DTypes::of(&[DType::F16]), Layout::Rows);
-        /// v{dv,n,hk,b}.
-        V = OperandSpec::input("v", DTypes::of(&[DType::F16]), Layout::Rows);
+        K = OperandSpec::input("k", ROWS, Layout::Rows);
+        /// v{dv,n,hk,b}, of the type of k or of the other one.
+        V = OperandSpec::input("v", ROWS, Layout::Rows);
         /// mask{n',t',h',b'}: added to scores; a key at -inf is not seen. At least n long and t wide; h'
         /// divides h, b' divides b.
         MASK = OperandSpec::input("mask", DTypes::of(&[DType::F16]), Layout::Rows).optional();

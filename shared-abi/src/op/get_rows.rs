@@ -5,10 +5,12 @@ use super::{DTypes, Layout, OpSpec, OperandSpec};
 use crate::dtype::DType;
 use crate::status::Fault;
 
+const TABLES: DTypes = DTypes::TILED.and(DTypes::ELEMENTS).and(DTypes::Q8_0);
+
 operands! {
     SRC: Src {
         /// table{k,n,b2,b3}.
-        TABLE = OperandSpec::input("table", DTypes::TILED.and(DTypes::ELEMENTS), Layout::TiledOrRows);
+        TABLE = OperandSpec::input("table", TABLES, Layout::TiledOrRows);
         /// ids{m,b2,b3}: numbers of rows, checked when they are used.
         IDS = OperandSpec::input("ids", DTypes::I32, Layout::Strided);
     }

@@ -14,7 +14,7 @@ operands! {
     }
     DST: Dst {
         /// y{k,n,b2,b3}.
-        Y = OperandSpec::output("y", DTypes::of(&[DType::F32, DType::F16]), Layout::Rows);
+        Y = OperandSpec::output("y", DTypes::of(&[DType::F32, DType::F16]).and(DTypes::Q8_0), Layout::Rows);
     }
 }
 

@@ -29,12 +29,17 @@ pub(super) fn check_tensor(
     }
     if t.token_axis != NO_TOKEN_AXIS {
         let axis = t.token_axis as usize;
-        let clippable = dtype.element_bytes().is_some() || (dtype == DType::Q8Act && axis > 0);
+        let rows = matches!(dtype, DType::Q8Act | DType::Q8_0);
+        let clippable = dtype.element_bytes().is_some() || (rows && axis > 0);
         if axis >= 4 || !clippable || t.ne[axis] != header.max_tokens {
             return fail(ErrorCode::BadShape, index);
         }
     }
-    let align = dtype.element_bytes().unwrap_or(VECTOR_BYTES) as u64;
+    let block = dtype.row_block();
+    if block.is_some_and(|block| !(t.ne[0] as usize).is_multiple_of(block.values)) {
+        return fail(ErrorCode::BadShape, index);
+    }
+    let align = block.map_or(VECTOR_BYTES, |block| block.align) as u64;
     let strides = if dtype.element_bytes().is_some() { &t.nb[..] } else { &t.nb[1..] };
     if !t.offset.is_multiple_of(align) || strides.iter().any(|&nb| !u64::from(nb).is_multiple_of(align)) {
         return fail(ErrorCode::Misaligned, index);
@@ -48,7 +53,7 @@ pub(super) fn check_tensor(
 
 /// Whether the tensor's strides are what the operand may have.
 pub(super) fn fits(operand: &OperandSpec, t: &TensorDesc, dtype: DType) -> bool {
-    let row = match (dtype.tile_group(), dtype.element_bytes()) {
+    let row = match (dtype.tile_group(), dtype.row_block()) {
         (Some(group), _) => {
             // Strips of a matrix follow each other, so that DMA and prefetch see one stream. In u64: on the
             // DSP the bytes of a strip that no buffer holds overflow a usize.
@@ -60,14 +65,16 @@ pub(super) fn fits(operand: &OperandSpec, t: &TensorDesc, dtype: DType) -> bool 
             }
             strip
         }
-        (None, Some(bytes)) => {
+        (None, Some(block)) => {
             if operand.layout == Layout::Tiled {
                 return false;
             }
-            if operand.layout != Layout::Strided && t.nb[0] as usize != bytes {
+            // Blocks are adjacent wherever they may lie: a value of one has no address.
+            let apart = operand.layout == Layout::Strided && block.values == 1;
+            if !apart && t.nb[0] as usize != block.bytes {
                 return false;
             }
-            bytes as u64 * u64::from(t.ne[0])
+            block.count(t.ne[0] as usize) as u64 * block.bytes as u64
         }
         (None, None) => {
             if t.nb[0] != 1 {

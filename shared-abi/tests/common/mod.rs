@@ -31,9 +31,9 @@ pub struct Case {
 /// Packed strides of a shape.
 pub fn packed(dtype: DType, ne: [u32; 4]) -> [u32; 4] {
     let k = ne[0] as usize;
-    let (nb0, row, rows) = match (dtype.tile_group(), dtype.element_bytes()) {
+    let (nb0, row, rows) = match (dtype.tile_group(), dtype.row_block()) {
         (Some(g), _) => (g.bytes, g.strip_bytes(k), ne[1].div_ceil(TILE_ROWS as u32)),
-        (None, Some(bytes)) => (bytes, k * bytes, ne[1]),
+        (None, Some(block)) => (block.bytes, dtype.row_bytes(k), ne[1]),
         (None, None) => (1, ActivationRow::new(k).bytes(), ne[1]),
     };
     let matrix = row as u32 * rows;

@@ -28,8 +28,9 @@
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
 //! KV_APPEND does the first half alone, for keys and values whose queries nobody asks. ATTEND does the second
-//! half alone, over keys and values that are rows of F16 with any strides: every query sees all n of them but
-//! those that the mask hides, and nothing depends on the registers. The order of operations is the same.
+//! half alone, over keys and values that are rows of F16 or Q8_0 with any strides: every query sees all n of
+//! them but those that the mask hides, and nothing depends on the registers. The order of operations is the
+//! same.
 //!
 //! * `format`: how caches hold keys and values, as F16, Q8_0 or rotated 4-bit codes, or as rows.
 //! * `append`: rounds new rows to the format of their cache, and fails where one is too large for that or
@@ -139,7 +140,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     damage.outcome()
 }
 
-/// ATTEND: q{D,H,T,B}, k{D,N,Hk,B} and v{Dv,N,Hk,B} F16, mask{N',T',H',B'} F16 (optional), sinks{H}
+/// ATTEND: q{D,H,T,B}, k{D,N,Hk,B} and v{Dv,N,Hk,B} F16 or Q8_0, mask{N',T',H',B'} F16 (optional), sinks{H}
 /// (optional) -> y{Dv,H,T,B}.
 ///
 /// # Errors

@@ -60,7 +60,7 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::Q5Kx32 => Variant::MulMatQ5K,
         DType::Q6Kx32 => Variant::MulMatQ6K,
         DType::IQ4XSx32 => Variant::MulMatIQ4XS,
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => return None,
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => return None,
         DType::Q8_0Cache | DType::Q4RCache => return None,
     })
 }

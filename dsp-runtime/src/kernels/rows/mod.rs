@@ -14,8 +14,9 @@ use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 use crate::row::convert;
+use crate::row_blocks;
 
-/// Elements of a row that a unit of SET_ROWS covers.
+/// Elements of a row that a unit of SET_ROWS covers: whole blocks.
 const COLUMNS: usize = 1024;
 
 /// y = rows of `table`.
@@ -24,6 +25,9 @@ struct GetRows {
     ids: View,
     y: View,
 }
+
+/// y = rows of `table`, which are blocks.
+struct GetBlocks(GetRows);
 
 /// Rows of y = x.
 struct SetRows {
@@ -40,10 +44,11 @@ struct SetRows {
 pub fn get_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (table, ids) = (run.operand(get_rows::TABLE)?, run.operand(get_rows::IDS)?);
     let kernel = GetRows { table, ids, y: run.operand(get_rows::Y)? };
-    run.parallel(&kernel)
+    if table.dtype == DType::Q8_0 { run.parallel(&GetBlocks(kernel)) } else { run.parallel(&kernel) }
 }
 
-/// SET_ROWS: x{k,m,b2,b3}, ids{m,c2,c3} -> y{k,n,b2,b3}, F32 or F16; where ids repeat, the last row stays.
+/// SET_ROWS: x{k,m,b2,b3}, ids{m,c2,c3} -> y{k,n,b2,b3}, F32, F16 or Q8_0; where ids repeat, the last row
+/// stays.
 ///
 /// # Errors
 /// [`ErrorCode::BadRowIndex`] with the id, if one is not a row of y.
@@ -106,11 +111,39 @@ impl Kernel for GetRows {
                 }
             } else {
                 let row = table.at([id, i[1], i[2]]).cast_const();
+                // One of two types, so that the compiler leaves out what others take.
+                let dtype = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
                 // SAFETY: `at` has checked that the table has row `id`, which is aligned and has `k`
-                // elements, as row `i` of y has. The two do not overlap (validation), and this worker alone
+                // elements, as row `i` of y has. It is no row of integers or blocks, which were treated
+                // above and are another kernel's. The two do not overlap (validation), and this worker alone
                 // has claimed the row of y.
                 unsafe { convert::<H>(dtype, row, DType::F32, y.as_mut_ptr().cast(), k) };
             }
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for GetBlocks {
+    fn units(&self) -> usize {
+        self.0.units()
+    }
+
+    fn work(&self) -> usize {
+        self.0.work()
+    }
+
+    #[inline(always)]
+    fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        let GetRows { table, ids, y } = &self.0;
+        let blocks = row_blocks::Q8_0.count(y.ne[0]);
+        while let Some(r) = worker.claim() {
+            let i = y.unravel(r);
+            let row = table.at([row_id(ids, i, table)?, i[1], i[2]]).cast_const();
+            // SAFETY: `claim` gives unit `r`, and with it row `i` of y, to this worker alone. `at` has
+            // checked that the table has the row, whose blocks are aligned to 2 bytes and have as many values
+            // as the row of y (validation).
+            unsafe { row_blocks::unpack_row::<H::Everywhere>(row, y.row_mut(i).as_mut_ptr(), blocks) };
         }
         Ok(())
     }
@@ -136,16 +169,16 @@ impl Kernel for SetRows {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let (x, ids, y) = (&self.x, &self.ids, &self.y);
-        let size = y.dtype.element_bytes().unwrap_or(0);
         while let Some(unit) = worker.claim() {
             let (cut, matrix) = (unit % self.cuts(), unit / self.cuts());
             let (i2, i3) = (matrix % x.ne[2], matrix / x.ne[2]);
             let column = cut * COLUMNS;
             let columns = COLUMNS.min(y.ne[0] - column);
+            let before = y.dtype.row_bytes(column);
             for i1 in 0..x.ne[1] {
                 let id = row_id(ids, [i1, i2 % ids.ne[1], i3 % ids.ne[2]], y)?;
                 let from = x.row([i1, i2, i3]).part(column, columns).as_ptr().cast();
-                let to = y.at([id, i2, i3]).wrapping_add(column * size);
+                let to = y.at([id, i2, i3]).wrapping_add(before);
                 // SAFETY: the columns are inside a row of x and, the id being checked, of y, which do not
                 // overlap; this worker alone claimed these columns of the matrix.
                 unsafe { convert::<H>(DType::F32, from, y.dtype, to, columns) };

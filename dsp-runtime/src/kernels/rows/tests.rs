@@ -17,7 +17,7 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
         random(seed + 1, k * n, 0.0, 65536.0 * 16.0).iter().map(|&v| v as u32 >> 4).collect();
     let bytes = match dtype.tile_group() {
         Some(group) => group.matrix_bytes(k, n),
-        None => k * n * dtype.element_bytes().unwrap(),
+        None => dtype.row_bytes(k * n),
     };
     let mut data = vec![0u8; bytes];
     let mut exact = vec![0.0; k * n];
@@ -41,6 +41,15 @@ fn matrix(dtype: DType, k: usize, n: usize, seed: u64) -> (Vec<u8>, Vec<f32>) {
                 DType::F16 => {
                     put(2 * e, &half.to_le_bytes());
                     half.to_f32()
+                }
+                DType::Q8_0 => {
+                    let (block, d) = (e / 32 * 34, f16::from_f32(values[e / 32 * 32]));
+                    if t == 0 {
+                        put(block, &d.to_le_bytes());
+                    }
+                    let q = random_bits[e] as i8;
+                    put(block + 2 + t, &[q as u8]);
+                    d.to_f32() * f32::from(q)
                 }
                 DType::F32x32 => {
                     put(group + 128 * t + 4 * lane, &values[e].to_le_bytes());
@@ -189,8 +198,13 @@ fn quant(dtype: DType, at: usize, block: &Block, put: &mut impl FnMut(usize, usi
 
 /// Every type but I32.
 fn tables() -> impl Iterator<Item = DType> {
-    let tables = |dtype: &DType| dtype.is_weight() || dtype.element_bytes().is_some() && *dtype != DType::I32;
+    let tables = |dtype: &DType| dtype.is_weight() || dtype.row_block().is_some() && *dtype != DType::I32;
     DType::ALL.iter().copied().filter(tables)
+}
+
+/// A width of at least `k` that is whole blocks of a type.
+fn width(dtype: DType, k: usize) -> usize {
+    k.next_multiple_of(dtype.row_block().map_or(1, |block| block.values))
 }
 
 /// Every type, widths that do and do not fill a group, ids in any order and repeated: to the bit.
@@ -198,6 +212,7 @@ fn tables() -> impl Iterator<Item = DType> {
 fn rows_of_every_type() {
     for dtype in tables() {
         for (k, n) in [(1, 3), (31, 33), (33, 5), (100, 70), (256, 40), (1024, 33)] {
+            let k = width(dtype, k);
             let (data, values) = matrix(dtype, k, n, k as u64);
             let last = n as i32 - 1;
             let mut ids = vec![0, last, last / 2, 0, last];
@@ -223,8 +238,8 @@ fn rows_of_every_type() {
 /// Each matrix has its own ids; ids strided; the step has fewer tokens than the program.
 #[test]
 fn several_matrices_and_the_token_axis() {
-    let (k, n) = (40usize, 35usize);
     for dtype in tables() {
+        let (k, n) = (width(dtype, 40), 35usize);
         let matrices: Vec<_> = (0..6).map(|i| matrix(dtype, k, n, i)).collect();
         let all: Vec<u8> = matrices.iter().flat_map(|(data, _)| data.iter().copied()).collect();
         let ids: Vec<i32> = (0..4 * 6).map(|i| i * 11 % n as i32).collect();
@@ -289,17 +304,18 @@ fn bad_ids_are_refused() {
         for setup in setups() {
             for dtype in tables() {
                 let mut batch = Batch::new(1, 1);
-                let table = batch.tensor(dtype, [40, 33, 1, 1]);
+                let k = width(dtype, 40);
+                let table = batch.tensor(dtype, [k as u32, 33, 1, 1]);
                 let ids = batch.i32([3, 1, 1, 1], &[32, id, 0]);
-                let y = batch.f32([40, 3, 1, 1], &[7.0; 120]);
+                let y = batch.f32([k as u32, 3, 1, 1], &vec![7.0; 3 * k]);
                 let fault = batch.run(setup, Op::GetRows, &[table, ids], &[y], &[0u32; 0], STEP).unwrap_err();
                 assert_eq!((fault.code, fault.detail), (ErrorCode::BadRowIndex, id as u32));
             }
-            for dtype in [DType::F32, DType::F16] {
-                let mut batch = Batch::new(1, 1);
-                let x = batch.f32([40, 3, 1, 1], &[7.0; 120]);
+            for dtype in [DType::F32, DType::F16, DType::Q8_0] {
+                let (mut batch, k) = (Batch::new(1, 1), width(dtype, 40));
+                let x = batch.f32([k as u32, 3, 1, 1], &vec![7.0; 3 * k]);
                 let ids = batch.i32([3, 1, 1, 1], &[32, id, 0]);
-                let y = batch.tensor(dtype, [40, 33, 1, 1]);
+                let y = batch.tensor(dtype, [k as u32, 33, 1, 1]);
                 let fault = batch.run(setup, Op::SetRows, &[x, ids], &[y], &[0u32; 0], STEP).unwrap_err();
                 assert_eq!((fault.code, fault.detail), (ErrorCode::BadRowIndex, id as u32));
             }
@@ -310,9 +326,9 @@ fn bad_ids_are_refused() {
 /// Rows land where ids say, the last of equals stays, the others are left alone; ids shared by the matrices.
 #[test]
 fn rows_are_set() {
-    for dtype in [DType::F32, DType::F16] {
+    for dtype in [DType::F32, DType::F16, DType::Q8_0] {
         for (k, m) in [(1usize, 4usize), (31, 4), (33, 3), (100, 5), (3000, 40)] {
-            let n = 50;
+            let (k, n) = (width(dtype, k), 50);
             let x = random(k as u64, k * m * 4, -3.0, 3.0);
             // {m, c2 = 1, c3 = 2} over {k, m, 2, 2}; the last two rows go to the same place.
             let mut ids: Vec<i32> = (0..2 * m as i32).map(|i| (i * 13 + 5) % n as i32).collect();
@@ -338,6 +354,7 @@ fn rows_are_set() {
                 DType::F16 => {
                     expected.iter().flat_map(|&v| f16::from_f32(v).to_bits().to_le_bytes()).collect()
                 }
+                DType::Q8_0 => crate::row_blocks::tests::reference(&expected),
                 _ => expected.iter().flat_map(|&v| v.to_le_bytes()).collect(),
             };
             assert!(actual == encoded, "{dtype} k={k}");

@@ -414,7 +414,7 @@ pub(super) unsafe fn load<H: Hvx>(
             row.quants::<4>().looked_up::<H>(x)
         }
         // The caller's promise excludes them.
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => x,
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => x,
         DType::Q8_0Cache | DType::Q4RCache => x,
     }
 }

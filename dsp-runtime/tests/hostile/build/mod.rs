@@ -109,6 +109,11 @@ impl<'r> Builder<'r> {
         self.random.pick(&FEW)
     }
 
+    /// A length of rows that are whole blocks of a type.
+    fn length_of(&mut self, dtype: DType) -> u32 {
+        self.length().next_multiple_of(dtype.row_block().map_or(1, |block| block.values as u32))
+    }
+
     /// Any shape with rows of `n`; sometimes one axis is cut to the tokens.
     fn rows(&mut self, n: u32) -> Shape {
         let mut ne = [n, self.few(), self.few(), self.few()];
@@ -125,9 +130,9 @@ impl<'r> Builder<'r> {
     /// Puts a tensor somewhere.
     fn put(&mut self, dtype: DType, Shape(ne, token_axis): Shape, used: Use) -> Tensor {
         let k = ne[0] as usize;
-        let (align, nb0, row) = match (dtype.tile_group(), dtype.element_bytes()) {
+        let (align, nb0, row) = match (dtype.tile_group(), dtype.row_block()) {
             (Some(g), _) => (128, g.bytes, g.strip_bytes(k)),
-            (None, Some(bytes)) => (bytes, bytes, k * bytes),
+            (None, Some(block)) => (block.align, block.bytes, dtype.row_bytes(k)),
             (None, None) => (128, 1, ActivationRow::new(k).bytes()),
         };
         let rows = if dtype.tile_group().is_some() { ne[1].div_ceil(TILE_ROWS as u32) } else { ne[1] };

@@ -124,8 +124,8 @@ impl Builder<'_> {
                 self.op(op, &[Some(w), Some(x)], &[y?], &NOTHING);
             }
             Op::GetRows => {
-                let (k, n, b2, b3) = (self.length(), self.length(), self.few(), self.few());
                 let dtype = self.type_of(op, get_rows::TABLE.number());
+                let (k, n, b2, b3) = (self.length_of(dtype), self.length(), self.few(), self.few());
                 let table = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Input)?;
                 let cut = self.random.chance(50);
                 let m = if cut { self.header.max_tokens } else { self.few() };
@@ -136,7 +136,8 @@ impl Builder<'_> {
                 self.op(op, &[Some(table), Some(ids)], &[y], &NOTHING);
             }
             Op::SetRows => {
-                let (k, b2, b3) = (self.length(), self.few(), self.few());
+                let dtype = self.type_of(op, set_rows::Y.number());
+                let (k, b2, b3) = (self.length_of(dtype), self.few(), self.few());
                 let cut = self.random.chance(50);
                 let m = if cut { self.header.max_tokens } else { self.few() };
                 let n = m + self.few();
@@ -144,7 +145,6 @@ impl Builder<'_> {
                 let x = self.input(Shape([k, m, b2, b3], axis(1)))?;
                 let c2 = self.random.pick(&[1, b2]);
                 let ids = self.ids(Shape([m, c2, 1, 1], axis(0)), n)?;
-                let dtype = self.type_of(op, set_rows::Y.number());
                 let y = self.put(dtype, Shape::fixed([k, n, b2, b3]), Use::Output)?;
                 self.op(op, &[Some(x), Some(ids)], &[y], &NOTHING);
             }
@@ -209,13 +209,14 @@ impl Builder<'_> {
                 }
             }
             Op::Cpy => {
-                let n = self.length();
+                let elements = [(F32, F32), (F32, F16), (F16, F32), (F16, F16), (I32, I32)];
+                let blocks = [(F32, Q8_0), (Q8_0, F32), (Q8_0, Q8_0)];
+                let (from, to) = self.random.pick(&[&elements[..], &blocks].concat());
+                let n = self.length_of(if from == Q8_0 { from } else { to });
                 let shape = self.rows(n);
-                let (from, to) =
-                    self.random.pick(&[(F32, F32), (F32, F16), (F16, F32), (F16, F16), (I32, I32)]);
                 let x = self.put(from, shape, Use::Input)?;
                 let y = self.put(to, shape, Use::Output)?;
-                if self.random.chance(30) && shape.1 == NO_TOKEN_AXIS {
+                if self.random.chance(30) && shape.1 == NO_TOKEN_AXIS && from != Q8_0 {
                     // A transposed view.
                     let (a, b) = (self.random.below(4), self.random.below(4));
                     let x = &mut self.tensors[x.0 as usize];
@@ -431,12 +432,13 @@ impl Builder<'_> {
     }
 
     fn attend(&mut self) -> Option<()> {
-        let (d, dv, hk, b) = (self.length(), self.length(), self.few(), self.few());
+        let (keys, values) = (self.random.pick(&[F16, Q8_0]), self.random.pick(&[F16, Q8_0]));
+        let (d, dv, hk, b) = (self.length_of(keys), self.length_of(values), self.few(), self.few());
         let (n, (t, axis)) = (self.random.pick(&[1, 5, 32, 33, 300]), self.tokens());
         let h = hk * self.random.pick(&[1, 2, 3, 40]);
         let q = self.input(Shape([d, h, t, b], axis(2)))?;
-        let k = self.put(F16, Shape::fixed([d, n, hk, b]), Use::Input)?;
-        let v = self.put(F16, Shape::fixed([dv, n, hk, b]), Use::Input)?;
+        let k = self.put(keys, Shape::fixed([d, n, hk, b]), Use::Input)?;
+        let v = self.put(values, Shape::fixed([dv, n, hk, b]), Use::Input)?;
         let masked = self.random.chance(60);
         let (mh, mb) = (self.random.pick(&[1, h]), self.random.pick(&[1, b]));
         let mask = Shape([n + self.few() - 1, t, mh, mb], axis(1));

@@ -4,6 +4,7 @@
 use hexflash_abi::op::params;
 use hexflash_abi::{DType, Op as DspOp};
 
+use super::operand::Operand;
 use super::{Refusal, Translator, float, source_of};
 use crate::abi::Tensor;
 
@@ -12,9 +13,10 @@ impl Translator<'_> {
     /// y{dv,h,t,b}.
     pub(super) fn flash_attn(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let (q, dst) = (self.src(node, 0)?, self.float_result(node)?);
-        let (k, v) = (self.src(node, 1)?, self.src(node, 2)?);
-        if [k, v].iter().any(|rows| rows.dtype != DType::F16 || !rows.has_rows()) {
-            return Err(Refusal("keys or values that are no rows of F16"));
+        let (k, v) = (self.rows_of_source(node, 1)?, self.rows_of_source(node, 2)?);
+        let held = |rows: &Operand| matches!(rows.dtype, DType::F16 | DType::Q8_0) && rows.has_rows();
+        if ![k, v].iter().all(held) {
+            return Err(Refusal("keys or values that are no rows of F16 or Q8_0"));
         }
         let mut optional = |i: usize, dtype: DType| match source_of(node, i) {
             None => Ok(None),

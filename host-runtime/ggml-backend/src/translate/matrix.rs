@@ -58,7 +58,7 @@ pub fn tile_bytes(matrix: &Tensor) -> Result<u64, Refusal> {
 /// Whether GET_ROWS takes the table as it is.
 fn reads_rows(node: &Tensor, table: &Tensor) -> bool {
     Op::of(node.op) == Some(Op::GetRows)
-        && matches!(type_of(table), Some(GgmlType::F32 | GgmlType::F16 | GgmlType::I32))
+        && matches!(type_of(table), Some(GgmlType::F32 | GgmlType::F16 | GgmlType::I32 | GgmlType::Q8_0))
 }
 
 /// Whether a tensor is a part of what somebody has put into memory, rather than what an op gives.
@@ -143,7 +143,7 @@ impl Translator<'_> {
         let integers = type_of(table) == Some(GgmlType::I32);
         let tiled = self.places.place(table).is_some_and(|place| place.tiled);
         let table = if reads_rows(node, table) && !tiled {
-            let table = self.operand(Some(table))?;
+            let table = Operand::of_rows(table, self.places)?;
             self.source(&table)
         } else {
             self.matrix(table)?.1
@@ -162,7 +162,7 @@ impl Translator<'_> {
     }
 
     pub(super) fn set_rows(&mut self, node: &Tensor) -> Result<(), Refusal> {
-        let (x, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        let (x, dst) = (self.src(node, 0)?, Operand::of_rows(node, self.places)?);
         let ids = source_of(node, 1).ok_or(Refusal("a missing operand"))?;
         let ids = self.source(&Operand::of_integers(ids, self.places)?);
         let x = self.rows(&x)?;

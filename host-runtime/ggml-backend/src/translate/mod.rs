@@ -268,8 +268,16 @@ impl<'p> Translator<'p> {
     /// Copies a value of the same shape.
     fn copy(&mut self, src: Value, dst: &Operand) -> Result<(), Refusal> {
         const NO_PARAMS: [u32; 0] = [];
-        if (src.dtype(&self.out.recorder) == DType::I32) != (dst.dtype == DType::I32) {
+        let from = src.dtype(&self.out.recorder);
+        if (from == DType::I32) != (dst.dtype == DType::I32) {
             return Err(Refusal("a copy between integers and floats"));
+        }
+        if [(DType::F16, DType::Q8_0), (DType::Q8_0, DType::F16)].contains(&(from, dst.dtype)) {
+            // By way of F32, which holds both.
+            let ne = self.out.recorder.ne(src.tensor);
+            let between = self.scratch(DType::F32, ne);
+            self.emit(DspOp::Cpy, &[Some(src)], between, &NO_PARAMS);
+            return self.copy(between, dst);
         }
         if src.at.is_some_and(|at| at.overlaps(dst)) {
             if src.at == Some(*dst) {
@@ -281,6 +289,9 @@ impl<'p> Translator<'p> {
         }
         // CPY writes rows: exchange axes, on both sides, until the first one is dense.
         let axis = dst.dense_axis().ok_or(Refusal("a copy to elements that are all apart"))?;
+        if axis > 0 && from == DType::Q8_0 {
+            return Err(Refusal("a copy of blocks to elements that are apart"));
+        }
         let (ne, nb) = (self.out.recorder.ne(src.tensor), self.out.recorder.nb(src.tensor));
         let mut order = [0, 1, 2, 3];
         order.swap(0, axis);
@@ -309,6 +320,11 @@ impl<'p> Translator<'p> {
     fn operand(&self, tensor: Option<&Tensor>) -> Result<Operand, Refusal> {
         let tensor = tensor.ok_or(Refusal("a missing operand"))?;
         Operand::of(tensor, self.places)
+    }
+
+    /// Source `i` of a node, which must be there, and may be rows of Q8_0.
+    fn rows_of_source(&self, node: &Tensor, i: usize) -> Result<Operand, Refusal> {
+        Operand::of_rows(source_of(node, i).ok_or(Refusal("a missing operand"))?, self.places)
     }
 
     /// Source `i` of a node, which must be there.

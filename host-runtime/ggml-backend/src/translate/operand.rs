@@ -7,8 +7,8 @@ use hexflash_abi::DType;
 use super::{Place, Places, Refusal};
 use crate::abi::Tensor;
 
-/// A tensor of plain elements in the device's memory. Strides of axes of length 1, which nothing steps along,
-/// are set to fixed values, so that equal operands compare equal.
+/// A tensor of plain elements, or of rows of blocks, in the device's memory. Strides of axes of length 1,
+/// which nothing steps along, are set to fixed values, so that equal operands compare equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
     pub place: Place,
@@ -53,6 +53,15 @@ impl Operand {
         Self::with_type(tensor, dtype, places)
     }
 
+    /// A tensor of floats or 32-bit integers, or rows of Q8_0 as they are.
+    pub fn of_rows(tensor: &Tensor, places: &dyn Places) -> Result<Self, Refusal> {
+        if type_of(tensor) == Some(GgmlType::Q8_0) {
+            let operand = Self::with_type(tensor, DType::Q8_0, places)?;
+            return if operand.has_rows() { Ok(operand) } else { Err(Refusal("blocks that are apart")) };
+        }
+        Self::of(tensor, places)
+    }
+
     /// Integers: of 64 bits, their low halves, which are all there is to a number of rows.
     pub fn of_integers(tensor: &Tensor, places: &dyn Places) -> Result<Self, Refusal> {
         match type_of(tensor) {
@@ -76,12 +85,24 @@ impl Operand {
 
     /// Bytes from the first to one past the last.
     pub fn bytes(&self) -> u64 {
-        let reach = |axis: usize| u64::from(self.ne[axis].saturating_sub(1)) * u64::from(self.nb[axis]);
-        (0..4).map(reach).sum::<u64>() + self.size()
+        let steps = |axis: usize| self.units(axis).saturating_sub(1);
+        (0..4).map(|axis| steps(axis) * u64::from(self.nb[axis])).sum::<u64>() + self.size()
     }
 
+    /// Bytes of an element, or a block.
     fn size(&self) -> u64 {
-        self.dtype.element_bytes().unwrap_or(0) as u64
+        self.dtype.row_block().map_or(0, |block| block.bytes as u64)
+    }
+
+    /// Elements along an axis, or blocks along the first one.
+    fn units(&self, axis: usize) -> u64 {
+        let n = self.ne[axis];
+        self.dtype.row_block().filter(|_| axis == 0).map_or(n.into(), |block| block.count(n as usize) as u64)
+    }
+
+    /// Whether a row of `n` values is whole blocks of a type.
+    pub fn is_whole(dtype: DType, n: u32) -> bool {
+        dtype.row_block().is_some_and(|block| (n as usize).is_multiple_of(block.values))
     }
 
     /// Whether the elements of a row are adjacent.
@@ -94,7 +115,7 @@ impl Operand {
         let mut next = self.size();
         (0..4).all(|axis| {
             let fits = self.ne[axis] == 1 || u64::from(self.nb[axis]) == next;
-            next *= u64::from(self.ne[axis]);
+            next *= self.units(axis);
             fits
         })
     }
@@ -124,6 +145,9 @@ impl Operand {
 
     /// The same elements in order, as another shape without gaps; this one has none.
     pub fn reshaped(&self, ne: [u32; 4]) -> Result<Self, Refusal> {
+        if !Self::is_whole(self.dtype, ne[0]) {
+            return Err(Refusal("rows of parts of blocks"));
+        }
         let packed = record::packed(self.dtype, ne).map_err(|_| Refusal("a stride of 4 GiB"))?;
         Ok(self.view(0, ne, packed.nb))
     }

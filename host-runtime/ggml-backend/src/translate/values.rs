@@ -16,7 +16,7 @@ impl Translator<'_> {
         if self.copy_of_group(node)? {
             return Ok(());
         }
-        let (src, dst) = (self.src(node, 0)?, self.operand(Some(node))?);
+        let (src, dst) = (self.rows_of_source(node, 0)?, Operand::of_rows(node, self.places)?);
         if src.ne == dst.ne {
             let src = self.source(&src);
             return self.copy(src, &dst);
@@ -28,6 +28,9 @@ impl Translator<'_> {
         if dst.is_contiguous() {
             let src_value = self.source(&src);
             return self.copy(src_value, &dst.reshaped(src.ne)?);
+        }
+        if !Operand::is_whole(src.dtype, dst.ne[0]) {
+            return Err(Refusal("rows of parts of blocks"));
         }
         let dense = self.scratch(src.dtype, src.ne);
         let from = self.source(&src);

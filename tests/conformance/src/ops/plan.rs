@@ -62,12 +62,13 @@ pub struct OpProgram {
     steps: Vec<Step>,
 }
 
-/// The plain type of hexflash that is ggml's `ty`.
+/// The row-major type of hexflash that is ggml's `ty`.
 pub fn plain(ty: GgmlType) -> Option<DType> {
     match ty {
         GgmlType::F32 => Some(DType::F32),
         GgmlType::F16 => Some(DType::F16),
         GgmlType::I32 => Some(DType::I32),
+        GgmlType::Q8_0 => Some(DType::Q8_0),
         _ => None,
     }
 }
@@ -363,6 +364,7 @@ impl OpProgram {
         let ty = match d.dtype {
             DType::F16 => GgmlType::F16,
             DType::I32 => GgmlType::I32,
+            DType::Q8_0 => GgmlType::Q8_0,
             _ => GgmlType::F32,
         };
         let whole = Tensor::new(ty, d.ne.map(i64::from), self.bytes(memory, t).to_vec());

@@ -11,10 +11,10 @@ use crate::setup::{self, Set};
 const CASES: [(&str, &str); 6] = [
     ("ADD", "type=f32,ne=.10,5,4,[13]"),
     ("MUL_MAT", "type_a=(f16|q8_0|q4_0),type_b=f32,m=16,n=[19],k=256,bs=.1,1.,nr=.1,1."),
-    ("SET_ROWS", "type_dst=f(16|32),type_idx=i64,ne=.256,5,1,3.,nr23=.1,1"),
+    ("SET_ROWS", "type_dst=(f16|f32|q8_0),type_idx=i64,ne=.256,5,1,3.,nr23=.1,1"),
     ("SSM_CONV", "ne_a=.4,1024"),
     ("GATED_DELTA_NET", "head_size=(16|32),n_seq_tokens=[14],"),
-    ("FLASH_ATTN_EXT", "hsk=64,hsv=64,nh=4,nr23=.1,1.,kv=113,nb=(1|3),mask=1.*type_K=f16"),
+    ("FLASH_ATTN_EXT", "hsk=64,hsv=64,nh=4,nr23=.1,1.,kv=113,nb=(1|3),mask=1.*type_K=(f16|q8_0)"),
 ];
 
 /// The version of the Hexagon that any emulator runs, and whose results are the bits of `inproc`.

@@ -80,9 +80,30 @@ impl CacheFormat for F16Rows {
 
 /// Rows of a group that registers hold in the first pass, and in the second: 32 rows are turned by what 5
 /// interleavings do, two of them in the first pass and three in the second.
-const FIRST: usize = 4;
-const SECOND: usize = 8;
+pub(super) const FIRST: usize = 4;
+pub(super) const SECOND: usize = 8;
 const _: () = assert!(FIRST * SECOND == TILE && TILE == LANES);
+
+/// The first two of five interleavings, of rows r, r + 8, r + 16 and r + 24: what comes to places r + 8 k.
+#[inline(always)]
+pub(super) fn first_pass<H: Hvx>([a, b, c, d]: [H::F; FIRST]) -> [H::F; FIRST] {
+    let ((a, c), (b, d)) = (H::interleave(a, c), H::interleave(b, d));
+    let ((a, b), (c, d)) = (H::interleave(a, b), H::interleave(c, d));
+    [a, b, c, d]
+}
+
+/// The other three, of places 8 k to 8 k + 7: words 8 k to 8 k + 7 of all rows.
+#[inline(always)]
+pub(super) fn second_pass<H: Hvx>(x: [H::F; SECOND]) -> [H::F; SECOND] {
+    let [x0, x1, x2, x3, x4, x5, x6, x7] = x;
+    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
+        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
+    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
+        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
+    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
+        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
+    [x0, x1, x2, x3, x4, x5, x6, x7]
+}
 
 /// Turns a vector of each of 32 rows: word i of all rows, a pair of f16, becomes two vectors of floats, for
 /// the first `pairs` words.
@@ -103,10 +124,7 @@ unsafe fn turn<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32, pairs: usiz
         // caller's contract).
         unsafe {
             let row = |k: usize| H::load(rows.add((r + k * SECOND) * stride).cast());
-            let (a, b, c, d) = (row(0), row(1), row(2), row(3));
-            let ((a, c), (b, d)) = (H::interleave(a, c), H::interleave(b, d));
-            let ((a, b), (c, d)) = (H::interleave(a, b), H::interleave(c, d));
-            for (k, x) in [a, b, c, d].into_iter().enumerate() {
+            for (k, x) in first_pass::<H>([row(0), row(1), row(2), row(3)]).into_iter().enumerate() {
                 H::store(between.add((k * SECOND + r) * LANES), x);
             }
         }
@@ -117,15 +135,8 @@ unsafe fn turn<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32, pairs: usiz
         // from `8 (k + 1)` on of the upper half: 16 (k + 1) is at most 32 + 8 (k + 1).
         unsafe {
             let x = |j: usize| H::load(between.add((k * SECOND + j) * LANES));
-            let (x0, x1, x2, x3) = (x(0), x(1), x(2), x(3));
-            let (x4, x5, x6, x7) = (x(4), x(5), x(6), x(7));
-            let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-                (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-            let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-                (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-            let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-                (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-            for (j, x) in [x0, x1, x2, x3, x4, x5, x6, x7].into_iter().enumerate() {
+            let words = second_pass::<H>([x(0), x(1), x(2), x(3), x(4), x(5), x(6), x(7)]);
+            for (j, x) in words.into_iter().enumerate() {
                 let (even, odd) = H::widen_f16(H::bytes(H::bits(x)));
                 let pair = to.add(2 * (k * SECOND + j) * LANES);
                 H::store(pair, even);

@@ -9,6 +9,7 @@ mod f16;
 mod f16_rows;
 mod q4_r;
 mod q8_0;
+mod q8_0_rows;
 mod rotation;
 
 use hexflash_abi::dtype::TILE_K;
@@ -18,6 +19,7 @@ use self::f16::F16;
 use self::f16_rows::F16Rows;
 use self::q4_r::Q4R;
 use self::q8_0::Q8_0;
+use self::q8_0_rows::Q8_0Rows;
 pub(super) use self::rotation::{rotate, rotate_back};
 use super::TILE;
 use crate::dma::Transfer;
@@ -159,12 +161,14 @@ pub(super) const fn wide_keys(d: usize) -> usize {
     d.next_multiple_of(2 * TILE_K) * VECTOR_BYTES
 }
 
-/// The formats.
+/// The formats: of numbers, and of some whether they are rows rather than what our own caches have.
+///
+/// In two parts, because LLVM makes a jump table of a choice between five, in which `cargo xtask hexagon`
+/// could not see which way leads where, and would refuse the code for v79.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    F16,
-    F16Rows,
-    Q8_0,
+    F16 { rows: bool },
+    Q8_0 { rows: bool },
     Q4R,
 }
 
@@ -172,9 +176,10 @@ pub(super) enum Format {
 macro_rules! of_format {
     ($format:expr, $function:ident $(::<$($h:ident),+>)? ($($argument:expr),*)) => {
         match $format {
-            Format::F16 => F16::$function$(::<$($h),+>)?($($argument),*),
-            Format::F16Rows => F16Rows::$function$(::<$($h),+>)?($($argument),*),
-            Format::Q8_0 => Q8_0::$function$(::<$($h),+>)?($($argument),*),
+            Format::F16 { rows: false } => F16::$function$(::<$($h),+>)?($($argument),*),
+            Format::F16 { rows: true } => F16Rows::$function$(::<$($h),+>)?($($argument),*),
+            Format::Q8_0 { rows: false } => Q8_0::$function$(::<$($h),+>)?($($argument),*),
+            Format::Q8_0 { rows: true } => Q8_0Rows::$function$(::<$($h),+>)?($($argument),*),
             Format::Q4R => Q4R::$function$(::<$($h),+>)?($($argument),*),
         }
     };
@@ -187,9 +192,10 @@ impl Format {
     /// [`ErrorCode::Internal`] for types that validation excludes.
     pub fn of(cache: DType) -> Result<Self, Fault> {
         let formats = [
-            (DType::F16x32, Self::F16),
-            (DType::F16, Self::F16),
-            (DType::Q8_0Cache, Self::Q8_0),
+            (DType::F16x32, Self::F16 { rows: false }),
+            (DType::F16, Self::F16 { rows: false }),
+            (DType::Q8_0Cache, Self::Q8_0 { rows: false }),
+            (DType::Q8_0, Self::Q8_0 { rows: true }),
             (DType::Q4RCache, Self::Q4R),
         ];
         let format = formats.iter().find(|(dtype, _)| *dtype == cache);
@@ -201,7 +207,7 @@ impl Format {
     /// # Errors
     /// As [`of`](Self::of).
     pub fn of_keys(keys: DType) -> Result<Self, Fault> {
-        if keys == DType::F16 { Ok(Self::F16Rows) } else { Self::of(keys) }
+        if keys == DType::F16 { Ok(Self::F16 { rows: true }) } else { Self::of(keys) }
     }
 
     /// Whether caches hold rotated vectors, so that queries must be rotated, too.
@@ -211,7 +217,7 @@ impl Format {
 
     /// Whether products read a staged tile as it is ([`Halves`]), on `H`.
     pub const fn is_read_as_staged<H: Hvx>(self) -> bool {
-        H::CHEAP_WIDENING && matches!(self, Self::F16)
+        H::CHEAP_WIDENING && matches!(self, Self::F16 { rows: false })
     }
 
     pub fn key_tile(self, d: usize) -> usize {
@@ -280,7 +286,14 @@ impl Format {
 
     #[inline(always)]
     pub unsafe fn finish<H: Hvx>(self, sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+        // Rows of a format have their floats in the order in which its caches have them.
         // SAFETY: the contract is that of the format's function.
-        unsafe { of_format!(self, finish::<H>(sums, factor, y)) }
+        unsafe {
+            match self {
+                Self::F16 { .. } => F16::finish::<H>(sums, factor, y),
+                Self::Q8_0 { .. } => Q8_0::finish::<H>(sums, factor, y),
+                Self::Q4R => Q4R::finish::<H>(sums, factor, y),
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! ATTEND: the bits of FLASH_ATTN_EXT over caches that hold the same, however the rows lie.
+//! ATTEND: the bits of FLASH_ATTN_EXT over caches that hold the same, however the rows lie; and rows of Q8_0
+//! give the bits of rows of F16 that hold the same.
 
 use std::ops::Range;
 
@@ -6,41 +7,80 @@ use hexflash_abi::op::params;
 
 use super::*;
 
-/// F16 beyond each row, which nobody may see.
+/// Halves beyond each row, which nobody may see.
 const GAP: usize = 3;
+
+/// d of block `block` of a row, a power of two, so that products with codes are f16.
+fn d_of(block: usize) -> f32 {
+    1.0 / (64 << (block % 3)) as f32
+}
+
+/// The codes of a block.
+fn codes(block: usize, x: &[f32]) -> impl Iterator<Item = i8> {
+    x.iter().map(move |x| (x / d_of(block)).round().clamp(-127.0, 127.0) as i8)
+}
+
+/// A row as halves in memory.
+fn halves(dtype: DType, row: &[f32]) -> Vec<u16> {
+    if dtype == DType::F16 {
+        return row.iter().map(|&x| f16::from_f32(x).to_bits()).collect();
+    }
+    let mut bytes = Vec::new();
+    for (block, x) in row.chunks_exact(32).enumerate() {
+        bytes.extend(f16::from_f32(d_of(block)).to_le_bytes());
+        bytes.extend(codes(block, x).map(|q| q as u8));
+    }
+    bytes.chunks_exact(2).map(|half| u16::from_le_bytes([half[0], half[1]])).collect()
+}
+
+/// Rows of `width` as Q8_0 holds them.
+fn rounded(rows: &[f32], width: usize) -> Vec<f32> {
+    let blocks = rows.chunks_exact(32).enumerate().map(|(i, x)| (i % (width / 32), x));
+    blocks.flat_map(|(block, x)| codes(block, x).map(move |q| d_of(block) * f32::from(q))).collect()
+}
+
+/// Where ATTEND finds keys and values, and their types.
+struct Rows {
+    inputs: Inputs,
+    types: [DType; 2],
+}
 
 impl Case {
     /// Keys or values of `width` {width,n,hk,b} as rows of one position's heads, which is how ggml's caches
     /// have them; poison where the mask hides them, and between.
-    fn in_rows(&self, batch: &mut Batch, values: &[f32], width: usize) -> TensorIndex {
-        let (n, heads, stride) = (self.end(), self.kv_heads, width + GAP);
-        let mut halves = vec![POISON; stride * heads * n * self.sequences];
+    fn in_rows(&self, batch: &mut Batch, dtype: DType, values: &[f32], width: usize) -> TensorIndex {
+        let (n, heads, stride) = (self.end(), self.kv_heads, dtype.row_bytes(width) / 2 + GAP);
+        let mut all = vec![POISON; stride * heads * n * self.sequences];
         for (i, row) in values.chunks_exact(width).enumerate() {
             if self.ever_seen(i / heads % n) {
-                let to = halves[i * stride..].iter_mut();
-                to.zip(row).for_each(|(to, &x)| *to = f16::from_f32(x).to_bits());
+                let row = halves(dtype, row);
+                all[i * stride..][..row.len()].copy_from_slice(&row);
             }
         }
         let ne = [stride, heads, n, self.sequences].map(|n| n as u32);
         let whole = batch.tensor(DType::F16, ne);
-        batch.write(whole, halves.as_bytes());
+        batch.write(whole, all.as_bytes());
         batch.view(whole, |t| {
             t.ne = [width as u32, ne[2], ne[1], ne[3]];
             t.nb.swap(1, 2);
+            t.dtype = dtype.wire();
+            t.nb[0] = dtype.row_block().unwrap().bytes as u32;
         })
     }
 
     /// y {dv,h,t,b} of some tokens, over all keys.
-    fn attend(&self, setup: Setup, tokens: Range<usize>) -> Vec<f32> {
+    fn attend(&self, setup: Setup, tokens: Range<usize>, rows: &Rows) -> Vec<f32> {
         let &Case { d, dv, sequences, .. } = self;
-        let (inputs, heads, n, t) = (self.inputs(), self.heads(), self.end(), tokens.len());
+        let (inputs, heads, n, t) = (&rows.inputs, self.heads(), self.end(), tokens.len());
         let mut batch = Batch::new(1, 1);
         let ne = |a: usize, b: usize, c: usize| [a as u32, b as u32, c as u32, sequences as u32];
         let of_sequence = inputs.q.chunks_exact(d * heads * self.tokens);
         let q: Vec<f32> =
             of_sequence.flat_map(|q| &q[tokens.start * d * heads..tokens.end * d * heads]).copied().collect();
         let q = batch.f32(ne(d, heads, t), &q);
-        let (k, v) = (self.in_rows(&mut batch, &inputs.k, d), self.in_rows(&mut batch, &inputs.v, dv));
+        let [keys, values] = rows.types;
+        let k = self.in_rows(&mut batch, keys, &inputs.k, d);
+        let v = self.in_rows(&mut batch, values, &inputs.v, dv);
         let mut src = vec![q, k, v, TensorIndex::NONE, TensorIndex::NONE];
         if self.mask_heads > 0 {
             let whole = [n, self.tokens, self.mask_heads, 1].map(|n| n as u32);
@@ -64,19 +104,53 @@ impl Case {
     /// Against caches, and each token alone.
     fn attends_as_over_caches(&self) {
         let case = Case { visibility: Visibility::Block, append: false, ..*self };
-        let rows = everywhere(|setup| case.attend(setup, 0..case.tokens));
+        let in_rows = Rows { inputs: case.inputs(), types: [DType::F16; 2] };
+        let rows = everywhere(|setup| case.attend(setup, 0..case.tokens, &in_rows));
         let error = nmse(&rows, &case.expected());
         assert!(error <= 1e-10, "{case:?}: {error}");
         let caches = everywhere(|setup| case.run(setup, &[case.tokens]));
         assert_eq!(rows.as_bytes(), caches.as_bytes(), "{case:?}");
         let row = case.dv * case.heads();
         for t in (0..case.tokens).step_by(5) {
-            let alone = case.attend(setups()[0], t..t + 1);
+            let alone = case.attend(setups()[0], t..t + 1, &in_rows);
             for (b, alone) in alone.chunks_exact(row).enumerate() {
                 let together = &rows[(b * case.tokens + t) * row..][..row];
                 assert_eq!(alone.as_bytes(), together.as_bytes(), "{case:?} token {t}");
             }
         }
+    }
+}
+
+impl Case {
+    /// Of what Q8_0 holds, f16 has each number, so that all results are the same.
+    fn attends_to_blocks(&self) {
+        let case = Case { visibility: Visibility::Block, append: false, ..*self };
+        let inputs = || {
+            let Inputs { q, k, v, mask, sinks } = case.inputs();
+            Inputs { q, k: rounded(&k, case.d), v: rounded(&v, case.dv), mask, sinks }
+        };
+        let of = |setup, types| case.attend(setup, 0..case.tokens, &Rows { inputs: inputs(), types });
+        let want = of(setups()[0], [DType::F16; 2]);
+        assert!(want.iter().all(|y| y.is_finite()), "{case:?}");
+        for types in [[DType::Q8_0, DType::Q8_0], [DType::Q8_0, DType::F16], [DType::F16, DType::Q8_0]] {
+            let got = everywhere(|setup| of(setup, types));
+            assert_eq!(got.as_bytes(), want.as_bytes(), "{case:?} {types:?}");
+        }
+    }
+}
+
+#[test]
+fn blocks_give_the_bits_of_f16() {
+    for d in [32, 64, 96, 128, 192, 256, 512] {
+        Case { d, dv: d, ..CASE }.attends_to_blocks();
+        Case { d, dv: 96, tokens: 1, mask_heads: 1, ..CASE }.attends_to_blocks();
+    }
+    for n_past in [0, 26, 27, 28, 59, 95, 700] {
+        Case { n_past, mask_heads: 1, ..CASE }.attends_to_blocks();
+    }
+    for (kv_heads, group, sequences) in [(1, 1, 1), (3, 1, 2), (2, 4, 2), (1, 6, 3)] {
+        Case { kv_heads, group, sequences, tokens: 40, softcap: 5.0, sinks: true, ..CASE }
+            .attends_to_blocks();
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::Q6Kx32 => Some(Variant::MulMatHmxQ6K),
         DType::IQ4XSx32 => Some(Variant::MulMatHmxIQ4XS),
         DType::F32x32 | DType::BF16x32 | DType::MXFP4x32 => None,
-        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act => None,
+        DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => None,
         DType::Q8_0Cache | DType::Q4RCache => None,
     }
 }

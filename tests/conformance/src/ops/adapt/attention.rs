@@ -33,14 +33,15 @@ const WAYS: [Way; 3] = [
     Way { name: "part of the token axis, longer caches", append: true, spare: 3, beyond: 40 },
 ];
 
-/// Appends and attends; more ways for our own cases. Then attends to rows, of types that are no blocks.
+/// Appends and attends; more ways for our own cases. Then attends to rows.
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
     let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
     ways.iter().try_for_each(|way| one(trial, way))?;
-    if trial.x.get("k").ty.is_quantized() { Ok(()) } else { to_rows(trial) }
+    to_rows(trial)
 }
 
-/// Keys and values with the strides of the case if they are F16, and all that a query sees from the mask.
+/// Keys and values with the strides of the case if they are F16 or Q8_0, and all that a query sees from the
+/// mask.
 fn to_rows(trial: &mut Trial<'_>) -> Outcome {
     let CaseKind::FlashAttn { dv, heads, group, seqs, nq, params, .. } = trial.case.kind else {
         unreachable!("called for FLASH_ATTN_EXT only")
@@ -49,7 +50,7 @@ fn to_rows(trial: &mut Trial<'_>) -> Outcome {
     let q = p.input(&trial.x.get("q").clone().permute([0, 2, 1, 3]));
     let [k, v] = ["k", "v"].map(|name| {
         let t = trial.x.get(name);
-        if t.ty == GgmlType::F16 { p.input(t) } else { p.input(&held(t)) }
+        if matches!(t.ty, GgmlType::F16 | GgmlType::Q8_0) { p.input(t) } else { p.input(&held(t)) }
     });
     let [mask, sinks] = ["mask", "sinks"].map(|name| trial.x.find(name).map(|t| p.input(t)));
     let y = p.output(DType::F32, [dv, heads * group, nq, seqs].map(|n| n as u32));

@@ -138,8 +138,8 @@ pub fn skip(case: &Case) -> Option<String> {
         CaseKind::GetRows { ty, .. } if tiled(ty).is_none() => {
             Some(format!("weights of {} have no tiled form", ty.name()))
         }
-        CaseKind::SetRows { ty, .. } if !matches!(ty, F32 | GgmlType::F16) => {
-            Some(format!("SET_ROWS writes F32 and F16, not {}", ty.name()))
+        CaseKind::SetRows { ty, .. } if !matches!(ty, F32 | GgmlType::F16 | GgmlType::Q8_0) => {
+            Some(format!("SET_ROWS writes F32, F16 and Q8_0, not {}", ty.name()))
         }
         CaseKind::Binary { op: Binary::Sub, .. } => Some(format!("the op table has no {}", case.op)),
         CaseKind::Unary { op: Unary::Neg, .. } => Some("the op table has no NEG".to_owned()),
@@ -155,6 +155,11 @@ pub fn skip(case: &Case) -> Option<String> {
             Some(format!("caches are F16 or Q8_0, not {}", kv_ty.name()))
         }
         CaseKind::Cpy { src, dst, .. } => match (plain(src), plain(dst)) {
+            (Some(_), Some(_))
+                if [src, dst].contains(&GgmlType::Q8_0) && [src, dst].contains(&GgmlType::F16) =>
+            {
+                Some("CPY converts between Q8_0 and F32 only".to_owned())
+            }
             (Some(_), Some(_)) if (src == GgmlType::I32) == (dst == GgmlType::I32) => None,
             (Some(_), Some(_)) => Some("CPY does not convert between integers and floats".to_owned()),
             (None, _) => Some(format!("CPY has no {}", src.name())),

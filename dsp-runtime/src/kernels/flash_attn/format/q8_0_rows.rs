@@ -1,0 +1,139 @@
+//! Keys and values as rows of ggml's Q8_0, which is how its graphs have them. A value is the product of a
+//! code and its d, which is exact as a float. Keys are turned, 32 by 32, so that positions are in the lanes.
+//!
+//! Tiles become floats in functions of their own that are compiled for one kind of vectors
+//! ([`Hvx::Everywhere`]): so they take no registers from the rest of attention, nor it from them.
+
+use hexflash_abi::{DType, VECTOR_BYTES};
+
+use super::f16_rows::{FIRST, SECOND, first_pass, second_pass};
+use super::{CacheFormat, Place, Sums, codes};
+use crate::dma::Transfer;
+use crate::hvx::{Hvx, LANES};
+use crate::kernels::flash_attn::TILE;
+use crate::row::{Row, RowMut};
+use crate::row_blocks::{self, Steps};
+
+pub(super) struct Q8_0Rows;
+
+/// Bytes of a row of `n` values, and from one staged row to the next.
+const fn row_bytes(n: usize) -> usize {
+    DType::Q8_0.row_bytes(n)
+}
+
+/// Bytes of a staged tile of rows of `n` values, with what is read beyond the last one.
+const fn tile_bytes(n: usize) -> usize {
+    (TILE * row_bytes(n) + row_blocks::BEYOND).next_multiple_of(VECTOR_BYTES)
+}
+
+impl CacheFormat for Q8_0Rows {
+    fn key_tile(d: usize) -> usize {
+        tile_bytes(d)
+    }
+
+    fn value_tile(dv: usize) -> usize {
+        tile_bytes(dv)
+    }
+
+    fn value_vectors(dv: usize) -> usize {
+        codes::value_vectors(dv)
+    }
+
+    #[inline(always)]
+    unsafe fn store_key<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
+        // SAFETY: a key is a row, as a value is; the contract is the caller's.
+        unsafe { Self::store_value::<H>(place, x) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
+        let row = place.cache.at([place.position, place.head, place.entry]);
+        // SAFETY: x is as long as the cache's rows (the caller's contract, point 1), which are whole blocks,
+        // aligned to 2 bytes (validation); `at` has checked the position. This worker alone has claimed the
+        // head (point 2).
+        unsafe { row_blocks::pack_row::<H::Everywhere>(x.as_ptr(), row, row_blocks::Q8_0.count(x.len())) }
+    }
+
+    /// These rows and no others.
+    #[inline(always)]
+    fn transfer_keys(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
+        Self::transfer_values(place, to, slot)
+    }
+
+    /// These rows and no others.
+    #[inline(always)]
+    fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
+        let Place { cache, position, head, entry } = place;
+        let bytes = row_bytes(cache.ne[0]);
+        Transfer {
+            src: cache.at([position, head, entry]),
+            dst: slot.wrapping_add(place.lane() * bytes),
+            row_bytes: bytes,
+            rows: to - position,
+            src_stride: cache.nb[1],
+            dst_stride: bytes,
+        }
+    }
+
+    /// What was not brought is turned as well, whatever it is: it stays in lanes of its own.
+    #[inline(always)]
+    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+        let blocks = row_blocks::Q8_0.count(d);
+        // A block of all positions is 32 vectors, which are turned in their place.
+        let to = Steps { row: LANES, block: TILE * LANES };
+        // SAFETY: the tile has 32 rows of whole blocks, aligned to 2 bytes, and what may be read beyond them
+        // (`tile_bytes`), and `wide` 32 vectors for each block (the caller's contract, `wide_keys`).
+        unsafe {
+            row_blocks::unpack::<H::Everywhere>(tile, row_bytes(d), wide, to, [TILE, blocks]);
+            turn::<H::Everywhere>(wide, blocks);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+        let (row, blocks) = (Self::value_vectors(dv) * LANES, row_blocks::Q8_0.count(dv));
+        let (tile, wide) = (tile.wrapping_add(from * row_bytes(dv)), wide.wrapping_add(from * row));
+        let steps = Steps { row, block: LANES };
+        // SAFETY: rows `from..to` of the tile are whole blocks, aligned to 2 bytes, with what may be read
+        // beyond them (`tile_bytes`), and `wide` has the vectors of 32 positions, of which each block has one
+        // (the caller's contract).
+        unsafe { row_blocks::unpack::<H::Everywhere>(tile, row_bytes(dv), wide, steps, [to - from, blocks]) }
+    }
+
+    #[inline(always)]
+    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+        // SAFETY: the contract is the caller's.
+        unsafe { codes::finish::<H>(sums, factor, y) }
+    }
+}
+
+/// Turns squares of 32 vectors, each in its place: lane j of vector i becomes lane i of vector j.
+///
+/// # Safety
+/// `tiles` is valid for reading and writing `n` times 32 vectors, and no other thread touches them.
+#[inline(never)]
+unsafe fn turn<H: Hvx>(tiles: *mut f32, n: usize) {
+    for tile in 0..n {
+        let at = |vector: usize| tiles.wrapping_add((tile * TILE + vector) * LANES);
+        for r in 0..SECOND {
+            let of = |k: usize| at(r + k * SECOND);
+            // SAFETY: vectors `r + 8 k` of a tile are below 32, as `k` is below 4 (the caller's contract).
+            unsafe {
+                let rows = first_pass::<H>([H::load(of(0)), H::load(of(1)), H::load(of(2)), H::load(of(3))]);
+                for (k, x) in rows.into_iter().enumerate() {
+                    H::store(of(k), x);
+                }
+            }
+        }
+        for k in 0..FIRST {
+            // SAFETY: vectors `8 k + j` of a tile are below 32, as `j` is below 8 (the caller's contract).
+            unsafe {
+                let x = |j: usize| H::load(at(k * SECOND + j));
+                let columns = second_pass::<H>([x(0), x(1), x(2), x(3), x(4), x(5), x(6), x(7)]);
+                for (j, x) in columns.into_iter().enumerate() {
+                    H::store(at(k * SECOND + j), x);
+                }
+            }
+        }
+    }
+}
