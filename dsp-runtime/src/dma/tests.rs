@@ -98,3 +98,22 @@ fn the_first_fault_stays_until_it_is_taken() {
     assert_eq!(slot.take(), Err(first));
     assert_eq!(slot.take(), Ok(()));
 }
+
+/// Rows of all lengths around those from which copies are made in another way, at any address.
+#[test]
+fn rows_of_any_length_arrive_and_nothing_else() {
+    let from: Vec<u8> = (0..4200u32).map(|i| (i % 251) as u8 + 1).collect();
+    for bytes in [1, 1000, 1023, 1024, 1025, 4096, 4100] {
+        for (src, dst) in [(0, 0), (64, 7), (3, 64), (5, 5)] {
+            let (mut queue, mut to) = (DmaQueue::new(DmaMode::AtOnce), vec![0u8; 4200]);
+            let row = &from[src..src + bytes];
+            let target = to[dst..dst + bytes].as_mut_ptr();
+            // SAFETY: both slices have so many bytes, in allocations of their own, and live on; nobody looks
+            // at them before the queue is done.
+            let ticket = unsafe { queue.push(Transfer::linear(row.as_ptr(), target, bytes)) };
+            queue.wait(ticket).unwrap();
+            assert!(to[dst..dst + bytes] == *row && to[..dst].iter().all(|&b| b == 0));
+            assert!(to[dst + bytes..].iter().all(|&b| b == 0), "{bytes} bytes from {src} to {dst}");
+        }
+    }
+}

@@ -30,6 +30,7 @@ pub mod qf32;
 pub mod sin_cos;
 #[cfg(test)]
 mod tests;
+pub mod transpose;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
 pub mod x86;
 

@@ -18,7 +18,13 @@ pub fn run_neon<W: WithHvx>(work: W) -> W::Output {
 #[derive(Clone, Copy)]
 struct Neon;
 
-backend!(Neon: 8 chunks, 4 registers, folds [0 4, 1 5, 2 6, 3 7, 0 2, 1 3, 0 1]);
+backend!(Neon: 8 chunks, 4 registers, folds [0 4, 1 5, 2 6, 3 7, 0 2, 1 3, 0 1],
+    #[inline(always)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let [a, b, c, d, e, f, g, h] = each!(8, K => [pairs_low(a[K], b[K]), pairs_high(a[K], b[K])]);
+        ([a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]], [e[0], e[1], f[0], f[1], g[0], g[1], h[0], h[1]])
+    }
+);
 
 type F = float32x4_t;
 type I = int32x4_t;
@@ -77,6 +83,10 @@ intrinsics! {
     ));
     fn lookup(x: I, table: uint8x16_t) -> I =
         vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(x)));
+
+    // The lanes of the lower, or the upper, halves of two chunks by turns.
+    fn pairs_low(a: F, b: F) -> F = vzip1q_f32(a, b);
+    fn pairs_high(a: F, b: F) -> F = vzip2q_f32(a, b);
 
     fn upper(x: F) -> F = vextq_f32::<2>(x, x);
     fn lane0(x: F) -> f32 = vgetq_lane_f32::<0>(x);

@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 106>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 108>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -126,6 +126,9 @@ impl Operations {
         put::<H>(all, "swap_lanes 4", false, H::swap_lanes::<4>(x));
         put::<H>(all, "swap_lanes 8", false, H::swap_lanes::<8>(x));
         put::<H>(all, "swap_lanes 16", false, H::swap_lanes::<16>(x));
+        let (low, high) = H::interleave(x, y);
+        put::<H>(all, "interleave, low", false, low);
+        put::<H>(all, "interleave, high", false, high);
         put::<H>(all, "add_ieee", true, H::add_ieee(x, y));
         put::<H>(all, "sub_ieee", true, H::sub_ieee(x, y));
         put::<H>(all, "mul_ieee", true, H::mul_ieee(x, y));

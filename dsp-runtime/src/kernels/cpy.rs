@@ -1,8 +1,11 @@
 //! CPY: a copy with conversion, from any strides to rows; also CONT.
 
+mod transposed;
+
 use hexflash_abi::op::cpy as abi;
 use hexflash_abi::{DType, Fault};
 
+use self::transposed::Transposed;
 use super::OpRun;
 use crate::hvx::{Hvx, LANES};
 use crate::memory::View;
@@ -27,7 +30,10 @@ struct Cpy {
 /// None that validation lets through.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
-    run.parallel(&Cpy { x, y, rows: (UNIT / y.ne[0]).max(1) })
+    match Transposed::new(x, y) {
+        Some(transposed) => run.parallel(&transposed),
+        None => run.parallel(&Cpy { x, y, rows: (UNIT / y.ne[0]).max(1) }),
+    }
 }
 
 impl Cpy {
@@ -143,7 +149,9 @@ mod tests {
     fn permutations_and_types() {
         let permutations =
             [[0, 1, 2, 3], [1, 0, 2, 3], [2, 1, 0, 3], [0, 2, 1, 3], [3, 2, 1, 0], [2, 0, 1, 3]];
-        for ne in [[1, 3, 2, 2], [31, 3, 2, 1], [33, 2, 3, 2], [100, 5, 1, 1], [256, 40, 3, 1]] {
+        let shapes =
+            [[1, 3, 2, 2], [31, 3, 2, 1], [33, 2, 3, 2], [100, 5, 1, 1], [256, 40, 3, 1], [70, 99, 2, 1]];
+        for ne in shapes {
             let n: u32 = ne.iter().product();
             let values = random(n.into(), n as usize, -100.0, 100.0);
             for (from, to) in PAIRS {

@@ -12,6 +12,11 @@ backend!(Avx2: 4 chunks, 4 registers, folds [0 2, 1 3, 0 1],
         let a = splat_i(a);
         each!(4, K => dot_halves(acc[K], w[K], a))
     }
+    #[inline(always)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let [a, b, c, d] = each!(4, K => [pairs_low(a[K], b[K]), pairs_high(a[K], b[K])]);
+        ([a[0], a[1], b[0], b[1]], [c[0], c[1], d[0], d[1]])
+    }
 );
 
 type F = __m256;
@@ -64,6 +69,13 @@ intrinsics! {
 
     fn table(entries: &[u8; 16]) -> I = _mm256_broadcastsi128_si256(sixteen(u128::from_le_bytes(*entries)));
     fn lookup(x: I, table: I) -> I = _mm256_shuffle_epi8(table, x);
+
+    // The lanes of the lower, or the upper, halves of two chunks by turns. What comes first does so in each
+    // half by itself.
+    fn pairs_low(a: F, b: F) -> F =
+        _mm256_permute2f128_ps::<0x20>(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+    fn pairs_high(a: F, b: F) -> F =
+        _mm256_permute2f128_ps::<0x31>(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
 
     // All ones in the first `n` lanes.
     fn mask(n: i32) -> I = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));

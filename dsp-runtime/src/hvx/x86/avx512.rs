@@ -16,6 +16,11 @@ backend!(Avx512: 2 chunks, 16 registers, folds [0 1],
         let a = splat_i(a);
         each!(2, K => dot_halves(acc[K], w[K], a))
     }
+    #[inline(always)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let [first, second] = each!(2, K => [pairs_low(a[K], b[K]), pairs_high(a[K], b[K])]);
+        (first, second)
+    }
 );
 
 type F = __m512;
@@ -60,6 +65,16 @@ intrinsics! {
 
     fn table(entries: &[u8; 16]) -> I = _mm512_broadcast_i32x4(super::sixteen(u128::from_le_bytes(*entries)));
     fn lookup(x: I, table: I) -> I = _mm512_shuffle_epi8(table, x);
+
+    // The lanes of the lower, or the upper, halves of two chunks by turns.
+    fn pairs_low(a: F, b: F) -> F = {
+        let from = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        _mm512_permutex2var_ps(a, from, b)
+    };
+    fn pairs_high(a: F, b: F) -> F = {
+        let from = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        _mm512_permutex2var_ps(a, from, b)
+    };
 
     fn low_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
     fn high_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(x)));

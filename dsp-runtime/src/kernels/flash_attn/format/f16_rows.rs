@@ -6,9 +6,12 @@ use hexflash_abi::VECTOR_BYTES;
 use super::f16::F16;
 use super::{CacheFormat, Place, Sums};
 use crate::dma::Transfer;
+use crate::hvx::transpose::{self, SECOND};
 use crate::hvx::{Hvx, LANES};
 use crate::kernels::flash_attn::TILE;
 use crate::row::{Row, RowMut};
+
+const _: () = assert!(TILE == LANES);
 
 pub(super) struct F16Rows;
 
@@ -60,7 +63,7 @@ impl CacheFormat for F16Rows {
             // whole pairs of tiles of dimensions (the caller's contract, `wide_keys`).
             unsafe {
                 let rows = tile.add(block * VECTOR_BYTES);
-                turn::<H>(rows, stride, wide.add(block * 2 * LANES * LANES), pairs);
+                widen_transposed::<H>(rows, stride, wide.add(block * 2 * LANES * LANES), pairs);
             }
         }
     }
@@ -78,65 +81,26 @@ impl CacheFormat for F16Rows {
     }
 }
 
-/// Rows of a group that registers hold in the first pass, and in the second: 32 rows are turned by what 5
-/// interleavings do, two of them in the first pass and three in the second.
-pub(super) const FIRST: usize = 4;
-pub(super) const SECOND: usize = 8;
-const _: () = assert!(FIRST * SECOND == TILE && TILE == LANES);
-
-/// The first two of five interleavings, of rows r, r + 8, r + 16 and r + 24: what comes to places r + 8 k.
-#[inline(always)]
-pub(super) fn first_pass<H: Hvx>([a, b, c, d]: [H::F; FIRST]) -> [H::F; FIRST] {
-    let ((a, c), (b, d)) = (H::interleave(a, c), H::interleave(b, d));
-    let ((a, b), (c, d)) = (H::interleave(a, b), H::interleave(c, d));
-    [a, b, c, d]
-}
-
-/// The other three, of places 8 k to 8 k + 7: words 8 k to 8 k + 7 of all rows.
-#[inline(always)]
-pub(super) fn second_pass<H: Hvx>(x: [H::F; SECOND]) -> [H::F; SECOND] {
-    let [x0, x1, x2, x3, x4, x5, x6, x7] = x;
-    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-    let ((x0, x1), (x2, x3), (x4, x5), (x6, x7)) =
-        (H::interleave(x0, x4), H::interleave(x1, x5), H::interleave(x2, x6), H::interleave(x3, x7));
-    [x0, x1, x2, x3, x4, x5, x6, x7]
-}
-
-/// Turns a vector of each of 32 rows: word i of all rows, a pair of f16, becomes two vectors of floats, for
-/// the first `pairs` words.
-///
-/// Interleaving rows i and i + 16 for all i, and writing the two results to places 2 i and 2 i + 1, rotates
-/// the bits of a word's place (five of its row, then five of its lane) by one. Five times that exchanges rows
-/// and lanes. The first pass leaves vector k of group r at place 8 k + r, where the second one finds its
-/// groups together.
+/// Transposes a vector of each of 32 rows ([`transpose`]): word i of all rows, a pair of f16, becomes two
+/// vectors of floats, for the first `pairs` words.
 ///
 /// # Safety
 /// `rows` is valid for reading a vector each `stride` bytes, 32 times, and `to` for writing 64 vectors.
 #[inline(always)]
-unsafe fn turn<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32, pairs: usize) {
+unsafe fn widen_transposed<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32, pairs: usize) {
     // The upper half, which the second pass overwrites only after it has read it.
-    let between = to.wrapping_add(TILE * LANES);
-    for r in 0..SECOND {
-        // SAFETY: rows `r`, `r + 8`, `r + 16` and `r + 24` are below 32, as are the places `8 k + r` (the
-        // caller's contract).
-        unsafe {
-            let row = |k: usize| H::load(rows.add((r + k * SECOND) * stride).cast());
-            for (k, x) in first_pass::<H>([row(0), row(1), row(2), row(3)]).into_iter().enumerate() {
-                H::store(between.add((k * SECOND + r) * LANES), x);
-            }
-        }
-    }
+    let between = to.wrapping_add(TILE * LANES).cast();
+    // SAFETY: the rows are valid for reading, and the upper half of `to`, 32 vectors, for writing (the
+    // caller's contract).
+    unsafe { transpose::first_pass::<H>(rows, stride, between, VECTOR_BYTES) };
     for k in 0..pairs.div_ceil(SECOND) {
-        // SAFETY: places `8 k` to `8 k + 7` are below 32, because `pairs` is at most 32, and so are pairs of
-        // vectors of the result: 64 vectors (the caller's contract). Pairs up to `8 k + 7` lie before places
-        // from `8 (k + 1)` on of the upper half: 16 (k + 1) is at most 32 + 8 (k + 1).
+        // SAFETY: the first pass has written the upper half, and `k` is below 4, because `pairs` is at most
+        // 32. So pairs of vectors of the result up to `8 k + 7` are among its 64 vectors (the caller's
+        // contract), and lie before places from `8 (k + 1)` on of the upper half: 16 (k + 1) is at most
+        // 32 + 8 (k + 1).
         unsafe {
-            let x = |j: usize| H::load(between.add((k * SECOND + j) * LANES));
-            let words = second_pass::<H>([x(0), x(1), x(2), x(3), x(4), x(5), x(6), x(7)]);
-            for (j, x) in words.into_iter().enumerate() {
+            let (a, b, c, d, e, f, g, h) = transpose::second_pass::<H>(between, VECTOR_BYTES, k);
+            for (j, x) in [a, b, c, d, e, f, g, h].into_iter().enumerate() {
                 let (even, odd) = H::widen_f16(H::bytes(H::bits(x)));
                 let pair = to.add(2 * (k * SECOND + j) * LANES);
                 H::store(pair, even);

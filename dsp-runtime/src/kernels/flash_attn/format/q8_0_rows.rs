@@ -6,10 +6,9 @@
 
 use hexflash_abi::{DType, VECTOR_BYTES};
 
-use super::f16_rows::{FIRST, SECOND, first_pass, second_pass};
 use super::{CacheFormat, Place, Sums, codes};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, transpose};
 use crate::kernels::flash_attn::TILE;
 use crate::row::{Row, RowMut};
 use crate::row_blocks::{self, Steps};
@@ -107,33 +106,16 @@ impl CacheFormat for Q8_0Rows {
     }
 }
 
-/// Turns squares of 32 vectors, each in its place: lane j of vector i becomes lane i of vector j.
+/// Transposes squares of 32 vectors, each in its place ([`transpose`]).
 ///
 /// # Safety
 /// `tiles` is valid for reading and writing `n` times 32 vectors, and no other thread touches them.
 #[inline(never)]
 unsafe fn turn<H: Hvx>(tiles: *mut f32, n: usize) {
     for tile in 0..n {
-        let at = |vector: usize| tiles.wrapping_add((tile * TILE + vector) * LANES);
-        for r in 0..SECOND {
-            let of = |k: usize| at(r + k * SECOND);
-            // SAFETY: vectors `r + 8 k` of a tile are below 32, as `k` is below 4 (the caller's contract).
-            unsafe {
-                let rows = first_pass::<H>([H::load(of(0)), H::load(of(1)), H::load(of(2)), H::load(of(3))]);
-                for (k, x) in rows.into_iter().enumerate() {
-                    H::store(of(k), x);
-                }
-            }
-        }
-        for k in 0..FIRST {
-            // SAFETY: vectors `8 k + j` of a tile are below 32, as `j` is below 8 (the caller's contract).
-            unsafe {
-                let x = |j: usize| H::load(at(k * SECOND + j));
-                let columns = second_pass::<H>([x(0), x(1), x(2), x(3), x(4), x(5), x(6), x(7)]);
-                for (j, x) in columns.into_iter().enumerate() {
-                    H::store(at(k * SECOND + j), x);
-                }
-            }
-        }
+        let at = tiles.wrapping_add(tile * TILE * LANES).cast();
+        // SAFETY: tile `tile` is one of `n`, so its 32 vectors are valid for reading and writing (the caller's
+        // contract). Both addresses are the same, and so are both strides.
+        unsafe { transpose::transpose::<H>(at, VECTOR_BYTES, at, VECTOR_BYTES) };
     }
 }
