@@ -117,6 +117,7 @@ pinned!(
     Norm = 0 "NORM",
     Neox = 2 "NEOX",
     Mrope = 8 "MROPE",
+    Vision = 24 "VISION",
     Imrope = 40 "IMROPE",
 );
 

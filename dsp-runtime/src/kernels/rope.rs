@@ -92,11 +92,14 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     // Tokens with positions of their own are all alike.
     let (mut only, anybody) = (None, [Span { rows: y.ne[2], ..Span::NONE }]);
     let spans = if positions.is_some() { &anybody } else { run.step.spans_over(y.ne[2], &mut only) };
+    let mode = RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+    // What angles are spread over.
+    let spread = if mode == RopeMode::Vision { p.n_dims / 2 } else { p.n_dims } as f32;
     let kernel = Rope {
         p,
-        mode: RopeMode::parse(p.mode).ok_or(Fault::new(ErrorCode::Internal, line!()))?,
-        theta_scale: powf(p.freq_base, -2.0 / p.n_dims as f32),
-        yarn: (p.ext_factor != 0.0).then(|| Yarn::new(&p)),
+        mode,
+        theta_scale: powf(p.freq_base, -2.0 / spread),
+        yarn: (p.ext_factor != 0.0).then(|| Yarn::new(&p, spread)),
         spans,
         x: run.operand(abi::X)?,
         positions,
@@ -117,9 +120,9 @@ fn logf(x: f32) -> f32 {
 }
 
 impl Yarn {
-    fn new(p: &params::Rope) -> Self {
+    /// That of angles that are spread over `n` values.
+    fn new(p: &params::Rope, n: f32) -> Self {
         // The pair that makes `turns` turns over the training context.
-        let n = p.n_dims as f32;
         let pair =
             |turns: f32| n * logf(p.n_ctx_orig as f32 / (turns * 2.0 * PI)) / (2.0 * logf(p.freq_base));
         Self {
@@ -141,7 +144,7 @@ impl Rope<'_> {
     fn section(&self, i: usize) -> usize {
         let sections = self.p.sections.map(|s| s as usize);
         match self.mode {
-            RopeMode::Mrope => {
+            RopeMode::Mrope | RopeMode::Vision => {
                 let mut sector = i % sections.iter().sum::<usize>();
                 // What is past the first three is the fourth's.
                 for (row, &length) in sections[..3].iter().enumerate() {
@@ -158,7 +161,16 @@ impl Rope<'_> {
                 let (row, turn) = (sector % 3, sector / 3);
                 if turn < sections[row] { row } else { 3 }
             }
-            _ => 0,
+            RopeMode::Norm | RopeMode::Neox => 0,
+        }
+    }
+
+    /// Whether the angles of pair `i`'s section begin with it.
+    fn begins_anew(&self, i: usize) -> bool {
+        self.mode == RopeMode::Vision && {
+            let sections = self.p.sections.map(|s| s as usize);
+            let sector = i % sections.iter().sum::<usize>();
+            sector == sections[..self.section(i)].iter().sum()
         }
     }
 
@@ -176,12 +188,12 @@ impl Rope<'_> {
     }
 
     /// The angles of `n` pairs from pair `first` on; `theta`, an angle per position row, goes from that
-    /// pair's angles to the next vector's.
+    /// pair's angles to the next vector's. `start` are the angles of pair 0.
     #[inline(always)]
     fn angles<const ROWS: usize>(
         &self,
         angles: &mut Angles,
-        theta: &mut [f32; ROWS],
+        (theta, start): (&mut [f32; ROWS], [f32; ROWS]),
         first: usize,
         n: usize,
     ) {
@@ -206,8 +218,11 @@ impl Rope<'_> {
         let factors = self.factors.as_ref().map(|f| f.row([0; 3]));
         for j in 0..n {
             let i = first + j;
-            let angle =
-                theta[if ROWS == 1 { 0 } else { self.section(i) }] / factors.map_or(1.0, |f| f.get(i));
+            let row = if ROWS == 1 { 0 } else { self.section(i) };
+            if ROWS > 1 && self.begins_anew(i) {
+                theta[row] = start[row];
+            }
+            let angle = theta[row] / factors.map_or(1.0, |f| f.get(i));
             let mut turned = self.p.freq_scale * angle;
             if let Some(yarn) = &self.yarn {
                 let share = yarn.share(i) * self.p.ext_factor;
@@ -378,7 +393,8 @@ impl Rope<'_> {
     #[cfg_attr(target_arch = "hexagon", inline(never))]
     #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     unsafe fn turn<H: Hvx>(&self, span: &Span, i: usize, b: usize) {
-        let (t, mut theta) = (span.first + i, self.first_angles(span, i));
+        let (t, start) = (span.first + i, self.first_angles(span, i));
+        let mut theta = start;
         let half = self.p.n_dims as usize / 2;
         let mut angles = Angles::zero::<H>();
         let step = if self.mode == RopeMode::Norm { LANES / 2 } else { LANES };
@@ -387,10 +403,10 @@ impl Rope<'_> {
             // One angle, where all rows have the same, stays in a register.
             if matches!(self.mode, RopeMode::Norm | RopeMode::Neox) {
                 let mut only = [theta[0]];
-                self.angles(&mut angles, &mut only, first, n);
+                self.angles(&mut angles, (&mut only, [start[0]]), first, n);
                 [theta[0]] = only;
             } else {
-                self.angles(&mut angles, &mut theta, first, n);
+                self.angles(&mut angles, (&mut theta, start), first, n);
             }
             let turn = self.turn_by::<H>(&angles);
             // Every head's floats begin at whole vectors, if those of the first one do and the strides are
@@ -495,7 +511,8 @@ mod tests {
         }
 
         fn multi(&self) -> bool {
-            self.p.mode == RopeMode::Mrope.wire() || self.p.mode == RopeMode::Imrope.wire()
+            let modes = [RopeMode::Mrope, RopeMode::Vision, RopeMode::Imrope];
+            modes.map(RopeMode::wire).contains(&self.p.mode)
         }
 
         /// Runs it in every setup; `positions` as a tensor, or left to n_past.
@@ -526,27 +543,32 @@ mod tests {
             let (p, values) = (&self.p, self.values());
             let [d, h, t, _] = self.ne;
             let n = p.n_dims as usize;
-            let scale = p.freq_base.powf(-2.0 / n as f32);
+            let vision = p.mode == RopeMode::Vision.wire();
+            let spread = if vision { n / 2 } else { n } as f32;
+            let scale = p.freq_base.powf(-2.0 / spread);
             let dim = |beta: f32| {
-                n as f32 * (p.n_ctx_orig as f32 / (beta * 2.0 * std::f32::consts::PI)).ln()
+                spread * (p.n_ctx_orig as f32 / (beta * 2.0 * std::f32::consts::PI)).ln()
                     / (2.0 * p.freq_base.ln())
             };
-            let (low, high) =
-                (dim(p.beta_fast).floor().max(0.0), dim(p.beta_slow).ceil().min(n as f32 - 1.0));
+            let (low, high) = (dim(p.beta_fast).floor().max(0.0), dim(p.beta_slow).ceil().min(spread - 1.0));
             let mut y = values.clone();
             for (r, y) in y.chunks_exact_mut(d).enumerate() {
                 let x = &values[r * d..][..d];
-                let mut theta = self.positions[r / h % t].map(|p| p as f32);
+                let start = self.positions[r / h % t].map(|p| p as f32);
+                let mut theta = start;
                 for i in 0..n / 2 {
                     let s = p.sections.map(|s| s as usize);
                     let sector = if self.multi() { i % (s[0] + s[1] + s[2] + s[3]) } else { 0 };
-                    let section = if p.mode == RopeMode::Mrope.wire() {
+                    let section = if vision || p.mode == RopeMode::Mrope.wire() {
                         (1..4).rev().find(|&k| sector >= s[..k].iter().sum()).unwrap_or(0)
                     } else if p.mode == RopeMode::Imrope.wire() {
                         (0..3).find(|&k| sector % 3 == k && sector < 3 * s[k]).unwrap_or(3)
                     } else {
                         0
                     };
+                    if vision && sector == s[..section].iter().sum() {
+                        theta[section] = start[section];
+                    }
                     let angle = theta[section] / self.factors.as_ref().map_or(1.0, |f| f[i]);
                     let (mut turned, mut magnitude) = (p.freq_scale * angle, f64::from(p.attn_factor));
                     if p.ext_factor != 0.0 {
@@ -653,7 +675,7 @@ mod tests {
         for sections in
             [[16, 24, 24, 0], [11, 11, 10, 0], [8, 8, 8, 8], [24, 20, 20, 0], [0, 3, 0, 2], [1, 0, 0, 0]]
         {
-            for mode in [RopeMode::Mrope, RopeMode::Imrope] {
+            for mode in [RopeMode::Mrope, RopeMode::Vision, RopeMode::Imrope] {
                 for (d, n_dims) in [(128, 128), (256, 64)] {
                     let p = Rope { n_dims, mode: mode.wire(), sections, freq_base: 1e6, ..PLAIN };
                     let case = Case { p, ne: [d, 3, 4, 1], positions: positions.clone(), factors: None };

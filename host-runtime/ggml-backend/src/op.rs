@@ -94,6 +94,7 @@ numbered! {
         Expm1 = 14 "EXPM1",
         Softplus = 15 "SOFTPLUS",
         GeluErf = 16 "GELU_ERF",
+        Xielu = 17 "XIELU",
         Floor = 18 "FLOOR",
         Ceil = 19 "CEIL",
         Round = 20 "ROUND",
@@ -110,5 +111,6 @@ numbered! {
         SwigluOai = 3 "SWIGLU_OAI",
         GegluErf = 4 "GEGLU_ERF",
         GegluQuick = 5 "GEGLU_QUICK",
+        SwigluClamp = 6 "SWIGLU_CLAMP",
     }
 }

@@ -29,6 +29,9 @@ wire_enum! {
         Neox = 2 "NEOX",
         /// NEOX pairs, four position rows by section.
         Mrope = 8 "MROPE",
+        /// As MROPE, but the angles of each section begin anew. `n_dims` counts all values that are turned:
+        /// twice what ggml has there.
+        Vision = 24 "VISION",
         /// NEOX pairs, four position rows, sections interleaved.
         Imrope = 40 "IMROPE",
     }
@@ -80,7 +83,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
         param(value.is_finite(), word)?;
     }
     let sections = match mode {
-        RopeMode::Mrope | RopeMode::Imrope => p.sections.len() as u32,
+        RopeMode::Mrope | RopeMode::Vision | RopeMode::Imrope => p.sections.len() as u32,
         RopeMode::Norm | RopeMode::Neox => 1,
     };
     if sections > 1 {

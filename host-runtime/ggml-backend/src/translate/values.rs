@@ -4,7 +4,7 @@ use hexflash_abi::op::params::{self, GluKind, RopeMode, UnaryKind};
 use hexflash_abi::{DType, Op as DspOp};
 
 use super::operand::Operand;
-use super::{Refusal, Translator, float, source_of};
+use super::{Refusal, Translator, Value, float, source_of};
 use crate::abi::Tensor;
 use crate::op::{GluOp, UnaryOp};
 
@@ -37,7 +37,7 @@ impl Translator<'_> {
         self.emit(DspOp::Cpy, &[Some(from)], dense, &NO_PARAMS);
         let packed = hexflash::record::packed(src.dtype, dst.ne).map_err(|_| Refusal("a stride of 4 GiB"))?;
         let tensor = self.out.recorder.view(dense.tensor, 0, dst.ne, packed.nb, None);
-        self.copy(super::Value { tensor, at: None }, &dst)
+        self.copy(Value { tensor, at: None }, &dst)
     }
 
     /// ADD, MUL.
@@ -91,6 +91,7 @@ impl Translator<'_> {
             UnaryOp::HardSwish => self.named(UnaryKind::HardSwish, node),
             UnaryOp::HardSigmoid => self.named(UnaryKind::HardSigmoid, node),
             UnaryOp::Expm1 => self.named(UnaryKind::Expm1, node),
+            UnaryOp::Xielu => self.xielu(node),
             UnaryOp::Floor => self.named(UnaryKind::Floor, node),
             UnaryOp::Ceil => self.named(UnaryKind::Ceil, node),
             UnaryOp::Round => self.named(UnaryKind::Round, node),
@@ -101,6 +102,44 @@ impl Translator<'_> {
     /// A function of UNARY without parameters.
     pub(super) fn named(&mut self, kind: UnaryKind, node: &Tensor) -> Result<(), Refusal> {
         self.of_each(DspOp::Unary, node, &params::Unary::of(kind))
+    }
+
+    /// XIELU: for positive x, a x^2 + b x; else c (e^m - 1 - x) + b x, where m is x, but at most a small
+    /// negative number. As a RELU(x)^2 + c (e^m - 1 - MIN(x, 0)) + b x, where what e^m - 1 leaves of positive
+    /// x is taken away from all: it is as small as that number.
+    fn xielu(&mut self, node: &Tensor) -> Result<(), Refusal> {
+        let [of_negative, of_square, linear, most] = [1, 2, 3, 4].map(|i| float(node, i));
+        let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
+        let (x, ne) = (Some(self.rows(&a)?), dst.ne);
+        let unary = |kind: UnaryKind, b: f32| params::Unary {
+            a: if kind == UnaryKind::Clamp { f32::NEG_INFINITY } else { 0.0 },
+            b,
+            ..params::Unary::of(kind)
+        };
+        let scale = |scale: f32, bias: f32| params::Scale { scale, bias };
+        let positive = self.made(DspOp::Unary, &[x], ne, &unary(UnaryKind::Relu, 0.0));
+        let square = self.made(DspOp::Mul, &[positive, positive], ne, &NO_PARAMS);
+        let square = self.made(DspOp::Scale, &[square], ne, &scale(of_square, 0.0));
+        let bounded = self.made(DspOp::Unary, &[x], ne, &unary(UnaryKind::Clamp, most));
+        let power = self.made(DspOp::Unary, &[bounded], ne, &unary(UnaryKind::Expm1, 0.0));
+        let power = self.made(DspOp::Scale, &[power], ne, &scale(1.0, -most.exp_m1()));
+        let negative = self.made(DspOp::Unary, &[x], ne, &unary(UnaryKind::Clamp, 0.0));
+        let negative = self.made(DspOp::Scale, &[negative], ne, &scale(-1.0, 0.0));
+        let bend = self.made(DspOp::Add, &[power, negative], ne, &NO_PARAMS);
+        let bend = self.made(DspOp::Scale, &[bend], ne, &scale(of_negative, 0.0));
+        let line = self.made(DspOp::Scale, &[x], ne, &scale(linear, 0.0));
+        let sum = self.made(DspOp::Add, &[square, bend], ne, &NO_PARAMS);
+        self.emit_into(DspOp::Add, &[sum, line], (&dst, DType::F32), &NO_PARAMS)
+    }
+
+    /// A result of `ne` floats in scratch memory.
+    fn made<P>(&mut self, op: DspOp, src: &[Option<Value>], ne: [u32; 4], params: &P) -> Option<Value>
+    where
+        P: zerocopy::IntoBytes + zerocopy::Immutable,
+    {
+        let y = self.scratch(DType::F32, ne);
+        self.emit(op, src, y, params);
+        Some(y)
     }
 
     /// LEAKY_RELU.
@@ -233,6 +272,17 @@ impl Translator<'_> {
                 let params = params::Glu::swiglu_oai(float(node, 2), float(node, 3));
                 return self.emit_into(DspOp::Glu, &src, to, &params);
             }
+            GluOp::SwigluClamp => {
+                // The gate is bounded above, the other operand on both sides.
+                let limit = float(node, 3);
+                let bounds = [f32::NEG_INFINITY, -limit];
+                let mut bounded = src;
+                for (value, a) in bounded.iter_mut().zip(bounds) {
+                    let clamp = params::Unary { a, b: limit, ..params::Unary::of(UnaryKind::Clamp) };
+                    *value = self.made(DspOp::Unary, &[*value], dst.ne, &clamp);
+                }
+                return self.emit_into(DspOp::Glu, &bounded, to, &params::Glu::of(GluKind::Swiglu));
+            }
             GluOp::Reglu => UnaryKind::Relu,
             GluOp::GegluErf => UnaryKind::GeluErf,
             GluOp::GegluQuick => UnaryKind::GeluQuick,
@@ -247,16 +297,14 @@ impl Translator<'_> {
     pub(super) fn rope(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let p = &node.op_params;
         let mode = RopeMode::parse(p[2] as u32).ok_or(Refusal("the mode of ROPE"))?;
-        if p[15] != 0 {
-            return Err(Refusal("ROPE from the middle of a head"));
-        }
-        let sections = match mode {
-            RopeMode::Mrope | RopeMode::Imrope => 4,
-            RopeMode::Norm | RopeMode::Neox => 1,
+        let (n_dims, sections) = match mode {
+            RopeMode::Mrope | RopeMode::Imrope => (p[1] as u32, 4),
+            RopeMode::Vision => (2 * p[1] as u32, 4),
+            RopeMode::Norm | RopeMode::Neox => (p[1] as u32, 1),
         };
         let words = |i: usize| if sections == 4 { p[i] as u32 } else { 0 };
         let params = params::Rope {
-            n_dims: p[1] as u32,
+            n_dims,
             mode: mode.wire(),
             n_ctx_orig: p[4] as u32,
             freq_base: float(node, 5),
@@ -284,8 +332,23 @@ impl Translator<'_> {
                 Some(self.source(&factors.view(0, [n, 1, 1, 1], [4, 0, 0, 0])))
             }
         };
-        let a = self.rows(&a)?;
-        self.emit_into(DspOp::Rope, &[Some(a), Some(positions), factors], (&dst, DType::F32), &params)
+        // What is before the first value that is turned is copied.
+        let before =
+            u32::try_from(p[15]).ok().filter(|&n| n < a.ne[0]).ok_or(Refusal("the place of ROPE"))?;
+        let (mut from, mut to) = (a, dst);
+        if before > 0 {
+            let [first, rest] = [&from, &to].map(|whole| {
+                let [n, h, t, b] = whole.ne;
+                let at = u64::from(before) * u64::from(whole.nb[0]);
+                let first = whole.view(0, [before, h, t, b], whole.nb);
+                [first, whole.view(at, [n - before, h, t, b], whole.nb)]
+            });
+            let value = self.source(&first[0]);
+            self.copy(value, &rest[0])?;
+            (from, to) = (first[1], rest[1]);
+        }
+        let x = self.rows(&from)?;
+        self.emit_into(DspOp::Rope, &[Some(x), Some(positions), factors], (&to, DType::F32), &params)
     }
 
     /// CONCAT: each of the two is copied to its part.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use hexflash_abi::Op;
 use hexflash_abi::registers::{Register, StepRegisters};
 use hexflash_oracle::cases::{Case, CaseKind, GluForm, Inputs, Mismatch, Origin, Tolerance};
-use hexflash_oracle::ops::{Binary, Cpu, RopeMode, Unary};
+use hexflash_oracle::ops::{Binary, Cpu, Unary};
 use hexflash_oracle::{GgmlType, Tensor};
 
 use super::lab::Lab;
@@ -146,9 +146,6 @@ pub fn skip(case: &Case) -> Option<String> {
         CaseKind::Repeat { .. } => Some("the op table has no REPEAT: ADD and MUL broadcast".to_owned()),
         CaseKind::Binary { ty, .. } | CaseKind::Unary { ty, .. } | CaseKind::Glu { ty, .. } => {
             f32_only("elementwise arithmetic", ty)
-        }
-        CaseKind::Rope { rope, .. } if rope.mode == RopeMode::Vision => {
-            Some("ROPE has no VISION mode".to_owned())
         }
         CaseKind::Rope { ty, .. } => f32_only("ROPE", ty),
         CaseKind::FlashAttn { kv_ty, .. } if kv_ty.is_quantized() && kv_ty != GgmlType::Q8_0 => {

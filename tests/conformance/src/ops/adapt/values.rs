@@ -197,7 +197,7 @@ pub fn norm(trial: &mut Trial<'_>, op: Op, eps: f32) -> Outcome {
 /// ROPE with the case's positions; and with those of the step, in part of the token axis.
 pub fn rope(trial: &mut Trial<'_>, r: &Rope) -> Outcome {
     let params = params::Rope {
-        n_dims: r.n_dims as u32,
+        n_dims: if r.mode == RopeMode::Vision { 2 * r.n_dims } else { r.n_dims } as u32,
         mode: r.mode as u32,
         n_ctx_orig: r.n_ctx_orig as u32,
         freq_base: r.freq_base,
