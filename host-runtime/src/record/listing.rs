@@ -370,11 +370,13 @@ mod tests {
 
     #[test]
     fn numerics_are_part_of_the_block() {
+        // The products of some are the matrix unit's.
+        let resources = Resources { units: Units { hmx: 1, ..Units::NONE }, ..RESOURCES };
         for &numerics in Numerics::ALL {
             let mut rec = recorder();
             rec.numerics(numerics);
             let recorded = rec.finish().unwrap();
-            assert_eq!(recorded.list("test", &HOMES, RESOURCES, buffer).unwrap().numerics, numerics.name());
+            assert_eq!(recorded.list("test", &HOMES, resources, buffer).unwrap().numerics, numerics.name());
             let block = recorded.block(0, &HOMES, |id| buffer(id).map(|(_, info)| info)).unwrap();
             let at = std::mem::offset_of!(hexflash_abi::program::ProgramHeader, numerics);
             assert_eq!(block[at..][..4], numerics.wire().to_le_bytes());
