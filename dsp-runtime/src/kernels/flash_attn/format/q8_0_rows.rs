@@ -114,8 +114,8 @@ impl CacheFormat for Q8_0Rows {
 unsafe fn turn<H: Hvx>(tiles: *mut f32, n: usize) {
     for tile in 0..n {
         let at = tiles.wrapping_add(tile * TILE * LANES).cast();
-        // SAFETY: tile `tile` is one of `n`, so its 32 vectors are valid for reading and writing (the caller's
-        // contract). Both addresses are the same, and so are both strides.
+        // SAFETY: tile `tile` is one of `n`, so its 32 vectors are valid for reading and writing (the
+        // caller's contract). Both addresses are the same, and so are both strides.
         unsafe { transpose::transpose::<H>(at, VECTOR_BYTES, at, VECTOR_BYTES) };
     }
 }

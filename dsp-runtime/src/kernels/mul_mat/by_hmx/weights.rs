@@ -447,8 +447,8 @@ unsafe fn unpack_pair<Q: Fractions, H: Hvx, const MINS: bool>(
     // As far as LLVM knows, what is stored first may lie where the rest is loaded from. So all of a tile is
     // loaded before; all of a pair only where quants are whole, and the others leave too few registers.
     //
-    // SAFETY: `quants` hold those of a tile each, and there are two bundles, or four. The matrix tiles at `to`
-    // are this call's own (the caller's contract).
+    // SAFETY: `quants` hold those of a tile each, and there are two bundles, or four. The matrix tiles at
+    // `to` are this call's own (the caller's contract).
     unsafe {
         if Q::BUNDLES == 4 {
             let (a, b) = (Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even));
