@@ -316,8 +316,7 @@ mod tests {
         }
     }
 
-    /// A class says whether HVX or the matrix unit multiplies, not the number of rows; but HVX is as good for
-    /// a single row where the class leaves the choice.
+    /// The class decides, and the number of rows does not. Only in `fast` HVX takes single rows, if it can.
     #[test]
     fn the_class_decides_what_the_matrix_unit_multiplies() {
         let chosen = |hmx, numerics, w: DType, rows| {

@@ -165,13 +165,11 @@ impl Rope<'_> {
         }
     }
 
-    /// Whether the angles of pair `i`'s section begin with it.
-    fn begins_anew(&self, i: usize) -> bool {
-        self.mode == RopeMode::Vision && {
-            let sections = self.p.sections.map(|s| s as usize);
-            let sector = i % sections.iter().sum::<usize>();
-            sector == sections[..self.section(i)].iter().sum()
-        }
+    /// Whether the angles of section `row` begin anew with pair `i`, which is in it.
+    fn begins_anew(&self, i: usize, row: usize) -> bool {
+        let sections = self.p.sections.map(|s| s as usize);
+        let sector = i % sections.iter().sum::<usize>();
+        sector == sections[..row].iter().sum()
     }
 
     /// Angles of the first pair of token `i` of a span, per position row.
@@ -219,7 +217,7 @@ impl Rope<'_> {
         for j in 0..n {
             let i = first + j;
             let row = if ROWS == 1 { 0 } else { self.section(i) };
-            if ROWS > 1 && self.begins_anew(i) {
+            if ROWS > 1 && self.mode == RopeMode::Vision && self.begins_anew(i, row) {
                 theta[row] = start[row];
             }
             let angle = theta[row] / factors.map_or(1.0, |f| f.get(i));

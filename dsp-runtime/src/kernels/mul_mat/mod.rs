@@ -144,14 +144,20 @@ fn wanted_of_hmx(shapes: &OpShapes<'_>) -> Option<Variant> {
     if x_type != DType::F32 || shapes.optional(by_id::IDS).is_some() {
         return None;
     }
-    let wanted = match shapes.numerics {
+    let only_hmx_can = shapes.numerics.wants_matrix_unit() && w.wants_q8_activations();
+    if prefers_hmx(shapes.numerics, x.ne[1]) || only_hmx_can { by_hmx::variant(w) } else { None }
+}
+
+/// Whether a program of a class leaves products of `rows` rows of F32 to the matrix unit, if that has a
+/// kernel for the type of the weights.
+pub const fn prefers_hmx(numerics: Numerics, rows: u32) -> bool {
+    match numerics {
         Numerics::Exact => false,
-        // HVX multiplies a single row in fewer packets than it takes to make matrix tiles, if it can.
-        Numerics::Fast => x.ne[1] > 1 || w.wants_q8_activations(),
+        // HVX multiplies a single row in fewer packets than it takes to make matrix tiles.
+        Numerics::Fast => rows > 1,
         // Rows have the same bits at any width.
         Numerics::Hmx => true,
-    };
-    if wanted { by_hmx::variant(w) } else { None }
+    }
 }
 
 /// The kernel of the matrix unit, if it is to be used.

@@ -52,10 +52,9 @@ impl Translator<'_> {
         let (a, b, dst) = (self.src(node, 0)?, self.src(node, 1)?, self.float_result(node)?);
         let b = self.rows(&b)?;
         let ne = self.out.recorder.ne(b.tensor);
-        let negative = self.scratch(DType::F32, ne);
-        self.emit(DspOp::Scale, &[Some(b)], negative, &params::Scale { scale: -1.0, bias: 0.0 });
+        let negative = self.made(DspOp::Scale, &[Some(b)], ne, &params::Scale { scale: -1.0, bias: 0.0 });
         let a = self.rows(&a)?;
-        self.emit_into(DspOp::Add, &[Some(a), Some(negative)], (&dst, DType::F32), &NO_PARAMS)
+        self.emit_into(DspOp::Add, &[Some(a), negative], (&dst, DType::F32), &NO_PARAMS)
     }
 
     /// SQR: a * a.
@@ -104,9 +103,12 @@ impl Translator<'_> {
         self.of_each(DspOp::Unary, node, &params::Unary::of(kind))
     }
 
-    /// XIELU: for positive x, a x^2 + b x; else c (e^m - 1 - x) + b x, where m is x, but at most a small
-    /// negative number. As a RELU(x)^2 + c (e^m - 1 - MIN(x, 0)) + b x, where what e^m - 1 leaves of positive
-    /// x is taken away from all: it is as small as that number.
+    /// XIELU: a x^2 + b x for positive x, else c (e^m - 1 - x) + b x. Here m is the smaller one of x and
+    /// `most`, a negative number near zero.
+    ///
+    /// The op table has no choice between two values. So all terms are added, and those that do not apply are
+    /// zero: a RELU(x)^2 + c (e^m - e^most - MIN(x, 0)) + b x. With e^most in place of 1, the middle term is
+    /// zero for positive x, and elsewhere off by c times about `most`.
     fn xielu(&mut self, node: &Tensor) -> Result<(), Refusal> {
         let [of_negative, of_square, linear, most] = [1, 2, 3, 4].map(|i| float(node, i));
         let (a, dst) = (self.src(node, 0)?, self.float_result(node)?);
@@ -179,10 +181,9 @@ impl Translator<'_> {
         if !mean {
             return self.emit_into(DspOp::SumRows, &[Some(rows)], (&dst, DType::F32), &NO_PARAMS);
         }
-        let sums = self.scratch(DType::F32, dst.ne);
-        self.emit(DspOp::SumRows, &[Some(rows)], sums, &NO_PARAMS);
+        let sums = self.made(DspOp::SumRows, &[Some(rows)], dst.ne, &NO_PARAMS);
         let share = params::Scale { scale: 1.0 / a.ne[0] as f32, bias: 0.0 };
-        self.emit_into(DspOp::Scale, &[Some(sums)], (&dst, DType::F32), &share)
+        self.emit_into(DspOp::Scale, &[sums], (&dst, DType::F32), &share)
     }
 
     /// ARGSORT, and TOP_K, whose result has fewer elements.
@@ -288,9 +289,8 @@ impl Translator<'_> {
             GluOp::GegluQuick => UnaryKind::GeluQuick,
         };
         // The op table has no GLU of these: a function, then a product.
-        let gate = self.scratch(DType::F32, dst.ne);
-        self.emit(DspOp::Unary, &src[..1], gate, &params::Unary::of(function));
-        self.emit_into(DspOp::Mul, &[Some(gate), src[1]], to, &NO_PARAMS)
+        let gate = self.made(DspOp::Unary, &src[..1], dst.ne, &params::Unary::of(function));
+        self.emit_into(DspOp::Mul, &[gate, src[1]], to, &NO_PARAMS)
     }
 
     /// ROPE with positions as data.

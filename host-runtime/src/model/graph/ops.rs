@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use hexflash_abi::op::params;
-use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics};
+use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::{DType, Op};
-use hexflash_dsp::kernels::mul_mat::has_hmx_kernel;
+use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx};
 
 use super::program::Graph;
 use crate::record::Tensor;
@@ -108,15 +108,9 @@ impl Graph<'_> {
         if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x }
     }
 
-    /// Whether the matrix unit multiplies w and x, which stay F32 then: in a program of the class `fast`
-    /// unless x is a single row, which HVX multiplies in fewer packets.
+    /// Whether the matrix unit multiplies w and x, which stay F32 then.
     fn by_matrix_unit(&self, w: Tensor, x: Tensor) -> bool {
-        let wanted = match self.numerics() {
-            Numerics::Exact => false,
-            Numerics::Fast => self.rec.ne(x)[1] > 1,
-            Numerics::Hmx => true,
-        };
-        wanted && has_hmx_kernel(self.rec.dtype(w))
+        prefers_hmx(self.numerics(), self.rec.ne(x)[1]) && has_hmx_kernel(self.rec.dtype(w))
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {

@@ -80,16 +80,8 @@ impl CacheFormat for F16 {
     /// These rows and no others.
     #[inline(always)]
     fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
-        let Place { cache, position, head, entry } = place;
-        let stride = value_row(cache.ne[0]);
-        Transfer {
-            src: cache.at([position, head, entry]),
-            dst: slot.wrapping_add(place.lane() * stride),
-            row_bytes: cache.ne[0] * 2,
-            rows: to - position,
-            src_stride: cache.nb[1],
-            dst_stride: stride,
-        }
+        let n = place.cache.ne[0];
+        place.rows(to, slot, n * 2, value_row(n))
     }
 
     #[inline(always)]
@@ -110,9 +102,15 @@ impl CacheFormat for F16 {
             unsafe { widen::<H>(row, wide, vectors / 2) };
         }
     }
+}
 
+impl F16 {
+    /// As [`Format::finish`](super::Format::finish).
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+    pub(super) unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
         for chunk in 0..sums.vectors / 2 {
             // Even values in one vector, odd ones in the next.
             // SAFETY: `2 * chunk + 1` is below the vectors that the sums have, which is even (the caller's

@@ -4,12 +4,12 @@
 use hexflash_abi::VECTOR_BYTES;
 
 use super::f16::F16;
-use super::{CacheFormat, Place, Sums};
+use super::{CacheFormat, Place};
 use crate::dma::Transfer;
 use crate::hvx::transpose::{self, SECOND};
 use crate::hvx::{Hvx, LANES};
 use crate::kernels::flash_attn::TILE;
-use crate::row::{Row, RowMut};
+use crate::row::Row;
 
 const _: () = assert!(TILE == LANES);
 
@@ -72,12 +72,6 @@ impl CacheFormat for F16Rows {
     unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
         // SAFETY: the contract is the caller's.
         unsafe { F16::widen_values::<H>(tile, wide, dv, from, to) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
-        // SAFETY: the contract is the caller's.
-        unsafe { F16::finish::<H>(sums, factor, y) }
     }
 }
 

@@ -44,6 +44,20 @@ impl Place<'_> {
         self.cache.at([self.position / TILE, self.head, self.entry])
     }
 
+    /// What brings `bytes` of each row up to position `to` to a tile at `slot` whose rows are `stride` apart:
+    /// these rows and no others.
+    #[inline(always)]
+    fn rows(&self, to: usize, slot: *mut u8, bytes: usize, stride: usize) -> Transfer {
+        Transfer {
+            src: self.cache.at([self.position, self.head, self.entry]),
+            dst: slot.wrapping_add(self.lane() * stride),
+            row_bytes: bytes,
+            rows: to - self.position,
+            src_stride: self.cache.nb[1],
+            dst_stride: stride,
+        }
+    }
+
     /// The position within its strip.
     #[inline(always)]
     fn lane(&self) -> usize {
@@ -147,12 +161,6 @@ pub(super) trait CacheFormat {
     /// `tile` is valid for reading `value_tile(dv)` bytes, aligned to vectors, of which the transfer has
     /// brought those of `from..to`, and `wide` for writing the floats of 32 values.
     unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize);
-
-    /// Writes sums of values, times a factor, in the order of the values.
-    ///
-    /// # Safety
-    /// The sums are the worker's own, `value_vectors` of the length of `y`, and may be overwritten.
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>);
 }
 
 /// Bytes of a tile of keys of width `d` as floats: those of whole pairs of tiles of dimensions, which rows
@@ -284,6 +292,10 @@ impl Format {
         unsafe { of_format!(self, widen_values::<H>(tile, wide, dv, from, to)) }
     }
 
+    /// Writes sums of values, times a factor, in the order of the values.
+    ///
+    /// # Safety
+    /// The sums are the worker's own, `value_vectors` of the length of `y`, and may be overwritten.
     #[inline(always)]
     pub unsafe fn finish<H: Hvx>(self, sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
         // Rows of a format have their floats in the order in which its caches have them.

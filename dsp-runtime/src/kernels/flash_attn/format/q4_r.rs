@@ -341,9 +341,15 @@ impl CacheFormat for Q4R {
             }
         }
     }
+}
 
+impl Q4R {
+    /// As [`Format::finish`](super::Format::finish).
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+    pub(super) unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
         // SAFETY: the sums are the worker's own and may be overwritten. They have as many floats as y, in
         // whole vectors, because rotated rows do (the caller's contract).
         unsafe {

@@ -140,9 +140,15 @@ impl CacheFormat for Q8_0 {
             }
         }
     }
+}
 
+impl Q8_0 {
+    /// As [`Format::finish`](super::Format::finish).
+    ///
+    /// # Safety
+    /// As there.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
+    pub(super) unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
         // SAFETY: the contract is the caller's.
         unsafe { codes::finish::<H>(sums, factor, y) }
     }

@@ -6,11 +6,11 @@
 
 use hexflash_abi::{DType, VECTOR_BYTES};
 
-use super::{CacheFormat, Place, Sums, codes};
+use super::{CacheFormat, Place, codes};
 use crate::dma::Transfer;
 use crate::hvx::{Hvx, LANES, transpose};
 use crate::kernels::flash_attn::TILE;
-use crate::row::{Row, RowMut};
+use crate::row::Row;
 use crate::row_blocks::{self, Steps};
 
 pub(super) struct Q8_0Rows;
@@ -62,16 +62,8 @@ impl CacheFormat for Q8_0Rows {
     /// These rows and no others.
     #[inline(always)]
     fn transfer_values(place: Place<'_>, to: usize, slot: *mut u8) -> Transfer {
-        let Place { cache, position, head, entry } = place;
-        let bytes = row_bytes(cache.ne[0]);
-        Transfer {
-            src: cache.at([position, head, entry]),
-            dst: slot.wrapping_add(place.lane() * bytes),
-            row_bytes: bytes,
-            rows: to - position,
-            src_stride: cache.nb[1],
-            dst_stride: bytes,
-        }
+        let bytes = row_bytes(place.cache.ne[0]);
+        place.rows(to, slot, bytes, bytes)
     }
 
     /// What was not brought is turned as well, whatever it is: it stays in lanes of its own.
@@ -97,12 +89,6 @@ impl CacheFormat for Q8_0Rows {
         // beyond them (`tile_bytes`), and `wide` has the vectors of 32 positions, of which each block has one
         // (the caller's contract).
         unsafe { row_blocks::unpack::<H::Everywhere>(tile, row_bytes(dv), wide, steps, [to - from, blocks]) }
-    }
-
-    #[inline(always)]
-    unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
-        // SAFETY: the contract is the caller's.
-        unsafe { codes::finish::<H>(sums, factor, y) }
     }
 }
 

@@ -153,17 +153,16 @@ pub(in crate::kernels) trait Fractions: Quants {
 
 /// Zero is in the middle of what the bits of a quant can say, or is 0 and a bit more makes room for the sign.
 macro_rules! fractions {
-    ($($quants:ty: $bits:literal, $up:literal;)+) => {$(
+    ($($quants:ty: $bits:literal;)+) => {$(
         impl Fractions for $quants {
             const BITS: i32 = $bits;
 
             #[inline(always)]
             unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
                 const { assert!(Self::ZERO == 0 || Self::ZERO == 1 << ($bits - 1)) };
-                const { assert!($up == 8 - $bits) };
                 let fractions = |(k, quants): Pair<H>| (k, quants.map(|x| {
                     let x = if Self::ZERO == 0 { x } else { H::xor_b(x, H::splat_b(Self::ZERO as u8)) };
-                    H::bytes(H::shl_i::<$up>(H::words(x)))
+                    H::bytes(H::shl_i::<{ 8 - $bits }>(H::words(x)))
                 }));
                 // SAFETY: the caller's contract is that of `bundle`.
                 let (first, second) = unsafe { Self::bundle::<H, I>(quants) };
@@ -174,13 +173,13 @@ macro_rules! fractions {
 }
 
 fractions! {
-    Bytes: 8, 0;
-    FiveBits<16>: 5, 3;
-    FiveBits<0>: 6, 2;
-    SixBits: 6, 2;
-    TwoBits: 3, 5;
-    ThreeBits: 3, 5;
-    Indices<Iq4Nl>: 8, 0;
+    Bytes: 8;
+    FiveBits<16>: 5;
+    FiveBits<0>: 6;
+    SixBits: 6;
+    TwoBits: 3;
+    ThreeBits: 3;
+    Indices<Iq4Nl>: 8;
 }
 
 /// The two vectors of nibbles of a bundle.
@@ -393,7 +392,7 @@ impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
                 let (scales, mins) = unsafe { (N::scales::<H>(at, pair), N::mins::<H>(at, pair)) };
                 let to = to.skip(number * Self::GROUP.tiles + 2 * pair);
                 let quants = [2 * pair, 2 * pair + 1].map(|t| group.skip(Self::GROUP.quants_at(t)));
-                let parts = |i: usize| {
+                let of_tile = |i: usize| {
                     if N::MINS {
                         parts::<N, H>(scales[i], mins[i], d, dmin)
                     } else {
@@ -406,9 +405,9 @@ impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
                 // after it (`reads_before_it_writes`).
                 unsafe {
                     if N::MINS {
-                        unpack_pair::<Q, H, true>(quants, [parts(0), parts(1)], to);
+                        unpack_pair::<Q, H, true>(quants, [of_tile(0), of_tile(1)], to);
                     } else {
-                        unpack_pair::<Q, H, false>(quants, [parts(0), parts(1)], to);
+                        unpack_pair::<Q, H, false>(quants, [of_tile(0), of_tile(1)], to);
                     }
                 }
             }
