@@ -1,8 +1,9 @@
 //! Row blocks as ggml has them in memory: Q8_0, of which one is an f16 d and 32 int8 q, for values d q.
 //!
-//! What is written has the bits of ggml's `quantize_row_q8_0_ref`: d = max|x| / 127, q = x (1 / d) to the
-//! nearest integer, ties away from zero; then d is rounded to f16. A value that is read is exact: a product
-//! of 11 bits and 7.
+//! What is written has the bits of ggml's `quantize_row_q8_0` for x86, which llama.cpp's tests compare with:
+//! d = max|x| / 127, rounded to f16, and q = x (127 / max|x|) to the nearest integer, ties to even. ggml's
+//! reference takes 1 / d and sends ties away from zero, and values of f16 have many ties. A value that is
+//! read is exact: a product of 11 bits and 7.
 //!
 //! The functions are compiled for one kind of vectors ([`Hvx::Everywhere`]), and called wherever they are
 //! used: on a DSP, where floats between operations have bits that memory has not, a loop of its own leaves
@@ -28,9 +29,6 @@ pub const BEYOND: usize = BYTES - LANES;
 
 /// Blocks whose bytes are enough for a load of a whole vector of codes from the first one.
 const LOADABLE: usize = (D_BYTES + BYTES).div_ceil(Q8_0.bytes);
-
-/// The greatest float below one half. What is above is at least one half.
-const BELOW_HALF: f32 = 0.499_999_97;
 
 /// Where a tile of blocks is unpacked to: floats from one to the next.
 #[derive(Clone, Copy)]
@@ -145,19 +143,13 @@ fn quantize<H: Hvx>(x: H::F) -> (f16, H::I) {
     let max = H::max_lane(H::select_gt(infinity, size(x), size(x), infinity));
     // Numbers of their own, because the quotients of vectors may be off by an ulp.
     let d = max / 127.0;
-    let inverse = 1.0 / d;
-    // Of a block so small that 1 / d overflows nothing is left: its d is zero in f16.
+    let inverse = 127.0 / max;
+    // Of a block so small that this overflows nothing is left: its d is zero in f16.
     let inverse = if inverse < f32::INFINITY { inverse } else { 0.0 };
-    let scaled = size(H::mul_ieee(x, H::splat(inverse)));
+    let scaled = H::mul_ieee(x, H::splat(inverse));
     // What is no number, because its block is not finite, becomes zero.
-    let scaled = H::select_gt(H::splat(128.0), scaled, scaled, H::splat(0.0));
-    // To the nearest, ties to even; then one more where a tie went down.
-    let nearest = H::to_int(scaled);
-    let rest = H::sub_ieee(scaled, H::to_float(nearest));
-    let up = H::to_int(H::select_gt(rest, H::splat(BELOW_HALF), H::splat(1.0), H::splat(0.0)));
-    let q = H::add_i(nearest, up);
-    let sign = H::sar_i::<31>(H::bits(x));
-    let q = H::sub_i(q, H::shl_i::<1>(H::and_i(q, sign)));
+    let size = size(scaled);
+    let q = H::to_int(H::select_gt(H::splat(128.0), size, scaled, H::splat(0.0)));
     (if max < f32::INFINITY { f16::from_f32(d) } else { f16::NAN }, q)
 }
 
@@ -172,15 +164,15 @@ pub(crate) mod tests {
     use crate::hvx::qf32::Qf32;
     use crate::testing::{Batch, everywhere, random};
 
-    /// ggml's `quantize_row_q8_0_ref`.
+    /// ggml's `quantize_row_q8_0` for x86.
     pub(crate) fn reference(x: &[f32]) -> Vec<u8> {
         let mut row = Vec::new();
         for x in x.chunks_exact(LANES) {
             let max = x.iter().fold(0f32, |max, x| max.max(x.abs()));
             let d = max / 127.0;
-            let id = if d == 0.0 { 0.0 } else { 1.0 / d };
+            let id = if max == 0.0 { 0.0 } else { 127.0 / max };
             row.extend(f16::from_f32(d).to_bits().to_le_bytes());
-            row.extend(x.iter().map(|x| (x * id).round() as i8 as u8));
+            row.extend(x.iter().map(|x| (x * id).round_ties_even() as i8 as u8));
         }
         row
     }
@@ -212,8 +204,9 @@ pub(crate) mod tests {
             .collect();
         rows.push(vec![0.0; LANES]);
         rows.push((0..2 * LANES).map(|i| if i % LANES == 0 { 127.0 } else { i as f32 - 32.5 }).collect());
-        let just_below = [127.0, BELOW_HALF, -BELOW_HALF, 0.5, -0.5, 1.5, -1.5, 126.5, -126.5];
-        rows.push(just_below.into_iter().cycle().take(LANES).collect());
+        let below_half = 0.5f32.next_down();
+        let near_ties = [127.0, below_half, -below_half, 0.5, -0.5, 1.5, -1.5, 126.5, -126.5];
+        rows.push(near_ties.into_iter().cycle().take(LANES).collect());
         for x in rows {
             let want = reference(&x);
             assert_eq!(pack::<Portable>(&x), (want.clone(), true));

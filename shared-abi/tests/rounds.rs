@@ -36,7 +36,7 @@ fn uncut(op: Op, operands: &[usize], detail: usize) {
 
 fn gated(defer: u32) -> Case {
     let mut case = valid(Op::GatedDeltaNet);
-    case.set_params(&params::DeltaNet { defer });
+    case.set_params(&params::DeltaNet { defer, transposed: 0 });
     case
 }
 
@@ -62,6 +62,10 @@ fn tape_shapes() {
     for tape_g in [[2, 2, 4, 1], [16, 2, 4, 1], [1, 1, 4, 1], [1, 2, 3, 1], [1, 2, 5, 1], [1, 2, 4, 2]] {
         bad_shape(op, TAPE[2], tape_g, TAPE[2]);
     }
+    // States with a tape are not transposed.
+    let mut case = valid(op);
+    case.set_params(&params::DeltaNet { defer: 1, transposed: 1 });
+    case.refused(ErrorCode::BadParam, 1);
     // One gate per key, on the tape as in the step.
     let mut case = gated(1);
     case.reshape(3, [16, 2, 4, 1]);

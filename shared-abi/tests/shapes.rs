@@ -467,7 +467,7 @@ fn ssm_conv() {
 fn without_tape() -> Case {
     let mut case = valid(Op::GatedDeltaNet);
     case.ops[0].dst[1..].fill(TensorIndex::NONE);
-    case.set_params(&params::DeltaNet { defer: 0 });
+    case.set_params(&params::DeltaNet { defer: 0, transposed: 0 });
     assert_eq!(case.check(), Ok(()));
     case
 }
@@ -490,6 +490,17 @@ fn gated_delta_net() {
     }
     bad_shape(Op::GatedDeltaNet, OUT, [16, 2, 5, 1], OUT);
     bad_shape(Op::GatedDeltaNet, 2, [129, 2, 4, 1], 2);
+    // States that are transposed are squares of 32.
+    let mut case = without_tape();
+    case.set_params(&params::DeltaNet { defer: 0, transposed: 1 });
+    case.refused(ErrorCode::BadParam, 1);
+    for (operand, ne) in [(0, 1), (1, 1), (2, 2), (OUT, 2)].map(|(operand, h)| (operand, [32, h, 4, 1])) {
+        case.reshape(operand, ne);
+    }
+    case.reshape(5, [32, 32, 2, 1]);
+    assert_eq!(case.check(), Ok(()));
+    case.set_params(&params::DeltaNet { defer: 0, transposed: 2 });
+    case.refused(ErrorCode::BadParam, 1);
     // One gate per key is fine.
     let mut case = without_tape();
     case.reshape(3, [16, 2, 4, 1]);

@@ -61,6 +61,18 @@ pub unsafe fn second_pass<H: Hvx>(at: *const u8, stride: usize, k: usize) -> Eig
     (a, b, c, d, e, f, g, h)
 }
 
+/// Writes rows `8 k` to `8 k + 7`.
+///
+/// # Safety
+/// A vector each `stride` bytes from `at` on is valid for writing, 32 times; `k` is below 4.
+#[inline(always)]
+unsafe fn store<H: Hvx>(at: *mut u8, stride: usize, k: usize, (a, b, c, d, e, f, g, h): Eight<H::F>) {
+    for (j, x) in [a, b, c, d, e, f, g, h].into_iter().enumerate() {
+        // SAFETY: row `8 k + j` is below 32, because `k` is below 4 and `j` below 8 (the caller's contract).
+        unsafe { H::store(at.add((k * SECOND + j) * stride).cast(), x) };
+    }
+}
+
 /// Transposes 32 rows: word j of row i becomes word i of row j.
 ///
 /// # Safety
@@ -72,10 +84,29 @@ pub unsafe fn transpose<H: Hvx>(from: *const u8, from_stride: usize, to: *mut u8
     unsafe {
         first_pass::<H>(from, from_stride, to, to_stride);
         for k in 0..FIRST {
-            let (a, b, c, d, e, f, g, h) = second_pass::<H>(to, to_stride, k);
-            for (j, x) in [a, b, c, d, e, f, g, h].into_iter().enumerate() {
-                H::store(to.add((k * SECOND + j) * to_stride).cast(), x);
-            }
+            store::<H>(to, to_stride, k, second_pass::<H>(to, to_stride, k));
+        }
+    }
+}
+
+/// Transposes two squares of 32 rows, each to the place of the other.
+///
+/// # Safety
+/// A vector each `stride` bytes from `a` on, and from `b` on, is valid for reading and writing, 32 times. All
+/// of them are apart.
+#[inline(always)]
+pub unsafe fn exchange<H: Hvx>(a: *mut u8, b: *mut u8, stride: usize) {
+    // SAFETY: all vectors are valid for reading and writing (the caller's contract), and each first pass
+    // leaves what it makes where it found what it took. Of these vectors, the second passes write those with
+    // the numbers that both have read just before.
+    unsafe {
+        first_pass::<H>(a, stride, a, stride);
+        first_pass::<H>(b, stride, b, stride);
+        for k in 0..FIRST {
+            let of_a = second_pass::<H>(a, stride, k);
+            let of_b = second_pass::<H>(b, stride, k);
+            store::<H>(a, stride, k, of_b);
+            store::<H>(b, stride, k, of_a);
         }
     }
 }

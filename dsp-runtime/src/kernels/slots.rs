@@ -334,9 +334,9 @@ fn delta_net_operands(s: u32, g: u32, b: u32, bk: u32) -> ([Operand; 6], [Operan
 
 fn delta_net(s: u32, g: u32, b: u32, bk: u32) {
     let (src, dst) = delta_net_operands(s, g, b, bk);
-    check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer: 0 }, &src, &dst[..1]));
+    check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer: 0, transposed: 0 }, &src, &dst[..1]));
     for defer in [0, 1] {
-        check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer }, &src, &dst).taped());
+        check(&Trial::new(Op::GatedDeltaNet, &DeltaNet { defer, transposed: 0 }, &src, &dst).taped());
     }
 }
 
@@ -407,7 +407,7 @@ fn rows_that_fold_enter_states_as_in_a_plain_step() {
     for (s, g) in [(32, 1), (20, 20)] {
         let (src, dst) = delta_net_operands(s, g, 1, 1);
         let [plain, defers] =
-            [0, 1].map(|defer| Trial::new(Op::GatedDeltaNet, &DeltaNet { defer }, &src, &dst));
+            [0, 1].map(|defer| Trial::new(Op::GatedDeltaNet, &DeltaNet { defer, transposed: 0 }, &src, &dst));
         folds(&defers, &plain);
     }
 }

@@ -246,26 +246,56 @@ fn the_only_row_is_not_copied() {
     }
 }
 
-#[test]
-fn a_state_goes_where_it_is_kept() {
-    let (s, h, t, b) = (32, 3, 4, 2);
+/// How a graph comes to the state that it advances.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// From other memory.
+    Elsewhere,
+    /// From where the new one goes.
+    SamePlace,
+    /// The same, and somebody reads the old one before the new one is there.
+    SamePlaceRead,
+}
+
+/// `fewer` ops of a graph that advances states of size `s`.
+fn advances_states(s: usize, origin: Origin, fewer: usize) {
+    let (h, t, b) = (3, 4, 2);
     let mut bench = Bench::new();
+    let packed = |ne: [usize; 4]| [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]];
+    let states = [s, s, h, b];
     let cache = bench.tensor([s * s * h, b, 1, 1]);
-    let state = bench.tensor([s, s, h, b]);
+    let (other, same) = (bench.tensor(states), view(&cache, 0, states, packed(states)));
+    let state = if origin == Origin::Elsewhere { &other } else { &same };
     let [q, k, v] = [(); 3].map(|()| bench.tensor([s, h, t, b]));
     let [g, beta] = [(); 2].map(|()| bench.tensor([1, h, t, b]));
     let rows = s * h * t * b;
     let mut net =
-        node(GATED_DELTA_NET, &[&q, &k, &v, &g, &beta, &state], bench.tensor([s * h, t * b + s * b, 1, 1]));
+        node(GATED_DELTA_NET, &[&q, &k, &v, &g, &beta, state], bench.tensor([s * h, t * b + s * b, 1, 1]));
     net.op_params[0] = 1;
-    let packed = |ne: [usize; 4]| [4, 4 * ne[0], 4 * ne[0] * ne[1], 4 * ne[0] * ne[1] * ne[2]];
     let output = view(&net, 0, [s, h, t, b], packed([s, h, t, b]));
-    let new = view(&net, rows, [s, s, h, b], packed([s, s, h, b]));
+    let new = view(&net, rows, states, packed(states));
+    let twice = node(ADD, &[state, state], bench.tensor(states));
     let home = view(&cache, 0, [s * s * h, b, 1, 1], cache.nb);
     let mut kept = node(CPY, &[&new, &home], tensor([s * s * h, b, 1, 1], cache.data as usize));
     kept.view_src = std::ptr::from_ref(&cache).cast_mut();
     let sum = node(ADD, &[&output, &v], bench.tensor([s, h, t, b]));
-    let nodes = [&net, &output, &new, &home, &kept, &sum];
-    let inputs = [&state, &q, &k, &v, &g, &beta, &cache];
-    bench.compare(&nodes, &new, 1, &inputs, &[&sum, &cache]);
+    let mut nodes = vec![&same, &net, &output, &new, &home, &kept, &sum];
+    let mut results = vec![&sum, &cache];
+    if origin == Origin::SamePlaceRead {
+        nodes.insert(2, &twice);
+        results.push(&twice);
+    }
+    let inputs = [&other, &q, &k, &v, &g, &beta, &cache];
+    bench.compare(&nodes, &new, fewer, &inputs, &results);
+}
+
+#[test]
+fn a_state_is_advanced_where_it_is_kept() {
+    advances_states(32, Origin::Elsewhere, 2);
+    advances_states(64, Origin::SamePlace, 3);
+    // Not while the old one is wanted.
+    advances_states(32, Origin::SamePlaceRead, 0);
+    // Where the op cannot take it as it is, it is copied in and out.
+    advances_states(16, Origin::Elsewhere, 1);
+    advances_states(16, Origin::SamePlace, 1);
 }

@@ -17,7 +17,8 @@ operands! {
         G = OperandSpec::input("g", DTypes::F32, Layout::Rows);
         /// beta{1,h,t,b}.
         BETA = OperandSpec::input("beta", DTypes::F32, Layout::Rows);
-        /// state{s values, s keys, h, b*slots}: the value index is the fast one.
+        /// state{s values, s keys, h, b*slots}: the value index is the fast one, unless it is
+        /// [`DeltaNet::transposed`].
         STATE = OperandSpec::state("state", DTypes::F32, Layout::Contiguous);
     }
     DST: Dst {
@@ -35,6 +36,8 @@ operands! {
 
 /// Largest state: key and value width of a head.
 pub const MAX_STATE: u32 = 128;
+/// Sizes of states that may be transposed are multiples of this: squares of it change places.
+pub const TRANSPOSED_SIZES: u32 = 32;
 
 params! {
     /// GATED_DELTA_NET.
@@ -42,6 +45,9 @@ params! {
         /// 1 to leave the state as the last commit has it and put the step's tokens on the tape, except those
         /// of register blocks with `fold`; 0 to advance it.
         pub defer: u32,
+        /// 1 if the key index of the state is the fast one, as ggml has it: state{s keys, s values, h,
+        /// b*slots}, where s is a multiple of [`TRANSPOSED_SIZES`] and there is no tape; 0 otherwise.
+        pub transposed: u32,
     }
 }
 
@@ -58,6 +64,8 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     shape(o.operand(STATE)? == [s, s, h, o.slots_of(b)], STATE)?;
     same(o, Y, V)?;
     let p: DeltaNet = o.params();
+    let squares = v[0].n.is_multiple_of(TRANSPOSED_SIZES) && o.optional(TAPE_K).is_none();
+    param(p.transposed == 0 || p.transposed == 1 && squares, word!(DeltaNet.transposed))?;
     let tape = [TAPE_K, TAPE_DELTA, TAPE_G];
     let [Some(tape_k), Some(tape_delta), Some(tape_g)] = tape.map(|operand| o.optional(operand)) else {
         return match tape.into_iter().find(|&operand| o.optional(operand).is_none()) {

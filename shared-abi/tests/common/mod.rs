@@ -288,7 +288,7 @@ pub fn valid(op: Op) -> Case {
             let y = c.cut(2, F32, [16, 2, 4, 1]);
             let (tape_k, tape_delta) = (c.fixed(F32, [16, 1, 4, 1]), c.fixed(F32, [16, 2, 4, 1]));
             let tape_g = c.fixed(F32, [1, 2, 4, 1]);
-            c.op(op, &src, &[y, tape_k, tape_delta, tape_g], &params::DeltaNet { defer: 1 });
+            c.op(op, &src, &[y, tape_k, tape_delta, tape_g], &params::DeltaNet { defer: 1, transposed: 0 });
         }
         Op::FlashAttnExt => {
             let q = c.cut(2, F32, [64, 2, 4, 1]);

@@ -23,9 +23,6 @@ use hexflash_e2e::{Draft, Model, best_two, generate, inproc, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
-/// Where that would take minutes: v79 has no instruction that only widens half precision, and the products
-/// that take its place are slow to emulate.
-const FEW_TOKENS: usize = 16;
 /// A prompt of code, which goes on as the draft model expects.
 const CASE: usize = 5;
 /// Any token will do to close a run with, as long as it is the same.
@@ -200,7 +197,7 @@ fn v73_q4_0() {
 
 #[test]
 fn v79_f16() {
-    texts_are_those_of_inproc(Arch::V79, Model::F16, FEW_TOKENS);
+    texts_are_those_of_inproc(Arch::V79, Model::F16, TOKENS);
 }
 
 #[test]

@@ -430,7 +430,7 @@ fn nan_stays_nan_in_a_convolution_and_in_a_recurrent_state() {
                 values[0] = f32::NAN;
                 batch.write(src[operand], values.as_bytes());
                 let y = batch.f32([n, 1, 1, 1], &vec![7.0; size]);
-                let p = params::DeltaNet { defer: 0 };
+                let p = params::DeltaNet { defer: 0, transposed: 0 };
                 batch.run(setup, Op::GatedDeltaNet, &src, &[y], &p, StepRegisters::step(3, 1)).unwrap();
                 let found = batch.floats(y).iter().any(|y| y.is_nan());
                 assert!(found, "S={size} operand {operand} {setup:?}");

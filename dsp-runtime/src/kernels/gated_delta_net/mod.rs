@@ -22,6 +22,9 @@
 //! A unit is a head of a batch of a span. Its state comes to VTCM and goes back by DMA; the next head's state
 //! is on its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
 //!
+//! A state may be transposed in memory, S_ij with the key index i as the fast one: then it is in VTCM, too, when
+//! it comes and before it goes.
+//!
 //! With a factor tape the state may lag behind `n_past` by the `n_commit` tokens that the tape holds:
 //! tape_k{S,Hk,N,B'*slots}, tape_delta{S,H,N,B*slots}, tape_g{1|S,H,N,B*slots}. Every step first folds them,
 //! by the very operations with which plain decoding advances a state, so that the bits are the same. With
@@ -36,6 +39,7 @@ mod sweep;
 mod tape;
 #[cfg(test)]
 mod tests;
+mod transposed;
 mod whole;
 
 use hexflash_abi::op::gated_delta_net as abi;
@@ -89,6 +93,8 @@ struct GatedDeltaNet<'s> {
     tape: Option<Tape>,
     /// Leave the state as folded, and put tokens on the tape, unless their span folds them.
     defer: bool,
+    /// Whether the key index of states in memory is the fast one.
+    transposed: bool,
     /// Whether there are units enough to claim one ahead.
     ahead: bool,
 }
@@ -108,14 +114,31 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     // looks at.
     let [s, h, tokens, b] = y.ne;
     let tape = Tape::of(run);
-    let defer = run.params::<DeltaNet>().defer != 0;
+    let params = run.params::<DeltaNet>();
+    let (defer, transposed) = (params.defer != 0, params.transposed != 0);
     run.step.check_tapes(tape.map_or(0, |tape| tape.delta.ne[2]), defer)?;
     let mut only = None;
     let spans = run.step.spans_over(tokens, &mut only);
     let ahead = h * b * spans.len() >= 2 * run.pool.workers();
     let (shared, scale) = (b / q.ne[3], inverse_sqrt(s));
     let [q, k, v, g, beta, y] = [q, k, v, g, beta, y].map(Floats::new);
-    let kernel = GatedDeltaNet { q, k, v, g, beta, state, y, spans, kind, shared, scale, tape, defer, ahead };
+    let kernel = GatedDeltaNet {
+        q,
+        k,
+        v,
+        g,
+        beta,
+        state,
+        y,
+        spans,
+        kind,
+        shared,
+        scale,
+        tape,
+        defer,
+        transposed,
+        ahead,
+    };
     run.pool.run(&kernel, run.plan.vtcm)?;
     match tape {
         // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old
@@ -254,6 +277,12 @@ impl Kernel for GatedDeltaNet<'_> {
                 worker.dma.wait(ticket)?;
             }
             let state = buffers.at(claim.buffer);
+            if self.transposed {
+                // SAFETY: the state's transfer was waited for, or zeros were stored, and no write-back reads
+                // the buffer: it is a tile in this worker's own VTCM. The shape rule has states that are
+                // transposed be multiples of 32.
+                unsafe { transposed::transpose::<H>(state, tile) };
+            }
             let defer = claim.span.defers(self.defer);
             let place = HeadMemory {
                 state,
@@ -267,6 +296,11 @@ impl Kernel for GatedDeltaNet<'_> {
             // own VTCM, which has room for them (the assertion above). `claim` gave the head to this worker
             // alone.
             unsafe { self.tokens::<H>(&place, &claim) };
+            if self.transposed {
+                // SAFETY: the tokens are done with the state, which is a tile in this worker's own VTCM, of
+                // a multiple of 32 (the shape rule).
+                unsafe { transposed::transpose::<H>(state, tile) };
+            }
             if !defer || claim.span.n_commit > 0 {
                 let home = self.state.at([0, claim.h, claim.entry]);
                 let transfer = tile.transfer(state.get(), home, tile.stride(), tile.size * 4);

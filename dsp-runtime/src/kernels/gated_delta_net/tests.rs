@@ -26,6 +26,8 @@ struct Case {
     gates: (f32, f32),
     /// In a program of the class `fast`.
     fast: bool,
+    /// The key index of states is the fast one.
+    transposed: bool,
 }
 
 /// A plain case.
@@ -39,6 +41,7 @@ const CASE: Case = Case {
     each: false,
     gates: (-4.0, -1e-4),
     fast: false,
+    transposed: false,
 };
 
 /// The inputs of a whole sequence, each {n,h,T,b}.
@@ -154,6 +157,8 @@ struct Bench {
     most: usize,
     /// Tokens of a sequence.
     tokens: usize,
+    /// The key index of states is the fast one.
+    transposed: bool,
     /// The factor tape, if it has any depth.
     tape: Vec<TensorIndex>,
 }
@@ -179,7 +184,8 @@ impl Bench {
         let tape = [[s, hk, depth, bk], [s, h, depth, b], [gates, h, depth, b]];
         let tape = tape.iter().filter(|_| depth > 0).map(|&ne| tensor(ne, NO_TOKEN_AXIS)).collect();
         let shapes = ne.map(|[n, h, _, b]| (n * h, b));
-        Self { inputs: case.inputs(), batch, shapes, src, y, most, tokens, tape }
+        let transposed = case.transposed;
+        Self { inputs: case.inputs(), batch, shapes, src, y, most, tokens, transposed, tape }
     }
 
     /// y {S,H,n,B} of a step over these tokens of the sequences. `defer` is told to those who have a tape.
@@ -201,13 +207,10 @@ impl Bench {
             batch.write(index, part.as_bytes());
         }
         let mut dst = vec![self.y];
-        if let Some(defer) = defer {
-            dst.extend(&self.tape);
-            let params = DeltaNet { defer: defer.into() };
-            batch.run(setup, Op::GatedDeltaNet, &self.src, &dst, &params, step)?;
-        } else {
-            batch.run(setup, Op::GatedDeltaNet, &self.src, &dst, &[0u32; 0], step)?;
-        }
+        dst.extend(self.tape.iter().filter(|_| defer.is_some()));
+        let params =
+            DeltaNet { defer: defer.is_some_and(|defer| defer).into(), transposed: self.transposed.into() };
+        batch.run(setup, Op::GatedDeltaNet, &self.src, &dst, &params, step)?;
         let (row, sequences) = self.shapes[2];
         let y = batch.floats(self.y);
         let of = |b: usize| &y[b * *most * row..][..rows.len() * row];
@@ -263,6 +266,26 @@ fn grouping_does_not_matter() {
                     assert_eq!(bits(&y), bits(&y2), "y, S={size} {setup:?} {steps:?}");
                     assert_eq!(bits(&state), bits(&state2), "state, S={size} {setup:?} {steps:?}");
                 }
+            }
+        }
+    }
+}
+
+/// States as ggml has them: the same bits, at the places of the axes exchanged.
+#[test]
+fn transposed_states() {
+    for (size, ratio, sequences) in [(32, 1, 1), (64, 2, 2), (96, 1, 1), (128, 2, 1)] {
+        for (each, fast, tokens) in [(false, false, 3), (true, false, 3), (false, true, 70)] {
+            let case = Case { size, ratio, sequences, tokens, each, fast, ..CASE };
+            let turned = Case { transposed: true, ..case };
+            for setup in setups() {
+                // The second step finds what the first one has left.
+                let steps = [tokens - 1, 1];
+                let ((y, state), (y2, state2)) = (case.run(setup, &steps), turned.run(setup, &steps));
+                assert_eq!(bits(&y), bits(&y2), "y, S={size} {setup:?}");
+                let place = |i: usize| i / (size * size) * size * size + i % size * size + i / size % size;
+                let back: Vec<_> = (0..state2.len()).map(|i| state2[place(i)]).collect();
+                assert_eq!(bits(&state), bits(&back), "state, S={size} {setup:?}");
             }
         }
     }

@@ -341,7 +341,10 @@ impl Builder<'_> {
                 dst.push(self.put(F32, Shape::fixed([s, h, n, b * slots]), Use::State)?);
             }
         }
-        self.op(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer: if taped { defer } else { 0 } });
+        let defer = if taped { defer } else { 0 };
+        let squares = s.is_multiple_of(hexflash_abi::op::gated_delta_net::TRANSPOSED_SIZES);
+        let transposed = u32::from(!taped && squares && self.random.chance(50));
+        self.op(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer, transposed });
         Some(())
     }
 

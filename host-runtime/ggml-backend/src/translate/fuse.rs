@@ -15,7 +15,7 @@ use crate::op::{Op, UnaryOp};
 /// What becomes of a node that is in a group.
 #[derive(Clone, Copy)]
 pub enum Role<'g> {
-    /// A later node of the group computes it.
+    /// Another node of the group computes it.
     Elsewhere,
     /// MUL, after this RMS_NORM: a norm with weights.
     Normed(&'g Tensor),
@@ -25,8 +25,8 @@ pub enum Role<'g> {
     Convolved(&'g Tensor),
     /// CONCAT of history and new columns, for SSM_CONV and for copies of some columns.
     Window,
-    /// GATED_DELTA_NET whose only state is copied away.
-    Stateless,
+    /// GATED_DELTA_NET whose only state this CPY, the next node, takes away.
+    Stateless(&'g Tensor),
     /// GET_ROWS of the only row that there is: those who read it find it where it lies.
     OnlyRow,
 }
@@ -47,6 +47,10 @@ impl<'g> Groups<'g> {
         let real: Vec<&'g Tensor> = nodes.iter().copied().filter(|node| !is_view(node)).collect();
         for pair in real.windows(2) {
             let [first, second] = [pair[0], pair[1]];
+            if is_stateless(first, second, &readers) {
+                groups.insert(std::ptr::from_ref(first), Role::Stateless(second));
+                groups.insert(std::ptr::from_ref(second), Role::Elsewhere);
+            }
             if let Some(role) = pair_of(first, second)
                 && matches!(readers.all(first), Some([only]) if std::ptr::eq(*only, second))
             {
@@ -57,7 +61,6 @@ impl<'g> Groups<'g> {
         for (i, &node) in nodes.iter().enumerate() {
             let role = match Op::of(node.op) {
                 Some(Op::Concat) if is_window(node, &readers) => Role::Window,
-                Some(Op::GatedDeltaNet) if is_stateless(node, &readers) => Role::Stateless,
                 Some(Op::GetRows) if is_only_row(node, &nodes[i + 1..], &readers) => Role::OnlyRow,
                 _ => continue,
             };
@@ -185,8 +188,11 @@ fn copies_columns(copy: &Tensor, view: &Tensor, whole: &Tensor) -> bool {
         && copy.nb[0] == 4
 }
 
-/// Whether GATED_DELTA_NET gives one state, which nobody reads but a copy.
-fn is_stateless(node: &Tensor, readers: &Readers<'_, '_>) -> bool {
+/// Whether `node` is GATED_DELTA_NET that gives one state, which nobody reads but `copy`.
+fn is_stateless(node: &Tensor, copy: &Tensor, readers: &Readers<'_, '_>) -> bool {
+    if [node, copy].map(|node| Op::of(node.op)) != [Some(Op::GatedDeltaNet), Some(Op::Cpy)] || !is_f32(copy) {
+        return false;
+    }
     let (Some(v), Some(state)) = (source_of(node, 2), source_of(node, 5)) else { return false };
     let bytes = |tensor: &Tensor| tensor.ne.iter().product::<i64>() as usize * 4;
     let outputs = bytes(v);
@@ -195,11 +201,8 @@ fn is_stateless(node: &Tensor, readers: &Readers<'_, '_>) -> bool {
         view.view_offs == outputs
             && bytes(view) == bytes(state)
             && is_packed(view)
-            && readers.only(view).is_some_and(|copy| {
-                Op::of(copy.op) == Some(Op::Cpy)
-                    && source_of(copy, 0).is_some_and(|source| std::ptr::eq(source, view))
-                    && is_f32(copy)
-            })
+            && readers.only(view).is_some_and(|reader| std::ptr::eq(reader, copy))
+            && source_of(copy, 0).is_some_and(|source| std::ptr::eq(source, view))
     };
     node.op_params[0] == 1
         && readers.all(node).is_some_and(|all| {

@@ -89,8 +89,6 @@ pub struct Translator<'p> {
     quantized: Vec<(Operand, Recorded)>,
     /// Columns of convolutions, by the node that joins them.
     windows: HashMap<*const Tensor, Window>,
-    /// States, by the node that computes them, where a copy fetches them.
-    states: HashMap<*const Tensor, Value>,
     /// Results that are not written, because they are there already: and where.
     elsewhere: Vec<(Operand, Place)>,
     /// Whether the device is to tell how long each kind of ops took.
@@ -109,7 +107,6 @@ impl<'p> Translator<'p> {
             bases: HashMap::new(),
             quantized: Vec::new(),
             windows: HashMap::new(),
-            states: HashMap::new(),
             elsewhere: Vec::new(),
             by_kind: false,
         }
@@ -138,7 +135,7 @@ impl<'p> Translator<'p> {
             Some(Role::Gated(gate)) => self.gate(gate, node),
             Some(Role::Convolved(conv)) => self.convolution(conv, node, true),
             Some(Role::Window) => self.window(node),
-            Some(Role::Stateless) => self.delta_net(node, true),
+            Some(Role::Stateless(copy)) => self.delta_net(node, Some(copy)),
             Some(Role::OnlyRow) => self.only_row(node),
         }
     }
@@ -187,7 +184,7 @@ impl<'p> Translator<'p> {
             Op::GetRows => self.get_rows(node),
             Op::SetRows => self.set_rows(node),
             Op::SsmConv => self.convolution(node, node, false),
-            Op::GatedDeltaNet => self.delta_net(node, false),
+            Op::GatedDeltaNet => self.delta_net(node, None),
             Op::FlashAttnExt => self.flash_attn(node),
         }
     }
@@ -221,9 +218,22 @@ impl<'p> Translator<'p> {
 
     /// What an op writes.
     fn target(&mut self, o: &Operand) -> Value {
+        self.forget(o);
+        Value { tensor: self.placed(o, TensorFlags::HOST_READS), at: Some(*o) }
+    }
+
+    /// Forgets what other places have of the bytes of an operand, because it changes.
+    fn forget(&mut self, o: &Operand) {
         self.elsewhere.retain(|(result, _)| !result.overlaps(o));
         self.quantized.retain(|(source, _)| !source.overlaps(o));
-        Value { tensor: self.placed(o, TensorFlags::HOST_READS), at: Some(*o) }
+    }
+
+    /// What an op reads and writes.
+    fn updated(&mut self, o: &Operand) -> Value {
+        self.forget(o);
+        self.out.reads.push((o.place.buffer, o.place.offset, o.bytes()));
+        let both = TensorFlags::HOST_READS | TensorFlags::HOST_WRITES;
+        Value { tensor: self.placed(o, both), at: Some(*o) }
     }
 
     fn scratch(&mut self, dtype: DType, ne: [u32; 4]) -> Value {

@@ -1,7 +1,9 @@
 //! Recurrent ops: SSM_CONV and GATED_DELTA_NET. ggml hands states over as operands, and takes new ones as
-//! parts of the result; hexflash advances states in place. So they are copied to scratch memory and back.
+//! parts of the result; hexflash advances states in place. So they are copied to scratch memory and back,
+//! unless the new state replaces the old one anyway.
 
 use hexflash::record::Tensor as Recorded;
+use hexflash_abi::op::gated_delta_net::TRANSPOSED_SIZES;
 use hexflash_abi::op::params;
 use hexflash_abi::{DType, Op as DspOp};
 
@@ -49,8 +51,8 @@ impl Translator<'_> {
         Value { tensor: rec.view(window.rows, at, [channels, n, seqs, 1], nb, None), at: None }
     }
 
-    /// CPY of what another node of its group has left in scratch memory; `false` if the node is another one.
-    pub(super) fn copy_of_group(&mut self, node: &Tensor) -> Result<bool, Refusal> {
+    /// CPY of some columns of a window; `false` if the node is another one.
+    pub(super) fn copy_of_columns(&mut self, node: &Tensor) -> Result<bool, Refusal> {
         let Some(view) = source_of(node, 0) else { return Ok(false) };
         let Some(whole) = source_of(view, 0).map(std::ptr::from_ref) else { return Ok(false) };
         if let Some(&window) = self.windows.get(&whole) {
@@ -62,16 +64,16 @@ impl Translator<'_> {
             self.copy(columns, &dst.view(0, [n, channels, seqs, 1], nb))?;
             return Ok(true);
         }
-        if let Some(&state) = self.states.get(&whole).filter(|_| view.view_offs > 0) {
-            let dst = self.operand(Some(node))?;
-            if !dst.is_contiguous() {
-                return Err(Refusal("the copy of a state"));
-            }
-            let ne = self.out.recorder.ne(state.tensor);
-            self.copy(state, &dst.reshaped(ne)?.permuted(TRANSPOSED))?;
-            return Ok(true);
-        }
         Ok(false)
+    }
+
+    /// Where a copy puts a state of this shape.
+    fn home(&self, copy: &Tensor, ne: [u32; 4]) -> Result<Operand, Refusal> {
+        let dst = self.operand(Some(copy))?;
+        if !dst.is_contiguous() || dst.dtype != DType::F32 {
+            return Err(Refusal("the copy of a state"));
+        }
+        dst.reshaped(ne)
     }
 
     /// The same with axes 0 and 1 exchanged.
@@ -139,8 +141,8 @@ impl Translator<'_> {
     /// GATED_DELTA_NET: q, k{s,hk,t,b'}, v{s,h,t,b}, g{1 or s,h,t,b}, beta{1,h,t,b}, state{s keys, s
     /// values, h, b} -> y{s,h,t,b}, then K states {s,s,h,b}: plane i is the state i tokens before the end.
     /// Where there are fewer tokens than planes, the others are left alone.
-    /// Where somebody else fetches the state, it is left in scratch memory.
-    pub(super) fn delta_net(&mut self, node: &Tensor, fetched: bool) -> Result<(), Refusal> {
+    /// Where a copy fetches the only state, it is advanced where the copy would put it, and nowhere else.
+    pub(super) fn delta_net(&mut self, node: &Tensor, copy: Option<&Tensor>) -> Result<(), Refusal> {
         let src = [0, 1, 2, 3, 4].map(|i| self.src(node, i));
         let [q, k, v, g, beta] = src;
         let inputs = [q?, k?, v?, g?, beta?];
@@ -159,9 +161,29 @@ impl Translator<'_> {
             return Err(Refusal("the result of GATED_DELTA_NET"));
         }
         let y = dst.view(0, [s, h, t, b], dst.nb).reshaped([s, h, t, b])?;
-        let kept = self.scratch(DType::F32, [s, s, h, b]);
-        let before = self.source(&state.permuted(TRANSPOSED));
-        self.emit(DspOp::Cpy, &[Some(before)], kept, &NO_PARAMS);
+        // States are advanced as ggml has them, where the op can do that.
+        let as_they_are = s.is_multiple_of(TRANSPOSED_SIZES);
+        let order = if as_they_are { [0, 1, 2, 3] } else { TRANSPOSED };
+        let params = params::DeltaNet { defer: 0, transposed: as_they_are.into() };
+        let home = match copy {
+            Some(copy) => Some(self.home(copy, [s, s, h, b])?),
+            None => None,
+        };
+        if home.is_some_and(|home| home.overlaps(&dst) || inputs.iter().any(|x| x.overlaps(&home))) {
+            return Err(Refusal("the copy of a state"));
+        }
+        let before = self.source(&state.permuted(order));
+        let kept = match home {
+            Some(home) if as_they_are => {
+                self.copy(before, &home)?;
+                self.updated(&home)
+            }
+            _ => {
+                let kept = self.scratch(DType::F32, [s, s, h, b]);
+                self.emit(DspOp::Cpy, &[Some(before)], kept, &NO_PARAMS);
+                kept
+            }
+        };
         // All tokens but those after which a state is wanted, then one at a time.
         let wanted = planes.min(t);
         let mut from = 0;
@@ -176,14 +198,16 @@ impl Translator<'_> {
                 src.push(Some(self.rows(&part(input))?));
             }
             src.push(Some(kept));
-            self.emit_into(DspOp::GatedDeltaNet, &src, (&part(&y), DType::F32), &NO_PARAMS)?;
-            if fetched {
-                self.states.insert(std::ptr::from_ref(node), kept);
-                return Ok(());
+            self.emit_into(DspOp::GatedDeltaNet, &src, (&part(&y), DType::F32), &params)?;
+            let after = match home {
+                Some(home) => home,
+                None => dst
+                    .view(outputs + u64::from(back) * plane, [s, s, h, b], dst.nb)
+                    .reshaped([s, s, h, b])?,
+            };
+            if kept.at != Some(after) {
+                self.copy(kept, &after.permuted(order))?;
             }
-            let after = dst.view(outputs + u64::from(back) * plane, [s, s, h, b], dst.nb);
-            let after = after.reshaped([s, s, h, b])?.permuted(TRANSPOSED);
-            self.copy(kept, &after)?;
             from = to;
         }
         Ok(())

@@ -13,7 +13,7 @@ const NO_PARAMS: [u32; 0] = [];
 impl Translator<'_> {
     /// DUP, CPY, CONT: elements in order, whatever the shapes.
     pub(super) fn copy_node(&mut self, node: &Tensor) -> Result<(), Refusal> {
-        if self.copy_of_group(node)? {
+        if self.copy_of_columns(node)? {
             return Ok(());
         }
         let (src, dst) = (self.rows_of_source(node, 0)?, Operand::of_rows(node, self.places)?);

@@ -149,7 +149,7 @@ impl Mix for DeltaNet {
         let tape = TAPE.iter().filter_map(|name| g.kept_if_any(&scope.label(name)));
         let dst: Vec<_> = [o].into_iter().chain(tape).collect();
         let src = [q, k, v, decay, beta, state].map(Some);
-        g.rec.op_with(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer });
+        g.rec.op_with(Op::GatedDeltaNet, &src, &dst, &params::DeltaNet { defer, transposed: 0 });
 
         g.rms_norm_into(o, &scope.label("ssm_norm.weight"), self.eps, o);
         let z = g.heads(z, 0, s, hv, 4 * s);

@@ -3,6 +3,8 @@
 //! hexflash keeps one state. Plane s of ggml's result is the state s tokens before the end, which is what a
 //! step of T - s tokens leaves: it is run as such, in a program whose token axis is longer.
 
+use hexflash_abi::op::gated_delta_net::TRANSPOSED_SIZES;
+use hexflash_abi::op::params;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, Op};
 use hexflash_dsp::kernels::gated_delta_net::has_chunks;
@@ -22,6 +24,8 @@ struct Step {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernels {
     Exact,
+    /// The same on a state that lies as ggml has it.
+    Transposed,
     /// That which takes many tokens at once.
     Chunked,
 }
@@ -56,17 +60,22 @@ fn step(
         .into();
     let v = dims(trial.x.get("v").ne);
     let [s, h, _, b] = v;
+    let order = |state: &[f32]| match kernels {
+        Kernels::Transposed => state.to_vec(),
+        Kernels::Exact | Kernels::Chunked => transposed(state, s as usize),
+    };
     let bytes = match state {
-        Some(t) => transposed(&t.to_f32(), s as usize).iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Some(t) => order(&t.to_f32()).iter().flat_map(|v| v.to_le_bytes()).collect(),
         None => vec![POISON; (s * s * h * b * 4) as usize],
     };
     let kept = p.state(DType::F32, [s, s, h, b], &bytes);
     let y = p.token_output(v, 2);
     let src: Vec<_> = src.into_iter().chain([Some(kept)]).collect();
-    p.op(Op::GatedDeltaNet, &src, y, &[0u32; 0]);
+    let transposed = u32::from(kernels == Kernels::Transposed);
+    p.op(Op::GatedDeltaNet, &src, y, &params::DeltaNet { defer: 0, transposed });
     let memory = trial.run(way, &p, &StepRegisters::step(n_past, tokens))?;
     let kept = p.tensor(&memory, kept, 1).to_f32();
-    Ok(Step { y: p.tensor(&memory, y, tokens).data, state: transposed(&kept, s as usize) })
+    Ok(Step { y: p.tensor(&memory, y, tokens).data, state: order(&kept) })
 }
 
 /// Exchanges the axes of each `s` x `s` matrix.
@@ -103,6 +112,12 @@ pub fn gated_delta_net(trial: &mut Trial<'_>) -> Outcome {
     }
     let got = assemble(trial.case, trial.want, &whole.y, &planes);
     trial.verdict(WAY, &got)?;
+    if snapshots == 1 && (s as u32).is_multiple_of(TRANSPOSED_SIZES) {
+        const WAY: &str = "ggml's order";
+        let got = step(trial, WAY, Kernels::Transposed, t, t, Some(&state))?;
+        let got = assemble(trial.case, trial.want, &got.y, &[got.state]);
+        trial.verdict(WAY, &got)?;
+    }
     if chunked && snapshots == 1 {
         const CHUNKS: &str = "chunks";
         let got = step(trial, CHUNKS, Kernels::Chunked, t, t, Some(&state))?;
