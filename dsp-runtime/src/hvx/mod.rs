@@ -34,6 +34,8 @@ pub mod transpose;
 #[cfg(all(target_arch = "x86_64", not(fuzzing)))]
 pub mod x86;
 
+use half::f16;
+
 pub use lines::VectorPtr;
 
 /// f32 lanes of a vector.
@@ -72,6 +74,29 @@ impl Lookup {
             i += 1;
         }
         Self { spread, dense }
+    }
+}
+
+/// A table of sixteen numbers, for [`Hvx::lookup_floats`].
+#[repr(C, align(128))]
+pub struct Numbers {
+    /// Number i % 16 as f16 in both halves of word i, as HVX looks for them.
+    halves: [u32; LANES],
+    /// The numbers as bytes.
+    bytes: Lookup,
+}
+
+impl Numbers {
+    /// The table of these numbers.
+    pub const fn new(numbers: [i8; 16]) -> Self {
+        let (mut halves, mut bytes, mut i) = ([0; LANES], [0; 16], 0);
+        while i < LANES {
+            let number = numbers[i % numbers.len()];
+            halves[i] = f16::from_f32_const(number as f32).to_bits() as u32 * 0x0001_0001;
+            bytes[i % bytes.len()] = number as u8;
+            i += 1;
+        }
+        Self { halves, bytes: Lookup::new(bytes) }
     }
 }
 
@@ -490,6 +515,26 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn lookup_low(x: Self::B, table: &'static Lookup) -> Self::B {
         Self::lookup(Self::nibbles(x).0, table)
+    }
+    /// Numbers of a table of sixteen, by the low nibbles of every word's bytes, as f16: a vector with those of
+    /// bytes 0 and 1 as the halves of every word, and one with those of bytes 2 and 3.
+    #[inline(always)]
+    fn lookup_halves(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
+        let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
+        let high = |x| Self::shl_i::<16>(math::f32_to_f16_bits::<Self>(x));
+        let (low0, low2) = (math::f32_to_f16_bits::<Self>(b0), math::f32_to_f16_bits::<Self>(b2));
+        [Self::bytes(Self::or_i(low0, high(b1))), Self::bytes(Self::or_i(low2, high(b3)))]
+    }
+    /// Numbers of a table of sixteen, by the low nibbles of bytes 0 to 3 of every word.
+    #[inline(always)]
+    fn lookup_floats(x: Self::B, table: &'static Numbers) -> [Self::F; 4] {
+        let words = Self::words(Self::lookup_low(x, &table.bytes));
+        [
+            Self::to_float(Self::sar_i::<24>(Self::shl_i::<24>(words))),
+            Self::to_float(Self::sar_i::<24>(Self::shl_i::<16>(words))),
+            Self::to_float(Self::sar_i::<24>(Self::shl_i::<8>(words))),
+            Self::to_float(Self::sar_i::<24>(words)),
+        ]
     }
     /// a times the lower half of the word in b, which has no sign; wrapping.
     #[inline(always)]

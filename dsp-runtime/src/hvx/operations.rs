@@ -1,7 +1,7 @@
 //! Every operation of a back end on one input, for comparing it with [`Portable`](super::portable::Portable):
 //! in tests on the host, and on Hexagon by `hexflash-v67 check`.
 
-use super::{BYTES, Hvx, LANES, Lookup, Vectors, WithHvx};
+use super::{BYTES, Hvx, LANES, Lookup, Numbers, Vectors, WithHvx};
 
 /// The bits of a vector.
 pub(super) type Bits = [u32; LANES];
@@ -17,10 +17,13 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 108>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 114>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
+
+/// A table of sixteen numbers, all different.
+static NUMBERS: Numbers = Numbers::new([7, -6, 0, -1, -128, 127, 1, 64, 33, -56, 90, 11, -80, 66, -2, 19]);
 
 /// One input for every operation.
 pub(super) struct Operations {
@@ -210,6 +213,15 @@ impl Operations {
         put_i::<H>(all, "add_pairs", H::add_pairs(i, j));
         put_b::<H>(all, "lookup", H::lookup(low, &TABLE));
         put_b::<H>(all, "lookup_low", H::lookup_low(bytes, &TABLE));
+        for (op, numbers) in ["lookup_floats, 0", "lookup_floats, 1", "lookup_floats, 2", "lookup_floats, 3"]
+            .into_iter()
+            .zip(H::lookup_floats(bytes, &NUMBERS))
+        {
+            put::<H>(all, op, true, numbers);
+        }
+        let halves = H::lookup_halves(bytes, &NUMBERS);
+        put_b::<H>(all, "lookup_halves, low", halves[0]);
+        put_b::<H>(all, "lookup_halves, high", halves[1]);
         let (low, high) = H::widen_f16(bytes);
         put::<H>(all, "widen_f16, low", true, low);
         put::<H>(all, "widen_f16, high", true, high);

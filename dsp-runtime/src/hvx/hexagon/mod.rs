@@ -19,7 +19,7 @@ mod partial;
 use core::arch::hexagon::v128::*;
 use core::simd::Simd;
 
-use super::{BYTES, Hvx, LANES, Lookup, Vectors};
+use super::{BYTES, Hvx, LANES, Lookup, Numbers, Vectors};
 
 /// A vector register.
 type V = HvxVector;
@@ -90,6 +90,16 @@ fn interleave(a: V, b: V) -> (V, V) {
 #[inline(always)]
 fn deal(a: V, b: V) -> (V, V) {
     let pair = hvx!(q6_w_vdeal_vvr(b, a, -4));
+    (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
+}
+
+/// Numbers of a table as f16, by the low nibbles of the even bytes, and of the odd ones.
+#[cfg(target_feature = "hvx-qfloat")]
+#[inline(always)]
+fn lookup_f16(x: V, table: &'static Numbers) -> (V, V) {
+    // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of `V`.
+    let halves = unsafe { (&raw const table.halves).cast::<V>().read() };
+    let pair = hvx!(q6_wh_vlut16_vbvhr_nomatch(x, halves, 0));
     (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
 }
 
@@ -442,6 +452,23 @@ impl Hvx for Hexagon {
         let spread = unsafe { (&raw const table.spread).cast::<V>().read() };
         // Of the five bits that this takes for an index the first does not matter: entries are there twice.
         hvx!(q6_vb_vlut32_vbvbr_nomatch(x, spread, 0))
+    }
+
+    /// By way of f16, which such numbers are: no bytes have to become words.
+    #[cfg(target_feature = "hvx-qfloat")]
+    #[inline(always)]
+    fn lookup_floats(x: V, table: &'static Numbers) -> [V; 4] {
+        let (even, odd) = lookup_f16(x, table);
+        let ((b0, b2), (b1, b3)) = (float::widen_f16(even), float::widen_f16(odd));
+        [b0, b1, b2, b3]
+    }
+
+    #[cfg(target_feature = "hvx-qfloat")]
+    #[inline(always)]
+    fn lookup_halves(x: V, table: &'static Numbers) -> [V; 2] {
+        let (even, odd) = lookup_f16(x, table);
+        let pair = hvx!(q6_wh_vshuffoe_vhvh(odd, even));
+        [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
     }
 
     #[inline(always)]

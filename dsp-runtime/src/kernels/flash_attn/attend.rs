@@ -1,13 +1,13 @@
 //! Attention over the caches: online softmax, tile by tile.
 
-use hexflash_abi::Fault;
+use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use super::format::Place;
 use super::split::Found;
 use super::tile::SeenByRows;
 use super::{AttendLayout, Attention, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
 use crate::dma::Ticket;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, VectorPtr};
 use crate::pool::{Kernel, Worker};
 use crate::step::{Cursor, Span, units};
 
@@ -55,11 +55,11 @@ pub(super) struct Query {
 /// A worker's VTCM.
 #[derive(Clone, Copy)]
 pub(super) struct AttendMemory {
-    pub slots: [*mut u8; 2],
+    pub slots: [VectorPtr; 2],
     /// A tile of K, f32\[d\]\[position\], or of V, f32\[position\]\[value\].
-    pub wide: *mut f32,
+    pub wide: VectorPtr,
     /// Per row: maximum, sums, accumulators.
-    rows: *mut f32,
+    rows: VectorPtr,
 }
 
 impl Kernel for Attend<'_> {
@@ -78,11 +78,11 @@ impl Kernel for Attend<'_> {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         assert!(self.rows <= MAX_ROWS && worker.own_bytes() >= self.stage.bytes(self.rows));
         let Some(first) = worker.claim() else { return Ok(()) };
-        let base = worker.own_vtcm().get();
-        let slot = self.stage.slot();
-        let wide = base.wrapping_add(2 * slot);
-        let rows = wide.wrapping_add(self.stage.wide).cast();
-        let places = AttendMemory { slots: [base, base.wrapping_add(slot)], wide: wide.cast(), rows };
+        let base = worker.own_vtcm();
+        let slot = self.stage.slot() / VECTOR_BYTES;
+        let wide = base.skip(2 * slot);
+        let rows = wide.skip(self.stage.wide / VECTOR_BYTES);
+        let places = AttendMemory { slots: [base, base.skip(slot)], wide, rows };
         let mut seen: SeenByRows = [(0, 0); MAX_ROWS];
 
         let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
@@ -190,7 +190,7 @@ impl<'s> Attend<'s> {
     unsafe fn fetch(
         &self,
         worker: &mut Worker<'_>,
-        slot: *mut u8,
+        slot: VectorPtr,
         unit: &Unit<'_>,
         tile: usize,
     ) -> [Ticket; 2] {
@@ -199,8 +199,8 @@ impl<'s> Attend<'s> {
         let position = cache_position(from, n);
         let end = position + (to - from);
         let place = |cache| Place { cache, position, head: unit.kv_head, entry: unit.entry };
-        let keys = self.of.keys.transfer_keys(place(&self.of.k_cache), end, slot);
-        let values = slot.wrapping_add(self.stage.k_tile);
+        let keys = self.of.keys.transfer_keys(place(&self.of.k_cache), end, slot.get());
+        let values = self.stage.values(slot).get();
         let values = self.of.values.transfer_values(place(&self.of.v_cache), end, values);
         // SAFETY: of strips, the place was checked when its address was made, and their format stages no more
         // than there is. Of rows, those from `position` on, `to - from` of them, are readable, as explained
@@ -220,8 +220,8 @@ impl<'s> Attend<'s> {
 
     /// Vector `part` of the state of row `i`: see [`state`].
     #[inline(always)]
-    pub(super) fn state(&self, places: AttendMemory, i: usize, part: usize) -> *mut f32 {
-        places.rows.wrapping_add(i * self.stage.row / 4 + part * LANES)
+    pub(super) fn state(&self, places: AttendMemory, i: usize, part: usize) -> VectorPtr {
+        places.rows.skip(i * (self.stage.row / VECTOR_BYTES) + part)
     }
 
     /// What was found in the split at hand for row `i`.
@@ -315,6 +315,6 @@ impl<'s> Attend<'s> {
         let row = (batch * self.of.y.ne[2] + query.token) * self.of.y.ne[1] + query.head;
         let at = (row * splits + split) * self.stage.found();
         assert!(split < splits && at + self.stage.found() <= bytes);
-        Found { first: base.get().wrapping_add(at).cast(), v_vectors: self.stage.v_vectors }
+        Found { first: base.skip(at / VECTOR_BYTES), v_vectors: self.stage.v_vectors }
     }
 }

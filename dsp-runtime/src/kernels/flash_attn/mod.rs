@@ -57,6 +57,7 @@ use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use self::format::Format;
 use super::{Damage, OpRun};
+use crate::hvx::VectorPtr;
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Workers};
@@ -314,6 +315,11 @@ impl AttendLayout {
     /// Bytes of what is found for a row: the highest score, sums, sums of values.
     const fn found(self) -> usize {
         found_vectors(self.v_vectors) * VECTOR_BYTES
+    }
+
+    /// Where a slot has its V tile.
+    const fn values(self, slot: VectorPtr) -> VectorPtr {
+        slot.skip(self.k_tile / VECTOR_BYTES)
     }
 
     const fn slot(self) -> usize {

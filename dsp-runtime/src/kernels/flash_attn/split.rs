@@ -5,7 +5,7 @@ use hexflash_abi::Fault;
 use super::attend::{Attend, Query};
 use super::format::Sums;
 use super::state;
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, VectorPtr, math};
 use crate::pool::{Kernel, Worker};
 use crate::step::{Cursor, Span};
 
@@ -13,7 +13,7 @@ use crate::step::{Cursor, Span};
 /// by lane; sums of values. Vectors in VTCM.
 #[derive(Clone, Copy)]
 pub(super) struct Found {
-    pub first: *mut f32,
+    pub first: VectorPtr,
     pub v_vectors: usize,
 }
 
@@ -24,15 +24,10 @@ impl Found {
         super::found_vectors(self.v_vectors)
     }
 
-    #[inline(always)]
-    const fn vector(self, v: usize) -> *mut f32 {
-        self.first.wrapping_add(v * LANES)
-    }
-
     /// The one behind it.
     #[inline(always)]
     pub const fn next(self) -> Self {
-        Self { first: self.vector(self.vectors()), ..self }
+        Self { first: self.first.skip(self.vectors()), ..self }
     }
 
     /// Nothing found.
@@ -43,9 +38,9 @@ impl Found {
     pub unsafe fn clear<H: Hvx>(self) {
         // SAFETY: these are its vectors, of which there are at least two (the caller's contract).
         unsafe {
-            H::store(self.first, H::splat(f32::NEG_INFINITY));
+            self.first.store::<H>(0, H::splat(f32::NEG_INFINITY));
             for v in 1..self.vectors() {
-                H::store(self.vector(v), H::splat(0.0));
+                self.first.store::<H>(v, H::splat(0.0));
             }
         }
     }
@@ -58,7 +53,7 @@ impl Found {
     pub unsafe fn copy<H: Hvx>(self, other: Self) {
         for v in 0..self.vectors() {
             // SAFETY: both have so many vectors (the caller's contract).
-            unsafe { H::store(self.vector(v), H::load(other.vector(v))) };
+            unsafe { self.first.store::<H>(v, other.first.load::<H>(v)) };
         }
     }
 
@@ -69,7 +64,7 @@ impl Found {
     #[inline(always)]
     pub unsafe fn add<H: Hvx>(self, other: Self) {
         // SAFETY: each begins with its highest score (the caller's contract).
-        let (before, highest) = unsafe { (H::load(self.first), H::load(other.first)) };
+        let (before, highest) = unsafe { (self.first.load::<H>(0), other.first.load::<H>(0)) };
         if H::max_lane(highest) == f32::NEG_INFINITY {
             return;
         }
@@ -82,10 +77,10 @@ impl Found {
         let (old, new) = (math::exp::<H>(H::sub(before, now)), math::exp::<H>(H::sub(highest, now)));
         // SAFETY: both have so many vectors (the caller's contract).
         unsafe {
-            H::store(self.first, now);
+            self.first.store::<H>(0, now);
             for v in 1..self.vectors() {
-                let (a, b) = (H::load(self.vector(v)), H::load(other.vector(v)));
-                H::store(self.vector(v), H::add(H::mul(a, old), H::mul(b, new)));
+                let (a, b) = (self.first.load::<H>(v), other.first.load::<H>(v));
+                self.first.store::<H>(v, H::add(H::mul(a, old), H::mul(b, new)));
             }
         }
     }
@@ -100,7 +95,7 @@ impl Attend<'_> {
     #[inline(always)]
     pub(super) unsafe fn finish<H: Hvx>(&self, total: Found, row: [usize; 3]) {
         // SAFETY: the total has these vectors (the caller's contract, point 1).
-        let (highest, sums) = unsafe { (H::load(total.first), H::load(total.vector(1))) };
+        let (highest, sums) = unsafe { (total.first.load::<H>(0), total.first.load::<H>(1)) };
         // SAFETY: this worker alone has claimed this row of y (the caller's contract, point 2).
         let mut y = unsafe { self.of.y.row_mut(row) };
         let top = H::max_lane(highest);
@@ -122,7 +117,7 @@ impl Attend<'_> {
         } else {
             H::div(H::splat(1.0), sum)
         };
-        let sums = Sums { first: total.vector(state::VALUES - state::FOUND), vectors: total.v_vectors };
+        let sums = Sums { first: total.first.skip(state::VALUES - state::FOUND), vectors: total.v_vectors };
         // SAFETY: these are the total's sums of values, the worker's own (the caller's contract, point 1), as
         // many vectors as a value of the length of y has. Nobody reads them again before they are cleared.
         unsafe { self.of.values.finish::<H>(sums, factor, &mut y) };
@@ -156,7 +151,7 @@ impl Kernel for PutTogether<'_> {
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let attend = self.attend;
         assert!(worker.own_bytes() >= attend.stage.found());
-        let total = Found { first: worker.own_vtcm().get().cast(), v_vectors: attend.stage.v_vectors };
+        let total = Found { first: worker.own_vtcm(), v_vectors: attend.stage.v_vectors };
         let mut cursor = Cursor::new(attend.spans, |span| self.units_of_span(span));
         while let Some(unit) = worker.claim() {
             let (span, unit) = cursor.seek(unit, |span| self.units_of_span(span));

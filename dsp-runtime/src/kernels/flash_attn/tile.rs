@@ -5,7 +5,7 @@ use half::f16;
 use super::attend::{Attend, AttendMemory, Query, Unit};
 use super::format::{Halves, Pairs, Wide};
 use super::{MAX_ROWS, TILE, state};
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::soft_max::slope;
 use crate::memory::View;
@@ -42,11 +42,15 @@ impl Attend<'_> {
         seen: &mut SeenByRows,
     ) {
         let staged = places.slots[slot];
-        if self.of.keys.is_read_as_staged::<H>() {
-            // SAFETY: the contract is the caller's, and the slot holds the tile of K, a vector of f16 per
-            // pair of dimensions.
-            unsafe { self.weigh_rows::<H, Halves>(places, Halves(staged), staged, unit, tile, seen) };
-            return;
+        // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
+        // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1).
+        // The halves, if there are any, are a vector for each pair of dimensions.
+        unsafe {
+            let d = self.of.q.ne[0];
+            if let Some(keys) = self.of.keys.halves_of_keys::<H>(staged, places.wide, d) {
+                self.weigh_rows::<H, Halves>(places, keys, staged, unit, tile, seen);
+                return;
+            }
         }
         // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1),
@@ -67,7 +71,7 @@ impl Attend<'_> {
         &self,
         places: AttendMemory,
         keys: K,
-        staged: *const u8,
+        staged: VectorPtr,
         unit: &Unit<'_>,
         tile: usize,
         seen: &mut SeenByRows,
@@ -103,7 +107,7 @@ impl Attend<'_> {
     unsafe fn scores<H: Hvx, K: Pairs<H>, const R: usize>(
         &self,
         keys: K,
-        staged: *const u8,
+        staged: VectorPtr,
         unit: &Unit<'_>,
         i: usize,
     ) -> [H::F; R] {
@@ -171,7 +175,7 @@ impl Attend<'_> {
         for r in 0..R {
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
             // contract).
-            let before = unsafe { H::load(self.state(places, i + r, state::HIGHEST)) };
+            let before = unsafe { self.state(places, i + r, state::HIGHEST).load::<H>(0) };
             now[r] = H::max(H::max_all(x[r]), before);
             let less = H::sub(before, now[r]);
             lower = if r == 0 { less } else { H::select_gt(lane, H::splat(r as f32 - 0.5), less, lower) };
@@ -191,10 +195,11 @@ impl Attend<'_> {
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
             // contract), with these vectors (`AttendLayout::row`).
             unsafe {
-                H::store(at(state::HIGHEST), now[r]);
-                H::store(at(state::SUMS), H::add(H::mul(H::load(at(state::SUMS)), shrink), p[r]));
-                H::store(at(state::WEIGHTS), p[r]);
-                H::store(at(state::SHRINK), shrink);
+                at(state::HIGHEST).store::<H>(0, now[r]);
+                let sums = H::mul(at(state::SUMS).load::<H>(0), shrink);
+                at(state::SUMS).store::<H>(0, H::add(sums, p[r]));
+                at(state::WEIGHTS).store::<H>(0, p[r]);
+                at(state::SHRINK).store::<H>(0, shrink);
             }
         }
     }
@@ -259,11 +264,11 @@ impl Attend<'_> {
     ) {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
-        let staged = places.slots[slot].wrapping_add(self.stage.k_tile).cast_const();
+        let staged = self.stage.values(places.slots[slot]);
         if self.of.values.is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
             // vector per pair.
-            unsafe { self.accumulate_rows::<H, Halves>(places, Halves(staged), unit, seen) };
+            unsafe { self.accumulate_rows::<H, Halves>(places, Halves(staged), staged, unit, seen) };
             return;
         }
         // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
@@ -271,7 +276,7 @@ impl Attend<'_> {
         // the worker's own (point 1), and in whole vectors.
         unsafe {
             self.of.values.widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
-            self.accumulate_rows::<H, Wide>(places, Wide(places.wide), unit, seen);
+            self.accumulate_rows::<H, Wide>(places, Wide(places.wide), staged, unit, seen);
         }
     }
 
@@ -280,12 +285,14 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
-    /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position.
+    /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position; `staged` is the tile as
+    ///    its format stages it.
     #[inline(always)]
     unsafe fn accumulate_rows<H: Hvx, V: Pairs<H>>(
         &self,
         places: AttendMemory,
         values: V,
+        staged: VectorPtr,
         unit: &Unit<'_>,
         seen: &SeenByRows,
     ) {
@@ -303,19 +310,19 @@ impl Attend<'_> {
                 if seen.0 == seen.1 {
                     heads
                 } else if self.of.mask.is_some() {
-                    self.add_values::<H, V, 1, 1, true>(places, values, i, seen)
+                    self.add_values::<H, V, 1, 1, true>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 && even {
-                    self.add_values::<H, V, 4, 2, false>(places, values, i, seen)
+                    self.add_values::<H, V, 4, 2, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 {
-                    self.add_values::<H, V, 4, 1, false>(places, values, i, seen)
+                    self.add_values::<H, V, 4, 1, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 2 && even {
-                    self.add_values::<H, V, 2, 2, false>(places, values, i, seen)
+                    self.add_values::<H, V, 2, 2, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && quads {
-                    self.add_values::<H, V, 1, 4, false>(places, values, i, seen)
+                    self.add_values::<H, V, 1, 4, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 8 && even {
-                    self.add_values::<H, V, 1, 2, false>(places, values, i, seen)
+                    self.add_values::<H, V, 1, 2, false>(places, values, staged, i, seen)
                 } else {
-                    self.add_values::<H, V, 1, 1, false>(places, values, i, seen)
+                    self.add_values::<H, V, 1, 1, false>(places, values, staged, i, seen)
                 }
             };
         }
@@ -326,12 +333,14 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. The places are the worker's own, and rows `i..i + R` the unit's, with weights for `from..to`.
-    /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number.
+    /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number;
+    ///    `staged` is the tile as its format stages it.
     #[inline(always)]
     unsafe fn add_values<H: Hvx, V: Pairs<H>, const R: usize, const P: usize, const MASKED: bool>(
         &self,
         places: AttendMemory,
         values: V,
+        staged: VectorPtr,
         i: usize,
         (from, to): Seen,
     ) -> usize {
@@ -339,10 +348,12 @@ impl Attend<'_> {
         let (mut p, mut shrink) = ([H::lanes(H::splat(0.0)); R], [H::splat(0.0); R]);
         for r in 0..R {
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
-            // contract, point 1), with these vectors (`AttendLayout::row`).
+            // contract, point 1), with these vectors (`AttendLayout::row`). `staged` is the tile (point 2).
             unsafe {
-                p[r] = H::lanes(H::load(self.state(places, i + r, state::WEIGHTS)));
-                shrink[r] = H::load(self.state(places, i + r, state::SHRINK));
+                let weights = self.state(places, i + r, state::WEIGHTS).load::<H>(0);
+                let (format, dv) = (self.of.values, self.of.v_cache.ne[0]);
+                p[r] = H::lanes(format.complete_weights::<H>(staged, dv, weights));
+                shrink[r] = self.state(places, i + r, state::SHRINK).load::<H>(0);
             }
         }
         for first in (0..pairs).step_by(P) {
@@ -353,13 +364,15 @@ impl Attend<'_> {
                     // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`, because P divides
                     // them: two vectors of its sums of values (the caller's contract, and
                     // `AttendLayout::row`).
-                    let before = unsafe { (H::load(at(r, j)), H::load(at(r, j).wrapping_add(LANES))) };
+                    let before = unsafe { (at(r, j).load::<H>(0), at(r, j).load::<H>(1)) };
                     *sums = [H::mul_q(before.0, shrink[r]), H::mul_q(before.1, shrink[r])];
                 }
             }
             for position in from..to {
                 // SAFETY: `position` is a lane of the weights, which are 32 floats.
-                let weight = || unsafe { self.state(places, i, state::WEIGHTS).add(position).read() };
+                let weight = || unsafe {
+                    self.state(places, i, state::WEIGHTS).get().cast::<f32>().add(position).read()
+                };
                 if MASKED && weight() == 0.0 {
                     continue;
                 }
@@ -383,8 +396,8 @@ impl Attend<'_> {
                     // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`: two vectors of its
                     // sums of values (the caller's contract, and `AttendLayout::row`).
                     unsafe {
-                        H::store(at(r, j), H::float(even));
-                        H::store(at(r, j).wrapping_add(LANES), H::float(odd));
+                        at(r, j).store::<H>(0, H::float(even));
+                        at(r, j).store::<H>(1, H::float(odd));
                     }
                 }
             }

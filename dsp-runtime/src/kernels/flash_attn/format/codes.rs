@@ -5,7 +5,7 @@ use hexflash_abi::dtype::{TILE_K, TILE_ROWS};
 
 use super::{Place, Sums};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::row::RowMut;
 
 /// The scales of a tile: the vectors that it is multiplied with.
@@ -37,13 +37,13 @@ impl<H: Hvx> Scales<H> for PerVector<H> {
 /// Writes four vectors of floats, from number `j` on: bytes 0 to 3 of the words, signed, times their scales.
 ///
 /// # Safety
-/// Vectors `j..j + 4`, `stride` floats apart from `to`, are valid for writing.
+/// Vectors `j..j + 4`, each `stride` vectors after the last from `to` on, are valid for writing.
 #[inline(always)]
 pub(super) unsafe fn spread<H: Hvx>(
     codes: H::B,
     scales: &impl Scales<H>,
     j: usize,
-    to: *mut f32,
+    to: VectorPtr,
     stride: usize,
 ) {
     let words = H::words(codes);
@@ -54,10 +54,10 @@ pub(super) unsafe fn spread<H: Hvx>(
     let (v2, v3) = (H::mul(H::to_float(b2), scales.of(j + 2)), H::mul(H::to_float(b3), scales.of(j + 3)));
     // SAFETY: these are the four vectors of the caller's contract.
     unsafe {
-        H::store(to.add(j * stride), v0);
-        H::store(to.add((j + 1) * stride), v1);
-        H::store(to.add((j + 2) * stride), v2);
-        H::store(to.add((j + 3) * stride), v3);
+        to.store::<H>(j * stride, v0);
+        to.store::<H>((j + 1) * stride, v1);
+        to.store::<H>((j + 2) * stride, v2);
+        to.store::<H>((j + 3) * stride, v3);
     }
 }
 
@@ -105,7 +105,7 @@ const _: () = assert!(TILE_K == LANES && TILE_ROWS == LANES && VECTOR_BYTES == 4
 pub(super) unsafe fn finish<H: Hvx>(sums: Sums, factor: H::F, y: &mut RowMut<'_>) {
     for v in 0..y.len().div_ceil(LANES) {
         // SAFETY: `v` is below the vectors of y, and the sums have at least as many (the caller's contract).
-        let value = unsafe { H::load(sums.first.add(v * LANES)) };
+        let value = unsafe { sums.first.load::<H>(v) };
         y.set_vector::<H>(v, H::mul(value, factor));
     }
 }

@@ -4,7 +4,7 @@ use hexflash_abi::VECTOR_BYTES;
 
 use super::{CacheFormat, Place, Sums};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::flash_attn::TILE;
 use crate::row::{Row, RowMut};
 
@@ -85,18 +85,18 @@ impl CacheFormat for F16 {
     }
 
     #[inline(always)]
-    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+    unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize) {
         // SAFETY: `tile` has a vector per pair of dimensions, and `wide` room for two for each of them (the
         // caller's contract).
         unsafe { widen::<H>(tile, wide, d.div_ceil(2)) }
     }
 
     #[inline(always)]
-    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+    unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, from: usize, to: usize) {
         let vectors = Self::value_vectors(dv);
         for position in from..to {
-            let row = tile.wrapping_add(position * value_row(dv));
-            let wide = wide.wrapping_add(position * vectors * LANES);
+            let row = tile.skip(position * (value_row(dv) / VECTOR_BYTES));
+            let wide = wide.skip(position * vectors);
             // SAFETY: `row` is one of the staged rows, and `wide` its place among the 32 that there is room
             // for, two vectors of f32 for each of f16 (the caller's contract).
             unsafe { widen::<H>(row, wide, vectors / 2) };
@@ -115,10 +115,8 @@ impl F16 {
             // Even values in one vector, odd ones in the next.
             // SAFETY: `2 * chunk + 1` is below the vectors that the sums have, which is even (the caller's
             // contract).
-            let (even, odd) = unsafe {
-                let even = sums.first.add(2 * chunk * LANES);
-                (H::load(even), H::load(even.add(LANES)))
-            };
+            let (even, odd) =
+                unsafe { (sums.first.load::<H>(2 * chunk), sums.first.load::<H>(2 * chunk + 1)) };
             let (low, high) = H::interleave(H::mul(even, factor), H::mul(odd, factor));
             for (v, value) in [(2 * chunk, low), (2 * chunk + 1, high)] {
                 if v * LANES < y.len() {
@@ -147,14 +145,14 @@ fn halves_of<H: Hvx>(x: Row<'_>, v: usize) -> HalfPairs {
 /// # Safety
 /// `from` is valid for reading n vectors, `to` for writing 2 n.
 #[inline(always)]
-unsafe fn widen<H: Hvx>(from: *const u8, to: *mut f32, n: usize) {
+unsafe fn widen<H: Hvx>(from: VectorPtr, to: VectorPtr, n: usize) {
     for i in 0..n {
         // SAFETY: vector `i` is below `n` at `from`, and vectors `2 * i` and `2 * i + 1` are below `2 * n` at
         // `to` (the caller's contract).
         unsafe {
-            let (low, high) = H::widen_f16(H::load_b(from.add(i * VECTOR_BYTES)));
-            H::store(to.add(2 * i * LANES), low);
-            H::store(to.add((2 * i + 1) * LANES), high);
+            let (low, high) = H::widen_f16(from.load_b::<H>(i));
+            to.store::<H>(2 * i, low);
+            to.store::<H>(2 * i + 1, high);
         }
     }
 }

@@ -7,7 +7,7 @@ use super::f16::F16;
 use super::{CacheFormat, Place};
 use crate::dma::Transfer;
 use crate::hvx::transpose::{self, SECOND};
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::kernels::flash_attn::TILE;
 use crate::row::Row;
 
@@ -54,7 +54,7 @@ impl CacheFormat for F16Rows {
 
     /// What was not brought is turned as well, whatever it is: it stays in lanes of its own.
     #[inline(always)]
-    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+    unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize) {
         let stride = Self::key_tile(d) / TILE;
         for block in 0..d.div_ceil(2 * LANES) {
             let pairs = (d - block * 2 * LANES).div_ceil(2).min(LANES);
@@ -62,14 +62,14 @@ impl CacheFormat for F16Rows {
             // one, because `d` has halves in it; and `wide` has 64 vectors for each, because it has room for
             // whole pairs of tiles of dimensions (the caller's contract, `wide_keys`).
             unsafe {
-                let rows = tile.add(block * VECTOR_BYTES);
-                widen_transposed::<H>(rows, stride, wide.add(block * 2 * LANES * LANES), pairs);
+                let rows = tile.skip(block).get().cast_const();
+                widen_transposed::<H>(rows, stride, wide.skip(block * 2 * LANES), pairs);
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+    unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, from: usize, to: usize) {
         // SAFETY: the contract is the caller's.
         unsafe { F16::widen_values::<H>(tile, wide, dv, from, to) }
     }
@@ -81,9 +81,9 @@ impl CacheFormat for F16Rows {
 /// # Safety
 /// `rows` is valid for reading a vector each `stride` bytes, 32 times, and `to` for writing 64 vectors.
 #[inline(always)]
-unsafe fn widen_transposed<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32, pairs: usize) {
+unsafe fn widen_transposed<H: Hvx>(rows: *const u8, stride: usize, to: VectorPtr, pairs: usize) {
     // The upper half, which the second pass overwrites only after it has read it.
-    let between = to.wrapping_add(TILE * LANES).cast();
+    let between = to.skip(TILE).get();
     // SAFETY: the rows are valid for reading, and the upper half of `to`, 32 vectors, for writing (the
     // caller's contract).
     unsafe { transpose::first_pass::<H>(rows, stride, between, VECTOR_BYTES) };
@@ -96,9 +96,9 @@ unsafe fn widen_transposed<H: Hvx>(rows: *const u8, stride: usize, to: *mut f32,
             let (a, b, c, d, e, f, g, h) = transpose::second_pass::<H>(between, VECTOR_BYTES, k);
             for (j, x) in [a, b, c, d, e, f, g, h].into_iter().enumerate() {
                 let (even, odd) = H::widen_f16(H::bytes(H::bits(x)));
-                let pair = to.add(2 * (k * SECOND + j) * LANES);
-                H::store(pair, even);
-                H::store(pair.add(LANES), odd);
+                let pair = to.skip(2 * (k * SECOND + j));
+                pair.store::<H>(0, even);
+                pair.store::<H>(1, odd);
             }
         }
     }

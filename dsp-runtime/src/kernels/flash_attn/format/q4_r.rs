@@ -19,10 +19,10 @@ use hexflash_abi::dtype::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES, TILE_K, TILE_ROWS}
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::{DType, VECTOR_BYTES};
 
-use super::codes::{self, Codes, InLanes, PerVector, Scales, spread};
+use super::codes::{self, Codes};
 use super::{CacheFormat, Place, Sums, rotate, rotate_back};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, Lookup, math};
+use crate::hvx::{Hvx, LANES, Numbers, VectorPtr, math};
 use crate::row::{Row, RowMut};
 
 pub(super) struct Q4R;
@@ -37,14 +37,7 @@ const LOW: usize = TILE_ROWS / 2;
 const _: () = assert!(Q4_R_SHARE_BITS == 8);
 
 /// The levels, by code.
-static LEVELS: Lookup = Lookup::new({
-    let (mut levels, mut i) = ([0; Q4_R.len()], 0);
-    while i < levels.len() {
-        levels[i] = Q4_R[i] as u8;
-        i += 1;
-    }
-    levels
-});
+static LEVELS: Numbers = Numbers::new(Q4_R);
 
 /// The part of a key's word that has its share.
 const SHARE_MASK: i32 = (1 << Q4_R_SHARE_BITS) - 1;
@@ -304,46 +297,71 @@ impl CacheFormat for Q4R {
     }
 
     #[inline(always)]
-    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
-        let tiles = d / TILE_K;
-        // SAFETY: the staged strip has the tiles of all d dimensions and a vector of scales behind them, and
-        // `wide` 32 vectors for each tile (the caller's contract).
-        unsafe {
-            let words = H::words(H::load_b(tile.add(tiles * TILE_BYTES)));
-            let scales = InLanes::<H>(H::from_bits(H::and_i(words, H::splat_i(!SHARE_MASK))));
-            for t in 0..tiles {
-                widen_tile::<H>(tile.add(t * TILE_BYTES), &scales, wide.add(t * TILE_K * LANES), LANES);
-            }
+    unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize) {
+        for t in 0..d / TILE_K {
+            // SAFETY: the staged strip has the tiles of all d dimensions, and `wide` 32 vectors for each (the
+            // caller's contract).
+            unsafe { widen_tile::<H>(tile.skip(t * TILE_VECTORS), wide.skip(t * TILE_K), 1) };
         }
     }
 
     #[inline(always)]
-    unsafe fn complete_scores<H: Hvx, const R: usize>(tile: *const u8, d: usize, scores: &mut [H::F; R]) {
+    unsafe fn complete_scores<H: Hvx, const R: usize>(tile: VectorPtr, d: usize, scores: &mut [H::F; R]) {
         // SAFETY: the staged strip has a vector of scales behind the tiles of all d dimensions (the caller's
         // contract).
-        let words = H::words(unsafe { H::load_b(tile.add(d / TILE_K * TILE_BYTES)) });
+        let words = H::words(unsafe { tile.load_b::<H>(d / TILE_K * TILE_VECTORS) });
+        let scales = H::from_bits(H::and_i(words, H::splat_i(!SHARE_MASK)));
         let shares = H::to_float(H::sar_i::<24>(H::shl_i::<24>(words)));
         for x in scores {
+            *x = scaled::<H>(*x, scales);
             let reference = H::mul(H::lane(&H::lanes(*x), 0), H::splat(1.0 / Q4_R_SHARES));
             *x = H::add(*x, H::mul(shares, reference));
         }
     }
 
     #[inline(always)]
-    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, _: usize, _: usize) {
-        let (tiles, stride) = (dv / TILE_K, codes::value_vectors(dv) * LANES);
-        // SAFETY: the staged strip has the tiles of all dv dimensions and a vector of scales behind them, and
-        // `wide` the vectors of 32 positions, of which `t` is one each (the caller's contract).
-        unsafe {
-            let scales = PerVector::<H>(H::lanes(H::load(tile.add(tiles * TILE_BYTES).cast())));
-            for t in 0..tiles {
-                widen_tile::<H>(tile.add(t * TILE_BYTES), &scales, wide.add(t * LANES), stride);
-            }
+    unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, _: usize, _: usize) {
+        let stride = codes::value_vectors(dv);
+        for t in 0..dv / TILE_K {
+            // SAFETY: the staged strip has the tiles of all dv dimensions, and `wide` the vectors of 32
+            // positions, of which `t` is one each (the caller's contract).
+            unsafe { widen_tile::<H>(tile.skip(t * TILE_VECTORS), wide.skip(t), stride) };
         }
+    }
+
+    #[inline(always)]
+    unsafe fn complete_weights<H: Hvx>(tile: VectorPtr, dv: usize, weights: H::F) -> H::F {
+        // SAFETY: the staged strip has a vector of scales behind the tiles of all dv dimensions (the caller's
+        // contract).
+        scaled::<H>(weights, unsafe { tile.load::<H>(dv / TILE_K * TILE_VECTORS) })
     }
 }
 
 impl Q4R {
+    /// As [`Format::halves_of_keys`](super::Format::halves_of_keys), in `into`.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn halves_of_keys<H: Hvx>(tile: VectorPtr, into: VectorPtr, d: usize) {
+        for v in 0..d / TILE_K * TILE_VECTORS {
+            // The pairs of a tile are half as many as its keys' dimensions.
+            let pair = v / TILE_VECTORS * (TILE_K / 2) + v % TILE_VECTORS * 2;
+            // SAFETY: the staged strip has the tiles of all d dimensions, of which this is a vector, and
+            // `into` a vector per pair of dimensions (the caller's contract). The low nibbles are those of
+            // two pairs from `pair` on, and the high ones those of half a tile further on.
+            unsafe {
+                let codes = tile.load_b::<H>(v);
+                let low = H::lookup_halves(codes, &LEVELS);
+                let high = H::lookup_halves(H::shr_b::<4>(codes), &LEVELS);
+                into.store_b::<H>(pair, low[0]);
+                into.store_b::<H>(pair + 1, low[1]);
+                into.store_b::<H>(pair + LOW / 2, high[0]);
+                into.store_b::<H>(pair + LOW / 2 + 1, high[1]);
+            }
+        }
+    }
+
     /// As [`Format::finish`](super::Format::finish).
     ///
     /// # Safety
@@ -353,25 +371,37 @@ impl Q4R {
         // SAFETY: the sums are the worker's own and may be overwritten. They have as many floats as y, in
         // whole vectors, because rotated rows do (the caller's contract).
         unsafe {
-            rotate_back::<H>(sums.first, y.len());
+            rotate_back::<H>(sums.first.get().cast(), y.len());
             codes::finish::<H>(sums, factor, y);
         }
     }
 }
 
-/// A tile of codes as 32 vectors of floats, `stride` floats apart.
+/// What was made of levels, times their scales; infinity where a scale is not finite, because arithmetic of
+/// qfloat takes NaN for a number.
+#[inline(always)]
+fn scaled<H: Hvx>(x: H::F, scales: H::F) -> H::F {
+    let infinity = H::splat(f32::INFINITY);
+    H::select_gt(infinity, size::<H>(scales), H::mul(x, scales), infinity)
+}
+
+/// The levels of a tile of codes as 32 vectors of floats, each `stride` vectors after the last.
 ///
 /// # Safety
 /// `tile` is valid for reading a tile, and `wide` for writing these vectors.
 #[inline(always)]
-unsafe fn widen_tile<H: Hvx>(tile: *const u8, scales: &impl Scales<H>, wide: *mut f32, stride: usize) {
+unsafe fn widen_tile<H: Hvx>(tile: VectorPtr, wide: VectorPtr, stride: usize) {
     for v in 0..TILE_VECTORS {
-        // SAFETY: `v` is one of the tile's vectors, whose low nibbles are those of vectors 4v to 4v + 3, and
-        // the high ones those of 16 more, all below 32 (the caller's contract).
-        unsafe {
-            let (low, high) = H::nibbles(H::load_b(tile.add(v * VECTOR_BYTES)));
-            spread::<H>(H::lookup(low, &LEVELS), scales, 4 * v, wide, stride);
-            spread::<H>(H::lookup(high, &LEVELS), scales, LOW + 4 * v, wide, stride);
+        // SAFETY: `v` is one of the tile's vectors (the caller's contract).
+        let codes = unsafe { tile.load_b::<H>(v) };
+        let low = H::lookup_floats(codes, &LEVELS);
+        let high = H::lookup_floats(H::shr_b::<4>(codes), &LEVELS);
+        for (first, levels) in [(4 * v, low), (LOW + 4 * v, high)] {
+            for (i, level) in levels.into_iter().enumerate() {
+                // SAFETY: the low nibbles are those of vectors 4v to 4v + 3, and the high ones those of 16
+                // more: all are below 32 (the caller's contract).
+                unsafe { wide.store::<H>((first + i) * stride, level) };
+            }
         }
     }
 }

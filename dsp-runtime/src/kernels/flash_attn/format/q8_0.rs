@@ -10,7 +10,7 @@ use hexflash_abi::{DType, VECTOR_BYTES};
 use super::codes::{self, Codes, InLanes, PerVector, spread};
 use super::{CacheFormat, Place, Sums};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::row::{Row, RowMut};
 
 pub(super) struct Q8_0;
@@ -18,13 +18,13 @@ pub(super) struct Q8_0;
 /// Vectors of a tile's codes, and of a group: two tiles and their scales.
 const TILE_VECTORS: usize = TILE_K / 4;
 const SCALES_AT: usize = 2 * TILE_VECTORS;
-const GROUP_BYTES: usize = (SCALES_AT + 1) * VECTOR_BYTES;
-const _: () = assert!(codes::strip_bytes(DType::Q8_0Cache, 2 * TILE_K) == GROUP_BYTES);
+const GROUP_VECTORS: usize = SCALES_AT + 1;
+const _: () = assert!(codes::strip_bytes(DType::Q8_0Cache, 2 * TILE_K) == GROUP_VECTORS * VECTOR_BYTES);
 
-/// First byte of the group of a tile, and of the tile's codes.
+/// First vector of the group of a tile, and of the tile's codes.
 const fn tile_at(tile: usize) -> (usize, usize) {
-    let group = tile / 2 * GROUP_BYTES;
-    (group, group + tile % 2 * TILE_VECTORS * VECTOR_BYTES)
+    let group = tile / 2 * GROUP_VECTORS;
+    (group, group + tile % 2 * TILE_VECTORS)
 }
 
 /// 32 dimensions as codes, and the bits of their scale.
@@ -55,9 +55,9 @@ macro_rules! store {
         for t in 0..$x.vectors() {
             let ($codes, scale) = quantize::<H>($x.vector::<H>(t));
             let (group, at) = tile_at(t);
-            let $tile = strip.wrapping_add(at);
+            let $tile = strip.wrapping_add(at * VECTOR_BYTES);
             $write;
-            let at = group + SCALES_AT * VECTOR_BYTES + $place.lane() * 4 + t % 2 * 2;
+            let at = (group + SCALES_AT) * VECTOR_BYTES + $place.lane() * 4 + t % 2 * 2;
             // SAFETY: the strip has the group of every tile of the row (the caller's contract, point 1), and
             // a group ends with a vector of scales, of which this is the half of the lane and the tile. It is
             // aligned, and this worker alone has claimed the head (point 2).
@@ -109,33 +109,31 @@ impl CacheFormat for Q8_0 {
     }
 
     #[inline(always)]
-    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+    unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize) {
         for t in 0..d.div_ceil(TILE_K) {
             let (group, at) = tile_at(t);
             // SAFETY: the staged strip has the tiles of all d dimensions and their scales, and `wide` 32
             // vectors for each tile (the caller's contract).
             unsafe {
-                let scales = InLanes::<H>(scales::<H>(tile.add(group), t));
+                let scales = InLanes::<H>(scales::<H>(tile.skip(group), t));
                 for v in 0..TILE_VECTORS {
-                    let codes = H::load_b(tile.add(at + v * VECTOR_BYTES));
-                    spread::<H>(codes, &scales, 4 * v, wide.add(t * TILE_K * LANES), LANES);
+                    spread::<H>(tile.load_b::<H>(at + v), &scales, 4 * v, wide.skip(t * TILE_K), 1);
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+    unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, from: usize, to: usize) {
         let vectors = codes::value_vectors(dv);
         for t in 0..dv.div_ceil(TILE_K) {
             let (group, at) = tile_at(t);
             // SAFETY: the staged strip has the tiles of all dv dimensions and their scales, and `wide` the
             // vectors of 32 positions, of which `t` is one each (the caller's contract).
             unsafe {
-                let scales = PerVector::<H>(H::lanes(scales::<H>(tile.add(group), t)));
+                let scales = PerVector::<H>(H::lanes(scales::<H>(tile.skip(group), t)));
                 for v in from / 4..to.div_ceil(4) {
-                    let codes = H::load_b(tile.add(at + v * VECTOR_BYTES));
-                    spread::<H>(codes, &scales, 4 * v, wide.add(t * LANES), vectors * LANES);
+                    spread::<H>(tile.load_b::<H>(at + v), &scales, 4 * v, wide.skip(t), vectors);
                 }
             }
         }
@@ -159,8 +157,8 @@ impl Q8_0 {
 /// # Safety
 /// `group` is valid for reading a group.
 #[inline(always)]
-unsafe fn scales<H: Hvx>(group: *const u8, tile: usize) -> H::F {
+unsafe fn scales<H: Hvx>(group: VectorPtr, tile: usize) -> H::F {
     // SAFETY: a group ends with a vector of scales (the caller's contract).
-    let (even, odd) = H::widen_f16(unsafe { H::load_b(group.add(SCALES_AT * VECTOR_BYTES)) });
+    let (even, odd) = H::widen_f16(unsafe { group.load_b::<H>(SCALES_AT) });
     if tile.is_multiple_of(2) { even } else { odd }
 }

@@ -8,7 +8,7 @@ use hexflash_abi::{DType, VECTOR_BYTES};
 
 use super::{CacheFormat, Place, codes};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, transpose};
+use crate::hvx::{Hvx, LANES, VectorPtr, transpose};
 use crate::kernels::flash_attn::TILE;
 use crate::row::Row;
 use crate::row_blocks::{self, Steps};
@@ -68,22 +68,24 @@ impl CacheFormat for Q8_0Rows {
 
     /// What was not brought is turned as well, whatever it is: it stays in lanes of its own.
     #[inline(always)]
-    unsafe fn widen_keys<H: Hvx>(tile: *const u8, wide: *mut f32, d: usize) {
+    unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize) {
         let blocks = row_blocks::Q8_0.count(d);
         // A block of all positions is 32 vectors, which are turned in their place.
         let to = Steps { row: LANES, block: TILE * LANES };
         // SAFETY: the tile has 32 rows of whole blocks, aligned to 2 bytes, and what may be read beyond them
         // (`tile_bytes`), and `wide` 32 vectors for each block (the caller's contract, `wide_keys`).
         unsafe {
-            row_blocks::unpack::<H::Everywhere>(tile, row_bytes(d), wide, to, [TILE, blocks]);
+            let (rows, floats) = (tile.get().cast_const(), wide.get().cast());
+            row_blocks::unpack::<H::Everywhere>(rows, row_bytes(d), floats, to, [TILE, blocks]);
             turn::<H::Everywhere>(wide, blocks);
         }
     }
 
     #[inline(always)]
-    unsafe fn widen_values<H: Hvx>(tile: *const u8, wide: *mut f32, dv: usize, from: usize, to: usize) {
+    unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, from: usize, to: usize) {
         let (row, blocks) = (Self::value_vectors(dv) * LANES, row_blocks::Q8_0.count(dv));
-        let (tile, wide) = (tile.wrapping_add(from * row_bytes(dv)), wide.wrapping_add(from * row));
+        let tile = tile.get().cast_const().wrapping_add(from * row_bytes(dv));
+        let wide = wide.skip(from * Self::value_vectors(dv)).get().cast();
         let steps = Steps { row, block: LANES };
         // SAFETY: rows `from..to` of the tile are whole blocks, aligned to 2 bytes, with what may be read
         // beyond them (`tile_bytes`), and `wide` has the vectors of 32 positions, of which each block has one
@@ -97,9 +99,9 @@ impl CacheFormat for Q8_0Rows {
 /// # Safety
 /// `tiles` is valid for reading and writing `n` times 32 vectors, and no other thread touches them.
 #[inline(never)]
-unsafe fn turn<H: Hvx>(tiles: *mut f32, n: usize) {
+unsafe fn turn<H: Hvx>(tiles: VectorPtr, n: usize) {
     for tile in 0..n {
-        let at = tiles.wrapping_add(tile * TILE * LANES).cast();
+        let at = tiles.skip(tile * TILE).get();
         // SAFETY: tile `tile` is one of `n`, so its 32 vectors are valid for reading and writing (the
         // caller's contract). Both addresses are the same, and so are both strides.
         unsafe { transpose::transpose::<H>(at, VECTOR_BYTES, at, VECTOR_BYTES) };
