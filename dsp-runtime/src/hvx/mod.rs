@@ -516,8 +516,8 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn lookup_low(x: Self::B, table: &'static Lookup) -> Self::B {
         Self::lookup(Self::nibbles(x).0, table)
     }
-    /// Numbers of a table of sixteen, by the low nibbles of every word's bytes, as f16: a vector with those of
-    /// bytes 0 and 1 as the halves of every word, and one with those of bytes 2 and 3.
+    /// Numbers of a table of sixteen, by the low nibbles of every word's bytes, as f16: a vector with those
+    /// of bytes 0 and 1 as the halves of every word, and one with those of bytes 2 and 3.
     #[inline(always)]
     fn lookup_halves(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
         let [b0, b1, b2, b3] = Self::lookup_floats(x, table);

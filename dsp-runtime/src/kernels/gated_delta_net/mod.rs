@@ -22,8 +22,8 @@
 //! A unit is a head of a batch of a span. Its state comes to VTCM and goes back by DMA; the next head's state
 //! is on its way meanwhile. At position 0 the state is zeros, whatever its memory holds.
 //!
-//! A state may be transposed in memory, S_ij with the key index i as the fast one: then it is in VTCM, too, when
-//! it comes and before it goes.
+//! A state may be transposed in memory, with the key index as the fast one: then its axes are exchanged in
+//! VTCM, when it has come and before it goes.
 //!
 //! With a factor tape the state may lag behind `n_past` by the `n_commit` tokens that the tape holds:
 //! tape_k{S,Hk,N,B'*slots}, tape_delta{S,H,N,B*slots}, tape_g{1|S,H,N,B*slots}. Every step first folds them,
