@@ -165,11 +165,9 @@ impl Translator<'_> {
         let as_they_are = s.is_multiple_of(TRANSPOSED_SIZES);
         let order = if as_they_are { [0, 1, 2, 3] } else { TRANSPOSED };
         let params = params::DeltaNet { defer: 0, transposed: as_they_are.into() };
-        let home = match copy {
-            Some(copy) => Some(self.home(copy, [s, s, h, b])?),
-            None => None,
-        };
-        if home.is_some_and(|home| home.overlaps(&dst) || inputs.iter().any(|x| x.overlaps(&home))) {
+        let home = copy.map(|copy| self.home(copy, [s, s, h, b])).transpose()?;
+        let meets = |home: Operand| inputs.iter().any(|x| self.found(x).overlaps(&home));
+        if home.is_some_and(|home| home.overlaps(&dst) || meets(home)) {
             return Err(Refusal("the copy of a state"));
         }
         let before = self.source(&state.permuted(order));
