@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::hub_cache::{COMMIT, HubCache};
-use super::hub_server::{Asked, Hub, Mood, sha256};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::hub_cache::{COMMIT, HubCache};
+use super::hub_server::{Asked, Hub, Mood, sha256};
+use super::signalled::Running;
 use super::support::{Outcome, hexflash, model, outcome, split, text};
 
 const REPO: &str = "some/tiny-GGUF";
@@ -346,8 +348,7 @@ fn interrupted_downloads() {
     for verb in ["run", "info", "bench"] {
         let prompt: &[&str] = if verb == "run" { &["x"] } else { &[] };
         let arguments = [&[verb, "-hf", REPO], prompt].concat();
-        let mut command = cache.asks(&hub, &arguments);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = Running::start(cache.asks(&hub, &arguments));
         let started = Instant::now();
         let part = cache.partial(&bytes());
         let before = part.metadata().map_or(0, |about| about.len());
@@ -355,10 +356,9 @@ fn interrupted_downloads() {
             assert!(started.elapsed() < Duration::from_secs(60));
             thread::sleep(Duration::from_millis(20));
         }
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-        let ended = outcome(child.wait_with_output().unwrap(), &arguments);
-        assert_eq!(ended.code, Some(130), "{ended:?}");
+        running.send(Signal::INT);
+        let ended = running.end(Signal::INT);
+        assert_eq!(ended.code, Ok(130), "{ended:?}");
         assert!(ended.stderr.contains("the same command goes on from there]"), "{ended:?}");
         assert!(ended.stderr.lines().count() == 2 && ended.stdout.is_empty(), "{ended:?}");
     }
