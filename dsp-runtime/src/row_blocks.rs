@@ -13,7 +13,7 @@ use half::f16;
 use hexflash_abi::DType;
 use hexflash_abi::dtype::RowBlock;
 
-use crate::hvx::{BYTES, Hvx, LANES};
+use crate::hvx::{BYTES, Hvx, LANES, math};
 
 /// The block of Q8_0.
 pub const Q8_0: RowBlock = match DType::Q8_0.row_block() {
@@ -137,10 +137,8 @@ pub unsafe fn pack_row<H: Hvx>(from: *const f32, into: *mut u8, blocks: usize) -
 /// The d and the codes of a block.
 #[inline(always)]
 fn quantize<H: Hvx>(x: H::F) -> (f16, H::I) {
-    let size = |x: H::F| H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
     // A maximum passes over NaN, but it keeps infinity.
-    let infinity = H::splat(f32::INFINITY);
-    let max = H::max_lane(H::select_gt(infinity, size(x), size(x), infinity));
+    let max = H::max_lane(math::or_infinity::<H>(x, math::abs::<H>(x)));
     // Numbers of their own, because the quotients of vectors may be off by an ulp.
     let d = max / 127.0;
     let inverse = 127.0 / max;
@@ -148,8 +146,7 @@ fn quantize<H: Hvx>(x: H::F) -> (f16, H::I) {
     let inverse = if inverse < f32::INFINITY { inverse } else { 0.0 };
     let scaled = H::mul_ieee(x, H::splat(inverse));
     // What is no number, because its block is not finite, becomes zero.
-    let size = size(scaled);
-    let q = H::to_int(H::select_gt(H::splat(128.0), size, scaled, H::splat(0.0)));
+    let q = H::to_int(H::select_gt(H::splat(128.0), math::abs::<H>(scaled), scaled, H::splat(0.0)));
     (if max < f32::INFINITY { f16::from_f32(d) } else { f16::NAN }, q)
 }
 

@@ -130,6 +130,29 @@ pub unsafe fn store_f16_n<H: Hvx>(p: *mut u16, v: H::F, n: usize) {
     }
 }
 
+/// |x|, exact, also of NaN.
+#[inline(always)]
+pub fn abs<H: Hvx>(x: H::F) -> H::F {
+    H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)))
+}
+
+/// y where x is finite, else infinity. A maximum passes over NaN, and arithmetic of qfloat takes it for a
+/// number; neither loses infinity.
+#[inline(always)]
+pub fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
+    let infinity = H::splat(f32::INFINITY);
+    // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
+    H::select_gt(infinity, abs::<H>(x), y, infinity)
+}
+
+/// Bytes 0 to 3 of every word, signed, as f32.
+#[inline(always)]
+pub fn signed_bytes_to_f32<H: Hvx>(words: H::I) -> [H::F; 4] {
+    let (b0, b1) = (H::sar_i::<24>(H::shl_i::<24>(words)), H::sar_i::<24>(H::shl_i::<16>(words)));
+    let (b2, b3) = (H::sar_i::<24>(H::shl_i::<8>(words)), H::sar_i::<24>(words));
+    [H::to_float(b0), H::to_float(b1), H::to_float(b2), H::to_float(b3)]
+}
+
 /// -x, exact.
 #[inline(always)]
 pub fn negate<H: Hvx>(x: H::F) -> H::F {
@@ -204,7 +227,7 @@ pub fn div_by_reciprocal<H: Hvx>(a: H::F, b: H::F) -> H::F {
     let t = H::mul_ieee(b, r);
     let r = H::mul_ieee(r, H::add_ieee(H::mul_ieee(t, H::sub_ieee(t, near_three)), near_three));
     let y = H::mul_ieee(H::mul_ieee(a, r), H::sub_ieee(H::splat(2.0), H::mul_ieee(b, r)));
-    let size = H::from_bits(H::and_i(H::bits(b), H::splat_i(i32::MAX)));
+    let size = abs::<H>(b);
     let largest = H::from_bits(H::splat_i((126 + 127) << 23));
     H::select_gt(size, largest, H::splat(0.0), y)
 }

@@ -521,20 +521,12 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn lookup_halves(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
         let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
-        let high = |x| Self::shl_i::<16>(math::f32_to_f16_bits::<Self>(x));
-        let (low0, low2) = (math::f32_to_f16_bits::<Self>(b0), math::f32_to_f16_bits::<Self>(b2));
-        [Self::bytes(Self::or_i(low0, high(b1))), Self::bytes(Self::or_i(low2, high(b3)))]
+        [math::narrow_f16::<Self>(b0, b1), math::narrow_f16::<Self>(b2, b3)]
     }
     /// Numbers of a table of sixteen, by the low nibbles of bytes 0 to 3 of every word.
     #[inline(always)]
     fn lookup_floats(x: Self::B, table: &'static Numbers) -> [Self::F; 4] {
-        let words = Self::words(Self::lookup_low(x, &table.bytes));
-        [
-            Self::to_float(Self::sar_i::<24>(Self::shl_i::<24>(words))),
-            Self::to_float(Self::sar_i::<24>(Self::shl_i::<16>(words))),
-            Self::to_float(Self::sar_i::<24>(Self::shl_i::<8>(words))),
-            Self::to_float(Self::sar_i::<24>(words)),
-        ]
+        math::signed_bytes_to_f32::<Self>(Self::words(Self::lookup_low(x, &table.bytes)))
     }
     /// a times the lower half of the word in b, which has no sign; wrapping.
     #[inline(always)]

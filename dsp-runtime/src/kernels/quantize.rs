@@ -105,9 +105,8 @@ impl<H: Hvx, const ALIGNED: bool> Vectors<H> for Sizes<'_, ALIGNED> {
     fn get(&self, i: usize) -> H::F {
         // A block that is not finite must not turn into finite numbers. A comparison with NaN picks the other
         // operand, so NaN would be lost on its way through a maximum; infinity is not.
-        let infinity = H::splat(f32::INFINITY);
-        let size = H::from_bits(H::and_i(H::bits(self.0.full::<H>(i)), H::splat_i(i32::MAX)));
-        H::select_gt(infinity, size, size, infinity)
+        let x = self.0.full::<H>(i);
+        math::or_infinity::<H>(x, math::abs::<H>(x))
     }
 }
 

@@ -242,7 +242,7 @@ impl Rope<'_> {
     fn turn_by<H: Hvx>(&self, angles: &Angles) -> Turn<H> {
         // SAFETY: `angles` is an array of 32 floats, which are 128 bytes, at a multiple of 128.
         let x = unsafe { H::load_aligned(angles.0.as_ptr()) };
-        let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
+        let size = math::abs::<H>(x);
         let (sin, cos) =
             if H::max_lane(size) <= sin_cos::LARGEST { sin_cos::<H>(x) } else { far::<H>(angles) };
         let magnitude = H::splat(self.p.attn_factor * self.yarn.as_ref().map_or(1.0, |yarn| yarn.magnitude));

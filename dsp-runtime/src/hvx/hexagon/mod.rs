@@ -454,7 +454,7 @@ impl Hvx for Hexagon {
         hvx!(q6_vb_vlut32_vbvbr_nomatch(x, spread, 0))
     }
 
-    /// By way of f16, which such numbers are: no bytes have to become words.
+    /// The table has the numbers as f16, too, so that no byte has to become a word first.
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
     fn lookup_floats(x: V, table: &'static Numbers) -> [V; 4] {

@@ -56,7 +56,8 @@ pub(super) struct Query {
 #[derive(Clone, Copy)]
 pub(super) struct AttendMemory {
     pub slots: [VectorPtr; 2],
-    /// A tile of K, f32\[d\]\[position\], or of V, f32\[position\]\[value\].
+    /// A tile of K as f32\[d\]\[position\], or in f16, whose pairs of dimensions share a word; or a tile of V
+    /// as f32\[position\]\[value\].
     pub wide: VectorPtr,
     /// Per row: maximum, sums, accumulators.
     rows: VectorPtr,

@@ -42,22 +42,17 @@ impl Attend<'_> {
         seen: &mut SeenByRows,
     ) {
         let staged = places.slots[slot];
+        let d = self.of.q.ne[0];
         // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1).
-        // The halves, if there are any, are a vector for each pair of dimensions.
+        // That makes a vector of f16 of each pair of dimensions, or one of floats of each dimension.
         unsafe {
-            let d = self.of.q.ne[0];
             if let Some(keys) = self.of.keys.halves_of_keys::<H>(staged, places.wide, d) {
                 self.weigh_rows::<H, Halves>(places, keys, staged, unit, tile, seen);
-                return;
+            } else {
+                self.of.keys.widen_keys::<H>(staged, places.wide, d);
+                self.weigh_rows::<H, Wide>(places, Wide(places.wide), staged, unit, tile, seen);
             }
-        }
-        // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
-        // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1),
-        // and in whole vectors. That makes a vector of floats of each dimension.
-        unsafe {
-            self.of.keys.widen_keys::<H>(staged, places.wide, self.of.q.ne[0]);
-            self.weigh_rows::<H, Wide>(places, Wide(places.wide), staged, unit, tile, seen);
         }
     }
 
@@ -224,7 +219,7 @@ impl Attend<'_> {
         let mut x = H::mul(x, H::splat(self.of.params.scale));
         if self.of.params.softcap > 0.0 {
             let cap = H::splat(self.of.params.softcap);
-            x = or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
+            x = math::or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
         if let Some(view) = &self.of.mask {
             mask.read(view, query, batch, start, (from, to));
@@ -233,9 +228,9 @@ impl Attend<'_> {
             let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
             let biased = H::add(x, H::mul(slope, bias));
             // Where the mask is -inf the score goes, NaN or not.
-            x = H::select_gt(H::splat(f32::MIN), bias, hidden, or_infinity::<H>(biased, biased));
+            x = H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased));
         } else {
-            x = or_infinity::<H>(x, x);
+            x = math::or_infinity::<H>(x, x);
         }
         if to - from < TILE {
             // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
@@ -442,14 +437,4 @@ fn add_pair<H: Hvx, const R: usize>(
             *x = H::add_q(*x, H::mul_q(odd, H::lane(q, 2 * i + 1)));
         }
     }
-}
-
-/// y where x is finite, else infinity: a maximum passes over NaN, but it keeps infinity, which no sound score
-/// is.
-#[inline(always)]
-fn or_infinity<H: Hvx>(x: H::F, y: H::F) -> H::F {
-    let infinity = H::splat(f32::INFINITY);
-    let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
-    // Infinity is above neither infinity nor NaN, whether or not a comparison knows NaN.
-    H::select_gt(infinity, size, y, infinity)
 }

@@ -25,7 +25,7 @@ pub enum Role<'g> {
     Convolved(&'g Tensor),
     /// CONCAT of history and new columns, for SSM_CONV and for copies of some columns.
     Window,
-    /// GATED_DELTA_NET whose only state this CPY, the next node, takes away.
+    /// GATED_DELTA_NET with one state, which nobody reads but this CPY, the next node.
     Stateless(&'g Tensor),
     /// GET_ROWS of the only row that there is: those who read it find it where it lies.
     OnlyRow,

@@ -55,16 +55,14 @@ impl Translator<'_> {
     pub(super) fn copy_of_columns(&mut self, node: &Tensor) -> Result<bool, Refusal> {
         let Some(view) = source_of(node, 0) else { return Ok(false) };
         let Some(whole) = source_of(view, 0).map(std::ptr::from_ref) else { return Ok(false) };
-        if let Some(&window) = self.windows.get(&whole) {
-            let dst = self.operand(Some(node))?;
-            let [n, channels, seqs] = [view.ne[0], view.ne[1], view.ne[2]].map(|n| n as u32);
-            let rows = self.rows_of(&window, (view.view_offs / view.nb[0]) as u32, n);
-            let columns = self.transposed_view(rows);
-            let nb = [dst.nb[0], n * dst.nb[0], dst.nb[1], 0];
-            self.copy(columns, &dst.view(0, [n, channels, seqs, 1], nb))?;
-            return Ok(true);
-        }
-        Ok(false)
+        let Some(&window) = self.windows.get(&whole) else { return Ok(false) };
+        let dst = self.operand(Some(node))?;
+        let [n, channels, seqs] = [view.ne[0], view.ne[1], view.ne[2]].map(|n| n as u32);
+        let rows = self.rows_of(&window, (view.view_offs / view.nb[0]) as u32, n);
+        let columns = self.transposed_view(rows);
+        let nb = [dst.nb[0], n * dst.nb[0], dst.nb[1], 0];
+        self.copy(columns, &dst.view(0, [n, channels, seqs, 1], nb))?;
+        Ok(true)
     }
 
     /// Where a copy puts a state of this shape.

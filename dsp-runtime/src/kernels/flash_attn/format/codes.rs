@@ -5,7 +5,7 @@ use hexflash_abi::dtype::{TILE_K, TILE_ROWS};
 
 use super::{Place, Sums};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::row::RowMut;
 
 /// The scales of a tile: the vectors that it is multiplied with.
@@ -46,12 +46,10 @@ pub(super) unsafe fn spread<H: Hvx>(
     to: VectorPtr,
     stride: usize,
 ) {
-    let words = H::words(codes);
-    let (b0, b1) = (H::sar_i::<24>(H::shl_i::<24>(words)), H::sar_i::<24>(H::shl_i::<16>(words)));
-    let (b2, b3) = (H::sar_i::<24>(H::shl_i::<8>(words)), H::sar_i::<24>(words));
+    let [b0, b1, b2, b3] = math::signed_bytes_to_f32::<H>(H::words(codes));
     // All four before any is stored, so that they overlap.
-    let (v0, v1) = (H::mul(H::to_float(b0), scales.of(j)), H::mul(H::to_float(b1), scales.of(j + 1)));
-    let (v2, v3) = (H::mul(H::to_float(b2), scales.of(j + 2)), H::mul(H::to_float(b3), scales.of(j + 3)));
+    let (v0, v1) = (H::mul(b0, scales.of(j)), H::mul(b1, scales.of(j + 1)));
+    let (v2, v3) = (H::mul(b2, scales.of(j + 2)), H::mul(b3, scales.of(j + 3)));
     // SAFETY: these are the four vectors of the caller's contract.
     unsafe {
         to.store::<H>(j * stride, v0);

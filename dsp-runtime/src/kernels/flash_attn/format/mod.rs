@@ -143,8 +143,7 @@ pub(super) trait CacheFormat {
     /// Makes a vector of floats of each dimension of a tile of keys, positions in the lanes.
     ///
     /// # Safety
-    /// `tile` is valid for reading `key_tile(d)` bytes, and `wide` for writing
-    /// [`wide_keys`]\(d).
+    /// `tile` is valid for reading `key_tile(d)` bytes, and `wide` for writing [`wide_keys`]\(d).
     unsafe fn widen_keys<H: Hvx>(tile: VectorPtr, wide: VectorPtr, d: usize);
 
     /// Makes the scores of a tile's keys from the products of R queries with what
@@ -155,8 +154,8 @@ pub(super) trait CacheFormat {
     #[inline(always)]
     unsafe fn complete_scores<H: Hvx, const R: usize>(_tile: VectorPtr, _d: usize, _scores: &mut [H::F; R]) {}
 
-    /// Makes of the weights of a tile's values what [`widen_values`](Self::widen_values)' floats are to be
-    /// multiplied with.
+    /// What the floats that [`widen_values`](Self::widen_values) gives are multiplied with, from the weights
+    /// of a tile's values.
     ///
     /// # Safety
     /// `tile` is valid for reading `value_tile(dv)` bytes.

@@ -153,7 +153,7 @@ impl Rotated {
             let tried = H::mul(own, H::splat(1.0 / spread));
             let [mut product, mut power] = [H::splat(0.0); 2];
             for v in 0..n {
-                let size = size::<H>(self.vector::<H>(v));
+                let size = math::abs::<H>(self.vector::<H>(v));
                 let level = level::<H>(H::mul(size, tried));
                 product = H::add(product, H::mul(size, level));
                 power = H::add(power, H::mul(level, level));
@@ -168,12 +168,6 @@ impl Rotated {
         }
         (unit, if squares < f32::INFINITY { H::max_lane(scale) } else { f32::NAN })
     }
-}
-
-/// |x|.
-#[inline(always)]
-fn size<H: Hvx>(x: H::F) -> H::F {
-    H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)))
 }
 
 /// Between the levels of the sizes `i - 1` and `i`.
@@ -195,7 +189,7 @@ fn level<H: Hvx>(size: H::F) -> H::F {
 /// The codes of coordinates, in units of the levels.
 #[inline(always)]
 fn nearest<H: Hvx>(x: H::F) -> Codes {
-    let (size, mut code) = (size::<H>(x), H::splat(0.0));
+    let (size, mut code) = (math::abs::<H>(x), H::splat(0.0));
     for i in 1..SIZES {
         code = H::select_gt(size, border::<H>(i), H::splat(i as f32), code);
     }
@@ -377,12 +371,10 @@ impl Q4R {
     }
 }
 
-/// What was made of levels, times their scales; infinity where a scale is not finite, because arithmetic of
-/// qfloat takes NaN for a number.
+/// What was made of levels, times their scales; infinity where a scale is not finite.
 #[inline(always)]
 fn scaled<H: Hvx>(x: H::F, scales: H::F) -> H::F {
-    let infinity = H::splat(f32::INFINITY);
-    H::select_gt(infinity, size::<H>(scales), H::mul(x, scales), infinity)
+    math::or_infinity::<H>(scales, H::mul(x, scales))
 }
 
 /// The levels of a tile of codes as 32 vectors of floats, each `stride` vectors after the last.

@@ -31,12 +31,10 @@ const fn tile_at(tile: usize) -> (usize, usize) {
 #[inline(always)]
 fn quantize<H: Hvx>(x: H::F) -> (Codes, u16) {
     // A maximum passes over NaN, but it keeps infinity.
-    let infinity = H::splat(f32::INFINITY);
-    let size = H::from_bits(H::and_i(H::bits(x), H::splat_i(i32::MAX)));
-    let max = H::splat(H::max_lane(H::select_gt(infinity, size, size, infinity)));
+    let max = H::splat(H::max_lane(math::or_infinity::<H>(x, math::abs::<H>(x))));
     // Of a block so small that 127 / max overflows nothing is left: its scale is zero in f16.
     let inverse = H::div(H::splat(127.0), max);
-    let inverse = H::select_gt(infinity, inverse, inverse, H::splat(0.0));
+    let inverse = H::select_gt(H::splat(f32::INFINITY), inverse, inverse, H::splat(0.0));
     let scaled = H::mul(x, inverse);
     // What is no number, because its block is not finite, becomes zero.
     let codes = H::to_int(H::select_gt(H::splat(128.0), scaled, scaled, H::splat(0.0)));
