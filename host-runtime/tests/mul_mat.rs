@@ -220,14 +220,16 @@ fn rows_are_right_and_depend_on_nothing_else(t: GgmlType) {
 }
 
 /// Weights that the matrix unit multiplies.
-const OF_HMX: [GgmlType; 13] = [
+const OF_HMX: [GgmlType; 15] = [
     GgmlType::F16,
+    GgmlType::BF16,
     GgmlType::Q8_0,
     GgmlType::Q4_0,
     GgmlType::Q4_1,
     GgmlType::Q5_0,
     GgmlType::Q5_1,
     GgmlType::IQ4_NL,
+    GgmlType::MXFP4,
     GgmlType::Q2_K,
     GgmlType::Q3_K,
     GgmlType::Q4_K,
@@ -350,6 +352,16 @@ fn iq4_xs_rows_by_the_matrix_unit() {
 }
 
 #[test]
+fn bf16_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::BF16);
+}
+
+#[test]
+fn mxfp4_rows_by_the_matrix_unit() {
+    hmx_rows_are_right_and_depend_on_nothing_else(GgmlType::MXFP4);
+}
+
+#[test]
 fn the_matrix_unit_broadcasts_over_the_batch() {
     for t in OF_HMX {
         for (r, b) in [([1, 1], [3, 2]), ([2, 3], [6, 3])] {
@@ -381,21 +393,18 @@ fn the_matrix_unit_is_refused_where_it_must_be() {
         let mut case = Case::hmx(t, [256, 32, 1, 1], [256, 4, 1, 1]);
         let (x, y) = case.result(4);
         let mut run = |setup| case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step);
-        if t == GgmlType::F16 {
+        if [GgmlType::F16, GgmlType::BF16].contains(&t) {
             run(none).unwrap();
         } else {
             assert_eq!(run(none).unwrap_err().code, ErrorCode::NoMatrixUnit, "{t}");
         }
     }
-    // Weights without a kernel of the unit, and programs that promise exact rows.
-    let refused = |mut case: Case| {
-        let (x, y) = case.result(4);
-        case.batch.run(setup, Op::MulMat, &[case.w, x], &[y], &[0u32; 0], step).unwrap_err()
-    };
-    assert_eq!(refused(Case::hmx(GgmlType::MXFP4, [64, 32, 1, 1], [64, 4, 1, 1])).code, ErrorCode::BadType);
+    // Programs that promise exact rows.
     let mut exact = Case::hmx(GgmlType::Q8_0, [64, 32, 1, 1], [64, 4, 1, 1]);
     exact.batch = exact.batch.exact();
-    assert_eq!(refused(exact).code, ErrorCode::BadType);
+    let (x, y) = exact.result(4);
+    let refused = exact.batch.run(setup, Op::MulMat, &[exact.w, x], &[y], &[0u32; 0], step).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::BadType);
 }
 
 #[test]

@@ -523,6 +523,30 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
         [math::narrow_f16::<Self>(b0, b1), math::narrow_f16::<Self>(b2, b3)]
     }
+    /// The same, but of bytes 0 and 2, and of bytes 1 and 3.
+    #[inline(always)]
+    fn lookup_f16(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
+        let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
+        [math::narrow_f16::<Self>(b0, b2), math::narrow_f16::<Self>(b1, b3)]
+    }
+    /// Signed bytes as f16: bytes 0 and 1 of every word, and bytes 2 and 3.
+    #[inline(always)]
+    fn bytes_to_f16(x: Self::B) -> [Self::B; 2] {
+        let [b0, b1, b2, b3] = math::signed_bytes_to_f32::<Self>(Self::words(x));
+        [math::narrow_f16::<Self>(b0, b1), math::narrow_f16::<Self>(b2, b3)]
+    }
+    /// Products of finite f16 as f16, rounded to nearest, ties to even. What is too large is not defined.
+    #[inline(always)]
+    fn mul_f16(a: Self::B, b: Self::B) -> Self::B {
+        let (a, b) = (Self::widen_f16(a), Self::widen_f16(b));
+        math::narrow_f16::<Self>(Self::mul_ieee(a.0, b.0), Self::mul_ieee(a.1, b.1))
+    }
+    /// Finite floats, each times a power of two, as f16, rounded to nearest, ties to even: those of `low` as
+    /// the low halves of words, those of `high` as the high ones. What is too large is not defined.
+    #[inline(always)]
+    fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B {
+        math::narrow_f16::<Self>(Self::mul_ieee(low, scales[0]), Self::mul_ieee(high, scales[1]))
+    }
     /// Numbers of a table of sixteen, by the low nibbles of bytes 0 to 3 of every word.
     #[inline(always)]
     fn lookup_floats(x: Self::B, table: &'static Numbers) -> [Self::F; 4] {

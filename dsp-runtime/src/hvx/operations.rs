@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 114>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 121>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -222,6 +222,26 @@ impl Operations {
         let halves = H::lookup_halves(bytes, &NUMBERS);
         put_b::<H>(all, "lookup_halves, low", halves[0]);
         put_b::<H>(all, "lookup_halves, high", halves[1]);
+        let halves = H::lookup_f16(bytes, &NUMBERS);
+        put_b::<H>(all, "lookup_f16, even", halves[0]);
+        put_b::<H>(all, "lookup_f16, odd", halves[1]);
+        let signed = H::bytes_to_f16(bytes);
+        put_b::<H>(all, "bytes_to_f16, low", signed[0]);
+        put_b::<H>(all, "bytes_to_f16, high", signed[1]);
+        // Products of finite numbers that are no larger than an f16.
+        let fractions = H::bytes(H::and_i(i, H::splat_i(0xbfff_bfff_u32 as i32)));
+        put_b::<H>(all, "mul_f16", H::mul_f16(signed[0], fractions));
+        put_b::<H>(
+            all,
+            "mul_f16, small",
+            H::mul_f16(fractions, H::bytes(H::shr_i::<16>(H::words(fractions)))),
+        );
+        // Numbers from 2^-15 to 4, which 2^12 makes normal f16 of.
+        let number = |x: H::I| {
+            H::from_bits(H::add_i(H::and_i(x, H::splat_i(0x87ff_ffff_u32 as i32)), H::splat_i(0x3800_0000)))
+        };
+        let scales = [H::splat(4096.0), H::splat(0.25)];
+        put_b::<H>(all, "scaled_to_f16", H::scaled_to_f16(number(i), number(j), scales));
         let (low, high) = H::widen_f16(bytes);
         put::<H>(all, "widen_f16, low", true, low);
         put::<H>(all, "widen_f16, high", true, high);

@@ -197,6 +197,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::MulMatIQ4XS => mul_mat::run::<mul_mat::IQ4XS>(run),
         Variant::MulMatBF16 => mul_mat::run::<mul_mat::BF16>(run),
         Variant::MulMatHmxF16 => mul_mat::by_hmx::run::<mul_mat::F16>(run),
+        Variant::MulMatHmxBF16 => mul_mat::by_hmx::run::<mul_mat::BF16>(run),
+        Variant::MulMatHmxMXFP4 => mul_mat::by_hmx::run::<mul_mat::MXFP4>(run),
         Variant::MulMatHmxQ8_0 => mul_mat::by_hmx::run::<mul_mat::Q8_0>(run),
         Variant::MulMatHmxQ4_0 => mul_mat::by_hmx::run::<mul_mat::Q4_0>(run),
         Variant::MulMatHmxQ5_0 => mul_mat::by_hmx::run::<mul_mat::Q5_0>(run),

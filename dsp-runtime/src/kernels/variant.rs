@@ -60,6 +60,10 @@ variants! {
     MulMatBF16 "mul_mat bf16",
     /// MUL_MAT with F16 weights, by the matrix unit.
     MulMatHmxF16 "mul_mat f16 hmx",
+    /// MUL_MAT with BF16 weights, by the matrix unit.
+    MulMatHmxBF16 "mul_mat bf16 hmx",
+    /// MUL_MAT with MXFP4 weights, by the matrix unit.
+    MulMatHmxMXFP4 "mul_mat mxfp4 hmx",
     /// MUL_MAT with Q8_0 weights, by the matrix unit.
     MulMatHmxQ8_0 "mul_mat q8_0 hmx",
     /// MUL_MAT with Q4_0 weights, by the matrix unit.

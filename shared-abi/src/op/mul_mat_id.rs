@@ -10,8 +10,7 @@ operands! {
     SRC: Src {
         /// w{k,n,n_expert}: a matrix for each expert, tiled; at most [`MAX_EXPERTS`].
         W = OperandSpec::input("w", DTypes::TILED, Layout::Tiled);
-        /// x{k,n_used,m}, or {k,1,m} if all experts of a token read one row: as F32 or as int8 activations,
-        /// whichever w's type wants.
+        /// x{k,n_used,m}, or {k,1,m} if all experts of a token read one row: as those of MUL_MAT.
         X = OperandSpec::input("x", DTypes::of(&[DType::F32, DType::Q8Act]), Layout::Rows);
         /// ids{n_used,m}: numbers of experts, at most as many as there are, checked when they are used.
         IDS = OperandSpec::input("ids", DTypes::I32, Layout::Strided);
@@ -35,6 +34,7 @@ fn check(o: &Operands<'_>) -> Result<(), Fault> {
     shape(n_used.fixed_up_to(w[2].n) && ids[2] == Len::ONE && ids[3] == Len::ONE, IDS)?;
     shape(x[0] == w[0] && (x[1] == n_used || x[1] == Len::ONE) && x[2] == m && x[3] == Len::ONE, X)?;
     shape(y == [w[1], n_used, m, Len::ONE], Y)?;
+    // Whether there is a kernel for F32 is up to the session that loads the program.
     let wanted = o.dtype(W).is_some_and(DType::wants_q8_activations);
-    dtype(wanted == (o.dtype(X) == Some(DType::Q8Act)), X)
+    dtype(wanted || o.dtype(X) != Some(DType::Q8Act), X)
 }

@@ -471,6 +471,32 @@ impl Hvx for Hexagon {
         [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
     }
 
+    #[cfg(target_feature = "hvx-qfloat")]
+    #[inline(always)]
+    fn lookup_f16(x: V, table: &'static Numbers) -> [V; 2] {
+        let (even, odd) = lookup_f16(x, table);
+        [even, odd]
+    }
+
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn bytes_to_f16(x: V) -> [V; 2] {
+        let pair = hvx!(q6_whf_vcvt_vb(x));
+        [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
+    }
+
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn mul_f16(a: V, b: V) -> V {
+        float::mul_f16(a, b)
+    }
+
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn scaled_to_f16(low: V, high: V, scales: [V; 2]) -> V {
+        float::scaled_to_f16(low, high, scales)
+    }
+
     #[inline(always)]
     fn mul_low_halves(a: V, b: V) -> V {
         hvx!(q6_vw_vmpyie_vwvuh(a, b))

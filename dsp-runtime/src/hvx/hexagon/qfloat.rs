@@ -137,6 +137,32 @@ pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
     (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
 }
 
+/// Products of f16, which fit qf32, are rounded when they become f16.
+#[cfg(target_feature = "hvxv73")]
+#[inline(always)]
+pub(super) fn mul_f16(a: V, b: V) -> V {
+    if HIDDEN_BITS {
+        let products = hvx!(q6_wqf32_vmpy_vhfvhf(a, b));
+        hvx!(q6_vhf_equals_wqf32(products))
+    } else {
+        hvx!(q6_vhf_vmpy_vhfvhf(a, b))
+    }
+}
+
+/// Products that become f16 at once: rounded then, or before where they are exact.
+#[cfg(target_feature = "hvxv73")]
+#[inline(always)]
+pub(super) fn scaled_to_f16(low: V, high: V, scales: [V; 2]) -> V {
+    if HIDDEN_BITS {
+        let (low, high) = (mul_q(low, scales[0]), mul_q(high, scales[1]));
+        let pair = hvx!(q6_w_vcombine_vv(high, low));
+        hvx!(q6_vhf_equals_wqf32(pair))
+    } else {
+        let (low, high) = (mul_ieee(low, scales[0]), mul_ieee(high, scales[1]));
+        hvx!(q6_vhf_vcvt_vsfvsf(low, high))
+    }
+}
+
 // Sums of products stay in qf32.
 
 #[inline(always)]

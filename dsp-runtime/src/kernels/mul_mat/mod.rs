@@ -140,12 +140,20 @@ pub(super) fn variant(shapes: &OpShapes<'_>) -> Result<Variant, Fault> {
 
 /// The kernel of the matrix unit, if the program wants that one.
 fn wanted_of_hmx(shapes: &OpShapes<'_>) -> Option<Variant> {
-    let ((_, w), (x, x_type)) = (shapes.optional(abi::W)?, shapes.optional(abi::X)?);
-    if x_type != DType::F32 || shapes.optional(by_id::IDS).is_some() {
+    let ((matrix, w), (x, x_type)) = (shapes.optional(abi::W)?, shapes.optional(abi::X)?);
+    if x_type != DType::F32 {
         return None;
     }
+    let rows = shapes
+        .optional(by_id::IDS)
+        .map_or(x.ne[1], |(ids, _)| rows_of_expert(ids.ne[0], ids.ne[1], matrix.ne[2]));
     let only_hmx_can = shapes.numerics.wants_matrix_unit() && w.wants_q8_activations();
-    if prefers_hmx(shapes.numerics, x.ne[1]) || only_hmx_can { by_hmx::variant(w) } else { None }
+    if prefers_hmx(shapes.numerics, rows) || only_hmx_can { by_hmx::variant(w) } else { None }
+}
+
+/// Rows that an expert has on average, if `used` of `experts` are chosen for each token.
+pub const fn rows_of_expert(used: u32, tokens: u32, experts: u32) -> u32 {
+    used.saturating_mul(tokens) / if experts > 0 { experts } else { 1 }
 }
 
 /// Whether a program of a class leaves products of `rows` rows of F32 to the matrix unit, if that has a

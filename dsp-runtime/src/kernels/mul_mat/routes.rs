@@ -13,7 +13,7 @@ use crate::memory::View;
 
 /// Rows that are gathered at once: 128 tokens with 8 experts each. The lists of so many take 11 KiB of the
 /// dispatcher's stack, which has 64 on a DSP.
-const GATHERED: usize = 1024;
+pub(super) const GATHERED: usize = 1024;
 /// Experts that rows can have.
 const EXPERTS: usize = MAX_EXPERTS as usize;
 /// Shares of so many rows: each expert has one, and one more for every [`ROWS`] that it fills.
@@ -104,6 +104,18 @@ impl Routes {
     /// Rows that were gathered.
     pub fn rows(&self) -> usize {
         self.entries.len()
+    }
+
+    /// How many of the shares from `number` on are of one expert and have no more than `rows` rows together:
+    /// at least one.
+    pub fn alike(&self, number: usize, rows: usize) -> usize {
+        let (expert, _, mut all) = self.share(number);
+        let more = (number + 1..self.shares()).take_while(|&next| {
+            let (of, _, n) = self.share(next);
+            all += n;
+            of == expert && all <= rows
+        });
+        1 + more.count()
     }
 
     /// Passes over weights.

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use hexflash_abi::op::params;
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::{DType, Op};
-use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx};
+use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx, rows_of_expert};
 
 use super::program::Graph;
 use crate::record::Tensor;
@@ -55,13 +55,14 @@ impl Graph<'_> {
     /// W x per row of x{k,t}, into y{n,t}.
     pub(in crate::model) fn linear_into(&mut self, x: Tensor, weight: &str, y: Tensor) {
         let w = self.weight(weight);
-        let x = if self.by_matrix_unit(w, x) { x } else { self.as_read_by(weight, x) };
+        let [_, rows, ..] = self.rec.ne(x);
+        let x = if self.by_matrix_unit(w, rows) { x } else { self.as_read_by(weight, x) };
         self.rec.op(Op::MulMat, &[w, x], y);
     }
 
     /// The products of each row of x{k,t} with the matrices that ids{n_used,t} name: {n,n_used,t}.
     pub(in crate::model) fn linear_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) -> Tensor {
-        let x = self.as_read_by(weight, x);
+        let x = self.as_read_by_id(weight, x, ids);
         let ([k, t, ..], [first, row, ..]) = (self.rec.ne(x), self.rec.nb(x));
         let axis = self.rows_axis(x).map(|_| 2);
         let x = self.rec.view(x, 0, [k, 1, t, 1], [first, row, row, 0], axis);
@@ -70,7 +71,7 @@ impl Graph<'_> {
 
     /// The products of row (i, j) of x{k,n_used,t} with the matrix that ids(i, j) names: {n,n_used,t}.
     pub(in crate::model) fn linear_each_by_id(&mut self, x: Tensor, ids: Tensor, weight: &str) -> Tensor {
-        let x = self.as_read_by(weight, x);
+        let x = self.as_read_by_id(weight, x, ids);
         self.product_by_id(x, ids, weight)
     }
 
@@ -108,9 +109,17 @@ impl Graph<'_> {
         if self.rec.dtype(w).wants_q8_activations() { self.quantize(x) } else { x }
     }
 
-    /// Whether the matrix unit multiplies w and x, which stay F32 then.
-    fn by_matrix_unit(&self, w: Tensor, x: Tensor) -> bool {
-        prefers_hmx(self.numerics(), self.rec.ne(x)[1]) && has_hmx_kernel(self.rec.dtype(w))
+    /// Activations as products with the experts of a weight read them.
+    fn as_read_by_id(&mut self, weight: &str, x: Tensor, ids: Tensor) -> Tensor {
+        let w = self.weight(weight);
+        let ([used, tokens, ..], [_, _, experts, _]) = (self.rec.ne(ids), self.rec.ne(w));
+        let rows = rows_of_expert(used, tokens, experts);
+        if self.by_matrix_unit(w, rows) { x } else { self.as_read_by(weight, x) }
+    }
+
+    /// Whether the matrix unit multiplies w and so many rows, which stay F32 then.
+    fn by_matrix_unit(&self, w: Tensor, rows: u32) -> bool {
+        prefers_hmx(self.numerics(), rows) && has_hmx_kernel(self.rec.dtype(w))
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {

@@ -73,6 +73,8 @@ pub(super) struct Layout {
     pub row_tiles: usize,
     /// Strips of a chunk.
     pub strips: usize,
+    /// Matrix tiles for what is not one: see [`Extent::rows_and_rest`].
+    rest: usize,
 }
 
 impl Layout {
@@ -87,13 +89,13 @@ impl Layout {
         (1..=workers.min(strips).max(1)).rev().find_map(|strips| {
             let fixed = strips * (CHUNKS * place + TABLES);
             let row_tiles = (room.checked_sub(fixed)? / (k_tiles + CHUNKS * strips)).min(wanted);
-            (row_tiles > 0).then_some(Self { k_tiles, place, row_tiles, strips })
+            (row_tiles > 0).then_some(Self { k_tiles, place, row_tiles, strips, rest })
         })
     }
 
     /// Bytes that it takes.
     pub(super) const fn bytes(self) -> usize {
-        (1 + self.factors_at() + (self.row_tiles * TILE_ROWS).div_ceil(FACTORS)) * TILE_BYTES
+        (self.factors_at() + self.rest) * TILE_BYTES
     }
 
     const fn w_at(self) -> usize {
@@ -173,11 +175,15 @@ mod tests {
     fn places_are_apart_and_inside() {
         for dtype in [DType::F16x32, DType::Q8_0x32, DType::Q4_0x32] {
             let group = dtype.tile_group().unwrap();
-            for (k, n, rows, workers) in [(32, 32, 1, 1), (1024, 96, 70, 4), (4096, 4096, 512, 6)] {
+            for (k, n, rows, workers) in
+                [(32, 32, 1, 1), (96, 40, 1024, 3), (1024, 96, 70, 4), (4096, 4096, 512, 6)]
+            {
                 let extent = Extent::new([k, n], group, rows);
                 for bytes in [64 << 10, 1 << 20, 4 << 20, 8 << 20] {
                     let Some(layout) = Layout::fit(extent, workers, bytes) else { continue };
                     assert!(layout.bytes() <= bytes, "{layout:?} {bytes}");
+                    // What runs finds what was planned, in as many bytes as that takes.
+                    assert_eq!(Layout::fit(extent, workers, layout.bytes()), Some(layout));
                     let places = layout.at(VectorPtr::new(core::ptr::without_provenance_mut(128)).unwrap());
                     let mut all = std::vec::Vec::new();
                     let mut add = |p: TilePtr, tiles: usize| all.push((p.vectors().get().addr(), tiles));

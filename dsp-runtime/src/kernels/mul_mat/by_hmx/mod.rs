@@ -1,5 +1,5 @@
-//! MUL_MAT by the matrix unit: F32 activations, weights of some types, in programs of the classes `fast` and
-//! `hmx`.
+//! MUL_MAT and MUL_MAT_ID by the matrix unit: F32 activations, weights of all types but F32, in programs of
+//! the classes `fast` and `hmx`.
 //!
 //! Activations and weights become matrix tiles of fp16 in VTCM (`activations.rs`, `weights.rs`). Both are
 //! scaled by powers of two, each row of x and each row of w by its own, so that no sum overflows, and results
@@ -19,13 +19,15 @@ mod turn;
 mod weights;
 
 use hexflash_abi::dtype::TILE_ROWS;
+use hexflash_abi::program::TensorDesc;
 use hexflash_abi::{DType, ErrorCode, Fault};
 
 use self::activations::Depth;
 use self::layout::{Extent, Layout};
 use self::turn::{Pack, Pass, Turn};
 pub(in crate::kernels) use self::weights::Tiles;
-use super::abi;
+use super::routes::{GATHERED, Routes};
+use super::{abi, by_id};
 use crate::kernels::{OpRun, Variant};
 use crate::plan::OpShapes;
 use crate::vtcm::VtcmPlan;
@@ -46,7 +48,10 @@ pub(super) const fn variant(dtype: DType) -> Option<Variant> {
         DType::Q5Kx32 => Some(Variant::MulMatHmxQ5K),
         DType::Q6Kx32 => Some(Variant::MulMatHmxQ6K),
         DType::IQ4XSx32 => Some(Variant::MulMatHmxIQ4XS),
-        DType::F32x32 | DType::BF16x32 | DType::MXFP4x32 => None,
+        DType::BF16x32 => Some(Variant::MulMatHmxBF16),
+        DType::MXFP4x32 => Some(Variant::MulMatHmxMXFP4),
+        // What is F32 in a file is what its maker did not want to be rounded, such as routers of experts.
+        DType::F32x32 => None,
         DType::F32 | DType::F16 | DType::I32 | DType::Q8Act | DType::Q8_0 => None,
         DType::Q8_0Cache | DType::Q4RCache => None,
     }
@@ -59,7 +64,8 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
         return VtcmPlan::default();
     };
     let Some(group) = dtype.tile_group() else { return VtcmPlan::default() };
-    let extent = Extent::of(w, group, x.ne[1] as usize);
+    let routed = |(ids, _): (&TensorDesc, _)| (ids.ne[0] as usize * ids.ne[1] as usize).min(GATHERED);
+    let extent = Extent::of(w, group, shapes.optional(by_id::IDS).map_or(x.ne[1] as usize, routed));
     let fit = |bytes| Layout::fit(extent, shapes.resources.workers, bytes);
     let shared = match fit(shapes.resources.vtcm_bytes) {
         Some(layout) => layout.bytes(),
@@ -68,31 +74,60 @@ pub(super) fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     VtcmPlan { shared, own: 0 }
 }
 
-/// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}.
+/// w{k,n,r2,r3} tiled, x{k,m,b2,b3} -> y{n,m,b2,b3}; with ids{n_used,m}, which make it MUL_MAT_ID,
+/// w{k,n,n_expert}, x{k,n_used|1,m} -> y{n,n_used,m}.
 ///
 /// # Errors
 /// [`ErrorCode::NotFinite`] for a row of x that has an infinity or a NaN, which the unit would take for
-/// numbers; a failed transfer.
+/// numbers; an id that is no expert's ([`ErrorCode::BadRowIndex`], with the id); a failed transfer.
 pub(in crate::kernels) fn run<T: Tiles>(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let internal = Fault::new(ErrorCode::Internal, line!());
     let (w, x, y) = (run.operand(abi::W)?, run.operand(abi::X)?, run.operand(abi::Y)?);
     let group = w.dtype.tile_group().ok_or(internal)?;
-    let extent = Extent::new([w.ne[0], w.ne[1]], group, x.ne[1]);
+    let ids = run.optional(by_id::IDS);
+    let rows = ids.map_or(x.ne[1], |ids| (ids.ne[0] * ids.ne[1]).min(GATHERED));
+    let extent = Extent::new([w.ne[0], w.ne[1]], group, rows);
     let layout = Layout::fit(extent, run.pool.workers(), run.plan.vtcm.shared).ok_or(internal)?;
-    let chunks = extent.strips.div_ceil(layout.strips);
-    for batch in 0..x.ne[2] * x.ne[3] {
-        let batch = [batch % x.ne[2], batch / x.ne[2]];
-        let matrix = [batch[0] / (x.ne[2] / w.ne[2]), batch[1] / (x.ne[3] / w.ne[3])];
-        for first in (0..x.ne[1]).step_by(layout.row_tiles * TILE_ROWS) {
-            let rows = (x.ne[1] - first).min(layout.row_tiles * TILE_ROWS);
-            let depth = Depth::of(w.ne[0]);
-            let pass = Pass { w, x, y, group, extent, layout, depth, batch, matrix, first, rows };
-            run.parallel(&Pack::<T>::new(pass))?;
-            // The last chunk is stored two turns after it was unpacked.
-            for turn in 0..chunks + 2 {
-                run.parallel(&Turn::<T>::new(pass, turn, chunks))?;
+    let (depth, most) = (Depth::of(w.ne[0]), layout.row_tiles * TILE_ROWS);
+    let all = [0; 2];
+    let mut pass =
+        Pass { w, x, y, group, extent, layout, depth, routes: None, batch: all, matrix: all, first: 0, rows };
+    let Some(ids) = ids else {
+        for batch in 0..x.ne[2] * x.ne[3] {
+            pass.batch = [batch % x.ne[2], batch / x.ne[2]];
+            pass.matrix = [pass.batch[0] / (x.ne[2] / w.ne[2]), pass.batch[1] / (x.ne[3] / w.ne[3])];
+            for first in (0..rows).step_by(most) {
+                (pass.first, pass.rows) = (first, (rows - first).min(most));
+                multiply::<T>(run, pass)?;
             }
         }
+        return Ok(());
+    };
+    let (mut routes, mut token) = (Routes::new(), 0);
+    while token < ids.ne[1] {
+        token += routes.gather(&ids, token, w.ne[2])?;
+        let mut share = 0;
+        while share < routes.shares() {
+            let (expert, first, _) = routes.share(share);
+            share += routes.alike(share, most);
+            let (_, last, of_last) = routes.share(share - 1);
+            let end = last + of_last;
+            for first in (first..end).step_by(most) {
+                let (matrix, rows) = ([expert, 0], (end - first).min(most));
+                multiply::<T>(run, Pass { routes: Some(&routes), matrix, first, rows, ..pass })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The jobs of a pass.
+fn multiply<T: Tiles>(run: &mut OpRun<'_>, pass: Pass<'_>) -> Result<(), Fault> {
+    run.parallel(&Pack::<T>::new(pass))?;
+    let chunks = pass.extent.strips.div_ceil(pass.layout.strips);
+    // The last chunk is stored two turns after it was unpacked.
+    for turn in 0..chunks + 2 {
+        run.parallel(&Turn::<T>::new(pass, turn, chunks))?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use core::ops::Range;
 use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
+use super::super::routes::Routes;
 use super::activations::{self, Depth, RowScale};
 use super::layout::{Extent, Layout, Places};
 use super::weights::Tiles;
@@ -24,7 +25,7 @@ const PAIRS: usize = TILE_ROWS / 2;
 
 /// Rows of x that share a pass over a matrix of w.
 #[derive(Clone, Copy)]
-pub(super) struct Pass {
+pub(super) struct Pass<'r> {
     pub w: View,
     pub x: View,
     pub y: View,
@@ -32,16 +33,25 @@ pub(super) struct Pass {
     pub extent: Extent,
     pub layout: Layout,
     pub depth: Depth,
+    /// Where rows lie if this is MUL_MAT_ID; else they are adjacent.
+    pub routes: Option<&'r Routes>,
     /// Indices of axes 2 and 3 of x and y.
     pub batch: [usize; 2],
     /// Indices of axes 2 and 3 of w.
     pub matrix: [usize; 2],
-    /// First row, and how many.
+    /// First row, of x or of the routes, and how many.
     pub first: usize,
     pub rows: usize,
 }
 
-impl Pass {
+impl Pass<'_> {
+    /// Indices of axes 1 to 3 of row `row` of the pass: in x and in y.
+    #[inline(always)]
+    fn row(&self, row: usize) -> ([usize; 3], [usize; 3]) {
+        let at = [self.first + row, self.batch[0], self.batch[1]];
+        self.routes.map_or((at, at), |routes| routes.row(at[0], self.x.ne[1]))
+    }
+
     fn row_tiles(&self) -> usize {
         self.rows.div_ceil(TILE_ROWS)
     }
@@ -56,24 +66,25 @@ impl Pass {
 }
 
 /// Packs the rows of a pass, and notes what takes their scales back.
-pub(super) struct Pack<T> {
-    pass: Pass,
+pub(super) struct Pack<'r, T> {
+    pass: Pass<'r>,
     weights: PhantomData<T>,
 }
 
-impl<T: Tiles> Pack<T> {
-    pub(super) fn new(pass: Pass) -> Self {
+impl<'r, T: Tiles> Pack<'r, T> {
+    pub(super) fn new(pass: Pass<'r>) -> Self {
         Self { pass, weights: PhantomData }
     }
 
     /// Row `row` of the pass, with what it is multiplied with; `None` past the last one.
     #[inline(always)]
     fn row<H: Hvx>(&self, places: Places, row: usize) -> Result<activations::PackedRow, Fault> {
-        let Pass { x, batch, first, rows, depth, .. } = &self.pass;
+        let Pass { x, rows, depth, .. } = &self.pass;
         if row >= *rows {
             return Ok(None);
         }
-        let from: *const f32 = x.at([first + row, batch[0], batch[1]]).cast();
+        let (at, _) = self.pass.row(row);
+        let from: *const f32 = x.at(at).cast();
         // SAFETY: `at` has checked the indices, so this is a row of x: `ne[0]` adjacent floats, which are
         // readable and aligned (validation).
         let largest = unsafe { activations::largest::<H>(from, x.ne[0]) };
@@ -107,7 +118,7 @@ impl<T: Tiles> Pack<T> {
     }
 }
 
-impl<T: Tiles> Kernel for Pack<T> {
+impl<T: Tiles> Kernel for Pack<'_, T> {
     fn units(&self) -> usize {
         self.pass.row_tiles() * PAIRS
     }
@@ -123,15 +134,15 @@ impl<T: Tiles> Kernel for Pack<T> {
 }
 
 /// A turn: what is done to three chunks at the same time.
-pub(super) struct Turn<T> {
-    pass: Pass,
+pub(super) struct Turn<'r, T> {
+    pass: Pass<'r>,
     turn: usize,
     chunks: usize,
     weights: PhantomData<T>,
 }
 
-impl<T: Tiles> Turn<T> {
-    pub(super) fn new(pass: Pass, turn: usize, chunks: usize) -> Self {
+impl<'r, T: Tiles> Turn<'r, T> {
+    pub(super) fn new(pass: Pass<'r>, turn: usize, chunks: usize) -> Self {
         Self { pass, turn, chunks, weights: PhantomData }
     }
 
@@ -221,9 +232,9 @@ impl<T: Tiles> Turn<T> {
 
     /// Stores the results of 32 rows and of a strip of the chunk that was multiplied in the last turn.
     #[inline(always)]
-    fn store<H: Hvx>(&self, places: Places, i: usize, row_tile: usize) {
+    fn store<H: Hvx, const ROUTED: bool>(&self, places: Places, i: usize, row_tile: usize) {
         let (chunk, strips) = self.chunk(2);
-        let Pass { w, y, batch, first, rows, .. } = &self.pass;
+        let Pass { w, y, rows, .. } = &self.pass;
         let column = (strips.start + i) * TILE_ROWS;
         let left = w.ne[1] - column;
         let (c, table) = (places.c(chunk, i, row_tile).vectors(), places.table(chunk, i).vectors());
@@ -231,32 +242,49 @@ impl<T: Tiles> Turn<T> {
         // ago.
         let factors = unsafe { table.load::<H>(2) };
         let row = row_tile * TILE_ROWS;
-        // `at` checks the indices.
-        let mut to: *mut u8 = y.at([first + row, batch[0], batch[1]]);
-        for pair in 0..PAIRS.min((rows - row).div_ceil(2)) {
-            // SAFETY: a tile has 16 vectors, and the unit has finished with this one in the last turn.
-            let results = H::widen_f16(unsafe { c.load_b::<H>(pair) });
-            let row = row + 2 * pair;
-            let put = |v: H::F, row: usize, to: *mut u8| {
-                // SAFETY: `row` is below the rows of the pass, whose factors were written as they were
-                // packed.
-                let factor = unsafe { places.row_factors().add(row).read() };
-                let v = H::mul_ieee(H::mul_ieee(v, factors), H::splat(factor));
-                // SAFETY: `to` is row `row` of the pass in y: `at` has checked the indices of the first one
-                // of the tile, all are below `first + rows`, which are rows of y, and rows are `nb[1]` apart.
-                // A row has `w.ne[1]` columns, of which `column` and the others of the strip are written by
-                // this unit alone; they are aligned for f32 (validation), and `left` is at least 1, because
-                // the strip is one of w.
-                unsafe {
-                    let to = to.cast::<f32>().add(column);
-                    if left >= LANES { H::store(to, v) } else { H::store_n(to, v, left) }
-                }
+        let rows = (rows - row).min(TILE_ROWS);
+        // Rows `r` and the next one of the tile, in order of columns.
+        let pair = |r: usize| {
+            // SAFETY: a tile has 16 vectors of two rows each, and the unit has finished with this one in the
+            // last turn. The factors of both rows have room, and those of rows of the pass were written as
+            // they were packed; they are aligned to two of them, because `row` and `r` are even.
+            let (halves, (even, odd)) = unsafe {
+                let both = places.row_factors().add(row + r).cast_const().cast();
+                (c.load_b::<H>(r / 2), H::two_words(both))
             };
-            put(results.0, row, to);
-            if row + 1 < *rows {
-                put(results.1, row + 1, to.wrapping_add(y.nb[1]));
+            let (low, high) = H::widen_f16(halves);
+            let times =
+                |v: H::F, factor: i32| H::mul_ieee(H::mul_ieee(v, factors), H::from_bits(H::splat_i(factor)));
+            (times(low, even), times(high, odd))
+        };
+        // `at` checks the indices.
+        let at = |row: usize| -> *mut u8 { y.at(self.pass.row(row).1) };
+        let first = at(row);
+        let to = |r: usize| {
+            let start = if ROUTED { at(row + r) } else { first.wrapping_add(r * y.nb[1]) };
+            start.cast::<f32>().wrapping_add(column)
+        };
+        // Four rows at a time, without a condition.
+        let quads = if left >= LANES { rows / 4 * 4 } else { 0 };
+        for r in (0..quads).step_by(4) {
+            let ((a, b), (c, d)) = (pair(r), pair(r + 2));
+            // SAFETY: rows `r` to `r + 3` of the tile are rows of the pass, which are rows of y (`to`), with
+            // whole strips; the columns of this one are written by this unit alone, and are aligned for f32
+            // (validation).
+            unsafe {
+                H::store(to(r), a);
+                H::store(to(r + 1), b);
+                H::store(to(r + 2), c);
+                H::store(to(r + 3), d);
             }
-            to = to.wrapping_add(2 * y.nb[1]);
+        }
+        for r in quads..rows {
+            let (even, odd) = pair(r - r % 2);
+            let v = if r % 2 == 0 { even } else { odd };
+            // SAFETY: row `r` of the tile is one of the pass, which are rows of y (`to`), with `left`
+            // columns from `column` on: at least 1, because the strip is one of w. Those of the strip are
+            // written by this unit alone, and are aligned for f32 (validation).
+            unsafe { if left >= LANES { H::store(to(r), v) } else { H::store_n(to(r), v, left) } }
         }
     }
 
@@ -276,7 +304,12 @@ impl<T: Tiles> Turn<T> {
                 Some(strip) if strip < unpacked => Some((strip, self.fetch(worker, places, strip))),
                 Some(unit) => {
                     let unit = unit - unpacked;
-                    self.store::<H>(places, unit / row_tiles, unit % row_tiles);
+                    let (strip, row_tile) = (unit / row_tiles, unit % row_tiles);
+                    if self.pass.routes.is_some() {
+                        self.store::<H, true>(places, strip, row_tile);
+                    } else {
+                        self.store::<H, false>(places, strip, row_tile);
+                    }
                     None
                 }
                 None => None,
@@ -295,7 +328,7 @@ impl<T: Tiles> Turn<T> {
     }
 }
 
-impl<T: Tiles> Kernel for Turn<T> {
+impl<T: Tiles> Kernel for Turn<'_, T> {
     fn units(&self) -> usize {
         self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles()
     }

@@ -3,7 +3,9 @@
 use hexflash_abi::op::Op;
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
+use zerocopy::IntoBytes;
 
+use super::super::has_hmx_kernel;
 use super::{GATHERED, ROWS};
 use crate::dma::DmaMode;
 use crate::hvx::Isa;
@@ -37,15 +39,30 @@ struct Case {
 }
 
 impl Case {
-    fn new(dtype: DType, [k, n, experts]: [u32; 3], [per_token, used]: [u32; 2], ids: &[i32]) -> Self {
+    fn new(dtype: DType, shape: [u32; 3], sides: [u32; 2], ids: &[i32]) -> Self {
+        Self::with(Batch::new(1, 1), dtype.wants_q8_activations(), dtype, shape, sides, ids)
+    }
+
+    /// For the matrix unit.
+    fn of_unit(dtype: DType, shape: [u32; 3], sides: [u32; 2], ids: &[i32]) -> Self {
+        Self::with(Batch::new(1, 1).hmx(), false, dtype, shape, sides, ids)
+    }
+
+    fn with(
+        mut batch: Batch,
+        quantize: bool,
+        dtype: DType,
+        [k, n, experts]: [u32; 3],
+        [per_token, used]: [u32; 2],
+        ids: &[i32],
+    ) -> Self {
         let m = ids.len() as u32 / used;
-        let mut batch = Batch::new(1, 1);
         let w = batch.tensor(dtype, [k, n, experts, 1]);
         let tiles = bytes(5, batch.read(w).len());
         batch.write(w, &tiles);
         let ne = [k, per_token, m, 1];
         let mut x = batch.f32(ne, &random(6, (k * per_token * m) as usize, -2.0, 2.0));
-        if dtype.wants_q8_activations() {
+        if quantize {
             let q = batch.tensor(DType::Q8Act, ne);
             batch.run(setups()[0], Op::Quantize, &[x], &[q], &[0u32; 0], STEP).unwrap();
             x = q;
@@ -250,4 +267,72 @@ fn a_step_reads_the_ids_of_its_own_tokens() {
     batch.run(setups()[0], Op::MulMatId, &[w, x, ids], &[y], &[0u32; 0], step).unwrap();
     assert_eq!(bits(&batch.floats(y)[..160]), bits(&expected));
     assert_eq!(batch.floats(y)[160..], [7.0; 160]);
+}
+
+/// Weights that the matrix unit multiplies.
+fn of_unit() -> impl Iterator<Item = DType> {
+    tiled().filter(|&dtype| has_hmx_kernel(dtype))
+}
+
+#[test]
+fn each_row_is_the_product_with_its_expert_by_the_matrix_unit() {
+    for dtype in of_unit() {
+        for (shape, sides, m) in [
+            ([256, 40, 1], [1, 1], 3),
+            ([256, 64, 6], [1, 2], 1),
+            ([256, 33, 6], [3, 3], 5),
+            ([512, 70, 4], [4, 4], 9),
+        ] {
+            let ids = ids(m.into(), shape[2], sides[1], m);
+            let expected = Case::of_unit(dtype, shape, sides, &ids).reference(&ids);
+            let actual = everywhere(|setup| Case::of_unit(dtype, shape, sides, &ids).run(setup).unwrap());
+            assert_eq!(bits(&actual), bits(&expected), "{dtype} {shape:?} {sides:?} m={m}");
+        }
+    }
+}
+
+/// More rows of an expert than a share has, than VTCM holds, and than are gathered at once; the unit reads
+/// the weights of an expert once for all rows that are in VTCM together.
+#[test]
+fn many_tokens_and_uneven_experts_by_the_matrix_unit() {
+    for (used, m, experts) in [(1, 2 * ROWS as u32 + 3, 3), (2, GATHERED as u32 / 2 + 5, 4)] {
+        // Most go to one expert.
+        let mut ids = ids(1, experts - 1, used, m);
+        ids.chunks_exact_mut(used as usize).step_by(2).for_each(|token| token[0] = 0);
+        let (shape, sides) = ([96, 40, experts], [1, used]);
+        for dtype in [DType::F16x32, DType::Q8_0x32] {
+            let expected = Case::of_unit(dtype, shape, sides, &ids).reference(&ids);
+            let large = Setup { vtcm_bytes: 8 << 20, ..setups()[0] };
+            let mut case = Case::of_unit(dtype, shape, sides, &ids);
+            let fault = case.run(Setup { vtcm_bytes: 4096, ..large }).unwrap_err();
+            assert_eq!(fault.code, ErrorCode::VtcmTooSmall);
+            for vtcm_bytes in [fault.detail as usize + 128, 128 << 10, 8 << 20] {
+                for workers in [1, 3] {
+                    let setup = Setup { vtcm_bytes, workers, ..large };
+                    let actual = Case::of_unit(dtype, shape, sides, &ids).run(setup).unwrap();
+                    assert_eq!(bits(&actual), bits(&expected), "{dtype} used={used} {setup:?}");
+                }
+            }
+        }
+    }
+    let mut case = Case::of_unit(DType::Q4_0x32, [96, 40, 4], [1, 1], &[1; ROWS + 1]);
+    case.run(setups()[0]).unwrap();
+    assert_eq!(case.batch.moved, case.expert_bytes());
+}
+
+/// What the unit would take for numbers, and ids of no expert.
+#[test]
+fn the_matrix_unit_takes_no_row_that_is_not_finite_and_no_foreign_id() {
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut case = Case::of_unit(DType::Q4_0x32, [96, 40, 4], [2, 2], &[0, 1, 2, 3, 0, 2]);
+        let mut values = random(6, 96 * 6, -2.0, 2.0);
+        values[96 * 3 + 40] = bad;
+        case.batch.write(case.x, values.as_bytes());
+        for setup in setups() {
+            assert_eq!(case.run(setup).unwrap_err().code, ErrorCode::NotFinite, "{setup:?}");
+        }
+    }
+    let fault =
+        Case::of_unit(DType::F16x32, [64, 40, 6], [1, 2], &[5, 0, 6, 2]).run(setups()[0]).unwrap_err();
+    assert_eq!(fault, Fault::new(ErrorCode::BadRowIndex, 6));
 }

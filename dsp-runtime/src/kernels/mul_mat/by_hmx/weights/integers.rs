@@ -1,143 +1,16 @@
-//! Strips of weights as matrix tiles of fp16.
-//!
-//! Quants become integers: a quant, as a fraction of 2^15, times the scale of its tile or of its half, as a
+//! Weights as integers: a quant, as a fraction of 2^15, times the scale of its tile or of its half, as a
 //! fraction of what is above all weights of its column, less the min if there is one, rounded to 16 bits with
-//! a sign and then to fp16. Columns are rows of the matrix w, and their factors are powers of two, so that
-//! nothing is rounded when they are taken back.
-//!
-//! How results stay in range: a result of fp16 is the sum times 2^t. Sums of k products are below 2^(a + log
-//! - down), where weights are below 2^a ([`Depth`]), and t is chosen so that they come out below 2^15.
+//! a sign and then to fp16.
 
-use hexflash_abi::VECTOR_BYTES;
-use hexflash_abi::dtype::QuantGroup;
-
-use super::super::flat::{Flat, Halves};
-use super::super::float::F16;
-use super::super::quants::{
-    Bundle, Bytes, FiveBits, Indices, Iq4Nl, Nibbles, Pair, Quants, SixBits, ThreeBits, TwoBits, only,
+use super::super::super::flat::{Flat, Halves};
+use super::super::super::quants::{
+    Bundle, FiveBits, Indices, Iq4Nl, Nibbles, Pair, Quants, SixBits, ThreeBits, TwoBits, only,
 };
-use super::super::super_block::{Integers, SuperBlock};
-use super::activations::Depth;
-use super::layout::SPARE;
-use crate::hmx::{TILE_BYTES, TilePtr};
+use super::super::super::super_block::{Integers, SuperBlock};
+use super::super::activations::Depth;
+use super::{Bound, Columns, Largest, Tiles, reads_before_it_writes};
+use crate::hmx::TilePtr;
 use crate::hvx::{Hvx, VectorPtr};
-
-/// Weights that become matrix tiles.
-pub(in crate::kernels) trait Tiles: Sync + 'static {
-    /// Whether values 1 and 2 of every four k change places, here and in the activations: sums do not mind,
-    /// and bytes become halves without a shuffle.
-    const EXCHANGED: bool;
-
-    /// Makes the `k_tiles` matrix tiles of a strip at `to`.
-    ///
-    /// # Safety
-    /// 1. `packed` holds `groups` groups of weights, with as many tiles as `k_tiles` or more.
-    /// 2. Room for a strip ([`super::layout::place`]) is valid for writing at `to`, and nobody else touches
-    ///    it. `packed` are the last bytes of the room for `groups` groups.
-    unsafe fn unpack<H: Hvx>(
-        packed: VectorPtr,
-        groups: usize,
-        to: TilePtr,
-        k_tiles: usize,
-        depth: Depth,
-    ) -> Columns<H>;
-}
-
-/// What is done to the results of a strip's columns, a lane each.
-pub(in crate::kernels) struct Columns<H: Hvx> {
-    /// The logarithm of what the unit multiplies sums with, -14 to 15.
-    scale: H::I,
-    /// The logarithm of what a result is multiplied with to become the product; 128 if it is none.
-    factor: H::I,
-}
-
-impl<H: Hvx> Columns<H> {
-    /// Those of columns whose weights, or scales of weights, have largest magnitudes with these exponent
-    /// codes of f16. Results that an infinity or a NaN is part of become infinite or NaN again.
-    #[inline(always)]
-    fn new(scale: H::I, factor: H::I, code: H::I) -> Self {
-        // 128 for code 31, and -128, which is below all factors, for the others.
-        let beyond = H::shl_i::<8>(H::shr_i::<5>(H::add_i(code, H::splat_i(1))));
-        let beyond = H::sub_i(beyond, H::splat_i(128));
-        Self { scale, factor: H::max_i(factor, beyond) }
-    }
-
-    /// Writes the table of the unit, and the factors behind it.
-    ///
-    /// # Safety
-    /// Three vectors at `table` are valid for writing, and nobody else touches them.
-    #[inline(always)]
-    pub(super) unsafe fn store(self, table: TilePtr) {
-        let (table, zero) = (table.vectors(), H::bytes(H::splat_i(0)));
-        let scale = H::shl_i::<10>(H::add_i(self.scale, H::splat_i(15)));
-        let factor = H::shl_i::<23>(H::add_i(self.factor, H::splat_i(127)));
-        // SAFETY: these are three vectors, which are valid for writing (the caller's contract).
-        unsafe {
-            table.store_b::<H>(0, H::bytes(scale));
-            table.store_b::<H>(1, zero);
-            table.store::<H>(2, H::from_bits(factor));
-        }
-    }
-}
-
-/// The largest magnitudes of low halves and of high halves so far, as bits of f16 in the upper half of a
-/// word.
-struct Largest<H: Hvx>([H::I; 2]);
-
-impl<H: Hvx> Largest<H> {
-    #[inline(always)]
-    fn new() -> Self {
-        Self([H::splat_i(0); 2])
-    }
-
-    /// Takes in both halves of every word.
-    #[inline(always)]
-    fn add(&mut self, halves: H::B) {
-        // What is in the lower half does not change which upper half is larger.
-        let magnitudes = H::and_i(H::words(halves), H::splat_i(0x7fff_7fff));
-        self.0[0] = H::max_i(self.0[0], H::shl_i::<16>(magnitudes));
-        self.0[1] = H::max_i(self.0[1], magnitudes);
-    }
-
-    /// The exponent codes of the largest low half and of the largest high half, with that of the smallest
-    /// normal number for all below.
-    #[inline(always)]
-    fn exponent_codes(self) -> [H::I; 2] {
-        self.0.map(|largest| H::max_i(H::shr_i::<26>(largest), H::splat_i(1)))
-    }
-
-    /// The larger one of them.
-    #[inline(always)]
-    fn exponent_code(self) -> H::I {
-        let [low, high] = self.exponent_codes();
-        H::max_i(low, high)
-    }
-}
-
-/// They are matrix tiles already.
-impl Tiles for F16 {
-    const EXCHANGED: bool = false;
-
-    #[inline(always)]
-    unsafe fn unpack<H: Hvx>(
-        packed: VectorPtr,
-        _groups: usize,
-        _to: TilePtr,
-        k_tiles: usize,
-        depth: Depth,
-    ) -> Columns<H> {
-        let mut largest = Largest::<H>::new();
-        for i in 0..k_tiles * (TILE_BYTES / VECTOR_BYTES) {
-            // SAFETY: `packed` has so many tiles of 16 vectors (the caller's contract, point 1).
-            largest.add(unsafe { packed.load_b::<H>(i) });
-        }
-        let code = largest.exponent_code();
-        // Weights are below 2^(code - 14). A scale is 2^15 at most.
-        let scale = H::sub_i(H::splat_i(29 - depth.log + depth.down), code);
-        let factor = H::max_i(H::sub_i(H::splat_i(0), scale), H::splat_i(-15));
-        Columns::new(H::sub_i(H::splat_i(0), factor), factor, code)
-    }
-}
 
 /// Quants as fractions with a sign.
 pub(in crate::kernels) trait Fractions: Quants {
@@ -173,8 +46,6 @@ macro_rules! fractions {
 }
 
 fractions! {
-    Bytes: 8;
-    FiveBits<16>: 5;
     FiveBits<0>: 6;
     SixBits: 6;
     TwoBits: 3;
@@ -192,19 +63,6 @@ unsafe fn nibbles<H: Hvx>(quants: VectorPtr, bundle: usize) -> [H::B; 2] {
     unsafe { [quants.load_b::<H>(2 * bundle), quants.load_b::<H>(2 * bundle + 1)] }
 }
 
-/// High nibbles are in the first bits already.
-impl Fractions for Nibbles<8> {
-    const BITS: i32 = 4;
-
-    #[inline(always)]
-    unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
-        // SAFETY: the caller's contract is the same.
-        let both = unsafe { nibbles::<H>(quants, I) }.map(|x| H::xor_b(x, H::splat_b(0x88)));
-        let low = both.map(|x| only::<H>(H::bytes(H::shl_i::<4>(H::words(x))), 0xf0));
-        ((8 * I, low), Some((16 + 8 * I, both.map(|x| only::<H>(x, 0xf0)))))
-    }
-}
-
 /// The first bit is that of the sign.
 impl Fractions for Nibbles<0> {
     const BITS: i32 = 5;
@@ -219,25 +77,19 @@ impl Fractions for Nibbles<0> {
     }
 }
 
-/// What is above the magnitudes of all weights of a column: a power of two, by its logarithm. Weights become
-/// integers, as fractions of it times 2^15.
-#[derive(Clone, Copy)]
-struct Bound<H: Hvx>(H::I);
-
 impl<H: Hvx> Bound<H> {
     /// That of a scale with this exponent code, times an integer of `integer` bits, times a fraction of a
     /// quant.
     #[inline(always)]
-    fn of<Q: Fractions>(code: H::I, integer: i32) -> Self {
-        // Scales are below 2^(code - 14).
-        Self(H::add_i(code, H::splat_i(integer + Q::BITS - 1 - 14)))
+    fn of_fractions<Q: Fractions>(code: H::I, integer: i32) -> Self {
+        Self::of(code, integer + Q::BITS - 1)
     }
 
     /// The same, where a min with another exponent code, times such an integer, is taken away.
     #[inline(always)]
     fn with_min<Q: Fractions>(code: H::I, min: H::I, integer: i32) -> Self {
-        let of_min = H::add_i(min, H::splat_i(integer - 14));
-        Self(H::add_i(H::max_i(Self::of::<Q>(code, integer).0, of_min), H::splat_i(1)))
+        let (fractions, mins) = (Self::of_fractions::<Q>(code, integer), Self::of(min, integer));
+        Self(H::add_i(H::max_i(fractions.0, mins.0), H::splat_i(1)))
     }
 
     /// What makes fractions of 2^15 of mins.
@@ -250,19 +102,6 @@ impl<H: Hvx> Bound<H> {
     #[inline(always)]
     fn of_scales<Q: Fractions>(self) -> H::F {
         self.power(15 + Q::BITS - 1)
-    }
-
-    /// 2^`up` over the bound.
-    #[inline(always)]
-    fn power(self, up: i32) -> H::F {
-        H::from_bits(H::shl_i::<23>(H::sub_i(H::splat_i(127 + up), self.0)))
-    }
-
-    /// What is done to the results of its columns, whose largest scale has this exponent code.
-    #[inline(always)]
-    fn columns(self, depth: Depth, code: H::I) -> Columns<H> {
-        let down = depth.down - depth.log;
-        Columns::new(H::splat_i(down), H::add_i(self.0, H::splat_i(-15 - down)), code)
     }
 }
 
@@ -285,7 +124,7 @@ impl<H: Hvx> Part<H> {
     }
 }
 
-impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
+impl<Q: Fractions> Tiles for Flat<Q, Halves<2>> {
     const EXCHANGED: bool = true;
 
     #[inline(always)]
@@ -297,38 +136,33 @@ impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
         depth: Depth,
     ) -> Columns<H> {
         const { assert!(reads_before_it_writes(&Self::GROUP)) };
-        let (vectors, scales_at) = (Self::GROUP.vectors(), Self::GROUP.scales_at());
+        let vectors = Self::GROUP.vectors();
+        let (scales_at, mins_at) = (Self::GROUP.scales_at(), Self::GROUP.mins_at());
         let (mut largest, mut largest_min) = (Largest::<H>::new(), Largest::<H>::new());
         for group in 0..groups {
             let group = packed.skip(group * vectors);
             for i in 0..2 {
                 // SAFETY: this is one of `groups` groups, and each has two vectors of scales there, and two
-                // of mins if there are any (the caller's contract, point 1).
+                // of mins (the caller's contract, point 1).
                 unsafe {
                     largest.add(group.load_b::<H>(scales_at + i));
-                    if MINS > 0 {
-                        largest_min.add(group.load_b::<H>(Self::GROUP.mins_at() + i));
-                    }
+                    largest_min.add(group.load_b::<H>(mins_at + i));
                 }
             }
         }
         let (code, min) = (largest.exponent_code(), largest_min.exponent_code());
-        let bound = if MINS > 0 { Bound::with_min::<Q>(code, min, 0) } else { Bound::of::<Q>(code, 0) };
-        let zero = H::splat(0.0);
-        let (of_scales, of_mins) = (bound.of_scales::<Q>(), H::sub(zero, bound.of_mins()));
-        let part = |scale: H::F, min: H::F| {
-            // Mins are added.
-            let less = if MINS > 0 { H::mul_ieee(min, of_mins) } else { zero };
-            [Part::new(H::mul_ieee(scale, of_scales), less); 2]
-        };
+        let bound = Bound::with_min::<Q>(code, min, 0);
+        // Mins are added.
+        let (of_scales, of_mins) = (bound.of_scales::<Q>(), H::sub(H::splat(0.0), bound.of_mins()));
+        let part =
+            |scale: H::F, min: H::F| [Part::new(H::mul_ieee(scale, of_scales), H::mul_ieee(min, of_mins)); 2];
         let parts = |pair: usize| {
             let group = packed.skip(pair / 2 * vectors);
             // SAFETY: the pair has one of the `k_tiles` tiles, and so is one of the two of a group, whose
             // scales are in a vector of their own, and mins, too (the caller's contract, point 1).
             let (scales, mins) = unsafe {
                 let scales = H::widen_f16(group.load_b::<H>(scales_at + pair % 2));
-                let mins = || H::widen_f16(group.load_b::<H>(Self::GROUP.mins_at() + pair % 2));
-                (scales, if MINS > 0 { mins() } else { (zero, zero) })
+                (scales, H::widen_f16(group.load_b::<H>(mins_at + pair % 2)))
             };
             [part(scales.0, mins.0), part(scales.1, mins.1)]
         };
@@ -344,13 +178,7 @@ impl<Q: Fractions, const MINS: usize> Tiles for Flat<Q, Halves<MINS>> {
             // caller's contract, point 1), and their matrix tiles are in the room, which has tiles for whole
             // groups (point 2). Pairs are made in order, each before what is read for those after it
             // (`reads_before_it_writes`).
-            unsafe {
-                if MINS > 0 {
-                    unpack_pair::<Q, H, true>(quants, these, to.skip(2 * pair));
-                } else {
-                    unpack_pair::<Q, H, false>(quants, these, to.skip(2 * pair));
-                }
-            }
+            unsafe { unpack_pair::<Q, H, true>(quants, these, to.skip(2 * pair)) };
         }
         bound.columns(depth, H::max_i(code, min))
     }
@@ -376,8 +204,11 @@ impl<Q: Fractions, N: Integers> Tiles for SuperBlock<Q, N> {
             largest.add(unsafe { packed.skip(group * vectors).load_b::<H>(Self::GROUP.d_at()) });
         }
         let [code, min] = largest.exponent_codes();
-        let bound =
-            if N::MINS { Bound::with_min::<Q>(code, min, N::BITS) } else { Bound::of::<Q>(code, N::BITS) };
+        let bound = if N::MINS {
+            Bound::with_min::<Q>(code, min, N::BITS)
+        } else {
+            Bound::of_fractions::<Q>(code, N::BITS)
+        };
         let (of_scales, of_mins) = (bound.of_scales::<Q>(), bound.of_mins());
         for number in 0..groups {
             let group = packed.skip(number * vectors);
@@ -441,29 +272,19 @@ unsafe fn unpack_pair<Q: Fractions, H: Hvx, const MINS: bool>(
     parts: [[Part<H>; 2]; 2],
     to: TilePtr,
 ) {
+    const { assert!(Q::BUNDLES == 2) };
     let [first, second] = [to, to.skip(1)].map(TilePtr::vectors);
     let [even, odd] = quants;
     // As far as LLVM knows, what is stored first may lie where the rest is loaded from. So all of a tile is
-    // loaded before; all of a pair only where quants are whole, and the others leave too few registers.
+    // loaded before; of a pair there are not enough registers for that.
     //
-    // SAFETY: `quants` hold those of a tile each, and there are two bundles, or four. The matrix tiles at
-    // `to` are this call's own (the caller's contract).
+    // SAFETY: `quants` hold those of a tile each, and there are two bundles. The matrix tiles at `to` are this
+    // call's own (the caller's contract).
     unsafe {
-        if Q::BUNDLES == 4 {
-            let (a, b) = (Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even));
-            let (c, d) = (Q::fractions::<H, 2>(even), Q::fractions::<H, 3>(even));
-            let (e, f) = (Q::fractions::<H, 0>(odd), Q::fractions::<H, 1>(odd));
-            let (g, h) = (Q::fractions::<H, 2>(odd), Q::fractions::<H, 3>(odd));
-            store_bundles::<H, MINS>([a, b], parts[0], first);
-            store_bundles::<H, MINS>([c, d], parts[0], first);
-            store_bundles::<H, MINS>([e, f], parts[1], second);
-            store_bundles::<H, MINS>([g, h], parts[1], second);
-        } else {
-            let bundles = [Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even)];
-            store_bundles::<H, MINS>(bundles, parts[0], first);
-            let bundles = [Q::fractions::<H, 0>(odd), Q::fractions::<H, 1>(odd)];
-            store_bundles::<H, MINS>(bundles, parts[1], second);
-        }
+        let bundles = [Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even)];
+        store_bundles::<H, MINS>(bundles, parts[0], first);
+        let bundles = [Q::fractions::<H, 0>(odd), Q::fractions::<H, 1>(odd)];
+        store_bundles::<H, MINS>(bundles, parts[1], second);
     }
 }
 
@@ -533,19 +354,4 @@ unsafe fn store_eight<H: Hvx, const MINS: bool>(
         to.store_b::<H>(k / 2 + 2, b[0]);
         to.store_b::<H>(k / 2 + 3, b[1]);
     }
-}
-
-/// Whether every matrix tile of a group ends before the quants of its tile begin, and so before all that is
-/// read after them. The last group is the one where they are closest: its end is [`SPARE`] matrix tiles
-/// behind that of its own.
-const fn reads_before_it_writes(group: &QuantGroup) -> bool {
-    let tile = TILE_BYTES / VECTOR_BYTES;
-    let begins = (group.tiles + SPARE) * tile - group.vectors();
-    let (mut t, mut all) = (0, true);
-    while t < group.tiles {
-        all &= (t + 1) * tile <= begins + group.quants_at(t);
-        t += 1;
-    }
-    // What else is read for a tile lies behind the quants of all of them.
-    all
 }
