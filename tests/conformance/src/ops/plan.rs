@@ -97,7 +97,8 @@ impl OpProgram {
 
     /// Whether it has products that the matrix unit may make.
     pub fn is_for_matrix_unit(&self) -> bool {
-        self.numerics == Numerics::Fast && self.ops().any(|op| op == Op::MulMat)
+        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId);
+        self.numerics == Numerics::Fast && self.ops().any(unit)
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {

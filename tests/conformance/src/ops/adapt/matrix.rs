@@ -47,11 +47,7 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
     p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
     trial.result("tiles", &p, y)?;
-    let [k, n, ..] = dims(a.ne);
-    let tiles: u64 = [k, n, m].map(|n| u64::from(n.div_ceil(32))).iter().product();
-    let by_unit = trial.lab.lends_matrix_unit() && tiled(a.ty).is_some_and(has_hmx_kernel);
-    let results = u64::from(n) * u64::from(m) * u64::from(b2 * b3);
-    if !by_unit || tiles * u64::from(b2 * b3) > MOST_TILES || results < LEAST_RESULTS {
+    if !by_unit(trial, a, u64::from(m), u64::from(b2 * b3)) {
         return Ok(());
     }
     let mut p = OpProgram::new(1, 1).fast();
@@ -63,17 +59,42 @@ pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
     trial.result("matrix unit", &p, y)
 }
 
-/// A matrix of tiles for each expert.
+/// Whether products of so many batches of `rows` rows with matrices of `a` are computed by the matrix unit,
+/// too.
+fn by_unit(trial: &Trial<'_>, a: &Tensor, rows: u64, batches: u64) -> bool {
+    let [k, n, ..] = dims(a.ne);
+    let tiles: u64 = [k.into(), n.into(), rows].map(|n: u64| n.div_ceil(32)).iter().product();
+    let results = u64::from(n) * rows * batches;
+    trial.lab.lends_matrix_unit()
+        && tiled(a.ty).is_some_and(has_hmx_kernel)
+        && tiles * batches <= MOST_TILES
+        && results >= LEAST_RESULTS
+}
+
+/// A matrix of tiles for each expert: by the exact kernel, and by that of the matrix unit where the device
+/// lends one.
 pub fn mul_mat_id(trial: &mut Trial<'_>) -> Outcome {
     let (experts, b, ids) = (trial.x.get("as"), trial.x.get("b"), trial.x.get("ids"));
     let mut p = OpProgram::new(1, 1);
     let w = weights(&mut p, experts);
     let x = activations(&mut p, experts, b);
-    let [n_used, n, ..] = dims(ids.ne);
-    let ids = p.input(ids);
-    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, n, 1]);
-    p.op(Op::MulMatId, &[Some(w), Some(x), Some(ids)], y, &NONE);
-    trial.result("tiles", &p, y)
+    let [n_used, m, ..] = dims(ids.ne);
+    let chosen = p.input(ids);
+    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, m, 1]);
+    p.op(Op::MulMatId, &[Some(w), Some(x), Some(chosen)], y, &NONE);
+    trial.result("tiles", &p, y)?;
+    // At worst, each row has an expert of its own, and so a matrix tile.
+    if !by_unit(trial, experts, 1, u64::from(n_used * m)) {
+        return Ok(());
+    }
+    let mut p = OpProgram::new(1, 1).fast();
+    let w = weights(&mut p, experts);
+    let x = p.input(b);
+    let x = p.f32_rows(x);
+    let chosen = p.input(ids);
+    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, m, 1]);
+    p.op(Op::MulMatId, &[Some(w), Some(x), Some(chosen)], y, &NONE);
+    trial.result("matrix unit", &p, y)
 }
 
 /// The int8 values times their scales; and the sums per 16 of them, and per 32 times the scale, which must be
