@@ -319,6 +319,17 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// each.)
     fn lane(x: &Self::Lanes, i: usize) -> Self::F;
 
+    /// Prepares to take lanes out of `x` in pairs, as by [`Hvx::lane_pair`].
+    #[inline(always)]
+    fn lane_pairs(x: Self::F) -> [Self::Lanes; 2] {
+        [Self::lanes(x); 2]
+    }
+    /// Lanes 2 i and 2 i + 1, each as by [`Hvx::lane`].
+    #[inline(always)]
+    fn lane_pair(x: &[Self::Lanes; 2], i: usize) -> (Self::F, Self::F) {
+        (Self::lane(&x[0], 2 * i), Self::lane(&x[1], 2 * i + 1))
+    }
+
     /// Lane i: lane i ^ N of x, for N a power of two below 32: neighbours at that distance change places.
     #[inline(always)]
     fn swap_lanes<const N: usize>(x: Self::F) -> Self::F {

@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 121>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 127>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -124,6 +124,12 @@ impl Operations {
         put::<H>(all, "lane 0", false, H::lane(&lanes, 0));
         put::<H>(all, "lane 31", false, H::lane(&lanes, LANES - 1));
         put::<H>(all, "lane n", false, H::lane(&lanes, scalar as usize % LANES));
+        let pairs = H::lane_pairs(x);
+        for (op, i) in [("lane_pair 0", 0), ("lane_pair 7", 7), ("lane_pair 15", 15)] {
+            let (even, odd) = H::lane_pair(&pairs, i);
+            put::<H>(all, op, false, even);
+            put::<H>(all, op, false, odd);
+        }
         put::<H>(all, "swap_lanes 1", false, H::swap_lanes::<1>(x));
         put::<H>(all, "swap_lanes 2", false, H::swap_lanes::<2>(x));
         put::<H>(all, "swap_lanes 4", false, H::swap_lanes::<4>(x));

@@ -32,8 +32,9 @@ const PARTS: usize = 64;
 /// Elements of a part, at least: half a microsecond of work.
 const PART: usize = 16_384;
 
-/// Vectors of a block.
-const BLOCK: usize = 64;
+/// Vectors of a block: few, as one is searched in the end, but enough for their loads, of which one can start
+/// per packet, to hide what a block takes besides.
+const BLOCK: usize = 16;
 
 /// The maximum of some elements.
 #[derive(Clone, Copy)]
@@ -83,7 +84,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y, margin) = (run.operand(abi::X)?, run.operand(abi::Y)?, run.optional(abi::MARGIN));
     let [n, m, ..] = x.ne;
     let wanted = n.div_ceil(PART).min(PARTS / m).max(1);
-    let part = n.div_ceil(wanted).next_multiple_of(4 * LANES);
+    let part = n.div_ceil(wanted).next_multiple_of(BLOCK * LANES);
     let empty =
         || SharedBest { index: AtomicU32::new(NOTHING), value: AtomicU32::new(0), second: AtomicU32::new(0) };
     let found = core::array::from_fn(|_| empty());
@@ -175,6 +176,15 @@ impl<H: Hvx> Top<H> {
         Self { value: H::larger(v, self.value), second }
     }
 
+    /// With the vectors of block number `block`, and which block each lane is of, `first` until now. Only what
+    /// is strictly greater comes in, so that the first block stays.
+    #[inline(always)]
+    fn then<const MARGIN: bool>(self, first: H::I, other: Self, block: usize) -> (Self, H::I) {
+        let turn = H::from_bits(H::splat_i(block as i32));
+        let first = H::bits(H::select_gt(other.value, self.value, turn, H::from_bits(first)));
+        (self.and::<MARGIN>(other), first)
+    }
+
     /// With the vectors of another.
     #[inline(always)]
     fn and<const MARGIN: bool>(self, other: Self) -> Self {
@@ -207,15 +217,14 @@ fn find<H: Hvx, const A: bool, const MARGIN: bool>(row: Row<'_, A>, start: usize
     let (mut best, mut first) = (Top::<H>::nothing(), H::splat_i(0));
     // NaN is looked for in the largest and the smallest floats, or by the bits of all.
     let (mut sizes, mut least) = (H::splat_i(0), H::splat(0.0));
-    for block in 0..row.vectors().div_ceil(BLOCK) {
-        let from = block * BLOCK;
-        let whole = BLOCK.min(row.whole() - from);
+    let whole = row.whole() / BLOCK;
+    for block in 0..whole {
         // By name: as an array they would be in memory.
         let (mut a, mut b) = (Top::<H>::nothing(), Top::<H>::nothing());
-        for i in 0..whole / TURN {
-            let at = from + TURN * i;
-            // SAFETY: `i` is below `whole / TURN`, so all four vectors are below `from + whole`, which is at
-            // most the row's `whole` vectors.
+        for i in 0..BLOCK / TURN {
+            let at = block * BLOCK + TURN * i;
+            // SAFETY: `block` is below `whole`, and `i` below the turns of a block, so all four vectors are
+            // of a block that the row has whole.
             let (v0, v1, v2, v3) = unsafe {
                 (
                     row.full_unchecked::<H>(at),
@@ -233,20 +242,24 @@ fn find<H: Hvx, const A: bool, const MARGIN: bool>(row: Row<'_, A>, start: usize
                 sizes = H::max_i(sizes, H::max_i(larger, size::<H>(v3)));
             }
         }
-        for i in from + whole / TURN * TURN..row.vectors().min(from + BLOCK) {
-            let (v, lanes) = (row.vector::<H>(i), row.len() - i * LANES);
-            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-            let lane = unsafe { H::load(INDEX.as_ptr()) };
-            let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
-            a = a.with::<MARGIN>(v);
-            sizes = H::max_i(sizes, size::<H>(v));
-        }
-        let top = a.and::<MARGIN>(b);
-        // Only what is strictly greater comes in, so that the first block stays.
-        let turn = H::from_bits(H::splat_i(block as i32));
-        first = H::bits(H::select_gt(top.value, best.value, turn, H::from_bits(first)));
-        best = best.and::<MARGIN>(top);
+        (best, first) = best.then::<MARGIN>(first, a.and::<MARGIN>(b), block);
     }
+    // Fewer vectors than a block, and perhaps a part of one.
+    let mut a = Top::<H>::nothing();
+    for i in whole * BLOCK..row.whole() {
+        let v = row.full::<H>(i);
+        a = a.with::<MARGIN>(v);
+        sizes = H::max_i(sizes, size::<H>(v));
+    }
+    if row.whole() < row.vectors() {
+        let (v, lanes) = (row.vector::<H>(row.whole()), row.len() % LANES);
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+        let lane = unsafe { H::load(INDEX.as_ptr()) };
+        let v = H::select_gt(H::splat(lanes as f32), lane, v, H::splat(f32::NEG_INFINITY));
+        a = a.with::<MARGIN>(v);
+        sizes = H::max_i(sizes, size::<H>(v));
+    }
+    (best, first) = best.then::<MARGIN>(first, a, whole);
     if H::NAN_HAS_A_PLACE {
         sizes = H::max_i(sizes, H::max_i(size::<H>(best.value), size::<H>(least)));
     }

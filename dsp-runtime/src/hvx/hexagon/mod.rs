@@ -561,6 +561,19 @@ impl Hvx for Hexagon {
         hvx!(q6_v_vdelta_vv(x, control))
     }
 
+    /// The vector, and one with neighbours exchanged, so that both lanes take the same control.
+    #[inline(always)]
+    fn lane_pairs(x: V) -> [V; 2] {
+        [x, Self::swap_lanes::<1>(x)]
+    }
+
+    /// With half of the controls, which then fit the registers.
+    #[inline(always)]
+    fn lane_pair(x: &[V; 2], i: usize) -> (V, V) {
+        let half = |x: V| if i < LANES / 4 { x } else { hvx!(q6_v_vror_vr(x, BYTES as i32 / 2)) };
+        (Self::lane(&half(x[0]), 2 * i % (LANES / 2)), Self::lane(&half(x[1]), 2 * i % (LANES / 2)))
+    }
+
     #[inline(always)]
     fn sum_all(x: V) -> V {
         float::sum_all(x)
