@@ -134,6 +134,21 @@ impl Kernel for Attend<'_> {
     }
 }
 
+impl Attention {
+    /// Row `row` of a kv head in a span, where a token has `group` rows.
+    #[inline(always)]
+    pub(super) fn query(&self, span: &Span, group: usize, kv_head: usize, row: usize) -> Query {
+        let token = row / group;
+        let after = span.n_past + token + 1;
+        Query {
+            token: span.first + token,
+            head: kv_head * group + row % group,
+            from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
+            to: if let Sight::Causal = self.sight { after } else { self.end(span) },
+        }
+    }
+}
+
 impl<'s> Attend<'s> {
     /// Blocks of rows of a kv head.
     fn blocks(&self, span: &Span) -> usize {
@@ -168,19 +183,7 @@ impl<'s> Attend<'s> {
     /// Row `i` of a unit.
     #[inline(always)]
     pub(super) fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
-        let (row, span) = (unit.first + i, unit.span);
-        let token = row / self.group;
-        let after = span.n_past + token + 1;
-        Query {
-            token: span.first + token,
-            head: unit.kv_head * self.group + row % self.group,
-            from: if self.of.params.window == 0 {
-                0
-            } else {
-                after.saturating_sub(self.of.params.window as usize)
-            },
-            to: if let Sight::Causal = self.of.sight { after } else { self.of.end(span) },
-        }
+        self.of.query(unit.span, self.group, unit.kv_head, unit.first + i)
     }
 
     /// Starts to bring at least those keys and values of a tile that the unit may see.
@@ -284,7 +287,7 @@ impl<'s> Attend<'s> {
             if ends {
                 // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1),
                 // and this worker alone has claimed the unit, and with it this row of y (point 2).
-                unsafe { self.finish::<H>(total, [query.head, query.token, unit.batch]) };
+                unsafe { self.of.finish::<H>(total, [query.head, query.token, unit.batch]) };
             }
         }
     }

@@ -82,17 +82,17 @@ impl<H: Hvx> Columns<H> {
 
 /// The largest magnitudes of low halves and of high halves so far, as bits of f16 in the upper half of a
 /// word.
-struct Largest<H: Hvx>([H::I; 2]);
+pub(in crate::kernels) struct Largest<H: Hvx>([H::I; 2]);
 
 impl<H: Hvx> Largest<H> {
     #[inline(always)]
-    fn new() -> Self {
+    pub(in crate::kernels) fn new() -> Self {
         Self([H::splat_i(0); 2])
     }
 
     /// Takes in both halves of every word.
     #[inline(always)]
-    fn add(&mut self, halves: H::B) {
+    pub(in crate::kernels) fn add(&mut self, halves: H::B) {
         // What is in the lower half does not change which upper half is larger.
         let magnitudes = H::and_i(H::words(halves), H::splat_i(0x7fff_7fff));
         self.0[0] = H::max_i(self.0[0], H::shl_i::<16>(magnitudes));
@@ -108,7 +108,7 @@ impl<H: Hvx> Largest<H> {
 
     /// The larger one of them.
     #[inline(always)]
-    fn exponent_code(self) -> H::I {
+    pub(in crate::kernels) fn exponent_code(self) -> H::I {
         let [low, high] = self.exponent_codes();
         H::max_i(low, high)
     }
