@@ -179,7 +179,7 @@ pub fn to_float_by_halves<H: Hvx>(x: H::I) -> H::F {
 
 /// [`Hvx::select_gt`] between integers.
 #[inline(always)]
-pub(crate) fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
+fn select_i<H: Hvx>(a: H::F, b: H::F, x: H::I, y: H::I) -> H::I {
     H::bits(H::select_gt(a, b, H::from_bits(x), H::from_bits(y)))
 }
 

@@ -558,6 +558,11 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn pair_halves(low: Self::I, high: Self::I) -> Self::B {
         math::pair_halves::<Self>(low, high)
     }
+    /// [`math::narrow_f16`] of numbers; of NaN some NaN.
+    #[inline(always)]
+    fn narrow_f16(low: Self::F, high: Self::F) -> Self::B {
+        math::narrow_f16::<Self>(low, high)
+    }
     /// acc + a times the lower half of the word in b, sign-extended; wrapping.
     #[inline(always)]
     fn mul_add_low_halves(acc: Self::I, a: Self::I, b: Self::I) -> Self::I {

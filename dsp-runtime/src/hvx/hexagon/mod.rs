@@ -626,6 +626,11 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn narrow_f16(low: V, high: V) -> V {
+        float::narrow_f16(low, high)
+    }
+
+    #[inline(always)]
     fn widen_f16(x: V) -> (V, V) {
         float::widen_f16(x)
     }

@@ -131,6 +131,11 @@ pub(super) fn widen_f16(x: V) -> (V, V) {
 }
 
 #[inline(always)]
+pub(super) fn narrow_f16(low: V, high: V) -> V {
+    hvx!(q6_vhf_vcvt_vsfvsf(low, high))
+}
+
+#[inline(always)]
 pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
     let factors = hvx!(q6_v_vsplat_r(factors));
     let pair = hvx!(q6_wqf32_vmpy_vhfvhf(x, factors));

@@ -183,6 +183,11 @@ pub(super) fn sum_all(x: V) -> V {
 }
 
 #[inline(always)]
+pub(super) fn narrow_f16(low: V, high: V) -> V {
+    math::narrow_f16::<Hexagon>(low, high)
+}
+
+#[inline(always)]
 pub(super) fn widen_f16_scaled(x: V, _factors: i32, same: [f32; 2]) -> (V, V) {
     let (low, high) = widen_f16(x);
     let factor = |i: usize| hvx!(q6_v_vsplat_r(same[i].to_bits() as i32));

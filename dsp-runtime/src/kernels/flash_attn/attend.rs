@@ -135,14 +135,13 @@ impl Kernel for Attend<'_> {
 }
 
 impl Attention {
-    /// Row `row` of a kv head in a span, where a token has `group` rows.
+    /// The row of head `head` and token `token` of a span.
     #[inline(always)]
-    pub(super) fn query(&self, span: &Span, group: usize, kv_head: usize, row: usize) -> Query {
-        let token = row / group;
+    pub(super) fn query(&self, span: &Span, token: usize, head: usize) -> Query {
         let after = span.n_past + token + 1;
         Query {
             token: span.first + token,
-            head: kv_head * group + row % group,
+            head,
             from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
             to: if let Sight::Causal = self.sight { after } else { self.end(span) },
         }
@@ -183,7 +182,8 @@ impl<'s> Attend<'s> {
     /// Row `i` of a unit.
     #[inline(always)]
     pub(super) fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
-        self.of.query(unit.span, self.group, unit.kv_head, unit.first + i)
+        let row = unit.first + i;
+        self.of.query(unit.span, row / self.group, unit.kv_head * self.group + row % self.group)
     }
 
     /// Starts to bring at least those keys and values of a tile that the unit may see.

@@ -4,7 +4,7 @@ use half::f16;
 
 use super::attend::{Attend, AttendMemory, Query, Unit};
 use super::format::{Halves, Pairs, Wide};
-use super::{Attention, MAX_ROWS, TILE, state};
+use super::{MAX_ROWS, TILE, state};
 use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::soft_max::slope;
@@ -19,7 +19,7 @@ pub(super) type Seen = (usize, usize);
 pub(super) type SeenByRows = [Seen; MAX_ROWS];
 
 /// The mask of one token in a tile, kept while the heads that share it pass by.
-pub(super) struct MaskTile {
+struct MaskTile {
     row: *const u8,
     /// Lanes that were read.
     range: (usize, usize),
@@ -71,7 +71,7 @@ impl Attend<'_> {
         tile: usize,
         seen: &mut SeenByRows,
     ) {
-        let mut mask = MaskTile::new();
+        let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
         let mut i = 0;
         while i < unit.rows {
             // SAFETY: the contract is the caller's, and each call takes rows below `unit.rows`.
@@ -161,7 +161,7 @@ impl Attend<'_> {
         seen: &mut SeenByRows,
     ) {
         for (r, x) in x.iter_mut().enumerate() {
-            (*x, seen[i + r]) = self.of.hide::<H>(&self.query(unit, i + r), unit.batch, tile, *x, mask);
+            (*x, seen[i + r]) = self.hide::<H>(&self.query(unit, i + r), unit.batch, tile, *x, mask);
         }
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
@@ -197,6 +197,50 @@ impl Attend<'_> {
                 at(state::SHRINK).store::<H>(0, shrink);
             }
         }
+    }
+
+    /// Scores of a row in a tile, from its q.k: -infinity in lanes that it does not see; and which it sees.
+    #[inline(always)]
+    fn hide<H: Hvx>(
+        &self,
+        query: &Query,
+        batch: usize,
+        tile: usize,
+        x: H::F,
+        mask: &mut MaskTile,
+    ) -> (H::F, Seen) {
+        let start = tile * TILE;
+        let within = |p: usize| p.clamp(start, start + TILE) - start;
+        let (from, to) = (within(query.from), within(query.to));
+        let hidden = H::splat(f32::NEG_INFINITY);
+        if from == to {
+            return (hidden, (0, 0));
+        }
+        let mut x = H::mul(x, H::splat(self.of.params.scale));
+        if self.of.params.softcap > 0.0 {
+            let cap = H::splat(self.of.params.softcap);
+            x = math::or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
+        }
+        if let Some(view) = &self.of.mask {
+            mask.read(view, query, batch, start, (from, to));
+            // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
+            let bias = unsafe { H::load(mask.lanes.as_ptr()) };
+            let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
+            let biased = H::add(x, H::mul(slope, bias));
+            // Where the mask is -inf the score goes, NaN or not.
+            x = H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased));
+        } else {
+            x = math::or_infinity::<H>(x, x);
+        }
+        if to - from < TILE {
+            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+            let lane = unsafe { H::load(INDEX.as_ptr()) };
+            x = H::select_gt(H::splat(to as f32), lane, x, hidden);
+            x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
+        }
+        // Only a mask hides all that is between.
+        let all_hidden = self.of.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
+        (x, if all_hidden { (0, 0) } else { (from, to) })
     }
 
     /// Adds the tile's values to every row of the unit by its weights.
@@ -358,58 +402,7 @@ impl Attend<'_> {
     }
 }
 
-impl Attention {
-    /// Scores of a row in a tile, from its q.k: -infinity in lanes that it does not see; and which it sees.
-    #[inline(always)]
-    pub(super) fn hide<H: Hvx>(
-        &self,
-        query: &Query,
-        batch: usize,
-        tile: usize,
-        x: H::F,
-        mask: &mut MaskTile,
-    ) -> (H::F, Seen) {
-        let start = tile * TILE;
-        let within = |p: usize| p.clamp(start, start + TILE) - start;
-        let (from, to) = (within(query.from), within(query.to));
-        let hidden = H::splat(f32::NEG_INFINITY);
-        if from == to {
-            return (hidden, (0, 0));
-        }
-        let mut x = H::mul(x, H::splat(self.params.scale));
-        if self.params.softcap > 0.0 {
-            let cap = H::splat(self.params.softcap);
-            x = math::or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
-        }
-        if let Some(view) = &self.mask {
-            mask.read(view, query, batch, start, (from, to));
-            // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
-            let bias = unsafe { H::load(mask.lanes.as_ptr()) };
-            let slope = slope::<H>(self.params.max_bias, self.y.ne[1], query.head);
-            let biased = H::add(x, H::mul(slope, bias));
-            // Where the mask is -inf the score goes, NaN or not.
-            x = H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased));
-        } else {
-            x = math::or_infinity::<H>(x, x);
-        }
-        if to - from < TILE {
-            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-            let lane = unsafe { H::load(INDEX.as_ptr()) };
-            x = H::select_gt(H::splat(to as f32), lane, x, hidden);
-            x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
-        }
-        // Only a mask hides all that is between.
-        let all_hidden = self.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
-        (x, if all_hidden { (0, 0) } else { (from, to) })
-    }
-}
-
 impl MaskTile {
-    /// That of no token.
-    pub(super) const fn new() -> Self {
-        Self { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] }
-    }
-
     /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
     #[inline(always)]
     fn read(&mut self, mask: &View, query: &Query, batch: usize, start: usize, (from, to): (usize, usize)) {

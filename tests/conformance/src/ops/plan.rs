@@ -95,9 +95,9 @@ impl OpProgram {
         Self { numerics: Numerics::Fast, ..self }
     }
 
-    /// Whether it has products that the matrix unit may make.
+    /// Whether it has an op that may be for the matrix unit.
     pub fn is_for_matrix_unit(&self) -> bool {
-        self.numerics == Numerics::Fast && self.ops().any(|op| op == Op::MulMat)
+        self.numerics == Numerics::Fast && self.ops().any(|op| matches!(op, Op::MulMat | Op::FlashAttnExt))
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {

@@ -1,7 +1,7 @@
 //! FLASH_ATTN_EXT by the matrix unit: pieces of prompts over caches of F16, in programs of the class `fast`.
 //!
 //! The rows of a kv head are its tokens' H/Hk query heads, 32 to a matrix tile. They go through the keys that
-//! they see in passes of as many rows as VTCM holds, block by block of up to 256 positions (`turn.rs`):
+//! they see in passes of as many rows as VTCM holds, block by block of 256 positions (`turn.rs`):
 //!
 //! 1. keys are fetched, which are matrix tiles in their cache already (`prepare.rs`);
 //! 2. the unit multiplies queries and keys;
@@ -13,8 +13,9 @@
 //! A turn does each of these to another block: the thread that dispatches drives the unit, while the others
 //! do the rest.
 //!
-//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. Results
-//! depend on where a step begins, because blocks do, and on how much VTCM there is.
+//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. The bits of
+//! a result do not depend on workers and VTCM. But they are not those of an exact kernel, and whether there are
+//! enough rows for the unit depends on the step.
 //!
 //! Of a query or a key that is not finite, each row that sees it becomes NaN, as in attention without the
 //! unit. A value that is not finite is a fault.
@@ -138,7 +139,7 @@ impl ByUnit<'_> {
     /// Attention of a span by the unit.
     fn run(&self, pool: &mut dyn Workers, span: &Span) -> Result<(), Fault> {
         let Attention { q, k_cache, v_cache, .. } = self.attention;
-        let (group, all) = (self.group(), span.rows * self.group());
+        let all = span.rows * self.group();
         let layout = Layout::fit(extent(q.ne[0], v_cache.ne[0], all), pool.workers(), self.bytes);
         let layout = layout.ok_or(Fault::new(ErrorCode::Internal, line!()))?;
         // Passes of about equal length.
@@ -147,9 +148,8 @@ impl ByUnit<'_> {
         for batch in 0..q.ne[3] {
             for kv_head in 0..k_cache.ne[2] {
                 for first in (0..all).step_by(most) {
-                    let rows = (all - first).min(most);
-                    let (of, damage) = (self.attention, self.damage);
-                    let pass = Pass { of, span, layout, group, kv_head, batch, first, rows, damage };
+                    let rows = first..(first + most).min(all);
+                    let pass = Pass::new(self.attention, span, layout, [batch, kv_head], rows, self.damage);
                     self.pass(pool, pass)?;
                 }
             }
@@ -158,10 +158,10 @@ impl ByUnit<'_> {
     }
 
     fn pass(&self, pool: &mut dyn Workers, pass: Pass<'_>) -> Result<(), Fault> {
-        let (blocks, vtcm) = (pass.blocks(), pass.layout.plan());
+        let vtcm = pass.layout.plan();
         pool.run(&Pack(pass), vtcm)?;
-        for turn in 0..blocks + MORE_TURNS {
-            pool.run(&Turn { pass, turn, blocks }, vtcm)?;
+        for turn in 0..pass.blocks + MORE_TURNS {
+            pool.run(&Turn { pass, turn }, vtcm)?;
         }
         pool.run(&Finish(pass), vtcm)
     }

@@ -11,7 +11,7 @@
 
 use hexflash_abi::VECTOR_BYTES;
 
-use super::layout::MOST_KEY_TILES;
+use super::layout::KEY_TILES;
 use crate::hmx::{TILE_BYTES, TilePtr};
 use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::kernels::flash_attn::TILE;
@@ -19,8 +19,8 @@ use crate::kernels::mul_mat::by_hmx::weights::Largest;
 
 /// The logarithm of the largest weight as the unit has it: with it the smallest normal one is 2^-19.
 pub(super) const UP: i32 = 5;
-/// The logarithm of the positions of a block, at most.
-const LOG_KEYS: i32 = (MOST_KEY_TILES * TILE).ilog2() as i32;
+/// The logarithm of the positions of a block.
+const LOG_KEYS: i32 = (KEY_TILES * TILE).ilog2() as i32;
 /// The largest logarithm of a scale of the first part of a score, so that 2^15 scales the second.
 const MOST_FIRST: i32 = 15 - PART_BITS;
 /// The logarithm of what the second part is scaled with, beyond the first.

@@ -3,14 +3,17 @@
 //! Scores are counted in powers of two here: exp(x) is 2^(x / ln 2).
 
 use core::f32::consts::{LN_2, LOG2_E};
+use core::ops::Range;
+
+use hexflash_abi::VECTOR_BYTES;
 
 use super::layout::{PART, PARTS, Places};
 use super::prepare::{SECOND_PART, UP};
 use super::turn::Pass;
-use crate::hvx::{Hvx, LANES, VectorPtr, math};
+use crate::hmx::TILE_BYTES;
+use crate::hvx::{Hvx, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::flash_attn::attend::Query;
-use crate::kernels::flash_attn::tile::MaskTile;
 use crate::kernels::flash_attn::{TILE, state};
 
 /// What was found for a row begins with the highest score, in powers of two; sums of weights and of values
@@ -42,19 +45,6 @@ fn power<H: Hvx>(x: H::F) -> H::F {
     H::from_bits(H::add_i(H::bits(p), H::shl_i::<23>(H::bits(rounded))))
 }
 
-/// Weights from 0 to 1 as f16, times 2^[`UP`], in the low half of each word; to nearest, ties away from zero
-/// where the result is normal.
-#[inline(always)]
-fn weights_f16<H: Hvx>(p: H::F) -> H::I {
-    const SMALLEST_NORMAL: f32 = 1.0 / (1 << (14 + UP)) as f32;
-    // The ulp of this is the smallest f16, so that adding it rounds to one.
-    const ROUNDER: f32 = 0.5 / (1 << UP) as f32;
-    let normal = H::shr_i::<13>(H::add_i(H::bits(p), H::splat_i(0x1000 + ((UP + 15 - 127) << 23))));
-    let rounded = H::add_ieee(p, H::splat(ROUNDER));
-    let subnormal = H::sub_i(H::bits(rounded), H::splat_i(ROUNDER.to_bits() as i32));
-    math::select_i::<H>(H::splat(SMALLEST_NORMAL), p, subnormal, normal)
-}
-
 /// A row of a part.
 #[derive(Clone, Copy)]
 struct Row<H: Hvx> {
@@ -65,33 +55,126 @@ struct Row<H: Hvx> {
     scaled: H::F,
 }
 
+/// The scores of two rows, as the unit has stored them.
+#[derive(Clone, Copy)]
+struct Scores {
+    /// The rows' vector in the first key tile that they see, of the first parts of scores. Those of the second
+    /// parts are in the next matrix tile, and those of the next key tile in the one after that.
+    first: VectorPtr,
+    /// What the scores of the first key tile are multiplied with. A vector per key tile.
+    factors: VectorPtr,
+}
+
+/// Vectors of a matrix tile.
+const VECTORS: usize = TILE_BYTES / VECTOR_BYTES;
+
+impl Scores {
+    /// q.k of the two rows and key tile `i`, less the queries' scales.
+    ///
+    /// # Safety
+    /// Its scores and its factors can be read.
+    #[inline(always)]
+    unsafe fn products<H: Hvx>(self, i: usize) -> [H::F; 2] {
+        // SAFETY: these are vectors of the scores of key tile `i`, and its factors (the caller's contract).
+        let (one, two, factors) = unsafe {
+            (
+                H::widen_f16(self.first.load_b::<H>(2 * VECTORS * i)),
+                H::widen_f16(self.first.load_b::<H>(2 * VECTORS * i + VECTORS)),
+                self.factors.load::<H>(i),
+            )
+        };
+        let second = H::splat(SECOND_PART);
+        let both = [(one.0, two.0), (one.1, two.1)];
+        both.map(|(one, two)| H::mul_ieee(H::add_ieee(one, H::mul_ieee(two, second)), factors))
+    }
+}
+
 impl Pass<'_> {
-    /// Row `row`.
+    /// Row `row`, which is `query`.
     ///
     /// # Safety
     /// It is a row of the pass, whose queries were packed.
     #[inline(always)]
-    unsafe fn row<H: Hvx>(&self, places: Places, row: usize) -> Row<H> {
+    unsafe fn row<H: Hvx>(&self, places: Places, row: usize, query: Query) -> Row<H> {
         // SAFETY: the layout has a factor for each row, which was written as they were packed (the caller's
         // contract).
         let back = unsafe { places.row_factors().add(row).read() };
         let scaled = H::splat(back * (self.of.params.scale * LOG2_E));
-        Row { query: self.query(row), back: H::splat(back), scaled }
+        Row { query, back: H::splat(back), scaled }
     }
 
     /// Scores of a row in a key tile from q.k less the query's scale: -infinity where it sees nothing,
     /// infinity where a score that it sees is not finite.
     #[inline(always)]
     fn score<H: Hvx>(&self, row: &Row<H>, tile: usize, product: H::F) -> H::F {
-        let Query { from, to, .. } = row.query;
-        if from <= tile * TILE && (tile + 1) * TILE <= to && self.of.params.softcap == 0.0 {
-            let x = H::mul_ieee(product, row.scaled);
-            return math::or_infinity::<H>(x, x);
+        let x = if self.of.params.softcap > 0.0 {
+            self.capped::<H>(H::mul_ieee(product, row.back))
+        } else {
+            H::mul_ieee(product, row.scaled)
+        };
+        let x = math::or_infinity::<H>(x, x);
+        let within = |p: usize| H::splat((p.clamp(tile * TILE, (tile + 1) * TILE) - tile * TILE) as f32);
+        let hidden = H::splat(f32::NEG_INFINITY);
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+        let lane = unsafe { H::load(INDEX.as_ptr()) };
+        let x = H::select_gt(within(row.query.to), lane, x, hidden);
+        H::select_gt(within(row.query.from), lane, hidden, x)
+    }
+
+    /// The score of q.k with a soft cap, in powers of two; infinite if q.k is not finite.
+    #[inline(never)]
+    fn capped<H: Hvx>(&self, product: H::F) -> H::F {
+        let cap = H::splat(self.of.params.softcap);
+        let x = H::mul_ieee(product, H::splat(self.of.params.scale));
+        let capped = H::mul_ieee(cap, math::tanh::<H>(H::div(x, cap)));
+        math::or_infinity::<H>(product, H::mul_ieee(capped, H::splat(LOG2_E)))
+    }
+
+    /// Puts the scores of two rows in the key tiles `tiles` into `scratch`, a vector for each, those of the
+    /// second row after all of the first. Gives the highest ones, lane by lane.
+    ///
+    /// # Safety
+    /// 1. `scores` are those of these rows and key tiles, which can be read.
+    /// 2. `scratch` is valid for writing twice as many vectors as there are key tiles.
+    #[inline(always)]
+    unsafe fn store_scores<H: Hvx>(
+        &self,
+        rows: &[Row<H>; 2],
+        tiles: Range<usize>,
+        scores: Scores,
+        scratch: VectorPtr,
+    ) -> [H::F; 2] {
+        let (start, n) = (tiles.start, tiles.len());
+        let mut highest = [H::splat(f32::NEG_INFINITY); 2];
+        // Key tiles that both rows see as a whole: a later row sees no less at the end and no more at the
+        // beginning.
+        let (from, to) = (rows[1].query.from.div_ceil(TILE), rows[0].query.to / TILE);
+        let plain = self.of.params.softcap == 0.0;
+        let from = from.clamp(start, tiles.end);
+        let to = if plain { to.clamp(from, tiles.end) } else { from };
+        for i in from - start..to - start {
+            // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
+            let [a, b] = unsafe { scores.products::<H>(i) };
+            let (a, b) = (H::mul_ieee(a, rows[0].scaled), H::mul_ieee(b, rows[1].scaled));
+            let (a, b) = (math::or_infinity::<H>(a, a), math::or_infinity::<H>(b, b));
+            highest = [H::max(highest[0], a), H::max(highest[1], b)];
+            // SAFETY: there are so many vectors (the caller's contract, point 2).
+            unsafe {
+                scratch.store::<H>(i, a);
+                scratch.store::<H>(n + i, b);
+            }
         }
-        let product = H::mul_ieee(product, row.back);
-        let (x, _) = self.of.hide::<H>(&row.query, self.batch, tile, product, &mut MaskTile::new());
-        let marked = math::or_infinity::<H>(product, H::mul_ieee(x, H::splat(LOG2_E)));
-        H::select_gt(x, H::splat(f32::NEG_INFINITY), marked, x)
+        for i in (0..from - start).chain(to - start..n) {
+            // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
+            let products = unsafe { scores.products::<H>(i) };
+            for r in 0..2 {
+                let x = self.score::<H>(&rows[r], start + i, products[r]);
+                highest[r] = H::max(highest[r], x);
+                // SAFETY: there are so many vectors (the caller's contract, point 2).
+                unsafe { scratch.store::<H>(r * n + i, x) };
+            }
+        }
+        highest
     }
 
     /// Makes the weights of a part of the rows in a block of keys, from their scores; and what sums shrink by.
@@ -99,8 +182,9 @@ impl Pass<'_> {
     /// # Safety
     /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors of
     ///    its keys were written.
-    /// 2. `scratch` is a worker's own VTCM, and this worker has claimed the part.
-    #[inline(always)]
+    /// 2. `scratch` has a vector for each row of a part and key tile of a block, in this worker's own VTCM. It
+    ///    has claimed the part.
+    #[inline(never)]
     pub(super) unsafe fn soften<H: Hvx>(
         &self,
         places: Places,
@@ -108,48 +192,37 @@ impl Pass<'_> {
         block: usize,
         part: usize,
     ) {
-        let (first, row_tile, tiles) = (part * PART, part / PARTS, self.seen(block, part / PARTS));
+        let (first, row_tile) = (part * PART, part / PARTS);
+        let tiles = self.seen(block, row_tile);
         if tiles.is_empty() {
             return;
         }
         let (rows, n) = (PART.min(self.rows - first), tiles.len());
-        let start = self.block(block).start;
-        let hidden = H::splat(f32::NEG_INFINITY);
-        let mut highest = [hidden; PART];
+        let before = tiles.start - self.block(block).start;
+        // The vector of the part's first pair in its matrix tiles.
+        let vector = part % PARTS * (PART / 2);
+        let scores = places.scores(block, row_tile, before).vectors().skip(vector);
+        let factors = places.key_factors(block, before);
+        let mut highest = [H::splat(f32::NEG_INFINITY); PART];
+        let mut query = self.query(first);
         for pair in 0..rows.div_ceil(2) {
-            let (i, vector) = (2 * pair, part % PARTS * (PART / 2) + pair);
-            let second = i + 1 < rows;
-            // SAFETY: `first + i` is below the rows of the pass, and so is the one after it or it is the same
-            // (the caller's contract, point 1).
-            let [a, b] = unsafe { [i, i + usize::from(second)].map(|i| self.row::<H>(places, first + i)) };
-            for (j, tile) in tiles.clone().enumerate() {
-                let at = tile - start;
-                let scores = places.scores(block, row_tile, at);
-                // SAFETY: `tile` is one of the block, so it has scores of these rows and factors, which were
-                // written (the caller's contract, point 1); a tile has 16 vectors, of which `vector` is one.
-                let (one, two, factors) = unsafe {
-                    (
-                        H::widen_f16(scores.vectors().load_b::<H>(vector)),
-                        H::widen_f16(scores.skip(1).vectors().load_b::<H>(vector)),
-                        places.key_factors(block, at).load::<H>(0),
-                    )
-                };
-                let product = |one: H::F, two: H::F| {
-                    let both = H::add_ieee(one, H::mul_ieee(two, H::splat(SECOND_PART)));
-                    H::mul_ieee(both, factors)
-                };
-                let x = self.score::<H>(&a, tile, product(one.0, two.0));
-                highest[i] = H::max(highest[i], x);
-                // SAFETY: the worker has a vector of its own for each row of a part and key tile of a block
-                // (`Layout::own`, and the caller's contract, point 2).
-                unsafe { scratch.store::<H>(i * n + j, x) };
-                if second {
-                    let x = self.score::<H>(&b, tile, product(one.1, two.1));
-                    highest[i + 1] = H::max(highest[i + 1], x);
-                    // SAFETY: as above.
-                    unsafe { scratch.store::<H>((i + 1) * n + j, x) };
-                }
+            // A row without a second one counts twice, and nobody looks at what becomes of it.
+            let second = (2 * pair + 1).min(rows - 1);
+            let next = if second > 2 * pair { self.after(&query) } else { query };
+            // SAFETY: both are rows of the pass (the caller's contract, point 1). The unit has stored scores of
+            // these rows for the key tiles that their matrix tile sees, and the block's factors follow each
+            // other. `scratch` has two times `n` vectors for each pair, because `n` is 8 at most (point 2).
+            unsafe {
+                let pair_of_rows = [
+                    self.row::<H>(places, first + 2 * pair, query),
+                    self.row::<H>(places, first + second, next),
+                ];
+                let scores = Scores { first: scores.skip(pair), factors };
+                let scratch = scratch.skip(2 * pair * n);
+                let found = self.store_scores::<H>(&pair_of_rows, tiles.clone(), scores, scratch);
+                [highest[2 * pair], highest[2 * pair + 1]] = found;
             }
+            query = self.after(&next);
         }
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
@@ -172,26 +245,23 @@ impl Pass<'_> {
         // any more.
         unsafe { places.shrink(block, part).store::<H>(0, shrink) };
         let shrink = H::lanes(shrink);
+        let weights = places.weights(block, row_tile).skip(before).vectors().skip(vector);
         for pair in 0..rows.div_ceil(2) {
-            let (i, vector) = (2 * pair, part % PARTS * (PART / 2) + pair);
-            let second = i + 1 < rows;
+            let i = 2 * pair;
+            let (scores, weights) = (scratch.skip(i * n), weights.skip(pair));
+            let highest = [highest[i], highest[i + 1]];
             let mut sums = [H::splat(0.0); 2];
             for j in 0..n {
                 // SAFETY: the scores were stored above.
-                let one = power::<H>(H::sub_ieee(unsafe { scratch.load::<H>(i * n + j) }, highest[i]));
-                sums[0] = H::add_ieee(sums[0], one);
-                let mut two = H::splat(0.0);
-                if second {
-                    // SAFETY: as above.
-                    let x = unsafe { scratch.load::<H>((i + 1) * n + j) };
-                    two = power::<H>(H::sub_ieee(x, highest[i + 1]));
-                    sums[1] = H::add_ieee(sums[1], two);
-                }
-                let weights = H::pair_halves(weights_f16::<H>(one), weights_f16::<H>(two));
-                let at = tiles.start - start + j;
+                let (a, b) = unsafe { (scores.load::<H>(j), scores.load::<H>(n + j)) };
+                let a = power::<H>(H::sub_ieee(a, highest[0]));
+                let b = power::<H>(H::sub_ieee(b, highest[1]));
+                sums = [H::add_ieee(sums[0], a), H::add_ieee(sums[1], b)];
+                let up = H::splat((1 << UP) as f32);
+                let halves = H::narrow_f16(H::mul_ieee(a, up), H::mul_ieee(b, up));
                 // SAFETY: the layout has a tile of weights for these rows and each key tile of the block, of 16
                 // vectors; the unit multiplies those of another block, and this worker has claimed the part.
-                unsafe { places.weights(block, row_tile).skip(at).vectors().store_b::<H>(vector, weights) };
+                unsafe { weights.store_b::<H>(VECTORS * j, halves) };
             }
             for (k, sums) in sums.into_iter().enumerate().take(rows - i) {
                 let found = places.found(first + i + k);
@@ -211,39 +281,36 @@ impl Pass<'_> {
     /// 1. The unit has stored the sums of the block; the factors of its values, and what sums shrink by, were
     ///    written.
     /// 2. This worker has claimed the part.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) unsafe fn accumulate<H: Hvx>(&self, places: Places, block: usize, part: usize) {
         let (first, row_tile) = (part * PART, part / PARTS);
         if self.seen(block, row_tile).is_empty() {
             return;
         }
-        let rows = PART.min(self.rows - first);
+        let (rows, columns) = (PART.min(self.rows - first), self.layout.columns);
         // SAFETY: it was written with the weights (the caller's contract, point 1).
-        let lanes = H::lanes(unsafe { places.shrink(block, part).load::<H>(0) });
-        let mut shrink = [H::splat(0.0); PART];
-        for (i, shrink) in shrink.iter_mut().enumerate() {
-            *shrink = H::lane(&lanes, i % LANES);
-        }
-        for column in 0..self.layout.columns {
-            // SAFETY: the layout has factors for each column, which were written (the caller's contract, point
-            // 1).
-            let factors = unsafe { places.value_factors(block, column).load::<H>(0) };
-            let stored = places.sums(block, row_tile, column).vectors();
-            for pair in 0..rows.div_ceil(2) {
-                // SAFETY: a tile has 16 vectors, which the unit has stored (the caller's contract, point 1).
-                let sums = H::widen_f16(unsafe { stored.load_b::<H>(part % PARTS * (PART / 2) + pair) });
-                for (i, sums) in [(2 * pair, sums.0), (2 * pair + 1, sums.1)] {
-                    if i >= rows {
-                        break;
-                    }
-                    let found = places.found(first + i);
-                    // SAFETY: what was found for a row of the pass has a vector for each column, and this
-                    // worker has claimed the part (the caller's contract, point 2).
-                    unsafe {
-                        let before = H::mul_ieee(found.load::<H>(VALUES + column), shrink[i]);
-                        let now = H::add_ieee(before, H::mul_ieee(sums, factors));
-                        found.store::<H>(VALUES + column, now);
-                    }
+        let shrink = H::lanes(unsafe { places.shrink(block, part).load::<H>(0) });
+        let stored = places.sums(block, row_tile, 0).vectors().skip(part % PARTS * (PART / 2));
+        let factors = places.value_factors(block, 0);
+        for pair in 0..rows.div_ceil(2) {
+            let second = (2 * pair + 1).min(rows - 1);
+            let shrink = [H::lane(&shrink, 2 * pair), H::lane(&shrink, second)];
+            let a = places.found(first + 2 * pair).skip(VALUES);
+            let b = places.found(first + second).skip(VALUES);
+            for column in 0..columns {
+                // SAFETY: a tile of each column, the next one behind it, has 16 vectors, which the unit has
+                // stored, and factors were written (the caller's contract, point 1). What was found for a row
+                // of the pass has a vector for each column, and this worker has claimed the part (point 2).
+                unsafe {
+                    let sums = H::widen_f16(stored.skip(pair).load_b::<H>(VECTORS * column));
+                    let factors = factors.load::<H>(column);
+                    let before = [a.load::<H>(column), b.load::<H>(column)];
+                    let now = |before, shrink, sums| {
+                        H::add_ieee(H::mul_ieee(before, shrink), H::mul_ieee(sums, factors))
+                    };
+                    // In this order: a row without a second one is both of them.
+                    b.store::<H>(column, now(before[1], shrink[1], sums.1));
+                    a.store::<H>(column, now(before[0], shrink[0], sums.0));
                 }
             }
         }

@@ -3,13 +3,14 @@
 //!
 //! In a turn the dispatcher drives the unit, and the other workers do what else is to be done; all that a
 //! stage reads was written in an earlier turn. They are compiled for one kind of vectors
-//! ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit takes nearly all of the time.
+//! ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit takes nearly all of the time. Stages are
+//! functions of their own, so that none has to do with the registers that the others leave.
 
 use core::ops::Range;
 
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::layout::{Layout, MOST_KEY_TILES, PART, Places};
+use super::layout::{KEY_TILES, Layout, MOST_ROW_TILES, PART, PARTS, Places, STAGED};
 use super::prepare::{Staged, describe_keys, pack_values};
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{Matrix, TILE_BYTES, Unit};
@@ -37,6 +38,9 @@ const ADDED: usize = 4;
 /// Turns more than blocks.
 pub(super) const MORE_TURNS: usize = ADDED;
 
+/// Key tiles that rows see: from, to. Numbers of 32 bits, of which a pass has many.
+type Seen = (u32, u32);
+
 /// Rows of a kv head that go through the blocks of their keys together.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'s> {
@@ -44,52 +48,99 @@ pub(super) struct Pass<'s> {
     pub span: &'s Span,
     pub layout: Layout,
     /// Query heads per kv head. Row r of a kv head is token r / group of its span, head r % group.
-    pub group: usize,
-    pub kv_head: usize,
+    group: usize,
+    kv_head: usize,
     pub batch: usize,
     /// First row, and how many.
-    pub first: usize,
+    first: usize,
     pub rows: usize,
+    /// Positions that any row of the span sees.
+    positions: (usize, usize),
+    /// The first block by its number in the context, and how many there are.
+    first_block: usize,
+    pub blocks: usize,
+    /// The key tiles that each matrix tile of rows sees.
+    seen: [Seen; MOST_ROW_TILES],
     /// Kv heads whose values are not finite.
-    pub damage: &'s Damage,
+    damage: &'s Damage,
 }
 
 impl<'s> Pass<'s> {
+    /// Rows `rows` of a kv head, at least one and no more than the layout has.
+    pub(super) fn new(
+        of: Attention,
+        span: &'s Span,
+        layout: Layout,
+        [batch, kv_head]: [usize; 2],
+        rows: Range<usize>,
+        damage: &'s Damage,
+    ) -> Self {
+        let group = of.q.ne[1] / of.k_cache.ne[2];
+        // Both ends of what a row sees grow with its number.
+        let query = |row: usize| of.query(span, row / group, kv_head * group + row % group);
+        let seen_by = |first: usize, last: usize| query(first).from..query(last).to;
+        let (first, last) = (rows.start, rows.end - 1);
+        let Range { start, end } = seen_by(first, last);
+        let first_block = start / (KEY_TILES * TILE);
+        let blocks = end.div_ceil(KEY_TILES * TILE) - first_block;
+        let mut seen = [(0, 0); MOST_ROW_TILES];
+        for (seen, first) in seen.iter_mut().zip(rows.clone().step_by(TILE)) {
+            let Range { start, end } = seen_by(first, (first + TILE - 1).min(last));
+            *seen = ((start / TILE) as u32, end.div_ceil(TILE) as u32);
+        }
+        let positions = (query(0).from, of.end(span));
+        let rows = rows.len();
+        Self {
+            of,
+            span,
+            layout,
+            group,
+            kv_head,
+            batch,
+            first,
+            rows,
+            positions,
+            first_block,
+            blocks,
+            seen,
+            damage,
+        }
+    }
+
     /// Row `row` of the pass.
     #[inline(always)]
     pub(super) fn query(&self, row: usize) -> Query {
-        self.of.query(self.span, self.group, self.kv_head, self.first + row)
+        let row = self.first + row;
+        self.of.query(self.span, row / self.group, self.kv_head * self.group + row % self.group)
     }
 
-    /// Positions that rows of the pass see: both ends of what a row sees grow with its number.
-    fn positions(&self, rows: Range<usize>) -> Range<usize> {
-        self.query(rows.start).from..self.query(rows.end - 1).to
+    /// The row after another one, without a division, which is a function call on a DSP.
+    #[inline(always)]
+    pub(super) fn after(&self, query: &Query) -> Query {
+        let (token, head) = (query.token - self.span.first, query.head + 1);
+        if head == (self.kv_head + 1) * self.group {
+            self.of.query(self.span, token + 1, self.kv_head * self.group)
+        } else {
+            Query { head, ..*query }
+        }
     }
 
-    fn key_tiles(&self) -> Range<usize> {
-        let Range { start, end } = self.positions(0..self.rows);
-        start / TILE..end.div_ceil(TILE)
-    }
-
-    /// Blocks of keys.
-    pub(super) fn blocks(&self) -> usize {
-        self.key_tiles().len().div_ceil(self.layout.key_tiles)
-    }
-
-    /// The key tiles of a block.
+    /// The key tiles of a block that rows of the span see: no more of them for one pass than for another, so
+    /// that values have the same scale in all.
+    #[inline(always)]
     pub(super) fn block(&self, block: usize) -> Range<usize> {
-        let Range { start, end } = self.key_tiles();
-        let first = start + block * self.layout.key_tiles;
-        first.min(end)..(first + self.layout.key_tiles).min(end)
+        let first = (self.first_block + block) * KEY_TILES;
+        let (start, end) = (self.positions.0 / TILE, self.positions.1.div_ceil(TILE));
+        first.max(start)..(first + KEY_TILES).min(end)
     }
 
     /// Those of them that a matrix tile of rows sees.
+    #[inline(always)]
     pub(super) fn seen(&self, block: usize, row_tile: usize) -> Range<usize> {
-        let first = row_tile * TILE;
-        let Range { start, end } = self.positions(first..(first + TILE).min(self.rows));
+        let (start, end) = self.seen[row_tile];
         let block = self.block(block);
-        let start = (start / TILE).clamp(block.start, block.end);
-        start..end.div_ceil(TILE).clamp(start, block.end)
+        let start = (start as usize).clamp(block.start, block.end);
+        start..(end as usize).clamp(start, block.end)
     }
 
     fn row_tiles(&self) -> usize {
@@ -124,17 +175,16 @@ impl<'s> Pass<'s> {
 pub(super) struct Pack<'s>(pub Pass<'s>);
 
 impl Pack<'_> {
-    /// Row `row` of the pass, with what it is multiplied with; `None` past the last one, and for one with an
-    /// infinity or a NaN, which the unit would take for numbers. What takes its scale back is infinite, so
-    /// that its scores are not finite.
+    /// Row `row` of the pass, which is `query`, with what it is multiplied with; `None` past the last one, and
+    /// for one with an infinity or a NaN, which the unit would take for numbers. What takes its scale back is
+    /// infinite, so that its scores are not finite.
     #[inline(always)]
-    fn row<H: Hvx>(&self, places: Places, row: usize) -> PackedRow {
+    fn row<H: Hvx>(&self, places: Places, row: usize, query: &Query) -> PackedRow {
         let pass = &self.0;
         if row >= pass.rows {
             return None;
         }
-        let Query { head, token, .. } = pass.query(row);
-        let x: *const f32 = pass.of.q.at([head, token, pass.batch]).cast();
+        let x: *const f32 = pass.of.q.at([query.head, query.token, pass.batch]).cast();
         let d = pass.of.q.ne[0];
         // SAFETY: `at` has checked the indices, so this is a row of q: `d` adjacent floats, which are readable
         // and aligned (validation).
@@ -148,29 +198,36 @@ impl Pack<'_> {
         Some((x, scale?.to))
     }
 
-    /// Claims pairs of rows and packs them until there are none.
+    /// Claims parts of rows and packs them until there are none.
     #[inline(never)]
     fn pack<H: Hvx>(&self, worker: &mut Worker<'_>) {
         let places = self.0.places(worker);
-        while let Some(unit) = worker.claim() {
-            let rows = [self.row::<H>(places, 2 * unit), self.row::<H>(places, 2 * unit + 1)];
-            let to = places.queries(unit / PAIRS);
-            // SAFETY: (1) both are rows of q, of `d` readable floats, aligned (`row`, after validation). (2)
-            // the layout has matrix tiles of `d` values for the unit's tile of rows in VTCM; this worker has
-            // claimed the pair, and no other job of the op runs.
-            unsafe { activations::pack::<H, false>(rows, self.0.of.q.ne[0], to, unit % PAIRS) };
+        while let Some(part) = worker.claim() {
+            let mut query = self.0.query(part * PART);
+            for pair in part * (PART / 2)..(part + 1) * (PART / 2) {
+                let next = self.0.after(&query);
+                let rows =
+                    [self.row::<H>(places, 2 * pair, &query), self.row::<H>(places, 2 * pair + 1, &next)];
+                let to = places.queries(pair / PAIRS);
+                // SAFETY: (1) both are rows of q, of `d` readable floats, aligned (`row`, after validation).
+                // (2) the layout has matrix tiles of `d` values for the pair's tile of rows in VTCM; this
+                // worker has claimed the part, and no other job of the op runs.
+                unsafe { activations::pack::<H, false>(rows, self.0.of.q.ne[0], to, pair % PAIRS) };
+                query = self.0.after(&next);
+            }
         }
     }
 }
 
 impl Kernel for Pack<'_> {
     fn units(&self) -> usize {
-        self.0.row_tiles() * PAIRS
+        // All of a matrix tile: rows that there are not are zeros.
+        self.0.row_tiles() * PARTS
     }
 
     fn work(&self) -> usize {
-        // Two rows: about 30 operations for 32 of their values.
-        self.units().saturating_mul(30 * self.0.k_tiles())
+        // About 8 operations for 32 values.
+        self.units() * PART * 8 * self.0.k_tiles()
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
@@ -183,14 +240,13 @@ impl Kernel for Pack<'_> {
 pub(super) struct Turn<'s> {
     pub pass: Pass<'s>,
     pub turn: usize,
-    pub blocks: usize,
 }
 
 impl Turn<'_> {
     /// The block whose keys have come so many turns ago, and its key tiles.
     fn block(&self, ago: usize) -> (usize, Range<usize>) {
         match self.turn.checked_sub(ago) {
-            Some(block) if block < self.blocks => (block, self.pass.block(block)),
+            Some(block) if block < self.pass.blocks => (block, self.pass.block(block)),
             _ => (0, 0..0),
         }
     }
@@ -228,7 +284,7 @@ impl Turn<'_> {
     ///
     /// # Safety
     /// Their transfer was waited for, and this worker has claimed the tile.
-    #[inline(always)]
+    #[inline(never)]
     unsafe fn describe<H: Hvx>(&self, places: Places, i: usize) {
         let (block, log) = (self.block(0).0, Depth::of(self.pass.of.q.ne[0]).log);
         let (keys, k_tiles) = (places.keys(block, i), self.pass.k_tiles());
@@ -241,14 +297,14 @@ impl Turn<'_> {
     }
 
     /// Fetches a pair of columns of a block's values, and makes matrix tiles of them.
-    #[inline(always)]
+    #[inline(never)]
     fn pack_values<H: Hvx>(&self, worker: &mut Worker<'_>, places: Places, pair: usize) -> Result<(), Fault> {
         let Pass { of, span, kv_head, batch, layout, .. } = &self.pass;
         let (block, tiles) = self.block(WEIGHTS);
-        let Range { start, end } = self.pass.positions(0..self.pass.rows);
+        let (start, end) = self.pass.positions;
         let (entry, stage) = (span.entry(*batch, of.q.ne[3]), worker.own_vtcm());
         let dims = (of.v_cache.ne[0] - pair * DIMS).min(DIMS);
-        let mut tickets = [None; MOST_KEY_TILES];
+        let mut tickets = [None; KEY_TILES];
         for (i, tile) in tiles.clone().enumerate() {
             let (from, to) = (start.max(tile * TILE), end.min((tile + 1) * TILE));
             let position = cache_position(from, of.v_cache.ne[1]);
@@ -295,7 +351,7 @@ impl Turn<'_> {
     }
 
     /// The unit's part: scores of one block, sums of values of another.
-    #[inline(always)]
+    #[inline(never)]
     fn multiply(&self, places: Places) {
         let mut unit = Matrix::take();
         self.multiply_keys(&mut unit, places);
@@ -393,11 +449,12 @@ impl Turn<'_> {
                 self.pack_values::<H>(worker, places, unit)?;
             } else if unit < columns + softened {
                 // SAFETY: the unit has stored the scores of this block in the last turn, and their factors were
-                // written in the one before. The worker's own VTCM is free: transfers to it were waited for.
-                // This worker has claimed the part.
+                // written in the one before. The worker's own VTCM has room for the scores of a part behind
+                // that for values (`places` has compared the bytes). This worker has claimed the part.
                 unsafe {
                     let (block, _) = self.block(WEIGHTS);
-                    self.pass.soften::<H>(places, worker.own_vtcm(), block, unit - columns);
+                    let scratch = worker.own_vtcm().skip(STAGED);
+                    self.pass.soften::<H>(places, scratch, block, unit - columns);
                 }
             } else {
                 // SAFETY: the unit has stored the sums of this block in the last turn, and what else it needs
@@ -418,11 +475,10 @@ impl Kernel for Turn<'_> {
 
     fn work(&self) -> usize {
         let [keys, columns, softened, added] = self.counts();
-        let block = self.pass.layout.key_tiles;
         // About 4 operations for a vector of keys, 9 for one of values, 35 for one of scores, 5 for one of
         // sums.
-        let prepared = keys * self.pass.k_tiles() * 64 + columns * block * TILE * 9;
-        prepared + softened * PART * block * 35 + added * PART * self.pass.layout.columns * 5
+        let prepared = keys * self.pass.k_tiles() * 64 + columns * KEY_TILES * TILE * 9;
+        prepared + softened * PART * KEY_TILES * 35 + added * PART * self.pass.layout.columns * 5
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
@@ -430,22 +486,27 @@ impl Kernel for Turn<'_> {
     }
 }
 
-/// Writes the results of a pass: a unit is a row.
+/// Writes the results of a pass: a unit is a part of its rows.
 pub(super) struct Finish<'s>(pub Pass<'s>);
 
 impl Finish<'_> {
-    /// Claims rows and writes them until there are none.
+    /// Claims parts and writes them until there are none.
     #[inline(never)]
     fn finish<H: Hvx>(&self, worker: &mut Worker<'_>) {
         let pass = &self.0;
         let places = pass.places(worker);
-        while let Some(row) = worker.claim() {
-            let Query { head, token, .. } = pass.query(row);
-            // SAFETY: what was found for a row of the pass is complete, and `claim` gave the row, and with it
-            // this row of y, to this worker alone.
-            unsafe {
-                pass.close::<H>(places, row);
-                pass.of.finish::<H>(pass.found(places, row), [head, token, pass.batch]);
+        while let Some(part) = worker.claim() {
+            let first = part * PART;
+            let mut query = pass.query(first);
+            for row in first..(first + PART).min(pass.rows) {
+                // SAFETY: what was found for a row of the pass is complete, and `claim` gave the part, and with
+                // it this row of y, to this worker alone.
+                unsafe {
+                    pass.close::<H>(places, row);
+                    let found = pass.found(places, row);
+                    pass.of.finish::<H>(found, [query.head, query.token, pass.batch]);
+                }
+                query = pass.after(&query);
             }
         }
     }
@@ -453,11 +514,11 @@ impl Finish<'_> {
 
 impl Kernel for Finish<'_> {
     fn units(&self) -> usize {
-        self.0.rows
+        self.0.parts()
     }
 
     fn work(&self) -> usize {
-        self.units() * (60 + 3 * self.0.layout.columns)
+        self.units() * PART * (60 + 3 * self.0.layout.columns)
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {

@@ -3,7 +3,7 @@
 use hexflash_abi::dtype::TILE_K;
 
 use crate::hmx::TilePtr;
-use crate::hvx::{Hvx, LANES, math};
+use crate::hvx::{Hvx, LANES};
 
 /// How the sums of a product are kept in range, from its k alone.
 ///
@@ -103,16 +103,16 @@ pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
     let scales = rows.map(|row| H::splat(row.map_or(0.0, |(_, scale)| scale)));
     for tile in 0..k.div_ceil(TILE_K) {
         let at = tile * TILE_K;
-        let mut halves = [H::splat_i(0); 2];
+        let mut values = [H::splat(0.0); 2];
         for i in 0..2 {
             if let Some((x, _)) = rows[i] {
                 // SAFETY: the row has `k - at` floats from `at` on, at least 1 because `tile` is below the
                 // number of tiles (point 1 of the caller's contract).
                 let v = unsafe { load::<H>(x.add(at), k - at) };
-                halves[i] = math::f32_to_f16_bits::<H>(H::mul_ieee(v, scales[i]));
+                values[i] = H::mul_ieee(v, scales[i]);
             }
         }
-        let v = H::pair_halves(halves[0], halves[1]);
+        let v = H::narrow_f16(values[0], values[1]);
         let v = if EXCHANGED { exchange::<H>(v) } else { v };
         // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; the tile is one of those
         // for `k` values (point 2 of the caller's contract).
