@@ -132,7 +132,7 @@ pub(super) fn widen_f16(x: V) -> (V, V) {
 
 #[inline(always)]
 pub(super) fn narrow_f16(low: V, high: V) -> V {
-    hvx!(q6_vhf_vcvt_vsfvsf(low, high))
+    if HIDDEN_BITS { math::narrow_f16::<Hexagon>(low, high) } else { hvx!(q6_vhf_vcvt_vsfvsf(low, high)) }
 }
 
 #[inline(always)]

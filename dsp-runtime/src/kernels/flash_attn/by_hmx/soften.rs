@@ -45,6 +45,14 @@ fn power<H: Hvx>(x: H::F) -> H::F {
     H::from_bits(H::add_i(H::bits(p), H::shl_i::<23>(H::bits(rounded))))
 }
 
+/// x, and infinity in the lanes of keys that are not finite: their factors are infinite. (Not left to a product
+/// with these, because arithmetic of qfloat has no infinity.)
+#[inline(always)]
+fn where_finite<H: Hvx>(factors: H::F, x: H::F) -> H::F {
+    let infinity = H::splat(f32::INFINITY);
+    H::select_gt(infinity, factors, x, infinity)
+}
+
 /// A row of a part.
 #[derive(Clone, Copy)]
 struct Row<H: Hvx> {
@@ -53,6 +61,8 @@ struct Row<H: Hvx> {
     back: H::F,
     /// The same with the scale of scores, for powers of two.
     scaled: H::F,
+    /// Whether the query is finite.
+    is_finite: bool,
 }
 
 /// The scores of two rows, as the unit has stored them.
@@ -69,12 +79,12 @@ struct Scores {
 const VECTORS: usize = TILE_BYTES / VECTOR_BYTES;
 
 impl Scores {
-    /// q.k of the two rows and key tile `i`, less the queries' scales.
+    /// q.k of the two rows and key tile `i`, less the queries' scales, and the key tile's factors.
     ///
     /// # Safety
     /// Its scores and its factors can be read.
     #[inline(always)]
-    unsafe fn products<H: Hvx>(self, i: usize) -> [H::F; 2] {
+    unsafe fn products<H: Hvx>(self, i: usize) -> ([H::F; 2], H::F) {
         // SAFETY: these are vectors of the scores of key tile `i`, and its factors (the caller's contract).
         let (one, two, factors) = unsafe {
             (
@@ -85,7 +95,11 @@ impl Scores {
         };
         let second = H::splat(SECOND_PART);
         let both = [(one.0, two.0), (one.1, two.1)];
-        both.map(|(one, two)| H::mul_ieee(H::add_ieee(one, H::mul_ieee(two, second)), factors))
+        let product = |(one, two)| H::mul_ieee(H::add_ieee(one, H::mul_ieee(two, second)), factors);
+        let products = both.map(product);
+        // What follows may be a call.
+        H::settle();
+        (products, factors)
     }
 }
 
@@ -100,19 +114,19 @@ impl Pass<'_> {
         // contract).
         let back = unsafe { places.row_factors().add(row).read() };
         let scaled = H::splat(back * (self.of.params.scale * LOG2_E));
-        Row { query, back: H::splat(back), scaled }
+        Row { query, back: H::splat(back), scaled, is_finite: back.is_finite() }
     }
 
     /// Scores of a row in a key tile from q.k less the query's scale: -infinity where it sees nothing,
-    /// infinity where a score that it sees is not finite.
+    /// infinity for a key that is not finite and that it sees.
     #[inline(always)]
-    fn score<H: Hvx>(&self, row: &Row<H>, tile: usize, product: H::F) -> H::F {
+    fn score<H: Hvx>(&self, row: &Row<H>, tile: usize, product: H::F, factors: H::F) -> H::F {
         let x = if self.of.params.softcap > 0.0 {
             self.capped::<H>(H::mul_ieee(product, row.back))
         } else {
             H::mul_ieee(product, row.scaled)
         };
-        let x = math::or_infinity::<H>(x, x);
+        let x = where_finite::<H>(factors, x);
         let within = |p: usize| H::splat((p.clamp(tile * TILE, (tile + 1) * TILE) - tile * TILE) as f32);
         let hidden = H::splat(f32::NEG_INFINITY);
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
@@ -121,13 +135,13 @@ impl Pass<'_> {
         H::select_gt(within(row.query.from), lane, hidden, x)
     }
 
-    /// The score of q.k with a soft cap, in powers of two; infinite if q.k is not finite.
-    #[inline(never)]
+    /// The score of q.k with a soft cap, in powers of two.
+    #[inline(always)]
     fn capped<H: Hvx>(&self, product: H::F) -> H::F {
         let cap = H::splat(self.of.params.softcap);
         let x = H::mul_ieee(product, H::splat(self.of.params.scale));
         let capped = H::mul_ieee(cap, math::tanh::<H>(H::div(x, cap)));
-        math::or_infinity::<H>(product, H::mul_ieee(capped, H::splat(LOG2_E)))
+        H::mul_ieee(capped, H::splat(LOG2_E))
     }
 
     /// Puts the scores of two rows in the key tiles `tiles` into `scratch`, a vector for each, those of the
@@ -154,9 +168,9 @@ impl Pass<'_> {
         let to = if plain { to.clamp(from, tiles.end) } else { from };
         for i in from - start..to - start {
             // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
-            let [a, b] = unsafe { scores.products::<H>(i) };
+            let ([a, b], factors) = unsafe { scores.products::<H>(i) };
             let (a, b) = (H::mul_ieee(a, rows[0].scaled), H::mul_ieee(b, rows[1].scaled));
-            let (a, b) = (math::or_infinity::<H>(a, a), math::or_infinity::<H>(b, b));
+            let (a, b) = (where_finite::<H>(factors, a), where_finite::<H>(factors, b));
             highest = [H::max(highest[0], a), H::max(highest[1], b)];
             // SAFETY: there are so many vectors (the caller's contract, point 2).
             unsafe {
@@ -166,12 +180,18 @@ impl Pass<'_> {
         }
         for i in (0..from - start).chain(to - start..n) {
             // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
-            let products = unsafe { scores.products::<H>(i) };
+            let (products, factors) = unsafe { scores.products::<H>(i) };
             for r in 0..2 {
-                let x = self.score::<H>(&rows[r], start + i, products[r]);
+                let x = self.score::<H>(&rows[r], start + i, products[r], factors);
                 highest[r] = H::max(highest[r], x);
                 // SAFETY: there are so many vectors (the caller's contract, point 2).
                 unsafe { scratch.store::<H>(r * n + i, x) };
+            }
+        }
+        // A query that is not finite.
+        for (row, highest) in rows.iter().zip(&mut highest) {
+            if !row.is_finite {
+                *highest = H::splat(f32::INFINITY);
             }
         }
         highest
