@@ -148,7 +148,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::Rope => (Variant::Rope, none),
         Op::SsmConv => (Variant::SsmConv, ssm_conv::plan(shapes)),
         Op::GatedDeltaNet => (gated_delta_net::variant(shapes), gated_delta_net::plan(shapes)),
-        Op::FlashAttnExt => (Variant::FlashAttn, flash_attn::plan(flash_attn::IN_CACHES, shapes)?),
+        Op::FlashAttnExt => flash_attn::in_caches_plan(shapes)?,
         Op::Argmax => (Variant::Argmax, none),
         Op::Cpy => (Variant::Cpy, none),
         Op::Concat => (Variant::Concat, none),
@@ -228,6 +228,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::GatedDeltaNetChunked => gated_delta_net::run(gated_delta_net::Kind::Chunked, run),
         Variant::GatedDeltaNetGeneral => gated_delta_net::run(gated_delta_net::Kind::General, run),
         Variant::FlashAttn => flash_attn::run(run),
+        Variant::FlashAttnHmx => flash_attn::by_hmx::run(run),
         Variant::Argmax => argmax::run(run),
         Variant::Cpy => cpy::run(run),
         Variant::Concat => concat::run(run),
@@ -251,7 +252,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
 
 #[cfg(test)]
 mod tests {
-    use hexflash_abi::op::{Dst, Src, gated_delta_net as delta, mul_mat as product};
+    use hexflash_abi::op::{Dst, Src, flash_attn as attention, gated_delta_net as delta, mul_mat as product};
     use hexflash_abi::program::{Numerics, TensorDesc};
     use hexflash_abi::{DType, VECTOR_BYTES};
 
@@ -374,6 +375,41 @@ mod tests {
         for size in [32, 96] {
             assert_eq!(chosen(Numerics::Fast, size, 1), Variant::GatedDeltaNetWhole);
         }
+    }
+
+    /// Pieces of prompts over caches of F16, in programs of the class `fast`.
+    #[test]
+    fn the_matrix_unit_attends_where_there_are_rows_enough() {
+        let chosen =
+            |hmx, numerics, [keys, values]: [DType; 2], [d, tokens, kv_heads]: [u32; 3], mask: bool| {
+                let mut inputs = std::vec![
+                    (attention::Q, DType::F32, [d, 8, tokens, 1]),
+                    (attention::K_CACHE, keys, [d, 512, kv_heads, 1]),
+                    (attention::V_CACHE, values, [d, 512, kv_heads, 1]),
+                ];
+                if mask {
+                    inputs.push((attention::MASK, DType::F16, [512, tokens, 1, 1]));
+                }
+                let units = Units { hmx, ..Units::NONE };
+                planned_with(units, numerics, Op::FlashAttnExt, &inputs, &[]).unwrap().variant
+            };
+        let f16 = [DType::F16x32, DType::F16];
+        let fast = |types, shape, mask| chosen(1, Numerics::Fast, types, shape, mask);
+        assert_eq!(fast(f16, [64, 16, 2], false), Variant::FlashAttnHmx);
+        assert_eq!(fast(f16, [64, 32, 8], false), Variant::FlashAttnHmx);
+        let others = [
+            chosen(0, Numerics::Fast, f16, [64, 16, 2], false),
+            chosen(1, Numerics::Exact, f16, [64, 16, 2], false),
+            chosen(1, Numerics::Hmx, f16, [64, 16, 2], false),
+            fast([DType::Q8_0Cache; 2], [64, 16, 2], false),
+            fast([DType::Q4RCache, DType::F16], [64, 16, 2], false),
+            fast([DType::F16x32, DType::Q8_0Cache], [64, 16, 2], false),
+            fast(f16, [64, 15, 2], false),
+            fast(f16, [64, 16, 8], false),
+            fast(f16, [80, 16, 2], false),
+            fast(f16, [64, 16, 2], true),
+        ];
+        assert_eq!(others, [Variant::FlashAttn; 10]);
     }
 
     /// A tape takes room for a scratch copy of a state.

@@ -122,6 +122,8 @@ variants! {
     GatedDeltaNetGeneral "gated_delta_net general",
     /// FLASH_ATTN_EXT.
     FlashAttn "flash_attn",
+    /// FLASH_ATTN_EXT of prompts over caches of F16, by the matrix unit.
+    FlashAttnHmx "flash_attn hmx",
     /// ARGMAX.
     Argmax "argmax",
     /// CPY.

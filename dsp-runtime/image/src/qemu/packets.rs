@@ -39,6 +39,8 @@ const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 
 /// What the matrix unit's kernel of MUL_MAT is called here.
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
+/// What that of FLASH_ATTN_EXT is called here.
+const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
 /// What the chunked kernel of GATED_DELTA_NET is called here.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 
@@ -363,9 +365,10 @@ fn refused(fault: Fault) -> Failure {
 pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let [a, b, tokens, past, threads] = case.numbers;
     // By the matrix unit, which takes F32 activations.
-    let hmx = case.op == MUL_MAT_HMX;
+    let hmx = matches!(case.op, MUL_MAT_HMX | FLASH_ATTN_HMX);
     let (name, numerics) = match case.op {
         MUL_MAT_HMX => (Op::MulMat.name(), Numerics::Fast),
+        FLASH_ATTN_HMX => (Op::FlashAttnExt.name(), Numerics::Fast),
         GATED_DELTA_NET_CHUNKED => (Op::GatedDeltaNet.name(), Numerics::Fast),
         name => (name, Numerics::Exact),
     };

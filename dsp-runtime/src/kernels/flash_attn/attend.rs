@@ -134,6 +134,20 @@ impl Kernel for Attend<'_> {
     }
 }
 
+impl Attention {
+    /// The row of head `head` and token `token` of a span.
+    #[inline(always)]
+    pub(super) fn query(&self, span: &Span, token: usize, head: usize) -> Query {
+        let after = span.n_past + token + 1;
+        Query {
+            token: span.first + token,
+            head,
+            from: if self.params.window == 0 { 0 } else { after.saturating_sub(self.params.window as usize) },
+            to: if let Sight::Causal = self.sight { after } else { self.end(span) },
+        }
+    }
+}
+
 impl<'s> Attend<'s> {
     /// Blocks of rows of a kv head.
     fn blocks(&self, span: &Span) -> usize {
@@ -168,19 +182,8 @@ impl<'s> Attend<'s> {
     /// Row `i` of a unit.
     #[inline(always)]
     pub(super) fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
-        let (row, span) = (unit.first + i, unit.span);
-        let token = row / self.group;
-        let after = span.n_past + token + 1;
-        Query {
-            token: span.first + token,
-            head: unit.kv_head * self.group + row % self.group,
-            from: if self.of.params.window == 0 {
-                0
-            } else {
-                after.saturating_sub(self.of.params.window as usize)
-            },
-            to: if let Sight::Causal = self.of.sight { after } else { self.of.end(span) },
-        }
+        let row = unit.first + i;
+        self.of.query(unit.span, row / self.group, unit.kv_head * self.group + row % self.group)
     }
 
     /// Starts to bring at least those keys and values of a tile that the unit may see.
@@ -284,7 +287,7 @@ impl<'s> Attend<'s> {
             if ends {
                 // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1),
                 // and this worker alone has claimed the unit, and with it this row of y (point 2).
-                unsafe { self.finish::<H>(total, [query.head, query.token, unit.batch]) };
+                unsafe { self.of.finish::<H>(total, [query.head, query.token, unit.batch]) };
             }
         }
     }

@@ -41,9 +41,11 @@
 //!   rows of the unit: the H/Hk heads of several tokens.
 //! * `split`: puts together what was found in splits, and writes the result.
 //! * `rotated`: rotates queries where keys are.
+//! * `by_hmx`: pieces of prompts by the matrix unit, in another order of operations.
 
 mod append;
 mod attend;
+pub(super) mod by_hmx;
 mod format;
 mod rotated;
 mod split;
@@ -56,7 +58,7 @@ use hexflash_abi::op::{Src, attend as rows, flash_attn as abi, kv_append};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use self::format::Format;
-use super::{Damage, OpRun};
+use super::{Damage, OpRun, Variant};
 use crate::hvx::VectorPtr;
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
@@ -104,6 +106,18 @@ const fn cache_position(position: usize, n: usize) -> usize {
 /// # Errors
 /// A transfer that fails; new keys or values that their cache's format does not hold.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let vtcm = run.plan.vtcm;
+    in_caches(run, |attention, pool, spans| attention.run(pool, vtcm, spans))
+}
+
+/// Appends new keys and values of FLASH_ATTN_EXT to their caches, and has `attend` do the rest.
+///
+/// # Errors
+/// Those of `attend`; new keys or values that their cache's format does not hold.
+fn in_caches(
+    run: &mut OpRun<'_>,
+    attend: impl FnOnce(Attention, &mut dyn Workers, &[Span]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let (q, k_cache, v_cache) =
         (run.operand(abi::Q)?, run.operand(abi::K_CACHE)?, run.operand(abi::V_CACHE)?);
     let (k, v, y) = (run.optional(abi::K), run.optional(abi::V), run.operand(abi::Y)?);
@@ -137,7 +151,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         params,
         sight: if causal { Sight::Causal } else { Sight::Block },
     };
-    attention.run(run.pool, run.plan.vtcm, spans)?;
+    attend(attention, run.pool, spans)?;
     damage.outcome()
 }
 
@@ -251,10 +265,23 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
 }
 
 /// The queries, keys and values of FLASH_ATTN_EXT.
-pub const IN_CACHES: [Src; 3] = [abi::Q, abi::K_CACHE, abi::V_CACHE];
+const IN_CACHES: [Src; 3] = [abi::Q, abi::K_CACHE, abi::V_CACHE];
 
 /// The queries, keys and values of ATTEND.
 pub const IN_ROWS: [Src; 3] = [rows::Q, rows::K, rows::V];
+
+/// The kernel of FLASH_ATTN_EXT, and its plan.
+///
+/// # Errors
+/// As [`plan`].
+pub fn in_caches_plan(shapes: &OpShapes<'_>) -> Result<(Variant, VtcmPlan), Fault> {
+    let hvx = plan(IN_CACHES, shapes)?;
+    if by_hmx::is_chosen(shapes) {
+        Ok((Variant::FlashAttnHmx, by_hmx::plan(shapes, hvx)))
+    } else {
+        Ok((Variant::FlashAttn, hvx))
+    }
+}
 
 /// Two tiles of K and V, one of either as f32, and state for as many query rows as fit; and room for what is
 /// found in splits, if steps of few rows may have several.
@@ -266,18 +293,31 @@ pub fn plan([q, k, v]: [Src; 3], shapes: &OpShapes<'_>) -> Result<VtcmPlan, Faul
     let ((q, _), (k_cache, k_type), (v_cache, v_type)) = (operand(q)?, operand(k)?, operand(v)?);
     let (d, dv) = (k_cache.ne[0] as usize, v_cache.ne[0] as usize);
     let stage = AttendLayout::new(d, dv, Format::of_keys(k_type)?, Format::of(v_type)?);
-    let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;
+    let [_, heads, tokens, batches] = q.ne.map(|n| n as usize);
+    let (kv_heads, positions) = ((k_cache.ne[2] as usize).max(1), v_cache.ne[1] as usize);
+    Ok(plan_of(stage, [heads, tokens, batches], kv_heads, positions, workers, vtcm_bytes))
+}
+
+/// The plan for so many heads, tokens and batches of queries, over caches of so many heads and positions.
+fn plan_of(
+    stage: AttendLayout,
+    [heads, tokens, batches]: [usize; 3],
+    kv_heads: usize,
+    positions: usize,
+    workers: usize,
+    vtcm_bytes: usize,
+) -> VtcmPlan {
+    let plan = |rows| VtcmPlan::new(stage.bytes(rows));
     let mut rows = MAX_ROWS;
     while rows > 1 && plan(rows).fit(workers, vtcm_bytes).is_err() {
         rows /= 2;
     }
-    let [_, heads, tokens, batches] = q.ne.map(|n| n as usize);
-    let group = heads / (k_cache.ne[2] as usize).max(1);
-    let splits = (v_cache.ne[1] as usize).div_ceil(SPLIT);
+    let group = heads / kv_heads;
+    let splits = positions.div_ceil(SPLIT);
     let few = tokens.min(MAX_ROWS / group.max(1)).saturating_mul(heads).saturating_mul(batches);
     let found = if splits > 1 { few.saturating_mul(splits).saturating_mul(stage.found()) } else { 0 };
-    Ok(plan(rows).with_shared(found, workers, vtcm_bytes))
+    plan(rows).with_shared(found, workers, vtcm_bytes)
 }
 
 /// Vectors of what is found for a row whose values have `v_vectors`.

@@ -4,7 +4,7 @@ use hexflash_abi::Fault;
 
 use super::attend::{Attend, Query};
 use super::format::Sums;
-use super::state;
+use super::{Attention, state};
 use crate::hvx::{Hvx, VectorPtr, math};
 use crate::pool::{Kernel, Worker};
 use crate::step::{Cursor, Span};
@@ -86,7 +86,7 @@ impl Found {
     }
 }
 
-impl Attend<'_> {
+impl Attention {
     /// Divides the sums of values of a row of y by the sum of exponentials, sinks included, and writes them.
     ///
     /// # Safety
@@ -97,7 +97,7 @@ impl Attend<'_> {
         // SAFETY: the total has these vectors (the caller's contract, point 1).
         let (highest, sums) = unsafe { (total.first.load::<H>(0), total.first.load::<H>(1)) };
         // SAFETY: this worker alone has claimed this row of y (the caller's contract, point 2).
-        let mut y = unsafe { self.of.y.row_mut(row) };
+        let mut y = unsafe { self.y.row_mut(row) };
         let top = H::max_lane(highest);
         if top.is_infinite() {
             // A score was not finite: where there is NaN the sum is NaN by now, where there is none it is a
@@ -109,7 +109,7 @@ impl Attend<'_> {
             return;
         }
         let sum = H::splat(H::sum(sums));
-        let factor = if let Some(sinks) = &self.of.sinks {
+        let factor = if let Some(sinks) = &self.sinks {
             let sink = H::splat(sinks.row([0; 3]).get(row[0]));
             let top = H::max(sink, highest);
             let shrink = math::exp::<H>(H::sub(highest, top));
@@ -120,7 +120,7 @@ impl Attend<'_> {
         let sums = Sums { first: total.first.skip(state::VALUES - state::FOUND), vectors: total.v_vectors };
         // SAFETY: these are the total's sums of values, the worker's own (the caller's contract, point 1), as
         // many vectors as a value of the length of y has. Nobody reads them again before they are cleared.
-        unsafe { self.of.values.finish::<H>(sums, factor, &mut y) };
+        unsafe { self.values.finish::<H>(sums, factor, &mut y) };
     }
 }
 
@@ -166,7 +166,7 @@ impl Kernel for PutTogether<'_> {
                 for split in 0..attend.splits_of(span).len() {
                     total.add::<H>(attend.place_of(worker, &query, batch, self.splits, split));
                 }
-                attend.finish::<H>(total, [head, token, batch]);
+                attend.of.finish::<H>(total, [head, token, batch]);
             }
         }
         Ok(())

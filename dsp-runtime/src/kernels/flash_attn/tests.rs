@@ -1,6 +1,7 @@
 //! Attention against its definition in f64, and bit for bit against itself. Caches are F16 here; `formats`
 //! has the others, and `rows` has ATTEND.
 
+mod by_hmx;
 mod formats;
 mod rows;
 
@@ -34,6 +35,10 @@ struct Case {
     append: bool,
     /// Whether the caches are rings, no longer than they must be.
     ring: bool,
+    /// Whether the program is of the class `fast`, and the unit's kernel to be reached.
+    fast: bool,
+    /// Scores are a third of this, about.
+    steepness: f32,
 }
 
 const CASE: Case = Case {
@@ -52,6 +57,8 @@ const CASE: Case = Case {
     sinks: false,
     append: true,
     ring: false,
+    fast: false,
+    steepness: 3.0,
 };
 
 /// f16 bits of a NaN: what caches hold where nobody may look.
@@ -86,7 +93,7 @@ impl Case {
 
     fn scale(&self) -> f32 {
         // Steeper than usual, so that the softmax has something to do.
-        3.0 / (self.d as f32).sqrt()
+        self.steepness / (self.d as f32).sqrt()
     }
 
     fn inputs(&self) -> Inputs {
@@ -123,6 +130,9 @@ impl Case {
         let n_ctx = n + 5;
         let room = if self.ring { (self.window + most - 1).next_multiple_of(32) } else { n_ctx };
         let mut batch = Batch::new(most as u32, n_ctx as u32);
+        if self.fast {
+            batch = batch.fast();
+        }
         let ne = |a: usize, b: usize, c: usize, d: usize| [a as u32, b as u32, c as u32, d as u32];
         let tokened = |batch: &mut Batch, width: usize, heads: usize| {
             let whole = batch

@@ -95,9 +95,9 @@ impl OpProgram {
         Self { numerics: Numerics::Fast, ..self }
     }
 
-    /// Whether it has products that the matrix unit may make.
+    /// Whether it has an op that may be for the matrix unit.
     pub fn is_for_matrix_unit(&self) -> bool {
-        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId);
+        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId | Op::FlashAttnExt);
         self.numerics == Numerics::Fast && self.ops().any(unit)
     }
 

@@ -43,6 +43,8 @@ const WITH_SILU: u32 = 256;
 const STEP: &str = "STEP";
 /// MUL_MAT, by the matrix unit.
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
+/// FLASH_ATTN_EXT, by the matrix unit.
+const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
 /// GATED_DELTA_NET, by chunks of tokens.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 
@@ -209,6 +211,13 @@ pub(super) const CASES: &[Case] = &[
     Case { dtype: "Q8_0_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) },
     // At most 1.3 times what F16 takes.
     Case { dtype: "Q4_R_CACHE", past: 1023, ..case("FLASH_ATTN_EXT", 256, 8) }.at_most(1251.0),
+    // A piece of a prompt, without the matrix unit and with it.
+    Case { tokens: 512, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { tokens: 512, ..case(FLASH_ATTN_HMX, 256, 8) },
+    Case { tokens: 512, ..case("FLASH_ATTN_EXT", 64, 8) },
+    Case { tokens: 512, ..case(FLASH_ATTN_HMX, 64, 8) },
+    Case { tokens: 16, past: 1008, ..case("FLASH_ATTN_EXT", 64, 8) },
+    Case { tokens: 16, past: 1008, ..case(FLASH_ATTN_HMX, 64, 8) },
     Case { past: 5, ..case("SSM_CONV", 6144, 4) },
     Case { past: 5, ..case("SSM_CONV", 6144, 4 + WITH_SILU) }.at_most(1.302),
     case("ARGMAX", HEAD, 1).at_most(0.0564),
@@ -227,7 +236,7 @@ impl Case {
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
             "GET_ROWS" => format!(" {} {a}", dtype.trim_end_matches("x32")),
-            "FLASH_ATTN_EXT" => {
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => {
                 let cache = match *dtype {
                     "F32" => String::new(),
                     cache => format!(" {}", cache.trim_end_matches("_CACHE")),
@@ -248,7 +257,7 @@ impl Case {
     pub fn large(&self) -> bool {
         let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
         // There is no unit where floats are scalar code.
-        self.op == MUL_MAT_HMX
+        matches!(self.op, MUL_MAT_HMX | FLASH_ATTN_HMX)
             || self.repeats()
             || floats
             || self.tokens >= 256
@@ -274,7 +283,7 @@ impl Case {
             MUL_MAT_HMX => "32x32 tile",
             "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
-            "FLASH_ATTN_EXT" => "head, 32 keys",
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => "head, 32 keys",
             STEP => "step",
             _ => "output",
         }
@@ -289,7 +298,7 @@ impl Case {
             "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
             "QUANTIZE" | STEP => 1,
-            "FLASH_ATTN_EXT" => b * u64::from(self.past + self.tokens).div_ceil(32),
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => b * u64::from(self.past + self.tokens).div_ceil(32),
             "ROPE" => a * b,
             _ => a,
         };

@@ -22,7 +22,7 @@ const MOST_LOG: i32 = 13;
 
 impl Depth {
     /// That of rows of `k` values.
-    pub(super) const fn of(k: usize) -> Self {
+    pub(in crate::kernels) const fn of(k: usize) -> Self {
         let log = k.next_power_of_two().trailing_zeros() as i32;
         Self { log, down: if log > MOST_LOG { log - MOST_LOG } else { 0 } }
     }
@@ -30,7 +30,7 @@ impl Depth {
 
 /// What a row is multiplied with, and what takes that back: powers of two.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct RowScale {
+pub(in crate::kernels) struct RowScale {
     /// Makes all values less than 2^-`down`.
     pub to: f32,
     /// 1 / `to`.
@@ -41,7 +41,7 @@ impl RowScale {
     /// That of a row whose largest magnitude has these bits; `None` if it is infinite or NaN. Values of
     /// 2^(126 - `down`) and more stay above: their results may be infinite or NaN, as those of an exact
     /// kernel may be.
-    pub(super) const fn of(largest: u32, depth: Depth) -> Option<Self> {
+    pub(in crate::kernels) const fn of(largest: u32, depth: Depth) -> Option<Self> {
         let code = largest >> 23;
         if code == 255 {
             return None;
@@ -58,7 +58,7 @@ impl RowScale {
 /// # Safety
 /// `x` is aligned for f32 and valid for reading `k` floats.
 #[inline(always)]
-pub(super) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
+pub(in crate::kernels) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
     let mut all = H::splat_i(0);
     let mut at = 0;
     while at < k {
@@ -84,7 +84,7 @@ unsafe fn load<H: Hvx>(x: *const f32, n: usize) -> H::F {
 }
 
 /// A row of x, and what it is multiplied with; `None` past the last one, for zeros.
-pub(super) type PackedRow = Option<(*const f32, f32)>;
+pub(in crate::kernels) type PackedRow = Option<(*const f32, f32)>;
 
 /// Writes rows 2 `pair` and 2 `pair` + 1 of the matrix tiles at `to`. `EXCHANGED` as in
 /// [`super::weights::Tiles`].
@@ -94,7 +94,7 @@ pub(super) type PackedRow = Option<(*const f32, f32)>;
 /// 2. Matrix tiles for `k` values are valid for writing at `to`, and nobody else touches these rows of them;
 ///    `pair` is below 16.
 #[inline(always)]
-pub(super) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
+pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
     rows: [PackedRow; 2],
     k: usize,
     to: TilePtr,

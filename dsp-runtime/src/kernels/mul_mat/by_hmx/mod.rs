@@ -13,10 +13,10 @@
 //! row of w: like in an exact kernel, its bits do not depend on other rows, workers or VTCM. But they are not
 //! those of an exact kernel, nor the same on v73 and on what came after it.
 
-mod activations;
+pub(in crate::kernels) mod activations;
 mod layout;
 mod turn;
-mod weights;
+pub(in crate::kernels) mod weights;
 
 use hexflash_abi::dtype::TILE_ROWS;
 use hexflash_abi::program::TensorDesc;

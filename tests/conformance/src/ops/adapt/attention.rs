@@ -25,18 +25,49 @@ struct Way {
     spare: u32,
     /// Positions of the caches that the step does not reach.
     beyond: u32,
+    /// Whether the program is of the class `fast`.
+    fast: bool,
 }
 
 const WAYS: [Way; 3] = [
-    Way { name: "appended", append: true, spare: 0, beyond: 0 },
-    Way { name: "cached", append: false, spare: 0, beyond: 0 },
-    Way { name: "part of the token axis, longer caches", append: true, spare: 3, beyond: 40 },
+    Way { name: "appended", append: true, spare: 0, beyond: 0, fast: false },
+    Way { name: "cached", append: false, spare: 0, beyond: 0, fast: false },
+    Way { name: "part of the token axis, longer caches", append: true, spare: 3, beyond: 40, fast: false },
 ];
+
+/// By the matrix unit, where the device lends one.
+const BY_UNIT: Way = Way { name: "matrix unit", append: true, spare: 3, beyond: 40, fast: true };
+
+/// Pairs of matrix tiles above which attention is not computed by the matrix unit, too: its twin takes about
+/// 0.1 ms for each.
+const MOST_TILES: i64 = 1 << 13;
+
+/// Whether the unit has a kernel for a case, which its twin does not take too long for.
+fn is_for_unit(trial: &Trial<'_>) -> bool {
+    let CaseKind::FlashAttn { dk, dv, heads, group, seqs, kv, nq, mask, params, kv_ty, .. } = trial.case.kind
+    else {
+        return false;
+    };
+    let tiles = |n: i64| (n + 31) / 32;
+    let masked = !matches!(mask, Mask::None) && !is_causal(mask, params.max_bias);
+    let rows = nq * group;
+    let products = heads * seqs * tiles(rows) * tiles(kv) * (2 * tiles(dk) + 1 + tiles(dv));
+    let suits = kv_ty != GgmlType::Q8_0 && dk % 32 == 0 && !masked && nq >= 16 && rows >= 32;
+    trial.lab.lends_matrix_unit() && suits && products <= MOST_TILES
+}
+
+/// Whether a mask is what hexflash computes by itself.
+fn is_causal(mask: Mask, max_bias: f32) -> bool {
+    matches!(mask, Mask::Causal) && max_bias == 0.0
+}
 
 /// Appends and attends; more ways for our own cases. Then attends to rows.
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
     let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
     ways.iter().try_for_each(|way| one(trial, way))?;
+    if is_for_unit(trial) {
+        one(trial, &BY_UNIT)?;
+    }
     to_rows(trial)
 }
 
@@ -107,7 +138,8 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     let t = nq as u32;
     let max_tokens = t + way.spare;
     let n_ctx = kv as u32 + way.spare + way.beyond;
-    let mut p = OpProgram::new(max_tokens, n_ctx);
+    let p = OpProgram::new(max_tokens, n_ctx);
+    let mut p = if way.fast { p.fast() } else { p };
 
     // {d, n, h, b} to {d, h, n, b}, as hexflash has queries.
     let q = trial.x.get("q").clone().permute([0, 2, 1, 3]);
@@ -129,7 +161,7 @@ fn one(trial: &mut Trial<'_>, way: &Way) -> Outcome {
     } else {
         (None, None)
     };
-    let causal = matches!(mask, Mask::Causal) && params.max_bias == 0.0;
+    let causal = is_causal(mask, params.max_bias);
     let mask = trial.x.find("mask").filter(|_| !causal);
     let mask = mask.map(|m| {
         let wide = padded_mask(m, n, i64::from(max_tokens));

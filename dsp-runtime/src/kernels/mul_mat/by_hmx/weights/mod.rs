@@ -14,7 +14,7 @@ mod integers;
 use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::QuantGroup;
 
-use super::super::float::{BF16, Brain, F16, Widen};
+use super::super::float::{BF16, Brain, F16, Pair};
 use super::activations::Depth;
 use super::layout::SPARE;
 use crate::hmx::{TILE_BYTES, TilePtr};
@@ -80,17 +80,17 @@ impl<H: Hvx> Columns<H> {
 
 /// The largest magnitudes of low halves and of high halves so far, as bits of f16 or BF16 in the upper half of
 /// a word.
-struct Largest<H: Hvx>([H::I; 2]);
+pub(in crate::kernels) struct Largest<H: Hvx>([H::I; 2]);
 
 impl<H: Hvx> Largest<H> {
     #[inline(always)]
-    fn new() -> Self {
+    pub(in crate::kernels) fn new() -> Self {
         Self([H::splat_i(0); 2])
     }
 
     /// Takes in both halves of every word.
     #[inline(always)]
-    fn add(&mut self, halves: H::B) {
+    pub(in crate::kernels) fn add(&mut self, halves: H::B) {
         // What is in the lower half does not change which upper half is larger.
         let magnitudes = H::and_i(H::words(halves), H::splat_i(0x7fff_7fff));
         self.0[0] = H::max_i(self.0[0], H::shl_i::<16>(magnitudes));
@@ -113,7 +113,7 @@ impl<H: Hvx> Largest<H> {
 
     /// The larger one of them.
     #[inline(always)]
-    fn exponent_code(self) -> H::I {
+    pub(in crate::kernels) fn exponent_code(self) -> H::I {
         let [low, high] = self.exponent_codes();
         H::max_i(low, high)
     }
@@ -174,7 +174,7 @@ impl Tiles for BF16 {
             // SAFETY: the tiles are of the same size before and after, so that `to` is where `packed` is or
             // before it, and no vector is written before it is read (the caller's contract, both points).
             unsafe {
-                let (low, high) = Brain::widen::<H>(packed.load_b::<H>(i));
+                let (low, high) = Brain::load::<H>(packed.skip(i));
                 to.vectors().store_b::<H>(i, H::scaled_to_f16(low, high, [power; 2]));
             }
         }

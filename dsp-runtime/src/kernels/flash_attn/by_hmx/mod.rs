@@ -1,0 +1,168 @@
+//! FLASH_ATTN_EXT by the matrix unit: pieces of prompts over caches of F16, in programs of the class `fast`.
+//!
+//! The rows of a kv head are its tokens' H/Hk query heads, 32 to a matrix tile. They go through the keys that
+//! they see in passes of as many rows as VTCM holds, block by block of 256 positions (`turn.rs`):
+//!
+//! 1. keys are fetched, which are matrix tiles in their cache already (`prepare.rs`);
+//! 2. the unit multiplies queries and keys;
+//! 3. scores become weights, with a running maximum (`soften.rs`), and values are fetched and become matrix
+//!    tiles;
+//! 4. the unit multiplies weights and values;
+//! 5. the sums are added, in f32, to those of the blocks before.
+//!
+//! A turn does each of these to another block: the thread that dispatches drives the unit, while the others
+//! do the rest.
+//!
+//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. The bits of
+//! a result do not depend on workers and VTCM. But they are not those of an exact kernel, and whether there are
+//! enough rows for the unit depends on the step.
+//!
+//! Of a query or a key that is not finite, each row that sees it becomes NaN, as in attention without the
+//! unit. A value that is not finite is a fault.
+
+mod layout;
+mod prepare;
+mod soften;
+mod turn;
+
+use hexflash_abi::op::flash_attn as abi;
+use hexflash_abi::program::Numerics;
+use hexflash_abi::{DType, ErrorCode, Fault};
+
+use self::layout::{Extent, Layout};
+use self::turn::{Finish, MORE_TURNS, Pack, Pass, Turn};
+use super::format::Format;
+use super::{AttendLayout, Attention, TILE, plan_of};
+use crate::kernels::{Damage, OpRun};
+use crate::plan::OpShapes;
+use crate::pool::Workers;
+use crate::step::Span;
+use crate::vtcm::VtcmPlan;
+
+/// Tokens that a program has for it, at least.
+const LEAST_TOKENS: usize = 16;
+/// Rows of a kv head that a sequence has in a step, at least: a matrix tile. Others are done without the unit.
+const LEAST_ROWS: usize = TILE;
+
+/// The layout for an op, if the unit has a kernel for it, and the program wants that one.
+///
+/// It is for programs of the class `fast` whose steps are wide enough; caches of F16; keys of whole matrix
+/// tiles; and for ops without a mask: what a mask hides may be no number, and the unit multiplies it with the
+/// others. Windows, soft caps and sinks make no difference.
+fn layout(shapes: &OpShapes<'_>) -> Option<Layout> {
+    let ((q, _), (k, k_type)) = (shapes.optional(abi::Q)?, shapes.optional(abi::K_CACHE)?);
+    let (v, v_type) = shapes.optional(abi::V_CACHE)?;
+    let wanted = shapes.numerics == Numerics::Fast && shapes.resources.units.hmx > 0;
+    let types = (k_type, v_type) == (DType::F16x32, DType::F16);
+    let [d, heads, tokens, _] = q.ne.map(|n| n as usize);
+    let rows = tokens * (heads / (k.ne[2] as usize).max(1));
+    let wide = tokens >= LEAST_TOKENS && rows >= LEAST_ROWS;
+    let whole = d.is_multiple_of(TILE);
+    if !(wanted && types && wide && whole) || shapes.optional(abi::MASK).is_some() {
+        return None;
+    }
+    let resources = shapes.resources;
+    Layout::fit(extent(d, v.ne[0] as usize, rows), resources.workers, resources.vtcm_bytes)
+}
+
+fn extent(d: usize, dv: usize, rows: usize) -> Extent {
+    let columns = Format::F16 { rows: false }.value_vectors(dv);
+    Extent { k_tiles: d / TILE, columns, row_tiles: rows.div_ceil(TILE) }
+}
+
+/// Whether the unit's kernel runs an op.
+pub(super) fn is_chosen(shapes: &OpShapes<'_>) -> bool {
+    layout(shapes).is_some()
+}
+
+/// Room for the layout, or for what attention without the unit needs, if that is more; all of it shared. `hvx`
+/// is the plan of the latter.
+pub(super) fn plan(shapes: &OpShapes<'_>, hvx: VtcmPlan) -> VtcmPlan {
+    let workers = shapes.resources.workers;
+    let bytes = |plan: VtcmPlan| plan.total(workers).unwrap_or(usize::MAX);
+    let layout = layout(shapes).map_or(0, |layout| bytes(layout.plan()));
+    VtcmPlan { shared: layout.max(bytes(hvx)), own: 0 }
+}
+
+/// FLASH_ATTN_EXT by the matrix unit, of sequences that have enough rows in the step.
+///
+/// # Errors
+/// As [`super::run`]; and [`ErrorCode::NotFinite`] with the kv head for a value that is not finite.
+pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let bytes = run.plan.vtcm.shared;
+    super::in_caches(run, |attention, pool, spans| {
+        let damage = Damage::none();
+        let unit = ByUnit { attention, bytes, damage: &damage };
+        if spans.iter().any(|span| unit.suits(span)) {
+            for span in spans {
+                if unit.suits(span) {
+                    unit.run(pool, span)?;
+                } else {
+                    unit.without(pool, core::slice::from_ref(span))?;
+                }
+            }
+        } else {
+            unit.without(pool, spans)?;
+        }
+        damage.outcome()
+    })
+}
+
+/// Attention of a step, part of it by the unit.
+struct ByUnit<'d> {
+    attention: Attention,
+    /// Bytes of VTCM.
+    bytes: usize,
+    damage: &'d Damage,
+}
+
+impl ByUnit<'_> {
+    fn group(&self) -> usize {
+        self.attention.q.ne[1] / self.attention.k_cache.ne[2]
+    }
+
+    /// Whether a span has enough rows.
+    fn suits(&self, span: &Span) -> bool {
+        span.rows * self.group() >= LEAST_ROWS
+    }
+
+    /// Attention without the unit, in the same VTCM.
+    fn without(&self, pool: &mut dyn Workers, spans: &[Span]) -> Result<(), Fault> {
+        let Attention { q, k_cache, v_cache, keys, values, .. } = self.attention;
+        let stage = AttendLayout::new(q.ne[0], v_cache.ne[0], keys, values);
+        let shape = [q.ne[1], q.ne[2], q.ne[3]];
+        let workers = pool.workers();
+        let vtcm = plan_of(stage, shape, k_cache.ne[2], v_cache.ne[1], workers, self.bytes);
+        self.attention.run(pool, vtcm.fit(workers, self.bytes)?, spans)
+    }
+
+    /// Attention of a span by the unit.
+    fn run(&self, pool: &mut dyn Workers, span: &Span) -> Result<(), Fault> {
+        let Attention { q, k_cache, v_cache, .. } = self.attention;
+        let all = span.rows * self.group();
+        let layout = Layout::fit(extent(q.ne[0], v_cache.ne[0], all), pool.workers(), self.bytes);
+        let layout = layout.ok_or(Fault::new(ErrorCode::Internal, line!()))?;
+        // Passes of about equal length.
+        let tiles = all.div_ceil(TILE);
+        let most = tiles.div_ceil(tiles.div_ceil(layout.row_tiles)) * TILE;
+        for batch in 0..q.ne[3] {
+            for kv_head in 0..k_cache.ne[2] {
+                for first in (0..all).step_by(most) {
+                    let rows = first..(first + most).min(all);
+                    let pass = Pass::new(self.attention, span, layout, [batch, kv_head], rows, self.damage);
+                    self.pass(pool, pass)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&self, pool: &mut dyn Workers, pass: Pass<'_>) -> Result<(), Fault> {
+        let vtcm = pass.layout.plan();
+        pool.run(&Pack(pass), vtcm)?;
+        for turn in 0..pass.blocks + MORE_TURNS {
+            pool.run(&Turn { pass, turn }, vtcm)?;
+        }
+        pool.run(&Finish(pass), vtcm)
+    }
+}
