@@ -176,8 +176,8 @@ impl<H: Hvx> Top<H> {
         Self { value: H::larger(v, self.value), second }
     }
 
-    /// With the vectors of block number `block`, and which block each lane is of, `first` until now. Only what
-    /// is strictly greater comes in, so that the first block stays.
+    /// With the vectors of block number `block`, and which block each lane is of, `first` until now. Only
+    /// what is strictly greater comes in, so that the first block stays.
     #[inline(always)]
     fn then<const MARGIN: bool>(self, first: H::I, other: Self, block: usize) -> (Self, H::I) {
         let turn = H::from_bits(H::splat_i(block as i32));

@@ -13,9 +13,9 @@
 //! A turn does each of these to another block: the thread that dispatches drives the unit, while the others
 //! do the rest.
 //!
-//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. The bits of
-//! a result do not depend on workers and VTCM. But they are not those of an exact kernel, and whether there are
-//! enough rows for the unit depends on the step.
+//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. The bits
+//! of a result do not depend on workers and VTCM. But they are not those of an exact kernel, and whether
+//! there are enough rows for the unit depends on the step.
 //!
 //! Of a query or a key that is not finite, each row that sees it becomes NaN, as in attention without the
 //! unit. A value that is not finite is a fault.
@@ -41,7 +41,8 @@ use crate::vtcm::VtcmPlan;
 
 /// Tokens that a program has for it, at least.
 const LEAST_TOKENS: usize = 16;
-/// Rows of a kv head that a sequence has in a step, at least: a matrix tile. Others are done without the unit.
+/// Rows of a kv head that a sequence has in a step, at least: a matrix tile. Others are done without the
+/// unit.
 const LEAST_ROWS: usize = TILE;
 
 /// The layout for an op, if the unit has a kernel for it, and the program wants that one.
@@ -75,8 +76,8 @@ pub(super) fn is_chosen(shapes: &OpShapes<'_>) -> bool {
     layout(shapes).is_some()
 }
 
-/// Room for the layout, or for what attention without the unit needs, if that is more; all of it shared. `hvx`
-/// is the plan of the latter.
+/// Room for the layout, or for what attention without the unit needs, if that is more; all of it shared.
+/// `hvx` is the plan of the latter.
 pub(super) fn plan(shapes: &OpShapes<'_>, hvx: VtcmPlan) -> VtcmPlan {
     let workers = shapes.resources.workers;
     let bytes = |plan: VtcmPlan| plan.total(workers).unwrap_or(usize::MAX);

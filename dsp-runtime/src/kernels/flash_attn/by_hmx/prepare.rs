@@ -3,8 +3,8 @@
 //!
 //! A query is multiplied with a power of two that brings it below 1. Keys are below 2^(code - 14), where
 //! `code` is the largest exponent of a key, so that sums over d are below 2^(code - 14 + log d), and the
-//! unit's scale brings them below 2^15. A score is stored in two parts ([`SECOND_PART`]): f16 alone would have
-//! an error of 2^-12 of the score, and so the weight one of 2^-12 times as much as the score is.
+//! unit's scale brings them below 2^15. A score is stored in two parts ([`SECOND_PART`]): f16 alone would
+//! have an error of 2^-12 of the score, and so the weight one of 2^-12 times as much as the score is.
 //!
 //! Weights are at most 2^[`UP`], so that sums of a block are below 2^(code - 14 + UP + 8) for values below
 //! 2^(code - 14), and the scale, which may not be below 2^-14, brings these below 2^15, too.
@@ -104,8 +104,8 @@ pub(super) unsafe fn describe_keys<H: Hvx>(
     let minus = H::or_i(power_f16::<H>(back), H::splat_i(0x8000));
     let minus = H::bytes(H::or_i(minus, H::shl_i::<16>(minus)));
     for (i, mask) in DIAGONAL.iter().enumerate() {
-        // SAFETY: a mask is 32 words, which are 128 bytes; and this is one of the 16 vectors of the third tile
-        // (the caller's contract, point 2).
+        // SAFETY: a mask is 32 words, which are 128 bytes; and this is one of the 16 vectors of the third
+        // tile (the caller's contract, point 2).
         unsafe {
             let mask = H::load_b(mask.as_ptr().cast());
             tables.skip(2).vectors().store_b::<H>(i, H::and_b(minus, mask));
@@ -125,8 +125,8 @@ pub(super) struct Staged {
     pub dims: usize,
 }
 
-/// Makes a matrix tile per key tile of the even dimensions, at `to[0]`, and of the odd ones, at `to[1]`, their
-/// tables, and what their sums are multiplied with. Gives whether all values are finite.
+/// Makes a matrix tile per key tile of the even dimensions, at `to[0]`, and of the odd ones, at `to[1]`,
+/// their tables, and what their sums are multiplied with. Gives whether all values are finite.
 ///
 /// # Safety
 /// 1. `staged.first` has a vector per position of its key tiles.
@@ -168,8 +168,8 @@ pub(super) unsafe fn pack_values<H: Hvx>(
         highest = H::max_i(highest, code);
         // -t, where 2^t is the scale.
         let back = H::sub_i(code, H::splat_i(15 - LOG_KEYS - UP + 14));
-        // SAFETY: a table of two vectors in a tile of its own, and one of two vectors of factors (the caller's
-        // contract, point 2).
+        // SAFETY: a table of two vectors in a tile of its own, and one of two vectors of factors (the
+        // caller's contract, point 2).
         unsafe {
             store_table::<H>(tables[i].vectors(), power_f16::<H>(H::sub_i(zero, back)));
             factors.store::<H>(i, power_or_infinity::<H>(H::sub_i(back, H::splat_i(UP)), code));

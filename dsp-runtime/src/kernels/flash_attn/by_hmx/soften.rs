@@ -24,7 +24,7 @@ const VALUES: usize = state::VALUES - state::FOUND;
 
 /// 2^f for f of at most a half of either sign, by powers of f: the polynomial of degree 4 with the smallest
 /// largest relative error, 2.6e-6 (by the algorithm of Remez).
-const C0: f32 = 0.999_999_26;
+const C0: f32 = 0.999_999_3;
 const C1: f32 = 0.693_121_8;
 const C2: f32 = 0.240_247_45;
 const C3: f32 = 0.055_917_86;
@@ -45,8 +45,8 @@ fn power<H: Hvx>(x: H::F) -> H::F {
     H::from_bits(H::add_i(H::bits(p), H::shl_i::<23>(H::bits(rounded))))
 }
 
-/// x, and infinity in the lanes of keys that are not finite: their factors are infinite. (Not left to a product
-/// with these, because arithmetic of qfloat has no infinity.)
+/// x, and infinity in the lanes of keys that are not finite: their factors are infinite. (Not left to a
+/// product with these, because arithmetic of qfloat has no infinity.)
 #[inline(always)]
 fn where_finite<H: Hvx>(factors: H::F, x: H::F) -> H::F {
     let infinity = H::splat(f32::INFINITY);
@@ -68,8 +68,8 @@ struct Row<H: Hvx> {
 /// The scores of two rows, as the unit has stored them.
 #[derive(Clone, Copy)]
 struct Scores {
-    /// The rows' vector in the first key tile that they see, of the first parts of scores. Those of the second
-    /// parts are in the next matrix tile, and those of the next key tile in the one after that.
+    /// The rows' vector in the first key tile that they see, of the first parts of scores. Those of the
+    /// second parts are in the next matrix tile, and those of the next key tile in the one after that.
     first: VectorPtr,
     /// What the scores of the first key tile are multiplied with. A vector per key tile.
     factors: VectorPtr,
@@ -197,13 +197,14 @@ impl Pass<'_> {
         highest
     }
 
-    /// Makes the weights of a part of the rows in a block of keys, from their scores; and what sums shrink by.
+    /// Makes the weights of a part of the rows in a block of keys, from their scores; and what sums shrink
+    /// by.
     ///
     /// # Safety
-    /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors of
-    ///    its keys were written.
-    /// 2. `scratch` has a vector for each row of a part and key tile of a block, in this worker's own VTCM. It
-    ///    has claimed the part.
+    /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors
+    ///    of its keys were written.
+    /// 2. `scratch` has a vector for each row of a part and key tile of a block, in this worker's own VTCM.
+    ///    It has claimed the part.
     #[inline(never)]
     pub(super) unsafe fn soften<H: Hvx>(
         &self,
@@ -229,9 +230,10 @@ impl Pass<'_> {
             // A row without a second one counts twice, and nobody looks at what becomes of it.
             let second = (2 * pair + 1).min(rows - 1);
             let next = if second > 2 * pair { self.after(&query) } else { query };
-            // SAFETY: both are rows of the pass (the caller's contract, point 1). The unit has stored scores of
-            // these rows for the key tiles that their matrix tile sees, and the block's factors follow each
-            // other. `scratch` has two times `n` vectors for each pair, because `n` is 8 at most (point 2).
+            // SAFETY: both are rows of the pass (the caller's contract, point 1). The unit has stored scores
+            // of these rows for the key tiles that their matrix tile sees, and the block's factors follow
+            // each other. `scratch` has two times `n` vectors for each pair, because `n` is 8 at most (point
+            // 2).
             unsafe {
                 let pair_of_rows = [
                     self.row::<H>(places, first + 2 * pair, query),
@@ -261,8 +263,8 @@ impl Pass<'_> {
             lower = H::select_gt(lane, H::splat(i as f32 - 0.5), less, lower);
         }
         let shrink = math::exp::<H>(H::mul_ieee(lower, H::splat(LN_2)));
-        // SAFETY: the layout has a vector for each part of the rows, and nobody reads that of three blocks ago
-        // any more.
+        // SAFETY: the layout has a vector for each part of the rows, and nobody reads that of three blocks
+        // ago any more.
         unsafe { places.shrink(block, part).store::<H>(0, shrink) };
         let shrink = H::lanes(shrink);
         let weights = places.weights(block, row_tile).skip(before).vectors().skip(vector);
@@ -279,14 +281,15 @@ impl Pass<'_> {
                 sums = [H::add_ieee(sums[0], a), H::add_ieee(sums[1], b)];
                 let up = H::splat((1 << UP) as f32);
                 let halves = H::scaled_to_f16(a, b, [up; 2]);
-                // SAFETY: the layout has a tile of weights for these rows and each key tile of the block, of 16
-                // vectors; the unit multiplies those of another block, and this worker has claimed the part.
+                // SAFETY: the layout has a tile of weights for these rows and each key tile of the block, of
+                // 16 vectors; the unit multiplies those of another block, and this worker has claimed the
+                // part.
                 unsafe { weights.store_b::<H>(VECTORS * j, halves) };
             }
             for (k, sums) in sums.into_iter().enumerate().take(rows - i) {
                 let found = places.found(first + i + k);
-                // SAFETY: what was found for a row of the pass has this vector, and this worker has claimed the
-                // part (the caller's contract, point 2).
+                // SAFETY: what was found for a row of the pass has this vector, and this worker has claimed
+                // the part (the caller's contract, point 2).
                 unsafe {
                     let before = H::mul_ieee(found.load::<H>(SUMS), H::lane(&shrink, i + k));
                     found.store::<H>(SUMS, H::add_ieee(before, sums));

@@ -3,8 +3,8 @@
 //!
 //! In a turn the dispatcher drives the unit, and the other workers do what else is to be done; all that a
 //! stage reads was written in an earlier turn. They are compiled for one kind of vectors
-//! ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit takes nearly all of the time. Stages are
-//! functions of their own, so that none has to do with the registers that the others leave.
+//! ([`Hvx::Everywhere`]): where there is no HVX, the twin of the unit takes nearly all of the time. Stages
+//! are functions of their own, so that none has to do with the registers that the others leave.
 
 use core::ops::Range;
 
@@ -175,9 +175,9 @@ impl<'s> Pass<'s> {
 pub(super) struct Pack<'s>(pub Pass<'s>);
 
 impl Pack<'_> {
-    /// Row `row` of the pass, which is `query`, with what it is multiplied with; `None` past the last one, and
-    /// for one with an infinity or a NaN, which the unit would take for numbers. What takes its scale back is
-    /// infinite, so that its scores are not finite.
+    /// Row `row` of the pass, which is `query`, with what it is multiplied with; `None` past the last one,
+    /// and for one with an infinity or a NaN, which the unit would take for numbers. What takes its scale
+    /// back is infinite, so that its scores are not finite.
     #[inline(always)]
     fn row<H: Hvx>(&self, places: Places, row: usize, query: &Query) -> PackedRow {
         let pass = &self.0;
@@ -186,11 +186,11 @@ impl Pack<'_> {
         }
         let x: *const f32 = pass.of.q.at([query.head, query.token, pass.batch]).cast();
         let d = pass.of.q.ne[0];
-        // SAFETY: `at` has checked the indices, so this is a row of q: `d` adjacent floats, which are readable
-        // and aligned (validation).
+        // SAFETY: `at` has checked the indices, so this is a row of q: `d` adjacent floats, which are
+        // readable and aligned (validation).
         let scale = RowScale::of(unsafe { activations::largest::<H>(x, d) }, Depth::of(d));
-        // SAFETY: `row` is below the rows of the pass, for which the layout has factors and what was found, in
-        // VTCM and aligned. This worker has claimed the row.
+        // SAFETY: `row` is below the rows of the pass, for which the layout has factors and what was found,
+        // in VTCM and aligned. This worker has claimed the row.
         unsafe {
             places.row_factors().add(row).write(scale.map_or(f32::INFINITY, |scale| scale.back));
             pass.found(places, row).clear::<H>();
@@ -274,9 +274,9 @@ impl Turn<'_> {
         let strip = of.k_cache.at([position / TILE, *kv_head, entry]);
         let to = places.keys(block, i).vectors().get();
         let transfer = Transfer::linear(strip, to, self.pass.k_tiles() * TILE_BYTES);
-        // SAFETY: the source is a strip of the cache (`at`), as long as the matrix tiles that d has, and nobody
-        // writes the caches during this kernel. The destination is the room for a key tile that this worker
-        // has claimed: what was there before was multiplied last a turn ago.
+        // SAFETY: the source is a strip of the cache (`at`), as long as the matrix tiles that d has, and
+        // nobody writes the caches during this kernel. The destination is the room for a key tile that this
+        // worker has claimed: what was there before was multiplied last a turn ago.
         unsafe { worker.dma.push(transfer) }
     }
 
@@ -318,11 +318,11 @@ impl Turn<'_> {
                 dst_stride: VECTOR_BYTES,
             };
             // SAFETY: the rows from `position` on, `to - from` of them, are readable: the place was checked
-            // when its address was made. If the cache holds the whole context, `to` is at most the span's end,
-            // which the registers keep within the context. A KV ring has whole tiles (the shape rule), and
-            // these rows are of one tile. A row has `dims` values from `64 * pair` on. The worker's own VTCM
-            // has a vector for each position of a block, and nothing else uses it now. Nobody writes the caches
-            // during this kernel.
+            // when its address was made. If the cache holds the whole context, `to` is at most the span's
+            // end, which the registers keep within the context. A KV ring has whole tiles (the shape rule),
+            // and these rows are of one tile. A row has `dims` values from `64 * pair` on. The worker's own
+            // VTCM has a vector for each position of a block, and nothing else uses it now. Nobody writes the
+            // caches during this kernel.
             tickets[i] = Some(unsafe { worker.dma.push(transfer) });
         }
         for ticket in tickets.into_iter().flatten() {
@@ -375,8 +375,8 @@ impl Turn<'_> {
                     let scores = places.scores(block, row_tile, at);
                     unit.clear();
                     // SAFETY: (1) `k_tiles` is 16 at most, because d is (`MAX_HEAD`). (2) The queries were
-                    // packed before the first turn, and the keys have come in the last one. The first parts of
-                    // scores were stored, and the unit has finished with that (below). Those of the block
+                    // packed before the first turn, and the keys have come in the last one. The first parts
+                    // of scores were stored, and the unit has finished with that (below). Those of the block
                     // before that had the place were read in the last turn. (3) This is the thread that
                     // dispatches, which holds the unit where a plan says HMX.
                     unsafe {
@@ -409,9 +409,9 @@ impl Turn<'_> {
                 let first = seen.start - tiles.start;
                 let (a, w) = (places.weights(block, row_tile), places.values(block, column));
                 unit.clear();
-                // SAFETY: (1) a block has 1 to 8 key tiles. (2) Weights and values were made in the last turn,
-                // a tile of each for every one that the rows see. The layout has a tile for what is stored,
-                // and what it held before was added up in the last turn. (3) This is the thread that
+                // SAFETY: (1) a block has 1 to 8 key tiles. (2) Weights and values were made in the last
+                // turn, a tile of each for every one that the rows see. The layout has a tile for what is
+                // stored, and what it held before was added up in the last turn. (3) This is the thread that
                 // dispatches, which holds the unit where a plan says HMX.
                 unsafe {
                     unit.multiply(a.skip(first), w.skip(first), seen.len());
@@ -439,7 +439,8 @@ impl Turn<'_> {
             };
             if let Some((i, ticket)) = pending {
                 worker.dma.wait(ticket)?;
-                // SAFETY: the transfer was waited for on the line above, and this worker has claimed the tile.
+                // SAFETY: the transfer was waited for on the line above, and this worker has claimed the
+                // tile.
                 unsafe { self.describe::<H>(places, i) };
             }
             pending = fetched;
@@ -448,9 +449,9 @@ impl Turn<'_> {
             if unit < columns {
                 self.pack_values::<H>(worker, places, unit)?;
             } else if unit < columns + softened {
-                // SAFETY: the unit has stored the scores of this block in the last turn, and their factors were
-                // written in the one before. The worker's own VTCM has room for the scores of a part behind
-                // that for values (`places` has compared the bytes). This worker has claimed the part.
+                // SAFETY: the unit has stored the scores of this block in the last turn, and their factors
+                // were written in the one before. The worker's own VTCM has room for the scores of a part
+                // behind that for values (`places` has compared the bytes). This worker has claimed the part.
                 unsafe {
                     let (block, _) = self.block(WEIGHTS);
                     let scratch = worker.own_vtcm().skip(STAGED);
@@ -499,8 +500,8 @@ impl Finish<'_> {
             let first = part * PART;
             let mut query = pass.query(first);
             for row in first..(first + PART).min(pass.rows) {
-                // SAFETY: what was found for a row of the pass is complete, and `claim` gave the part, and with
-                // it this row of y, to this worker alone.
+                // SAFETY: what was found for a row of the pass is complete, and `claim` gave the part, and
+                // with it this row of y, to this worker alone.
                 unsafe {
                     pass.close::<H>(places, row);
                     let found = pass.found(places, row);

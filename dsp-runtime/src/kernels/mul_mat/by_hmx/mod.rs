@@ -1,7 +1,7 @@
 //! MUL_MAT and MUL_MAT_ID by the matrix unit: F32 activations, weights of all types but F32, in programs of
 //! the classes `fast` and `hmx`.
 //!
-//! Activations and weights become matrix tiles of fp16 in VTCM (`activations.rs`, `weights.rs`). Both are
+//! Activations and weights become matrix tiles of fp16 in VTCM (`activations.rs`, `weights/`). Both are
 //! scaled by powers of two, each row of x and each row of w by its own, so that no sum overflows, and results
 //! of fp16 keep their bits. Sums are those of the unit: see [`hexflash_hvx_float::matrix`].
 //!

@@ -230,8 +230,8 @@ impl<Q: HalfQuants, S: HalfScales> Tiles for Flat<Q, S> {
             let group = packed.skip(pair / 2 * vectors);
             group.skip(Self::GROUP.quants_at(pair % 2 * 2 + t))
         };
-        // What is next is made and loaded while this is unpacked: as far as LLVM knows, what is stored may lie
-        // where the rest is loaded from.
+        // What is next is made and loaded while this is unpacked: as far as LLVM knows, what is stored may
+        // lie where the rest is loaded from.
         //
         // SAFETY: the tile is the first of the strip (the caller's contract, point 1).
         let (mut next, mut even) = (halves(0), unsafe { load::<Q, H>(quants(0, 0)) });

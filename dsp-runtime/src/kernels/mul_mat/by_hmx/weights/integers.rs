@@ -278,8 +278,8 @@ unsafe fn unpack_pair<Q: Fractions, H: Hvx, const MINS: bool>(
     // As far as LLVM knows, what is stored first may lie where the rest is loaded from. So all of a tile is
     // loaded before; of a pair there are not enough registers for that.
     //
-    // SAFETY: `quants` hold those of a tile each, and there are two bundles. The matrix tiles at `to` are this
-    // call's own (the caller's contract).
+    // SAFETY: `quants` hold those of a tile each, and there are two bundles. The matrix tiles at `to` are
+    // this call's own (the caller's contract).
     unsafe {
         let bundles = [Q::fractions::<H, 0>(even), Q::fractions::<H, 1>(even)];
         store_bundles::<H, MINS>(bundles, parts[0], first);

@@ -78,8 +78,8 @@ impl<H: Hvx> Columns<H> {
     }
 }
 
-/// The largest magnitudes of low halves and of high halves so far, as bits of f16 or BF16 in the upper half of
-/// a word.
+/// The largest magnitudes of low halves and of high halves so far, as bits of f16 or BF16 in the upper half
+/// of a word.
 pub(in crate::kernels) struct Largest<H: Hvx>([H::I; 2]);
 
 impl<H: Hvx> Largest<H> {
@@ -182,7 +182,8 @@ impl Tiles for BF16 {
     }
 }
 
-/// The exponent code of infinities and NaN of f16 where `code` is that of f32, and -1 where it is another one.
+/// The exponent code of infinities and NaN of f16 where `code` is that of f32, and -1 where it is another
+/// one.
 #[inline(always)]
 fn beyond_code<H: Hvx>(code: H::I) -> H::I {
     let beyond = H::shr_i::<8>(H::add_i(code, H::splat_i(1)));
