@@ -255,7 +255,8 @@ impl Pass<'_> {
             // part (the caller's contract, point 2).
             let before = unsafe { found.load::<H>(HIGHEST) };
             let now = H::max(H::max_all(*highest), before);
-            // SAFETY: as above.
+            // SAFETY: this is the vector that was loaded, which this worker's claim gives to it alone (the
+            // caller's contract, point 2).
             unsafe { found.store::<H>(HIGHEST, now) };
             // A number, also for a row that has seen nothing yet.
             *highest = H::max(now, H::splat(f32::MIN));
