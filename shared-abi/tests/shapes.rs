@@ -133,7 +133,7 @@ fn products_take_the_activations_that_go_with_their_weights() {
                 case.retype(1, activations);
                 // A matrix unit multiplies F32 with any: whether there is a kernel is known when programs are
                 // planned.
-                let by_unit = op == Op::MulMat && activations == DType::F32;
+                let by_unit = activations == DType::F32;
                 if by_unit || weights.wants_q8_activations() == (activations == DType::Q8Act) {
                     assert_eq!(case.check(), Ok(()), "{op}: {weights} with {activations}");
                 } else {

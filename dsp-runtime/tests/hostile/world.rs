@@ -485,7 +485,7 @@ fn is_for_unit(program: &Program<'_>, op: OpIndex) -> bool {
         let wire = program.tensor(op.src[i])?.dtype;
         DType::ALL.iter().find(|dtype| dtype.wire() == wire)
     };
-    op.opcode == Op::MulMat.wire()
+    [Op::MulMat, Op::MulMatId].map(Op::wire).contains(&op.opcode)
         && dtype(0).is_some_and(|dtype| {
             dtype.wants_q8_activations()
                 || program.header.numerics == Numerics::Hmx.wire() && has_hmx_kernel(*dtype)
