@@ -23,6 +23,7 @@ pub mod absent;
 pub mod check;
 #[cfg(all(target_arch = "hexagon", target_feature = "hvxv73"))]
 pub mod processor;
+pub mod scales;
 #[cfg(not(target_arch = "hexagon"))]
 pub mod twin;
 pub mod words;
@@ -44,6 +45,8 @@ pub const IS_THERE: bool = cfg!(not(all(target_arch = "hexagon", not(target_feat
 
 /// Bytes of a tile, and what its address is a multiple of.
 pub const TILE_BYTES: usize = 2048;
+/// Vectors of a tile.
+pub const TILE_VECTORS: usize = TILE_BYTES / hexflash_abi::VECTOR_BYTES;
 /// Tiles that are multiplied at once, at most.
 pub const MOST_TILES: usize = 32;
 /// 1.0 as a scale, without a bias: an entry of a table.
@@ -64,7 +67,7 @@ impl TilePtr {
     #[inline(always)]
     #[must_use]
     pub const fn skip(self, n: usize) -> Self {
-        Self(self.0.skip(n * (TILE_BYTES / hexflash_abi::VECTOR_BYTES)))
+        Self(self.0.skip(n * TILE_VECTORS))
     }
 
     /// The tile's vectors, sixteen each.

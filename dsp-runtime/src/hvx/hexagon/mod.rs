@@ -93,16 +93,6 @@ fn deal(a: V, b: V) -> (V, V) {
     (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
 }
 
-/// Numbers of a table as f16, by the low nibbles of the even bytes, and of the odd ones.
-#[cfg(target_feature = "hvx-qfloat")]
-#[inline(always)]
-fn lookup_f16(x: V, table: &'static Numbers) -> (V, V) {
-    // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of `V`.
-    let halves = unsafe { (&raw const table.halves).cast::<V>().read() };
-    let pair = hvx!(q6_wh_vlut16_vbvhr_nomatch(x, halves, 0));
-    (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
-}
-
 /// From the maxima of every other vector, in lanes i and up, those of all of them: two lanes of a vector meet
 /// at each of five levels, so that at the last lane i has what is left of vector i.
 #[inline(always)]
@@ -458,7 +448,7 @@ impl Hvx for Hexagon {
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
     fn lookup_floats(x: V, table: &'static Numbers) -> [V; 4] {
-        let (even, odd) = lookup_f16(x, table);
+        let [even, odd] = Self::lookup_f16(x, table);
         let ((b0, b2), (b1, b3)) = (float::widen_f16(even), float::widen_f16(odd));
         [b0, b1, b2, b3]
     }
@@ -466,7 +456,7 @@ impl Hvx for Hexagon {
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
     fn lookup_halves(x: V, table: &'static Numbers) -> [V; 2] {
-        let (even, odd) = lookup_f16(x, table);
+        let [even, odd] = Self::lookup_f16(x, table);
         let pair = hvx!(q6_wh_vshuffoe_vhvh(odd, even));
         [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
     }
@@ -474,8 +464,11 @@ impl Hvx for Hexagon {
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
     fn lookup_f16(x: V, table: &'static Numbers) -> [V; 2] {
-        let (even, odd) = lookup_f16(x, table);
-        [even, odd]
+        // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of
+        // `V`.
+        let halves = unsafe { (&raw const table.halves).cast::<V>().read() };
+        let pair = hvx!(q6_wh_vlut16_vbvhr_nomatch(x, halves, 0));
+        [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
     }
 
     #[cfg(target_feature = "hvxv73")]

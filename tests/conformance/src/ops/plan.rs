@@ -95,10 +95,15 @@ impl OpProgram {
         Self { numerics: Numerics::Fast, ..self }
     }
 
+    /// Whether it is of the class `fast`.
+    pub fn is_fast(&self) -> bool {
+        self.numerics == Numerics::Fast
+    }
+
     /// Whether it has an op that may be for the matrix unit.
     pub fn is_for_matrix_unit(&self) -> bool {
         let unit = |op| matches!(op, Op::MulMat | Op::MulMatId | Op::FlashAttnExt);
-        self.numerics == Numerics::Fast && self.ops().any(unit)
+        self.is_fast() && self.ops().any(unit)
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {

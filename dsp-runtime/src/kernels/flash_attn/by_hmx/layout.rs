@@ -2,7 +2,7 @@
 
 use hexflash_abi::VECTOR_BYTES;
 
-use crate::hmx::{TILE_BYTES, TilePtr};
+use crate::hmx::{TILE_BYTES, TILE_VECTORS, TilePtr};
 use crate::hvx::{LANES, VectorPtr};
 use crate::kernels::flash_attn::{TILE, found_vectors};
 use crate::vtcm::VtcmPlan;
@@ -24,8 +24,6 @@ const SLOTS: usize = 2;
 /// Blocks whose factors are: those that are read a turn later.
 const LONG_SLOTS: usize = 3;
 
-/// Vectors of a matrix tile.
-const VECTORS: usize = TILE_BYTES / VECTOR_BYTES;
 /// Floats of a matrix tile's size.
 const FLOATS: usize = TILE_BYTES / size_of::<f32>();
 /// Matrix tiles that go with one of keys: the tables of both parts of a score, and what takes the first part
@@ -115,7 +113,7 @@ impl Layout {
     }
 
     const fn row_factors_at(self) -> usize {
-        self.shrink_at() + (LONG_SLOTS * self.row_tiles * PARTS).div_ceil(VECTORS)
+        self.shrink_at() + (LONG_SLOTS * self.row_tiles * PARTS).div_ceil(TILE_VECTORS)
     }
 
     const fn found_at(self) -> usize {
@@ -123,7 +121,7 @@ impl Layout {
     }
 
     const fn end(self) -> usize {
-        self.found_at() + (self.row_tiles * TILE * found_vectors(self.columns)).div_ceil(VECTORS)
+        self.found_at() + (self.row_tiles * TILE * found_vectors(self.columns)).div_ceil(TILE_VECTORS)
     }
 
     /// The layout in the shared region at `base`, of at least the bytes of [`plan`](Self::plan).
@@ -238,7 +236,7 @@ impl Places {
     }
 }
 
-const _: () = assert!(TILE == LANES && KEY_TILES <= VECTORS);
+const _: () = assert!(TILE == LANES && KEY_TILES <= TILE_VECTORS);
 
 #[cfg(test)]
 mod tests {
@@ -263,7 +261,7 @@ mod tests {
                 let mut add = |p: VectorPtr, vectors: usize| {
                     all.push((p.get().addr(), p.get().addr() + vectors * VECTOR_BYTES));
                 };
-                let (rows, tile) = (layout.row_tiles, |n: usize| n * VECTORS);
+                let (rows, tile) = (layout.row_tiles, |n: usize| n * TILE_VECTORS);
                 for r in 0..rows {
                     add(places.queries(r).vectors(), tile(k_tiles));
                 }

@@ -9,10 +9,9 @@
 //! Weights are at most 2^[`UP`], so that sums of a block are below 2^(code - 14 + UP + 8) for values below
 //! 2^(code - 14), and the scale, which may not be below 2^-14, brings these below 2^15, too.
 
-use hexflash_abi::VECTOR_BYTES;
-
 use super::layout::KEY_TILES;
-use crate::hmx::{TILE_BYTES, TilePtr};
+use crate::hmx::scales::{power_f16, power_or_infinity, store_table};
+use crate::hmx::{TILE_VECTORS, TilePtr};
 use crate::hvx::{Hvx, LANES, VectorPtr};
 use crate::kernels::flash_attn::TILE;
 use crate::kernels::mul_mat::by_hmx::weights::Largest;
@@ -29,34 +28,6 @@ const PART_BITS: i32 = 11;
 pub(super) const SECOND_PART: f32 = 1.0 / (1 << PART_BITS) as f32;
 
 const _: () = assert!(15 - LOG_KEYS - UP + 14 - 30 >= -14);
-
-/// 2^x as f16, twice in each word. x is -15 (which gives zero) to 15.
-#[inline(always)]
-fn power_f16<H: Hvx>(x: H::I) -> H::I {
-    H::shl_i::<10>(H::add_i(x, H::splat_i(15)))
-}
-
-/// 2^x as f32; infinite where `code` is that of infinities and NaN.
-#[inline(always)]
-fn power_or_infinity<H: Hvx>(x: H::I, code: H::I) -> H::F {
-    // 128 for code 31, and -128, which is below all others.
-    let beyond = H::shl_i::<8>(H::shr_i::<5>(H::add_i(code, H::splat_i(1))));
-    let x = H::max_i(x, H::sub_i(beyond, H::splat_i(128)));
-    H::from_bits(H::shl_i::<23>(H::add_i(x, H::splat_i(127))))
-}
-
-/// Writes a table of scales.
-///
-/// # Safety
-/// Two vectors at `table` are valid for writing, and nobody else touches them.
-#[inline(always)]
-unsafe fn store_table<H: Hvx>(table: VectorPtr, scales: H::I) {
-    // SAFETY: these are two vectors, which are valid for writing (the caller's contract).
-    unsafe {
-        table.store_b::<H>(0, H::bytes(scales));
-        table.store_b::<H>(1, H::bytes(H::splat_i(0)));
-    }
-}
 
 /// The words of the tile that takes first parts away that are not zero: W(n, n) of two n in each vector.
 static DIAGONAL: [[u32; LANES]; LANES / 2] = {
@@ -86,7 +57,7 @@ pub(super) unsafe fn describe_keys<H: Hvx>(
     factors: VectorPtr,
 ) {
     let mut largest = Largest::<H>::new();
-    for i in 0..k_tiles * (TILE_BYTES / VECTOR_BYTES) {
+    for i in 0..k_tiles * TILE_VECTORS {
         // SAFETY: the tiles have so many vectors (the caller's contract, point 1).
         largest.add(unsafe { keys.vectors().load_b::<H>(i) });
     }
@@ -97,8 +68,8 @@ pub(super) unsafe fn describe_keys<H: Hvx>(
     // SAFETY: two tables of two vectors at the beginning of tiles of their own, and a vector of factors (the
     // caller's contract, point 2).
     unsafe {
-        store_table::<H>(tables.vectors(), power_f16::<H>(t));
-        store_table::<H>(tables.skip(1).vectors(), power_f16::<H>(H::add_i(t, H::splat_i(PART_BITS))));
+        store_table::<H>(tables.vectors(), t);
+        store_table::<H>(tables.skip(1).vectors(), H::add_i(t, H::splat_i(PART_BITS)));
         factors.store::<H>(0, power_or_infinity::<H>(back, code));
     }
     let minus = H::or_i(power_f16::<H>(back), H::splat_i(0x8000));
@@ -171,7 +142,7 @@ pub(super) unsafe fn pack_values<H: Hvx>(
         // SAFETY: a table of two vectors in a tile of its own, and one of two vectors of factors (the
         // caller's contract, point 2).
         unsafe {
-            store_table::<H>(tables[i].vectors(), power_f16::<H>(H::sub_i(zero, back)));
+            store_table::<H>(tables[i].vectors(), H::sub_i(zero, back));
             factors.store::<H>(i, power_or_infinity::<H>(H::sub_i(back, H::splat_i(UP)), code));
         }
     }

@@ -5,12 +5,10 @@
 use core::f32::consts::{LN_2, LOG2_E};
 use core::ops::Range;
 
-use hexflash_abi::VECTOR_BYTES;
-
 use super::layout::{PART, PARTS, Places};
 use super::prepare::{SECOND_PART, UP};
 use super::turn::Pass;
-use crate::hmx::TILE_BYTES;
+use crate::hmx::TILE_VECTORS;
 use crate::hvx::{Hvx, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::flash_attn::attend::Query;
@@ -75,9 +73,6 @@ struct Scores {
     factors: VectorPtr,
 }
 
-/// Vectors of a matrix tile.
-const VECTORS: usize = TILE_BYTES / VECTOR_BYTES;
-
 impl Scores {
     /// q.k of the two rows and key tile `i`, less the queries' scales, and the key tile's factors.
     ///
@@ -88,8 +83,8 @@ impl Scores {
         // SAFETY: these are vectors of the scores of key tile `i`, and its factors (the caller's contract).
         let (one, two, factors) = unsafe {
             (
-                H::widen_f16(self.first.load_b::<H>(2 * VECTORS * i)),
-                H::widen_f16(self.first.load_b::<H>(2 * VECTORS * i + VECTORS)),
+                H::widen_f16(self.first.load_b::<H>(2 * TILE_VECTORS * i)),
+                H::widen_f16(self.first.load_b::<H>(2 * TILE_VECTORS * i + TILE_VECTORS)),
                 self.factors.load::<H>(i),
             )
         };
@@ -285,7 +280,7 @@ impl Pass<'_> {
                 // SAFETY: the layout has a tile of weights for these rows and each key tile of the block, of
                 // 16 vectors; the unit multiplies those of another block, and this worker has claimed the
                 // part.
-                unsafe { weights.store_b::<H>(VECTORS * j, halves) };
+                unsafe { weights.store_b::<H>(TILE_VECTORS * j, halves) };
             }
             for (k, sums) in sums.into_iter().enumerate().take(rows - i) {
                 let found = places.found(first + i + k);
@@ -326,7 +321,7 @@ impl Pass<'_> {
                 // stored, and factors were written (the caller's contract, point 1). What was found for a row
                 // of the pass has a vector for each column, and this worker has claimed the part (point 2).
                 unsafe {
-                    let sums = H::widen_f16(stored.skip(pair).load_b::<H>(VECTORS * column));
+                    let sums = H::widen_f16(stored.skip(pair).load_b::<H>(TILE_VECTORS * column));
                     let factors = factors.load::<H>(column);
                     let before = [a.load::<H>(column), b.load::<H>(column)];
                     let now = |before, shrink, sums| {

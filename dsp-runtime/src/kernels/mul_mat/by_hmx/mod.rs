@@ -89,9 +89,9 @@ pub(in crate::kernels) fn run<T: Tiles>(run: &mut OpRun<'_>) -> Result<(), Fault
     let extent = Extent::new([w.ne[0], w.ne[1]], group, rows);
     let layout = Layout::fit(extent, run.pool.workers(), run.plan.vtcm.shared).ok_or(internal)?;
     let (depth, most) = (Depth::of(w.ne[0]), layout.row_tiles * TILE_ROWS);
-    let all = [0; 2];
+    let (batch, matrix) = ([0; 2], [0; 2]);
     let mut pass =
-        Pass { w, x, y, group, extent, layout, depth, routes: None, batch: all, matrix: all, first: 0, rows };
+        Pass { w, x, y, group, extent, layout, depth, routes: None, batch, matrix, first: 0, rows };
     let Some(ids) = ids else {
         for batch in 0..x.ne[2] * x.ne[3] {
             pass.batch = [batch % x.ne[2], batch / x.ne[2]];

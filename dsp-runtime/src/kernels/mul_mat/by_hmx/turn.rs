@@ -278,13 +278,18 @@ impl<'r, T: Tiles> Turn<'r, T> {
                 H::store(to(r + 3), d);
             }
         }
-        for r in quads..rows {
-            let (even, odd) = pair(r - r % 2);
-            let v = if r % 2 == 0 { even } else { odd };
+        let put = |r: usize, v: H::F| {
             // SAFETY: row `r` of the tile is one of the pass, which are rows of y (`to`), with `left`
             // columns from `column` on: at least 1, because the strip is one of w. Those of the strip are
             // written by this unit alone, and are aligned for f32 (validation).
             unsafe { if left >= LANES { H::store(to(r), v) } else { H::store_n(to(r), v, left) } }
+        };
+        for r in (quads..rows).step_by(2) {
+            let (even, odd) = pair(r);
+            put(r, even);
+            if r + 1 < rows {
+                put(r + 1, odd);
+            }
         }
     }
 

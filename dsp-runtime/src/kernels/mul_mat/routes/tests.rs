@@ -119,15 +119,24 @@ fn ids(seed: u64, experts: u32, used: u32, m: u32) -> Vec<i32> {
     all
 }
 
+/// Most go to one expert, and none to the last.
+fn uneven_ids(experts: u32, used: u32, m: u32) -> Vec<i32> {
+    let mut ids = ids(1, experts - 1, used, m);
+    ids.chunks_exact_mut(used as usize).step_by(2).for_each(|token| token[0] = 0);
+    ids
+}
+
 /// Bits as bytes, so that NaN would compare too. No result is NaN or zero throughout.
 fn bits(values: &[f32]) -> Vec<u32> {
     assert!(values.iter().all(|v| v.is_finite()) && values.iter().any(|&v| v != 0.0));
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-#[test]
-fn each_row_is_the_product_with_its_expert() {
-    for dtype in tiled() {
+/// How a case is made: [`Case::new`] or [`Case::of_unit`].
+type Make = fn(DType, [u32; 3], [u32; 2], &[i32]) -> Case;
+
+fn each_row_is_that_of_its_expert(types: impl Iterator<Item = DType>, case: Make) {
+    for dtype in types {
         for (shape, sides, m) in [
             ([256, 40, 1], [1, 1], 3),
             ([256, 64, 6], [1, 2], 1),
@@ -135,20 +144,23 @@ fn each_row_is_the_product_with_its_expert() {
             ([512, 70, 4], [4, 4], 9),
         ] {
             let ids = ids(m.into(), shape[2], sides[1], m);
-            let expected = Case::new(dtype, shape, sides, &ids).reference(&ids);
-            let actual = everywhere(|setup| Case::new(dtype, shape, sides, &ids).run(setup).unwrap());
+            let expected = case(dtype, shape, sides, &ids).reference(&ids);
+            let actual = everywhere(|setup| case(dtype, shape, sides, &ids).run(setup).unwrap());
             assert_eq!(bits(&actual), bits(&expected), "{dtype} {shape:?} {sides:?} m={m}");
         }
     }
+}
+
+#[test]
+fn each_row_is_the_product_with_its_expert() {
+    each_row_is_that_of_its_expert(tiled(), Case::new);
 }
 
 /// More rows of an expert than one pass takes, more than are gathered at once, and experts of no token.
 #[test]
 fn many_tokens_and_uneven_experts() {
     for (used, m, experts) in [(1, 2 * ROWS as u32 + 3, 3), (2, GATHERED as u32 / 2 + 5, 4), (7, 160, 9)] {
-        // Most go to one expert.
-        let mut ids = ids(1, experts - 1, used, m);
-        ids.chunks_exact_mut(used as usize).step_by(2).for_each(|token| token[0] = 0);
+        let ids = uneven_ids(experts, used, m);
         for dtype in [DType::F16x32, DType::Q8_0x32] {
             let (shape, sides) = ([256, 40, experts], [1, used]);
             let expected = Case::new(dtype, shape, sides, &ids).reference(&ids);
@@ -276,19 +288,7 @@ fn of_unit() -> impl Iterator<Item = DType> {
 
 #[test]
 fn each_row_is_the_product_with_its_expert_by_the_matrix_unit() {
-    for dtype in of_unit() {
-        for (shape, sides, m) in [
-            ([256, 40, 1], [1, 1], 3),
-            ([256, 64, 6], [1, 2], 1),
-            ([256, 33, 6], [3, 3], 5),
-            ([512, 70, 4], [4, 4], 9),
-        ] {
-            let ids = ids(m.into(), shape[2], sides[1], m);
-            let expected = Case::of_unit(dtype, shape, sides, &ids).reference(&ids);
-            let actual = everywhere(|setup| Case::of_unit(dtype, shape, sides, &ids).run(setup).unwrap());
-            assert_eq!(bits(&actual), bits(&expected), "{dtype} {shape:?} {sides:?} m={m}");
-        }
-    }
+    each_row_is_that_of_its_expert(of_unit(), Case::of_unit);
 }
 
 /// More rows of an expert than a share has, than VTCM holds, and than are gathered at once; the unit reads
@@ -296,9 +296,7 @@ fn each_row_is_the_product_with_its_expert_by_the_matrix_unit() {
 #[test]
 fn many_tokens_and_uneven_experts_by_the_matrix_unit() {
     for (used, m, experts) in [(1, 2 * ROWS as u32 + 3, 3), (2, GATHERED as u32 / 2 + 5, 4)] {
-        // Most go to one expert.
-        let mut ids = ids(1, experts - 1, used, m);
-        ids.chunks_exact_mut(used as usize).step_by(2).for_each(|token| token[0] = 0);
+        let ids = uneven_ids(experts, used, m);
         let (shape, sides) = ([96, 40, experts], [1, used]);
         for dtype in [DType::F16x32, DType::Q8_0x32] {
             let expected = Case::of_unit(dtype, shape, sides, &ids).reference(&ids);

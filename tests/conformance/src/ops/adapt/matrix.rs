@@ -25,11 +25,12 @@ fn weights(plan: &mut OpProgram, a: &Tensor) -> T {
     plan.packed(dtype, dims(a.ne), &pack(a))
 }
 
-/// Activations as products with weights of `a` read them: int8 through QUANTIZE where these want that.
+/// Activations as products with weights of `a` read them in an exact program: int8 through QUANTIZE where
+/// these want that. In programs of the class `fast` they stay as they are, for the matrix unit.
 fn activations(p: &mut OpProgram, a: &Tensor, b: &Tensor) -> T {
     let x = p.input(b);
     let x = p.f32_rows(x);
-    if !tiled(a.ty).is_some_and(DType::wants_q8_activations) {
+    if p.is_fast() || !tiled(a.ty).is_some_and(DType::wants_q8_activations) {
         return x;
     }
     let q = p.output(DType::Q8Act, p.ne(x));
@@ -37,26 +38,55 @@ fn activations(p: &mut OpProgram, a: &Tensor, b: &Tensor) -> T {
     q
 }
 
-/// Tiled weights: by the exact kernel, and by that of the matrix unit where the device lends one.
-pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
-    let (a, b) = (trial.x.get("a"), trial.x.get("b"));
-    let mut p = OpProgram::new(1, 1);
+/// The result of a product of `a` and `b`, with the experts that `ids` name if there are any.
+fn product(
+    trial: &mut Trial<'_>,
+    way: &'static str,
+    mut p: OpProgram,
+    [a, b]: [&Tensor; 2],
+    ids: Option<&Tensor>,
+) -> Outcome {
     let w = weights(&mut p, a);
     let x = activations(&mut p, a, b);
-    let [_, m, b2, b3] = dims(b.ne);
-    let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
-    p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
-    trial.result("tiles", &p, y)?;
-    if !by_unit(trial, a, u64::from(m), u64::from(b2 * b3)) {
-        return Ok(());
+    let (n, [_, m, b2, b3]) = (a.ne[1] as u32, dims(b.ne));
+    let y = match ids {
+        None => {
+            let y = p.output(DType::F32, [n, m, b2, b3]);
+            p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
+            y
+        }
+        Some(ids) => {
+            let [n_used, m, ..] = dims(ids.ne);
+            let ids = p.input(ids);
+            let y = p.output(DType::F32, [n, n_used, m, 1]);
+            p.op(Op::MulMatId, &[Some(w), Some(x), Some(ids)], y, &NONE);
+            y
+        }
+    };
+    trial.result(way, &p, y)
+}
+
+/// A product by the exact kernel, and by that of the matrix unit where the device lends one: with matrices of
+/// `operands[0]`, of so many batches of `rows` rows.
+fn both_ways(
+    trial: &mut Trial<'_>,
+    operands: [&Tensor; 2],
+    ids: Option<&Tensor>,
+    rows: u32,
+    batches: u32,
+) -> Outcome {
+    product(trial, "tiles", OpProgram::new(1, 1), operands, ids)?;
+    if by_unit(trial, operands[0], rows.into(), batches.into()) {
+        product(trial, "matrix unit", OpProgram::new(1, 1).fast(), operands, ids)?;
     }
-    let mut p = OpProgram::new(1, 1).fast();
-    let w = weights(&mut p, a);
-    let x = p.input(b);
-    let x = p.f32_rows(x);
-    let y = p.output(DType::F32, [a.ne[1] as u32, m, b2, b3]);
-    p.op(Op::MulMat, &[Some(w), Some(x)], y, &NONE);
-    trial.result("matrix unit", &p, y)
+    Ok(())
+}
+
+/// Tiled weights.
+pub fn mul_mat(trial: &mut Trial<'_>) -> Outcome {
+    let (a, b) = (trial.x.get("a"), trial.x.get("b"));
+    let [_, m, b2, b3] = dims(b.ne);
+    both_ways(trial, [a, b], None, m, b2 * b3)
 }
 
 /// Whether products of so many batches of `rows` rows with matrices of `a` are computed by the matrix unit,
@@ -71,30 +101,12 @@ fn by_unit(trial: &Trial<'_>, a: &Tensor, rows: u64, batches: u64) -> bool {
         && results >= LEAST_RESULTS
 }
 
-/// A matrix of tiles for each expert: by the exact kernel, and by that of the matrix unit where the device
-/// lends one.
+/// A matrix of tiles for each expert.
 pub fn mul_mat_id(trial: &mut Trial<'_>) -> Outcome {
     let (experts, b, ids) = (trial.x.get("as"), trial.x.get("b"), trial.x.get("ids"));
-    let mut p = OpProgram::new(1, 1);
-    let w = weights(&mut p, experts);
-    let x = activations(&mut p, experts, b);
     let [n_used, m, ..] = dims(ids.ne);
-    let chosen = p.input(ids);
-    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, m, 1]);
-    p.op(Op::MulMatId, &[Some(w), Some(x), Some(chosen)], y, &NONE);
-    trial.result("tiles", &p, y)?;
     // At worst, each row has an expert of its own, and so a matrix tile.
-    if !by_unit(trial, experts, 1, u64::from(n_used * m)) {
-        return Ok(());
-    }
-    let mut p = OpProgram::new(1, 1).fast();
-    let w = weights(&mut p, experts);
-    let x = p.input(b);
-    let x = p.f32_rows(x);
-    let chosen = p.input(ids);
-    let y = p.output(DType::F32, [experts.ne[1] as u32, n_used, m, 1]);
-    p.op(Op::MulMatId, &[Some(w), Some(x), Some(chosen)], y, &NONE);
-    trial.result("matrix unit", &p, y)
+    both_ways(trial, [experts, b], Some(ids), 1, n_used * m)
 }
 
 /// The int8 values times their scales; and the sums per 16 of them, and per 32 times the scale, which must be

@@ -8,6 +8,7 @@ use super::super::super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles
 use super::super::activations::Depth;
 use super::{Bound, Columns, Largest, Tiles, beyond_code, reads_before_it_writes};
 use crate::hmx::TilePtr;
+use crate::hmx::scales::power_f16;
 use crate::hvx::{Hvx, Numbers, VectorPtr};
 
 /// Quants as fp16.
@@ -21,7 +22,7 @@ pub(in crate::kernels) trait HalfQuants: Quants {
     /// The first k of both fours of each quarter.
     const K: [[usize; 2]; 4] = [[0, 4], [8, 12], [16, 20], [24, 28]];
 
-    /// What two fours of adjacent k are made of.
+    /// The bytes that both fours of quarter `I` are made of.
     ///
     /// # Safety
     /// `quants` holds those of a tile, and `I` is below 4.
@@ -105,9 +106,9 @@ pub(in crate::kernels) trait HalfScales: Scales {
     /// What makes fp16 of them.
     type To<H: Hvx>: Copy;
 
-    /// The bound of columns, whose quants have magnitudes of 2^`bits` at most, and the exponent code of f16
-    /// for their largest scale, as far as infinities go. The scales of the first group lie at `at`, those of
-    /// the others `apart` vectors from each other.
+    /// The bound of columns whose quants have magnitudes of 2^`bits` at most, and a code that is 31 where
+    /// their largest scale is infinite or NaN, and only there. The scales of the first group lie at `at`,
+    /// those of the others `apart` vectors from each other.
     ///
     /// # Safety
     /// So many groups have their scales there.
@@ -146,7 +147,7 @@ impl HalfScales for Halves<0> {
         // The minimum of the power and 15: the largest one of an f16.
         let first = H::sub_i(H::splat_i(0), H::max_i(H::sub_i(H::splat_i(0), power), H::splat_i(-15)));
         [first, H::sub_i(power, first)].map(|power| {
-            let bits = H::shl_i::<10>(H::add_i(power, H::splat_i(15)));
+            let bits = power_f16::<H>(power);
             H::pair_halves(bits, bits)
         })
     }
@@ -161,6 +162,12 @@ impl HalfScales for Halves<0> {
     }
 }
 
+/// The exponent code of a float that is not negative.
+#[inline(always)]
+fn code_of<H: Hvx>(x: H::F) -> H::I {
+    H::shr_i::<23>(H::bits(x))
+}
+
 /// The smallest exponent of a column's largest scale: with smaller ones, what a result is multiplied with
 /// would not be a normal number. Scales that are 2^26 times smaller than the largest one become zero.
 const LEAST_EXPONENT: i32 = 30;
@@ -173,10 +180,10 @@ impl HalfScales for Exponents {
     unsafe fn bound<H: Hvx>(at: VectorPtr, apart: usize, groups: usize, bits: i32) -> (Bound<H>, H::I) {
         let mut largest = H::splat_i(LEAST_EXPONENT);
         for group in 0..groups {
-            // SAFETY: the group has a vector of scales there (the caller's contract).
-            let words = H::words(unsafe { at.skip(group * apart).load_b::<H>(0) });
-            for byte in [words, H::shr_i::<8>(words), H::shr_i::<16>(words), H::shr_i::<24>(words)] {
-                largest = H::max_i(largest, H::and_i(byte, H::splat_i(0xff)));
+            for pair in 0..2 {
+                // SAFETY: the group has a vector of scales there (the caller's contract), of two pairs.
+                let (even, odd) = unsafe { Self::load::<H>(at.skip(group * apart), pair) };
+                largest = H::max_i(largest, H::max_i(code_of::<H>(even), code_of::<H>(odd)));
             }
         }
         // Quants are twice as large as they should be.
@@ -190,15 +197,10 @@ impl HalfScales for Exponents {
 
     #[inline(always)]
     unsafe fn halves<H: Hvx>(at: VectorPtr, pair: usize, to: H::I) -> [H::B; 2] {
-        // SAFETY: `at` holds a vector (the caller's contract).
-        let words = H::words(unsafe { at.load_b::<H>(0) });
-        let bytes = if pair == 0 {
-            [words, H::shr_i::<8>(words)]
-        } else {
-            [H::shr_i::<16>(words), H::shr_i::<24>(words)]
-        };
-        bytes.map(|exponent| {
-            let exponent = H::sub_i(H::and_i(exponent, H::splat_i(0xff)), to);
+        // SAFETY: the caller's contract is the same.
+        let (even, odd) = unsafe { Self::load::<H>(at, pair) };
+        [even, odd].map(|scale| {
+            let exponent = H::sub_i(code_of::<H>(scale), to);
             let half = H::shl_i::<10>(H::max_i(exponent, H::splat_i(0)));
             H::pair_halves(half, half)
         })
@@ -230,8 +232,8 @@ impl<Q: HalfQuants, S: HalfScales> Tiles for Flat<Q, S> {
             let group = packed.skip(pair / 2 * vectors);
             group.skip(Self::GROUP.quants_at(pair % 2 * 2 + t))
         };
-        // What is next is made and loaded while this is unpacked: as far as LLVM knows, what is stored may
-        // lie where the rest is loaded from.
+        // The scales of the next pair are made, and the quants of the next tile loaded, while one is
+        // unpacked: LLVM moves no load before a store that may be to the same memory.
         //
         // SAFETY: the tile is the first of the strip (the caller's contract, point 1).
         let (mut next, mut even) = (halves(0), unsafe { load::<Q, H>(quants(0, 0)) });

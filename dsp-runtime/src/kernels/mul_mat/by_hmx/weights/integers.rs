@@ -53,24 +53,14 @@ fractions! {
     Indices<Iq4Nl>: 8;
 }
 
-/// The two vectors of nibbles of a bundle.
-///
-/// # Safety
-/// As [`Quants::bundle`] of [`Nibbles`].
-#[inline(always)]
-unsafe fn nibbles<H: Hvx>(quants: VectorPtr, bundle: usize) -> [H::B; 2] {
-    // SAFETY: a tile has four vectors of quants, and `bundle` is below 2 (the caller's contract).
-    unsafe { [quants.load_b::<H>(2 * bundle), quants.load_b::<H>(2 * bundle + 1)] }
-}
-
 /// The first bit is that of the sign.
 impl Fractions for Nibbles<0> {
     const BITS: i32 = 5;
 
     #[inline(always)]
     unsafe fn fractions<H: Hvx, const I: usize>(quants: VectorPtr) -> Bundle<H> {
-        // SAFETY: the caller's contract is the same.
-        let both = unsafe { nibbles::<H>(quants, I) };
+        // SAFETY: a tile has four vectors of quants, and `I` is below 2 (the caller's contract).
+        let both = unsafe { [quants.load_b::<H>(2 * I), quants.load_b::<H>(2 * I + 1)] };
         let low = both.map(|x| H::bytes(H::shl_i::<3>(H::words(only::<H>(x, 0x0f)))));
         let high = both.map(|x| H::bytes(H::shr_i::<1>(H::words(only::<H>(x, 0xf0)))));
         ((8 * I, low), Some((16 + 8 * I, high)))

@@ -11,13 +11,13 @@
 mod floats;
 mod integers;
 
-use hexflash_abi::VECTOR_BYTES;
 use hexflash_abi::dtype::QuantGroup;
 
 use super::super::float::{BF16, Brain, F16, Pair};
 use super::activations::Depth;
 use super::layout::SPARE;
-use crate::hmx::{TILE_BYTES, TilePtr};
+use crate::hmx::scales::{power_or_infinity, store_table};
+use crate::hmx::{TILE_VECTORS, TilePtr};
 use crate::hvx::{Hvx, VectorPtr};
 
 /// Weights that become matrix tiles.
@@ -45,19 +45,17 @@ pub(in crate::kernels) trait Tiles: Sync + 'static {
 pub(in crate::kernels) struct Columns<H: Hvx> {
     /// The logarithm of what the unit multiplies sums with, -14 to 15.
     scale: H::I,
-    /// The logarithm of what a result is multiplied with to become the product; 128 if it is none.
-    factor: H::I,
+    /// What a result is multiplied with to become the product; infinite if it is none.
+    factor: H::F,
 }
 
 impl<H: Hvx> Columns<H> {
     /// Those of columns whose weights, or scales of weights, have largest magnitudes with these exponent
-    /// codes of f16. Results that an infinity or a NaN is part of become infinite or NaN again.
+    /// codes of f16; `factor` is the logarithm. Results that an infinity or a NaN is part of become infinite
+    /// or NaN again.
     #[inline(always)]
     fn new(scale: H::I, factor: H::I, code: H::I) -> Self {
-        // 128 for code 31, and -128, which is below all factors, for the others.
-        let beyond = H::shl_i::<8>(H::shr_i::<5>(H::add_i(code, H::splat_i(1))));
-        let beyond = H::sub_i(beyond, H::splat_i(128));
-        Self { scale, factor: H::max_i(factor, beyond) }
+        Self { scale, factor: power_or_infinity::<H>(factor, code) }
     }
 
     /// Writes the table of the unit, and the factors behind it.
@@ -66,14 +64,10 @@ impl<H: Hvx> Columns<H> {
     /// Three vectors at `table` are valid for writing, and nobody else touches them.
     #[inline(always)]
     pub(super) unsafe fn store(self, table: TilePtr) {
-        let (table, zero) = (table.vectors(), H::bytes(H::splat_i(0)));
-        let scale = H::shl_i::<10>(H::add_i(self.scale, H::splat_i(15)));
-        let factor = H::shl_i::<23>(H::add_i(self.factor, H::splat_i(127)));
         // SAFETY: these are three vectors, which are valid for writing (the caller's contract).
         unsafe {
-            table.store_b::<H>(0, H::bytes(scale));
-            table.store_b::<H>(1, zero);
-            table.store::<H>(2, H::from_bits(factor));
+            store_table::<H>(table.vectors(), self.scale);
+            table.vectors().store::<H>(2, self.factor);
         }
     }
 }
@@ -132,7 +126,7 @@ impl Tiles for F16 {
         depth: Depth,
     ) -> Columns<H> {
         let mut largest = Largest::<H>::new();
-        for i in 0..k_tiles * (TILE_BYTES / VECTOR_BYTES) {
+        for i in 0..k_tiles * TILE_VECTORS {
             // SAFETY: `packed` has so many tiles of 16 vectors (the caller's contract, point 1).
             largest.add(unsafe { packed.load_b::<H>(i) });
         }
@@ -160,7 +154,7 @@ impl Tiles for BF16 {
         k_tiles: usize,
         depth: Depth,
     ) -> Columns<H> {
-        let vectors = k_tiles * (TILE_BYTES / VECTOR_BYTES);
+        let vectors = k_tiles * TILE_VECTORS;
         let mut largest = Largest::<H>::new();
         for i in 0..vectors {
             // SAFETY: `packed` has so many tiles of 16 vectors (the caller's contract, point 1).
@@ -220,11 +214,10 @@ impl<H: Hvx> Bound<H> {
 /// read after them. The last group is the one where they are closest: its end is [`SPARE`] matrix tiles
 /// behind that of its own.
 const fn reads_before_it_writes(group: &QuantGroup) -> bool {
-    let tile = TILE_BYTES / VECTOR_BYTES;
-    let begins = (group.tiles + SPARE) * tile - group.vectors();
+    let begins = (group.tiles + SPARE) * TILE_VECTORS - group.vectors();
     let (mut t, mut all) = (0, true);
     while t < group.tiles {
-        all &= (t + 1) * tile <= begins + group.quants_at(t);
+        all &= (t + 1) * TILE_VECTORS <= begins + group.quants_at(t);
         t += 1;
     }
     // What else is read for a tile lies behind the quants of all of them.
