@@ -1,6 +1,6 @@
 //! Functions on vectors, built from [`Hvx`] operations: the same bits on every back end.
 
-use super::{Hvx, LANES};
+use super::{Hvx, LANES, Numbers};
 
 /// f16 in the high half of each word to f32: exact, subnormals, infinities and NaN included.
 #[inline(always)]
@@ -17,6 +17,13 @@ pub fn f16_bits_to_f32<H: Hvx>(high_half: H::I) -> H::F {
     let special = H::from_bits(H::or_i(H::bits(value), H::splat_i(0x7f80_0000)));
     let value = H::select_gt(H::splat(65536.0), value, value, special);
     H::from_bits(H::or_i(H::bits(value), sign))
+}
+
+/// [`Hvx::widen_f16`] by other operations.
+#[inline(always)]
+pub fn widen_f16<H: Hvx>(x: H::B) -> (H::F, H::F) {
+    let words = H::words(x);
+    (f16_bits_to_f32::<H>(H::shl_i::<16>(words)), f16_bits_to_f32::<H>(words))
 }
 
 /// f32 to f16 in the low half of each word, to nearest, ties to even; above the range infinity, any NaN a
@@ -55,6 +62,33 @@ pub fn narrow_f16<H: Hvx>(low: H::F, high: H::F) -> H::B {
 #[inline(always)]
 pub fn pair_halves<H: Hvx>(low: H::I, high: H::I) -> H::B {
     H::bytes(H::or_i(H::and_i(low, H::splat_i(0xffff)), H::shl_i::<16>(high)))
+}
+
+/// [`Hvx::lookup_f16`] by other operations.
+#[inline(always)]
+pub fn lookup_f16<H: Hvx>(x: H::B, table: &'static Numbers) -> [H::B; 2] {
+    let [b0, b1, b2, b3] = H::lookup_floats(x, table);
+    [narrow_f16::<H>(b0, b2), narrow_f16::<H>(b1, b3)]
+}
+
+/// [`Hvx::bytes_to_f16`] by other operations.
+#[inline(always)]
+pub fn bytes_to_f16<H: Hvx>(x: H::B) -> [H::B; 2] {
+    let [b0, b1, b2, b3] = signed_bytes_to_f32::<H>(H::words(x));
+    [narrow_f16::<H>(b0, b1), narrow_f16::<H>(b2, b3)]
+}
+
+/// [`Hvx::mul_f16`] by other operations.
+#[inline(always)]
+pub fn mul_f16<H: Hvx>(a: H::B, b: H::B) -> H::B {
+    let (a, b) = (H::widen_f16(a), H::widen_f16(b));
+    narrow_f16::<H>(H::mul_ieee(a.0, b.0), H::mul_ieee(a.1, b.1))
+}
+
+/// [`Hvx::scaled_to_f16`] by other operations.
+#[inline(always)]
+pub fn scaled_to_f16<H: Hvx>(low: H::F, high: H::F, scales: [H::F; 2]) -> H::B {
+    narrow_f16::<H>(H::mul_ieee(low, scales[0]), H::mul_ieee(high, scales[1]))
 }
 
 /// [`Hvx::mul_fractions_less_f16`] by words.

@@ -474,7 +474,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// these integers as f16, to nearest, ties to even. No half of `b` is -32768.
     #[inline(always)]
     fn mul_fractions_f16(a: Self::B, b: Self::B) -> Self::B {
-        math::mul_fractions_less_f16::<Self>(a, b, Self::bytes(Self::splat_i(0)))
+        Self::mul_fractions_less_f16(a, b, Self::bytes(Self::splat_i(0)))
     }
     /// [`mul_fractions_f16`](Self::mul_fractions_f16), but `less` is taken from the integers before they
     /// become f16. Defined where that leaves them within 16 bits.
@@ -537,26 +537,23 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// The same, but of bytes 0 and 2, and of bytes 1 and 3.
     #[inline(always)]
     fn lookup_f16(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
-        let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
-        [math::narrow_f16::<Self>(b0, b2), math::narrow_f16::<Self>(b1, b3)]
+        math::lookup_f16::<Self>(x, table)
     }
     /// Signed bytes as f16: bytes 0 and 1 of every word, and bytes 2 and 3.
     #[inline(always)]
     fn bytes_to_f16(x: Self::B) -> [Self::B; 2] {
-        let [b0, b1, b2, b3] = math::signed_bytes_to_f32::<Self>(Self::words(x));
-        [math::narrow_f16::<Self>(b0, b1), math::narrow_f16::<Self>(b2, b3)]
+        math::bytes_to_f16::<Self>(x)
     }
     /// Products of finite f16 as f16, rounded to nearest, ties to even. What is too large is not defined.
     #[inline(always)]
     fn mul_f16(a: Self::B, b: Self::B) -> Self::B {
-        let (a, b) = (Self::widen_f16(a), Self::widen_f16(b));
-        math::narrow_f16::<Self>(Self::mul_ieee(a.0, b.0), Self::mul_ieee(a.1, b.1))
+        math::mul_f16::<Self>(a, b)
     }
     /// Finite floats, each times a power of two, as f16, rounded to nearest, ties to even: those of `low` as
     /// the low halves of words, those of `high` as the high ones. What is too large is not defined.
     #[inline(always)]
     fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B {
-        math::narrow_f16::<Self>(Self::mul_ieee(low, scales[0]), Self::mul_ieee(high, scales[1]))
+        math::scaled_to_f16::<Self>(low, high, scales)
     }
     /// Numbers of a table of sixteen, by the low nibbles of bytes 0 to 3 of every word.
     #[inline(always)]
@@ -638,8 +635,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     /// Low and high halves of every word, each an f16, as f32: exact, infinities included, and NaN for NaN.
     #[inline(always)]
     fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
-        let words = Self::words(x);
-        (math::f16_bits_to_f32::<Self>(Self::shl_i::<16>(words)), math::f16_bits_to_f32::<Self>(words))
+        math::widen_f16::<Self>(x)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Its operations are not inlined: a vector is more than the registers of a processor without AVX2 hold, so
 //! that little is gained, and kernels of hundreds of such loops would take minutes to compile.
 
-use super::{BYTES, Hvx, LANES, Lookup};
+use super::{BYTES, Hvx, LANES, Lookup, Numbers, math};
 
 /// Arrays of lanes; the compiler vectorizes them for the target's baseline.
 #[derive(Clone, Copy, Debug)]
@@ -272,6 +272,44 @@ impl Hvx for Portable {
     #[inline(never)]
     fn lane(x: &Self::Lanes, i: usize) -> Self::F {
         Self::splat(x.0[i])
+    }
+
+    #[inline(never)]
+    fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F) {
+        let lanes = |first: usize| {
+            Lanes(core::array::from_fn(|i| if i % 2 == 0 { a.0[first + i / 2] } else { b.0[first + i / 2] }))
+        };
+        (lanes(0), lanes(LANES / 2))
+    }
+
+    #[inline(never)]
+    fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
+        math::widen_f16::<Self>(x)
+    }
+
+    #[inline(never)]
+    fn lookup_f16(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
+        math::lookup_f16::<Self>(x, table)
+    }
+
+    #[inline(never)]
+    fn bytes_to_f16(x: Self::B) -> [Self::B; 2] {
+        math::bytes_to_f16::<Self>(x)
+    }
+
+    #[inline(never)]
+    fn mul_f16(a: Self::B, b: Self::B) -> Self::B {
+        math::mul_f16::<Self>(a, b)
+    }
+
+    #[inline(never)]
+    fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B {
+        math::scaled_to_f16::<Self>(low, high, scales)
+    }
+
+    #[inline(never)]
+    fn mul_fractions_less_f16(a: Self::B, b: Self::B, less: Self::B) -> Self::B {
+        math::mul_fractions_less_f16::<Self>(a, b, less)
     }
 
     #[inline(never)]

@@ -10,7 +10,7 @@ use hexflash_hvx_float::ieee::{HF, SF};
 use hexflash_hvx_float::qfloat::{Number, QF32};
 
 use super::portable::{self, Portable};
-use super::{Hvx, LANES, Lookup, math};
+use super::{Hvx, LANES, Lookup, Numbers, math};
 
 /// HVX as v73 and v75 have it.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +184,13 @@ impl Hvx for Qf32 {
         fn sar_i<const N>(a: Self::I) -> Self::I;
         fn vrmpy(acc: Self::I, w: Self::B, a: i32) -> Self::I;
         fn lookup(x: Self::B, table: &'static Lookup) -> Self::B;
+        fn interleave(a: Self::F, b: Self::F) -> (Self::F, Self::F);
+        fn widen_f16(x: Self::B) -> (Self::F, Self::F);
+        fn lookup_f16(x: Self::B, table: &'static Numbers) -> [Self::B; 2];
+        fn bytes_to_f16(x: Self::B) -> [Self::B; 2];
+        fn mul_f16(a: Self::B, b: Self::B) -> Self::B;
+        fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B;
+        fn mul_fractions_less_f16(a: Self::B, b: Self::B, less: Self::B) -> Self::B;
         fn lanes(x: Self::F) -> Self::Lanes;
         fn lane(x: &Self::Lanes, i: usize) -> Self::F;
     }
