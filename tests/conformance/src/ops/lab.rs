@@ -300,6 +300,16 @@ impl Lab {
         }
     }
 
+    /// What gives the bits of a plan. Around the products of a matrix unit vectors only convert and scale,
+    /// which has the same bits on every chip. The softmax of attention rounds in the vectors' own way.
+    fn twin_of(&mut self, plan: &OpProgram) -> Option<&mut LabMemory> {
+        if !plan.is_for_matrix_unit() {
+            return self.twin.as_mut();
+        }
+        let rounds_alike = self.twin.is_some() || !plan.has_floats_beside_matrix_unit();
+        self.matrix_twin.as_mut().filter(|_| rounds_alike)
+    }
+
     /// Runs a plan's program in one `Run` message and returns the memory after it. What was not to be written
     /// is unchanged, the rest has the twin's bits, or where there is no twin the same bits in all settings.
     ///
@@ -310,8 +320,7 @@ impl Lab {
             return Err(TOO_LARGE.to_owned());
         }
         let n_tokens = plan.blocks(registers).iter().map(|block| block.get(Register::NTokens)).sum();
-        let twin = if plan.is_for_matrix_unit() { &mut self.matrix_twin } else { &mut self.twin };
-        let mut want = match twin {
+        let mut want = match self.twin_of(plan) {
             Some(twin) => Some(twin.run(plan, registers).map_err(|e| format!("inproc, 1 thread: {e}"))?),
             None => None,
         };

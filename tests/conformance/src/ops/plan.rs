@@ -106,6 +106,11 @@ impl OpProgram {
         self.is_fast() && self.ops().any(unit)
     }
 
+    /// Whether vectors compute with floats beside the matrix unit: a softmax between its products.
+    pub fn has_floats_beside_matrix_unit(&self) -> bool {
+        self.ops().any(|op| op == Op::FlashAttnExt)
+    }
+
     fn place(&mut self, bytes: &[u8]) -> usize {
         let at = self.image.len().next_multiple_of(VECTOR_BYTES);
         self.image.resize(at, POISON);

@@ -70,6 +70,11 @@ pub(super) fn flash_attn(l: &mut List) {
         l.edge(simple(64, 2, 1, 40, 3, Mask::Blind, kv_ty));
         l.edge(simple(64, 3, 5, 70, 7, Mask::Causal, kv_ty));
         l.edge(simple(256, 1, 7, 100, 16, Mask::Causal, kv_ty));
+        // Enough rows for a matrix unit, and few enough keys for every change: tiles that are not full, too.
+        l.edge(simple(64, 1, 2, 45, 16, Mask::Causal, kv_ty));
+        l.edge(simple(64, 2, 1, 70, 33, Mask::None, kv_ty));
+        l.edge(simple(128, 1, 3, 50, 17, Mask::Causal, kv_ty));
+        l.edge(simple(256, 1, 2, 33, 16, Mask::Causal, kv_ty));
     }
     for s in &MODELS {
         for nq in WIDTHS {
