@@ -27,7 +27,7 @@ const KERNELS: &[Kernel] = &[
     Kernel { name: "MUL_MAT", function: &["mul_mat6MulMat"], looped: &["vrmpy(v?.ub,r?.b)", MULTIPLY] },
     Kernel { name: "GATED_DELTA_NET", function: &["13GatedDeltaNet"], looped: &[MULTIPLY] },
     Kernel { name: "RMS_NORM and L2_NORM", function: &["4norm", "4Norm"], looped: &[MULTIPLY] },
-    Kernel { name: "FLASH_ATTN_EXT", function: &["6attend6Attend"], looped: &[MULTIPLY] },
+    Kernel { name: "FLASH_ATTN_EXT", function: &["10flash_attn6attend", "5tiles"], looped: &[MULTIPLY] },
 ];
 
 /// As many flaws are written out.

@@ -2,13 +2,16 @@
 
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::format::Place;
+use super::format::{Format, Place};
+use super::known::{Anything, Known, PlainF16, PlainQ4R, PlainQ8_0};
 use super::split::Found;
-use super::tile::SeenByRows;
+use super::tile::{MaskTile, Seen};
 use super::{AttendLayout, Attention, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
 use crate::dma::Ticket;
 use crate::hvx::{Hvx, VectorPtr};
+use crate::memory::View;
 use crate::pool::{Kernel, Worker};
+use crate::row::Row;
 use crate::step::{Cursor, Span, units};
 
 /// Attention, shared out.
@@ -30,7 +33,7 @@ pub(super) struct Attend<'s> {
 #[derive(Clone, Copy)]
 pub(super) struct Unit<'s> {
     span: &'s Span,
-    kv_head: usize,
+    pub kv_head: usize,
     pub batch: usize,
     /// Where the caches have the batch of this slot.
     entry: usize,
@@ -52,6 +55,19 @@ pub(super) struct Query {
     pub to: usize,
 }
 
+/// A row of a unit.
+#[derive(Clone, Copy)]
+pub(super) struct QueryRow<'m> {
+    pub query: Query,
+    /// What keys are multiplied with.
+    pub q: Row<'m>,
+    /// What it sees of the tile at hand.
+    pub seen: Seen,
+}
+
+/// Those of a unit, and room for more. They are worked out once for all tiles.
+pub(super) type QueryRows<'m> = [QueryRow<'m>; MAX_ROWS];
+
 /// A worker's VTCM.
 #[derive(Clone, Copy)]
 pub(super) struct AttendMemory {
@@ -60,7 +76,7 @@ pub(super) struct AttendMemory {
     /// as f32\[position\]\[value\].
     pub wide: VectorPtr,
     /// Per row: maximum, sums, accumulators.
-    rows: VectorPtr,
+    states: VectorPtr,
 }
 
 impl Kernel for Attend<'_> {
@@ -77,63 +93,20 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        assert!(self.rows <= MAX_ROWS && worker.own_bytes() >= self.stage.bytes(self.rows));
-        let Some(first) = worker.claim() else { return Ok(()) };
-        let base = worker.own_vtcm();
-        let slot = self.stage.slot() / VECTOR_BYTES;
-        let wide = base.skip(2 * slot);
-        let rows = wide.skip(self.stage.wide / VECTOR_BYTES);
-        let places = AttendMemory { slots: [base, base.skip(slot)], wide, rows };
-        let mut seen: SeenByRows = [(0, 0); MAX_ROWS];
-
-        let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
-        let mut unit = self.unit(&mut cursor, first);
-        let mut tile = unit.from / TILE;
-        let mut slot = 0;
-        // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
-        let mut tickets = unsafe { self.fetch(worker, places.slots[slot], &unit, tile) };
-        // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
-        // rows (the assertion above), of which a unit has no more.
-        unsafe { self.clear::<H>(places, &unit, true) };
-        loop {
-            // What follows: the unit's next tile, or the first one of another unit.
-            let ends = (tile + 1) * TILE >= unit.to;
-            let next = if ends { worker.claim().map(|u| self.unit(&mut cursor, u)) } else { Some(unit) };
-            let next = next.map(|u| (u, if ends { u.from / TILE } else { tile + 1 }));
-            let other = places.slots[slot ^ 1];
-            // SAFETY: the other slot is in this worker's own VTCM. If it has held a tile, that was the one
-            // before the current one, which has been weighed and accumulated, and its transfers were waited
-            // for.
-            let coming = next.map(|(unit, tile)| unsafe { self.fetch(worker, other, &unit, tile) });
-            worker.dma.wait(tickets[0])?;
-            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of K to this
-            // slot was waited for above.
-            unsafe { self.weigh::<H>(places, slot, &unit, tile, &mut seen) };
-            worker.dma.wait(tickets[1])?;
-            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
-            // slot was waited for above.
-            unsafe { self.accumulate::<H>(places, slot, &unit, tile, &seen) };
-            let split_ends = ends || ((tile + 1) * TILE).is_multiple_of(SPLIT);
-            if split_ends {
-                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-                // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave this
-                // unit, and with it its rows of y or its places for what it finds, to this worker alone.
-                unsafe { self.close_split::<H>(worker, places, &unit, ends) };
+        // Where all else takes longer anyway, more code is not worth the time of compilers.
+        if !H::CHEAP_WIDENING || self.of.mask.is_some() || self.of.params.softcap > 0.0 {
+            return self.tiles::<H, Anything>(worker);
+        }
+        match (self.of.keys, self.of.values) {
+            (Format::F16 { rows: false }, Format::F16 { rows: false }) => self.tiles::<H, PlainF16>(worker),
+            (Format::Q8_0 { rows: false }, Format::Q8_0 { rows: false }) => {
+                self.tiles::<H, PlainQ8_0>(worker)
             }
-            let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
-            (unit, tile) = after;
-            (tickets, slot) = (transfers, slot ^ 1);
-            if split_ends {
-                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
-                // `self.rows` rows (the assertion above), of which a unit has no more.
-                unsafe { self.clear::<H>(places, &unit, ends) };
-            }
+            (Format::Q4R, Format::Q4R) => self.tiles::<H, PlainQ4R>(worker),
+            _ => self.tiles::<H, Anything>(worker),
         }
     }
 }
-
 impl Attention {
     /// The row of head `head` and token `token` of a span.
     #[inline(always)]
@@ -146,9 +119,103 @@ impl Attention {
             to: if let Sight::Causal = self.sight { after } else { self.end(span) },
         }
     }
+
+    /// The row after another one of a kv head of `group` heads, without a division, which is a function call
+    /// on a DSP.
+    #[inline(always)]
+    pub(super) fn after(&self, span: &Span, kv_head: usize, group: usize, query: &Query) -> Query {
+        let (token, head) = (query.token - span.first, query.head + 1);
+        if head == (kv_head + 1) * group {
+            self.query(span, token + 1, kv_head * group)
+        } else {
+            Query { head, ..*query }
+        }
+    }
 }
 
 impl<'s> Attend<'s> {
+    /// The format of keys.
+    #[inline(always)]
+    pub(super) fn keys<C: Known>(&self) -> Format {
+        C::FORMAT.unwrap_or(self.of.keys)
+    }
+
+    /// The format of values.
+    #[inline(always)]
+    pub(super) fn values<C: Known>(&self) -> Format {
+        C::FORMAT.unwrap_or(self.of.values)
+    }
+
+    /// The mask, if there is one.
+    #[inline(always)]
+    pub(super) fn mask<C: Known>(&self) -> Option<&View> {
+        if C::PLAIN { None } else { self.of.mask.as_ref() }
+    }
+
+    /// Claims units and does them, tile by tile.
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+    fn tiles<H: Hvx, C: Known>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        assert!(self.rows <= MAX_ROWS && worker.own_bytes() >= self.stage.bytes(self.rows));
+        let Some(first) = worker.claim() else { return Ok(()) };
+        let base = worker.own_vtcm();
+        let slot = self.stage.slot() / VECTOR_BYTES;
+        let wide = base.skip(2 * slot);
+        let states = wide.skip(self.stage.wide / VECTOR_BYTES);
+        let places = AttendMemory { slots: [base, base.skip(slot)], wide, states };
+        let (mut rows, mut mask) = (self.no_rows(), MaskTile::NONE);
+
+        let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
+        let mut unit = self.unit(&mut cursor, first);
+        self.list(&unit, &mut rows);
+        let mut tile = unit.from / TILE;
+        let mut slot = 0;
+        // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
+        let mut tickets = unsafe { self.fetch::<C>(worker, places.slots[slot], &unit, tile) };
+        // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
+        // rows (the assertion above), of which a unit has no more.
+        unsafe { self.clear::<H>(places, &unit, true) };
+        loop {
+            // What follows: the unit's next tile, or the first one of another unit.
+            let ends = (tile + 1) * TILE >= unit.to;
+            let next = if ends { worker.claim().map(|u| self.unit(&mut cursor, u)) } else { Some(unit) };
+            let next = next.map(|u| (u, if ends { u.from / TILE } else { tile + 1 }));
+            let other = places.slots[slot ^ 1];
+            // SAFETY: the other slot is in this worker's own VTCM. If it has held a tile, that was the one
+            // before the current one, which has been weighed and accumulated, and its transfers were waited
+            // for.
+            let coming = next.map(|(unit, tile)| unsafe { self.fetch::<C>(worker, other, &unit, tile) });
+            worker.dma.wait(tickets[0])?;
+            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of K to this
+            // slot was waited for above.
+            unsafe { self.weigh::<H, C>(places, slot, &unit, tile, &mut rows, &mut mask) };
+            worker.dma.wait(tickets[1])?;
+            // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+            // `self.rows` rows (the assertion above), of which a unit has no more. The transfer of V to this
+            // slot was waited for above.
+            unsafe { self.accumulate::<H, C>(places, slot, &unit, tile, &rows) };
+            let split_ends = ends || ((tile + 1) * TILE).is_multiple_of(SPLIT);
+            if split_ends {
+                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+                // `self.rows` rows (the assertion above), of which a unit has no more. `claim` gave this
+                // unit, and with it its rows of y or its places for what it finds, to this worker alone.
+                unsafe { self.close_split::<H>(worker, places, &unit, &rows, ends) };
+            }
+            let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
+            (unit, tile) = after;
+            if ends {
+                self.list(&unit, &mut rows);
+            }
+            (tickets, slot) = (transfers, slot ^ 1);
+            if split_ends {
+                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+                // `self.rows` rows (the assertion above), of which a unit has no more.
+                unsafe { self.clear::<H>(places, &unit, ends) };
+            }
+        }
+    }
+
     /// Blocks of rows of a kv head.
     fn blocks(&self, span: &Span) -> usize {
         (span.rows * self.group).div_ceil(self.rows)
@@ -180,10 +247,25 @@ impl<'s> Attend<'s> {
     }
 
     /// Row `i` of a unit.
-    #[inline(always)]
-    pub(super) fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
+    fn query(&self, unit: &Unit<'_>, i: usize) -> Query {
         let row = unit.first + i;
         self.of.query(unit.span, row / self.group, unit.kv_head * self.group + row % self.group)
+    }
+
+    /// Room for the rows of a unit.
+    fn no_rows(&self) -> QueryRows<'_> {
+        let query = Query { token: 0, head: 0, from: 0, to: 0 };
+        [QueryRow { query, q: self.of.queries.row([0; 3]), seen: (0, 0) }; MAX_ROWS]
+    }
+
+    /// Lists the rows of a unit.
+    fn list<'m>(&'m self, unit: &Unit<'_>, rows: &mut QueryRows<'m>) {
+        let mut query = self.query(unit, 0);
+        for row in &mut rows[..unit.rows] {
+            let q = self.of.queries.row([query.head, query.token, unit.batch]).part(0, self.of.q.ne[0]);
+            *row = QueryRow { query, q, seen: (0, 0) };
+            query = self.of.after(unit.span, unit.kv_head, self.group, &query);
+        }
     }
 
     /// Starts to bring at least those keys and values of a tile that the unit may see.
@@ -191,7 +273,7 @@ impl<'s> Attend<'s> {
     /// # Safety
     /// `slot` is a slot of the worker's VTCM that is left alone until the tickets have been waited for.
     #[inline(always)]
-    unsafe fn fetch(
+    unsafe fn fetch<C: Known>(
         &self,
         worker: &mut Worker<'_>,
         slot: VectorPtr,
@@ -203,9 +285,9 @@ impl<'s> Attend<'s> {
         let position = cache_position(from, n);
         let end = position + (to - from);
         let place = |cache| Place { cache, position, head: unit.kv_head, entry: unit.entry };
-        let keys = self.of.keys.transfer_keys(place(&self.of.k_cache), end, slot.get());
+        let keys = self.keys::<C>().transfer_keys(place(&self.of.k_cache), end, slot.get());
         let values = self.stage.values(slot).get();
-        let values = self.of.values.transfer_values(place(&self.of.v_cache), end, values);
+        let values = self.values::<C>().transfer_values(place(&self.of.v_cache), end, values);
         // SAFETY: of strips, the place was checked when its address was made, and their format stages no more
         // than there is. Of rows, those from `position` on, `to - from` of them, are readable, as explained
         // for values below: there are as many keys. They fit the slot, which is left alone until the ticket
@@ -225,7 +307,7 @@ impl<'s> Attend<'s> {
     /// Vector `part` of the state of row `i`: see [`state`].
     #[inline(always)]
     pub(super) fn state(&self, places: AttendMemory, i: usize, part: usize) -> VectorPtr {
-        places.rows.skip(i * (self.stage.row / VECTOR_BYTES) + part)
+        places.states.skip(i * (self.stage.row / VECTOR_BYTES) + part)
     }
 
     /// What was found in the split at hand for row `i`.
@@ -270,12 +352,13 @@ impl<'s> Attend<'s> {
         worker: &Worker<'_>,
         places: AttendMemory,
         unit: &Unit<'_>,
+        rows: &QueryRows<'_>,
         ends: bool,
     ) {
-        for i in 0..unit.rows {
-            let (query, found) = (self.query(unit, i), self.found(places, i));
+        for (i, QueryRow { query, .. }) in rows[..unit.rows].iter().enumerate() {
+            let found = self.found(places, i);
             if let Some(splits) = self.splits {
-                let place = self.place_of(worker, &query, unit.batch, splits, unit.split);
+                let place = self.place_of(worker, query, unit.batch, splits, unit.split);
                 // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1).
                 // The place is this row's and this split's, which no other unit has (point 2).
                 unsafe { place.copy::<H>(found) };

@@ -39,6 +39,7 @@
 //! * `attend`: a unit is a (span, kv head, batch, block of query rows), and where that is too few for all
 //!   workers, one split of it. The tiles of K and V come to VTCM by DMA, double buffered, and each serves all
 //!   rows of the unit: the H/Hk heads of several tokens.
+//! * `known`: the usual cases, for which `attend` is compiled by itself.
 //! * `split`: puts together what was found in splits, and writes the result.
 //! * `rotated`: rotates queries where keys are.
 //! * `by_hmx`: pieces of prompts by the matrix unit, in another order of operations.
@@ -47,6 +48,7 @@ mod append;
 mod attend;
 pub(super) mod by_hmx;
 mod format;
+mod known;
 mod rotated;
 mod split;
 #[cfg(test)]

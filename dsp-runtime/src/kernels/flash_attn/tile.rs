@@ -2,9 +2,10 @@
 
 use half::f16;
 
-use super::attend::{Attend, AttendMemory, Query, Unit};
+use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Unit};
 use super::format::{Halves, Pairs, Wide};
-use super::{MAX_ROWS, TILE, state};
+use super::known::Known;
+use super::{TILE, state};
 use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::soft_max::slope;
@@ -15,11 +16,8 @@ const _: () = assert!(TILE == LANES);
 /// Lanes of a tile that a row of a unit sees, and so has weights for.
 pub(super) type Seen = (usize, usize);
 
-/// Those of all rows of a unit.
-pub(super) type SeenByRows = [Seen; MAX_ROWS];
-
 /// The mask of one token in a tile, kept while the heads that share it pass by.
-struct MaskTile {
+pub(super) struct MaskTile {
     row: *const u8,
     /// Lanes that were read.
     range: (usize, usize),
@@ -33,13 +31,14 @@ impl Attend<'_> {
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the tile of K.
     #[inline(always)]
-    pub(super) unsafe fn weigh<H: Hvx>(
+    pub(super) unsafe fn weigh<H: Hvx, C: Known>(
         &self,
         places: AttendMemory,
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        seen: &mut SeenByRows,
+        rows: &mut QueryRows<'_>,
+        mask: &mut MaskTile,
     ) {
         let staged = places.slots[slot];
         let d = self.of.q.ne[0];
@@ -47,11 +46,11 @@ impl Attend<'_> {
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1).
         // That makes a vector of f16 of each pair of dimensions, or one of floats of each dimension.
         unsafe {
-            if let Some(keys) = self.of.keys.halves_of_keys::<H>(staged, places.wide, d) {
-                self.weigh_rows::<H, Halves>(places, keys, staged, unit, tile, seen);
+            if let Some(keys) = self.keys::<C>().halves_of_keys::<H>(staged, places.wide, d) {
+                self.weigh_rows::<H, Halves, C>(places, keys, staged, unit, tile, rows, mask);
             } else {
-                self.of.keys.widen_keys::<H>(staged, places.wide, d);
-                self.weigh_rows::<H, Wide>(places, Wide(places.wide), staged, unit, tile, seen);
+                self.keys::<C>().widen_keys::<H>(staged, places.wide, d);
+                self.weigh_rows::<H, Wide, C>(places, Wide(places.wide), staged, unit, tile, rows, mask);
             }
         }
     }
@@ -62,31 +61,34 @@ impl Attend<'_> {
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
     #[inline(always)]
-    unsafe fn weigh_rows<H: Hvx, K: Pairs<H>>(
+    #[allow(clippy::too_many_arguments)] // Those of `weigh`, and the keys.
+    unsafe fn weigh_rows<H: Hvx, K: Pairs<H>, C: Known>(
         &self,
         places: AttendMemory,
         keys: K,
         staged: VectorPtr,
         unit: &Unit<'_>,
         tile: usize,
-        seen: &mut SeenByRows,
+        rows: &mut QueryRows<'_>,
+        mask: &mut MaskTile,
     ) {
-        let mut mask = MaskTile { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
+        // That of another tile.
+        mask.row = core::ptr::null();
         let mut i = 0;
         while i < unit.rows {
             // SAFETY: the contract is the caller's, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
-                    let x = self.scores::<H, K, 4>(keys, staged, unit, i);
-                    self.soften::<H, 4>(places, unit, tile, i, x, &mut mask, seen);
+                    let x = self.scores::<H, K, C, 4>(keys, staged, rows, i);
+                    self.soften::<H, C, 4>(places, unit, tile, i, x, mask, rows);
                     i += 4;
                 } else if i + 2 <= unit.rows {
-                    let x = self.scores::<H, K, 2>(keys, staged, unit, i);
-                    self.soften::<H, 2>(places, unit, tile, i, x, &mut mask, seen);
+                    let x = self.scores::<H, K, C, 2>(keys, staged, rows, i);
+                    self.soften::<H, C, 2>(places, unit, tile, i, x, mask, rows);
                     i += 2;
                 } else {
-                    let x = self.scores::<H, K, 1>(keys, staged, unit, i);
-                    self.soften::<H, 1>(places, unit, tile, i, x, &mut mask, seen);
+                    let x = self.scores::<H, K, C, 1>(keys, staged, rows, i);
+                    self.soften::<H, C, 1>(places, unit, tile, i, x, mask, rows);
                     i += 1;
                 }
             }
@@ -97,40 +99,41 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
-    /// 2. Rows `i..i + R` are the unit's.
+    /// 2. Rows `i..i + R` are those of a unit, listed ([`Attend::list`]).
     #[inline(always)]
-    unsafe fn scores<H: Hvx, K: Pairs<H>, const R: usize>(
+    unsafe fn scores<H: Hvx, K: Pairs<H>, C: Known, const R: usize>(
         &self,
         keys: K,
         staged: VectorPtr,
-        unit: &Unit<'_>,
+        rows: &QueryRows<'_>,
         i: usize,
     ) -> [H::F; R] {
         let d = self.of.q.ne[0];
-        let mut rows = [self.of.queries.row([0; 3]); R];
-        for (r, row) in rows.iter_mut().enumerate() {
-            let query = self.query(unit, i + r);
-            *row = self.of.queries.row([query.head, query.token, unit.batch]).part(0, d);
-        }
+        let queries: [_; R] = core::array::from_fn(|r| rows[i + r].q);
         let mut x = [H::zero_q(); R];
-        for v in 0..rows[0].vectors() {
-            let mut q = [H::lanes(H::splat(0.0)); R];
-            for (q, row) in q.iter_mut().zip(&rows) {
-                *q = H::lanes(row.vector::<H>(v));
+        let mut q = [H::lanes(H::splat(0.0)); R];
+        for v in 0..d / LANES {
+            for (q, row) in q.iter_mut().zip(&queries) {
+                // SAFETY: rows that are listed have `d` floats (the caller's contract, point 2), and so
+                // `d / 32` whole vectors.
+                *q = H::lanes(unsafe { row.full_unchecked::<H>(v) });
             }
-            let (first, n) = (v * LANES / 2, d - v * LANES);
-            // Whole vectors apart: their loop has no conditions.
-            if n >= LANES {
-                for i in 0..LANES / 2 {
-                    // SAFETY: `32 v + 2 i` is a dimension, because 32 are left (the caller's contract, point
-                    // 1).
-                    add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, true);
-                }
-                continue;
+            for i in 0..LANES / 2 {
+                // SAFETY: `32 v + 2 i` is a dimension, because vector `v` is whole (the caller's contract,
+                // point 1).
+                add_pair::<H, R>(&mut x, unsafe { keys.get(v * LANES / 2 + i) }, &q, i, true);
+            }
+        }
+        let (whole, n) = (d / LANES, d % LANES);
+        if n > 0 {
+            for (q, row) in q.iter_mut().zip(&queries) {
+                *q = H::lanes(row.vector::<H>(whole));
             }
             for i in 0..n.div_ceil(2) {
-                // SAFETY: `32 v + 2 i` is a dimension, because `n` are left (the caller's contract, point 1).
-                add_pair::<H, R>(&mut x, unsafe { keys.get(first + i) }, &q, i, 2 * i + 1 < n);
+                // SAFETY: `32 whole + 2 i` is a dimension, because `n` are left (the caller's contract, point
+                // 1).
+                let pair = unsafe { keys.get(whole * LANES / 2 + i) };
+                add_pair::<H, R>(&mut x, pair, &q, i, 2 * i + 1 < n);
             }
         }
         let mut scores = [H::splat(0.0); R];
@@ -139,7 +142,7 @@ impl Attend<'_> {
         }
         H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
-        unsafe { self.of.keys.complete_scores::<H, R>(staged, d, &mut scores) };
+        unsafe { self.keys::<C>().complete_scores::<H, R>(staged, d, &mut scores) };
         scores
     }
 
@@ -150,7 +153,7 @@ impl Attend<'_> {
     /// 2. Rows `i..i + R` are the unit's.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // Those of `weigh`, and the rows.
-    unsafe fn soften<H: Hvx, const R: usize>(
+    unsafe fn soften<H: Hvx, C: Known, const R: usize>(
         &self,
         places: AttendMemory,
         unit: &Unit<'_>,
@@ -158,13 +161,35 @@ impl Attend<'_> {
         i: usize,
         mut x: [H::F; R],
         mask: &mut MaskTile,
-        seen: &mut SeenByRows,
+        rows: &mut QueryRows<'_>,
     ) {
+        let start = tile * TILE;
+        let within = |p: usize| p.clamp(start, start + TILE) - start;
+        let mut all = true;
         for (r, x) in x.iter_mut().enumerate() {
-            (*x, seen[i + r]) = self.hide::<H>(&self.query(unit, i + r), unit.batch, tile, *x, mask);
+            let QueryRow { query, seen, .. } = &mut rows[i + r];
+            *seen = (within(query.from), within(query.to));
+            all &= *seen == (0, TILE);
+            *x = self.finish_scores::<H, C>(query, unit.batch, start, *seen, *x, mask);
         }
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
+        if !all {
+            let hidden = H::splat(f32::NEG_INFINITY);
+            for (r, x) in x.iter_mut().enumerate() {
+                let (from, to) = rows[i + r].seen;
+                *x = H::select_gt(H::splat(to as f32), lane, *x, hidden);
+                *x = H::select_gt(lane, H::splat(from as f32 - 1.0), *x, hidden);
+            }
+        }
+        if self.mask::<C>().is_some() {
+            // Only a mask hides all that is between.
+            for (r, x) in x.iter().enumerate() {
+                if H::max_lane(*x) == f32::NEG_INFINITY {
+                    rows[i + r].seen = (0, 0);
+                }
+            }
+        }
         // What every row's sums shrink by, in lanes: exp takes as long for one number as for 32.
         let (mut now, mut lower) = ([H::splat(0.0); R], H::splat(0.0));
         for r in 0..R {
@@ -180,67 +205,62 @@ impl Attend<'_> {
         for r in 0..R {
             p[r] = math::exp::<H>(H::sub(x[r], now[r]));
         }
-        for r in 0..R {
-            let (from, to) = seen[i + r];
+        // Whatever rows see, so that what all these take is computed side by side.
+        for (r, &p) in p.iter().enumerate() {
+            let at = |part| self.state(places, i + r, part);
+            // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
+            // contract), with these vectors (`AttendLayout::row`).
+            unsafe {
+                at(state::WEIGHTS).store::<H>(0, p);
+                at(state::SHRINK).store::<H>(0, H::lane(&shrink, r));
+            }
+        }
+        for (r, &p) in p.iter().enumerate() {
+            let (from, to) = rows[i + r].seen;
             if from == to {
                 continue;
             }
-            let shrink = H::lane(&shrink, r);
             let at = |part| self.state(places, i + r, part);
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
             // contract), with these vectors (`AttendLayout::row`).
             unsafe {
                 at(state::HIGHEST).store::<H>(0, now[r]);
-                let sums = H::mul(at(state::SUMS).load::<H>(0), shrink);
-                at(state::SUMS).store::<H>(0, H::add(sums, p[r]));
-                at(state::WEIGHTS).store::<H>(0, p[r]);
-                at(state::SHRINK).store::<H>(0, shrink);
+                let sums = H::mul(at(state::SUMS).load::<H>(0), H::lane(&shrink, r));
+                at(state::SUMS).store::<H>(0, H::add(sums, p));
             }
         }
     }
 
-    /// Scores of a row in a tile, from its q.k: -infinity in lanes that it does not see; and which it sees.
+    /// Scores of a row in the tile at `start`, of which it sees `seen`, from its q.k: -infinity where a mask
+    /// hides a position. What it does not see means nothing.
     #[inline(always)]
-    fn hide<H: Hvx>(
+    fn finish_scores<H: Hvx, C: Known>(
         &self,
         query: &Query,
         batch: usize,
-        tile: usize,
+        start: usize,
+        seen: Seen,
         x: H::F,
         mask: &mut MaskTile,
-    ) -> (H::F, Seen) {
-        let start = tile * TILE;
-        let within = |p: usize| p.clamp(start, start + TILE) - start;
-        let (from, to) = (within(query.from), within(query.to));
-        let hidden = H::splat(f32::NEG_INFINITY);
-        if from == to {
-            return (hidden, (0, 0));
-        }
+    ) -> H::F {
         let mut x = H::mul(x, H::splat(self.of.params.scale));
-        if self.of.params.softcap > 0.0 {
+        if !C::PLAIN && self.of.params.softcap > 0.0 {
             let cap = H::splat(self.of.params.softcap);
             x = math::or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
         }
-        if let Some(view) = &self.of.mask {
-            mask.read(view, query, batch, start, (from, to));
-            // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
-            let bias = unsafe { H::load(mask.lanes.as_ptr()) };
-            let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
-            let biased = H::add(x, H::mul(slope, bias));
-            // Where the mask is -inf the score goes, NaN or not.
-            x = H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased));
-        } else {
-            x = math::or_infinity::<H>(x, x);
+        let Some(view) = self.mask::<C>() else {
+            return math::or_infinity::<H>(x, x);
+        };
+        if seen.0 < seen.1 {
+            mask.read(view, query, batch, start, seen);
         }
-        if to - from < TILE {
-            // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-            let lane = unsafe { H::load(INDEX.as_ptr()) };
-            x = H::select_gt(H::splat(to as f32), lane, x, hidden);
-            x = H::select_gt(lane, H::splat(from as f32 - 1.0), x, hidden);
-        }
-        // Only a mask hides all that is between.
-        let all_hidden = self.of.mask.is_some() && H::max_lane(x) == f32::NEG_INFINITY;
-        (x, if all_hidden { (0, 0) } else { (from, to) })
+        // SAFETY: `mask.lanes` is an array of 32 floats, which are 128 bytes.
+        let bias = unsafe { H::load(mask.lanes.as_ptr()) };
+        let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
+        let biased = H::add(x, H::mul(slope, bias));
+        // Where the mask is -inf the score goes, NaN or not.
+        let hidden = H::splat(f32::NEG_INFINITY);
+        H::select_gt(H::splat(f32::MIN), bias, hidden, math::or_infinity::<H>(biased, biased))
     }
 
     /// Adds the tile's values to every row of the unit by its weights.
@@ -249,29 +269,29 @@ impl Attend<'_> {
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
     /// 2. The slot holds the rows of V in this tile that the unit sees.
     #[inline(always)]
-    pub(super) unsafe fn accumulate<H: Hvx>(
+    pub(super) unsafe fn accumulate<H: Hvx, C: Known>(
         &self,
         places: AttendMemory,
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        seen: &SeenByRows,
+        rows: &QueryRows<'_>,
     ) {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
         let staged = self.stage.values(places.slots[slot]);
-        if self.of.values.is_read_as_staged::<H>() {
+        if self.values::<C>().is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
             // vector per pair.
-            unsafe { self.accumulate_rows::<H, Halves>(places, Halves(staged), staged, unit, seen) };
+            unsafe { self.accumulate_rows::<H, Halves, C>(places, Halves(staged), staged, unit, rows) };
             return;
         }
         // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
         // contract, point 2), and `wide` has room for 32 values as floats (`AttendLayout::wide`); both are
         // the worker's own (point 1), and in whole vectors.
         unsafe {
-            self.of.values.widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
-            self.accumulate_rows::<H, Wide>(places, Wide(places.wide), staged, unit, seen);
+            self.values::<C>().widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
+            self.accumulate_rows::<H, Wide, C>(places, Wide(places.wide), staged, unit, rows);
         }
     }
 
@@ -283,41 +303,43 @@ impl Attend<'_> {
     /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position; `staged` is the tile as
     ///    its format stages it.
     #[inline(always)]
-    unsafe fn accumulate_rows<H: Hvx, V: Pairs<H>>(
+    unsafe fn accumulate_rows<H: Hvx, V: Pairs<H>, C: Known>(
         &self,
         places: AttendMemory,
         values: V,
         staged: VectorPtr,
         unit: &Unit<'_>,
-        seen: &SeenByRows,
+        rows: &QueryRows<'_>,
     ) {
         let pairs = self.stage.v_vectors / 2;
         let (even, quads) = (pairs.is_multiple_of(2), pairs.is_multiple_of(4));
+        let next_kv_head = (unit.kv_head + 1) * self.group;
         let mut i = 0;
         while i < unit.rows {
+            let QueryRow { query, seen, .. } = rows[i];
             // A mask may have its own mind for each head, and hides values that are none.
-            let heads = if self.of.mask.is_some() { 1 } else { self.group - (unit.first + i) % self.group };
+            let masked = self.mask::<C>().is_some();
+            let heads = if masked { 1 } else { next_kv_head - query.head };
             let heads = heads.min(unit.rows - i);
-            let seen = seen[i];
             // SAFETY: the rows are the unit's, and all see `seen` of the tile (`heads`); what a unit sees
             // `values` has (the caller's contract). P divides the pairs by the conditions.
             i += unsafe {
                 if seen.0 == seen.1 {
                     heads
-                } else if self.of.mask.is_some() {
-                    self.add_values::<H, V, 1, 1, true>(places, values, staged, i, seen)
+                } else if masked {
+                    self.add_values::<H, V, C, 1, 1, true>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 && even {
-                    self.add_values::<H, V, 4, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 4, 2, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 {
-                    self.add_values::<H, V, 4, 1, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 4, 1, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 2 && even {
-                    self.add_values::<H, V, 2, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 2, 2, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 24 && quads {
-                    self.add_values::<H, V, 1, 4, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 4, false>(places, values, staged, i, seen)
                 } else if H::REGISTERS >= 8 && even {
-                    self.add_values::<H, V, 1, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 2, false>(places, values, staged, i, seen)
                 } else {
-                    self.add_values::<H, V, 1, 1, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 1, false>(places, values, staged, i, seen)
                 }
             };
         }
@@ -331,7 +353,14 @@ impl Attend<'_> {
     /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number;
     ///    `staged` is the tile as its format stages it.
     #[inline(always)]
-    unsafe fn add_values<H: Hvx, V: Pairs<H>, const R: usize, const P: usize, const MASKED: bool>(
+    unsafe fn add_values<
+        H: Hvx,
+        V: Pairs<H>,
+        C: Known,
+        const R: usize,
+        const P: usize,
+        const MASKED: bool,
+    >(
         &self,
         places: AttendMemory,
         values: V,
@@ -346,7 +375,7 @@ impl Attend<'_> {
             // contract, point 1), with these vectors (`AttendLayout::row`). `staged` is the tile (point 2).
             unsafe {
                 let weights = self.state(places, i + r, state::WEIGHTS).load::<H>(0);
-                let (format, dv) = (self.of.values, self.of.v_cache.ne[0]);
+                let (format, dv) = (self.values::<C>(), self.of.v_cache.ne[0]);
                 p[r] = H::lanes(format.complete_weights::<H>(staged, dv, weights));
                 shrink[r] = self.state(places, i + r, state::SHRINK).load::<H>(0);
             }
@@ -403,6 +432,9 @@ impl Attend<'_> {
 }
 
 impl MaskTile {
+    /// That of no token.
+    pub const NONE: Self = Self { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
+
     /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
     #[inline(always)]
     fn read(&mut self, mask: &View, query: &Query, batch: usize, start: usize, (from, to): (usize, usize)) {

@@ -114,15 +114,10 @@ impl<'s> Pass<'s> {
         self.of.query(self.span, row / self.group, self.kv_head * self.group + row % self.group)
     }
 
-    /// The row after another one, without a division, which is a function call on a DSP.
+    /// The row after another one.
     #[inline(always)]
     pub(super) fn after(&self, query: &Query) -> Query {
-        let (token, head) = (query.token - self.span.first, query.head + 1);
-        if head == (self.kv_head + 1) * self.group {
-            self.of.query(self.span, token + 1, self.kv_head * self.group)
-        } else {
-            Query { head, ..*query }
-        }
+        self.of.after(self.span, self.kv_head, self.group, query)
     }
 
     /// The key tiles of a block that rows of the span see: no more of them for one pass than for another, so
