@@ -39,6 +39,15 @@ pub const STEPS: &[Step] = &[
             command
         },
     },
+    // Else the longest step, which waits for images, would compile while the others have nothing to do.
+    Step {
+        name: "build",
+        about: "all tests compile, for the steps that run them",
+        needs: &[Set::Base],
+        after: &[],
+        place: Place::Workspace,
+        command: || cargo("test --workspace --no-run"),
+    },
     Step {
         name: "deny",
         about: "dependencies: licences, bans, sources; advisories where their database can be had",

@@ -93,7 +93,7 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        // Where all else takes longer anyway, more code is not worth the time of compilers.
+        // Where numbers are widened first, one function does for all: others would only take long to compile.
         if !H::CHEAP_WIDENING || self.of.mask.is_some() || self.of.params.softcap > 0.0 {
             return self.tiles::<H, Anything>(worker);
         }
@@ -107,6 +107,7 @@ impl Kernel for Attend<'_> {
         }
     }
 }
+
 impl Attention {
     /// The row of head `head` and token `token` of a span.
     #[inline(always)]
