@@ -282,6 +282,7 @@ impl Hvx for Portable {
         (lanes(0), lanes(LANES / 2))
     }
 
+    // The trait has these as well, but inlined into every loop of a kernel.
     #[inline(never)]
     fn widen_f16(x: Self::B) -> (Self::F, Self::F) {
         math::widen_f16::<Self>(x)

@@ -39,7 +39,7 @@ pub const STEPS: &[Step] = &[
             command
         },
     },
-    // Else the longest step, which waits for images, would compile while the others have nothing to do.
+    // `unit` takes longest and waits for images. What it runs is compiled while they are built.
     Step {
         name: "build",
         about: "all tests compile, for the steps that run them",

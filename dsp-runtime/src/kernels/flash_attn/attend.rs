@@ -93,7 +93,7 @@ impl Kernel for Attend<'_> {
 
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        // Where numbers are widened first, one function does for all: others would only take long to compile.
+        // Back ends that widen all numbers first gain nothing from functions for single formats.
         if !H::CHEAP_WIDENING || self.of.mask.is_some() || self.of.params.softcap > 0.0 {
             return self.tiles::<H, Anything>(worker);
         }

@@ -153,7 +153,7 @@ impl Kernel for PutTogether<'_> {
     }
 
     fn work(&self) -> usize {
-        // Of a row's splits each takes an exponential, and about eight operations for each of its vectors.
+        // A split of a row takes an exponential, and about eight operations per vector of values.
         self.units().saturating_mul(self.splits * (EXP + 8 * self.attend.stage.v_vectors))
     }
 

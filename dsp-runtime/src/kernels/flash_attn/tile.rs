@@ -72,7 +72,7 @@ impl Attend<'_> {
         rows: &mut QueryRows<'_>,
         mask: &mut MaskTile,
     ) {
-        // That of another tile.
+        // What was read last is of another tile.
         mask.row = core::ptr::null();
         let mut i = 0;
         while i < unit.rows {
@@ -205,7 +205,7 @@ impl Attend<'_> {
         for r in 0..R {
             p[r] = math::exp::<H>(H::sub(x[r], now[r]));
         }
-        // Whatever rows see, so that what all these take is computed side by side.
+        // Also for rows that see nothing: behind a condition, exponentials are not computed side by side.
         for (r, &p) in p.iter().enumerate() {
             let at = |part| self.state(places, i + r, part);
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
@@ -432,7 +432,7 @@ impl Attend<'_> {
 }
 
 impl MaskTile {
-    /// That of no token.
+    /// Nothing has been read yet.
     pub const NONE: Self = Self { row: core::ptr::null(), range: (0, 0), lanes: [0.0; LANES] };
 
     /// The mask of a query for the tile at `start`, lanes `from..to`; others are left as they are.
