@@ -3,7 +3,7 @@
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use super::format::{Format, Place};
-use super::known::{Anything, Known, PlainF16, PlainQ4R, PlainQ8_0};
+use super::known::{Anything, Known, PlainF16, PlainQ4R};
 use super::split::Found;
 use super::tile::{MaskTile, Seen};
 use super::{AttendLayout, Attention, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
@@ -99,9 +99,6 @@ impl Kernel for Attend<'_> {
         }
         match (self.of.keys, self.of.values) {
             (Format::F16 { rows: false }, Format::F16 { rows: false }) => self.tiles::<H, PlainF16>(worker),
-            (Format::Q8_0 { rows: false }, Format::Q8_0 { rows: false }) => {
-                self.tiles::<H, PlainQ8_0>(worker)
-            }
             (Format::Q4R, Format::Q4R) => self.tiles::<H, PlainQ4R>(worker),
             _ => self.tiles::<H, Anything>(worker),
         }
