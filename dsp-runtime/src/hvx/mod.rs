@@ -100,6 +100,11 @@ impl Numbers {
     }
 }
 
+/// Sums of products of f16: those of the low halves of words, and those of the high halves. From v79 on they
+/// have bits outside of their registers, so that nothing but the operations on them may touch them.
+#[derive(Clone, Copy)]
+pub struct HalfSums<H: Hvx>(pub(crate) H::F, pub(crate) H::F);
+
 /// A vector instruction set: 32-lane operations on 128-byte vectors.
 ///
 /// Loads and stores of whole vectors take any address, those of parts any that is aligned for a float, and
@@ -406,6 +411,31 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         let (low, high) = Self::widen_f16(x);
         (Self::mul(low, Self::splat(same[0])), Self::mul(high, Self::splat(same[1])))
     }
+    /// Sums of zero.
+    #[inline(always)]
+    fn no_half_sums() -> HalfSums<Self> {
+        HalfSums(Self::splat(0.0), Self::splat(0.0))
+    }
+    /// Sums that begin with `low` and `high`, each times `factor`, rounded as by [`Hvx::mul_ieee`].
+    #[inline(always)]
+    fn start_half_sums((low, high): (Self::F, Self::F), factor: Self::F) -> HalfSums<Self> {
+        HalfSums(Self::mul_ieee(low, factor), Self::mul_ieee(high, factor))
+    }
+    /// The sums with the products of the f16 of two vectors: of the low halves of words, and of the high
+    /// halves. They are exact, and sums are rounded as by [`Hvx::add_ieee`].
+    #[inline(always)]
+    fn add_half_products(sums: HalfSums<Self>, a: Self::B, b: Self::B) -> HalfSums<Self> {
+        let (a, b) = (Self::widen_f16(a), Self::widen_f16(b));
+        HalfSums(
+            Self::add_ieee(sums.0, Self::mul_ieee(a.0, b.0)),
+            Self::add_ieee(sums.1, Self::mul_ieee(a.1, b.1)),
+        )
+    }
+    /// The sums as floats.
+    #[inline(always)]
+    fn end_half_sums(sums: HalfSums<Self>) -> (Self::F, Self::F) {
+        (sums.0, sums.1)
+    }
     /// The low byte of every word of four vectors, in order.
     #[inline(always)]
     fn low_bytes(x: [Self::I; 4]) -> Self::B {
@@ -416,6 +446,17 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         }
         // SAFETY: `bytes` is an array of 128 bytes.
         unsafe { Self::load_b(bytes.as_ptr()) }
+    }
+    /// The low half of every word of two vectors, in order.
+    #[inline(always)]
+    fn low_halves(x: [Self::I; 2]) -> Self::B {
+        let mut halves = [0u16; 2 * LANES];
+        for (x, part) in x.into_iter().zip(halves.chunks_exact_mut(LANES)) {
+            // SAFETY: `part` is a slice of 32 halves (`chunks_exact_mut(LANES)`).
+            unsafe { Self::store_low_halves(part.as_mut_ptr(), x) };
+        }
+        // SAFETY: `halves` is an array of 64 halves, which are 128 bytes.
+        unsafe { Self::load_b(halves.as_ptr().cast()) }
     }
     /// Sums of 16 adjacent signed bytes of four vectors, in order.
     #[inline(always)]

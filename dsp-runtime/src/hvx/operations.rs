@@ -17,7 +17,7 @@ pub(super) struct Outcome {
 }
 
 /// What the operations gave, always in the same order.
-pub(super) type Outcomes = heapless::Vec<Outcome, 127>;
+pub(super) type Outcomes = heapless::Vec<Outcome, 132>;
 
 /// A table of sixteen bytes, all different.
 static TABLE: Lookup = Lookup::new([7, 250, 0, 255, 128, 127, 1, 64, 33, 200, 90, 11, 176, 66, 254, 19]);
@@ -256,8 +256,18 @@ impl Operations {
         let (low, high) = H::widen_f16_scaled(bytes, scalar as i32, same);
         put::<H>(all, "widen_f16_scaled, low", true, low);
         put::<H>(all, "widen_f16_scaled, high", true, high);
+        let other = H::bytes(H::or_i(H::shr_i::<16>(H::words(bytes)), H::shl_i::<16>(H::words(bytes))));
+        let sums = H::add_half_products(H::no_half_sums(), bytes, other);
+        let (low, high) = H::end_half_sums(H::add_half_products(sums, bytes, bytes));
+        put::<H>(all, "half sums, low", true, low);
+        put::<H>(all, "half sums, high", true, high);
+        let sums = H::start_half_sums((low, high), H::splat(0.3));
+        let (low, high) = H::end_half_sums(H::add_half_products(sums, bytes, other));
+        put::<H>(all, "half sums from floats, low", true, low);
+        put::<H>(all, "half sums from floats, high", true, high);
         let four = [i, j, H::add_i(i, j), H::sub_i(i, j)];
         put_b::<H>(all, "low_bytes", H::low_bytes(four));
+        put_b::<H>(all, "low_halves", H::low_halves([i, j]));
         put_i::<H>(all, "sums_of_16", H::sums_of_16(four.map(H::bytes)));
     }
 

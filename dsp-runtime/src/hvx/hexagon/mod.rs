@@ -19,7 +19,7 @@ mod partial;
 use core::arch::hexagon::v128::*;
 use core::simd::Simd;
 
-use super::{BYTES, Hvx, LANES, Lookup, Numbers, Vectors};
+use super::{BYTES, HalfSums, Hvx, LANES, Lookup, Numbers, Vectors};
 
 /// A vector register.
 type V = HvxVector;
@@ -613,10 +613,32 @@ impl Hvx for Hexagon {
     }
 
     #[inline(always)]
+    fn start_half_sums((low, high): (V, V), factor: V) -> HalfSums<Self> {
+        let (low, high) = float::start_half_sums(low, high, factor);
+        HalfSums(low, high)
+    }
+
+    #[inline(always)]
+    fn add_half_products(sums: HalfSums<Self>, a: V, b: V) -> HalfSums<Self> {
+        let (low, high) = float::add_half_products((sums.0, sums.1), a, b);
+        HalfSums(low, high)
+    }
+
+    #[inline(always)]
+    fn end_half_sums(sums: HalfSums<Self>) -> (V, V) {
+        float::end_half_sums((sums.0, sums.1))
+    }
+
+    #[inline(always)]
     fn low_bytes(x: [V; 4]) -> V {
         let low = hvx!(q6_vh_vpacke_vwvw(x[1], x[0]));
         let high = hvx!(q6_vh_vpacke_vwvw(x[3], x[2]));
         hvx!(q6_vb_vpacke_vhvh(high, low))
+    }
+
+    #[inline(always)]
+    fn low_halves([a, b]: [V; 2]) -> V {
+        hvx!(q6_vh_vpacke_vwvw(b, a))
     }
 
     #[inline(always)]

@@ -137,6 +137,33 @@ pub(super) fn widen_f16_scaled(x: V, factors: i32, _same: [f32; 2]) -> (V, V) {
     (single(hvx!(q6_v_lo_w(pair))), single(hvx!(q6_v_hi_w(pair))))
 }
 
+// Sums of products of f16 are IEEE's, by an instruction for 64 of each; from v79 on in qf32, which has none.
+
+#[inline(always)]
+pub(super) fn start_half_sums(low: V, high: V, factor: V) -> (V, V) {
+    if HIDDEN_BITS {
+        (mul_q(low, factor), mul_q(high, factor))
+    } else {
+        (mul_ieee(low, factor), mul_ieee(high, factor))
+    }
+}
+
+#[inline(always)]
+pub(super) fn add_half_products((low, high): (V, V), a: V, b: V) -> (V, V) {
+    if HIDDEN_BITS {
+        let pair = hvx!(q6_wqf32_vmpy_vhfvhf(a, b));
+        (add_q(low, hvx!(q6_v_lo_w(pair))), add_q(high, hvx!(q6_v_hi_w(pair))))
+    } else {
+        let sums = hvx!(q6_wsf_vmpyacc_wsfvhfvhf(hvx!(q6_w_vcombine_vv(high, low)), a, b));
+        (hvx!(q6_v_lo_w(sums)), hvx!(q6_v_hi_w(sums)))
+    }
+}
+
+#[inline(always)]
+pub(super) fn end_half_sums((low, high): (V, V)) -> (V, V) {
+    if HIDDEN_BITS { (single(low), single(high)) } else { (low, high) }
+}
+
 /// Products of f16, which fit qf32, are rounded when they become f16.
 #[cfg(target_feature = "hvxv73")]
 #[inline(always)]

@@ -189,6 +189,22 @@ pub(super) fn widen_f16_scaled(x: V, _factors: i32, same: [f32; 2]) -> (V, V) {
     (mul(low, factor(0)), mul(high, factor(1)))
 }
 
+#[inline(always)]
+pub(super) fn start_half_sums(low: V, high: V, factor: V) -> (V, V) {
+    (mul(low, factor), mul(high, factor))
+}
+
+#[inline(always)]
+pub(super) fn add_half_products(sums: (V, V), a: V, b: V) -> (V, V) {
+    let (a, b) = (widen_f16(a), widen_f16(b));
+    (add(sums.0, mul(a.0, b.0)), add(sums.1, mul(a.1, b.1)))
+}
+
+#[inline(always)]
+pub(super) fn end_half_sums(sums: (V, V)) -> (V, V) {
+    sums
+}
+
 // IEEE operations have one form.
 
 pub(super) use self::{add as add_ieee, add as add_moved, add as add_q, add as add_qf, sub as sub_ieee};

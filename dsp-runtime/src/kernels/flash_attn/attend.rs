@@ -4,14 +4,14 @@ use hexflash_abi::{Fault, VECTOR_BYTES};
 
 use super::format::{Format, Place};
 use super::known::{Anything, Known, PlainF16, PlainQ4R};
+use super::query::Prepared;
 use super::split::Found;
 use super::tile::{MaskTile, Seen};
-use super::{AttendLayout, Attention, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
+use super::{AttendLayout, Attention, LARGEST_WEIGHT, MAX_ROWS, SPLIT, Sight, TILE, cache_position, state};
 use crate::dma::Ticket;
 use crate::hvx::{Hvx, VectorPtr};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
-use crate::row::Row;
 use crate::step::{Cursor, Span, units};
 
 /// Attention, shared out.
@@ -57,16 +57,20 @@ pub(super) struct Query {
 
 /// A row of a unit.
 #[derive(Clone, Copy)]
-pub(super) struct QueryRow<'m> {
+pub(super) struct QueryRow {
     pub query: Query,
-    /// What keys are multiplied with.
-    pub q: Row<'m>,
+    pub prepared: Prepared,
     /// What it sees of the tile at hand.
     pub seen: Seen,
 }
 
+impl QueryRow {
+    const NONE: Self =
+        Self { query: Query { token: 0, head: 0, from: 0, to: 0 }, prepared: Prepared::NONE, seen: (0, 0) };
+}
+
 /// Those of a unit, and room for more. They are worked out once for all tiles.
-pub(super) type QueryRows<'m> = [QueryRow<'m>; MAX_ROWS];
+pub(super) type QueryRows = [QueryRow; MAX_ROWS];
 
 /// A worker's VTCM.
 #[derive(Clone, Copy)]
@@ -161,11 +165,13 @@ impl<'s> Attend<'s> {
         let wide = base.skip(2 * slot);
         let states = wide.skip(self.stage.wide / VECTOR_BYTES);
         let places = AttendMemory { slots: [base, base.skip(slot)], wide, states };
-        let (mut rows, mut mask) = (self.no_rows(), MaskTile::NONE);
+        let (mut rows, mut mask) = ([QueryRow::NONE; MAX_ROWS], MaskTile::NONE);
 
         let mut cursor = Cursor::new(self.spans, |span| self.units_of_span(span));
         let mut unit = self.unit(&mut cursor, first);
-        self.list(&unit, &mut rows);
+        // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for `self.rows`
+        // rows (the assertion above), of which a unit has no more.
+        unsafe { self.list::<H, C>(places, &unit, &mut rows) };
         let mut tile = unit.from / TILE;
         let mut slot = 0;
         // SAFETY: slot 0 is in this worker's own VTCM, and nothing uses it yet.
@@ -203,7 +209,9 @@ impl<'s> Attend<'s> {
             let (Some(after), Some(transfers)) = (next, coming) else { return Ok(()) };
             (unit, tile) = after;
             if ends {
-                self.list(&unit, &mut rows);
+                // SAFETY: the places are this worker's own VTCM, laid out by `AttendLayout` with room for
+                // `self.rows` rows (the assertion above), of which a unit has no more.
+                unsafe { self.list::<H, C>(places, &unit, &mut rows) };
             }
             (tickets, slot) = (transfers, slot ^ 1);
             if split_ends {
@@ -250,20 +258,30 @@ impl<'s> Attend<'s> {
         self.of.query(unit.span, row / self.group, unit.kv_head * self.group + row % self.group)
     }
 
-    /// Room for the rows of a unit.
-    fn no_rows(&self) -> QueryRows<'_> {
-        let query = Query { token: 0, head: 0, from: 0, to: 0 };
-        [QueryRow { query, q: self.of.queries.row([0; 3]), seen: (0, 0) }; MAX_ROWS]
-    }
-
-    /// Lists the rows of a unit.
-    fn list<'m>(&'m self, unit: &Unit<'_>, rows: &mut QueryRows<'m>) {
+    /// Lists the rows of a unit, and prepares their queries.
+    ///
+    /// # Safety
+    /// The places are the worker's own and have room for the unit's rows.
+    #[inline(always)]
+    unsafe fn list<H: Hvx, C: Known>(&self, places: AttendMemory, unit: &Unit<'_>, rows: &mut QueryRows) {
         let mut query = self.query(unit, 0);
-        for row in &mut rows[..unit.rows] {
+        for (i, row) in rows[..unit.rows].iter_mut().enumerate() {
             let q = self.of.queries.row([query.head, query.token, unit.batch]).part(0, self.of.q.ne[0]);
-            *row = QueryRow { query, q, seen: (0, 0) };
+            // SAFETY: the row is the unit's, so its state lies in the worker's own places (the caller's
+            // contract), with a vector per 32 dimensions there (`AttendLayout::row`).
+            let prepared = unsafe {
+                let as_halves = self.keys::<C>().has_halves_of_keys::<H>(q.len());
+                Prepared::of::<H>(q, as_halves, self.place_of_query(places, i))
+            };
+            *row = QueryRow { query, prepared, seen: (0, 0) };
             query = self.of.after(unit.span, unit.kv_head, self.group, &query);
         }
+    }
+
+    /// Where row `i` has its query as products read it.
+    #[inline(always)]
+    pub(super) fn place_of_query(&self, places: AttendMemory, i: usize) -> VectorPtr {
+        self.state(places, i, self.stage.query)
     }
 
     /// Starts to bring at least those keys and values of a tile that the unit may see.
@@ -350,7 +368,7 @@ impl<'s> Attend<'s> {
         worker: &Worker<'_>,
         places: AttendMemory,
         unit: &Unit<'_>,
-        rows: &QueryRows<'_>,
+        rows: &QueryRows,
         ends: bool,
     ) {
         for (i, QueryRow { query, .. }) in rows[..unit.rows].iter().enumerate() {
@@ -368,7 +386,10 @@ impl<'s> Attend<'s> {
             if ends {
                 // SAFETY: the row's state lies in the worker's own places (the caller's contract, point 1),
                 // and this worker alone has claimed the unit, and with it this row of y (point 2).
-                unsafe { self.of.finish::<H>(total, [query.head, query.token, unit.batch]) };
+                unsafe {
+                    let row = [query.head, query.token, unit.batch];
+                    self.of.finish::<H>(total, row, LARGEST_WEIGHT);
+                }
             }
         }
     }

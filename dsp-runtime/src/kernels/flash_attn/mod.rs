@@ -18,9 +18,13 @@
 //! while infinity takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows
 //! no NaN would go on with a number.
 //!
+//! Queries and weights are rounded to f16, so that products with keys and values of F16, 64 of which HVX float
+//! multiplies at once, are exact. The error is that of rounding keys and values to F16. Powers of two keep both
+//! in its range. (ggml rounds queries, too.)
+//!
 //! Order of operations of one query, whatever else is in the step: positions in splits of 256 and tiles of
-//! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over d from 0 up,
-//! then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the
+//! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over even d from 0
+//! up, and over odd ones, then both together, then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the
 //! end; values by position from low to high; splits from low to high. Tiles and splits in which it sees
 //! nothing do not touch it. So a query's result depends on its own keys only, and it is the same whether a
 //! worker does all splits or one (flash decoding).
@@ -39,6 +43,7 @@
 //! * `attend`: a unit is a (span, kv head, batch, block of query rows), and where that is too few for all
 //!   workers, one split of it. The tiles of K and V come to VTCM by DMA, double buffered, and each serves all
 //!   rows of the unit: the H/Hk heads of several tokens.
+//! * `query`: queries as products read them.
 //! * `known`: the usual cases, for which `attend` is compiled by itself.
 //! * `split`: puts together what was found in splits, and writes the result.
 //! * `rotated`: rotates queries where keys are.
@@ -49,6 +54,7 @@ mod attend;
 pub(super) mod by_hmx;
 mod format;
 mod known;
+mod query;
 mod rotated;
 mod split;
 #[cfg(test)]
@@ -61,7 +67,7 @@ use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use self::format::Format;
 use super::{Damage, OpRun, Variant};
-use crate::hvx::VectorPtr;
+use crate::hvx::{LANES, VectorPtr};
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources};
 use crate::pool::{Kernel, Workers};
@@ -74,21 +80,25 @@ const TILE: usize = hexflash_abi::dtype::TILE_ROWS;
 /// Most query rows of a unit.
 const MAX_ROWS: usize = 32;
 
+/// What the weight of the highest score is: a number of f16, whose smallest normal one is 2^-29 of this.
+const LARGEST_WEIGHT: f32 = 32_768.0;
+
 /// Positions of a split: what is found in it is found by itself, and then put together, split by split. Long
 /// enough that putting together takes little, short enough that a thousand keys keep four workers busy.
 const SPLIT: usize = 256;
 const _: () = assert!(SPLIT.is_multiple_of(TILE));
 
 /// What a row of a unit keeps, in vectors. From the highest score on this is what was found in a split; what
-/// was found in all splits so far follows, in the same order.
+/// was found in all splits so far follows, in the same order, and then the query ([`query`]).
 mod state {
-    /// exp(x - highest) in the tile at hand, lane by lane.
+    /// Weights in the tile at hand, lane by lane: exp(x - highest) times
+    /// [`LARGEST_WEIGHT`](super::LARGEST_WEIGHT).
     pub const WEIGHTS: usize = 0;
     /// What the tile at hand makes of sums so far, in all lanes.
     pub const SHRINK: usize = 1;
     /// The highest score, in all lanes.
     pub const HIGHEST: usize = 2;
-    /// Sums of exp(x - highest), lane by lane.
+    /// Sums of weights, lane by lane.
     pub const SUMS: usize = 3;
     /// Sums of values.
     pub const VALUES: usize = 4;
@@ -338,6 +348,8 @@ struct AttendLayout {
     v_vectors: usize,
     /// Bytes of a K or V tile widened to f32.
     wide: usize,
+    /// Where a row's state has its query, in vectors.
+    query: usize,
     /// Bytes of a query row's state: see [`state`].
     row: usize,
 }
@@ -345,12 +357,14 @@ struct AttendLayout {
 impl AttendLayout {
     fn new(d: usize, dv: usize, keys: Format, values: Format) -> Self {
         let v_vectors = values.value_vectors(dv);
+        let query = state::FOUND + 2 * found_vectors(v_vectors);
         Self {
             k_tile: keys.key_tile(d),
             v_tile: values.value_tile(dv),
             v_vectors,
             wide: format::wide_keys(d).max(TILE * v_vectors * VECTOR_BYTES),
-            row: (state::FOUND + 2 * found_vectors(v_vectors)) * VECTOR_BYTES,
+            query,
+            row: (query + d.div_ceil(LANES)) * VECTOR_BYTES,
         }
     }
 

@@ -4,7 +4,7 @@ use hexflash_abi::Fault;
 
 use super::attend::{Attend, Query};
 use super::format::Sums;
-use super::{Attention, state};
+use super::{Attention, LARGEST_WEIGHT, state};
 use crate::hvx::{Hvx, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::pool::{Kernel, Worker};
@@ -96,13 +96,14 @@ impl Found {
 }
 
 impl Attention {
-    /// Divides the sums of values of a row of y by the sum of exponentials, sinks included, and writes them.
+    /// Divides the sums of values of a row of y by the sum of weights, sinks included, and writes them. The
+    /// highest score has the weight `largest`.
     ///
     /// # Safety
     /// 1. The vectors of `total` are the worker's own.
     /// 2. This worker alone has claimed the row.
     #[inline(always)]
-    pub(super) unsafe fn finish<H: Hvx>(&self, total: Found, row: [usize; 3]) {
+    pub(super) unsafe fn finish<H: Hvx>(&self, total: Found, row: [usize; 3], largest: f32) {
         // SAFETY: the total has these vectors (the caller's contract, point 1).
         let (highest, sums) = unsafe { (total.first.load::<H>(0), total.first.load::<H>(1)) };
         // SAFETY: this worker alone has claimed this row of y (the caller's contract, point 2).
@@ -122,7 +123,8 @@ impl Attention {
             let sink = H::splat(sinks.row([0; 3]).get(row[0]));
             let top = H::max(sink, highest);
             let shrink = math::exp::<H>(H::sub(highest, top));
-            H::div(shrink, H::add(H::mul(sum, shrink), math::exp::<H>(H::sub(sink, top))))
+            let sink = H::mul_ieee(math::exp::<H>(H::sub(sink, top)), H::splat(largest));
+            H::div(shrink, H::add(H::mul(sum, shrink), sink))
         } else {
             H::div(H::splat(1.0), sum)
         };
@@ -176,7 +178,7 @@ impl Kernel for PutTogether<'_> {
                 for split in 0..attend.splits_of(span).len() {
                     total.add::<H>(attend.place_of(worker, &query, batch, self.splits, split));
                 }
-                attend.of.finish::<H>(total, [head, token, batch]);
+                attend.of.finish::<H>(total, [head, token, batch], LARGEST_WEIGHT);
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, TensorIndex};
 use zerocopy::IntoBytes;
 
+use super::{LARGEST_WEIGHT, SPLIT, TILE};
 use crate::testing::{Batch, Setup, everywhere, nmse, random, setups};
 
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +239,7 @@ impl Case {
         batch.write(v_cache, vs.as_bytes());
     }
 
-    /// The definition, on K and V as f16 has them.
+    /// The definition, on q, K, V and weights as f16 has them.
     fn expected(&self) -> Vec<f32> {
         let &Case { d, dv, kv_heads, tokens, .. } = self;
         let (inputs, heads, n) = (self.inputs(), self.heads(), self.end());
@@ -248,7 +249,7 @@ impl Case {
         let mut y = Vec::new();
         for b in 0..self.sequences {
             for (t, h) in (0..tokens).flat_map(|t| (0..heads).map(move |h| (t, h))) {
-                let q = &inputs.q[((b * tokens + t) * heads + h) * d..][..d];
+                let q = query(&inputs.q[((b * tokens + t) * heads + h) * d..][..d]);
                 let at = self.n_past + t;
                 let slope = match (self.max_bias > 0.0, h < base) {
                     (false, _) => 1.0,
@@ -258,7 +259,7 @@ impl Case {
                 let last = if self.visibility == Visibility::Causal { at } else { n - 1 };
                 let row = |p: usize| (b * n + p) * kv_heads + h / self.group;
                 let score = |p: usize| {
-                    let dot: f64 = (0..d).map(|i| f64::from(q[i]) * k[row(p) * d + i]).sum();
+                    let dot: f64 = (0..d).map(|i| q[i] * k[row(p) * d + i]).sum();
                     let mut x = dot * f64::from(self.scale());
                     if self.softcap > 0.0 {
                         x = f64::from(self.softcap) * (x / f64::from(self.softcap)).tanh();
@@ -270,10 +271,11 @@ impl Case {
                 };
                 let visible = (0..=last).filter(|p| self.window == 0 || p + self.window > at);
                 let scores: Vec<_> = visible.map(score).filter(|s| s.1 != f64::NEG_INFINITY).collect();
-                let sink = if self.sinks { f64::from(inputs.sinks[h]).exp() } else { 0.0 };
-                let sum = scores.iter().map(|s| s.1.exp()).sum::<f64>() + sink;
+                let (weights, top) = weights(&scores);
+                let sink = if self.sinks { (f64::from(inputs.sinks[h]) - top).exp() } else { 0.0 };
+                let sum = weights.iter().map(|w| w.1).sum::<f64>() + sink;
                 y.extend((0..dv).map(|i| {
-                    let value: f64 = scores.iter().map(|&(p, x)| x.exp() * v[row(p) * dv + i]).sum();
+                    let value: f64 = weights.iter().map(|&(p, w)| w * v[row(p) * dv + i]).sum();
                     if scores.is_empty() { 0.0 } else { (value / sum) as f32 }
                 }));
             }
@@ -283,8 +285,37 @@ impl Case {
 
     fn check(&self, setup: Setup) {
         let error = nmse(&self.run(setup, &[self.tokens]), &self.expected());
-        assert!(error <= 1e-10, "{self:?} {setup:?}: {error}");
+        assert!(error <= OTHER_ROUNDING, "{self:?} {setup:?}: {error}");
     }
+}
+
+/// The largest NMSE: a weight that is an ulp of f32 from the middle between two f16 may become another one than
+/// the definition's. That is one in thousands, and changes by 2^-11 of itself.
+const OTHER_ROUNDING: f64 = 1e-8;
+
+/// A query as f16 has it: numbers of this size need no scale.
+fn query(q: &[f32]) -> Vec<f64> {
+    q.iter().map(|&x| f16::from_f32(x).to_f64()).collect()
+}
+
+/// Weights of positions with their scores, in units of that of the highest score, which comes with them. They
+/// are rounded when their tile is at hand, in units of that of the highest score of the split so far.
+fn weights(scores: &[(usize, f64)]) -> (Vec<(usize, f64)>, f64) {
+    let highest = |scores: &[(usize, f64)], least| scores.iter().fold(least, |most: f64, s| most.max(s.1));
+    let top = highest(scores, f64::NEG_INFINITY);
+    let mut weights = Vec::new();
+    for split in scores.chunk_by(|a, b| a.0 / SPLIT == b.0 / SPLIT) {
+        let mut so_far = f64::NEG_INFINITY;
+        for tile in split.chunk_by(|a, b| a.0 / TILE == b.0 / TILE) {
+            so_far = highest(tile, so_far);
+            for &(p, x) in tile {
+                let largest = f64::from(LARGEST_WEIGHT);
+                let rounded = f16::from_f64((x - so_far).exp() * largest).to_f64() / largest;
+                weights.push((p, rounded * (so_far - top).exp()));
+            }
+        }
+    }
+    (weights, top)
 }
 
 #[test]
@@ -383,7 +414,7 @@ fn splits_give_the_same_bits_to_whoever_does_them() {
                 let case = Case { kv_heads, group, n_past, window, visibility, tokens: 3, ..CASE };
                 let case = Case { sinks: n_past == 300, ..case };
                 let at_once = everywhere(|setup| case.run(setup, &[3]));
-                assert!(nmse(&at_once, &case.expected()) <= 1e-10, "{case:?}");
+                assert!(nmse(&at_once, &case.expected()) <= OTHER_ROUNDING, "{case:?}");
                 if visibility == Visibility::Causal {
                     assert_eq!(everywhere(|setup| case.run(setup, &[1, 1, 1])), at_once, "{case:?}");
                 }

@@ -5,7 +5,8 @@ use half::f16;
 use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Unit};
 use super::format::{Halves, Pairs, Wide};
 use super::known::Known;
-use super::{TILE, state};
+use super::query::both_halves;
+use super::{LARGEST_WEIGHT, TILE, state};
 use crate::hvx::{Hvx, LANES, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::soft_max::slope;
@@ -37,7 +38,7 @@ impl Attend<'_> {
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        rows: &mut QueryRows<'_>,
+        rows: &mut QueryRows,
         mask: &mut MaskTile,
     ) {
         let staged = places.slots[slot];
@@ -69,7 +70,7 @@ impl Attend<'_> {
         staged: VectorPtr,
         unit: &Unit<'_>,
         tile: usize,
-        rows: &mut QueryRows<'_>,
+        rows: &mut QueryRows,
         mask: &mut MaskTile,
     ) {
         // What was read last is of another tile.
@@ -79,15 +80,15 @@ impl Attend<'_> {
             // SAFETY: the contract is the caller's, and each call takes rows below `unit.rows`.
             unsafe {
                 if H::REGISTERS >= 8 && i + 4 <= unit.rows {
-                    let x = self.scores::<H, K, C, 4>(keys, staged, rows, i);
+                    let x = self.scores::<H, K, C, 4>(places, keys, staged, i);
                     self.soften::<H, C, 4>(places, unit, tile, i, x, mask, rows);
                     i += 4;
                 } else if i + 2 <= unit.rows {
-                    let x = self.scores::<H, K, C, 2>(keys, staged, rows, i);
+                    let x = self.scores::<H, K, C, 2>(places, keys, staged, i);
                     self.soften::<H, C, 2>(places, unit, tile, i, x, mask, rows);
                     i += 2;
                 } else {
-                    let x = self.scores::<H, K, C, 1>(keys, staged, rows, i);
+                    let x = self.scores::<H, K, C, 1>(places, keys, staged, i);
                     self.soften::<H, C, 1>(places, unit, tile, i, x, mask, rows);
                     i += 1;
                 }
@@ -95,50 +96,61 @@ impl Attend<'_> {
         }
     }
 
-    /// q.k of R rows from row `i`: over d from 0 up, positions in lanes, then what the format adds.
+    /// q.k of R rows from row `i`: over even and over odd dimensions from 0 up, positions in lanes, then what
+    /// the format adds.
     ///
     /// # Safety
     /// 1. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
-    /// 2. Rows `i..i + R` are those of a unit, listed ([`Attend::list`]).
+    /// 2. The places are the worker's own, and have the queries of rows `i..i + R` as `keys` take them
+    ///    ([`Attend::list`]).
     #[inline(always)]
     unsafe fn scores<H: Hvx, K: Pairs<H>, C: Known, const R: usize>(
         &self,
+        places: AttendMemory,
         keys: K,
         staged: VectorPtr,
-        rows: &QueryRows<'_>,
         i: usize,
     ) -> [H::F; R] {
         let d = self.of.q.ne[0];
-        let queries: [_; R] = core::array::from_fn(|r| rows[i + r].q);
-        let mut x = [H::zero_q(); R];
+        let queries: [_; R] = core::array::from_fn(|r| self.place_of_query(places, i + r));
+        let mut x = [K::none(); R];
         let mut q = [H::lanes(H::splat(0.0)); R];
-        for v in 0..d / LANES {
+        let (whole, n) = (d / K::DIMS, d % K::DIMS);
+        for v in 0..whole {
             for (q, row) in q.iter_mut().zip(&queries) {
-                // SAFETY: rows that are listed have `d` floats (the caller's contract, point 2), and so
-                // `d / 32` whole vectors.
-                *q = H::lanes(unsafe { row.full_unchecked::<H>(v) });
+                // SAFETY: a query has all its dimensions (the caller's contract, point 2), and vector `v` is
+                // whole.
+                *q = H::lanes(unsafe { row.load::<H>(v) });
             }
-            for i in 0..LANES / 2 {
-                // SAFETY: `32 v + 2 i` is a dimension, because vector `v` is whole (the caller's contract,
+            for i in 0..K::DIMS / 2 {
+                // SAFETY: `DIMS v + 2 i` is a dimension, because vector `v` is whole (the caller's contract,
                 // point 1).
-                add_pair::<H, R>(&mut x, unsafe { keys.get(v * LANES / 2 + i) }, &q, i, true);
+                let pair = unsafe { keys.get(v * (K::DIMS / 2) + i) };
+                add_pair::<H, K, R, true>(&mut x, pair, &q, i);
             }
         }
-        let (whole, n) = (d / LANES, d % LANES);
-        if n > 0 {
+        if !K::WHOLE && n > 0 {
             for (q, row) in q.iter_mut().zip(&queries) {
-                *q = H::lanes(row.vector::<H>(whole));
+                // SAFETY: a query has all its dimensions (the caller's contract, point 2), of which `n` are
+                // in this vector.
+                *q = H::lanes(unsafe { row.load::<H>(whole) });
             }
-            for i in 0..n.div_ceil(2) {
-                // SAFETY: `32 whole + 2 i` is a dimension, because `n` are left (the caller's contract, point
-                // 1).
-                let pair = unsafe { keys.get(whole * LANES / 2 + i) };
-                add_pair::<H, R>(&mut x, pair, &q, i, 2 * i + 1 < n);
+            for i in 0..n / 2 {
+                // SAFETY: `DIMS whole + 2 i` is a dimension, because `n` are left (the caller's contract,
+                // point 1).
+                let pair = unsafe { keys.get(whole * (K::DIMS / 2) + i) };
+                add_pair::<H, K, R, true>(&mut x, pair, &q, i);
+            }
+            if !n.is_multiple_of(2) {
+                // SAFETY: the last dimension has a pair (the caller's contract, point 1).
+                let pair = unsafe { keys.get(d / 2) };
+                add_pair::<H, K, R, false>(&mut x, pair, &q, n / 2);
             }
         }
         let mut scores = [H::splat(0.0); R];
         for (score, x) in scores.iter_mut().zip(x) {
-            *score = H::float(x);
+            let (even, odd) = K::end(x);
+            *score = H::add_ieee(even, odd);
         }
         H::settle();
         // SAFETY: `staged` is the tile of K as its format stages it (the caller's contract, point 1).
@@ -161,16 +173,16 @@ impl Attend<'_> {
         i: usize,
         mut x: [H::F; R],
         mask: &mut MaskTile,
-        rows: &mut QueryRows<'_>,
+        rows: &mut QueryRows,
     ) {
         let start = tile * TILE;
         let within = |p: usize| p.clamp(start, start + TILE) - start;
         let mut all = true;
         for (r, x) in x.iter_mut().enumerate() {
-            let QueryRow { query, seen, .. } = &mut rows[i + r];
-            *seen = (within(query.from), within(query.to));
-            all &= *seen == (0, TILE);
-            *x = self.finish_scores::<H, C>(query, unit.batch, start, *seen, *x, mask);
+            let row = &mut rows[i + r];
+            row.seen = (within(row.query.from), within(row.query.to));
+            all &= row.seen == (0, TILE);
+            *x = self.finish_scores::<H, C>(row, unit.batch, start, *x, mask);
         }
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
         let lane = unsafe { H::load(INDEX.as_ptr()) };
@@ -205,13 +217,21 @@ impl Attend<'_> {
         for r in 0..R {
             p[r] = math::exp::<H>(H::sub(x[r], now[r]));
         }
+        // Rounded, and as products with values take them.
+        let mut weights = p;
+        let as_halves = self.values::<C>().is_read_as_staged::<H>();
+        for (p, weight) in p.iter_mut().zip(&mut weights) {
+            let halves = both_halves::<H>(*p, H::splat(LARGEST_WEIGHT));
+            *p = H::widen_f16(halves).0;
+            *weight = if as_halves { H::from_bits(H::words(halves)) } else { *p };
+        }
         // Also for rows that see nothing: behind a condition, exponentials are not computed side by side.
-        for (r, &p) in p.iter().enumerate() {
+        for (r, &weights) in weights.iter().enumerate() {
             let at = |part| self.state(places, i + r, part);
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
             // contract), with these vectors (`AttendLayout::row`).
             unsafe {
-                at(state::WEIGHTS).store::<H>(0, p);
+                at(state::WEIGHTS).store::<H>(0, weights);
                 at(state::SHRINK).store::<H>(0, H::lane(&shrink, r));
             }
         }
@@ -236,14 +256,14 @@ impl Attend<'_> {
     #[inline(always)]
     fn finish_scores<H: Hvx, C: Known>(
         &self,
-        query: &Query,
+        &QueryRow { ref query, prepared, seen }: &QueryRow,
         batch: usize,
         start: usize,
-        seen: Seen,
         x: H::F,
         mask: &mut MaskTile,
     ) -> H::F {
-        let mut x = H::mul(x, H::splat(self.of.params.scale));
+        let x = H::mul(x, H::splat(self.of.params.scale * prepared.back));
+        let mut x = H::from_bits(H::or_i(H::bits(x), H::splat_i(prepared.special)));
         if !C::PLAIN && self.of.params.softcap > 0.0 {
             let cap = H::splat(self.of.params.softcap);
             x = math::or_infinity::<H>(x, H::mul(cap, math::tanh::<H>(H::div(x, cap))));
@@ -275,7 +295,7 @@ impl Attend<'_> {
         slot: usize,
         unit: &Unit<'_>,
         tile: usize,
-        rows: &QueryRows<'_>,
+        rows: &QueryRows,
     ) {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
@@ -309,7 +329,7 @@ impl Attend<'_> {
         values: V,
         staged: VectorPtr,
         unit: &Unit<'_>,
-        rows: &QueryRows<'_>,
+        rows: &QueryRows,
     ) {
         let pairs = self.stage.v_vectors / 2;
         let (even, quads) = (pairs.is_multiple_of(2), pairs.is_multiple_of(4));
@@ -382,14 +402,14 @@ impl Attend<'_> {
         }
         for first in (0..pairs).step_by(P) {
             let at = |r: usize, j: usize| self.state(places, i + r, state::VALUES + 2 * (first + j));
-            let mut sums = [[[H::zero_q(); 2]; P]; R];
+            let mut sums = [[V::none(); P]; R];
             for (r, sums) in sums.iter_mut().enumerate() {
                 for (j, sums) in sums.iter_mut().enumerate() {
                     // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`, because P divides
                     // them: two vectors of its sums of values (the caller's contract, and
                     // `AttendLayout::row`).
                     let before = unsafe { (at(r, j).load::<H>(0), at(r, j).load::<H>(1)) };
-                    *sums = [H::mul_q(before.0, shrink[r]), H::mul_q(before.1, shrink[r])];
+                    *sums = V::start(before, shrink[r]);
                 }
             }
             for position in from..to {
@@ -408,20 +428,20 @@ impl Attend<'_> {
                 for j in 0..P {
                     // SAFETY: `position` is one of `from..to` and `first + j` below `pairs`, because P
                     // divides them (the caller's contract, point 2).
-                    let (even, odd) = unsafe { values.get(position * pairs + first + j) };
+                    let pair = unsafe { values.get(position * pairs + first + j) };
                     for (sums, &weight) in sums.iter_mut().zip(&weights) {
-                        let [a, b] = sums[j];
-                        sums[j] = [H::add_q(a, H::mul_q(weight, even)), H::add_q(b, H::mul_q(weight, odd))];
+                        sums[j] = V::add_value(sums[j], pair, weight);
                     }
                 }
             }
             for (r, sums) in sums.into_iter().enumerate() {
-                for (j, [even, odd]) in sums.into_iter().enumerate() {
+                for (j, sums) in sums.into_iter().enumerate() {
+                    let (even, odd) = V::end(sums);
                     // SAFETY: row `i + r` is the unit's, and `first + j` below `pairs`: two vectors of its
                     // sums of values (the caller's contract, and `AttendLayout::row`).
                     unsafe {
-                        at(r, j).store::<H>(0, H::float(even));
-                        at(r, j).store::<H>(1, H::float(odd));
+                        at(r, j).store::<H>(0, even);
+                        at(r, j).store::<H>(1, odd);
                     }
                 }
             }
@@ -454,19 +474,15 @@ impl MaskTile {
     }
 }
 
-/// Adds the products of a pair of dimensions, number `i` of q: of both, or of the even one only.
+/// Adds the products of a pair of dimensions, number `i` of q.
 #[inline(always)]
-fn add_pair<H: Hvx, const R: usize>(
-    x: &mut [H::Q; R],
-    (even, odd): (H::F, H::F),
+fn add_pair<H: Hvx, K: Pairs<H>, const R: usize, const BOTH: bool>(
+    sums: &mut [K::Sums; R],
+    pair: K::Pair,
     q: &[H::Lanes; R],
     i: usize,
-    both: bool,
 ) {
-    for (x, q) in x.iter_mut().zip(q) {
-        *x = H::add_q(*x, H::mul_q(even, H::lane(q, 2 * i)));
-        if both {
-            *x = H::add_q(*x, H::mul_q(odd, H::lane(q, 2 * i + 1)));
-        }
+    for (sums, q) in sums.iter_mut().zip(q) {
+        *sums = K::add_keys::<BOTH>(*sums, pair, q, i);
     }
 }

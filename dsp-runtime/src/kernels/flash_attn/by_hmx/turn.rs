@@ -500,7 +500,7 @@ impl Finish<'_> {
                 unsafe {
                     pass.close::<H>(places, row);
                     let found = pass.found(places, row);
-                    pass.of.finish::<H>(found, [query.head, query.token, pass.batch]);
+                    pass.of.finish::<H>(found, [query.head, query.token, pass.batch], 1.0);
                 }
                 query = pass.after(&query);
             }

@@ -67,10 +67,15 @@ pub(in crate::kernels) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32
         all = H::max_i(all, H::and_i(H::bits(v), H::splat_i(0x7fff_ffff)));
         at += LANES;
     }
+    all = H::max_i(all, H::bits(H::swap_lanes::<16>(H::from_bits(all))));
+    all = H::max_i(all, H::bits(H::swap_lanes::<8>(H::from_bits(all))));
+    all = H::max_i(all, H::bits(H::swap_lanes::<4>(H::from_bits(all))));
+    all = H::max_i(all, H::bits(H::swap_lanes::<2>(H::from_bits(all))));
+    all = H::max_i(all, H::bits(H::swap_lanes::<1>(H::from_bits(all))));
     let mut lanes = [0_u32; LANES];
     // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
     unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(all)) };
-    lanes.into_iter().fold(0, u32::max)
+    lanes[0]
 }
 
 /// The first 32 of `n` floats, or all of them and zeros.
