@@ -18,16 +18,16 @@
 //! while infinity takes all the weight.) It is marked by an infinite maximum, because arithmetic that knows
 //! no NaN would go on with a number.
 //!
-//! Queries and weights are rounded to f16, so that products with keys and values of F16, 64 of which HVX float
-//! multiplies at once, are exact. The error is that of rounding keys and values to F16. Powers of two keep both
-//! in its range. (ggml rounds queries, too.)
+//! Queries and weights are rounded to f16, because HVX float multiplies 64 numbers of F16 caches with such at
+//! once. The error is that of rounding keys and values to F16. Powers of two keep queries and weights in its
+//! range, whatever they are. (ggml rounds queries, too.)
 //!
 //! Order of operations of one query, whatever else is in the step: positions in splits of 256 and tiles of
 //! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over even d from 0
-//! up, and over odd ones, then both together, then what the format adds; one running maximum per split; the sum of exponentials per lane, folded at the
-//! end; values by position from low to high; splits from low to high. Tiles and splits in which it sees
-//! nothing do not touch it. So a query's result depends on its own keys only, and it is the same whether a
-//! worker does all splits or one (flash decoding).
+//! up, and over odd ones, then both together, then what the format adds; one running maximum per split; the
+//! sum of weights per lane, folded at the end; values by position from low to high; splits from low to high.
+//! Tiles and splits in which it sees nothing do not touch it. So a query's result depends on its own keys
+//! only, and it is the same whether a worker does all splits or one (flash decoding).
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!

@@ -289,8 +289,8 @@ impl Case {
     }
 }
 
-/// The largest NMSE: a weight that is an ulp of f32 from the middle between two f16 may become another one than
-/// the definition's. That is one in thousands, and changes by 2^-11 of itself.
+/// The largest NMSE: a weight that is an ulp of f32 from the middle between two f16 may become another one
+/// than the definition's. That is one in thousands, and changes by 2^-11 of itself.
 const OTHER_ROUNDING: f64 = 1e-8;
 
 /// A query as f16 has it: numbers of this size need no scale.

@@ -106,8 +106,8 @@ pub(super) trait Pairs<H: Hvx>: Copy {
     fn end(sums: Self::Sums) -> (H::F, H::F);
 }
 
-/// The f16 of a tile, whose low halves are one vector of a pair, and high halves the other, times f16: queries
-/// are words of two dimensions, and weights words of the same number twice.
+/// The f16 of a tile, whose low halves are one vector of a pair, and high halves the other, times f16:
+/// queries are words of two dimensions, and weights words of the same number twice.
 #[derive(Clone, Copy)]
 pub(super) struct Halves(pub VectorPtr);
 
