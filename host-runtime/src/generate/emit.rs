@@ -50,13 +50,15 @@ impl Emitter {
         }
     }
 
-    /// Makes room for all tokens that can come in a context of `n_ctx`, so that none of them allocates.
-    pub(super) fn reserve(&mut self, n_ctx: u32) {
+    /// Makes room for all tokens that can come in a context of `n_ctx`, so that none of them allocates; gives
+    /// how many that may be.
+    pub(super) fn reserve(&mut self, n_ctx: u32) -> usize {
         let room = self.limits.max_tokens.unwrap_or(usize::MAX).min(n_ctx as usize).min(RESERVED);
         self.tokens.reserve(room);
         self.origins.reserve(room);
         self.text.reserve(TOKEN_BYTES * room);
         self.finder.held.reserve(TOKEN_BYTES);
+        room
     }
 
     /// A step begins: what is shown from here on is new.

@@ -312,7 +312,6 @@ impl Generation {
                     }
                     other => other?,
                 }
-                self.out.reserve(sequence.engine().n_ctx());
                 self.place = Some(ContextSpan { begin: sequence.n_past(), now: sequence.n_past() });
                 Ok(())
             }
@@ -398,7 +397,8 @@ impl Generation {
         self.stats.prompt(n, self.start.elapsed());
         let fresh = self.place.is_some_and(|place| place.begin == 0);
         let chain = sequence.engine().draft_model().is_some_and(|draft| draft.is_chain());
-        self.speculation.begin(&self.prompt[..n], fresh, chain);
+        let most = self.out.reserve(sequence.engine().n_ctx());
+        self.speculation.begin(&self.prompt[..n], fresh, chain, most);
         for &token in &self.prompt[..n] {
             self.sampler.accept(token);
         }

@@ -147,9 +147,12 @@ impl Speculation {
 
     /// Another prompt comes, at the beginning of a `fresh` context or after what was there. `chain` says
     /// whether the engine's draft model [makes drafts one after the
-    /// other](crate::model::DraftModel::is_chain).
-    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool, chain: bool) {
+    /// other](crate::model::DraftModel::is_chain). At most `tokens` follow.
+    pub(crate) fn begin(&mut self, prompt: &[u32], fresh: bool, chain: bool, tokens: usize) {
         self.stats = SpecStats::default();
+        if self.is_on() {
+            self.stats.accepted_per_round.reserve(tokens);
+        }
         if fresh {
             self.hosts.begin();
             self.lengths.begin_with(chain && self.model);

@@ -193,7 +193,6 @@ fn generations() {
             Request::new(&*prompt, Sampler::new(params).unwrap()).limits(limits).speculation(speculation);
         let mut generation = Generation::new(text.tokenizer.clone(), request);
         let mut step = || assert!(!matches!(generation.step(&mut engine).unwrap(), Event::Done(_)));
-        // The statistics of rounds grow by doubling.
         (0..160).for_each(|_| step());
         traffic.take();
         let allocations = allocations_during(|| (0..STEPS).for_each(|_| step()));

@@ -12,6 +12,11 @@ backend!(Avx512: 2 chunks, 16 registers, folds [0 1],
         (each!(2, K => low_halves(x[K])), each!(2, K => high_halves(x[K])))
     }
     #[inline(always)]
+    fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B {
+        let [low, high] = [Self::mul(low, scales[0]), Self::mul(high, scales[1])];
+        each!(2, K => or_i(to_low_halves(low[K]), shl_i::<16>(to_low_halves(high[K]))))
+    }
+    #[inline(always)]
     fn dot_halves(acc: Self::I, w: Self::B, a: i32) -> Self::I {
         let a = splat_i(a);
         each!(2, K => dot_halves(acc[K], w[K], a))
@@ -78,6 +83,9 @@ intrinsics! {
 
     fn low_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
     fn high_halves(x: I) -> F = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(x)));
+
+    fn to_low_halves(x: F) -> I =
+        _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(x));
 
     fn upper8(x: F) -> __m256 = _mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(x)));
     fn lower8(x: F) -> __m256 = _mm512_castps512_ps256(x);

@@ -19,11 +19,13 @@ use crate::reference::Rounds;
 use crate::rounds::Compared;
 
 /// Distance of the two best logits up to which another choice counts as a near-tie. llama.cpp rounds
-/// activations to 8 bits in other places than we do for the quantized files (see `golden.rs`).
+/// activations to 8 bits in other places than we do for the quantized files: logits of the Q8_0 file, whose
+/// root mean square is 3.2, have an NMSE of 3.3e-5 to llama.cpp's (`cargo xtask compare-llama`). That is
+/// 0.018 for a logit and 0.026 for the distance of two, of which this is three times as much.
 fn near_tie(model: Model) -> f32 {
     match model {
         Model::F16 => 2e-3,
-        Model::Q8_0 | Model::Q4_0 => 5e-2,
+        Model::Q8_0 | Model::Q4_0 => 8e-2,
     }
 }
 
