@@ -170,8 +170,9 @@ impl Here {
     /// A wrong value: a line that names it, and no device.
     fn refuse_settings(&self) -> Result<()> {
         for (variable, value) in [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000")] {
-            let mut command = self.command(texts::SERVER)?;
-            command.arg("--list-devices").env(variable, value).stdin(Stdio::null());
+            // Not llama-server: what it logs before it ends at once may be lost.
+            let mut command = self.command(TEST_OPS)?;
+            command.args(["support", "-o", "ABS"]).env(variable, value).stdin(Stdio::null());
             let output = command.output().map_err(|_| not_well(&command))?;
             let text = [output.stdout, output.stderr].concat();
             let text = String::from_utf8_lossy(&text);
