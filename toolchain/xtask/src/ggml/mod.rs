@@ -170,7 +170,7 @@ impl Here {
     /// A wrong value: a line that names it, and no device.
     fn refuse_settings(&self) -> Result<()> {
         for (variable, value) in [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000")] {
-            // Not llama-server: what it logs before it ends at once may be lost.
+            // llama-server may end before its logger has written.
             let mut command = self.command(TEST_OPS)?;
             command.args(["support", "-o", "ABS"]).env(variable, value).stdin(Stdio::null());
             let output = command.output().map_err(|_| not_well(&command))?;
