@@ -122,10 +122,13 @@ impl Case {
 
     /// The activations that the kernel sees, in f64.
     fn seen(&self) -> Vec<f64> {
+        let k = self.x_ne[0];
+        if self.dtype == DType::F16x32 && self.kernel == Kernel::Exact {
+            return self.activations.chunks_exact(k).flat_map(rounded_to_f16).collect();
+        }
         if !self.dtype.wants_q8_activations() || self.kernel == Kernel::Hmx {
             return self.activations.iter().map(|&x| x.into()).collect();
         }
-        let k = self.x_ne[0];
         let layout = ActivationRow::new(k);
         let rows = self.batch.read(self.x).chunks_exact(layout.bytes());
         let value = |row: &[u8], i: usize| {
@@ -185,6 +188,13 @@ impl Case {
         const SUMS: usize = 64 * 2 * 128;
         workers * (SUMS + 2 * self.dtype.tile_group().unwrap().bytes)
     }
+}
+
+/// A row as f16, times the power of two that brings its largest magnitude to 1/2 or more, but below 1.
+fn rounded_to_f16(row: &[f32]) -> Vec<f64> {
+    let largest = row.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    let power = 2f64.powi(f64::from(largest.max(f32::MIN_POSITIVE)).log2().floor() as i32 + 1);
+    row.iter().map(|&x| f16::from_f64(f64::from(x) / power).to_f64() * power).collect()
 }
 
 fn bits(y: &[f32]) -> Vec<u32> {
@@ -415,6 +425,37 @@ fn f32_rows() {
 #[test]
 fn f16_rows() {
     rows_are_right_and_depend_on_nothing_else(GgmlType::F16);
+}
+
+/// Rows of F32 are rounded to f16, whose range none of them leaves; and where one is not finite, its results
+/// are NaN, and no others. More rows than share a pass over the weights.
+#[test]
+fn f16_weights_take_rows_of_any_size() {
+    const SIZES: [f32; 7] = [1e-38, 1e-20, 1e-6, 1.0, 7e4, 1e20, 1e36];
+    const SPECIAL: [(usize, f32); 3] = [(3, f32::INFINITY), (63, f32::NEG_INFINITY), (70, f32::NAN)];
+    let (k, n, m) = (100, 40, 75);
+    for setup in setups() {
+        let mut random = Random::new(7);
+        let value = |row: usize| random.float() * SIZES[row % SIZES.len()];
+        let mut case = Case::with(Kernel::Exact, GgmlType::F16, [k, n, 1, 1], [k, m, 1, 1], value);
+        let mut damaged = case.activations.clone();
+        for (row, bad) in SPECIAL {
+            damaged[row * k as usize + 99] = bad;
+        }
+        let (x, y) = case.result(m);
+        case.batch.write(x, damaged.as_bytes());
+        let got = case.run(setup, x, y);
+        let expected = case.product(&case.seen());
+        let rows = got.chunks_exact(n as usize).zip(expected.chunks_exact(n as usize));
+        for (row, (got, expected)) in rows.enumerate() {
+            if SPECIAL.iter().any(|&(special, _)| special == row) {
+                assert!(got.iter().all(|y| y.is_nan()), "row {row} {setup:?}: {got:?}");
+            } else {
+                let error = nmse(got, expected);
+                assert!(error < EXACT, "row {row} {setup:?}: NMSE {error:e}");
+            }
+        }
+    }
 }
 
 #[test]

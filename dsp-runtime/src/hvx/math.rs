@@ -1,6 +1,6 @@
 //! Functions on vectors, built from [`Hvx`] operations: the same bits on every back end.
 
-use super::{Hvx, LANES, Numbers};
+use super::{HalfSums, Hvx, LANES, Numbers};
 
 /// f16 in the high half of each word to f32: exact, subnormals, infinities and NaN included.
 #[inline(always)]
@@ -83,6 +83,22 @@ pub fn bytes_to_f16<H: Hvx>(x: H::B) -> [H::B; 2] {
 pub fn mul_f16<H: Hvx>(a: H::B, b: H::B) -> H::B {
     let (a, b) = (H::widen_f16(a), H::widen_f16(b));
     narrow_f16::<H>(H::mul_ieee(a.0, b.0), H::mul_ieee(a.1, b.1))
+}
+
+/// [`Hvx::half_lanes`] of back ends that take lanes as floats: numbers of f16.
+#[inline(always)]
+pub fn half_lanes<H: Hvx>(x: H::F, scale: H::F) -> H::Lanes {
+    H::lanes(H::widen_f16(H::scaled_to_f16(x, x, [scale; 2])).0)
+}
+
+/// [`Hvx::add_half_lanes`] of the same back ends.
+#[inline(always)]
+pub fn add_half_lanes<H: Hvx>(sums: HalfSums<H>, w: H::B, x: &H::Lanes, i: usize) -> HalfSums<H> {
+    let (low, high) = H::widen_f16(w);
+    HalfSums(
+        H::add_ieee(sums.0, H::mul_ieee(low, H::lane(x, 2 * i))),
+        H::add_ieee(sums.1, H::mul_ieee(high, H::lane(x, 2 * i + 1))),
+    )
 }
 
 /// [`Hvx::scaled_to_f16`] by other operations.

@@ -431,6 +431,23 @@ pub trait Hvx: Copy + Send + Sync + 'static {
             Self::add_ieee(sums.1, Self::mul_ieee(a.1, b.1)),
         )
     }
+    /// Sums that begin with these.
+    #[inline(always)]
+    fn half_sums(low: Self::F, high: Self::F) -> HalfSums<Self> {
+        HalfSums(low, high)
+    }
+    /// Prepares to multiply with pairs of lanes of `x`, as by [`Hvx::add_half_lanes`]: finite floats, each
+    /// times a power of two and rounded to f16 as by [`Hvx::scaled_to_f16`].
+    #[inline(always)]
+    fn half_lanes(x: Self::F, scale: Self::F) -> Self::Lanes {
+        math::half_lanes::<Self>(x, scale)
+    }
+    /// The sums with the products of low halves of words with lane 2 i of what was prepared, and of high
+    /// halves with lane 2 i + 1, as by [`Hvx::add_half_products`].
+    #[inline(always)]
+    fn add_half_lanes(sums: HalfSums<Self>, w: Self::B, x: &Self::Lanes, i: usize) -> HalfSums<Self> {
+        math::add_half_lanes::<Self>(sums, w, x, i)
+    }
     /// The sums as floats.
     #[inline(always)]
     fn end_half_sums(sums: HalfSums<Self>) -> (Self::F, Self::F) {

@@ -28,6 +28,7 @@ pub mod norm;
 mod pieces;
 pub mod quantize;
 pub mod rope;
+mod row_scale;
 pub mod rows;
 #[cfg(test)]
 mod slots;

@@ -19,7 +19,7 @@ mod partial;
 use core::arch::hexagon::v128::*;
 use core::simd::Simd;
 
-use super::{BYTES, HalfSums, Hvx, LANES, Lookup, Numbers, Vectors};
+use super::{BYTES, HalfSums, Hvx, LANES, Lookup, Vectors, math};
 
 /// A vector register.
 type V = HvxVector;
@@ -78,6 +78,13 @@ static SPREAD: Spread = {
     }
     Spread(control)
 };
+
+/// Lane 2 i, with half of the controls of all lanes, which then fit the registers.
+#[inline(always)]
+fn even_lane(x: V, i: usize) -> V {
+    let half = if i < LANES / 4 { x } else { hvx!(q6_v_vror_vr(x, BYTES as i32 / 2)) };
+    Hexagon::lane(&half, 2 * i % (LANES / 2))
+}
 
 /// a and b, of which the words are interleaved: the lower half, the upper half.
 #[inline(always)]
@@ -447,7 +454,7 @@ impl Hvx for Hexagon {
     /// The table has the numbers as f16, too, so that no byte has to become a word first.
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
-    fn lookup_floats(x: V, table: &'static Numbers) -> [V; 4] {
+    fn lookup_floats(x: V, table: &'static super::Numbers) -> [V; 4] {
         let [even, odd] = Self::lookup_f16(x, table);
         let ((b0, b2), (b1, b3)) = (float::widen_f16(even), float::widen_f16(odd));
         [b0, b1, b2, b3]
@@ -455,7 +462,7 @@ impl Hvx for Hexagon {
 
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
-    fn lookup_halves(x: V, table: &'static Numbers) -> [V; 2] {
+    fn lookup_halves(x: V, table: &'static super::Numbers) -> [V; 2] {
         let [even, odd] = Self::lookup_f16(x, table);
         let pair = hvx!(q6_wh_vshuffoe_vhvh(odd, even));
         [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
@@ -463,7 +470,7 @@ impl Hvx for Hexagon {
 
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
-    fn lookup_f16(x: V, table: &'static Numbers) -> [V; 2] {
+    fn lookup_f16(x: V, table: &'static super::Numbers) -> [V; 2] {
         // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of
         // `V`.
         let halves = unsafe { (&raw const table.halves).cast::<V>().read() };
@@ -560,11 +567,9 @@ impl Hvx for Hexagon {
         [x, Self::swap_lanes::<1>(x)]
     }
 
-    /// With half of the controls, which then fit the registers.
     #[inline(always)]
     fn lane_pair(x: &[V; 2], i: usize) -> (V, V) {
-        let half = |x: V| if i < LANES / 4 { x } else { hvx!(q6_v_vror_vr(x, BYTES as i32 / 2)) };
-        (Self::lane(&half(x[0]), 2 * i % (LANES / 2)), Self::lane(&half(x[1]), 2 * i % (LANES / 2)))
+        (even_lane(x[0], i), even_lane(x[1], i))
     }
 
     #[inline(always)]
@@ -622,6 +627,31 @@ impl Hvx for Hexagon {
     fn add_half_products(sums: HalfSums<Self>, a: V, b: V) -> HalfSums<Self> {
         let (low, high) = float::add_half_products((sums.0, sums.1), a, b);
         HalfSums(low, high)
+    }
+
+    #[inline(always)]
+    fn half_sums(low: V, high: V) -> HalfSums<Self> {
+        let (low, high) = float::half_sums(low, high);
+        HalfSums(low, high)
+    }
+
+    /// Even words are pairs of lanes.
+    #[inline(always)]
+    fn half_lanes(x: V, scale: V) -> V {
+        if float::SCALAR {
+            math::half_lanes::<Self>(x, scale)
+        } else {
+            Self::scaled_to_f16(x, Self::swap_lanes::<1>(x), [scale; 2])
+        }
+    }
+
+    #[inline(always)]
+    fn add_half_lanes(sums: HalfSums<Self>, w: V, x: &V, i: usize) -> HalfSums<Self> {
+        if float::SCALAR {
+            math::add_half_lanes::<Self>(sums, w, x, i)
+        } else {
+            Self::add_half_products(sums, w, even_lane(*x, i))
+        }
     }
 
     #[inline(always)]

@@ -149,12 +149,23 @@ pub(super) fn start_half_sums(low: V, high: V, factor: V) -> (V, V) {
 }
 
 #[inline(always)]
+pub(super) fn half_sums(low: V, high: V) -> (V, V) {
+    if HIDDEN_BITS {
+        let zero = vector(Words::splat(0));
+        (add_qf(zero, low), add_qf(zero, high))
+    } else {
+        (low, high)
+    }
+}
+
+#[inline(always)]
 pub(super) fn add_half_products((low, high): (V, V), a: V, b: V) -> (V, V) {
     if HIDDEN_BITS {
         let pair = hvx!(q6_wqf32_vmpy_vhfvhf(a, b));
         (add_q(low, hvx!(q6_v_lo_w(pair))), add_q(high, hvx!(q6_v_hi_w(pair))))
     } else {
-        let sums = hvx!(q6_wsf_vmpyacc_wsfvhfvhf(hvx!(q6_w_vcombine_vv(high, low)), a, b));
+        let sums = hvx!(q6_w_vcombine_vv(high, low));
+        let sums = hvx!(q6_wsf_vmpyacc_wsfvhfvhf(sums, a, b));
         (hvx!(q6_v_lo_w(sums)), hvx!(q6_v_hi_w(sums)))
     }
 }

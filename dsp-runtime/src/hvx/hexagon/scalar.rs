@@ -195,6 +195,11 @@ pub(super) fn start_half_sums(low: V, high: V, factor: V) -> (V, V) {
 }
 
 #[inline(always)]
+pub(super) fn half_sums(low: V, high: V) -> (V, V) {
+    (low, high)
+}
+
+#[inline(always)]
 pub(super) fn add_half_products(sums: (V, V), a: V, b: V) -> (V, V) {
     let (a, b) = (widen_f16(a), widen_f16(b));
     (add(sums.0, mul(a.0, b.0)), add(sums.1, mul(a.1, b.1)))

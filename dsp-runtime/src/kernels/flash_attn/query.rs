@@ -1,7 +1,7 @@
 //! Queries as products with keys read them.
 
 use crate::hvx::{Hvx, VectorPtr};
-use crate::kernels::mul_mat::by_hmx::activations::{Depth, RowScale, largest};
+use crate::kernels::row_scale::{Depth, RowScale, largest};
 use crate::row::Row;
 
 /// What is to be done to a query's scores.

@@ -1,8 +1,9 @@
-//! Groups of F16, BF16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the
+//! Groups of BF16 and F32 weights, on F32 activations. Even and odd k are summed apart and added at the
 //! end.
 
 use core::marker::PhantomData;
 
+use super::row_scales::Unscaled;
 use super::sums::{Held, Sum};
 use super::{PARTIAL, WeightFormat};
 use crate::hvx::{Hvx, LANES, VectorPtr};
@@ -17,19 +18,6 @@ pub(in crate::kernels) trait Pair: Sync + 'static {
     /// # Safety
     /// `at` holds a pair.
     unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F);
-}
-
-/// IEEE's half precision, the halves of a word for each row.
-pub(in crate::kernels) struct Half;
-
-impl Pair for Half {
-    const VECTORS: usize = 1;
-
-    #[inline(always)]
-    unsafe fn load<H: Hvx>(at: VectorPtr) -> (H::F, H::F) {
-        // SAFETY: a pair is a vector (the caller's contract).
-        H::widen_f16(unsafe { at.load_b::<H>(0) })
-    }
 }
 
 /// The upper halves of f32, the halves of a word for each row.
@@ -65,13 +53,12 @@ pub(in crate::kernels) struct Floats<P>(PhantomData<P>);
 
 /// F32 weights.
 pub(in crate::kernels) type F32 = Floats<Single>;
-/// F16 weights.
-pub(in crate::kernels) type F16 = Floats<Half>;
 /// BF16 weights.
 pub(in crate::kernels) type BF16 = Floats<Brain>;
 
 impl<P: Pair> WeightFormat for Floats<P> {
     const QUANTIZED: bool = false;
+    type Scaling = Unscaled;
 
     #[inline(always)]
     fn parts(_rows: usize) -> usize {
@@ -83,6 +70,7 @@ impl<P: Pair> WeightFormat for Floats<P> {
         weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
+        _scales: [f32; R],
         k: (usize, usize),
         acc: &mut [[H::F; PARTIAL]; R],
     ) {

@@ -1,6 +1,7 @@
 //! Quantized weights: a strip is a row of groups, each of some tiles and what scales them.
 
 use super::activations::Activations;
+use super::row_scales::Unscaled;
 use super::sums::{Held, Parked, Sum};
 use super::{PARTIAL, WeightFormat};
 use crate::hvx::{Hvx, VectorPtr};
@@ -37,6 +38,7 @@ pub(super) trait Group: Sync + 'static {
 
 impl<G: Group> WeightFormat for G {
     const QUANTIZED: bool = true;
+    type Scaling = Unscaled;
 
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
@@ -53,6 +55,7 @@ impl<G: Group> WeightFormat for G {
         weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
+        _scales: [f32; R],
         k: (usize, usize),
         acc: &mut [[H::F; PARTIAL]; R],
     ) {

@@ -18,8 +18,10 @@ pub(super) mod by_hmx;
 mod flat;
 mod float;
 mod groups;
+mod half;
 mod quants;
 mod routes;
+mod row_scales;
 mod sums;
 mod super_block;
 mod types;
@@ -33,6 +35,7 @@ use hexflash_abi::program::{Numerics, TensorDesc};
 use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::routes::Routes;
+use self::row_scales::Scaling;
 pub(super) use self::types::*;
 use super::{OpRun, Variant};
 use crate::dma::{Ticket, Transfer};
@@ -59,6 +62,8 @@ const PARTIAL: usize = 2;
 pub(super) trait WeightFormat: Sync {
     /// Whether activations are int8 with a scale per block.
     const QUANTIZED: bool;
+    /// What is done to rows of activations.
+    type Scaling: Scaling;
     /// Rows that are multiplied at once, at most: 1, or 4 for as many as the registers hold.
     #[inline(always)]
     fn most_rows<H: Hvx>() -> usize {
@@ -67,7 +72,8 @@ pub(super) trait WeightFormat: Sync {
     /// Partial sums of a row, of R at once, that are kept: those that `multiply` adds to, and perhaps more.
     fn parts(rows: usize) -> usize;
 
-    /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values.
+    /// acc += W x over the groups of a piece, which begins at value `k.0` of rows of `k.1` values. `scales`:
+    /// what each row of x is multiplied with ([`Scaling::factor`]).
     ///
     /// # Safety
     /// 1. `weights` holds the groups, and `k.0` is the first value of a group.
@@ -77,6 +83,7 @@ pub(super) trait WeightFormat: Sync {
         weights: VectorPtr,
         groups: usize,
         x: [*const u8; R],
+        scales: [f32; R],
         k: (usize, usize),
         acc: &mut [[H::F; PARTIAL]; R],
     );
@@ -94,7 +101,7 @@ impl<'r, W> MulMat<'r, W> {
 }
 
 #[derive(Clone, Copy)]
-struct Product<'r> {
+pub(super) struct Product<'r> {
     w: View,
     x: View,
     y: View,
@@ -289,7 +296,7 @@ pub(super) fn run<W: WeightFormat + 'static>(run: &mut OpRun<'_>) -> Result<(), 
 
 /// A claimed unit: which strips, which rows of x.
 #[derive(Clone, Copy)]
-struct Unit {
+pub(super) struct Unit {
     /// First strip, and how many.
     strip: usize,
     strips: usize,
@@ -417,7 +424,13 @@ impl<W: WeightFormat> MulMat<'_, W> {
     /// 1. The piece has arrived at `weights`, its slot.
     /// 2. `sums` is this worker's own and has room for the unit's rows, PARTIAL vectors each.
     #[inline(always)]
-    unsafe fn multiply<H: Hvx>(&self, piece: &StagedGroups, weights: VectorPtr, sums: VectorPtr) {
+    unsafe fn multiply<H: Hvx>(
+        &self,
+        piece: &StagedGroups,
+        weights: VectorPtr,
+        sums: VectorPtr,
+        scales: &W::Scaling,
+    ) {
         let rows = piece.unit.rows;
         let mut done = 0;
         // As many rows at a time as the register file has sums for.
@@ -428,21 +441,21 @@ impl<W: WeightFormat> MulMat<'_, W> {
         unsafe {
             if H::REGISTERS >= 16 && W::most_rows::<H>() >= 4 {
                 while rows - done >= 4 {
-                    self.rows::<H, 4>(piece, weights, sums, done);
+                    self.rows::<H, 4>(piece, weights, sums, scales, done);
                     done += 4;
                 }
                 if rows - done == 3 {
-                    return self.rows::<H, 3>(piece, weights, sums, done);
+                    return self.rows::<H, 3>(piece, weights, sums, scales, done);
                 }
             }
             if H::REGISTERS >= 4 && W::most_rows::<H>() >= 2 {
                 while rows - done >= 2 {
-                    self.rows::<H, 2>(piece, weights, sums, done);
+                    self.rows::<H, 2>(piece, weights, sums, scales, done);
                     done += 2;
                 }
             }
             while done < rows {
-                self.rows::<H, 1>(piece, weights, sums, done);
+                self.rows::<H, 1>(piece, weights, sums, scales, done);
                 done += 1;
             }
         }
@@ -458,12 +471,14 @@ impl<W: WeightFormat> MulMat<'_, W> {
         p: &StagedGroups,
         weights: VectorPtr,
         sums: VectorPtr,
+        scales: &W::Scaling,
         at: usize,
     ) {
         let (shape, unit) = (&self.shape, &p.unit);
         let rows: [(*const u8, *mut f32); R] = core::array::from_fn(|r| shape.row(unit, at + r));
         let (x, y) = (rows.map(|(x, _)| x), rows.map(|(_, y)| y));
         let sums = sums.skip(at * PARTIAL);
+        let factors: [f32; R] = core::array::from_fn(|r| scales.factor(at + r));
         let parts = W::parts(R);
         let k = (p.first * shape.group.k, shape.x.ne[0]);
         let vectors = p.groups * (shape.group.bytes / VECTOR_BYTES);
@@ -483,12 +498,15 @@ impl<W: WeightFormat> MulMat<'_, W> {
             // SAFETY: `weights` holds `p.groups` groups of the strip, which have arrived (the caller's
             // contract, point 1), and `k.0` is the first value of one. `at` has checked the indices of the
             // rows of x, which have `k.1` values of the type that these weights want (validation).
-            unsafe { W::multiply::<H, R>(weights, p.groups, x, k, &mut acc) };
+            unsafe { W::multiply::<H, R>(weights, p.groups, x, factors, k, &mut acc) };
             for (r, &acc) in acc.iter().enumerate() {
                 if last {
                     // SAFETY: row `r` of y has `w.ne[1]` columns, of which `column` and the others of the
                     // strip are written by this unit alone; they are aligned for f32 (validation).
-                    unsafe { self.finish::<H>(y[r].add(column), &acc[..parts], shape.w.ne[1] - column) };
+                    unsafe {
+                        let left = shape.w.ne[1] - column;
+                        self.finish::<H>(y[r].add(column), &acc[..parts], scales, at + r, left);
+                    }
                     continue;
                 }
                 for (i, &v) in acc.iter().enumerate().take(parts) {
@@ -502,14 +520,15 @@ impl<W: WeightFormat> MulMat<'_, W> {
         }
     }
 
-    /// Stores the sums of a strip in a row of y that has `left` columns from there on.
+    /// Stores the sums of a strip in row `row` of the unit, whose y has `left` columns from there on.
     ///
     /// # Safety
     /// `left` is at least 1, and as many columns, or 32 if that is less, are aligned for f32 and valid for
     /// writing at `y`.
     #[inline(always)]
-    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::F], left: usize) {
+    unsafe fn finish<H: Hvx>(&self, y: *mut f32, acc: &[H::F], scales: &W::Scaling, row: usize, left: usize) {
         let v = if acc.len() == 1 { acc[0] } else { H::add(acc[0], acc[1]) };
+        let v = scales.give_back::<H>(row, v);
         // SAFETY: 32 columns, or `left`, which is at least 1, if that is less, are aligned and valid for
         // writing at `y` (the caller's contract).
         unsafe { if left >= LANES { H::store(y, v) } else { H::store_n(y, v, left) } }
@@ -539,6 +558,7 @@ impl<W: WeightFormat> Kernel for MulMat<'_, W> {
     #[inline(always)]
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let sums = worker.own_vtcm();
+        let mut scales = W::Scaling::new();
         let streamed = self.shape.stream.is_some();
         let mut next =
             if streamed { self.shape.streamed(worker, false) } else { self.shape.fetch(worker, None) };
@@ -548,9 +568,10 @@ impl<W: WeightFormat> Kernel for MulMat<'_, W> {
             }
             worker.dma.wait(piece.ticket)?;
             let weights = self.shape.slot(worker, piece.slot);
+            scales.find::<H>(&self.shape, &piece.unit);
             // SAFETY: the transfer of the piece was waited for above, and the worker's own region starts with
             // the sums of up to ROWS rows, as planned.
-            unsafe { self.multiply::<H>(&piece, weights, sums) };
+            unsafe { self.multiply::<H>(&piece, weights, sums, &scales) };
             if streamed {
                 next = self.shape.streamed(worker, true);
             }

@@ -8,7 +8,8 @@ use super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles, SixBits, Thr
 use super::super_block::{PerHalf, PerHalfWithMins, PerTile, PerTileWithMins, SuperBlock};
 use crate::kernels::Variant;
 
-pub(in crate::kernels) use super::float::{BF16, F16, F32};
+pub(in crate::kernels) use super::float::{BF16, F32};
+pub(in crate::kernels) use super::half::F16;
 
 /// Defines the quantized types, and checks that their parts are those of the wire's layout.
 macro_rules! quantized {

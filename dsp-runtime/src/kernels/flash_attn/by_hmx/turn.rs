@@ -19,7 +19,8 @@ use crate::kernels::Damage;
 use crate::kernels::flash_attn::attend::Query;
 use crate::kernels::flash_attn::split::Found;
 use crate::kernels::flash_attn::{Attention, TILE, cache_position};
-use crate::kernels::mul_mat::by_hmx::activations::{self, Depth, PackedRow, RowScale};
+use crate::kernels::mul_mat::by_hmx::activations::{self, PackedRow};
+use crate::kernels::row_scale::{Depth, RowScale, largest};
 use crate::pool::{Kernel, Worker};
 use crate::step::Span;
 
@@ -183,7 +184,7 @@ impl Pack<'_> {
         let d = pass.of.q.ne[0];
         // SAFETY: `at` has checked the indices, so this is a row of q: `d` adjacent floats, which are
         // readable and aligned (validation).
-        let scale = RowScale::of(unsafe { activations::largest::<H>(x, d) }, Depth::of(d));
+        let scale = RowScale::of(unsafe { largest::<H>(x, d) }, Depth::of(d));
         // SAFETY: `row` is below the rows of the pass, for which the layout has factors and what was found,
         // in VTCM and aligned. This worker has claimed the row.
         unsafe {

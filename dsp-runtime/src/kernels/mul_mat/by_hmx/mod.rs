@@ -22,12 +22,12 @@ use hexflash_abi::dtype::TILE_ROWS;
 use hexflash_abi::program::TensorDesc;
 use hexflash_abi::{DType, ErrorCode, Fault};
 
-use self::activations::Depth;
 use self::layout::{Extent, Layout};
 use self::turn::{Pack, Pass, Turn};
 pub(in crate::kernels) use self::weights::Tiles;
 use super::routes::{GATHERED, Routes};
 use super::{abi, by_id};
+use crate::kernels::row_scale::Depth;
 use crate::kernels::{OpRun, Variant};
 use crate::plan::OpShapes;
 use crate::vtcm::VtcmPlan;

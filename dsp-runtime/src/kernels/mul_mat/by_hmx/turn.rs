@@ -11,12 +11,13 @@ use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
 
 use super::super::routes::Routes;
-use super::activations::{self, Depth, RowScale};
+use super::activations;
 use super::layout::{Extent, Layout, Places};
 use super::weights::Tiles;
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
 use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::kernels::row_scale::{Depth, RowScale, largest};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 
@@ -87,7 +88,7 @@ impl<'r, T: Tiles> Pack<'r, T> {
         let from: *const f32 = x.at(at).cast();
         // SAFETY: `at` has checked the indices, so this is a row of x: `ne[0]` adjacent floats, which are
         // readable and aligned (validation).
-        let largest = unsafe { activations::largest::<H>(from, x.ne[0]) };
+        let largest = unsafe { largest::<H>(from, x.ne[0]) };
         let not_finite = Fault::new(ErrorCode::NotFinite, 0);
         let RowScale { to, back } = RowScale::of(largest, *depth).ok_or(not_finite)?;
         // SAFETY: `row` is below the rows of the pass, which the layout has factors for, in VTCM and aligned.

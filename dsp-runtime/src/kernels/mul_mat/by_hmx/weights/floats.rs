@@ -5,11 +5,11 @@ use hexflash_abi::dtype;
 
 use super::super::super::flat::{Exponents, Flat, Halves, Scales};
 use super::super::super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles, Quants};
-use super::super::activations::Depth;
 use super::{Bound, Columns, Largest, Tiles, beyond_code, reads_before_it_writes};
 use crate::hmx::TilePtr;
 use crate::hmx::scales::power_f16;
 use crate::hvx::{Hvx, Numbers, VectorPtr};
+use crate::kernels::row_scale::Depth;
 
 /// Quants as fp16.
 pub(in crate::kernels) trait HalfQuants: Quants {

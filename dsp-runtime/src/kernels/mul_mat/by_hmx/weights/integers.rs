@@ -7,10 +7,10 @@ use super::super::super::quants::{
     Bundle, FiveBits, Indices, Iq4Nl, Nibbles, Pair, Quants, SixBits, ThreeBits, TwoBits, only,
 };
 use super::super::super::super_block::{Integers, SuperBlock};
-use super::super::activations::Depth;
 use super::{Bound, Columns, Largest, Tiles, reads_before_it_writes};
 use crate::hmx::TilePtr;
 use crate::hvx::{Hvx, VectorPtr};
+use crate::kernels::row_scale::Depth;
 
 /// Quants as fractions with a sign.
 pub(in crate::kernels) trait Fractions: Quants {

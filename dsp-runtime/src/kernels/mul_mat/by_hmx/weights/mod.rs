@@ -13,12 +13,13 @@ mod integers;
 
 use hexflash_abi::dtype::QuantGroup;
 
-use super::super::float::{BF16, Brain, F16, Pair};
-use super::activations::Depth;
+use super::super::float::{BF16, Brain, Pair};
+use super::super::half::F16;
 use super::layout::SPARE;
 use crate::hmx::scales::{power_or_infinity, store_table};
 use crate::hmx::{TILE_VECTORS, TilePtr};
 use crate::hvx::{Hvx, VectorPtr};
+use crate::kernels::row_scale::Depth;
 
 /// Weights that become matrix tiles.
 pub(in crate::kernels) trait Tiles: Sync + 'static {
