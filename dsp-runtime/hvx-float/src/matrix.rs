@@ -13,6 +13,12 @@
 //! simulator. They differ for subnormal operands, which are normalised here, and nothing was compared with
 //! a processor.
 
+mod row;
+#[cfg(test)]
+mod tests;
+
+pub use self::row::{Halves, Row};
+
 /// Rows, columns and values of k of a tile.
 pub const SIDE: usize = 32;
 /// Values of a tile.
@@ -76,6 +82,11 @@ impl Half {
         Self { significand: if bits & 0x8000 == 0 { size } else { -size }, exponent }
     }
 
+    /// Whether it is 0 or -0.
+    pub const fn is_zero(self) -> bool {
+        self.significand == 0
+    }
+
     const fn exact(self) -> Exact {
         Exact { significand: self.significand as i64, exponent: self.exponent - 10 }
     }
@@ -111,21 +122,8 @@ impl Accumulator {
             sum += shift_right(product, (largest - a.exponent - w.exponent) as u32);
         }
         // They count as numbers with 18 fraction bits, hence the 2.
-        self.add_group(generation, sum, largest - 2);
-    }
-
-    fn add_group(&mut self, generation: Generation, group: i32, exponent: i32) {
-        let (old, new, exponent) = if self.exponent > exponent {
-            let by = (self.exponent - exponent) as u32;
-            (self.significand, shift_right(group, by), self.exponent)
-        } else {
-            let by = (exponent - self.exponent) as u32;
-            (shift_right(self.significand, by), group, exponent)
-        };
-        let left = (anticipate(old, new, generation.width()) - 1).min(MOST_LEFT);
-        let sum = shift_right(old + new, 1) << 1;
-        self.significand = if left < 0 { shift_right(sum, 1) } else { sum << left };
-        self.exponent = exponent - left;
+        let sum = added(generation, (self.significand, self.exponent), sum, largest - 2);
+        (self.significand, self.exponent) = sum;
     }
 
     /// The half that a store writes: times `scale`, plus `bias`, and rounded to the nearest, ties to even.
@@ -199,6 +197,20 @@ impl Exact {
     }
 }
 
+/// The significand and the exponent of a sum after a group of products with this exponent was added. Nothing
+/// overflows; operations wrap because a check would keep rows of sums from becoming vectors.
+#[inline(always)]
+const fn added(generation: Generation, (old, at): (i32, i32), group: i32, exponent: i32) -> (i32, i32) {
+    let apart = at.wrapping_sub(exponent);
+    let (old_down, new_down) = if apart > 0 { (0, apart) } else { (apart.wrapping_neg(), 0) };
+    let (old, new) = (shift_right(old, old_down as u32), shift_right(group, new_down as u32));
+    let left = anticipate(old, new, generation.width()).wrapping_sub(1);
+    let left = if left < MOST_LEFT { left } else { MOST_LEFT };
+    let sum = shift_right(old.wrapping_add(new), 1).wrapping_shl(1);
+    let significand = if left < 0 { shift_right(sum, 1) } else { sum.wrapping_shl(left as u32) };
+    (significand, if apart > 0 { at } else { exponent }.wrapping_sub(left))
+}
+
 /// Arithmetic shift to the right, with what falls off in the last bit.
 #[inline(always)]
 const fn shift_right(x: i32, by: u32) -> i32 {
@@ -223,6 +235,3 @@ const fn anticipate(a: i32, b: i32, width: u32) -> i32 {
     let found = indicator & (mask >> 1);
     if found == 0 { width as i32 - 1 } else { found.leading_zeros() as i32 - (33 - width as i32) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,14 +1,15 @@
 //! The matrix unit on machines without one: the same arithmetic, sum by sum.
 
-use hexflash_hvx_float::matrix::{Accumulator, Generation, Half, SIDE, VALUES};
+use hexflash_hvx_float::matrix::{Generation, Half, Halves, Row, SIDE, VALUES};
 
 use super::{TILE_BYTES, TilePtr, Unit};
+use crate::hvx::{Hvx, Isa, WithHvx};
 
 /// The unit of v75 to v81.
 #[derive(Clone, Debug)]
 pub struct Twin {
     generation: Generation,
-    sums: [[Accumulator; SIDE]; SIDE],
+    sums: [Row; SIDE],
     scale: [Half; SIDE],
     bias: [Half; SIDE],
 }
@@ -21,31 +22,44 @@ const _: () = assert!(size_of::<Tile>() == TILE_BYTES);
 impl Twin {
     /// A unit of these versions.
     pub fn of(generation: Generation) -> Self {
-        let sums = [[Accumulator::EMPTY; SIDE]; SIDE];
-        Self { generation, sums, scale: [Half::default(); SIDE], bias: [Half::default(); SIDE] }
+        Self {
+            generation,
+            sums: [Row::EMPTY; SIDE],
+            scale: [Half::default(); SIDE],
+            bias: [Half::default(); SIDE],
+        }
     }
+}
 
-    /// The products of a pair of tiles.
-    fn multiply_tile(&mut self, a: &Tile, w: &Tile) {
+/// The products of a pair of tiles, with this processor's vectors.
+struct Products<'t> {
+    generation: Generation,
+    sums: &'t mut [Row; SIDE],
+    a: &'t Tile,
+    w: &'t Tile,
+}
+
+impl WithHvx for Products<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with<H: Hvx>(self) {
         let group = self.generation.group();
-        // W by columns, so that the values of a sum are neighbours.
-        let mut columns = [[Half::default(); SIDE]; SIDE];
-        for (n, column) in columns.iter_mut().enumerate() {
-            for (k, value) in column.iter_mut().enumerate() {
-                *value = Half::new(w[k / 2 * 64 + 2 * n + k % 2]);
-            }
+        let mut rows_of_w = [Halves::of(|_| Half::default()); SIDE];
+        for (k, row) in rows_of_w.iter_mut().enumerate() {
+            *row = Halves::of(|n| Half::new(self.w[k / 2 * 64 + 2 * n + k % 2]));
         }
         for (r, sums) in self.sums.iter_mut().enumerate() {
-            let bits: [u16; SIDE] = core::array::from_fn(|k| a[r / 2 * 64 + 2 * k + r % 2]);
+            let mut row = [Half::default(); SIDE];
+            for (k, value) in row.iter_mut().enumerate() {
+                *value = Half::new(self.a[r / 2 * 64 + 2 * k + r % 2]);
+            }
             // Zeros of either sign add nothing, and a step of few tokens has few other rows.
-            if bits.iter().all(|bits| bits & 0x7fff == 0) {
+            if row.iter().all(|value| value.is_zero()) {
                 continue;
             }
-            let row = bits.map(Half::new);
-            for (sum, column) in sums.iter_mut().zip(&columns) {
-                for (a, w) in row.chunks_exact(group).zip(column.chunks_exact(group)) {
-                    sum.add(self.generation, a, w);
-                }
+            for (a, w) in row.chunks_exact(group).zip(rows_of_w.chunks_exact(group)) {
+                sums.add(self.generation, a, w);
             }
         }
     }
@@ -57,7 +71,7 @@ impl Unit for Twin {
     }
 
     fn clear(&mut self) {
-        self.sums = [[Accumulator::EMPTY; SIDE]; SIDE];
+        self.sums = [Row::EMPTY; SIDE];
     }
 
     unsafe fn load_table(&mut self, table: TilePtr) {
@@ -70,6 +84,7 @@ impl Unit for Twin {
     }
 
     unsafe fn multiply(&mut self, a: TilePtr, w: TilePtr, tiles: usize) {
+        let isa = Isa::detect();
         for i in 0..tiles {
             // SAFETY: `i` is below `tiles`, so both tiles are valid for reading (the caller's contract, point
             // 2); any bits are halves, and tiles are aligned for them.
@@ -79,15 +94,15 @@ impl Unit for Twin {
                     w.skip(i).vectors().get().cast::<Tile>().read(),
                 )
             };
-            self.multiply_tile(&a, &w);
+            isa.run(Products { generation: self.generation, sums: &mut self.sums, a: &a, w: &w });
         }
     }
 
     unsafe fn store(&mut self, c: TilePtr) {
         let mut tile: Tile = [0; VALUES];
         for (r, sums) in self.sums.iter().enumerate() {
-            for (n, sum) in sums.iter().enumerate() {
-                tile[r / 2 * 64 + 2 * n + r % 2] = sum.store(self.scale[n], self.bias[n]);
+            for n in 0..SIDE {
+                tile[r / 2 * 64 + 2 * n + r % 2] = sums.sum(n).store(self.scale[n], self.bias[n]);
             }
         }
         // SAFETY: the tile at `c` is valid for writing (the caller's contract, point 1), and aligned.

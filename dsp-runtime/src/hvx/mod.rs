@@ -755,6 +755,12 @@ impl Isa {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
+    /// Without `std` there is nobody to ask what the processor has.
+    #[cfg(not(any(feature = "host", target_arch = "hexagon")))]
+    pub fn detect() -> Self {
+        Self::Portable
+    }
+
     /// The instruction sets of this processor, the best one last.
     #[cfg(feature = "host")]
     pub fn available() -> impl Iterator<Item = Self> {

@@ -172,3 +172,36 @@ fn zeros_change_nothing() {
         }
     }
 }
+
+/// Sums side by side are those of one after the other, whatever their values have in common or not.
+#[test]
+fn rows_of_sums_are_sums() {
+    let mut random = Random(7);
+    for generation in [Generation::V73, Generation::V75] {
+        for case in 0..400 {
+            // Halves of all sizes, or of about the same size so that they cancel; every eighth is zero.
+            let mut half = || {
+                let word = random.next();
+                let bits = if case % 2 == 0 { word as u16 } else { word as u16 & 0x8fff | 0x3000 };
+                if word >> 29 == 0 { Half::new(bits & 0x8000) } else { Half::new(bits) }
+            };
+            let mut row = Row::EMPTY;
+            let mut sums = [Accumulator::EMPTY; SIDE];
+            for group in 0..6 {
+                let group_of_zeros = group == case % 8;
+                let a: Vec<Half> = (0..generation.group())
+                    .map(|_| if group_of_zeros { Half::new(0) } else { half() })
+                    .collect();
+                let w: Vec<[Half; SIDE]> =
+                    (0..generation.group()).map(|_| std::array::from_fn(|_| half())).collect();
+                let side_by_side: Vec<Halves> = w.iter().map(|w| Halves::of(|n| w[n])).collect();
+                row.add(generation, &a, &side_by_side);
+                for (n, sum) in sums.iter_mut().enumerate() {
+                    let column: Vec<Half> = w.iter().map(|w| w[n]).collect();
+                    sum.add(generation, &a, &column);
+                    assert_eq!(row.sum(n), *sum, "{generation:?}, case {case}, group {group}, column {n}");
+                }
+            }
+        }
+    }
+}
