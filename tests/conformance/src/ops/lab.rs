@@ -1,9 +1,10 @@
 //! Where plans run: sessions of a device, each with a buffer for operands and one for the program.
 //!
 //! Besides ggml's limits a result must have the bits that `inproc` gives with one thread, the portable
-//! vectors and DMA that executes at once. Every device does IEEE single precision in the same order: a
-//! difference is a bug. Code with HVX float rounds in its own way: that of v68 to v75 as `inproc` does with
-//! qf32 arithmetic in software. From v79 on ggml's limits decide, and settings must agree with each other.
+//! vectors (in long cases AVX2, where the processor has AVX-512) and DMA that executes at once. Every device
+//! does IEEE single precision in the same order: a difference is a bug. Code with HVX float rounds in its own
+//! way: that of v68 to v75 as `inproc` does with qf32 arithmetic in software. From v79 on ggml's limits
+//! decide, and settings must agree with each other.
 
 use std::fmt;
 use std::ops::{Range as Span, RangeInclusive};
@@ -31,6 +32,9 @@ const KEPT: usize = 4 << 20;
 const MAPPING: usize = 2 << 30;
 /// Why a plan is not run there.
 pub const TOO_LARGE: &str = "its operands take more than 2 GiB in one piece, which a DSP does not map";
+/// Operations of a case above which its bits are those of faster vectors. With the portable ones long cases
+/// take half of the time of all of FLASH_ATTN_EXT, and their kernels are those of shorter cases.
+const LONG: u64 = 1 << 24;
 /// Kernel threads that results must not depend on.
 const THREADS: Span<usize> = 1..9;
 
@@ -241,6 +245,10 @@ pub struct Lab {
     each: bool,
     /// What gives the bits; `None` where the device rounds in its own way.
     twin: Option<LabMemory>,
+    /// What gives the bits of long cases, if it is something else.
+    twin_of_long: Option<LabMemory>,
+    /// Whether the present case is long.
+    is_long: bool,
     matrix_unit: MatrixUnit,
     /// What gives the bits of programs for the matrix unit, where it sums as that of `inproc`.
     matrix_twin: Option<LabMemory>,
@@ -263,12 +271,27 @@ impl Lab {
         let isa = place.isa_of_twin()?;
         let matrix_twin = has_twin.then(|| inproc(isa.unwrap_or(Isa::Portable))).transpose()?;
         let twin = isa.map(inproc).transpose()?;
+        // The best vectors are those of the device `inproc`: the next best ones are others, too.
+        let faster = Isa::available().collect::<Vec<_>>().into_iter().rev().nth(1);
+        let is_portable = isa == Some(Isa::Portable);
+        let twin_of_long = faster.filter(|_| is_portable).map(inproc).transpose()?;
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
         sessions[0].1 = Some(LabMemory::new(first));
         let chosen = 0..if each { sessions.len() } else { 1 };
-        Ok(Self { place, info, sessions, chosen, each, twin, matrix_unit, matrix_twin })
+        Ok(Self {
+            place,
+            info,
+            sessions,
+            chosen,
+            each,
+            twin,
+            twin_of_long,
+            is_long: false,
+            matrix_unit,
+            matrix_twin,
+        })
     }
 
     /// The device, for messages.
@@ -292,8 +315,10 @@ impl Lab {
         self.matrix_unit != MatrixUnit::None
     }
 
-    /// Chooses the setting for a case by its seed: the same one whatever other cases are run.
-    pub fn turn(&mut self, seed: u64) {
+    /// Chooses the setting for a case by its seed, the same one whatever other cases are run, and the vectors
+    /// that give the bits by its operations.
+    pub fn turn(&mut self, seed: u64, operations: u64) {
+        self.is_long = operations > LONG;
         if !self.each {
             let turn = (seed % self.sessions.len() as u64) as usize;
             self.chosen = turn..turn + 1;
@@ -304,7 +329,8 @@ impl Lab {
     /// which has the same bits on every chip. The softmax of attention rounds in the vectors' own way.
     fn twin_of(&mut self, plan: &OpProgram) -> Option<&mut LabMemory> {
         if !plan.is_for_matrix_unit() {
-            return self.twin.as_mut();
+            let other = self.twin_of_long.as_mut().filter(|_| self.is_long);
+            return other.or(self.twin.as_mut());
         }
         let rounds_alike = self.twin.is_some() || !plan.has_floats_beside_matrix_unit();
         self.matrix_twin.as_mut().filter(|_| rounds_alike)

@@ -184,7 +184,7 @@ fn one(case: &Case, lab: &mut Lab) -> Status {
     let cpu = Cpu::default();
     let x = case.inputs();
     let fail = |why| Status::Fail(Failure { way: "ggml", why, nmse: None });
-    lab.turn(case.seed);
+    lab.turn(case.seed, case.kind.work());
     let want = match case.expected_from(&x, cpu) {
         Ok(want) => want,
         Err(e) => return fail(e.to_string()),
