@@ -23,6 +23,9 @@ use hexflash_e2e::{Draft, Model, best_two, generate, inproc, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
+/// Tokens of texts of the other types of weights, whose kernels the steps `conformance-v73` and
+/// `conformance-v79` compare, too. All of them in full length take as long as all other tests of this crate.
+const FEW: usize = 16;
 /// A prompt of code, which goes on as the draft model expects.
 const CASE: usize = 5;
 /// Any token will do to close a run with, as long as it is the same.
@@ -174,30 +177,9 @@ fn v79_groupings() {
     groupings_and_settings_do_not_matter(Arch::V79, Model::Q4_0);
 }
 
-/// v68 has no instruction that makes floats of integers.
-#[test]
-fn v68_q8_0() {
-    texts_are_those_of_inproc(Arch::V68, Model::Q8_0, TOKENS);
-}
-
-#[test]
-fn v73_f16() {
-    texts_are_those_of_inproc(Arch::V73, Model::F16, TOKENS);
-}
-
 #[test]
 fn v73_q8_0() {
     texts_are_those_of_inproc(Arch::V73, Model::Q8_0, TOKENS);
-}
-
-#[test]
-fn v73_q4_0() {
-    texts_are_those_of_inproc(Arch::V73, Model::Q4_0, TOKENS);
-}
-
-#[test]
-fn v79_f16() {
-    texts_are_those_of_inproc(Arch::V79, Model::F16, TOKENS);
 }
 
 #[test]
@@ -205,7 +187,39 @@ fn v79_q8_0() {
     texts_are_those_of_inproc(Arch::V79, Model::Q8_0, TOKENS);
 }
 
+/// v68 has no instruction that makes floats of integers.
+#[test]
+fn v68_q8_0() {
+    texts_are_those_of_inproc(Arch::V68, Model::Q8_0, FEW);
+}
+
+#[test]
+fn v73_f16() {
+    texts_are_those_of_inproc(Arch::V73, Model::F16, FEW);
+}
+
+#[test]
+fn v73_q4_0() {
+    texts_are_those_of_inproc(Arch::V73, Model::Q4_0, FEW);
+}
+
+#[test]
+fn v79_f16() {
+    texts_are_those_of_inproc(Arch::V79, Model::F16, FEW);
+}
+
 #[test]
 fn v79_q4_0() {
-    texts_are_those_of_inproc(Arch::V79, Model::Q4_0, TOKENS);
+    texts_are_those_of_inproc(Arch::V79, Model::Q4_0, FEW);
+}
+
+#[test]
+#[ignore = "minutes: cargo test -p hexflash-e2e --test phones -- --ignored"]
+fn all_texts_in_full_length() {
+    texts_are_those_of_inproc(Arch::V68, Model::Q8_0, TOKENS);
+    for arch in [Arch::V73, Arch::V79] {
+        for model in [Model::F16, Model::Q4_0] {
+            texts_are_those_of_inproc(arch, model, TOKENS);
+        }
+    }
 }
