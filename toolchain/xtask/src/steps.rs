@@ -181,44 +181,45 @@ pub const STEPS: &[Step] = &[
         // The conformance step computes every case anyway.
         command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
     },
+    // What these run was compiled for `oracle-unit`, so that they need not wait for each other.
     Step {
         name: "conformance",
         about: "every kernel against ggml's own result, all cases",
         needs: &[Set::Base, Set::Oracle],
-        after: &[],
-        place: Place::Oracle,
+        after: &["oracle-unit"],
+        place: Place::Own,
         command: || process::xtask(&["conformance", "--full", "--quiet"]),
     },
     Step {
         name: "conformance-qemu",
         about: "the same as Hexagon code, with inproc's bits: the cases that are quick under emulation",
         needs: &[Set::Base, Set::Hexagon, Set::Oracle],
-        after: &["hexagon"],
-        place: Place::Oracle,
+        after: &["oracle-unit", "hexagon"],
+        place: Place::Own,
         command: || process::xtask(&["conformance", "--device", "qemu", "--quiet"]),
     },
     Step {
         name: "conformance-v73",
         about: "the same as code for v73: against ggml's result, and the bits of its float in software",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        after: &["hexagon", "emulator"],
-        place: Place::Oracle,
+        after: &["oracle-unit", "hexagon", "emulator"],
+        place: Place::Own,
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v73", "--quiet"]),
     },
     Step {
         name: "conformance-v79",
         about: "the same for v79, whose floats have bits outside of the registers",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        after: &["hexagon", "emulator"],
-        place: Place::Oracle,
+        after: &["oracle-unit", "hexagon", "emulator"],
+        place: Place::Own,
         command: || process::xtask(&["conformance", "--device", "qemu", "--arch", "v79", "--quiet"]),
     },
     Step {
         name: "conformance-v68",
         about: "for v68, the oldest that skels are built for: ops that make floats of integers there",
         needs: &[Set::Base, Set::Hexagon, Set::Emulator, Set::Oracle],
-        after: &["hexagon", "emulator"],
-        place: Place::Oracle,
+        after: &["oracle-unit", "hexagon", "emulator"],
+        place: Place::Own,
         command: || {
             process::xtask(&[
                 "conformance",
@@ -236,16 +237,16 @@ pub const STEPS: &[Step] = &[
         name: "tokenizers",
         about: "vocabularies of Qwen3, Llama 3, gpt-oss and Gemma 3 against Hugging Face's library",
         needs: &[Set::Base, Set::Oracle, Set::Downloads],
-        after: &[],
-        place: Place::Oracle,
+        after: &["oracle-unit"],
+        place: Place::Own,
         command: || process::xtask(&["compare-tokenizers"]),
     },
     Step {
         name: "compare-llama",
         about: "the models of this repository against llama.cpp",
         needs: &[Set::Base, Set::Oracle],
-        after: &[],
-        place: Place::Oracle,
+        after: &["oracle-unit"],
+        place: Place::Own,
         command: || {
             let mut command = process::xtask(&["compare-llama"]);
             for kind in ["f16", "q8_0", "q4_0"] {
@@ -258,8 +259,8 @@ pub const STEPS: &[Step] = &[
         name: "compare-random",
         about: "models with random weights in real widths against llama.cpp, 512 tokens each (4,096 by hand)",
         needs: &[Set::Base, Set::Oracle],
-        after: &[],
-        place: Place::Oracle,
+        after: &["oracle-unit"],
+        place: Place::Own,
         command: || process::xtask(&["compare-llama", "--random", "--tokens", "512"]),
     },
 ];
