@@ -1,4 +1,4 @@
-//! The matrix unit on machines without one: the same arithmetic, sum by sum.
+//! The matrix unit on machines without one: the same arithmetic, a row of sums at a time.
 
 use hexflash_hvx_float::matrix::{Generation, Half, Halves, Row, SIDE, VALUES};
 
@@ -31,7 +31,8 @@ impl Twin {
     }
 }
 
-/// The products of a pair of tiles, with this processor's vectors.
+/// The products of a pair of tiles: plain loops, which are compiled with the best instructions of this
+/// processor.
 struct Products<'t> {
     generation: Generation,
     sums: &'t mut [Row; SIDE],

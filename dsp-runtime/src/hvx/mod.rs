@@ -755,7 +755,7 @@ impl Isa {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
-    /// Without `std` there is nobody to ask what the processor has.
+    /// The baseline: without `std` this crate cannot ask what the processor has.
     #[cfg(not(any(feature = "host", target_arch = "hexagon")))]
     pub fn detect() -> Self {
         Self::Portable

@@ -23,8 +23,8 @@ use hexflash_e2e::{Draft, Model, best_two, generate, inproc, report, settings};
 
 /// Tokens of a text.
 const TOKENS: usize = 64;
-/// Tokens of texts of the other types of weights, whose kernels the steps `conformance-v73` and
-/// `conformance-v79` compare, too. All of them in full length take as long as all other tests of this crate.
+/// Tokens of the texts of F16, of Q4_0 and of v68. In full length they take minutes under emulation, and are
+/// run by hand (`the_other_texts_in_full_length`); steps named `conformance` compare their kernels, too.
 const FEW: usize = 16;
 /// A prompt of code, which goes on as the draft model expects.
 const CASE: usize = 5;
@@ -215,7 +215,7 @@ fn v79_q4_0() {
 
 #[test]
 #[ignore = "minutes: cargo test -p hexflash-e2e --test phones -- --ignored"]
-fn all_texts_in_full_length() {
+fn the_other_texts_in_full_length() {
     texts_are_those_of_inproc(Arch::V68, Model::Q8_0, TOKENS);
     for arch in [Arch::V73, Arch::V79] {
         for model in [Model::F16, Model::Q4_0] {

@@ -181,7 +181,7 @@ pub const STEPS: &[Step] = &[
         // The conformance step computes every case anyway.
         command: || oracle("test", "--workspace -- --skip every_case_has_a_result"),
     },
-    // What these run was compiled for `oracle-unit`, so that they need not wait for each other.
+    // The step `oracle-unit` has compiled what the following steps run, so that they need not take turns.
     Step {
         name: "conformance",
         about: "every kernel against ggml's own result, all cases",

@@ -46,7 +46,7 @@ impl Row {
     #[inline(always)]
     #[expect(clippy::needless_range_loop, reason = "a lane's number is the same in all of these arrays")]
     pub fn add(&mut self, generation: Generation, a: &[Half], w: &[Halves]) {
-        // No product is as small.
+        // Below the exponents of all products, and far from where the arithmetic below wraps.
         const NONE: i32 = i32::MIN / 2;
         let mut largest = [NONE; SIDE];
         for (a, w) in a.iter().zip(w) {

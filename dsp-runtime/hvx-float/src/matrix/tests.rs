@@ -173,7 +173,7 @@ fn zeros_change_nothing() {
     }
 }
 
-/// Sums side by side are those of one after the other, whatever their values have in common or not.
+/// A row has the sums that single accumulators have, also where all products of a group are zero.
 #[test]
 fn rows_of_sums_are_sums() {
     let mut random = Random(7);

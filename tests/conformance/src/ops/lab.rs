@@ -245,7 +245,7 @@ pub struct Lab {
     each: bool,
     /// What gives the bits; `None` where the device rounds in its own way.
     twin: Option<LabMemory>,
-    /// What gives the bits of long cases, if it is something else.
+    /// What gives the bits of long cases, if that is not `twin`.
     twin_of_long: Option<LabMemory>,
     /// Whether the present case is long.
     is_long: bool,
@@ -271,10 +271,11 @@ impl Lab {
         let isa = place.isa_of_twin()?;
         let matrix_twin = has_twin.then(|| inproc(isa.unwrap_or(Isa::Portable))).transpose()?;
         let twin = isa.map(inproc).transpose()?;
-        // The best vectors are those of the device `inproc`: the next best ones are others, too.
-        let faster = Isa::available().collect::<Vec<_>>().into_iter().rev().nth(1);
-        let is_portable = isa == Some(Isa::Portable);
-        let twin_of_long = faster.filter(|_| is_portable).map(inproc).transpose()?;
+        // The device `inproc` takes the best vectors: the next best are another back end, and may be faster
+        // than the portable one.
+        let next_best = Isa::available().collect::<Vec<_>>().into_iter().rev().nth(1);
+        let is_faster = |other: &Isa| isa == Some(Isa::Portable) && *other != Isa::Portable;
+        let twin_of_long = next_best.filter(is_faster).map(inproc).transpose()?;
         let first = settings[0].open(&place)?;
         let info = first.info().clone();
         let mut sessions: Vec<_> = settings.iter().map(|s| (*s, None)).collect();
