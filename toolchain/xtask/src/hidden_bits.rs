@@ -8,8 +8,10 @@
 //!
 //! So registers are followed through each function, along all branches and hardware loops: one that may hold
 //! a qfloat result must not be read otherwise. Which way a predicate goes is not followed: both ways are
-//! taken. Nor is what registers hold when a function begins, or after a call: vectors go into and out of
-//! functions through memory, and only a register that nothing was written to would show what is left there.
+//! taken. But a write if it is true and one if it is false, with nothing between them, are taken for one
+//! write. What registers hold when a function begins, or after a call, is not followed either: vectors go
+//! into and out of functions through memory, and only a register that nothing was written to would show what
+//! is left there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +37,8 @@ pub struct Flaw {
 pub fn flaws(listing: &str) -> Vec<Flaw> {
     let mut found = Vec::new();
     for (name, body) in functions(listing) {
-        let packets = packets(body);
+        let mut packets = packets(body);
+        complete(&mut packets);
         let gone =
             packets.iter().flat_map(|p| p.instructions.iter().filter(|i| i.gone).map(|i| (p.address, i)));
         found.extend(gone.map(|(at, i)| {
@@ -52,6 +55,8 @@ pub fn flaws(listing: &str) -> Vec<Flaw> {
 
 /// A set of the 32 vector registers.
 type Registers = u32;
+/// Predicate registers.
+const PREDICATES: usize = 4;
 
 /// What an instruction does to vector registers.
 #[derive(Debug, Default)]
@@ -67,10 +72,23 @@ struct Instruction<'a> {
     plain: Registers,
     /// Loaded for the other instructions of the packet.
     early: Registers,
-    /// Whether it may leave the register as it was.
-    conditional: bool,
+    /// When it writes. Otherwise it leaves the register as it was.
+    condition: Option<Condition<'a>>,
     /// Whether it does not exist any more.
     gone: bool,
+}
+
+/// The text of a condition: `p0`, `!p0`, `p0.new`, `cmp.eq(r0.new,r1)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Condition<'a>(&'a str);
+
+impl Condition<'_> {
+    /// The number of the predicate register, and whether it has to be true.
+    fn predicate(self) -> Option<(usize, bool)> {
+        let (name, truth) = self.0.strip_prefix('!').map_or((self.0, true), |name| (name, false));
+        let number = name.strip_prefix('p')?.trim_end_matches(".new").parse().ok()?;
+        (number < PREDICATES).then_some((number, truth))
+    }
 }
 
 /// A packet, and where the program may go on.
@@ -78,6 +96,8 @@ struct Instruction<'a> {
 struct Packet<'a> {
     address: u64,
     instructions: Vec<Instruction<'a>>,
+    /// Registers that this packet and earlier ones have written by now, whatever a predicate is.
+    completed: Registers,
     targets: Vec<u64>,
     /// Where the loops that it sets up start, the inner and the outer one.
     begins: [Option<u64>; 2],
@@ -96,8 +116,8 @@ impl<'a> Packet<'a> {
             // All vector registers are the callee's.
             return 0;
         }
-        let sure = self.instructions.iter().filter(|i| !i.conditional);
-        let written = sure.fold(0, |all, i| all | i.plain | i.qfloat);
+        let sure = self.instructions.iter().filter(|i| i.condition.is_none());
+        let written = sure.fold(self.completed, |all, i| all | i.plain | i.qfloat);
         self.instructions.iter().fold(before & !written, |all, i| all | i.qfloat)
     }
 
@@ -129,6 +149,37 @@ impl State {
             starts.extend(other);
         }
         *self != before
+    }
+}
+
+/// Finds the registers that are written if a predicate is true, and if it is false, with nothing between the
+/// two that changes the predicate, or by which the program may get between them.
+fn complete(packets: &mut [Packet<'_>]) {
+    let starts = packets.iter().flat_map(|p| p.begins.iter().flatten().chain(&p.targets));
+    let entries: BTreeSet<u64> = starts.copied().collect();
+    // Written by each predicate: if it is false, and if it is true.
+    let mut written = [[0; 2]; PREDICATES];
+    for packet in packets {
+        if entries.contains(&packet.address) {
+            written = Default::default();
+        }
+        let qfloat = packet.instructions.iter().fold(0, |all, i| all | i.qfloat);
+        // What the packet itself says of a predicate may be of the old one or of the new one.
+        for (p, written) in written.iter_mut().enumerate() {
+            let changed = packet.instructions.iter().any(|i| i.changes_predicate(p));
+            *written = written.map(|all: Registers| if changed { 0 } else { all & !qfloat });
+            let conditional = packet.instructions.iter().filter(|_| !changed);
+            for (i, condition) in conditional.filter_map(|i| Some((i, i.condition?.predicate()?))) {
+                if condition.0 == p {
+                    written[usize::from(condition.1)] |= i.plain & !qfloat;
+                }
+            }
+            packet.completed |= written[0] & written[1];
+        }
+        let may_call = packet.instructions.iter().any(|i| without_condition(i.text).1.starts_with("call"));
+        if may_call || !packet.falls_through {
+            written = Default::default();
+        }
     }
 }
 
@@ -203,7 +254,8 @@ fn number(text: &str) -> Option<u64> {
 impl Packet<'_> {
     /// Takes in how an instruction changes the path of the program.
     fn control(&mut self, text: &str) {
-        let (conditional, text) = without_condition(text);
+        let (condition, text) = without_condition(text);
+        let conditional = condition.is_some();
         let word = text.split([' ', ':', '(']).next().unwrap_or_default();
         match word {
             "jump" => {
@@ -220,9 +272,9 @@ impl Packet<'_> {
     }
 }
 
-/// Whether the instruction has a condition, and the rest of it.
-fn without_condition(text: &str) -> (bool, &str) {
-    let Some(rest) = text.strip_prefix("if (") else { return (false, text) };
+/// The condition of an instruction, and the rest of it.
+fn without_condition(text: &str) -> (Option<Condition<'_>>, &str) {
+    let Some(rest) = text.strip_prefix("if (") else { return (None, text) };
     let mut depth = 1;
     for (at, c) in rest.char_indices() {
         depth += match c {
@@ -231,16 +283,16 @@ fn without_condition(text: &str) -> (bool, &str) {
             _ => 0,
         };
         if depth == 0 {
-            return (true, rest[at + 1..].trim_start());
+            return (Some(Condition(&rest[..at])), rest[at + 1..].trim_start());
         }
     }
-    (true, rest)
+    (Some(Condition(rest)), rest)
 }
 
 impl<'a> Instruction<'a> {
     fn parse(text: &'a str) -> Self {
-        let (conditional, code) = without_condition(text);
-        let mut this = Self { text, conditional, ..Self::default() };
+        let (condition, code) = without_condition(text);
+        let mut this = Self { text, condition, ..Self::default() };
         if ["jump", "call"].iter().any(|word| code.starts_with(word)) {
             return this;
         }
@@ -278,6 +330,16 @@ impl<'a> Instruction<'a> {
             this.plain |= this.reads;
         }
         this
+    }
+}
+
+impl Instruction<'_> {
+    /// Whether it writes this predicate register, or all of them (`p3:0`).
+    fn changes_predicate(&self, number: usize) -> bool {
+        let (_, code) = without_condition(self.text);
+        let target = code.split('=').next().unwrap_or_default();
+        let mut words = target.split(|c: char| !(c.is_ascii_alphanumeric() || c == ':'));
+        code.contains('=') && words.any(|word| word == format!("p{number}") || word == "p3:0")
     }
 }
 
@@ -440,6 +502,15 @@ mod tests {
         assert_eq!(flaws_of(&apart).len(), 0);
         // A write that may not happen leaves what was there.
         assert_eq!(flaws_of(&[PRODUCT, "{ if (p0) v1 = v2 }", read]).len(), 1);
+        // Two of which one happens leave nothing, if it is the same predicate and nothing comes between.
+        let [yes, no] = ["{ if (p0) v1 = v2 }", "{ r0 = #0\n  if (!p0) v1 = v3 }"];
+        let to_no = "{ if (p1) jump:nt 0x30 <f+0x30> }";
+        assert_eq!(flaws_of(&[PRODUCT, yes, no, read]).len(), 0);
+        assert_eq!(flaws_of(&[PRODUCT, "{ if (p0) v1 = v2\n  if (!p0) v1 = v3 }", read]).len(), 0);
+        assert_eq!(flaws_of(&[PRODUCT, yes, "{ if (!p1) v1 = v3 }", read]).len(), 1);
+        assert_eq!(flaws_of(&[PRODUCT, yes, "{ p0 = cmp.eq(r0,#0x0) }", no, read]).len(), 1);
+        assert_eq!(flaws_of(&[yes, PRODUCT, no, read]).len(), 1);
+        assert_eq!(flaws_of(&[PRODUCT, to_no, yes, no, read]).len(), 1);
         // After a return, another part of the function; after a jump table, any.
         assert_eq!(flaws_of(&[PRODUCT, "{ jumpr r31 }", read]).len(), 0);
         assert_eq!(flaws_of(&[PRODUCT, "{ jumpr r2 }", read]).len(), 1);
