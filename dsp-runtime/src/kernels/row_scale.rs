@@ -64,15 +64,32 @@ pub(super) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
         all = H::max_i(all, H::and_i(H::bits(v), H::splat_i(0x7fff_ffff)));
         at += LANES;
     }
-    all = H::max_i(all, H::bits(H::swap_lanes::<16>(H::from_bits(all))));
-    all = H::max_i(all, H::bits(H::swap_lanes::<8>(H::from_bits(all))));
-    all = H::max_i(all, H::bits(H::swap_lanes::<4>(H::from_bits(all))));
-    all = H::max_i(all, H::bits(H::swap_lanes::<2>(H::from_bits(all))));
-    all = H::max_i(all, H::bits(H::swap_lanes::<1>(H::from_bits(all))));
+    let all = largest_of_lanes::<H>(all);
     let mut lanes = [0_u32; LANES];
     // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
     unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(all)) };
     lanes[0]
+}
+
+/// The largest of the lanes, in all of them.
+#[inline(always)]
+pub(super) fn largest_of_lanes<H: Hvx>(x: H::I) -> H::I {
+    let x = H::max_i(x, H::bits(H::swap_lanes::<16>(H::from_bits(x))));
+    let x = H::max_i(x, H::bits(H::swap_lanes::<8>(H::from_bits(x))));
+    let x = H::max_i(x, H::bits(H::swap_lanes::<4>(H::from_bits(x))));
+    let x = H::max_i(x, H::bits(H::swap_lanes::<2>(H::from_bits(x))));
+    H::max_i(x, H::bits(H::swap_lanes::<1>(H::from_bits(x))))
+}
+
+/// Powers of two, lane by lane, from the bits of magnitudes: one that makes it 1 to 2, or less than 4 if it
+/// is very large, and the inverse of that. Of infinity and NaN any.
+#[inline(always)]
+pub(super) fn powers<H: Hvx>(magnitudes: H::I) -> (H::F, H::F) {
+    // Exponents of 1 and its inverse add up to twice the bias.
+    let (twice, least) = (H::splat_i(254 << 23), H::splat_i(1 << 23));
+    let power = H::max_i(H::and_i(magnitudes, H::splat_i(255 << 23)), least);
+    let to = H::max_i(H::sub_i(twice, power), least);
+    (H::from_bits(to), H::from_bits(H::sub_i(twice, to)))
 }
 
 /// The first 32 of `n` floats, or all of them and zeros.

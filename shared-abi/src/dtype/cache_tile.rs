@@ -9,13 +9,14 @@
 //! | type | a tile | place of a code | a value is |
 //! |---|---|---|---|
 //! | `Q8_0_CACHE` | 8 vectors | byte j % 4 of word i of vector j / 4 | s code |
-//! | `Q4_R_CACHE` | 4 vectors | nibble j / 16 of byte j % 4 of word i of vector j % 16 / 4 | s [`Q4_R`]\[code\] |
+//! | `Q4_R_CACHE` | 4 vectors | nibble j % 8 / 4 of byte b(j % 4) of word i of vector j / 8 | s [`Q4_R`]\[code\] |
 //!
 //! * `Q8_0_CACHE`: codes are i8. A group is two tiles and a vector of scales s, f16 as in ggml's Q8_0: word r
 //!   belongs to position r, its low half to the even tile and its high half to the odd one.
-//! * `Q4_R_CACHE`: a group is one tile. Behind the last one is a vector whose word r belongs to position r,
-//!   for all of the head. Of a value it is the scale s, f32. Of a key, the low [`Q4_R_SHARE_BITS`] bits are
-//!   an integer g, signed, and the others those of an f32 s whose low bits are zero. The key is s
+//! * `Q4_R_CACHE`: b is 0, 2, 1, 3, so that a lookup of 16-bit numbers gives those of adjacent j as the
+//!   halves of a word. A group is one tile. Behind the last one is a vector whose word r belongs to position
+//!   r, for all of the head. Of a value it is the scale s, f32. Of a key, the low [`Q4_R_SHARE_BITS`] bits
+//!   are an integer g, signed, and the others those of an f32 s whose low bits are zero. The key is s
 //!   [`Q4_R`]\[code\] plus g / [`Q4_R_SHARES`] of the strip's first key, whose own g is 0. What the cache
 //!   holds is not the vectors of the head themselves but their rotations; see
 //!   `kernels/flash_attn/format/q4_r.rs` of the DSP side.

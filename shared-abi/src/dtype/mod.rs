@@ -10,8 +10,9 @@ pub use tile::{BitField, IQ4_NL, MXFP4, QuantGroup, TILE_K, TILE_ROWS, TileGroup
 
 use crate::wire::Fingerprint;
 
-/// Version of the tile layouts; part of the key of the repack cache.
-pub const TILE_LAYOUT_VERSION: u32 = 3;
+/// Version of the tile layouts, of weights and of caches. It is part of the key of the repack cache, and
+/// saved sequences of another one are refused.
+pub const TILE_LAYOUT_VERSION: u32 = 4;
 
 wire_enum! {
     /// Type and layout of a tensor's elements.

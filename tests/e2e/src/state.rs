@@ -144,8 +144,9 @@ impl Cache<'_> {
                     row.extend(words(&strip[2 * 1024..], 1));
                 }
                 DType::Q4RCache => {
-                    let codes = strip[r % 16 / 4 * 128..][..128].iter().skip(r % 4).step_by(4);
-                    row.extend(codes.map(|byte| byte >> (r / 16 * 4) & 15));
+                    let byte = r % 2 * 2 + r % 4 / 2;
+                    let codes = strip[r / 8 * 128..][..128].iter().skip(byte).step_by(4);
+                    row.extend(codes.map(|byte| byte >> (r % 8 / 4 * 4) & 15));
                 }
                 other => panic!("values in {other}, group {group}"),
             }

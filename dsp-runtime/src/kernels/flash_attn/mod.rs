@@ -20,14 +20,16 @@
 //!
 //! Queries and weights are rounded to f16, because HVX float multiplies 64 numbers of F16 caches with such at
 //! once. The error is that of rounding keys and values to F16. Powers of two keep queries and weights in its
-//! range, whatever they are. (ggml rounds queries, too.)
+//! range, whatever they are. (ggml rounds queries, too.) The weight of a rotated value is multiplied by the
+//! scale of this value, and rounded once more.
 //!
 //! Order of operations of one query, whatever else is in the step: positions in splits of 256 and tiles of
 //! 32, aligned to multiples of these, from the first visible one up; within a tile, q.k over even d from 0
 //! up, and over odd ones, then both together, then what the format adds; one running maximum per split; the
-//! sum of weights per lane, folded at the end; values by position from low to high; splits from low to high.
-//! Tiles and splits in which it sees nothing do not touch it. So a query's result depends on its own keys
-//! only, and it is the same whether a worker does all splits or one (flash decoding).
+//! sum of weights per lane, folded at the end; values by position from low to high, but rotated ones over
+//! even positions of a tile and over odd ones, then both together; splits from low to high. Tiles and splits
+//! in which it sees nothing do not touch it. So a query's result depends on its own keys only, and it is the
+//! same whether a worker does all splits or one (flash decoding).
 //!
 //! N is at least the context's length, or the caches are KV rings, with position p at p mod N.
 //!
@@ -47,6 +49,7 @@
 //! * `known`: the usual cases, for which `attend` is compiled by itself.
 //! * `split`: puts together what was found in splits, and writes the result.
 //! * `rotated`: rotates queries where keys are.
+//! * `rotated_values`: sums of rotated values.
 //! * `by_hmx`: pieces of prompts by the matrix unit, in another order of operations.
 
 mod append;
@@ -56,6 +59,7 @@ mod format;
 mod known;
 mod query;
 mod rotated;
+mod rotated_values;
 mod split;
 #[cfg(test)]
 mod tests;

@@ -273,9 +273,9 @@ impl Case {
                 let scores: Vec<_> = visible.map(score).filter(|s| s.1 != f64::NEG_INFINITY).collect();
                 let (weights, top) = weights(&scores);
                 let sink = if self.sinks { (f64::from(inputs.sinks[h]) - top).exp() } else { 0.0 };
-                let sum = weights.iter().map(|w| w.1).sum::<f64>() + sink;
+                let sum = weights.iter().map(|w| w.weight).sum::<f64>() + sink;
                 y.extend((0..dv).map(|i| {
-                    let value: f64 = weights.iter().map(|&(p, w)| w * v[row(p) * dv + i]).sum();
+                    let value: f64 = weights.iter().map(|w| w.weight * v[row(w.position) * dv + i]).sum();
                     if scores.is_empty() { 0.0 } else { (value / sum) as f32 }
                 }));
             }
@@ -298,9 +298,18 @@ fn query(q: &[f32]) -> Vec<f64> {
     q.iter().map(|&x| f16::from_f32(x).to_f64()).collect()
 }
 
-/// Weights of positions with their scores, in units of that of the highest score, which comes with them. They
-/// are rounded when their tile is at hand, in units of that of the highest score of the split so far.
-fn weights(scores: &[(usize, f64)]) -> (Vec<(usize, f64)>, f64) {
+/// A position's weight.
+struct Weight {
+    position: usize,
+    /// In units of that of the highest score.
+    weight: f64,
+    /// In units of that of the highest score of its split when its tile was at hand.
+    in_tile: f64,
+}
+
+/// Weights of positions with their scores, and the highest score. They are rounded when their tile is at
+/// hand.
+fn weights(scores: &[(usize, f64)]) -> (Vec<Weight>, f64) {
     let highest = |scores: &[(usize, f64)], least| scores.iter().fold(least, |most: f64, s| most.max(s.1));
     let top = highest(scores, f64::NEG_INFINITY);
     let mut weights = Vec::new();
@@ -308,10 +317,10 @@ fn weights(scores: &[(usize, f64)]) -> (Vec<(usize, f64)>, f64) {
         let mut so_far = f64::NEG_INFINITY;
         for tile in split.chunk_by(|a, b| a.0 / TILE == b.0 / TILE) {
             so_far = highest(tile, so_far);
-            for &(p, x) in tile {
+            for &(position, x) in tile {
                 let largest = f64::from(LARGEST_WEIGHT);
-                let rounded = f16::from_f64((x - so_far).exp() * largest).to_f64() / largest;
-                weights.push((p, rounded * (so_far - top).exp()));
+                let in_tile = f16::from_f64((x - so_far).exp() * largest).to_f64() / largest;
+                weights.push(Weight { position, weight: in_tile * (so_far - top).exp(), in_tile });
             }
         }
     }

@@ -3,7 +3,7 @@
 use half::f16;
 
 use super::attend::{Attend, AttendMemory, Query, QueryRow, QueryRows, Unit};
-use super::format::{Halves, Pairs, Wide};
+use super::format::{ByPairs, Halves, Levels, Pairs, Products, Wide};
 use super::known::Known;
 use super::query::both_halves;
 use super::{LARGEST_WEIGHT, TILE, state};
@@ -43,15 +43,34 @@ impl Attend<'_> {
     ) {
         let staged = places.slots[slot];
         let d = self.of.q.ne[0];
+        let as_halves = self.keys::<C>().has_halves_of_keys::<H>(d);
         // SAFETY: slot `slot` holds the tile of K, as its format stages it (the caller's contract, point 2),
         // and `wide` has room for it as floats (`AttendLayout::wide`); both are the worker's own (point 1).
-        // That makes a vector of f16 of each pair of dimensions, or one of floats of each dimension.
+        // That makes a vector of floats of each dimension, and without it there is f16 of each.
         unsafe {
-            if let Some(keys) = self.keys::<C>().halves_of_keys::<H>(staged, places.wide, d) {
-                self.weigh_rows::<H, Halves, C>(places, keys, staged, unit, tile, rows, mask);
+            if as_halves && self.keys::<C>().rotates() {
+                self.weigh_rows::<H, Levels, C>(places, Levels(staged), staged, unit, tile, rows, mask);
+            } else if as_halves {
+                self.weigh_rows::<H, ByPairs<Halves>, C>(
+                    places,
+                    ByPairs(Halves(staged)),
+                    staged,
+                    unit,
+                    tile,
+                    rows,
+                    mask,
+                );
             } else {
                 self.keys::<C>().widen_keys::<H>(staged, places.wide, d);
-                self.weigh_rows::<H, Wide, C>(places, Wide(places.wide), staged, unit, tile, rows, mask);
+                self.weigh_rows::<H, ByPairs<Wide>, C>(
+                    places,
+                    ByPairs(Wide(places.wide)),
+                    staged,
+                    unit,
+                    tile,
+                    rows,
+                    mask,
+                );
             }
         }
     }
@@ -60,10 +79,10 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
-    /// 2. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
+    /// 2. `keys` has all dimensions; `staged` is the tile as its format stages it.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // Those of `weigh`, and the keys.
-    unsafe fn weigh_rows<H: Hvx, K: Pairs<H>, C: Known>(
+    unsafe fn weigh_rows<H: Hvx, K: Products<H>, C: Known>(
         &self,
         places: AttendMemory,
         keys: K,
@@ -100,11 +119,11 @@ impl Attend<'_> {
     /// the format adds.
     ///
     /// # Safety
-    /// 1. `keys` has a pair for each pair of dimensions; `staged` is the tile as its format stages it.
+    /// 1. `keys` has all dimensions; `staged` is the tile as its format stages it.
     /// 2. The places are the worker's own, and have the queries of rows `i..i + R` as `keys` take them
     ///    ([`Attend::list`]).
     #[inline(always)]
-    unsafe fn scores<H: Hvx, K: Pairs<H>, C: Known, const R: usize>(
+    unsafe fn scores<H: Hvx, K: Products<H>, C: Known, const R: usize>(
         &self,
         places: AttendMemory,
         keys: K,
@@ -122,12 +141,9 @@ impl Attend<'_> {
                 // whole.
                 *q = H::lanes(unsafe { row.load::<H>(v) });
             }
-            for i in 0..K::DIMS / 2 {
-                // SAFETY: `DIMS v + 2 i` is a dimension, because vector `v` is whole (the caller's contract,
-                // point 1).
-                let pair = unsafe { keys.get(v * (K::DIMS / 2) + i) };
-                add_pair::<H, K, R, true>(&mut x, pair, &q, i);
-            }
+            // SAFETY: vector `v` is whole, so that its dimensions are those of keys (the caller's contract,
+            // point 1).
+            unsafe { keys.add_vector(&mut x, v, &q) };
         }
         if !K::WHOLE && n > 0 {
             for (q, row) in q.iter_mut().zip(&queries) {
@@ -135,17 +151,8 @@ impl Attend<'_> {
                 // in this vector.
                 *q = H::lanes(unsafe { row.load::<H>(whole) });
             }
-            for i in 0..n / 2 {
-                // SAFETY: `DIMS whole + 2 i` is a dimension, because `n` are left (the caller's contract,
-                // point 1).
-                let pair = unsafe { keys.get(whole * (K::DIMS / 2) + i) };
-                add_pair::<H, K, R, true>(&mut x, pair, &q, i);
-            }
-            if !n.is_multiple_of(2) {
-                // SAFETY: the last dimension has a pair (the caller's contract, point 1).
-                let pair = unsafe { keys.get(d / 2) };
-                add_pair::<H, K, R, false>(&mut x, pair, &q, n / 2);
-            }
+            // SAFETY: keys have `n` dimensions of this vector (the caller's contract, point 1).
+            unsafe { keys.add_first(&mut x, whole, n, &q) };
         }
         let mut scores = [H::splat(0.0); R];
         for (score, x) in scores.iter_mut().zip(x) {
@@ -184,16 +191,14 @@ impl Attend<'_> {
             all &= row.seen == (0, TILE);
             *x = self.finish_scores::<H, C>(row, unit.batch, start, *x, mask);
         }
-        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
-        let lane = unsafe { H::load(INDEX.as_ptr()) };
         if !all {
             let hidden = H::splat(f32::NEG_INFINITY);
             for (r, x) in x.iter_mut().enumerate() {
-                let (from, to) = rows[i + r].seen;
-                *x = H::select_gt(H::splat(to as f32), lane, *x, hidden);
-                *x = H::select_gt(lane, H::splat(from as f32 - 1.0), *x, hidden);
+                *x = seen_or::<H>(rows[i + r].seen, *x, hidden);
             }
         }
+        // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+        let lane = unsafe { H::load(INDEX.as_ptr()) };
         if self.mask::<C>().is_some() {
             // Only a mask hides all that is between.
             for (r, x) in x.iter().enumerate() {
@@ -300,10 +305,15 @@ impl Attend<'_> {
         let start = tile * TILE;
         let (from, to) = (unit.from.max(start) - start, unit.to.min(start + TILE) - start);
         let staged = self.stage.values(places.slots[slot]);
+        if self.values::<C>().rotates() {
+            // SAFETY: the contract is the caller's, and the tile is of a format that rotates.
+            unsafe { self.accumulate_rotated::<H, C>(places, staged, unit, rows) };
+            return;
+        }
         if self.values::<C>().is_read_as_staged::<H>() {
             // SAFETY: the contract is the caller's, and the tile has the values that the unit sees as f16, a
             // vector per pair.
-            unsafe { self.accumulate_rows::<H, Halves, C>(places, Halves(staged), staged, unit, rows) };
+            unsafe { self.accumulate_rows::<H, Halves, C>(places, Halves(staged), unit, rows) };
             return;
         }
         // SAFETY: the tile has the values that the unit sees, as their format stages them (the caller's
@@ -311,7 +321,7 @@ impl Attend<'_> {
         // the worker's own (point 1), and in whole vectors.
         unsafe {
             self.values::<C>().widen_values::<H>(staged, places.wide, self.of.v_cache.ne[0], from, to);
-            self.accumulate_rows::<H, Wide, C>(places, Wide(places.wide), staged, unit, rows);
+            self.accumulate_rows::<H, Wide, C>(places, Wide(places.wide), unit, rows);
         }
     }
 
@@ -320,14 +330,12 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. The places are the worker's own, laid out by `AttendLayout` with room for the unit's rows.
-    /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position; `staged` is the tile as
-    ///    its format stages it.
+    /// 2. `values` has those that the unit sees, `v_vectors / 2` pairs per position.
     #[inline(always)]
     unsafe fn accumulate_rows<H: Hvx, V: Pairs<H>, C: Known>(
         &self,
         places: AttendMemory,
         values: V,
-        staged: VectorPtr,
         unit: &Unit<'_>,
         rows: &QueryRows,
     ) {
@@ -347,19 +355,19 @@ impl Attend<'_> {
                 if seen.0 == seen.1 {
                     heads
                 } else if masked {
-                    self.add_values::<H, V, C, 1, 1, true>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 1, true>(places, values, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 && even {
-                    self.add_values::<H, V, C, 4, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 4, 2, false>(places, values, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 4 {
-                    self.add_values::<H, V, C, 4, 1, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 4, 1, false>(places, values, i, seen)
                 } else if H::REGISTERS >= 24 && heads >= 2 && even {
-                    self.add_values::<H, V, C, 2, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 2, 2, false>(places, values, i, seen)
                 } else if H::REGISTERS >= 24 && quads {
-                    self.add_values::<H, V, C, 1, 4, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 4, false>(places, values, i, seen)
                 } else if H::REGISTERS >= 8 && even {
-                    self.add_values::<H, V, C, 1, 2, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 2, false>(places, values, i, seen)
                 } else {
-                    self.add_values::<H, V, C, 1, 1, false>(places, values, staged, i, seen)
+                    self.add_values::<H, V, C, 1, 1, false>(places, values, i, seen)
                 }
             };
         }
@@ -370,8 +378,7 @@ impl Attend<'_> {
     ///
     /// # Safety
     /// 1. The places are the worker's own, and rows `i..i + R` the unit's, with weights for `from..to`.
-    /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number;
-    ///    `staged` is the tile as its format stages it.
+    /// 2. `values` has `v_vectors / 2` pairs for each position of `from..to`, of which P divides the number.
     #[inline(always)]
     unsafe fn add_values<
         H: Hvx,
@@ -384,7 +391,6 @@ impl Attend<'_> {
         &self,
         places: AttendMemory,
         values: V,
-        staged: VectorPtr,
         i: usize,
         (from, to): Seen,
     ) -> usize {
@@ -392,11 +398,9 @@ impl Attend<'_> {
         let (mut p, mut shrink) = ([H::lanes(H::splat(0.0)); R], [H::splat(0.0); R]);
         for r in 0..R {
             // SAFETY: row `i + r` is the unit's, so its state lies in the worker's own places (the caller's
-            // contract, point 1), with these vectors (`AttendLayout::row`). `staged` is the tile (point 2).
+            // contract, point 1), with these vectors (`AttendLayout::row`).
             unsafe {
-                let weights = self.state(places, i + r, state::WEIGHTS).load::<H>(0);
-                let (format, dv) = (self.values::<C>(), self.of.v_cache.ne[0]);
-                p[r] = H::lanes(format.complete_weights::<H>(staged, dv, weights));
+                p[r] = H::lanes(self.state(places, i + r, state::WEIGHTS).load::<H>(0));
                 shrink[r] = self.state(places, i + r, state::SHRINK).load::<H>(0);
             }
         }
@@ -474,15 +478,11 @@ impl MaskTile {
     }
 }
 
-/// Adds the products of a pair of dimensions, number `i` of q.
+/// x in the lanes that are seen, y in the others.
 #[inline(always)]
-fn add_pair<H: Hvx, K: Pairs<H>, const R: usize, const BOTH: bool>(
-    sums: &mut [K::Sums; R],
-    pair: K::Pair,
-    q: &[H::Lanes; R],
-    i: usize,
-) {
-    for (sums, q) in sums.iter_mut().zip(q) {
-        *sums = K::add_keys::<BOTH>(*sums, pair, q, i);
-    }
+pub(super) fn seen_or<H: Hvx>((from, to): Seen, x: H::F, y: H::F) -> H::F {
+    // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
+    let lane = unsafe { H::load(INDEX.as_ptr()) };
+    let x = H::select_gt(H::splat(to as f32), lane, x, y);
+    H::select_gt(lane, H::splat(from as f32 - 1.0), x, y)
 }

@@ -7,6 +7,7 @@
 mod codes;
 mod f16;
 mod f16_rows;
+mod products;
 mod q4_r;
 mod q8_0;
 mod q8_0_rows;
@@ -17,13 +18,15 @@ use hexflash_abi::{DType, ErrorCode, Fault, VECTOR_BYTES};
 
 use self::f16::F16;
 use self::f16_rows::F16Rows;
+pub(super) use self::products::{ByPairs, Halves, Pairs, Products, Turned, Wide};
+pub(super) use self::q4_r::Levels;
 use self::q4_r::Q4R;
 use self::q8_0::Q8_0;
 use self::q8_0_rows::Q8_0Rows;
 pub(super) use self::rotation::{rotate, rotate_back};
 use super::TILE;
 use crate::dma::Transfer;
-use crate::hvx::{HalfSums, Hvx, LANES, VectorPtr};
+use crate::hvx::{Hvx, VectorPtr};
 use crate::memory::View;
 use crate::row::{Row, RowMut};
 
@@ -70,135 +73,6 @@ impl Place<'_> {
 pub(super) struct Sums {
     pub first: VectorPtr,
     pub vectors: usize,
-}
-
-/// What products read: the numbers of a tile, by pairs of vectors; and the sums of these products.
-pub(super) trait Pairs<H: Hvx>: Copy {
-    /// A pair, in registers.
-    type Pair: Copy;
-    /// Two sums, of products with the first and with the second vectors of pairs.
-    type Sums: Copy;
-    /// Dimensions of a vector of a query.
-    const DIMS: usize;
-    /// Whether queries are known to be whole vectors.
-    const WHOLE: bool;
-
-    /// Pair `i`.
-    ///
-    /// # Safety
-    /// The tile has it.
-    unsafe fn get(self, i: usize) -> Self::Pair;
-
-    /// Sums of nothing.
-    fn none() -> Self::Sums;
-
-    /// Sums that begin with these, times a factor.
-    fn start(before: (H::F, H::F), factor: H::F) -> Self::Sums;
-
-    /// The sums with a pair of dimensions of keys, times those of a query: pair `i` of `q`. BOTH: there are
-    /// two of them.
-    fn add_keys<const BOTH: bool>(sums: Self::Sums, pair: Self::Pair, q: &H::Lanes, i: usize) -> Self::Sums;
-
-    /// The sums with a pair of vectors of a value, times its weight, which is in all lanes.
-    fn add_value(sums: Self::Sums, pair: Self::Pair, weight: H::F) -> Self::Sums;
-
-    /// The sums.
-    fn end(sums: Self::Sums) -> (H::F, H::F);
-}
-
-/// The f16 of a tile, whose low halves are one vector of a pair, and high halves the other, times f16:
-/// queries are words of two dimensions, and weights words of the same number twice.
-#[derive(Clone, Copy)]
-pub(super) struct Halves(pub VectorPtr);
-
-impl<H: Hvx> Pairs<H> for Halves {
-    type Pair = H::B;
-    type Sums = HalfSums<H>;
-    const DIMS: usize = 2 * LANES;
-    // In a loop over what is left, LLVM 22 copies products from one turn to the next.
-    const WHOLE: bool = H::Q_STAYS;
-
-    #[inline(always)]
-    unsafe fn get(self, i: usize) -> H::B {
-        // As a load of any address, with which LLVM 22 makes loops of 8 % fewer packets.
-        // SAFETY: the tile has pair `i` (the caller's contract), which is a vector.
-        unsafe { H::load_b(self.0.skip(i).get()) }
-    }
-
-    #[inline(always)]
-    fn none() -> HalfSums<H> {
-        H::no_half_sums()
-    }
-
-    #[inline(always)]
-    fn start(before: (H::F, H::F), factor: H::F) -> HalfSums<H> {
-        H::start_half_sums(before, factor)
-    }
-
-    /// Of one dimension the word has a zero beside it, and so have keys: the sum stays what it is.
-    #[inline(always)]
-    fn add_keys<const BOTH: bool>(sums: HalfSums<H>, pair: H::B, q: &H::Lanes, i: usize) -> HalfSums<H> {
-        H::add_half_products(sums, pair, H::bytes(H::bits(H::lane(q, i))))
-    }
-
-    #[inline(always)]
-    fn add_value(sums: HalfSums<H>, pair: H::B, weight: H::F) -> HalfSums<H> {
-        H::add_half_products(sums, pair, H::bytes(H::bits(weight)))
-    }
-
-    #[inline(always)]
-    fn end(sums: HalfSums<H>) -> (H::F, H::F) {
-        H::end_half_sums(sums)
-    }
-}
-
-/// A tile as floats, times floats.
-#[derive(Clone, Copy)]
-pub(super) struct Wide(pub VectorPtr);
-
-impl<H: Hvx> Pairs<H> for Wide {
-    type Pair = (H::F, H::F);
-    type Sums = (H::Q, H::Q);
-    const DIMS: usize = LANES;
-    const WHOLE: bool = false;
-
-    #[inline(always)]
-    unsafe fn get(self, i: usize) -> (H::F, H::F) {
-        // SAFETY: the tile has pair `i` (the caller's contract), which is two vectors.
-        unsafe { (self.0.load::<H>(2 * i), self.0.load::<H>(2 * i + 1)) }
-    }
-
-    #[inline(always)]
-    fn none() -> (H::Q, H::Q) {
-        (H::zero_q(), H::zero_q())
-    }
-
-    #[inline(always)]
-    fn start((even, odd): (H::F, H::F), factor: H::F) -> (H::Q, H::Q) {
-        (H::mul_q(even, factor), H::mul_q(odd, factor))
-    }
-
-    #[inline(always)]
-    fn add_keys<const BOTH: bool>(
-        sums: (H::Q, H::Q),
-        (even, odd): (H::F, H::F),
-        q: &H::Lanes,
-        i: usize,
-    ) -> (H::Q, H::Q) {
-        let first = H::add_q(sums.0, H::mul_q(even, H::lane(q, 2 * i)));
-        let second = if BOTH { H::add_q(sums.1, H::mul_q(odd, H::lane(q, 2 * i + 1))) } else { sums.1 };
-        (first, second)
-    }
-
-    #[inline(always)]
-    fn add_value(sums: (H::Q, H::Q), (even, odd): (H::F, H::F), weight: H::F) -> (H::Q, H::Q) {
-        (H::add_q(sums.0, H::mul_q(weight, even)), H::add_q(sums.1, H::mul_q(weight, odd)))
-    }
-
-    #[inline(always)]
-    fn end(sums: (H::Q, H::Q)) -> (H::F, H::F) {
-        (H::float(sums.0), H::float(sums.1))
-    }
 }
 
 /// A number format of caches.
@@ -249,17 +123,8 @@ pub(super) trait CacheFormat {
     #[inline(always)]
     unsafe fn complete_scores<H: Hvx, const R: usize>(_tile: VectorPtr, _d: usize, _scores: &mut [H::F; R]) {}
 
-    /// What the floats that [`widen_values`](Self::widen_values) gives are multiplied with, from the weights
-    /// of a tile's values.
-    ///
-    /// # Safety
-    /// `tile` is valid for reading `value_tile(dv)` bytes.
-    #[inline(always)]
-    unsafe fn complete_weights<H: Hvx>(_tile: VectorPtr, _dv: usize, weights: H::F) -> H::F {
-        weights
-    }
-
-    /// Makes `value_vectors(dv)` vectors of floats of each value at `from..to` of a tile.
+    /// Makes `value_vectors(dv)` vectors of floats of each value at `from..to` of a tile. Of rotated values
+    /// it makes a vector of each position for 32 dimensions, then for the next 32, without their scales.
     ///
     /// # Safety
     /// `tile` is valid for reading `value_tile(dv)` bytes, of which the transfer has brought those of
@@ -372,28 +237,10 @@ impl Format {
         unsafe { of_format!(self, widen_keys::<H>(tile, wide, d)) }
     }
 
-    /// Whether products read keys of width `d` as [`Halves`], on `H`.
+    /// Whether products read keys of width `d` as f16, on `H`: [`Halves`] or [`Levels`].
     pub const fn has_halves_of_keys<H: Hvx>(self, d: usize) -> bool {
         let fits = !<Halves as Pairs<H>>::WHOLE || d.is_multiple_of(<Halves as Pairs<H>>::DIMS);
-        fits && (self.is_read_as_staged::<H>() || (H::CHEAP_WIDENING && matches!(self, Self::Q4R)))
-    }
-
-    /// A tile of keys as f16, a vector per pair of dimensions, positions in the lanes: the staged one, or in
-    /// `wide`. `None` if it is not a tile of such numbers, or if floats are better on `H`.
-    ///
-    /// # Safety
-    /// `tile` is valid for reading `key_tile(d)` bytes, and `wide` for writing [`wide_keys`]\(d).
-    #[inline(always)]
-    pub unsafe fn halves_of_keys<H: Hvx>(self, tile: VectorPtr, wide: VectorPtr, d: usize) -> Option<Halves> {
-        if !self.has_halves_of_keys::<H>(d) {
-            return None;
-        }
-        if self.is_read_as_staged::<H>() {
-            return Some(Halves(tile));
-        }
-        // SAFETY: the contract is the caller's: `wide` has room for two floats in place of each pair.
-        unsafe { Q4R::halves_of_keys::<H>(tile, wide, d) };
-        Some(Halves(wide))
+        fits && (self.is_read_as_staged::<H>() || (H::CHEAP_WIDENING && self.rotates()))
     }
 
     #[inline(always)]
@@ -407,10 +254,14 @@ impl Format {
         unsafe { of_format!(self, complete_scores::<H, R>(tile, d, scores)) }
     }
 
+    /// What the values of a rotated tile are multiplied with, position by position.
+    ///
+    /// # Safety
+    /// `tile` is valid for reading `value_tile(dv)` bytes.
     #[inline(always)]
-    pub unsafe fn complete_weights<H: Hvx>(self, tile: VectorPtr, dv: usize, weights: H::F) -> H::F {
-        // SAFETY: the contract is that of the format's function.
-        unsafe { of_format!(self, complete_weights::<H>(tile, dv, weights)) }
+    pub unsafe fn scales_of_rotated<H: Hvx>(tile: VectorPtr, dv: usize) -> H::F {
+        // SAFETY: `tile` is valid for reading a tile of such values (the caller's contract).
+        unsafe { Q4R::scales_of_values::<H>(tile, dv) }
     }
 
     #[inline(always)]

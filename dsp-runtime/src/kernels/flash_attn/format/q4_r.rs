@@ -15,14 +15,14 @@
 //! are rotated, once per step, in place of all keys; and a sum of rotated values is the rotated sum. (Zandieh
 //! et al., "TurboQuant", arXiv 2504.19874, without its second stage, which makes attention worse.)
 
-use hexflash_abi::dtype::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES, TILE_K, TILE_ROWS};
+use hexflash_abi::dtype::{Q4_R, Q4_R_SHARE_BITS, Q4_R_SHARES, TILE_K};
 use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::{DType, VECTOR_BYTES};
 
 use super::codes::{self, Codes};
-use super::{CacheFormat, Place, Sums, rotate, rotate_back};
+use super::{CacheFormat, Halves, Pairs, Place, Products, Sums, Turned, rotate, rotate_back};
 use crate::dma::Transfer;
-use crate::hvx::{Hvx, LANES, Numbers, VectorPtr, math};
+use crate::hvx::{HalfSums, Hvx, LANES, Numbers, VectorPtr, math};
 use crate::row::{Row, RowMut};
 
 pub(super) struct Q4R;
@@ -31,13 +31,25 @@ pub(super) struct Q4R;
 const TILE_VECTORS: usize = TILE_K / 8;
 const TILE_BYTES: usize = TILE_VECTORS * VECTOR_BYTES;
 const _: () = assert!(codes::strip_bytes(DType::Q4RCache, TILE_K) == TILE_BYTES + VECTOR_BYTES);
-/// Codes in the low nibbles of a tile; the others are in the high ones.
-const LOW: usize = TILE_ROWS / 2;
+/// Where a tile has code j of a lane: the byte, and how far it is shifted there.
+const fn place_of(j: usize) -> (usize, usize) {
+    (j / 8 * VECTOR_BYTES + j % 2 * 2 + j % 4 / 2, j % 8 / 4 * 4)
+}
 
 const _: () = assert!(Q4_R_SHARE_BITS == 8);
 
 /// The levels, by code.
 static LEVELS: Numbers = Numbers::new(Q4_R);
+
+/// The levels, by code, as floats.
+static SINGLE_LEVELS: [f32; Q4_R.len()] = {
+    let (mut levels, mut code) = ([0.0; Q4_R.len()], 0);
+    while code < levels.len() {
+        levels[code] = Q4_R[code] as f32;
+        code += 1;
+    }
+    levels
+};
 
 /// The part of a key's word that has its share.
 const SHARE_MASK: i32 = (1 << Q4_R_SHARE_BITS) - 1;
@@ -86,12 +98,16 @@ impl Rotated {
     #[inline(always)]
     unsafe fn reference(strip: *const u8, tiles: usize) -> Self {
         let mut levels = Self::NONE;
-        for (i, level) in levels.0.iter_mut().enumerate().take(tiles * TILE_K) {
-            let (tile, j) = (i / TILE_K * TILE_BYTES, i % TILE_K);
-            // SAFETY: `tile` is one of the strip's (the caller's contract), 4 vectors, in the first word of
-            // which the bytes of the first position are.
-            let byte = unsafe { strip.add(tile + j % LOW / 4 * VECTOR_BYTES + j % 4).read() };
-            *level = f32::from(Q4_R[usize::from(byte >> (j / LOW * 4) & 0xf)]);
+        for (t, levels) in levels.0.as_chunks_mut::<TILE_K>().0.iter_mut().enumerate().take(tiles) {
+            for (i, four) in levels.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                // SAFETY: this is one of the strip's tiles (the caller's contract), 4 vectors, the first word
+                // of each of which has eight codes of the first position, four in the low nibbles.
+                let word = unsafe {
+                    strip.add(t * TILE_BYTES + i / 2 * VECTOR_BYTES).cast::<u32>().read() >> (i % 2 * 4)
+                };
+                let level = |shift: u32| SINGLE_LEVELS[(word >> shift & 0xf) as usize];
+                *four = [level(0), level(16), level(8), level(24)];
+            }
         }
         levels
     }
@@ -188,13 +204,13 @@ fn level<H: Hvx>(size: H::F) -> H::F {
 
 /// The codes of coordinates, in units of the levels.
 #[inline(always)]
-fn nearest<H: Hvx>(x: H::F) -> Codes {
+fn nearest<H: Hvx>(x: H::F) -> H::I {
     let (size, mut code) = (math::abs::<H>(x), H::splat(0.0));
     for i in 1..SIZES {
         code = H::select_gt(size, border::<H>(i), H::splat(i as f32), code);
     }
     let sign = H::select_gt(H::splat(0.0), x, H::splat(8.0), H::splat(0.0));
-    Codes::of::<H>(H::to_int(H::add_ieee(code, sign)))
+    H::to_int(H::add_ieee(code, sign))
 }
 
 /// Quantizes a rotated vector of so many vectors of floats; `write` writes the codes of a tile, of which it
@@ -250,12 +266,14 @@ impl CacheFormat for Q4R {
             unsafe { x.part_from_reference::<H>(place.strip(), vectors) }
         };
         // Four bytes are a word, in the lane of the position.
-        let scale = store!(place, x, vectors, |tile, codes| for v in 0..TILE_VECTORS {
-            let byte = |b: usize| codes.0[4 * v + b] | codes.0[LOW + 4 * v + b] << 4;
+        let scale = store!(place, x, vectors, |tile, codes| for (v, codes) in
+            Codes::of::<H>(codes).0.as_chunks::<8>().0.iter().enumerate()
+        {
+            let byte = |j: usize| codes[j] | codes[4 + j] << 4;
             let at = v * VECTOR_BYTES + place.lane() * 4;
             // SAFETY: the strip has this tile (the caller's contract, point 1), 4 vectors of which `v` is
             // one. The word is aligned, and this worker alone has claimed the head (point 2).
-            unsafe { tile.add(at).cast::<[u8; 4]>().write([byte(0), byte(1), byte(2), byte(3)]) };
+            unsafe { tile.add(at).cast::<[u8; 4]>().write([byte(0), byte(2), byte(1), byte(3)]) };
         });
         // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
         // x (the caller's contract, point 1), of which this is the word of the lane. It is aligned, and this
@@ -266,16 +284,18 @@ impl CacheFormat for Q4R {
 
     #[inline(always)]
     unsafe fn store_value<H: Hvx>(place: Place<'_>, x: Row<'_>) -> bool {
-        // Each dimension is a word, of which the position has half a byte; its neighbour's stays.
-        let (byte, shift) = (place.lane() % LOW, place.lane() / LOW * 4);
+        // Each dimension is a word, of which the position has half a byte; what is beside it stays.
+        let (byte, shift) = place_of(place.lane());
+        let (v, shift) = (byte / VECTOR_BYTES, byte % VECTOR_BYTES * 8 + shift);
         let (vectors, x) = (x.whole(), Rotated::of::<H>(x));
-        let scale = store!(place, x, vectors, |tile, codes| for (i, code) in codes.0.iter().enumerate() {
-            let at = byte / 4 * VECTOR_BYTES + 4 * i + byte % 4;
+        let scale = store!(place, x, vectors, |tile, codes| {
+            let codes = H::mul_i(codes, H::splat_i(1 << shift));
             // SAFETY: the strip has this tile (the caller's contract, point 1), a vector per eight positions
             // with a word per dimension. This worker alone has claimed the head (point 2).
             unsafe {
-                let at = tile.add(at);
-                at.write(at.read() & !(0xf << shift) | code << shift);
+                let at = tile.add(v * VECTOR_BYTES);
+                let beside = H::and_i(H::words(H::load_b(at)), H::splat_i(!(0xf << shift)));
+                H::store_b(at, H::bytes(H::or_i(beside, codes)));
             }
         });
         // SAFETY: behind its tiles the strip has a vector of scales, because the cache's rows are as long as
@@ -295,7 +315,7 @@ impl CacheFormat for Q4R {
         for t in 0..d / TILE_K {
             // SAFETY: the staged strip has the tiles of all d dimensions, and `wide` 32 vectors for each (the
             // caller's contract).
-            unsafe { widen_tile::<H>(tile.skip(t * TILE_VECTORS), wide.skip(t * TILE_K), 1) };
+            unsafe { widen_tile::<H>(tile.skip(t * TILE_VECTORS), wide.skip(t * TILE_K)) };
         }
     }
 
@@ -315,45 +335,22 @@ impl CacheFormat for Q4R {
 
     #[inline(always)]
     unsafe fn widen_values<H: Hvx>(tile: VectorPtr, wide: VectorPtr, dv: usize, _: usize, _: usize) {
-        let stride = codes::value_vectors(dv);
-        for t in 0..dv / TILE_K {
-            // SAFETY: the staged strip has the tiles of all dv dimensions, and `wide` the vectors of 32
-            // positions, of which `t` is one each (the caller's contract).
-            unsafe { widen_tile::<H>(tile.skip(t * TILE_VECTORS), wide.skip(t), stride) };
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn complete_weights<H: Hvx>(tile: VectorPtr, dv: usize, weights: H::F) -> H::F {
-        // SAFETY: the staged strip has a vector of scales behind the tiles of all dv dimensions (the caller's
-        // contract).
-        scaled::<H>(weights, unsafe { tile.load::<H>(dv / TILE_K * TILE_VECTORS) })
+        // SAFETY: the staged strip has the tiles of all dv dimensions, like those of keys, and `wide` the
+        // vectors of 32 positions for each 32 dimensions (the caller's contract).
+        unsafe { Self::widen_keys::<H>(tile, wide, dv) };
     }
 }
 
 impl Q4R {
-    /// As [`Format::halves_of_keys`](super::Format::halves_of_keys), in `into`.
+    /// As [`Format::scales_of_rotated`](super::Format::scales_of_rotated).
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn halves_of_keys<H: Hvx>(tile: VectorPtr, into: VectorPtr, d: usize) {
-        for v in 0..d / TILE_K * TILE_VECTORS {
-            // The pairs of a tile are half as many as its keys' dimensions.
-            let pair = v / TILE_VECTORS * (TILE_K / 2) + v % TILE_VECTORS * 2;
-            // SAFETY: the staged strip has the tiles of all d dimensions, of which this is a vector, and
-            // `into` a vector per pair of dimensions (the caller's contract). The low nibbles are those of
-            // two pairs from `pair` on, and the high ones those of half a tile further on.
-            unsafe {
-                let codes = tile.load_b::<H>(v);
-                let low = H::lookup_halves(codes, &LEVELS);
-                let high = H::lookup_halves(H::shr_b::<4>(codes), &LEVELS);
-                into.store_b::<H>(pair, low[0]);
-                into.store_b::<H>(pair + 1, low[1]);
-                into.store_b::<H>(pair + LOW / 2, high[0]);
-                into.store_b::<H>(pair + LOW / 2 + 1, high[1]);
-            }
-        }
+    pub(super) unsafe fn scales_of_values<H: Hvx>(tile: VectorPtr, dv: usize) -> H::F {
+        // SAFETY: the staged strip has a vector of scales behind the tiles of all dv dimensions (the caller's
+        // contract).
+        unsafe { tile.load::<H>(dv / TILE_K * TILE_VECTORS) }
     }
 
     /// As [`Format::finish`](super::Format::finish).
@@ -377,23 +374,123 @@ fn scaled<H: Hvx>(x: H::F, scales: H::F) -> H::F {
     math::or_infinity::<H>(scales, H::mul(x, scales))
 }
 
-/// The levels of a tile of codes as 32 vectors of floats, each `stride` vectors after the last.
+/// The levels of a tile of codes as 32 vectors of floats.
 ///
 /// # Safety
 /// `tile` is valid for reading a tile, and `wide` for writing these vectors.
 #[inline(always)]
-unsafe fn widen_tile<H: Hvx>(tile: VectorPtr, wide: VectorPtr, stride: usize) {
+unsafe fn widen_tile<H: Hvx>(tile: VectorPtr, wide: VectorPtr) {
     for v in 0..TILE_VECTORS {
         // SAFETY: `v` is one of the tile's vectors (the caller's contract).
         let codes = unsafe { tile.load_b::<H>(v) };
         let low = H::lookup_floats(codes, &LEVELS);
         let high = H::lookup_floats(H::shr_b::<4>(codes), &LEVELS);
-        for (first, levels) in [(4 * v, low), (LOW + 4 * v, high)] {
-            for (i, level) in levels.into_iter().enumerate() {
-                // SAFETY: the low nibbles are those of vectors 4v to 4v + 3, and the high ones those of 16
-                // more: all are below 32 (the caller's contract).
-                unsafe { wide.store::<H>((first + i) * stride, level) };
+        for (first, [b0, b1, b2, b3]) in [(8 * v, low), (8 * v + 4, high)] {
+            // SAFETY: these are four of the eight vectors of vector v, and all are below 32 (the caller's
+            // contract).
+            unsafe {
+                wide.store::<H>(first, b0);
+                wide.store::<H>(first + 1, b2);
+                wide.store::<H>(first + 2, b1);
+                wide.store::<H>(first + 3, b3);
             }
         }
+    }
+}
+
+/// A strip as products read it: without its scales.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Levels(pub VectorPtr);
+
+impl<H: Hvx> Products<H> for Levels {
+    type Sums = HalfSums<H>;
+    const DIMS: usize = 2 * TILE_K;
+    const WHOLE: bool = <Halves as Pairs<H>>::WHOLE;
+
+    #[inline(always)]
+    fn none() -> HalfSums<H> {
+        H::no_half_sums()
+    }
+
+    #[inline(always)]
+    unsafe fn add_vector<const R: usize>(self, sums: &mut [HalfSums<H>; R], v: usize, q: &[H::Lanes; R]) {
+        // SAFETY: a vector of a query has the dimensions of two tiles, which the strip has (the caller's
+        // contract).
+        unsafe {
+            self.add_tile::<H, R>(sums, 2 * v, q, 0);
+            self.add_tile::<H, R>(sums, 2 * v + 1, q, TILE_K / 2);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add_first<const R: usize>(
+        self,
+        sums: &mut [HalfSums<H>; R],
+        v: usize,
+        _: usize,
+        q: &[H::Lanes; R],
+    ) {
+        // SAFETY: the strip has the first dimensions of the vector (the caller's contract). Rotated vectors
+        // have whole tiles, so that these are all of one tile.
+        unsafe { self.add_tile::<H, R>(sums, 2 * v, q, 0) };
+    }
+
+    #[inline(always)]
+    fn end(sums: HalfSums<H>) -> (H::F, H::F) {
+        H::end_half_sums(sums)
+    }
+}
+
+impl<H: Hvx> Turned<H> for Levels {
+    #[inline(always)]
+    fn lanes(x: H::B) -> H::Lanes {
+        H::lanes(H::from_bits(H::words(H::low_halves([H::words(x), H::words(x)]))))
+    }
+
+    #[inline(always)]
+    unsafe fn add_positions<const R: usize>(
+        self,
+        sums: &mut [HalfSums<H>; R],
+        t: usize,
+        weights: &[H::Lanes; R],
+    ) {
+        // SAFETY: the strip has tile `t` of 32 dimensions (the caller's contract).
+        unsafe { self.add_tile::<H, R>(sums, t, weights, 0) };
+    }
+}
+
+impl Levels {
+    /// The sums with the 16 pairs of a tile, times words of q from number `first` on.
+    ///
+    /// # Safety
+    /// The strip has tile `t`.
+    #[inline(always)]
+    unsafe fn add_tile<H: Hvx, const R: usize>(
+        self,
+        sums: &mut [HalfSums<H>; R],
+        t: usize,
+        q: &[H::Lanes; R],
+        first: usize,
+    ) {
+        for v in 0..TILE_VECTORS {
+            // SAFETY: `v` is a vector of the tile (the caller's contract).
+            let codes = unsafe { self.0.load_b::<H>(t * TILE_VECTORS + v) };
+            let low = H::lookup_f16(codes, &LEVELS);
+            let high = H::lookup_f16(H::shr_b::<4>(codes), &LEVELS);
+            add_pair::<H, R>(sums, low[0], q, first + 4 * v);
+            add_pair::<H, R>(sums, low[1], q, first + 4 * v + 1);
+            add_pair::<H, R>(sums, high[0], q, first + 4 * v + 2);
+            add_pair::<H, R>(sums, high[1], q, first + 4 * v + 3);
+            // Of more than one vector at a time, LLVM 22 brings products to the stack.
+            H::settle();
+        }
+    }
+}
+
+/// The sums with a vector of pairs, times word `i` of q.
+#[inline(always)]
+fn add_pair<H: Hvx, const R: usize>(sums: &mut [HalfSums<H>; R], pair: H::B, q: &[H::Lanes; R], i: usize) {
+    for (sums, q) in sums.iter_mut().zip(q) {
+        *sums = <Halves as Pairs<H>>::add_keys::<true>(*sums, pair, q, i);
     }
 }

@@ -7,7 +7,7 @@ use hexflash_abi::op::params::{FlashAttn, Visibility};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{DType, ErrorCode, Fault, TensorIndex};
 
-use super::{OTHER_ROUNDING, query, weights};
+use super::{OTHER_ROUNDING, Weight, query, weights};
 use crate::testing::{Batch, Setup, everywhere, nmse, random, setups};
 
 /// Keys and values: each format with itself, and mixed.
@@ -42,7 +42,12 @@ struct Case {
     ring: bool,
     /// What every coordinate of every key has more.
     common: f32,
+    /// What the scale of the first head's value at [`DAMAGED`] becomes before queries are asked.
+    damage: Option<f32>,
 }
+
+/// A position whose value may be damaged.
+const DAMAGED: usize = 7;
 
 const CASE: Case = Case {
     formats: FORMATS[0],
@@ -57,6 +62,7 @@ const CASE: Case = Case {
     amplitude: 1.0,
     ring: false,
     common: 0.0,
+    damage: None,
 };
 
 /// What a run leaves.
@@ -135,6 +141,11 @@ impl Case {
             at += n;
         }
         assert_eq!(at, self.past);
+        if let Some(scale) = self.damage {
+            let mut bytes = batch.read(values).to_vec();
+            bytes[self.scale_of_rotated(0, DAMAGED)..][..4].copy_from_slice(&scale.to_le_bytes());
+            batch.write(values, &bytes);
+        }
         let params = FlashAttn {
             scale: self.scale(),
             visibility: self.visibility.wire(),
@@ -187,14 +198,29 @@ impl Case {
             DType::Q4RCache => {
                 let strip = strip(width / 32 * 512 + 128);
                 let (i, j) = place(k);
-                let byte = bytes[strip + k / 32 * 512 + j % 16 / 4 * 128 + i * 4 + j % 4];
+                let byte = bytes[strip + k / 32 * 512 + j / 8 * 128 + i * 4 + j % 2 * 2 + j % 4 / 2];
                 let word = bytes[strip + width / 32 * 512 + r * 4..][..4].try_into().unwrap();
                 let scale = u32::from_le_bytes(word) & if keys { !0xff } else { !0 };
-                f64::from(f32::from_bits(scale)) * f64::from(Q4_R[usize::from(byte >> (j / 16 * 4) & 15)])
+                f64::from(f32::from_bits(scale)) * f64::from(Q4_R[usize::from(byte >> (j % 8 / 4 * 4) & 15)])
             }
             _ => unreachable!(),
         };
         (0..width).map(value).collect()
+    }
+
+    /// What is rounded together with a value's weight: the scale of a rotated value, else 1.
+    fn scale_of_value(&self, of: &Outcome, head: usize, position: usize) -> f64 {
+        if self.formats.1 != DType::Q4RCache {
+            return 1.0;
+        }
+        let at = self.scale_of_rotated(head, position);
+        f32::from_le_bytes(of.values[at..][..4].try_into().unwrap()).into()
+    }
+
+    /// Where a cache of rotated values has the scale of a head's value at a position.
+    fn scale_of_rotated(&self, head: usize, position: usize) -> usize {
+        let strip = self.dv / 32 * 512 + 128;
+        (head * self.n_ctx().div_ceil(32) + position / 32 + 1) * strip - 128 + position % 32 * 4
     }
 
     /// Attention over what the caches hold.
@@ -219,11 +245,14 @@ impl Case {
             };
             let (weights, _) = weights(&(first..=last).map(score).collect::<Vec<_>>());
             let mut sum = vec![0.0; self.dv];
-            for &(p, weight) in &weights {
-                sum.iter_mut().zip(cached(false, p)).for_each(|(sum, v)| *sum += weight * v);
+            for &Weight { position, weight, in_tile } in &weights {
+                let product = in_tile * self.scale_of_value(of, h / self.group, position);
+                // Of a product of zero nothing is left in any case.
+                let weight = if product > 0.0 { weight * rounded(product) / product } else { weight };
+                sum.iter_mut().zip(cached(false, position)).for_each(|(sum, v)| *sum += weight * v);
             }
             let sum = if self.formats.1 == DType::Q4RCache { rotated_back(&sum) } else { sum };
-            y.extend(sum.iter().map(|x| (x / weights.iter().map(|w| w.1).sum::<f64>()) as f32));
+            y.extend(sum.iter().map(|x| (x / weights.iter().map(|w| w.weight).sum::<f64>()) as f32));
         }
         y
     }
@@ -234,6 +263,12 @@ impl Case {
         let error = nmse(&outcome.y, &self.expected(&outcome));
         assert!(error <= OTHER_ROUNDING, "{self:?} {setup:?}: {error}");
     }
+}
+
+/// A positive number to the nearest with the 11 bits that a normal f16 has, whatever its size.
+fn rounded(x: f64) -> f64 {
+    let unit = (x.log2().floor() - 10.0).exp2();
+    (x / unit).round_ties_even() * unit
 }
 
 /// The signs of the rotation, as -1 and 1.
@@ -293,6 +328,26 @@ fn attention_is_that_of_what_the_caches_hold() {
                 let case = Case { formats: (keys, values), kv_heads, group, window, ..CASE };
                 Case { visibility: Visibility::Block, ..case }.check(setup);
                 case.check(setup);
+            }
+        }
+    }
+}
+
+/// The heads that see such a value have no numbers, and the others what they have without it.
+#[test]
+fn a_scale_that_is_not_finite_is_not_taken_for_a_number() {
+    for (keys, values) in FORMATS.into_iter().filter(|formats| formats.1 == DType::Q4RCache) {
+        let case = Case { formats: (keys, values), ..CASE };
+        for damage in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY].map(Some) {
+            for setup in setups() {
+                let run = |case: Case| case.run(setup, &[case.past], &[case.tokens]).y;
+                let (damaged, sound) = (run(Case { damage, ..case }), run(case));
+                let heads = damaged.chunks(case.dv).zip(sound.chunks(case.dv)).enumerate();
+                for (i, (damaged, sound)) in heads {
+                    let sees = i % case.heads() < case.group;
+                    let right = if sees { damaged.iter().all(|x| !x.is_finite()) } else { damaged == sound };
+                    assert!(right, "{keys} {damage:?} {setup:?}, head {i}: {damaged:?}");
+                }
             }
         }
     }
