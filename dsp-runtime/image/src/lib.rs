@@ -3,13 +3,16 @@
 //! * feature `qemu`: a static image for qemu in user mode, started by the host's `qemu` device,
 //! * feature `skel`: the library that FastRPC loads on a phone.
 //!
-//! `cargo xtask hexagon` compiles this crate to an archive and links it. For any other processor there is
-//! only the skel, with the feature `standin`, for the tests' stand-in for a DSP; else the crate is all but
-//! empty.
+//! `cargo xtask hexagon` compiles this crate to an archive with both, and links either product from it, so
+//! that the kernels of an image are those of the skel, instruction by instruction. For any other processor
+//! there is only the skel, with the feature `standin`, for the tests' stand-in for a DSP; else the crate is
+//! all but empty.
 #![no_std]
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch))]
 #![cfg_attr(all(target_arch = "hexagon", feature = "skel"), feature(linkage))]
 
+#[cfg(all(target_arch = "hexagon", any(feature = "qemu", feature = "skel")))]
+mod panic;
 #[cfg(all(target_arch = "hexagon", feature = "qemu"))]
 mod qemu;
 pub mod rpc;

@@ -129,18 +129,14 @@ pub enum Product {
 }
 
 impl Product {
-    /// The crate that becomes Hexagon code, and its feature that has the entry point.
-    fn package(self) -> (&'static str, &'static str) {
+    /// The crate that becomes Hexagon code, and its features that have entry points. Image and skel have one
+    /// archive: kernels are compiled once, and tests run the instructions of the skel.
+    fn package(self, arch: Arch) -> (&'static str, &'static str) {
         match self {
-            Self::Image => ("hexflash-image", "qemu"),
-            Self::Skel => ("hexflash-image", "skel"),
+            Self::Image | Self::Skel if arch == Arch::V67 => ("hexflash-image", "qemu"),
+            Self::Image | Self::Skel => ("hexflash-image", "qemu,skel"),
             Self::Guest => ("hexflash-guest", "guest"),
         }
-    }
-
-    /// The archive that the compiler makes of it.
-    fn archive(self) -> String {
-        format!("lib{}.a", self.package().0.replace('-', "_"))
     }
 
     /// File name of what is built.
@@ -308,7 +304,7 @@ pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<Path
     let file = out.join(product.file(arch));
     process::run(&mut link(toolchain, arch, product, &root, &archive, &file)?).map_err(|_| {
         Failure::failed(
-            format!("{} was compiled for {arch} but does not link", product.package().0),
+            format!("{} was compiled for {arch} but does not link", product.package(arch).0),
             "the linker's message above names the symbol or section",
         )
     })?;
@@ -323,12 +319,12 @@ pub fn output_dir(root: &Path) -> Result<PathBuf> {
 /// Compiles the runtime for this architecture and returns the archive.
 fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
     let target_dir = out.join(arch.to_string());
-    let (package, feature) = product.package();
+    let (package, features) = product.package(arch);
     let mut cargo = toolchain.cargo();
     cargo
         .current_dir(root)
         .args(["rustc", "--locked", "--release", "--lib", "--crate-type", "staticlib"])
-        .args(["--package", package, "--no-default-features", "--features", feature])
+        .args(["--package", package, "--no-default-features", "--features", features])
         .args(["-Zbuild-std=core,panic_abort", "--target", TARGET])
         // One unit, optimised as a whole: kernels must inline across crates.
         .args(["--config", "profile.release.lto=\"fat\""])
@@ -343,7 +339,8 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
             "the compiler's message above says why",
         )
     })?;
-    Ok(target_dir.join(TARGET).join("release").join(product.archive()))
+    let archive = format!("lib{}.a", package.replace('-', "_"));
+    Ok(target_dir.join(TARGET).join("release").join(archive))
 }
 
 /// The command that links the archive to the architecture's product.
@@ -359,6 +356,11 @@ fn link(
     // Warnings are errors: the linker only warns when the entry is missing.
     linker.args(["--gc-sections", "--fatal-warnings"]);
     match product {
+        Product::Image => linker.arg("--defsym=hexflash_panic=hexflash_image_panic"),
+        Product::Skel => linker.arg("--defsym=hexflash_panic=hexflash_skel_panic"),
+        Product::Guest => &mut linker,
+    };
+    match product {
         Product::Image | Product::Guest => {
             linker.args(["-static", "--orphan-handling=error", "--entry", PROGRAM_ENTRY]);
             linker.args(["--undefined", PROGRAM_ENTRY]);
@@ -367,6 +369,8 @@ fn link(
         Product::Skel => {
             // What stays undefined (qurt_*, HAP_*, dspqueue_*) is resolved by the DSP's loader.
             linker.args(["-shared", "-Bsymbolic", "--undefined", SKEL_ENTRY]);
+            // The archive has the entry of the image, too. The linker would keep it with all that it calls.
+            linker.args(["--entry", "0"]);
             linker.arg("--version-script").arg(root.join("linker/skel.map"));
             linker.arg("-soname").arg(product.file(arch));
             // The loader maps whole 4 KiB pages, reads the classic hash table, and knows nothing of RELRO.

@@ -101,8 +101,9 @@ fn end(result: Result<(), Failure>) -> ! {
     }
 }
 
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
+/// Shows a panic, and ends the process.
+#[unsafe(no_mangle)]
+fn hexflash_image_panic(info: &core::panic::PanicInfo<'_>) -> ! {
     let _ = writeln!(Stream::Error, "{info}");
     exit(101)
 }

@@ -1,4 +1,4 @@
-//! The library that FastRPC loads: its entry, the state behind the handle, and the panic handler.
+//! The library that FastRPC loads: its entry, the state behind the handle, and the end after a panic.
 //!
 //! One session per process: a process on the DSP belongs to one host process, and has one VTCM.
 
@@ -106,8 +106,8 @@ pub unsafe extern "C" fn hexflash_skel_handle_invoke(handle: u64, sc: u32, args:
 
 /// Nothing unwinds on the DSP: the process ends, and the host learns that the session is lost.
 #[cfg(target_arch = "hexagon")]
-#[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+#[unsafe(no_mangle)]
+fn hexflash_skel_panic(_info: &core::panic::PanicInfo<'_>) -> ! {
     // SAFETY: the call takes nothing, ends the process and does not return.
     unsafe { qurt::abort() }
 }

@@ -111,6 +111,6 @@ fn an_instruction_without_the_lock_is_found() {
     let error = Htp::open(&options).err().expect("the process ends").to_string();
     let found = standin.violations();
     let words = "a matrix packet of a thread that does not hold the unit";
-    let named = |line: &String| line.contains(words) && line.contains("hexflash_image::skel::session");
+    let named = |line: &String| line.contains(words) && line.contains("hexflash_dsp::hmx::check::works");
     assert!(found.iter().any(named), "{error}: {found:#?}");
 }
