@@ -15,6 +15,8 @@ pub fn run() -> Result<()> {
     build
         .current_dir(&root)
         .args(["build", "--locked", "--package", "hexflash-cdsprpc", "--target", dist::TARGET])
+        // No kernel is run by this processor, and they take longest to optimise.
+        .args(["--config", "profile.dev.package.hexflash-dsp.opt-level=0"])
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", dist::LINKER);
     process::run(&mut build)?;
     // The whole workspace's features, as in the step before: what that built is used again.

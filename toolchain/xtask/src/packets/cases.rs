@@ -270,6 +270,11 @@ impl Case {
         self.op == "MUL_MAT" && self.b == HEAD
     }
 
+    /// Whether it takes many seconds, and a case of fewer tokens runs the same loops.
+    pub fn long(&self) -> bool {
+        self.repeats() || (self.tokens >= 256 && matches!(self.op, "FLASH_ATTN_EXT" | "GATED_DELTA_NET"))
+    }
+
     /// Arguments of the image.
     pub fn arguments(&self) -> Vec<String> {
         let numbers = [self.a, self.b, self.tokens, self.past, self.threads].map(|n| n.to_string());
