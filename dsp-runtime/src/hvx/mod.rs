@@ -586,13 +586,7 @@ pub trait Hvx: Copy + Send + Sync + 'static {
         Self::lookup(Self::nibbles(x).0, table)
     }
     /// Numbers of a table of sixteen, by the low nibbles of every word's bytes, as f16: a vector with those
-    /// of bytes 0 and 1 as the halves of every word, and one with those of bytes 2 and 3.
-    #[inline(always)]
-    fn lookup_halves(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
-        let [b0, b1, b2, b3] = Self::lookup_floats(x, table);
-        [math::narrow_f16::<Self>(b0, b1), math::narrow_f16::<Self>(b2, b3)]
-    }
-    /// The same, but of bytes 0 and 2, and of bytes 1 and 3.
+    /// of bytes 0 and 2 as the halves of every word, and one with those of bytes 1 and 3.
     #[inline(always)]
     fn lookup_f16(x: Self::B, table: &'static Numbers) -> [Self::B; 2] {
         math::lookup_f16::<Self>(x, table)

@@ -225,9 +225,6 @@ impl Operations {
         {
             put::<H>(all, op, true, numbers);
         }
-        let halves = H::lookup_halves(bytes, &NUMBERS);
-        put_b::<H>(all, "lookup_halves, low", halves[0]);
-        put_b::<H>(all, "lookup_halves, high", halves[1]);
         let halves = H::lookup_f16(bytes, &NUMBERS);
         put_b::<H>(all, "lookup_f16, even", halves[0]);
         put_b::<H>(all, "lookup_f16, odd", halves[1]);

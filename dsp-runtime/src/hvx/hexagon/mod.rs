@@ -462,14 +462,6 @@ impl Hvx for Hexagon {
 
     #[cfg(target_feature = "hvx-qfloat")]
     #[inline(always)]
-    fn lookup_halves(x: V, table: &'static super::Numbers) -> [V; 2] {
-        let [even, odd] = Self::lookup_f16(x, table);
-        let pair = hvx!(q6_wh_vshuffoe_vhvh(odd, even));
-        [hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair))]
-    }
-
-    #[cfg(target_feature = "hvx-qfloat")]
-    #[inline(always)]
     fn lookup_f16(x: V, table: &'static super::Numbers) -> [V; 2] {
         // SAFETY: the table starts with 128 bytes at a multiple of 128, of which every pattern is a value of
         // `V`.

@@ -141,7 +141,7 @@ impl<H: Hvx, P: Pairs<H>> Products<H> for ByPairs<P> {
 
 /// Adds the products of a pair of dimensions, number `i` of q.
 #[inline(always)]
-fn add_pair<H: Hvx, P: Pairs<H>, const R: usize, const BOTH: bool>(
+pub(super) fn add_pair<H: Hvx, P: Pairs<H>, const R: usize, const BOTH: bool>(
     sums: &mut [P::Sums; R],
     pair: P::Pair,
     q: &[H::Lanes; R],

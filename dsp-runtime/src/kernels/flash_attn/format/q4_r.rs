@@ -20,6 +20,7 @@ use hexflash_abi::op::MAX_HEAD;
 use hexflash_abi::{DType, VECTOR_BYTES};
 
 use super::codes::{self, Codes};
+use super::products::add_pair;
 use super::{CacheFormat, Halves, Pairs, Place, Products, Sums, Turned, rotate, rotate_back};
 use crate::dma::Transfer;
 use crate::hvx::{HalfSums, Hvx, LANES, Numbers, VectorPtr, math};
@@ -477,20 +478,12 @@ impl Levels {
             let codes = unsafe { self.0.load_b::<H>(t * TILE_VECTORS + v) };
             let low = H::lookup_f16(codes, &LEVELS);
             let high = H::lookup_f16(H::shr_b::<4>(codes), &LEVELS);
-            add_pair::<H, R>(sums, low[0], q, first + 4 * v);
-            add_pair::<H, R>(sums, low[1], q, first + 4 * v + 1);
-            add_pair::<H, R>(sums, high[0], q, first + 4 * v + 2);
-            add_pair::<H, R>(sums, high[1], q, first + 4 * v + 3);
-            // Of more than one vector at a time, LLVM 22 brings products to the stack.
+            add_pair::<H, Halves, R, true>(sums, low[0], q, first + 4 * v);
+            add_pair::<H, Halves, R, true>(sums, low[1], q, first + 4 * v + 1);
+            add_pair::<H, Halves, R, true>(sums, high[0], q, first + 4 * v + 2);
+            add_pair::<H, Halves, R, true>(sums, high[1], q, first + 4 * v + 3);
+            // With more than one vector at a time, LLVM 22 spills products to the stack.
             H::settle();
         }
-    }
-}
-
-/// The sums with a vector of pairs, times word `i` of q.
-#[inline(always)]
-fn add_pair<H: Hvx, const R: usize>(sums: &mut [HalfSums<H>; R], pair: H::B, q: &[H::Lanes; R], i: usize) {
-    for (sums, q) in sums.iter_mut().zip(q) {
-        *sums = <Halves as Pairs<H>>::add_keys::<true>(*sums, pair, q, i);
     }
 }

@@ -247,7 +247,7 @@ impl Case {
             let mut sum = vec![0.0; self.dv];
             for &Weight { position, weight, in_tile } in &weights {
                 let product = in_tile * self.scale_of_value(of, h / self.group, position);
-                // Of a product of zero nothing is left in any case.
+                // A product of zero adds nothing.
                 let weight = if product > 0.0 { weight * rounded(product) / product } else { weight };
                 sum.iter_mut().zip(cached(false, position)).for_each(|(sum, v)| *sum += weight * v);
             }
@@ -333,7 +333,7 @@ fn attention_is_that_of_what_the_caches_hold() {
     }
 }
 
-/// The heads that see such a value have no numbers, and the others what they have without it.
+/// The heads that see such a value give no numbers, and the others give what they give without it.
 #[test]
 fn a_scale_that_is_not_finite_is_not_taken_for_a_number() {
     for (keys, values) in FORMATS.into_iter().filter(|formats| formats.1 == DType::Q4RCache) {
