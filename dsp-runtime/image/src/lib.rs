@@ -3,10 +3,10 @@
 //! * feature `qemu`: a static image for qemu in user mode, started by the host's `qemu` device,
 //! * feature `skel`: the library that FastRPC loads on a phone.
 //!
-//! `cargo xtask hexagon` compiles this crate to an archive with both, and links either product from it, so
-//! that the kernels of an image are those of the skel, instruction by instruction. For any other processor
-//! there is only the skel, with the feature `standin`, for the tests' stand-in for a DSP; else the crate is
-//! all but empty.
+//! From v68 on, `cargo xtask hexagon` compiles this crate to one archive with both features, and links both
+//! products from it, so that the kernels of an image are those of the skel, instruction by instruction. For
+//! any other processor there is only the skel, with the feature `standin`, for the tests' stand-in for a DSP;
+//! else the crate is all but empty.
 #![no_std]
 #![cfg_attr(target_arch = "hexagon", feature(asm_experimental_arch))]
 #![cfg_attr(all(target_arch = "hexagon", feature = "skel"), feature(linkage))]

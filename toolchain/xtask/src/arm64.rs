@@ -15,7 +15,7 @@ pub fn run() -> Result<()> {
     build
         .current_dir(&root)
         .args(["build", "--locked", "--package", "hexflash-cdsprpc", "--target", dist::TARGET])
-        // No kernel is run by this processor, and they take longest to optimise.
+        // The emulated processor runs no kernel, and kernels take longest to optimise.
         .args(["--config", "profile.dev.package.hexflash-dsp.opt-level=0"])
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", dist::LINKER);
     process::run(&mut build)?;

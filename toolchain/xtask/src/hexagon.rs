@@ -356,18 +356,17 @@ fn link(
     // Warnings are errors: the linker only warns when the entry is missing.
     linker.args(["--gc-sections", "--fatal-warnings"]);
     match product {
-        Product::Image => linker.arg("--defsym=hexflash_panic=hexflash_image_panic"),
-        Product::Skel => linker.arg("--defsym=hexflash_panic=hexflash_skel_panic"),
-        Product::Guest => &mut linker,
-    };
-    match product {
         Product::Image | Product::Guest => {
+            if product == Product::Image {
+                linker.arg("--defsym=hexflash_panic=hexflash_image_panic");
+            }
             linker.args(["-static", "--orphan-handling=error", "--entry", PROGRAM_ENTRY]);
             linker.args(["--undefined", PROGRAM_ENTRY]);
             linker.arg("--script").arg(root.join("linker/qemu.ld"));
         }
         Product::Skel => {
             // What stays undefined (qurt_*, HAP_*, dspqueue_*) is resolved by the DSP's loader.
+            linker.arg("--defsym=hexflash_panic=hexflash_skel_panic");
             linker.args(["-shared", "-Bsymbolic", "--undefined", SKEL_ENTRY]);
             // The archive has the entry of the image, too. The linker would keep it with all that it calls.
             linker.args(["--entry", "0"]);

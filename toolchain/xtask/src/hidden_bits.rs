@@ -72,23 +72,14 @@ struct Instruction<'a> {
     plain: Registers,
     /// Loaded for the other instructions of the packet.
     early: Registers,
-    /// When it writes. Otherwise it leaves the register as it was.
-    condition: Option<Condition<'a>>,
+    /// Whether it may leave the register as it was.
+    conditional: bool,
+    /// The predicate register that decides it, and whether that has to be true.
+    predicate: Option<(usize, bool)>,
+    /// Which predicate registers it writes.
+    changes: [bool; PREDICATES],
     /// Whether it does not exist any more.
     gone: bool,
-}
-
-/// The text of a condition: `p0`, `!p0`, `p0.new`, `cmp.eq(r0.new,r1)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Condition<'a>(&'a str);
-
-impl Condition<'_> {
-    /// The number of the predicate register, and whether it has to be true.
-    fn predicate(self) -> Option<(usize, bool)> {
-        let (name, truth) = self.0.strip_prefix('!').map_or((self.0, true), |name| (name, false));
-        let number = name.strip_prefix('p')?.trim_end_matches(".new").parse().ok()?;
-        (number < PREDICATES).then_some((number, truth))
-    }
 }
 
 /// A packet, and where the program may go on.
@@ -107,6 +98,8 @@ struct Packet<'a> {
     /// Jumps to where a register says, and does not return.
     indirect: bool,
     calls: bool,
+    /// The same, or only if a condition holds.
+    may_call: bool,
 }
 
 impl<'a> Packet<'a> {
@@ -116,7 +109,7 @@ impl<'a> Packet<'a> {
             // All vector registers are the callee's.
             return 0;
         }
-        let sure = self.instructions.iter().filter(|i| i.condition.is_none());
+        let sure = self.instructions.iter().filter(|i| !i.conditional);
         let written = sure.fold(self.completed, |all, i| all | i.plain | i.qfloat);
         self.instructions.iter().fold(before & !written, |all, i| all | i.qfloat)
     }
@@ -152,8 +145,8 @@ impl State {
     }
 }
 
-/// Finds the registers that are written if a predicate is true, and if it is false, with nothing between the
-/// two that changes the predicate, or by which the program may get between them.
+/// Finds the registers that are written if a predicate is true, and if it is false, where nothing between the
+/// two writes changes the predicate, and no other way leads there.
 fn complete(packets: &mut [Packet<'_>]) {
     let starts = packets.iter().flat_map(|p| p.begins.iter().flatten().chain(&p.targets));
     let entries: BTreeSet<u64> = starts.copied().collect();
@@ -164,20 +157,21 @@ fn complete(packets: &mut [Packet<'_>]) {
             written = Default::default();
         }
         let qfloat = packet.instructions.iter().fold(0, |all, i| all | i.qfloat);
-        // What the packet itself says of a predicate may be of the old one or of the new one.
         for (p, written) in written.iter_mut().enumerate() {
-            let changed = packet.instructions.iter().any(|i| i.changes_predicate(p));
-            *written = written.map(|all: Registers| if changed { 0 } else { all & !qfloat });
-            let conditional = packet.instructions.iter().filter(|_| !changed);
-            for (i, condition) in conditional.filter_map(|i| Some((i, i.condition?.predicate()?))) {
-                if condition.0 == p {
-                    written[usize::from(condition.1)] |= i.plain & !qfloat;
+            // Where a packet changes a predicate, its conditions may mean the old value or the new one.
+            if packet.instructions.iter().any(|i| i.changes[p]) {
+                *written = Default::default();
+                continue;
+            }
+            for i in &packet.instructions {
+                if let Some((_, truth)) = i.predicate.filter(|(number, _)| *number == p) {
+                    written[usize::from(truth)] |= i.plain;
                 }
             }
+            written.iter_mut().for_each(|all: &mut Registers| *all &= !qfloat);
             packet.completed |= written[0] & written[1];
         }
-        let may_call = packet.instructions.iter().any(|i| without_condition(i.text).1.starts_with("call"));
-        if may_call || !packet.falls_through {
+        if packet.may_call || !packet.falls_through {
             written = Default::default();
         }
     }
@@ -266,14 +260,17 @@ impl Packet<'_> {
                 self.falls_through &= conditional;
                 self.indirect |= !text.ends_with("r31");
             }
-            "call" | "callr" => self.calls |= !conditional,
+            "call" | "callr" => {
+                self.may_call = true;
+                self.calls |= !conditional;
+            }
             _ => {}
         }
     }
 }
 
 /// The condition of an instruction, and the rest of it.
-fn without_condition(text: &str) -> (Option<Condition<'_>>, &str) {
+fn without_condition(text: &str) -> (Option<&str>, &str) {
     let Some(rest) = text.strip_prefix("if (") else { return (None, text) };
     let mut depth = 1;
     for (at, c) in rest.char_indices() {
@@ -283,16 +280,17 @@ fn without_condition(text: &str) -> (Option<Condition<'_>>, &str) {
             _ => 0,
         };
         if depth == 0 {
-            return (Some(Condition(&rest[..at])), rest[at + 1..].trim_start());
+            return (Some(&rest[..at]), rest[at + 1..].trim_start());
         }
     }
-    (Some(Condition(rest)), rest)
+    (Some(rest), rest)
 }
 
 impl<'a> Instruction<'a> {
     fn parse(text: &'a str) -> Self {
         let (condition, code) = without_condition(text);
-        let mut this = Self { text, condition, ..Self::default() };
+        let (conditional, predicate) = (condition.is_some(), condition.and_then(self::predicate));
+        let mut this = Self { text, conditional, predicate, ..Self::default() };
         if ["jump", "call"].iter().any(|word| code.starts_with(word)) {
             return this;
         }
@@ -303,6 +301,7 @@ impl<'a> Instruction<'a> {
             }
             _ => ("", false, code),
         };
+        this.changes = predicates(target);
         let operands = operands(source);
         // A register against itself is a zero, whatever it holds.
         let zero = source.starts_with("vxor") && operands.len() == 2 && operands[0].0 == operands[1].0;
@@ -333,14 +332,17 @@ impl<'a> Instruction<'a> {
     }
 }
 
-impl Instruction<'_> {
-    /// Whether it writes this predicate register, or all of them (`p3:0`).
-    fn changes_predicate(&self, number: usize) -> bool {
-        let (_, code) = without_condition(self.text);
-        let target = code.split('=').next().unwrap_or_default();
-        let mut words = target.split(|c: char| !(c.is_ascii_alphanumeric() || c == ':'));
-        code.contains('=') && words.any(|word| word == format!("p{number}") || word == "p3:0")
-    }
+/// The number of the predicate register in a condition such as `!p0.new`, and whether it has to be true.
+fn predicate(condition: &str) -> Option<(usize, bool)> {
+    let (name, truth) = condition.strip_prefix('!').map_or((condition, true), |name| (name, false));
+    let number = name.strip_prefix('p')?.trim_end_matches(".new").parse().ok()?;
+    (number < PREDICATES).then_some((number, truth))
+}
+
+/// Which predicate registers are among the targets of an instruction: `p0`, or all of them in `p3:0`.
+fn predicates(targets: &str) -> [bool; PREDICATES] {
+    let words = || targets.split(|c: char| !(c.is_ascii_alphanumeric() || c == ':'));
+    std::array::from_fn(|number| words().any(|word| word == "p3:0" || word == format!("p{number}")))
 }
 
 /// The vector operands in a text, in order: `v3.sf`, `v1:0.qf32`, `v2.new`.
@@ -502,7 +504,7 @@ mod tests {
         assert_eq!(flaws_of(&apart).len(), 0);
         // A write that may not happen leaves what was there.
         assert_eq!(flaws_of(&[PRODUCT, "{ if (p0) v1 = v2 }", read]).len(), 1);
-        // Two of which one happens leave nothing, if it is the same predicate and nothing comes between.
+        // Two writes with opposite conditions are one, if nothing between them changes that.
         let [yes, no] = ["{ if (p0) v1 = v2 }", "{ r0 = #0\n  if (!p0) v1 = v3 }"];
         let to_no = "{ if (p1) jump:nt 0x30 <f+0x30> }";
         assert_eq!(flaws_of(&[PRODUCT, yes, no, read]).len(), 0);

@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Only this build
     #[arg(long, value_enum)]
     build: Option<Build>,
-    /// Leave out the cases that run the loops of smaller ones for many seconds
+    /// Leave out long cases whose loops are those of shorter ones
     #[arg(long)]
     quick: bool,
     /// Print JSON instead of a table
