@@ -7,7 +7,7 @@ use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::{BufferId, DType, ErrorCode, Fd, Op, ProgramId, Seq, Status, TensorIndex};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
-use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::platform::host::{HostPlatform, worker_thread};
 use hexflash_dsp::pool::Pool;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::session::Session;
@@ -120,7 +120,7 @@ impl Chain {
             let _stop = StopOnDrop(&pool);
             for id in 1..setup.workers {
                 let pool = &pool;
-                scope.spawn(move || pool.serve(id));
+                worker_thread(id).spawn_scoped(scope, move || pool.serve(id)).unwrap();
             }
             let mut session = Session::new(&platform, pool.dispatcher().unwrap(), programs, 0);
             let send = |session: &mut Session<'_, '_, _>, message: Message| {

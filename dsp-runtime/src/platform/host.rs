@@ -34,6 +34,10 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
+/// Bytes of stack for a thread that runs kernels. Compiled without optimisation and with the address sanitizer,
+/// attention alone has a frame of 2 MiB, all that a thread gets otherwise. Untouched pages take no memory.
+pub const STACK_BYTES: usize = 16 << 20;
+
 /// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two words
 /// rarely share one. Loom allows few objects, and addresses must not decide what a model does.
 const BELLS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -197,14 +201,18 @@ pub fn run_session(
         // and jobs do not wait for workers that have not begun.
         for id in 1..pool.workers().min(processors()) {
             let pool = &pool;
-            let thread = std::thread::Builder::new().name(format!("hexflash-hvx{id}"));
-            thread.spawn_scoped(scope, move || pool.serve(id)).map_err(SessionError::Thread)?;
+            worker_thread(id).spawn_scoped(scope, move || pool.serve(id)).map_err(SessionError::Thread)?;
         }
         // The pool is new: nobody else dispatches.
         let Some(dispatcher) = pool.dispatcher() else { return Ok(()) };
         let mut session = Session::new(platform, dispatcher, arena, 0);
         serve(&mut session, platform, &mut requests, &mut responses, stop).map_err(SessionError::Queue)
     })
+}
+
+/// How to start the thread of worker `id`.
+pub fn worker_thread(id: usize) -> std::thread::Builder {
+    std::thread::Builder::new().name(format!("hexflash-hvx{id}")).stack_size(STACK_BYTES)
 }
 
 /// Processors that this process may use; 1 where the system does not tell.

@@ -14,7 +14,7 @@ use crate::hvx::Isa;
 use crate::kernels::{self, OpRun};
 use crate::memory::View;
 use crate::plan::{OpShapes, Resources, Units};
-use crate::platform::host::HostPlatform;
+use crate::platform::host::{HostPlatform, worker_thread};
 use crate::pool::Pool;
 use crate::step::Step;
 use crate::vtcm::Vtcm;
@@ -228,7 +228,7 @@ impl Batch {
         let (outcome, moved) = std::thread::scope(|scope| {
             for id in 1..setup.workers {
                 let pool = &pool;
-                scope.spawn(move || pool.serve(id));
+                worker_thread(id).spawn_scoped(scope, move || pool.serve(id)).unwrap();
             }
             let mut dispatcher = pool.dispatcher().unwrap();
             let mut run =

@@ -6,7 +6,7 @@ use hexflash_abi::message::{Map, Message, Range};
 use hexflash_abi::{BufferId, Fd};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
-use hexflash_dsp::platform::host::HostPlatform;
+use hexflash_dsp::platform::host::{HostPlatform, worker_thread};
 use hexflash_dsp::pool::Pool;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::session::Session;
@@ -99,7 +99,7 @@ pub fn with_session<M: Borrow<Memories>, T>(
     std::thread::scope(|scope| {
         for id in 1..setup.workers {
             let pool = &pool;
-            scope.spawn(move || pool.serve(id));
+            worker_thread(id).spawn_scoped(scope, move || pool.serve(id)).unwrap();
         }
         // Also when an assertion fails: the scope waits for the workers.
         let _stop = Stop(&pool);

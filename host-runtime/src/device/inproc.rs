@@ -11,7 +11,9 @@ use hexflash_abi::{BufferId, Fd, Seq};
 use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
-use hexflash_dsp::platform::host::{HostPlatform, SessionError, Workers, processors, run_session};
+use hexflash_dsp::platform::host::{
+    HostPlatform, STACK_BYTES, SessionError, Workers, processors, run_session,
+};
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
 use hexflash_dsp::vtcm::Vtcm;
@@ -339,6 +341,7 @@ impl Running {
         let session = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("hexflash-dsp".to_owned())
+            .stack_size(STACK_BYTES)
             .spawn(move || dsp_main(&session, settings, dsp_requests, dsp_responses))
             .map_err(|source| DeviceError::Thread { source })?;
         Ok(Self { shared, thread: Some(thread), requests, responses })
