@@ -34,8 +34,9 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
-/// Bytes of stack for a thread that runs kernels. Compiled without optimisation and with the address sanitizer,
-/// attention alone has a frame of 2 MiB, all that a thread gets otherwise. Untouched pages take no memory.
+/// Bytes of stack for a thread that runs kernels. Compiled without optimisation and with the address
+/// sanitizer, attention alone has a frame of 2 MiB, all that a thread gets otherwise. Pages that are not
+/// touched take no memory.
 pub const STACK_BYTES: usize = 16 << 20;
 
 /// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two words
