@@ -384,6 +384,44 @@ fn the_matrix_unit_broadcasts_over_the_batch() {
     }
 }
 
+/// A row that no ordinary power of two brings into range changes nothing for the others of its pass, and a
+/// weight that is no number makes the results of its column none, whichever way results are scaled back.
+#[test]
+fn the_matrix_unit_takes_rows_of_any_size() {
+    let (k, n, m) = (96, 70, 45);
+    let setup = Setup { vtcm_bytes: 8 << 20, ..setups()[0] };
+    for (t, bad_column) in [(GgmlType::F16, None), (GgmlType::F16, Some(40)), (GgmlType::Q8_0, None)] {
+        let mut case = Case::hmx(t, [k, n, 1, 1], [k, m, 1, 1]);
+        if let Some(column) = bad_column {
+            // A strip of F16 has 32 columns, whose values lie in pairs of k.
+            let mut tiles = case.batch.read(case.w).to_vec();
+            let strip = column / 32 * case.dtype.tile_group().unwrap().strip_bytes(k as usize);
+            tiles[strip + column % 32 * 4..][..2].copy_from_slice(&0x7c00_u16.to_le_bytes());
+            case.batch.write(case.w, &tiles);
+        }
+        let (x, y) = case.result(m);
+        let usual = case.run(setup, x, y);
+        let mut extreme = case.activations.clone();
+        let row = |row: usize| row * k as usize..(row + 1) * k as usize;
+        let sizes = [(7, 1e-30), (21, 1e30), (44, 1e-38)];
+        for (large, size) in sizes {
+            extreme[row(large)].iter_mut().for_each(|x| *x = x.signum() * size);
+        }
+        case.batch.write(x, extreme.as_bytes());
+        let other = case.run(setup, x, y);
+        for i in 0..m as usize {
+            let [usual, other] = [&usual, &other].map(|y| &y[i * n as usize..][..n as usize]);
+            for (column, (a, b)) in usual.iter().zip(other).enumerate() {
+                let is_bad = bad_column == Some(column);
+                assert_eq!(a.is_finite(), !is_bad, "{t} row {i} column {column}: {a}");
+                assert!(b.is_finite() != is_bad, "{t} row {i} column {column}: {b}");
+                let changed = sizes.iter().any(|&(large, _)| large == i);
+                assert!(changed || is_bad || a.to_bits() == b.to_bits(), "{t} row {i} column {column}");
+            }
+        }
+    }
+}
+
 /// What the unit would take for numbers, and sessions and programs that it is not for.
 #[test]
 fn the_matrix_unit_is_refused_where_it_must_be() {

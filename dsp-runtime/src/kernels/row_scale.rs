@@ -34,6 +34,9 @@ pub(super) struct RowScale {
     pub back: f32,
 }
 
+/// The logarithm of powers of two that are ordinary: see [`RowScale::is_ordinary`].
+const ORDINARY: i32 = 48;
+
 impl RowScale {
     /// That of a row whose largest magnitude has these bits; `None` if it is infinite or NaN. Values of
     /// 2^(126 - `down`) and more stay above: their results may be infinite or NaN, as those of an exact
@@ -48,6 +51,13 @@ impl RowScale {
         let to = if to < 1 { 1 } else { to };
         Some(Self { to: f32::from_bits((to as u32) << 23), back: f32::from_bits(((254 - to) as u32) << 23) })
     }
+
+    /// Whether `back` times another ordinary power of two is a power that floats have, and that times any f16
+    /// a normal number or zero.
+    pub(super) const fn is_ordinary(self) -> bool {
+        let power = (self.back.to_bits() >> 23) as i32 - 127;
+        -ORDINARY <= power && power <= ORDINARY
+    }
 }
 
 /// The bits of the largest magnitude of a row of `k` values: those of a NaN if there is one.
@@ -56,19 +66,34 @@ impl RowScale {
 /// `x` is aligned for f32 and valid for reading `k` floats.
 #[inline(always)]
 pub(super) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
-    let mut all = H::splat_i(0);
+    // SAFETY: the contract is the caller's.
+    let [largest] = unsafe { largest_of::<H, 1>([x], k) };
+    largest
+}
+
+/// The same of several rows at once, as the way to the largest lane is a chain of dependent operations.
+///
+/// # Safety
+/// The rows are aligned for f32 and valid for reading `k` floats each.
+#[inline(always)]
+pub(super) unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k: usize) -> [u32; N] {
+    let mut all = [H::splat_i(0); N];
     let mut at = 0;
     while at < k {
-        // SAFETY: the row has `k - at` floats from `at` on, which is at least 1 (the caller's contract).
-        let v = unsafe { load::<H>(x.add(at), k - at) };
-        all = H::max_i(all, H::and_i(H::bits(v), H::splat_i(0x7fff_ffff)));
+        for (all, row) in all.iter_mut().zip(rows) {
+            // SAFETY: the row has `k - at` floats from `at` on, which is at least 1 (the caller's contract).
+            let v = unsafe { load::<H>(row.add(at), k - at) };
+            *all = H::max_i(*all, H::and_i(H::bits(v), H::splat_i(0x7fff_ffff)));
+        }
         at += LANES;
     }
-    let all = largest_of_lanes::<H>(all);
-    let mut lanes = [0_u32; LANES];
-    // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
-    unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(all)) };
-    lanes[0]
+    let all = all.map(largest_of_lanes::<H>);
+    all.map(|all| {
+        let mut lanes = [0_u32; LANES];
+        // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
+        unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(all)) };
+        lanes[0]
+    })
 }
 
 /// The largest of the lanes, in all of them.

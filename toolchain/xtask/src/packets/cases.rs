@@ -1,7 +1,7 @@
 //! What is counted: ops, shapes, and the most that each may take.
 
 /// A run of one op. What `dtype`, `a` and `b` mean depends on the op; see `packets` in `dsp-runtime/image`.
-/// Or what a step does besides MUL_MAT, as runs of its ops.
+/// Or what a step does besides MUL_MAT, and what a prompt does, as runs of their ops.
 #[derive(Debug)]
 pub(super) struct Case {
     op: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Case {
     tokens: u32,
     past: u32,
     threads: u32,
-    /// Of a step: its ops, and how often each is run. Of them the packets of the busiest thread count.
+    /// Of a step or a prompt: its ops, and how often each is run. Of them the packets of the busiest thread count.
     pub parts: &'static [(Case, u64)],
     /// Most packets per unit, in the code of phones.
     pub target: Option<f64>,
@@ -41,6 +41,8 @@ const WITH_SILU: u32 = 256;
 
 /// The op of a case that has parts.
 const STEP: &str = "STEP";
+/// A prompt of 512 tokens by the matrix unit, which has parts, too.
+const PROMPT: &str = "PROMPT";
 /// MUL_MAT, by the matrix unit.
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 /// FLASH_ATTN_EXT, by the matrix unit.
@@ -120,6 +122,55 @@ const LARGE: &[(Case, u64)] = &[
     (part("GLU", 9216, 1), 32),
     (part("QUANTIZE", 9216, 1), 32),
     (part("ARGMAX", HEAD, 1), 1),
+];
+
+/// A part of a prompt, on its threads.
+const fn of_prompt(op: &'static str, a: u32, b: u32) -> Case {
+    Case { tokens: 512, threads: 4, ..case(op, a, b) }
+}
+
+/// Heads of a prompt's part that are no matrix of their own.
+const fn heads_of_prompt(op: &'static str, a: u32, b: u32, heads: u32) -> Case {
+    Case { tokens: 512 * heads, ..of_prompt(op, a, b) }
+}
+
+/// A product of a prompt.
+const fn product(inputs: u32, outputs: u32) -> Case {
+    Case { dtype: "Q4_0x32", ..of_prompt(MUL_MAT_HMX, inputs, outputs) }
+}
+
+/// Qwen3.5-0.8B, without the head, of which a prompt has one row: layers as in [`SMALL`].
+const SMALL_PROMPT: &[(Case, u64)] = &[
+    (Case { dtype: "Q4_0x32", ..of_prompt("GET_ROWS", 1024, 1) }, 1),
+    (of_prompt("RMS_NORM", 1024, 1), 48),
+    (of_prompt("ADD", 1024, 1), 48),
+    // Of the delta rule: q, k and v; the gate of outputs; both gates of heads; outputs.
+    (product(1024, 6144), 18),
+    (product(1024, 2048), 18),
+    (product(1024, 16), 36),
+    (product(2048, 1024), 24),
+    (of_prompt("SIGMOID", 16, 1), 18),
+    (of_prompt("ADD", 16, 1), 18),
+    (of_prompt("SOFTPLUS", 16, 1), 18),
+    (of_prompt("MUL", 16, 1), 18),
+    (of_prompt("SSM_CONV", 6144, 4 + WITH_SILU), 18),
+    (of_prompt("RMS_NORM", 128, 32), 18),
+    (of_prompt(GATED_DELTA_NET_CHUNKED, 128, 16), 18),
+    (of_prompt("RMS_NORM", 128, 16), 18),
+    (heads_of_prompt("GLU", 128, 1, 16), 18),
+    // Of attention: queries and their gate, keys and values.
+    (product(1024, 4096), 6),
+    (product(1024, 512), 12),
+    (of_prompt("RMS_NORM", 256, 8), 6),
+    (of_prompt("RMS_NORM", 256, 2), 6),
+    (of_prompt("ROPE", 64, 8), 6),
+    (of_prompt("ROPE", 64, 2), 6),
+    (of_prompt(FLASH_ATTN_HMX, 256, 8), 6),
+    (heads_of_prompt("SIGMOID", 256, 1, 8), 6),
+    (heads_of_prompt("MUL", 256, 1, 8), 6),
+    (product(1024, 3584), 48),
+    (of_prompt("GLU", 3584, 1), 24),
+    (product(3584, 1024), 24),
 ];
 
 /// Outputs of a layer, and of a language model's head.
@@ -223,6 +274,7 @@ pub(super) const CASES: &[Case] = &[
     case("ARGMAX", HEAD, 1).at_most(0.0564),
     step("Qwen3.5-0.8B", 1024, SMALL).at_most(750_000.0),
     step("Qwen3.5-4B", 1024, LARGE).at_most(1_700_000.0),
+    Case { dtype: "Qwen3.5-0.8B", parts: SMALL_PROMPT, ..of_prompt(PROMPT, 0, 0) },
 ];
 
 impl Case {
@@ -246,6 +298,7 @@ impl Case {
             "SSM_CONV" if *b > WITH_SILU => format!(" {a} taps={} SILU", b - WITH_SILU),
             "SSM_CONV" => format!(" {a} taps={b}"),
             STEP => format!(" {dtype} keys={}", past + tokens),
+            PROMPT => format!(" {dtype}"),
             "GLU" => format!(" {a} kind={b}"),
             _ => format!(" {a}"),
         };
@@ -272,7 +325,8 @@ impl Case {
 
     /// Whether it takes many seconds, and a case of fewer tokens runs the same loops.
     pub fn long(&self) -> bool {
-        self.repeats() || (self.tokens >= 256 && matches!(self.op, "FLASH_ATTN_EXT" | "GATED_DELTA_NET"))
+        let one_by_one = matches!(self.op, "FLASH_ATTN_EXT" | "GATED_DELTA_NET");
+        self.repeats() || self.op == PROMPT || (self.tokens >= 256 && one_by_one)
     }
 
     /// Arguments of the image.
@@ -290,6 +344,7 @@ impl Case {
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
             "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => "head, 32 keys",
             STEP => "step",
+            PROMPT => "token",
             _ => "output",
         }
     }
@@ -302,7 +357,7 @@ impl Case {
             MUL_MAT_HMX => return a.div_ceil(32) * b.div_ceil(32),
             "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
-            "QUANTIZE" | STEP => 1,
+            "QUANTIZE" | STEP | PROMPT => 1,
             "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => b * u64::from(self.past + self.tokens).div_ceil(32),
             "ROPE" => a * b,
             _ => a,

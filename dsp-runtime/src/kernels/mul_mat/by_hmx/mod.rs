@@ -90,8 +90,21 @@ pub(in crate::kernels) fn run<T: Tiles>(run: &mut OpRun<'_>) -> Result<(), Fault
     let layout = Layout::fit(extent, run.pool.workers(), run.plan.vtcm.shared).ok_or(internal)?;
     let (depth, most) = (Depth::of(w.ne[0]), layout.row_tiles * TILE_ROWS);
     let (batch, matrix) = ([0; 2], [0; 2]);
-    let mut pass =
-        Pass { w, x, y, group, extent, layout, depth, routes: None, batch, matrix, first: 0, rows };
+    let mut pass = Pass {
+        w,
+        x,
+        y,
+        group,
+        extent,
+        layout,
+        depth,
+        routes: None,
+        batch,
+        matrix,
+        first: 0,
+        rows,
+        ordinary: false,
+    };
     let Some(ids) = ids else {
         for batch in 0..x.ne[2] * x.ne[3] {
             pass.batch = [batch % x.ne[2], batch / x.ne[2]];
@@ -123,7 +136,9 @@ pub(in crate::kernels) fn run<T: Tiles>(run: &mut OpRun<'_>) -> Result<(), Fault
 
 /// The jobs of a pass.
 fn multiply<T: Tiles>(run: &mut OpRun<'_>, pass: Pass<'_>) -> Result<(), Fault> {
-    run.parallel(&Pack::<T>::new(pass))?;
+    let pack = Pack::<T>::new(pass);
+    run.parallel(&pack)?;
+    let pass = pack.packed();
     let chunks = pass.extent.strips.div_ceil(pass.layout.strips);
     // The last chunk is stored two turns after it was unpacked.
     for turn in 0..chunks + 2 {

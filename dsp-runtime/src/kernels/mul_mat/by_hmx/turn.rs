@@ -6,6 +6,7 @@
 
 use core::marker::PhantomData;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use hexflash_abi::dtype::{TILE_ROWS, TileGroup};
 use hexflash_abi::{ErrorCode, Fault, VECTOR_BYTES};
@@ -17,12 +18,14 @@ use super::weights::Tiles;
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
 use crate::hvx::{Hvx, LANES, VectorPtr};
-use crate::kernels::row_scale::{Depth, RowScale, largest};
+use crate::kernels::row_scale::{Depth, RowScale, largest_of};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 
 /// Pairs of rows of a matrix tile, which share its vectors.
 const PAIRS: usize = TILE_ROWS / 2;
+/// Tiles of rows whose results are stored by one unit of work: several, for what a unit takes by itself.
+const STORED: usize = 4;
 
 /// Rows of x that share a pass over a matrix of w.
 #[derive(Clone, Copy)]
@@ -43,6 +46,8 @@ pub(super) struct Pass<'r> {
     /// First row, of x or of the routes, and how many.
     pub first: usize,
     pub rows: usize,
+    /// Whether what takes the scales of rows and columns back are all ordinary powers of two.
+    pub ordinary: bool,
 }
 
 impl Pass<'_> {
@@ -69,32 +74,49 @@ impl Pass<'_> {
 /// Packs the rows of a pass, and notes what takes their scales back.
 pub(super) struct Pack<'r, T> {
     pass: Pass<'r>,
+    /// Whether a row has a scale that is not an ordinary one.
+    extraordinary: AtomicBool,
     weights: PhantomData<T>,
 }
 
 impl<'r, T: Tiles> Pack<'r, T> {
     pub(super) fn new(pass: Pass<'r>) -> Self {
-        Self { pass, weights: PhantomData }
+        Self { pass, extraordinary: AtomicBool::new(false), weights: PhantomData }
     }
 
-    /// Row `row` of the pass, with what it is multiplied with; `None` past the last one.
+    /// The pass, with what packing has found.
+    pub(super) fn packed(self) -> Pass<'r> {
+        Pass { ordinary: T::ORDINARY && !self.extraordinary.into_inner(), ..self.pass }
+    }
+
+    /// A pair of rows of the pass, with what they are multiplied with; `None` past the last one.
     #[inline(always)]
-    fn row<H: Hvx>(&self, places: Places, row: usize) -> Result<activations::PackedRow, Fault> {
+    fn rows<H: Hvx>(&self, places: Places, pair: usize) -> Result<[activations::PackedRow; 2], Fault> {
         let Pass { x, rows, depth, .. } = &self.pass;
-        if row >= *rows {
-            return Ok(None);
+        let there = rows.saturating_sub(2 * pair).min(2);
+        if there == 0 {
+            return Ok([None; 2]);
         }
-        let (at, _) = self.pass.row(row);
-        let from: *const f32 = x.at(at).cast();
-        // SAFETY: `at` has checked the indices, so this is a row of x: `ne[0]` adjacent floats, which are
+        // A row without a second one counts twice.
+        let row = [2 * pair, 2 * pair + there - 1];
+        let from = row.map(|row| x.at(self.pass.row(row).0).cast_const().cast::<f32>());
+        // SAFETY: `at` has checked the indices, so these are rows of x: `ne[0]` adjacent floats, which are
         // readable and aligned (validation).
-        let largest = unsafe { largest::<H>(from, x.ne[0]) };
-        let not_finite = Fault::new(ErrorCode::NotFinite, 0);
-        let RowScale { to, back } = RowScale::of(largest, *depth).ok_or(not_finite)?;
-        // SAFETY: `row` is below the rows of the pass, which the layout has factors for, in VTCM and aligned.
-        // This worker has claimed the row.
-        unsafe { places.row_factors().add(row).write(back) };
-        Ok(Some((from, to)))
+        let largest = unsafe { largest_of::<H, 2>(from, x.ne[0]) };
+        let mut packed = [None; 2];
+        for i in 0..there {
+            let not_finite = Fault::new(ErrorCode::NotFinite, 0);
+            let scale = RowScale::of(largest[i], *depth).ok_or(not_finite)?;
+            if !scale.is_ordinary() {
+                // Relaxed: the end of the job orders it.
+                self.extraordinary.store(true, Ordering::Relaxed);
+            }
+            // SAFETY: the row is below the rows of the pass, which the layout has factors for, in VTCM and
+            // aligned. This worker has claimed the pair.
+            unsafe { places.row_factors().add(row[i]).write(scale.back) };
+            packed[i] = Some((from[i], scale.to));
+        }
+        Ok(packed)
     }
 
     /// Claims pairs of rows and packs them until there are none.
@@ -102,9 +124,9 @@ impl<'r, T: Tiles> Pack<'r, T> {
     fn pack<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let places = self.pass.places(worker);
         while let Some(unit) = worker.claim() {
-            let rows = [self.row::<H>(places, 2 * unit)?, self.row::<H>(places, 2 * unit + 1)?];
+            let rows = self.rows::<H>(places, unit)?;
             let (k, to) = (self.pass.x.ne[0], places.a(unit / PAIRS));
-            // SAFETY: (1) both are rows of x, of `k` readable floats, aligned (`row`, after validation). (2)
+            // SAFETY: (1) both are rows of x, of `k` readable floats, aligned (`rows`, after validation). (2)
             // the unit's tile of rows is one of the pass, for which the layout has matrix tiles of `k` values
             // each in VTCM; this worker has claimed the pair, and no other job of the op runs.
             unsafe {
@@ -231,65 +253,78 @@ impl<'r, T: Tiles> Turn<'r, T> {
         unit.finish();
     }
 
-    /// Stores the results of 32 rows and of a strip of the chunk that was multiplied in the last turn.
+    /// Stores the results of up to [`STORED`] tiles of rows and of a strip of the chunk that was multiplied in
+    /// the last turn.
     #[inline(always)]
-    fn store<H: Hvx, const ROUTED: bool>(&self, places: Places, i: usize, row_tile: usize) {
+    fn store<H: Hvx, const ROUTED: bool>(&self, places: Places, i: usize, first_tile: usize) {
         let (chunk, strips) = self.chunk(2);
-        let Pass { w, y, rows, .. } = &self.pass;
+        let Pass { w, y, rows, ordinary, .. } = &self.pass;
         let column = (strips.start + i) * TILE_ROWS;
         let left = w.ne[1] - column;
-        let (c, table) = (places.c(chunk, i, row_tile).vectors(), places.table(chunk, i).vectors());
         // SAFETY: the factors are the third vector of the table of this strip, which was written two turns
         // ago.
-        let factors = unsafe { table.load::<H>(2) };
-        let row = row_tile * TILE_ROWS;
-        let rows = (rows - row).min(TILE_ROWS);
-        // Rows `r` and the next one of the tile, in order of columns.
-        let pair = |r: usize| {
-            // SAFETY: a tile has 16 vectors of two rows each, and the unit has finished with this one in the
-            // last turn. The factors of both rows have room, and those of rows of the pass were written as
-            // they were packed; they are aligned to two of them, because `row` and `r` are even.
-            let (halves, (even, odd)) = unsafe {
-                let both = places.row_factors().add(row + r).cast_const().cast();
-                (c.load_b::<H>(r / 2), H::two_words(both))
+        let factors = unsafe { places.table(chunk, i).vectors().load::<H>(2) };
+        // Powers of two are multiplied by adding exponents: of 1 where a factor is infinite, and then all bits
+        // of infinity are set.
+        let infinity = H::splat_i(f32::INFINITY.to_bits() as i32);
+        let one = H::splat_i(1.0_f32.to_bits() as i32);
+        let is_infinite = H::sar_i::<31>(H::add_i(H::bits(factors), H::splat_i(1 << 23)));
+        let beyond = H::and_i(is_infinite, infinity);
+        let exponents = H::sub_i(H::bits(factors), one);
+        let exponents = H::sub_i(exponents, H::and_i(is_infinite, H::sub_i(infinity, one)));
+        for row_tile in first_tile..(first_tile + STORED).min(self.pass.row_tiles()) {
+            let c = places.c(chunk, i, row_tile).vectors();
+            let row = row_tile * TILE_ROWS;
+            let rows = (rows - row).min(TILE_ROWS);
+            // Rows `r` and the next one of the tile, in order of columns, and their factors.
+            let pair = |r: usize| {
+                // SAFETY: a tile has 16 vectors of two rows each, and the unit has finished with this one in
+                // the last turn. The factors of both rows have room, and those of rows of the pass were
+                // written as they were packed; they are aligned to two of them, because `row` and `r` are
+                // even.
+                unsafe {
+                    let both = places.row_factors().add(row + r).cast_const().cast();
+                    (H::widen_f16(c.load_b::<H>(r / 2)), H::two_words(both))
+                }
             };
-            let (low, high) = H::widen_f16(halves);
-            let times =
-                |v: H::F, factor: i32| H::mul_ieee(H::mul_ieee(v, factors), H::from_bits(H::splat_i(factor)));
-            (times(low, even), times(high, odd))
-        };
-        // `at` checks the indices.
-        let at = |row: usize| -> *mut u8 { y.at(self.pass.row(row).1) };
-        let first = at(row);
-        let to = |r: usize| {
-            let start = if ROUTED { at(row + r) } else { first.wrapping_add(r * y.nb[1]) };
-            start.cast::<f32>().wrapping_add(column)
-        };
-        // Four rows at a time, without a condition.
-        let quads = if left >= LANES { rows / 4 * 4 } else { 0 };
-        for r in (0..quads).step_by(4) {
-            let ((a, b), (c, d)) = (pair(r), pair(r + 2));
-            // SAFETY: rows `r` to `r + 3` of the tile are rows of the pass, which are rows of y (`to`), with
-            // whole strips; the columns of this one are written by this unit alone, and are aligned for f32
-            // (validation).
-            unsafe {
-                H::store(to(r), a);
-                H::store(to(r + 1), b);
-                H::store(to(r + 2), c);
-                H::store(to(r + 3), d);
+            // `at` checks the indices.
+            let at = |row: usize| -> *mut u8 { y.at(self.pass.row(row).1) };
+            let first = at(row);
+            let to = |r: usize| {
+                let start = if ROUTED { at(row + r) } else { first.wrapping_add(r * y.nb[1]) };
+                start.cast::<f32>().wrapping_add(column)
+            };
+            // Four rows at a time, without a condition.
+            let quads = if left >= LANES && *ordinary { rows / 4 * 4 } else { 0 };
+            for r in (0..quads).step_by(4) {
+                let (((a, b), (of_a, of_b)), ((c, d), (of_c, of_d))) = (pair(r), pair(r + 2));
+                let times = |v: H::F, factor: i32| {
+                    let factor = H::or_i(H::add_i(exponents, H::splat_i(factor)), beyond);
+                    H::mul_ieee(v, H::from_bits(factor))
+                };
+                // SAFETY: rows `r` to `r + 3` of the tile are rows of the pass, which are rows of y (`to`),
+                // with whole strips; the columns of this one are written by this unit alone, and are aligned
+                // for f32 (validation).
+                unsafe {
+                    H::store(to(r), times(a, of_a));
+                    H::store(to(r + 1), times(b, of_b));
+                    H::store(to(r + 2), times(c, of_c));
+                    H::store(to(r + 3), times(d, of_d));
+                }
             }
-        }
-        let put = |r: usize, v: H::F| {
-            // SAFETY: row `r` of the tile is one of the pass, which are rows of y (`to`), with `left`
-            // columns from `column` on: at least 1, because the strip is one of w. Those of the strip are
-            // written by this unit alone, and are aligned for f32 (validation).
-            unsafe { if left >= LANES { H::store(to(r), v) } else { H::store_n(to(r), v, left) } }
-        };
-        for r in (quads..rows).step_by(2) {
-            let (even, odd) = pair(r);
-            put(r, even);
-            if r + 1 < rows {
-                put(r + 1, odd);
+            let put = |r: usize, v: H::F, factor: i32| {
+                let v = H::mul_ieee(H::mul_ieee(v, factors), H::from_bits(H::splat_i(factor)));
+                // SAFETY: row `r` of the tile is one of the pass, which are rows of y (`to`), with `left`
+                // columns from `column` on: at least 1, because the strip is one of w. Those of the strip are
+                // written by this unit alone, and are aligned for f32 (validation).
+                unsafe { if left >= LANES { H::store(to(r), v) } else { H::store_n(to(r), v, left) } }
+            };
+            for r in (quads..rows).step_by(2) {
+                let ((even, odd), (of_even, of_odd)) = pair(r);
+                put(r, even, of_even);
+                if r + 1 < rows {
+                    put(r + 1, odd, of_odd);
+                }
             }
         }
     }
@@ -302,7 +337,7 @@ impl<'r, T: Tiles> Turn<'r, T> {
         if worker.id == 0 {
             self.multiply(places);
         }
-        let (unpacked, row_tiles) = (self.chunk(0).1.len(), self.pass.row_tiles());
+        let (unpacked, blocks) = (self.chunk(0).1.len(), self.pass.row_tiles().div_ceil(STORED));
         let mut pending: Option<(usize, Ticket)> = None;
         loop {
             let unit = worker.claim();
@@ -310,7 +345,7 @@ impl<'r, T: Tiles> Turn<'r, T> {
                 Some(strip) if strip < unpacked => Some((strip, self.fetch(worker, places, strip))),
                 Some(unit) => {
                     let unit = unit - unpacked;
-                    let (strip, row_tile) = (unit / row_tiles, unit % row_tiles);
+                    let (strip, row_tile) = (unit / blocks, unit % blocks * STORED);
                     if self.pass.routes.is_some() {
                         self.store::<H, true>(places, strip, row_tile);
                     } else {
@@ -336,7 +371,7 @@ impl<'r, T: Tiles> Turn<'r, T> {
 
 impl<T: Tiles> Kernel for Turn<'_, T> {
     fn units(&self) -> usize {
-        self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles()
+        self.chunk(0).1.len() + self.chunk(2).1.len() * self.pass.row_tiles().div_ceil(STORED)
     }
 
     fn work(&self) -> usize {

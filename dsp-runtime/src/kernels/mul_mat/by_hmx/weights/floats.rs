@@ -103,6 +103,8 @@ looked_up! {
 
 /// Scales of tiles that become fp16, each column's by a power of two of its own.
 pub(in crate::kernels) trait HalfScales: Scales {
+    /// As [`Tiles::ORDINARY`].
+    const ORDINARY: bool = true;
     /// What makes fp16 of them.
     type To<H: Hvx>: Copy;
 
@@ -173,6 +175,8 @@ fn code_of<H: Hvx>(x: H::F) -> H::I {
 const LEAST_EXPONENT: i32 = 30;
 
 impl HalfScales for Exponents {
+    // An exponent is that of a float.
+    const ORDINARY: bool = false;
     /// What is taken from an exponent to make that of an f16.
     type To<H: Hvx> = H::I;
 
@@ -209,6 +213,7 @@ impl HalfScales for Exponents {
 
 impl<Q: HalfQuants, S: HalfScales> Tiles for Flat<Q, S> {
     const EXCHANGED: bool = Q::EXCHANGED;
+    const ORDINARY: bool = S::ORDINARY;
 
     #[inline(always)]
     unsafe fn unpack<H: Hvx>(

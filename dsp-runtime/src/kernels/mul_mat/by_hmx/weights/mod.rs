@@ -27,6 +27,11 @@ pub(in crate::kernels) trait Tiles: Sync + 'static {
     /// and bytes become halves without a shuffle.
     const EXCHANGED: bool;
 
+    /// Whether what takes the scales of columns back are ordinary powers of two
+    /// ([`RowScale::is_ordinary`](crate::kernels::row_scale::RowScale::is_ordinary)) or infinite, whatever the
+    /// weights are. With scales of f16 they are within 2^-40 and 2^40.
+    const ORDINARY: bool = true;
+
     /// Makes the `k_tiles` matrix tiles of a strip at `to`.
     ///
     /// # Safety
@@ -146,6 +151,8 @@ const LEAST_CODE: i32 = 14;
 /// Halves of words stay where they are.
 impl Tiles for BF16 {
     const EXCHANGED: bool = false;
+    // A weight may be as large or small as a float.
+    const ORDINARY: bool = false;
 
     #[inline(always)]
     unsafe fn unpack<H: Hvx>(
