@@ -11,7 +11,8 @@ pub(super) struct Case {
     tokens: u32,
     past: u32,
     threads: u32,
-    /// Of a step or a prompt: its ops, and how often each is run. Of them the packets of the busiest thread count.
+    /// Of a step or a prompt: its ops, and how often each is run. Of them the packets of the busiest thread
+    /// count.
     pub parts: &'static [(Case, u64)],
     /// Most packets per unit, in the code of phones.
     pub target: Option<f64>,

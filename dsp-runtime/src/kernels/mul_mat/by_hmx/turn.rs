@@ -253,8 +253,8 @@ impl<'r, T: Tiles> Turn<'r, T> {
         unit.finish();
     }
 
-    /// Stores the results of up to [`STORED`] tiles of rows and of a strip of the chunk that was multiplied in
-    /// the last turn.
+    /// Stores the results of up to [`STORED`] tiles of rows and of a strip of the chunk that was multiplied
+    /// in the last turn.
     #[inline(always)]
     fn store<H: Hvx, const ROUTED: bool>(&self, places: Places, i: usize, first_tile: usize) {
         let (chunk, strips) = self.chunk(2);
@@ -264,8 +264,8 @@ impl<'r, T: Tiles> Turn<'r, T> {
         // SAFETY: the factors are the third vector of the table of this strip, which was written two turns
         // ago.
         let factors = unsafe { places.table(chunk, i).vectors().load::<H>(2) };
-        // Powers of two are multiplied by adding exponents: of 1 where a factor is infinite, and then all bits
-        // of infinity are set.
+        // Powers of two are multiplied by adding exponents. An infinite factor counts as 1 there, and then
+        // all bits of infinity are set.
         let infinity = H::splat_i(f32::INFINITY.to_bits() as i32);
         let one = H::splat_i(1.0_f32.to_bits() as i32);
         let is_infinite = H::sar_i::<31>(H::add_i(H::bits(factors), H::splat_i(1 << 23)));

@@ -27,9 +27,9 @@ pub(in crate::kernels) trait Tiles: Sync + 'static {
     /// and bytes become halves without a shuffle.
     const EXCHANGED: bool;
 
-    /// Whether what takes the scales of columns back are ordinary powers of two
-    /// ([`RowScale::is_ordinary`](crate::kernels::row_scale::RowScale::is_ordinary)) or infinite, whatever the
-    /// weights are. With scales of f16 they are within 2^-40 and 2^40.
+    /// Whether what takes the scales of columns back are ordinary powers of two or infinite, whatever the
+    /// weights are: see [`RowScale::is_ordinary`](crate::kernels::row_scale::RowScale::is_ordinary). With
+    /// scales of f16 they are within 2^-40 and 2^40.
     const ORDINARY: bool = true;
 
     /// Makes the `k_tiles` matrix tiles of a strip at `to`.
