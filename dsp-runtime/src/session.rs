@@ -80,8 +80,8 @@ impl From<Fault> for Failure {
 }
 
 impl<'d, 'p, P: Platform> Session<'d, 'p, P> {
-    /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere. A matrix unit that the
-    /// platform lends is tested first, and not used if it fails.
+    /// A session with nothing mapped. `arch` is the Hexagon architecture, 0 elsewhere. A matrix unit that a
+    /// DSP's platform lends is tested first, and not used if it fails.
     pub fn new(platform: &'p P, mut pool: Dispatcher<'d, 'p, P>, arena: Arena, arch: u16) -> Self {
         let programs = [const { None }; MAX_PROGRAMS];
         let (buffers, step, written) = (BufferTable::new(), Step::new(), HostRanges::new());
