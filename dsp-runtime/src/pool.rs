@@ -374,9 +374,9 @@ impl<P: Platform> Dispatcher<'_, '_, P> {
         self.pool.vtcm.bytes()
     }
 
-    /// Tests the matrix unit, which this thread holds, in VTCM ([`crate::hmx::check`]). The twin of other
-    /// processors is taken as it is: it is code that cannot fail on one machine alone, and without
-    /// optimisation each session would begin with a second of products.
+    /// Tests the matrix unit, which this thread holds, in VTCM ([`crate::hmx::check`]). Where there is a twin
+    /// instead, nothing is tested: its results are the same on every machine, so its unit tests are enough,
+    /// and without optimisation the test would take a second of each session.
     pub fn matrix_unit_works(&mut self) -> bool {
         let vtcm = self.pool.vtcm;
         if cfg!(not(target_arch = "hexagon")) {

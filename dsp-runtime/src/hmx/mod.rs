@@ -5,8 +5,7 @@
 //! it at a time. [`Matrix`] is the processor's unit on v73 and later (`processor.rs`), none in older Hexagon
 //! code (`absent.rs`), and elsewhere a portable twin with the same arithmetic (`twin.rs`, after
 //! [`hexflash_hvx_float::matrix`]). On a DSP, a session tests its unit before programs may use it
-//! (`check.rs`).
-//! Products of prompt pieces do: see [`crate::kernels`] and [`crate::plan::Units`].
+//! (`check.rs`). Products of prompt pieces do: see [`crate::kernels`] and [`crate::plan::Units`].
 //!
 //! Layouts. Tiles that are multiplied hold `A(r, k)` and `W(k, n)`, and what is stored `C(r, n)`, at half:
 //!

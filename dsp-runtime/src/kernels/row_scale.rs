@@ -52,8 +52,8 @@ impl RowScale {
         Some(Self { to: f32::from_bits((to as u32) << 23), back: f32::from_bits(((254 - to) as u32) << 23) })
     }
 
-    /// Whether `back` times another ordinary power of two is a power that floats have, and that times any f16
-    /// a normal number or zero.
+    /// Whether `back` is between 2^-48 and 2^48. The product of two such powers is a normal float, and it
+    /// stays one when it is multiplied by any f16 but zero.
     pub(super) const fn is_ordinary(self) -> bool {
         let power = (self.back.to_bits() >> 23) as i32 - 127;
         -ORDINARY <= power && power <= ORDINARY
