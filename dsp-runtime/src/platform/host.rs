@@ -34,10 +34,10 @@ struct Shared {
 // SAFETY: an address range; `HostPlatform::share` says who may touch it.
 unsafe impl Send for Shared {}
 
-/// Bytes of stack for a thread that runs kernels. Compiled without optimisation and with the address
+/// Fewest bytes of stack for a thread that runs kernels. Compiled without optimisation and with the address
 /// sanitizer, attention alone has a frame of 2 MiB, all that a thread gets otherwise. Pages that are not
 /// touched take no memory.
-pub const STACK_BYTES: usize = 16 << 20;
+const STACK_BYTES: usize = 16 << 20;
 
 /// Bells of a platform. A session has about five words that threads sleep on: with so many bells, two words
 /// rarely share one. Loom allows few objects, and addresses must not decide what a model does.
@@ -211,9 +211,16 @@ pub fn run_session(
     })
 }
 
+/// How to start a thread that runs kernels. As with other threads of Rust, `RUST_MIN_STACK` gives it a
+/// larger stack.
+pub fn kernel_thread(name: &str) -> std::thread::Builder {
+    let wanted = std::env::var("RUST_MIN_STACK").ok().and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+    std::thread::Builder::new().name(name.to_owned()).stack_size(STACK_BYTES.max(wanted))
+}
+
 /// How to start the thread of worker `id`.
 pub fn worker_thread(id: usize) -> std::thread::Builder {
-    std::thread::Builder::new().name(format!("hexflash-hvx{id}")).stack_size(STACK_BYTES)
+    kernel_thread(&format!("hexflash-hvx{id}"))
 }
 
 /// Processors that this process may use; 1 where the system does not tell.

@@ -12,7 +12,7 @@ use hexflash_dsp::dma::DmaMode;
 use hexflash_dsp::hvx::Isa;
 use hexflash_dsp::platform::Platform;
 use hexflash_dsp::platform::host::{
-    HostPlatform, STACK_BYTES, SessionError, Workers, processors, run_session,
+    HostPlatform, SessionError, Workers, kernel_thread, processors, run_session,
 };
 use hexflash_dsp::pool::MAX_WORKERS;
 use hexflash_dsp::program::Arena;
@@ -339,9 +339,7 @@ impl Running {
         let (requests, responses) = queue.host_ends();
         let (dsp_requests, dsp_responses) = queue.dsp_ends();
         let session = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("hexflash-dsp".to_owned())
-            .stack_size(STACK_BYTES)
+        let thread = kernel_thread("hexflash-dsp")
             .spawn(move || dsp_main(&session, settings, dsp_requests, dsp_responses))
             .map_err(|source| DeviceError::Thread { source })?;
         Ok(Self { shared, thread: Some(thread), requests, responses })

@@ -69,6 +69,24 @@ impl Happened {
     }
 }
 
+/// A text that has ended, of which its client does not know yet.
+pub(super) struct Ended {
+    updates: Option<Sender<Update>>,
+    choice: usize,
+    pub(super) outcome: Outcome,
+}
+
+impl Ended {
+    /// Tells the client.
+    pub(super) fn tell(self) {
+        if let Some(updates) = self.updates {
+            let news = News::Done(Box::new(self.outcome));
+            // As in `Running::send`.
+            let _ = updates.try_send(Update { choice: self.choice, news, times: None });
+        }
+    }
+}
+
 impl Running {
     /// Whether all that a step may bring has room in the buffer. The worker is the only one who fills it.
     pub(super) fn has_room(&mut self) -> bool {
@@ -155,25 +173,20 @@ impl Running {
         }
     }
 
-    /// Sends the end of the text.
-    pub(super) fn finish(mut self, slot: usize) -> Outcome {
+    /// Sends what is left of the text. Its end is for the client, who does not have it yet.
+    pub(super) fn finish(mut self, slot: usize) -> Ended {
         if !self.unsent.is_empty() {
             self.send_piece();
         }
         let (updates, choice, cached) = (self.updates.take(), self.choice, self.cached);
         let generated = self.generation.into_ended().generated;
-        let outcome = || Outcome {
+        let outcome = Outcome {
             finish: generated.finish_reason,
-            stop: generated.stop.clone(),
-            times: Times { stats: generated.stats.clone(), cached },
+            stop: generated.stop,
+            times: Times { stats: generated.stats, cached },
             slot,
         };
-        if let Some(updates) = updates {
-            // As in `send`.
-            let news = News::Done(Box::new(outcome()));
-            let _ = updates.try_send(Update { choice, news, times: None });
-        }
-        outcome()
+        Ended { updates, choice, outcome }
     }
 
     /// Sends why the text cannot go on.

@@ -307,7 +307,8 @@ impl Worker {
         true
     }
 
-    /// Passes on what a step has given.
+    /// Passes on what a step has given. Who reads the end of a text finds its slot idle and its tokens
+    /// counted.
     fn report(&mut self, number: usize, event: Happened) {
         let slot = &mut self.slots[number];
         match event {
@@ -324,29 +325,36 @@ impl Worker {
             }
             Happened::Done => {
                 let Some(running) = slot.running.take() else { return };
-                let outcome = running.finish(number);
-                self.scheduler.metrics.finished(&outcome);
-                self.rest(number);
+                let ended = running.finish(number);
+                self.scheduler.metrics.finished(&ended.outcome);
+                self.free(number);
+                ended.tell();
+                self.save(number);
             }
             Happened::Failed(error) => {
                 tracing::error!("{error}");
                 let Some(running) = slot.running.take() else { return };
-                running.fail(&error);
                 self.take_back(number, 0);
-                self.scheduler.queue.release(1);
+                self.free(number);
+                running.fail(&error);
             }
         }
     }
 
-    /// A sequence has nothing to do. Its state is saved: the next turn of its conversation may begin here and
-    /// be edited later.
-    fn rest(&mut self, number: usize) {
+    /// Saves the state of a sequence at rest: the next turn of its conversation may begin here and be edited
+    /// later.
+    fn save(&mut self, number: usize) {
         if let Ok(mut sequence) = self.engine.sequence(self.slots[number].id)
             && let Err(error) = sequence.save()
         {
             tracing::warn!("{error}; the text will be computed again when it goes on");
             sequence.reset();
         }
+    }
+
+    /// A sequence may have another text.
+    fn free(&mut self, number: usize) {
+        self.show(number);
         self.scheduler.queue.release(1);
     }
 
