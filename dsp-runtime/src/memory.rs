@@ -55,6 +55,22 @@ impl View {
         self.ne[1] * self.ne[2] * self.ne[3]
     }
 
+    /// The same elements in fewer and longer rows: of F32 views of one shape, as many of the first axes become
+    /// one as have adjacent elements in all of them. For kernels to which it does not matter where a row ends.
+    pub fn joined<const N: usize>(mut views: [Self; N]) -> [Self; N] {
+        let shape = views.first().map(|view| view.ne);
+        let alike = views.iter().all(|view| view.dtype == DType::F32 && Some(view.ne) == shape);
+        let adjacent = |view: &Self| view.ne[1] == 1 || view.nb[1] == view.ne[0] * view.nb[0];
+        while alike && views.iter().any(|view| view.rows() != 1) && views.iter().all(adjacent) {
+            for view in &mut views {
+                let ([n0, n1, n2, n3], [b0, _, b2, b3]) = (view.ne, view.nb);
+                // Element i0 of row i1 is element `i1 * n0 + i0` of the joined row, at the same address.
+                (view.ne, view.nb) = ([n0 * n1, n2, n3, 1], [b0, b2, b3, b3]);
+            }
+        }
+        views
+    }
+
     /// Elements.
     pub fn elements(&self) -> usize {
         self.ne[0] * self.rows()
@@ -383,6 +399,32 @@ mod tests {
             let v = view(DType::F32, [4, 3, 1, 1], [4, 16, 48, 48], 1, n_tokens);
             assert_eq!(v.ne, [4, rows, 1, 1]);
             assert!(catch_unwind(|| v.at([rows, 0, 0])).is_err());
+        }
+    }
+
+    #[test]
+    fn rows_are_joined_where_all_views_have_them_side_by_side() {
+        let float = |ne, nb, n_tokens| view(DType::F32, ne, nb, 2, n_tokens);
+        let packed = |n_tokens| float([4, 3, 2, 2], [4, 16, 48, 96], n_tokens);
+        let shapes = |views: [View; 2]| View::joined(views).map(|view| (view.ne, view.nb[..2].to_vec()));
+        assert_eq!(shapes([packed(9); 2]), [(); 2].map(|()| ([48, 1, 1, 1], vec![4, 96])));
+        // Cut at the token axis, sequences are apart.
+        assert_eq!(shapes([packed(1); 2]), [(); 2].map(|()| ([12, 2, 1, 1], vec![4, 96])));
+        // Heads of one of the views are apart, or its tokens.
+        let heads = float([4, 3, 2, 2], [4, 32, 96, 192], 9);
+        assert_eq!(shapes([packed(9), heads]).map(|(ne, _)| ne), [[4, 3, 2, 2]; 2]);
+        let tokens = float([4, 3, 2, 2], [4, 16, 64, 128], 9);
+        assert_eq!(shapes([packed(9), tokens]).map(|(ne, _)| ne), [[12, 2, 2, 1]; 2]);
+        // One that is repeated.
+        let repeated = float([4, 1, 2, 2], [4, 16, 16, 32], 9);
+        assert_eq!(shapes([packed(9), repeated]).map(|(ne, _)| ne), [[4, 3, 2, 2], [4, 1, 2, 2]]);
+        let halves = view(DType::F16, [4, 3, 1, 1], [2, 8, 24, 24], NO_TOKEN_AXIS, 1);
+        assert_eq!(View::joined([halves])[0].ne, [4, 3, 1, 1]);
+        // Element for element the same addresses.
+        let [one] = View::joined([packed(9)]);
+        for r in 0..12 {
+            let row = packed(9);
+            assert_eq!(row.at(row.unravel(r)), one.at([0; 3]).wrapping_add(16 * r));
         }
     }
 

@@ -10,7 +10,7 @@ use hexflash_abi::op::{glu as abi, params};
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::OpRun;
-use super::pieces::{Pieces, SIDE, side_by_side};
+use super::pieces::{PIECE, Pieces, SIDE, side_by_side};
 use crate::hvx::{Hvx, LANES, math};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
@@ -34,8 +34,11 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: params::Glu = run.params();
     // Validation has parsed it.
     let kind = GluKind::parse(params.kind).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-    let (a, b, y) = (run.operand(abi::A)?, run.optional(abi::B), run.operand(abi::Y)?);
-    let kernel = Glu { kind, a, b, y, params, pieces: Pieces::of(&y, run.pool.workers()) };
+    let (mut a, mut b, mut y) = (run.operand(abi::A)?, run.optional(abi::B), run.operand(abi::Y)?);
+    if let Some(b) = &mut b {
+        [a, *b, y] = View::joined([a, *b, y]);
+    }
+    let kernel = Glu { kind, a, b, y, params, pieces: Pieces::of(&y, run.pool.workers(), PIECE) };
     run.parallel(&kernel)
 }
 

@@ -13,8 +13,9 @@ pub(super) const fn side_by_side<H: Hvx>() -> bool {
     H::REGISTERS >= 32 && !H::COSTLY_FLOATS
 }
 
-/// Fewest elements of a piece: a third of a microsecond of work.
-const PIECE: usize = 512;
+/// Fewest elements of a piece, for functions of 20 packets per vector and more: a third of a microsecond of
+/// work.
+pub(super) const PIECE: usize = 512;
 /// Pieces begin at multiples of this, so that those of an aligned row are aligned, and done side by side.
 const STEP: usize = SIDE * LANES;
 
@@ -30,8 +31,9 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Those of the rows of `y`, for so many workers.
-    pub fn of(y: &View, workers: usize) -> Self {
+    /// Those of the rows of `y`, for so many workers; but for the last of a row, they have at least `least`
+    /// elements.
+    pub fn of(y: &View, workers: usize, least: usize) -> Self {
         let (rows, len) = (y.rows(), y.ne[0]);
         // All pieces take the same time: of a single row one each, of several rows some more, as the last
         // ones may leave workers without any.
@@ -40,7 +42,7 @@ impl Pieces {
             _ if rows >= 4 * workers => 1,
             _ => (2 * workers).div_ceil(rows),
         };
-        let piece = if wanted == 1 { len } else { len.div_ceil(wanted).max(PIECE) };
+        let piece = if wanted == 1 { len } else { len.div_ceil(wanted).max(least) };
         let piece = piece.next_multiple_of(STEP);
         Self { rows, len, cuts: len.div_ceil(piece), piece }
     }

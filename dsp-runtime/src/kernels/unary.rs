@@ -8,7 +8,7 @@ use hexflash_abi::op::{params, unary as abi};
 use hexflash_abi::{ErrorCode, Fault};
 
 use super::map::Map;
-use super::pieces::Pieces;
+use super::pieces::{PIECE, Pieces};
 use super::{OpRun, map};
 use crate::hvx::{Hvx, LANES, functions};
 use crate::memory::View;
@@ -32,8 +32,8 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let params: params::Unary = run.params();
     // Validation has parsed it.
     let kind = UnaryKind::parse(params.kind).ok_or(Fault::new(ErrorCode::Internal, line!()))?;
-    let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
-    run.parallel(&Unary { kind, params, x, y, pieces: Pieces::of(&y, run.pool.workers()) })
+    let [x, y] = View::joined([run.operand(abi::X)?, run.operand(abi::Y)?]);
+    run.parallel(&Unary { kind, params, x, y, pieces: Pieces::of(&y, run.pool.workers(), PIECE) })
 }
 
 map::functions! {
