@@ -282,13 +282,36 @@ impl<'s> SsmConv<'s> {
         // `n` are used, because `n` is at most `self.block`.
         let staged = |r: usize| unsafe { Row::new(stage.add(r * self.row_bytes()).cast(), n) };
         let x = |t: usize| self.x.row([first_row + t, batch, 0]).part(at, n);
-        for t in 0..tokens {
-            // Row t + j of history followed by x.
-            let row = |j| if t + j < taps - 1 { staged(taps + t + j) } else { x(t + j - (taps - 1)) };
-            // SAFETY: channels `at..at + n` of y are this block's, and no other worker touches them (the
-            // caller's contract, point 2).
-            let mut y = unsafe { self.y.part_mut([first_row + t, batch, 0], at, n) };
-            // Models have three taps or four.
+        // Row `r` of the history followed by x.
+        let row = |r: usize| if r < taps - 1 { staged(taps + r) } else { x(r - (taps - 1)) };
+        // SAFETY: channels `at..at + n` of y are this block's, and no other worker touches them (the caller's
+        // contract, point 2). Each token has a row of its own.
+        let y = |t: usize| unsafe { self.y.part_mut([first_row + t, batch, 0], at, n) };
+        // Models have three taps or four.
+        let four = |t: usize| {
+            let to = array::from_fn(|i| y(t + i));
+            match taps {
+                3 => four_tokens::<H, 3, 6>(
+                    array::from_fn(|r| row(t + r)),
+                    array::from_fn(staged),
+                    self.silu,
+                    to,
+                ),
+                4 => four_tokens::<H, 4, 7>(
+                    array::from_fn(|r| row(t + r)),
+                    array::from_fn(staged),
+                    self.silu,
+                    to,
+                ),
+                _ => false,
+            }
+        };
+        let mut done = 0;
+        while side_by_side::<H>() && tokens - done >= SIDE && four(done) {
+            done += SIDE;
+        }
+        for t in done..tokens {
+            let (row, mut y) = (|j| row(t + j), y(t));
             let done = match taps {
                 3 => aligned::<H, 3>(array::from_fn(row), array::from_fn(staged), self.silu, &mut y),
                 4 => aligned::<H, 4>(array::from_fn(row), array::from_fn(staged), self.silu, &mut y),
@@ -336,6 +359,71 @@ impl<'s> SsmConv<'s> {
                 // channels of their own); its old rows were read above.
                 unsafe { tape.part_mut([t, entry, 0], at, n) }.copy::<H>(x(t));
             }
+        }
+    }
+}
+
+/// The sums of four tokens, of rows that are whole vectors; otherwise nothing is done, and it gives false.
+/// `x` are the rows of all four: each is loaded once, and what it takes to begin with rows is taken once.
+#[inline(always)]
+fn four_tokens<H: Hvx, const K: usize, const R: usize>(
+    x: [Row<'_>; R],
+    w: [Row<'_>; K],
+    silu: bool,
+    mut y: [RowMut<'_>; SIDE],
+) -> bool {
+    const { assert!(R == K + SIDE - 1) };
+    if !x[0].len().is_multiple_of(LANES) {
+        return false;
+    }
+    let (Some(x), Some(w)) = (Row::all_aligned(x), Row::all_aligned(w)) else { return false };
+    let [Some(y0), Some(y1), Some(y2), Some(y3)] = y.each_mut().map(RowMut::aligned) else { return false };
+    let mut y = [y0, y1, y2, y3];
+    if silu {
+        sums_of_four::<H, K, R, true>(&x, &w, &mut y);
+    } else {
+        sums_of_four::<H, K, R, false>(&x, &w, &mut y);
+    }
+    true
+}
+
+/// [`sums`] of four tokens, of whole vectors.
+#[inline(always)]
+fn sums_of_four<H: Hvx, const K: usize, const R: usize, const SILU: bool>(
+    x: &[Row<'_, true>; R],
+    w: &[Row<'_, true>; K],
+    y: &mut [RowMut<'_, true>; SIDE],
+) {
+    let n = x[0].len();
+    assert!(x.iter().chain(w).all(|row| row.len() == n) && y.iter().all(|row| row.len() == n));
+    // Loops, because `map` of an array would be a function of its own.
+    for v in 0..n / LANES {
+        let (mut rows, mut weights) = ([H::splat(0.0); R], [H::splat(0.0); K]);
+        for (to, row) in rows.iter_mut().zip(x) {
+            // SAFETY: the row has vector `v` whole, which is below the whole vectors of its length, by the
+            // assertion above.
+            *to = unsafe { row.full_unchecked::<H>(v) };
+        }
+        for (to, row) in weights.iter_mut().zip(w) {
+            // SAFETY: the row has vector `v` whole, which is below the whole vectors of its length, by the
+            // assertion above.
+            *to = unsafe { row.full_unchecked::<H>(v) };
+        }
+        let mut results = [H::splat(0.0); SIDE];
+        for (i, to) in results.iter_mut().enumerate() {
+            let mut sum = H::mul_q(rows[i], weights[0]);
+            for j in 1..K {
+                sum = H::add_q(sum, H::mul_q(rows[i + j], weights[j]));
+            }
+            *to = H::float(sum);
+        }
+        for result in &mut results {
+            *result = self::result::<H, SILU>(*result);
+        }
+        for (y, result) in y.iter_mut().zip(results) {
+            // SAFETY: the row has vector `v` whole, which is below the whole vectors of its length, by the
+            // assertion above.
+            unsafe { y.set_full_unchecked::<H>(v, result) };
         }
     }
 }

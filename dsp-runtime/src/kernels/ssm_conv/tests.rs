@@ -132,6 +132,8 @@ fn matches_the_definition_however_it_is_fed() {
         Case { channels: 6 * 256 + 37, taps: 4, ring: 19, sequences: 2, tokens: 40, silu: false },
         Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 5, silu: false },
         Case { channels: 256, taps: 2, ring: 3, sequences: 3, tokens: 9, silu: false },
+        Case { channels: 192, taps: 4, ring: 4, sequences: 2, tokens: 23, silu: false },
+        Case { channels: 96, taps: 3, ring: 5, sequences: 1, tokens: 10, silu: false },
         Case { channels: 64, taps: 32, ring: 33, sequences: 1, tokens: 70, silu: false },
     ];
     for case in cases {
@@ -164,6 +166,7 @@ fn rows_that_are_taken_back_leave_no_trace() {
         Case { channels: 33, taps: 4, ring: 4, sequences: 1, tokens: 40, silu: false },
         Case { channels: 2 * 256 + 37, taps: 4, ring: 4, sequences: 2, tokens: 61, silu: true },
         Case { channels: 64, taps: 4, ring: 19, sequences: 1, tokens: 50, silu: false },
+        Case { channels: 96, taps: 3, ring: 3, sequences: 2, tokens: 50, silu: true },
         Case { channels: 300, taps: 1, ring: 1, sequences: 2, tokens: 9, silu: false },
         Case { channels: 64, taps: 7, ring: 7, sequences: 1, tokens: 70, silu: false },
     ];
