@@ -1,6 +1,7 @@
 //! Powers of two, a lane for each column: what the unit scales results with, and what takes that back.
 
-use crate::hvx::{Hvx, VectorPtr};
+use super::TilePtr;
+use crate::hvx::{Hvx, LANES, VectorPtr};
 
 /// 2^x as f16 in the low half of each word. x is -15, which gives zero, to 15.
 #[inline(always)]
@@ -29,5 +30,35 @@ pub unsafe fn store_table<H: Hvx>(table: VectorPtr, x: H::I) {
     unsafe {
         table.store_b::<H>(0, H::bytes(power_f16::<H>(x)));
         table.store_b::<H>(1, H::bytes(H::splat_i(0)));
+    }
+}
+
+/// The words of a diagonal tile that are not zero: W(n, n) of two n in each vector.
+static DIAGONAL: [[u32; LANES]; LANES / 2] = {
+    let (mut mask, mut i) = ([[0; LANES]; LANES / 2], 0);
+    while i < LANES / 2 {
+        mask[i][2 * i] = 0x0000_ffff;
+        mask[i][2 * i + 1] = 0xffff_0000;
+        i += 1;
+    }
+    mask
+};
+
+/// Writes a matrix tile W with -2^x on the diagonal, a column per lane: what takes stored results away from
+/// the sums that they were made of. x is -15, which gives zero, to 15.
+///
+/// # Safety
+/// The tile is valid for writing, and nobody else touches it.
+#[inline(always)]
+pub unsafe fn store_minus_diagonal<H: Hvx>(tile: TilePtr, x: H::I) {
+    let minus = H::or_i(power_f16::<H>(x), H::splat_i(0x8000));
+    let minus = H::bytes(H::or_i(minus, H::shl_i::<16>(minus)));
+    for (i, mask) in DIAGONAL.iter().enumerate() {
+        // SAFETY: a mask is 32 words, which are 128 bytes; and this is one of the 16 vectors of the tile (the
+        // caller's contract).
+        unsafe {
+            let mask = H::load_b(mask.as_ptr().cast());
+            tile.vectors().store_b::<H>(i, H::and_b(minus, mask));
+        }
     }
 }

@@ -227,6 +227,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::SsmConv => ssm_conv::run(run),
         Variant::GatedDeltaNetWhole => gated_delta_net::run(gated_delta_net::Kind::Whole, run),
         Variant::GatedDeltaNetChunked => gated_delta_net::run(gated_delta_net::Kind::Chunked, run),
+        Variant::GatedDeltaNetHmx => gated_delta_net::run(gated_delta_net::Kind::ByUnit, run),
         Variant::GatedDeltaNetGeneral => gated_delta_net::run(gated_delta_net::Kind::General, run),
         Variant::FlashAttn => flash_attn::run(run),
         Variant::FlashAttnHmx => flash_attn::by_hmx::run(run),
@@ -376,6 +377,27 @@ mod tests {
         for size in [32, 96] {
             assert_eq!(chosen(Numerics::Fast, size, 1), Variant::GatedDeltaNetWhole);
         }
+    }
+
+    /// Prompts with whole chunks of the delta rule, in programs of the class `fast`.
+    #[test]
+    fn the_matrix_unit_takes_whole_chunks_of_the_delta_rule() {
+        let chosen = |hmx, numerics, [size, tokens, heads]: [u32; 3]| {
+            let inputs = [
+                (delta::V, DType::F32, [size, heads, tokens, 1]),
+                (delta::G, DType::F32, [1, heads, tokens, 1]),
+                (delta::STATE, DType::F32, [size, size, heads, 1]),
+            ];
+            let units = Units { hmx, ..Units::NONE };
+            planned_with(units, numerics, Op::GatedDeltaNet, &inputs, &[]).unwrap().variant
+        };
+        assert_eq!(chosen(1, Numerics::Fast, [128, 32, 16]), Variant::GatedDeltaNetHmx);
+        assert_eq!(chosen(1, Numerics::Fast, [64, 512, 1]), Variant::GatedDeltaNetHmx);
+        for (hmx, tokens) in [(0, 32), (1, 31)] {
+            assert_eq!(chosen(hmx, Numerics::Fast, [128, tokens, 16]), Variant::GatedDeltaNetChunked);
+        }
+        assert_eq!(chosen(1, Numerics::Fast, [96, 32, 16]), Variant::GatedDeltaNetWhole);
+        assert_eq!(chosen(1, Numerics::Hmx, [128, 32, 16]), Variant::GatedDeltaNetWhole);
     }
 
     /// Pieces of prompts over caches of F16, in programs of the class `fast`.

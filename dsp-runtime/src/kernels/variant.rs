@@ -118,6 +118,8 @@ variants! {
     GatedDeltaNetWhole "gated_delta_net whole",
     /// The same, with many tokens at once.
     GatedDeltaNetChunked "gated_delta_net chunked",
+    /// The same, with whole chunks of tokens by the matrix unit.
+    GatedDeltaNetHmx "gated_delta_net hmx",
     /// GATED_DELTA_NET with any gates and states.
     GatedDeltaNetGeneral "gated_delta_net general",
     /// FLASH_ATTN_EXT.

@@ -43,6 +43,8 @@ const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
 /// What the chunked kernel of GATED_DELTA_NET is called here.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
+/// The same, with the matrix unit.
+const GATED_DELTA_NET_HMX: &str = "GATED_DELTA_NET_HMX";
 
 /// Most jobs of an op: its phases, and the turns of a product by the matrix unit.
 const JOBS: usize = 128;
@@ -365,11 +367,11 @@ fn refused(fault: Fault) -> Failure {
 pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let [a, b, tokens, past, threads] = case.numbers;
     // By the matrix unit, which takes F32 activations.
-    let hmx = matches!(case.op, MUL_MAT_HMX | FLASH_ATTN_HMX);
+    let hmx = matches!(case.op, MUL_MAT_HMX | FLASH_ATTN_HMX | GATED_DELTA_NET_HMX);
     let (name, numerics) = match case.op {
         MUL_MAT_HMX => (Op::MulMat.name(), Numerics::Fast),
         FLASH_ATTN_HMX => (Op::FlashAttnExt.name(), Numerics::Fast),
-        GATED_DELTA_NET_CHUNKED => (Op::GatedDeltaNet.name(), Numerics::Fast),
+        GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX => (Op::GatedDeltaNet.name(), Numerics::Fast),
         name => (name, Numerics::Exact),
     };
     let op = Op::ALL.iter().find(|op| op.name() == name).ok_or(NOT_A_CASE)?;

@@ -72,10 +72,13 @@ pub enum Kind {
     Whole,
     /// The same with many tokens at once, of rows that need not have the bits of one token after the other.
     Chunked,
+    /// The same with the matrix unit, where there are whole chunks.
+    ByUnit,
     /// Any gates, any states: a vector of values at a time.
     General,
 }
 
+#[derive(Clone, Copy)]
 struct GatedDeltaNet<'s> {
     q: Floats,
     k: Floats,
@@ -131,7 +134,8 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
         state,
         y,
         spans,
-        kind,
+        // Which of the tokens are the unit's is decided below.
+        kind: if kind == Kind::ByUnit { Kind::Chunked } else { kind },
         shared,
         scale,
         tape,
@@ -139,7 +143,11 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
         transposed,
         ahead,
     };
-    run.pool.run(&kernel, run.plan.vtcm)?;
+    if kind == Kind::ByUnit {
+        chunk::by_hmx::run(&kernel, run.pool, run.plan.vtcm.shared)?;
+    } else {
+        run.pool.run(&kernel, run.plan.vtcm)?;
+    }
     match tape {
         // Keys and gates are shared by heads and blocks of values: they are taped when nobody reads the old
         // ones.
@@ -155,8 +163,10 @@ pub fn variant(shapes: &OpShapes<'_>) -> Variant {
     if width(abi::G) != 1 || !size.is_multiple_of(LANES) {
         return Variant::GatedDeltaNetGeneral;
     }
-    let chunked = shapes.numerics == Numerics::Fast && has_chunks(width(abi::G), size);
-    if chunked { Variant::GatedDeltaNetChunked } else { Variant::GatedDeltaNetWhole }
+    if shapes.numerics != Numerics::Fast || !has_chunks(width(abi::G), size) {
+        return Variant::GatedDeltaNetWhole;
+    }
+    if chunk::by_hmx::is_chosen(shapes) { Variant::GatedDeltaNetHmx } else { Variant::GatedDeltaNetChunked }
 }
 
 /// Whether programs of the class `fast` take many tokens at once, with so many gates per head and so many
@@ -170,14 +180,21 @@ const fn bytes_beside_states(tile: Tile, chunked: bool) -> usize {
     KEY_ROWS + if chunked { ChunkMemory::bytes(tile) } else { 0 }
 }
 
-/// One or two states per worker, as they fit, a scratch copy of one if there is a tape, and three rows of
-/// keys.
+/// What states need without the matrix unit; with it, room for many of them, too.
 pub fn plan(shapes: &OpShapes<'_>) -> VtcmPlan {
     let tile = Tile::new(shapes.optional(abi::STATE).map_or(1, |(state, _)| state.ne[0] as usize));
-    let scratch = usize::from(shapes.optional(abi::TAPE_K).is_some());
-    let other = bytes_beside_states(tile, variant(shapes) == Variant::GatedDeltaNetChunked);
+    let (taped, variant) = (shapes.optional(abi::TAPE_K).is_some(), variant(shapes));
+    let chunked = matches!(variant, Variant::GatedDeltaNetChunked | Variant::GatedDeltaNetHmx);
+    let hvx = states_plan(tile, taped, chunked, shapes.resources.workers, shapes.resources.vtcm_bytes);
+    if variant == Variant::GatedDeltaNetHmx { chunk::by_hmx::plan(shapes, hvx) } else { hvx }
+}
+
+/// One or two states per worker, as they fit, a scratch copy of one if there is a tape, three rows of keys,
+/// and the parts of a chunk where there are chunks.
+fn states_plan(tile: Tile, taped: bool, chunked: bool, workers: usize, vtcm_bytes: usize) -> VtcmPlan {
+    let (scratch, other) = (usize::from(taped), bytes_beside_states(tile, chunked));
     let states = |n: usize| VtcmPlan::new((n + scratch) * tile.bytes() + other);
-    let fits = states(2).fit(shapes.resources.workers, shapes.resources.vtcm_bytes).is_ok();
+    let fits = states(2).fit(workers, vtcm_bytes).is_ok();
     states(if fits { 2 } else { 1 })
 }
 
@@ -186,7 +203,7 @@ const KEY_ROWS: usize = 3 * KEYS * size_of::<f32>();
 
 /// A state in VTCM: a row of whole vectors per key, and some to spare, which a sweep may read. Lanes past S
 /// hold anything: no lane ever meets another.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tile {
     /// Keys, and values.
     size: usize,

@@ -50,6 +50,8 @@ const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
 /// GATED_DELTA_NET, by chunks of tokens.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
+/// The same, with the matrix unit.
+const GATED_DELTA_NET_HMX: &str = "GATED_DELTA_NET_HMX";
 
 /// A step of one token after others, so that `keys` keys are seen.
 const fn step(model: &'static str, keys: u32, parts: &'static [(Case, u64)]) -> Case {
@@ -156,7 +158,7 @@ const SMALL_PROMPT: &[(Case, u64)] = &[
     (of_prompt("MUL", 16, 1), 18),
     (of_prompt("SSM_CONV", 6144, 4 + WITH_SILU), 18),
     (of_prompt("RMS_NORM", 128, 32), 18),
-    (of_prompt(GATED_DELTA_NET_CHUNKED, 128, 16), 18),
+    (of_prompt(GATED_DELTA_NET_HMX, 128, 16), 18),
     (of_prompt("RMS_NORM", 128, 16), 18),
     (heads_of_prompt("GLU", 128, 1, 16), 18),
     // Of attention: queries and their gate, keys and values.
@@ -235,6 +237,8 @@ pub(super) const CASES: &[Case] = &[
     Case { past: 256, tokens: 256, ..case("GATED_DELTA_NET", 128, 16) },
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 128, 16) }.at_most(1612.0),
     Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_CHUNKED, 64, 16) },
+    Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_HMX, 128, 16) }.at_most(800.0),
+    Case { past: 256, tokens: 256, ..case(GATED_DELTA_NET_HMX, 64, 16) },
     case("QUANTIZE", 1024, 1).at_most(400.0),
     // What an op takes once, shared by sixteen rows.
     Case { tokens: 16, ..case("QUANTIZE", 1024, 1) }.at_most(400.0),
@@ -284,7 +288,7 @@ impl Case {
         let Self { op, dtype, a, b, tokens, past, threads, .. } = self;
         let shape = match *op {
             "MUL_MAT" | MUL_MAT_HMX => format!(" {} {a}x{b}", dtype.trim_end_matches("x32")),
-            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED => format!(" S={a} heads={b}"),
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX => format!(" S={a} heads={b}"),
             "L2_NORM" | "ROPE" => format!(" {a} heads={b}"),
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
@@ -311,7 +315,7 @@ impl Case {
     pub fn large(&self) -> bool {
         let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
         // There is no unit where floats are scalar code.
-        matches!(self.op, MUL_MAT_HMX | FLASH_ATTN_HMX)
+        matches!(self.op, MUL_MAT_HMX | FLASH_ATTN_HMX | GATED_DELTA_NET_HMX)
             || self.repeats()
             || floats
             || self.tokens >= 256
@@ -341,7 +345,7 @@ impl Case {
         match self.op {
             "MUL_MAT" => "32x32 tile, token",
             MUL_MAT_HMX => "32x32 tile",
-            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED => "head, token",
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
             "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => "head, 32 keys",
             STEP => "step",
@@ -356,7 +360,7 @@ impl Case {
         let units = match self.op {
             "MUL_MAT" => a.div_ceil(32) * b.div_ceil(32),
             MUL_MAT_HMX => return a.div_ceil(32) * b.div_ceil(32),
-            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | "L2_NORM" => b,
+            "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
             "QUANTIZE" | STEP | PROMPT => 1,
             "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => b * u64::from(self.past + self.tokens).div_ceil(32),

@@ -10,9 +10,9 @@
 //! 2^(code - 14), and the scale, which may not be below 2^-14, brings these below 2^15, too.
 
 use super::layout::KEY_TILES;
-use crate::hmx::scales::{power_f16, power_or_infinity, store_table};
+use crate::hmx::scales::{power_or_infinity, store_minus_diagonal, store_table};
 use crate::hmx::{TILE_VECTORS, TilePtr};
-use crate::hvx::{Hvx, LANES, VectorPtr};
+use crate::hvx::{Hvx, VectorPtr};
 use crate::kernels::flash_attn::TILE;
 use crate::kernels::mul_mat::by_hmx::weights::Largest;
 
@@ -28,17 +28,6 @@ const PART_BITS: i32 = 11;
 pub(super) const SECOND_PART: f32 = 1.0 / (1 << PART_BITS) as f32;
 
 const _: () = assert!(15 - LOG_KEYS - UP + 14 - 30 >= -14);
-
-/// The words of the tile that takes first parts away that are not zero: W(n, n) of two n in each vector.
-static DIAGONAL: [[u32; LANES]; LANES / 2] = {
-    let (mut mask, mut i) = ([[0; LANES]; LANES / 2], 0);
-    while i < LANES / 2 {
-        mask[i][2 * i] = 0x0000_ffff;
-        mask[i][2 * i + 1] = 0xffff_0000;
-        i += 1;
-    }
-    mask
-};
 
 /// Describes 32 keys of `k_tiles` matrix tiles, whose sums are of 2^`log` products: tables, what takes the
 /// first part away, and what the scores are multiplied with, which is infinite for a key that has an infinity
@@ -72,16 +61,8 @@ pub(super) unsafe fn describe_keys<H: Hvx>(
         store_table::<H>(tables.skip(1).vectors(), H::add_i(t, H::splat_i(PART_BITS)));
         factors.store::<H>(0, power_or_infinity::<H>(back, code));
     }
-    let minus = H::or_i(power_f16::<H>(back), H::splat_i(0x8000));
-    let minus = H::bytes(H::or_i(minus, H::shl_i::<16>(minus)));
-    for (i, mask) in DIAGONAL.iter().enumerate() {
-        // SAFETY: a mask is 32 words, which are 128 bytes; and this is one of the 16 vectors of the third
-        // tile (the caller's contract, point 2).
-        unsafe {
-            let mask = H::load_b(mask.as_ptr().cast());
-            tables.skip(2).vectors().store_b::<H>(i, H::and_b(minus, mask));
-        }
-    }
+    // SAFETY: the third tile (the caller's contract, point 2).
+    unsafe { store_minus_diagonal::<H>(tables.skip(2), back) };
 }
 
 /// Values of a block that are to become matrix tiles: up to 64 dimensions of 32 positions per key tile.

@@ -26,6 +26,7 @@
 //! where a value is not an ordinary one, or the rule would enlarge the state, the recurrence takes the chunk,
 //! with whatever that gives.
 
+pub(super) mod by_hmx;
 mod pairs;
 mod solve;
 mod update;
@@ -138,6 +139,13 @@ impl PerToken {
         let mut numbers = Self::zeros();
         numbers.put::<H>(0, all);
         numbers
+    }
+
+    /// The first sixteen numbers of each of two.
+    fn joined([first, second]: [Self; 2]) -> Self {
+        let (mut all, half) = (first, CHUNK / 2);
+        all.0[half..CHUNK].copy_from_slice(&second.0[..half]);
+        all
     }
 }
 

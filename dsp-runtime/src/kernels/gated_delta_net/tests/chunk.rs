@@ -1,10 +1,19 @@
-//! The chunked delta rule against the recurrence, within what rounding to halves costs.
+//! The chunked delta rule against the recurrence, within what rounding costs: by the matrix unit and without
+//! it.
 
 use super::super::chunk::{CHUNK, LEAST};
 use super::*;
+use crate::plan::Units;
 
 /// Largest NMSE between the two.
 const NMSE: f64 = 1e-7;
+
+/// All setups without a matrix unit, and all with one.
+fn both() -> [Vec<Setup>; 2] {
+    let with = setups();
+    let without = with.iter().map(|setup| Setup { units: Units::NONE, ..*setup }).collect();
+    [without, with]
+}
 
 /// A case that chunks take.
 const CHUNKED: Case = Case { size: 64, tokens: 100, fast: true, ..CASE };
@@ -46,7 +55,7 @@ fn has_chunk(steps: &[usize]) -> bool {
 /// Random gates, lengths, heads, sequences, and ways to cut a text.
 #[test]
 fn chunks_are_the_recurrence() {
-    let setups = setups();
+    let both = both();
     let gates = [(0.0, 0.0), (-1e-3, 0.0), (-0.1, 0.0), (-4.0, -1e-4), (-20.0, 0.0), (-20.0, -20.0)];
     for seed in 0..48 {
         let mut random = random(seed, 16, 0.0, 1.0).into_iter();
@@ -66,7 +75,9 @@ fn chunks_are_the_recurrence() {
         };
         let cut = below(tokens);
         let steps = [cut, tokens - cut];
-        check(&case, setups[seed as usize % setups.len()], if cut == 0 { &steps[1..] } else { &steps });
+        for setups in &both {
+            check(&case, setups[seed as usize % setups.len()], if cut == 0 { &steps[1..] } else { &steps });
+        }
     }
 }
 
@@ -74,17 +85,21 @@ fn chunks_are_the_recurrence() {
 fn long_texts_stay_near_the_recurrence() {
     for gates in [(-20.0, 0.0), (-0.5, 0.0), (-1e-3, 0.0)] {
         let case = Case { size: 128, key_heads: 1, tokens: 4096, gates, ..CHUNKED };
-        check(&case, setups()[0], &[256; 16]);
+        for setups in both() {
+            check(&case, setups[0], &[256; 16]);
+        }
     }
 }
 
 /// The same bits from every setup, and however a text is cut where chunks end.
 #[test]
 fn chunks_do_not_depend_on_setups_or_steps() {
-    for (size, tokens, sequences) in [(128, 96, 1), (64, 107, 2)] {
+    for ((size, tokens, sequences), setups) in
+        [(128, 96, 1), (64, 107, 2)].into_iter().flat_map(|shape| both().map(|setups| (shape, setups)))
+    {
         let case = Case { size, tokens, sequences, ratio: 2, ..CHUNKED };
-        let (y, state) = case.run(setups()[0], &[tokens]);
-        for setup in setups() {
+        let (y, state) = case.run(setups[0], &[tokens]);
+        for setup in setups {
             for steps in [&[tokens][..], &[CHUNK, tokens - CHUNK], &[2 * CHUNK, tokens - 2 * CHUNK]] {
                 let (y2, state2) = case.run(setup, steps);
                 assert_eq!(bits(&y), bits(&y2), "y, S={size} {setup:?} {steps:?}");
@@ -100,7 +115,8 @@ fn chunks_do_not_depend_on_setups_or_steps() {
 fn sizes_do_not_matter() {
     let case = Case { size: 64, tokens: 64, ..CHUNKED };
     let row = case.heads() * case.size;
-    for scale in [1e-12, 1.0, 1e6] {
+    let scales = [1e-12, 1.0, 1e6];
+    for (scale, setup) in scales.into_iter().flat_map(|scale| both().map(|setups| (scale, setups[0]))) {
         let inputs = || {
             let mut inputs = case.inputs();
             for (t, v) in inputs.v.chunks_exact_mut(row).enumerate() {
@@ -112,14 +128,14 @@ fn sizes_do_not_matter() {
             }
             inputs
         };
-        let (y, state) = case.run_with(setups()[0], &[case.tokens], inputs());
+        let (y, state) = case.run_with(setup, &[case.tokens], inputs());
         let exact = Case { fast: false, ..case };
-        let (exact_y, exact_state) = exact.run_with(setups()[0], &[case.tokens], inputs());
+        let (exact_y, exact_state) = exact.run_with(setup, &[case.tokens], inputs());
         let small = |y: &[f32]| -> Vec<f32> {
             y.chunks_exact(row).enumerate().filter(|(t, _)| t % 5 > 0).flat_map(|(_, y)| y.to_vec()).collect()
         };
         let errors = [nmse(&small(&y), &small(&exact_y)), nmse(&y, &exact_y), nmse(&state, &exact_state)];
-        assert!(errors.iter().all(|&error| error <= NMSE), "{scale}: {errors:?}");
+        assert!(errors.iter().all(|&error| error <= NMSE), "{scale} {setup:?}: {errors:?}");
     }
 }
 
@@ -142,7 +158,7 @@ fn extraordinary_values_are_left_to_the_recurrence() {
         ("k is long", |x| x.k[64..128].iter_mut().for_each(|k| *k *= 40.0)),
     ];
     for (what, change) in changes {
-        for setup in setups() {
+        for setup in both().concat() {
             let run = |case: &Case| {
                 let mut inputs = case.inputs();
                 change(&mut inputs);
@@ -156,13 +172,15 @@ fn extraordinary_values_are_left_to_the_recurrence() {
         }
     }
     // A state that is no number stays one.
-    let mut bench = Bench::new(&case, CHUNK, 0);
-    let mut state = vec![0.5; case.size * case.size];
-    state[77] = f32::NAN;
-    bench.batch.write(bench.src[5], state.as_bytes());
-    let rows: Vec<_> = (0..CHUNK).collect();
-    let y = bench.step(setups()[0], &rows, StepRegisters::step(32, 32), None).unwrap();
-    assert!(y.iter().any(|y| y.is_nan()) && bench.state().iter().any(|s| s.is_nan()));
+    for setups in both() {
+        let mut bench = Bench::new(&case, CHUNK, 0);
+        let mut state = vec![0.5; case.size * case.size];
+        state[77] = f32::NAN;
+        bench.batch.write(bench.src[5], state.as_bytes());
+        let rows: Vec<_> = (0..CHUNK).collect();
+        let y = bench.step(setups[0], &rows, StepRegisters::step(32, 32), None).unwrap();
+        assert!(y.iter().any(|y| y.is_nan()) && bench.state().iter().any(|s| s.is_nan()));
+    }
 }
 
 /// A state is read once and written once per step, however many chunks it has.
@@ -170,7 +188,7 @@ fn extraordinary_values_are_left_to_the_recurrence() {
 fn states_move_once() {
     let case = Case { size: 128, ratio: 2, tokens: 256, ..CHUNKED };
     let states = (4 * case.size * case.size * case.heads()) as u64;
-    for setup in setups() {
+    for setup in both().concat() {
         let mut bench = Bench::new(&case, case.tokens, 0);
         let mut moved = |past, tokens| {
             let rows: Vec<_> = (0..tokens as usize).collect();
@@ -182,5 +200,47 @@ fn states_move_once() {
         for (past, tokens) in [(256, 256), (100, 64), (64, 32), (3, 7)] {
             assert_eq!(moved(past, tokens), 2 * states, "{past} {tokens} {setup:?}");
         }
+    }
+}
+
+/// Heads go through the unit in as many passes as VTCM makes it, with the same bits.
+#[test]
+fn the_number_of_passes_does_not_matter() {
+    let case = Case { size: 128, key_heads: 3, ratio: 3, tokens: 75, ..CHUNKED };
+    let with = setups()[0];
+    let wide = case.run(Setup { vtcm_bytes: 4 << 20, ..with }, &[75]);
+    for kib in [352, 640, 1024] {
+        let few = case.run(Setup { vtcm_bytes: kib << 10, ..with }, &[75]);
+        assert!(bits(&few.0) == bits(&wide.0) && bits(&few.1) == bits(&wide.1), "{kib} KiB");
+    }
+    // Without room for a single one, the unit is not asked.
+    let none = Setup { vtcm_bytes: 256 << 10, ..with };
+    let without = Setup { units: Units::NONE, ..none };
+    assert_eq!(bits(&case.run(none, &[75]).0), bits(&case.run(without, &[75]).0));
+    assert_ne!(bits(&case.run(none, &[75]).0), bits(&wide.0));
+}
+
+/// Chunks that the unit does not take lie between those that it takes; the state is the same to both.
+#[test]
+fn the_unit_leaves_chunks_out() {
+    let case = Case { size: 64, key_heads: 3, tokens: 160, ..CHUNKED };
+    let row = case.heads() * case.size;
+    let inputs = || {
+        let mut inputs = case.inputs();
+        // A value that is too large for both, in the third chunk of one head and the fourth of another.
+        inputs.v[70 * row + 5] = 3e12;
+        inputs.v[100 * row + case.size + 9] = -2e12;
+        inputs
+    };
+    let exact = Case { fast: false, ..case };
+    let (exact_y, exact_state) = exact.run_with(setups()[0], &[160], inputs());
+    for setup in both().concat() {
+        let (y, state) = case.run_with(setup, &[160], inputs());
+        let third =
+            |y: &[f32]| -> Vec<f32> { (64..160).flat_map(|t| y[t * row..][..case.size].to_vec()).collect() };
+        for (y, exact) in [(&y[..64 * row], &exact_y[..64 * row]), (&third(&y), &third(&exact_y))] {
+            assert!(nmse(y, exact) <= NMSE, "{setup:?}: {}", nmse(y, exact));
+        }
+        assert!(nmse(&state, &exact_state) <= NMSE, "{setup:?}");
     }
 }
