@@ -55,8 +55,9 @@ impl View {
         self.ne[1] * self.ne[2] * self.ne[3]
     }
 
-    /// The same elements in fewer and longer rows: of F32 views of one shape, as many of the first axes become
-    /// one as have adjacent elements in all of them. For kernels to which it does not matter where a row ends.
+    /// The same elements in fewer and longer rows: of F32 views of one shape, as many of the first axes
+    /// become one as have adjacent elements in all of them. For kernels to which it does not matter where a
+    /// row ends.
     pub fn joined<const N: usize>(mut views: [Self; N]) -> [Self; N] {
         let shape = views.first().map(|view| view.ne);
         let alike = views.iter().all(|view| view.dtype == DType::F32 && Some(view.ne) == shape);

@@ -88,8 +88,8 @@ impl Chunk<'_> {
     /// their a.
     ///
     /// # Safety
-    /// Points 1 and 3 of [`run`](Self::run); the right-hand sides are in `memory`, and u of the tokens before.
-    /// `first + 4` is 32 at most, and `block + B` is at most the tile's vectors.
+    /// Points 1 and 3 of [`run`](Self::run); the right-hand sides are in `memory`, and u of the tokens
+    /// before. `first + 4` is 32 at most, and `block + B` is at most the tile's vectors.
     #[inline(always)]
     pub(super) unsafe fn four<H: Hvx, const B: usize>(
         &self,
@@ -98,12 +98,12 @@ impl Chunk<'_> {
         block: usize,
     ) -> [[H::F; B]; GROUP] {
         let (u, vectors) = (self.memory.u.skip(block), self.tile.vectors);
-        // SAFETY: u has 32 rows of `vectors` vectors (the caller's contract), B of which are in this block, and
-        // `first` is below 32.
+        // SAFETY: u has 32 rows of `vectors` vectors (the caller's contract), B of which are in this block,
+        // and `first` is below 32.
         let before = unsafe { weighted::<H, B>(below, u, vectors, first) };
         let mut solved = [[H::splat(0.0); B]; GROUP];
-        // SAFETY: u has 32 rows of `vectors` vectors (the caller's contract), B of which are in this block, and
-        // these are four of the rows. Written out, so that all is in registers.
+        // SAFETY: u has 32 rows of `vectors` vectors (the caller's contract), B of which are in this block,
+        // and these are four of the rows. Written out, so that all is in registers.
         unsafe {
             one::<H, B, 0>(below, u.skip(first * vectors), first, &before, &mut solved);
             one::<H, B, 1>(below, u.skip((first + 1) * vectors), first, &before, &mut solved);

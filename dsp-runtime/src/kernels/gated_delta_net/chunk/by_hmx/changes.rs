@@ -107,16 +107,16 @@ impl HeadChunk<'_> {
                 (tokens.map(|t| H::splat(factors.0[t])), tokens.map(|t| H::splat(betas.0[t])));
             let u = tokens.map(|t| memory.u.skip(t * tile.vectors));
             for i in 0..tile.vectors {
-                // SAFETY: the unit has stored a tile for each column, of 16 vectors of two rows each, and there
-                // is a note for each (the caller's contract).
+                // SAFETY: the unit has stored a tile for each column, of 16 vectors of two rows each, and
+                // there is a note for each (the caller's contract).
                 let (products, back) = unsafe {
                     let products = self.places.of_state(0, i).vectors().load_b::<H>(pair);
                     (H::widen_f16(products), self.note::<H>(notes::STATE + i))
                 };
                 for (j, product) in [products.0, products.1].into_iter().enumerate() {
                     let known = H::mul_q(H::mul(product, back), factors[j]);
-                    // SAFETY: both rows have whole vectors as the tile has, by the assertion above; vector `i`
-                    // of a row of u, of which there are 32 (the caller's contract).
+                    // SAFETY: both rows have whole vectors as the tile has, by the assertion above; vector
+                    // `i` of a row of u, of which there are 32 (the caller's contract).
                     unsafe {
                         let new = H::float(H::add_qf(known, v[j].full_unchecked::<H>(i)));
                         u[j].store::<H>(i, H::mul(betas[j], new));
@@ -162,8 +162,8 @@ impl HeadChunk<'_> {
             // SAFETY: `a` has a vector per token, of which there are 32, and `first + 4` is 32 at most.
             let below = unsafe { lanes::<H>(self.chunk.memory.a.skip(first)) };
             for block in (0..self.chunk.tile.vectors).step_by(B) {
-                // SAFETY: `a` and the right-hand sides are in `memory`; the block has B of the tile's vectors,
-                // and `first + 4` is 32 at most (the caller's contract).
+                // SAFETY: `a` and the right-hand sides are in `memory`; the block has B of the tile's
+                // vectors, and `first + 4` is 32 at most (the caller's contract).
                 let solved = unsafe { self.chunk.four::<H, B>(&below, first, block) };
                 for (i, solved) in solved.into_iter().enumerate() {
                     let key = H::splat(key.0[first + i]);
@@ -201,8 +201,8 @@ impl HeadChunk<'_> {
                 }
             }
         }
-        // SAFETY: there is a note for each of up to four vectors of values, and this worker alone has the head
-        // (the caller's contract).
+        // SAFETY: there is a note for each of up to four vectors of values, and this worker alone has the
+        // head (the caller's contract).
         unsafe { self.set_note::<H>(notes::CHANGES + v, H::mul(back, H::splat(UNIT))) };
     }
 }

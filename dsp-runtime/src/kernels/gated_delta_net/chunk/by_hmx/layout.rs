@@ -85,8 +85,8 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// The unit's tables: of most products, and of both parts of products of rows with keys; then the diagonal
-    /// that takes the first part away.
+    /// The unit's tables: of most products, and of both parts of products of rows with keys; then the
+    /// diagonal that takes the first part away.
     #[inline(always)]
     pub(super) const fn table(self, which: usize) -> TilePtr {
         self.base.skip(which)

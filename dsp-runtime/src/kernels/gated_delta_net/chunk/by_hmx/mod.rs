@@ -7,13 +7,13 @@
 //! (`turn.rs`). States stay in VTCM for all of a step's chunks.
 //!
 //! What the unit multiplies is fp16. Each row, or each column, has a power of two for a scale, and a key's is
-//! given to u where the sum is over tokens. Keys, queries, p and u have a second part, which is what the first
-//! one leaves of them, and so have products of rows with keys: these 22 bits are in products with each other,
-//! of which that of second parts is left out. The state and sums over it have one part, and so have the sums of
-//! p, keys and u. Gates, a, the substitution and the state itself are floats.
+//! given to u where the sum is over tokens. Keys, queries, p and u have a second part, which is what the
+//! first one leaves of them, and so have products of rows with keys: these 22 bits are in products with each
+//! other, of which that of second parts is left out. The state and sums over it have one part, and so have
+//! the sums of p, keys and u. Gates, a, the substitution and the state itself are floats.
 //!
-//! Chunks that are not whole, and those in which a value is not an ordinary one, are done without the unit: so
-//! a prompt that is cut at multiples of 32 has the same bits as one that is not.
+//! Chunks that are not whole, and those in which a value is not an ordinary one, are done without the unit:
+//! so a prompt that is cut at multiples of 32 has the same bits as one that is not.
 
 mod changes;
 mod layout;

@@ -191,8 +191,8 @@ impl HeadChunk<'_> {
             let from = self.places.rows(part, 0).skip(tile).vectors();
             let to = self.places.across(part).skip(tile).vectors();
             for pair in 0..TILE_VECTORS {
-                // A word has two tokens' values of one dimension: of two adjacent ones, the first gets those of
-                // the first token, and the second those of the second.
+                // A word has two tokens' values of one dimension: of two adjacent ones, the first gets those
+                // of the first token, and the second those of the second.
                 //
                 // SAFETY: a matrix tile has 16 vectors, and so has the place, which has room for keys of 64
                 // dimensions or more (the caller's contract).
@@ -270,8 +270,8 @@ impl HeadChunk<'_> {
     #[inline(always)]
     unsafe fn state_column<H: Hvx>(&self, v: usize) {
         let Chunk { tile, state, .. } = self.chunk;
-        // SAFETY: `v` is below the tile's vectors, of which there are four at most, and the largest magnitudes
-        // are noted (the caller's contract).
+        // SAFETY: `v` is below the tile's vectors, of which there are four at most, and the largest
+        // magnitudes are noted (the caller's contract).
         let (to, back) = powers::<H>(H::bits(unsafe { self.note::<H>(notes::STATE + v) }));
         // SAFETY: `v` is below the tile's vectors, of which there are four at most, and this worker alone has
         // the head (the caller's contract).

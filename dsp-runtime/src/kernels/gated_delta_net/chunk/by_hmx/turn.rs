@@ -251,10 +251,10 @@ impl<'s> Turn<'s> {
         let span = pass.chunk(chunk);
         let claim = pass.claim(&span, i);
         // SAFETY: the head's state has come, and what a stage wants was made in the ones before: what was
-        // noted of the state, whether the chunk is ordinary, and the products of the unit, which has finished.
-        // This worker has claimed the head, and with it its rows of y. Its own VTCM has the parts of a chunk
-        // (`places`). The shape rule gives all rows of the head the state's size, and the chunk has all of its
-        // rows.
+        // noted of the state, whether the chunk is ordinary, and the products of the unit, which has
+        // finished. This worker has claimed the head, and with it its rows of y. Its own VTCM has the parts
+        // of a chunk (`places`). The shape rule gives all rows of the head the state's size, and the chunk
+        // has all of its rows.
         unsafe {
             if stage == Stage::Solve {
                 if places.head(i).is_ordinary() {
@@ -385,8 +385,8 @@ fn product(unit: &mut Matrix, pairs: &[(TilePtr, TilePtr, usize)], to: TilePtr) 
     unit.clear();
     for &(a, w, tiles) in pairs {
         // SAFETY: (1) 1 to 4 tiles. (2) They were made in the last turn, or stored by the unit before it was
-        // waited for, and nobody else touches them in this turn. (3) This is the thread that dispatches, which
-        // holds the unit where a plan says HMX.
+        // waited for, and nobody else touches them in this turn. (3) This is the thread that dispatches,
+        // which holds the unit where a plan says HMX.
         unsafe { unit.multiply(a, w, tiles) };
     }
     // SAFETY: nobody touches the tile for what is stored in this turn: it has a place that neither this stage
