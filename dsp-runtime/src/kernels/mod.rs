@@ -350,6 +350,12 @@ mod tests {
             let none = chosen(0, Numerics::Fast, DType::Q8_0x32, rows);
             none.map_err(refused(ErrorCode::NoMatrixUnit)).unwrap_err();
         }
+        for (w, fewest) in [(DType::F16x32, 2), (DType::BF16x32, 2), (DType::Q8_0x32, 5), (DType::Q4Kx32, 5)]
+        {
+            let preferred = |numerics, rows| mul_mat::prefers_hmx(numerics, w, rows);
+            assert!(!preferred(Numerics::Fast, fewest - 1) && preferred(Numerics::Fast, fewest), "{w}");
+            assert!(preferred(Numerics::Hmx, 1) && !preferred(Numerics::Exact, 512), "{w}");
+        }
     }
 
     fn product_takes(dtype: DType) -> bool {

@@ -155,7 +155,7 @@ fn wanted_of_hmx(shapes: &OpShapes<'_>) -> Option<Variant> {
         .optional(by_id::IDS)
         .map_or(x.ne[1], |(ids, _)| rows_of_expert(ids.ne[0], ids.ne[1], matrix.ne[2]));
     let only_hmx_can = shapes.numerics.wants_matrix_unit() && w.wants_q8_activations();
-    if prefers_hmx(shapes.numerics, rows) || only_hmx_can { by_hmx::variant(w) } else { None }
+    if prefers_hmx(shapes.numerics, w, rows) || only_hmx_can { by_hmx::variant(w) } else { None }
 }
 
 /// Rows that an expert has on average, if `used` of `experts` are chosen for each token.
@@ -163,16 +163,22 @@ pub const fn rows_of_expert(used: u32, tokens: u32, experts: u32) -> u32 {
     used.saturating_mul(tokens) / if experts > 0 { experts } else { 1 }
 }
 
-/// Whether a program of a class leaves products of `rows` rows of F32 to the matrix unit, if that has a
-/// kernel for the type of the weights.
-pub const fn prefers_hmx(numerics: Numerics, rows: u32) -> bool {
+/// Whether a program of a class leaves products of weights of this type and `rows` rows to the matrix unit,
+/// if that has a kernel for the type. The rows are F32 then.
+pub const fn prefers_hmx(numerics: Numerics, weights: DType, rows: u32) -> bool {
     match numerics {
         Numerics::Exact => false,
-        // HVX multiplies a single row in fewer packets than it takes to make matrix tiles.
-        Numerics::Fast => rows > 1,
+        Numerics::Fast => rows >= fewest_rows_for_hmx(weights),
         // Rows have the same bits at any width.
         Numerics::Hmx => true,
     }
+}
+
+/// Fewest rows that take fewer packets by the matrix unit than by HVX (`toolchain/packets.json`): a matrix
+/// tile is made once for all rows. Of floats that takes about 40 packets and a row by HVX 21 to 58. Of quants
+/// it takes 32 to 58, and a row by HVX 8 to 12.
+const fn fewest_rows_for_hmx(weights: DType) -> u32 {
+    if weights.wants_q8_activations() { 5 } else { 2 }
 }
 
 /// The kernel of the matrix unit, if it is to be used.

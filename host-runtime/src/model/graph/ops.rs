@@ -119,7 +119,8 @@ impl Graph<'_> {
 
     /// Whether the matrix unit multiplies w and so many rows, which stay F32 then.
     fn by_matrix_unit(&self, w: Tensor, rows: u32) -> bool {
-        prefers_hmx(self.numerics(), rows) && has_hmx_kernel(self.rec.dtype(w))
+        let weights = self.rec.dtype(w);
+        prefers_hmx(self.numerics(), weights, rows) && has_hmx_kernel(weights)
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {
