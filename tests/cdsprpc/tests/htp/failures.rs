@@ -180,7 +180,7 @@ pub(crate) fn crashes_and_hangs(standin: &mut StandIn) {
             let mut device = standin.open()?;
             for _ in 0..3 {
                 device.submit(&hexflash_abi::message::Message::Ping(hexflash_abi::message::Ping::OURS))?;
-                device.wait(Duration::from_millis(400))?;
+                device.wait(Duration::from_secs(2))?;
             }
             Ok::<_, DeviceError>(())
         })();

@@ -77,8 +77,8 @@ fn open(standin: &mut StandIn, setting: &Setting, config: &str) -> Box<dyn Devic
     standin.configure(&format!("check=0 {config}"));
     let mut options = standin.options();
     if let Some(htp) = options.htp.as_deref_mut() {
-        // Long, but where it is to end: the machine may have other work.
-        htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 2 } else { 60 }));
+        // Long, but where it is to end. A step of emulated code may take seconds where there is other work.
+        htp.patience = Some(Duration::from_secs(if config.starts_with("hang") { 5 } else { 60 }));
     }
     match setting.sessions {
         1 => Box::new(Htp::open(&options).unwrap()),
