@@ -53,7 +53,8 @@ struct Binary {
     pieces: Pieces,
 }
 
-/// Fewest elements of a piece of a sum or a product: four packets a vector are a third of a microsecond.
+/// Fewest elements of a piece of a sum or a product: with four packets a vector, these take about as long as
+/// a piece of other functions.
 const BINARY_PIECE: usize = 4 * PIECE;
 
 /// SCALE and the unary functions: x{n,..} -> y{n,..}.

@@ -44,6 +44,17 @@ impl Worker<'_> {
         (self.vtcm.region(0, self.plan.shared), self.plan.shared)
     }
 
+    /// The region that all workers share, for a kernel that uses it as `wanted` says.
+    ///
+    /// # Panics
+    /// If that region, or a worker's own, has fewer bytes.
+    #[inline(always)]
+    pub fn shared_vtcm_for(&self, wanted: VtcmPlan) -> VectorPtr {
+        let (base, bytes) = self.shared_vtcm();
+        assert!(wanted.shared <= bytes && wanted.own <= self.own_bytes());
+        base
+    }
+
     /// Bytes of each worker's own region.
     pub fn own_bytes(&self) -> usize {
         self.plan.own

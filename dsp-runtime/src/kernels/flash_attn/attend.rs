@@ -55,8 +55,8 @@ pub(super) struct Query {
     pub to: usize,
 }
 
-/// A row of a unit. The compiler copies [`NONE`](Self::NONE) to all of them, which takes 32 packets more for
-/// each if that is not at a multiple of 8.
+/// A row of a unit. All rows are copies of [`NONE`](Self::NONE) at first: a copy takes 32 packets more where
+/// that does not lie at a multiple of 8.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
 pub(super) struct QueryRow {

@@ -174,9 +174,9 @@ pub const fn prefers_hmx(numerics: Numerics, weights: DType, rows: u32) -> bool 
     }
 }
 
-/// Fewest rows that take fewer packets by the matrix unit than by HVX (`toolchain/packets.json`): a matrix
-/// tile is made once for all rows. Of floats that takes about 40 packets and a row by HVX 21 to 58. Of quants
-/// it takes 32 to 58, and a row by HVX 8 to 12.
+/// Fewest rows that take fewer packets by the matrix unit than by HVX. The unit takes 32 to 58 packets per
+/// tile for all rows together. HVX takes 21 to 58 for each row where weights are floats, and 8 to 12 where
+/// they are quants (`toolchain/packets.json`).
 const fn fewest_rows_for_hmx(weights: DType) -> u32 {
     if weights.wants_q8_activations() { 5 } else { 2 }
 }

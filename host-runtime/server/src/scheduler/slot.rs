@@ -173,7 +173,7 @@ impl Running {
         }
     }
 
-    /// Sends what is left of the text. Its end is for the client, who does not have it yet.
+    /// Sends what is left of the text. That it has ended is sent by [`Ended::tell`].
     pub(super) fn finish(mut self, slot: usize) -> Ended {
         if !self.unsent.is_empty() {
             self.send_piece();

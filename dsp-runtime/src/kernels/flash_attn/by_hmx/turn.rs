@@ -155,10 +155,7 @@ impl<'s> Pass<'s> {
     /// The layout in the region that the plan has for it.
     #[inline(always)]
     fn places(&self, worker: &Worker<'_>) -> Places {
-        let (base, bytes) = worker.shared_vtcm();
-        let plan = self.layout.plan();
-        assert!(plan.shared <= bytes && plan.own <= worker.own_bytes());
-        self.layout.at(base)
+        self.layout.at(worker.shared_vtcm_for(self.layout.plan()))
     }
 
     /// What was found for a row.
