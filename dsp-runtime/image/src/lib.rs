@@ -25,13 +25,13 @@ pub mod skel;
 #[cfg(all(target_arch = "hexagon", target_feature = "hvx-qfloat"))]
 mod user_dma;
 
-/// The architecture that this is built for, 0x73 for v73, as the host is told. `cargo xtask hexagon` says it:
-/// the compiler has no name for the newest.
+/// The architecture that this is linked for, 0x73 for v73, as the host is told. One archive is linked for
+/// each architecture that runs its instructions, with an object beside it that says which (`cargo xtask
+/// hexagon`).
 #[cfg(target_arch = "hexagon")]
-const ARCH: u16 = match option_env!("HEXFLASH_ARCH") {
-    Some(text) => match u16::from_str_radix(text, 16) {
-        Ok(arch) => arch,
-        Err(_) => panic!("HEXFLASH_ARCH is not an architecture"),
-    },
-    None => panic!("HEXFLASH_ARCH is not set: build with `cargo xtask hexagon`"),
-};
+fn arch() -> u16 {
+    unsafe extern "C" {
+        safe static hexflash_arch: u16;
+    }
+    hexflash_arch
+}

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 use crate::process;
 use crate::setup::{self, Set};
 use crate::toolchain::{Origin, TARGET, Toolchain};
-use crate::{disassembly, planted, skel};
+use crate::{arch_object, disassembly, planted, skel};
 use clap::ValueEnum;
 use std::fmt;
 use std::fs;
@@ -98,8 +98,7 @@ impl Choice {
             Self::V75 => &[Arch::V75],
             Self::V79 => &[Arch::V79],
             Self::V81 => &[Arch::V81],
-            // What takes longest first: they are made side by side.
-            Self::All => &[Arch::V68, Arch::V69, Arch::V73, Arch::V79, Arch::V67, Arch::V75, Arch::V81],
+            Self::All => &[Arch::V67, Arch::V68, Arch::V69, Arch::V73, Arch::V75, Arch::V79, Arch::V81],
         }
     }
 }
@@ -114,6 +113,18 @@ pub enum Arch {
     V75,
     V79,
     V81,
+}
+
+/// What the compiler makes for one architecture, and later ones run, too. What v75 and v81 have beyond v73
+/// and v79, our code does not use: compiled for them, it came out as the same instructions but for the
+/// constant that says the architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    V67,
+    V68,
+    V69,
+    V73,
+    V79,
 }
 
 /// What is linked for an architecture.
@@ -131,9 +142,9 @@ pub enum Product {
 impl Product {
     /// The crate that becomes Hexagon code, and its features that have entry points. Image and skel have one
     /// archive: kernels are compiled once, and tests run the instructions of the skel.
-    fn package(self, arch: Arch) -> (&'static str, &'static str) {
+    fn package(self, code: Code) -> (&'static str, &'static str) {
         match self {
-            Self::Image | Self::Skel if arch == Arch::V67 => ("hexflash-image", "qemu"),
+            Self::Image | Self::Skel if code == Code::V67 => ("hexflash-image", "qemu"),
             Self::Image | Self::Skel => ("hexflash-image", "qemu,skel"),
             Self::Guest => ("hexflash-guest", "guest"),
         }
@@ -149,12 +160,14 @@ impl Product {
     }
 }
 
-impl Arch {
+impl Code {
+    /// What takes longest first: they are made side by side.
+    const ALL: [Self; 5] = [Self::V68, Self::V69, Self::V73, Self::V79, Self::V67];
+
     /// Flags for rustc, separated by blanks.
     ///
     /// Stock emulators know no HVX float at all, so the image that any of them runs is made for the last HVX
-    /// without it; what phones have has qfloat. LLVM knows `hvxv81` but this rustc does not, so v81 also
-    /// names the version below: `cfg(target_feature)` in our code sees only what rustc knows.
+    /// without it; what phones have has qfloat.
     fn rustflags(self) -> &'static str {
         match self {
             Self::V67 => {
@@ -163,11 +176,7 @@ impl Arch {
             Self::V68 => "-Ctarget-cpu=hexagonv68 -Ctarget-feature=+hvxv68,+hvx-length128b,+hvx-qfloat",
             Self::V69 => "-Ctarget-cpu=hexagonv69 -Ctarget-feature=+hvxv69,+hvx-length128b,+hvx-qfloat",
             Self::V73 => "-Ctarget-cpu=hexagonv73 -Ctarget-feature=+hvxv73,+hvx-length128b,+hvx-qfloat",
-            Self::V75 => "-Ctarget-cpu=hexagonv75 -Ctarget-feature=+hvxv75,+hvx-length128b,+hvx-qfloat",
             Self::V79 => "-Ctarget-cpu=hexagonv79 -Ctarget-feature=+hvxv79,+hvx-length128b,+hvx-qfloat",
-            Self::V81 => {
-                "-Ctarget-cpu=hexagonv81 -Ctarget-feature=+hvxv79,+hvxv81,+hvx-length128b,+hvx-qfloat"
-            }
         }
     }
 
@@ -176,13 +185,37 @@ impl Arch {
         let mut arguments = vec![SOUND_LOOPS, SOUND_LOADS, NEAR_JUMPS, AS_WRITTEN];
         match self {
             Self::V68 => arguments.push(NO_COPIED_LOOPS),
-            Self::V67 | Self::V69 | Self::V73 | Self::V75 | Self::V79 | Self::V81 => {}
+            Self::V67 | Self::V69 | Self::V73 | Self::V79 => {}
         }
         arguments
     }
 
-    /// The architecture as an ELF header says it.
-    fn flags(self) -> u32 {
+    /// Its folder: the name of the first architecture that runs it.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::V67 => "v67",
+            Self::V68 => "v68",
+            Self::V69 => "v69",
+            Self::V73 => "v73",
+            Self::V79 => "v79",
+        }
+    }
+}
+
+impl Arch {
+    /// The code that it runs.
+    fn code(self) -> Code {
+        match self {
+            Self::V67 => Code::V67,
+            Self::V68 => Code::V68,
+            Self::V69 => Code::V69,
+            Self::V73 | Self::V75 => Code::V73,
+            Self::V79 | Self::V81 => Code::V79,
+        }
+    }
+
+    /// Its number, as the host and an ELF header say it.
+    fn number(self) -> u16 {
         match self {
             Self::V67 => 0x67,
             Self::V68 => 0x68,
@@ -194,8 +227,8 @@ impl Arch {
         }
     }
 
-    /// What the verb makes of it: skels of what phones have, images of what tests run. Of versions with the
-    /// same vector instructions, as far as our code uses them, the oldest is tested.
+    /// What the verb makes of it: skels of what phones have, images of what tests run. Of versions that run
+    /// the same code, the oldest has the image.
     fn products(self) -> &'static [Product] {
         match self {
             Self::V67 => &[Product::Image, Product::Guest],
@@ -247,13 +280,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     setup::ensure(Set::Hexagon)?;
     let toolchain = toolchain(arguments.toolchain)?;
     eprintln!("hexagon: using {toolchain}");
-    // The compiler optimises each product as a whole, on one thread.
-    let archs = Mutex::new(arguments.arch.archs().iter());
+    // The compiler optimises each archive as a whole, on one thread. Architectures that share one take turns.
+    let codes = Mutex::new(Code::ALL.iter());
     let lanes = thread::available_parallelism().map_or(1, usize::from);
     let make_all = || loop {
-        let next = archs.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let Some(&arch) = next else { return Ok(()) };
-        make(&toolchain, arch, if arguments.image { &[Product::Image] } else { arch.products() })?;
+        let next = codes.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let Some(&code) = next else { return Ok(()) };
+        for &arch in arguments.arch.archs().iter().filter(|arch| arch.code() == code) {
+            make(&toolchain, arch, if arguments.image { &[Product::Image] } else { arch.products() })?;
+        }
     };
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(make_all)).collect();
@@ -270,7 +305,7 @@ fn make(toolchain: &Toolchain, arch: Arch, products: &[Product]) -> Result<()> {
         let file = build(toolchain, arch, product)?;
         match product {
             Product::Skel => {
-                skel::check(&file, arch.flags(), SKEL_ENTRY)?;
+                skel::check(&file, arch.number().into(), SKEL_ENTRY)?;
                 disassembly::check(&file, arch)?;
             }
             Product::Image => {
@@ -300,11 +335,13 @@ pub fn toolchain(origin: Option<Origin>) -> Result<Toolchain> {
 pub fn build(toolchain: &Toolchain, arch: Arch, product: Product) -> Result<PathBuf> {
     let root = process::workspace_root()?;
     let out = output_dir(&root)?;
-    let archive = compile(toolchain, arch, product, &root, &out)?;
+    let archive = compile(toolchain, arch.code(), product, &root, &out)?;
     let file = out.join(product.file(arch));
-    process::run(&mut link(toolchain, arch, product, &root, &archive, &file)?).map_err(|_| {
+    let named = archive.with_file_name(format!("{arch}.o"));
+    arch_object::write(&named, arch.number())?;
+    process::run(&mut link(toolchain, arch, product, &root, [&archive, &named], &file)?).map_err(|_| {
         Failure::failed(
-            format!("{} was compiled for {arch} but does not link", product.package(arch).0),
+            format!("{} was compiled for {arch} but does not link", product.package(arch.code()).0),
             "the linker's message above names the symbol or section",
         )
     })?;
@@ -316,10 +353,10 @@ pub fn output_dir(root: &Path) -> Result<PathBuf> {
     Ok(process::target_dir(root)?.join("hexagon"))
 }
 
-/// Compiles the runtime for this architecture and returns the archive.
-fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
-    let target_dir = out.join(arch.to_string());
-    let (package, features) = product.package(arch);
+/// Compiles this code for a product and returns the archive.
+fn compile(toolchain: &Toolchain, code: Code, product: Product, root: &Path, out: &Path) -> Result<PathBuf> {
+    let target_dir = out.join(code.folder());
+    let (package, features) = product.package(code);
     let mut cargo = toolchain.cargo();
     cargo
         .current_dir(root)
@@ -331,11 +368,10 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
         .args(["--config", "profile.release.codegen-units=1"])
         .args(["--config", "profile.release.panic=\"abort\""])
         .env("CARGO_TARGET_DIR", &target_dir)
-        .env("HEXFLASH_ARCH", format!("{:x}", arch.flags()))
-        .env("RUSTFLAGS", format!("{} {}", arch.rustflags(), arch.llvm_arguments().join(" ")));
+        .env("RUSTFLAGS", format!("{} {}", code.rustflags(), code.llvm_arguments().join(" ")));
     process::run(&mut cargo).map_err(|_| {
         Failure::failed(
-            format!("{package} does not compile for {arch}"),
+            format!("{package} does not compile for {}", code.folder()),
             "the compiler's message above says why",
         )
     })?;
@@ -343,13 +379,13 @@ fn compile(toolchain: &Toolchain, arch: Arch, product: Product, root: &Path, out
     Ok(target_dir.join(TARGET).join("release").join(archive))
 }
 
-/// The command that links the archive to the architecture's product.
+/// The command that links the archive, and the object beside it, to the architecture's product.
 fn link(
     toolchain: &Toolchain,
     arch: Arch,
     product: Product,
     root: &Path,
-    archive: &Path,
+    objects: [&Path; 2],
     file: &Path,
 ) -> Result<Command> {
     let mut linker = toolchain.linker()?;
@@ -377,7 +413,7 @@ fn link(
             linker.args(["--hash-style=sysv", "-z", "norelro"]);
         }
     }
-    linker.arg("-o").arg(file).arg(archive);
+    linker.arg("-o").arg(file).args(objects);
     Ok(linker)
 }
 
@@ -386,13 +422,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_architecture_is_compiled_for_itself() {
-        for arch in Choice::All.archs() {
-            let cpu = format!("-Ctarget-cpu=hexagon{arch} ");
-            assert!(arch.rustflags().starts_with(&cpu), "{arch}");
-            assert!(arch.rustflags().contains("+hvx-length128b"), "{arch}");
+    fn code_is_compiled_for_the_first_architecture_that_runs_it() {
+        for code in Code::ALL {
+            let first = Choice::All.archs().iter().find(|arch| arch.code() == code).unwrap();
+            assert_eq!(code.folder(), first.to_string());
+            assert!(code.rustflags().starts_with(&format!("-Ctarget-cpu=hexagon{first} ")), "{code:?}");
+            assert!(code.rustflags().contains("+hvx-length128b"), "{code:?}");
             // Stock emulators have no HVX float.
-            assert_eq!(arch.rustflags().contains("qfloat"), *arch != Arch::V67, "{arch}");
+            assert_eq!(code.rustflags().contains("qfloat"), code != Code::V67, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_v75_and_v81_is_tested_on_v73_and_v79() {
+        for (arch, tested) in [(Arch::V75, Arch::V73), (Arch::V81, Arch::V79)] {
+            assert_eq!(arch.code(), tested.code());
+            assert!(tested.products().contains(&Product::Image));
         }
     }
 

@@ -7,6 +7,7 @@
 //! carried out as given (a wrong argument, or a tool that is missing and cannot be installed from here).
 
 mod apt;
+mod arch_object;
 mod arm64;
 mod clients;
 mod deny;

@@ -16,10 +16,10 @@ const PAGE: u64 = 4096;
 /// Symbols that the DSP's image or its libraries bring, and why we need them. Nothing else may stay
 /// undefined: the loader would refuse the library, on the phone only.
 const ALLOWED: &[(&str, &str)] = &[
-    ("HAP_mmap", "maps a buffer of the host, up to v73"),
-    ("HAP_mmap2", "the same, without the limit of 2 GiB, from v75 on"),
-    ("HAP_munmap", "ends such a mapping, up to v73"),
-    ("HAP_munmap2", "the same from v75 on"),
+    ("HAP_mmap", "maps a buffer of the host, where HAP_mmap2 is missing, as up to v73"),
+    ("HAP_mmap2", "the same, without a limit of 2 GiB, from v75 on"),
+    ("HAP_munmap", "ends a mapping of HAP_mmap"),
+    ("HAP_munmap2", "ends a mapping of HAP_mmap2"),
     ("HAP_power_set", "votes for clocks while there is work"),
     ("abort", "ends the process on a panic"),
     ("compute_resource_acquire", "VTCM"),

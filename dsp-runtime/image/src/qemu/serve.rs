@@ -16,7 +16,6 @@ use hexflash_dsp::session::Session;
 use hexflash_dsp::vtcm::Vtcm;
 
 use super::{Failure, end, unusable};
-use crate::ARCH;
 
 /// What a worker's thread is given.
 pub(super) struct Start<'a, P: Platform> {
@@ -112,7 +111,7 @@ pub(super) fn run(files: &str, fd: &str) -> Result<(), Failure> {
         }
     }
     let Some(dispatcher) = pool.dispatcher() else { end(Err(unusable("the pool is taken"))) };
-    let mut session = Session::new(&platform, dispatcher, arena, ARCH);
+    let mut session = Session::new(&platform, dispatcher, arena, crate::arch());
     let served = hexflash_dsp::serve::serve(&mut session, &platform, &mut requests, &mut responses, stop);
     end(served.map_err(|_| Failure { code: 1, what: "the request queue is corrupt", errno: 0 }))
 }

@@ -94,6 +94,26 @@ pub(crate) extern "C" fn HAP_munmap2(address: *mut c_void, bytes: usize) -> i32 
 }
 
 #[unsafe(no_mangle)]
+pub(crate) extern "C" fn HAP_mmap(
+    address: *mut c_void,
+    bytes: i32,
+    access: i32,
+    flags: i32,
+    fd: i32,
+    offset: i32,
+) -> *mut u8 {
+    match usize::try_from(bytes) {
+        Ok(bytes) => HAP_mmap2(address, bytes, access, flags, fd, offset.into()),
+        Err(_) => std::ptr::without_provenance_mut(usize::MAX),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn HAP_munmap(address: *mut c_void, bytes: i32) -> i32 {
+    usize::try_from(bytes).map_or(aee::on_dsp(aee::BAD_PARAMETER), |bytes| HAP_munmap2(address, bytes))
+}
+
+#[unsafe(no_mangle)]
 pub(crate) extern "C" fn qurt_mem_cache_clean(address: usize, bytes: usize, op: u32, kind: u32) -> i32 {
     if op > 2 || kind != 1 {
         return aee::on_dsp(aee::BAD_PARAMETER);

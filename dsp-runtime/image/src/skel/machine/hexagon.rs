@@ -7,9 +7,9 @@ use hexflash_dsp::hvx::Isa;
 
 use crate::user_dma::{self, UserDma};
 
-/// The architecture that the library is built for.
+/// The architecture that the library is linked for.
 pub(in super::super) fn arch() -> u16 {
-    crate::ARCH
+    crate::arch()
 }
 
 /// The vector unit.

@@ -42,20 +42,19 @@ pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
     if size == 0 {
         return Err(failed);
     }
-    #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
-    // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
+    // SAFETY: each asks for a new mapping at an address of the system's choice, and touches no other.
     let base = unsafe {
-        let size = i32::try_from(size).map_err(|_| failed)?;
-        sys::HAP_mmap(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
-    };
-    #[cfg(not(all(
-        target_arch = "hexagon",
-        not(any(target_feature = "hvxv75", target_feature = "hvxv79"))
-    )))]
-    // SAFETY: this asks for a new mapping at an address of the system's choice, and touches no other.
-    let base = unsafe {
-        let size = usize::try_from(size).map_err(|_| failed)?;
-        sys::HAP_mmap2(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
+        match (sys::HAP_mmap2(), sys::HAP_mmap()) {
+            (Some(map), _) => {
+                let size = usize::try_from(size).map_err(|_| failed)?;
+                map(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
+            }
+            (None, Some(map)) => {
+                let size = i32::try_from(size).map_err(|_| failed)?;
+                map(core::ptr::null_mut(), size, ACCESS, 0, fd.0, 0)
+            }
+            (None, None) => return Err(failed),
+        }
     };
     let base = NonNull::new(base).filter(|base| base.addr().get() != usize::MAX).ok_or(failed)?;
     if base.addr().get().is_multiple_of(VECTOR_BYTES) {
@@ -69,14 +68,13 @@ pub(super) fn map(fd: Fd, size: u64) -> Result<NonNull<u8>, Fault> {
 /// Gives back what [`map`] gave.
 pub(super) fn unmap(base: NonNull<u8>, size: u64) {
     let at = base.as_ptr().cast();
-    // SAFETY: mapped by `map` with this size, which fits; the session uses the memory no more.
+    // SAFETY: mapped by `map` with this size, which fits, and by the first of the two functions that is
+    // there, which each of these belongs to; the session uses the memory no more.
     unsafe {
-        #[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
-        sys::HAP_munmap(at, size as i32);
-        #[cfg(not(all(
-            target_arch = "hexagon",
-            not(any(target_feature = "hvxv75", target_feature = "hvxv79"))
-        )))]
-        sys::HAP_munmap2(at, size as usize);
+        match (sys::HAP_munmap2(), sys::HAP_munmap()) {
+            (Some(unmap), _) => unmap(at, size as usize),
+            (None, Some(unmap)) => unmap(at, size as i32),
+            (None, None) => 0,
+        };
     }
 }

@@ -122,14 +122,15 @@ unsafe extern "C" {
 
 /// Functions that images may lack: a library that could not do without them would not load there.
 macro_rules! optional {
-    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> i32;)+) => {$(
+    ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)+) => {$(
         $(#[$doc])*
-        pub(super) fn $name() -> Option<unsafe extern "C" fn($($type),*) -> i32> {
+        #[allow(non_snake_case, reason = "the vendor's names")]
+        pub(super) fn $name() -> Option<unsafe extern "C" fn($($type),*) -> $result> {
             #[cfg(target_arch = "hexagon")]
             {
                 unsafe extern "C" {
                     #[linkage = "extern_weak"]
-                    static $name: Option<unsafe extern "C" fn($($type),*) -> i32>;
+                    static $name: Option<unsafe extern "C" fn($($type),*) -> $result>;
                 }
                 // SAFETY: the loader writes the function's address, or 0, which is `None`, before anything
                 // of the library runs.
@@ -138,7 +139,7 @@ macro_rules! optional {
             #[cfg(not(target_arch = "hexagon"))]
             {
                 unsafe extern "C" {
-                    fn $name($($argument: $type),*) -> i32;
+                    fn $name($($argument: $type),*) -> $result;
                 }
                 Some($name)
             }
@@ -153,31 +154,21 @@ optional! {
     fn compute_resource_hmx_lock(context: u32) -> i32;
     /// Takes it from the calling thread.
     fn compute_resource_hmx_unlock(context: u32) -> i32;
-}
 
-// Images of v73 have only the first pair, whose length is an `int`; newer ones have the second, without that
-// limit.
-#[cfg(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79"))))]
-unsafe extern "C" {
-    pub(super) fn HAP_mmap(
-        at: *mut c_void,
-        bytes: i32,
-        access: i32,
-        flags: i32,
-        fd: i32,
-        offset: i32,
-    ) -> *mut u8;
-    pub(super) fn HAP_munmap(at: *mut c_void, bytes: i32) -> i32;
-}
-#[cfg(not(all(target_arch = "hexagon", not(any(target_feature = "hvxv75", target_feature = "hvxv79")))))]
-unsafe extern "C" {
-    pub(super) fn HAP_mmap2(
+    /// Maps memory of the host: address, bytes, access, flags, fd, offset. Images of v73 and older ones lack
+    /// it.
+    fn HAP_mmap2(
         at: *mut c_void,
         bytes: usize,
         access: i32,
         flags: i32,
         fd: i32,
-        offset: core::ffi::c_long,
+        offset: core::ffi::c_long
     ) -> *mut u8;
-    pub(super) fn HAP_munmap2(at: *mut c_void, bytes: usize) -> i32;
+    /// Ends a mapping of [`HAP_mmap2`].
+    fn HAP_munmap2(at: *mut c_void, bytes: usize) -> i32;
+    /// The same as [`HAP_mmap2`], but at most 2 GiB.
+    fn HAP_mmap(at: *mut c_void, bytes: i32, access: i32, flags: i32, fd: i32, offset: i32) -> *mut u8;
+    /// Ends a mapping of [`HAP_mmap`].
+    fn HAP_munmap(at: *mut c_void, bytes: i32) -> i32;
 }

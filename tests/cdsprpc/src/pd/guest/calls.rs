@@ -74,13 +74,21 @@ pub(super) fn answer(question: &Ask) -> Answer {
     let Some(name) = IMPORTS.get(question.what as usize) else { return bad };
     match *name {
         "HAP_mmap" | "HAP_mmap2" => {
-            let mapped = hap::HAP_mmap2(pointer(a), b as usize, c as i32, d as i32, e as i32, f.into());
+            let (at, access, flags, fd) = (pointer(a), c as i32, d as i32, e as i32);
+            let mapped = match *name {
+                "HAP_mmap" => hap::HAP_mmap(at, b as i32, access, flags, fd, f as i32),
+                _ => hap::HAP_mmap2(at, b as usize, access, flags, fd, f.into()),
+            };
             let failed = Answer { value: u32::MAX, ..Answer::default() };
             mapping(mapped.addr(), 3).unwrap_or(failed)
         }
         "HAP_munmap" | "HAP_munmap2" => {
             let bytes = views::file_at(a as usize).map_or(0, |(bytes, _)| bytes);
-            match hap::HAP_munmap2(pointer(a), b as usize) {
+            let unmapped = match *name {
+                "HAP_munmap" => hap::HAP_munmap(pointer(a), b as i32),
+                _ => hap::HAP_munmap2(pointer(a), b as usize),
+            };
+            match unmapped {
                 0 => acting(0, act::UNMAP, [a, bytes as u32, 0, 0, 0, 0]),
                 code => value(code),
             }

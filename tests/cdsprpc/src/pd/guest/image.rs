@@ -12,6 +12,7 @@ use object::{LittleEndian, Object, ObjectSymbol, RelocationFlags, RelocationTarg
 use rustix::mm::ProtFlags;
 use zerocopy::IntoBytes;
 
+use crate::state::CONFIG;
 use crate::views;
 
 /// Relocations of Hexagon: the address of a symbol, for data, for a call, and the library's own address.
@@ -42,6 +43,11 @@ pub(super) struct Image {
     functions: Vec<(usize, usize, String)>,
     /// Offset of the entry.
     pub(super) entry: usize,
+}
+
+/// Whether images of the configured version lack this function: the library must do without.
+fn is_missing(name: &str) -> bool {
+    CONFIG.arch() < 0x75 && ["HAP_mmap2", "HAP_munmap2"].contains(&name)
 }
 
 fn wrong(what: impl fmt::Display) -> String {
@@ -119,6 +125,8 @@ impl Image {
                     let name = symbol.name().map_err(wrong)?;
                     if symbol.is_definition() {
                         self.put(at, (self.base + symbol.address() as usize + addend) as u32);
+                    } else if symbol.is_weak() && is_missing(name) {
+                        self.put(at, 0);
                     } else {
                         let place = IMPORTS.iter().position(|import| *import == name);
                         let place = place.ok_or_else(|| wrong(format_args!("nobody has {name}")))?;
