@@ -607,6 +607,11 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     fn scaled_to_f16(low: Self::F, high: Self::F, scales: [Self::F; 2]) -> Self::B {
         math::scaled_to_f16::<Self>(low, high, scales)
     }
+    /// The same without powers of two.
+    #[inline(always)]
+    fn to_f16(low: Self::F, high: Self::F) -> Self::B {
+        Self::scaled_to_f16(low, high, [Self::splat(1.0); 2])
+    }
     /// Numbers of a table of sixteen, by the low nibbles of bytes 0 to 3 of every word.
     #[inline(always)]
     fn lookup_floats(x: Self::B, table: &'static Numbers) -> [Self::F; 4] {
@@ -641,6 +646,25 @@ pub trait Hvx: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn pair_halves(low: Self::I, high: Self::I) -> Self::B {
         math::pair_halves::<Self>(low, high)
+    }
+    /// The lower halves of a's words and then of b's; the upper halves.
+    #[inline(always)]
+    fn deal_halves(a: Self::B, b: Self::B) -> (Self::B, Self::B) {
+        let mut words = [[[0_u16; 2]; LANES]; 2];
+        // SAFETY: each part of `words` is 32 pairs of halves, which are 128 bytes.
+        unsafe {
+            Self::store_b(words[0].as_mut_ptr().cast(), a);
+            Self::store_b(words[1].as_mut_ptr().cast(), b);
+        }
+        let side = |side: usize| {
+            let mut halves = [0; 2 * LANES];
+            for (half, word) in halves.iter_mut().zip(words.as_flattened()) {
+                *half = word[side];
+            }
+            // SAFETY: `halves` is an array of 64 halves, which are 128 bytes.
+            unsafe { Self::load_b(halves.as_ptr().cast()) }
+        };
+        (side(0), side(1))
     }
     /// acc + a times the lower half of the word in b, sign-extended; wrapping.
     #[inline(always)]

@@ -195,6 +195,9 @@ impl Operations {
         put_b::<H>(all, "nibbles, low", low);
         put_b::<H>(all, "nibbles, high", high);
         put_b::<H>(all, "pair_halves", H::pair_halves(i, j));
+        let (lower, upper) = H::deal_halves(bytes, H::bytes(j));
+        put_b::<H>(all, "deal_halves, low", lower);
+        put_b::<H>(all, "deal_halves, high", upper);
         // No half is -32768.
         let [a, b] = [i, j].map(|x| H::bytes(H::or_i(x, H::splat_i(0x0001_0001))));
         put_i::<H>(all, "dot_pairs", H::dot_pairs(a, b));
@@ -245,6 +248,7 @@ impl Operations {
         };
         let scales = [H::splat(4096.0), H::splat(0.25)];
         put_b::<H>(all, "scaled_to_f16", H::scaled_to_f16(number(i), number(j), scales));
+        put_b::<H>(all, "to_f16", H::to_f16(number(i), number(j)));
         let (low, high) = H::widen_f16(bytes);
         put::<H>(all, "widen_f16, low", true, low);
         put::<H>(all, "widen_f16, high", true, high);

@@ -489,6 +489,12 @@ impl Hvx for Hexagon {
         float::scaled_to_f16(low, high, scales)
     }
 
+    #[cfg(target_feature = "hvxv73")]
+    #[inline(always)]
+    fn to_f16(low: V, high: V) -> V {
+        float::to_f16(low, high)
+    }
+
     #[inline(always)]
     fn mul_low_halves(a: V, b: V) -> V {
         hvx!(q6_vw_vmpyie_vwvuh(a, b))
@@ -512,6 +518,12 @@ impl Hvx for Hexagon {
     #[inline(always)]
     fn pair_halves(low: V, high: V) -> V {
         hvx!(q6_vh_vshuffe_vhvh(high, low))
+    }
+
+    #[inline(always)]
+    fn deal_halves(a: V, b: V) -> (V, V) {
+        let pair = hvx!(q6_w_vdeal_vvr(b, a, -2));
+        (hvx!(q6_v_lo_w(pair)), hvx!(q6_v_hi_w(pair)))
     }
 
     #[inline(always)]

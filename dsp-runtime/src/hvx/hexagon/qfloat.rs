@@ -196,7 +196,17 @@ pub(super) fn scaled_to_f16(low: V, high: V, scales: [V; 2]) -> V {
         let pair = hvx!(q6_w_vcombine_vv(high, low));
         hvx!(q6_vhf_equals_wqf32(pair))
     } else {
-        let (low, high) = (mul_ieee(low, scales[0]), mul_ieee(high, scales[1]));
+        to_f16(mul_ieee(low, scales[0]), mul_ieee(high, scales[1]))
+    }
+}
+
+/// Where IEEE's conversion is missing, a product with one makes qfloat, which has a conversion.
+#[cfg(target_feature = "hvxv73")]
+#[inline(always)]
+pub(super) fn to_f16(low: V, high: V) -> V {
+    if HIDDEN_BITS {
+        scaled_to_f16(low, high, [vector(Words::splat(1.0_f32.to_bits() as i32)); 2])
+    } else {
         hvx!(q6_vhf_vcvt_vsfvsf(low, high))
     }
 }

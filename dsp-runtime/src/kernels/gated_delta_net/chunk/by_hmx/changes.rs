@@ -3,7 +3,7 @@
 use super::super::solve::lanes;
 use super::super::{BLOCK, CHUNK, Chunk, GROUP, PerToken, larger};
 use super::layout::{MOST_COLUMNS, notes};
-use super::prepare::{HeadChunk, tokens_of, two_parts};
+use super::prepare::{HeadChunk, scaled, tokens_of, two_parts};
 use super::{FIRST_UNIT, SECOND_UNIT, UNIT};
 use crate::hvx::{Hvx, math};
 use crate::kernels::INDEX;
@@ -28,7 +28,13 @@ impl HeadChunk<'_> {
         // SAFETY: what these functions ask for is the caller's contract. Each reads only what one before it
         // has stored: a and the right-hand sides, then u.
         unsafe {
-            self.coefficients::<H>();
+            // Two pairs of tokens at once where registers hold what they have: exponentials are chains of
+            // dependent operations, which fill few packets.
+            if H::Q_STAYS {
+                self.coefficients::<H, 1>();
+            } else {
+                self.coefficients::<H, 2>();
+            }
             self.right_hand_sides::<H>();
             let largest = self.substitute::<H>(&key);
             for (v, largest) in largest.into_iter().enumerate().take(self.chunk.tile.vectors) {
@@ -37,12 +43,13 @@ impl HeadChunk<'_> {
         }
     }
 
-    /// a, and p as a matrix tile, from the products of keys and queries with keys.
+    /// a, and p as a matrix tile, from the products of keys and queries with keys, for N pairs of tokens at
+    /// once.
     ///
     /// # Safety
-    /// As [`solve`](Self::solve).
+    /// As [`solve`](Self::solve); N divides the pairs.
     #[inline(always)]
-    unsafe fn coefficients<H: Hvx>(&self) {
+    unsafe fn coefficients<H: Hvx, const N: usize>(&self) {
         // SAFETY: the head has these notes, of an ordinary chunk (the caller's contract).
         let (log, key, beta) =
             unsafe { (self.note::<H>(notes::LOG), self.note::<H>(notes::KEY), self.note::<H>(notes::BETA)) };
@@ -53,7 +60,7 @@ impl HeadChunk<'_> {
         let index = unsafe { H::load(INDEX.as_ptr()) };
         let zero = H::splat(0.0);
         let (first, second) = (H::splat(FIRST_UNIT), H::splat(SECOND_UNIT));
-        for pair in 0..CHUNK / 2 {
+        let of_pair = |pair: usize| {
             let products = |which: usize| {
                 // SAFETY: the unit has stored both parts, tiles of 16 vectors of two rows each (the caller's
                 // contract).
@@ -61,27 +68,33 @@ impl HeadChunk<'_> {
                     H::widen_f16(self.places.of_keys(part, which).vectors().load_b::<H>(pair))
                 });
                 let both = |a, b| H::add_ieee(H::mul_ieee(a, first), H::mul_ieee(b, second));
-                (both(a.0, b.0), both(a.1, b.1))
+                [both(a.0, b.0), both(a.1, b.1)]
             };
-            let (keys, queries) = (products(0), products(1));
-            let mut p = [zero; 2];
-            for (i, t) in tokens_of(pair).into_iter().enumerate() {
-                let (k, q) = if i == 0 { (keys.0, queries.0) } else { (keys.1, queries.1) };
+            let (keys, queries, tokens) = (products(0), products(1), tokens_of(pair));
+            let of_token = |i: usize| {
+                let t = tokens[i];
                 // Below the diagonal none is above zero; the others are not wanted.
                 let difference = H::smaller(H::sub_ieee(H::splat(logs.0[t]), log), zero);
                 let decay = math::exp::<H>(difference);
-                let a = H::mul(H::mul(k, H::mul(decay, key)), H::splat(own.0[t]));
-                // SAFETY: `t` is below 32, of which `a` has a vector each (the caller's contract).
-                unsafe {
-                    let a = H::select_gt(H::splat(t as f32), index, a, zero);
-                    self.chunk.memory.a.store::<H>(t, a);
+                let a = H::mul(H::mul(keys[i], H::mul(decay, key)), H::splat(own.0[t]));
+                let a = H::select_gt(H::splat(t as f32), index, a, zero);
+                (a, H::select_gt(H::splat((t + 1) as f32), index, H::mul(queries[i], decay), zero))
+            };
+            let (low, high) = (of_token(0), of_token(1));
+            ([low.0, high.0], two_parts::<H>([low.1, high.1]))
+        };
+        for start in (0..CHUNK / 2).step_by(N) {
+            let pairs: [_; N] = core::array::from_fn(|i| of_pair(start + i));
+            for (pair, (a, p)) in (start..).zip(pairs) {
+                for (t, a) in tokens_of(pair).into_iter().zip(a) {
+                    // SAFETY: `t` is below 32, of which `a` has a vector each (the caller's contract).
+                    unsafe { self.chunk.memory.a.store::<H>(t, a) };
                 }
-                p[i] = H::select_gt(H::splat((t + 1) as f32), index, H::mul(q, decay), zero);
-            }
-            for (part, halves) in two_parts::<H>(p, [H::splat(1.0); 2]).into_iter().enumerate() {
-                // SAFETY: a tile has 16 vectors of two rows each, and this worker alone has the head (the
-                // caller's contract).
-                unsafe { self.places.p(part).vectors().store_b::<H>(pair, halves) };
+                for (part, halves) in p.into_iter().enumerate() {
+                    // SAFETY: a tile has 16 vectors of two rows each, and this worker alone has the head (the
+                    // caller's contract).
+                    unsafe { self.places.p(part).vectors().store_b::<H>(pair, halves) };
+                }
             }
         }
     }
@@ -106,20 +119,29 @@ impl HeadChunk<'_> {
             let (factors, betas) =
                 (tokens.map(|t| H::splat(factors.0[t])), tokens.map(|t| H::splat(betas.0[t])));
             let u = tokens.map(|t| memory.u.skip(t * tile.vectors));
-            for i in 0..tile.vectors {
+            let side = |i: usize| {
                 // SAFETY: the unit has stored a tile for each column, of 16 vectors of two rows each, and
                 // there is a note for each (the caller's contract).
                 let (products, back) = unsafe {
                     let products = self.places.of_state(0, i).vectors().load_b::<H>(pair);
                     (H::widen_f16(products), self.note::<H>(notes::STATE + i))
                 };
-                for (j, product) in [products.0, products.1].into_iter().enumerate() {
+                let new = |j: usize, product| {
                     let known = H::mul_q(H::mul(product, back), factors[j]);
-                    // SAFETY: both rows have whole vectors as the tile has, by the assertion above; vector
-                    // `i` of a row of u, of which there are 32 (the caller's contract).
-                    unsafe {
-                        let new = H::float(H::add_qf(known, v[j].full_unchecked::<H>(i)));
-                        u[j].store::<H>(i, H::mul(betas[j], new));
+                    // SAFETY: both rows have whole vectors as the tile has, by the assertion above.
+                    let v = unsafe { v[j].full_unchecked::<H>(i) };
+                    H::mul(betas[j], H::float(H::add_qf(known, v)))
+                };
+                [new(0, products.0), new(1, products.1)]
+            };
+            // Two at once, because the compiler loads nothing ahead of a store.
+            for block in (0..tile.vectors).step_by(BLOCK) {
+                let sides: [_; BLOCK] = core::array::from_fn(|j| side(block + j));
+                for (i, side) in sides.into_iter().enumerate() {
+                    for (u, new) in u.iter().zip(side) {
+                        // SAFETY: vector `block + i` of a row of u, of which there are 32 (the caller's
+                        // contract).
+                        unsafe { u.store::<H>(block + i, new) };
                     }
                 }
             }
@@ -184,20 +206,25 @@ impl HeadChunk<'_> {
     unsafe fn u_column<H: Hvx>(&self, key: &PerToken, left: &PerToken, v: usize, largest: H::I) {
         let (u, vectors) = (self.chunk.memory.u, self.chunk.tile.vectors);
         let (up, back) = powers::<H>(largest);
-        for pair in 0..CHUNK / 2 {
+        let halves_of = |pair: usize| {
             let tokens = [2 * pair, 2 * pair + 1];
             let scales = tokens.map(|t| H::mul(up, H::splat(key.0[t])));
             // SAFETY: u has 32 rows of `vectors` vectors (the caller's contract).
             let rows = tokens.map(|t| unsafe { u.load::<H>(t * vectors + v) });
             let of_left = tokens.map(|t| H::splat(left.0[t]));
             let left = [H::mul(rows[0], of_left[0]), H::mul(rows[1], of_left[1])];
-            let parts = two_parts::<H>(rows, scales).into_iter().zip(two_parts::<H>(left, scales));
-            for (part, (halves, left)) in parts.enumerate() {
-                // SAFETY: a tile has 16 vectors of two rows each, and this worker alone has the head (the
-                // caller's contract).
-                unsafe {
-                    self.places.u_column(part, v).vectors().store_b::<H>(pair, halves);
-                    self.places.left_column(part, v).vectors().store_b::<H>(pair, left);
+            [rows, left].map(|rows| two_parts::<H>(scaled::<H>(rows, scales)))
+        };
+        for pair in (0..CHUNK / 2).step_by(2) {
+            // Two at once, because the compiler loads nothing ahead of a store.
+            for (i, [rows, left]) in [pair, pair + 1].map(halves_of).into_iter().enumerate() {
+                for (part, (halves, left)) in rows.into_iter().zip(left).enumerate() {
+                    // SAFETY: a tile has 16 vectors of two rows each, and this worker alone has the head (the
+                    // caller's contract).
+                    unsafe {
+                        self.places.u_column(part, v).vectors().store_b::<H>(pair + i, halves);
+                        self.places.left_column(part, v).vectors().store_b::<H>(pair + i, left);
+                    }
                 }
             }
         }

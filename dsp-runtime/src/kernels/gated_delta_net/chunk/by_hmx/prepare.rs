@@ -14,7 +14,7 @@ pub(super) struct HeadChunk<'h> {
 }
 
 /// The tokens of rows `2 pair` and `2 pair + 1` of matrix tiles: those that are in one word of a vector. Half
-/// a chunk apart, so that few steps bring tokens into the lanes in their order ([`HeadChunk::across`]).
+/// a chunk apart, so that few steps bring tokens into the lanes in their order ([`across`]).
 pub(super) const fn tokens_of(pair: usize) -> [usize; 2] {
     [pair, pair + CHUNK / 2]
 }
@@ -30,14 +30,47 @@ fn length_scale<H: Hvx>(squares: H::F) -> (H::F, H::F) {
     (power(H::sub_i(H::splat_i(0), half)), power(half))
 }
 
-/// Two rows of floats, each times a scale, as fp16 in the words of a vector; and what that leaves of them.
+/// Two rows, each times a scale of its own.
 #[inline(always)]
-pub(super) fn two_parts<H: Hvx>(rows: [H::F; 2], scales: [H::F; 2]) -> [H::B; 2] {
-    let [low, high] = [H::mul_ieee(rows[0], scales[0]), H::mul_ieee(rows[1], scales[1])];
-    let one = [H::splat(1.0); 2];
-    let first = H::scaled_to_f16(low, high, one);
+pub(super) fn scaled<H: Hvx>(rows: [H::F; 2], scales: [H::F; 2]) -> [H::F; 2] {
+    [H::mul_ieee(rows[0], scales[0]), H::mul_ieee(rows[1], scales[1])]
+}
+
+/// Two rows of floats as fp16 in the words of a vector; and what that leaves of them.
+#[inline(always)]
+pub(super) fn two_parts<H: Hvx>([low, high]: [H::F; 2]) -> [H::B; 2] {
+    let first = H::to_f16(low, high);
     let (of_low, of_high) = H::widen_f16(first);
-    [first, H::scaled_to_f16(H::sub_ieee(low, of_low), H::sub_ieee(high, of_high), one)]
+    [first, H::to_f16(H::sub_ieee(low, of_low), H::sub_ieee(high, of_high))]
+}
+
+/// Words of tokens p and p + 16 in vectors p, with a dimension per lane, as words of two dimensions in their
+/// vectors, with a token per lane.
+///
+/// Of a half's place there are ten bits: four of its vector, five of its lane, one of its half. The first
+/// step turns all of them round by one, to the right; each other step turns the upper nine, to the left.
+#[inline(always)]
+fn across<H: Hvx>(x: [H::B; TILE_VECTORS]) -> [H::B; TILE_VECTORS] {
+    let halves = |i: usize| H::deal_halves(x[2 * i], x[2 * i + 1]);
+    let dealt: [_; TILE_VECTORS / 2] = core::array::from_fn(halves);
+    let (low, high) = (dealt.map(|it| it.0), dealt.map(|it| it.1));
+    let mut x =
+        core::array::from_fn(|i| if i < TILE_VECTORS / 2 { low[i] } else { high[i - TILE_VECTORS / 2] });
+    for _ in 0..LANES.ilog2() {
+        x = interleaved::<H>(x);
+    }
+    x
+}
+
+/// Vectors i and i + 8, interleaved, as vectors 2 i and 2 i + 1.
+#[inline(always)]
+fn interleaved<H: Hvx>(x: [H::B; TILE_VECTORS]) -> [H::B; TILE_VECTORS] {
+    let x = x.map(|x| H::from_bits(H::words(x)));
+    let pairs: [_; TILE_VECTORS / 2] = core::array::from_fn(|i| H::interleave(x[i], x[i + TILE_VECTORS / 2]));
+    core::array::from_fn(|i| {
+        let (low, high) = pairs[i / 2];
+        H::bytes(H::bits(if i % 2 == 0 { low } else { high }))
+    })
 }
 
 impl HeadChunk<'_> {
@@ -115,43 +148,51 @@ impl HeadChunk<'_> {
         let mut largest = [H::splat_i(0); 2];
         // Of the first half of the tokens, and of the second.
         let [mut squares, mut keys, mut queries] = [(); 3].map(|()| [PerToken::zeros(), PerToken::zeros()]);
-        for pair in 0..CHUNK / 2 {
-            let row = tokens_of(pair).map(|t| head.first + t);
-            let [k, q, v] = [head.k, head.q, head.v].map(|of| row.map(|row| of.row(row)));
-            assert!([k, q, v].iter().flatten().all(|row| row.whole() == vectors));
-            let mut sums = [[H::zero_q(); 2]; 2];
+        // Two pairs at once: chains of dependent operations fill few packets.
+        for first in (0..CHUNK / 2).step_by(2) {
+            let pairs = [first, first + 1];
+            let rows = pairs.map(|pair| {
+                let row = tokens_of(pair).map(|t| head.first + t);
+                [head.k, head.q, head.v].map(|of| row.map(|row| of.row(row)))
+            });
+            assert!(rows.as_flattened().as_flattened().iter().all(|row| row.whole() == vectors));
+            let mut sums = [[[H::zero_q(); 2]; 2]; 2];
             for i in 0..vectors {
-                for t in 0..2 {
-                    // SAFETY: all rows have `vectors` whole vectors, by the assertion above.
-                    let [k, q, v] = unsafe { [k[t], q[t], v[t]].map(|row| row.full_unchecked::<H>(i)) };
-                    sums[0][t] = H::add_q(sums[0][t], H::mul_q(k, k));
-                    sums[1][t] = H::add_q(sums[1][t], H::mul_q(q, q));
-                    largest[t] = larger::<H>(larger::<H>(larger::<H>(largest[t], k), q), v);
+                for (rows, sums) in rows.iter().zip(&mut sums) {
+                    for t in 0..2 {
+                        // SAFETY: all rows have `vectors` whole vectors, by the assertion above.
+                        let [k, q, v] = unsafe { rows.map(|rows| rows[t].full_unchecked::<H>(i)) };
+                        sums[0][t] = H::add_q(sums[0][t], H::mul_q(k, k));
+                        sums[1][t] = H::add_q(sums[1][t], H::mul_q(q, q));
+                        largest[t] = larger::<H>(larger::<H>(larger::<H>(largest[t], k), q), v);
+                    }
                 }
             }
-            // Side by side: each is a chain of dependent operations.
-            let sums = sums.map(|[a, b]| [H::sum_all_q(a), H::sum_all_q(b)]);
-            let scales = sums.map(|squares| squares.map(length_scale::<H>));
-            for t in 0..2 {
-                squares[t].put::<H>(pair, sums[0][t]);
-                keys[t].put::<H>(pair, scales[0][t].1);
-                queries[t].put::<H>(pair, scales[1][t].1);
+            let sums = sums.map(|sums| sums.map(|[a, b]| [H::sum_all_q(a), H::sum_all_q(b)]));
+            let scales = sums.map(|sums| sums.map(|squares| squares.map(length_scale::<H>)));
+            for (p, pair) in pairs.into_iter().enumerate() {
+                for t in 0..2 {
+                    squares[t].put::<H>(pair, sums[p][0][t]);
+                    keys[t].put::<H>(pair, scales[p][0][t].1);
+                    queries[t].put::<H>(pair, scales[p][1][t].1);
+                }
             }
-            let [key, query] = scales.map(|scales| scales.map(|(to, _)| to));
-            let [key_rows, query_rows] =
-                [0, 1].map(|which| [0, 1].map(|part| self.places.rows(part, which).vectors().skip(pair)));
+            let tiles = pairs.map(|pair| {
+                [0, 1].map(|which| [0, 1].map(|part| self.places.rows(part, which).vectors().skip(pair)))
+            });
             for i in 0..vectors {
-                // SAFETY: all rows have `vectors` whole vectors, by the assertion above. A matrix tile has 16
-                // vectors of two rows each, and there are as many of keys and of queries as there are vectors
-                // (point 1 of the caller's contract).
-                unsafe {
-                    let [k, q] = [k, q].map(|rows| rows.map(|row| row.full_unchecked::<H>(i)));
-                    for (to, halves) in key_rows.into_iter().zip(two_parts::<H>(k, key)) {
-                        to.store_b::<H>(TILE_VECTORS * i, halves);
-                    }
-                    for (to, halves) in query_rows.into_iter().zip(two_parts::<H>(q, query)) {
-                        to.store_b::<H>(TILE_VECTORS * i, halves);
-                    }
+                let halves = |p: usize, which: usize| {
+                    // SAFETY: all rows have `vectors` whole vectors, by the assertion above.
+                    let row = unsafe { rows[p][which].map(|row| row.full_unchecked::<H>(i)) };
+                    two_parts::<H>(scaled::<H>(row, scales[p][which].map(|(to, _)| to)))
+                };
+                let halves = [[halves(0, 0), halves(0, 1)], [halves(1, 0), halves(1, 1)]];
+                for (to, halves) in
+                    tiles.as_flattened().as_flattened().iter().zip(halves.as_flattened().as_flattened())
+                {
+                    // SAFETY: a matrix tile has 16 vectors of two rows each, and there are as many of keys
+                    // and of queries as there are vectors (point 1 of the caller's contract).
+                    unsafe { to.store_b::<H>(TILE_VECTORS * i, *halves) };
                 }
             }
         }
@@ -170,55 +211,18 @@ impl HeadChunk<'_> {
     /// Part `part` of keys with tokens in the lanes, two dimensions to a word, from their matrix tiles.
     ///
     /// # Safety
-    /// Points 1 and 2 of [`prepare`](Self::prepare); the keys' matrix tiles are there.
+    /// Point 1 of [`prepare`](Self::prepare); the keys' matrix tiles are there.
     #[inline(always)]
     unsafe fn across<H: Hvx>(&self, part: usize) {
-        /// Ones in the odd words.
-        static ODD: [u32; LANES] = {
-            let (mut mask, mut i) = ([0; LANES], 1);
-            while i < LANES {
-                mask[i] = u32::MAX;
-                i += 2;
-            }
-            mask
-        };
-        // SAFETY: `ODD` is an array of 32 words, which are 128 bytes.
-        let odd = H::words(unsafe { H::load_b(ODD.as_ptr().cast()) });
-        let high = H::splat_i(0xffff_0000_u32 as i32);
-        let even = H::sub_i(H::splat_i(-1), odd);
-        let places = [self.chunk.memory.keys, self.chunk.memory.queries];
         for tile in 0..self.chunk.tile.vectors {
             let from = self.places.rows(part, 0).skip(tile).vectors();
             let to = self.places.across(part).skip(tile).vectors();
-            for pair in 0..TILE_VECTORS {
-                // A word has two tokens' values of one dimension: of two adjacent ones, the first gets those
-                // of the first token, and the second those of the second.
-                //
-                // SAFETY: a matrix tile has 16 vectors, and so has the place, which has room for keys of 64
-                // dimensions or more (the caller's contract).
-                unsafe {
-                    let x = H::words(from.load_b::<H>(pair));
-                    let next = H::bits(H::swap_lanes::<1>(H::from_bits(x)));
-                    let first = H::words(H::pair_halves(x, next));
-                    let second = H::or_i(H::shr_i::<16>(next), H::and_i(x, high));
-                    let both = H::or_i(H::and_i(first, even), H::and_i(second, odd));
-                    places[0].store_b::<H>(pair, H::bytes(both));
-                }
-            }
-            // Of the nine bits of a word's vector and lane, each level turns all round by one.
-            for level in 0..TILE_VECTORS.ilog2() as usize {
-                let (from, last) = (places[level % 2], level + 1 == TILE_VECTORS.ilog2() as usize);
-                let to = if last { to } else { places[1 - level % 2] };
-                for i in 0..TILE_VECTORS / 2 {
-                    // SAFETY: these are vectors of the two places and of a matrix tile, 16 each (the caller's
-                    // contract).
-                    unsafe {
-                        let low = from.load::<H>(i);
-                        let (low, high) = H::interleave(low, from.load::<H>(i + TILE_VECTORS / 2));
-                        to.store::<H>(2 * i, low);
-                        to.store::<H>(2 * i + 1, high);
-                    }
-                }
+            // SAFETY: a matrix tile has 16 vectors (the caller's contract).
+            let rows = core::array::from_fn(|pair| unsafe { from.load_b::<H>(pair) });
+            for (pair, x) in across::<H>(rows).into_iter().enumerate() {
+                // SAFETY: a matrix tile has 16 vectors, and this worker alone has the head (the caller's
+                // contract).
+                unsafe { to.store_b::<H>(pair, x) };
             }
         }
     }

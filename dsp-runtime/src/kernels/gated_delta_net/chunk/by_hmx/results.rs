@@ -1,6 +1,6 @@
 //! Outputs, and the state after the chunk, from what the unit made of p, keys and u.
 
-use super::super::{CHUNK, Chunk, PerToken, larger};
+use super::super::{BLOCK, CHUNK, Chunk, PerToken, larger};
 use super::layout::notes;
 use super::prepare::{HeadChunk, tokens_of};
 use crate::hmx::TILE_VECTORS;
@@ -40,7 +40,7 @@ impl HeadChunk<'_> {
             assert!(rows.iter().all(|row| row.len() == tile.size));
             let old_factors = tokens.map(|t| H::splat(old_factors.0[t]));
             let new_factors = tokens.map(|t| H::splat(new_factors.0[t]));
-            for v in 0..tile.vectors {
+            let output = |v: usize| {
                 // SAFETY: the unit has stored both tiles of each column, of 16 vectors of two rows each, and
                 // there are notes for each column (the caller's contract).
                 let (old, new, of_old, of_new) = unsafe {
@@ -51,12 +51,22 @@ impl HeadChunk<'_> {
                         self.note::<H>(notes::CHANGES + v),
                     )
                 };
-                for (i, (old, new)) in [(old.0, new.0), (old.1, new.1)].into_iter().enumerate() {
+                let of_token = |i: usize, old, new| {
                     let old = H::mul_q(H::mul(old, of_old), old_factors[i]);
                     let new = H::mul_q(H::mul(new, of_new), new_factors[i]);
-                    // SAFETY: the row has `size` values, by the assertion above, which are `vectors` whole
-                    // vectors.
-                    unsafe { rows[i].set_full_unchecked::<H>(v, H::float(H::add_q(old, new))) };
+                    H::float(H::add_q(old, new))
+                };
+                [of_token(0, old.0, new.0), of_token(1, old.1, new.1)]
+            };
+            // Two at once, because the compiler loads nothing ahead of a store.
+            for block in (0..tile.vectors).step_by(BLOCK) {
+                let outputs: [_; BLOCK] = core::array::from_fn(|j| output(block + j));
+                for (v, outputs) in outputs.into_iter().enumerate() {
+                    for (row, output) in rows.iter_mut().zip(outputs) {
+                        // SAFETY: the row has `size` values, by the assertion above, which are `vectors`
+                        // whole vectors.
+                        unsafe { row.set_full_unchecked::<H>(block + v, output) };
+                    }
                 }
             }
         }
@@ -78,19 +88,26 @@ impl HeadChunk<'_> {
             let changes = self.places.changes(0, v).vectors();
             let mut at = state.skip(v);
             let mut largest = [H::splat_i(0); 2];
-            for pair in 0..tile.vectors * TILE_VECTORS {
+            // Two vectors of changes at once, because the compiler loads nothing ahead of a store.
+            for pair in (0..tile.vectors * TILE_VECTORS).step_by(2) {
                 // SAFETY: the unit has stored a tile for each 32 keys, of 16 vectors of two keys each; and
-                // these are vector `v` of two adjacent keys of the state (the caller's contract).
-                unsafe {
-                    let (low, high) = H::widen_f16(changes.load_b::<H>(pair));
-                    for (i, change) in [low, high].into_iter().enumerate() {
-                        let old = H::mul_q(decay, at.load::<H>(i * tile.vectors));
-                        let new = H::float(H::add_q(old, H::mul_q(change, back)));
-                        at.store::<H>(i * tile.vectors, new);
-                        largest[i] = larger::<H>(largest[i], new);
-                    }
+                // these are vector `v` of four adjacent keys of the state (the caller's contract).
+                let (first, second, old) = unsafe {
+                    (
+                        H::widen_f16(changes.load_b::<H>(pair)),
+                        H::widen_f16(changes.load_b::<H>(pair + 1)),
+                        [0, 1, 2, 3].map(|i| at.load::<H>(i * tile.vectors)),
+                    )
+                };
+                let changes = [first.0, first.1, second.0, second.1];
+                for (i, (old, change)) in old.into_iter().zip(changes).enumerate() {
+                    let new = H::float(H::add_q(H::mul_q(decay, old), H::mul_q(change, back)));
+                    // SAFETY: this is vector `v` of one of the four keys, and this worker alone has the head
+                    // (the caller's contract).
+                    unsafe { at.store::<H>(i * tile.vectors, new) };
+                    largest[i % 2] = larger::<H>(largest[i % 2], new);
                 }
-                at = at.skip(2 * tile.vectors);
+                at = at.skip(4 * tile.vectors);
             }
             let largest = H::from_bits(H::max_i(largest[0], largest[1]));
             // SAFETY: there is a note for each of up to four vectors of values, and this worker alone has the
