@@ -11,7 +11,8 @@ use std::path::Path;
 /// The constant that `hexflash-image` reads: 16 bits, 0x73 for v73.
 const NAME: &[u8] = b"hexflash_arch";
 
-/// Writes the object for the architecture `arch` (0x73 for v73), unless it is there: others may be linking it.
+/// Writes the object for the architecture `arch` (0x73 for v73), unless it is there: others may be linking
+/// it.
 pub fn write(file: &Path, arch: u16) -> Result<()> {
     let made = object(arch).write().map_err(|error| error.to_string());
     let written = made.and_then(|data| {
