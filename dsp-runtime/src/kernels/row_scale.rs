@@ -78,14 +78,20 @@ pub(super) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
 #[inline(always)]
 pub(super) unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k: usize) -> [u32; N] {
     let mut all = [H::splat_i(0); N];
-    let mut at = 0;
-    while at < k {
+    let whole = k / LANES;
+    let magnitudes = |v: H::F| H::and_i(H::bits(v), H::splat_i(0x7fff_ffff));
+    for v in 0..whole {
         for (all, row) in all.iter_mut().zip(rows) {
-            // SAFETY: the row has `k - at` floats from `at` on, which is at least 1 (the caller's contract).
-            let v = unsafe { load::<H>(row.add(at), k - at) };
-            *all = H::max_i(*all, H::and_i(H::bits(v), H::splat_i(0x7fff_ffff)));
+            // SAFETY: the row has `whole` vectors of 32 floats (the caller's contract).
+            *all = H::max_i(*all, magnitudes(unsafe { H::load(row.add(v * LANES)) }));
         }
-        at += LANES;
+    }
+    let (at, left) = (whole * LANES, k % LANES);
+    if left > 0 {
+        for (all, row) in all.iter_mut().zip(rows) {
+            // SAFETY: the row has `left` floats from `at` on (the caller's contract).
+            *all = H::max_i(*all, magnitudes(unsafe { H::load_n(row.add(at), left) }));
+        }
     }
     let all = all.map(largest_of_lanes::<H>);
     all.map(|all| {

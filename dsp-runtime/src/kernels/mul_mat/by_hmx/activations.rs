@@ -9,6 +9,9 @@ use crate::kernels::row_scale::load;
 /// A row of x, and what it is multiplied with; `None` past the last one, for zeros.
 pub(in crate::kernels) type PackedRow = Option<(*const f32, f32)>;
 
+/// Tiles of k that are packed together.
+const AT_ONCE: usize = 4;
+
 /// Writes rows 2 `pair` and 2 `pair` + 1 of the matrix tiles at `to`. `EXCHANGED` as in
 /// [`super::weights::Tiles`].
 ///
@@ -24,7 +27,30 @@ pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
     pair: usize,
 ) {
     let scales = rows.map(|row| H::splat(row.map_or(0.0, |(_, scale)| scale)));
-    for tile in 0..k.div_ceil(TILE_K) {
+    let halves = |values: [H::F; 2]| {
+        let v = H::scaled_to_f16(values[0], values[1], scales);
+        if EXCHANGED { exchange::<H>(v) } else { v }
+    };
+    let tiles = k.div_ceil(TILE_K);
+    let mut done = 0;
+    if let [Some((first, _)), Some((second, _))] = rows {
+        // Several at once, because the compiler loads nothing ahead of a store.
+        while done + AT_ONCE <= k / TILE_K {
+            let some: [_; AT_ONCE] = core::array::from_fn(|i| {
+                let at = (done + i) * TILE_K;
+                // SAFETY: both rows have `k / 32` whole vectors, and `done + i` is below that (point 1 of the
+                // caller's contract).
+                halves(unsafe { [H::load(first.add(at)), H::load(second.add(at))] })
+            });
+            for (i, v) in some.into_iter().enumerate() {
+                // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; `done + i` is one
+                // of the tiles for `k` values (point 2 of the caller's contract).
+                unsafe { to.skip(done + i).vectors().store_b::<H>(pair, v) };
+            }
+            done += AT_ONCE;
+        }
+    }
+    for tile in done..tiles {
         let at = tile * TILE_K;
         let mut values = [H::splat(0.0); 2];
         for (value, row) in values.iter_mut().zip(rows) {
@@ -34,11 +60,9 @@ pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
                 *value = unsafe { load::<H>(x.add(at), k - at) };
             }
         }
-        let v = H::scaled_to_f16(values[0], values[1], scales);
-        let v = if EXCHANGED { exchange::<H>(v) } else { v };
         // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; the tile is one of those
         // for `k` values (point 2 of the caller's contract).
-        unsafe { to.skip(tile).vectors().store_b::<H>(pair, v) };
+        unsafe { to.skip(tile).vectors().store_b::<H>(pair, halves(values)) };
     }
 }
 

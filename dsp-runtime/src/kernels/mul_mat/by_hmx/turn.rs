@@ -294,15 +294,16 @@ impl<'r, T: Tiles> Turn<'r, T> {
                 let start = if ROUTED { at(row + r) } else { first.wrapping_add(r * y.nb[1]) };
                 start.cast::<f32>().wrapping_add(column)
             };
-            // Four rows at a time, without a condition.
-            let quads = if left >= LANES && *ordinary { rows / 4 * 4 } else { 0 };
-            for r in (0..quads).step_by(4) {
-                let (((a, b), (of_a, of_b)), ((c, d), (of_c, of_d))) = (pair(r), pair(r + 2));
+            // Eight rows at a time, without a condition: the compiler loads nothing ahead of a store.
+            let by_eight = if left >= LANES && *ordinary { rows / 8 * 8 } else { 0 };
+            for r in (0..by_eight).step_by(8) {
                 let times = |v: H::F, factor: i32| {
                     let factor = H::or_i(H::add_i(exponents, H::splat_i(factor)), beyond);
                     H::mul_ieee(v, H::from_bits(factor))
                 };
-                // SAFETY: rows `r` to `r + 3` of the tile are rows of the pass, which are rows of y (`to`),
+                let (((a, b), (of_a, of_b)), ((c, d), (of_c, of_d))) = (pair(r), pair(r + 2));
+                let (((e, f), (of_e, of_f)), ((g, h), (of_g, of_h))) = (pair(r + 4), pair(r + 6));
+                // SAFETY: rows `r` to `r + 7` of the tile are rows of the pass, which are rows of y (`to`),
                 // with whole strips; the columns of this one are written by this unit alone, and are aligned
                 // for f32 (validation).
                 unsafe {
@@ -310,6 +311,10 @@ impl<'r, T: Tiles> Turn<'r, T> {
                     H::store(to(r + 1), times(b, of_b));
                     H::store(to(r + 2), times(c, of_c));
                     H::store(to(r + 3), times(d, of_d));
+                    H::store(to(r + 4), times(e, of_e));
+                    H::store(to(r + 5), times(f, of_f));
+                    H::store(to(r + 6), times(g, of_g));
+                    H::store(to(r + 7), times(h, of_h));
                 }
             }
             let put = |r: usize, v: H::F, factor: i32| {
@@ -319,7 +324,7 @@ impl<'r, T: Tiles> Turn<'r, T> {
                 // written by this unit alone, and are aligned for f32 (validation).
                 unsafe { if left >= LANES { H::store(to(r), v) } else { H::store_n(to(r), v, left) } }
             };
-            for r in (quads..rows).step_by(2) {
+            for r in (by_eight..rows).step_by(2) {
                 let ((even, odd), (of_even, of_odd)) = pair(r);
                 put(r, even, of_even);
                 if r + 1 < rows {
