@@ -115,9 +115,9 @@ pub enum Arch {
     V81,
 }
 
-/// What the compiler makes for one architecture, and later ones run, too. What v75 and v81 have beyond v73
-/// and v79, our code does not use: compiled for them, it came out as the same instructions but for the
-/// constant that says the architecture.
+/// Machine code that was compiled for one architecture. Our code uses nothing that v75 has beyond v73, or v81
+/// beyond v79: when it was compiled for v75 and v81, the same instructions came out, but for the constant
+/// that says the architecture. So these two get the code of v73 and v79.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     V67,
