@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use hexflash_abi::DType;
 use hexflash_abi::program::{NO_TOKEN_AXIS, TensorDesc};
 
-use crate::hvx::{BYTES, VectorPtr};
+use crate::hvx::BYTES;
 use crate::row::{Row, RowMut};
 
 /// A tensor of a validated program, for one run: the token axis is cut to the step's `n_tokens`.
@@ -118,14 +118,28 @@ impl View {
         Walk::new(self, first, n).map(move |at| unsafe { RowMut::new(at.cast(), len) })
     }
 
-    /// The F32 rows `first..first + n`, if every row of the view starts at a whole vector.
+    /// The F32 rows `first..first + n`, if they are neighbours on axis 1 and each starts at a whole vector.
     ///
     /// # Panics
     /// As [`rows_from`](Self::rows_from).
     #[inline(always)]
-    pub fn lines_from(&self, first: usize, n: usize) -> Option<LinesOfRows<'_>> {
-        let all = self.base.addr() | self.nb[1] | self.nb[2] | self.nb[3];
-        all.is_multiple_of(BYTES).then(|| LinesOfRows(Walk::new(self, first, n)))
+    pub fn lines(&self, first: usize, n: usize) -> Option<Lines<'_>> {
+        let Walk { at, indices, .. } = Walk::new(self, first, n);
+        let aligned = (at.addr() | self.nb[1]).is_multiple_of(BYTES);
+        let lines = Lines { at, len: self.ne[0], rows: n, stride: self.nb[1], view: PhantomData };
+        (aligned && n <= self.ne[1] - indices[0]).then_some(lines)
+    }
+
+    /// The view with axes 1 and 2 exchanged: the same rows in another order.
+    ///
+    /// # Panics
+    /// If rows are not apart from each other, as those of tiled types.
+    #[must_use]
+    pub fn exchanged(mut self) -> Self {
+        assert!(self.dtype.tile_group().is_none());
+        self.ne.swap(1, 2);
+        self.nb.swap(1, 2);
+        self
     }
 
     /// Address of the row (or, for tiled types, of the 32-row strip) at these indices.
@@ -326,18 +340,49 @@ impl<'v> Walk<'v> {
     }
 }
 
-/// The rows of a view of which each starts at a whole vector.
-pub struct LinesOfRows<'v>(Walk<'v>);
+/// F32 rows of a view that are neighbours on axis 1, each of which starts at a whole vector.
+#[derive(Clone, Copy)]
+pub struct Lines<'v> {
+    at: *mut u8,
+    len: usize,
+    rows: usize,
+    stride: usize,
+    view: PhantomData<&'v View>,
+}
 
-impl LinesOfRows<'_> {
-    /// The next row; the last one again when there is no other.
+impl<'v> Lines<'v> {
+    /// Rows `first..first + N`.
+    ///
+    /// # Panics
+    /// If there are not as many.
     #[inline(always)]
-    pub fn step(&mut self) -> VectorPtr {
-        let at = self.0.at;
-        let _ = self.0.next();
-        // SAFETY: `at` is the view's base plus multiples of its strides, and `lines_from` has checked that
-        // base and strides are multiples of 128.
-        unsafe { VectorPtr::new_unchecked(at) }
+    pub fn rows<const N: usize>(&self, first: usize) -> [Row<'v, true>; N] {
+        assert!(first <= self.rows && N <= self.rows - first);
+        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from `at`
+        // on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and the
+        // stride are multiples of 128.
+        core::array::from_fn(|i| unsafe { Row::at_vector(self.at_row(first + i), self.len) })
+    }
+
+    /// Rows `first..first + N`, to write.
+    ///
+    /// # Safety
+    /// No other worker touches the rows while the values live.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    #[inline(always)]
+    pub unsafe fn rows_mut<const N: usize>(&self, first: usize) -> [RowMut<'v, true>; N] {
+        assert!(first <= self.rows && N <= self.rows - first);
+        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from `at`
+        // on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and the
+        // stride are multiples of 128. No other worker touches them (the caller's contract).
+        core::array::from_fn(|i| unsafe { RowMut::at_vector(self.at_row(first + i), self.len) })
+    }
+
+    #[inline(always)]
+    fn at_row(&self, i: usize) -> *mut f32 {
+        self.at.wrapping_add(i * self.stride).cast()
     }
 }
 

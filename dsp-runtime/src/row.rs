@@ -65,6 +65,18 @@ impl<'m> Row<'m> {
     }
 }
 
+impl Row<'_, true> {
+    /// A row of `len` floats that starts at a whole vector.
+    ///
+    /// # Safety
+    /// `ptr` is a multiple of 128 and valid for reading `len` floats for as long as the row lives.
+    #[inline(always)]
+    pub unsafe fn at_vector(ptr: *const f32, len: usize) -> Self {
+        debug_assert!(ptr.addr().is_multiple_of(BYTES));
+        Self { ptr, len, memory: PhantomData }
+    }
+}
+
 impl<const ALIGNED: bool> Row<'_, ALIGNED> {
     /// Floats in the row.
     #[inline(always)]
@@ -201,6 +213,19 @@ impl<'m> RowMut<'m> {
             (Some(mut y), Some(x)) => y.copy_vectors::<H>(x),
             _ => self.copy_vectors::<H>(x),
         }
+    }
+}
+
+impl RowMut<'_, true> {
+    /// A row of `len` floats that starts at a whole vector.
+    ///
+    /// # Safety
+    /// 1. `ptr` is a multiple of 128 and valid for reading and writing `len` floats for as long as the row lives.
+    /// 2. No other thread of the DSP side touches the row while this value is used.
+    #[inline(always)]
+    pub unsafe fn at_vector(ptr: *mut f32, len: usize) -> Self {
+        debug_assert!(ptr.addr().is_multiple_of(BYTES));
+        Self { ptr, len, memory: PhantomData }
     }
 }
 

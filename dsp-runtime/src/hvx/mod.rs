@@ -14,6 +14,7 @@
 #[cfg(any(all(target_arch = "x86_64", not(fuzzing)), target_arch = "aarch64"))]
 #[macro_use]
 mod chunks;
+mod choose;
 pub mod functions;
 #[cfg(target_arch = "hexagon")]
 pub mod hexagon;
@@ -36,6 +37,7 @@ pub mod x86;
 
 use half::f16;
 
+pub use choose::choose;
 pub use lines::VectorPtr;
 
 /// f32 lanes of a vector.

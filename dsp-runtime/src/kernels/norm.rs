@@ -4,13 +4,13 @@ use hexflash_abi::Fault;
 use hexflash_abi::op::{norm as abi, params};
 
 use super::OpRun;
-use crate::hvx::{Hvx, LANES, VectorPtr};
-use crate::memory::View;
+use crate::hvx::{Hvx, LANES, choose};
+use crate::memory::{Lines, View};
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
 
 /// Vectors of a unit, about: short rows (heads) are claimed several at a time.
-const UNIT: usize = 64;
+const UNIT: usize = 128;
 
 /// What a row is divided by.
 #[derive(Clone, Copy, Debug)]
@@ -45,49 +45,151 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
     // L2_NORM has none, which validation sees to.
     let w = run.optional(abi::W);
+    let [x, y] = if y.ne[2] > y.ne[1] { [x.exchanged(), y.exchanged()] } else { [x, y] };
     let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);
     let (share, largest) = (1.0 / y.ne[0] as f32, 1.0 / p.eps);
     run.parallel(&Norm { kind, eps: p.eps, share, largest, x, w, y, rows })
 }
 
+/// Sums of squares of a row: of its vectors 4 i, 4 i + 1, 4 i + 2 and 4 i + 3, so that no addition waits for the
+/// last. (By name: as an array they would be in memory.)
+#[derive(Clone, Copy)]
+struct Squares<H: Hvx> {
+    a: H::Q,
+    b: H::Q,
+    c: H::Q,
+    d: H::Q,
+}
+
+impl<H: Hvx> Squares<H> {
+    /// Those of vectors `at` to `at + 3`.
+    ///
+    /// # Safety
+    /// The row has these vectors whole.
+    #[inline(always)]
+    unsafe fn of<const A: bool>(x: Row<'_, A>, at: usize) -> Self {
+        // SAFETY: the row has these vectors whole (the caller's contract).
+        let [a, b, c, d] = unsafe { four::<H, A>(x, at) };
+        Self { a: H::mul_q(a, a), b: H::mul_q(b, b), c: H::mul_q(c, c), d: H::mul_q(d, d) }
+    }
+
+    /// With those of vectors `at` to `at + 3`.
+    ///
+    /// # Safety
+    /// The row has these vectors whole.
+    #[inline(always)]
+    unsafe fn and<const A: bool>(self, x: Row<'_, A>, at: usize) -> Self {
+        // SAFETY: the row has these vectors whole (the caller's contract).
+        let more = unsafe { Self::of(x, at) };
+        Self {
+            a: H::add_q(self.a, more.a),
+            b: H::add_q(self.b, more.b),
+            c: H::add_q(self.c, more.c),
+            d: H::add_q(self.d, more.d),
+        }
+    }
+
+    /// The sum of the four.
+    #[inline(always)]
+    fn total(self) -> H::Q {
+        H::add_q(H::add_q(self.a, self.b), H::add_q(self.c, self.d))
+    }
+}
+
 /// Sum of squares in all lanes, in an order that only the length decides.
 #[inline(always)]
 fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
-    // Four sums, so that no addition waits for the last. (By name: as an array they would be in memory.)
-    let (mut a, mut b, mut c, mut d) = (H::zero_q(), H::zero_q(), H::zero_q(), H::zero_q());
-    for i in 0..x.whole() / 8 {
-        // SAFETY: `i` is below `whole / 8`, so the row has vectors `8 * i` to `8 * i + 7` whole.
-        let v = unsafe { eight::<H, A>(x, i) };
-        a = H::add_q(a, H::mul_q(v[0], v[0]));
-        b = H::add_q(b, H::mul_q(v[1], v[1]));
-        c = H::add_q(c, H::mul_q(v[2], v[2]));
-        d = H::add_q(d, H::mul_q(v[3], v[3]));
-        a = H::add_q(a, H::mul_q(v[4], v[4]));
-        b = H::add_q(b, H::mul_q(v[5], v[5]));
-        c = H::add_q(c, H::mul_q(v[6], v[6]));
-        d = H::add_q(d, H::mul_q(v[7], v[7]));
+    if x.whole() < 4 {
+        let mut sum = H::zero_q();
+        for i in 0..x.vectors() {
+            let v = x.vector::<H>(i);
+            sum = H::add_q(sum, H::mul_q(v, v));
+        }
+        return H::sum_all_q(sum);
     }
-    let mut i = x.whole() / 8 * 8;
+    // SAFETY: the row has four vectors whole, by the condition above.
+    let mut squares = unsafe { Squares::<H>::of(x, 0) };
+    let mut i = 4;
+    // Up to a multiple of eight, then eight at once.
     if i + 4 <= x.whole() {
-        let v = [x.full::<H>(i), x.full::<H>(i + 1), x.full::<H>(i + 2), x.full::<H>(i + 3)];
-        a = H::add_q(a, H::mul_q(v[0], v[0]));
-        b = H::add_q(b, H::mul_q(v[1], v[1]));
-        c = H::add_q(c, H::mul_q(v[2], v[2]));
-        d = H::add_q(d, H::mul_q(v[3], v[3]));
+        // SAFETY: the row has vectors up to `i + 3` whole, by the condition above.
+        squares = unsafe { squares.and(x, i) };
+        i += 4;
+    }
+    while i + 8 <= x.whole() {
+        // SAFETY: the row has vectors up to `i + 7` whole, by the condition above.
+        squares = unsafe { squares.and(x, i).and(x, i + 4) };
+        i += 8;
+    }
+    if i + 4 <= x.whole() {
+        // SAFETY: the row has vectors up to `i + 3` whole, by the condition above.
+        squares = unsafe { squares.and(x, i) };
         i += 4;
     }
     while i < x.vectors() {
         let v = x.vector::<H>(i);
-        a = H::add_q(a, H::mul_q(v, v));
+        squares.a = H::add_q(squares.a, H::mul_q(v, v));
         i += 1;
     }
-    H::sum_all_q(total::<H>(a, b, c, d))
+    H::sum_all_q(squares.total())
 }
 
-/// The sum of four sums.
+/// The sums of squares of two rows of `fours` times four vectors, up to the sum of lanes, as [`sum_squares`] has
+/// them.
+///
+/// # Safety
+/// The rows have these vectors whole, and `fours` is at least 1.
 #[inline(always)]
-fn total<H: Hvx>(a: H::Q, b: H::Q, c: H::Q, d: H::Q) -> H::Q {
-    H::add_q(H::add_q(a, b), H::add_q(c, d))
+unsafe fn squares_of_two<H: Hvx>(x: [Row<'_, true>; 2], fours: usize) -> [H::Q; 2] {
+    // SAFETY: vectors up to `4 * fours - 1` are whole (the caller's contract).
+    unsafe {
+        let (mut first, mut second) = (Squares::<H>::of(x[0], 0), Squares::<H>::of(x[1], 0));
+        for i in 1..fours {
+            (first, second) = (first.and(x[0], 4 * i), second.and(x[1], 4 * i));
+        }
+        [first.total(), second.total()]
+    }
+}
+
+/// The sums of squares of four rows in lanes 0, 8, 16 and 24; the other lanes are left open. A function of its
+/// own, where that costs no instructions: registers are then its alone.
+///
+/// # Safety
+/// The rows have `fours` times four vectors whole, and `fours` is at least 1.
+#[cfg_attr(target_arch = "hexagon", inline(never))]
+#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
+unsafe fn sums_of_four<H: Hvx>(x: [Row<'_, true>; SIDE], fours: usize) -> H::F {
+    // SAFETY: the contract is the caller's.
+    let ([a, b], [c, d]) =
+        unsafe { (squares_of_two::<H>([x[0], x[1]], fours), squares_of_two::<H>([x[2], x[3]], fours)) };
+    H::sum_four([a, b, c, d])
+}
+
+/// Of four vectors lanes 0, 8, 16 and 24: lanes `8 * i` of vector `j` become lanes `8 * i + j`. The other lanes
+/// are left open.
+#[inline(always)]
+fn gather<H: Hvx>(x: [H::F; 4]) -> H::F {
+    let [a, b, c, d] = x;
+    let low = choose::<H, 1>(H::bits(a), H::bits(H::swap_lanes::<1>(b)));
+    let high = choose::<H, 1>(H::bits(c), H::bits(H::swap_lanes::<1>(d)));
+    H::from_bits(choose::<H, 2>(low, H::bits(H::swap_lanes::<2>(H::from_bits(high)))))
+}
+
+/// Vectors `at` to `at + 3`.
+///
+/// # Safety
+/// The row has these vectors whole.
+#[inline(always)]
+unsafe fn four<H: Hvx, const A: bool>(x: Row<'_, A>, at: usize) -> [H::F; 4] {
+    // SAFETY: the row has these vectors whole (the caller's contract).
+    unsafe {
+        [
+            x.full_unchecked::<H>(at),
+            x.full_unchecked::<H>(at + 1),
+            x.full_unchecked::<H>(at + 2),
+            x.full_unchecked::<H>(at + 3),
+        ]
+    }
 }
 
 /// Vectors 8 i to 8 i + 7.
@@ -183,53 +285,49 @@ unsafe fn put<H: Hvx, const A: bool, const W: bool>(
     }
 }
 
-/// A row of four vectors, and its sum of squares.
-#[derive(Clone, Copy)]
-struct Four<H: Hvx> {
-    v: [H::F; 4],
-    squares: H::Q,
+/// Vectors 4 i to 4 i + 3 times a factor, and with W times w.
+///
+/// # Safety
+/// The row has these vectors whole.
+#[inline(always)]
+unsafe fn scaled_four<H: Hvx, const W: bool>(
+    x: Row<'_, true>,
+    i: usize,
+    factor: H::F,
+    w: [H::F; 4],
+) -> [H::F; 4] {
+    // SAFETY: the row has these vectors whole (the caller's contract).
+    let [a, b, c, d] = unsafe { four::<H, true>(x, 4 * i) };
+    [
+        product::<H, W>(a, factor, w[0]),
+        product::<H, W>(b, factor, w[1]),
+        product::<H, W>(c, factor, w[2]),
+        product::<H, W>(d, factor, w[3]),
+    ]
 }
 
-impl<H: Hvx> Four<H> {
-    /// As [`sum_squares`], up to the last step.
-    ///
-    /// # Safety
-    /// Vectors 0 to 3 from `x` on are valid for reading.
-    #[inline(always)]
-    unsafe fn load(x: VectorPtr) -> Self {
-        // SAFETY: vectors 0 to 3 from `x` on are valid for reading (the caller's contract).
-        let (a, b, c, d) = unsafe { (x.load::<H>(0), x.load::<H>(1), x.load::<H>(2), x.load::<H>(3)) };
-        let zero = H::zero_q();
-        let squares = total::<H>(
-            H::add_q(zero, H::mul_q(a, a)),
-            H::add_q(zero, H::mul_q(b, b)),
-            H::add_q(zero, H::mul_q(c, c)),
-            H::add_q(zero, H::mul_q(d, d)),
-        );
-        Self { v: [a, b, c, d], squares }
-    }
-
-    /// Writes the row, times a factor, and with W times w, as [`scale`] does.
-    ///
-    /// # Safety
-    /// Vectors 0 to 3 from `y` on are valid for writing.
-    #[inline(always)]
-    unsafe fn store<const W: bool>(self, y: VectorPtr, factor: H::F, w: [H::F; 4]) {
-        // SAFETY: vectors 0 to 3 from `y` on are valid for writing (the caller's contract).
-        unsafe {
-            y.store::<H>(0, product::<H, W>(self.v[0], factor, w[0]));
-            y.store::<H>(1, product::<H, W>(self.v[1], factor, w[1]));
-            y.store::<H>(2, product::<H, W>(self.v[2], factor, w[2]));
-            y.store::<H>(3, product::<H, W>(self.v[3], factor, w[3]));
-        }
+/// Writes vectors 4 i to 4 i + 3.
+///
+/// # Safety
+/// The row has these vectors whole.
+#[inline(always)]
+unsafe fn put_four<H: Hvx>(y: &mut RowMut<'_, true>, i: usize, v: [H::F; 4]) {
+    // SAFETY: the row has these vectors whole (the caller's contract).
+    unsafe {
+        y.set_full_unchecked::<H>(4 * i, v[0]);
+        y.set_full_unchecked::<H>(4 * i + 1, v[1]);
+        y.set_full_unchecked::<H>(4 * i + 2, v[2]);
+        y.set_full_unchecked::<H>(4 * i + 3, v[3]);
     }
 }
 
 /// The bits of a NaN that takes one instruction to make.
 const NAN: i32 = -1;
 
-/// Rows of four vectors (heads of 128) that are done side by side: what one waits for, the others fill.
+/// Rows whose sums are one vector.
 const SIDE: usize = 4;
+/// Rows that share a root.
+const BATCH: usize = 4 * SIDE;
 
 impl Norm {
     /// What a row with this sum of squares is multiplied by: NaN where the sum is not finite. Otherwise the
@@ -265,35 +363,74 @@ impl Norm {
     /// # Safety
     /// This worker alone has claimed the rows.
     #[inline(always)]
-    unsafe fn quads<H: Hvx, const W: bool>(&self, w: [H::F; 4], first: usize, rows: usize) -> usize {
-        if self.y.ne[0] != 4 * LANES || rows < SIDE {
+    unsafe fn batches<H: Hvx, const W: bool>(
+        &self,
+        w: Option<Row<'_, true>>,
+        first: usize,
+        rows: usize,
+    ) -> usize {
+        if !self.y.ne[0].is_multiple_of(4 * LANES) {
             return 0;
         }
-        let (Some(mut x), Some(mut y)) = (self.x.lines_from(first, rows), self.y.lines_from(first, rows))
-        else {
-            return 0;
+        let (Some(x), Some(y)) = (self.x.lines(first, rows), self.y.lines(first, rows)) else { return 0 };
+        let mut done = 0;
+        while rows - done >= SIDE {
+            let some = if rows - done >= BATCH { BATCH } else { SIDE };
+            // SAFETY: this worker alone has claimed the rows (the caller's contract), `some` more of which there
+            // are. They have whole fours of vectors (checked above).
+            unsafe { self.batch::<H, W>(x, y, w, done, some) };
+            done += some;
+        }
+        done
+    }
+
+    /// Rows `first..first + n`, where `n` is [`SIDE`] or [`BATCH`].
+    ///
+    /// # Safety
+    /// 1. This worker alone has claimed the rows.
+    /// 2. They have at least four vectors, and whole fours of them.
+    #[inline(always)]
+    unsafe fn batch<H: Hvx, const W: bool>(
+        &self,
+        x: Lines<'_>,
+        y: Lines<'_>,
+        w: Option<Row<'_, true>>,
+        first: usize,
+        n: usize,
+    ) {
+        let fours = self.y.ne[0] / (4 * LANES);
+        // SAFETY: x has y's shape (validation), so its rows have whole fours of vectors (point 2 of the contract).
+        let sums = |at: usize| unsafe { sums_of_four::<H>(x.rows(first + at), fours) };
+        let sums = if n == BATCH {
+            gather::<H>([sums(0), sums(SIDE), sums(2 * SIDE), sums(3 * SIDE)])
+        } else {
+            sums(0)
         };
-        for _ in 0..rows / SIDE {
-            let to = [y.step(), y.step(), y.step(), y.step()];
-            // SAFETY: x and y have `rows` rows from `first` on (checked by `lines_from`), of four vectors
-            // each (checked above), and each `step` gives the next one. Those of y are this worker's alone
-            // (the caller's contract), and x is y or apart from it (validation). All are read before any is
-            // written, so that they can overlap in time.
-            unsafe {
-                let a = Four::<H>::load(x.step());
-                let b = Four::<H>::load(x.step());
-                let c = Four::<H>::load(x.step());
-                let d = Four::<H>::load(x.step());
-                // One root for all.
-                let sums = H::sum_four([a.squares, b.squares, c.squares, d.squares]);
-                let factors = H::lanes(self.factor::<H>(sums));
-                a.store::<W>(to[0], H::lane(&factors, 0), w);
-                b.store::<W>(to[1], H::lane(&factors, 8), w);
-                c.store::<W>(to[2], H::lane(&factors, 16), w);
-                d.store::<W>(to[3], H::lane(&factors, 24), w);
+        let factors = H::lanes(self.factor::<H>(sums));
+        // That of row `i` of the rows from `at` on.
+        let factor = |at: usize, i: usize| H::lane(&factors, (8 * i + at / SIDE) % LANES);
+        for at in (0..n).step_by(SIDE) {
+            let from: [Row<'_, true>; SIDE] = x.rows(first + at);
+            // SAFETY: this worker alone has claimed the rows (point 1 of the contract), and x is y or apart from
+            // it (validation).
+            let mut to: [RowMut<'_, true>; SIDE] = unsafe { y.rows_mut(first + at) };
+            for v in 0..fours {
+                // SAFETY: the rows have whole fours of vectors (point 2 of the contract), and so has w
+                // (validation). All are read before any is written, so that they can overlap in time.
+                unsafe {
+                    let w = if W { four::<H, true>(w.unwrap_or(from[0]), 4 * v) } else { [factor(at, 0); 4] };
+                    let a = scaled_four::<H, W>(from[0], v, factor(at, 0), w);
+                    let b = scaled_four::<H, W>(from[1], v, factor(at, 1), w);
+                    let c = scaled_four::<H, W>(from[2], v, factor(at, 2), w);
+                    let d = scaled_four::<H, W>(from[3], v, factor(at, 3), w);
+                    let [to_a, to_b, to_c, to_d] = &mut to;
+                    put_four::<H>(to_a, v, a);
+                    put_four::<H>(to_b, v, b);
+                    put_four::<H>(to_c, v, c);
+                    put_four::<H>(to_d, v, d);
+                }
             }
         }
-        rows / SIDE * SIDE
     }
 }
 
@@ -315,21 +452,19 @@ impl Kernel for Norm {
             let rows = self.rows.min(self.y.rows() - first);
             // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone.
             let done = unsafe {
-                match &w {
-                    Some(w) if w.len() == 4 * LANES => {
-                        let w = [w.full::<H>(0), w.full::<H>(1), w.full::<H>(2), w.full::<H>(3)];
-                        self.quads::<H, true>(w, first, rows)
-                    }
-                    Some(_) => 0,
-                    None => self.quads::<H, false>([H::splat(1.0); 4], first, rows),
+                match w.map(Row::aligned) {
+                    _ if rows < SIDE => 0,
+                    Some(None) => 0,
+                    Some(w) => self.batches::<H, true>(w, first, rows),
+                    None => self.batches::<H, false>(None, first, rows),
                 }
             };
             let (first, rows) = (first + done, rows - done);
             if rows == 0 {
                 continue;
             }
-            // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone, and `quads` is
-            // done with those that it has written.
+            // SAFETY: `claim` gives the unit, and with it its rows of y, to this worker alone, and `batches`
+            // is done with those that it has written.
             let written = unsafe { self.y.rows_mut_from(first, rows) };
             for (x, mut y) in self.x.rows_from(first, rows).zip(written) {
                 // Without weights the row stands in for them, unread.

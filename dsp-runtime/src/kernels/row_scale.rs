@@ -1,6 +1,6 @@
 //! Powers of two that bring rows of floats into the range of f16.
 
-use crate::hvx::{Hvx, LANES};
+use crate::hvx::{Hvx, LANES, choose};
 
 /// How the sums of a product are kept in range, from its k alone.
 ///
@@ -60,6 +60,48 @@ impl RowScale {
     }
 }
 
+/// What rows are multiplied with, and what takes that back, lane by lane: [`RowScale`] of several rows.
+#[derive(Clone, Copy)]
+pub(super) struct RowScales<H: Hvx> {
+    pub to: H::F,
+    pub back: H::F,
+    /// Of the rows that there are.
+    pub kind: Kind,
+}
+
+/// What rows there are among several.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// All have scales that are [ordinary](RowScale::is_ordinary).
+    Ordinary,
+    /// All are finite.
+    Finite,
+    /// One has an infinity or a NaN.
+    NotFinite,
+}
+
+impl<H: Hvx> RowScales<H> {
+    /// Those of rows whose largest magnitudes have the bits in lanes 0 to 7, and again in all groups of eight.
+    #[inline(always)]
+    pub(super) fn of(largest: H::I, depth: Depth) -> Self {
+        let (one, bias) = (H::splat_i(1), H::splat_i(127));
+        let code = H::shr_i::<23>(largest);
+        let to = H::max_i(H::sub_i(H::splat_i(253 - depth.down), H::max_i(code, one)), one);
+        let back = H::sub_i(H::splat_i(254), to);
+        // The magnitude of the logarithm, and above all of these the code of what is not finite.
+        let power = H::max_i(H::sub_i(back, bias), H::sub_i(bias, back));
+        let not_finite = H::shl_i::<8>(H::shr_i::<8>(H::add_i(code, one)));
+        let worst = H::max_lane(H::to_float(H::max_i(power, not_finite)));
+        let kind = match worst {
+            256.0 => Kind::NotFinite,
+            power if power > ORDINARY as f32 => Kind::Finite,
+            _ => Kind::Ordinary,
+        };
+        let float = |code| H::from_bits(H::shl_i::<23>(code));
+        Self { to: float(to), back: float(back), kind }
+    }
+}
+
 /// The bits of the largest magnitude of a row of `k` values: those of a NaN if there is one.
 ///
 /// # Safety
@@ -67,16 +109,60 @@ impl RowScale {
 #[inline(always)]
 pub(super) unsafe fn largest<H: Hvx>(x: *const f32, k: usize) -> u32 {
     // SAFETY: the contract is the caller's.
-    let [largest] = unsafe { largest_of::<H, 1>([x], k) };
-    largest
+    let [all] = unsafe { largest_of::<H, 1>([x], k) };
+    first_lane::<H>(largest_of_lanes::<H>(all))
 }
 
-/// The same of several rows at once, as the way to the largest lane is a chain of dependent operations.
+/// Of two rows at once, as the way to the largest lane is a chain of dependent operations.
 ///
 /// # Safety
 /// The rows are aligned for f32 and valid for reading `k` floats each.
 #[inline(always)]
-pub(super) unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k: usize) -> [u32; N] {
+pub(super) unsafe fn largest_of_two<H: Hvx>(rows: [*const f32; 2], k: usize) -> [u32; 2] {
+    // SAFETY: the contract is the caller's.
+    unsafe { largest_of::<H, 2>(rows, k) }.map(largest_of_lanes::<H>).map(first_lane::<H>)
+}
+
+/// Of eight rows, row i in lanes i, 8 + i, 16 + i and 24 + i.
+///
+/// # Safety
+/// The rows are aligned for f32 and valid for reading `k` floats each.
+#[inline(always)]
+pub(super) unsafe fn largest_of_eight<H: Hvx>(rows: [*const f32; 8], k: usize) -> H::I {
+    // SAFETY: the contract is the caller's.
+    let [a, b, c, d, e, f, g, h] = unsafe { largest_of::<H, 8>(rows, k) };
+    let (ab, cd) = (fold::<H, 1>(a, b), fold::<H, 1>(c, d));
+    let (ef, gh) = (fold::<H, 1>(e, f), fold::<H, 1>(g, h));
+    let all = fold::<H, 4>(fold::<H, 2>(ab, cd), fold::<H, 2>(ef, gh));
+    let all = H::max_i(all, swapped::<H, 8>(all));
+    H::max_i(all, swapped::<H, 16>(all))
+}
+
+/// The larger of lanes i and i ^ N: those of `a` where i has not the bit N, those of `b` where it has.
+#[inline(always)]
+fn fold<H: Hvx, const N: usize>(a: H::I, b: H::I) -> H::I {
+    H::max_i(choose::<H, N>(a, b), swapped::<H, N>(choose::<H, N>(b, a)))
+}
+
+#[inline(always)]
+fn swapped<H: Hvx, const N: usize>(x: H::I) -> H::I {
+    H::bits(H::swap_lanes::<N>(H::from_bits(x)))
+}
+
+#[inline(always)]
+fn first_lane<H: Hvx>(x: H::I) -> u32 {
+    let mut lanes = [0_u32; LANES];
+    // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
+    unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(x)) };
+    lanes[0]
+}
+
+/// Lane by lane the largest magnitudes of rows.
+///
+/// # Safety
+/// The rows are aligned for f32 and valid for reading `k` floats each.
+#[inline(always)]
+unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k: usize) -> [H::I; N] {
     let mut all = [H::splat_i(0); N];
     let whole = k / LANES;
     let magnitudes = |v: H::F| H::and_i(H::bits(v), H::splat_i(0x7fff_ffff));
@@ -93,13 +179,7 @@ pub(super) unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k
             *all = H::max_i(*all, magnitudes(unsafe { H::load_n(row.add(at), left) }));
         }
     }
-    let all = all.map(largest_of_lanes::<H>);
-    all.map(|all| {
-        let mut lanes = [0_u32; LANES];
-        // SAFETY: `lanes` is an array of 32 words, which are 128 bytes.
-        unsafe { H::store_b(lanes.as_mut_ptr().cast(), H::bytes(all)) };
-        lanes[0]
-    })
+    all
 }
 
 /// The largest of the lanes, in all of them.

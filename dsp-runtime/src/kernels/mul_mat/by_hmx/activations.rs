@@ -10,7 +10,7 @@ use crate::kernels::row_scale::load;
 pub(in crate::kernels) type PackedRow = Option<(*const f32, f32)>;
 
 /// Tiles of k that are packed together.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 /// Writes rows 2 `pair` and 2 `pair` + 1 of the matrix tiles at `to`. `EXCHANGED` as in
 /// [`super::weights::Tiles`].
@@ -27,30 +27,12 @@ pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
     pair: usize,
 ) {
     let scales = rows.map(|row| H::splat(row.map_or(0.0, |(_, scale)| scale)));
-    let halves = |values: [H::F; 2]| {
-        let v = H::scaled_to_f16(values[0], values[1], scales);
-        if EXCHANGED { exchange::<H>(v) } else { v }
-    };
-    let tiles = k.div_ceil(TILE_K);
-    let mut done = 0;
     if let [Some((first, _)), Some((second, _))] = rows {
-        // Several at once, because the compiler loads nothing ahead of a store.
-        while done + AT_ONCE <= k / TILE_K {
-            let some: [_; AT_ONCE] = core::array::from_fn(|i| {
-                let at = (done + i) * TILE_K;
-                // SAFETY: both rows have `k / 32` whole vectors, and `done + i` is below that (point 1 of the
-                // caller's contract).
-                halves(unsafe { [H::load(first.add(at)), H::load(second.add(at))] })
-            });
-            for (i, v) in some.into_iter().enumerate() {
-                // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; `done + i` is one
-                // of the tiles for `k` values (point 2 of the caller's contract).
-                unsafe { to.skip(done + i).vectors().store_b::<H>(pair, v) };
-            }
-            done += AT_ONCE;
-        }
+        // SAFETY: the contract is the caller's.
+        unsafe { pack_both::<H, EXCHANGED>([first, second], scales, k, to, pair) };
+        return;
     }
-    for tile in done..tiles {
+    for tile in 0..k.div_ceil(TILE_K) {
         let at = tile * TILE_K;
         let mut values = [H::splat(0.0); 2];
         for (value, row) in values.iter_mut().zip(rows) {
@@ -62,8 +44,56 @@ pub(in crate::kernels) unsafe fn pack<H: Hvx, const EXCHANGED: bool>(
         }
         // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; the tile is one of those
         // for `k` values (point 2 of the caller's contract).
-        unsafe { to.skip(tile).vectors().store_b::<H>(pair, halves(values)) };
+        unsafe { to.skip(tile).vectors().store_b::<H>(pair, halves::<H, EXCHANGED>(values, scales)) };
     }
+}
+
+/// As [`pack`], of two rows that are there, times `scales`.
+///
+/// # Safety
+/// As there.
+#[inline(always)]
+pub(super) unsafe fn pack_both<H: Hvx, const EXCHANGED: bool>(
+    [first, second]: [*const f32; 2],
+    scales: [H::F; 2],
+    k: usize,
+    to: TilePtr,
+    pair: usize,
+) {
+    let mut done = 0;
+    // Several at once, because the compiler loads nothing ahead of a store.
+    while done + AT_ONCE <= k / TILE_K {
+        let some: [_; AT_ONCE] = core::array::from_fn(|i| {
+            let at = (done + i) * TILE_K;
+            // SAFETY: both rows have `k / 32` whole vectors, and `done + i` is below that (point 1 of the
+            // caller's contract).
+            let values = unsafe { [H::load(first.add(at)), H::load(second.add(at))] };
+            halves::<H, EXCHANGED>(values, scales)
+        });
+        for (i, v) in some.into_iter().enumerate() {
+            // SAFETY: a tile has 16 vectors of two rows each, and `pair` is below 16; `done + i` is one of
+            // the tiles for `k` values (point 2 of the caller's contract).
+            unsafe { to.skip(done + i).vectors().store_b::<H>(pair, v) };
+        }
+        done += AT_ONCE;
+    }
+    for tile in done..k.div_ceil(TILE_K) {
+        let at = tile * TILE_K;
+        // SAFETY: both rows have `k - at` floats from `at` on, at least 1 because `tile` is below the number
+        // of tiles (point 1 of the caller's contract). A tile has 16 vectors of two rows each, and `pair` is
+        // below 16; the tile is one of those for `k` values (point 2).
+        unsafe {
+            let values = [load::<H>(first.add(at), k - at), load::<H>(second.add(at), k - at)];
+            to.skip(tile).vectors().store_b::<H>(pair, halves::<H, EXCHANGED>(values, scales));
+        }
+    }
+}
+
+/// 32 values of two rows, times their scales, as f16.
+#[inline(always)]
+fn halves<H: Hvx, const EXCHANGED: bool>(values: [H::F; 2], scales: [H::F; 2]) -> H::B {
+    let v = H::scaled_to_f16(values[0], values[1], scales);
+    if EXCHANGED { exchange::<H>(v) } else { v }
 }
 
 /// Words 1 and 2 of every four change places.

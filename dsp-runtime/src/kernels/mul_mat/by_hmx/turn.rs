@@ -18,12 +18,15 @@ use super::weights::Tiles;
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::{MOST_TILES, Matrix, TILE_BYTES, TilePtr, Unit};
 use crate::hvx::{Hvx, LANES, VectorPtr};
-use crate::kernels::row_scale::{Depth, RowScale, largest_of};
+use crate::kernels::row_scale::{Depth, Kind, RowScale, RowScales, largest_of_eight, largest_of_two};
 use crate::memory::View;
 use crate::pool::{Kernel, Worker};
 
 /// Pairs of rows of a matrix tile, which share its vectors.
 const PAIRS: usize = TILE_ROWS / 2;
+/// Pairs of rows that are packed by one unit of work.
+const TOGETHER: usize = 4;
+const _: () = assert!(PAIRS.is_multiple_of(TOGETHER));
 /// Tiles of rows whose results are stored by one unit of work: several, for what a unit takes by itself.
 const STORED: usize = 4;
 
@@ -102,7 +105,7 @@ impl<'r, T: Tiles> Pack<'r, T> {
         let from = row.map(|row| x.at(self.pass.row(row).0).cast_const().cast::<f32>());
         // SAFETY: `at` has checked the indices, so these are rows of x: `ne[0]` adjacent floats, which are
         // readable and aligned (validation).
-        let largest = unsafe { largest_of::<H, 2>(from, x.ne[0]) };
+        let largest = unsafe { largest_of_two::<H>(from, x.ne[0]) };
         let mut packed = [None; 2];
         for i in 0..there {
             let not_finite = Fault::new(ErrorCode::NotFinite, 0);
@@ -119,40 +122,107 @@ impl<'r, T: Tiles> Pack<'r, T> {
         Ok(packed)
     }
 
+    /// Packs rows 2 `pair` and 2 `pair` + 1 of the pass.
+    ///
+    /// # Safety
+    /// This worker has claimed the pair, of a matrix tile of rows of the pass.
+    #[inline(always)]
+    unsafe fn pair<H: Hvx, const EXCHANGED: bool>(&self, places: Places, pair: usize) -> Result<(), Fault> {
+        let rows = self.rows::<H>(places, pair)?;
+        let (k, to) = (self.pass.x.ne[0], places.a(pair / PAIRS));
+        // SAFETY: (1) both are rows of x, of `k` readable floats, aligned (`rows`, after validation). (2) the
+        // pair's tile of rows is one of the pass, for which the layout has matrix tiles of `k` values each in
+        // VTCM; this worker has claimed the pair (the caller's contract), and no other job of the op runs.
+        unsafe { activations::pack::<H, EXCHANGED>(rows, k, to, pair % PAIRS) };
+        Ok(())
+    }
+
+    /// Packs [`TOGETHER`] pairs of rows from `first` on, if the pass has all these rows: what is needed per row
+    /// is done for all at once. Gives whether it has.
+    ///
+    /// # Safety
+    /// This worker has claimed the pairs, of a matrix tile of rows of the pass.
+    #[inline(always)]
+    unsafe fn pairs<H: Hvx, const EXCHANGED: bool>(
+        &self,
+        places: Places,
+        first: usize,
+    ) -> Result<bool, Fault> {
+        let Pass { x, rows, depth, .. } = &self.pass;
+        let row = 2 * first;
+        if row + 2 * TOGETHER > *rows {
+            return Ok(false);
+        }
+        let at = |row: usize| x.at(self.pass.row(row).0).cast_const();
+        let (start, routed) = (at(row), self.pass.routes.is_some());
+        // Rows of one matrix are neighbours on axis 1, of which `at` checks the last one.
+        let _ = at(row + 2 * TOGETHER - 1);
+        let from: [*const f32; 2 * TOGETHER] = core::array::from_fn(|i| {
+            if routed { at(row + i).cast() } else { start.wrapping_add(i * x.nb[1]).cast() }
+        });
+        // SAFETY: `at` has checked the indices, so these are rows of x: `ne[0]` adjacent floats, which are
+        // readable and aligned (validation).
+        let largest = unsafe { largest_of_eight::<H>(from, x.ne[0]) };
+        let scales = RowScales::<H>::of(largest, *depth);
+        match scales.kind {
+            Kind::Ordinary => {}
+            // Relaxed: the end of the job orders it.
+            Kind::Finite => self.extraordinary.store(true, Ordering::Relaxed),
+            Kind::NotFinite => return Err(Fault::new(ErrorCode::NotFinite, 0)),
+        }
+        // SAFETY: the rows are below the rows of the pass, which the layout has factors for, in VTCM and
+        // aligned. This worker has claimed the pairs.
+        unsafe { H::store_n(places.row_factors().add(row), scales.back, 2 * TOGETHER) };
+        let (to, lanes) = (places.a(first / PAIRS), H::lanes(scales.to));
+        for i in 0..TOGETHER {
+            let scales = [H::lane(&lanes, 2 * i), H::lane(&lanes, 2 * i + 1)];
+            let (from, pair) = ([from[2 * i], from[2 * i + 1]], (first + i) % PAIRS);
+            // SAFETY: (1) both are rows of x, of `ne[0]` readable floats, aligned (validation). (2) the pair's
+            // tile of rows is one of the pass, for which the layout has matrix tiles of `k` values each in
+            // VTCM; this worker has claimed the pair, and no other job of the op runs.
+            unsafe { activations::pack_both::<H, EXCHANGED>(from, scales, x.ne[0], to, pair) };
+        }
+        Ok(true)
+    }
+
     /// Claims pairs of rows and packs them until there are none.
-    #[inline(never)]
-    fn pack<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+    #[inline(always)]
+    fn pack<H: Hvx, const EXCHANGED: bool>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
         let places = self.pass.places(worker);
         while let Some(unit) = worker.claim() {
-            let rows = self.rows::<H>(places, unit)?;
-            let (k, to) = (self.pass.x.ne[0], places.a(unit / PAIRS));
-            // SAFETY: (1) both are rows of x, of `k` readable floats, aligned (`rows`, after validation). (2)
-            // the unit's tile of rows is one of the pass, for which the layout has matrix tiles of `k` values
-            // each in VTCM; this worker has claimed the pair, and no other job of the op runs.
+            let first = unit * TOGETHER;
+            // SAFETY: this worker has claimed these pairs, which are of one matrix tile of rows, as a tile has a
+            // multiple of them.
             unsafe {
-                if T::EXCHANGED {
-                    activations::pack::<H, true>(rows, k, to, unit % PAIRS);
-                } else {
-                    activations::pack::<H, false>(rows, k, to, unit % PAIRS);
+                if !self.pairs::<H, EXCHANGED>(places, first)? {
+                    for pair in first..first + TOGETHER {
+                        self.pair::<H, EXCHANGED>(places, pair)?;
+                    }
                 }
             }
         }
         Ok(())
     }
+
+    /// As [`pack`](Self::pack).
+    #[inline(never)]
+    fn work_off<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
+        if T::EXCHANGED { self.pack::<H, true>(worker) } else { self.pack::<H, false>(worker) }
+    }
 }
 
 impl<T: Tiles> Kernel for Pack<'_, T> {
     fn units(&self) -> usize {
-        self.pass.row_tiles() * PAIRS
+        self.pass.row_tiles() * (PAIRS / TOGETHER)
     }
 
     fn work(&self) -> usize {
         // Two rows: about 30 operations for 32 of their values.
-        self.units().saturating_mul(30 * self.pass.extent.k_tiles)
+        self.units().saturating_mul(30 * TOGETHER * self.pass.extent.k_tiles)
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {
-        self.pack::<H::Everywhere>(worker)
+        self.work_off::<H::Everywhere>(worker)
     }
 }
 
