@@ -358,9 +358,9 @@ impl<'v> Lines<'v> {
     #[inline(always)]
     pub fn rows<const N: usize>(&self, first: usize) -> [Row<'v, true>; N] {
         assert!(first <= self.rows && N <= self.rows - first);
-        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from `at`
-        // on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and the
-        // stride are multiples of 128.
+        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from
+        // `at` on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and
+        // the stride are multiples of 128.
         core::array::from_fn(|i| unsafe { Row::at_vector(self.at_row(first + i), self.len) })
     }
 
@@ -374,9 +374,9 @@ impl<'v> Lines<'v> {
     #[inline(always)]
     pub unsafe fn rows_mut<const N: usize>(&self, first: usize) -> [RowMut<'v, true>; N] {
         assert!(first <= self.rows && N <= self.rows - first);
-        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from `at`
-        // on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and the
-        // stride are multiples of 128. No other worker touches them (the caller's contract).
+        // SAFETY: by the line above, these are among the rows that `View::lines` has found on axis 1 from
+        // `at` on: `len` adjacent floats each of the view, inside the buffer (the view's invariant). `at` and
+        // the stride are multiples of 128. No other worker touches them (the caller's contract).
         core::array::from_fn(|i| unsafe { RowMut::at_vector(self.at_row(first + i), self.len) })
     }
 

@@ -220,7 +220,8 @@ impl RowMut<'_, true> {
     /// A row of `len` floats that starts at a whole vector.
     ///
     /// # Safety
-    /// 1. `ptr` is a multiple of 128 and valid for reading and writing `len` floats for as long as the row lives.
+    /// 1. `ptr` is a multiple of 128 and valid for reading and writing `len` floats for as long as the row
+    ///    lives.
     /// 2. No other thread of the DSP side touches the row while this value is used.
     #[inline(always)]
     pub unsafe fn at_vector(ptr: *mut f32, len: usize) -> Self {

@@ -9,6 +9,18 @@ pub fn power_f16<H: Hvx>(x: H::I) -> H::I {
     H::shl_i::<10>(H::add_i(x, H::splat_i(15)))
 }
 
+/// 2^x as the product of two f16, each in both halves of words, because one may be too large for it. x is
+/// from -14 to 30.
+#[inline(always)]
+pub fn powers_f16<H: Hvx>(x: H::I) -> [H::B; 2] {
+    // The minimum of x and 15: the largest power that an f16 has.
+    let first = H::sub_i(H::splat_i(0), H::max_i(H::sub_i(H::splat_i(0), x), H::splat_i(-15)));
+    [first, H::sub_i(x, first)].map(|x| {
+        let bits = power_f16::<H>(x);
+        H::pair_halves(bits, bits)
+    })
+}
+
 /// 2^x, and infinity where `code` is the exponent code of infinities and NaN of f16. x is -126 to 128, which
 /// gives infinity, too.
 #[inline(always)]

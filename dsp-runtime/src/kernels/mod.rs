@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(chosen(1, Numerics::Hmx, [128, 32, 16]), Variant::GatedDeltaNetWhole);
     }
 
-    /// Pieces of prompts over caches of F16, in programs of the class `fast`.
+    /// Pieces of prompts over caches of F16 and Q8_0, in programs of the class `fast`.
     #[test]
     fn the_matrix_unit_attends_where_there_are_rows_enough() {
         let chosen =
@@ -426,11 +426,12 @@ mod tests {
         let fast = |types, shape, mask| chosen(1, Numerics::Fast, types, shape, mask);
         assert_eq!(fast(f16, [64, 16, 2], false), Variant::FlashAttnHmx);
         assert_eq!(fast(f16, [64, 32, 8], false), Variant::FlashAttnHmx);
+        assert_eq!(fast([DType::Q8_0Cache; 2], [128, 16, 2], false), Variant::FlashAttnHmx);
         let others = [
             chosen(0, Numerics::Fast, f16, [64, 16, 2], false),
             chosen(1, Numerics::Exact, f16, [64, 16, 2], false),
             chosen(1, Numerics::Hmx, f16, [64, 16, 2], false),
-            fast([DType::Q8_0Cache; 2], [64, 16, 2], false),
+            fast([DType::Q8_0Cache; 2], [480, 16, 2], false),
             fast([DType::Q4RCache, DType::F16], [64, 16, 2], false),
             fast([DType::F16x32, DType::Q8_0Cache], [64, 16, 2], false),
             fast(f16, [64, 15, 2], false),

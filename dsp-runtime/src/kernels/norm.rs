@@ -1,10 +1,13 @@
 //! RMS_NORM and L2_NORM: rows divided by their size.
 
+mod squares;
+
 use hexflash_abi::Fault;
 use hexflash_abi::op::{norm as abi, params};
 
+use self::squares::{SIDE, four, gather, sum_squares, sums_of_four};
 use super::OpRun;
-use crate::hvx::{Hvx, LANES, choose};
+use crate::hvx::{Hvx, LANES};
 use crate::memory::{Lines, View};
 use crate::pool::{Kernel, Worker};
 use crate::row::{Row, RowMut};
@@ -45,151 +48,11 @@ pub fn run(kind: Kind, run: &mut OpRun<'_>) -> Result<(), Fault> {
     let (x, y) = (run.operand(abi::X)?, run.operand(abi::Y)?);
     // L2_NORM has none, which validation sees to.
     let w = run.optional(abi::W);
+    // Rows that are neighbours on axis 1 can share a root: it should be the longer axis.
     let [x, y] = if y.ne[2] > y.ne[1] { [x.exchanged(), y.exchanged()] } else { [x, y] };
     let rows = (UNIT / y.ne[0].div_ceil(LANES)).max(1);
     let (share, largest) = (1.0 / y.ne[0] as f32, 1.0 / p.eps);
     run.parallel(&Norm { kind, eps: p.eps, share, largest, x, w, y, rows })
-}
-
-/// Sums of squares of a row: of its vectors 4 i, 4 i + 1, 4 i + 2 and 4 i + 3, so that no addition waits for the
-/// last. (By name: as an array they would be in memory.)
-#[derive(Clone, Copy)]
-struct Squares<H: Hvx> {
-    a: H::Q,
-    b: H::Q,
-    c: H::Q,
-    d: H::Q,
-}
-
-impl<H: Hvx> Squares<H> {
-    /// Those of vectors `at` to `at + 3`.
-    ///
-    /// # Safety
-    /// The row has these vectors whole.
-    #[inline(always)]
-    unsafe fn of<const A: bool>(x: Row<'_, A>, at: usize) -> Self {
-        // SAFETY: the row has these vectors whole (the caller's contract).
-        let [a, b, c, d] = unsafe { four::<H, A>(x, at) };
-        Self { a: H::mul_q(a, a), b: H::mul_q(b, b), c: H::mul_q(c, c), d: H::mul_q(d, d) }
-    }
-
-    /// With those of vectors `at` to `at + 3`.
-    ///
-    /// # Safety
-    /// The row has these vectors whole.
-    #[inline(always)]
-    unsafe fn and<const A: bool>(self, x: Row<'_, A>, at: usize) -> Self {
-        // SAFETY: the row has these vectors whole (the caller's contract).
-        let more = unsafe { Self::of(x, at) };
-        Self {
-            a: H::add_q(self.a, more.a),
-            b: H::add_q(self.b, more.b),
-            c: H::add_q(self.c, more.c),
-            d: H::add_q(self.d, more.d),
-        }
-    }
-
-    /// The sum of the four.
-    #[inline(always)]
-    fn total(self) -> H::Q {
-        H::add_q(H::add_q(self.a, self.b), H::add_q(self.c, self.d))
-    }
-}
-
-/// Sum of squares in all lanes, in an order that only the length decides.
-#[inline(always)]
-fn sum_squares<H: Hvx, const A: bool>(x: Row<'_, A>) -> H::F {
-    if x.whole() < 4 {
-        let mut sum = H::zero_q();
-        for i in 0..x.vectors() {
-            let v = x.vector::<H>(i);
-            sum = H::add_q(sum, H::mul_q(v, v));
-        }
-        return H::sum_all_q(sum);
-    }
-    // SAFETY: the row has four vectors whole, by the condition above.
-    let mut squares = unsafe { Squares::<H>::of(x, 0) };
-    let mut i = 4;
-    // Up to a multiple of eight, then eight at once.
-    if i + 4 <= x.whole() {
-        // SAFETY: the row has vectors up to `i + 3` whole, by the condition above.
-        squares = unsafe { squares.and(x, i) };
-        i += 4;
-    }
-    while i + 8 <= x.whole() {
-        // SAFETY: the row has vectors up to `i + 7` whole, by the condition above.
-        squares = unsafe { squares.and(x, i).and(x, i + 4) };
-        i += 8;
-    }
-    if i + 4 <= x.whole() {
-        // SAFETY: the row has vectors up to `i + 3` whole, by the condition above.
-        squares = unsafe { squares.and(x, i) };
-        i += 4;
-    }
-    while i < x.vectors() {
-        let v = x.vector::<H>(i);
-        squares.a = H::add_q(squares.a, H::mul_q(v, v));
-        i += 1;
-    }
-    H::sum_all_q(squares.total())
-}
-
-/// The sums of squares of two rows of `fours` times four vectors, up to the sum of lanes, as [`sum_squares`] has
-/// them.
-///
-/// # Safety
-/// The rows have these vectors whole, and `fours` is at least 1.
-#[inline(always)]
-unsafe fn squares_of_two<H: Hvx>(x: [Row<'_, true>; 2], fours: usize) -> [H::Q; 2] {
-    // SAFETY: vectors up to `4 * fours - 1` are whole (the caller's contract).
-    unsafe {
-        let (mut first, mut second) = (Squares::<H>::of(x[0], 0), Squares::<H>::of(x[1], 0));
-        for i in 1..fours {
-            (first, second) = (first.and(x[0], 4 * i), second.and(x[1], 4 * i));
-        }
-        [first.total(), second.total()]
-    }
-}
-
-/// The sums of squares of four rows in lanes 0, 8, 16 and 24; the other lanes are left open. A function of its
-/// own, where that costs no instructions: registers are then its alone.
-///
-/// # Safety
-/// The rows have `fours` times four vectors whole, and `fours` is at least 1.
-#[cfg_attr(target_arch = "hexagon", inline(never))]
-#[cfg_attr(not(target_arch = "hexagon"), inline(always))]
-unsafe fn sums_of_four<H: Hvx>(x: [Row<'_, true>; SIDE], fours: usize) -> H::F {
-    // SAFETY: the contract is the caller's.
-    let ([a, b], [c, d]) =
-        unsafe { (squares_of_two::<H>([x[0], x[1]], fours), squares_of_two::<H>([x[2], x[3]], fours)) };
-    H::sum_four([a, b, c, d])
-}
-
-/// Of four vectors lanes 0, 8, 16 and 24: lanes `8 * i` of vector `j` become lanes `8 * i + j`. The other lanes
-/// are left open.
-#[inline(always)]
-fn gather<H: Hvx>(x: [H::F; 4]) -> H::F {
-    let [a, b, c, d] = x;
-    let low = choose::<H, 1>(H::bits(a), H::bits(H::swap_lanes::<1>(b)));
-    let high = choose::<H, 1>(H::bits(c), H::bits(H::swap_lanes::<1>(d)));
-    H::from_bits(choose::<H, 2>(low, H::bits(H::swap_lanes::<2>(H::from_bits(high)))))
-}
-
-/// Vectors `at` to `at + 3`.
-///
-/// # Safety
-/// The row has these vectors whole.
-#[inline(always)]
-unsafe fn four<H: Hvx, const A: bool>(x: Row<'_, A>, at: usize) -> [H::F; 4] {
-    // SAFETY: the row has these vectors whole (the caller's contract).
-    unsafe {
-        [
-            x.full_unchecked::<H>(at),
-            x.full_unchecked::<H>(at + 1),
-            x.full_unchecked::<H>(at + 2),
-            x.full_unchecked::<H>(at + 3),
-        ]
-    }
 }
 
 /// Vectors 8 i to 8 i + 7.
@@ -324,8 +187,6 @@ unsafe fn put_four<H: Hvx>(y: &mut RowMut<'_, true>, i: usize, v: [H::F; 4]) {
 /// The bits of a NaN that takes one instruction to make.
 const NAN: i32 = -1;
 
-/// Rows whose sums are one vector.
-const SIDE: usize = 4;
 /// Rows that share a root.
 const BATCH: usize = 4 * SIDE;
 
@@ -376,8 +237,8 @@ impl Norm {
         let mut done = 0;
         while rows - done >= SIDE {
             let some = if rows - done >= BATCH { BATCH } else { SIDE };
-            // SAFETY: this worker alone has claimed the rows (the caller's contract), `some` more of which there
-            // are. They have whole fours of vectors (checked above).
+            // SAFETY: this worker alone has claimed the rows (the caller's contract), `some` more of which
+            // there are. They have whole fours of vectors (checked above).
             unsafe { self.batch::<H, W>(x, y, w, done, some) };
             done += some;
         }
@@ -399,7 +260,8 @@ impl Norm {
         n: usize,
     ) {
         let fours = self.y.ne[0] / (4 * LANES);
-        // SAFETY: x has y's shape (validation), so its rows have whole fours of vectors (point 2 of the contract).
+        // SAFETY: x has y's shape (validation), so its rows have whole fours of vectors (point 2 of the
+        // contract).
         let sums = |at: usize| unsafe { sums_of_four::<H>(x.rows(first + at), fours) };
         let sums = if n == BATCH {
             gather::<H>([sums(0), sums(SIDE), sums(2 * SIDE), sums(3 * SIDE)])
@@ -411,8 +273,8 @@ impl Norm {
         let factor = |at: usize, i: usize| H::lane(&factors, (8 * i + at / SIDE) % LANES);
         for at in (0..n).step_by(SIDE) {
             let from: [Row<'_, true>; SIDE] = x.rows(first + at);
-            // SAFETY: this worker alone has claimed the rows (point 1 of the contract), and x is y or apart from
-            // it (validation).
+            // SAFETY: this worker alone has claimed the rows (point 1 of the contract), and x is y or apart
+            // from it (validation).
             let mut to: [RowMut<'_, true>; SIDE] = unsafe { y.rows_mut(first + at) };
             for v in 0..fours {
                 // SAFETY: the rows have whole fours of vectors (point 2 of the contract), and so has w
@@ -547,6 +409,46 @@ mod tests {
                 batch.floats(y)
             });
             assert!(nmse(&actual, &expected) < 1e-12, "{op} {x:?}: {actual:?}");
+        }
+    }
+
+    /// Rows that share a root with others have the bits that they have alone, whatever axis is the longer
+    /// one.
+    #[test]
+    fn rows_do_not_depend_on_their_neighbours() {
+        for (n, heads, tokens) in [(128, 3, 50), (128, 37, 2), (256, 2, 21), (384, 16, 1), (1024, 1, 7)] {
+            let (width, rows) = (n * heads + 32, heads * tokens);
+            let values = random(n as u64, width * tokens, -3.0, 5.0);
+            let weights = random(7, n, 0.5, 1.5);
+            let p = params::Norm { eps: 1e-6 };
+            let together = everywhere(|setup| {
+                let mut batch = Batch::new(tokens as u32, 100);
+                let x = batch.f32([width as u32, tokens as u32, 1, 1], &values);
+                let shape = [n as u32, heads as u32, tokens as u32, 1];
+                let x = batch.view(x, |t| {
+                    t.ne = shape;
+                    t.nb = [1, n, width, width * tokens].map(|floats| 4 * floats as u32);
+                    t.token_axis = 2;
+                });
+                let y = batch.f32(shape, &vec![7.0; n * rows]);
+                let y = batch.view(y, |t| t.token_axis = 2);
+                let w = batch.f32([n as u32, 1, 1, 1], &weights);
+                let step = StepRegisters::step(0, tokens as u32);
+                batch.run(setup, Op::RmsNorm, &[x, w], &[y], &p, step).unwrap();
+                batch.floats(y)
+            });
+            for (r, row) in together.chunks_exact(n).enumerate() {
+                let from = &values[r / heads * width + r % heads * n..][..n];
+                let alone = everywhere(|setup| {
+                    let mut batch = Batch::new(1, 1);
+                    let shape = [n as u32, 1, 1, 1];
+                    let (x, w, y) =
+                        (batch.f32(shape, from), batch.f32(shape, &weights), batch.f32(shape, &vec![7.0; n]));
+                    batch.run(setup, Op::RmsNorm, &[x, w], &[y], &p, StepRegisters::step(0, 1)).unwrap();
+                    batch.floats(y)
+                });
+                assert_eq!(alone, row, "{n} {heads} {tokens}, row {r}");
+            }
         }
     }
 

@@ -81,7 +81,8 @@ pub(super) enum Kind {
 }
 
 impl<H: Hvx> RowScales<H> {
-    /// Those of rows whose largest magnitudes have the bits in lanes 0 to 7, and again in all groups of eight.
+    /// Those of rows whose largest magnitudes have the bits in lanes 0 to 7, and again in all groups of
+    /// eight.
     #[inline(always)]
     pub(super) fn of(largest: H::I, depth: Depth) -> Self {
         let (one, bias) = (H::splat_i(1), H::splat_i(127));

@@ -124,7 +124,7 @@ variants! {
     GatedDeltaNetGeneral "gated_delta_net general",
     /// FLASH_ATTN_EXT.
     FlashAttn "flash_attn",
-    /// FLASH_ATTN_EXT of prompts over caches of F16, by the matrix unit.
+    /// FLASH_ATTN_EXT of prompts over caches of F16 and Q8_0, by the matrix unit.
     FlashAttnHmx "flash_attn hmx",
     /// ARGMAX.
     Argmax "argmax",

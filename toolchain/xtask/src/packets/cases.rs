@@ -270,6 +270,8 @@ pub(super) const CASES: &[Case] = &[
     // A piece of a prompt, without the matrix unit and with it.
     Case { tokens: 512, ..case("FLASH_ATTN_EXT", 256, 8) },
     Case { tokens: 512, ..case(FLASH_ATTN_HMX, 256, 8) },
+    Case { dtype: "Q8_0_CACHE", tokens: 512, ..case("FLASH_ATTN_EXT", 256, 8) },
+    Case { dtype: "Q8_0_CACHE", tokens: 512, ..case(FLASH_ATTN_HMX, 256, 8) },
     Case { tokens: 512, ..case("FLASH_ATTN_EXT", 64, 8) },
     Case { tokens: 512, ..case(FLASH_ATTN_HMX, 64, 8) },
     Case { tokens: 16, past: 1008, ..case("FLASH_ATTN_EXT", 64, 8) },

@@ -1,9 +1,11 @@
-//! FLASH_ATTN_EXT by the matrix unit: pieces of prompts over caches of F16, in programs of the class `fast`.
+//! FLASH_ATTN_EXT by the matrix unit: pieces of prompts over caches of F16 and Q8_0, in programs of the
+//! class `fast`.
 //!
 //! The rows of a kv head are its tokens' H/Hk query heads, 32 to a matrix tile. They go through the keys that
 //! they see in passes of as many rows as VTCM holds, block by block of 256 positions (`turn.rs`):
 //!
-//! 1. keys are fetched, which are matrix tiles in their cache already (`prepare.rs`);
+//! 1. keys are fetched: those of F16 are matrix tiles in their cache already (`fetch.rs`, `prepare.rs`),
+//!    codes of Q8_0 become such (`codes.rs`);
 //! 2. the unit multiplies queries and keys;
 //! 3. scores become weights, with a running maximum (`soften.rs`), and values are fetched and become matrix
 //!    tiles;
@@ -13,13 +15,15 @@
 //! A turn does each of these to another block: the thread that dispatches drives the unit, while the others
 //! do the rest.
 //!
-//! What is rounded to f16: queries, weights, and the sums of values of a block. Scores have 22 bits. The bits
-//! of a result do not depend on workers and VTCM. But they are not those of an exact kernel, and whether
-//! there are enough rows for the unit depends on the step.
+//! What is rounded to f16: queries, weights, codes times their scales, and the sums of values of a block.
+//! Scores have 22 bits. The bits of a result do not depend on workers and VTCM. But they are not those of an
+//! exact kernel, and whether there are enough rows for the unit depends on the step.
 //!
 //! Of a query or a key that is not finite, each row that sees it becomes NaN, as in attention without the
 //! unit. A value that is not finite is a fault.
 
+mod codes;
+mod fetch;
 mod layout;
 mod prepare;
 mod soften;
@@ -29,6 +33,7 @@ use hexflash_abi::op::flash_attn as abi;
 use hexflash_abi::program::Numerics;
 use hexflash_abi::{DType, ErrorCode, Fault};
 
+use self::fetch::MOST_KEY_VECTORS;
 use self::layout::{Extent, Layout};
 use self::turn::{Finish, MORE_TURNS, Pack, Pass, Turn};
 use super::format::Format;
@@ -47,27 +52,32 @@ const LEAST_ROWS: usize = TILE;
 
 /// The layout for an op, if the unit has a kernel for it, and the program wants that one.
 ///
-/// It is for programs of the class `fast` whose steps are wide enough; caches of F16; keys of whole matrix
-/// tiles; and for ops without a mask: what a mask hides may be no number, and the unit multiplies it with the
-/// others. Windows, soft caps and sinks make no difference.
+/// It is for programs of the class `fast` whose steps are wide enough; caches of F16, or of Q8_0 with heads
+/// up to 448; keys of whole matrix tiles; and for ops without a mask: what a mask hides may be no number, and
+/// the unit multiplies it with the others. Windows, soft caps and sinks make no difference.
 fn layout(shapes: &OpShapes<'_>) -> Option<Layout> {
     let ((q, _), (k, k_type)) = (shapes.optional(abi::Q)?, shapes.optional(abi::K_CACHE)?);
     let (v, v_type) = shapes.optional(abi::V_CACHE)?;
     let wanted = shapes.numerics == Numerics::Fast && shapes.resources.units.hmx > 0;
-    let types = (k_type, v_type) == (DType::F16x32, DType::F16);
+    let values = match (k_type, v_type) {
+        (DType::F16x32, DType::F16) => Format::F16 { rows: false },
+        (DType::Q8_0Cache, DType::Q8_0Cache) => Format::Q8_0 { rows: false },
+        _ => return None,
+    };
     let [d, heads, tokens, _] = q.ne.map(|n| n as usize);
     let rows = tokens * (heads / (k.ne[2] as usize).max(1));
     let wide = tokens >= LEAST_TOKENS && rows >= LEAST_ROWS;
     let whole = d.is_multiple_of(TILE);
-    if !(wanted && types && wide && whole) || shapes.optional(abi::MASK).is_some() {
+    let long = k_type == DType::Q8_0Cache && codes::key_vectors(d / TILE) > MOST_KEY_VECTORS;
+    if !(wanted && wide && whole) || long || shapes.optional(abi::MASK).is_some() {
         return None;
     }
     let resources = shapes.resources;
-    Layout::fit(extent(d, v.ne[0] as usize, rows), resources.workers, resources.vtcm_bytes)
+    let extent = extent(d, values.value_vectors(v.ne[0] as usize), rows);
+    Layout::fit(extent, resources.workers, resources.vtcm_bytes)
 }
 
-fn extent(d: usize, dv: usize, rows: usize) -> Extent {
-    let columns = Format::F16 { rows: false }.value_vectors(dv);
+fn extent(d: usize, columns: usize, rows: usize) -> Extent {
     Extent { k_tiles: d / TILE, columns, row_tiles: rows.div_ceil(TILE) }
 }
 
@@ -139,9 +149,10 @@ impl ByUnit<'_> {
 
     /// Attention of a span by the unit.
     fn run(&self, pool: &mut dyn Workers, span: &Span) -> Result<(), Fault> {
-        let Attention { q, k_cache, v_cache, .. } = self.attention;
+        let Attention { q, k_cache, v_cache, values, .. } = self.attention;
         let all = span.rows * self.group();
-        let layout = Layout::fit(extent(q.ne[0], v_cache.ne[0], all), pool.workers(), self.bytes);
+        let extent = extent(q.ne[0], values.value_vectors(v_cache.ne[0]), all);
+        let layout = Layout::fit(extent, pool.workers(), self.bytes);
         let layout = layout.ok_or(Fault::new(ErrorCode::Internal, line!()))?;
         // Passes of about equal length.
         let tiles = all.div_ceil(TILE);

@@ -1,5 +1,5 @@
-//! What the unit multiplies: queries as matrix tiles, keys as they are in their cache, values with two
-//! positions in a word; and the scales that keep results in range.
+//! What the unit multiplies: queries as matrix tiles, keys of F16 as they are in their cache, values with two
+//! positions in a word; and the scales that keep results in range. (Caches of Q8_0 are in `codes.rs`.)
 //!
 //! A query is multiplied with a power of two that brings it below 1. Keys are below 2^(code - 14), where
 //! `code` is the largest exponent of a key, so that sums over d are below 2^(code - 14 + log d), and the
@@ -29,40 +29,66 @@ pub(super) const SECOND_PART: f32 = 1.0 / (1 << PART_BITS) as f32;
 
 const _: () = assert!(15 - LOG_KEYS - UP + 14 - 30 >= -14);
 
-/// Describes 32 keys of `k_tiles` matrix tiles, whose sums are of 2^`log` products: tables, what takes the
-/// first part away, and what the scores are multiplied with, which is infinite for a key that has an infinity
-/// or a NaN.
+/// What the numbers of matrix tiles are, column by column.
+#[derive(Clone, Copy)]
+pub(super) struct Range<H: Hvx> {
+    /// They are below 2^(code - 14): the exponent code of an f16, which is 31 if one is no number.
+    pub code: H::I,
+    /// They are 2^`up` times as large as what they stand for.
+    pub up: H::I,
+}
+
+/// The range of keys of F16, from their `k_tiles` matrix tiles.
 ///
 /// # Safety
-/// 1. `k_tiles` matrix tiles are valid for reading at `keys`.
-/// 2. Three matrix tiles at `tables` and a vector at `factors` are valid for writing, and nobody else touches
-///    them.
+/// `k_tiles` matrix tiles are valid for reading at `keys`.
 #[inline(always)]
-pub(super) unsafe fn describe_keys<H: Hvx>(
-    keys: TilePtr,
-    k_tiles: usize,
-    log: i32,
-    tables: TilePtr,
-    factors: VectorPtr,
-) {
+pub(super) unsafe fn range_of_keys<H: Hvx>(keys: TilePtr, k_tiles: usize) -> Range<H> {
     let mut largest = Largest::<H>::new();
     for i in 0..k_tiles * TILE_VECTORS {
-        // SAFETY: the tiles have so many vectors (the caller's contract, point 1).
+        // SAFETY: the tiles have so many vectors (the caller's contract).
         largest.add(unsafe { keys.vectors().load_b::<H>(i) });
     }
-    let code = largest.exponent_code();
+    Range { code: largest.exponent_code(), up: H::splat_i(0) }
+}
+
+/// Describes 32 keys whose sums are of 2^`log` products: tables, what takes the first part away, and what the
+/// scores are multiplied with, which is infinite for a key that has an infinity or a NaN.
+///
+/// # Safety
+/// Three matrix tiles at `tables` and a vector at `factors` are valid for writing, and nobody else touches
+/// them.
+#[inline(always)]
+pub(super) unsafe fn describe_keys<H: Hvx>(range: Range<H>, log: i32, tables: TilePtr, factors: VectorPtr) {
+    let Range { code, up } = range;
     // -t, where 2^t is the first part's scale.
     let back = H::max_i(H::sub_i(code, H::splat_i(29 - log)), H::splat_i(-MOST_FIRST));
     let t = H::sub_i(H::splat_i(0), back);
-    // SAFETY: two tables of two vectors at the beginning of tiles of their own, and a vector of factors (the
-    // caller's contract, point 2).
+    // SAFETY: two tables of two vectors at the beginning of tiles of their own, a vector of factors, and the
+    // third tile (the caller's contract).
     unsafe {
         store_table::<H>(tables.vectors(), t);
         store_table::<H>(tables.skip(1).vectors(), H::add_i(t, H::splat_i(PART_BITS)));
-        factors.store::<H>(0, power_or_infinity::<H>(back, code));
+        factors.store::<H>(0, power_or_infinity::<H>(H::sub_i(back, up), code));
+        store_minus_diagonal::<H>(tables.skip(2), back);
     }
-    // SAFETY: the third tile (the caller's contract, point 2).
-    unsafe { store_minus_diagonal::<H>(tables.skip(2), back) };
+}
+
+/// Writes the table of a column of a block's values, and what its sums are multiplied with.
+///
+/// # Safety
+/// A matrix tile at `table` and a vector at `factors` are valid for writing, and nobody else touches them.
+#[inline(always)]
+pub(super) unsafe fn store_column<H: Hvx>(range: Range<H>, table: TilePtr, factors: VectorPtr) {
+    let Range { code, up } = range;
+    // -t, where 2^t is the scale.
+    let back = H::sub_i(code, H::splat_i(15 - LOG_KEYS - UP + 14));
+    let log = H::sub_i(H::sub_i(back, H::splat_i(UP)), up);
+    // SAFETY: a table of two vectors in a tile of its own, and a vector of factors (the caller's contract).
+    unsafe {
+        store_table::<H>(table.vectors(), H::sub_i(H::splat_i(0), back));
+        factors.store::<H>(0, power_or_infinity::<H>(log, code));
+    }
 }
 
 /// Values of a block that are to become matrix tiles: up to 64 dimensions of 32 positions per key tile.
@@ -118,14 +144,10 @@ pub(super) unsafe fn pack_values<H: Hvx>(
     for (i, largest) in largest.into_iter().enumerate() {
         let code = largest.exponent_code();
         highest = H::max_i(highest, code);
-        // -t, where 2^t is the scale.
-        let back = H::sub_i(code, H::splat_i(15 - LOG_KEYS - UP + 14));
+        let range = Range { code, up: zero };
         // SAFETY: a table of two vectors in a tile of its own, and one of two vectors of factors (the
-        // caller's contract, point 2).
-        unsafe {
-            store_table::<H>(tables[i].vectors(), H::sub_i(zero, back));
-            factors.store::<H>(i, power_or_infinity::<H>(H::sub_i(back, H::splat_i(UP)), code));
-        }
+        // caller's contract).
+        unsafe { store_column::<H>(range, tables[i], factors.skip(i)) };
     }
     H::max_lane(H::to_float(highest)) < 31.0
 }

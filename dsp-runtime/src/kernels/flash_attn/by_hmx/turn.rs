@@ -8,17 +8,18 @@
 
 use core::ops::Range;
 
-use hexflash_abi::{Fault, VECTOR_BYTES};
+use hexflash_abi::Fault;
 
+use super::fetch::{COLUMNS, KEY_SLOTS};
 use super::layout::{KEY_TILES, Layout, MOST_ROW_TILES, PART, PARTS, Places, STAGED};
-use super::prepare::{Staged, describe_keys, pack_values};
-use crate::dma::{Ticket, Transfer};
-use crate::hmx::{Matrix, TILE_BYTES, Unit};
+use crate::dma::Ticket;
+use crate::hmx::{Matrix, Unit};
 use crate::hvx::Hvx;
 use crate::kernels::Damage;
 use crate::kernels::flash_attn::attend::Query;
+use crate::kernels::flash_attn::format::Format;
 use crate::kernels::flash_attn::split::Found;
-use crate::kernels::flash_attn::{Attention, TILE, cache_position};
+use crate::kernels::flash_attn::{Attention, TILE};
 use crate::kernels::mul_mat::by_hmx::activations::{self, PackedRow};
 use crate::kernels::row_scale::{Depth, RowScale, largest};
 use crate::pool::{Kernel, Worker};
@@ -26,14 +27,10 @@ use crate::step::Span;
 
 /// Pairs of rows of a matrix tile, which share its vectors.
 const PAIRS: usize = TILE / 2;
-/// Dimensions of values that become matrix tiles together, and columns of 32.
-const DIMS: usize = VECTOR_BYTES / 2;
-const COLUMNS: usize = DIMS / TILE;
-
 /// Turns from the one in which keys are fetched to that of a stage: scores by the unit; weights, and values
 /// fetched; sums of values by the unit; sums added up.
 const SCORES: usize = 1;
-const WEIGHTS: usize = 2;
+pub(super) const WEIGHTS: usize = 2;
 const SUMS: usize = 3;
 const ADDED: usize = 4;
 /// Turns more than blocks.
@@ -50,20 +47,20 @@ pub(super) struct Pass<'s> {
     pub layout: Layout,
     /// Query heads per kv head. Row r of a kv head is token r / group of its span, head r % group.
     group: usize,
-    kv_head: usize,
+    pub kv_head: usize,
     pub batch: usize,
     /// First row, and how many.
     first: usize,
     pub rows: usize,
     /// Positions that any row of the span sees.
-    positions: (usize, usize),
+    pub positions: (usize, usize),
     /// The first block by its number in the context, and how many there are.
     first_block: usize,
     pub blocks: usize,
     /// The key tiles that each matrix tile of rows sees.
     seen: [Seen; MOST_ROW_TILES],
     /// Kv heads whose values are not finite.
-    damage: &'s Damage,
+    pub damage: &'s Damage,
 }
 
 impl<'s> Pass<'s> {
@@ -147,8 +144,13 @@ impl<'s> Pass<'s> {
         self.rows.div_ceil(PART)
     }
 
+    /// Whether keys and values are codes of Q8_0, and not F16.
+    pub(super) fn has_codes(&self) -> bool {
+        matches!(self.of.keys, Format::Q8_0 { .. })
+    }
+
     /// Matrix tiles of a key.
-    fn k_tiles(&self) -> usize {
+    pub(super) fn k_tiles(&self) -> usize {
         self.of.q.ne[0] / TILE
     }
 
@@ -237,7 +239,7 @@ pub(super) struct Turn<'s> {
 
 impl Turn<'_> {
     /// The block whose keys have come so many turns ago, and its key tiles.
-    fn block(&self, ago: usize) -> (usize, Range<usize>) {
+    pub(super) fn block(&self, ago: usize) -> (usize, Range<usize>) {
         match self.turn.checked_sub(ago) {
             Some(block) if block < self.pass.blocks => (block, self.pass.block(block)),
             _ => (0, 0..0),
@@ -255,92 +257,6 @@ impl Turn<'_> {
             if_any(WEIGHTS, parts),
             if_any(ADDED, parts),
         ]
-    }
-
-    /// Starts the transfer of key tile `i` of the first block.
-    #[inline(always)]
-    fn fetch_keys(&self, worker: &mut Worker<'_>, places: Places, i: usize) -> Ticket {
-        let Pass { of, span, kv_head, batch, .. } = &self.pass;
-        let (block, tiles) = self.block(0);
-        let position = cache_position((tiles.start + i) * TILE, of.v_cache.ne[1]);
-        let entry = span.entry(*batch, of.q.ne[3]);
-        let strip = of.k_cache.at([position / TILE, *kv_head, entry]);
-        let to = places.keys(block, i).vectors().get();
-        let transfer = Transfer::linear(strip, to, self.pass.k_tiles() * TILE_BYTES);
-        // SAFETY: the source is a strip of the cache (`at`), as long as the matrix tiles that d has, and
-        // nobody writes the caches during this kernel. The destination is the room for a key tile that this
-        // worker has claimed: what was there before was multiplied last a turn ago.
-        unsafe { worker.dma.push(transfer) }
-    }
-
-    /// Describes the keys of tile `i` of the first block, which have arrived.
-    ///
-    /// # Safety
-    /// Their transfer was waited for, and this worker has claimed the tile.
-    #[inline(never)]
-    unsafe fn describe<H: Hvx>(&self, places: Places, i: usize) {
-        let (block, log) = (self.block(0).0, Depth::of(self.pass.of.q.ne[0]).log);
-        let (keys, k_tiles) = (places.keys(block, i), self.pass.k_tiles());
-        // SAFETY: the keys have arrived (the caller's contract). The layout has three tiles and a vector for
-        // them, which this worker's claim gives to it alone: the unit and other stages read those of other
-        // blocks.
-        unsafe {
-            describe_keys::<H>(keys, k_tiles, log, places.key_tables(block, i), places.key_factors(block, i));
-        }
-    }
-
-    /// Fetches a pair of columns of a block's values, and makes matrix tiles of them.
-    #[inline(never)]
-    fn pack_values<H: Hvx>(&self, worker: &mut Worker<'_>, places: Places, pair: usize) -> Result<(), Fault> {
-        let Pass { of, span, kv_head, batch, layout, .. } = &self.pass;
-        let (block, tiles) = self.block(WEIGHTS);
-        let (start, end) = self.pass.positions;
-        let (entry, stage) = (span.entry(*batch, of.q.ne[3]), worker.own_vtcm());
-        let dims = (of.v_cache.ne[0] - pair * DIMS).min(DIMS);
-        let mut tickets = [None; KEY_TILES];
-        for (i, tile) in tiles.clone().enumerate() {
-            let (from, to) = (start.max(tile * TILE), end.min((tile + 1) * TILE));
-            let position = cache_position(from, of.v_cache.ne[1]);
-            let lane = i * TILE + from % TILE;
-            let transfer = Transfer {
-                src: of.v_cache.at([position, *kv_head, entry]).wrapping_add(pair * VECTOR_BYTES),
-                dst: stage.skip(lane).get(),
-                row_bytes: 2 * dims,
-                rows: to - from,
-                src_stride: of.v_cache.nb[1],
-                dst_stride: VECTOR_BYTES,
-            };
-            // SAFETY: the rows from `position` on, `to - from` of them, are readable: the place was checked
-            // when its address was made. If the cache holds the whole context, `to` is at most the span's
-            // end, which the registers keep within the context. A KV ring has whole tiles (the shape rule),
-            // and these rows are of one tile. A row has `dims` values from `64 * pair` on. The worker's own
-            // VTCM has a vector for each position of a block, and nothing else uses it now. Nobody writes the
-            // caches during this kernel.
-            tickets[i] = Some(unsafe { worker.dma.push(transfer) });
-        }
-        for ticket in tickets.into_iter().flatten() {
-            worker.dma.wait(ticket)?;
-        }
-        let block_start = tiles.start * TILE;
-        let seen = (start.max(block_start) - block_start, end.min(tiles.end * TILE) - block_start);
-        let staged = Staged { first: stage, key_tiles: tiles.len(), seen, dims };
-        let columns = [COLUMNS * pair, COLUMNS * pair + 1];
-        debug_assert!(columns[1] < layout.columns);
-        // SAFETY: the values that somebody sees have arrived, in a vector for each position. The layout has
-        // tiles, a table and a vector of factors for each column, those of two columns one behind the other,
-        // which this worker's claim gives to it alone: the unit and other stages read those of other blocks.
-        let finite = unsafe {
-            pack_values::<H>(
-                staged,
-                columns.map(|column| places.values(block, column)),
-                columns.map(|column| places.value_table(block, column)),
-                places.value_factors(block, columns[0]),
-            )
-        };
-        if !finite {
-            self.pass.damage.note(*kv_head);
-        }
-        Ok(())
     }
 
     /// The unit's part: scores of one block, sums of values of another.
@@ -423,18 +339,19 @@ impl Turn<'_> {
             self.multiply(places);
         }
         let [keys, columns, softened, _] = self.counts();
-        let mut pending: Option<(usize, Ticket)> = None;
+        let (mut pending, mut slot): (Option<(usize, Ticket)>, _) = (None, 0);
         loop {
             let unit = worker.claim();
             let fetched = match unit {
-                Some(i) if i < keys => Some((i, self.fetch_keys(worker, places, i))),
+                Some(i) if i < keys => Some((i, self.fetch_keys(worker, places, i, slot))),
                 _ => None,
             };
+            slot = (slot + 1) % KEY_SLOTS;
             if let Some((i, ticket)) = pending {
                 worker.dma.wait(ticket)?;
-                // SAFETY: the transfer was waited for on the line above, and this worker has claimed the
-                // tile.
-                unsafe { self.describe::<H>(places, i) };
+                // SAFETY: the transfer was waited for on the line above; it went to the place for codes of
+                // the time before, which is the one after this one. This worker has claimed the tile.
+                unsafe { self.describe::<H>(worker, places, i, slot) };
             }
             pending = fetched;
             let Some(unit) = unit else { return Ok(()) };

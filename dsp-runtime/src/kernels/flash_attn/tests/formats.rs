@@ -1,5 +1,7 @@
 //! Caches of every number format: what is in them, attention over it in f64, and the same bits always.
 
+mod by_hmx;
+
 use half::f16;
 use hexflash_abi::dtype::{Q4_R, Q4_R_SHARES};
 use hexflash_abi::op::Op;
@@ -44,6 +46,10 @@ struct Case {
     common: f32,
     /// What the scale of the first head's value at [`DAMAGED`] becomes before queries are asked.
     damage: Option<f32>,
+    /// A half that is written before queries are asked: whether to the keys, at which byte, and its bits.
+    put: Option<(bool, usize, u16)>,
+    /// Whether the program is of the class `fast`, and the unit's kernel to be reached.
+    fast: bool,
 }
 
 /// A position whose value may be damaged.
@@ -63,6 +69,8 @@ const CASE: Case = Case {
     ring: false,
     common: 0.0,
     damage: None,
+    put: None,
+    fast: false,
 };
 
 /// What a run leaves.
@@ -103,10 +111,18 @@ impl Case {
     /// All tokens in steps of KV_APPEND, then of FLASH_ATTN_EXT. What no token has written is 0xff: codes as
     /// any other, and scales that are NaN.
     fn run(&self, setup: Setup, past: &[usize], steps: &[usize]) -> Outcome {
+        self.try_run(setup, past, steps).unwrap()
+    }
+
+    /// As [`run`](Self::run), or the fault of a step of FLASH_ATTN_EXT.
+    fn try_run(&self, setup: Setup, past: &[usize], steps: &[usize]) -> Result<Outcome, Fault> {
         let &Self { d, dv, kv_heads, .. } = self;
         let (heads, inputs) = (self.heads(), self.inputs());
         let most = past.iter().chain(steps).copied().max().unwrap();
         let mut batch = Batch::new(most as u32, self.n_ctx() as u32);
+        if self.fast {
+            batch = batch.fast();
+        }
         let mut tokened = |width: usize, heads: usize| {
             let ne = [width as u32, heads as u32, most as u32, 1];
             let whole = batch.f32(ne, &vec![f32::NAN; width * heads * most]);
@@ -146,6 +162,12 @@ impl Case {
             bytes[self.scale_of_rotated(0, DAMAGED)..][..4].copy_from_slice(&scale.to_le_bytes());
             batch.write(values, &bytes);
         }
+        if let Some((of_keys, at, half)) = self.put {
+            let cache = if of_keys { keys } else { values };
+            let mut bytes = batch.read(cache).to_vec();
+            bytes[at..][..2].copy_from_slice(&half.to_le_bytes());
+            batch.write(cache, &bytes);
+        }
         let params = FlashAttn {
             scale: self.scale(),
             visibility: self.visibility.wire(),
@@ -156,12 +178,12 @@ impl Case {
         for &n in steps {
             let step = append(&mut batch, at, n);
             batch.write(q, &part(&inputs[0], d * heads, at - self.past, n));
-            batch.run(setup, Op::FlashAttnExt, &[q, keys, values, k, v], &[y], &params, step).unwrap();
+            batch.run(setup, Op::FlashAttnExt, &[q, keys, values, k, v], &[y], &params, step)?;
             out.extend_from_slice(&batch.floats(y)[..n * dv * heads]);
             at += n;
         }
         let read = |index: TensorIndex| batch.read(index).to_vec();
-        Outcome { y: out, keys: read(keys), values: read(values) }
+        Ok(Outcome { y: out, keys: read(keys), values: read(values) })
     }
 
     /// The vector that a cache has for a head at a position, as it is there: rotated or not.

@@ -137,8 +137,8 @@ impl<'r, T: Tiles> Pack<'r, T> {
         Ok(())
     }
 
-    /// Packs [`TOGETHER`] pairs of rows from `first` on, if the pass has all these rows: what is needed per row
-    /// is done for all at once. Gives whether it has.
+    /// Packs [`TOGETHER`] pairs of rows from `first` on, if the pass has all these rows: what is needed per
+    /// row is done for all at once. Gives whether it has.
     ///
     /// # Safety
     /// This worker has claimed the pairs, of a matrix tile of rows of the pass.
@@ -177,9 +177,9 @@ impl<'r, T: Tiles> Pack<'r, T> {
         for i in 0..TOGETHER {
             let scales = [H::lane(&lanes, 2 * i), H::lane(&lanes, 2 * i + 1)];
             let (from, pair) = ([from[2 * i], from[2 * i + 1]], (first + i) % PAIRS);
-            // SAFETY: (1) both are rows of x, of `ne[0]` readable floats, aligned (validation). (2) the pair's
-            // tile of rows is one of the pass, for which the layout has matrix tiles of `k` values each in
-            // VTCM; this worker has claimed the pair, and no other job of the op runs.
+            // SAFETY: (1) both are rows of x, of `ne[0]` readable floats, aligned (validation). (2) the
+            // pair's tile of rows is one of the pass, for which the layout has matrix tiles of `k` values
+            // each in VTCM; this worker has claimed the pair, and no other job of the op runs.
             unsafe { activations::pack_both::<H, EXCHANGED>(from, scales, x.ne[0], to, pair) };
         }
         Ok(true)
@@ -191,8 +191,8 @@ impl<'r, T: Tiles> Pack<'r, T> {
         let places = self.pass.places(worker);
         while let Some(unit) = worker.claim() {
             let first = unit * TOGETHER;
-            // SAFETY: this worker has claimed these pairs, which are of one matrix tile of rows, as a tile has a
-            // multiple of them.
+            // SAFETY: this worker has claimed these pairs, which are of one matrix tile of rows, as a tile
+            // has a multiple of them.
             unsafe {
                 if !self.pairs::<H, EXCHANGED>(places, first)? {
                     for pair in first..first + TOGETHER {

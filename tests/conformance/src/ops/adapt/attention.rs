@@ -52,7 +52,9 @@ fn is_for_unit(trial: &Trial<'_>) -> bool {
     let masked = !matches!(mask, Mask::None) && !is_causal(mask, params.max_bias);
     let rows = nq * group;
     let products = heads * seqs * tiles(rows) * tiles(kv) * (2 * tiles(dk) + 1 + tiles(dv));
-    let suits = kv_ty != GgmlType::Q8_0 && dk % 32 == 0 && !masked && nq >= 16 && rows >= 32;
+    // Of codes, long heads do not fit into a worker's VTCM.
+    let short = kv_ty != GgmlType::Q8_0 || dk <= 448;
+    let suits = short && dk % 32 == 0 && !masked && nq >= 16 && rows >= 32;
     trial.lab.lends_matrix_unit() && suits && products <= MOST_TILES
 }
 

@@ -7,7 +7,7 @@ use super::super::super::flat::{Exponents, Flat, Halves, Scales};
 use super::super::super::quants::{Bytes, E2M1, FiveBits, Indices, Iq4Nl, Nibbles, Quants};
 use super::{Bound, Columns, Largest, Tiles, beyond_code, reads_before_it_writes};
 use crate::hmx::TilePtr;
-use crate::hmx::scales::power_f16;
+use crate::hmx::scales::powers_f16;
 use crate::hvx::{Hvx, Numbers, VectorPtr};
 use crate::kernels::row_scale::Depth;
 
@@ -145,13 +145,7 @@ impl HalfScales for Halves<0> {
 
     #[inline(always)]
     fn to<H: Hvx>(bound: Bound<H>, shift: i32) -> [H::B; 2] {
-        let power = H::sub_i(H::splat_i(15 - shift), bound.0);
-        // The minimum of the power and 15: the largest one of an f16.
-        let first = H::sub_i(H::splat_i(0), H::max_i(H::sub_i(H::splat_i(0), power), H::splat_i(-15)));
-        [first, H::sub_i(power, first)].map(|power| {
-            let bits = power_f16::<H>(power);
-            H::pair_halves(bits, bits)
-        })
+        powers_f16::<H>(H::sub_i(H::splat_i(15 - shift), bound.0))
     }
 
     #[inline(always)]
