@@ -245,12 +245,14 @@ impl Norm {
         done
     }
 
-    /// Rows `first..first + n`, where `n` is [`SIDE`] or [`BATCH`].
+    /// Rows `first..first + n`, where `n` is [`SIDE`] or [`BATCH`]. A function of its own: else the compiler
+    /// makes a qfloat of a constant of the root once for all batches, and has no register to keep it in.
     ///
     /// # Safety
     /// 1. This worker alone has claimed the rows.
     /// 2. They have at least four vectors, and whole fours of them.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "hexagon", inline(never))]
+    #[cfg_attr(not(target_arch = "hexagon"), inline(always))]
     unsafe fn batch<H: Hvx, const W: bool>(
         &self,
         x: Lines<'_>,
