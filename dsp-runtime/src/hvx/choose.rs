@@ -2,7 +2,7 @@
 
 use super::{Hvx, LANES};
 
-/// Lanes whose number has not the bit N of `a`, and those that have it of `b`. N is a power of two below 32.
+/// Lane i of `b` where i has the bit N, and of `a` elsewhere. N is a power of two below 32.
 #[inline(always)]
 pub fn choose<H: Hvx, const N: usize>(a: H::I, b: H::I) -> H::I {
     let with = const { &LaneMask::with(N) };

@@ -245,8 +245,9 @@ impl Norm {
         done
     }
 
-    /// Rows `first..first + n`, where `n` is [`SIDE`] or [`BATCH`]. A function of its own: else the compiler
-    /// makes a qfloat of a constant of the root once for all batches, and has no register to keep it in.
+    /// Rows `first..first + n`, where `n` is [`SIDE`] or [`BATCH`]. A function of its own: else the
+    /// compiler converts a constant of the root to qfloat once for all batches, and keeps it in memory, where
+    /// v79 would lose its bits.
     ///
     /// # Safety
     /// 1. This worker alone has claimed the rows.

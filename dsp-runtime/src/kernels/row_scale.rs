@@ -65,31 +65,31 @@ impl RowScale {
 pub(super) struct RowScales<H: Hvx> {
     pub to: H::F,
     pub back: H::F,
-    /// Of the rows that there are.
+    /// What holds for all of the rows.
     pub kind: Kind,
 }
 
-/// What rows there are among several.
+/// What holds for all of several rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
-    /// All have scales that are [ordinary](RowScale::is_ordinary).
+    /// Their scales are [ordinary](RowScale::is_ordinary).
     Ordinary,
-    /// All are finite.
+    /// They are finite, but a scale is not ordinary.
     Finite,
-    /// One has an infinity or a NaN.
+    /// Nothing: one has an infinity or a NaN.
     NotFinite,
 }
 
 impl<H: Hvx> RowScales<H> {
-    /// Those of rows whose largest magnitudes have the bits in lanes 0 to 7, and again in all groups of
-    /// eight.
+    /// Those of eight rows. Lane i of `largest` has the bits of the largest magnitude of row i % 8.
     #[inline(always)]
     pub(super) fn of(largest: H::I, depth: Depth) -> Self {
         let (one, bias) = (H::splat_i(1), H::splat_i(127));
         let code = H::shr_i::<23>(largest);
         let to = H::max_i(H::sub_i(H::splat_i(253 - depth.down), H::max_i(code, one)), one);
         let back = H::sub_i(H::splat_i(254), to);
-        // The magnitude of the logarithm, and above all of these the code of what is not finite.
+        // The magnitude of the scale's logarithm, or 256, which is above all of them, for a row that is not
+        // finite.
         let power = H::max_i(H::sub_i(back, bias), H::sub_i(bias, back));
         let not_finite = H::shl_i::<8>(H::shr_i::<8>(H::add_i(code, one)));
         let worst = H::max_lane(H::to_float(H::max_i(power, not_finite)));
@@ -139,17 +139,19 @@ pub(super) unsafe fn largest_of_eight<H: Hvx>(rows: [*const f32; 8], k: usize) -
     H::max_i(all, swapped::<H, 16>(all))
 }
 
-/// The larger of lanes i and i ^ N: those of `a` where i has not the bit N, those of `b` where it has.
+/// In lane i the larger of lanes i and i ^ N: of `b` where i has the bit N, else of `a`.
 #[inline(always)]
 fn fold<H: Hvx, const N: usize>(a: H::I, b: H::I) -> H::I {
     H::max_i(choose::<H, N>(a, b), swapped::<H, N>(choose::<H, N>(b, a)))
 }
 
+/// Lane i: lane i ^ N of `x`.
 #[inline(always)]
 fn swapped<H: Hvx, const N: usize>(x: H::I) -> H::I {
     H::bits(H::swap_lanes::<N>(H::from_bits(x)))
 }
 
+/// Lane 0.
 #[inline(always)]
 fn first_lane<H: Hvx>(x: H::I) -> u32 {
     let mut lanes = [0_u32; LANES];
@@ -186,11 +188,11 @@ unsafe fn largest_of<H: Hvx, const N: usize>(rows: [*const f32; N], k: usize) ->
 /// The largest of the lanes, in all of them.
 #[inline(always)]
 pub(super) fn largest_of_lanes<H: Hvx>(x: H::I) -> H::I {
-    let x = H::max_i(x, H::bits(H::swap_lanes::<16>(H::from_bits(x))));
-    let x = H::max_i(x, H::bits(H::swap_lanes::<8>(H::from_bits(x))));
-    let x = H::max_i(x, H::bits(H::swap_lanes::<4>(H::from_bits(x))));
-    let x = H::max_i(x, H::bits(H::swap_lanes::<2>(H::from_bits(x))));
-    H::max_i(x, H::bits(H::swap_lanes::<1>(H::from_bits(x))))
+    let x = H::max_i(x, swapped::<H, 16>(x));
+    let x = H::max_i(x, swapped::<H, 8>(x));
+    let x = H::max_i(x, swapped::<H, 4>(x));
+    let x = H::max_i(x, swapped::<H, 2>(x));
+    H::max_i(x, swapped::<H, 1>(x))
 }
 
 /// Powers of two, lane by lane, from the bits of magnitudes: one that makes it 1 to 2, or less than 4 if it

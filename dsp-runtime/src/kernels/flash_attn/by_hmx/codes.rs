@@ -1,8 +1,8 @@
 //! Strips of Q8_0 caches as matrix tiles: codes become f16 and are multiplied with their scale, which is
 //! rounded once.
 //!
-//! Scales are brought into range by a power of two, so that no product is too large for f16: for keys that of
-//! a position, for values, whose positions are summed, that of all positions of a block.
+//! Scales are multiplied with a power of two first, so that no product is too large for f16. Each position of
+//! keys has its own power. Values have one for all positions of a block, because these are summed.
 
 use hexflash_abi::dtype::TILE_K;
 
@@ -11,27 +11,22 @@ use crate::hmx::TilePtr;
 use crate::hmx::scales::powers_f16;
 use crate::hvx::{Hvx, VectorPtr};
 use crate::kernels::flash_attn::TILE;
+use crate::kernels::flash_attn::format::q8_0::{GROUP_VECTORS, SCALES_AT, TILE_VECTORS, tile_at};
 use crate::kernels::mul_mat::by_hmx::weights::Largest;
 use crate::kernels::up_to_end;
 
-/// Vectors of the codes of 32 dimensions of 32 positions: four dimensions of keys, or four positions of
-/// values, in each.
-const CODES: usize = TILE_K / 4;
-/// Where a group of 64 dimensions has its scales, and its vectors: see [`super::super::format`].
-const SCALES_AT: usize = 2 * CODES;
-pub(super) const GROUP: usize = SCALES_AT + 1;
-
-/// The logarithm of what codes are below, and of what matrix tiles have below them.
+/// Codes are at most 2^7.
 const CODE_BITS: i32 = 7;
+/// Numbers of matrix tiles are below 2^15.
 const MOST: i32 = 15;
 
 /// Vectors of a strip of keys of so many matrix tiles.
 pub(super) const fn key_vectors(k_tiles: usize) -> usize {
-    k_tiles.div_ceil(2) * GROUP
+    k_tiles.div_ceil(2) * GROUP_VECTORS
 }
 
-/// Of scales of f16, whose largest one has the exponent code `code`, what brings products below 2^15: two
-/// factors; and the range of these products.
+/// For scales whose largest one has the exponent code `code`: the two factors that bring their products with
+/// codes below 2^15, and the range of these products.
 #[inline(always)]
 fn powers<H: Hvx>(code: H::I) -> ([H::B; 2], Range<H>) {
     // Scales are below 2^(code - 14).
@@ -55,7 +50,7 @@ fn times<H: Hvx>(scales: H::B, [first, second]: [H::B; 2]) -> H::B {
 pub(super) unsafe fn unpack_keys<H: Hvx>(strip: VectorPtr, k_tiles: usize, to: TilePtr) -> Range<H> {
     let scales = |tile: usize| {
         // SAFETY: a strip has a group for every two tiles, with a vector of scales (point 1 of the contract).
-        let both = H::words(unsafe { strip.skip(tile / 2 * GROUP).load_b::<H>(SCALES_AT) });
+        let both = H::words(unsafe { strip.skip(tile_at(tile).0).load_b::<H>(SCALES_AT) });
         let low = H::and_i(both, H::splat_i(0xffff));
         if tile.is_multiple_of(2) { low } else { H::shr_i::<16>(both) }
     };
@@ -68,9 +63,8 @@ pub(super) unsafe fn unpack_keys<H: Hvx>(strip: VectorPtr, k_tiles: usize, to: T
         let scale = scales(tile);
         let scale = times::<H>(H::pair_halves(scale, scale), to_range);
         // SAFETY: a strip has the codes of every tile (point 1 of the contract).
-        let codes: [H::B; CODES] = core::array::from_fn(|v| unsafe {
-            strip.skip(tile / 2 * GROUP + tile % 2 * CODES).load_b::<H>(v)
-        });
+        let codes: [H::B; TILE_VECTORS] =
+            core::array::from_fn(|v| unsafe { strip.skip(tile_at(tile).1).load_b::<H>(v) });
         let to = to.skip(tile).vectors();
         for (v, codes) in codes.into_iter().enumerate() {
             let [first, second] = H::bytes_to_f16(codes);
@@ -104,7 +98,7 @@ impl Codes {
     #[inline(always)]
     unsafe fn scales<H: Hvx>(&self, key_tile: usize, column: usize) -> H::I {
         // SAFETY: each key tile has a group with a vector of scales (the caller's contract).
-        let both = H::words(unsafe { self.first.skip(key_tile * GROUP).load_b::<H>(SCALES_AT) });
+        let both = H::words(unsafe { self.first.skip(key_tile * GROUP_VECTORS).load_b::<H>(SCALES_AT) });
         let low = H::and_i(both, H::splat_i(0xffff));
         let scales = if column == 0 { low } else { H::shr_i::<16>(both) };
         if column * TILE_K >= self.dims {
@@ -150,8 +144,8 @@ pub(super) unsafe fn pack_codes<H: Hvx>(
             let pairs = H::lanes(H::from_bits(H::words(H::pair_halves(scales, next))));
             let to = to[column].skip(key_tile).vectors();
             // SAFETY: a group has the codes of both columns (point 1 of the contract).
-            let all: [H::B; CODES] = core::array::from_fn(|v| unsafe {
-                codes.first.skip(key_tile * GROUP + column * CODES).load_b::<H>(v)
+            let all: [H::B; TILE_VECTORS] = core::array::from_fn(|v| unsafe {
+                codes.first.skip(key_tile * GROUP_VECTORS + column * TILE_VECTORS).load_b::<H>(v)
             });
             for (v, codes) in all.into_iter().enumerate() {
                 let [first, second] = H::bytes_to_f16(codes);

@@ -9,6 +9,7 @@ use super::turn::{Pass, Turn, WEIGHTS};
 use crate::dma::{Ticket, Transfer};
 use crate::hmx::TILE_BYTES;
 use crate::hvx::{Hvx, VectorPtr};
+use crate::kernels::flash_attn::format::q8_0::GROUP_VECTORS;
 use crate::kernels::flash_attn::{TILE, cache_position};
 use crate::kernels::row_scale::Depth;
 use crate::pool::Worker;
@@ -21,7 +22,7 @@ pub(super) const COLUMNS: usize = DIMS / TILE;
 pub(super) const KEY_SLOTS: usize = 2;
 /// Vectors of a key's codes, at most.
 pub(super) const MOST_KEY_VECTORS: usize = STAGED / KEY_SLOTS;
-const _: () = assert!(KEY_TILES * codes::GROUP <= STAGED);
+const _: () = assert!(KEY_TILES * GROUP_VECTORS <= STAGED);
 
 /// Place `slot` for codes of keys: the worker's own.
 #[inline(always)]
@@ -160,8 +161,8 @@ impl Turn<'_> {
         let Pass { of, span, kv_head, batch, .. } = &self.pass;
         let position = cache_position(tile * TILE, of.v_cache.ne[1]);
         let strip = of.v_cache.at([position / TILE, *kv_head, span.entry(*batch, of.q.ne[3])]);
-        let bytes = codes::GROUP * VECTOR_BYTES;
-        let to = worker.own_vtcm().skip(i * codes::GROUP);
+        let bytes = GROUP_VECTORS * VECTOR_BYTES;
+        let to = worker.own_vtcm().skip(i * GROUP_VECTORS);
         Transfer::linear(strip.wrapping_add(pair * bytes).cast_const(), to.get(), bytes)
     }
 }

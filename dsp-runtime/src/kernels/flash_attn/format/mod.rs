@@ -9,7 +9,7 @@ mod f16;
 mod f16_rows;
 mod products;
 mod q4_r;
-mod q8_0;
+pub(super) mod q8_0;
 mod q8_0_rows;
 mod rotation;
 

@@ -16,13 +16,13 @@ use crate::row::{Row, RowMut};
 pub(super) struct Q8_0;
 
 /// Vectors of a tile's codes, and of a group: two tiles and their scales.
-const TILE_VECTORS: usize = TILE_K / 4;
-const SCALES_AT: usize = 2 * TILE_VECTORS;
-const GROUP_VECTORS: usize = SCALES_AT + 1;
+pub(in crate::kernels::flash_attn) const TILE_VECTORS: usize = TILE_K / 4;
+pub(in crate::kernels::flash_attn) const SCALES_AT: usize = 2 * TILE_VECTORS;
+pub(in crate::kernels::flash_attn) const GROUP_VECTORS: usize = SCALES_AT + 1;
 const _: () = assert!(codes::strip_bytes(DType::Q8_0Cache, 2 * TILE_K) == GROUP_VECTORS * VECTOR_BYTES);
 
 /// First vector of the group of a tile, and of the tile's codes.
-const fn tile_at(tile: usize) -> (usize, usize) {
+pub(in crate::kernels::flash_attn) const fn tile_at(tile: usize) -> (usize, usize) {
     let group = tile / 2 * GROUP_VECTORS;
     (group, group + tile % 2 * TILE_VECTORS)
 }

@@ -160,8 +160,8 @@ impl<'r, T: Tiles> Pack<'r, T> {
         let from: [*const f32; 2 * TOGETHER] = core::array::from_fn(|i| {
             if routed { at(row + i).cast() } else { start.wrapping_add(i * x.nb[1]).cast() }
         });
-        // SAFETY: `at` has checked the indices, so these are rows of x: `ne[0]` adjacent floats, which are
-        // readable and aligned (validation).
+        // SAFETY: `at` has checked each row, or the first and the last of neighbours, so these are rows of x:
+        // `ne[0]` adjacent floats, which are readable and aligned (validation).
         let largest = unsafe { largest_of_eight::<H>(from, x.ne[0]) };
         let scales = RowScales::<H>::of(largest, *depth);
         match scales.kind {
