@@ -167,7 +167,7 @@ pub fn plan(op: Op, shapes: &OpShapes<'_>) -> Result<Plan, Fault> {
         Op::SoftMax => (Variant::SoftMax, none),
         Op::SumRows => (Variant::SumRows, none),
         Op::Argsort => (Variant::Argsort, none),
-        Op::Attend => (Variant::Attend, flash_attn::plan(flash_attn::IN_ROWS, shapes)?),
+        Op::Attend => flash_attn::in_rows_plan(shapes)?,
     };
     let vtcm = vtcm.fit(shapes.resources.workers, shapes.resources.vtcm_bytes)?;
     Ok(Plan { variant, vtcm })
@@ -243,6 +243,7 @@ pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
         Variant::WeightedSum => weighted_sum::run(run),
         Variant::AddId => add_id::run(run),
         Variant::Attend => flash_attn::attend(run),
+        Variant::AttendHmx => flash_attn::by_hmx::run_rows(run),
         Variant::Unary => unary::run(run),
         Variant::Div => elementwise::div(run),
         Variant::Norm => layer_norm::run(run),
@@ -406,38 +407,40 @@ mod tests {
         assert_eq!(chosen(1, Numerics::Hmx, [128, 32, 16]), Variant::GatedDeltaNetWhole);
     }
 
-    /// Pieces of prompts over caches of F16 and Q8_0, in programs of the class `fast`.
+    /// Pieces of prompts over caches of F16 and Q8_0, in programs of the class `fast`. Masks have any number of
+    /// heads, 0 for none.
     #[test]
     fn the_matrix_unit_attends_where_there_are_rows_enough() {
         let chosen =
-            |hmx, numerics, [keys, values]: [DType; 2], [d, tokens, kv_heads]: [u32; 3], mask: bool| {
+            |hmx, numerics, [keys, values]: [DType; 2], [d, tokens, kv_heads]: [u32; 3], mask: u32| {
                 let mut inputs = std::vec![
                     (attention::Q, DType::F32, [d, 8, tokens, 1]),
                     (attention::K_CACHE, keys, [d, 512, kv_heads, 1]),
                     (attention::V_CACHE, values, [d, 512, kv_heads, 1]),
                 ];
-                if mask {
-                    inputs.push((attention::MASK, DType::F16, [512, tokens, 1, 1]));
+                if mask > 0 {
+                    inputs.push((attention::MASK, DType::F16, [512, tokens, mask, 1]));
                 }
                 let units = Units { hmx, ..Units::NONE };
                 planned_with(units, numerics, Op::FlashAttnExt, &inputs, &[]).unwrap().variant
             };
         let f16 = [DType::F16x32, DType::F16];
         let fast = |types, shape, mask| chosen(1, Numerics::Fast, types, shape, mask);
-        assert_eq!(fast(f16, [64, 16, 2], false), Variant::FlashAttnHmx);
-        assert_eq!(fast(f16, [64, 32, 8], false), Variant::FlashAttnHmx);
-        assert_eq!(fast([DType::Q8_0Cache; 2], [128, 16, 2], false), Variant::FlashAttnHmx);
+        assert_eq!(fast(f16, [64, 16, 2], 0), Variant::FlashAttnHmx);
+        assert_eq!(fast(f16, [64, 32, 8], 0), Variant::FlashAttnHmx);
+        assert_eq!(fast([DType::Q8_0Cache; 2], [128, 16, 2], 0), Variant::FlashAttnHmx);
+        assert_eq!(fast(f16, [80, 16, 2], 1), Variant::FlashAttnHmx);
         let others = [
-            chosen(0, Numerics::Fast, f16, [64, 16, 2], false),
-            chosen(1, Numerics::Exact, f16, [64, 16, 2], false),
-            chosen(1, Numerics::Hmx, f16, [64, 16, 2], false),
-            fast([DType::Q8_0Cache; 2], [480, 16, 2], false),
-            fast([DType::Q4RCache, DType::F16], [64, 16, 2], false),
-            fast([DType::F16x32, DType::Q8_0Cache], [64, 16, 2], false),
-            fast(f16, [64, 15, 2], false),
-            fast(f16, [64, 16, 8], false),
-            fast(f16, [80, 16, 2], false),
-            fast(f16, [64, 16, 2], true),
+            chosen(0, Numerics::Fast, f16, [64, 16, 2], 0),
+            chosen(1, Numerics::Exact, f16, [64, 16, 2], 0),
+            chosen(1, Numerics::Hmx, f16, [64, 16, 2], 0),
+            fast([DType::Q8_0Cache; 2], [480, 16, 2], 0),
+            fast([DType::Q4RCache, DType::F16], [64, 16, 2], 0),
+            fast([DType::F16x32, DType::Q8_0Cache], [64, 16, 2], 0),
+            fast(f16, [64, 15, 2], 0),
+            fast(f16, [64, 16, 8], 0),
+            fast(f16, [81, 16, 2], 0),
+            fast(f16, [64, 16, 2], 8),
         ];
         assert_eq!(others, [Variant::FlashAttn; 10]);
     }

@@ -150,6 +150,8 @@ variants! {
     AddId "add_id",
     /// ATTEND.
     Attend "attend",
+    /// ATTEND of prompts to rows of F16, by the matrix unit.
+    AttendHmx "attend hmx",
     /// UNARY.
     Unary "unary",
     /// DIV.

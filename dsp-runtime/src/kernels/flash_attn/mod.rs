@@ -177,6 +177,18 @@ fn in_caches(
 /// # Errors
 /// A transfer that fails.
 pub fn attend(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let vtcm = run.plan.vtcm;
+    in_rows(run, |attention, pool, spans| attention.run(pool, vtcm, spans))
+}
+
+/// Has `attend` attend to the rows of ATTEND.
+///
+/// # Errors
+/// Those of `attend`.
+fn in_rows(
+    run: &mut OpRun<'_>,
+    attend: impl FnOnce(Attention, &mut dyn Workers, &[Span]) -> Result<(), Fault>,
+) -> Result<(), Fault> {
     let (q, k, v) = (run.operand(rows::Q)?, run.operand(rows::K)?, run.operand(rows::V)?);
     let params::Attend { scale, softcap, max_bias } = run.params();
     // The shape rule has compared all shapes, and keys are as many in every step.
@@ -195,7 +207,7 @@ pub fn attend(run: &mut OpRun<'_>) -> Result<(), Fault> {
     };
     // All rows are of one sequence as far as this op knows, whosoever they are.
     let span = Span { rows: q.ne[2], ..Span::NONE };
-    attention.run(run.pool, run.plan.vtcm, &[span])
+    attend(attention, run.pool, &[span])
 }
 
 /// Which positions the queries of a span may see, before window and mask.
@@ -280,22 +292,48 @@ pub fn kv_append(run: &mut OpRun<'_>) -> Result<(), Fault> {
     damage.outcome()
 }
 
-/// The queries, keys and values of FLASH_ATTN_EXT.
-const IN_CACHES: [Src; 3] = [abi::Q, abi::K_CACHE, abi::V_CACHE];
+/// The operands on which a plan depends.
+#[derive(Clone, Copy)]
+struct Sources {
+    q: Src,
+    keys: Src,
+    values: Src,
+    mask: Src,
+}
 
-/// The queries, keys and values of ATTEND.
-pub const IN_ROWS: [Src; 3] = [rows::Q, rows::K, rows::V];
+/// Those of FLASH_ATTN_EXT.
+const IN_CACHES: Sources =
+    Sources { q: abi::Q, keys: abi::K_CACHE, values: abi::V_CACHE, mask: abi::MASK };
+
+/// Those of ATTEND.
+const IN_ROWS: Sources = Sources { q: rows::Q, keys: rows::K, values: rows::V, mask: rows::MASK };
 
 /// The kernel of FLASH_ATTN_EXT, and its plan.
 ///
 /// # Errors
-/// As [`plan`].
+/// [`ErrorCode::Internal`] for types that validation excludes.
 pub fn in_caches_plan(shapes: &OpShapes<'_>) -> Result<(Variant, VtcmPlan), Fault> {
-    let hvx = plan(IN_CACHES, shapes)?;
-    if by_hmx::is_chosen(shapes) {
-        Ok((Variant::FlashAttnHmx, by_hmx::plan(shapes, hvx)))
-    } else {
-        Ok((Variant::FlashAttn, hvx))
+    choose(IN_CACHES, [Variant::FlashAttn, Variant::FlashAttnHmx], shapes)
+}
+
+/// The kernel of ATTEND, and its plan.
+///
+/// # Errors
+/// As [`in_caches_plan`].
+pub fn in_rows_plan(shapes: &OpShapes<'_>) -> Result<(Variant, VtcmPlan), Fault> {
+    choose(IN_ROWS, [Variant::Attend, Variant::AttendHmx], shapes)
+}
+
+/// Of two kernels the one without and the one with the matrix unit.
+fn choose(
+    sources: Sources,
+    [hvx, hmx]: [Variant; 2],
+    shapes: &OpShapes<'_>,
+) -> Result<(Variant, VtcmPlan), Fault> {
+    let plan = plan(sources, shapes)?;
+    match by_hmx::plan(sources, shapes, plan) {
+        Some(plan) => Ok((hmx, plan)),
+        None => Ok((hvx, plan)),
     }
 }
 
@@ -304,9 +342,10 @@ pub fn in_caches_plan(shapes: &OpShapes<'_>) -> Result<(Variant, VtcmPlan), Faul
 ///
 /// # Errors
 /// [`ErrorCode::Internal`] for types that validation excludes.
-pub fn plan([q, k, v]: [Src; 3], shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
+fn plan(sources: Sources, shapes: &OpShapes<'_>) -> Result<VtcmPlan, Fault> {
     let operand = |operand| shapes.optional(operand).ok_or(Fault::new(ErrorCode::Internal, line!()));
-    let ((q, _), (k_cache, k_type), (v_cache, v_type)) = (operand(q)?, operand(k)?, operand(v)?);
+    let (q, _) = operand(sources.q)?;
+    let ((k_cache, k_type), (v_cache, v_type)) = (operand(sources.keys)?, operand(sources.values)?);
     let (d, dv) = (k_cache.ne[0] as usize, v_cache.ne[0] as usize);
     let stage = AttendLayout::new(d, dv, Format::of_keys(k_type)?, Format::of(v_type)?);
     let Resources { workers, vtcm_bytes, .. } = shapes.resources;

@@ -20,11 +20,6 @@ const CODE_BITS: i32 = 7;
 /// Numbers of matrix tiles are below 2^15.
 const MOST: i32 = 15;
 
-/// Vectors of a strip of keys of so many matrix tiles.
-pub(super) const fn key_vectors(k_tiles: usize) -> usize {
-    k_tiles.div_ceil(2) * GROUP_VECTORS
-}
-
 /// For scales whose largest one has the exponent code `code`: the two factors that bring their products with
 /// codes below 2^15, and the range of these products.
 #[inline(always)]
@@ -44,7 +39,7 @@ fn times<H: Hvx>(scales: H::B, [first, second]: [H::B; 2]) -> H::B {
 /// Makes the `k_tiles` matrix tiles of a strip of keys, and gives their range, position by position.
 ///
 /// # Safety
-/// 1. `strip` holds the strip, of [`key_vectors`].
+/// 1. `strip` holds the strip, a group for every two tiles.
 /// 2. As many matrix tiles at `to` are valid for writing, apart from it, and nobody else touches them.
 #[inline(always)]
 pub(super) unsafe fn unpack_keys<H: Hvx>(strip: VectorPtr, k_tiles: usize, to: TilePtr) -> Range<H> {

@@ -2,14 +2,15 @@
 
 use hexflash_abi::{Fault, VECTOR_BYTES};
 
-use super::codes::{self, Codes, pack_codes, unpack_keys};
+use super::codes::{Codes, pack_codes, unpack_keys};
 use super::layout::{KEY_TILES, Places, STAGED};
 use super::prepare::{Staged, describe_keys, pack_values, range_of_keys};
+use super::rows::{clear_beyond, turn_keys};
 use super::turn::{Pass, Turn, WEIGHTS};
 use crate::dma::{Ticket, Transfer};
-use crate::hmx::TILE_BYTES;
 use crate::hvx::{Hvx, VectorPtr};
 use crate::kernels::flash_attn::format::q8_0::GROUP_VECTORS;
+use crate::kernels::flash_attn::format::{Format, Place};
 use crate::kernels::flash_attn::{TILE, cache_position};
 use crate::kernels::row_scale::Depth;
 use crate::pool::Worker;
@@ -18,20 +19,35 @@ use crate::pool::Worker;
 const DIMS: usize = VECTOR_BYTES / 2;
 pub(super) const COLUMNS: usize = DIMS / TILE;
 
-/// Places for codes of keys: those of a tile arrive while those of the one before are unpacked.
+/// Places for 32 keys that are no matrix tiles: some arrive while those before become such.
 pub(super) const KEY_SLOTS: usize = 2;
-/// Vectors of a key's codes, at most.
-pub(super) const MOST_KEY_VECTORS: usize = STAGED / KEY_SLOTS;
+/// Vectors of 32 keys that are no matrix tiles, at most.
+const MOST_KEY_VECTORS: usize = STAGED / KEY_SLOTS;
 const _: () = assert!(KEY_TILES * GROUP_VECTORS <= STAGED);
 
-/// Place `slot` for codes of keys: the worker's own.
+/// Place `slot` for keys: the worker's own, of STAGED / [`KEY_SLOTS`] vectors.
 #[inline(always)]
-fn codes_of_keys(worker: &Worker<'_>, slot: usize) -> VectorPtr {
+pub(super) fn place_for_keys(worker: &Worker<'_>, slot: usize) -> VectorPtr {
     worker.own_vtcm().skip(slot * MOST_KEY_VECTORS)
 }
 
+/// Whether keys and values of these formats and widths can become matrix tiles: keys of F16 as matrix tiles
+/// or as rows, of which 32 fit into a worker's VTCM, and values of F16, all with whole pairs of dimensions; or
+/// both in strips of Q8_0, with keys of whole tiles, which fit, too.
+pub(super) fn can_be_tiles([keys, values]: [Format; 2], [d, dv]: [usize; 2]) -> bool {
+    let fits = keys.key_tile(d) <= MOST_KEY_VECTORS * VECTOR_BYTES;
+    match (keys, values) {
+        (Format::F16 { rows }, Format::F16 { .. }) => {
+            d.is_multiple_of(2) && dv.is_multiple_of(2) && (fits || !rows)
+        }
+        (Format::Q8_0 { rows: false }, Format::Q8_0 { rows: false }) => d.is_multiple_of(TILE) && fits,
+        _ => false,
+    }
+}
+
 impl Turn<'_> {
-    /// Starts the transfer of key tile `i` of the first block. Codes go to place `slot` for codes.
+    /// Starts the transfer of key tile `i` of the first block: of what is no matrix tile, to place `slot` for
+    /// such keys.
     #[inline(always)]
     pub(super) fn fetch_keys(
         &self,
@@ -42,39 +58,45 @@ impl Turn<'_> {
     ) -> Ticket {
         let Pass { of, span, kv_head, batch, .. } = &self.pass;
         let (block, tiles) = self.block(0);
-        let position = cache_position((tiles.start + i) * TILE, of.v_cache.ne[1]);
+        let start = (tiles.start + i) * TILE;
+        let (position, end) = (cache_position(start, of.v_cache.ne[1]), (start + TILE).min(of.end(span)));
         let entry = span.entry(*batch, of.q.ne[3]);
-        let strip = of.k_cache.at([position / TILE, *kv_head, entry]);
-        let k_tiles = self.pass.k_tiles();
-        let (to, bytes) = if self.pass.has_codes() {
-            (codes_of_keys(worker, slot), codes::key_vectors(k_tiles) * VECTOR_BYTES)
-        } else {
-            (places.keys(block, i).vectors(), k_tiles * TILE_BYTES)
+        let place = Place { cache: &of.k_cache, position, head: *kv_head, entry };
+        let to = match of.keys {
+            Format::F16 { rows: false } => places.keys(block, i).vectors(),
+            _ => place_for_keys(worker, slot),
         };
-        // SAFETY: the source is a strip of the cache (`at`), as long as its type has it for d, and nobody
-        // writes the caches during this kernel. The destination is the room for a key tile that this worker
-        // has claimed: what was there before was multiplied last a turn ago. Or it is one of the worker's two
-        // places for codes, of which the layout has checked the size: those of the tile before are in the
-        // other one, and those before were unpacked.
-        unsafe { worker.dma.push(Transfer::linear(strip, to.get(), bytes)) }
+        let transfer = of.keys.transfer_keys(place, position + (end - start), to.get());
+        // SAFETY: of strips, the place is checked as its address is made, and their format brings no more
+        // than there is. Of rows, those up to `end` are readable: ATTEND has so many (`Sight::All`). Nobody
+        // writes keys during this kernel. The destination is the room for a key tile that this worker has
+        // claimed: what was there before was multiplied last a turn ago. Or it is one of the worker's two
+        // places for keys, which they fit (`can_be_tiles`): those of the tile before are in the other one,
+        // and those before became matrix tiles.
+        unsafe { worker.dma.push(transfer) }
     }
 
     /// Describes the keys of tile `i` of the first block, which have arrived, and which become matrix tiles
-    /// before if they are codes.
+    /// before if they are none.
     ///
     /// # Safety
     /// Their transfer, to `slot`, was waited for, and this worker has claimed the tile.
     #[inline(never)]
     pub(super) unsafe fn describe<H: Hvx>(&self, worker: &Worker<'_>, places: Places, i: usize, slot: usize) {
-        let (block, log) = (self.block(0).0, Depth::of(self.pass.of.q.ne[0]).log);
+        let (block, d) = (self.block(0).0, self.pass.of.q.ne[0]);
+        let log = Depth::of(d).log;
         let (keys, k_tiles) = (places.keys(block, i), self.pass.k_tiles());
+        let staged = place_for_keys(worker, slot);
         // SAFETY: the keys have arrived (the caller's contract). The layout has matrix tiles, three more and
         // a vector for them, which this worker's claim gives to it alone: the unit and other stages read
-        // those of other blocks.
+        // those of other blocks. The place for keys is the worker's own, and they fit (`can_be_tiles`).
         unsafe {
             let range = if self.pass.has_codes() {
-                unpack_keys::<H>(codes_of_keys(worker, slot), k_tiles, keys)
+                unpack_keys::<H>(staged, k_tiles, keys)
+            } else if let Format::F16 { rows: true } = self.pass.of.keys {
+                turn_keys::<H>(staged, d, keys)
             } else {
+                clear_beyond::<H>(keys, d);
                 range_of_keys::<H>(keys, k_tiles)
             };
             describe_keys::<H>(range, log, places.key_tables(block, i), places.key_factors(block, i));
@@ -115,6 +137,11 @@ impl Turn<'_> {
         let to = columns.map(|column| places.values(block, column));
         let tables = columns.map(|column| places.value_table(block, column));
         let factors = places.value_factors(block, columns[0]);
+        if of.mask.is_some() {
+            // SAFETY: the values that somebody sees have arrived, in a vector for each position, or a group
+            // for each key tile.
+            unsafe { self.hide_values::<H>(first, places, key_tiles) };
+        }
         // SAFETY: the values that somebody sees have arrived, in a vector for each position, or a group for
         // each key tile. The layout has tiles, a table and a vector of factors for each column, those of two
         // columns one behind the other, which this worker's claim gives to it alone: the unit and other

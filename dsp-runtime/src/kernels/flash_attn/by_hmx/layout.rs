@@ -172,6 +172,12 @@ impl Places {
         self.base.skip(self.layout.key_factors_at() + block % LONG_SLOTS).vectors().skip(key_tile)
     }
 
+    /// Which of 32 keys the mask shows to a row of the span: ones, or zeros. Behind the factors.
+    #[inline(always)]
+    pub(super) const fn shown(self, block: usize, key_tile: usize) -> VectorPtr {
+        self.key_factors(block, KEY_TILES + key_tile)
+    }
+
     /// The matrix tiles of a column of a block's values, one for each key tile.
     #[inline(always)]
     pub(super) const fn values(self, block: usize, column: usize) -> TilePtr {
@@ -236,7 +242,7 @@ impl Places {
     }
 }
 
-const _: () = assert!(TILE == LANES && KEY_TILES <= TILE_VECTORS);
+const _: () = assert!(TILE == LANES && 2 * KEY_TILES <= TILE_VECTORS);
 
 #[cfg(test)]
 mod tests {
@@ -280,6 +286,7 @@ mod tests {
                 }
                 for block in 0..LONG_SLOTS {
                     (0..KEY_TILES).for_each(|b| add(places.key_factors(block, b), 1));
+                    (0..KEY_TILES).for_each(|b| add(places.shown(block, b), 1));
                     (0..columns).for_each(|c| add(places.value_factors(block, c), 1));
                     (0..rows * PARTS).for_each(|part| add(places.shrink(block, part), 1));
                 }

@@ -1,14 +1,15 @@
-//! FLASH_ATTN_EXT by the matrix unit: pieces of prompts over caches of F16 and Q8_0, in programs of the
-//! class `fast`.
+//! FLASH_ATTN_EXT and ATTEND by the matrix unit: pieces of prompts over caches of F16 and Q8_0, and over rows
+//! of F16, in programs of the class `fast`.
 //!
 //! The rows of a kv head are its tokens' H/Hk query heads, 32 to a matrix tile. They go through the keys that
 //! they see in passes of as many rows as VTCM holds, block by block of 256 positions (`turn.rs`):
 //!
 //! 1. keys are fetched: those of F16 are matrix tiles in their cache already (`fetch.rs`, `prepare.rs`),
-//!    codes of Q8_0 become such (`codes.rs`);
+//!    codes of Q8_0 (`codes.rs`) and rows (`rows.rs`) become such; and which positions a mask shows to nobody
+//!    is found (`mask.rs`);
 //! 2. the unit multiplies queries and keys;
-//! 3. scores become weights, with a running maximum (`soften.rs`), and values are fetched and become matrix
-//!    tiles;
+//! 3. scores, with what a mask has for them, become weights, with a running maximum (`soften.rs`), and values
+//!    are fetched and become matrix tiles;
 //! 4. the unit multiplies weights and values;
 //! 5. the sums are added, in f32, to those of the blocks before.
 //!
@@ -20,24 +21,25 @@
 //! exact kernel, and whether there are enough rows for the unit depends on the step.
 //!
 //! Of a query or a key that is not finite, each row that sees it becomes NaN, as in attention without the
-//! unit. A value that is not finite is a fault.
+//! unit. A value that is not finite is a fault, unless a mask hides it from all rows of its sequence.
 
 mod codes;
 mod fetch;
 mod layout;
+mod mask;
 mod prepare;
+mod rows;
 mod soften;
 mod turn;
 
-use hexflash_abi::op::flash_attn as abi;
 use hexflash_abi::program::Numerics;
-use hexflash_abi::{DType, ErrorCode, Fault};
+use hexflash_abi::{ErrorCode, Fault};
 
-use self::fetch::MOST_KEY_VECTORS;
+use self::fetch::can_be_tiles;
 use self::layout::{Extent, Layout};
 use self::turn::{Finish, MORE_TURNS, Pack, Pass, Turn};
 use super::format::Format;
-use super::{AttendLayout, Attention, TILE, plan_of};
+use super::{AttendLayout, Attention, Sources, TILE, plan_of};
 use crate::kernels::{Damage, OpRun};
 use crate::plan::OpShapes;
 use crate::pool::Workers;
@@ -52,47 +54,35 @@ const LEAST_ROWS: usize = TILE;
 
 /// The layout for an op, if the unit has a kernel for it, and the program wants that one.
 ///
-/// It is for programs of the class `fast` whose steps are wide enough; caches of F16, or of Q8_0 with heads
-/// up to 448; keys of whole matrix tiles; and for ops without a mask: what a mask hides may be no number, and
-/// the unit multiplies it with the others. Windows, soft caps and sinks make no difference.
-fn layout(shapes: &OpShapes<'_>) -> Option<Layout> {
-    let ((q, _), (k, k_type)) = (shapes.optional(abi::Q)?, shapes.optional(abi::K_CACHE)?);
-    let (v, v_type) = shapes.optional(abi::V_CACHE)?;
+/// It is for programs of the class `fast` whose steps are wide enough; for formats that can be matrix tiles;
+/// and for masks that all heads share, if there is one. Windows, soft caps and sinks make no difference.
+fn layout(sources: Sources, shapes: &OpShapes<'_>) -> Option<Layout> {
+    let ((q, _), (k, k_type)) = (shapes.optional(sources.q)?, shapes.optional(sources.keys)?);
+    let (v, v_type) = shapes.optional(sources.values)?;
     let wanted = shapes.numerics == Numerics::Fast && shapes.resources.units.hmx > 0;
-    let values = match (k_type, v_type) {
-        (DType::F16x32, DType::F16) => Format::F16 { rows: false },
-        (DType::Q8_0Cache, DType::Q8_0Cache) => Format::Q8_0 { rows: false },
-        _ => return None,
-    };
     let [d, heads, tokens, _] = q.ne.map(|n| n as usize);
     let rows = tokens * (heads / (k.ne[2] as usize).max(1));
     let wide = tokens >= LEAST_TOKENS && rows >= LEAST_ROWS;
-    let whole = d.is_multiple_of(TILE);
-    let long = k_type == DType::Q8_0Cache && codes::key_vectors(d / TILE) > MOST_KEY_VECTORS;
-    if !(wanted && wide && whole) || long || shapes.optional(abi::MASK).is_some() {
+    let shared = shapes.optional(sources.mask).is_none_or(|(mask, _)| mask.ne[2] == 1);
+    let (keys, values, dv) = (Format::of_keys(k_type).ok()?, Format::of(v_type).ok()?, v.ne[0] as usize);
+    if !(wanted && wide && shared && can_be_tiles([keys, values], [d, dv])) {
         return None;
     }
     let resources = shapes.resources;
-    let extent = extent(d, values.value_vectors(v.ne[0] as usize), rows);
-    Layout::fit(extent, resources.workers, resources.vtcm_bytes)
+    Layout::fit(extent(d, values.value_vectors(dv), rows), resources.workers, resources.vtcm_bytes)
 }
 
 fn extent(d: usize, columns: usize, rows: usize) -> Extent {
-    Extent { k_tiles: d / TILE, columns, row_tiles: rows.div_ceil(TILE) }
+    Extent { k_tiles: d.div_ceil(TILE), columns, row_tiles: rows.div_ceil(TILE) }
 }
 
-/// Whether the unit's kernel runs an op.
-pub(super) fn is_chosen(shapes: &OpShapes<'_>) -> bool {
-    layout(shapes).is_some()
-}
-
-/// Room for the layout, or for what attention without the unit needs, if that is more; all of it shared.
-/// `hvx` is the plan of the latter.
-pub(super) fn plan(shapes: &OpShapes<'_>, hvx: VtcmPlan) -> VtcmPlan {
+/// The unit's plan for an op that it is chosen for: room for the layout, or for what attention without the
+/// unit needs, if that is more; all of it shared. `hvx` is the plan of the latter.
+pub(super) fn plan(sources: Sources, shapes: &OpShapes<'_>, hvx: VtcmPlan) -> Option<VtcmPlan> {
     let workers = shapes.resources.workers;
     let bytes = |plan: VtcmPlan| plan.total(workers).unwrap_or(usize::MAX);
-    let layout = layout(shapes).map_or(0, |layout| bytes(layout.plan()));
-    VtcmPlan { shared: layout.max(bytes(hvx)), own: 0 }
+    let layout = layout(sources, shapes)?;
+    Some(VtcmPlan { shared: bytes(layout.plan()).max(bytes(hvx)), own: 0 })
 }
 
 /// FLASH_ATTN_EXT by the matrix unit, of sequences that have enough rows in the step.
@@ -101,22 +91,39 @@ pub(super) fn plan(shapes: &OpShapes<'_>, hvx: VtcmPlan) -> VtcmPlan {
 /// As [`super::run`]; and [`ErrorCode::NotFinite`] with the kv head for a value that is not finite.
 pub fn run(run: &mut OpRun<'_>) -> Result<(), Fault> {
     let bytes = run.plan.vtcm.shared;
-    super::in_caches(run, |attention, pool, spans| {
-        let damage = Damage::none();
-        let unit = ByUnit { attention, bytes, damage: &damage };
-        if spans.iter().any(|span| unit.suits(span)) {
-            for span in spans {
-                if unit.suits(span) {
-                    unit.run(pool, span)?;
-                } else {
-                    unit.without(pool, core::slice::from_ref(span))?;
-                }
+    super::in_caches(run, |attention, pool, spans| attend(attention, bytes, pool, spans))
+}
+
+/// ATTEND by the matrix unit.
+///
+/// # Errors
+/// As [`super::attend`]; and [`ErrorCode::NotFinite`] with the kv head for a value that is not finite.
+pub fn run_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
+    let bytes = run.plan.vtcm.shared;
+    super::in_rows(run, |attention, pool, spans| attend(attention, bytes, pool, spans))
+}
+
+/// Attention in so many bytes of VTCM: of spans that have enough rows by the unit.
+fn attend(
+    attention: Attention,
+    bytes: usize,
+    pool: &mut dyn Workers,
+    spans: &[Span],
+) -> Result<(), Fault> {
+    let damage = Damage::none();
+    let unit = ByUnit { attention, bytes, damage: &damage };
+    if spans.iter().any(|span| unit.suits(span)) {
+        for span in spans {
+            if unit.suits(span) {
+                unit.run(pool, span)?;
+            } else {
+                unit.without(pool, core::slice::from_ref(span))?;
             }
-        } else {
-            unit.without(pool, spans)?;
         }
-        damage.outcome()
-    })
+    } else {
+        unit.without(pool, spans)?;
+    }
+    damage.outcome()
 }
 
 /// Attention of a step, part of it by the unit.

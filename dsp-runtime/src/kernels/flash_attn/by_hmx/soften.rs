@@ -6,6 +6,7 @@ use core::f32::consts::{LN_2, LOG2_E};
 use core::ops::Range;
 
 use super::layout::{PART, PARTS, Places};
+use super::mask::Biases;
 use super::prepare::{SECOND_PART, UP};
 use super::turn::Pass;
 use crate::hmx::TILE_VECTORS;
@@ -13,6 +14,7 @@ use crate::hvx::{Hvx, VectorPtr, math};
 use crate::kernels::INDEX;
 use crate::kernels::flash_attn::attend::Query;
 use crate::kernels::flash_attn::{TILE, state};
+use crate::kernels::soft_max::slope;
 
 /// What was found for a row begins with the highest score, in powers of two; sums of weights and of values
 /// follow.
@@ -61,6 +63,20 @@ struct Row<H: Hvx> {
     scaled: H::F,
     /// Whether the query is finite.
     is_finite: bool,
+    /// What the mask is multiplied with, for powers of two.
+    slope: H::F,
+}
+
+impl<H: Hvx> Row<H> {
+    /// A score from what the unit made of it, the factors of its key, and what the mask has for it: infinity
+    /// for a key, or a number of the mask, that is not finite; -infinity where the mask is that.
+    #[inline(always)]
+    fn score(&self, x: H::F, factors: H::F, bias: Option<H::F>) -> H::F {
+        let Some(bias) = bias else { return where_finite::<H>(factors, x) };
+        let x = where_finite::<H>(bias, H::add_ieee(x, H::mul_ieee(bias, self.slope)));
+        let hidden = H::splat(f32::NEG_INFINITY);
+        H::select_gt(H::splat(f32::MIN), bias, hidden, where_finite::<H>(factors, x))
+    }
 }
 
 /// The scores of two rows, as the unit has stored them.
@@ -108,20 +124,36 @@ impl Pass<'_> {
         // SAFETY: the layout has a factor for each row, which was written as they were packed (the caller's
         // contract).
         let back = unsafe { places.row_factors().add(row).read() };
+        let is_finite = back.is_finite();
+        // Of a query that is not finite, scores are numbers as long as nobody has looked at what it sees.
+        let back = if is_finite { back } else { 0.0 };
         let scaled = H::splat(back * (self.of.params.scale * LOG2_E));
-        Row { query, back: H::splat(back), scaled, is_finite: back.is_finite() }
+        let slope = if self.of.params.max_bias > 0.0 {
+            let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
+            H::mul_ieee(slope, H::splat(LOG2_E))
+        } else {
+            H::splat(LOG2_E)
+        };
+        Row { query, back: H::splat(back), scaled, is_finite, slope }
     }
 
-    /// Scores of a row in a key tile from q.k less the query's scale: -infinity where it sees nothing,
-    /// infinity for a key that is not finite and that it sees.
+    /// Scores of a row in a key tile from q.k less the query's scale, and what the mask has for them:
+    /// -infinity where it sees nothing, infinity for a key that is not finite and that it sees.
     #[inline(always)]
-    fn score<H: Hvx>(&self, row: &Row<H>, tile: usize, product: H::F, factors: H::F) -> H::F {
+    fn score<H: Hvx>(
+        &self,
+        row: &Row<H>,
+        tile: usize,
+        product: H::F,
+        factors: H::F,
+        bias: Option<H::F>,
+    ) -> H::F {
         let x = if self.of.params.softcap > 0.0 {
             self.capped::<H>(H::mul_ieee(product, row.back))
         } else {
             H::mul_ieee(product, row.scaled)
         };
-        let x = where_finite::<H>(factors, x);
+        let x = row.score(x, factors, bias);
         let within = |p: usize| H::splat((p.clamp(tile * TILE, (tile + 1) * TILE) - tile * TILE) as f32);
         let hidden = H::splat(f32::NEG_INFINITY);
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
@@ -140,20 +172,25 @@ impl Pass<'_> {
     }
 
     /// Puts the scores of two rows in the key tiles `tiles` into `scratch`, a vector for each, those of the
-    /// second row after all of the first. Gives the highest ones, lane by lane.
+    /// second row after all of the first. Gives the highest ones, lane by lane. `biases` are what the mask has
+    /// for each row, if it is `MASKED`.
     ///
     /// # Safety
-    /// 1. `scores` are those of these rows and key tiles, which can be read.
+    /// 1. `scores` are those of these rows and key tiles, which can be read, as can `biases`, a vector per key
+    ///    tile, if there is a mask.
     /// 2. `scratch` is valid for writing twice as many vectors as there are key tiles.
     #[inline(always)]
-    unsafe fn store_scores<H: Hvx>(
+    unsafe fn store_scores<H: Hvx, const MASKED: bool>(
         &self,
         rows: &[Row<H>; 2],
         tiles: Range<usize>,
         scores: Scores,
+        biases: [VectorPtr; 2],
         scratch: VectorPtr,
     ) -> [H::F; 2] {
         let (start, n) = (tiles.start, tiles.len());
+        // SAFETY: `i` is the number of a key tile below, each of which has a vector (point 1 of the contract).
+        let bias = |r: usize, i: usize| MASKED.then(|| unsafe { biases[r].load::<H>(i) });
         let mut highest = [H::splat(f32::NEG_INFINITY); 2];
         // Key tiles that both rows see as a whole: a later row sees no less at the end and no more at the
         // beginning.
@@ -165,7 +202,7 @@ impl Pass<'_> {
             // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
             let ([a, b], factors) = unsafe { scores.products::<H>(i) };
             let (a, b) = (H::mul_ieee(a, rows[0].scaled), H::mul_ieee(b, rows[1].scaled));
-            let (a, b) = (where_finite::<H>(factors, a), where_finite::<H>(factors, b));
+            let (a, b) = (rows[0].score(a, factors, bias(0, i)), rows[1].score(b, factors, bias(1, i)));
             highest = [H::max(highest[0], a), H::max(highest[1], b)];
             // SAFETY: there are so many vectors (the caller's contract, point 2).
             unsafe {
@@ -177,27 +214,29 @@ impl Pass<'_> {
             // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
             let (products, factors) = unsafe { scores.products::<H>(i) };
             for r in 0..2 {
-                let x = self.score::<H>(&rows[r], start + i, products[r], factors);
+                let x = self.score::<H>(&rows[r], start + i, products[r], factors, bias(r, i));
                 highest[r] = H::max(highest[r], x);
                 // SAFETY: there are so many vectors (the caller's contract, point 2).
                 unsafe { scratch.store::<H>(r * n + i, x) };
             }
         }
-        // A query that is not finite.
+        // A query that is not finite, where it sees anything.
         for (row, highest) in rows.iter().zip(&mut highest) {
             if !row.is_finite {
-                *highest = H::splat(f32::INFINITY);
+                let infinity = H::splat(f32::INFINITY);
+                *highest = H::select_gt(*highest, H::splat(f32::NEG_INFINITY), infinity, *highest);
             }
         }
         highest
     }
 
-    /// Makes the weights of a part of the rows in a block of keys, from their scores; and what sums shrink
-    /// by.
+    /// Makes the weights of a part of the rows in a block of keys, from their scores and what the mask has for
+    /// them; and what sums shrink by.
     ///
     /// # Safety
     /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors
-    ///    of its keys were written.
+    ///    of its keys were written. `biases` are those of the part and the block, if there is a mask and the
+    ///    part sees any key of the block.
     /// 2. `scratch` has a vector for each row of a part and key tile of a block, in this worker's own VTCM.
     ///    It has claimed the part.
     #[inline(never)]
@@ -207,6 +246,7 @@ impl Pass<'_> {
         scratch: VectorPtr,
         block: usize,
         part: usize,
+        biases: Option<Biases>,
     ) {
         let (first, row_tile) = (part * PART, part / PARTS);
         let tiles = self.seen(block, row_tile);
@@ -227,8 +267,8 @@ impl Pass<'_> {
             let next = if second > 2 * pair { self.after(&query) } else { query };
             // SAFETY: both are rows of the pass (the caller's contract, point 1). The unit has stored scores
             // of these rows for the key tiles that their matrix tile sees, and the block's factors follow
-            // each other. `scratch` has two times `n` vectors for each pair, because `n` is 8 at most (point
-            // 2).
+            // each other, as do what the mask has for the rows' tokens, which are the part's. `scratch` has
+            // two times `n` vectors for each pair, because `n` is 8 at most (point 2).
             unsafe {
                 let pair_of_rows = [
                     self.row::<H>(places, first + 2 * pair, query),
@@ -236,7 +276,17 @@ impl Pass<'_> {
                 ];
                 let scores = Scores { first: scores.skip(pair), factors };
                 let scratch = scratch.skip(2 * pair * n);
-                let found = self.store_scores::<H>(&pair_of_rows, tiles.clone(), scores, scratch);
+                let tiles = tiles.clone();
+                let found = match biases {
+                    None => {
+                        let none = [scratch; 2];
+                        self.store_scores::<H, false>(&pair_of_rows, tiles, scores, none, scratch)
+                    }
+                    Some(biases) => {
+                        let biases = [query, next].map(|query| biases.of(query.token, before));
+                        self.store_scores::<H, true>(&pair_of_rows, tiles, scores, biases, scratch)
+                    }
+                };
                 [highest[2 * pair], highest[2 * pair + 1]] = found;
             }
             query = self.after(&next);

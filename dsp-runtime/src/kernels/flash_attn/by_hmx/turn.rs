@@ -12,6 +12,7 @@ use hexflash_abi::Fault;
 
 use super::fetch::{COLUMNS, KEY_SLOTS};
 use super::layout::{KEY_TILES, Layout, MOST_ROW_TILES, PART, PARTS, Places, STAGED};
+use super::mask::Biases;
 use crate::dma::Ticket;
 use crate::hmx::{Matrix, Unit};
 use crate::hvx::Hvx;
@@ -136,6 +137,12 @@ impl<'s> Pass<'s> {
         start..(end as usize).clamp(start, block.end)
     }
 
+    /// Those that a part of the rows sees.
+    #[inline(always)]
+    pub(super) fn seen_by_part(&self, block: usize, part: usize) -> Range<usize> {
+        self.seen(block, part / PARTS)
+    }
+
     fn row_tiles(&self) -> usize {
         self.rows.div_ceil(TILE)
     }
@@ -151,7 +158,7 @@ impl<'s> Pass<'s> {
 
     /// Matrix tiles of a key.
     pub(super) fn k_tiles(&self) -> usize {
-        self.of.q.ne[0] / TILE
+        self.of.q.ne[0].div_ceil(TILE)
     }
 
     /// The layout in the region that the plan has for it.
@@ -246,13 +253,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Units of the turn: key tiles, pairs of columns of values, parts of rows that are softened, and parts
-    /// whose sums are added up.
-    fn counts(&self) -> [usize; 4] {
+    /// Units of the turn: key tiles; the mask, if there is one; pairs of columns of values; parts of rows
+    /// that are softened; and parts whose sums are added up.
+    fn counts(&self) -> [usize; 5] {
         let if_any = |ago, n| if self.block(ago).1.is_empty() { 0 } else { n };
         let parts = self.pass.parts();
         [
             self.block(0).1.len(),
+            if_any(0, usize::from(self.pass.of.mask.is_some())),
             if_any(WEIGHTS, self.pass.layout.columns / COLUMNS),
             if_any(WEIGHTS, parts),
             if_any(ADDED, parts),
@@ -338,44 +346,69 @@ impl Turn<'_> {
         if worker.id == 0 {
             self.multiply(places);
         }
-        let [keys, columns, softened, _] = self.counts();
+        let [keys, mask, columns, softened, _] = self.counts();
+        let values = keys + mask;
+        let (weights, sums) = (values + columns, values + columns + softened);
         let (mut pending, mut slot): (Option<(usize, Ticket)>, _) = (None, 0);
         loop {
             let unit = worker.claim();
-            let fetched = match unit {
-                Some(i) if i < keys => Some((i, self.fetch_keys(worker, places, i, slot))),
+            let ticket = match unit {
+                Some(unit) if unit < keys => Some(self.fetch_keys(worker, places, unit, slot)),
+                Some(unit) if (weights..sums).contains(&unit) => self.fetch_mask(worker, unit - weights, slot),
                 _ => None,
             };
+            let fetched = unit.zip(ticket);
             slot = (slot + 1) % KEY_SLOTS;
-            if let Some((i, ticket)) = pending {
+            if let Some((unit, ticket)) = pending {
                 worker.dma.wait(ticket)?;
                 // SAFETY: the transfer was waited for on the line above; it went to the place for codes of
-                // the time before, which is the one after this one. This worker has claimed the tile.
-                unsafe { self.describe::<H>(worker, places, i, slot) };
+                // the time before, which is the one after this one. This worker has claimed the unit: a key
+                // tile, or a part, as `soften` wants it.
+                unsafe {
+                    if unit < keys {
+                        self.describe::<H>(worker, places, unit, slot);
+                    } else {
+                        let biases = self.widen_mask::<H>(worker, unit - weights, slot);
+                        self.soften::<H>(worker, places, unit - weights, Some(biases));
+                    }
+                }
             }
             pending = fetched;
             let Some(unit) = unit else { return Ok(()) };
-            let Some(unit) = unit.checked_sub(keys) else { continue };
-            if unit < columns {
-                self.pack_values::<H>(worker, places, unit)?;
-            } else if unit < columns + softened {
-                // SAFETY: the unit has stored the scores of this block in the last turn, and their factors
-                // were written in the one before. The worker's own VTCM has room for the scores of a part
-                // behind that for values (`places` has compared the bytes). This worker has claimed the part.
-                unsafe {
-                    let (block, _) = self.block(WEIGHTS);
-                    let scratch = worker.own_vtcm().skip(STAGED);
-                    self.pass.soften::<H>(places, scratch, block, unit - columns);
-                }
+            if pending.is_some() {
+                continue;
+            }
+            if unit < values {
+                self.find_shown::<H>(worker, places)?;
+            } else if unit < weights {
+                self.pack_values::<H>(worker, places, unit - values)?;
+            } else if unit < sums {
+                // SAFETY: this worker has claimed the part, of rows without a mask, or which see nothing.
+                unsafe { self.soften::<H>(worker, places, unit - weights, None) };
             } else {
                 // SAFETY: the unit has stored the sums of this block in the last turn, and what else it needs
                 // was written in the one before. This worker has claimed the part.
                 unsafe {
                     let (block, _) = self.block(ADDED);
-                    self.pass.accumulate::<H>(places, block, unit - columns - softened);
+                    self.pass.accumulate::<H>(places, block, unit - sums);
                 }
             }
         }
+    }
+
+    /// Makes the weights of a part of the rows.
+    ///
+    /// # Safety
+    /// This worker has claimed the part. `biases` is what the mask has for it, if there is one and the part
+    /// sees any key of the block.
+    #[inline(always)]
+    unsafe fn soften<H: Hvx>(&self, worker: &Worker<'_>, places: Places, part: usize, biases: Option<Biases>) {
+        let (block, _) = self.block(WEIGHTS);
+        let scratch = worker.own_vtcm().skip(STAGED);
+        // SAFETY: the unit has stored the scores of this block in the last turn, and their factors were
+        // written in the one before. The worker's own VTCM has room for the scores of a part behind that for
+        // values (`places` has compared the bytes). The rest is the caller's contract.
+        unsafe { self.pass.soften::<H>(places, scratch, block, part, biases) };
     }
 }
 
@@ -385,11 +418,11 @@ impl Kernel for Turn<'_> {
     }
 
     fn work(&self) -> usize {
-        let [keys, columns, softened, added] = self.counts();
-        // About 4 operations for a vector of keys, 9 for one of values, 35 for one of scores, 5 for one of
-        // sums.
+        let [keys, mask, columns, softened, added] = self.counts();
+        // About 4 operations for a vector of keys, 2 for one of the mask, 9 for one of values, 35 for one of
+        // scores, 5 for one of sums.
         let prepared = keys * self.pass.k_tiles() * 64 + columns * KEY_TILES * TILE * 9;
-        prepared + softened * PART * KEY_TILES * 35 + added * PART * self.pass.layout.columns * 5
+        prepared + mask * self.pass.span.rows * KEY_TILES + softened * PART * KEY_TILES * 35 + added * PART * self.pass.layout.columns * 5
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {

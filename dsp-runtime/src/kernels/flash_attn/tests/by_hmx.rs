@@ -8,7 +8,7 @@ use crate::plan::Units;
 const FAST: Case = Case { fast: true, tokens: 40, ..CASE };
 
 /// VTCM as a DSP has it.
-fn large(setup: Setup) -> Setup {
+pub(super) fn large(setup: Setup) -> Setup {
     Setup { vtcm_bytes: 8 << 20, ..setup }
 }
 
@@ -31,6 +31,10 @@ impl Case {
 #[test]
 fn matches_the_definition() {
     for (d, dv) in [(32, 32), (64, 64), (96, 96), (128, 128), (256, 256), (64, 96), (128, 40), (512, 512)] {
+        Case { d, dv, n_past: 75, ..FAST }.check_by_unit();
+    }
+    // Matrix tiles that are not full.
+    for (d, dv) in [(2, 2), (40, 40), (72, 72), (80, 80), (66, 64), (510, 2)] {
         Case { d, dv, n_past: 75, ..FAST }.check_by_unit();
     }
     // Blocks have 256 positions, parts of rows eight, and matrix tiles 32.
@@ -57,6 +61,34 @@ fn windows_caps_sinks_and_blocks() {
         Case { n_past, softcap: 2.0, window: 50, ..FAST }.check_by_unit();
         Case { n_past, softcap: 5.0, sinks: true, kv_heads: 1, group: 3, ..FAST }.check_by_unit();
     }
+}
+
+/// What a mask hides, in caches where that is no number; and what it adds.
+#[test]
+fn masks_hide_and_add() {
+    for (n_past, tokens) in [(0, 40), (75, 40), (217, 39), (530, 16), (255, 70)] {
+        for append in [true, false] {
+            Case { n_past, tokens, append, mask_heads: 1, ..FAST }.check_by_unit();
+        }
+    }
+    for n_past in [0, 300] {
+        let case = Case { n_past, append: false, mask_heads: 1, ..FAST };
+        for (kv_heads, group) in [(3, 1), (1, 3), (2, 8), (1, 12)] {
+            Case { kv_heads, group, max_bias: 8.0, ..case }.check_by_unit();
+        }
+        let case = Case { visibility: Visibility::Block, ..case };
+        Case { window: 70, sinks: true, ..case }.check_by_unit();
+        Case { softcap: 5.0, max_bias: 3.0, ..case }.check_by_unit();
+        Case { sequences: 2, d: 80, dv: 40, ..case }.check_by_unit();
+    }
+}
+
+/// Masks that differ from head to head.
+#[test]
+fn masks_of_heads_are_done_without_the_unit() {
+    let case = Case { mask_heads: 4, ..FAST };
+    let exact = Case { fast: false, ..case };
+    assert_eq!(case.run(large(setups()[0]), &[40]), exact.run(large(setups()[0]), &[40]));
 }
 
 /// Scores of tens, which f16 would hold to a hundredth.
@@ -102,7 +134,7 @@ fn short_steps_are_done_without_the_unit() {
 /// Operands of a step of 40 tokens after 40 others, of one head.
 struct Step {
     batch: Batch,
-    src: [TensorIndex; 3],
+    src: Vec<TensorIndex>,
     y: TensorIndex,
 }
 
@@ -124,7 +156,18 @@ impl Step {
                 .collect();
             batch.write(cache, halves.as_bytes());
         }
-        Self { batch, src: [rows, k_cache, v_cache], y }
+        Self { batch, src: vec![rows, k_cache, v_cache], y }
+    }
+
+    /// With a mask that has `bits` at some places (token, position), and zero at others.
+    fn masked(bits: u16, at: impl Fn(usize, usize) -> bool) -> Self {
+        let mut step = Self::new(1.0, 1.0, 1.0);
+        let mask = step.batch.tensor(DType::F16, [80, 40, 1, 1]);
+        let all: Vec<_> = (0..80 * 40).map(|i| if at(i / 80, i % 80) { bits } else { 0 }).collect();
+        step.batch.write(mask, all.as_bytes());
+        let mask = step.batch.view(mask, |t| t.token_axis = 1);
+        step.src.extend([TensorIndex::NONE, TensorIndex::NONE, mask]);
+        step
     }
 
     /// Where the caches have dimension `i` of position `p`, in halves.
@@ -167,13 +210,57 @@ fn results_stay_in_range_and_keep_their_bits() {
     assert!(y.iter().all(|y| y.abs() < 1.0 / 65536.0) && y.iter().any(|&y| y != 0.0));
 }
 
+/// The rows of y that are NaN.
+fn nan_rows(y: &[f32]) -> Vec<bool> {
+    y.chunks_exact(64).map(|row| row.iter().any(|x| x.is_nan())).collect()
+}
+
+/// f16 bits of -infinity.
+const HIDDEN: u16 = 0xfc00;
+
+/// What a mask hides from all has no influence. A key that it hides from some is not there for them; a value
+/// that it shows to any is.
+#[test]
+fn what_a_mask_hides_has_no_influence() {
+    let hidden = |_: usize, p: usize| p % 5 == 2;
+    let plain = Step::masked(HIDDEN, hidden).run(0.5).unwrap();
+    assert!(plain.iter().all(|y| y.is_finite()));
+    for bits in [0x7c00, 0xfc00, 0x7e01, 0x7bff, 0x0001] {
+        for (cache, p) in [(1, 2), (1, 42), (2, 2), (2, 42), (2, 37)] {
+            let mut step = Step::masked(HIDDEN, hidden);
+            step.put(cache, p, 11, bits);
+            assert_eq!(step.run(0.5).unwrap(), plain, "{bits:x} {cache} {p}");
+        }
+    }
+    let mut step = Step::masked(HIDDEN, |t, p| t < 30 && p == 20);
+    step.put(1, 20, 11, 0x7e01);
+    assert_eq!(nan_rows(&step.run(0.5).unwrap()), (0..40).map(|t| t >= 30).collect::<Vec<_>>());
+    let mut step = Step::masked(HIDDEN, |t, p| t != 30 && p == 20);
+    step.put(2, 20, 11, 0x7e01);
+    assert_eq!(step.run(0.5).unwrap_err().code, ErrorCode::NotFinite);
+}
+
+/// A mask that is no number where a row sees it; and a row that sees nothing, which is zero whatever it is.
+#[test]
+fn masks_are_never_taken_for_other_numbers() {
+    for bits in [0x7c00, 0x7e00, 0x7fff] {
+        let y = Step::masked(bits, |t, p| (t, p) == (7, 10) || (t, p) == (9, 60)).run(0.5).unwrap();
+        assert_eq!(nan_rows(&y), (0..40).map(|t| t == 7).collect::<Vec<_>>(), "{bits:x}");
+    }
+    for x in [1.0, f32::NAN, f32::INFINITY] {
+        let mut step = Step::masked(HIDDEN, |t, _| t == 7);
+        let mut q = random(1, 64 * 40, -1.0, 1.0);
+        q[64 * 7 + 20] = x;
+        step.batch.write(step.src[0], q.as_bytes());
+        let y = step.run(0.5).unwrap();
+        assert!(y[64 * 7..64 * 8].iter().all(|&y| y == 0.0), "{x}");
+        assert_eq!(nan_rows(&y), [false; 40], "{x}");
+    }
+}
+
 /// What is not finite makes a row NaN that sees it, and nothing else; a value like that is a fault.
 #[test]
 fn what_is_not_finite_is_never_taken_for_a_number() {
-    let nan_rows = |y: &[f32]| -> Vec<bool> {
-        let rows = y.chunks_exact(64);
-        rows.map(|row| row.iter().any(|x| x.is_nan())).collect()
-    };
     for bits in [0x7c00, 0xfc00, 0x7e01, 0xfe00, 0x7fff] {
         for (p, i) in [(0, 0), (33, 63), (39, 5), (60, 17)] {
             let mut step = Step::new(1.0, 1.0, 1.0);

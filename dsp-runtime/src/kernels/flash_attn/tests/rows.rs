@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use hexflash_abi::op::params;
 
+use super::by_hmx::large;
 use super::*;
 
 /// Halves beyond each row, which nobody may see.
@@ -73,6 +74,9 @@ impl Case {
         let &Case { d, dv, sequences, .. } = self;
         let (inputs, heads, n, t) = (&rows.inputs, self.heads(), self.end(), tokens.len());
         let mut batch = Batch::new(1, 1);
+        if self.fast {
+            batch = batch.fast();
+        }
         let ne = |a: usize, b: usize, c: usize| [a as u32, b as u32, c as u32, sequences as u32];
         let of_sequence = inputs.q.chunks_exact(d * heads * self.tokens);
         let q: Vec<f32> =
@@ -122,6 +126,21 @@ impl Case {
 }
 
 impl Case {
+    /// By the matrix unit: the bits of its attention over caches, others than without it.
+    fn attends_by_unit(&self) {
+        let case = Case { visibility: Visibility::Block, append: false, fast: true, ..*self };
+        let in_rows = Rows { inputs: case.inputs(), types: [DType::F16; 2] };
+        let rows = everywhere(|setup| case.attend(large(setup), 0..case.tokens, &in_rows));
+        let error = nmse(&rows, &case.expected());
+        assert!(error <= 3e-7, "{case:?}: {error}");
+        let caches = case.run(large(setups()[0]), &[case.tokens]);
+        assert_eq!(rows.as_bytes(), caches.as_bytes(), "{case:?}");
+        let exact = Case { fast: false, ..case }.attend(setups()[0], 0..case.tokens, &in_rows);
+        assert_ne!(rows, exact, "{case:?}");
+    }
+}
+
+impl Case {
     /// Of what Q8_0 holds, f16 has each number, so that all results are the same.
     fn attends_to_blocks(&self) {
         let case = Case { visibility: Visibility::Block, append: false, ..*self };
@@ -166,6 +185,36 @@ fn rows_give_the_bits_of_caches() {
     for (kv_heads, group, sequences) in [(1, 1, 1), (3, 1, 2), (2, 4, 2), (1, 40, 1), (1, 6, 3)] {
         Case { kv_heads, group, sequences, tokens: 40, ..CASE }.attends_as_over_caches();
     }
+}
+
+#[test]
+fn rows_by_the_matrix_unit() {
+    for d in [2, 32, 40, 64, 72, 80, 96, 130, 192, 256] {
+        Case { d, dv: d, tokens: 40, ..CASE }.attends_by_unit();
+        Case { d, dv: 34 + d % 32, tokens: 17, mask_heads: 1, ..CASE }.attends_by_unit();
+    }
+    for (n_past, tokens) in [(0, 32), (26, 33), (216, 40), (530, 70)] {
+        for (kv_heads, group, sequences) in [(1, 2, 1), (3, 2, 2), (1, 12, 1)] {
+            Case { n_past, tokens, kv_heads, group, sequences, mask_heads: 1, ..CASE }.attends_by_unit();
+        }
+    }
+    Case { tokens: 40, softcap: 5.0, sinks: true, mask_heads: 1, max_bias: 3.0, ..CASE }.attends_by_unit();
+}
+
+/// Rows that do not fit into a worker's VTCM, and such of Q8_0.
+#[test]
+fn other_rows_are_done_without_the_unit() {
+    let unit = |case: Case, types| {
+        let case = Case { visibility: Visibility::Block, append: false, tokens: 40, ..case };
+        let rows = Rows { inputs: case.inputs(), types };
+        let fast = Case { fast: true, ..case }.attend(large(setups()[0]), 0..40, &rows);
+        fast != case.attend(large(setups()[0]), 0..40, &rows)
+    };
+    assert!(unit(Case { d: 256, ..CASE }, [DType::F16; 2]));
+    for (d, types) in [(258, [DType::F16; 2]), (63, [DType::F16; 2]), (64, [DType::Q8_0; 2])] {
+        assert!(!unit(Case { d, ..CASE }, types), "{d} {types:?}");
+    }
+    assert!(!unit(Case { dv: 63, ..CASE }, [DType::F16; 2]));
 }
 
 #[test]
