@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use hexflash::device::htp::HtpOptions;
 use hexflash::device::{Arch, DEVICES, DeviceOptions, MAX_SESSIONS};
+use hexflash_abi::program::Numerics;
 
 /// The device, and its settings.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct Options {
     pub settings: DeviceOptions,
     /// Sessions, each a device of its own.
     pub sessions: usize,
+    /// What the device's matrix unit (HMX) multiplies.
+    pub numerics: Numerics,
     /// Whether to tell, when a program is done with a device, where the time went.
     pub times: bool,
 }
@@ -36,8 +39,22 @@ impl Options {
         let htp = variable("HEXFLASH_HTP_LIBRARY").map(|library| {
             Box::new(HtpOptions { vendor_library: Some(library.into()), ..HtpOptions::default() })
         });
-        let settings =
-            DeviceOptions { threads, vtcm_bytes, session_bytes, arch, htp, ..DeviceOptions::default() };
+        let numerics = variable("HEXFLASH_NUMERICS").map_or(Ok(Numerics::Exact), |name| {
+            let known = Numerics::ALL.iter().copied().find(|numerics| numerics.name() == name);
+            known.ok_or_else(|| {
+                let names: Vec<_> = Numerics::ALL.iter().map(|numerics| numerics.name()).collect();
+                format!("HEXFLASH_NUMERICS is {name:?}: it must be {}", names.join(", "))
+            })
+        })?;
+        let settings = DeviceOptions {
+            threads,
+            vtcm_bytes,
+            session_bytes,
+            arch,
+            matrix_unit: numerics.wants_matrix_unit(),
+            htp,
+            ..DeviceOptions::default()
+        };
         let times =
             number(&variable, "HEXFLASH_TIMES", "0 or 1")?.map_or(Ok(false), |times: u32| match times {
                 0 | 1 => Ok(times == 1),
@@ -48,7 +65,7 @@ impl Options {
         if !(1..=MAX_SESSIONS).contains(&sessions) {
             return Err(format!("HEXFLASH_SESSIONS is {sessions}: it must be {several}"));
         }
-        Ok(Self { device, settings, sessions, times })
+        Ok(Self { device, settings, sessions, numerics, times })
     }
 }
 
@@ -88,6 +105,14 @@ mod tests {
     }
 
     #[test]
+    fn the_matrix_unit_is_asked_for_by_the_class_of_programs() {
+        let unit = |options: Options| (options.numerics.name(), options.settings.matrix_unit);
+        assert_eq!(unit(read(&[]).unwrap()), ("exact", false));
+        assert_eq!(unit(read(&[("HEXFLASH_NUMERICS", "fast")]).unwrap()), ("fast", true));
+        assert_eq!(unit(read(&[("HEXFLASH_NUMERICS", "hmx")]).unwrap()), ("hmx", true));
+    }
+
+    #[test]
     fn wrong_values_are_named() {
         for (set, named) in [
             (&[("HEXFLASH_DEVICE", "gpu")], "inproc"),
@@ -95,6 +120,7 @@ mod tests {
             (&[("HEXFLASH_VTCM", "8M")], "a number of bytes"),
             (&[("HEXFLASH_ARCH", "9")], "v73"),
             (&[("HEXFLASH_TIMES", "2")], "0 or 1"),
+            (&[("HEXFLASH_NUMERICS", "quick")], "exact, fast, hmx"),
             (&[("HEXFLASH_SESSIONS", "0")], "from 1 to"),
         ] {
             let message = read(set).unwrap_err();

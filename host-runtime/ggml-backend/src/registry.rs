@@ -4,8 +4,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hexflash::device::{DeviceInfo, session_limits};
+use hexflash::device::{DeviceInfo, MatrixUnit, session_limits};
 use hexflash_abi::BufferId;
+use hexflash_abi::program::Numerics;
 
 use crate::abi::{
     ApiVersion, Backend, BackendInterface, BufferType, BufferType2, BufferTypeInterface, Capabilities,
@@ -110,6 +111,10 @@ pub fn register() -> Result<*mut Registry, String> {
     let opened = (0..options.sessions).map(|session| runtime::open_session(&options, session));
     let opened = opened.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
     let description = opened.first().map_or_else(CString::default, |device| describe(device.info()));
+    if options.numerics.wants_matrix_unit() {
+        let unit = opened.first().map_or(MatrixUnit::None, |device| device.info().matrix_unit);
+        check_matrix_unit(unit, options.numerics)?;
+    }
     drop(opened);
     let largest = limits.map_or(usize::MAX, |limits| limits.mapping as usize);
     let limit = limits.map(|limits| limits.total);
@@ -139,6 +144,26 @@ pub fn register() -> Result<*mut Registry, String> {
     }
     let tables = TABLES.get_or_init(|| tables);
     Ok((&raw const tables.registry).cast_mut())
+}
+
+/// Tells of a matrix unit that cannot be used.
+///
+/// # Errors
+/// The device lends none.
+fn check_matrix_unit(unit: MatrixUnit, numerics: Numerics) -> Result<(), String> {
+    match unit {
+        MatrixUnit::Works => Ok(()),
+        MatrixUnit::Failed => {
+            host::tell("the device's matrix unit (HMX) failed its test: HEXFLASH_NUMERICS is exact");
+            Ok(())
+        }
+        MatrixUnit::None => {
+            let name = numerics.name();
+            Err(format!(
+                "HEXFLASH_NUMERICS is {name}, but the device lends no matrix unit (HMX): it must be exact"
+            ))
+        }
+    }
 }
 
 /// The device of a session; what leads to other parts of the tables is null yet.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use hexflash::device::{self, Buffer, Device, DeviceError, SharedMemory};
+use hexflash::device::{self, Buffer, Device, DeviceError, MatrixUnit, SharedMemory};
 use hexflash::record::{Homes, RecordError};
 use hexflash_abi::message::{Exec, Load, Message, Range, Unload};
-use hexflash_abi::program::MAX_PROGRAMS;
+use hexflash_abi::program::{MAX_PROGRAMS, Numerics};
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, ErrorCode, ProgramId};
 use zerocopy::IntoBytes;
@@ -117,6 +117,8 @@ pub struct Runtime {
     names: HashMap<Name, Key>,
     runs: u64,
     times: Times,
+    /// The class of programs, as long as the device's matrix unit works.
+    numerics: Numerics,
     /// Whether the device tells how long each kind of ops takes.
     by_kind: bool,
     /// Whether the device failed, and is to be started again before it is asked for anything.
@@ -141,7 +143,8 @@ pub fn open(options: &Options, session: usize) -> Result<Arc<Mutex<Runtime>>, De
         return Ok(runtime);
     }
     let device = open_session(options, session)?;
-    let runtime = Arc::new(Mutex::new(Runtime { by_kind: options.times, ..Runtime::new(device) }));
+    let runtime = Runtime { by_kind: options.times, ..Runtime::new(device).numerics(options.numerics) };
+    let runtime = Arc::new(Mutex::new(runtime));
     open.insert(session, Arc::downgrade(&runtime));
     Ok(runtime)
 }
@@ -185,9 +188,17 @@ impl Runtime {
             names: HashMap::new(),
             runs: 0,
             times: Times::default(),
+            numerics: Numerics::Exact,
             by_kind: false,
             lost: false,
         }
+    }
+
+    /// With the class that programs are to have: exact, unless this says otherwise. They are exact, too, where
+    /// the device has no matrix unit that works.
+    #[must_use]
+    pub fn numerics(self, numerics: Numerics) -> Self {
+        Self { numerics, ..self }
     }
 
     /// Memory for a buffer of ggml's.
@@ -321,7 +332,9 @@ impl Runtime {
 
     fn load_with(&mut self, groups: &Groups<'_>, nodes: &[&Tensor]) -> Result<Program, Failure> {
         let tiles = self.tiles.as_ref().map_or(BufferId(u32::MAX), |tiles| tiles.id);
-        let mut translator = Translator::new(self, tiles).by_kind(self.by_kind);
+        let works = self.device.info().matrix_unit == MatrixUnit::Works;
+        let numerics = if works { self.numerics } else { Numerics::Exact };
+        let mut translator = Translator::new(self, tiles).by_kind(self.by_kind).numerics(numerics);
         for node in nodes {
             translator.node_of(groups, node).map_err(|why| refused(node, why))?;
         }

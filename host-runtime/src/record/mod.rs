@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use hexflash_abi::program::{NO_TOKEN_AXIS, Numerics, OpDesc, PARTS, TensorDesc, TensorFlags};
 use hexflash_abi::{BufferId, DType, Op, TensorIndex};
+use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx, rows_of_expert};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 pub use error::RecordError;
@@ -179,6 +180,20 @@ impl Recorder {
     /// Declares the numerics of the program, which are exact unless this says otherwise.
     pub fn numerics(&mut self, numerics: Numerics) {
         self.numerics = numerics;
+    }
+
+    /// Whether MUL_MAT of the weights `w` and so many rows is the matrix unit's in a program of this class.
+    /// The rows are F32 then, whatever they are without it.
+    pub fn by_matrix_unit(&self, w: Tensor, rows: u32) -> bool {
+        let weights = self.dtype(w);
+        prefers_hmx(self.numerics, weights, rows) && has_hmx_kernel(weights)
+    }
+
+    /// Whether MUL_MAT_ID of the experts `w`{k,n,n_expert}, which `ids`{n_used,t} name, is the matrix unit's
+    /// in a program of this class. The rows are F32 then.
+    pub fn by_matrix_unit_id(&self, w: Tensor, ids: Tensor) -> bool {
+        let ([used, tokens, ..], [_, _, experts, _]) = (self.ne(ids), self.ne(w));
+        self.by_matrix_unit(w, rows_of_expert(used, tokens, experts))
     }
 
     /// Says that axis `axis` of `tensor` is the token axis: a step uses its first `n_tokens` entries.

@@ -302,8 +302,7 @@ struct Sources {
 }
 
 /// Those of FLASH_ATTN_EXT.
-const IN_CACHES: Sources =
-    Sources { q: abi::Q, keys: abi::K_CACHE, values: abi::V_CACHE, mask: abi::MASK };
+const IN_CACHES: Sources = Sources { q: abi::Q, keys: abi::K_CACHE, values: abi::V_CACHE, mask: abi::MASK };
 
 /// Those of ATTEND.
 const IN_ROWS: Sources = Sources { q: rows::Q, keys: rows::K, values: rows::V, mask: rows::MASK };

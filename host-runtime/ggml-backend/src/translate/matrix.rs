@@ -105,7 +105,7 @@ impl Translator<'_> {
         Ok((dtype, Value { tensor, at: None }))
     }
 
-    /// Activations as products with a type of weights read them.
+    /// Activations as products with a type of weights read them, without the matrix unit.
     fn activations(&mut self, x: &Operand, weights: DType) -> Result<Value, Refusal> {
         if !weights.wants_q8_activations() {
             return self.rows(x);
@@ -124,7 +124,8 @@ impl Translator<'_> {
         let weights = source_of(node, 0).ok_or(Refusal("a missing operand"))?;
         let (x, dst) = (self.src(node, 1)?, self.float_result(node)?);
         let (dtype, w) = self.matrix(weights)?;
-        let x = self.activations(&x, dtype)?;
+        let by_unit = self.out.recorder.by_matrix_unit(w.tensor, x.ne[1]);
+        let x = if by_unit { self.rows(&x)? } else { self.activations(&x, dtype)? };
         self.emit_into(DspOp::MulMat, &[Some(w), Some(x)], (&dst, DType::F32), &NO_PARAMS)
     }
 
@@ -132,8 +133,9 @@ impl Translator<'_> {
         let weights = source_of(node, 0).ok_or(Refusal("a missing operand"))?;
         let (x, ids, dst) = (self.src(node, 1)?, self.src(node, 2)?, self.float_result(node)?);
         let (dtype, w) = self.matrix(weights)?;
-        let x = self.activations(&x, dtype)?;
         let ids = self.source(&ids);
+        let by_unit = self.out.recorder.by_matrix_unit_id(w.tensor, ids.tensor);
+        let x = if by_unit { self.rows(&x)? } else { self.activations(&x, dtype)? };
         self.emit_into(DspOp::MulMatId, &[Some(w), Some(x), Some(ids)], (&dst, DType::F32), &NO_PARAMS)
     }
 

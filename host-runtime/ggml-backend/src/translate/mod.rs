@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use hexflash::record::Tensor as Recorded;
 use hexflash::record::{Homes, Recorder};
 use hexflash_abi::op::params::UnaryKind;
-use hexflash_abi::program::TensorFlags;
+use hexflash_abi::program::{Numerics, TensorFlags};
 use hexflash_abi::registers::StepRegisters;
 use hexflash_abi::validate::BufferInfo;
 use hexflash_abi::{BufferId, DType, Op as DspOp};
@@ -116,6 +116,13 @@ impl<'p> Translator<'p> {
     #[must_use]
     pub fn by_kind(self, by_kind: bool) -> Self {
         Self { by_kind, ..self }
+    }
+
+    /// Says what class the program is of: exact, unless this says otherwise.
+    #[must_use]
+    pub fn numerics(mut self, numerics: Numerics) -> Self {
+        self.out.recorder.numerics(numerics);
+        self
     }
 
     /// The program of all nodes so far.

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use hexflash_abi::op::params;
 use hexflash_abi::program::NO_TOKEN_AXIS;
 use hexflash_abi::{DType, Op};
-use hexflash_dsp::kernels::mul_mat::{has_hmx_kernel, prefers_hmx, rows_of_expert};
 
 use super::program::Graph;
 use crate::record::Tensor;
@@ -56,7 +55,7 @@ impl Graph<'_> {
     pub(in crate::model) fn linear_into(&mut self, x: Tensor, weight: &str, y: Tensor) {
         let w = self.weight(weight);
         let [_, rows, ..] = self.rec.ne(x);
-        let x = if self.by_matrix_unit(w, rows) { x } else { self.as_read_by(weight, x) };
+        let x = if self.rec.by_matrix_unit(w, rows) { x } else { self.as_read_by(weight, x) };
         self.rec.op(Op::MulMat, &[w, x], y);
     }
 
@@ -112,15 +111,7 @@ impl Graph<'_> {
     /// Activations as products with the experts of a weight read them.
     fn as_read_by_id(&mut self, weight: &str, x: Tensor, ids: Tensor) -> Tensor {
         let w = self.weight(weight);
-        let ([used, tokens, ..], [_, _, experts, _]) = (self.rec.ne(ids), self.rec.ne(w));
-        let rows = rows_of_expert(used, tokens, experts);
-        if self.by_matrix_unit(w, rows) { x } else { self.as_read_by(weight, x) }
-    }
-
-    /// Whether the matrix unit multiplies w and so many rows, which stay F32 then.
-    fn by_matrix_unit(&self, w: Tensor, rows: u32) -> bool {
-        let weights = self.rec.dtype(w);
-        prefers_hmx(self.numerics(), weights, rows) && has_hmx_kernel(weights)
+        if self.rec.by_matrix_unit_id(w, ids) { x } else { self.as_read_by(weight, x) }
     }
 
     fn quantize(&mut self, x: Tensor) -> Tensor {

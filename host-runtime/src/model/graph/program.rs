@@ -18,7 +18,6 @@ pub struct Graph<'a> {
     cx: Context<'a>,
     t: u32,
     tapes: Tapes,
-    numerics: Numerics,
     /// int8 form of activations that some matrix has read already. An activation that is overwritten in place
     /// after that must not be multiplied again: its int8 form would be the old one.
     pub(super) quantized: HashMap<Tensor, Tensor>,
@@ -31,12 +30,7 @@ impl<'a> Graph<'a> {
         let mut rec = Recorder::new(t, cx.kept.n_ctx);
         rec.slots(cx.kept.n_slots);
         rec.numerics(numerics);
-        Self { rec, cx, t, tapes, numerics, quantized: HashMap::new(), known: HashMap::new() }
-    }
-
-    /// The class of the program.
-    pub(super) fn numerics(&self) -> Numerics {
-        self.numerics
+        Self { rec, cx, t, tapes, quantized: HashMap::new(), known: HashMap::new() }
     }
 
     /// What it refers to.

@@ -104,12 +104,7 @@ pub fn run_rows(run: &mut OpRun<'_>) -> Result<(), Fault> {
 }
 
 /// Attention in so many bytes of VTCM: of spans that have enough rows by the unit.
-fn attend(
-    attention: Attention,
-    bytes: usize,
-    pool: &mut dyn Workers,
-    spans: &[Span],
-) -> Result<(), Fault> {
+fn attend(attention: Attention, bytes: usize, pool: &mut dyn Workers, spans: &[Span]) -> Result<(), Fault> {
     let damage = Damage::none();
     let unit = ByUnit { attention, bytes, damage: &damage };
     if spans.iter().any(|span| unit.suits(span)) {

@@ -354,7 +354,9 @@ impl Turn<'_> {
             let unit = worker.claim();
             let ticket = match unit {
                 Some(unit) if unit < keys => Some(self.fetch_keys(worker, places, unit, slot)),
-                Some(unit) if (weights..sums).contains(&unit) => self.fetch_mask(worker, unit - weights, slot),
+                Some(unit) if (weights..sums).contains(&unit) => {
+                    self.fetch_mask(worker, unit - weights, slot)
+                }
                 _ => None,
             };
             let fetched = unit.zip(ticket);
@@ -402,7 +404,13 @@ impl Turn<'_> {
     /// This worker has claimed the part. `biases` is what the mask has for it, if there is one and the part
     /// sees any key of the block.
     #[inline(always)]
-    unsafe fn soften<H: Hvx>(&self, worker: &Worker<'_>, places: Places, part: usize, biases: Option<Biases>) {
+    unsafe fn soften<H: Hvx>(
+        &self,
+        worker: &Worker<'_>,
+        places: Places,
+        part: usize,
+        biases: Option<Biases>,
+    ) {
         let (block, _) = self.block(WEIGHTS);
         let scratch = worker.own_vtcm().skip(STAGED);
         // SAFETY: the unit has stored the scores of this block in the last turn, and their factors were
@@ -422,7 +430,10 @@ impl Kernel for Turn<'_> {
         // About 4 operations for a vector of keys, 2 for one of the mask, 9 for one of values, 35 for one of
         // scores, 5 for one of sums.
         let prepared = keys * self.pass.k_tiles() * 64 + columns * KEY_TILES * TILE * 9;
-        prepared + mask * self.pass.span.rows * KEY_TILES + softened * PART * KEY_TILES * 35 + added * PART * self.pass.layout.columns * 5
+        prepared
+            + mask * self.pass.span.rows * KEY_TILES
+            + softened * PART * KEY_TILES * 35
+            + added * PART * self.pass.layout.columns * 5
     }
 
     fn run<H: Hvx>(&self, worker: &mut Worker<'_>) -> Result<(), Fault> {

@@ -42,20 +42,19 @@ const BY_UNIT: Way = Way { name: "matrix unit", append: true, spare: 3, beyond: 
 /// 0.1 ms for each.
 const MOST_TILES: i64 = 1 << 13;
 
-/// Whether the unit has a kernel for a case, which its twin does not take too long for.
-fn is_for_unit(trial: &Trial<'_>) -> bool {
-    let CaseKind::FlashAttn { dk, dv, heads, group, seqs, kv, nq, mask, params, kv_ty, .. } = trial.case.kind
-    else {
-        return false;
+/// Whether the unit has a kernel for a case, which its twin does not take too long for: over caches, and over
+/// rows.
+fn is_for_unit(trial: &Trial<'_>) -> [bool; 2] {
+    let CaseKind::FlashAttn { dk, dv, heads, group, seqs, kv, nq, kv_ty, .. } = trial.case.kind else {
+        return [false; 2];
     };
     let tiles = |n: i64| (n + 31) / 32;
-    let masked = !matches!(mask, Mask::None) && !is_causal(mask, params.max_bias);
     let rows = nq * group;
     let products = heads * seqs * tiles(rows) * tiles(kv) * (2 * tiles(dk) + 1 + tiles(dv));
-    // Of codes, long heads do not fit into a worker's VTCM.
-    let short = kv_ty != GgmlType::Q8_0 || dk <= 448;
-    let suits = short && dk % 32 == 0 && !masked && nq >= 16 && rows >= 32;
-    trial.lab.lends_matrix_unit() && suits && products <= MOST_TILES
+    let suits = nq >= 16 && rows >= 32 && trial.lab.lends_matrix_unit() && products <= MOST_TILES;
+    // Keys that are no matrix tiles do not fit into a worker's VTCM if heads are long.
+    let codes = kv_ty == GgmlType::Q8_0;
+    [suits && (!codes || dk <= 448), suits && !codes && dk <= 256]
 }
 
 /// Whether a mask is what hexflash computes by itself.
@@ -67,19 +66,22 @@ fn is_causal(mask: Mask, max_bias: f32) -> bool {
 pub fn flash_attn(trial: &mut Trial<'_>) -> Outcome {
     let ways = if trial.thorough() { &WAYS[..] } else { &WAYS[..1] };
     ways.iter().try_for_each(|way| one(trial, way))?;
-    if is_for_unit(trial) {
+    let [over_caches, over_rows] = is_for_unit(trial);
+    if over_caches {
         one(trial, &BY_UNIT)?;
     }
-    to_rows(trial)
+    to_rows(trial, "rows", false)?;
+    if over_rows { to_rows(trial, "rows, matrix unit", true) } else { Ok(()) }
 }
 
 /// Keys and values with the strides of the case if they are F16 or Q8_0, and all that a query sees from the
-/// mask.
-fn to_rows(trial: &mut Trial<'_>) -> Outcome {
+/// mask. `fast` is the class of the program.
+fn to_rows(trial: &mut Trial<'_>, way: &'static str, fast: bool) -> Outcome {
     let CaseKind::FlashAttn { dv, heads, group, seqs, nq, params, .. } = trial.case.kind else {
         unreachable!("called for FLASH_ATTN_EXT only")
     };
-    let mut p = OpProgram::new(1, 1);
+    let p = OpProgram::new(1, 1);
+    let mut p = if fast { p.fast() } else { p };
     let q = p.input(&trial.x.get("q").clone().permute([0, 2, 1, 3]));
     let [k, v] = ["k", "v"].map(|name| {
         let t = trial.x.get(name);
@@ -90,8 +92,8 @@ fn to_rows(trial: &mut Trial<'_>) -> Outcome {
     let ops::Attention { scale, max_bias, softcap } = params;
     let parameters = params::Attend { scale, softcap, max_bias };
     p.op(Op::Attend, &[Some(q), Some(k), Some(v), mask, sinks], y, &parameters);
-    let memory = trial.run("rows", &p, &STEP)?;
-    trial.verdict("rows", &p.tensor(&memory, y, 1))
+    let memory = trial.run(way, &p, &STEP)?;
+    trial.verdict(way, &p.tensor(&memory, y, 1))
 }
 
 /// As a cache holds it: Q8_0 as it is, all else as F16.
