@@ -41,6 +41,8 @@ const CONTENT: u64 = 0x3c00_3c00_3c00_3c00;
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 /// What that of FLASH_ATTN_EXT is called here.
 const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
+/// What that of ATTEND is called here.
+const ATTEND_HMX: &str = "ATTEND_HMX";
 /// What the chunked kernel of GATED_DELTA_NET is called here.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 /// The same, with the matrix unit.
@@ -306,6 +308,15 @@ impl OneOp {
                 };
                 p.operands(&[q, keys, values, k?, v?], y, &attention);
             }
+            // As FLASH_ATTN_EXT, over rows of F16, with a mask that hides nothing.
+            Op::Attend => {
+                let kv = b.div_ceil(4);
+                let (q, y) = (p.tensor(F32, heads, None)?, p.tensor(F32, heads, None)?);
+                let [k, v] = [(); 2].map(|()| p.tensor(F16, [a, n_ctx, kv, 1], None));
+                let mask = p.tensor(F16, [n_ctx, tokens, 1, 1], None)?;
+                let attend = params::Attend { scale: 0.0625, softcap: 0.0, max_bias: 0.0 };
+                p.operands(&[q, k?, v?, mask], y, &attend);
+            }
             Op::Argmax => {
                 let (x, y) = (p.tensor(F32, rows, Some(1))?, p.tensor(I32, [tokens, 1, 1, 1], Some(0))?);
                 p.operands(&[x], y, &[0_u32; 0]);
@@ -367,10 +378,11 @@ fn refused(fault: Fault) -> Failure {
 pub(super) fn run(case: &Case<'_>) -> Result<(), Failure> {
     let [a, b, tokens, past, threads] = case.numbers;
     // By the matrix unit, which takes F32 activations.
-    let hmx = matches!(case.op, MUL_MAT_HMX | FLASH_ATTN_HMX | GATED_DELTA_NET_HMX);
+    let hmx = matches!(case.op, MUL_MAT_HMX | FLASH_ATTN_HMX | ATTEND_HMX | GATED_DELTA_NET_HMX);
     let (name, numerics) = match case.op {
         MUL_MAT_HMX => (Op::MulMat.name(), Numerics::Fast),
         FLASH_ATTN_HMX => (Op::FlashAttnExt.name(), Numerics::Fast),
+        ATTEND_HMX => (Op::Attend.name(), Numerics::Fast),
         GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX => (Op::GatedDeltaNet.name(), Numerics::Fast),
         name => (name, Numerics::Exact),
     };

@@ -1,4 +1,5 @@
-//! Some of llama.cpp's cases on the other devices: through the stand-in for FastRPC, and as Hexagon code.
+//! Some of llama.cpp's cases in other ways: by the matrix unit, through the stand-in for FastRPC, and as
+//! Hexagon code.
 
 use super::{Here, TEST_OPS, test_ops};
 use crate::failure::Result;
@@ -17,10 +18,31 @@ const CASES: [(&str, &str); 6] = [
     ("FLASH_ATTN_EXT", "hsk=64,hsv=64,nh=4,nr23=.1,1.,kv=113,nb=(1|3),mask=1.*type_K=(f16|q8_0)"),
 ];
 
+/// Ops of which the matrix unit has kernels, and some of the cases that it takes: prompts, and with products,
+/// single rows, too, in programs of the class `hmx`.
+const BY_UNIT: [(&str, &str, &str); 5] = [
+    ("fast", "MUL_MAT", "m=16,n=9,k=256,bs=.[12],1.,nr=.[12],1."),
+    ("hmx", "MUL_MAT", "m=16,n=1,k=256,bs=.1,1.,nr=.[12],1."),
+    ("fast", "MUL_MAT_ID", "n_mats=4,n_used=2,b=0,m=512,n=32,k=256"),
+    ("fast", "GATED_DELTA_NET", "head_size=(64|128),n_seq_tokens=(33|64|65|100|127)"),
+    ("fast", "FLASH_ATTN_EXT", "hsk=(40|64|128),.*nh=4,nr23=.(1|4),1.,kv=(113|512),nb=(32|75),.*type_K=f16"),
+];
+
 /// The version of the Hexagon that any emulator runs, and whose results are the bits of `inproc`.
 const ARCH: &str = "v67";
 
 impl Here {
+    /// In programs that the matrix unit has a part in.
+    pub(super) fn by_the_matrix_unit(&self) -> Result<()> {
+        println!("by the matrix unit:");
+        for (numerics, op, cases) in BY_UNIT {
+            let mut command = self.command(TEST_OPS)?;
+            command.env("HEXFLASH_NUMERICS", numerics);
+            test_ops(command, op, Some(cases))?;
+        }
+        Ok(())
+    }
+
     /// Through the stand-in for FastRPC, whose two sides see each other's bytes only where they have cared
     /// for their caches, and which reports where they have not.
     pub(super) fn through_fastrpc(&self) -> Result<()> {

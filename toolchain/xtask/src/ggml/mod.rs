@@ -6,7 +6,8 @@
 //! 3. llama-server writes texts, which must be those that it writes on the CPU, and with several sessions
 //!    those of one.
 //! 4. Wrong settings are told in one line, and the CPU goes on.
-//! 5. Some cases are computed through the stand-in for FastRPC, with its checks of coherence.
+//! 5. Some cases are computed by the matrix unit, and a text.
+//! 6. Some cases are computed through the stand-in for FastRPC, with its checks of coherence.
 //!
 //! With `--speed`, llama-bench and `hexflash bench` run by turns instead; with `--qemu`, some cases are
 //! computed as Hexagon code.
@@ -83,6 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         here.compare_texts(model, near_tie)?;
     }
     here.compare_sessions()?;
+    here.by_the_matrix_unit()?;
     here.run_in_threads()?;
     here.through_fastrpc()?;
     if arguments.full {
@@ -169,7 +171,9 @@ impl Here {
 
     /// A wrong value: a line that names it, and no device.
     fn refuse_settings(&self) -> Result<()> {
-        for (variable, value) in [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000")] {
+        for (variable, value) in
+            [("HEXFLASH_DEVICE", "gpu"), ("HEXFLASH_THREADS", "1000"), ("HEXFLASH_NUMERICS", "quick")]
+        {
             // llama-server may end before its logger has written.
             let mut command = self.command(TEST_OPS)?;
             command.args(["support", "-o", "ABS"]).env(variable, value).stdin(Stdio::null());

@@ -20,8 +20,11 @@ pub(super) const SERVER: &str = "bin/llama-server";
 /// with weights in Q8_0 they round activations to 8 bits in other places.
 pub(super) const MODELS: [(&str, f64); 2] =
     [("models/tiny-hybrid-f16.gguf", 2e-3), ("models/tiny-hybrid-q8_0.gguf", 5e-2)];
-/// Beginnings of texts.
-const PROMPTS: [&str; 3] = ["def fib(n):", "pub fn push(&mut self", "import os\n\nclass "];
+/// Beginnings of texts, one of them long enough for all kernels of prompts.
+const PROMPTS: [&str; 4] = ["def fib(n):", "pub fn push(&mut self", "import os\n\nclass ", LONG];
+const LONG: &str = "#### pub fn push(&mut self, value: T)\n\nAppends an element to the back of a collection. The \
+                    capacity of the new allocation is at least twice the old one, so that many calls take \
+                    linear time together. It panics if the new capacity exceeds isize::MAX bytes.\n\n";
 /// Most near-ties of a model.
 const MAX_NEAR_TIES: usize = 1;
 /// The model that is split over sessions, and how many there are.
@@ -32,41 +35,16 @@ const TOKENS: u32 = 48;
 const PATIENCE: Duration = Duration::from_secs(240);
 
 impl Here {
-    /// Texts of llama-server, on our device and on the CPU.
+    /// Texts of llama-server, on our device and on the CPU. With programs of the class `fast`, too.
     pub(super) fn compare_texts(&self, model: &str, near_tie: f64) -> Result<()> {
         let path = self.root.join(model);
-        let ours = Server::start(self.command(SERVER)?, &path, DEVICE)?.texts()?;
         let cpu = Server::start(self.programs.command(SERVER, None)?, &path, "none")?.texts()?;
-        let mut ties = 0;
-        for ((prompt, ours), cpu) in PROMPTS.iter().zip(&ours).zip(&cpu) {
-            let Some(at) = (0..cpu.len()).find(|&at| ours.get(at).map(best) != Some(best(&cpu[at]))) else {
-                continue;
-            };
-            let [(first, p), (second, q)] = &cpu[at];
-            let found = ours.get(at).map_or("nothing", best);
-            if found != second || p - q > near_tie {
-                return Err(Failure::failed(
-                    format!(
-                        "{model} continues {prompt:?} with {found:?} at token {at}, on the CPU with {first:?}"
-                    ),
-                    "compare ops of this model with test-backend-ops",
-                ));
-            }
-            // From here on these are two texts.
-            println!(
-                "near-tie after {prompt:?}: token {at} is {found:?}, on the CPU {first:?} ({:.3})",
-                p - q
-            );
-            ties += 1;
+        for numerics in ["exact", "fast"] {
+            let mut command = self.command(SERVER)?;
+            command.env("HEXFLASH_NUMERICS", numerics);
+            let ours = Server::start(command, &path, DEVICE)?.texts()?;
+            compare(&format!("{model}, {numerics}"), near_tie, &ours, &cpu)?;
         }
-        if ties > MAX_NEAR_TIES {
-            return Err(Failure::failed(
-                format!("{model}: {ties} near-ties in {} texts", ours.len()),
-                "compare ops of this model with test-backend-ops",
-            ));
-        }
-        let but = if ties > 0 { ", up to a near-tie" } else { "" };
-        println!("{model}: {} texts of llama-server are those of the CPU{but}", ours.len());
         Ok(())
     }
 
@@ -88,6 +66,38 @@ impl Here {
         println!("{model}: {} texts in {sessions} sessions are those in one", one.len());
         Ok(())
     }
+}
+
+/// Compares texts on our device with those on the CPU. `model` says what wrote them.
+fn compare(model: &str, near_tie: f64, ours: &[Vec<Best>], cpu: &[Vec<Best>]) -> Result<()> {
+    let mut ties = 0;
+    for ((prompt, ours), cpu) in PROMPTS.iter().zip(ours).zip(cpu) {
+        let Some(at) = (0..cpu.len()).find(|&at| ours.get(at).map(best) != Some(best(&cpu[at]))) else {
+            continue;
+        };
+        let [(first, p), (second, q)] = &cpu[at];
+        let found = ours.get(at).map_or("nothing", best);
+        if found != second || p - q > near_tie {
+            return Err(Failure::failed(
+                format!(
+                    "{model} continues {prompt:?} with {found:?} at token {at}, on the CPU with {first:?}"
+                ),
+                "compare ops of this model with test-backend-ops",
+            ));
+        }
+        // From here on these are two texts.
+        println!("near-tie after {prompt:?}: token {at} is {found:?}, on the CPU {first:?} ({:.3})", p - q);
+        ties += 1;
+    }
+    if ties > MAX_NEAR_TIES {
+        return Err(Failure::failed(
+            format!("{model}: {ties} near-ties in {} texts", ours.len()),
+            "compare ops of this model with test-backend-ops",
+        ));
+    }
+    let but = if ties > 0 { ", up to a near-tie" } else { "" };
+    println!("{model}: {} texts of llama-server are those of the CPU{but}", ours.len());
+    Ok(())
 }
 
 /// The two best tokens at a place of a text, with the logarithms of their probabilities.

@@ -48,6 +48,8 @@ const PROMPT: &str = "PROMPT";
 const MUL_MAT_HMX: &str = "MUL_MAT_HMX";
 /// FLASH_ATTN_EXT, by the matrix unit.
 const FLASH_ATTN_HMX: &str = "FLASH_ATTN_HMX";
+/// ATTEND by the matrix unit, with a mask.
+const ATTEND_HMX: &str = "ATTEND_HMX";
 /// GATED_DELTA_NET, by chunks of tokens.
 const GATED_DELTA_NET_CHUNKED: &str = "GATED_DELTA_NET_CHUNKED";
 /// The same, with the matrix unit.
@@ -276,6 +278,10 @@ pub(super) const CASES: &[Case] = &[
     Case { tokens: 512, ..case(FLASH_ATTN_HMX, 64, 8) },
     Case { tokens: 16, past: 1008, ..case("FLASH_ATTN_EXT", 64, 8) },
     Case { tokens: 16, past: 1008, ..case(FLASH_ATTN_HMX, 64, 8) },
+    // As graphs of llama.cpp have it: keys and values in rows of F16, and a mask.
+    Case { tokens: 16, past: 1008, ..case("ATTEND", 64, 8) },
+    Case { tokens: 16, past: 1008, ..case(ATTEND_HMX, 64, 8) },
+    Case { tokens: 512, ..case(ATTEND_HMX, 256, 8) },
     Case { past: 5, ..case("SSM_CONV", 6144, 4) },
     Case { past: 5, ..case("SSM_CONV", 6144, 4 + WITH_SILU) }.at_most(1.302),
     case("ARGMAX", HEAD, 1).at_most(0.0564),
@@ -295,6 +301,7 @@ impl Case {
             "RMS_NORM" if *b > 1 => format!(" {a} heads={b} weighted"),
             "RMS_NORM" if *b > 0 => format!(" {a} weighted"),
             "GET_ROWS" => format!(" {} {a}", dtype.trim_end_matches("x32")),
+            "ATTEND" | ATTEND_HMX => format!(" D={a} heads={b} keys={}", past + tokens),
             "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => {
                 let cache = match *dtype {
                     "F32" => String::new(),
@@ -317,7 +324,7 @@ impl Case {
     pub fn large(&self) -> bool {
         let floats = self.op == "MUL_MAT" && self.dtype == "F16x32" && self.tokens > 1;
         // There is no unit where floats are scalar code.
-        matches!(self.op, MUL_MAT_HMX | FLASH_ATTN_HMX | GATED_DELTA_NET_HMX)
+        matches!(self.op, MUL_MAT_HMX | FLASH_ATTN_HMX | ATTEND_HMX | GATED_DELTA_NET_HMX)
             || self.repeats()
             || floats
             || self.tokens >= 256
@@ -349,7 +356,7 @@ impl Case {
             MUL_MAT_HMX => "32x32 tile",
             "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX => "head, token",
             "QUANTIZE" | "RMS_NORM" | "L2_NORM" => "row",
-            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => "head, 32 keys",
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX | "ATTEND" | ATTEND_HMX => "head, 32 keys",
             STEP => "step",
             PROMPT => "token",
             _ => "output",
@@ -365,7 +372,9 @@ impl Case {
             "GATED_DELTA_NET" | GATED_DELTA_NET_CHUNKED | GATED_DELTA_NET_HMX | "L2_NORM" => b,
             "RMS_NORM" => b.max(1),
             "QUANTIZE" | STEP | PROMPT => 1,
-            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX => b * u64::from(self.past + self.tokens).div_ceil(32),
+            "FLASH_ATTN_EXT" | FLASH_ATTN_HMX | "ATTEND" | ATTEND_HMX => {
+                b * u64::from(self.past + self.tokens).div_ceil(32)
+            }
             "ROPE" => a * b,
             _ => a,
         };
