@@ -63,20 +63,19 @@ struct Row<H: Hvx> {
     scaled: H::F,
     /// Whether the query is finite.
     is_finite: bool,
-    /// What the mask is multiplied with, for powers of two.
-    slope: H::F,
 }
 
-impl<H: Hvx> Row<H> {
-    /// A score from what the unit made of it, the factors of its key, and what the mask has for it: infinity
-    /// for a key, or a number of the mask, that is not finite; -infinity where the mask is that.
-    #[inline(always)]
-    fn score(&self, x: H::F, factors: H::F, bias: Option<H::F>) -> H::F {
-        let Some(bias) = bias else { return where_finite::<H>(factors, x) };
-        let x = where_finite::<H>(bias, H::add_ieee(x, H::mul_ieee(bias, self.slope)));
-        let hidden = H::splat(f32::NEG_INFINITY);
-        H::select_gt(H::splat(f32::MIN), bias, hidden, where_finite::<H>(factors, x))
-    }
+/// What the mask has for the score of a key, and what that is multiplied with, for powers of two.
+type Bias<H> = Option<(<H as Hvx>::F, <H as Hvx>::F)>;
+
+/// A score from what the unit made of it, the factors of its key, and what the mask has for it: infinity for
+/// a key, or a number of the mask, that is not finite; -infinity where the mask is that.
+#[inline(always)]
+fn with_bias<H: Hvx>(x: H::F, factors: H::F, bias: Bias<H>) -> H::F {
+    let Some((bias, slope)) = bias else { return where_finite::<H>(factors, x) };
+    let x = where_finite::<H>(bias, H::add_ieee(x, H::mul_ieee(bias, slope)));
+    let hidden = H::splat(f32::NEG_INFINITY);
+    H::select_gt(H::splat(f32::MIN), bias, hidden, where_finite::<H>(factors, x))
 }
 
 /// The scores of two rows, as the unit has stored them.
@@ -128,32 +127,29 @@ impl Pass<'_> {
         // Of a query that is not finite, scores are numbers as long as nobody has looked at what it sees.
         let back = if is_finite { back } else { 0.0 };
         let scaled = H::splat(back * (self.of.params.scale * LOG2_E));
-        let slope = if self.of.params.max_bias > 0.0 {
-            let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], query.head);
-            H::mul_ieee(slope, H::splat(LOG2_E))
-        } else {
-            H::splat(LOG2_E)
-        };
-        Row { query, back: H::splat(back), scaled, is_finite, slope }
+        Row { query, back: H::splat(back), scaled, is_finite }
+    }
+
+    /// What the mask is multiplied with for a row.
+    #[inline(always)]
+    fn slope<H: Hvx>(&self, row: &Row<H>) -> H::F {
+        if self.of.params.max_bias == 0.0 {
+            return H::splat(LOG2_E);
+        }
+        let slope = slope::<H>(self.of.params.max_bias, self.of.y.ne[1], row.query.head);
+        H::mul_ieee(slope, H::splat(LOG2_E))
     }
 
     /// Scores of a row in a key tile from q.k less the query's scale, and what the mask has for them:
     /// -infinity where it sees nothing, infinity for a key that is not finite and that it sees.
     #[inline(always)]
-    fn score<H: Hvx>(
-        &self,
-        row: &Row<H>,
-        tile: usize,
-        product: H::F,
-        factors: H::F,
-        bias: Option<H::F>,
-    ) -> H::F {
+    fn score<H: Hvx>(&self, row: &Row<H>, tile: usize, product: H::F, factors: H::F, bias: Bias<H>) -> H::F {
         let x = if self.of.params.softcap > 0.0 {
             self.capped::<H>(H::mul_ieee(product, row.back))
         } else {
             H::mul_ieee(product, row.scaled)
         };
-        let x = row.score(x, factors, bias);
+        let x = with_bias::<H>(x, factors, bias);
         let within = |p: usize| H::splat((p.clamp(tile * TILE, (tile + 1) * TILE) - tile * TILE) as f32);
         let hidden = H::splat(f32::NEG_INFINITY);
         // SAFETY: `INDEX` is an array of 32 floats, which are 128 bytes.
@@ -190,7 +186,9 @@ impl Pass<'_> {
     ) -> [H::F; 2] {
         let (start, n) = (tiles.start, tiles.len());
         // SAFETY: `i` is the number of a key tile below, each of which has a vector (point 1 of the contract).
-        let bias = |r: usize, i: usize| MASKED.then(|| unsafe { biases[r].load::<H>(i) });
+        let load = |r: usize, i: usize| unsafe { biases[r].load::<H>(i) };
+        let slopes = if MASKED { [self.slope(&rows[0]), self.slope(&rows[1])] } else { [H::splat(1.0); 2] };
+        let bias = |r: usize, i: usize| if MASKED { Some((load(r, i), slopes[r])) } else { None };
         let mut highest = [H::splat(f32::NEG_INFINITY); 2];
         // Key tiles that both rows see as a whole: a later row sees no less at the end and no more at the
         // beginning.
@@ -202,7 +200,8 @@ impl Pass<'_> {
             // SAFETY: `i` is the number of one of the key tiles (the caller's contract).
             let ([a, b], factors) = unsafe { scores.products::<H>(i) };
             let (a, b) = (H::mul_ieee(a, rows[0].scaled), H::mul_ieee(b, rows[1].scaled));
-            let (a, b) = (rows[0].score(a, factors, bias(0, i)), rows[1].score(b, factors, bias(1, i)));
+            let a = with_bias::<H>(a, factors, bias(0, i));
+            let b = with_bias::<H>(b, factors, bias(1, i));
             highest = [H::max(highest[0], a), H::max(highest[1], b)];
             // SAFETY: there are so many vectors (the caller's contract, point 2).
             unsafe {
@@ -235,12 +234,12 @@ impl Pass<'_> {
     ///
     /// # Safety
     /// 1. The queries of the pass were packed, the unit has stored the scores of the block, and the factors
-    ///    of its keys were written. `biases` are those of the part and the block, if there is a mask and the
-    ///    part sees any key of the block.
+    ///    of its keys were written. If the part is `MASKED`, `biases` are those of it and of the block; if
+    ///    not, there is no mask, or the part sees no key of the block.
     /// 2. `scratch` has a vector for each row of a part and key tile of a block, in this worker's own VTCM.
     ///    It has claimed the part.
     #[inline(never)]
-    pub(super) unsafe fn soften<H: Hvx>(
+    pub(super) unsafe fn soften<H: Hvx, const MASKED: bool>(
         &self,
         places: Places,
         scratch: VectorPtr,
@@ -276,17 +275,12 @@ impl Pass<'_> {
                 ];
                 let scores = Scores { first: scores.skip(pair), factors };
                 let scratch = scratch.skip(2 * pair * n);
-                let tiles = tiles.clone();
-                let found = match biases {
-                    None => {
-                        let none = [scratch; 2];
-                        self.store_scores::<H, false>(&pair_of_rows, tiles, scores, none, scratch)
-                    }
-                    Some(biases) => {
-                        let biases = [query, next].map(|query| biases.of(query.token, before));
-                        self.store_scores::<H, true>(&pair_of_rows, tiles, scores, biases, scratch)
-                    }
+                let biases = match biases {
+                    Some(biases) if MASKED => [query, next].map(|query| biases.of(query.token, before)),
+                    _ => [scratch; 2],
                 };
+                let tiles = tiles.clone();
+                let found = self.store_scores::<H, MASKED>(&pair_of_rows, tiles, scores, biases, scratch);
                 [highest[2 * pair], highest[2 * pair + 1]] = found;
             }
             query = self.after(&next);

@@ -371,7 +371,7 @@ impl Turn<'_> {
                         self.describe::<H>(worker, places, unit, slot);
                     } else {
                         let biases = self.widen_mask::<H>(worker, unit - weights, slot);
-                        self.soften::<H>(worker, places, unit - weights, Some(biases));
+                        self.soften::<H, true>(worker, places, unit - weights, Some(biases));
                     }
                 }
             }
@@ -386,7 +386,7 @@ impl Turn<'_> {
                 self.pack_values::<H>(worker, places, unit - values)?;
             } else if unit < sums {
                 // SAFETY: this worker has claimed the part, of rows without a mask, or which see nothing.
-                unsafe { self.soften::<H>(worker, places, unit - weights, None) };
+                unsafe { self.soften::<H, false>(worker, places, unit - weights, None) };
             } else {
                 // SAFETY: the unit has stored the sums of this block in the last turn, and what else it needs
                 // was written in the one before. This worker has claimed the part.
@@ -401,10 +401,10 @@ impl Turn<'_> {
     /// Makes the weights of a part of the rows.
     ///
     /// # Safety
-    /// This worker has claimed the part. `biases` is what the mask has for it, if there is one and the part
-    /// sees any key of the block.
+    /// This worker has claimed the part. If it is `MASKED`, `biases` is what the mask has for it; if not, there
+    /// is none, or the part sees no key of the block.
     #[inline(always)]
-    unsafe fn soften<H: Hvx>(
+    unsafe fn soften<H: Hvx, const MASKED: bool>(
         &self,
         worker: &Worker<'_>,
         places: Places,
@@ -416,7 +416,7 @@ impl Turn<'_> {
         // SAFETY: the unit has stored the scores of this block in the last turn, and their factors were
         // written in the one before. The worker's own VTCM has room for the scores of a part behind that for
         // values (`places` has compared the bytes). The rest is the caller's contract.
-        unsafe { self.pass.soften::<H>(places, scratch, block, part, biases) };
+        unsafe { self.pass.soften::<H, MASKED>(places, scratch, block, part, biases) };
     }
 }
 
