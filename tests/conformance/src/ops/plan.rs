@@ -102,13 +102,13 @@ impl OpProgram {
 
     /// Whether it has an op that may be for the matrix unit.
     pub fn is_for_matrix_unit(&self) -> bool {
-        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId | Op::FlashAttnExt);
+        let unit = |op| matches!(op, Op::MulMat | Op::MulMatId | Op::FlashAttnExt | Op::Attend);
         self.is_fast() && self.ops().any(unit)
     }
 
     /// Whether vectors compute with floats beside the matrix unit: a softmax between its products.
     pub fn has_floats_beside_matrix_unit(&self) -> bool {
-        self.ops().any(|op| op == Op::FlashAttnExt)
+        self.ops().any(|op| matches!(op, Op::FlashAttnExt | Op::Attend))
     }
 
     fn place(&mut self, bytes: &[u8]) -> usize {
